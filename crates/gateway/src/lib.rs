@@ -1,0 +1,1 @@
+//! The HTTP data plane: proxying, balancing, health, latency histograms.

@@ -1,0 +1,2 @@
+//! The `headroom` command.
+fn main() {}

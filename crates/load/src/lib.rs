@@ -1,0 +1,1 @@
+//! Traces, arrival processes and the open-loop HTTP load generator.

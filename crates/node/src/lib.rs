@@ -1,0 +1,1 @@
+//! One Linux machine: meters, actuators, and the promise that whatever was changed is put back.

@@ -1,0 +1,1 @@
+//! The flight recorder, run summaries, plots and reports.

@@ -1,0 +1,1 @@
+//! Built-in services to control, so that a demo needs nothing from outside.

@@ -1,0 +1,15 @@
+//! Physical quantities as types, and where each value came from.
+//!
+//! A bare `f64` says neither whether it is watts or joules nor whether anybody measured it. Everything that
+//! crosses a public boundary in this workspace is one of these types instead. [`quantity`] holds the quantities
+//! (watts, joules, cores, hertz, rates, ratios, seconds) and the few products between them that have a meaning;
+//! [`source`] says whether a value was measured, estimated, emulated or simulated, and keeps the four apart.
+//!
+//! This crate holds no logic.
+#![forbid(unsafe_code)]
+
+pub mod quantity;
+pub mod source;
+
+pub use quantity::{Cores, Hertz, Joules, PerSecond, Ratio, Seconds, Watts};
+pub use source::{Emulated, Estimated, Measured, MixedSources, Reading, Simulated, Source};
