@@ -1,1 +1,33 @@
-//! Control laws: pure state machines that are given what was seen in a period and answer with what to do and why.
+//! Control laws: deterministic state machines that are given what was seen in one period and answer with what to
+//! do and why.
+//!
+//! A law does no I/O, reads no clock and draws no unseeded randomness, so that the same value of the same type
+//! runs live, in simulation and in a table of literals. What is deliberately absent here: Linux, HTTP, async, the
+//! simulator. [`seen`] is what a law is given, [`decision`] what it answers, [`law`] the interface.
+//!
+//! | module | it is |
+//! |---|---|
+//! | [`slo_power`] | the SLO-Power system as published: Control Unit, Elastic Scaler, Power Allocator |
+//! | [`fixed`] | everything on: the reference that savings are measured against |
+//! | [`guardian`] | the wrapper of every law that puts all to full when telemetry is lost |
+//! | [`queueing`] | Equations 1 to 3 of the SLO-Power paper |
+//! | [`estimate`] | the least-squares line read one step ahead |
+#![forbid(unsafe_code)]
+
+pub mod decision;
+pub mod estimate;
+pub mod fixed;
+pub mod guardian;
+pub mod law;
+pub mod plant;
+pub mod queueing;
+pub mod seen;
+pub mod slo_power;
+
+pub use decision::{Allocation, Decision, Reason};
+pub use fixed::Fixed;
+pub use guardian::Guardian;
+pub use law::Law;
+pub use plant::{CoreRange, Plant, PlantError, PowerEnvelope, Slo};
+pub use seen::{Latency, Seen, Traffic};
+pub use slo_power::{SloPower, SloPowerError, Tuning};

@@ -1,0 +1,45 @@
+//! Everything on, always: all cores, no cap that limits. What is saved is measured against this.
+
+use crate::decision::{Decision, Reason};
+use crate::law::Law;
+use crate::plant::Plant;
+use crate::seen::Seen;
+
+/// The law that allocates everything.
+#[derive(Clone, Debug)]
+pub struct Fixed {
+    plant: Plant,
+}
+
+impl Fixed {
+    /// Everything of this plant.
+    pub const fn new(plant: Plant) -> Self {
+        Self { plant }
+    }
+}
+
+impl Law for Fixed {
+    fn name(&self) -> &'static str {
+        "fixed"
+    }
+
+    fn rules(&self) -> &'static [&'static str] {
+        &["everything-on"]
+    }
+
+    fn decide(&mut self, _seen: &Seen) -> Decision {
+        let allocation = self.plant.full();
+        let (cores, cap) = (allocation.cores.get(), allocation.cap.get());
+        Decision {
+            allocation,
+            expected_rate: None,
+            reasons: vec![Reason::new(
+                "everything-on",
+                format!("all {cores} cores, and a cap of {cap:.1} W that limits nothing"),
+                &[("cores", cores), ("cap_w", cap)],
+            )],
+        }
+    }
+
+    fn forget(&mut self) {}
+}

@@ -1,0 +1,77 @@
+//! Lost telemetry may cost energy, never latency: a law that cannot see must not save.
+//!
+//! The guardian wraps any law. While a period's telemetry is missing it holds what is in force; when this many
+//! periods in a row are missing it puts everything to full, and keeps it there until the law can see again.
+
+use crate::decision::{Decision, Reason};
+use crate::law::Law;
+use crate::plant::Plant;
+use crate::seen::Seen;
+
+/// Periods without telemetry after which everything goes to full.
+pub const DEFAULT_PATIENCE_PERIODS: u32 = 5;
+
+const HOLD: &str = "telemetry-lost-hold";
+const FULL: &str = "telemetry-lost-full";
+
+/// A law that goes to full when it cannot see.
+#[derive(Clone, Debug)]
+pub struct Guardian<L> {
+    law: L,
+    plant: Plant,
+    patience: u32,
+    lost: u32,
+}
+
+impl<L: Law> Guardian<L> {
+    /// Wraps `law`; everything goes to full in the `patience`-th period without telemetry (at least the first).
+    pub fn new(law: L, plant: Plant, patience: u32) -> Self {
+        Self {
+            law,
+            plant,
+            patience: patience.max(1),
+            lost: 0,
+        }
+    }
+
+    /// The guardian's own rules, besides the law's.
+    pub const RULES: [&'static str; 2] = [HOLD, FULL];
+
+    /// The law inside.
+    pub const fn law(&self) -> &L {
+        &self.law
+    }
+
+    /// Periods without telemetry up to now, in a row.
+    pub const fn lost_periods(&self) -> u32 {
+        self.lost
+    }
+
+    /// Decides as the law does, or as a guardian must.
+    pub fn decide(&mut self, seen: &Seen) -> Decision {
+        if seen.traffic.is_some() {
+            if self.lost >= self.patience {
+                self.law.forget();
+            }
+            self.lost = 0;
+            return self.law.decide(seen);
+        }
+        self.lost = self.lost.saturating_add(1);
+        let numbers = [
+            ("lost_periods", f64::from(self.lost)),
+            ("patience_periods", f64::from(self.patience)),
+        ];
+        let (allocation, reason) = if self.lost < self.patience {
+            let text = format!("no telemetry for {} periods: what is in force stays", self.lost);
+            (seen.allocated, Reason::new(HOLD, text, &numbers))
+        } else {
+            let text = format!("no telemetry for {} periods: everything to full", self.lost);
+            (self.plant.full(), Reason::new(FULL, text, &numbers))
+        };
+        Decision {
+            allocation,
+            expected_rate: None,
+            reasons: vec![reason],
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! The interface of every law.
+
+use crate::decision::Decision;
+use crate::seen::Seen;
+
+/// A control law: a deterministic state machine, one call a period.
+///
+/// The allocation in force comes with [`Seen`], so a law needs no memory of what it asked for: what the machine
+/// could really do is what counts.
+pub trait Law: Send {
+    /// The law's name, as in the run summary and the metrics.
+    fn name(&self) -> &'static str;
+
+    /// The names of all its rules: the bounded label set of `headroom_decisions_total`.
+    fn rules(&self) -> &'static [&'static str];
+
+    /// Takes one period's observation and decides about the next period.
+    fn decide(&mut self, seen: &Seen) -> Decision;
+
+    /// Forgets what was observed so far: it is no longer true, for telemetry was lost for a while.
+    fn forget(&mut self);
+}
+
+impl<L: Law + ?Sized> Law for Box<L> {
+    fn name(&self) -> &'static str {
+        (**self).name()
+    }
+    fn rules(&self) -> &'static [&'static str] {
+        (**self).rules()
+    }
+    fn decide(&mut self, seen: &Seen) -> Decision {
+        (**self).decide(seen)
+    }
+    fn forget(&mut self) {
+        (**self).forget();
+    }
+}

@@ -1,0 +1,261 @@
+//! What a law is told of the service and the machine before it starts: the promise, the range of cores, the
+//! relation of cores to power.
+
+use crate::decision::Allocation;
+use headroom_units::{Cores, Ratio, Seconds, Watts};
+use serde::{Deserialize, Serialize};
+
+/// Values that describe no possible service or machine.
+#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
+pub enum PlantError {
+    /// The percentile is not one.
+    #[error("the SLO's percentile is {0}: it must lie between 0 and 100, both excluded (95 is usual)")]
+    Percentile(f64),
+    /// The target is no length of time.
+    #[error("the SLO's target is {0} ms: it must be greater than 0")]
+    Target(f64),
+    /// The range of cores is empty or its step is not one.
+    #[error(
+        "cores from {min} to {max} in steps of {step}: need 0 < minimum <= maximum and 0 < step <= maximum"
+    )]
+    Cores {
+        /// Lower end, in cores.
+        min: f64,
+        /// Upper end, in cores.
+        max: f64,
+        /// Step, in cores.
+        step: f64,
+    },
+    /// The power figures are negative or not finite.
+    #[error(
+        "a power limit of {base} W + {per_core} W per core with a lowest cap of {lowest} W: need a base of 0 or \
+         more, more than 0 per core, and a lowest cap between 0 and the limit at the fewest cores"
+    )]
+    Power {
+        /// Limit at no core, in watts.
+        base: f64,
+        /// Slope, in watts per core.
+        per_core: f64,
+        /// Lowest cap, in watts.
+        lowest: f64,
+    },
+}
+
+/// A latency promise: this share of requests within this time.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Slo {
+    percentile: Ratio,
+    target: Seconds,
+}
+
+impl Slo {
+    /// The promise that `percentile` (as a share: 0.95) of the requests are answered within `target`.
+    ///
+    /// # Errors
+    /// [`PlantError::Percentile`], [`PlantError::Target`].
+    pub fn new(percentile: Ratio, target: Seconds) -> Result<Self, PlantError> {
+        if !(percentile.get() > 0.0 && percentile.get() < 1.0) {
+            return Err(PlantError::Percentile(percentile.as_percent()));
+        }
+        if !(target.get() > 0.0 && target.is_finite()) {
+            return Err(PlantError::Target(target.as_millis()));
+        }
+        Ok(Self { percentile, target })
+    }
+
+    /// The share of requests that the promise covers.
+    pub const fn percentile(&self) -> Ratio {
+        self.percentile
+    }
+
+    /// T: the time promised.
+    pub const fn target(&self) -> Seconds {
+        self.target
+    }
+}
+
+/// The numbers of cores that can be allocated: from `min` to `max` in steps.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CoreRange {
+    min: Cores,
+    max: Cores,
+    step: Cores,
+}
+
+impl CoreRange {
+    /// The range from `min` to `max`; a step of 1 with cpusets, 0.1 by default with quotas.
+    ///
+    /// # Errors
+    /// [`PlantError::Cores`].
+    pub fn new(min: Cores, max: Cores, step: Cores) -> Result<Self, PlantError> {
+        let fits = min.get() > 0.0 && min <= max && step.get() > 0.0 && step <= max && max.is_finite();
+        if fits {
+            Ok(Self { min, max, step })
+        } else {
+            Err(PlantError::Cores {
+                min: min.get(),
+                max: max.get(),
+                step: step.get(),
+            })
+        }
+    }
+
+    /// The fewest cores.
+    pub const fn min(&self) -> Cores {
+        self.min
+    }
+
+    /// All cores.
+    pub const fn max(&self) -> Cores {
+        self.max
+    }
+
+    /// The smallest change.
+    pub const fn step(&self) -> Cores {
+        self.step
+    }
+
+    /// The smallest multiple of the step that is at least `cores`, within the range. What no number of cores
+    /// satisfies (an infinite or NaN need) becomes all of them.
+    pub fn round_up(&self, cores: Cores) -> Cores {
+        if !cores.is_finite() {
+            return self.max;
+        }
+        // A hair below the multiple belongs to it: 0.30000000000000004 is three steps of 0.1, not four.
+        let steps = (cores / self.step - 1e-9).ceil();
+        Cores::new(tidy(steps * self.step.get())).clamp(self.min, self.max)
+    }
+}
+
+/// A multiple of a step without the dust that binary fractions leave, so that reasons and tables read well.
+fn tidy(cores: f64) -> f64 {
+    (cores * 1e9).round() / 1e9
+}
+
+/// The power that a number of cores can need: `limit(c) = base + per_core · c`, the line that the SLO-Power
+/// authors fitted to their machine (2.86 c + 46.52 W, 92 W at 16 cores).
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PowerEnvelope {
+    /// The line at no core.
+    pub base: Watts,
+    /// What one more core adds.
+    pub per_core: Watts,
+    /// The lowest cap that the machine accepts.
+    pub lowest_cap: Watts,
+}
+
+impl PowerEnvelope {
+    /// The most that `cores` cores can need.
+    pub fn limit(&self, cores: Cores) -> Watts {
+        self.base + self.per_core * cores.get()
+    }
+}
+
+/// What can be allocated.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Plant {
+    cores: CoreRange,
+    power: PowerEnvelope,
+}
+
+impl Plant {
+    /// A plant of these cores and this power.
+    ///
+    /// # Errors
+    /// [`PlantError::Power`].
+    pub fn new(cores: CoreRange, power: PowerEnvelope) -> Result<Self, PlantError> {
+        let fits = power.base.get() >= 0.0
+            && power.per_core.get() > 0.0
+            && power.lowest_cap.get() >= 0.0
+            && power.limit(cores.max()).is_finite()
+            && power.lowest_cap <= power.limit(cores.min());
+        if fits {
+            Ok(Self { cores, power })
+        } else {
+            Err(PlantError::Power {
+                base: power.base.get(),
+                per_core: power.per_core.get(),
+                lowest: power.lowest_cap.get(),
+            })
+        }
+    }
+
+    /// The cores that can be allocated.
+    pub const fn cores(&self) -> CoreRange {
+        self.cores
+    }
+
+    /// Their power.
+    pub const fn power(&self) -> PowerEnvelope {
+        self.power
+    }
+
+    /// Everything on: all cores, and the cap where it limits nothing.
+    pub fn full(&self) -> Allocation {
+        Allocation {
+            cores: self.cores.max(),
+            cap: self.power.limit(self.cores.max()),
+        }
+    }
+
+    /// The cap bounded to what these cores can need and the machine accepts.
+    pub fn bound_cap(&self, cap: Watts, cores: Cores) -> Watts {
+        cap.clamp(self.power.lowest_cap, self.power.limit(cores))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn range() -> CoreRange {
+        CoreRange::new(Cores::new(0.2), Cores::new(2.0), Cores::new(0.1)).unwrap()
+    }
+
+    #[test]
+    fn cores_are_rounded_up_to_a_step() {
+        assert_eq!(range().round_up(Cores::new(0.41)), Cores::new(0.5));
+        assert_eq!(range().round_up(Cores::new(0.1 + 0.2)), Cores::new(0.3));
+        assert_eq!(range().round_up(Cores::new(0.0)), Cores::new(0.2));
+        assert_eq!(range().round_up(Cores::new(7.0)), Cores::new(2.0));
+        assert_eq!(range().round_up(Cores::new(f64::INFINITY)), Cores::new(2.0));
+    }
+
+    #[test]
+    fn the_authors_line_gives_92_watts_at_16_cores() {
+        let power = PowerEnvelope {
+            base: Watts::new(46.52),
+            per_core: Watts::new(2.86),
+            lowest_cap: Watts::ZERO,
+        };
+        assert_eq!(power.limit(Cores::new(16.0)).get().floor(), 92.0);
+    }
+
+    #[test]
+    fn impossible_promises_and_plants_are_refused_with_their_numbers() {
+        let error = Slo::new(Ratio::from_percent(100.0), Seconds::new(0.25)).unwrap_err();
+        assert!(error.to_string().contains("is 100"), "{error}");
+        let error = Slo::new(Ratio::from_percent(95.0), Seconds::ZERO).unwrap_err();
+        assert!(error.to_string().contains("0 ms"), "{error}");
+        assert!(CoreRange::new(Cores::new(2.0), Cores::new(1.0), Cores::new(1.0)).is_err());
+        assert!(CoreRange::new(Cores::ZERO, Cores::new(1.0), Cores::new(1.0)).is_err());
+        let power = PowerEnvelope {
+            base: Watts::new(-1.0),
+            per_core: Watts::new(1.0),
+            lowest_cap: Watts::ZERO,
+        };
+        assert!(Plant::new(range(), power).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn rounding_up_stays_in_the_range_and_on_a_step(need in -10.0..1e6f64) {
+            let rounded = range().round_up(Cores::new(need)).get();
+            prop_assert!((0.2..=2.0).contains(&rounded));
+            prop_assert!(rounded + 1e-8 >= need.min(2.0));
+            let steps = rounded / 0.1;
+            prop_assert!((steps - steps.round()).abs() < 1e-6);
+        }
+    }
+}

@@ -1,0 +1,396 @@
+//! SLO-Power as published (Savasci et al., "SLO-Power: SLO and Power-aware Elastic Scaling for Web Services",
+//! Sections III and IV, Equations 1-4, Algorithm 1, Figures 2-3).
+//!
+//! | part of the paper | here |
+//! |---|---|
+//! | Control Unit (III-B, Figure 3) | [`SloPower`] |
+//! | Elastic Scaler (III-C, Equations 1-3) | [`elastic`] |
+//! | Power Allocator (III-D, Equation 4) | [`allocator`] |
+//! | its parameters | [`Tuning`] |
+//!
+//! Three places where the paper leaves a choice, and what is done:
+//! - Algorithm 1, line 10 scales down if `c_{t+1} - curr_cores >= delta`, which would remove cores where more are
+//!   needed. Its text says that c_{t+1} limits the saving, so the test here is `curr_cores - c_{t+1} >= delta`, as
+//!   in the authors' code.
+//! - A core step delta below 1 (CPU quotas) scales the power decrement with it: eta * delta / D, so that D
+//!   decrements still take the power of one core step. With delta = 1 this is Equation 4 to the letter.
+//! - Proactive scaling, the sole user of Equation 2, is triggered by the utilisation forecast exceeding beta.
+
+pub mod allocator;
+pub mod elastic;
+mod tuning;
+
+pub use tuning::{PowerReference, SloPowerError, Tuning};
+
+use crate::decision::{Allocation, Decision, Reason};
+use crate::estimate::LineEstimator;
+use crate::law::Law;
+use crate::plant::{Plant, Slo};
+use crate::seen::Seen;
+use allocator::{CapChange, PowerAllocator};
+use elastic::ElasticScaler;
+use headroom_units::{Cores, PerSecond, Ratio, Seconds};
+
+/// The Control Unit: watches latency and utilisation, and triggers the Elastic Scaler or the Power Allocator.
+/// "Fast to repair, slow to save, power before cores."
+#[derive(Clone, Debug)]
+pub struct SloPower {
+    slo: Slo,
+    tuning: Tuning,
+    elastic: ElasticScaler,
+    power: PowerAllocator,
+    utilisation: LineEstimator,
+    /// Consecutive periods with latency and utilisation under their thresholds (`counter` of Algorithm 1).
+    sustained: u32,
+}
+
+impl SloPower {
+    /// The law for a promise, a machine and a service rate of μ requests per second and core.
+    ///
+    /// # Errors
+    /// [`SloPowerError`]: a parameter out of its range, or a target that no number of cores can meet.
+    pub fn new(
+        slo: Slo,
+        plant: Plant,
+        service_rate: PerSecond,
+        tuning: Tuning,
+    ) -> Result<Self, SloPowerError> {
+        tuning.check()?;
+        let guarded = slo.target() * tuning.guard;
+        let elastic = ElasticScaler::new(
+            plant.cores(),
+            service_rate,
+            slo.target(),
+            guarded,
+            tuning.request_window_periods,
+        )?;
+        Ok(Self {
+            slo,
+            elastic,
+            power: PowerAllocator::new(plant, slo.target(), &tuning),
+            utilisation: LineEstimator::new(tuning.utilisation_window_periods),
+            sustained: 0,
+            tuning,
+        })
+    }
+
+    /// αT: the latency above which something is done.
+    pub fn guarded_target(&self) -> Seconds {
+        self.slo.target() * self.tuning.guard
+    }
+
+    /// The latency promise.
+    pub const fn slo(&self) -> Slo {
+        self.slo
+    }
+
+    fn repair(&mut self, seen: &Seen, latency: Seconds) -> (Allocation, Vec<Reason>) {
+        self.sustained = 0;
+        let now = seen.allocated;
+        let late = format!(
+            "{} {:.0} ms > guard {:.0} ms",
+            percentile_name(self.slo.percentile()),
+            latency.as_millis(),
+            self.guarded_target().as_millis()
+        );
+        let numbers = [
+            ("latency_ms", latency.as_millis()),
+            ("guard_ms", self.guarded_target().as_millis()),
+        ];
+        if !self.power.at_limit(now) {
+            let change = self.power.raise_for_latency(now, latency);
+            let text = format!(
+                "{late}: power is below its limit for {}, Eq. 4 raises the cap from {:.2} to {:.2} W",
+                now.cores,
+                now.cap.get(),
+                change.cap.get()
+            );
+            let reason = Reason::new(
+                "scale-up-power",
+                text,
+                &[
+                    numbers[0],
+                    numbers[1],
+                    ("cap_w", change.cap.get()),
+                    ("asked_w", change.asked.get()),
+                ],
+            );
+            return (
+                Allocation {
+                    cores: now.cores,
+                    cap: change.cap,
+                },
+                vec![reason],
+            );
+        }
+        let wanted = self.elastic.reactive(now.cores);
+        let late = format!("{late} and power at its limit for {}", now.cores);
+        if wanted.cores <= now.cores {
+            let text = format!("{late}, which are all there are: everything is on already");
+            let allocation = Allocation {
+                cores: wanted.cores,
+                cap: self.power.limit(wanted.cores),
+            };
+            return (allocation, vec![Reason::new("at-maximum", text, &numbers)]);
+        }
+        let text = format!(
+            "{late}: Eq. 3 asks for {:.2}, {} given",
+            wanted.model, wanted.cores
+        );
+        let reason = Reason::new(
+            "scale-up-cores",
+            text,
+            &[
+                numbers[0],
+                numbers[1],
+                ("eq3_cores", wanted.model.get()),
+                ("cores", wanted.cores.get()),
+                ("expected_rate_per_s", wanted.expected_rate.get()),
+            ],
+        );
+        self.with_power_of_cores(now, wanted.cores, reason)
+    }
+
+    fn prepare(&mut self, seen: &Seen, expected: Ratio) -> (Allocation, Vec<Reason>) {
+        self.sustained = 0;
+        let now = seen.allocated;
+        let busy = format!(
+            "utilisation {:.0} % expected > threshold {:.0} %",
+            expected.as_percent(),
+            self.tuning.utilisation_threshold * 100.0
+        );
+        let numbers = [
+            ("expected_utilisation", expected.get()),
+            ("threshold", self.tuning.utilisation_threshold),
+        ];
+        let wanted = self.elastic.proactive(now.cores);
+        if wanted.cores <= now.cores {
+            let change = self.power.raise_one_step(now);
+            let text = format!(
+                "{busy} with all {} on: the cap goes to {:.2} W",
+                now.cores,
+                change.cap.get()
+            );
+            let allocation = Allocation {
+                cores: wanted.cores,
+                cap: change.cap,
+            };
+            return (allocation, vec![Reason::new("at-maximum", text, &numbers)]);
+        }
+        let text = format!(
+            "{busy}: Eq. 2 asks for {:.2}, {} given",
+            wanted.model, wanted.cores
+        );
+        let reason = Reason::new(
+            "scale-up-proactive",
+            text,
+            &[
+                numbers[0],
+                numbers[1],
+                ("eq2_cores", wanted.model.get()),
+                ("cores", wanted.cores.get()),
+                ("expected_rate_per_s", wanted.expected_rate.get()),
+            ],
+        );
+        self.with_power_of_cores(now, wanted.cores, reason)
+    }
+
+    fn save(&mut self, seen: &Seen) -> (Allocation, Vec<Reason>) {
+        let now = seen.allocated;
+        self.sustained = self.sustained.saturating_add(1);
+        let duration = self.tuning.sustained_periods;
+        if self.sustained >= duration
+            && let Some(wanted) = self.elastic.scale_down(now.cores)
+        {
+            self.sustained = 0;
+            let text = format!(
+                "{duration} periods under both thresholds and Eq. 3 needs only {:.2}: {} given, {} fewer",
+                wanted.model,
+                wanted.cores,
+                now.cores - wanted.cores
+            );
+            let reason = Reason::new(
+                "scale-down-cores",
+                text,
+                &[
+                    ("sustained_periods", f64::from(duration)),
+                    ("eq3_cores", wanted.model.get()),
+                    ("cores", wanted.cores.get()),
+                    ("expected_rate_per_s", wanted.expected_rate.get()),
+                ],
+            );
+            return self.with_power_of_cores_at_least_consumed(seen, wanted.cores, reason);
+        }
+        let sustained = f64::from(self.sustained);
+        match self.power.lower(seen) {
+            Ok(change) => {
+                let text = format!(
+                    "under both thresholds for {} periods: Eq. 4 lowers the cap from {:.2} to {:.2} W",
+                    self.sustained,
+                    now.cap.get(),
+                    change.cap.get()
+                );
+                let numbers = [("sustained_periods", sustained), ("cap_w", change.cap.get())];
+                let reason = Reason::new("scale-down-power", text, &numbers);
+                (
+                    Allocation {
+                        cores: now.cores,
+                        cap: change.cap,
+                    },
+                    vec![reason],
+                )
+            }
+            Err(why) => {
+                let reason = Reason::new(
+                    "hold-cap",
+                    why.to_string(),
+                    &[("sustained_periods", sustained), ("cap_w", now.cap.get())],
+                );
+                (now, vec![reason])
+            }
+        }
+    }
+
+    /// A core change and the power that goes with it (Equation 4, first row).
+    fn with_power_of_cores(&self, now: Allocation, cores: Cores, why: Reason) -> (Allocation, Vec<Reason>) {
+        self.finish_core_change(now, cores, self.power.follow_cores(now, cores), why)
+    }
+
+    /// The same for fewer cores, where the cap must not fall under what the machine consumes.
+    fn with_power_of_cores_at_least_consumed(
+        &self,
+        seen: &Seen,
+        cores: Cores,
+        why: Reason,
+    ) -> (Allocation, Vec<Reason>) {
+        self.finish_core_change(
+            seen.allocated,
+            cores,
+            self.power.follow_cores_down(seen, cores),
+            why,
+        )
+    }
+
+    fn finish_core_change(
+        &self,
+        now: Allocation,
+        cores: Cores,
+        change: CapChange,
+        why: Reason,
+    ) -> (Allocation, Vec<Reason>) {
+        let text = format!(
+            "Eq. 4 moves the cap with the cores, from {:.2} to {:.2} W",
+            now.cap.get(),
+            change.cap.get()
+        );
+        let numbers = [("cap_w", change.cap.get()), ("asked_w", change.asked.get())];
+        let follows = Reason::new("power-follows-cores", text, &numbers);
+        (
+            Allocation {
+                cores,
+                cap: change.cap,
+            },
+            vec![why, follows],
+        )
+    }
+
+    fn hold_near_target(&self, seen: &Seen, latency: Seconds) -> (Allocation, Vec<Reason>) {
+        let guard = self.guarded_target().as_millis();
+        let text = format!(
+            "{} {:.0} ms is within {:.0} ms of the guard {guard:.0} ms: close enough, nothing changes",
+            percentile_name(self.slo.percentile()),
+            latency.as_millis(),
+            self.tuning.hold_band_ms,
+        );
+        let numbers = [("latency_ms", latency.as_millis()), ("guard_ms", guard)];
+        (
+            seen.allocated,
+            vec![Reason::new("hold-near-target", text, &numbers)],
+        )
+    }
+
+    fn hold_unseen(&self, seen: &Seen) -> (Allocation, Vec<Reason>) {
+        let text = "utilisation could not be read: nothing is saved while it is unknown".to_owned();
+        (seen.allocated, vec![Reason::new("hold-unseen", text, &[])])
+    }
+}
+
+impl Law for SloPower {
+    fn name(&self) -> &'static str {
+        "slo-power"
+    }
+
+    fn rules(&self) -> &'static [&'static str] {
+        &[
+            "scale-up-power",
+            "scale-up-cores",
+            "scale-up-proactive",
+            "at-maximum",
+            "scale-down-cores",
+            "scale-down-power",
+            "power-follows-cores",
+            "hold-near-target",
+            "hold-cap",
+            "hold-unseen",
+        ]
+    }
+
+    fn decide(&mut self, seen: &Seen) -> Decision {
+        if let Some(rate) = seen.arrival_rate() {
+            self.elastic.observe(rate);
+        }
+        if let Some(utilisation) = seen.utilisation {
+            self.utilisation.push(utilisation.get());
+        }
+        self.power.observe(seen);
+
+        let latency = seen
+            .traffic
+            .as_ref()
+            .map_or(Seconds::ZERO, |t| t.latency_to_judge());
+        let guarded = self.guarded_target();
+        let expected = seen
+            .utilisation
+            .and_then(|_| self.utilisation.next())
+            .map(Ratio::new);
+        let close = guarded - latency <= Seconds::from_millis(self.tuning.hold_band_ms);
+
+        let (allocation, reasons) = match expected {
+            _ if latency > guarded => self.repair(seen, latency),
+            Some(expected) if expected.get() > self.tuning.utilisation_threshold => {
+                self.prepare(seen, expected)
+            }
+            _ if self.tuning.hold_band_ms > 0.0 && close => self.hold_near_target(seen, latency),
+            None => self.hold_unseen(seen),
+            Some(_) => self.save(seen),
+        };
+        Decision {
+            allocation,
+            expected_rate: self.elastic.expected_rate(),
+            reasons,
+        }
+    }
+
+    fn forget(&mut self) {
+        self.elastic.forget();
+        self.power.forget();
+        self.utilisation.clear();
+        self.sustained = 0;
+    }
+}
+
+/// P95, P99.9: as people write it.
+fn percentile_name(percentile: Ratio) -> String {
+    format!("P{}", (percentile.as_percent() * 1e6).round() / 1e6)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_percentile_is_named_as_people_write_it() {
+        assert_eq!(percentile_name(Ratio::from_percent(95.0)), "P95");
+        assert_eq!(percentile_name(Ratio::from_percent(99.9)), "P99.9");
+    }
+}

@@ -1,0 +1,218 @@
+//! The parameters of SLO-Power.
+
+use crate::queueing::TargetOutOfReach;
+use serde::{Deserialize, Serialize};
+
+/// The law cannot be built from these values.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum SloPowerError {
+    /// A parameter lies outside its range.
+    #[error("{key} is {value}: it must be {range}")]
+    OutOfRange {
+        /// The parameter's key.
+        key: &'static str,
+        /// Its value.
+        value: f64,
+        /// What it may be, in words.
+        range: &'static str,
+    },
+    /// μT ≤ 1.
+    #[error(transparent)]
+    TargetOutOfReach(#[from] TargetOutOfReach),
+}
+
+/// The T of Equation 4's second row.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PowerReference {
+    /// The target T, as published. The raise is then small where the latency lies close to T.
+    #[default]
+    Target,
+    /// The guarded target αT, as in the authors' code.
+    Guarded,
+}
+
+/// The parameters, by default those of the authors' own runs. The keys are those of the configuration file's
+/// `[law]` table.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Tuning {
+    /// α, the guard: latency above α times the target is repaired. 0.8.
+    pub guard: f64,
+    /// β: a utilisation forecast above it adds cores before latency suffers. 0.85.
+    pub utilisation_threshold: f64,
+    /// D: periods under both thresholds before cores are taken away. 5.
+    pub sustained_periods: u32,
+    /// Periods that the arrival rate's line is fitted to. 5.
+    pub request_window_periods: usize,
+    /// Periods that the utilisation's line is fitted to. 3.
+    pub utilisation_window_periods: usize,
+    /// η, watts per core in Equation 4. The paper's definition, the most that one core can need, is taken from the
+    /// machine's power envelope where this is absent; the authors ran 3 on a machine of 2.86.
+    pub power_step_w_per_core: Option<f64>,
+    /// How near to the limit for its cores a cap counts as at the limit. The authors took 6 W on nodes of 92 W; where
+    /// absent, the same share of the machine's limit.
+    pub at_limit_margin_w: Option<f64>,
+    /// Nothing changes while the latency lies under the guard by at most this. 100 ms in the authors' code; 0 turns
+    /// it off (the paper has no such band).
+    pub hold_band_ms: f64,
+    /// The cap is not lowered under this multiple of the power last measured. 1.1 in the authors' code; 0 turns it
+    /// off (the paper has no such floor).
+    pub cap_floor_over_consumed: f64,
+    /// The T of Equation 4's second row.
+    pub power_reference: PowerReference,
+}
+
+impl Default for Tuning {
+    fn default() -> Self {
+        Self {
+            guard: 0.8,
+            utilisation_threshold: 0.85,
+            sustained_periods: 5,
+            request_window_periods: 5,
+            utilisation_window_periods: 3,
+            power_step_w_per_core: None,
+            at_limit_margin_w: None,
+            hold_band_ms: 100.0,
+            cap_floor_over_consumed: 1.1,
+            power_reference: PowerReference::Target,
+        }
+    }
+}
+
+impl Tuning {
+    /// What the paper's text has and nothing that only the authors' code has: no hold band, no floor under the cap.
+    pub fn paper_only() -> Self {
+        Self {
+            hold_band_ms: 0.0,
+            cap_floor_over_consumed: 0.0,
+            ..Self::default()
+        }
+    }
+
+    /// Checks every parameter's range.
+    ///
+    /// # Errors
+    /// [`SloPowerError::OutOfRange`] for the first that is outside.
+    pub fn check(&self) -> Result<(), SloPowerError> {
+        let share = "greater than 0 and at most 1";
+        let window = "between 2 and 10000 periods";
+        let positive = "greater than 0";
+        let not_negative = "0 or more";
+        let in_share = |v: f64| v > 0.0 && v <= 1.0;
+        let in_window = |v: usize| (2..=10_000).contains(&v);
+        let checks = [
+            ("guard", self.guard, in_share(self.guard), share),
+            (
+                "utilisation_threshold",
+                self.utilisation_threshold,
+                in_share(self.utilisation_threshold),
+                share,
+            ),
+            (
+                "sustained_periods",
+                f64::from(self.sustained_periods),
+                self.sustained_periods >= 1,
+                "1 or more",
+            ),
+            (
+                "request_window_periods",
+                self.request_window_periods as f64,
+                in_window(self.request_window_periods),
+                window,
+            ),
+            (
+                "utilisation_window_periods",
+                self.utilisation_window_periods as f64,
+                in_window(self.utilisation_window_periods),
+                window,
+            ),
+            (
+                "power_step_w_per_core",
+                self.power_step_w_per_core.unwrap_or(1.0),
+                self.power_step_w_per_core
+                    .is_none_or(|v| v > 0.0 && v.is_finite()),
+                positive,
+            ),
+            (
+                "at_limit_margin_w",
+                self.at_limit_margin_w.unwrap_or(0.0),
+                self.at_limit_margin_w.is_none_or(|v| v >= 0.0 && v.is_finite()),
+                not_negative,
+            ),
+            (
+                "hold_band_ms",
+                self.hold_band_ms,
+                self.hold_band_ms >= 0.0 && self.hold_band_ms.is_finite(),
+                not_negative,
+            ),
+            (
+                "cap_floor_over_consumed",
+                self.cap_floor_over_consumed,
+                self.cap_floor_over_consumed >= 0.0 && self.cap_floor_over_consumed.is_finite(),
+                not_negative,
+            ),
+        ];
+        match checks.into_iter().find(|(_, _, fits, _)| !fits) {
+            Some((key, value, _, range)) => Err(SloPowerError::OutOfRange { key, value, range }),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_and_the_paper_pass() {
+        assert_eq!(Tuning::default().check(), Ok(()));
+        assert_eq!(Tuning::paper_only().check(), Ok(()));
+    }
+
+    #[test]
+    fn a_value_out_of_range_is_named() {
+        let error = Tuning {
+            guard: 1.5,
+            ..Tuning::default()
+        }
+        .check()
+        .unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "guard is 1.5: it must be greater than 0 and at most 1"
+        );
+        assert!(
+            Tuning {
+                utilisation_threshold: f64::NAN,
+                ..Tuning::default()
+            }
+            .check()
+            .is_err()
+        );
+        assert!(
+            Tuning {
+                sustained_periods: 0,
+                ..Tuning::default()
+            }
+            .check()
+            .is_err()
+        );
+        assert!(
+            Tuning {
+                request_window_periods: 1,
+                ..Tuning::default()
+            }
+            .check()
+            .is_err()
+        );
+        assert!(
+            Tuning {
+                power_step_w_per_core: Some(0.0),
+                ..Tuning::default()
+            }
+            .check()
+            .is_err()
+        );
+    }
+}

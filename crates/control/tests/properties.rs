@@ -1,0 +1,118 @@
+//! What holds of every law whatever it is given.
+
+use headroom_control::*;
+use headroom_units::*;
+use proptest::prelude::*;
+
+fn plant() -> Plant {
+    let cores = CoreRange::new(Cores::new(0.2), Cores::new(4.0), Cores::new(0.1)).unwrap();
+    let power = PowerEnvelope {
+        base: Watts::new(6.0),
+        per_core: Watts::new(2.86),
+        lowest_cap: Watts::new(6.2),
+    };
+    Plant::new(cores, power).unwrap()
+}
+
+prop_compose! {
+    fn any_period()(
+        arrivals in 0u64..5_000, p95_ms in proptest::option::of(0.0..5_000.0f64),
+        utilisation in proptest::option::of(0.0..1.2f64), watts in proptest::option::of(0.0..30.0f64),
+        in_flight in 0u64..500, lost in prop::bool::weighted(0.1),
+    ) -> Seen {
+        let traffic = Traffic {
+            arrivals,
+            completions: arrivals,
+            failures: 0,
+            in_flight,
+            oldest_in_flight: (in_flight > 0).then(|| Seconds::new(0.3)),
+            latency: p95_ms.map(|ms| {
+                let at = Seconds::from_millis(ms);
+                Latency { mean: at, at_slo: at, p50: at, p95: at, p99: at, p999: at }
+            }),
+        };
+        Seen {
+            period: 0,
+            length: Seconds::new(1.0),
+            allocated: plant().full(),
+            traffic: (!lost).then_some(traffic),
+            utilisation: utilisation.map(Ratio::new),
+            power: watts.map(|w| Estimated(Watts::new(w)).into()),
+        }
+    }
+}
+
+fn laws() -> Vec<Box<dyn Law>> {
+    let slo = Slo::new(Ratio::from_percent(95.0), Seconds::new(0.25)).unwrap();
+    let mu = PerSecond::new(250.0);
+    vec![
+        Box::new(Fixed::new(plant())),
+        Box::new(SloPower::new(slo, plant(), mu, Tuning::default()).unwrap()),
+        Box::new(SloPower::new(slo, plant(), mu, Tuning::paper_only()).unwrap()),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn every_decision_is_possible_and_has_a_known_reason(
+        periods in prop::collection::vec(any_period(), 1..60),
+    ) {
+        let plant = plant();
+        for law in laws() {
+            let mut guardian = Guardian::new(law, plant, 5);
+            let rules: Vec<&str> =
+                guardian.law().rules().iter().chain(&Guardian::<Fixed>::RULES).copied().collect();
+            let mut allocated = plant.full();
+            for period in &periods {
+                let decision = guardian.decide(&Seen { allocated, ..period.clone() });
+                let Allocation { cores, cap } = decision.allocation;
+                prop_assert!(cores >= plant.cores().min() && cores <= plant.cores().max());
+                prop_assert!(cap >= plant.power().lowest_cap);
+                prop_assert!(cap <= plant.power().limit(plant.cores().max()));
+                prop_assert!(!decision.reasons.is_empty());
+                for reason in &decision.reasons {
+                    prop_assert!(rules.contains(&&*reason.rule), "unlisted rule {}", reason.rule);
+                    prop_assert!(reason.numbers.iter().all(|(_, v)| v.is_finite()));
+                }
+                allocated = decision.allocation;
+            }
+        }
+    }
+
+    #[test]
+    fn a_late_period_never_takes_anything_away(
+        periods in prop::collection::vec(any_period(), 0..20), late_ms in 201.0..5_000.0f64,
+        cores in 0.2..4.0f64, cap in 6.2..17.0f64,
+    ) {
+        for mut law in laws() {
+            for period in &periods {
+                law.decide(period);
+            }
+            let cores = plant().cores().round_up(Cores::new(cores));
+            let allocated = Allocation { cores, cap: plant().bound_cap(Watts::new(cap), cores) };
+            let at = Seconds::from_millis(late_ms);
+            let latency = Latency { mean: at, at_slo: at, p50: at, p95: at, p99: at, p999: at };
+            let traffic =
+                Traffic { arrivals: 50, completions: 50, latency: Some(latency), ..Traffic::default() };
+            let seen = Seen {
+                period: 0,
+                length: Seconds::new(1.0),
+                allocated,
+                traffic: Some(traffic),
+                utilisation: Some(Ratio::new(0.5)),
+                power: Some(Estimated(Watts::new(8.0)).into()),
+            };
+            let decided = law.decide(&seen).allocation;
+            prop_assert!(decided.cores >= allocated.cores && decided.cap >= allocated.cap);
+        }
+    }
+
+    #[test]
+    fn the_same_periods_give_the_same_decisions(periods in prop::collection::vec(any_period(), 1..40)) {
+        for (mut one, mut other) in laws().into_iter().zip(laws()) {
+            for period in &periods {
+                prop_assert_eq!(one.decide(period), other.decide(period));
+            }
+        }
+    }
+}
