@@ -1,0 +1,406 @@
+//! Reading a recorder file.
+
+use crate::clock::{from_unix_ms, unix_ms, utc_text};
+use crate::error::Error;
+use crate::histogram::{self, Buckets};
+use crate::model::{PeriodRecord, RunId, RunMeta};
+use crate::prune::is_being_recorded;
+use crate::rows::{META_COLUMNS, PERIOD_COLUMNS, read_meta, read_period};
+use crate::schema;
+use crate::summary::RunSummary;
+use crate::totals::{Counts, RunTotals};
+use crate::writer::finish_summary;
+use hdrhistogram::Histogram;
+use rusqlite::{Connection, OptionalExtension, Row, params};
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+/// Candidates that an error about a run names at most.
+const CANDIDATES_MAX: i64 = 10;
+
+/// A recorder file, open for reading; another process may be writing it.
+pub struct Archive {
+    connection: Connection,
+    path: PathBuf,
+}
+
+/// Whether a run has ended, and how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum RunState {
+    /// It is being recorded.
+    Running,
+    /// It ended in order.
+    Finished,
+    /// Its process was killed, or gave it up.
+    Interrupted,
+}
+
+impl RunState {
+    /// The word shown to people.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Running => "running",
+            Self::Finished => "finished",
+            Self::Interrupted => "interrupted",
+        }
+    }
+}
+
+impl fmt::Display for RunState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// A run as a list of runs shows it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RunInfo {
+    /// Its number.
+    pub id: RunId,
+    /// Its description.
+    pub meta: RunMeta,
+    /// When it ended; `None` where it has not, or nobody wrote it down.
+    pub ended_at: Option<SystemTime>,
+    /// The writer's last sign of life.
+    pub updated_at: SystemTime,
+    /// Whether it has ended.
+    pub state: RunState,
+    /// Rows of periods in the file.
+    pub rows: u64,
+    /// Rows that were removed to stay inside the size limit; the summary covers them.
+    pub pruned: u64,
+}
+
+/// Which runs to list. The default lists the latest 100.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RunFilter {
+    /// Only runs of this law.
+    pub law: Option<String>,
+    /// Only runs of this trace.
+    pub trace: Option<String>,
+    /// Only runs whose name starts so.
+    pub name_prefix: Option<String>,
+    /// Only runs that started at this time or later.
+    pub since: Option<SystemTime>,
+    /// At most so many, the latest.
+    pub at_most: u32,
+}
+
+impl Default for RunFilter {
+    fn default() -> Self {
+        Self {
+            law: None,
+            trace: None,
+            name_prefix: None,
+            since: None,
+            at_most: 100,
+        }
+    }
+}
+
+impl Archive {
+    /// Opens a file for reading. A file of an older layout is brought up to date first, which needs the right to
+    /// write it.
+    ///
+    /// # Errors
+    /// There is no such file, it cannot be read, is no recorder file, or a newer program's.
+    pub fn open(path: &Path) -> Result<Self, Error> {
+        Ok(Self {
+            connection: schema::open_reader(path)?,
+            path: path.to_owned(),
+        })
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The runs that fit, the latest first.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn runs(&self, filter: &RunFilter) -> Result<Vec<RunInfo>, Error> {
+        self.list(
+            "WHERE (?1 IS NULL OR law = ?1) AND (?2 IS NULL OR trace = ?2)
+               AND (?3 IS NULL OR substr(name, 1, length(?3)) = ?3) AND started_at >= ?4
+             ORDER BY id DESC LIMIT ?5",
+            params![
+                filter.law,
+                filter.trace,
+                filter.name_prefix,
+                filter.since.map_or(0, unix_ms),
+                i64::from(filter.at_most)
+            ],
+        )
+    }
+
+    fn list(&self, condition: &str, values: &[&dyn rusqlite::ToSql]) -> Result<Vec<RunInfo>, Error> {
+        let now_ms = unix_ms(SystemTime::now());
+        let read = || -> rusqlite::Result<Vec<RunInfo>> {
+            let mut statement = self.connection.prepare(&format!(
+                "SELECT {META_COLUMNS}, id, ended_at, updated_at, state, writer, pruned,
+                    (SELECT count(*) FROM periods WHERE run = runs.id) FROM runs {condition}"
+            ))?;
+            statement
+                .query_map(values, |row| read_info(row, now_ms))?
+                .collect()
+        };
+        read().map_err(|source| self.database("listing runs", source))
+    }
+
+    /// One run by its number.
+    ///
+    /// # Errors
+    /// There is no such run; the error lists which there are.
+    pub fn run(&self, id: RunId) -> Result<RunInfo, Error> {
+        let found = self.list("WHERE id = ?1", params![id.0])?;
+        found
+            .into_iter()
+            .next()
+            .map_or_else(|| Err(self.no_such_run(&id.to_string())), Ok)
+    }
+
+    /// One run as people ask for it: its number, `latest`, its name, or the start of its name where that names one
+    /// run only.
+    ///
+    /// # Errors
+    /// No run fits, or several do; the error lists the candidates.
+    pub fn find(&self, asked: &str) -> Result<RunInfo, Error> {
+        let one = |mut found: Vec<RunInfo>| match found.len() {
+            0 => Ok(None),
+            1 => Ok(found.pop()),
+            _ => Err(Error::Ambiguous {
+                path: self.path.clone(),
+                asked: asked.to_owned(),
+                candidates: candidates(&found),
+            }),
+        };
+        if asked == "latest" {
+            let latest = self.list("ORDER BY id DESC LIMIT 1", params![])?;
+            return one(latest)?.map_or_else(|| Err(self.no_such_run(asked)), Ok);
+        }
+        if let Ok(id) = asked.parse::<i64>()
+            && let Some(run) = one(self.list("WHERE id = ?1", params![id])?)?
+        {
+            return Ok(run);
+        }
+        let named = self.list(
+            "WHERE name = ?1 ORDER BY id DESC LIMIT ?2",
+            params![asked, CANDIDATES_MAX],
+        )?;
+        if let Some(run) = one(named)? {
+            return Ok(run);
+        }
+        let started = self.list(
+            "WHERE substr(name, 1, length(?1)) = ?1 AND ?1 <> '' ORDER BY id DESC LIMIT ?2",
+            params![asked, CANDIDATES_MAX],
+        )?;
+        one(started)?.map_or_else(|| Err(self.no_such_run(asked)), Ok)
+    }
+
+    fn no_such_run(&self, asked: &str) -> Error {
+        let there = self
+            .list("ORDER BY id DESC LIMIT ?1", params![CANDIDATES_MAX])
+            .unwrap_or_default();
+        let candidates = if there.is_empty() {
+            "The file holds no run yet".to_owned()
+        } else {
+            format!("The latest are: {}", candidates(&there))
+        };
+        Error::NoSuchRun {
+            path: self.path.clone(),
+            asked: asked.to_owned(),
+            candidates,
+        }
+    }
+
+    /// Calls with each of a run's periods that the file holds, in order. Holds one period in memory at a time.
+    ///
+    /// # Errors
+    /// The file cannot be read, a row is damaged, or what is called fails.
+    pub fn for_each_period(
+        &self,
+        id: RunId,
+        mut visit: impl FnMut(PeriodRecord) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        self.periods_after(id, -1, &mut visit)
+    }
+
+    /// A run's periods, all in memory: about a kilobyte each. For long runs use [`Archive::for_each_period`].
+    ///
+    /// # Errors
+    /// As [`Archive::for_each_period`].
+    pub fn periods(&self, id: RunId) -> Result<Vec<PeriodRecord>, Error> {
+        let mut periods = Vec::new();
+        self.for_each_period(id, |period| {
+            periods.push(period);
+            Ok(())
+        })?;
+        Ok(periods)
+    }
+
+    fn periods_after(
+        &self,
+        id: RunId,
+        after: i64,
+        visit: &mut dyn FnMut(PeriodRecord) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let failed = |source| self.row_error(id, "a period", source);
+        let mut statement = self
+            .connection
+            .prepare_cached(&format!(
+                "SELECT {PERIOD_COLUMNS} FROM periods WHERE run = ?1 AND idx > ?2 ORDER BY idx"
+            ))
+            .map_err(failed)?;
+        let mut rows = statement.query(params![id.0, after]).map_err(failed)?;
+        while let Some(row) = rows.next().map_err(failed)? {
+            visit(read_period(row).map_err(failed)?)?;
+        }
+        Ok(())
+    }
+
+    /// A run's summary. Of a run that ended in order it is what [`crate::RunRecorder::finish`] answered; of one that
+    /// is running or was interrupted it covers every period in the file, with the latency percentiles of all but the
+    /// last few seconds (a note says how many periods those are).
+    ///
+    /// # Errors
+    /// There is no such run, the file cannot be read, or what it holds is damaged.
+    pub fn summary(&self, id: RunId) -> Result<RunSummary, Error> {
+        Ok(self.totals(id)?.0)
+    }
+
+    /// The latencies of a run, in microseconds: all that its percentiles are computed from.
+    ///
+    /// # Errors
+    /// As [`Archive::summary`].
+    pub fn latencies(&self, id: RunId) -> Result<Histogram<u64>, Error> {
+        Ok(self.totals(id)?.1.latency().clone())
+    }
+
+    pub(crate) fn totals(&self, id: RunId) -> Result<(RunSummary, RunTotals), Error> {
+        let info = self.run(id)?;
+        // What covers which periods is read in one statement; rows after it are added in the order in which they
+        // were written, so that the sums are the same to the last bit as the recorder's own.
+        let (counts, bytes, covered, dropped, unwritten): (String, Vec<u8>, i64, i64, i64) = self
+            .connection
+            .query_row(
+                "SELECT totals, histogram, covered, dropped, unwritten FROM runs WHERE id = ?1",
+                [id.0],
+                |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?)),
+            )
+            .optional()
+            .map_err(|source| self.database("reading a run's totals", source))?
+            .ok_or_else(|| self.no_such_run(&id.to_string()))?;
+        let damaged = |what, detail: String| Error::Damaged {
+            path: self.path.clone(),
+            run: id.0,
+            what,
+            detail,
+        };
+        // A run that was killed between its first row and its first totals has none yet.
+        let counts: Counts = if counts.is_empty() {
+            Counts::default()
+        } else {
+            serde_json::from_str(&counts).map_err(|error| damaged("its totals", error.to_string()))?
+        };
+        let buckets: Buckets =
+            histogram::decode(&bytes).map_err(|detail| damaged("its latency histogram", detail))?;
+        let mut totals = RunTotals::resume(info.meta.slo.target, counts, &buckets);
+        let mut uncovered = 0_u64;
+        self.periods_after(id, covered, &mut |period| {
+            uncovered += u64::from(period.completions > 0);
+            totals.add_row(&period);
+            Ok(())
+        })?;
+        let mut summary = totals.summary(&info.meta);
+        let natural = |value: i64| u64::try_from(value).unwrap_or(0);
+        finish_summary(&mut summary, id, natural(dropped), natural(unwritten));
+        if uncovered > 0 {
+            summary.notes.push(format!(
+                "the run is {}: the latency percentiles of the whole run leave out its last {uncovered} periods",
+                info.state
+            ));
+        }
+        if info.state == RunState::Interrupted {
+            summary.notes.push(format!(
+                "the run was interrupted: it has no end, its last sign of life is {}",
+                utc_text(unix_ms(info.updated_at))
+            ));
+        }
+        Ok((summary, totals))
+    }
+
+    /// Asks SQLite to check the whole file; answers what it found wrong, nothing where it is sound.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn check(&self) -> Result<Vec<String>, Error> {
+        let read = || -> rusqlite::Result<Vec<String>> {
+            let mut statement = self.connection.prepare("PRAGMA integrity_check")?;
+            statement.query_map([], |row| row.get(0))?.collect()
+        };
+        let mut found = read().map_err(|source| self.database("checking the file", source))?;
+        found.retain(|line| line != "ok");
+        Ok(found)
+    }
+
+    fn database(&self, doing: &'static str, source: rusqlite::Error) -> Error {
+        Error::Database {
+            path: self.path.clone(),
+            doing,
+            source,
+        }
+    }
+
+    fn row_error(&self, id: RunId, what: &'static str, source: rusqlite::Error) -> Error {
+        match source {
+            rusqlite::Error::FromSqlConversionFailure(_, _, detail) => Error::Damaged {
+                path: self.path.clone(),
+                run: id.0,
+                what,
+                detail: detail.to_string(),
+            },
+            source => self.database("reading periods", source),
+        }
+    }
+}
+
+fn read_info(row: &Row<'_>, now_ms: i64) -> rusqlite::Result<RunInfo> {
+    let meta = read_meta(row)?;
+    let updated_at: i64 = row.get("updated_at")?;
+    let state: String = row.get("state")?;
+    let writer: Option<String> = row.get("writer")?;
+    let state = match state.as_str() {
+        "finished" => RunState::Finished,
+        "running" if is_being_recorded(updated_at, writer.as_deref(), now_ms) => RunState::Running,
+        _ => RunState::Interrupted,
+    };
+    let natural = |value: i64| u64::try_from(value).unwrap_or(0);
+    Ok(RunInfo {
+        id: RunId(row.get("id")?),
+        meta,
+        ended_at: row.get::<_, Option<i64>>("ended_at")?.map(from_unix_ms),
+        updated_at: from_unix_ms(updated_at),
+        state,
+        rows: natural(row.get(21)?),
+        pruned: natural(row.get("pruned")?),
+    })
+}
+
+fn candidates(runs: &[RunInfo]) -> String {
+    let named: Vec<String> = runs
+        .iter()
+        .map(|run| {
+            format!(
+                "{} ({}, {}, {})",
+                run.id,
+                run.meta.name,
+                run.meta.law,
+                utc_text(unix_ms(run.meta.started_at))
+            )
+        })
+        .collect();
+    named.join("; ")
+}

@@ -1,0 +1,124 @@
+//! What can go wrong with a recorder file.
+
+use std::path::PathBuf;
+
+/// An error of the recorder, the archive or a report.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The folder of the file could not be made.
+    #[error(
+        "{path}: cannot make the folder of the flight recorder: {source}. Name another file, or make it writable"
+    )]
+    Folder {
+        /// The folder.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The file could not be opened or set up.
+    #[error(
+        "{path}: cannot open the flight recorder: {source}. Check that the file exists, may be read and written, and that its disk has room"
+    )]
+    Open {
+        /// The file.
+        path: PathBuf,
+        /// What SQLite said.
+        source: rusqlite::Error,
+    },
+    /// The file is no recorder file.
+    #[error("{path}: this is a SQLite database, but not a flight recorder of headroom. Name another file")]
+    Foreign {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A newer program wrote the file.
+    #[error(
+        "{path}: written by a newer headroom (schema version {found}; this one reads up to {known}). Use that version, or name another file"
+    )]
+    Newer {
+        /// The file.
+        path: PathBuf,
+        /// The version in the file.
+        found: i64,
+        /// The newest version that this program knows.
+        known: i64,
+    },
+    /// The limits make no sense.
+    #[error("limit {name} is {value}: {remedy}")]
+    Limit {
+        /// Which limit.
+        name: &'static str,
+        /// Its value.
+        value: String,
+        /// What to set instead.
+        remedy: &'static str,
+    },
+    /// A statement failed.
+    #[error("{path}: {doing} failed: {source}")]
+    Database {
+        /// The file.
+        path: PathBuf,
+        /// What was being done.
+        doing: &'static str,
+        /// What SQLite said.
+        source: rusqlite::Error,
+    },
+    /// A stored value could not be understood.
+    #[error("{path}: run {run}: {what} is damaged ({detail}). Other runs of the file are not affected")]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// The run.
+        run: i64,
+        /// Which value.
+        what: &'static str,
+        /// What is wrong with it.
+        detail: String,
+    },
+    /// No run fits what was asked for.
+    #[error("{path}: no run fits \"{asked}\". {candidates}")]
+    NoSuchRun {
+        /// The file.
+        path: PathBuf,
+        /// What was asked for.
+        asked: String,
+        /// What there is, as a sentence.
+        candidates: String,
+    },
+    /// Several runs fit what was asked for.
+    #[error("{path}: \"{asked}\" fits several runs: {candidates}. Give the id of one")]
+    Ambiguous {
+        /// The file.
+        path: PathBuf,
+        /// What was asked for.
+        asked: String,
+        /// The runs, with their ids.
+        candidates: String,
+    },
+    /// The recorder's thread could not be started.
+    #[error("cannot start the thread of the flight recorder: {0}")]
+    Thread(std::io::Error),
+    /// The recorder's thread did not answer in time.
+    #[error(
+        "{path}: the disk of the flight recorder did not answer within {seconds} s: the end of the run is not recorded"
+    )]
+    Stalled {
+        /// The file.
+        path: PathBuf,
+        /// How long was waited.
+        seconds: u64,
+    },
+    /// The recorder's thread is gone.
+    #[error("{path}: the flight recorder has stopped: the end of the run is not recorded")]
+    Stopped {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Writing an export failed.
+    #[error("cannot write the export: {0}")]
+    Export(#[from] std::io::Error),
+    /// A comparison of no runs was asked for.
+    #[error("a comparison needs at least one run")]
+    NothingToCompare,
+}

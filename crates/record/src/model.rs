@@ -1,0 +1,317 @@
+//! What is recorded: a run's description, its periods, and the reasons of its decisions.
+
+use hdrhistogram::Histogram;
+use headroom_units::{Cores, Hertz, Joules, PerSecond, Ratio, Reading, Seconds, Source, Watts};
+use serde::{Deserialize, Deserializer, Serialize};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+use std::time::SystemTime;
+
+/// The number of a run in one recorder file; ascending, never given twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct RunId(pub i64);
+
+impl fmt::Display for RunId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+/// The world that a run's law acted on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum World {
+    /// A real machine and its real levers.
+    Live,
+    /// Real traffic, emulated hardware.
+    Emulated,
+    /// The discrete-event simulator.
+    Simulated,
+}
+
+impl World {
+    /// The word used in the run summary.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Live => "live",
+            Self::Emulated => "emulated",
+            Self::Simulated => "simulated",
+        }
+    }
+}
+
+impl fmt::Display for World {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl FromStr for World {
+    type Err = String;
+
+    fn from_str(word: &str) -> Result<Self, String> {
+        match word {
+            "live" => Ok(Self::Live),
+            "emulated" => Ok(Self::Emulated),
+            "simulated" => Ok(Self::Simulated),
+            other => Err(format!(
+                "\"{other}\" is no world: use live, emulated or simulated"
+            )),
+        }
+    }
+}
+
+/// The promise: a percentile of the latency stays at or under a target.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Slo {
+    /// The percentile, in percent: 95.0 for the P95. Inside (0, 100).
+    pub percentile: f64,
+    /// The target T.
+    pub target: Seconds,
+    /// The guard α: a law acts when the percentile passes α T. `None` for a law without one.
+    pub guard: Option<Ratio>,
+}
+
+impl Slo {
+    /// The percentile as people write it: `P95`, `P99.9`.
+    pub fn name(&self) -> String {
+        percentile_name(self.percentile)
+    }
+}
+
+/// `P95`, `P99.9`: a percentile as people write it.
+pub(crate) fn percentile_name(percentile: f64) -> String {
+    format!("P{percentile}")
+}
+
+/// What is known of a run when it starts.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RunMeta {
+    /// A name for people, by which the run can be found again; need not be unique.
+    pub name: String,
+    /// The control law, for instance `slo-power`.
+    pub law: String,
+    /// The trace that drove the load, or what else did (`live traffic`).
+    pub trace: String,
+    /// The seed of everything random in the run.
+    pub seed: u64,
+    /// The world that the law acts on.
+    pub world: World,
+    /// The nominal length of a period.
+    pub period: Seconds,
+    /// The promise.
+    pub slo: Slo,
+    /// Where the run expects its watts from; `None` where there is no meter at all. Each period carries the
+    /// source of its own reading, which is what sums and reports go by.
+    pub power_source: Option<Source>,
+    /// Every fallback of this run in plain words, one each ("power is estimated by a model: this machine has no
+    /// RAPL"). They stand at the head of the report.
+    pub notes: Vec<String>,
+    /// The configuration as it was in force, as text.
+    pub config: String,
+    /// The version of the program.
+    pub version: String,
+    /// The name of the machine.
+    pub host: String,
+    /// When the run started.
+    pub started_at: SystemTime,
+}
+
+/// Latency of the requests that were answered in one period.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LatencySummary {
+    /// Mean.
+    pub mean: Seconds,
+    /// Median.
+    pub p50: Seconds,
+    /// 95th percentile.
+    pub p95: Seconds,
+    /// 99th percentile.
+    pub p99: Seconds,
+    /// 99.9th percentile.
+    pub p999: Seconds,
+    /// The slowest.
+    pub max: Seconds,
+}
+
+impl LatencySummary {
+    /// The summary of a histogram of microseconds; `None` where nothing was counted.
+    pub fn of_micros(histogram: &Histogram<u64>) -> Option<Self> {
+        (!histogram.is_empty()).then(|| Self {
+            mean: Seconds::from_micros(histogram.mean()),
+            p50: micros_at(histogram, 50.0),
+            p95: micros_at(histogram, 95.0),
+            p99: micros_at(histogram, 99.0),
+            p999: micros_at(histogram, 99.9),
+            max: Seconds::from_micros(histogram.max() as f64),
+        })
+    }
+}
+
+/// The value of a histogram of microseconds at a percentile given in percent.
+pub(crate) fn micros_at(histogram: &Histogram<u64>, percentile: f64) -> Seconds {
+    Seconds::from_micros(histogram.value_at_percentile(percentile) as f64)
+}
+
+/// One period: what was seen, what was decided, and why.
+///
+/// A `None` says that the value is not known (a meter did not answer, nothing was answered): never that it is zero.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PeriodRecord {
+    /// The number of the period; strictly ascending within a run.
+    pub index: u64,
+    /// When the period began, from the start of the run.
+    pub at: Seconds,
+    /// The length of the period as it really was.
+    pub duration: Seconds,
+    /// Requests that arrived in the period.
+    pub arrivals: u64,
+    /// Requests answered in the period.
+    pub completions: u64,
+    /// Requests that failed in the period.
+    pub failures: u64,
+    /// Requests being served at the end of the period.
+    pub in_flight: u64,
+    /// Age of the oldest request being served at the end of the period, where known.
+    pub oldest_in_flight: Option<Seconds>,
+    /// Latency of the requests answered; `None` where none was.
+    pub latency: Option<LatencySummary>,
+    /// Latency at the SLO's percentile; `None` where none was answered. This is what is held against the target.
+    pub slo_latency: Option<Seconds>,
+    /// The arrival rate that the law expects in the next period, where it forecasts.
+    pub forecast: Option<PerSecond>,
+    /// Cores allocated to the service during the period.
+    pub cores: Cores,
+    /// Power cap in force during the period; `None` where there is none.
+    pub cap: Option<Watts>,
+    /// Whether the cap stood at its limit for the allocated cores.
+    pub cap_at_limit: bool,
+    /// Mean power of the period.
+    pub power: Option<Reading<Watts>>,
+    /// Energy of the period.
+    pub energy: Option<Reading<Joules>>,
+    /// Busy share of the allocated cores.
+    pub utilisation: Option<Ratio>,
+    /// Share of the period in which the service was throttled by its quota.
+    pub throttled: Option<Ratio>,
+    /// Mean core frequency.
+    pub frequency: Option<Hertz>,
+    /// Whether the period's telemetry was lost.
+    pub telemetry_lost: bool,
+    /// What the law was given, whole, so that the period can be replayed.
+    pub seen: serde_json::Value,
+    /// What the law answered, whole.
+    pub decided: serde_json::Value,
+    /// Why.
+    pub reasons: Vec<Reason>,
+}
+
+/// Why a decision was taken, as data.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Reason {
+    /// The rule's stable name, by which decisions are counted.
+    pub rule: String,
+    /// One sentence for people, with its numbers.
+    pub text: String,
+    /// The numbers, by name with the unit last. JSON has no NaN or infinity: either is written as `null` and read
+    /// back as NaN.
+    #[serde(deserialize_with = "numbers_or_nan")]
+    pub numbers: BTreeMap<String, f64>,
+}
+
+impl Reason {
+    /// A reason of a rule.
+    pub fn new(rule: impl Into<String>, text: impl Into<String>, numbers: &[(&str, f64)]) -> Self {
+        Self {
+            rule: rule.into(),
+            text: text.into(),
+            numbers: numbers
+                .iter()
+                .map(|(name, value)| ((*name).to_owned(), *value))
+                .collect(),
+        }
+    }
+}
+
+fn numbers_or_nan<'de, D: Deserializer<'de>>(input: D) -> Result<BTreeMap<String, f64>, D::Error> {
+    let numbers = BTreeMap::<String, Option<f64>>::deserialize(input)?;
+    Ok(numbers
+        .into_iter()
+        .map(|(name, value)| (name, value.unwrap_or(f64::NAN)))
+        .collect())
+}
+
+impl PeriodRecord {
+    /// A period with nothing known of it but its number, its place in time and the cores allocated.
+    pub fn new(index: u64, at: Seconds, duration: Seconds, cores: Cores) -> Self {
+        Self {
+            index,
+            at,
+            duration,
+            arrivals: 0,
+            completions: 0,
+            failures: 0,
+            in_flight: 0,
+            oldest_in_flight: None,
+            latency: None,
+            slo_latency: None,
+            forecast: None,
+            cores,
+            cap: None,
+            cap_at_limit: false,
+            power: None,
+            energy: None,
+            utilisation: None,
+            throttled: None,
+            frequency: None,
+            telemetry_lost: false,
+            seen: serde_json::Value::Null,
+            decided: serde_json::Value::Null,
+            reasons: Vec::new(),
+        }
+    }
+
+    /// The power of the period: as read, else its energy over its length, which is the same mean.
+    pub fn mean_power(&self) -> Option<Reading<Watts>> {
+        self.power.or_else(|| {
+            let energy = self.energy?;
+            (self.duration > Seconds::ZERO).then(|| energy.map(|joules| joules / self.duration))
+        })
+    }
+
+    /// Names the first value that no run can have: a time, core count or reading that is not a finite number, or a
+    /// negative length.
+    pub(crate) fn fault(&self) -> Option<&'static str> {
+        let latency = self.latency.map(|l| [l.mean, l.p50, l.p95, l.p99, l.p999, l.max]);
+        let optional = |value: Option<f64>| value.is_none_or(f64::is_finite);
+        let checks = [
+            ("at", self.at.is_finite()),
+            (
+                "duration",
+                self.duration.is_finite() && self.duration >= Seconds::ZERO,
+            ),
+            ("cores", self.cores.is_finite()),
+            (
+                "oldest_in_flight",
+                optional(self.oldest_in_flight.map(Seconds::get)),
+            ),
+            (
+                "latency",
+                latency.is_none_or(|all| all.iter().all(|value| value.is_finite())),
+            ),
+            ("slo_latency", optional(self.slo_latency.map(Seconds::get))),
+            ("forecast", optional(self.forecast.map(PerSecond::get))),
+            ("cap", optional(self.cap.map(Watts::get))),
+            ("power", optional(self.power.map(|power| power.value.get()))),
+            ("energy", optional(self.energy.map(|energy| energy.value.get()))),
+            ("utilisation", optional(self.utilisation.map(Ratio::get))),
+            ("throttled", optional(self.throttled.map(Ratio::get))),
+            ("frequency", optional(self.frequency.map(Hertz::get))),
+        ];
+        checks
+            .into_iter()
+            .find_map(|(name, fine)| (!fine).then_some(name))
+    }
+}

@@ -1,0 +1,167 @@
+//! Keeping a recorder file inside its limits.
+
+use crate::limits::Limits;
+use crate::writer::OpenRun;
+use rusqlite::{Connection, TransactionBehavior, params};
+use std::collections::BTreeMap;
+
+/// How long a run without an end counts as one that may still be recorded by another process, since its writer's
+/// last sign of life, where that process cannot be asked.
+pub(crate) const SILENCE_MS: i64 = 60_000;
+
+/// The share of the size limit down to which is pruned, so that not every period prunes again.
+const TARGET_SHARE: f64 = 0.9;
+
+/// Rows removed in one transaction: short ones leave other writers room.
+const ROWS_AT_ONCE: i64 = 2_000;
+
+/// Periods of a run that is being recorded which are never removed.
+const PERIODS_KEPT: i64 = 60;
+
+/// Pages given back to the file system in one step.
+const PAGES_AT_ONCE: i64 = 2_000;
+
+/// Removes what exceeds the limits. Of an open run only rows go that its stored totals cover.
+pub(crate) fn prune(
+    connection: &mut Connection,
+    limits: &Limits,
+    open: &BTreeMap<i64, OpenRun>,
+    now_ms: i64,
+) -> rusqlite::Result<()> {
+    let mut removed = false;
+    let too_old = now_ms.saturating_sub(i64::try_from(limits.max_age.as_millis()).unwrap_or(i64::MAX));
+    while let Some(run) = oldest_removable(connection, open, now_ms, too_old)? {
+        remove_run(connection, run)?;
+        removed = true;
+    }
+    let max_bytes = i64::try_from(limits.max_bytes).unwrap_or(i64::MAX);
+    if used_bytes(connection)? > max_bytes {
+        let target = (max_bytes as f64 * TARGET_SHARE) as i64;
+        while used_bytes(connection)? > target {
+            removed |= match oldest_removable(connection, open, now_ms, i64::MAX)? {
+                Some(run) => {
+                    remove_run(connection, run)?;
+                    true
+                }
+                None if remove_oldest_periods(connection, open, target)? => true,
+                None => break,
+            };
+        }
+    }
+    if removed {
+        shrink(connection)?;
+    }
+    Ok(())
+}
+
+/// Bytes in use, without the pages that only wait to be given back.
+fn used_bytes(connection: &Connection) -> rusqlite::Result<i64> {
+    let pragma = |name: &str| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
+    Ok((pragma("page_count")? - pragma("freelist_count")?) * pragma("page_size")?)
+}
+
+/// The oldest run that ended before a time and is recorded by nobody.
+fn oldest_removable(
+    connection: &Connection,
+    open: &BTreeMap<i64, OpenRun>,
+    now_ms: i64,
+    ended_before_ms: i64,
+) -> rusqlite::Result<Option<i64>> {
+    let mut statement = connection.prepare_cached(
+        "SELECT id, state, updated_at, writer FROM runs WHERE coalesce(ended_at, updated_at) < ?1 ORDER BY id",
+    )?;
+    let mut rows = statement.query([ended_before_ms])?;
+    while let Some(row) = rows.next()? {
+        let id: i64 = row.get(0)?;
+        let state: String = row.get(1)?;
+        let writer: Option<String> = row.get(3)?;
+        let in_use = open.contains_key(&id)
+            || state == "running" && is_being_recorded(row.get(2)?, writer.as_deref(), now_ms);
+        if !in_use {
+            return Ok(Some(id));
+        }
+    }
+    Ok(None)
+}
+
+/// Whether a run whose end was never written is still being recorded: its writer gave a sign of life within
+/// [`SILENCE_MS`], and its process has not ended as far as can be told from here.
+pub(crate) fn is_being_recorded(updated_at_ms: i64, writer: Option<&str>, now_ms: i64) -> bool {
+    now_ms.saturating_sub(updated_at_ms) < SILENCE_MS
+        && writer.and_then(crate::clock::still_runs).unwrap_or(true)
+}
+
+fn remove_run(connection: &mut Connection, run: i64) -> rusqlite::Result<()> {
+    while remove_periods(connection, run, i64::MAX, ROWS_AT_ONCE)? > 0 {}
+    connection.execute("DELETE FROM runs WHERE id = ?1", [run])?;
+    Ok(())
+}
+
+/// Removes the oldest of a run's periods up to an index; answers how many.
+fn remove_periods(connection: &mut Connection, run: i64, up_to: i64, at_most: i64) -> rusqlite::Result<i64> {
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    let removed = transaction.execute(
+        "DELETE FROM periods WHERE rowid IN
+            (SELECT rowid FROM periods WHERE run = ?1 AND idx <= ?2 ORDER BY idx LIMIT ?3)",
+        params![run, up_to, at_most],
+    )?;
+    transaction.execute(
+        "UPDATE runs SET pruned = pruned + ?2 WHERE id = ?1",
+        params![run, i64::try_from(removed).unwrap_or(i64::MAX)],
+    )?;
+    transaction.commit()?;
+    Ok(i64::try_from(removed).unwrap_or(i64::MAX))
+}
+
+/// Removes a part of the periods of the open run with most rows; answers whether there were any to remove.
+fn remove_oldest_periods(
+    connection: &mut Connection,
+    open: &BTreeMap<i64, OpenRun>,
+    target_bytes: i64,
+) -> rusqlite::Result<bool> {
+    let mut largest: Option<(i64, i64)> = None;
+    for &run in open.keys() {
+        let rows: i64 =
+            connection.query_row("SELECT count(*) FROM periods WHERE run = ?1", [run], |row| {
+                row.get(0)
+            })?;
+        if largest.is_none_or(|(_, most)| rows > most) {
+            largest = Some((run, rows));
+        }
+    }
+    let Some((run, rows)) = largest.filter(|(_, rows)| *rows > PERIODS_KEPT) else {
+        return Ok(false);
+    };
+    let excess = 1.0 - target_bytes as f64 / used_bytes(connection)?.max(1) as f64;
+    let removable = rows - PERIODS_KEPT;
+    let goal = ((rows as f64 * excess).ceil() as i64).clamp(1, removable);
+    let covered: i64 =
+        connection.query_row("SELECT covered FROM runs WHERE id = ?1", [run], |row| row.get(0))?;
+    let mut removed = 0;
+    while removed < goal {
+        let step = remove_periods(connection, run, covered, ROWS_AT_ONCE.min(goal - removed))?;
+        if step == 0 {
+            break;
+        }
+        removed += step;
+    }
+    Ok(removed > 0)
+}
+
+/// Gives free pages back to the file system.
+fn shrink(connection: &Connection) -> rusqlite::Result<()> {
+    let free = || connection.pragma_query_value(None, "freelist_count", |row| row.get::<_, i64>(0));
+    let mut before = free()?;
+    while before > 0 {
+        let mut statement = connection.prepare(&format!("PRAGMA incremental_vacuum({PAGES_AT_ONCE})"))?;
+        let mut rows = statement.query([])?;
+        while rows.next()?.is_some() {}
+        let after = free()?;
+        if after >= before {
+            break;
+        }
+        before = after;
+    }
+    // The file itself shrinks when the log is written back to it. A reader can delay that; the next one does it.
+    connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
+}

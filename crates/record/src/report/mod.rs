@@ -1,0 +1,1 @@
+//! Reports as self-contained HTML.

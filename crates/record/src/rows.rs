@@ -1,0 +1,311 @@
+//! Runs and periods as rows of the file.
+
+use crate::clock::{from_unix_ms, this_process, unix_ms};
+use crate::model::{LatencySummary, PeriodRecord, Reason, RunMeta, Slo, World};
+use headroom_units::{Cores, Hertz, Joules, PerSecond, Ratio, Reading, Seconds, Source, Watts};
+use rusqlite::types::Type;
+use rusqlite::{Connection, Row, ToSql, named_params};
+
+/// Reasons kept of one period; further ones are dropped.
+pub(crate) const REASONS_MAX: usize = 32;
+
+/// Bytes kept of one text (a reason's sentence, a note); longer ones are cut and end in "…".
+pub(crate) const TEXT_MAX_BYTES: usize = 4 << 10;
+
+/// Bytes of JSON kept of what was seen, and of what was decided, in one period; a longer one is replaced by
+/// `{"left_out_bytes": n}`.
+pub(crate) const JSON_MAX_BYTES: usize = 64 << 10;
+
+/// Bytes kept of a run's configuration.
+const CONFIG_MAX_BYTES: usize = 1 << 20;
+
+/// Notes kept of a run.
+pub(crate) const NOTES_MAX: usize = 64;
+
+/// A text of at most so many bytes.
+pub(crate) fn cut(text: &str, max_bytes: usize) -> String {
+    if text.len() <= max_bytes {
+        return text.to_owned();
+    }
+    let end = (0..=max_bytes - '…'.len_utf8())
+        .rev()
+        .find(|&at| text.is_char_boundary(at))
+        .unwrap_or(0);
+    format!("{}…", &text[..end])
+}
+
+fn json_text(value: &impl serde::Serialize) -> String {
+    // Serialising a value that serde built, or a struct of plain fields, into a string cannot fail.
+    let text = serde_json::to_string(value)
+        .unwrap_or_else(|error| serde_json::json!({ "not_serialised": error.to_string() }).to_string());
+    if text.len() <= JSON_MAX_BYTES {
+        text
+    } else {
+        format!("{{\"left_out_bytes\":{}}}", text.len())
+    }
+}
+
+fn reasons_text(reasons: &[Reason]) -> String {
+    let kept: Vec<Reason> = reasons
+        .iter()
+        .take(REASONS_MAX)
+        .map(|reason| Reason {
+            rule: cut(&reason.rule, 256),
+            text: cut(&reason.text, TEXT_MAX_BYTES),
+            numbers: reason
+                .numbers
+                .iter()
+                .take(64)
+                .map(|(name, value)| (cut(name, 256), *value))
+                .collect(),
+        })
+        .collect();
+    serde_json::to_string(&kept).unwrap_or_else(|_| "[]".to_owned())
+}
+
+pub(crate) fn notes_text(notes: &[String]) -> String {
+    let kept: Vec<String> = notes
+        .iter()
+        .take(NOTES_MAX)
+        .map(|note| cut(note, TEXT_MAX_BYTES))
+        .collect();
+    serde_json::to_string(&kept).unwrap_or_else(|_| "[]".to_owned())
+}
+
+/// A count as SQLite keeps it.
+pub(crate) fn count(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+/// Writes a run's first row; answers its id.
+pub(crate) fn insert_run(connection: &Connection, meta: &RunMeta, now_ms: i64) -> rusqlite::Result<i64> {
+    connection.execute(
+        "INSERT INTO runs (name, started_at, state, updated_at, writer, law, trace, seed, world, period_s,
+            slo_percentile, slo_target_ms, guard, power_source, notes, config, version, host, totals, histogram)
+         VALUES (:name, :started_at, 'running', :updated_at, :writer, :law, :trace, :seed, :world, :period_s,
+            :slo_percentile, :slo_target_ms, :guard, :power_source, :notes, :config, :version, :host, '', x'')",
+        named_params! {
+            ":name": cut(&meta.name, 256),
+            ":started_at": unix_ms(meta.started_at),
+            ":updated_at": now_ms,
+            ":writer": this_process(),
+            ":law": cut(&meta.law, 256),
+            ":trace": cut(&meta.trace, TEXT_MAX_BYTES),
+            ":seed": meta.seed.cast_signed(),
+            ":world": meta.world.as_str(),
+            ":period_s": meta.period.get(),
+            ":slo_percentile": meta.slo.percentile,
+            ":slo_target_ms": meta.slo.target.as_millis(),
+            ":guard": meta.slo.guard.map(Ratio::get),
+            ":power_source": meta.power_source.map(Source::as_str),
+            ":notes": notes_text(&meta.notes),
+            ":config": cut(&meta.config, CONFIG_MAX_BYTES),
+            ":version": cut(&meta.version, 256),
+            ":host": cut(&meta.host, 256),
+        },
+    )?;
+    Ok(connection.last_insert_rowid())
+}
+
+/// The columns of a period, in the order in which rows are written and read.
+pub(crate) const PERIOD_COLUMNS: &str = "idx, t_s, duration_s, arrivals, completions, failures, in_flight, \
+    oldest_in_flight_ms, latency_mean_ms, latency_p50_ms, latency_p95_ms, latency_p99_ms, latency_p999_ms, \
+    latency_max_ms, slo_ms, forecast_per_s, cores, cap_w, cap_at_limit, power_w, power_source, energy_j, \
+    energy_source, utilisation, throttled, frequency_hz, telemetry_lost, seen, decided, reasons";
+
+/// Writes a period's row.
+pub(crate) fn insert_period(
+    connection: &Connection,
+    run: i64,
+    period: &PeriodRecord,
+) -> rusqlite::Result<()> {
+    let mut statement = connection.prepare_cached(&format!(
+        "INSERT INTO periods ({PERIOD_COLUMNS}, run) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13,
+            ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25, ?26, ?27, ?28, ?29, ?30, ?31)"
+    ))?;
+    let latency = |part: fn(LatencySummary) -> Seconds| period.latency.map(|all| part(all).as_millis());
+    let values: [&dyn ToSql; 31] = [
+        &count(period.index),
+        &period.at.get(),
+        &period.duration.get(),
+        &count(period.arrivals),
+        &count(period.completions),
+        &count(period.failures),
+        &count(period.in_flight),
+        &period.oldest_in_flight.map(Seconds::as_millis),
+        &latency(|all| all.mean),
+        &latency(|all| all.p50),
+        &latency(|all| all.p95),
+        &latency(|all| all.p99),
+        &latency(|all| all.p999),
+        &latency(|all| all.max),
+        &period.slo_latency.map(Seconds::as_millis),
+        &period.forecast.map(PerSecond::get),
+        &period.cores.get(),
+        &period.cap.map(Watts::get),
+        &period.cap_at_limit,
+        &period.power.map(|power| power.value.get()),
+        &period.power.map(|power| power.source.as_str()),
+        &period.energy.map(|energy| energy.value.get()),
+        &period.energy.map(|energy| energy.source.as_str()),
+        &period.utilisation.map(Ratio::get),
+        &period.throttled.map(Ratio::get),
+        &period.frequency.map(Hertz::get),
+        &period.telemetry_lost,
+        &json_text(&period.seen),
+        &json_text(&period.decided),
+        &reasons_text(&period.reasons),
+        &run,
+    ];
+    statement.execute(&values[..])?;
+    Ok(())
+}
+
+/// A value that a row holds and that cannot be understood.
+fn damaged(column: usize, detail: impl Into<String>) -> rusqlite::Error {
+    rusqlite::Error::FromSqlConversionFailure(column, Type::Text, detail.into().into())
+}
+
+fn source(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<Source>> {
+    let word: Option<String> = row.get(column)?;
+    word.map(|word| source_of(&word).ok_or_else(|| damaged(column, format!("\"{word}\" is no source"))))
+        .transpose()
+}
+
+fn source_of(word: &str) -> Option<Source> {
+    [
+        Source::Measured,
+        Source::Estimated,
+        Source::Emulated,
+        Source::Simulated,
+    ]
+    .into_iter()
+    .find(|source| source.as_str() == word)
+}
+
+fn json<T: serde::de::DeserializeOwned>(row: &Row<'_>, column: usize) -> rusqlite::Result<T> {
+    let text: String = row.get(column)?;
+    serde_json::from_str(&text).map_err(|error| damaged(column, error.to_string()))
+}
+
+fn natural(row: &Row<'_>, column: usize) -> rusqlite::Result<u64> {
+    let value: i64 = row.get(column)?;
+    u64::try_from(value).map_err(|_| damaged(column, format!("{value} is negative")))
+}
+
+/// Reads a row of [`PERIOD_COLUMNS`].
+pub(crate) fn read_period(row: &Row<'_>) -> rusqlite::Result<PeriodRecord> {
+    let real = |column: usize| row.get::<_, Option<f64>>(column);
+    let millis = |column: usize| Ok::<_, rusqlite::Error>(real(column)?.map(Seconds::from_millis));
+    let latency = match (
+        millis(8)?,
+        millis(9)?,
+        millis(10)?,
+        millis(11)?,
+        millis(12)?,
+        millis(13)?,
+    ) {
+        (Some(mean), Some(p50), Some(p95), Some(p99), Some(p999), Some(max)) => Some(LatencySummary {
+            mean,
+            p50,
+            p95,
+            p99,
+            p999,
+            max,
+        }),
+        _ => None,
+    };
+    let power = real(19)?
+        .zip(source(row, 20)?)
+        .map(|(watts, source)| Reading::new(Watts::new(watts), source));
+    let energy = real(21)?
+        .zip(source(row, 22)?)
+        .map(|(joules, source)| Reading::new(Joules::new(joules), source));
+    Ok(PeriodRecord {
+        index: natural(row, 0)?,
+        at: Seconds::new(row.get(1)?),
+        duration: Seconds::new(row.get(2)?),
+        arrivals: natural(row, 3)?,
+        completions: natural(row, 4)?,
+        failures: natural(row, 5)?,
+        in_flight: natural(row, 6)?,
+        oldest_in_flight: millis(7)?,
+        latency,
+        slo_latency: millis(14)?,
+        forecast: real(15)?.map(PerSecond::new),
+        cores: Cores::new(row.get(16)?),
+        cap: real(17)?.map(Watts::new),
+        cap_at_limit: row.get(18)?,
+        power,
+        energy,
+        utilisation: real(23)?.map(Ratio::new),
+        throttled: real(24)?.map(Ratio::new),
+        frequency: real(25)?.map(Hertz::new),
+        telemetry_lost: row.get(26)?,
+        seen: json(row, 27)?,
+        decided: json(row, 28)?,
+        reasons: json(row, 29)?,
+    })
+}
+
+/// The columns of a run's description, as [`read_meta`] reads them.
+pub(crate) const META_COLUMNS: &str = "name, started_at, law, trace, seed, world, period_s, slo_percentile, \
+    slo_target_ms, guard, power_source, notes, config, version, host";
+
+/// Reads the columns of [`META_COLUMNS`], which start at a row's first column.
+pub(crate) fn read_meta(row: &Row<'_>) -> rusqlite::Result<RunMeta> {
+    let world: String = row.get(5)?;
+    Ok(RunMeta {
+        name: row.get(0)?,
+        started_at: from_unix_ms(row.get(1)?),
+        law: row.get(2)?,
+        trace: row.get(3)?,
+        seed: row.get::<_, i64>(4)?.cast_unsigned(),
+        world: world.parse::<World>().map_err(|error| damaged(5, error))?,
+        period: Seconds::new(row.get(6)?),
+        slo: Slo {
+            percentile: row.get(7)?,
+            target: Seconds::from_millis(row.get(8)?),
+            guard: row.get::<_, Option<f64>>(9)?.map(Ratio::new),
+        },
+        power_source: source(row, 10)?,
+        notes: json(row, 11)?,
+        config: row.get(12)?,
+        version: row.get(13)?,
+        host: row.get(14)?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_text_is_cut_at_a_character() {
+        assert_eq!(cut("short", 8), "short");
+        let long = cut(&"ä".repeat(100), 20);
+        assert!(
+            long.len() <= 20 && long.ends_with('…') && long.starts_with("ää"),
+            "{long}"
+        );
+    }
+
+    #[test]
+    fn a_value_that_is_too_large_says_how_large_it_was() {
+        let text = json_text(&"x".repeat(JSON_MAX_BYTES));
+        let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(value["left_out_bytes"], JSON_MAX_BYTES + 2);
+    }
+
+    #[test]
+    fn a_number_that_json_does_not_have_is_read_back_as_nan() {
+        let reasons = [Reason::new(
+            "rule",
+            "text",
+            &[("rate_per_s", f64::INFINITY), ("cores", 2.0)],
+        )];
+        let back: Vec<Reason> = serde_json::from_str(&reasons_text(&reasons)).unwrap();
+        assert!(back[0].numbers["rate_per_s"].is_nan());
+        assert_eq!(back[0].numbers["cores"], 2.0);
+    }
+}

@@ -1,0 +1,318 @@
+//! The file's layout, its versions, and how a file is opened.
+
+use crate::Error;
+use rusqlite::{Connection, OpenFlags};
+use std::path::Path;
+use std::time::Duration;
+
+/// Marks a SQLite file as a flight recorder (`PRAGMA application_id`): "HDRM" in ASCII.
+const APPLICATION_ID: i64 = 0x4844_524d;
+
+/// How long a statement waits for another process that writes.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The schema's history: entry `i` brings a file from version `i` to `i + 1`. Entries are never edited once
+/// released; a change is a new entry.
+const MIGRATIONS: &[&str] = &["
+    CREATE TABLE runs (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        name TEXT NOT NULL,
+        started_at INTEGER NOT NULL,   -- Unix time, ms
+        ended_at INTEGER,              -- Unix time, ms
+        state TEXT NOT NULL,           -- running, finished, abandoned
+        updated_at INTEGER NOT NULL,   -- Unix time, ms: the writer's last sign of life
+        writer TEXT,                   -- the process that records
+        law TEXT NOT NULL,
+        trace TEXT NOT NULL,
+        seed INTEGER NOT NULL,         -- the 64 bits, signed
+        world TEXT NOT NULL,
+        period_s REAL NOT NULL,
+        slo_percentile REAL NOT NULL,
+        slo_target_ms REAL NOT NULL,
+        guard REAL,
+        power_source TEXT,
+        notes TEXT NOT NULL,           -- JSON array
+        config TEXT NOT NULL,
+        version TEXT NOT NULL,
+        host TEXT NOT NULL,
+        totals TEXT NOT NULL,          -- JSON: sums of the first `covered` periods
+        histogram BLOB NOT NULL,       -- their latencies
+        covered INTEGER NOT NULL DEFAULT -1, -- the last period that totals and histogram cover
+        dropped INTEGER NOT NULL DEFAULT 0,  -- periods that never reached the writer
+        unwritten INTEGER NOT NULL DEFAULT 0, -- periods that are in the totals but could not be written as rows
+        pruned INTEGER NOT NULL DEFAULT 0     -- periods that are in the totals and were removed as rows
+    ) STRICT;
+    CREATE INDEX runs_by_name ON runs (name);
+    CREATE TABLE periods (
+        run INTEGER NOT NULL,
+        idx INTEGER NOT NULL,
+        t_s REAL NOT NULL,
+        duration_s REAL NOT NULL,
+        arrivals INTEGER NOT NULL,
+        completions INTEGER NOT NULL,
+        failures INTEGER NOT NULL,
+        in_flight INTEGER NOT NULL,
+        oldest_in_flight_ms REAL,
+        latency_mean_ms REAL,
+        latency_p50_ms REAL,
+        latency_p95_ms REAL,
+        latency_p99_ms REAL,
+        latency_p999_ms REAL,
+        latency_max_ms REAL,
+        slo_ms REAL,
+        forecast_per_s REAL,
+        cores REAL NOT NULL,
+        cap_w REAL,
+        cap_at_limit INTEGER NOT NULL,
+        power_w REAL,
+        power_source TEXT,
+        energy_j REAL,
+        energy_source TEXT,
+        utilisation REAL,
+        throttled REAL,
+        frequency_hz REAL,
+        telemetry_lost INTEGER NOT NULL,
+        seen TEXT NOT NULL,            -- JSON
+        decided TEXT NOT NULL,         -- JSON
+        reasons TEXT NOT NULL          -- JSON array of {rule, text, numbers}
+    ) STRICT;
+    CREATE UNIQUE INDEX periods_by_run ON periods (run, idx);
+"];
+
+/// The newest version of the file's layout that this program reads and writes (`PRAGMA user_version`).
+pub const SCHEMA_VERSION: i64 = MIGRATIONS.len() as i64;
+
+/// Opens a file for writing, creating it where there is none and bringing an older one up to date.
+pub(crate) fn open_writer(path: &Path) -> Result<Connection, Error> {
+    if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+        std::fs::create_dir_all(folder).map_err(|source| Error::Folder {
+            path: folder.to_owned(),
+            source,
+        })?;
+    }
+    let opening = |source| Error::Open {
+        path: path.to_owned(),
+        source,
+    };
+    let mut connection = Connection::open(path).map_err(opening)?;
+    connection.busy_timeout(BUSY_TIMEOUT).map_err(opening)?;
+    // Only an empty file takes this, before its first table; in any other it changes nothing.
+    connection
+        .pragma_update(None, "auto_vacuum", "INCREMENTAL")
+        .map_err(opening)?;
+    migrate(&mut connection, path, MIGRATIONS)?;
+    // WAL with synchronous NORMAL: a commit is in the kernel's hands at once, which `kill -9` cannot undo; a power
+    // failure can undo the commits since the last checkpoint, and damages nothing.
+    connection
+        .pragma_update(None, "journal_mode", "WAL")
+        .map_err(opening)?;
+    connection
+        .pragma_update(None, "synchronous", "NORMAL")
+        .map_err(opening)?;
+    connection
+        .pragma_update(None, "wal_autocheckpoint", 256)
+        .map_err(opening)?;
+    connection
+        .pragma_update(None, "journal_size_limit", 1 << 20)
+        .map_err(opening)?;
+    Ok(connection)
+}
+
+/// Opens a file for reading only.
+pub(crate) fn open_reader(path: &Path) -> Result<Connection, Error> {
+    let opening = |source| Error::Open {
+        path: path.to_owned(),
+        source,
+    };
+    let open = || -> Result<(Connection, i64), rusqlite::Error> {
+        let connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+        connection.busy_timeout(BUSY_TIMEOUT)?;
+        let version = user_version(&connection)?;
+        Ok((connection, version))
+    };
+    // Reading a file in WAL mode needs its folder to be writable, for the index of the log. Where it is not and
+    // there is no log (the file came with a backup, a container image), the file cannot change under us.
+    let (connection, version) = open().or_else(|first| {
+        let mut log = path.as_os_str().to_owned();
+        log.push("-wal");
+        if Path::new(&log).exists() || !path.is_file() {
+            return Err(opening(first));
+        }
+        let uri = format!("file:{}?immutable=1", uri_path(path));
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
+        let connection = Connection::open_with_flags(uri, flags).map_err(|_| opening(first))?;
+        let version = user_version(&connection).map_err(opening)?;
+        Ok((connection, version))
+    })?;
+    check_identity(&connection, path, version)?;
+    if version < SCHEMA_VERSION {
+        // An older layout is brought up to date before it is read, which needs the right to write.
+        drop(connection);
+        drop(open_writer(path)?);
+        return Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY).map_err(opening);
+    }
+    Ok(connection)
+}
+
+fn uri_path(path: &Path) -> String {
+    path.to_string_lossy()
+        .replace('%', "%25")
+        .replace('?', "%3f")
+        .replace('#', "%23")
+}
+
+fn user_version(connection: &Connection) -> Result<i64, rusqlite::Error> {
+    connection.pragma_query_value(None, "user_version", |row| row.get(0))
+}
+
+fn check_identity(connection: &Connection, path: &Path, version: i64) -> Result<(), Error> {
+    let opening = |source| Error::Open {
+        path: path.to_owned(),
+        source,
+    };
+    let identity: i64 = connection
+        .pragma_query_value(None, "application_id", |row| row.get(0))
+        .map_err(opening)?;
+    if identity != APPLICATION_ID {
+        return Err(Error::Foreign {
+            path: path.to_owned(),
+        });
+    }
+    if version > SCHEMA_VERSION {
+        return Err(Error::Newer {
+            path: path.to_owned(),
+            found: version,
+            known: SCHEMA_VERSION,
+        });
+    }
+    Ok(())
+}
+
+/// Brings a file to the version that the list of migrations ends with, in one transaction.
+fn migrate(connection: &mut Connection, path: &Path, migrations: &[&str]) -> Result<(), Error> {
+    let opening = |source| Error::Open {
+        path: path.to_owned(),
+        source,
+    };
+    let transaction = connection
+        .transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)
+        .map_err(opening)?;
+    let version = user_version(&transaction).map_err(opening)?;
+    let tables: i64 = transaction
+        .query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))
+        .map_err(opening)?;
+    if tables == 0 && version == 0 {
+        transaction
+            .pragma_update(None, "application_id", APPLICATION_ID)
+            .map_err(opening)?;
+    } else {
+        check_identity(&transaction, path, version)?;
+    }
+    let done = usize::try_from(version).unwrap_or(0);
+    for (number, statements) in migrations.iter().enumerate().skip(done) {
+        transaction.execute_batch(statements).map_err(opening)?;
+        transaction
+            .pragma_update(None, "user_version", number as i64 + 1)
+            .map_err(opening)?;
+    }
+    transaction.commit().map_err(opening)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file() -> (tempfile::TempDir, std::path::PathBuf) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("runs.db");
+        (folder, path)
+    }
+
+    #[test]
+    fn a_new_file_has_the_newest_version_and_shrinks_when_told() {
+        let (_folder, path) = file();
+        let connection = open_writer(&path).unwrap();
+        assert_eq!(user_version(&connection).unwrap(), SCHEMA_VERSION);
+        let vacuum: i64 = connection
+            .pragma_query_value(None, "auto_vacuum", |row| row.get(0))
+            .unwrap();
+        assert_eq!(vacuum, 2, "2 is incremental");
+        let mode: String = connection
+            .pragma_query_value(None, "journal_mode", |row| row.get(0))
+            .unwrap();
+        assert_eq!(mode, "wal");
+    }
+
+    #[test]
+    fn a_newer_file_is_refused_with_both_versions() {
+        let (_folder, path) = file();
+        open_writer(&path)
+            .unwrap()
+            .pragma_update(None, "user_version", SCHEMA_VERSION + 7)
+            .unwrap();
+        for error in [open_writer(&path).unwrap_err(), open_reader(&path).unwrap_err()] {
+            let text = error.to_string();
+            assert!(text.contains(&(SCHEMA_VERSION + 7).to_string()), "{text}");
+            assert!(text.contains("newer") && text.contains("runs.db"), "{text}");
+        }
+    }
+
+    #[test]
+    fn another_program_s_database_is_left_alone() {
+        let (_folder, path) = file();
+        Connection::open(&path)
+            .unwrap()
+            .execute_batch("CREATE TABLE theirs (x)")
+            .unwrap();
+        assert!(matches!(open_writer(&path), Err(Error::Foreign { .. })));
+        assert!(matches!(open_reader(&path), Err(Error::Foreign { .. })));
+    }
+
+    #[test]
+    fn a_text_file_is_refused() {
+        let (_folder, path) = file();
+        std::fs::write(
+            &path,
+            "not a database, and longer than a SQLite header has bytes, so that it is read: ".repeat(9),
+        )
+        .unwrap();
+        assert!(matches!(open_writer(&path), Err(Error::Open { .. })));
+        assert!(matches!(open_reader(&path), Err(Error::Open { .. })));
+    }
+
+    #[test]
+    fn an_older_file_is_brought_up_to_date_and_keeps_its_rows() {
+        let (_folder, path) = file();
+        let mut connection = Connection::open(&path).unwrap();
+        migrate(&mut connection, &path, &["CREATE TABLE a (x)"]).unwrap();
+        connection.execute("INSERT INTO a VALUES (7)", []).unwrap();
+        let both = ["CREATE TABLE a (x)", "ALTER TABLE a ADD COLUMN y DEFAULT 3"];
+        // Version 1 is the newest that this build knows when there is one migration; a list of two stands in for
+        // the program's own list after its next change.
+        migrate(&mut connection, &path, &both).unwrap();
+        let row: (i64, i64) = connection
+            .query_row("SELECT x, y FROM a", [], |row| Ok((row.get(0)?, row.get(1)?)))
+            .unwrap();
+        assert_eq!(row, (7, 3));
+        assert_eq!(user_version(&connection).unwrap(), 2);
+    }
+
+    #[test]
+    fn a_failing_migration_changes_nothing() {
+        let (_folder, path) = file();
+        let mut connection = Connection::open(&path).unwrap();
+        assert!(
+            migrate(
+                &mut connection,
+                &path,
+                &["CREATE TABLE a (x)", "CREATE TABLE a (x)"]
+            )
+            .is_err()
+        );
+        assert_eq!(user_version(&connection).unwrap(), 0);
+        let tables: i64 = connection
+            .query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))
+            .unwrap();
+        assert_eq!(tables, 0);
+    }
+}

@@ -1,0 +1,150 @@
+//! The object in which every run ends.
+
+use crate::model::{RunId, World};
+use headroom_units::{Cores, Joules, Ratio, Seconds, Source, Watts};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// The summary of a run. Serialised, its keys and their order are a contract; more may follow after
+/// `utilisation_mean` or inside an object, none is renamed.
+///
+/// A value that does not exist is `null`, never 0: the percentile of no request, the energy of a run without a
+/// meter, the power ratio of a run without a cap, the share of no period.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RunSummary {
+    /// The control law.
+    pub law: String,
+    /// The trace that drove the load.
+    pub trace: String,
+    /// The seed of everything random.
+    pub seed: u64,
+    /// The world that the law acted on.
+    pub world: World,
+    /// Number of periods.
+    pub periods: u64,
+    /// The length of all periods together.
+    pub duration_s: Seconds,
+    /// Requests.
+    pub requests: RequestCounts,
+    /// Latency of all answered requests of the run, from the merged histogram: exact to 0.1 %.
+    pub latency_ms: LatencyMs,
+    /// The promise and how it was kept.
+    pub slo: SloSummary,
+    /// Energy and where its watts came from.
+    pub energy_j: EnergySummary,
+    /// Energy over answered requests; `None` where either is unknown or nothing was answered.
+    pub joules_per_request: Option<Joules>,
+    /// Power.
+    pub power_w: PowerSummary,
+    /// Cores.
+    pub cores: CoresSummary,
+    /// Mean busy share of the allocated cores, weighted by time, over the periods in which it is known.
+    pub utilisation_mean: Option<Ratio>,
+    /// The run's number in its recorder file; `None` for a run that was not recorded.
+    #[serde(default)]
+    pub run: Option<RunId>,
+    /// The run's name.
+    #[serde(default)]
+    pub name: String,
+    /// How many decisions each rule gave a reason for.
+    #[serde(default)]
+    pub decisions: BTreeMap<String, u64>,
+    /// Fallbacks of the run, and what is missing from this summary, in plain words.
+    #[serde(default)]
+    pub notes: Vec<String>,
+    /// Periods whose telemetry was lost.
+    #[serde(default)]
+    pub telemetry_lost_periods: u64,
+    /// Periods that the recorder dropped because its disk was too slow: they are in none of the sums.
+    #[serde(default)]
+    pub dropped_periods: u64,
+}
+
+/// Requests of a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RequestCounts {
+    /// Requests that arrived.
+    pub offered: u64,
+    /// Requests answered.
+    pub completed: u64,
+    /// Requests that failed.
+    pub failed: u64,
+}
+
+/// Latency of a run, in milliseconds; `None` where nothing was answered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct LatencyMs {
+    /// Mean.
+    pub mean: Option<f64>,
+    /// Median.
+    pub p50: Option<f64>,
+    /// 95th percentile.
+    pub p95: Option<f64>,
+    /// 99th percentile.
+    pub p99: Option<f64>,
+    /// 99.9th percentile.
+    pub p999: Option<f64>,
+}
+
+/// The promise of a run and how it was kept.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SloSummary {
+    /// The percentile, in percent.
+    pub percentile: f64,
+    /// The target T, in milliseconds.
+    pub target_ms: f64,
+    /// Share of the judged periods that were over the target, as [`crate::RunTotals::add`] defines it; `None` where
+    /// no period was judged.
+    pub periods_over: Option<Ratio>,
+    /// Latency of the whole run at the percentile, in milliseconds.
+    #[serde(default)]
+    pub latency_ms: Option<f64>,
+    /// Periods held against the target: all but the first [`crate::WARM_UP_PERIODS`].
+    #[serde(default)]
+    pub periods_judged: u64,
+    /// Judged periods that count as over only because their latency is not known.
+    #[serde(default)]
+    pub periods_unknown: u64,
+}
+
+/// Energy of a run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct EnergySummary {
+    /// The energy, where all of it has one source; `None` where nothing metered it, or where the source changed
+    /// during the run: then the parts are in `by_source`.
+    pub value: Option<Joules>,
+    /// The source of the energy.
+    pub source: Option<Source>,
+    /// The energies of a run whose source changed, side by side; empty otherwise.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub by_source: Vec<SourcedEnergy>,
+}
+
+/// The part of a run's energy that has one source.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SourcedEnergy {
+    /// The source.
+    pub source: Source,
+    /// The energy.
+    pub value: Joules,
+}
+
+/// Power of a run; means are weighted by time. `None` where it is unknown, or where the source of power changed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PowerSummary {
+    /// Mean power consumed.
+    pub consumed_mean: Option<Watts>,
+    /// Mean power allocated: the cap.
+    pub allocated_mean: Option<Watts>,
+    /// Power ratio: consumed over allocated, over the periods in which both are known (SLO-Power, Section IV).
+    pub ratio: Option<Ratio>,
+}
+
+/// Cores of a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct CoresSummary {
+    /// Mean number of allocated cores, weighted by time.
+    pub mean: Option<Cores>,
+    /// Allocated cores times the seconds they were held.
+    pub core_seconds: f64,
+}

@@ -1,0 +1,282 @@
+//! Summaries and lists of runs as plain text for a terminal.
+
+use crate::archive::RunInfo;
+use crate::clock::{unix_ms, utc_text};
+use crate::compare::Comparison;
+use crate::model::percentile_name;
+use crate::summary::RunSummary;
+use comfy_table::{Cell, CellAlignment, Table, presets};
+use headroom_units::{Cores, Joules, Ratio, Source, Watts};
+
+/// What stands where a value does not exist.
+pub(crate) const NONE: &str = "-";
+
+/// Runs that stand side by side at most; more stand one below the other.
+const SIDE_BY_SIDE_MAX: usize = 5;
+
+/// One line of a comparison: what it is, its unit, and its value for each run.
+pub(crate) struct Metric {
+    pub(crate) name: String,
+    pub(crate) unit: &'static str,
+    pub(crate) values: Vec<String>,
+}
+
+/// A table of energy and its source, what was saved against the first run, latency, share of periods over the
+/// target, requests, cores and power. Up to five runs stand side by side, a column each; more stand one below the
+/// other, a line each. A value that does not exist is `-`, a saving that cannot be computed `n/c`: why not, and every
+/// note of a run, follows below the table.
+pub fn summary_table(summaries: &[RunSummary]) -> String {
+    if summaries.is_empty() {
+        return "no runs\n".to_owned();
+    }
+    let (metrics, remarks) = metrics(summaries);
+    let mut text = if summaries.len() <= SIDE_BY_SIDE_MAX {
+        let header: Vec<String> = ["", "unit"]
+            .into_iter()
+            .map(str::to_owned)
+            .chain(summaries.iter().map(|run| run.law.clone()))
+            .collect();
+        let rows = metrics.into_iter().map(|metric| {
+            [metric.name, metric.unit.to_owned()]
+                .into_iter()
+                .chain(metric.values)
+                .collect::<Vec<String>>()
+        });
+        render(&header, &[0, 1], rows)
+    } else {
+        let header: Vec<String> = std::iter::once("law".to_owned())
+            .chain(
+                metrics
+                    .iter()
+                    .map(|metric| format!("{} {}", metric.name, metric.unit).trim_end().to_owned()),
+            )
+            .collect();
+        let rows = summaries.iter().enumerate().map(|(number, run)| {
+            std::iter::once(run.law.clone())
+                .chain(
+                    metrics
+                        .iter()
+                        .filter_map(|metric| metric.values.get(number).cloned()),
+                )
+                .collect()
+        });
+        render(&header, &[0], rows)
+    };
+    for line in remarks {
+        text.push_str("  ");
+        text.push_str(&plain(&line));
+        text.push('\n');
+    }
+    text
+}
+
+/// The lines of a comparison, and the remarks that belong below it.
+pub(crate) fn metrics(summaries: &[RunSummary]) -> (Vec<Metric>, Vec<String>) {
+    let Some(first) = summaries.first() else {
+        return (Vec::new(), Vec::new());
+    };
+    let mut remarks = Vec::new();
+    let savings = summaries
+        .iter()
+        .enumerate()
+        .map(|(number, summary)| match Comparison::saving(summary, first) {
+            _ if number == 0 => NONE.to_owned(),
+            Ok(share) => format!("{:.1}", share.as_percent()),
+            Err(why) => {
+                remarks.push(format!("{} against {}: {why}", summary.law, first.law));
+                "n/c".to_owned()
+            }
+        })
+        .collect();
+    for summary in summaries {
+        remarks.extend(
+            summary
+                .notes
+                .iter()
+                .map(|note| format!("{}: {note}", summary.law)),
+        );
+    }
+    let same_slo = summaries.iter().all(|summary| {
+        summary.slo.percentile == first.slo.percentile && summary.slo.target_ms == first.slo.target_ms
+    });
+    let over = if same_slo {
+        format!(
+            "periods with {} over {} ms",
+            percentile_name(first.slo.percentile),
+            trimmed(first.slo.target_ms)
+        )
+    } else {
+        "periods over the run's own target".to_owned()
+    };
+    let each = |value: &dyn Fn(&RunSummary) -> String| summaries.iter().map(value).collect::<Vec<String>>();
+    let number = |value: &dyn Fn(&RunSummary) -> Option<f64>, decimals: usize| {
+        summaries
+            .iter()
+            .map(|summary| number_or_none(value(summary), decimals))
+            .collect::<Vec<String>>()
+    };
+    let metric = |name: &str, unit: &'static str, values: Vec<String>| Metric {
+        name: name.to_owned(),
+        unit,
+        values,
+    };
+    let metrics = vec![
+        metric("energy", "J", each(&energy_text)),
+        metric(
+            "source of the energy",
+            "",
+            each(&|run| source_word(run.energy_j.source, !run.energy_j.by_source.is_empty()).to_owned()),
+        ),
+        metric(
+            "energy per request",
+            "J",
+            number(&|run| run.joules_per_request.map(Joules::get), 3),
+        ),
+        metric(&format!("saving against {}", first.law), "%", savings),
+        metric("latency P50", "ms", number(&|run| run.latency_ms.p50, 1)),
+        metric("latency P95", "ms", number(&|run| run.latency_ms.p95, 1)),
+        metric("latency P99", "ms", number(&|run| run.latency_ms.p99, 1)),
+        metric(
+            &over,
+            "%",
+            number(&|run| run.slo.periods_over.map(Ratio::as_percent), 1),
+        ),
+        metric(
+            "requests answered",
+            "",
+            each(&|run| run.requests.completed.to_string()),
+        ),
+        metric(
+            "requests failed",
+            "",
+            each(&|run| run.requests.failed.to_string()),
+        ),
+        metric(
+            "cores, mean",
+            "cores",
+            number(&|run| run.cores.mean.map(Cores::get), 2),
+        ),
+        metric(
+            "core-seconds",
+            "core s",
+            number(&|run| Some(run.cores.core_seconds), 0),
+        ),
+        metric(
+            "power consumed, mean",
+            "W",
+            number(&|run| run.power_w.consumed_mean.map(Watts::get), 1),
+        ),
+        metric(
+            "power allocated, mean",
+            "W",
+            number(&|run| run.power_w.allocated_mean.map(Watts::get), 1),
+        ),
+        metric(
+            "power ratio",
+            "",
+            number(&|run| run.power_w.ratio.map(Ratio::get), 2),
+        ),
+        metric(
+            "utilisation, mean",
+            "%",
+            number(&|run| run.utilisation_mean.map(Ratio::as_percent), 1),
+        ),
+    ];
+    (metrics, remarks)
+}
+
+/// A run's energy; of a run whose source changed, each part with its source.
+fn energy_text(run: &RunSummary) -> String {
+    if run.energy_j.by_source.is_empty() {
+        return number_or_none(run.energy_j.value.map(Joules::get), 1);
+    }
+    let parts: Vec<String> = run
+        .energy_j
+        .by_source
+        .iter()
+        .map(|part| format!("{:.1} {}", part.value.get(), part.source))
+        .collect();
+    parts.join(" | ")
+}
+
+/// A table with one line a run: its number, name, law, trace, state and length.
+pub fn runs_table(runs: &[RunInfo]) -> String {
+    if runs.is_empty() {
+        return "no runs\n".to_owned();
+    }
+    let header = [
+        "id", "name", "law", "trace", "world", "started", "state", "periods",
+    ]
+    .map(str::to_owned);
+    let rows = runs.iter().map(|run| {
+        vec![
+            run.id.to_string(),
+            run.meta.name.clone(),
+            run.meta.law.clone(),
+            run.meta.trace.clone(),
+            run.meta.world.to_string(),
+            utc_text(unix_ms(run.meta.started_at)),
+            run.state.to_string(),
+            (run.rows + run.pruned).to_string(),
+        ]
+    });
+    render(&header, &[1, 2, 3, 4, 5, 6], rows)
+}
+
+/// A table without lines; the columns named in `left` hold words, the others numbers.
+fn render(header: &[String], left: &[usize], rows: impl Iterator<Item = Vec<String>>) -> String {
+    let align = |column: usize, text: &str| {
+        let alignment = if left.contains(&column) {
+            CellAlignment::Left
+        } else {
+            CellAlignment::Right
+        };
+        Cell::new(plain(text)).set_alignment(alignment)
+    };
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table.set_header(
+        header
+            .iter()
+            .enumerate()
+            .map(|(column, text)| align(column, text)),
+    );
+    for row in rows {
+        table.add_row(row.iter().enumerate().map(|(column, text)| align(column, text)));
+    }
+    let mut text: String = table
+        .lines()
+        .map(|line| format!("{}\n", line.trim_end()))
+        .collect();
+    if text.is_empty() {
+        text.push('\n');
+    }
+    text
+}
+
+/// A text without control characters: a law's name or a note must not steer the terminal.
+fn plain(text: &str) -> String {
+    text.chars()
+        .map(|c| if c.is_control() { '\u{fffd}' } else { c })
+        .collect()
+}
+
+/// A number with so many decimals, or `-`.
+pub(crate) fn number_or_none(value: Option<f64>, decimals: usize) -> String {
+    value.map_or_else(|| NONE.to_owned(), |value| format!("{value:.decimals$}"))
+}
+
+/// The source's word; `mixed` where there are several, `-` where there is none.
+pub(crate) fn source_word(source: Option<Source>, several: bool) -> &'static str {
+    match source {
+        Some(source) => source.as_str(),
+        None if several => "mixed",
+        None => NONE,
+    }
+}
+
+/// A number as short as it can be written to three decimals.
+pub(crate) fn trimmed(value: f64) -> String {
+    let text = format!("{value:.3}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}

@@ -1,0 +1,361 @@
+//! The running sums of a run, from which its summary is computed.
+
+use crate::histogram;
+use crate::model::{PeriodRecord, RunMeta, micros_at};
+use crate::summary::{
+    CoresSummary, EnergySummary, LatencyMs, PowerSummary, RequestCounts, RunSummary, SloSummary,
+    SourcedEnergy,
+};
+use hdrhistogram::Histogram;
+use headroom_units::{Cores, Joules, Ratio, Seconds, Source, Watts};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Periods at the start of a run that are not held against the target: a law is given this long to find its feet.
+pub const WARM_UP_PERIODS: u64 = 10;
+
+/// The longest latency that is told apart; longer ones count as this long.
+pub const LATENCY_MAX: Duration = Duration::from_secs(3600);
+
+/// Rules counted by name in one run; the decisions of further ones are counted together as `other rules`.
+const RULES_MAX: usize = 256;
+
+/// The name under which decisions beyond [`RULES_MAX`] rules are counted.
+const OTHER_RULES: &str = "other rules";
+
+/// A run's sums, added up period by period: what its [`RunSummary`] is computed from.
+///
+/// A recorder keeps one for each run; a run that is not recorded can keep its own.
+#[derive(Clone, Debug)]
+pub struct RunTotals {
+    target: Seconds,
+    counts: Counts,
+    latency: Histogram<u64>,
+}
+
+/// How a period stands against the promise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    Kept,
+    Over,
+    /// Nobody can show that the promise was kept: counted as over, and counted apart as well.
+    Unknown,
+}
+
+/// The sums without the histogram; what the file keeps as JSON.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Counts {
+    pub(crate) periods: u64,
+    pub(crate) last_index: Option<u64>,
+    duration_s: f64,
+    offered: u64,
+    completed: u64,
+    failed: u64,
+    judged: u64,
+    over: u64,
+    unknown: u64,
+    telemetry_lost: u64,
+    in_flight_before: u64,
+    energy_j: BTreeMap<Source, f64>,
+    energy_unknown: u64,
+    power: BTreeMap<Source, Weighted>,
+    cap: Weighted,
+    consumed_under_cap: Weighted,
+    cap_where_consumed: Weighted,
+    core_seconds: f64,
+    utilisation: Weighted,
+    rules: BTreeMap<String, u64>,
+}
+
+/// A sum of values, each times the seconds it held.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct Weighted {
+    sum: f64,
+    seconds: f64,
+}
+
+impl Weighted {
+    fn add(&mut self, value: f64, seconds: Seconds) {
+        self.sum += value * seconds.get();
+        self.seconds += seconds.get();
+    }
+
+    fn mean(self) -> Option<f64> {
+        (self.seconds > 0.0).then(|| self.sum / self.seconds)
+    }
+}
+
+impl Counts {
+    fn judge(&self, period: &PeriodRecord, target: Seconds) -> Verdict {
+        if let Some(latency) = period.slo_latency {
+            return if latency > target {
+                Verdict::Over
+            } else {
+                Verdict::Kept
+            };
+        }
+        if period.telemetry_lost {
+            return Verdict::Unknown;
+        }
+        if period.completions == 0 && period.failures > 0 {
+            return Verdict::Over;
+        }
+        if period.completions > 0 {
+            // Requests were answered and their latency is not known, which no telemetry that works leaves open.
+            return Verdict::Unknown;
+        }
+        if let Some(age) = period.oldest_in_flight {
+            return if age > target {
+                Verdict::Over
+            } else {
+                Verdict::Kept
+            };
+        }
+        // Requests were being served at the start and at the end, and none ended in between: they are at least as
+        // old as the period is long.
+        if self.in_flight_before > 0 && period.in_flight > 0 && period.duration > target {
+            return Verdict::Over;
+        }
+        Verdict::Kept
+    }
+
+    fn add(&mut self, period: &PeriodRecord, target: Seconds) {
+        if self.periods >= WARM_UP_PERIODS {
+            let verdict = self.judge(period, target);
+            self.judged += 1;
+            self.over += u64::from(verdict != Verdict::Kept);
+            self.unknown += u64::from(verdict == Verdict::Unknown);
+        }
+        self.periods += 1;
+        self.last_index = Some(period.index);
+        self.duration_s += period.duration.get();
+        self.offered += period.arrivals;
+        self.completed += period.completions;
+        self.failed += period.failures;
+        self.telemetry_lost += u64::from(period.telemetry_lost);
+        self.in_flight_before = period.in_flight;
+        match period.energy {
+            Some(energy) => *self.energy_j.entry(energy.source).or_default() += energy.value.get(),
+            None => self.energy_unknown += 1,
+        }
+        let power = period.mean_power();
+        if let Some(power) = power {
+            self.power
+                .entry(power.source)
+                .or_default()
+                .add(power.value.get(), period.duration);
+        }
+        if let Some(cap) = period.cap {
+            self.cap.add(cap.get(), period.duration);
+            if let Some(power) = power {
+                self.consumed_under_cap.add(power.value.get(), period.duration);
+                self.cap_where_consumed.add(cap.get(), period.duration);
+            }
+        }
+        self.core_seconds += period.cores.get() * period.duration.get();
+        if let Some(utilisation) = period.utilisation {
+            self.utilisation.add(utilisation.get(), period.duration);
+        }
+        for reason in &period.reasons {
+            self.count_rule(&reason.rule);
+        }
+    }
+
+    fn count_rule(&mut self, rule: &str) {
+        if let Some(count) = self.rules.get_mut(rule) {
+            *count += 1;
+        } else {
+            let name = if self.rules.len() < RULES_MAX {
+                rule
+            } else {
+                OTHER_RULES
+            };
+            *self.rules.entry(name.to_owned()).or_default() += 1;
+        }
+    }
+}
+
+impl RunTotals {
+    /// The sums of a run that has seen no period yet, to be held against a latency target.
+    pub fn new(target: Seconds) -> Self {
+        Self::resume(target, Counts::default(), &[])
+    }
+
+    /// Sums that go on from stored ones.
+    pub(crate) fn resume(target: Seconds, counts: Counts, buckets: &[(u64, u64)]) -> Self {
+        let mut latency = histogram::empty().unwrap_or_else(|error| {
+            // Bounds and digits are constants inside the crate's stated range, which the tests construct.
+            unreachable!("a histogram of 1 µs to {LATENCY_MAX:?}: {error}")
+        });
+        histogram::add(&mut latency, buckets);
+        Self {
+            target,
+            counts,
+            latency,
+        }
+    }
+
+    /// Adds a period and the latencies, in microseconds, of the requests that were answered in it.
+    ///
+    /// The period counts as over the target where its latency at the SLO's percentile exceeds it; and, where no
+    /// such latency is known: where requests failed and none was answered; where the oldest request being served is
+    /// older than the target, or must be (none ended in a period longer than the target); where the period's
+    /// telemetry was lost, since a promise that nobody can show to be kept is not one that was kept. Any other
+    /// period, above all one without requests, counts as kept. The first [`WARM_UP_PERIODS`] count as neither.
+    pub fn add(&mut self, period: &PeriodRecord, latencies: &Histogram<u64>) {
+        self.add_buckets(period, &histogram::buckets(latencies));
+    }
+
+    pub(crate) fn add_buckets(&mut self, period: &PeriodRecord, buckets: &[(u64, u64)]) {
+        self.add_row(period);
+        histogram::add(&mut self.latency, buckets);
+    }
+
+    /// Adds a period whose latencies are not at hand.
+    pub(crate) fn add_row(&mut self, period: &PeriodRecord) {
+        self.counts.add(period, self.target);
+    }
+
+    pub(crate) fn counts(&self) -> &Counts {
+        &self.counts
+    }
+
+    pub(crate) fn latency(&self) -> &Histogram<u64> {
+        &self.latency
+    }
+
+    /// The summary so far.
+    pub fn summary(&self, meta: &RunMeta) -> RunSummary {
+        let counts = &self.counts;
+        let energy = self.energy();
+        let consumed = sole(&counts.power).and_then(|(_, power)| power.mean());
+        let ratio = match (
+            counts.power.len(),
+            counts.consumed_under_cap.mean(),
+            counts.cap_where_consumed.mean(),
+        ) {
+            (1, Some(consumed), Some(cap)) if cap > 0.0 => Some(consumed / cap),
+            _ => None,
+        };
+        let at =
+            |percentile| (!self.latency.is_empty()).then(|| micros_at(&self.latency, percentile).as_millis());
+        RunSummary {
+            law: meta.law.clone(),
+            trace: meta.trace.clone(),
+            seed: meta.seed,
+            world: meta.world,
+            periods: counts.periods,
+            duration_s: Seconds::new(counts.duration_s),
+            requests: RequestCounts {
+                offered: counts.offered,
+                completed: counts.completed,
+                failed: counts.failed,
+            },
+            latency_ms: LatencyMs {
+                mean: (!self.latency.is_empty()).then(|| self.latency.mean() / 1e3),
+                p50: at(50.0),
+                p95: at(95.0),
+                p99: at(99.0),
+                p999: at(99.9),
+            },
+            slo: SloSummary {
+                percentile: meta.slo.percentile,
+                target_ms: meta.slo.target.as_millis(),
+                periods_over: (counts.judged > 0)
+                    .then(|| Ratio::new(counts.over as f64 / counts.judged as f64)),
+                latency_ms: at(meta.slo.percentile),
+                periods_judged: counts.judged,
+                periods_unknown: counts.unknown,
+            },
+            joules_per_request: energy
+                .value
+                .filter(|_| counts.completed > 0)
+                .map(|joules| Joules::new(joules.get() / counts.completed as f64)),
+            energy_j: energy,
+            power_w: PowerSummary {
+                consumed_mean: consumed.map(Watts::new),
+                allocated_mean: counts.cap.mean().map(Watts::new),
+                ratio: ratio.map(Ratio::new),
+            },
+            cores: CoresSummary {
+                mean: (counts.duration_s > 0.0).then(|| Cores::new(counts.core_seconds / counts.duration_s)),
+                core_seconds: counts.core_seconds,
+            },
+            utilisation_mean: counts.utilisation.mean().map(Ratio::new),
+            run: None,
+            name: meta.name.clone(),
+            decisions: counts.rules.clone(),
+            notes: self.notes(meta),
+            telemetry_lost_periods: counts.telemetry_lost,
+            dropped_periods: 0,
+        }
+    }
+
+    fn energy(&self) -> EnergySummary {
+        let by_source: Vec<SourcedEnergy> = self
+            .counts
+            .energy_j
+            .iter()
+            .map(|(&source, &joules)| SourcedEnergy {
+                source,
+                value: Joules::new(joules),
+            })
+            .collect();
+        match by_source.as_slice() {
+            [one] => EnergySummary {
+                value: Some(one.value),
+                source: Some(one.source),
+                by_source: Vec::new(),
+            },
+            _ => EnergySummary {
+                value: None,
+                source: None,
+                by_source,
+            },
+        }
+    }
+
+    fn notes(&self, meta: &RunMeta) -> Vec<String> {
+        let counts = &self.counts;
+        let mut notes = meta.notes.clone();
+        if counts.energy_j.len() > 1 {
+            let parts: Vec<String> = counts
+                .energy_j
+                .iter()
+                .map(|(source, joules)| format!("{joules:.1} J {source}"))
+                .collect();
+            notes.push(format!(
+                "the source of power changed during the run: {}; these are not added up",
+                parts.join(", ")
+            ));
+        }
+        if counts.energy_unknown > 0 && !counts.energy_j.is_empty() {
+            notes.push(format!(
+                "energy is unknown in {} of {} periods: the sum covers the others",
+                counts.energy_unknown, counts.periods
+            ));
+        }
+        if counts.energy_j.is_empty() && counts.periods > 0 {
+            notes.push("energy is unknown: no power meter answered during the run".to_owned());
+        }
+        if counts.judged == 0 && counts.periods > 0 {
+            notes.push(format!(
+                "no period was held against the target: the first {WARM_UP_PERIODS} are not, and the run has {}",
+                counts.periods
+            ));
+        }
+        if counts.unknown > 0 {
+            notes.push(format!(
+                "{} periods count as over the target because their latency is not known",
+                counts.unknown
+            ));
+        }
+        notes
+    }
+}
+
+/// The only entry of a map, where it has exactly one.
+fn sole<K, V>(map: &BTreeMap<K, V>) -> Option<(&K, &V)> {
+    map.iter().next().filter(|_| map.len() == 1)
+}

@@ -1,0 +1,306 @@
+//! The recorder's own thread: it alone touches the disk.
+
+use crate::clock::unix_ms;
+use crate::histogram::{self, Buckets};
+use crate::limits::Limits;
+use crate::model::{PeriodRecord, RunId, RunMeta};
+use crate::prune::prune;
+use crate::recorder::Shared;
+use crate::rows;
+use crate::summary::RunSummary;
+use crate::totals::RunTotals;
+use rusqlite::{Connection, TransactionBehavior, params};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
+use std::time::{Duration, Instant, SystemTime};
+
+/// How often totals and histograms are written while a run goes on: an interrupted run's percentiles end at most
+/// this long before the run did.
+pub(crate) const PERSIST_EVERY: Duration = Duration::from_secs(10);
+
+/// Messages taken from the queue into one transaction.
+const BATCH_MAX: usize = 256;
+
+/// Rows after which the limits are looked at, besides every [`PERSIST_EVERY`]: a simulated run writes many a second.
+const PRUNE_EVERY_ROWS: u64 = 1_000;
+
+/// What the recorder's handles ask of its thread.
+pub(crate) enum Message {
+    Start {
+        meta: Box<RunMeta>,
+        dropped: Arc<AtomicU64>,
+        reply: SyncSender<rusqlite::Result<RunId>>,
+    },
+    Period {
+        run: RunId,
+        period: Box<PeriodRecord>,
+        buckets: Buckets,
+    },
+    Note {
+        run: RunId,
+        text: String,
+    },
+    Finish {
+        run: RunId,
+        ended_at: SystemTime,
+        reply: SyncSender<RunSummary>,
+    },
+    Abandon {
+        run: RunId,
+    },
+}
+
+/// A run that is being recorded.
+pub(crate) struct OpenRun {
+    meta: RunMeta,
+    totals: RunTotals,
+    dropped: Arc<AtomicU64>,
+    unwritten: u64,
+}
+
+impl OpenRun {
+    fn dropped(&self) -> u64 {
+        self.dropped.load(Ordering::Relaxed)
+    }
+}
+
+pub(crate) struct Writer {
+    connection: Connection,
+    limits: Limits,
+    shared: Arc<Shared>,
+    open: BTreeMap<i64, OpenRun>,
+    rows_since_prune: u64,
+}
+
+impl Writer {
+    pub(crate) fn new(connection: Connection, limits: Limits, shared: Arc<Shared>) -> Self {
+        Self {
+            connection,
+            limits,
+            shared,
+            open: BTreeMap::new(),
+            rows_since_prune: 0,
+        }
+    }
+
+    /// Works until every handle is gone.
+    pub(crate) fn run(mut self, messages: &Receiver<Message>) {
+        self.prune();
+        let mut next_persist = Instant::now() + PERSIST_EVERY;
+        loop {
+            let wait = next_persist.saturating_duration_since(Instant::now());
+            match messages.recv_timeout(wait) {
+                Ok(first) => {
+                    let mut batch = vec![first];
+                    batch.extend(messages.try_iter().take(BATCH_MAX - 1));
+                    self.apply(batch);
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+            let persist_due = Instant::now() >= next_persist;
+            if persist_due || self.rows_since_prune >= PRUNE_EVERY_ROWS {
+                self.persist_all();
+                self.prune();
+                next_persist = Instant::now() + PERSIST_EVERY;
+            }
+        }
+        let left: Vec<i64> = self.open.keys().copied().collect();
+        for run in left {
+            self.abandon(run);
+        }
+    }
+
+    fn apply(&mut self, batch: Vec<Message>) {
+        let mut periods = Vec::new();
+        for message in batch {
+            if let Message::Period { run, period, buckets } = message {
+                periods.push((run.0, period, buckets));
+                continue;
+            }
+            // Anything else is about the state that the periods before it lead to.
+            self.write_periods(&mut periods);
+            match message {
+                Message::Start { meta, dropped, reply } => {
+                    let result = self.start(*meta, dropped);
+                    // The caller may have given up waiting; the run then stays open until the recorder closes.
+                    let _ = reply.send(result);
+                }
+                Message::Note { run, text } => self.note(run.0, &text),
+                Message::Finish { run, ended_at, reply } => {
+                    if let Some(summary) = self.finish(run.0, ended_at) {
+                        let _ = reply.send(summary);
+                    }
+                }
+                Message::Abandon { run } => self.abandon(run.0),
+                Message::Period { .. } => {}
+            }
+        }
+        self.write_periods(&mut periods);
+    }
+
+    fn start(&mut self, meta: RunMeta, dropped: Arc<AtomicU64>) -> rusqlite::Result<RunId> {
+        let id = rows::insert_run(&self.connection, &meta, unix_ms(SystemTime::now()))?;
+        let totals = RunTotals::new(meta.slo.target);
+        self.open.insert(
+            id,
+            OpenRun {
+                meta,
+                totals,
+                dropped,
+                unwritten: 0,
+            },
+        );
+        self.persist(id)?;
+        self.persist_all();
+        self.prune();
+        Ok(RunId(id))
+    }
+
+    /// Adds periods to their runs' totals, and writes their rows in one transaction. The totals hold whatever the
+    /// disk does; rows that it refuses are counted.
+    fn write_periods(&mut self, periods: &mut Vec<(i64, Box<PeriodRecord>, Buckets)>) {
+        if periods.is_empty() {
+            return;
+        }
+        for (run, period, buckets) in periods.iter() {
+            if let Some(open) = self.open.get_mut(run) {
+                open.totals.add_buckets(period, buckets);
+            }
+        }
+        let result = self.insert_rows(periods);
+        let rows = periods.len() as u64;
+        match result {
+            Ok(()) => {
+                self.rows_since_prune += rows;
+                self.shared.written(rows);
+            }
+            Err(error) => {
+                for (run, ..) in periods.iter() {
+                    if let Some(open) = self.open.get_mut(run) {
+                        open.unwritten += 1;
+                    }
+                }
+                self.shared.failed(rows, "writing periods", &error);
+            }
+        }
+        periods.clear();
+    }
+
+    fn insert_rows(&mut self, periods: &[(i64, Box<PeriodRecord>, Buckets)]) -> rusqlite::Result<()> {
+        let transaction = self
+            .connection
+            .transaction_with_behavior(TransactionBehavior::Immediate)?;
+        for (run, period, _) in periods {
+            rows::insert_period(&transaction, *run, period)?;
+        }
+        transaction.commit()
+    }
+
+    fn note(&mut self, run: i64, text: &str) {
+        let Some(open) = self.open.get_mut(&run) else {
+            return;
+        };
+        if open.meta.notes.len() >= rows::NOTES_MAX || open.meta.notes.iter().any(|note| note == text) {
+            return;
+        }
+        open.meta.notes.push(rows::cut(text, rows::TEXT_MAX_BYTES));
+        let notes = rows::notes_text(&open.meta.notes);
+        let result = self
+            .connection
+            .execute("UPDATE runs SET notes = ?2 WHERE id = ?1", params![run, notes]);
+        if let Err(error) = result {
+            self.shared.failed(0, "writing a note", &error);
+        }
+    }
+
+    /// Writes a run's totals and histogram, which together cover the same periods.
+    fn persist(&self, run: i64) -> rusqlite::Result<()> {
+        let Some(open) = self.open.get(&run) else {
+            return Ok(());
+        };
+        let totals = serde_json::to_string(open.totals.counts())
+            .map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))?;
+        self.connection
+            .prepare_cached(
+                "UPDATE runs SET totals = ?2, histogram = ?3, covered = ?4, updated_at = ?5, dropped = ?6,
+                    unwritten = ?7 WHERE id = ?1",
+            )?
+            .execute(params![
+                run,
+                totals,
+                histogram::encode(open.totals.latency()),
+                open.totals.counts().last_index.map_or(-1, rows::count),
+                unix_ms(SystemTime::now()),
+                rows::count(open.dropped()),
+                rows::count(open.unwritten),
+            ])?;
+        Ok(())
+    }
+
+    fn persist_all(&mut self) {
+        for &run in self.open.keys() {
+            if let Err(error) = self.persist(run) {
+                self.shared.failed(0, "writing a run's totals", &error);
+                return;
+            }
+        }
+        if !self.open.is_empty() {
+            self.shared.written(0);
+        }
+    }
+
+    /// Ends a run; its summary comes from memory, so it is whole even where the disk refused rows.
+    fn finish(&mut self, run: i64, ended_at: SystemTime) -> Option<RunSummary> {
+        self.close(run, "finished", Some(unix_ms(ended_at)));
+        let open = self.open.remove(&run)?;
+        self.prune();
+        let mut summary = open.totals.summary(&open.meta);
+        finish_summary(&mut summary, RunId(run), open.dropped(), open.unwritten);
+        Some(summary)
+    }
+
+    fn abandon(&mut self, run: i64) {
+        self.close(run, "abandoned", None);
+        self.open.remove(&run);
+    }
+
+    fn close(&mut self, run: i64, state: &str, ended_at_ms: Option<i64>) {
+        let result = self.persist(run).and_then(|()| {
+            self.connection.execute(
+                "UPDATE runs SET state = ?2, ended_at = ?3 WHERE id = ?1",
+                params![run, state, ended_at_ms],
+            )
+        });
+        if let Err(error) = result {
+            self.shared.failed(0, "writing the end of a run", &error);
+        }
+    }
+
+    fn prune(&mut self) {
+        self.rows_since_prune = 0;
+        let now_ms = unix_ms(SystemTime::now());
+        if let Err(error) = prune(&mut self.connection, &self.limits, &self.open, now_ms) {
+            self.shared
+                .failed(0, "keeping the file inside its limits", &error);
+        }
+    }
+}
+
+/// Adds to a summary what only the recorder knows.
+pub(crate) fn finish_summary(summary: &mut RunSummary, run: RunId, dropped: u64, unwritten: u64) {
+    summary.run = Some(run);
+    summary.dropped_periods = dropped;
+    if dropped > 0 {
+        summary.notes.push(format!(
+            "{dropped} periods were dropped by the recorder because its disk was too slow: they are in none of the sums"
+        ));
+    }
+    if unwritten > 0 {
+        summary.notes.push(format!(
+            "{unwritten} periods could not be written to the recorder's disk: they are in the sums, but not in plots, tables or exports"
+        ));
+    }
+}

@@ -1,0 +1,129 @@
+//! The recorder and the archive end to end, on real files.
+
+mod common;
+
+use common::{Day, histogram, meta};
+use headroom_record::{Archive, Limits, Recorder, RunFilter, RunState};
+use headroom_units::Source;
+use std::path::Path;
+
+fn record_day(recorder: &Recorder, law: &str, periods: u64) -> headroom_record::RunSummary {
+    let mut run = recorder.start_run(meta(law)).unwrap();
+    for (period, latencies) in Day::new(law, periods) {
+        assert!(run.record_waiting(period, &latencies).unwrap());
+    }
+    run.finish().unwrap()
+}
+
+#[test]
+fn what_was_recorded_is_read_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("deep/runs.db");
+    let recorder = Recorder::open(&path, Limits::default()).unwrap();
+    let written = record_day(&recorder, "slo-power", 200);
+    let archive = Archive::open(&path).unwrap();
+    let info = archive.find("latest").unwrap();
+    assert_eq!(info.state, RunState::Finished);
+    assert_eq!(info.rows, 200);
+    let mut all = histogram();
+    for (read, (original, latencies)) in archive
+        .periods(info.id)
+        .unwrap()
+        .iter()
+        .zip(Day::new("slo-power", 200))
+    {
+        assert_eq!(read.index, original.index);
+        assert_eq!(read.reasons, original.reasons);
+        assert_eq!(read.seen, original.seen);
+        assert_eq!(read.power, original.power);
+        assert_eq!(read.cap, original.cap);
+        all.add(&latencies).unwrap();
+    }
+    let summary = archive.summary(info.id).unwrap();
+    assert_eq!(summary, written);
+    assert_eq!(summary.periods, 200);
+    assert_eq!(summary.energy_j.source, Some(Source::Estimated));
+    assert_eq!(
+        summary.latency_ms.p99,
+        Some(all.value_at_percentile(99.0) as f64 / 1e3)
+    );
+}
+
+#[test]
+fn runs_are_found_by_number_name_and_prefix() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("runs.db");
+    let recorder = Recorder::open(&path, Limits::default()).unwrap();
+    let nothing = Archive::open(&path)
+        .unwrap()
+        .find("latest")
+        .unwrap_err()
+        .to_string();
+    assert!(nothing.contains("no run yet"), "{nothing}");
+    for law in ["fixed", "slo-power", "slo-power"] {
+        record_day(&recorder, law, 3);
+    }
+    let archive = Archive::open(&path).unwrap();
+    assert_eq!(archive.find("1").unwrap().meta.law, "fixed");
+    assert_eq!(archive.find("day-f").unwrap().id.0, 1);
+    assert_eq!(archive.find("latest").unwrap().id.0, 3);
+    let several = archive.find("day-s").unwrap_err().to_string();
+    assert!(
+        several.contains("several") && several.contains("2 (day-slo-power") && several.contains("3 ("),
+        "{several}"
+    );
+    let none = archive.find("nightly").unwrap_err().to_string();
+    assert!(
+        none.contains("nightly") && none.contains("1 (day-fixed"),
+        "{none}"
+    );
+    assert!(archive.find("").is_err());
+    assert!(archive.find("%").is_err());
+    let fixed = RunFilter {
+        law: Some("fixed".to_owned()),
+        ..RunFilter::default()
+    };
+    assert_eq!(archive.runs(&fixed).unwrap().len(), 1);
+    let latest = RunFilter {
+        at_most: 2,
+        ..RunFilter::default()
+    };
+    assert_eq!(
+        archive
+            .runs(&latest)
+            .unwrap()
+            .iter()
+            .map(|run| run.id.0)
+            .collect::<Vec<_>>(),
+        [3, 2]
+    );
+}
+
+#[test]
+fn a_file_that_cannot_be_made_is_one_clear_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file");
+    std::fs::write(&file, "x").unwrap();
+    let error = Recorder::open(&file.join("runs.db"), Limits::default())
+        .err()
+        .unwrap()
+        .to_string();
+    assert!(error.contains("file") && error.contains("writable"), "{error}");
+    let missing = Archive::open(Path::new("/nonexistent/runs.db"))
+        .err()
+        .unwrap()
+        .to_string();
+    assert!(missing.contains("/nonexistent/runs.db"), "{missing}");
+    let small = Limits {
+        max_bytes: 10,
+        ..Limits::default()
+    };
+    let error = Recorder::open(&folder.path().join("a.db"), small)
+        .err()
+        .unwrap()
+        .to_string();
+    assert!(
+        error.contains("max_bytes") && error.contains("1048576"),
+        "{error}"
+    );
+}
