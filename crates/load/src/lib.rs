@@ -6,14 +6,15 @@
 //! - [`http`]: the generator itself: open loop, latency from the intended send time, one thread.
 //!
 //! Nothing here knows of control: the generator offers a load, whatever the service does with it.
-#![forbid(unsafe_code)]
+// One block, where the timer is registered with tokio, whose safe function for it is deprecated.
+#![deny(unsafe_code)]
 
 pub mod arrivals;
 pub mod generate;
-
+pub mod http;
 mod random;
 pub mod trace;
 
 pub use arrivals::{Arrivals, Spacing};
-
+pub use http::{LoadConfig, LoadError, LoadHandle, LoadPeriod, LoadResult, Pacing, Paths};
 pub use trace::{Trace, TraceError};

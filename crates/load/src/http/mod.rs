@@ -1,0 +1,35 @@
+//! The HTTP/1.1 load generator: open loop, on one thread.
+//!
+//! **Open loop.** Requests are offered when the [arrival process](crate::arrivals) says, whether or not earlier
+//! ones were answered. Latency is counted from the *intended* send time, so a service that stalls is charged for
+//! every request that should have been sent meanwhile (no coordinated omission).
+//!
+//! **Bounds.** At most `max_connections` connections. When all are busy a request waits, its latency counting,
+//! in a queue of at most `queue`; when that is full it is counted as [dropped](Failures::dropped), a failure,
+//! and never sent. Each request has until `timeout` after its intended send time.
+//!
+//! **Timing.** The thread sleeps on a `timerfd`, because tokio's own timer rounds to a millisecond, and looks for
+//! due requests after every answer as well. The send-time error (actual minus intended) is in every result, so
+//! that a generator which cannot keep up is seen and not believed.
+//!
+//! **Retries.** A server may close a kept-alive connection just when a request is written to it. As browsers and
+//! proxies do, an idempotent request whose connection, used before, ended before the answer's head is sent once more
+//! on a new one; its latency keeps counting and it is counted in [`Counts::retried`].
+//!
+//! Only cleartext `http://` is spoken.
+
+mod clock;
+mod config;
+mod connection;
+mod engine;
+mod handle;
+mod paths;
+mod tally;
+
+pub use config::{LoadConfig, LoadError, Pacing};
+pub use handle::{LoadHandle, start};
+pub use paths::Paths;
+pub use tally::{Counts, Failures, LoadPeriod, LoadResult, Summary};
+
+#[cfg(test)]
+mod tests;

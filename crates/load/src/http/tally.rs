@@ -1,0 +1,290 @@
+//! What is counted and timed, and how it is handed over: a period's tally is a box that the generator's thread
+//! swaps for a fresh one, so no lock is on the path of a request and all merging is done by who asks.
+
+use super::clock::Moment;
+use hdrhistogram::Histogram;
+use headroom_units::{PerSecond, Seconds};
+use serde::{Deserialize, Serialize};
+
+/// The longest latency that is told apart, microseconds (an hour); a longer one is recorded as this.
+const LONGEST_US: u64 = 3_600_000_000;
+
+/// Requests that failed, by kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failures {
+    /// No connection could be opened.
+    pub connect: u64,
+    /// No complete answer within the timeout after the intended send time.
+    pub timeout: u64,
+    /// Answered with a status of 500 or above.
+    pub status: u64,
+    /// The connection broke, or what came was not HTTP.
+    pub protocol: u64,
+    /// Never sent: every connection was busy and the queue full.
+    pub dropped: u64,
+}
+
+impl Failures {
+    /// All kinds together.
+    pub const fn total(&self) -> u64 {
+        self.connect + self.timeout + self.status + self.protocol + self.dropped
+    }
+}
+
+/// Numbers of requests and connections.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counts {
+    /// Requests that were due.
+    pub offered: u64,
+    /// Requests answered completely with a status below 500.
+    pub completed: u64,
+    /// Requests that failed.
+    pub failed: Failures,
+    /// Of the completed, those answered with a status from 400 to 499: a sign of a wrong path.
+    pub client_errors: u64,
+    /// Requests that had to wait for a connection because all were busy.
+    pub queued: u64,
+    /// Requests sent a second time because the server closed a kept-alive connection under them.
+    pub retried: u64,
+    /// Connections opened, those before the first request included.
+    pub connections: u64,
+    /// Bytes of answers' bodies.
+    pub body_bytes: u64,
+}
+
+impl Counts {
+    fn add(&mut self, other: &Self) {
+        self.offered += other.offered;
+        self.completed += other.completed;
+        self.failed.connect += other.failed.connect;
+        self.failed.timeout += other.failed.timeout;
+        self.failed.status += other.failed.status;
+        self.failed.protocol += other.failed.protocol;
+        self.failed.dropped += other.failed.dropped;
+        self.client_errors += other.client_errors;
+        self.queued += other.queued;
+        self.retried += other.retried;
+        self.connections += other.connections;
+        self.body_bytes += other.body_bytes;
+    }
+}
+
+/// What happened in a span of a run. The histograms count microseconds, to three digits.
+#[derive(Clone, Debug)]
+pub struct LoadPeriod {
+    /// When the span began, from the start of the load.
+    pub start: Seconds,
+    /// How long it lasted.
+    pub duration: Seconds,
+    /// What was counted in it. A request is offered in one span and may be completed in a later one.
+    pub counts: Counts,
+    /// Requests offered and neither completed nor failed at its end.
+    pub outstanding: u64,
+    /// From the intended send time to the end of the answer: of completed requests, and of those that timed out,
+    /// at the time they were given up (a lower bound). Other failures have no latency.
+    pub latency: Histogram<u64>,
+    /// From the actual send to the end of the answer, of completed requests.
+    pub service: Histogram<u64>,
+    /// Actual minus intended send time, of every request sent. It includes waiting for a connection.
+    pub send_error: Histogram<u64>,
+}
+
+impl LoadPeriod {
+    pub(crate) fn new(start: Seconds, outstanding: u64) -> Self {
+        Self {
+            start,
+            duration: Seconds::ZERO,
+            counts: Counts::default(),
+            outstanding,
+            latency: histogram(),
+            service: histogram(),
+            send_error: histogram(),
+        }
+    }
+
+    /// Ends the span.
+    pub(crate) fn finish(&mut self, now: Seconds) {
+        self.duration = now - self.start;
+    }
+
+    /// Counts a request sent at `sent`.
+    pub(crate) fn sent(&mut self, intended: Moment, sent: Moment) {
+        self.send_error.saturating_record(sent.micros_since(intended));
+    }
+
+    /// Counts a request answered at `end`.
+    pub(crate) fn answered(&mut self, status: http::StatusCode, intended: Moment, sent: Moment, end: Moment) {
+        self.outstanding -= 1;
+        if status.is_server_error() || status.as_u16() >= 600 {
+            self.counts.failed.status += 1;
+            return;
+        }
+        self.counts.completed += 1;
+        self.counts.client_errors += u64::from(status.is_client_error());
+        self.latency.saturating_record(end.micros_since(intended));
+        self.service.saturating_record(end.micros_since(sent));
+    }
+
+    /// Counts a request given up at `end`.
+    pub(crate) fn timed_out(&mut self, intended: Moment, end: Moment) {
+        self.outstanding -= 1;
+        self.counts.failed.timeout += 1;
+        self.latency.saturating_record(end.micros_since(intended));
+    }
+
+    /// Appends the span that follows.
+    pub(crate) fn append(&mut self, later: &Self) {
+        self.duration = later.start + later.duration - self.start;
+        self.counts.add(&later.counts);
+        self.outstanding = later.outstanding;
+        for (sum, part) in [
+            (&mut self.latency, &later.latency),
+            (&mut self.service, &later.service),
+            (&mut self.send_error, &later.send_error),
+        ] {
+            // Both have the same bounds, the only reason for which adding could fail.
+            let added = sum.add(part);
+            debug_assert!(added.is_ok());
+        }
+    }
+}
+
+fn histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, LONGEST_US, 3).expect("the bounds are constants that the library accepts")
+}
+
+/// Percentiles of a histogram, in the unit that the field's name states.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Summary {
+    /// The mean.
+    pub mean: f64,
+    /// The median.
+    pub p50: f64,
+    /// The 90th percentile.
+    pub p90: f64,
+    /// The 95th percentile.
+    pub p95: f64,
+    /// The 99th percentile.
+    pub p99: f64,
+    /// The 99.9th percentile.
+    pub p999: f64,
+    /// The largest value.
+    pub max: f64,
+}
+
+impl Summary {
+    /// Of a histogram of microseconds, each value divided by `micros_per_unit` (1,000 for milliseconds).
+    pub fn of(histogram: &Histogram<u64>, micros_per_unit: f64) -> Self {
+        let at = |percentile| histogram.value_at_percentile(percentile) as f64 / micros_per_unit;
+        Self {
+            mean: histogram.mean() / micros_per_unit,
+            p50: at(50.0),
+            p90: at(90.0),
+            p95: at(95.0),
+            p99: at(99.0),
+            p999: at(99.9),
+            max: histogram.max() as f64 / micros_per_unit,
+        }
+    }
+}
+
+/// What a whole run amounted to; serialises to one JSON object.
+#[derive(Clone, Debug, Serialize)]
+pub struct LoadResult {
+    /// Where the load went.
+    pub url: String,
+    /// From the start of the load to its last answer.
+    pub duration_s: Seconds,
+    /// Completed requests by that duration.
+    pub completed_per_second: PerSecond,
+    /// What was counted.
+    #[serde(flatten)]
+    pub counts: Counts,
+    /// All kinds of failure together.
+    pub failed_total: u64,
+    /// Latency from the intended send time, milliseconds.
+    pub latency_ms: Summary,
+    /// Latency from the actual send, milliseconds: what a closed-loop generator would have reported.
+    pub service_ms: Summary,
+    /// Actual minus intended send time, microseconds.
+    pub send_error_us: Summary,
+    /// CPU time that the generator's thread used.
+    pub generator_cpu_s: Seconds,
+    /// The whole run as one period, with its histograms.
+    #[serde(skip)]
+    pub whole: LoadPeriod,
+}
+
+impl LoadResult {
+    pub(crate) fn new(url: String, whole: LoadPeriod, generator_cpu: Seconds) -> Self {
+        let duration = whole.duration;
+        let rate = if duration > Seconds::ZERO {
+            whole.counts.completed as f64 / duration.get()
+        } else {
+            0.0
+        };
+        Self {
+            url,
+            duration_s: duration,
+            completed_per_second: PerSecond::new(rate),
+            counts: whole.counts,
+            failed_total: whole.counts.failed.total(),
+            latency_ms: Summary::of(&whole.latency, 1000.0),
+            service_ms: Summary::of(&whole.service, 1000.0),
+            send_error_us: Summary::of(&whole.send_error, 1.0),
+            generator_cpu_s: generator_cpu,
+            whole,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::StatusCode;
+
+    #[test]
+    fn answers_and_timeouts_are_told_apart() {
+        let start = Moment::now();
+        let mut period = LoadPeriod::new(Seconds::ZERO, 4);
+        period.answered(StatusCode::OK, start, start.after(0.001), start.after(0.003));
+        period.answered(StatusCode::NOT_FOUND, start, start, start.after(0.001));
+        period.answered(StatusCode::SERVICE_UNAVAILABLE, start, start, start.after(0.001));
+        period.timed_out(start, start.after(2.0));
+        let counts = period.counts;
+        assert_eq!((counts.completed, counts.client_errors), (2, 1));
+        assert_eq!(
+            (counts.failed.status, counts.failed.timeout, counts.failed.total()),
+            (1, 1, 2)
+        );
+        assert_eq!(period.outstanding, 0);
+        assert_eq!((period.latency.len(), period.service.len()), (3, 2));
+        assert!(Summary::of(&period.latency, 1000.0).max >= 2000.0);
+        let service = Summary::of(&period.service, 1000.0);
+        assert!((service.max - 2.0).abs() < 0.01, "{service:?}");
+    }
+
+    #[test]
+    fn periods_append_to_the_whole() {
+        let start = Moment::now();
+        let mut first = LoadPeriod::new(Seconds::ZERO, 2);
+        first.counts.offered = 2;
+        first.answered(StatusCode::OK, start, start, start.after(0.001));
+        first.finish(Seconds::new(1.0));
+        let mut second = LoadPeriod::new(Seconds::new(1.0), first.outstanding);
+        second.answered(StatusCode::OK, start, start, start.after(0.004));
+        second.finish(Seconds::new(3.0));
+        first.append(&second);
+        assert_eq!(
+            (first.duration, first.outstanding, first.counts.completed),
+            (Seconds::new(3.0), 0, 2)
+        );
+        let result = LoadResult::new("u".into(), first, Seconds::new(0.5));
+        let json = serde_json::to_value(&result).unwrap();
+        assert_eq!(json["offered"], 2);
+        assert_eq!(json["failed"]["dropped"], 0);
+        assert_eq!(json["duration_s"], 3.0);
+        assert!((json["latency_ms"]["mean"].as_f64().unwrap() - 2.5).abs() < 0.01);
+        assert!(json.get("whole").is_none());
+    }
+}
