@@ -1,1 +1,28 @@
-//! One Linux machine: meters, actuators, and the promise that whatever was changed is put back.
+//! One Linux machine: what it draws, what it can be told, and the promise that whatever was told is taken back.
+//!
+//! - [`cgroup`] finds the control group of a service, given as a path, a systemd unit, a container or a process,
+//!   and can make a fresh one.
+//! - [`cpu`] limits the cores of that group (quota and cpuset) and reads what it used and how it was throttled.
+//! - [`power`] says how many watts the machine draws: counted by RAPL, or computed by a model where no sensor is.
+//! - [`cap`] holds a power cap in software, and joins cores and cap into one [`cap::Limiter`].
+//! - [`restore`] keeps what was found before the first write, and puts it back: on drop, on panic, on a signal,
+//!   and after kill -9 from a state file.
+//! - [`probe`] says in plain words which levers and meters this machine has.
+//! - [`frequency`] reads the current frequency relative to the highest.
+//!
+//! Nothing here decides how much a service needs: it is given an allocation and keeps it within what the machine
+//! allows. Every path starts at [`Roots`], so that a test can stand a tree in the place of `/sys` and `/proc`.
+//! The code is synchronous: it belongs on a thread of its own, not on an async runtime.
+#![forbid(unsafe_code)]
+
+pub mod cap;
+pub mod cgroup;
+pub mod cpu;
+pub mod file;
+pub mod frequency;
+pub mod power;
+pub mod probe;
+pub mod restore;
+mod roots;
+
+pub use roots::Roots;

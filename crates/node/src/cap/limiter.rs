@@ -1,0 +1,652 @@
+//! One service's limits in force: the cores allocated to it, and the power cap that a thread holds by quota.
+
+use super::law::{Binding, CapInput, CapOptions, SoftwareCap};
+use crate::Roots;
+use crate::cgroup::Target;
+use crate::cpu::{
+    CpuError, CpuList, CpusetActuator, ForeignWrite, InForce, QuotaActuator, QuotaBounds, QuotaOptions,
+    UsageMeter,
+};
+use crate::frequency::FrequencyReader;
+use crate::power::{Allocated, Choice, Meter, MeterError, MeterPreference, PowerModel, choose};
+use crate::restore::Registry;
+use headroom_units::{Cores, Ratio, Reading, Seconds, Watts};
+use serde::{Deserialize, Serialize};
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Events that are kept until they are taken; beyond it the oldest go, and are counted.
+pub const MOST_EVENTS: usize = 256;
+/// A cap that stays exceeded by this share for so many steps, with the quota at its floor, is reported as not kept.
+const EXCESS: f64 = 1.05;
+const EXCESS_STEPS: u32 = 40;
+/// Changes of the quota smaller than this share of the allocation are not written: they are noise.
+const DEAD_BAND: f64 = 0.002;
+
+/// Cores and cap together: what a controller allocates to a service on this machine.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Allocation {
+    /// Cores.
+    pub cores: Cores,
+    /// The power cap of the machine; nothing for none.
+    pub cap: Option<Watts>,
+}
+
+/// What is in force after an allocation.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Applied {
+    /// The cores, after bounding and rounding.
+    pub cores: Cores,
+    /// The cap.
+    pub cap: Option<Watts>,
+    /// The CPU quota: the smaller of the cores and of what fits under the cap.
+    pub effective_quota: Cores,
+    /// What holds the quota down.
+    pub binding: Binding,
+    /// Where the cores asked for were beyond a bound, the bounds.
+    pub bounded: Option<QuotaBounds>,
+    /// The CPUs chosen, where the limiter chooses them.
+    pub cpus: Option<CpuList>,
+}
+
+/// How limits are set.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LimiterOptions {
+    /// The CPU quota.
+    pub quota: QuotaOptions,
+    /// The software cap's law.
+    pub cap: CapOptions,
+    /// How often the cap's loop runs while there is a cap: 50 ms by default.
+    pub step: Seconds,
+    /// Whether whole CPUs are chosen as well (cpuset), the allocation rounded up to them.
+    pub cpuset: bool,
+    /// If no allocation comes for so long, everything is given back: losing the controller may cost energy, never
+    /// latency. Nothing for no such limit.
+    pub lease: Option<Seconds>,
+}
+
+impl Default for LimiterOptions {
+    fn default() -> Self {
+        Self {
+            quota: QuotaOptions::default(),
+            cap: CapOptions::default(),
+            step: Seconds::from_millis(50.0),
+            cpuset: false,
+            lease: None,
+        }
+    }
+}
+
+/// A limiter that cannot be opened, or an allocation that cannot be applied.
+#[derive(Debug, thiserror::Error)]
+pub enum LimitError {
+    /// Cores.
+    #[error(transparent)]
+    Cpu(#[from] CpuError),
+    /// Power.
+    #[error(transparent)]
+    Meter(#[from] MeterError),
+    /// A cap that is none.
+    #[error("a power cap of {asked} cannot be held: give a number of watts above zero")]
+    NotACap {
+        /// What was asked for.
+        asked: Watts,
+    },
+    /// An option out of its range.
+    #[error("{option} is {value}: {expected}")]
+    Option {
+        /// Its name.
+        option: &'static str,
+        /// Its value.
+        value: f64,
+        /// Its range.
+        expected: &'static str,
+    },
+    /// The loop's thread could not be started.
+    #[error("cannot start the thread that holds the power cap: {0}")]
+    Thread(#[source] std::io::Error),
+}
+
+/// Something that happened between two allocations.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum Event {
+    /// Somebody else wrote what we control.
+    Foreign(ForeignWrite),
+    /// The cap's meter cannot be read: the model alone decides.
+    MeterLost {
+        /// Why.
+        reason: String,
+    },
+    /// It can be read again.
+    MeterBack,
+    /// The quota cannot be written.
+    WriteFailed {
+        /// Why.
+        reason: String,
+    },
+    /// It can be written again.
+    WriteBack,
+    /// The power stays over the cap although the quota is at its floor.
+    CapNotKept {
+        /// The cap.
+        cap: Watts,
+        /// What the meter says.
+        measured: Watts,
+    },
+    /// No allocation came within the lease: everything was given back.
+    LeaseExpired,
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Foreign(foreign) => foreign.fmt(f),
+            Self::MeterLost { reason } => {
+                write!(
+                    f,
+                    "the power meter cannot be read, so the cap is held by the model alone: {reason}"
+                )
+            }
+            Self::MeterBack => write!(f, "the power meter can be read again"),
+            Self::WriteFailed { reason } => write!(f, "the CPU quota cannot be written: {reason}"),
+            Self::WriteBack => write!(f, "the CPU quota can be written again"),
+            Self::CapNotKept { cap, measured } => write!(
+                f,
+                "the power stays at {measured:.1}, over the cap of {cap:.1}, with the service at its smallest quota: \
+                 something else draws it, or the cap is below the idle power"
+            ),
+            Self::LeaseExpired => write!(
+                f,
+                "no allocation came within the lease: everything was given back"
+            ),
+        }
+    }
+}
+
+/// How the cap's loop fares.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CapStatus {
+    /// Steps since the limiter was opened.
+    pub steps: u64,
+    /// Steps without a measurement.
+    pub blind_steps: u64,
+    /// Writes that failed.
+    pub failed_writes: u64,
+    /// Times somebody else had changed what we control.
+    pub foreign_writes: u64,
+    /// Events dropped because nobody took them.
+    pub dropped_events: u64,
+    /// The last measurement.
+    pub power: Option<Reading<Watts>>,
+    /// The quota in force.
+    pub quota: Cores,
+    /// What holds it.
+    pub binding: Binding,
+    /// What the law has learnt about the machine: watts added to the cap before the model is inverted.
+    pub correction: Watts,
+}
+
+/// Holds one service to its cores and the machine to its cap. Dropping it puts back what was found.
+#[derive(Debug)]
+pub struct Limiter {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+    allocated: Allocated,
+}
+
+#[derive(Debug)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug)]
+struct State {
+    law: SoftwareCap,
+    quota: QuotaActuator,
+    cpuset: Option<CpusetActuator>,
+    allocated: Allocated,
+    cores: Cores,
+    frequency: Ratio,
+    renewed_at: Instant,
+    stop: bool,
+    /// Nothing is limited by us: nothing was applied yet, or it was all given back.
+    given_back: bool,
+    meter_lost: bool,
+    write_fails: bool,
+    excess_steps: u32,
+    status: CapStatus,
+    events: VecDeque<Event>,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn report(&mut self, event: Event) {
+        tracing::warn!("{event}");
+        if self.events.len() >= MOST_EVENTS {
+            self.events.pop_front();
+            self.status.dropped_events += 1;
+        }
+        self.events.push_back(event);
+    }
+
+    /// Writes a quota and notes what is in force.
+    fn write(&mut self, quota: Cores) -> Result<InForce, CpuError> {
+        match self.quota.set(quota) {
+            Ok(in_force) => {
+                if let Some(foreign) = in_force.foreign.clone() {
+                    self.status.foreign_writes += 1;
+                    self.report(Event::Foreign(foreign));
+                }
+                if std::mem::take(&mut self.write_fails) {
+                    self.report(Event::WriteBack);
+                }
+                self.status.quota = in_force.cores;
+                Ok(in_force)
+            }
+            Err(error) => {
+                self.status.failed_writes += 1;
+                if !std::mem::replace(&mut self.write_fails, true) {
+                    self.report(Event::WriteFailed {
+                        reason: error.to_string(),
+                    });
+                }
+                Err(error)
+            }
+        }
+    }
+
+    fn apply(&mut self, allocation: Allocation) -> Result<Applied, LimitError> {
+        let asked = allocation.cores;
+        if !(asked.get() > 0.0) {
+            return Err(CpuError::NotCores { asked }.into());
+        }
+        if let Some(cap) = allocation.cap.filter(|cap| !(cap.is_finite() && cap.get() > 0.0)) {
+            return Err(LimitError::NotACap { asked: cap });
+        }
+        // The CPUs come first: how large the quota may be follows from them.
+        let cpus = match &mut self.cpuset {
+            None => None,
+            Some(cpuset) => {
+                let chosen = cpuset.set(asked)?;
+                if let Some(foreign) = chosen.foreign {
+                    self.status.foreign_writes += 1;
+                    self.report(Event::Foreign(foreign));
+                }
+                Some(chosen.cpus)
+            }
+        };
+        let bounds = self.quota.bounds()?;
+        let cores = asked.clamp(bounds.smallest, bounds.largest);
+        self.law.set_cap(allocation.cap);
+        let quota = self.law.quota(cores, self.frequency, true);
+        let in_force = self.write(quota)?;
+        self.given_back = false;
+        self.cores = cores;
+        self.allocated.set(cores);
+        self.status.binding = self.law.binding(quota, cores);
+        let beyond = asked < bounds.smallest || asked > bounds.largest;
+        Ok(Applied {
+            // Where the quota is the allocation, what is reported is what the kernel has.
+            cores: if self.status.binding == Binding::Allocation {
+                in_force.cores
+            } else {
+                cores
+            },
+            cap: allocation.cap,
+            effective_quota: in_force.cores,
+            binding: self.status.binding,
+            bounded: beyond.then_some(bounds),
+            cpus,
+        })
+    }
+
+    /// Everything that may be had, and no cap.
+    fn give_back(&mut self) -> Result<Applied, LimitError> {
+        let most = match &self.cpuset {
+            Some(cpuset) => Cores::new(cpuset.allowed()?.len() as f64),
+            None => self.quota.bounds()?.largest,
+        };
+        let applied = self.apply(Allocation {
+            cores: most,
+            cap: None,
+        })?;
+        self.given_back = true;
+        Ok(applied)
+    }
+
+    fn step(&mut self, seen: Seen, dt: Seconds) {
+        let Some(cap) = self.law.cap() else { return };
+        self.status.steps += 1;
+        let measured = match seen.power {
+            Ok(power) => {
+                if std::mem::take(&mut self.meter_lost) {
+                    self.report(Event::MeterBack);
+                }
+                power
+            }
+            Err(error) => {
+                if !std::mem::replace(&mut self.meter_lost, true) {
+                    self.report(Event::MeterLost {
+                        reason: error.to_string(),
+                    });
+                }
+                None
+            }
+        };
+        self.status.blind_steps += u64::from(measured.is_none());
+        self.status.power = measured;
+        self.frequency = seen.frequency;
+        let measured = measured.map(|reading| reading.value);
+        let quota = self.law.step(CapInput {
+            measured,
+            throttled: seen.throttled,
+            allocated: self.cores,
+            frequency: seen.frequency,
+            dt,
+        });
+        let binding = self.law.binding(quota, self.cores);
+        let change = (quota.get() - self.status.quota.get()).abs();
+        let edge = binding != self.status.binding;
+        self.status.binding = binding;
+        self.status.correction = self.law.correction();
+        if edge || self.write_fails || change > DEAD_BAND * self.cores.get() {
+            // A failure is reported where it happens, and the next step tries again.
+            let _ = self.write(quota);
+        }
+        let exceeded = measured.is_some_and(|watts| watts > cap * EXCESS);
+        match exceeded && binding == Binding::Floor {
+            true => self.excess_steps = self.excess_steps.saturating_add(1),
+            false => self.excess_steps = 0,
+        }
+        if self.excess_steps == EXCESS_STEPS {
+            self.report(Event::CapNotKept {
+                cap,
+                measured: measured.unwrap_or_default(),
+            });
+        }
+    }
+}
+
+impl Limiter {
+    /// Opens everything that will be written and checks that it may be, without writing; opens the cap's own meter;
+    /// starts the thread that holds caps. Nothing is limited until the first allocation.
+    ///
+    /// # Errors
+    /// [`LimitError`]: a file is missing or may not be written, the preferred meter cannot be used, an option is out
+    /// of range. Nothing was changed then.
+    pub fn open(
+        roots: &Roots,
+        target: &Target,
+        model: PowerModel,
+        meter: MeterPreference,
+        options: LimiterOptions,
+        registry: &Registry,
+    ) -> Result<(Self, Choice), LimitError> {
+        let step = options.step.get();
+        if !(0.005..=10.0).contains(&step) {
+            let expected = "give a time between 5 ms and 10 s";
+            return Err(LimitError::Option {
+                option: "the cap's step, in seconds,",
+                value: step,
+                expected,
+            });
+        }
+        let (floor, tau) = (options.cap.floor.get(), options.cap.time_constant.get());
+        if !(floor > 0.0 && floor.is_finite()) {
+            let expected = "give a number of cores above zero";
+            return Err(LimitError::Option {
+                option: "the cap's floor, in cores,",
+                value: floor,
+                expected,
+            });
+        }
+        if !(tau > 0.0 && tau.is_finite()) {
+            let expected = "give a time above zero";
+            return Err(LimitError::Option {
+                option: "the cap's time constant, in seconds,",
+                value: tau,
+                expected,
+            });
+        }
+        let lease = options.lease.map(Seconds::get);
+        if let Some(value) = lease.filter(|lease| !(*lease > 0.0 && lease.is_finite())) {
+            let expected = "give a time above zero";
+            return Err(LimitError::Option {
+                option: "the lease, in seconds,",
+                value,
+                expected,
+            });
+        }
+        let quota = QuotaActuator::open(roots, target, options.quota, registry)?;
+        let cpuset = match options.cpuset {
+            true => Some(CpusetActuator::open(roots, target, registry)?),
+            false => None,
+        };
+        let bounds = quota.bounds()?;
+        let now = quota.read()?.unwrap_or(bounds.largest).min(bounds.largest);
+        let allocated = Allocated::new(now);
+        let (meter, choice) = choose(meter, roots, target, model, &allocated)?;
+        let usage = UsageMeter::open(roots, target)?;
+        // The quota cannot go below its own smallest share, so neither can the cap's.
+        let cap = CapOptions {
+            floor: options.cap.floor.max(bounds.smallest),
+            ..options.cap
+        };
+        let state = State {
+            law: SoftwareCap::new(model, cap),
+            quota,
+            cpuset,
+            allocated: allocated.clone(),
+            cores: now,
+            frequency: Ratio::new(1.0),
+            renewed_at: Instant::now(),
+            stop: false,
+            given_back: true,
+            meter_lost: false,
+            write_fails: false,
+            excess_steps: 0,
+            status: CapStatus {
+                steps: 0,
+                blind_steps: 0,
+                failed_writes: 0,
+                foreign_writes: 0,
+                dropped_events: 0,
+                power: None,
+                quota: now,
+                binding: Binding::Allocation,
+                correction: Watts::ZERO,
+            },
+            events: VecDeque::new(),
+        };
+        let shared = Arc::new(Shared {
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+        });
+        let eyes = Eyes {
+            meter,
+            usage,
+            frequency: FrequencyReader::open(roots),
+        };
+        let (step, lease) = (
+            options.step.to_duration(),
+            options.lease.map(Seconds::to_duration),
+        );
+        let thread = std::thread::Builder::new()
+            .name("power-cap".into())
+            .spawn({
+                let shared = shared.clone();
+                move || run(&shared, eyes, step, lease)
+            })
+            .map_err(LimitError::Thread)?;
+        Ok((
+            Self {
+                shared,
+                thread: Some(thread),
+                allocated,
+            },
+            choice,
+        ))
+    }
+
+    /// Puts an allocation in force: the cores at once, the cap at once by the model and from then on by the loop.
+    /// Renews the lease.
+    ///
+    /// # Errors
+    /// [`LimitError`]: not a number of cores or watts (nothing changes then), or the machine refuses; the allocation
+    /// before stays in force as far as the machine lets it.
+    pub fn apply(&self, allocation: Allocation) -> Result<Applied, LimitError> {
+        let mut state = self.shared.lock();
+        let applied = state.apply(allocation)?;
+        state.renewed_at = Instant::now();
+        self.shared.changed.notify_all();
+        Ok(applied)
+    }
+
+    /// Renews the lease without changing anything.
+    pub fn renew(&self) {
+        self.shared.lock().renewed_at = Instant::now();
+    }
+
+    /// Gives everything back that may be had, without a cap: for lost telemetry, and before the end.
+    ///
+    /// # Errors
+    /// [`LimitError`] where the machine refuses.
+    pub fn give_back(&self) -> Result<Applied, LimitError> {
+        let mut state = self.shared.lock();
+        state.renewed_at = Instant::now();
+        state.give_back()
+    }
+
+    /// Between which shares cores can be allocated now.
+    ///
+    /// # Errors
+    /// [`LimitError`] where the machine cannot be read.
+    pub fn bounds(&self) -> Result<QuotaBounds, LimitError> {
+        let state = self.shared.lock();
+        let mut bounds = state.quota.bounds()?;
+        if let Some(cpuset) = &state.cpuset {
+            bounds.largest = Cores::new(cpuset.allowed()?.len() as f64);
+        }
+        Ok(bounds)
+    }
+
+    /// The allocation over time, for a meter that charges for it ([`crate::power::ModelledMeter`]).
+    pub fn allocated(&self) -> &Allocated {
+        &self.allocated
+    }
+
+    /// How the cap's loop fares.
+    pub fn status(&self) -> CapStatus {
+        self.shared.lock().status.clone()
+    }
+
+    /// What happened since the events were last taken, oldest first; at most [`MOST_EVENTS`].
+    pub fn take_events(&self) -> Vec<Event> {
+        self.shared.lock().events.drain(..).collect()
+    }
+}
+
+impl Drop for Limiter {
+    fn drop(&mut self) {
+        self.shared.lock().stop = true;
+        self.shared.changed.notify_all();
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::warn!("the thread that holds the power cap had panicked");
+        }
+    }
+}
+
+/// What the loop looks with; it belongs to the thread, so that reading the machine never delays an allocation.
+struct Eyes {
+    meter: Box<dyn Meter>,
+    usage: UsageMeter,
+    frequency: Option<FrequencyReader>,
+}
+
+/// What it saw.
+struct Seen {
+    power: Result<Option<Reading<Watts>>, MeterError>,
+    throttled: bool,
+    frequency: Ratio,
+}
+
+impl Eyes {
+    fn look(&mut self) -> Seen {
+        Seen {
+            power: self.meter.sample().map(|sample| sample.power),
+            // Without an answer the quota is taken as binding: the correction then follows the meter both ways.
+            throttled: self
+                .usage
+                .sample()
+                .map_or(true, |usage| usage.throttled_periods > 0),
+            frequency: self
+                .frequency
+                .as_ref()
+                .and_then(FrequencyReader::ratio)
+                .unwrap_or(Ratio::new(1.0)),
+        }
+    }
+}
+
+fn run(shared: &Shared, mut eyes: Eyes, step: Duration, lease: Option<Duration>) {
+    let mut looked_at = None;
+    let mut state = shared.lock();
+    while !state.stop {
+        let now = Instant::now();
+        let left = lease.map(|lease| (state.renewed_at + lease).saturating_duration_since(now));
+        if left == Some(Duration::ZERO) && !state.given_back {
+            state.report(Event::LeaseExpired);
+            // A failure is reported by the write itself; the lease counts anew, so it is tried again.
+            let _ = state.give_back();
+            state.renewed_at = now;
+        }
+        if state.law.cap().is_none() {
+            looked_at = None;
+            state = match left {
+                None => shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
+                Some(left) => {
+                    let left = left.max(Duration::from_millis(5));
+                    shared
+                        .changed
+                        .wait_timeout(state, left)
+                        .unwrap_or_else(PoisonError::into_inner)
+                        .0
+                }
+            };
+            continue;
+        }
+        drop(state);
+        let seen = eyes.look();
+        let before = looked_at.replace(now);
+        state = shared.lock();
+        // The first look after a time without a cap covers all that time: it only starts the interval.
+        if let Some(before) = before {
+            state.step(seen, Seconds::from(now.duration_since(before)));
+        }
+        let due = now + step;
+        while !state.stop {
+            let left = due.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            state = shared
+                .changed
+                .wait_timeout(state, left)
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! How many watts the machine draws: counted by a sensor ([`rapl`]), or computed ([`model`], [`modelled`]). Every
+//! sample carries its source, and which meter was taken and why is part of the answer ([`choice`]).
+
+pub mod allocated;
+pub mod choice;
+pub mod model;
+pub mod modelled;
+pub mod rapl;
+
+pub use allocated::Allocated;
+pub use choice::{Choice, MeterKind, MeterPreference, PassedOver, choose};
+pub use model::{ModelError, PowerModel};
+pub use modelled::ModelledMeter;
+pub use rapl::RaplMeter;
+
+use crate::cpu::CpuError;
+use crate::file::FileError;
+use headroom_units::{Joules, Reading, Seconds, Watts};
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+
+/// A meter that cannot be opened or read.
+#[derive(Debug, thiserror::Error)]
+pub enum MeterError {
+    /// A file could not be read.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// The target's CPU time could not be read.
+    #[error(transparent)]
+    Cpu(#[from] CpuError),
+    /// The model's figures are no figures.
+    #[error(transparent)]
+    Model(#[from] ModelError),
+    /// There are no RAPL zones.
+    #[error(
+        "no RAPL zone with an energy counter below {dir} ({why}): on a virtual machine there is none; on real \
+         hardware load the driver (modprobe intel_rapl_msr) and in a container do not mask /sys/devices/virtual/powercap",
+        dir = dir.display()
+    )]
+    NoZones {
+        /// Where they were looked for.
+        dir: PathBuf,
+        /// What was seen.
+        why: String,
+    },
+    /// The meter that was asked for is not there, and another was not to be taken.
+    #[error(
+        "the power meter \"{wanted}\" cannot be used: {reason}; set the meter to auto or model to go without it"
+    )]
+    Unavailable {
+        /// The preference.
+        wanted: MeterPreference,
+        /// Why.
+        reason: String,
+    },
+}
+
+/// One zone of a sample: a part of the machine with a power of its own.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ZoneSample {
+    /// Its name, unique within the meter: `package-0`, `dram-1`, `modelled`.
+    pub zone: String,
+    /// Energy since the meter was opened; never falls.
+    pub energy: Reading<Joules>,
+    /// Mean power since the sample before; nothing where the difference was discarded.
+    pub power: Option<Reading<Watts>>,
+    /// Whether it is part of the total. A zone inside another one, or one that holds others (psys), is not.
+    pub counted: bool,
+}
+
+/// What a meter says.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MeterSample {
+    /// Since the sample before (or since the meter was opened).
+    pub elapsed: Seconds,
+    /// Energy since the meter was opened, over the counted zones; never falls.
+    pub energy: Reading<Joules>,
+    /// Mean power since the sample before, over the counted zones; nothing where a counted zone's difference was
+    /// discarded, or no time has passed.
+    pub power: Option<Reading<Watts>>,
+    /// Each zone.
+    pub zones: Vec<ZoneSample>,
+    /// Differences discarded since the meter was opened: counters that jumped, or gaps too long to tell a wrap.
+    pub rebases: u64,
+}
+
+/// Something that says how many watts the machine draws.
+pub trait Meter: Send {
+    /// Its name in reports: `rapl`, `model`.
+    fn name(&self) -> &'static str;
+
+    /// Energy and mean power since the sample before.
+    ///
+    /// # Errors
+    /// [`MeterError`]: nothing could be read. The meter can be asked again.
+    fn sample(&mut self) -> Result<MeterSample, MeterError>;
+}

@@ -1,0 +1,98 @@
+//! The model as a meter: fed with the CPU time of the target, the cores allocated to it, and the frequency.
+
+use super::allocated::Allocated;
+use super::model::PowerModel;
+use super::{Meter, MeterError, MeterSample, ZoneSample};
+use crate::Roots;
+use crate::cgroup::Target;
+use crate::cpu::{UsageMeter, UsageSample};
+use crate::frequency::FrequencyReader;
+use headroom_units::{Estimated, Joules, Ratio, Reading};
+
+/// Computes the machine's power as if the target's service ran on it alone: what other processes draw is not seen.
+#[derive(Debug)]
+pub struct ModelledMeter {
+    model: PowerModel,
+    usage: UsageMeter,
+    allocated: Allocated,
+    allocated_before: f64,
+    frequency: Option<FrequencyReader>,
+    energy: Joules,
+    last: Option<UsageSample>,
+}
+
+impl ModelledMeter {
+    /// The name of its one zone.
+    pub const ZONE: &'static str = "modelled";
+
+    /// Takes the first reading; the first sample covers the time since.
+    ///
+    /// # Errors
+    /// [`MeterError`]: the model's figures are none, or the target's CPU time cannot be read.
+    pub fn open(
+        roots: &Roots,
+        target: &Target,
+        model: PowerModel,
+        allocated: Allocated,
+    ) -> Result<Self, MeterError> {
+        let model = model.validated()?;
+        let usage = UsageMeter::open(roots, target)?;
+        let frequency = FrequencyReader::open(roots);
+        let allocated_before = allocated.core_seconds();
+        Ok(Self {
+            model,
+            usage,
+            allocated,
+            allocated_before,
+            frequency,
+            energy: Joules::ZERO,
+            last: None,
+        })
+    }
+
+    /// What the target did in the interval of the last sample.
+    pub fn last_usage(&self) -> Option<UsageSample> {
+        self.last
+    }
+}
+
+impl Meter for ModelledMeter {
+    fn name(&self) -> &'static str {
+        "model"
+    }
+
+    fn sample(&mut self) -> Result<MeterSample, MeterError> {
+        let usage = self.usage.sample()?;
+        let core_seconds = self.allocated.core_seconds();
+        let allocated = Allocated::mean(self.allocated_before, core_seconds, usage.elapsed);
+        self.allocated_before = core_seconds;
+        let frequency = self
+            .frequency
+            .as_ref()
+            .and_then(FrequencyReader::ratio)
+            .unwrap_or(Ratio::new(1.0));
+        let rebased = usage.rebases > self.last.map_or(0, |last| last.rebases);
+        self.last = Some(usage);
+        let power = allocated.map(|allocated| self.model.power(allocated, usage.busy, frequency));
+        if let Some(power) = power {
+            self.energy += power * usage.elapsed;
+        }
+        // A discarded interval counts as idle in the energy, and has no power: what the service used is not known.
+        let power = power.filter(|_| !rebased);
+        let energy: Reading<Joules> = Estimated(self.energy).into();
+        let power = power.map(|power| Estimated(power).into());
+        let zone = ZoneSample {
+            zone: Self::ZONE.into(),
+            energy,
+            power,
+            counted: true,
+        };
+        Ok(MeterSample {
+            elapsed: usage.elapsed,
+            energy,
+            power,
+            zones: vec![zone],
+            rebases: usage.rebases,
+        })
+    }
+}

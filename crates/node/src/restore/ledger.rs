@@ -1,0 +1,267 @@
+//! The undo records in a file, so that they outlive the process.
+//!
+//! The file is replaced atomically (written beside, then renamed) before each change to the machine, and removed
+//! when nothing is left to undo. It is not synced to the disk: what it undoes does not survive a crash of the machine
+//! either. A lock on the run directory, which the kernel drops with the process, tells a dead owner from a live one.
+
+use super::RestoreReport;
+use super::undo::{Outcome, Undo};
+use crate::{Roots, file};
+use rustix::fs::FlockOperation;
+use serde::{Deserialize, Serialize};
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Component, Path, PathBuf};
+
+const FILE: &str = "undo.json";
+const LOCK: &str = "lock";
+const VERSION: u32 = 1;
+/// Larger than any ledger of [`super::MOST_RECORDS`] records that we write.
+const LONGEST_BYTES: u64 = 16 << 20;
+
+/// A state file that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum LedgerError {
+    /// The directory or a file in it could not be used.
+    #[error("cannot {action} {path}: {cause}; give --run-dir a directory that this user may write", path = path.display())]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// The answer.
+        cause: io::Error,
+    },
+    /// A running process owns it.
+    #[error(
+        "{dir} is in use by a running headroom (pid {owner}): stop that one, or give this one another run directory",
+        dir = dir.display()
+    )]
+    InUse {
+        /// The run directory.
+        dir: PathBuf,
+        /// The owner's process number, as it wrote it down.
+        owner: String,
+    },
+    /// The file is not one of ours.
+    #[error(
+        "{path} is no undo record that this version understands ({why}): read it, put back by hand what it names, \
+         and remove it", path = path.display()
+    )]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        why: String,
+    },
+    /// Somebody else could have written it, and its contents would be written to kernel files.
+    #[error(
+        "{path} can be written by others than this user, and it says what is written to the machine: make it \
+         yours alone (chown, chmod go-w)", path = path.display()
+    )]
+    Exposed {
+        /// The file or directory.
+        path: PathBuf,
+    },
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Contents<R> {
+    version: u32,
+    /// Of the kernel that the records belong to: after a reboot nothing of them is left.
+    boot_id: String,
+    pid: u32,
+    records: R,
+}
+
+/// The state file of one process, in its run directory.
+#[derive(Debug)]
+pub struct Ledger {
+    path: PathBuf,
+    boot_id: String,
+    /// What a dead owner left and could not be put back yet.
+    kept: Vec<Undo>,
+    /// Held for its lock, which the kernel releases with the process however it ends.
+    _lock: File,
+}
+
+impl Ledger {
+    /// Takes the run directory (made where it is missing, mode 0700), puts back what a dead owner left, and starts
+    /// an empty record.
+    ///
+    /// # Errors
+    /// [`LedgerError`]: in use, unreadable, or not ours. Nothing was changed on the machine then.
+    pub fn open(dir: &Path, roots: &Roots) -> Result<(Self, RestoreReport), LedgerError> {
+        let io = |action, path: &Path| {
+            let path = path.to_path_buf();
+            move |cause| LedgerError::Io { action, path, cause }
+        };
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(dir)
+            .map_err(io("make", dir))?;
+        check_ours(dir)?;
+        let lock_path = dir.join(LOCK);
+        let mut lock = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32)
+            .open(&lock_path)
+            .map_err(io("open", &lock_path))?;
+        if let Err(errno) = rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            if errno != rustix::io::Errno::WOULDBLOCK {
+                return Err(io("lock", &lock_path)(errno.into()));
+            }
+            let mut owner = String::new();
+            let _ = lock.take(32).read_to_string(&mut owner);
+            return Err(LedgerError::InUse {
+                dir: dir.into(),
+                owner: owner.trim().into(),
+            });
+        }
+        lock.set_len(0)
+            .and_then(|()| writeln!(lock, "{}", std::process::id()))
+            .map_err(io("write", &lock_path))?;
+        let boot_id = file::read(&roots.proc_("sys/kernel/random/boot_id")).unwrap_or_default();
+        let mut ledger = Self {
+            path: dir.join(FILE),
+            boot_id,
+            kept: Vec::new(),
+            _lock: lock,
+        };
+        let report = ledger.undo_what_is_left(roots)?;
+        Ok((ledger, report))
+    }
+
+    fn undo_what_is_left(&mut self, roots: &Roots) -> Result<RestoreReport, LedgerError> {
+        let path = self.path.clone();
+        let unreadable = |why: String| LedgerError::Unreadable {
+            path: path.clone(),
+            why,
+        };
+        let text = match File::open(&self.path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(RestoreReport::default()),
+            Err(cause) => {
+                return Err(LedgerError::Io {
+                    action: "read",
+                    path: self.path.clone(),
+                    cause,
+                });
+            }
+            Ok(file) => {
+                check_ours(&self.path)?;
+                let mut text = String::new();
+                file.take(LONGEST_BYTES)
+                    .read_to_string(&mut text)
+                    .map_err(|error| unreadable(error.to_string()))?;
+                text
+            }
+        };
+        let left: Contents<Vec<Undo>> =
+            serde_json::from_str(&text).map_err(|error| unreadable(error.to_string()))?;
+        if left.version != VERSION {
+            return Err(unreadable(format!(
+                "version {} instead of {VERSION}",
+                left.version
+            )));
+        }
+        if let Some(path) = left
+            .records
+            .iter()
+            .flat_map(Undo::touches)
+            .find(|path| !is_plausible(path, roots))
+        {
+            return Err(unreadable(format!(
+                "it names {}, which is not a file of the kernel",
+                path.display()
+            )));
+        }
+        let mut report = RestoreReport::default();
+        if left.boot_id == self.boot_id {
+            for undo in left.records.into_iter().rev() {
+                let outcome = undo.carry_out();
+                if matches!(outcome, Outcome::Failed { .. }) {
+                    self.kept.insert(0, undo);
+                }
+                report.outcomes.push(outcome);
+            }
+        }
+        self.save(std::iter::empty())?;
+        Ok(report)
+    }
+
+    /// Replaces what is recorded, keeping what a dead owner left.
+    pub(super) fn save<'a>(&'a self, records: impl Iterator<Item = &'a Undo>) -> Result<(), LedgerError> {
+        let records: Vec<&Undo> = self.kept.iter().chain(records).collect();
+        let io = |action, path: &Path, cause| LedgerError::Io {
+            action,
+            path: path.into(),
+            cause,
+        };
+        if records.is_empty() {
+            return match fs::remove_file(&self.path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(io("remove", &self.path, error)),
+                _ => Ok(()),
+            };
+        }
+        let contents = Contents {
+            version: VERSION,
+            boot_id: self.boot_id.clone(),
+            pid: std::process::id(),
+            records,
+        };
+        let beside = self.path.with_extension("json.new");
+        let text =
+            serde_json::to_vec(&contents).map_err(|error| io("write", &beside, io::Error::other(error)))?;
+        let mut file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32)
+            .open(&beside)
+            .map_err(|error| io("write", &beside, error))?;
+        file.write_all(&text)
+            .map_err(|error| io("write", &beside, error))?;
+        drop(file);
+        fs::rename(&beside, &self.path).map_err(|error| io("replace", &self.path, error))
+    }
+}
+
+/// Puts back what a dead process left in a run directory, and leaves the directory free for the next.
+///
+/// # Errors
+/// [`LedgerError`], as for [`Ledger::open`].
+pub fn recover(dir: &Path, roots: &Roots) -> Result<RestoreReport, LedgerError> {
+    Ledger::open(dir, roots).map(|(_, report)| report)
+}
+
+/// Only this user (or root) may have written it.
+fn check_ours(path: &Path) -> Result<(), LedgerError> {
+    let about = fs::metadata(path).map_err(|cause| LedgerError::Io {
+        action: "read",
+        path: path.into(),
+        cause,
+    })?;
+    let mine = about.uid() == rustix::process::geteuid().as_raw() || about.uid() == 0;
+    if mine && about.mode() & 0o022 == 0 {
+        Ok(())
+    } else {
+        Err(LedgerError::Exposed { path: path.into() })
+    }
+}
+
+/// A file that we could have changed: absolute, without `..`, and not below a directory where no kernel file system
+/// is ever mounted. The owner check is what protects; this catches a record of another machine's layout.
+fn is_plausible(path: &Path, roots: &Roots) -> bool {
+    let straight = path.is_absolute() && path.components().all(|part| part != Component::ParentDir);
+    let elsewhere = ["/etc", "/usr", "/bin", "/sbin", "/lib", "/boot", "/dev"];
+    let inside = path.starts_with(&roots.sys) || path.starts_with(&roots.proc_);
+    straight && (inside || !elsewhere.iter().any(|no| path.starts_with(no)))
+}

@@ -1,0 +1,414 @@
+//! Every write to the machine is undone.
+//!
+//! An actuator registers what it found before its first write and holds a [`Handle`]. Dropping the handle puts the
+//! values back; so does [`Registry::restore_all`], which the panic hook ([`install`]) and the binary's signal
+//! thread call ([`restore_all`] for the global registry). A [`Ledger`] attached to the registry keeps the same
+//! records in a file, so that the next start puts back what a process killed with SIGKILL left behind.
+//!
+//! What somebody else wrote meanwhile is theirs: it is reported and left alone.
+
+mod ledger;
+mod undo;
+
+pub use ledger::{Ledger, LedgerError, recover};
+pub use undo::{FileValue, FileValues, Outcome, Undo};
+
+use std::fmt;
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, Once, PoisonError, TryLockError};
+use std::time::{Duration, Instant};
+
+/// The most undo records that one registry holds.
+pub const MOST_RECORDS: usize = 4096;
+
+/// How long the panic hook waits for a write that another thread is in the middle of.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// A write that may not happen, because it could not be undone.
+#[derive(Debug, thiserror::Error)]
+pub enum RestoreError {
+    /// Everything was put back already (a signal, a panic): nothing is written any more.
+    #[error("{what} was put back to what was found and is not written any more: this process is ending")]
+    Released {
+        /// What would have been written.
+        what: String,
+    },
+    /// The ledger could not be written.
+    #[error(transparent)]
+    Ledger(#[from] LedgerError),
+    /// More records than a registry holds.
+    #[error(
+        "{what} cannot be changed: {MOST_RECORDS} things are changed already, and more are not kept track of"
+    )]
+    Full {
+        /// What would have been written.
+        what: String,
+    },
+}
+
+/// What was put back, and what was not.
+#[derive(Debug, Default)]
+pub struct RestoreReport {
+    /// In the order in which it was done: the last write first.
+    pub outcomes: Vec<Outcome>,
+}
+
+impl RestoreReport {
+    /// Nothing failed and nobody interfered.
+    pub fn is_clean(&self) -> bool {
+        self.outcomes.iter().all(Outcome::is_clean)
+    }
+
+    /// How many things were put back to what had been found.
+    pub fn restored(&self) -> usize {
+        self.outcomes
+            .iter()
+            .filter(|outcome| matches!(outcome, Outcome::Restored { .. }))
+            .count()
+    }
+
+    /// What could not be put back.
+    pub fn failed(&self) -> impl Iterator<Item = &Outcome> {
+        self.outcomes
+            .iter()
+            .filter(|outcome| matches!(outcome, Outcome::Failed { .. }))
+    }
+
+    /// What somebody else had changed, and was left to them.
+    pub fn foreign(&self) -> impl Iterator<Item = &Outcome> {
+        self.outcomes
+            .iter()
+            .filter(|outcome| matches!(outcome, Outcome::Foreign { .. }))
+    }
+}
+
+impl fmt::Display for RestoreReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, outcome) in self.outcomes.iter().enumerate() {
+            let end = if at + 1 < self.outcomes.len() { "\n" } else { "" };
+            write!(f, "{outcome}{end}")?;
+        }
+        Ok(())
+    }
+}
+
+struct Record {
+    id: u64,
+    undo: Undo,
+    /// Something was written: until then there is nothing to put back.
+    written: bool,
+}
+
+#[derive(Default)]
+struct Inner {
+    next_id: u64,
+    records: Vec<Record>,
+    /// What could not be put back: it stays in the ledger for the next start.
+    failed: Vec<Undo>,
+    ledger: Option<Ledger>,
+}
+
+impl Inner {
+    fn save(&mut self) -> Result<(), LedgerError> {
+        let Some(ledger) = &self.ledger else { return Ok(()) };
+        let written = self
+            .records
+            .iter()
+            .filter(|record| record.written)
+            .map(|record| &record.undo);
+        ledger.save(self.failed.iter().chain(written))
+    }
+
+    /// Takes a record out and carries it out.
+    fn restore_at(&mut self, at: usize) -> Option<Outcome> {
+        let record = self.records.remove(at);
+        if !record.written {
+            return None;
+        }
+        let outcome = record.undo.carry_out();
+        if matches!(outcome, Outcome::Failed { .. }) && self.failed.len() < MOST_RECORDS {
+            self.failed.push(record.undo);
+        }
+        Some(outcome)
+    }
+}
+
+/// The undo records of a process. A clone is the same registry.
+#[derive(Clone, Default)]
+pub struct Registry(Arc<Mutex<Inner>>);
+
+impl fmt::Debug for Registry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Registry({} records)", self.lock().records.len())
+    }
+}
+
+impl Registry {
+    /// An empty registry of its own, for a test or an embedding; a program uses [`global`].
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        // A poisoned registry still holds what must be put back.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps the records in a file from now on.
+    ///
+    /// # Errors
+    /// [`LedgerError`] where what is already recorded cannot be written to it.
+    pub fn attach(&self, ledger: Ledger) -> Result<(), LedgerError> {
+        let mut inner = self.lock();
+        inner.ledger = Some(ledger);
+        inner.save()
+    }
+
+    /// Enters what must be put back; nothing is, until the first write through the handle.
+    ///
+    /// # Errors
+    /// [`RestoreError::Full`].
+    pub fn register(&self, undo: Undo) -> Result<Handle, RestoreError> {
+        let mut inner = self.lock();
+        if inner.records.len() >= MOST_RECORDS {
+            return Err(RestoreError::Full {
+                what: undo.what().into(),
+            });
+        }
+        inner.next_id += 1;
+        let id = inner.next_id;
+        let what = undo.what().to_string();
+        inner.records.push(Record {
+            id,
+            undo,
+            written: false,
+        });
+        Ok(Handle {
+            registry: self.clone(),
+            id,
+            what,
+        })
+    }
+
+    /// Puts everything back, the last registered first, and allows no further write through the handles. Calling it
+    /// again does nothing. Not async-signal-safe: call it from a thread that waits for signals, not from a handler.
+    pub fn restore_all(&self) -> RestoreReport {
+        Self::drain(self.lock())
+    }
+
+    /// As [`Registry::restore_all`], but gives up after a second where another thread holds the registry.
+    fn restore_all_patiently(&self) -> Option<RestoreReport> {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            match self.0.try_lock() {
+                Ok(inner) => return Some(Self::drain(inner)),
+                Err(TryLockError::Poisoned(poisoned)) => return Some(Self::drain(poisoned.into_inner())),
+                Err(TryLockError::WouldBlock) if Instant::now() >= until => return None,
+                Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(5)),
+            }
+        }
+    }
+
+    fn drain(mut inner: MutexGuard<'_, Inner>) -> RestoreReport {
+        let mut outcomes = Vec::new();
+        while let Some(last) = inner.records.len().checked_sub(1) {
+            outcomes.extend(inner.restore_at(last));
+        }
+        if let Err(error) = inner.save() {
+            outcomes.push(Outcome::Failed {
+                what: "the state file".into(),
+                reason: error.to_string(),
+            });
+        }
+        RestoreReport { outcomes }
+    }
+}
+
+/// The registry of this process.
+pub fn global() -> &'static Registry {
+    static GLOBAL: LazyLock<Registry> = LazyLock::new(Registry::new);
+    &GLOBAL
+}
+
+/// Puts back everything in the [`global`] registry. See [`Registry::restore_all`].
+pub fn restore_all() -> RestoreReport {
+    global().restore_all()
+}
+
+/// Makes every panic of this process put back everything in the [`global`] registry, after the hook that was there
+/// before has reported the panic. What could not be put back, and why, goes to standard error. A program that
+/// survives the panic of a thread no longer controls anything afterwards: its writes fail with
+/// [`RestoreError::Released`]. Calling it again does nothing.
+pub fn install() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            before(panic);
+            match global().restore_all_patiently() {
+                Some(report) if report.outcomes.is_empty() => {}
+                Some(report) => eprintln!("{report}"),
+                None => eprintln!(
+                    "what was changed on this machine could not be put back from the panic: another write hangs; \
+                     the next start with the same run directory puts it back"
+                ),
+            }
+        }));
+    });
+}
+
+/// Something that is put back when this is dropped.
+#[derive(Debug)]
+pub struct Handle {
+    registry: Registry,
+    id: u64,
+    what: String,
+}
+
+impl Handle {
+    /// Carries out a write after its undo record is up to date, in memory and in the ledger. No restoration can come
+    /// between the two.
+    pub(crate) fn write<T, E: From<RestoreError>>(
+        &self,
+        prepare: impl FnOnce(&mut Undo) -> Result<(), E>,
+        carry_out: impl FnOnce() -> Result<T, E>,
+    ) -> Result<T, E> {
+        let mut inner = self.registry.lock();
+        let Some(record) = inner.records.iter_mut().find(|record| record.id == self.id) else {
+            return Err(RestoreError::Released {
+                what: self.what.clone(),
+            }
+            .into());
+        };
+        let before = record.undo.clone();
+        prepare(&mut record.undo)?;
+        let changed = !record.written || record.undo != before;
+        record.written = true;
+        if changed {
+            inner
+                .save()
+                .map_err(|error| E::from(RestoreError::Ledger(error)))?;
+        }
+        carry_out()
+    }
+
+    /// Puts it back now. Nothing where it was put back before, or never written.
+    pub fn restore(&mut self) -> Option<Outcome> {
+        let mut inner = self.registry.lock();
+        let at = inner.records.iter().position(|record| record.id == self.id)?;
+        let written = inner.records[at].written;
+        let outcome = inner.restore_at(at);
+        if written && let Err(error) = inner.save() {
+            tracing::warn!(%error, "the state file still names what was put back");
+        }
+        outcome
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        match self.restore() {
+            Some(outcome) if !outcome.is_clean() => tracing::warn!("{outcome}"),
+            Some(outcome) => tracing::debug!("{outcome}"),
+            None => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::path::Path;
+
+    fn undo(path: &Path, found: &str) -> Undo {
+        Undo::Files {
+            what: path.display().to_string(),
+            ours: vec![FileValues {
+                path: path.into(),
+                values: vec![found.into()],
+            }],
+            steps: vec![FileValue {
+                path: path.into(),
+                value: found.into(),
+            }],
+        }
+    }
+
+    fn put(handle: &Handle, path: &Path, value: &str) -> Result<(), RestoreError> {
+        handle.write(
+            |undo| {
+                undo.add_ours(path, value);
+                Ok(())
+            },
+            || {
+                fs::write(path, value).unwrap();
+                Ok(())
+            },
+        )
+    }
+
+    #[test]
+    fn dropping_puts_back_and_never_writing_leaves_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let (a, b) = (dir.path().join("a"), dir.path().join("b"));
+        fs::write(&a, "1").unwrap();
+        fs::write(&b, "1").unwrap();
+        let registry = Registry::new();
+        let handle = registry.register(undo(&a, "1")).unwrap();
+        put(&handle, &a, "2").unwrap();
+        drop(registry.register(undo(&b, "0")).unwrap());
+        assert_eq!(fs::read_to_string(&b).unwrap(), "1");
+        drop(handle);
+        assert_eq!(fs::read_to_string(&a).unwrap(), "1");
+    }
+
+    #[test]
+    fn everything_is_put_back_in_reverse_order_once_and_writes_end() {
+        let dir = tempfile::tempdir().unwrap();
+        let (a, b) = (dir.path().join("a"), dir.path().join("b"));
+        fs::write(&a, "1").unwrap();
+        fs::write(&b, "1").unwrap();
+        let registry = Registry::new();
+        let first = registry.register(undo(&a, "1")).unwrap();
+        let second = registry.register(undo(&b, "1")).unwrap();
+        put(&first, &a, "2").unwrap();
+        put(&second, &b, "2").unwrap();
+        let report = registry.restore_all();
+        assert_eq!(report.restored(), 2);
+        assert!(matches!(&report.outcomes[0], Outcome::Restored { what } if what.ends_with("/b")));
+        assert!(registry.restore_all().outcomes.is_empty());
+        assert!(matches!(put(&first, &a, "3"), Err(RestoreError::Released { .. })));
+        assert_eq!(fs::read_to_string(&a).unwrap(), "1");
+    }
+
+    #[test]
+    fn what_somebody_else_wrote_is_left_to_them() {
+        let dir = tempfile::tempdir().unwrap();
+        let a = dir.path().join("a");
+        fs::write(&a, "1").unwrap();
+        let registry = Registry::new();
+        let handle = registry.register(undo(&a, "1")).unwrap();
+        put(&handle, &a, "2").unwrap();
+        fs::write(&a, "77").unwrap();
+        let report = registry.restore_all();
+        assert_eq!(report.foreign().count(), 1);
+        assert!(report.to_string().contains("77"));
+        assert_eq!(fs::read_to_string(&a).unwrap(), "77");
+        drop(handle);
+        assert_eq!(fs::read_to_string(&a).unwrap(), "77");
+    }
+
+    #[test]
+    fn a_registry_refuses_more_than_its_limit() {
+        let registry = Registry::new();
+        let handles: Vec<Handle> = (0..MOST_RECORDS)
+            .map(|_| registry.register(undo(Path::new("/x"), "1")).unwrap())
+            .collect();
+        assert!(matches!(
+            registry.register(undo(Path::new("/x"), "1")),
+            Err(RestoreError::Full { .. })
+        ));
+        drop(handles);
+        assert!(registry.register(undo(Path::new("/x"), "1")).is_ok());
+    }
+}
