@@ -1,1 +1,49 @@
-//! Reports as self-contained HTML.
+//! Reports: one HTML file each, with everything in it.
+//!
+//! A report needs no network, no fonts and no script to be read: plots are inline SVG, drawn as a reader of the
+//! SLO-Power paper's Figure 6 expects them (panels over one time axis: latency against target and guard, cores, power
+//! consumed and allocated, power ratio, utilisation, request rate and its forecast). A small inline script adds a
+//! crosshair that shows each period's values and its reason. Colours are those of Okabe and Ito, which people with
+//! any kind of colour vision can tell apart; a law keeps its colour in every report.
+//!
+//! Every text that comes from a run is escaped: a law named `<script>` is shown, not run.
+
+mod columns;
+mod comparison;
+mod decisions;
+mod distribution;
+mod html;
+mod palette;
+mod panels;
+mod plot;
+mod run;
+mod scale;
+
+use crate::archive::Archive;
+use crate::error::Error;
+use crate::model::RunId;
+
+/// The report of one run: headline numbers, fallbacks, panels over time, the distribution of latency, decisions by
+/// rule, the most telling decisions with their reasons, every period as a table.
+///
+/// # Errors
+/// There is no such run, or the file cannot be read or is damaged.
+pub fn run_html(archive: &Archive, run: RunId) -> Result<String, Error> {
+    Ok(run::render(&columns::RunData::load(archive, run)?))
+}
+
+/// The report of several runs beside each other, the first being the reference: the table of all figures, what was
+/// saved against the reference (or why that cannot be said), and the panels with a line for each run.
+///
+/// # Errors
+/// No run is given, there is no such run, or the file cannot be read or is damaged.
+pub fn comparison_html(archive: &Archive, runs: &[RunId]) -> Result<String, Error> {
+    if runs.is_empty() {
+        return Err(Error::NothingToCompare);
+    }
+    let loaded: Result<Vec<_>, Error> = runs
+        .iter()
+        .map(|&run| columns::RunData::load(archive, run))
+        .collect();
+    Ok(comparison::render(&loaded?))
+}

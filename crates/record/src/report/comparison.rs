@@ -1,0 +1,202 @@
+//! The report of several runs beside each other.
+
+use super::columns::RunData;
+use super::html::{banner, escape, figure, page};
+use super::{distribution, palette, panels, plot, run};
+use crate::clock::{unix_ms, utc_text};
+use crate::compare::Comparison;
+use crate::model::percentile_name;
+use crate::summary::RunSummary;
+use crate::table::{metrics, trimmed};
+use serde_json::{Value, json};
+use std::fmt::Write;
+
+pub(crate) fn render(runs: &[RunData]) -> String {
+    let laws: Vec<&str> = runs.iter().map(|run| run.summary.law.as_str()).collect();
+    let colours = palette::colours(&laws);
+    let summaries: Vec<RunSummary> = runs.iter().map(|run| run.summary.clone()).collect();
+    let title = format!("{} on {}", laws.join(" against "), traces(runs));
+    let mut body = String::new();
+    let _ = writeln!(
+        body,
+        "<header><p class=\"kind\">headroom comparison</p><h1>{}</h1><p class=\"lead\">{}</p><p class=\"facts\">{}</p></header>",
+        escape(&title),
+        escape(&verdict(&summaries)),
+        escape(&facts(runs))
+    );
+    let (lines, remarks) = metrics(&summaries);
+    body.push_str(&banner("Know before you read the figures", &remarks));
+    body.push_str(&bars(&summaries, &colours));
+    body.push_str("<div class=\"scroll\"><table class=\"compare\"><thead><tr><th></th><th>unit</th>");
+    for (law, colour) in laws.iter().zip(&colours) {
+        let _ = write!(
+            body,
+            "<th class=\"n\"><span class=\"dot c{colour}\"></span>{}</th>",
+            escape(law)
+        );
+    }
+    body.push_str("</tr></thead><tbody>\n");
+    for line in lines {
+        let _ = write!(
+            body,
+            "<tr><th scope=\"row\">{}</th><td class=\"quiet\">{}</td>",
+            escape(&line.name),
+            line.unit
+        );
+        for value in line.values {
+            let _ = write!(body, "<td class=\"n\">{}</td>", escape(&value));
+        }
+        body.push_str("</tr>\n");
+    }
+    body.push_str("</tbody></table></div>\n<section class=\"panels\">\n");
+    for panel in panels::of_several(runs, &colours) {
+        body.push_str(&panel.render());
+    }
+    body.push_str("</section>\n");
+    if let Some(plot) = distribution::render(runs, &colours) {
+        let _ = write!(body, "<h2>How fast was it?</h2>\n{plot}");
+    }
+    body.push_str(&rules(&summaries, &colours));
+    let span = runs
+        .iter()
+        .map(RunData::span)
+        .fold((f64::INFINITY, 0.0_f64), |whole, one| {
+            (whole.0.min(one.0), whole.1.max(one.1))
+        });
+    let hover: Vec<Value> = runs
+        .iter()
+        .zip(&colours)
+        .map(|(data, colour)| run::hover(data, *colour))
+        .collect();
+    let data =
+        json!({ "runs": hover, "span": [span.0, span.1], "axis": [plot::LEFT, plot::RIGHT, plot::WIDTH] });
+    page(&title, &body, Some(&data))
+}
+
+fn traces(runs: &[RunData]) -> String {
+    let mut traces: Vec<&str> = runs.iter().map(|run| run.summary.trace.as_str()).collect();
+    traces.dedup();
+    traces.join(", ")
+}
+
+/// What the comparison comes to, in a sentence for each run after the first.
+fn verdict(summaries: &[RunSummary]) -> String {
+    let Some(first) = summaries.first() else {
+        return String::new();
+    };
+    let sentences: Vec<String> = summaries
+        .iter()
+        .skip(1)
+        .map(|summary| {
+            let energy = match Comparison::saving(summary, first) {
+                Ok(share) if share.get() >= 0.0 => {
+                    format!(
+                        "{} used {} % less energy than {}",
+                        summary.law,
+                        figure(share.as_percent()),
+                        first.law
+                    )
+                }
+                Ok(share) => {
+                    format!(
+                        "{} used {} % more energy than {}",
+                        summary.law,
+                        figure(-share.as_percent()),
+                        first.law
+                    )
+                }
+                Err(why) => format!("the energies of {} and {} are {why}", summary.law, first.law),
+            };
+            let source = match (Comparison::saving(summary, first), summary.energy_j.source) {
+                (Ok(_), Some(source)) => format!(" ({source})"),
+                _ => String::new(),
+            };
+            let promise = match summary.slo.periods_over {
+                Some(over) => format!(
+                    ", with {} over {} ms in {} % of the periods",
+                    percentile_name(summary.slo.percentile),
+                    trimmed(summary.slo.target_ms),
+                    figure(over.as_percent())
+                ),
+                None => String::new(),
+            };
+            format!("{energy}{source}{promise}.")
+        })
+        .collect();
+    sentences.join(" ")
+}
+
+fn facts(runs: &[RunData]) -> String {
+    let named: Vec<String> = runs
+        .iter()
+        .map(|run| {
+            format!(
+                "run {} ({}, {}, {} world, seed {}, {})",
+                run.info.id,
+                run.info.meta.name,
+                utc_text(unix_ms(run.info.meta.started_at)),
+                run.summary.world,
+                run.summary.seed,
+                run.info.state
+            )
+        })
+        .collect();
+    named.join(" \u{b7} ")
+}
+
+/// Energy as bars; only of runs whose energies may be compared with the first's.
+fn bars(summaries: &[RunSummary], colours: &[usize]) -> String {
+    let Some(first) = summaries.first() else {
+        return String::new();
+    };
+    let comparable: Vec<(&RunSummary, usize, f64)> = summaries
+        .iter()
+        .zip(colours)
+        .filter(|(summary, _)| Comparison::saving(summary, first).is_ok())
+        .filter_map(|(summary, colour)| Some((summary, *colour, summary.energy_j.value?.get())))
+        .collect();
+    let most = comparable.iter().map(|(.., joules)| *joules).fold(0.0, f64::max);
+    if comparable.len() < 2 || most <= 0.0 {
+        return String::new();
+    }
+    let source = first.energy_j.source.map_or("", |source| source.as_str());
+    let mut html = format!(
+        "<figure class=\"bars\" role=\"img\" aria-label=\"Energy by law\"><figcaption><b>Energy</b> <span class=\"unit\">J, {source}</span></figcaption>\n"
+    );
+    for (summary, colour, joules) in comparable {
+        let _ = writeln!(
+            html,
+            "<div class=\"bar\"><span class=\"name\">{}</span><span class=\"track\"><span class=\"fill c{colour}\" \
+             style=\"width:{:.1}%\"></span></span><span class=\"number\">{} J</span></div>",
+            escape(&summary.law),
+            (joules / most * 100.0).clamp(0.0, 100.0),
+            figure(joules)
+        );
+    }
+    html.push_str("</figure>\n");
+    html
+}
+
+fn rules(summaries: &[RunSummary], colours: &[usize]) -> String {
+    let mut html = String::from("<h2>Which rules decided?</h2>\n<div class=\"columns\">\n");
+    for (summary, colour) in summaries.iter().zip(colours) {
+        let mut sorted: Vec<(&String, &u64)> = summary.decisions.iter().collect();
+        sorted.sort_by(|one, other| other.1.cmp(one.1).then(one.0.cmp(other.0)));
+        let _ = writeln!(
+            html,
+            "<table><caption><span class=\"dot c{colour}\"></span>{}</caption><thead><tr><th>rule</th>\
+             <th class=\"n\">decisions</th></tr></thead><tbody>",
+            escape(&summary.law)
+        );
+        for (rule, count) in sorted {
+            let _ = writeln!(
+                html,
+                "<tr><td><code>{}</code></td><td class=\"n\">{count}</td></tr>",
+                escape(rule)
+            );
+        }
+        html.push_str("</tbody></table>\n");
+    }
+    html.push_str("</div>\n");
+    html
+}

@@ -1,0 +1,211 @@
+//! Which of a run's decisions a reader should see.
+
+use crate::model::PeriodRecord;
+use headroom_units::Seconds;
+use std::collections::{BTreeMap, VecDeque};
+
+/// Decisions of each kind that are kept.
+const OF_A_KIND: usize = 6;
+
+/// The last decisions that are kept.
+const LAST: usize = 8;
+
+/// Rules of which an example is kept.
+const RULES_MAX: usize = 256;
+
+/// One decision worth reading.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Decision {
+    pub(crate) index: u64,
+    pub(crate) at_s: f64,
+    pub(crate) slo_ms: Option<f64>,
+    pub(crate) cores: f64,
+    /// Cores of the period after, which this decision led to.
+    pub(crate) cores_after: Option<f64>,
+    pub(crate) rule: String,
+    pub(crate) text: String,
+    /// Why it is shown.
+    pub(crate) shown_for: &'static str,
+}
+
+/// The decisions of a run that are worth reading, chosen while its periods go by.
+#[derive(Clone, Debug)]
+pub(crate) struct Decisions {
+    target: Seconds,
+    /// An example for each rule: the first in which it was the foremost reason, else the first at all.
+    pub(crate) examples: BTreeMap<String, (f64, String)>,
+    before: Option<Decision>,
+    steps_up: Vec<(f64, Decision)>,
+    steps_down: Vec<(f64, Decision)>,
+    worst: Vec<(f64, Decision)>,
+    lost: Vec<(f64, Decision)>,
+    last: VecDeque<Decision>,
+}
+
+impl Decisions {
+    pub(crate) fn new(target: Seconds) -> Self {
+        Self {
+            target,
+            examples: BTreeMap::new(),
+            before: None,
+            steps_up: Vec::new(),
+            steps_down: Vec::new(),
+            worst: Vec::new(),
+            lost: Vec::new(),
+            last: VecDeque::new(),
+        }
+    }
+
+    pub(crate) fn add(&mut self, period: &PeriodRecord) {
+        for reason in &period.reasons {
+            if self.examples.len() < RULES_MAX && !self.examples.contains_key(&reason.rule) {
+                self.examples
+                    .insert(reason.rule.clone(), (period.at.get(), reason.text.clone()));
+            }
+        }
+        let reason = period.reasons.first();
+        let decision = Decision {
+            index: period.index,
+            at_s: period.at.get(),
+            slo_ms: period.slo_latency.map(Seconds::as_millis),
+            cores: period.cores.get(),
+            cores_after: None,
+            rule: reason.map(|reason| reason.rule.clone()).unwrap_or_default(),
+            text: period
+                .reasons
+                .iter()
+                .map(|reason| reason.text.as_str())
+                .collect::<Vec<_>>()
+                .join("; "),
+            shown_for: "",
+        };
+        if let Some(mut before) = self.before.replace(decision) {
+            before.cores_after = Some(period.cores.get());
+            self.weigh(before);
+        }
+        if period.telemetry_lost
+            && let Some(now) = &self.before
+        {
+            let earliness = -(period.index as f64);
+            keep(&mut self.lost, earliness, now, "telemetry lost");
+        }
+    }
+
+    /// Takes the last period, which has none after it.
+    pub(crate) fn end(&mut self) {
+        if let Some(before) = self.before.take() {
+            self.weigh(before);
+        }
+    }
+
+    fn weigh(&mut self, decision: Decision) {
+        let step = decision.cores_after.map_or(0.0, |after| after - decision.cores);
+        if step > 0.0 {
+            keep(&mut self.steps_up, step, &decision, "a large step up");
+        }
+        if step < 0.0 {
+            keep(&mut self.steps_down, -step, &decision, "a large step down");
+        }
+        if let Some(slo_ms) = decision.slo_ms.filter(|slo_ms| *slo_ms > self.target.as_millis()) {
+            keep(
+                &mut self.worst,
+                slo_ms,
+                &decision,
+                "among the worst over the target",
+            );
+        }
+        if self.last.len() == LAST {
+            self.last.pop_front();
+        }
+        self.last.push_back(Decision {
+            shown_for: "among the last",
+            ..decision
+        });
+    }
+
+    /// The chosen decisions by time, each once, with the first thing that it is shown for.
+    pub(crate) fn chosen(&self) -> Vec<Decision> {
+        let mut chosen: BTreeMap<u64, Decision> = BTreeMap::new();
+        let kinds = [&self.lost, &self.worst, &self.steps_up, &self.steps_down];
+        let all = kinds
+            .into_iter()
+            .flatten()
+            .map(|(_, decision)| decision)
+            .chain(&self.last);
+        for decision in all.filter(|decision| !decision.text.is_empty()) {
+            chosen.entry(decision.index).or_insert_with(|| decision.clone());
+        }
+        chosen.into_values().collect()
+    }
+}
+
+/// Keeps a decision if it is among the heaviest of its kind; of equals the earlier stays.
+fn keep(kind: &mut Vec<(f64, Decision)>, weight: f64, decision: &Decision, shown_for: &'static str) {
+    let place = kind.partition_point(|(other, _)| *other >= weight);
+    if place < OF_A_KIND {
+        kind.insert(
+            place,
+            (
+                weight,
+                Decision {
+                    shown_for,
+                    ..decision.clone()
+                },
+            ),
+        );
+        kind.truncate(OF_A_KIND);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Reason;
+    use headroom_units::Cores;
+
+    fn period(index: u64, cores: f64, slo_ms: f64) -> PeriodRecord {
+        let at = Seconds::new(index as f64);
+        let mut period = PeriodRecord::new(index, at, Seconds::new(1.0), Cores::new(cores));
+        period.slo_latency = Some(Seconds::from_millis(slo_ms));
+        period.reasons = vec![Reason::new(
+            format!("rule-{}", index % 3),
+            format!("period {index}"),
+            &[],
+        )];
+        period
+    }
+
+    #[test]
+    fn the_worst_the_largest_steps_and_the_last_are_chosen() {
+        let mut decisions = Decisions::new(Seconds::from_millis(250.0));
+        for index in 0..200 {
+            let cores = if index > 50 { 8.0 } else { 2.0 };
+            let slo_ms = if index == 120 { 900.0 } else { 100.0 };
+            decisions.add(&period(index, cores, slo_ms));
+        }
+        decisions.end();
+        let chosen = decisions.chosen();
+        let of = |index: u64| chosen.iter().find(|decision| decision.index == index);
+        assert_eq!(of(120).unwrap().shown_for, "among the worst over the target");
+        let step = of(50).unwrap();
+        assert_eq!(
+            (step.shown_for, step.cores, step.cores_after),
+            ("a large step up", 2.0, Some(8.0))
+        );
+        assert_eq!(chosen.last().unwrap().index, 199);
+        assert_eq!(chosen.len(), 2 + LAST);
+        assert_eq!(decisions.examples["rule-1"], (1.0, "period 1".to_owned()));
+    }
+
+    #[test]
+    fn a_long_run_keeps_a_bounded_choice() {
+        let mut decisions = Decisions::new(Seconds::from_millis(1.0));
+        for index in 0..5_000 {
+            let mut period = period(index, (index % 17) as f64, 2.0);
+            period.telemetry_lost = index % 2 == 0;
+            decisions.add(&period);
+        }
+        decisions.end();
+        assert!(decisions.chosen().len() <= 4 * OF_A_KIND + LAST);
+    }
+}

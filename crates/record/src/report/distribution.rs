@@ -1,0 +1,136 @@
+//! The distribution of latency: which share of the requests was answered within which time.
+
+use super::columns::RunData;
+use super::html::{escape, figure};
+use super::plot::{LEFT, RIGHT, Shape, WIDTH, swatch};
+use super::scale::Scale;
+use std::fmt::Write;
+
+const HEIGHT: f64 = 190.0;
+const TOP: f64 = 10.0;
+
+/// Percentiles at which the curve is drawn, for each decade of "nines".
+const STEPS_A_DECADE: u32 = 40;
+
+/// The plot: percentile to the right, each tenfold of rarity as far as the one before; latency up. `None` where no
+/// request was answered.
+pub(crate) fn render(runs: &[RunData], colours: &[usize]) -> Option<String> {
+    let with_latency: Vec<(&RunData, usize)> = runs
+        .iter()
+        .zip(colours.iter().copied())
+        .filter(|(run, _)| !run.latencies.is_empty())
+        .collect();
+    let most = with_latency.iter().map(|(run, _)| run.latencies.len()).max()?;
+    // A percentile beyond 1 - 1/n is the slowest request alone.
+    let decades = (most as f64).log10().clamp(2.0, 6.0);
+    let target_ms = with_latency
+        .iter()
+        .map(|(run, _)| run.info.meta.slo.target.as_millis())
+        .fold(0.0, f64::max);
+    let mut ends: Vec<f64> = with_latency
+        .iter()
+        .flat_map(|(run, _)| [run.latencies.value_at_quantile(0.01), run.latencies.max()])
+        .map(|micros| micros as f64 / 1e3)
+        .collect();
+    let scale = match Scale::for_latency(&mut ends, target_ms) {
+        Scale::Linear { high, .. } if ends.first().is_some_and(|low| high / low > 20.0) => Scale::Log {
+            low: 10_f64.powf(ends[0].log10().floor()),
+            high,
+        },
+        scale => scale,
+    };
+    let x = |nines: f64| LEFT + (nines / decades).clamp(0.0, 1.0) * (RIGHT - LEFT);
+    let y = |ms: f64| TOP + (1.0 - scale.place(ms)) * HEIGHT;
+    let foot = TOP + HEIGHT;
+
+    let mut html = String::from(
+        "<figure class=\"panel still\">\n<figcaption><b>Latency by percentile</b> <span class=\"unit\">ms</span>\
+         <span class=\"legend\">",
+    );
+    for (run, colour) in &with_latency {
+        html.push_str(&swatch(&format!("c{colour}"), Shape::Line, &run.summary.law));
+    }
+    let _ = writeln!(
+        html,
+        "</span></figcaption>\n<svg viewBox=\"0 0 {WIDTH} {:.0}\" role=\"img\" aria-label=\"Latency by percentile\">",
+        foot + 24.0
+    );
+    for tick in scale.ticks() {
+        let _ = writeln!(
+            html,
+            "<path class=\"grid\" d=\"M{LEFT} {0:.1}H{RIGHT}\"/><text class=\"tick\" x=\"{1:.0}\" y=\"{2:.1}\" \
+             text-anchor=\"end\">{3}</text>",
+            y(tick),
+            LEFT - 7.0,
+            y(tick) + 4.0,
+            figure(tick)
+        );
+    }
+    for (percentile, label) in [
+        (0.0, "0 %"),
+        (50.0, "50 %"),
+        (75.0, "75 %"),
+        (90.0, "90 %"),
+        (95.0, "95 %"),
+        (99.0, "99 %"),
+        (99.9, "99.9 %"),
+        (99.99, "99.99 %"),
+        (99.999, "99.999 %"),
+    ] {
+        let nines = nines(percentile);
+        if nines <= decades {
+            let anchor = if nines < 0.05 {
+                "start"
+            } else if nines > decades - 0.1 {
+                "end"
+            } else {
+                "middle"
+            };
+            let _ = writeln!(
+                html,
+                "<path class=\"grid\" d=\"M{0:.1} {TOP}V{foot:.1}\"/><text class=\"tick\" x=\"{0:.1}\" y=\"{1:.1}\" \
+                 text-anchor=\"{anchor}\">{label}</text>",
+                x(nines),
+                foot + 17.0
+            );
+        }
+    }
+    for (run, colour) in &with_latency {
+        let reach = (run.latencies.len() as f64).log10().clamp(0.3, decades);
+        let steps = (reach * f64::from(STEPS_A_DECADE)).ceil() as u32;
+        let mut path = String::new();
+        for step in 0..=steps {
+            let nines = reach * f64::from(step) / f64::from(steps);
+            let quantile = 1.0 - 10_f64.powf(-nines);
+            let ms = run.latencies.value_at_quantile(quantile) as f64 / 1e3;
+            let _ = write!(
+                path,
+                "{}{:.1} {:.1}",
+                if step == 0 { 'M' } else { 'L' },
+                x(nines),
+                y(ms)
+            );
+        }
+        let _ = writeln!(html, "<path class=\"line c{colour}\" d=\"{path}\"/>");
+    }
+    if let Some((first, _)) = with_latency.first() {
+        let slo = first.info.meta.slo;
+        let (at, level) = (x(nines(slo.percentile)), y(slo.target.as_millis()));
+        let label = format!("{} \u{2264} {} ms", slo.name(), figure(slo.target.as_millis()));
+        let _ = writeln!(
+            html,
+            "<path class=\"line target dashed\" d=\"M{LEFT} {level:.1}H{at:.1}V{foot:.1}\"/>\
+             <text class=\"mark target\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">promise: {}</text>",
+            at - 4.0,
+            level - 4.5,
+            escape(&label)
+        );
+    }
+    html.push_str("</svg>\n</figure>\n");
+    Some(html)
+}
+
+/// How many tenfolds of rarity a percentile is: 1 for the P90, 2 for the P99.
+fn nines(percentile: f64) -> f64 {
+    -(1.0 - percentile / 100.0).max(1e-12).log10()
+}

@@ -1,0 +1,59 @@
+//! Which colour a law has.
+
+/// The number of colours of the style sheet for laws: `c0` (grey) to `c6`.
+const COLOURS: usize = 7;
+
+/// The class of the reference's colour.
+const GREY: usize = 0;
+
+/// The colours of runs, given their laws: for each the number of its class in the style sheet.
+///
+/// `fixed` is grey in every report and `slo-power` blue; any other law has the colour that its name leads to, or the
+/// next that is free; so has a law's second run. Beyond seven runs colours repeat.
+pub(crate) fn colours(laws: &[&str]) -> Vec<usize> {
+    let mut taken = Vec::with_capacity(laws.len());
+    for law in laws {
+        taken.push(free(&taken, wish(law)));
+    }
+    taken
+}
+
+fn wish(law: &str) -> usize {
+    match law {
+        "fixed" => GREY,
+        "slo-power" => 1,
+        // FNV-1a: the same colour in every report, on every machine.
+        other => {
+            let hash = other.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+                (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+            });
+            // Blue and grey are left to the two laws that always have them.
+            2 + (hash % (COLOURS as u64 - 2)) as usize
+        }
+    }
+}
+
+fn free(taken: &[usize], wish: usize) -> usize {
+    (0..COLOURS)
+        .map(|offset| (wish + offset) % COLOURS)
+        .find(|colour| !taken.contains(colour))
+        .unwrap_or(wish)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_law_keeps_its_colour_and_no_two_share_one() {
+        assert_eq!(colours(&["fixed", "slo-power"]), [0, 1]);
+        assert_eq!(colours(&["slo-power", "fixed"]), [1, 0]);
+        assert_eq!(colours(&["k8s-hpa"])[0], colours(&["fixed", "k8s-hpa"])[1]);
+        let mut seven = colours(&["a", "b", "c", "d", "e", "f", "g"]);
+        seven.sort_unstable();
+        seven.dedup();
+        assert_eq!(seven.len(), 7);
+        let twice = colours(&["slo-power", "slo-power"]);
+        assert_ne!(twice[0], twice[1]);
+    }
+}

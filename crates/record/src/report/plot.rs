@@ -1,0 +1,312 @@
+//! One plot as inline SVG.
+
+use super::columns::{Column, Moment, Point};
+use super::html::{escape, figure};
+use super::scale::{Scale, time_ticks};
+use std::fmt::Write;
+
+/// The plot's coordinate system: width, and the margins of the part in which the lines are.
+pub(crate) const WIDTH: f64 = 1000.0;
+pub(crate) const LEFT: f64 = 58.0;
+pub(crate) const RIGHT: f64 = 992.0;
+/// Room above the lines, and below them without and with the labels of the time axis.
+const TOP: f64 = 10.0;
+const BELOW: f64 = 6.0;
+const BELOW_WITH_LABELS: f64 = 24.0;
+
+/// How a line is drawn.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Shape {
+    /// From point to point; of a thinned run its smallest and largest values.
+    Line,
+    /// Held until the next point.
+    Step,
+    /// Held until the next point, the area below filled.
+    Area,
+    /// A bar from the axis at each point above zero.
+    Bars,
+}
+
+/// One line of a panel.
+pub(crate) struct Line<'a> {
+    pub(crate) label: String,
+    /// Classes of the style sheet: its colour (`c0` to `c6`, `target`, `muted`) and stroke (`thin`, `dashed`).
+    pub(crate) class: String,
+    pub(crate) shape: Shape,
+    pub(crate) moments: &'a [Moment],
+    pub(crate) column: &'a Column,
+}
+
+/// A value that a panel marks over its whole width.
+pub(crate) struct Mark {
+    pub(crate) label: String,
+    pub(crate) class: &'static str,
+    pub(crate) value: f64,
+}
+
+/// Spans of time that a panel marks: over its whole height, or as a strip at its foot.
+pub(crate) struct Spans {
+    pub(crate) class: String,
+    /// The strip's number from the foot up; `None` for the whole height.
+    pub(crate) strip: Option<usize>,
+    pub(crate) spans: Vec<(f64, f64)>,
+}
+
+/// A plot over time.
+pub(crate) struct Panel<'a> {
+    pub(crate) title: String,
+    pub(crate) unit: &'static str,
+    pub(crate) height: f64,
+    pub(crate) scale: Scale,
+    /// Start and end of the time axis, in seconds.
+    pub(crate) span: (f64, f64),
+    pub(crate) lines: Vec<Line<'a>>,
+    pub(crate) marks: Vec<Mark>,
+    pub(crate) spans: Vec<Spans>,
+    /// Whether the time axis is labelled.
+    pub(crate) labelled: bool,
+}
+
+impl Panel<'_> {
+    fn x(&self, at_s: f64) -> f64 {
+        let (from, to) = self.span;
+        let share = if to > from {
+            (at_s - from) / (to - from)
+        } else {
+            0.0
+        };
+        LEFT + share.clamp(0.0, 1.0) * (RIGHT - LEFT)
+    }
+
+    fn y(&self, value: f64) -> f64 {
+        TOP + (1.0 - self.scale.place(value)) * self.height
+    }
+
+    fn foot(&self) -> f64 {
+        TOP + self.height
+    }
+
+    /// The plot as a figure with its title and legend.
+    pub(crate) fn render(&self) -> String {
+        let mut html = String::from("<figure class=\"panel\">\n<figcaption><b>");
+        let _ = write!(html, "{}</b>", escape(&self.title));
+        if !self.unit.is_empty() {
+            let _ = write!(html, " <span class=\"unit\">{}</span>", escape(self.unit));
+        }
+        html.push_str("<span class=\"legend\">");
+        let entries = self
+            .lines
+            .iter()
+            .map(|line| (line.class.as_str(), line.shape, line.label.as_str()))
+            .filter(|(_, _, label)| !label.is_empty());
+        for (class, shape, label) in entries {
+            html.push_str(&swatch(class, shape, label));
+        }
+        html.push_str("</span></figcaption>\n");
+        let total = self.foot() + if self.labelled { BELOW_WITH_LABELS } else { BELOW };
+        let _ = writeln!(
+            html,
+            "<svg viewBox=\"0 0 {WIDTH} {total:.0}\" role=\"img\" aria-label=\"{} over time\">",
+            escape(&self.title)
+        );
+        self.render_spans(&mut html);
+        self.render_grid(&mut html);
+        for line in &self.lines {
+            self.render_line(line, &mut html);
+        }
+        self.render_marks(&mut html);
+        let _ = write!(
+            html,
+            "<line class=\"cross\" x1=\"0\" x2=\"0\" y1=\"{TOP}\" y2=\"{:.1}\"/>\n</svg>\n</figure>\n",
+            self.foot()
+        );
+        html
+    }
+
+    fn render_spans(&self, svg: &mut String) {
+        const STRIP: f64 = 6.0;
+        for marked in &self.spans {
+            let mut path = String::new();
+            let (y, height) = match marked.strip {
+                None => (TOP, self.height),
+                Some(number) => (self.foot() - (number as f64 + 1.0) * (STRIP + 1.0), STRIP),
+            };
+            for (from, to) in &marked.spans {
+                // At least as wide as can be seen.
+                let (from, to) = (self.x(*from), self.x(*to));
+                let _ = write!(
+                    path,
+                    "M{from:.1} {y:.1}h{:.1}v{height:.1}H{from:.1}z",
+                    (to - from).max(0.9)
+                );
+            }
+            if !path.is_empty() {
+                let _ = writeln!(svg, "<path class=\"{}\" d=\"{path}\"/>", marked.class);
+            }
+        }
+    }
+
+    fn render_grid(&self, svg: &mut String) {
+        for tick in self.scale.ticks() {
+            let y = self.y(tick);
+            let _ = writeln!(
+                svg,
+                "<path class=\"grid\" d=\"M{LEFT} {y:.1}H{RIGHT}\"/><text class=\"tick\" x=\"{:.0}\" y=\"{:.1}\" \
+                 text-anchor=\"end\">{}</text>",
+                LEFT - 7.0,
+                y + 4.0,
+                figure(tick)
+            );
+        }
+        for (at, label) in time_ticks(self.span.0, self.span.1) {
+            let x = self.x(at);
+            let _ = writeln!(
+                svg,
+                "<path class=\"grid\" d=\"M{x:.1} {TOP}V{:.1}\"/>",
+                self.foot()
+            );
+            if self.labelled {
+                let anchor = match x {
+                    x if x > RIGHT - 20.0 => "end",
+                    x if x < LEFT + 20.0 => "start",
+                    _ => "middle",
+                };
+                let _ = writeln!(
+                    svg,
+                    "<text class=\"tick\" x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"{anchor}\">{label}</text>",
+                    self.foot() + 17.0
+                );
+            }
+        }
+    }
+
+    fn render_line(&self, line: &Line<'_>, svg: &mut String) {
+        let points = line.moments.iter().zip(line.column);
+        let path = match line.shape {
+            Shape::Line => self.line_path(points),
+            Shape::Step => self.step_path(points, false),
+            Shape::Area => {
+                let area = self.step_path(line.moments.iter().zip(line.column), true);
+                let _ = writeln!(svg, "<path class=\"area {}\" d=\"{area}\"/>", line.class);
+                self.step_path(points, false)
+            }
+            Shape::Bars => points
+                .filter(|(_, point)| point.is_known() && point.high > 0.0)
+                .fold(String::new(), |mut path, (moment, point)| {
+                    let _ = write!(
+                        path,
+                        "M{:.1} {:.1}V{:.1}",
+                        self.x(moment.at_s),
+                        self.foot(),
+                        self.y(point.high)
+                    );
+                    path
+                }),
+        };
+        if !path.is_empty() {
+            let _ = writeln!(svg, "<path class=\"line {}\" d=\"{path}\"/>", line.class);
+        }
+    }
+
+    /// From point to point; a gap where a value is unknown. A point that stands for several periods is drawn from its
+    /// smallest to its largest value, so that no peak is thinned away.
+    fn line_path<'p>(&self, points: impl Iterator<Item = (&'p Moment, &'p Point)>) -> String {
+        let mut path = String::new();
+        let mut pen_down = false;
+        let mut last_y = 0.0;
+        for (moment, point) in points {
+            if !point.is_known() {
+                pen_down = false;
+                continue;
+            }
+            let x = self.x((moment.at_s + moment.end_s) / 2.0);
+            let (low, high) = (self.y(point.low), self.y(point.high));
+            // Go to the nearer end first.
+            let (first, second) = if (low - last_y).abs() <= (high - last_y).abs() {
+                (low, high)
+            } else {
+                (high, low)
+            };
+            let _ = write!(path, "{}{x:.1} {first:.1}", if pen_down { 'L' } else { 'M' });
+            if (first - second).abs() >= 0.1 {
+                let _ = write!(path, "V{second:.1}");
+            } else if !pen_down {
+                // A single point between two gaps is a dot, thanks to round line ends.
+                path.push_str("h0");
+            }
+            pen_down = true;
+            last_y = second;
+        }
+        path
+    }
+
+    fn step_path<'p>(&self, points: impl Iterator<Item = (&'p Moment, &'p Point)>, filled: bool) -> String {
+        let mut path = String::new();
+        let mut pen_down = false;
+        let mut end = 0.0;
+        let close = |path: &mut String, end: f64| {
+            if filled {
+                let _ = write!(path, "H{end:.1}V{:.1}z", self.foot());
+            } else {
+                let _ = write!(path, "H{end:.1}");
+            }
+        };
+        let mut last_y = f64::NAN;
+        for (moment, point) in points {
+            let Some(value) = point.mean() else {
+                if pen_down {
+                    close(&mut path, end);
+                }
+                pen_down = false;
+                continue;
+            };
+            let (x, y) = (self.x(moment.at_s), self.y(value));
+            if !pen_down {
+                if filled {
+                    let _ = write!(path, "M{x:.1} {:.1}V{y:.1}", self.foot());
+                } else {
+                    let _ = write!(path, "M{x:.1} {y:.1}");
+                }
+            } else if (y - last_y).abs() >= 0.05 {
+                let _ = write!(path, "H{x:.1}V{y:.1}");
+            }
+            pen_down = true;
+            last_y = y;
+            end = self.x(moment.end_s);
+        }
+        if pen_down {
+            close(&mut path, end);
+        }
+        path
+    }
+
+    fn render_marks(&self, svg: &mut String) {
+        for mark in &self.marks {
+            let y = self.y(mark.value);
+            let _ = writeln!(
+                svg,
+                "<path class=\"line {0}\" d=\"M{LEFT} {y:.1}H{RIGHT}\"/><text class=\"mark {0}\" x=\"{1:.0}\" \
+                 y=\"{2:.1}\" text-anchor=\"end\">{3}</text>",
+                mark.class,
+                RIGHT - 4.0,
+                y - 4.5,
+                escape(&mark.label)
+            );
+        }
+    }
+}
+
+/// A line of a legend.
+pub(crate) fn swatch(class: &str, shape: Shape, label: &str) -> String {
+    let stroke = match shape {
+        Shape::Area => format!(
+            "<path class=\"area {class}\" d=\"M0 3h22v9H0z\"/><path class=\"line {class}\" d=\"M0 3h22\"/>"
+        ),
+        Shape::Bars => format!("<path class=\"line {class}\" d=\"M6 12v-8M11 12v-5M16 12v-10\"/>"),
+        Shape::Line | Shape::Step => format!("<path class=\"line {class}\" d=\"M0 7h22\"/>"),
+    };
+    format!(
+        "<span class=\"entry\"><svg viewBox=\"0 0 22 14\" aria-hidden=\"true\">{stroke}</svg>{}</span>",
+        escape(label)
+    )
+}

@@ -1,0 +1,396 @@
+//! The report of one run.
+
+use super::columns::{RunData, SOURCES};
+use super::html::{banner, card, escape, figure, page, thousands, with_unit};
+use super::{decisions::Decision, distribution, palette, panels, plot, scale};
+use crate::clock::{unix_ms, utc_text};
+use crate::model::percentile_name;
+use crate::table::{NONE, source_word, trimmed};
+use headroom_units::{Cores, Joules, Ratio, Watts};
+use serde_json::{Value, json};
+use std::fmt::Write;
+
+pub(crate) fn render(run: &RunData) -> String {
+    let summary = &run.summary;
+    let colour = palette::colours(&[&summary.law])
+        .first()
+        .copied()
+        .unwrap_or_default();
+    let title = format!("{}: {} on {}", run.info.meta.name, summary.law, summary.trace);
+    let mut body = String::new();
+    let _ = write!(
+        body,
+        "<header><p class=\"kind\">headroom flight recorder, run {}</p><h1>{}</h1>",
+        run.info.id,
+        escape(&title)
+    );
+    let _ = writeln!(
+        body,
+        "<p class=\"lead\">{}</p><p class=\"facts\">{}</p></header>",
+        escape(&verdict(run)),
+        escape(&facts(run))
+    );
+    body.push_str(&banner("Know before you read the figures", &summary.notes));
+    body.push_str(&cards(run));
+    body.push_str("<section class=\"panels\">\n");
+    for panel in panels::of_one(run, colour) {
+        body.push_str(&panel.render());
+    }
+    body.push_str("</section>\n");
+    if let Some(plot) = distribution::render(std::slice::from_ref(run), &[colour]) {
+        let _ = write!(body, "<h2>How fast was it?</h2>\n{plot}");
+    }
+    body.push_str(&rules(run));
+    body.push_str(&decisions(&run.decisions.chosen(), summary.slo.target_ms));
+    body.push_str(&periods(run));
+    let _ = writeln!(
+        body,
+        "<details><summary>The configuration in force</summary><pre>{}</pre></details>",
+        escape(&run.info.meta.config)
+    );
+    let data = json!({ "runs": [hover(run, colour)], "span": [run.span().0, run.span().1], "axis": [plot::LEFT, plot::RIGHT, plot::WIDTH] });
+    page(&title, &body, Some(&data))
+}
+
+/// What the run comes to, in one sentence.
+fn verdict(run: &RunData) -> String {
+    let summary = &run.summary;
+    let promise = format!(
+        "{} at most {} ms",
+        percentile_name(summary.slo.percentile),
+        trimmed(summary.slo.target_ms)
+    );
+    let kept = match summary.slo.periods_over {
+        None => format!("The promise was {promise}; the run is too short to hold it against that"),
+        Some(over) if over == Ratio::ZERO => {
+            format!(
+                "The promise, {promise}, was kept in every one of {} judged periods",
+                thousands(summary.slo.periods_judged as f64)
+            )
+        }
+        Some(over) => format!(
+            "The promise, {promise}, was broken in {} % of {} judged periods",
+            figure(over.as_percent()),
+            thousands(summary.slo.periods_judged as f64)
+        ),
+    };
+    let energy = match (summary.energy_j.value, summary.energy_j.source) {
+        (Some(joules), Some(source)) => format!(", on {} J ({source})", figure(joules.get())),
+        _ => String::new(),
+    };
+    format!("{kept}{energy}.")
+}
+
+fn facts(run: &RunData) -> String {
+    let meta = &run.info.meta;
+    let mut facts = vec![
+        utc_text(unix_ms(meta.started_at)),
+        run.info.state.to_string(),
+        format!("{} world", meta.world),
+        format!(
+            "{} periods of {} s",
+            thousands(run.summary.periods as f64),
+            trimmed(meta.period.get())
+        ),
+        format!("seed {}", meta.seed),
+        format!("host {}", meta.host),
+        format!("headroom {}", meta.version),
+    ];
+    if let Some(guard) = meta.slo.guard {
+        facts.insert(3, format!("guard \u{3b1} {}", trimmed(guard.get())));
+    }
+    facts.join(" \u{b7} ")
+}
+
+fn cards(run: &RunData) -> String {
+    let summary = &run.summary;
+    let mut html = String::from("<section class=\"cards\">\n");
+    let several = !summary.energy_j.by_source.is_empty();
+    let source = source_word(summary.energy_j.source, several);
+    if several {
+        for part in &summary.energy_j.by_source {
+            let value = format!("{} J", figure(part.value.get()));
+            html.push_str(&card(
+                "Energy (a part)",
+                &value,
+                &format!("{}; parts are not added up", part.source),
+                "",
+            ));
+        }
+    } else {
+        let below = if summary.energy_j.source.is_some() {
+            source
+        } else {
+            "nothing metered it"
+        };
+        html.push_str(&card(
+            "Energy",
+            &with_unit(summary.energy_j.value.map(Joules::get), "J"),
+            below,
+            "",
+        ));
+    }
+    html.push_str(&card(
+        "Energy per request",
+        &with_unit(summary.joules_per_request.map(Joules::get), "J"),
+        source,
+        "",
+    ));
+    let late = |ms: Option<f64>| {
+        if ms.is_some_and(|ms| ms > summary.slo.target_ms) {
+            "bad"
+        } else {
+            "good"
+        }
+    };
+    html.push_str(&card(
+        &format!("{} of the run", percentile_name(summary.slo.percentile)),
+        &with_unit(summary.slo.latency_ms, "ms"),
+        &format!("target {} ms", trimmed(summary.slo.target_ms)),
+        late(summary.slo.latency_ms),
+    ));
+    let over_state = match summary.slo.periods_over {
+        Some(over) if over > Ratio::new(0.02) => "bad",
+        Some(_) => "good",
+        None => "",
+    };
+    html.push_str(&card(
+        "Periods over the target",
+        &with_unit(summary.slo.periods_over.map(Ratio::as_percent), "%"),
+        &format!("of {} judged", thousands(summary.slo.periods_judged as f64)),
+        over_state,
+    ));
+    html.push_str(&card(
+        "Requests answered",
+        &thousands(summary.requests.completed as f64),
+        &format!("{} failed", thousands(summary.requests.failed as f64)),
+        if summary.requests.failed > 0 { "bad" } else { "" },
+    ));
+    html.push_str(&card(
+        "Cores, mean",
+        &with_unit(summary.cores.mean.map(Cores::get), ""),
+        &format!("{} core-seconds", figure(summary.cores.core_seconds)),
+        "",
+    ));
+    html.push_str(&card(
+        "Power, mean",
+        &with_unit(summary.power_w.consumed_mean.map(Watts::get), "W"),
+        &summary.power_w.allocated_mean.map_or_else(
+            || format!("{source}; no cap"),
+            |cap| format!("{source}; {} W allocated", figure(cap.get())),
+        ),
+        "",
+    ));
+    html.push_str(&card(
+        "Power ratio",
+        &with_unit(summary.power_w.ratio.map(Ratio::get), ""),
+        &format!(
+            "utilisation {}",
+            with_unit(summary.utilisation_mean.map(Ratio::as_percent), "%")
+        ),
+        "",
+    ));
+    html.push_str("</section>\n");
+    html
+}
+
+fn rules(run: &RunData) -> String {
+    let counts = &run.summary.decisions;
+    if counts.is_empty() {
+        return String::new();
+    }
+    let mut sorted: Vec<(&String, &u64)> = counts.iter().collect();
+    sorted.sort_by(|one, other| other.1.cmp(one.1).then(one.0.cmp(other.0)));
+    let mut html = String::from(
+        "<h2>Which rules decided?</h2>\n<div class=\"scroll\"><table><thead><tr><th>rule</th><th class=\"n\">decisions</th>\
+         <th class=\"n\">% of periods</th><th>for example</th></tr></thead><tbody>\n",
+    );
+    let periods = run.summary.periods.max(1) as f64;
+    for (rule, count) in sorted {
+        let example = run.decisions.examples.get(rule).map_or_else(
+            || NONE.to_owned(),
+            |(at_s, text)| {
+                format!(
+                    "<span class=\"at\">{}</span> {}",
+                    scale::clock(*at_s),
+                    escape(text)
+                )
+            },
+        );
+        let _ = writeln!(
+            html,
+            "<tr><td><code>{}</code></td><td class=\"n\">{}</td><td class=\"n\">{:.1}</td><td>{example}</td></tr>",
+            escape(rule),
+            thousands(*count as f64),
+            *count as f64 / periods * 100.0
+        );
+    }
+    html.push_str("</tbody></table></div>\n");
+    html
+}
+
+fn decisions(chosen: &[Decision], target_ms: f64) -> String {
+    if chosen.is_empty() {
+        return String::new();
+    }
+    let mut html = String::from(
+        "<h2>Decisions worth reading</h2>\n<div class=\"scroll\"><table><thead><tr><th class=\"n\">at</th>\
+         <th class=\"n\">latency, ms</th><th class=\"n\">cores</th><th>rule</th><th>why</th><th>shown as</th></tr></thead><tbody>\n",
+    );
+    for decision in chosen {
+        let cores = match decision.cores_after {
+            Some(after) if after != decision.cores => {
+                format!("{} \u{2192} {}", trimmed(decision.cores), trimmed(after))
+            }
+            _ => trimmed(decision.cores),
+        };
+        let late = decision.slo_ms.is_some_and(|ms| ms > target_ms);
+        let _ = writeln!(
+            html,
+            "<tr><td class=\"n at\">{}</td><td class=\"n{}\">{}</td><td class=\"n\">{cores}</td><td><code>{}</code></td>\
+             <td>{}</td><td class=\"quiet\">{}</td></tr>",
+            scale::clock(decision.at_s),
+            if late { " late" } else { "" },
+            decision.slo_ms.map_or_else(|| NONE.to_owned(), figure),
+            escape(&decision.rule),
+            escape(&decision.text),
+            decision.shown_for
+        );
+    }
+    html.push_str("</tbody></table></div>\n");
+    html
+}
+
+fn periods(run: &RunData) -> String {
+    let columns = &run.columns;
+    let each = run.periods_per_point;
+    let heading = if each == 1 {
+        format!("Every period as a table ({})", columns.moments.len())
+    } else {
+        format!(
+            "The periods as a table, {each} to a line: the largest latency, the mean of the rest (export the run for all)"
+        )
+    };
+    let mut html = format!(
+        "<details><summary>{}</summary><div class=\"scroll\"><table class=\"small\"><thead><tr>",
+        escape(&heading)
+    );
+    let name = run.info.meta.slo.name();
+    let latency = format!("{name} ms");
+    for (header, left) in [
+        ("period", false),
+        ("at", false),
+        (latency.as_str(), false),
+        ("P50 ms", false),
+        ("P99 ms", false),
+        ("requests/s", false),
+        ("cores", false),
+        ("cap W", false),
+        ("power W", false),
+        ("source", true),
+        ("utilisation %", false),
+        ("why", true),
+    ] {
+        let _ = write!(
+            html,
+            "<th{}>{}</th>",
+            if left { "" } else { " class=\"n\"" },
+            escape(header)
+        );
+    }
+    html.push_str("</tr></thead><tbody>\n");
+    let number = |value: Option<f64>| value.map_or_else(|| NONE.to_owned(), figure);
+    for (row, moment) in columns.moments.iter().enumerate() {
+        let mean = |column: &super::columns::Column| column.get(row).and_then(|point| point.mean());
+        let largest = |column: &super::columns::Column| column.get(row).and_then(|point| point.max());
+        // Of a point in which the source changed, each part is shown with its source.
+        let (mut watts, mut sources) = (Vec::new(), Vec::new());
+        for (source, column) in SOURCES.iter().zip(&columns.power_w) {
+            if let Some(mean) = mean(column) {
+                watts.push(figure(mean));
+                sources.push(source.as_str());
+            }
+        }
+        let _ = writeln!(
+            html,
+            "<tr><td class=\"n\">{}</td><td class=\"n at\">{}</td><td class=\"n{}\">{}</td><td class=\"n\">{}</td>\
+             <td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td>\
+             <td class=\"n\">{}</td><td>{}</td><td class=\"n\">{}</td><td>{}</td></tr>",
+            moment.index,
+            scale::clock(moment.at_s),
+            if moment.over { " late" } else { "" },
+            number(largest(&columns.slo_ms)),
+            number(mean(&columns.p50_ms)),
+            number(largest(&columns.p99_ms)),
+            number(mean(&columns.rate)),
+            number(mean(&columns.cores)),
+            number(mean(&columns.cap_w)),
+            if watts.is_empty() {
+                NONE.to_owned()
+            } else {
+                watts.join(" | ")
+            },
+            if sources.is_empty() {
+                NONE.to_owned()
+            } else {
+                sources.join(" | ")
+            },
+            number(mean(&columns.utilisation)),
+            escape(&moment.why),
+        );
+    }
+    html.push_str("</tbody></table></div></details>\n");
+    html
+}
+
+/// What the crosshair shows of a run: for each point its time, values and reason.
+pub(crate) fn hover(run: &RunData, colour: usize) -> Value {
+    let columns = &run.columns;
+    let list = |column: &super::columns::Column, largest: bool| -> Value {
+        let values = column.iter().map(|point| {
+            let value = if largest { point.max() } else { point.mean() };
+            value.map_or(Value::Null, |value| json!(round(value)))
+        });
+        Value::Array(values.collect())
+    };
+    let name = run.info.meta.slo.name();
+    let mut series = vec![
+        json!({"label": name, "unit": "ms", "values": list(&columns.slo_ms, true)}),
+        json!({"label": "cores", "unit": "", "values": list(&columns.cores, false)}),
+        json!({"label": "cap", "unit": "W", "values": list(&columns.cap_w, false)}),
+    ];
+    for (source, column) in SOURCES.iter().zip(&columns.power_w) {
+        let label = format!("power, {source}");
+        series.push(json!({"label": label, "unit": "W", "values": list(column, false)}));
+    }
+    series.extend([
+        json!({"label": "power ratio", "unit": "", "values": list(&columns.ratio, false)}),
+        json!({"label": "utilisation", "unit": "%", "values": list(&columns.utilisation, false)}),
+        json!({"label": "throttled", "unit": "%", "values": list(&columns.throttled, false)}),
+        json!({"label": "arrivals", "unit": "/s", "values": list(&columns.rate, false)}),
+        json!({"label": "forecast", "unit": "/s", "values": list(&columns.forecast, false)}),
+        json!({"label": "failed", "unit": "", "values": list(&columns.failures, true), "quiet": true}),
+    ]);
+    // A quantity that the run never has is no line of the box.
+    series.retain(|one| {
+        one["values"]
+            .as_array()
+            .is_some_and(|values| values.iter().any(|value| !value.is_null()))
+    });
+    json!({
+        "law": run.summary.law,
+        "colour": format!("c{colour}"),
+        "at": columns.moments.iter().map(|moment| round(moment.at_s)).collect::<Vec<_>>(),
+        "end": columns.moments.last().map(|moment| round(moment.end_s)),
+        "index": columns.moments.iter().map(|moment| moment.index).collect::<Vec<_>>(),
+        "why": columns.moments.iter().map(|moment| moment.why.as_str()).collect::<Vec<_>>(),
+        "clock": columns.moments.iter().map(|moment| scale::clock(moment.at_s)).collect::<Vec<_>>(),
+        "each": run.periods_per_point,
+        "series": series,
+    })
+}
+
+/// A number rounded to a thousandth: more is noise in a box of a few words.
+fn round(value: f64) -> f64 {
+    (value * 1e3).round() / 1e3
+}
