@@ -1,1 +1,57 @@
 //! The HTTP data plane: proxying, balancing, health, latency histograms.
+//!
+//! A reverse proxy for HTTP/1.1 and HTTP/2 (cleartext with prior knowledge, or TLS with ALPN) in front of
+//! HTTP/1.1 backends. Each core thread has its own runtime, listening sockets (`SO_REUSEPORT`), connection
+//! pool, balancer and counters; on the request path nothing is shared between cores but a few relaxed atomics
+//! of each backend's state.
+//!
+//! The data plane never waits on the control plane. Counters and latency histograms belong to their core;
+//! [`Handle::take_period`] sends each core an empty set, the core exchanges it for its own between two
+//! requests, and the control thread adds them up. If nobody asks, the counters simply go on counting: their
+//! memory is fixed.
+//!
+//! ```no_run
+//! use headroom_gateway::{BackendConfig, Gateway, GatewayConfig};
+//! use std::time::Duration;
+//!
+//! # async fn run() -> Result<(), headroom_gateway::GatewayError> {
+//! let gateway = Gateway::start(GatewayConfig {
+//!     backends: vec![BackendConfig::new("http://127.0.0.1:9000")],
+//!     ..GatewayConfig::default()
+//! })?;
+//! let period = gateway.take_period(Duration::from_millis(100)).await;
+//! println!("{} requests, P95 {:?}", period.service.arrivals, period.latency(95.0));
+//! gateway.shutdown(Duration::from_secs(30)).await;
+//! # Ok(())
+//! # }
+//! ```
+#![forbid(unsafe_code)]
+
+mod backend;
+mod body;
+mod client;
+mod config;
+mod control;
+mod core;
+mod error;
+mod handle;
+mod headers;
+mod health;
+mod io;
+mod proxy;
+mod stats;
+mod ticket;
+mod tls;
+mod tunnel;
+mod upstream;
+mod watch;
+
+pub use backend::{BackendChange, BackendHealth, BackendState};
+pub use config::{
+    BackendConfig, Balance, ForwardPolicy, ForwardingConfig, GatewayConfig, HealthConfig, LimitConfig,
+    MAX_BACKENDS, MAX_THREADS, MAX_WEIGHT, RetryConfig, TimeoutConfig, TlsListenConfig,
+};
+pub use control::DrainReport;
+pub use error::GatewayError;
+pub use handle::{Gateway, Handle};
+pub use stats::{BackendPeriod, Counts, PeriodStats, backend_histogram, service_histogram};

@@ -1,0 +1,310 @@
+//! The backends: what is known of each, and whose turn it is.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use http::HeaderValue;
+use http::uri::Uri;
+
+use crate::config::{BackendConfig, Balance, HealthConfig, MAX_WEIGHT, ms};
+use crate::error::GatewayError;
+
+/// What the control side wants of a backend.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BackendState {
+    /// It takes requests, with the weight it has.
+    Up,
+    /// It takes no new request; those in flight finish.
+    Drain,
+    /// It takes no new request, and its pooled connections are closed as they come back.
+    Down,
+}
+
+/// A change of a backend by the control side.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BackendChange {
+    /// Sets the state.
+    State(BackendState),
+    /// Sets the weight, 0 to 1000.
+    Weight(u32),
+}
+
+impl From<BackendState> for BackendChange {
+    fn from(state: BackendState) -> Self {
+        Self::State(state)
+    }
+}
+
+/// What is known of a backend, for a person or a metric.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BackendHealth {
+    /// The URL as configured.
+    pub url: String,
+    /// What the control side set.
+    pub state: BackendState,
+    /// Its present weight.
+    pub weight: u32,
+    /// What the active check found; true where there is none.
+    pub healthy: bool,
+    /// What is left of a passive ejection.
+    pub ejected_for: Option<Duration>,
+    /// Failed connections in a row.
+    pub connect_failures: u32,
+}
+
+/// A backend's state, shared by the cores, the checker and the control side through atomics alone.
+#[derive(Debug)]
+pub(crate) struct Backend {
+    pub url: String,
+    pub host: String,
+    pub port: u16,
+    pub authority: HeaderValue,
+    state: AtomicU8,
+    weight: AtomicU32,
+    healthy: AtomicBool,
+    /// Milliseconds after `epoch` until which it is passed over.
+    ejected_until_ms: AtomicU64,
+    connect_failures: AtomicU32,
+    epoch: Instant,
+}
+
+impl Backend {
+    pub(crate) fn new(config: &BackendConfig) -> Result<Self, GatewayError> {
+        let bad = |why: &str| GatewayError::BackendUrl {
+            url: config.url.clone(),
+            why: why.to_owned(),
+        };
+        let uri: Uri = config.url.parse().map_err(|error| bad(&format!("{error}")))?;
+        if uri.scheme_str() != Some("http") {
+            return Err(bad("the scheme is not http"));
+        }
+        let authority = uri.authority().ok_or_else(|| bad("it has no host"))?;
+        if authority.as_str().contains('@') {
+            return Err(bad("user information is not supported"));
+        }
+        if uri.path() != "/" || uri.query().is_some() {
+            return Err(bad("a path is not supported"));
+        }
+        let host = authority.host();
+        if host.is_empty() {
+            return Err(bad("it has no host"));
+        }
+        let port = match authority.port() {
+            None if authority.as_str().ends_with(':') => return Err(bad("the port is missing")),
+            None => 80,
+            Some(port) => port.as_u16(),
+        };
+        Ok(Self {
+            url: config.url.clone(),
+            host: host.trim_start_matches('[').trim_end_matches(']').to_owned(),
+            port,
+            authority: HeaderValue::from_str(authority.as_str()).map_err(|_| bad("the host is not ASCII"))?,
+            state: AtomicU8::new(0),
+            weight: AtomicU32::new(config.weight),
+            healthy: AtomicBool::new(true),
+            ejected_until_ms: AtomicU64::new(0),
+            connect_failures: AtomicU32::new(0),
+            epoch: Instant::now(),
+        })
+    }
+
+    /// The first address of its host name.
+    pub(crate) async fn resolve(&self) -> std::io::Result<SocketAddr> {
+        if let Ok(ip) = self.host.parse() {
+            return Ok(SocketAddr::new(ip, self.port));
+        }
+        tokio::net::lookup_host((self.host.as_str(), self.port))
+            .await?
+            .next()
+            .ok_or_else(|| std::io::Error::new(std::io::ErrorKind::NotFound, "no address"))
+    }
+
+    pub(crate) fn state(&self) -> BackendState {
+        match self.state.load(Relaxed) {
+            0 => BackendState::Up,
+            1 => BackendState::Drain,
+            _ => BackendState::Down,
+        }
+    }
+
+    pub(crate) fn apply(&self, change: BackendChange) -> Result<(), GatewayError> {
+        match change {
+            BackendChange::State(state) => {
+                let code = match state {
+                    BackendState::Up => 0,
+                    BackendState::Drain => 1,
+                    BackendState::Down => 2,
+                };
+                self.state.store(code, Relaxed);
+            }
+            BackendChange::Weight(weight) if weight > MAX_WEIGHT => {
+                return Err(GatewayError::Config {
+                    key: "backends.weight".into(),
+                    value: weight.to_string(),
+                    allowed: "0 to 1000".into(),
+                });
+            }
+            BackendChange::Weight(weight) => self.weight.store(weight, Relaxed),
+        }
+        Ok(())
+    }
+
+    pub(crate) fn set_healthy(&self, healthy: bool) {
+        self.healthy.store(healthy, Relaxed);
+    }
+
+    pub(crate) fn is_healthy(&self) -> bool {
+        self.healthy.load(Relaxed)
+    }
+
+    fn elapsed_ms(&self) -> u64 {
+        u64::try_from(self.epoch.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    fn is_ejected(&self) -> bool {
+        let until = self.ejected_until_ms.load(Relaxed);
+        until != 0 && self.elapsed_ms() < until
+    }
+
+    /// A connection could not be opened: pass it over for a while, doubling.
+    pub(crate) fn connect_failed(&self, config: &HealthConfig) {
+        let failures = self.connect_failures.fetch_add(1, Relaxed);
+        if config.ejection_ms > 0 {
+            let wait = config
+                .ejection_ms
+                .saturating_mul(1 << failures.min(20))
+                .min(config.ejection_max_ms);
+            self.ejected_until_ms.store(self.elapsed_ms() + wait, Relaxed);
+        }
+    }
+
+    /// A connection was opened (or an active check passed): end the ejection.
+    pub(crate) fn connect_succeeded(&self) {
+        if self.connect_failures.load(Relaxed) != 0 {
+            self.connect_failures.store(0, Relaxed);
+            self.ejected_until_ms.store(0, Relaxed);
+        }
+    }
+
+    pub(crate) fn health(&self) -> BackendHealth {
+        let left = self
+            .ejected_until_ms
+            .load(Relaxed)
+            .saturating_sub(self.elapsed_ms());
+        BackendHealth {
+            url: self.url.clone(),
+            state: self.state(),
+            weight: self.weight.load(Relaxed),
+            healthy: self.is_healthy(),
+            ejected_for: (left > 0).then(|| ms(left)),
+            connect_failures: self.connect_failures.load(Relaxed),
+        }
+    }
+}
+
+/// Why no backend can take a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NoBackend {
+    /// Each is down, drained, unhealthy or was tried already.
+    Unavailable,
+    /// At least one would, were it not at its limit of requests in flight.
+    OverLimit,
+}
+
+/// One core's view of whose turn it is.
+#[derive(Debug)]
+pub(crate) struct Balancer {
+    balance: Balance,
+    max_in_flight: usize,
+    /// Credit of each backend in the smooth weighted round robin.
+    credit: Vec<i64>,
+    /// Where the search for the least loaded starts, so that ties go round.
+    start: usize,
+}
+
+impl Balancer {
+    pub(crate) fn new(balance: Balance, backends: usize, max_in_flight: usize) -> Self {
+        Self {
+            balance,
+            max_in_flight,
+            credit: vec![0; backends],
+            start: 0,
+        }
+    }
+
+    /// Chooses a backend for which `tried` does not hold. A passive ejection is only a preference: when
+    /// nothing else is left, an ejected backend is tried, for otherwise one refused connection would turn a
+    /// whole service off for the length of the ejection.
+    pub(crate) fn pick(
+        &mut self,
+        backends: &[std::sync::Arc<Backend>],
+        in_flight: impl Fn(usize) -> usize,
+        tried: impl Fn(usize) -> bool,
+    ) -> Result<usize, NoBackend> {
+        let count = backends.len();
+        let mut over_limit = false;
+        for with_ejected in [false, true] {
+            let mut may = |index: usize| {
+                let backend = &backends[index];
+                let weight = backend.weight.load(Relaxed);
+                if weight == 0
+                    || backend.state() != BackendState::Up
+                    || !backend.is_healthy()
+                    || backend.is_ejected() != with_ejected
+                    || tried(index)
+                {
+                    return None;
+                }
+                let load = in_flight(index);
+                over_limit |= load >= self.max_in_flight;
+                (load < self.max_in_flight).then_some((weight, load))
+            };
+            let mut best: Option<usize> = None;
+            match self.balance {
+                Balance::RoundRobin => {
+                    let mut total = 0;
+                    for index in 0..count {
+                        let Some((weight, _)) = may(index) else { continue };
+                        self.credit[index] += i64::from(weight);
+                        total += i64::from(weight);
+                        if best.is_none_or(|best| self.credit[index] > self.credit[best]) {
+                            best = Some(index);
+                        }
+                    }
+                    if let Some(best) = best {
+                        self.credit[best] -= total;
+                    }
+                }
+                Balance::LeastConnections => {
+                    let mut least = f64::INFINITY;
+                    for index in (self.start..count).chain(0..self.start) {
+                        let Some((weight, load)) = may(index) else {
+                            continue;
+                        };
+                        let load = (load + 1) as f64 / f64::from(weight);
+                        if load < least {
+                            least = load;
+                            best = Some(index);
+                        }
+                    }
+                    if let Some(best) = best {
+                        self.start = (best + 1) % count;
+                    }
+                }
+            }
+            if let Some(best) = best {
+                return Ok(best);
+            }
+        }
+        Err(if over_limit {
+            NoBackend::OverLimit
+        } else {
+            NoBackend::Unavailable
+        })
+    }
+}
+
+#[cfg(test)]
+#[path = "backend_tests.rs"]
+mod tests;

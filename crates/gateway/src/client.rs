@@ -1,0 +1,342 @@
+//! A client's connection: which protocol it speaks, how it is served, how it ends.
+
+use std::cell::{Cell, RefCell};
+use std::convert::Infallible;
+use std::future::{Future, poll_fn};
+use std::net::SocketAddr;
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use hyper::server::conn::{http1, http2};
+use hyper::service::service_fn;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsAcceptor;
+
+use crate::config::ms;
+use crate::core::Core;
+use crate::headers::ClientIdentity;
+use crate::io::{ClientIo, ClientStream};
+use crate::proxy;
+use crate::ticket::Ticket;
+use crate::tunnel::{self, Tunnel};
+use crate::watch::{Phase, Watch};
+
+/// What every HTTP/2 connection begins with (RFC 9113 section 3.4).
+const H2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// After an answer that did not wait for the whole request, the rest is read and discarded for this long and
+/// this much; a socket closed with unread bytes would be reset, and the answer lost on its way.
+const LINGER: Duration = Duration::from_secs(1);
+const LINGER_BYTES: usize = 1 << 20;
+
+/// Bytes of one HTTP/2 stream's response that may wait for the client.
+const H2_SEND_BUFFER_BYTES: usize = 64 * 1024;
+
+/// Smallest read buffer hyper accepts.
+const H1_MIN_BUFFER_BYTES: usize = 8192;
+
+/// One client connection, as its requests see it.
+pub(crate) struct ClientConn {
+    core: Rc<Core>,
+    pub identity: ClientIdentity,
+    pub watch: Rc<Watch>,
+    pub http2: bool,
+    /// Open HTTP/2 streams.
+    streams: Cell<usize>,
+    /// The raw bytes of the request heads since the connection was last idle, HTTP/1 only, bounded by
+    /// `limits.max_header_bytes`.
+    pub raw_heads: RefCell<Vec<u8>>,
+    /// The backend's end of an upgraded connection, left here by the handler.
+    pub tunnel: RefCell<Option<Tunnel>>,
+    /// The answer did not wait for the whole request.
+    pub linger: Cell<bool>,
+    /// The response was broken off: the connection must be reset, lest its end look like the body's.
+    pub reset: Cell<bool>,
+}
+
+impl ClientConn {
+    pub(crate) fn core(&self) -> &Rc<Core> {
+        &self.core
+    }
+
+    pub(crate) fn stream_opened(&self) {
+        self.streams.set(self.streams.get() + 1);
+        self.watch.enter(Phase::Untimed);
+    }
+
+    pub(crate) fn stream_closed(&self) {
+        self.streams.set(self.streams.get() - 1);
+        if self.streams.get() == 0 {
+            self.watch.enter(Phase::Idle);
+        }
+    }
+}
+
+impl Drop for ClientConn {
+    fn drop(&mut self) {
+        self.core.watches.remove(&self.watch);
+    }
+}
+
+/// Counts a connection closed, however its task ends.
+struct Open(Rc<Core>);
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.connections.set(self.0.connections.get() - 1);
+        self.0.closed.notify_waiters();
+    }
+}
+
+/// Serves one accepted connection to its end.
+pub(crate) async fn serve(core: Rc<Core>, stream: TcpStream, peer: SocketAddr, tls: Option<TlsAcceptor>) {
+    let _open = Open(core.clone());
+    let identity = ClientIdentity::new(peer, tls.is_some());
+    if let Err(error) = stream.set_nodelay(true) {
+        tracing::debug!(%error, "a client went away at once");
+        return;
+    }
+    let patience = ms(core.config.timeouts.request_header_timeout_ms);
+    match tls {
+        None => {
+            let mut stream = stream;
+            let Ok(Ok((http2, start))) = tokio::time::timeout(patience, sniff(&mut stream)).await else {
+                return;
+            };
+            serve_http(core, stream, start, http2, identity).await;
+        }
+        Some(acceptor) => {
+            let Ok(Ok(stream)) = tokio::time::timeout(patience, acceptor.accept(stream)).await else {
+                return;
+            };
+            let http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+            serve_http(core, stream, Bytes::new(), http2, identity).await;
+        }
+    }
+}
+
+/// Reads the first bytes until they tell HTTP/2 with prior knowledge from HTTP/1.
+async fn sniff(stream: &mut TcpStream) -> std::io::Result<(bool, Bytes)> {
+    let mut start = [0; H2_PREFACE.len()];
+    let mut length = 0;
+    while length < start.len() {
+        match stream.read(&mut start[length..]).await? {
+            0 => break,
+            read => length += read,
+        }
+        if !H2_PREFACE.starts_with(&start[..length]) {
+            break;
+        }
+    }
+    Ok((
+        length == start.len() && start == H2_PREFACE,
+        Bytes::copy_from_slice(&start[..length]),
+    ))
+}
+
+async fn serve_http<S: ClientStream>(
+    core: Rc<Core>,
+    stream: S,
+    start: Bytes,
+    http2: bool,
+    identity: ClientIdentity,
+) {
+    let watch = core.watches.add(if start.is_empty() {
+        Phase::Fresh
+    } else {
+        Phase::Head
+    });
+    let client = Rc::new(ClientConn {
+        core,
+        identity,
+        watch,
+        http2,
+        streams: Cell::new(0),
+        raw_heads: RefCell::default(),
+        tunnel: RefCell::new(None),
+        linger: Cell::new(false),
+        reset: Cell::new(false),
+    });
+    let io = ClientIo::new(stream, start, client.clone());
+    if http2 {
+        serve_h2(client, io).await
+    } else {
+        serve_h1(client, io).await
+    }
+}
+
+/// How the loop around a connection ended.
+enum End {
+    /// The connection itself ended.
+    Over(hyper::Result<()>),
+    /// The client let a request head, or itself, be waited for too long.
+    Silent(Phase),
+}
+
+async fn serve_h1<S: ClientStream>(client: Rc<ClientConn>, io: ClientIo<S>) {
+    let limits = &client.core.config.limits;
+    let mut builder = http1::Builder::new();
+    builder
+        .header_read_timeout(None)
+        .max_buf_size(limits.max_header_bytes.max(H1_MIN_BUFFER_BYTES))
+        .max_header_size(limits.max_header_bytes);
+    if limits.max_headers > 100 {
+        builder.max_headers(limits.max_headers);
+    }
+    let service = service_fn(|request| {
+        let ticket = Ticket::open(&client);
+        async move { Ok::<_, Infallible>(proxy::handle(ticket, request).await) }
+    });
+    let mut connection = builder.serve_connection(io, service);
+    let mut closing = false;
+    let end = poll_fn(|cx| {
+        client.watch.wake_by(cx);
+        let phase = client.watch.phase();
+        if client.watch.expired() {
+            match phase {
+                Phase::Fresh | Phase::Idle | Phase::Head => return Poll::Ready(End::Silent(phase)),
+                // The client does not read: nothing polls the body, so the connection ends here.
+                Phase::Body => {
+                    client.reset.set(true);
+                    if Pin::new(&mut connection).poll(cx).is_ready() || client.watch.expired() {
+                        return Poll::Ready(End::Silent(phase));
+                    }
+                }
+                _ => {}
+            }
+        }
+        // While a first request, or a part of a request, is on its way, the connection stays open to answer it;
+        // the handler then announces the close.
+        if client.core.draining.get() && !closing && !matches!(phase, Phase::Fresh | Phase::Head) {
+            closing = true;
+            Pin::new(&mut connection).graceful_shutdown();
+        }
+        Pin::new(&mut connection).poll(cx).map(End::Over)
+    })
+    .await;
+    let parts = connection.into_parts();
+    let mut stream = parts.io.into_inner();
+    if let Some(tunnel) = client.tunnel.take() {
+        return tunnel::run(&client, stream, parts.read_buf, tunnel).await;
+    }
+    if client.reset.get() {
+        stream.reset_on_close();
+        return;
+    }
+    let linger = match end {
+        End::Silent(Phase::Head) => {
+            let answer = b"HTTP/1.1 408 Request Timeout\r\ncontent-type: text/plain\r\nconnection: close\r\n\
+                content-length: 39\r\n\r\nthe request head did not come in time.\n";
+            stream.write_all(answer).await.is_ok()
+        }
+        End::Silent(_) => false,
+        End::Over(Err(error)) => error.is_parse(),
+        End::Over(Ok(())) => client.linger.get(),
+    };
+    let _ = stream.shutdown().await;
+    if linger {
+        let _ = tokio::time::timeout(LINGER, discard(&mut stream)).await;
+    }
+}
+
+async fn discard<S: ClientStream>(stream: &mut S) {
+    let mut buffer = [0; 4096];
+    let mut left = LINGER_BYTES;
+    while left > 0 {
+        match stream.read(&mut buffer).await {
+            Ok(read) if read > 0 => left = left.saturating_sub(read),
+            _ => return,
+        }
+    }
+}
+
+async fn serve_h2<S: ClientStream>(client: Rc<ClientConn>, io: ClientIo<S>) {
+    let limits = &client.core.config.limits;
+    let mut builder = http2::Builder::new(StreamExecutor(client.core.clone()));
+    builder
+        .max_concurrent_streams(limits.max_concurrent_streams)
+        .max_header_list_size(u32::try_from(limits.max_header_bytes).unwrap_or(u32::MAX))
+        .initial_stream_window_size(limits.h2_window_bytes)
+        .initial_connection_window_size(limits.h2_window_bytes)
+        .max_send_buf_size(H2_SEND_BUFFER_BYTES);
+    let service = service_fn(|request| {
+        let ticket = Ticket::open(&client);
+        async move { Ok::<_, Infallible>(proxy::handle(ticket, request).await) }
+    });
+    client.watch.enter(Phase::Idle);
+    let mut connection = pin!(builder.serve_connection(io, service));
+    let mut closing = false;
+    poll_fn(|cx| {
+        client.watch.wake_by(cx);
+        let expired = client.watch.expired();
+        if expired && closing {
+            return Poll::Ready(());
+        }
+        if (expired || client.core.draining.get()) && !closing {
+            closing = true;
+            if expired {
+                // The goodbye has the same time again to go out.
+                client.watch.enter(Phase::Idle);
+            }
+            connection.as_mut().graceful_shutdown();
+        }
+        connection.as_mut().poll(cx).map(|_| ())
+    })
+    .await;
+}
+
+/// Runs the streams of HTTP/2 connections on this core.
+#[derive(Clone)]
+struct StreamExecutor(Rc<Core>);
+
+impl<F: Future + 'static> hyper::rt::Executor<F> for StreamExecutor {
+    fn execute(&self, stream: F) {
+        tokio::task::spawn_local(StreamTask {
+            core: self.0.clone(),
+            watch: None,
+            stream: Some(Box::pin(stream)),
+        });
+    }
+}
+
+/// One HTTP/2 stream; it learns from its handler which watch is its own, so that a client that stops reading
+/// costs this stream and not the connection.
+struct StreamTask<F> {
+    core: Rc<Core>,
+    watch: Option<Rc<Watch>>,
+    stream: Option<Pin<Box<F>>>,
+}
+
+impl<F: Future> Future for StreamTask<F> {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let this = &mut *self;
+        let Some(stream) = &mut this.stream else {
+            return Poll::Ready(());
+        };
+        if let Some(watch) = &this.watch {
+            watch.wake_by(cx);
+        }
+        let polled = stream.as_mut().poll(cx);
+        if this.watch.is_none()
+            && let Some(watch) = this.core.stream_watch.take()
+        {
+            watch.wake_by(cx);
+            this.watch = Some(watch);
+        }
+        let stuck = this
+            .watch
+            .as_ref()
+            .is_some_and(|watch| watch.expired() && watch.phase() == Phase::Body);
+        if polled.is_ready() || stuck {
+            this.stream = None;
+            return Poll::Ready(());
+        }
+        Poll::Pending
+    }
+}

@@ -1,0 +1,487 @@
+//! What a user may set, with the defaults, and the checks that need no socket.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use crate::error::GatewayError;
+
+/// Largest number of backends of one gateway. Each costs a small histogram per core, so it is bounded.
+pub const MAX_BACKENDS: usize = 256;
+
+/// Largest number of core threads of one gateway.
+pub const MAX_THREADS: usize = 256;
+
+/// Largest weight of a backend. A weight of 0 takes no new requests.
+pub const MAX_WEIGHT: u32 = 1000;
+
+/// Everything the data plane needs to know to start.
+///
+/// Deserialised with unknown keys refused; every key has a default except `backends`.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct GatewayConfig {
+    /// Addresses for cleartext HTTP/1.1 and HTTP/2 with prior knowledge (h2c). Default `["127.0.0.1:8080"]`.
+    /// Port 0 takes a free port; [`crate::Handle::local_addrs`] tells which.
+    pub listen: Vec<SocketAddr>,
+    /// Addresses for TLS, with ALPN `h2` and `http/1.1`. Default none.
+    pub tls: Vec<TlsListenConfig>,
+    /// Where requests go; at least one.
+    pub backends: Vec<BackendConfig>,
+    /// Core threads, each with its own runtime, listeners and pool. 0 (the default) is one per available CPU.
+    pub threads: usize,
+    /// How a core chooses among the backends. Default `round_robin`.
+    pub balance: Balance,
+    /// Active checks and passive ejection.
+    pub health: HealthConfig,
+    /// Every wait of the data plane has an end; these are the ends.
+    pub timeouts: TimeoutConfig,
+    /// Repeating a request that a dead kept-alive connection swallowed.
+    pub retry: RetryConfig,
+    /// Bounds on sizes and counts.
+    pub limits: LimitConfig,
+    /// What the backend is told about the client.
+    pub forwarding: ForwardingConfig,
+    /// How long [`crate::Handle::shutdown`] waits for requests in flight unless told otherwise, in
+    /// milliseconds. Default 30 000.
+    pub drain_timeout_ms: u64,
+}
+
+impl Default for GatewayConfig {
+    fn default() -> Self {
+        Self {
+            listen: vec![SocketAddr::from(([127, 0, 0, 1], 8080))],
+            tls: Vec::new(),
+            backends: Vec::new(),
+            threads: 0,
+            balance: Balance::RoundRobin,
+            health: HealthConfig::default(),
+            timeouts: TimeoutConfig::default(),
+            retry: RetryConfig::default(),
+            limits: LimitConfig::default(),
+            forwarding: ForwardingConfig::default(),
+            drain_timeout_ms: 30_000,
+        }
+    }
+}
+
+/// One TLS listener.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TlsListenConfig {
+    /// Address to listen on.
+    pub listen: SocketAddr,
+    /// PEM file with the certificate chain, leaf first.
+    pub certificate: PathBuf,
+    /// PEM file with the private key (PKCS#8, PKCS#1 or SEC1).
+    pub key: PathBuf,
+}
+
+/// One backend.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BackendConfig {
+    /// `http://host:port`; the port defaults to 80. A host name is resolved at the start and again every 30 s.
+    pub url: String,
+    /// Share of the requests relative to the other backends, 0 to 1000. Default 1.
+    #[serde(default = "one")]
+    pub weight: u32,
+}
+
+fn one() -> u32 {
+    1
+}
+
+impl BackendConfig {
+    /// A backend at `url` with weight 1.
+    pub fn new(url: impl Into<String>) -> Self {
+        Self {
+            url: url.into(),
+            weight: 1,
+        }
+    }
+}
+
+/// How a core chooses among the backends that may take a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Balance {
+    /// In turn, in proportion to the weights, interleaved as evenly as the weights allow.
+    RoundRobin,
+    /// The backend with the fewest of this core's requests in flight per unit of weight.
+    LeastConnections,
+}
+
+/// Which backends are thought to be alive.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct HealthConfig {
+    /// Path of the active check, e.g. `/healthz`; a 2xx or 3xx answer passes. Default none: no active check.
+    pub path: Option<String>,
+    /// Time between two active checks of one backend, in milliseconds. Default 2 000.
+    pub interval_ms: u64,
+    /// Longest an active check may take, in milliseconds. Default 1 000.
+    pub timeout_ms: u64,
+    /// Checks in a row that must pass before a backend counts as healthy again. Default 2.
+    pub rise: u32,
+    /// Checks in a row that must fail before a backend counts as unhealthy. Default 3.
+    pub fall: u32,
+    /// After a failed connection a backend is passed over for this long, doubling with each further failure,
+    /// in milliseconds. 0 turns passive ejection off. Default 200.
+    pub ejection_ms: u64,
+    /// The longest such ejection, in milliseconds. Default 10 000.
+    pub ejection_max_ms: u64,
+}
+
+impl Default for HealthConfig {
+    fn default() -> Self {
+        Self {
+            path: None,
+            interval_ms: 2_000,
+            timeout_ms: 1_000,
+            rise: 2,
+            fall: 3,
+            ejection_ms: 200,
+            ejection_max_ms: 10_000,
+        }
+    }
+}
+
+/// The ends of every wait. A sweep looks for what is overdue every tenth of the shortest of them (at least
+/// every 5 ms, at most every 100 ms), so a timeout is late by up to two sweeps, never early.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct TimeoutConfig {
+    /// Opening a connection to a backend, in milliseconds; past it the next backend is tried, then 504.
+    /// Default 1 000.
+    pub connect_timeout_ms: u64,
+    /// From the last byte of the request sent to the backend until its response head, in milliseconds; then
+    /// 504. Default 60 000.
+    pub response_header_timeout_ms: u64,
+    /// Longest pause in a request or response body, or in an upgraded connection's traffic while the gateway
+    /// waits for either side, in milliseconds. Default 60 000.
+    pub body_timeout_ms: u64,
+    /// A connection's first request head, from its first byte to its last, and a TLS handshake, in
+    /// milliseconds; then 408 or a closed connection. Default 10 000.
+    pub request_header_timeout_ms: u64,
+    /// A client's kept-alive connection without a request, in milliseconds. Default 75 000.
+    pub idle_timeout_ms: u64,
+    /// A backend's pooled connection without a request, in milliseconds. Keep it below the backend's own
+    /// keep-alive timeout. Default 15 000.
+    pub pool_idle_timeout_ms: u64,
+    /// An upgraded connection (WebSocket) on which neither side sends anything, in milliseconds. Default
+    /// 600 000.
+    pub tunnel_idle_timeout_ms: u64,
+}
+
+impl Default for TimeoutConfig {
+    fn default() -> Self {
+        Self {
+            connect_timeout_ms: 1_000,
+            response_header_timeout_ms: 60_000,
+            body_timeout_ms: 60_000,
+            request_header_timeout_ms: 10_000,
+            idle_timeout_ms: 75_000,
+            pool_idle_timeout_ms: 15_000,
+            tunnel_idle_timeout_ms: 600_000,
+        }
+    }
+}
+
+/// Retries of requests that are safe to repeat.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RetryConfig {
+    /// How often one request may be repeated after a kept-alive connection died under it, or after a backend
+    /// could not be connected to. A request that may have reached a backend is repeated only if its method is
+    /// idempotent (RFC 9110 section 9.2.2) and it has no body. Default 2.
+    pub max_retries: u32,
+}
+
+impl Default for RetryConfig {
+    fn default() -> Self {
+        Self { max_retries: 2 }
+    }
+}
+
+/// Bounds. What happens at each bound is part of its description.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LimitConfig {
+    /// Bytes of a request head (request line and headers), 8 192 to 1 048 576; larger is answered 431.
+    /// Default 32 768.
+    pub max_header_bytes: usize,
+    /// Header fields of a request or response, 1 to 1 000; a request with more is answered 431, a response
+    /// with more is a 502. Default 100.
+    pub max_headers: usize,
+    /// Bytes of a request body; larger is answered 413. Default 1 GiB.
+    pub max_request_body_bytes: u64,
+    /// Client connections per core; at the limit a core stops accepting and further connections wait in the
+    /// kernel's accept queue. Default 16 384.
+    pub max_connections_per_core: usize,
+    /// Kept-alive connections per backend per core; one more is closed instead of kept. Default 256.
+    pub max_idle_per_backend_per_core: usize,
+    /// Requests in flight per backend over all cores (each core has an equal part, rounded up); a request that
+    /// finds every backend at its limit is answered 503 with Retry-After. Default 16 384.
+    pub max_in_flight_per_backend: usize,
+    /// Streams a client may have open on one HTTP/2 connection; more are refused by RST_STREAM. Default 128.
+    pub max_concurrent_streams: u32,
+    /// Bytes of one HTTP/2 stream's request body, and of one connection's, that a client may send ahead of
+    /// the backend's reading. Default 65 535, which is also the protocol's.
+    pub h2_window_bytes: u32,
+    /// Length of the kernel's accept queue per listener. Default 4 096 (the kernel caps it at somaxconn).
+    pub listen_backlog: u32,
+}
+
+impl Default for LimitConfig {
+    fn default() -> Self {
+        Self {
+            max_header_bytes: 32_768,
+            max_headers: 100,
+            max_request_body_bytes: 1 << 30,
+            max_connections_per_core: 16_384,
+            max_idle_per_backend_per_core: 256,
+            max_in_flight_per_backend: 16_384,
+            max_concurrent_streams: 128,
+            h2_window_bytes: 65_535,
+            listen_backlog: 4_096,
+        }
+    }
+}
+
+/// What to do with a header field that tells about the client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ForwardPolicy {
+    /// Trust what came and add to it: only behind another proxy of one's own.
+    Append,
+    /// Discard what came and write one's own.
+    Replace,
+    /// Discard what came and write nothing.
+    Remove,
+}
+
+/// What the backend is told about the client and the way.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ForwardingConfig {
+    /// `X-Forwarded-For`, `-Proto` and `-Host`. With `append`, For is appended to, while Proto and Host are
+    /// written only if absent. Default `replace`.
+    pub x_forwarded: ForwardPolicy,
+    /// `Forwarded` (RFC 7239). Default `remove`: most services read the X- fields, and one truth is enough.
+    pub forwarded: ForwardPolicy,
+    /// Add `Via: 1.1 headroom` (RFC 9110 section 7.6.3) to requests and responses. Default true.
+    pub via: bool,
+    /// Pass the client's Host on; otherwise the backend's own authority is sent. Default true.
+    pub preserve_host: bool,
+}
+
+impl Default for ForwardingConfig {
+    fn default() -> Self {
+        Self {
+            x_forwarded: ForwardPolicy::Replace,
+            forwarded: ForwardPolicy::Remove,
+            via: true,
+            preserve_host: true,
+        }
+    }
+}
+
+impl GatewayConfig {
+    /// Checks every value that can be judged without the network.
+    ///
+    /// # Errors
+    /// [`GatewayError::Config`] naming the key, its value and what is allowed.
+    pub fn check(&self) -> Result<(), GatewayError> {
+        fn bad(key: &str, value: impl std::fmt::Display, allowed: &str) -> Result<(), GatewayError> {
+            Err(GatewayError::Config {
+                key: key.to_owned(),
+                value: value.to_string(),
+                allowed: allowed.to_owned(),
+            })
+        }
+        if self.listen.is_empty() && self.tls.is_empty() {
+            return bad(
+                "listen",
+                "[]",
+                "at least one address in `listen` or one `[[tls]]` table",
+            );
+        }
+        if self.backends.is_empty() || self.backends.len() > MAX_BACKENDS {
+            return bad(
+                "backends",
+                self.backends.len(),
+                "1 to 256 backends, each `{ url = \"http://host:port\" }`",
+            );
+        }
+        for backend in &self.backends {
+            if backend.weight > MAX_WEIGHT {
+                return bad("backends.weight", backend.weight, "0 to 1000");
+            }
+        }
+        if self.threads > MAX_THREADS {
+            return bad("threads", self.threads, "0 (one per CPU) to 256");
+        }
+        let limits = &self.limits;
+        if !(8_192..=1 << 20).contains(&limits.max_header_bytes) {
+            return bad(
+                "limits.max_header_bytes",
+                limits.max_header_bytes,
+                "8192 to 1048576",
+            );
+        }
+        if !(1..=1_000).contains(&limits.max_headers) {
+            return bad("limits.max_headers", limits.max_headers, "1 to 1000");
+        }
+        let at_least_one = [
+            (
+                "limits.max_connections_per_core",
+                limits.max_connections_per_core as u64,
+            ),
+            (
+                "limits.max_in_flight_per_backend",
+                limits.max_in_flight_per_backend as u64,
+            ),
+            (
+                "limits.max_concurrent_streams",
+                u64::from(limits.max_concurrent_streams),
+            ),
+            ("limits.listen_backlog", u64::from(limits.listen_backlog)),
+            ("timeouts.connect_timeout_ms", self.timeouts.connect_timeout_ms),
+            (
+                "timeouts.response_header_timeout_ms",
+                self.timeouts.response_header_timeout_ms,
+            ),
+            ("timeouts.body_timeout_ms", self.timeouts.body_timeout_ms),
+            (
+                "timeouts.request_header_timeout_ms",
+                self.timeouts.request_header_timeout_ms,
+            ),
+            ("timeouts.idle_timeout_ms", self.timeouts.idle_timeout_ms),
+            (
+                "timeouts.pool_idle_timeout_ms",
+                self.timeouts.pool_idle_timeout_ms,
+            ),
+            (
+                "timeouts.tunnel_idle_timeout_ms",
+                self.timeouts.tunnel_idle_timeout_ms,
+            ),
+            ("health.interval_ms", self.health.interval_ms),
+            ("health.timeout_ms", self.health.timeout_ms),
+            ("health.rise", u64::from(self.health.rise)),
+            ("health.fall", u64::from(self.health.fall)),
+        ];
+        for (key, value) in at_least_one {
+            if value == 0 {
+                return bad(key, value, "1 or more");
+            }
+        }
+        if !(16_384..=1 << 30).contains(&limits.h2_window_bytes) {
+            return bad(
+                "limits.h2_window_bytes",
+                limits.h2_window_bytes,
+                "16384 to 1073741824",
+            );
+        }
+        if let Some(path) = &self.health.path
+            && (!path.starts_with('/') || path.parse::<http::uri::PathAndQuery>().is_err())
+        {
+            return bad("health.path", path, "an absolute path such as /healthz");
+        }
+        Ok(())
+    }
+
+    /// The number of core threads that [`crate::Gateway::start`] will run: `threads`, or one per CPU for 0.
+    pub fn core_threads(&self) -> usize {
+        match self.threads {
+            0 => std::thread::available_parallelism()
+                .map_or(1, usize::from)
+                .min(MAX_THREADS),
+            n => n,
+        }
+    }
+}
+
+/// A configured number of milliseconds as a duration.
+pub(crate) fn ms(milliseconds: u64) -> Duration {
+    Duration::from_millis(milliseconds)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_misspelt_key_is_refused_by_name() {
+        let error = toml::from_str::<GatewayConfig>("lissten = [\"127.0.0.1:1\"]").unwrap_err();
+        assert!(error.to_string().contains("lissten"), "{error}");
+        let nested = "[timeouts]\nconnect_timeout = 3";
+        assert!(
+            toml::from_str::<GatewayConfig>(nested)
+                .unwrap_err()
+                .to_string()
+                .contains("connect_timeout")
+        );
+    }
+
+    #[test]
+    fn a_whole_file_is_read() {
+        let text = r#"
+            listen = ["127.0.0.1:0", "[::1]:0"]
+            threads = 2
+            balance = "least_connections"
+            drain_timeout_ms = 5
+            [[backends]]
+            url = "http://127.0.0.1:81"
+            weight = 3
+            [[tls]]
+            listen = "127.0.0.1:0"
+            certificate = "c.pem"
+            key = "k.pem"
+            [health]
+            path = "/up"
+            [timeouts]
+            connect_timeout_ms = 7
+            [retry]
+            max_retries = 0
+            [limits]
+            max_headers = 9
+            [forwarding]
+            x_forwarded = "append"
+        "#;
+        let config: GatewayConfig = toml::from_str(text).unwrap();
+        assert_eq!(config.balance, Balance::LeastConnections);
+        assert_eq!(config.backends[0].weight, 3);
+        assert_eq!(config.timeouts.connect_timeout_ms, 7);
+        assert_eq!(config.timeouts.idle_timeout_ms, 75_000);
+        assert_eq!(config.forwarding.x_forwarded, ForwardPolicy::Append);
+        config.check().unwrap();
+    }
+
+    #[test]
+    fn values_out_of_range_name_key_and_value() {
+        let base = GatewayConfig {
+            backends: vec![BackendConfig::new("http://127.0.0.1:1")],
+            ..Default::default()
+        };
+        base.check().unwrap();
+        let mut config = base.clone();
+        config.limits.max_headers = 0;
+        let text = config.check().unwrap_err().to_string();
+        assert!(
+            text.contains("limits.max_headers") && text.contains('0') && text.contains("1 to 1000"),
+            "{text}"
+        );
+        let mut config = base.clone();
+        config.health.path = Some("up".into());
+        assert!(config.check().unwrap_err().to_string().contains("health.path"));
+        let mut config = base.clone();
+        config.backends.clear();
+        assert!(config.check().unwrap_err().to_string().contains("backends"));
+        let mut config = base;
+        config.listen.clear();
+        assert!(config.check().is_err());
+    }
+}

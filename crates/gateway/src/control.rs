@@ -1,0 +1,351 @@
+//! The control thread: health checks, name resolution, periods, drain. The cores never wait for it.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::{mpsc, oneshot};
+
+use crate::backend::Backend;
+use crate::config::GatewayConfig;
+use crate::core::{FromCore, ToCore};
+use crate::stats::{BackendPeriod, CoreSample, Counts, PeriodStats, backend_histogram, service_histogram};
+
+/// How often host names are resolved again.
+const RESOLVE_EVERY: Duration = Duration::from_secs(30);
+
+/// How a drain ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DrainReport {
+    /// Client connections (idle ones are closed at once, so: with a request in flight, or upgraded) that were
+    /// still open at the deadline and were cut.
+    pub connections_cut: u64,
+    /// How long it took.
+    pub took: Duration,
+}
+
+/// What a [`crate::Handle`] asks of the control thread.
+pub(crate) enum Order {
+    Take {
+        patience: Duration,
+        reply: oneshot::Sender<PeriodStats>,
+    },
+    Drain {
+        deadline: Duration,
+        reply: oneshot::Sender<DrainReport>,
+    },
+}
+
+/// One core, seen from the control thread.
+struct CoreLink {
+    orders: mpsc::Sender<ToCore>,
+    /// A sample was asked for and has not come.
+    asked: bool,
+    stopped: bool,
+    /// Gauges of its last sample: in flight (service, then backends), tunnels, connections, oldest start.
+    service_in_flight: u64,
+    backend_in_flight: Vec<u64>,
+    tunnels: u64,
+    connections: u64,
+    oldest_start: Option<Instant>,
+    /// The sample's memory, while the core does not have it.
+    spare: Option<Box<CoreSample>>,
+}
+
+/// What has been counted and not yet handed out.
+struct Ledger {
+    since: Instant,
+    service: Counts,
+    histogram: hdrhistogram::Histogram<u64>,
+    backends: Vec<BackendPeriod>,
+}
+
+impl Ledger {
+    fn new(backends: &[Arc<Backend>]) -> Self {
+        let empty = |backend: &Arc<Backend>| BackendPeriod {
+            url: backend.url.clone(),
+            counts: Counts::default(),
+            histogram: backend_histogram(),
+        };
+        Self {
+            since: Instant::now(),
+            service: Counts::default(),
+            histogram: service_histogram(),
+            backends: backends.iter().map(empty).collect(),
+        }
+    }
+
+    fn absorb(&mut self, sample: &CoreSample) {
+        self.service.add(&sample.service);
+        add_histogram(&mut self.histogram, &sample.histogram);
+        for (backend, sample) in self.backends.iter_mut().zip(&sample.backends) {
+            backend.counts.add(&sample.counts);
+            add_histogram(&mut backend.histogram, &sample.histogram);
+        }
+    }
+
+    /// Takes back a period nobody waited for.
+    fn restore(&mut self, period: PeriodStats) {
+        self.since -= period.since;
+        self.service.add(&period.service);
+        add_histogram(&mut self.histogram, &period.histogram);
+        for (backend, period) in self.backends.iter_mut().zip(&period.backends) {
+            backend.counts.add(&period.counts);
+            add_histogram(&mut backend.histogram, &period.histogram);
+        }
+    }
+}
+
+fn add_histogram(to: &mut hdrhistogram::Histogram<u64>, from: &hdrhistogram::Histogram<u64>) {
+    // Both were made by the same constructor, so their ranges agree; only that could make `add` fail.
+    if let Err(error) = to.add(from) {
+        tracing::error!(?error, "latency histograms do not agree");
+    }
+}
+
+struct Taking {
+    until: Instant,
+    reply: oneshot::Sender<PeriodStats>,
+}
+
+struct Draining {
+    started: Instant,
+    replies: Vec<oneshot::Sender<DrainReport>>,
+}
+
+struct Control {
+    backends: Vec<Arc<Backend>>,
+    cores: Vec<CoreLink>,
+    ledger: Ledger,
+    taking: Option<Taking>,
+    /// Takes that came while one was under way; as many as callers wait at once.
+    queued: VecDeque<(Duration, oneshot::Sender<PeriodStats>)>,
+    draining: Option<Draining>,
+    drained: Option<DrainReport>,
+    cut: u64,
+}
+
+impl Control {
+    fn report(&mut self, report: FromCore) {
+        let (core, sample) = match report {
+            FromCore::Sample { core, sample } => (core, sample),
+            FromCore::Stopped { core, sample, cut } => {
+                self.cores[core].stopped = true;
+                self.cut += cut;
+                (core, sample)
+            }
+        };
+        self.ledger.absorb(&sample);
+        let link = &mut self.cores[core];
+        link.asked = false;
+        link.service_in_flight = sample.service.in_flight;
+        link.backend_in_flight.clear();
+        link.backend_in_flight
+            .extend(sample.backends.iter().map(|backend| backend.counts.in_flight));
+        link.oldest_start = sample.oldest_start;
+        link.tunnels = sample.tunnels;
+        link.connections = sample.connections;
+        link.spare = Some(sample);
+        self.finish_drain();
+    }
+
+    fn finish_drain(&mut self) {
+        if self.cores.iter().all(|core| core.stopped)
+            && let Some(draining) = self.draining.take()
+        {
+            let report = DrainReport {
+                connections_cut: self.cut,
+                took: draining.started.elapsed(),
+            };
+            self.drained = Some(report);
+            for reply in draining.replies {
+                let _ = reply.send(report);
+            }
+        }
+    }
+
+    fn drain(&mut self, deadline: Duration, reply: oneshot::Sender<DrainReport>) {
+        if let Some(report) = self.drained {
+            let _ = reply.send(report);
+            return;
+        }
+        let started = Instant::now();
+        let draining = self.draining.get_or_insert(Draining {
+            started,
+            replies: Vec::new(),
+        });
+        draining.replies.push(reply);
+        for core in &self.cores {
+            // A full queue belongs to a core that has stalled for many orders; a later drain can repeat it.
+            if !core.stopped && core.orders.try_send(ToCore::Drain(started + deadline)).is_err() {
+                tracing::warn!("a core does not take orders");
+            }
+        }
+        self.finish_drain();
+    }
+
+    /// Asks every core for its counters.
+    fn take(&mut self, patience: Duration, reply: oneshot::Sender<PeriodStats>) {
+        if self.taking.is_some() {
+            self.queued.push_back((patience, reply));
+            return;
+        }
+        for core in self.cores.iter_mut().filter(|core| !core.stopped && !core.asked) {
+            let sample = core
+                .spare
+                .take()
+                .unwrap_or_else(|| Box::new(CoreSample::empty(self.backends.len())));
+            core.asked = core.orders.try_send(ToCore::Take(sample)).is_ok();
+        }
+        self.taking = Some(Taking {
+            until: Instant::now() + patience,
+            reply,
+        });
+    }
+
+    /// Hands the period out once every core has answered or patience is over.
+    fn finish_take(&mut self) {
+        loop {
+            let waiting = self
+                .cores
+                .iter()
+                .filter(|core| core.asked && !core.stopped)
+                .count();
+            match &self.taking {
+                Some(taking) if waiting == 0 || Instant::now() >= taking.until => {}
+                _ => return,
+            }
+            let Some(taking) = self.taking.take() else { return };
+            let now = Instant::now();
+            let ledger = std::mem::replace(&mut self.ledger, Ledger::new(&self.backends));
+            let mut period = PeriodStats {
+                since: now - ledger.since,
+                service: ledger.service,
+                histogram: ledger.histogram,
+                backends: ledger.backends,
+                oldest_in_flight: None,
+                tunnels: self.cores.iter().map(|core| core.tunnels).sum(),
+                connections: self.cores.iter().map(|core| core.connections).sum(),
+                cores_missing: waiting,
+            };
+            self.ledger.since = now;
+            period.oldest_in_flight = self
+                .cores
+                .iter()
+                .filter(|core| !core.asked)
+                .filter_map(|core| core.oldest_start)
+                .min()
+                .map(|start| now - start);
+            period.service.in_flight = self.cores.iter().map(|core| core.service_in_flight).sum();
+            for (index, backend) in period.backends.iter_mut().enumerate() {
+                backend.counts.in_flight = self
+                    .cores
+                    .iter()
+                    .filter_map(|core| core.backend_in_flight.get(index))
+                    .sum();
+            }
+            if let Err(unclaimed) = taking.reply.send(period) {
+                self.ledger.restore(unclaimed);
+            }
+            match self.queued.pop_front() {
+                Some((patience, reply)) => self.take(patience, reply),
+                None => return,
+            }
+        }
+    }
+}
+
+/// The body of the control thread: ends when the [`crate::Handle`] is dropped, which stops the cores too.
+pub(crate) fn run(
+    runtime: tokio::runtime::Runtime,
+    config: Arc<GatewayConfig>,
+    backends: Vec<Arc<Backend>>,
+    cores: Vec<mpsc::Sender<ToCore>>,
+    mut orders: mpsc::Receiver<Order>,
+    mut reports: mpsc::UnboundedReceiver<FromCore>,
+) {
+    runtime.block_on(async move {
+        if let Some(path) = &config.health.path {
+            for backend in &backends {
+                tokio::spawn(crate::health::check_forever(backend.clone(), config.health.clone(), path.clone()));
+            }
+        }
+        tokio::spawn(resolve_forever(backends.clone(), cores.clone()));
+        let link = |orders| CoreLink {
+            orders,
+            asked: false,
+            stopped: false,
+            service_in_flight: 0,
+            backend_in_flight: vec![0; backends.len()],
+            tunnels: 0,
+            connections: 0,
+            oldest_start: None,
+            spare: None,
+        };
+        let mut control = Control {
+            cores: cores.into_iter().map(link).collect(),
+            ledger: Ledger::new(&backends),
+            backends,
+            taking: None,
+            queued: VecDeque::new(),
+            draining: None,
+            drained: None,
+            cut: 0,
+        };
+        loop {
+            let until = control.taking.as_ref().map(|taking| tokio::time::Instant::from_std(taking.until));
+            tokio::select! {
+                order = orders.recv() => match order {
+                    Some(Order::Take { patience, reply }) => control.take(patience, reply),
+                    Some(Order::Drain { deadline, reply }) => control.drain(deadline, reply),
+                    None => return,
+                },
+                report = reports.recv() => match report {
+                    Some(report) => control.report(report),
+                    None => {
+                        // Every core has stopped and said so; from here on only orders come.
+                        while let Some(order) = orders.recv().await {
+                            match order {
+                                Order::Take { patience, reply } => control.take(patience, reply),
+                                Order::Drain { deadline, reply } => control.drain(deadline, reply),
+                            }
+                            control.finish_take();
+                        }
+                        return;
+                    }
+                },
+                () = tokio::time::sleep_until(until.unwrap_or_else(tokio::time::Instant::now)), if until.is_some() => {}
+            }
+            control.finish_take();
+        }
+    });
+}
+
+/// Tells the cores when a backend's name has another address.
+async fn resolve_forever(backends: Vec<Arc<Backend>>, cores: Vec<mpsc::Sender<ToCore>>) {
+    let mut known = vec![None; backends.len()];
+    loop {
+        tokio::time::sleep(RESOLVE_EVERY).await;
+        for (index, backend) in backends.iter().enumerate() {
+            match backend.resolve().await {
+                Ok(address) if known[index] != Some(address) => {
+                    let told = cores
+                        .iter()
+                        .filter(|core| {
+                            core.try_send(ToCore::Address {
+                                backend: index,
+                                address,
+                            })
+                            .is_ok()
+                        })
+                        .count();
+                    if told == cores.len() {
+                        known[index] = Some(address);
+                    }
+                }
+                Ok(_) => {}
+                Err(error) => tracing::warn!(backend = backend.url, %error, "the host name does not resolve"),
+            }
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! What can stop the gateway from starting.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// Why [`crate::Gateway::start`], or a change of a backend's state, did not happen. Nothing is left running.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum GatewayError {
+    /// A configured value is outside what is allowed.
+    #[error("gateway: {key} = {value}: allowed is {allowed}")]
+    Config {
+        /// The key, with its table.
+        key: String,
+        /// The value found.
+        value: String,
+        /// What would be accepted.
+        allowed: String,
+    },
+    /// A backend's URL cannot be used.
+    #[error("gateway: backend `{url}`: {why}; write it as http://host:port")]
+    BackendUrl {
+        /// The URL as configured.
+        url: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// A backend's host name has no address.
+    #[error("gateway: backend `{url}`: its host name does not resolve: {source}")]
+    Resolve {
+        /// The URL as configured.
+        url: String,
+        /// The resolver's answer.
+        source: io::Error,
+    },
+    /// A listening socket could not be opened.
+    #[error("gateway: cannot listen on {address}: {source}{}", bind_remedy(.source))]
+    Bind {
+        /// The address as configured.
+        address: SocketAddr,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// A certificate or key file cannot be used.
+    #[error("gateway: {}: {why}", .path.display())]
+    Tls {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// A thread or its runtime could not be started.
+    #[error("gateway: cannot start thread {thread}: {source}")]
+    Thread {
+        /// Name of the thread.
+        thread: String,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// There is no backend of this number.
+    #[error("gateway: there is no backend {index}: the {count} backends are numbered from 0")]
+    NoSuchBackend {
+        /// The number asked for.
+        index: usize,
+        /// How many there are.
+        count: usize,
+    },
+}
+
+fn bind_remedy(source: &io::Error) -> &'static str {
+    match source.kind() {
+        io::ErrorKind::AddrInUse => "; another process has this port: stop it or choose another `listen`",
+        io::ErrorKind::PermissionDenied => "; ports below 1024 need CAP_NET_BIND_SERVICE",
+        io::ErrorKind::AddrNotAvailable => "; this machine has no such address",
+        _ => "",
+    }
+}

@@ -1,0 +1,263 @@
+//! Starting the data plane, and what one holds of it afterwards.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::time::Duration;
+
+use socket2::{Domain, Protocol, Socket, Type};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::backend::{Backend, BackendChange, BackendHealth};
+use crate::config::{GatewayConfig, ms};
+use crate::control::{self, DrainReport, Order};
+use crate::core::{self, CoreSeed, Listener};
+use crate::error::GatewayError;
+use crate::stats::PeriodStats;
+use crate::tls;
+
+/// Orders that may wait for a core or for the control thread.
+const ORDER_QUEUE: usize = 64;
+
+/// The data plane.
+#[derive(Debug)]
+pub struct Gateway;
+
+/// A running data plane. It works the same from a plain thread and inside any runtime: the gateway has its own
+/// threads. Dropping it stops the gateway at once; [`Handle::shutdown`] lets requests finish first.
+#[derive(Debug)]
+pub struct Handle {
+    orders: mpsc::Sender<Order>,
+    backends: Vec<Arc<Backend>>,
+    local_addrs: Vec<SocketAddr>,
+    drain_timeout: Duration,
+}
+
+impl Gateway {
+    /// Binds every socket, then starts the threads.
+    ///
+    /// Host names of backends are resolved here and block the caller that long.
+    ///
+    /// # Errors
+    /// A value out of range, an address that cannot be listened on, a certificate that cannot be used, a host
+    /// name that does not resolve, a thread that cannot be started. Nothing is left running.
+    pub fn start(config: GatewayConfig) -> Result<Handle, GatewayError> {
+        config.check()?;
+        let backends: Vec<Arc<Backend>> = config
+            .backends
+            .iter()
+            .map(|backend| Backend::new(backend).map(Arc::new))
+            .collect::<Result<_, _>>()?;
+        let addresses = backends
+            .iter()
+            .map(|backend| resolve(backend))
+            .collect::<Result<Vec<_>, _>>()?;
+        let cores = config.core_threads();
+        let mut sockets = (0..cores).map(|_| Vec::new()).collect::<Vec<Vec<Listener>>>();
+        let mut local_addrs = Vec::new();
+        let cleartext = config.listen.iter().map(|address| Ok((*address, None)));
+        let tls = config
+            .tls
+            .iter()
+            .map(|listen| Ok((listen.listen, Some(tls::acceptor(listen)?))));
+        for listen in cleartext.chain(tls) {
+            let (wanted, tls) = listen?;
+            let mut address = wanted;
+            for core in &mut sockets {
+                let (socket, bound) =
+                    bind(address, config.limits.listen_backlog).map_err(|source| GatewayError::Bind {
+                        address: wanted,
+                        source,
+                    })?;
+                // Port 0 is chosen by the kernel once; the other cores share it.
+                address = bound;
+                core.push(Listener {
+                    socket,
+                    tls: tls.clone(),
+                });
+            }
+            local_addrs.push(address);
+        }
+        let drain_timeout = ms(config.drain_timeout_ms);
+        let config = Arc::new(config);
+        let (reports, reports_receiver) = mpsc::unbounded_channel();
+        let mut core_orders = Vec::new();
+        for (index, listeners) in sockets.into_iter().enumerate() {
+            let (sender, orders) = mpsc::channel(ORDER_QUEUE);
+            core_orders.push(sender);
+            let seed = CoreSeed {
+                index,
+                config: config.clone(),
+                cores,
+                backends: backends.clone(),
+                addresses: addresses.clone(),
+                listeners,
+                orders,
+                reports: reports.clone(),
+            };
+            spawn(format!("gateway-{index}"), move |runtime| {
+                core::run(runtime, seed)
+            })?;
+        }
+        drop(reports);
+        let (orders, orders_receiver) = mpsc::channel(ORDER_QUEUE);
+        let control_backends = backends.clone();
+        spawn("gateway-control".into(), move |runtime| {
+            control::run(
+                runtime,
+                config,
+                control_backends,
+                core_orders,
+                orders_receiver,
+                reports_receiver,
+            );
+        })?;
+        Ok(Handle {
+            orders,
+            backends,
+            local_addrs,
+            drain_timeout,
+        })
+    }
+}
+
+/// Starts a named thread with a current-thread runtime. On an error the threads started before end by
+/// themselves: what they listen to for orders is dropped.
+fn spawn(
+    name: String,
+    body: impl FnOnce(tokio::runtime::Runtime) + Send + 'static,
+) -> Result<(), GatewayError> {
+    let failed = |source| GatewayError::Thread {
+        thread: name.clone(),
+        source,
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(failed)?;
+    std::thread::Builder::new()
+        .name(name.clone())
+        .spawn(move || body(runtime))
+        .map_err(failed)?;
+    Ok(())
+}
+
+fn resolve(backend: &Backend) -> Result<SocketAddr, GatewayError> {
+    use std::net::ToSocketAddrs;
+    if let Ok(ip) = backend.host.parse() {
+        return Ok(SocketAddr::new(ip, backend.port));
+    }
+    (backend.host.as_str(), backend.port)
+        .to_socket_addrs()
+        .and_then(|mut addresses| {
+            addresses
+                .next()
+                .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "it has no address"))
+        })
+        .map_err(|source| GatewayError::Resolve {
+            url: backend.url.clone(),
+            source,
+        })
+}
+
+/// A listening socket that shares its port with the other cores, and with a successor process.
+fn bind(address: SocketAddr, backlog: u32) -> io::Result<(TcpListener, SocketAddr)> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_reuse_address(true)?;
+    socket.set_reuse_port(true)?;
+    if address.is_ipv6() {
+        socket.set_only_v6(true)?;
+    }
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(i32::try_from(backlog).unwrap_or(i32::MAX))?;
+    let listener = TcpListener::from(socket);
+    let bound = listener.local_addr()?;
+    Ok((listener, bound))
+}
+
+impl Handle {
+    /// The addresses listened on: those of `listen` in their order, then those of `tls`.
+    pub fn local_addrs(&self) -> &[SocketAddr] {
+        &self.local_addrs
+    }
+
+    /// How many backends there are.
+    pub fn backend_count(&self) -> usize {
+        self.backends.len()
+    }
+
+    /// Everything counted since the last call, of all cores that answer within `patience`.
+    ///
+    /// A core that does not answer in time is counted in [`PeriodStats::cores_missing`]; what it counted comes
+    /// with the next period. Nothing is lost if this future is dropped, or after [`Handle::shutdown`].
+    pub async fn take_period(&self, patience: Duration) -> PeriodStats {
+        let (reply, answer) = oneshot::channel();
+        let sent = self.orders.send(Order::Take { patience, reply }).await;
+        Self::answered(sent.is_ok(), answer.await)
+    }
+
+    /// [`Handle::take_period`] for a plain thread.
+    ///
+    /// # Panics
+    /// Inside an asynchronous runtime, which it would block.
+    pub fn take_period_blocking(&self, patience: Duration) -> PeriodStats {
+        let (reply, answer) = oneshot::channel();
+        let sent = self.orders.blocking_send(Order::Take { patience, reply });
+        Self::answered(sent.is_ok(), answer.blocking_recv())
+    }
+
+    fn answered<T>(sent: bool, answer: Result<T, oneshot::error::RecvError>) -> T {
+        // The control thread ends only when every Handle's sender is dropped, and `self` holds one; so only a
+        // panic there could leave an order unanswered, and that is a bug to be seen.
+        debug_assert!(sent);
+        answer.expect("the gateway's control thread has panicked")
+    }
+
+    /// Changes a backend: its [`crate::BackendState`] or its weight. It takes effect with the next request.
+    ///
+    /// # Errors
+    /// No such backend, or a weight above 1000.
+    pub fn set_backend_state(
+        &self,
+        backend: usize,
+        change: impl Into<BackendChange>,
+    ) -> Result<(), GatewayError> {
+        self.backends
+            .get(backend)
+            .ok_or(GatewayError::NoSuchBackend {
+                index: backend,
+                count: self.backends.len(),
+            })?
+            .apply(change.into())
+    }
+
+    /// What is known of each backend, in the order of the configuration.
+    pub fn backends_health(&self) -> Vec<BackendHealth> {
+        self.backends.iter().map(|backend| backend.health()).collect()
+    }
+
+    /// The configured `drain_timeout_ms`.
+    pub fn drain_timeout(&self) -> Duration {
+        self.drain_timeout
+    }
+
+    /// Stops gracefully: closes the listening sockets (after taking what the kernel had already accepted), lets
+    /// HTTP/1.1 connections end with `Connection: close` and HTTP/2 ones with GOAWAY, waits for requests in
+    /// flight and upgraded connections until `deadline`, then cuts the rest.
+    pub async fn shutdown(&self, deadline: Duration) -> DrainReport {
+        let (reply, answer) = oneshot::channel();
+        let sent = self.orders.send(Order::Drain { deadline, reply }).await;
+        Self::answered(sent.is_ok(), answer.await)
+    }
+
+    /// [`Handle::shutdown`] for a plain thread.
+    ///
+    /// # Panics
+    /// Inside an asynchronous runtime, which it would block.
+    pub fn shutdown_blocking(&self, deadline: Duration) -> DrainReport {
+        let (reply, answer) = oneshot::channel();
+        let sent = self.orders.blocking_send(Order::Drain { deadline, reply });
+        Self::answered(sent.is_ok(), answer.blocking_recv())
+    }
+}

@@ -1,0 +1,388 @@
+//! Header fields that end at a proxy, and those a proxy writes.
+//!
+//! RFC 9110 section 7.6.1: a proxy removes `Connection`, every field it names, and the connection-specific
+//! fields. `Trailer` is passed on: since RFC 9110 it is no longer one of them, and the trailer fields it
+//! announces are.
+
+use std::net::{IpAddr, SocketAddr};
+
+use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use http::{Method, StatusCode, Uri, Version, request};
+
+use crate::config::{ForwardPolicy, ForwardingConfig};
+
+pub(crate) const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+pub(crate) const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+pub(crate) const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+
+/// Our `Via` element for what was received over HTTP/1.x.
+const VIA_1_1: HeaderValue = HeaderValue::from_static("1.1 headroom");
+/// Our `Via` element for what was received over HTTP/2.
+const VIA_2: HeaderValue = HeaderValue::from_static("2.0 headroom");
+
+/// What the connection-specific fields of a message said, once they are removed.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct HopByHop {
+    /// `Connection: close`.
+    pub close: bool,
+    /// `Connection: upgrade` together with an `Upgrade` field: its value.
+    pub upgrade: Option<HeaderValue>,
+    /// `TE` lists `trailers`.
+    pub te_trailers: bool,
+    /// `Transfer-Encoding` was there, and it was exactly one field saying `chunked`.
+    pub transfer_encoding: Option<bool>,
+}
+
+/// Whether a field is connection-specific by its own name.
+fn is_connection_specific(name: &HeaderName) -> bool {
+    matches!(
+        name.as_str(),
+        "connection"
+            | "keep-alive"
+            | "proxy-connection"
+            | "proxy-authenticate"
+            | "proxy-authorization"
+            | "proxy-authentication-info"
+            | "te"
+            | "transfer-encoding"
+            | "upgrade"
+            | "http2-settings"
+    )
+}
+
+/// Fields that a peer must not be able to have removed by naming them in `Connection`: they carry the
+/// message's framing and routing, or what a trusted proxy in front of us said about the client.
+fn is_protected(name: &str) -> bool {
+    [
+        "host",
+        "content-length",
+        "forwarded",
+        "x-forwarded-for",
+        "x-forwarded-proto",
+        "x-forwarded-host",
+        "via",
+    ]
+    .iter()
+    .any(|protected| protected.eq_ignore_ascii_case(name))
+}
+
+/// The comma-separated elements of every field of this name, trimmed, without empty ones.
+fn elements<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a str> {
+    headers
+        .get_all(name)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .map(str::trim)
+        .filter(|element| !element.is_empty())
+}
+
+/// Removes every connection-specific field and says what they said.
+pub(crate) fn strip_hop_by_hop(headers: &mut HeaderMap) -> HopByHop {
+    let mut hop = HopByHop::default();
+    // Most messages carry none: one pass over the names decides, and nothing is hashed.
+    if !headers.keys().any(is_connection_specific) {
+        return hop;
+    }
+    let mut named: Vec<HeaderName> = Vec::new();
+    let mut wants_upgrade = false;
+    for option in elements(headers, &header::CONNECTION) {
+        if option.eq_ignore_ascii_case("close") {
+            hop.close = true;
+        } else if option.eq_ignore_ascii_case("upgrade") {
+            wants_upgrade = true;
+        } else if !is_protected(option)
+            && let Ok(name) = HeaderName::try_from(option)
+        {
+            named.push(name);
+        }
+    }
+    if wants_upgrade {
+        hop.upgrade = headers.get(header::UPGRADE).cloned();
+    }
+    hop.te_trailers = elements(headers, &header::TE).any(|coding| coding.eq_ignore_ascii_case("trailers"));
+    let mut encodings = headers.get_all(header::TRANSFER_ENCODING).iter();
+    hop.transfer_encoding = encodings
+        .next()
+        .map(|only| encodings.next().is_none() && only.as_bytes().eq_ignore_ascii_case(b"chunked"));
+    for name in &named {
+        headers.remove(name);
+    }
+    for name in [
+        header::CONNECTION,
+        header::TE,
+        header::TRANSFER_ENCODING,
+        header::UPGRADE,
+    ] {
+        headers.remove(name);
+    }
+    for name in [
+        "keep-alive",
+        "proxy-connection",
+        "proxy-authentication-info",
+        "http2-settings",
+    ]
+    .map(HeaderName::from_static)
+    {
+        headers.remove(name);
+    }
+    headers.remove(header::PROXY_AUTHENTICATE);
+    headers.remove(header::PROXY_AUTHORIZATION);
+    hop
+}
+
+/// Whether an `Upgrade` request may be tunnelled: a single protocol that is not HTTP itself. (Passing `h2c`
+/// on would open an HTTP/2 connection to the backend behind the gateway's back.)
+pub(crate) fn may_tunnel(upgrade: &HeaderValue) -> bool {
+    upgrade.to_str().is_ok_and(|protocol| {
+        let protocol = protocol.trim();
+        let lower = protocol.to_ascii_lowercase();
+        !protocol.is_empty()
+            && !protocol.contains(',')
+            && !lower.starts_with("h2")
+            && !lower.starts_with("http")
+            && !lower.starts_with("tls")
+    })
+}
+
+/// A request the gateway itself refuses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    pub status: StatusCode,
+    pub reason: &'static str,
+}
+
+/// A refusal with 400.
+pub(crate) fn bad_request(reason: &'static str) -> Refusal {
+    Refusal {
+        status: StatusCode::BAD_REQUEST,
+        reason,
+    }
+}
+
+fn is_host(host: &[u8]) -> bool {
+    host.iter()
+        .all(|byte| byte.is_ascii_alphanumeric() || b"-._~%!$&'()*+,;=:[]".contains(byte))
+}
+
+/// Makes the request's target and Host one and the same truth (RFC 9112 section 3.2, RFC 9113 section 8.3.1):
+/// afterwards the URI is in origin form (or `*`), and there is exactly one Host, which is also returned.
+///
+/// # Errors
+/// What is wrong with them.
+pub(crate) fn normalise_target(parts: &mut request::Parts) -> Result<(), Refusal> {
+    if parts.method == Method::CONNECT {
+        return Err(Refusal {
+            status: StatusCode::NOT_IMPLEMENTED,
+            reason: "CONNECT is not supported",
+        });
+    }
+    let http2 = parts.version == Version::HTTP_2;
+    let mut hosts = parts.headers.get_all(header::HOST).iter();
+    let host = hosts.next();
+    if hosts.next().is_some() {
+        return Err(bad_request("more than one Host"));
+    }
+    if host.is_some_and(|host| !is_host(host.as_bytes())) {
+        return Err(bad_request("Host is not a host"));
+    }
+    match parts.uri.authority() {
+        None => {
+            if host.is_none() && parts.version != Version::HTTP_10 {
+                return Err(bad_request("Host is missing"));
+            }
+        }
+        Some(authority) => {
+            let scheme = parts.uri.scheme_str();
+            let is_http = matches!(scheme, Some("http" | "https"));
+            if !(is_http || http2 && scheme.is_none()) {
+                return Err(bad_request("the request target is not an http URI"));
+            }
+            if authority.as_str().contains('@') {
+                return Err(bad_request("the request target contains user information"));
+            }
+            if http2
+                && host.is_some_and(|host| {
+                    !host
+                        .as_bytes()
+                        .eq_ignore_ascii_case(authority.as_str().as_bytes())
+                })
+            {
+                return Err(bad_request("Host differs from :authority"));
+            }
+            // An Authority holds visible ASCII only, all of it valid in a field value.
+            let value = HeaderValue::from_str(authority.as_str())
+                .map_err(|_| bad_request("the request target is not a host"))?;
+            parts.headers.insert(header::HOST, value);
+        }
+    }
+    if parts.uri.path() == "*" && parts.method != Method::OPTIONS {
+        return Err(bad_request("the target * is for OPTIONS only"));
+    }
+    if parts.uri.scheme().is_some() || parts.uri.authority().is_some() {
+        let Some(target) = parts.uri.path_and_query().cloned() else {
+            return Err(bad_request("the request target has no path"));
+        };
+        parts.uri = Uri::from(target);
+    }
+    Ok(())
+}
+
+/// HTTP/2 may split Cookie into several fields; HTTP/1.1 has one (RFC 9113 section 8.2.3).
+pub(crate) fn join_cookies(headers: &mut HeaderMap) {
+    let mut cookies = headers.get_all(header::COOKIE).iter();
+    if cookies.next().is_none() || cookies.next().is_none() {
+        return;
+    }
+    let mut joined: Vec<u8> = Vec::new();
+    for cookie in headers.get_all(header::COOKIE) {
+        if !joined.is_empty() {
+            joined.extend_from_slice(b"; ");
+        }
+        joined.extend_from_slice(cookie.as_bytes());
+    }
+    // Field values joined by "; " are a field value again.
+    if let Ok(value) = HeaderValue::from_maybe_shared(bytes::Bytes::from(joined)) {
+        headers.insert(header::COOKIE, value);
+    }
+}
+
+/// What is the same for every request of one client connection.
+#[derive(Debug, Clone)]
+pub(crate) struct ClientIdentity {
+    address: HeaderValue,
+    /// `for=` of RFC 7239, quoted where IPv6 needs it.
+    node: String,
+    proto: &'static str,
+}
+
+impl ClientIdentity {
+    pub(crate) fn new(peer: SocketAddr, tls: bool) -> Self {
+        let ip = peer.ip().to_canonical();
+        let node = match ip {
+            IpAddr::V4(v4) => format!("for={v4}"),
+            IpAddr::V6(v6) => format!("for=\"[{v6}]\""),
+        };
+        // An IP address is visible ASCII.
+        let address =
+            HeaderValue::from_str(&ip.to_string()).unwrap_or_else(|_| HeaderValue::from_static("unknown"));
+        Self {
+            address,
+            node,
+            proto: if tls { "https" } else { "http" },
+        }
+    }
+}
+
+/// Joins what is there and one more element into one field: `a, b`.
+fn append_element(headers: &mut HeaderMap, name: HeaderName, element: HeaderValue) {
+    if !headers.contains_key(&name) {
+        headers.insert(name, element);
+        return;
+    }
+    let mut joined: Vec<u8> = Vec::new();
+    for value in headers.get_all(&name).iter().chain([&element]) {
+        if !joined.is_empty() && !value.is_empty() {
+            joined.extend_from_slice(b", ");
+        }
+        joined.extend_from_slice(value.as_bytes());
+    }
+    // Field values joined by a comma are a field value again.
+    if let Ok(value) = HeaderValue::from_maybe_shared(bytes::Bytes::from(joined)) {
+        headers.insert(name, value);
+    }
+}
+
+/// Writes the `X-Forwarded-*`, `Forwarded` and `Via` fields of a request whose Host is final.
+pub(crate) fn add_forwarding(
+    headers: &mut HeaderMap,
+    client: &ClientIdentity,
+    config: &ForwardingConfig,
+    version: Version,
+) {
+    headers.reserve(5);
+    match config.x_forwarded {
+        ForwardPolicy::Replace => {
+            headers.insert(X_FORWARDED_FOR, client.address.clone());
+            headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static(client.proto));
+            match headers.get(header::HOST).cloned() {
+                Some(host) => drop(headers.insert(X_FORWARDED_HOST, host)),
+                None => drop(headers.remove(X_FORWARDED_HOST)),
+            }
+        }
+        ForwardPolicy::Append => {
+            append_element(headers, X_FORWARDED_FOR, client.address.clone());
+            if !headers.contains_key(&X_FORWARDED_PROTO) {
+                headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static(client.proto));
+            }
+            if !headers.contains_key(&X_FORWARDED_HOST)
+                && let Some(host) = headers.get(header::HOST).cloned()
+            {
+                headers.insert(X_FORWARDED_HOST, host);
+            }
+        }
+        ForwardPolicy::Remove => {
+            headers.remove(X_FORWARDED_FOR);
+            headers.remove(X_FORWARDED_PROTO);
+            headers.remove(X_FORWARDED_HOST);
+        }
+    }
+    match config.forwarded {
+        ForwardPolicy::Remove => drop(headers.remove(header::FORWARDED)),
+        policy => {
+            if policy == ForwardPolicy::Replace {
+                headers.remove(header::FORWARDED);
+            }
+            append_element(headers, header::FORWARDED, forwarded_element(headers, client));
+        }
+    }
+    if config.via {
+        add_via(headers, version);
+    }
+}
+
+/// One element of RFC 7239: `for=192.0.2.7;proto=http;host="a.example:80"`.
+fn forwarded_element(headers: &HeaderMap, client: &ClientIdentity) -> HeaderValue {
+    let mut element = format!("{};proto={}", client.node, client.proto);
+    // The Host passed `is_host`, so it holds neither a quote nor a backslash.
+    if let Some(host) = headers.get(header::HOST).and_then(|host| host.to_str().ok()) {
+        element.push_str(";host=\"");
+        element.push_str(host);
+        element.push('"');
+    }
+    HeaderValue::from_str(&element).unwrap_or_else(|_| HeaderValue::from_static("for=unknown"))
+}
+
+/// Adds our element to `Via`.
+pub(crate) fn add_via(headers: &mut HeaderMap, received: Version) {
+    let element = if received == Version::HTTP_2 {
+        VIA_2
+    } else {
+        VIA_1_1
+    };
+    append_element(headers, header::VIA, element);
+}
+
+/// Whether the raw bytes of request heads show one that has both Transfer-Encoding and Content-Length.
+/// hyper drops such a Content-Length without a word, so only the raw bytes can tell.
+pub(crate) fn has_conflicting_length(raw_heads: &[u8]) -> bool {
+    let (mut encoding, mut length) = (false, false);
+    for line in raw_heads.split(|byte| *byte == b'\n') {
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        if line.is_empty() {
+            (encoding, length) = (false, false);
+            continue;
+        }
+        let name = line.split(|byte| *byte == b':').next().unwrap_or(line);
+        encoding |= name.eq_ignore_ascii_case(b"transfer-encoding");
+        length |= name.eq_ignore_ascii_case(b"content-length");
+        if encoding && length {
+            return true;
+        }
+    }
+    false
+}
+
+#[cfg(test)]
+#[path = "headers_tests.rs"]
+mod tests;

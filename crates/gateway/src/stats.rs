@@ -1,0 +1,292 @@
+//! What is counted, on a core and over a period.
+//!
+//! The law that the tests check, per service and per backend:
+//! `arrivals = completions + failures + refused + (in flight at the end - in flight at the start)`.
+
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+use headroom_units::{PerSecond, Seconds};
+
+/// Smallest and largest latency told apart, in microseconds; anything outside saturates at the bound.
+const LATENCY_RANGE_US: (u64, u64) = (1, 120_000_000);
+
+/// Significant decimal digits of the service's histogram (0.1 % error).
+const SERVICE_DIGITS: u8 = 3;
+
+/// Significant decimal digits of a backend's histogram (1 % error): an eighth of the memory.
+const BACKEND_DIGITS: u8 = 2;
+
+/// An empty latency histogram of the service (microseconds, three digits, up to 120 s, saturating).
+pub fn service_histogram() -> Histogram<u64> {
+    histogram(SERVICE_DIGITS)
+}
+
+/// An empty latency histogram of one backend (microseconds, two digits, up to 120 s, saturating).
+pub fn backend_histogram() -> Histogram<u64> {
+    histogram(BACKEND_DIGITS)
+}
+
+fn histogram(digits: u8) -> Histogram<u64> {
+    // The three arguments are constants within the crate's documented ranges (low >= 1, high >= 2 low,
+    // digits <= 5), so construction cannot fail.
+    Histogram::new_with_bounds(LATENCY_RANGE_US.0, LATENCY_RANGE_US.1, digits)
+        .expect("constant histogram bounds are valid")
+}
+
+/// Requests counted over a period (and, for [`Counts::in_flight`], at its end).
+///
+/// Every request ends in exactly one of `completions`, `failures` and `refused`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Request heads received (for a backend: requests sent to it, a retry counting again).
+    pub arrivals: u64,
+    /// Responses of a backend handed over whole, whatever their status; 101 counts when the switch is made.
+    pub completions: u64,
+    /// Answers 502, 503 and 504 of the gateway itself, and aborted responses: the sum of `unreachable`,
+    /// `over_limit`, `timed_out`, `aborted_by_backend` and `aborted_by_client`.
+    pub failures: u64,
+    /// Requests the gateway itself answered 4xx or 501: malformed or over a size limit.
+    pub refused: u64,
+    /// Failures: 502, no backend could be reached or its response was invalid.
+    pub unreachable: u64,
+    /// Failures: 503, a limit was hit.
+    pub over_limit: u64,
+    /// Failures: 504, a backend did not answer in time.
+    pub timed_out: u64,
+    /// Failures: a backend broke off, or stalled, in the middle of its response.
+    pub aborted_by_backend: u64,
+    /// Failures: the client went away, or stopped reading, before the response was handed over.
+    pub aborted_by_client: u64,
+    /// Completions whose status, given by the backend, was 5xx. Not failures of the gateway.
+    pub backend_5xx: u64,
+    /// Requests repeated after a kept-alive connection had died or a connection had failed.
+    pub retries: u64,
+    /// Bytes of response bodies handed over.
+    pub response_bytes: u64,
+    /// Requests in flight at the end of the period (a gauge: the last value known of each core).
+    pub in_flight: u64,
+}
+
+impl Counts {
+    /// Adds every counter of `other`, and its gauge.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.arrivals += other.arrivals;
+        self.completions += other.completions;
+        self.failures += other.failures;
+        self.refused += other.refused;
+        self.unreachable += other.unreachable;
+        self.over_limit += other.over_limit;
+        self.timed_out += other.timed_out;
+        self.aborted_by_backend += other.aborted_by_backend;
+        self.aborted_by_client += other.aborted_by_client;
+        self.backend_5xx += other.backend_5xx;
+        self.retries += other.retries;
+        self.response_bytes += other.response_bytes;
+        self.in_flight += other.in_flight;
+    }
+
+    /// Counts one failure with its cause.
+    pub(crate) fn fail(&mut self, cause: Failure) {
+        self.failures += 1;
+        *match cause {
+            Failure::Unreachable => &mut self.unreachable,
+            Failure::OverLimit => &mut self.over_limit,
+            Failure::TimedOut => &mut self.timed_out,
+            Failure::AbortedByBackend => &mut self.aborted_by_backend,
+            Failure::AbortedByClient => &mut self.aborted_by_client,
+        } += 1;
+    }
+}
+
+/// Why a request failed; each has its counter in [`Counts`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Failure {
+    Unreachable,
+    OverLimit,
+    TimedOut,
+    AbortedByBackend,
+    AbortedByClient,
+}
+
+/// One backend's part of a period.
+#[derive(Debug, Clone)]
+pub struct BackendPeriod {
+    /// The URL as configured; backends keep the order of the configuration.
+    pub url: String,
+    /// Counted over the period.
+    pub counts: Counts,
+    /// Latency of completions in microseconds, two significant digits.
+    pub histogram: Histogram<u64>,
+}
+
+/// Everything counted since the last [`crate::Handle::take_period`].
+#[derive(Debug, Clone)]
+pub struct PeriodStats {
+    /// How long the period was.
+    pub since: Duration,
+    /// Counted over all backends; each request once, however often it was tried.
+    pub service: Counts,
+    /// Latency of completions in microseconds: from the request head received to the last byte of the
+    /// response handed over; three significant digits, saturating at 120 s.
+    pub histogram: Histogram<u64>,
+    /// Per backend, in the order of the configuration.
+    pub backends: Vec<BackendPeriod>,
+    /// Age of the oldest request in flight on the cores that answered; none in flight is `None`. With every
+    /// request stalled there is no completion and no latency: this still grows.
+    pub oldest_in_flight: Option<Duration>,
+    /// Upgraded connections open at the end of the period. They are not in flight.
+    pub tunnels: u64,
+    /// Client connections open at the end of the period.
+    pub connections: u64,
+    /// Cores that did not answer in time; what they counted is in the next period.
+    pub cores_missing: usize,
+}
+
+impl PeriodStats {
+    /// Latency at `percentile` (0 to 100) of the period's completions; `None` without a completion.
+    pub fn latency(&self, percentile: f64) -> Option<Seconds> {
+        (!self.histogram.is_empty()).then(|| {
+            Seconds::from(Duration::from_micros(
+                self.histogram.value_at_percentile(percentile),
+            ))
+        })
+    }
+
+    /// Mean latency of the period's completions; `None` without a completion.
+    pub fn latency_mean(&self) -> Option<Seconds> {
+        (!self.histogram.is_empty())
+            .then(|| Seconds::from(Duration::from_secs_f64(self.histogram.mean() / 1e6)))
+    }
+
+    /// Mean arrival rate of the period.
+    pub fn arrival_rate(&self) -> PerSecond {
+        let seconds = self.since.as_secs_f64();
+        PerSecond::new(if seconds > 0.0 {
+            self.service.arrivals as f64 / seconds
+        } else {
+            0.0
+        })
+    }
+}
+
+/// One backend's counters on one core.
+#[derive(Debug)]
+pub(crate) struct BackendSample {
+    pub counts: Counts,
+    pub histogram: Histogram<u64>,
+}
+
+/// One core's counters. The control side sends an empty one, the core exchanges the contents: nothing is
+/// locked, nothing is allocated, and no request is counted twice or not at all.
+#[derive(Debug)]
+pub(crate) struct CoreSample {
+    pub service: Counts,
+    pub histogram: Histogram<u64>,
+    pub backends: Vec<BackendSample>,
+    pub oldest_start: Option<Instant>,
+    pub tunnels: u64,
+    pub connections: u64,
+}
+
+impl CoreSample {
+    pub(crate) fn empty(backends: usize) -> Self {
+        Self {
+            service: Counts::default(),
+            histogram: service_histogram(),
+            backends: (0..backends)
+                .map(|_| BackendSample {
+                    counts: Counts::default(),
+                    histogram: backend_histogram(),
+                })
+                .collect(),
+            oldest_start: None,
+            tunnels: 0,
+            connections: 0,
+        }
+    }
+
+    /// Back to zero, keeping the memory.
+    pub(crate) fn clear(&mut self) {
+        self.service = Counts::default();
+        self.histogram.reset();
+        for backend in &mut self.backends {
+            backend.counts = Counts::default();
+            backend.histogram.reset();
+        }
+        self.oldest_start = None;
+        self.tunnels = 0;
+        self.connections = 0;
+    }
+
+    /// Moves what `self` counted into `out` and goes on from zero; requests in flight stay in flight.
+    pub(crate) fn swap_into(&mut self, out: &mut Self) {
+        out.clear();
+        std::mem::swap(self, out);
+        self.service.in_flight = out.service.in_flight;
+        for (fresh, taken) in self.backends.iter_mut().zip(&out.backends) {
+            fresh.counts.in_flight = taken.counts.in_flight;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_swap_keeps_the_gauge_and_moves_the_counters() {
+        let mut core = CoreSample::empty(1);
+        core.service.arrivals = 5;
+        core.service.in_flight = 2;
+        core.backends[0].counts.in_flight = 1;
+        core.histogram.saturating_record(300);
+        let mut out = CoreSample::empty(1);
+        out.service.arrivals = 99;
+        core.swap_into(&mut out);
+        assert_eq!(
+            (out.service.arrivals, out.service.in_flight, out.histogram.len()),
+            (5, 2, 1)
+        );
+        assert_eq!(
+            (
+                core.service.arrivals,
+                core.service.in_flight,
+                core.histogram.len()
+            ),
+            (0, 2, 0)
+        );
+        assert_eq!(core.backends[0].counts.in_flight, 1);
+    }
+
+    #[test]
+    fn each_cause_is_a_failure_and_counts_once() {
+        let mut counts = Counts::default();
+        let causes = [
+            Failure::Unreachable,
+            Failure::OverLimit,
+            Failure::TimedOut,
+            Failure::AbortedByBackend,
+            Failure::AbortedByClient,
+        ];
+        for cause in causes {
+            counts.fail(cause);
+        }
+        assert_eq!(counts.failures, 5);
+        let parts = counts.unreachable
+            + counts.over_limit
+            + counts.timed_out
+            + counts.aborted_by_backend
+            + counts.aborted_by_client;
+        assert_eq!(parts, 5);
+    }
+
+    #[test]
+    fn latencies_beyond_the_range_saturate() {
+        let mut histogram = service_histogram();
+        histogram.saturating_record(u64::MAX);
+        histogram.saturating_record(0);
+        assert_eq!(histogram.len(), 2);
+        assert!(histogram.max() >= 120_000_000);
+    }
+}

@@ -1,0 +1,174 @@
+//! The account of one request: opened when its head was received, closed exactly once.
+
+use std::rc::Rc;
+use std::time::Instant;
+
+use crate::client::ClientConn;
+use crate::core::Core;
+use crate::stats::{Counts, Failure};
+use crate::upstream::Upstream;
+use crate::watch::{Phase, Watch};
+
+/// A request in flight. Dropped unsettled, it counts as aborted by the client: that is what the server does
+/// with a request whose client has gone.
+pub(crate) struct Ticket {
+    client: Rc<ClientConn>,
+    watch: Rc<Watch>,
+    started: Instant,
+    backend: Option<usize>,
+    /// The backend answered with a 5xx status.
+    backend_5xx: bool,
+    response_bytes: u64,
+    settled: bool,
+}
+
+impl Ticket {
+    /// Counts the arrival of a request.
+    pub(crate) fn open(client: &Rc<ClientConn>) -> Self {
+        let started = Instant::now();
+        let core = client.core();
+        let watch = if client.http2 {
+            client.stream_opened();
+            core.watches.add(Phase::Response)
+        } else {
+            client.watch.enter(Phase::Response);
+            client.watch.clone()
+        };
+        watch.set_started(Some(started));
+        let mut stats = core.stats.borrow_mut();
+        stats.service.arrivals += 1;
+        stats.service.in_flight += 1;
+        drop(stats);
+        Self {
+            client: client.clone(),
+            watch,
+            started,
+            backend: None,
+            backend_5xx: false,
+            response_bytes: 0,
+            settled: false,
+        }
+    }
+
+    pub(crate) fn client(&self) -> &Rc<ClientConn> {
+        &self.client
+    }
+
+    pub(crate) fn core(&self) -> &Rc<Core> {
+        self.client.core()
+    }
+
+    pub(crate) fn watch(&self) -> &Rc<Watch> {
+        &self.watch
+    }
+
+    /// The request goes to this backend.
+    pub(crate) fn assign(&mut self, backend: usize) {
+        let mut stats = self.client.core().stats.borrow_mut();
+        let counts = &mut stats.backends[backend].counts;
+        counts.arrivals += 1;
+        counts.in_flight += 1;
+        self.backend = Some(backend);
+    }
+
+    /// The backend failed it, but the request as a whole goes on.
+    pub(crate) fn unassign(&mut self, cause: Failure) {
+        if let Some(backend) = self.backend.take() {
+            let mut stats = self.client.core().stats.borrow_mut();
+            let counts = &mut stats.backends[backend].counts;
+            counts.fail(cause);
+            counts.in_flight -= 1;
+        }
+    }
+
+    /// The request is tried again.
+    pub(crate) fn retried(&self) {
+        self.client.core().stats.borrow_mut().service.retries += 1;
+    }
+
+    /// The backend answered with this status.
+    pub(crate) fn answered(&mut self, status: http::StatusCode) {
+        self.backend_5xx = status.is_server_error();
+    }
+
+    /// The URL of the backend that has the request.
+    pub(crate) fn backend_url(&self) -> &str {
+        self.backend
+            .map_or("", |backend| &self.client.core().backends[backend].url)
+    }
+
+    /// So many bytes of the response body were handed over.
+    pub(crate) fn response_bytes(&mut self, bytes: usize) {
+        self.response_bytes += bytes as u64;
+    }
+
+    /// Puts a connection that came through the exchange well into the pool.
+    pub(crate) fn give_back(&self, upstream: Box<Upstream>) {
+        if let Some(backend) = self.backend {
+            self.client.core().give_back(backend, upstream);
+        }
+    }
+
+    /// The response was handed over whole.
+    pub(crate) fn complete(&mut self) {
+        if self.settled {
+            return;
+        }
+        let latency_us = u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX);
+        let (backend_5xx, bytes) = (self.backend_5xx, self.response_bytes);
+        {
+            let mut stats = self.client.core().stats.borrow_mut();
+            stats.histogram.saturating_record(latency_us);
+            if let Some(backend) = self.backend {
+                stats.backends[backend].histogram.saturating_record(latency_us);
+            }
+        }
+        self.settle(|counts| {
+            counts.completions += 1;
+            counts.backend_5xx += u64::from(backend_5xx);
+            counts.response_bytes += bytes;
+        });
+    }
+
+    /// The request failed.
+    pub(crate) fn fail(&mut self, cause: Failure) {
+        let bytes = self.response_bytes;
+        self.settle(|counts| {
+            counts.fail(cause);
+            counts.response_bytes += bytes;
+        });
+    }
+
+    /// The gateway refused the request.
+    pub(crate) fn refuse(&mut self) {
+        self.settle(|counts| counts.refused += 1);
+    }
+
+    /// Closes the account of the service and of the backend, once.
+    fn settle(&mut self, count: impl Fn(&mut Counts)) {
+        if std::mem::replace(&mut self.settled, true) {
+            return;
+        }
+        {
+            let stats = &mut *self.client.core().stats.borrow_mut();
+            let backend = self.backend.map(|backend| &mut stats.backends[backend].counts);
+            for counts in [Some(&mut stats.service), backend].into_iter().flatten() {
+                count(counts);
+                counts.in_flight -= 1;
+            }
+        }
+        self.watch.set_started(None);
+        if self.client.http2 {
+            self.client.core().watches.remove(&self.watch);
+            self.client.stream_closed();
+        } else {
+            self.watch.enter(Phase::Idle);
+        }
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        self.fail(Failure::AbortedByClient);
+    }
+}
