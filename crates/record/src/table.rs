@@ -19,6 +19,8 @@ pub(crate) struct Metric {
     pub(crate) name: String,
     pub(crate) unit: &'static str,
     pub(crate) values: Vec<String>,
+    /// Whether it is what the comparison is made for.
+    pub(crate) key: bool,
 }
 
 /// A table of energy and its source, what was saved against the first run, latency, share of periods over the
@@ -88,14 +90,21 @@ pub(crate) fn metrics(summaries: &[RunSummary]) -> (Vec<Metric>, Vec<String>) {
             }
         })
         .collect();
+    // A note that several runs share is written once, with all their laws.
+    let mut noted: Vec<(&str, Vec<&str>)> = Vec::new();
     for summary in summaries {
-        remarks.extend(
-            summary
-                .notes
-                .iter()
-                .map(|note| format!("{}: {note}", summary.law)),
-        );
+        for note in &summary.notes {
+            match noted.iter_mut().find(|(text, _)| text == note) {
+                Some((_, laws)) => laws.push(&summary.law),
+                None => noted.push((note, vec![&summary.law])),
+            }
+        }
     }
+    remarks.extend(
+        noted
+            .into_iter()
+            .map(|(note, laws)| format!("{}: {note}", laws.join(", "))),
+    );
     let same_slo = summaries.iter().all(|summary| {
         summary.slo.percentile == first.slo.percentile && summary.slo.target_ms == first.slo.target_ms
     });
@@ -119,6 +128,7 @@ pub(crate) fn metrics(summaries: &[RunSummary]) -> (Vec<Metric>, Vec<String>) {
         name: name.to_owned(),
         unit,
         values,
+        key: false,
     };
     let metrics = vec![
         metric("energy", "J", each(&energy_text)),
@@ -132,15 +142,21 @@ pub(crate) fn metrics(summaries: &[RunSummary]) -> (Vec<Metric>, Vec<String>) {
             "J",
             number(&|run| run.joules_per_request.map(Joules::get), 3),
         ),
-        metric(&format!("saving against {}", first.law), "%", savings),
+        Metric {
+            key: true,
+            ..metric(&format!("saving against {}", first.law), "%", savings)
+        },
         metric("latency P50", "ms", number(&|run| run.latency_ms.p50, 1)),
         metric("latency P95", "ms", number(&|run| run.latency_ms.p95, 1)),
         metric("latency P99", "ms", number(&|run| run.latency_ms.p99, 1)),
-        metric(
-            &over,
-            "%",
-            number(&|run| run.slo.periods_over.map(Ratio::as_percent), 1),
-        ),
+        Metric {
+            key: true,
+            ..metric(
+                &over,
+                "%",
+                number(&|run| run.slo.periods_over.map(Ratio::as_percent), 1),
+            )
+        },
         metric(
             "requests answered",
             "",

@@ -39,7 +39,8 @@ pub(crate) fn render(runs: &[RunData]) -> String {
     for line in lines {
         let _ = write!(
             body,
-            "<tr><th scope=\"row\">{}</th><td class=\"quiet\">{}</td>",
+            "<tr{}><th scope=\"row\">{}</th><td class=\"quiet\">{}</td>",
+            if line.key { " class=\"key\"" } else { "" },
             escape(&line.name),
             line.unit
         );

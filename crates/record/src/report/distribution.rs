@@ -67,7 +67,6 @@ pub(crate) fn render(runs: &[RunData], colours: &[usize]) -> Option<String> {
         );
     }
     for (percentile, label) in [
-        (0.0, "0 %"),
         (50.0, "50 %"),
         (75.0, "75 %"),
         (90.0, "90 %"),

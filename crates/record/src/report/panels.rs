@@ -26,20 +26,14 @@ pub(crate) fn of_one(run: &RunData, colour: usize) -> Vec<Panel<'_>> {
         column,
     };
     let slo = run.info.meta.slo;
-    let target_ms = slo.target.as_millis();
     let mut panels = Vec::new();
 
     let mut latency = maker.panel(
-        format!("Latency: {} against its target", slo.name()),
+        format!("Latency: {}, {}", slo.name(), marked(run)),
         "ms",
         TALL,
         latency_scale(&[run], &[|run| &run.columns.slo_ms, |run| &run.columns.p50_ms]),
     );
-    if slo.percentile != 99.0 && is_known(&columns.p99_ms) && fits(latency.scale, &columns.p99_ms) {
-        latency
-            .lines
-            .push(line("P99", "muted thin dotted", Shape::Line, &columns.p99_ms));
-    }
     latency
         .lines
         .push(line("P50", "muted thin", Shape::Line, &columns.p50_ms));
@@ -58,12 +52,10 @@ pub(crate) fn of_one(run: &RunData, colour: usize) -> Vec<Panel<'_>> {
         spans: spans(&columns.moments, |moment| moment.lost),
     });
     if !latency.spans[0].spans.is_empty() {
-        latency
-            .title
-            .push_str(&format!("; shaded: over {} ms", figure(target_ms)));
+        latency.title.push_str("; shaded: over T");
     }
     if !latency.spans[1].spans.is_empty() {
-        latency.title.push_str("; hatched grey: telemetry lost");
+        latency.title.push_str("; grey: telemetry lost");
     }
     panels.push(latency);
 
@@ -244,7 +236,11 @@ pub(crate) fn of_several<'a>(runs: &'a [RunData], colours: &[usize]) -> Vec<Pane
     let mut names: Vec<String> = runs.iter().map(|run| run.info.meta.slo.name()).collect();
     names.dedup();
     let mut latency = maker.panel(
-        format!("Latency: {}", names.join(", ")),
+        format!(
+            "Latency: {}, {}",
+            names.join(", "),
+            runs.first().map_or("", marked)
+        ),
         "ms",
         TALL + 20.0,
         latency_scale(&all, &[|run| &run.columns.slo_ms]),
@@ -268,7 +264,7 @@ pub(crate) fn of_several<'a>(runs: &'a [RunData], colours: &[usize]) -> Vec<Pane
         });
     }
     if latency.spans.iter().any(|strip| !strip.spans.is_empty()) {
-        latency.title.push_str("; strips at the foot: over the target");
+        latency.title.push_str("; strips below: over T");
     }
     panels.push(latency);
 
@@ -405,25 +401,26 @@ fn latency_scale(runs: &[&RunData], picks: &[Pick]) -> Scale {
     Scale::for_latency(&mut values, target_ms)
 }
 
-/// Whether nearly all of a column can be drawn on a scale: a line that sticks to the ceiling says nothing.
-fn fits(scale: Scale, column: &Column) -> bool {
-    let (Scale::Linear { high, .. } | Scale::Log { high, .. }) = scale;
-    let known: Vec<f64> = column.iter().filter_map(|point| point.max()).collect();
-    let outside = known.iter().filter(|value| **value > high).count();
-    outside * 50 <= known.len()
+/// What the latency panel marks, in words.
+fn marked(run: &RunData) -> &'static str {
+    if latency_marks(run).len() > 1 {
+        "its target T and guard αT"
+    } else {
+        "its target T"
+    }
 }
 
 fn latency_marks(run: &RunData) -> Vec<Mark> {
     let slo = run.info.meta.slo;
     let target_ms = slo.target.as_millis();
     let mut marks = vec![Mark {
-        label: format!("target T = {} ms", figure(target_ms)),
+        label: format!("T = {} ms", figure(target_ms)),
         class: "target dashed",
         value: target_ms,
     }];
     if let Some(guard) = slo.guard.filter(|guard| *guard < Ratio::new(1.0)) {
         marks.push(Mark {
-            label: format!("guard αT = {} ms", figure(target_ms * guard.get())),
+            label: format!("αT = {} ms", figure(target_ms * guard.get())),
             class: "guard dotted",
             value: target_ms * guard.get(),
         });

@@ -8,11 +8,14 @@ use std::fmt::Write;
 /// The plot's coordinate system: width, and the margins of the part in which the lines are.
 pub(crate) const WIDTH: f64 = 1000.0;
 pub(crate) const LEFT: f64 = 58.0;
-pub(crate) const RIGHT: f64 = 992.0;
+pub(crate) const RIGHT: f64 = 904.0;
 /// Room above the lines, and below them without and with the labels of the time axis.
 const TOP: f64 = 10.0;
 const BELOW: f64 = 6.0;
 const BELOW_WITH_LABELS: f64 = 24.0;
+/// Height of a strip below the lines, and its distance to the next.
+const STRIP: f64 = 7.0;
+const STRIP_EVERY: f64 = 10.0;
 
 /// How a line is drawn.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -44,10 +47,10 @@ pub(crate) struct Mark {
     pub(crate) value: f64,
 }
 
-/// Spans of time that a panel marks: over its whole height, or as a strip at its foot.
+/// Spans of time that a panel marks: over its whole height, or as a strip below it.
 pub(crate) struct Spans {
     pub(crate) class: String,
-    /// The strip's number from the foot up; `None` for the whole height.
+    /// The strip's number from the top; `None` for the whole height.
     pub(crate) strip: Option<usize>,
     pub(crate) spans: Vec<(f64, f64)>,
 }
@@ -103,7 +106,14 @@ impl Panel<'_> {
             html.push_str(&swatch(class, shape, label));
         }
         html.push_str("</span></figcaption>\n");
-        let total = self.foot() + if self.labelled { BELOW_WITH_LABELS } else { BELOW };
+        let strips = self
+            .spans
+            .iter()
+            .filter_map(|marked| marked.strip)
+            .max()
+            .map_or(0.0, |last| last as f64 + 1.0);
+        let below = if self.labelled { BELOW_WITH_LABELS } else { BELOW };
+        let total = self.foot() + strips * STRIP_EVERY + below;
         let _ = writeln!(
             html,
             "<svg viewBox=\"0 0 {WIDTH} {total:.0}\" role=\"img\" aria-label=\"{} over time\">",
@@ -124,12 +134,11 @@ impl Panel<'_> {
     }
 
     fn render_spans(&self, svg: &mut String) {
-        const STRIP: f64 = 6.0;
         for marked in &self.spans {
             let mut path = String::new();
             let (y, height) = match marked.strip {
                 None => (TOP, self.height),
-                Some(number) => (self.foot() - (number as f64 + 1.0) * (STRIP + 1.0), STRIP),
+                Some(number) => (self.foot() + 3.0 + number as f64 * STRIP_EVERY, STRIP),
             };
             for (from, to) in &marked.spans {
                 // At least as wide as can be seen.
@@ -138,6 +147,12 @@ impl Panel<'_> {
                     path,
                     "M{from:.1} {y:.1}h{:.1}v{height:.1}H{from:.1}z",
                     (to - from).max(0.9)
+                );
+            }
+            if marked.strip.is_some() {
+                let _ = writeln!(
+                    svg,
+                    "<path class=\"bed\" d=\"M{LEFT} {y:.1}H{RIGHT}v{height:.1}H{LEFT}z\"/>"
                 );
             }
             if !path.is_empty() {
@@ -280,16 +295,23 @@ impl Panel<'_> {
         path
     }
 
+    /// Marks are lines over the whole width; their labels stand to the right of them, out of the data's way and out
+    /// of each other's.
     fn render_marks(&self, svg: &mut String) {
-        for mark in &self.marks {
+        const APART: f64 = 16.0;
+        let mut order: Vec<&Mark> = self.marks.iter().collect();
+        order.sort_by(|one, other| other.value.total_cmp(&one.value));
+        let mut lowest = f64::NEG_INFINITY;
+        for mark in order {
             let y = self.y(mark.value);
+            let label_y = (y + 4.0).max(lowest + APART);
+            lowest = label_y;
             let _ = writeln!(
                 svg,
                 "<path class=\"line {0}\" d=\"M{LEFT} {y:.1}H{RIGHT}\"/><text class=\"mark {0}\" x=\"{1:.0}\" \
-                 y=\"{2:.1}\" text-anchor=\"end\">{3}</text>",
+                 y=\"{label_y:.1}\">{2}</text>",
                 mark.class,
-                RIGHT - 4.0,
-                y - 4.5,
+                RIGHT + 6.0,
                 escape(&mark.label)
             );
         }

@@ -355,7 +355,9 @@ pub(crate) fn hover(run: &RunData, colour: usize) -> Value {
     };
     let name = run.info.meta.slo.name();
     let mut series = vec![
-        json!({"label": name, "unit": "ms", "values": list(&columns.slo_ms, true)}),
+        json!({"label": &name, "unit": "ms", "values": list(&columns.slo_ms, true)}),
+        json!({"label": "P50", "unit": "ms", "values": list(&columns.p50_ms, false)}),
+        json!({"label": "P99", "unit": "ms", "values": list(&columns.p99_ms, true)}),
         json!({"label": "cores", "unit": "", "values": list(&columns.cores, false)}),
         json!({"label": "cap", "unit": "W", "values": list(&columns.cap_w, false)}),
     ];
@@ -371,6 +373,12 @@ pub(crate) fn hover(run: &RunData, colour: usize) -> Value {
         json!({"label": "forecast", "unit": "/s", "values": list(&columns.forecast, false)}),
         json!({"label": "failed", "unit": "", "values": list(&columns.failures, true), "quiet": true}),
     ]);
+    // The promise may itself be of the P50 or the P99.
+    let mut position = 0;
+    series.retain(|one| {
+        position += 1;
+        position == 1 || one["label"] != name
+    });
     // A quantity that the run never has is no line of the box.
     series.retain(|one| {
         one["values"]
@@ -380,8 +388,8 @@ pub(crate) fn hover(run: &RunData, colour: usize) -> Value {
     json!({
         "law": run.summary.law,
         "colour": format!("c{colour}"),
-        "at": columns.moments.iter().map(|moment| round(moment.at_s)).collect::<Vec<_>>(),
-        "end": columns.moments.last().map(|moment| round(moment.end_s)),
+        "at": columns.moments.iter().map(|moment| millis(moment.at_s)).collect::<Vec<_>>(),
+        "end": columns.moments.last().map(|moment| millis(moment.end_s)),
         "index": columns.moments.iter().map(|moment| moment.index).collect::<Vec<_>>(),
         "why": columns.moments.iter().map(|moment| moment.why.as_str()).collect::<Vec<_>>(),
         "clock": columns.moments.iter().map(|moment| scale::clock(moment.at_s)).collect::<Vec<_>>(),
@@ -390,7 +398,35 @@ pub(crate) fn hover(run: &RunData, colour: usize) -> Value {
     })
 }
 
-/// A number rounded to a thousandth: more is noise in a box of a few words.
+/// A number with four digits that say something: more is noise in a box of a few words.
 fn round(value: f64) -> f64 {
-    (value * 1e3).round() / 1e3
+    if value == 0.0 || !value.is_finite() {
+        return value;
+    }
+    let unit = 10_f64.powf(value.abs().log10().floor() - 3.0);
+    // Where the unit is below one, dividing by its inverse keeps the decimals short.
+    if unit < 1.0 {
+        (value / unit).round() / (1.0 / unit).round()
+    } else {
+        (value / unit).round() * unit
+    }
+}
+
+/// A time to the millisecond.
+fn millis(seconds: f64) -> f64 {
+    (seconds * 1e3).round() / 1e3
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_the_crosshair_are_short() {
+        assert_eq!(round(51.2634), 51.26);
+        assert_eq!(round(0.070_812_3), 0.07081);
+        assert_eq!(round(123_456.0), 123_500.0);
+        assert_eq!(round(-2.0), -2.0);
+        assert_eq!(round(0.0), 0.0);
+    }
 }
