@@ -50,6 +50,19 @@ impl FrequencyReader {
         (!policies.is_empty()).then_some(Self { policies })
     }
 
+    /// The mean over CPUs of the current frequency; nothing where no policy can be read now.
+    pub fn mean(&self) -> Option<Hertz> {
+        let mut sum = Hertz::ZERO;
+        let mut cpus = 0;
+        for policy in &self.policies {
+            if let Ok(now) = file::read_u64(&policy.current) {
+                sum += khz(now) * policy.cpus as f64;
+                cpus += policy.cpus;
+            }
+        }
+        (cpus > 0).then(|| sum / cpus as f64)
+    }
+
     /// The mean over CPUs of current over highest frequency, at most 1; nothing where no policy can be read now (its
     /// CPUs may be offline).
     pub fn ratio(&self) -> Option<Ratio> {
@@ -89,6 +102,7 @@ mod tests {
         }
         let reader = FrequencyReader::open(&roots).unwrap();
         assert_eq!(reader.ratio(), Some(Ratio::new((0.5 * 3.0 + 1.0) / 4.0)));
+        assert_eq!(reader.mean(), Some(Hertz::new(1.25e9)));
         fs::remove_file(
             dir.path()
                 .join("devices/system/cpu/cpufreq/policy3/scaling_cur_freq"),

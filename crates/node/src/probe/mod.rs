@@ -1,1 +1,216 @@
-//! Which levers and meters this machine has, and why the others cannot be used.
+//! Which levers and meters this machine has, and why the others cannot be used: what `headroom doctor` prints.
+//!
+//! Nothing is changed: files are read, and permission to write is asked of the kernel (access(2)), not tried. What
+//! only a write can tell, such as a limit that the BIOS has locked without saying so, shows when it is first used.
+
+mod cpu;
+mod power;
+mod tools;
+
+use crate::Roots;
+use crate::cgroup::Hierarchies;
+use crate::file;
+use rustix::fs::Access as Mode;
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// What a finding is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// Something that can be set.
+    Lever,
+    /// Something that can be read.
+    Meter,
+    /// Something that a part of Headroom needs to run.
+    Tool,
+}
+
+/// Whether it can be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum State {
+    /// It works.
+    Usable,
+    /// It is there, but not all of it can be used.
+    Limited,
+    /// It cannot be used.
+    Unusable,
+}
+
+/// One lever, meter or tool of this machine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Finding {
+    /// Its name, the same on every machine.
+    pub what: String,
+    /// Lever, meter or tool.
+    pub kind: Kind,
+    /// Whether it can be used.
+    pub state: State,
+    /// Why, in words that need no knowledge of the interface.
+    pub why: String,
+    /// What would make it usable; nothing where nothing needs to or can be done.
+    pub remedy: Option<String>,
+    /// The file or directory that shows it.
+    pub evidence: PathBuf,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = match self.state {
+            State::Usable => "usable",
+            State::Limited => "limited",
+            State::Unusable => "not usable",
+        };
+        write!(
+            f,
+            "{}: {state}: {} [{}]",
+            self.what,
+            self.why,
+            self.evidence.display()
+        )?;
+        match &self.remedy {
+            Some(remedy) => write!(f, "; remedy: {remedy}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Whether files may be read and written: the kernel's answer for this process, or another's in a test.
+pub trait Permissions {
+    /// Whether it exists and may be read.
+    ///
+    /// # Errors
+    /// The kernel's answer where not.
+    fn read(&self, path: &Path) -> Result<(), Errno>;
+
+    /// Whether it exists and may be written.
+    ///
+    /// # Errors
+    /// The kernel's answer where not.
+    fn write(&self, path: &Path) -> Result<(), Errno>;
+}
+
+/// The permissions of this process, by access(2).
+#[derive(Clone, Copy, Debug, Default)]
+pub struct OwnPermissions;
+
+impl Permissions for OwnPermissions {
+    fn read(&self, path: &Path) -> Result<(), Errno> {
+        rustix::fs::access(path, Mode::READ_OK)
+    }
+
+    fn write(&self, path: &Path) -> Result<(), Errno> {
+        rustix::fs::access(path, Mode::WRITE_OK)
+    }
+}
+
+/// Looks at everything, with the permissions of this process. Levers first, then meters, then tools.
+pub fn probe(roots: &Roots) -> Vec<Finding> {
+    probe_with(roots, &OwnPermissions)
+}
+
+/// As [`probe`], with other permissions.
+pub fn probe_with(roots: &Roots, permissions: &dyn Permissions) -> Vec<Finding> {
+    let machine = Machine::look(roots, permissions);
+    let mut findings = Vec::new();
+    findings.extend(cpu::findings(&machine));
+    findings.extend(power::findings(&machine));
+    findings.extend(tools::findings(&machine));
+    findings.sort_by_key(|finding| match finding.kind {
+        Kind::Lever => 0,
+        Kind::Meter => 1,
+        Kind::Tool => 2,
+    });
+    findings
+}
+
+/// What several probes need to know.
+struct Machine<'a> {
+    roots: &'a Roots,
+    permissions: &'a dyn Permissions,
+    hierarchies: Result<Hierarchies, String>,
+    /// The processor says that it runs under a hypervisor.
+    virtual_machine: bool,
+    /// Effective capabilities, a bit each (capabilities(7)).
+    capabilities: u64,
+}
+
+impl<'a> Machine<'a> {
+    fn look(roots: &'a Roots, permissions: &'a dyn Permissions) -> Self {
+        let cpuinfo = file::read(&roots.proc_("cpuinfo")).unwrap_or_default();
+        let flags = cpuinfo
+            .lines()
+            .find(|line| line.starts_with("flags"))
+            .unwrap_or_default();
+        let status = file::read(&roots.proc_("self/status")).unwrap_or_default();
+        let capabilities = status
+            .lines()
+            .find_map(|line| u64::from_str_radix(line.strip_prefix("CapEff:")?.trim(), 16).ok())
+            .unwrap_or(0);
+        Self {
+            roots,
+            permissions,
+            hierarchies: Hierarchies::read(roots).map_err(|error| error.to_string()),
+            virtual_machine: flags.split_whitespace().any(|flag| flag == "hypervisor"),
+            capabilities,
+        }
+    }
+
+    fn has_capability(&self, number: u32) -> bool {
+        self.capabilities & (1 << number) != 0
+    }
+}
+
+/// In words, why a file cannot be used.
+fn in_words(errno: Errno) -> &'static str {
+    match errno {
+        Errno::ACCESS | Errno::PERM => "this user may not",
+        Errno::ROFS => "the file system is mounted read-only",
+        Errno::NOENT | Errno::NOTDIR => "it does not exist",
+        Errno::IO => "the hardware did not answer",
+        _ => "the kernel refuses",
+    }
+}
+
+/// What to do about it.
+fn remedy_for(errno: Errno) -> &'static str {
+    match errno {
+        Errno::ACCESS | Errno::PERM => {
+            "run as root, or give this user access to the file (a udev rule keeps it)"
+        }
+        Errno::ROFS => "in a container, mount it read-write (privileged, or a bind mount of the host's /sys)",
+        Errno::NOENT | Errno::NOTDIR => "load the driver that provides it",
+        _ => "see the kernel's log (dmesg)",
+    }
+}
+
+/// The findings are put together by these.
+fn finding(
+    what: &str,
+    kind: Kind,
+    state: State,
+    evidence: impl Into<PathBuf>,
+    why: impl Into<String>,
+) -> Finding {
+    Finding {
+        what: what.into(),
+        kind,
+        state,
+        why: why.into(),
+        remedy: None,
+        evidence: evidence.into(),
+    }
+}
+
+impl Finding {
+    fn remedy(mut self, remedy: impl Into<String>) -> Self {
+        self.remedy = Some(remedy.into());
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests;
