@@ -181,7 +181,7 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// Checks a configuration, finds the host's addresses and raises the soft limit on open files if need be.
+    /// Checks a configuration, finds the host's addresses and raises the limit on open files if need be.
     pub(crate) fn new(mut config: LoadConfig) -> Result<Self, LoadError> {
         if let Pacing::Closed {
             connections,
@@ -296,7 +296,7 @@ fn find_target(url: &str) -> Result<(Vec<SocketAddr>, HeaderValue, String), Load
     Ok((addresses, host, path.into()))
 }
 
-/// Raises the soft limit on open files to what the connections need, as far as the hard limit allows.
+/// Raises the soft limit on open files to the hard one where the connections need it.
 fn allow_files(connections: usize) -> Result<(), LoadError> {
     let needed = connections as u64 + OTHER_FILES;
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);

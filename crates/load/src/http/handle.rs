@@ -42,7 +42,7 @@ struct Ended {
 
 /// Starts a load on a thread of its own. It first opens the warm connections and then begins.
 ///
-/// The soft limit on open files of the process is raised where the connections need it.
+/// The process's soft limit on open files is raised to its hard limit where the connections need it.
 ///
 /// # Errors
 /// [`LoadError`] where the configuration is wrong, the host has no address, or the system refuses a thread. A

@@ -205,12 +205,17 @@ fn a_request_whose_client_has_gone_is_not_rendered() {
     gone.send("GET", &path);
     wait_until("the request to be queued", || wiki.stats().queue_length == 1);
     drop(gone);
+    let in_time = wiki.stats().pages_served == 0;
     assert_eq!(first.receive(true).status, 200);
     wait_until("the queue to be empty", || {
         wiki.stats().queue_length == 0 && wiki.stats().busy_workers == 0
     });
     let stats = wiki.shutdown().unwrap();
-    assert_eq!(stats.abandoned + stats.pages_served, 2, "{stats:?}");
+    if in_time {
+        assert_eq!((stats.abandoned, stats.pages_served), (1, 1));
+    } else {
+        println!("skipped: the first page was rendered before the second client went");
+    }
 }
 
 #[test]

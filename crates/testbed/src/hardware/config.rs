@@ -1,0 +1,308 @@
+//! What machine is emulated. The defaults are the servers of the SLO-Power testbed: two packages of eight cores,
+//! 0.8 to 2.1 GHz, 92 W with all sixteen cores busy.
+
+use super::error::ConfigError;
+use headroom_units::{Cores, Hertz, Seconds, Watts};
+use serde::{Deserialize, Serialize};
+
+/// The most packages.
+pub const MOST_PACKAGES: u32 = 8;
+/// The most cores of a package.
+pub const MOST_CORES_PER_PACKAGE: u32 = 128;
+
+/// The emulated machine.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct HardwareConfig {
+    /// Processor packages, 1 to 8.
+    pub packages: u32,
+    /// Cores of each package, 1 to 128, one hardware thread each.
+    pub cores_per_package: u32,
+    /// The cpufreq driver.
+    pub driver: Driver,
+    /// CPUs that share one frequency policy; it must divide the cores of a package.
+    pub cpus_per_policy: u32,
+    /// Its frequencies.
+    pub frequency: FrequencyRange,
+    /// What it draws.
+    pub power: PowerFigures,
+    /// The powercap tree.
+    pub rapl: RaplConfig,
+    /// Whether there are cpuidle states; virtual machines have none.
+    pub cpuidle: bool,
+    /// The version of the emulated control groups.
+    pub cgroup: CgroupVersion,
+    /// Real cores that stand for all the emulated ones together. Not given: 60 % of those this process may use, so
+    /// that gateway and load generator keep the rest.
+    pub real_cores: Option<Cores>,
+    /// Between two steps of the emulator's clock. Zero: time moves only when the test moves it.
+    pub tick: Seconds,
+}
+
+impl Default for HardwareConfig {
+    fn default() -> Self {
+        Self {
+            packages: 2,
+            cores_per_package: 8,
+            driver: Driver::IntelPstateActive,
+            cpus_per_policy: 1,
+            frequency: FrequencyRange::default(),
+            power: PowerFigures::default(),
+            rapl: RaplConfig::default(),
+            cpuidle: true,
+            cgroup: CgroupVersion::V2,
+            real_cores: None,
+            tick: Seconds::from_millis(20.0),
+        }
+    }
+}
+
+/// A cpufreq driver and its mode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Driver {
+    /// intel_pstate in active mode: governors performance and powersave, energy preference.
+    IntelPstateActive,
+    /// intel_pstate in passive mode, which calls itself intel_cpufreq: the generic governors.
+    IntelPstatePassive,
+    /// acpi-cpufreq: discrete frequencies, the generic governors.
+    AcpiCpufreq,
+    /// amd-pstate in active mode (amd-pstate-epp).
+    AmdPstateActive,
+    /// amd-pstate in passive mode.
+    AmdPstatePassive,
+    /// amd-pstate in guided mode.
+    AmdPstateGuided,
+    /// No driver: an empty cpufreq directory, as in most virtual machines. The firmware chooses the highest frequency.
+    None,
+}
+
+/// The frequencies of every core.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct FrequencyRange {
+    /// The lowest.
+    pub min: Hertz,
+    /// The highest without turbo.
+    pub base: Hertz,
+    /// The highest; the same as `base` where there is no turbo.
+    pub max: Hertz,
+}
+
+impl Default for FrequencyRange {
+    fn default() -> Self {
+        Self { min: Hertz::new(0.8e9), base: Hertz::new(2.1e9), max: Hertz::new(2.1e9) }
+    }
+}
+
+/// The figures of the power model. The machine (packages with their memory) draws
+/// `base + allocated x static + busy x dynamic(f)`; with the defaults that is 2.86 c + 46.52 W with c cores allocated and
+/// busy at the highest frequency, the SLO-Power testbed's limit for c cores (92 W at 16).
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct PowerFigures {
+    /// The whole machine with no core allocated, memory included.
+    pub base: Watts,
+    /// Each allocated core, busy or not: leakage and shallow idle.
+    pub static_per_core: Watts,
+    /// Each busy core at the highest frequency, on top of that. It falls with f V(f)^2.
+    pub dynamic_per_core: Watts,
+    /// The voltage at the lowest frequency over that at the highest, above 0 and at most 1; between them it is linear.
+    pub lowest_voltage: f64,
+    /// The part of `base` that is the memory of one package: its dram zone.
+    pub dram_per_package: Watts,
+    /// Fans, disks and the power supply's loss: counted by the psys zone alone.
+    pub platform: Watts,
+    /// Each package while the machine is suspended.
+    pub suspended_per_package: Watts,
+    /// The thermal design power of a package: its long-term limit at the start. The short-term limit is 1.2 times it.
+    pub tdp_per_package: Watts,
+}
+
+impl Default for PowerFigures {
+    fn default() -> Self {
+        Self {
+            base: Watts::new(46.52),
+            static_per_core: Watts::new(0.86),
+            dynamic_per_core: Watts::new(2.0),
+            lowest_voltage: 0.7,
+            dram_per_package: Watts::new(1.5),
+            platform: Watts::new(20.0),
+            suspended_per_package: Watts::new(1.0),
+            tdp_per_package: Watts::new(50.0),
+        }
+    }
+}
+
+/// The powercap tree.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RaplConfig {
+    /// What kind of zones there are.
+    pub zones: Zones,
+    /// Whether each package has an uncore subzone beside core and dram.
+    pub uncore: bool,
+    /// Whether there is a psys zone for the whole platform.
+    pub psys: bool,
+    /// The limits of a package in the order of their constraint numbers.
+    pub constraints: Vec<LimitKind>,
+    /// Where the energy counters of the packages start, microjoules; rounded down to the counter's unit.
+    pub first_energy_uj: u64,
+}
+
+impl Default for RaplConfig {
+    fn default() -> Self {
+        Self {
+            zones: Zones::Intel,
+            uncore: false,
+            psys: false,
+            constraints: vec![LimitKind::LongTerm, LimitKind::ShortTerm],
+            first_energy_uj: 0,
+        }
+    }
+}
+
+/// The kind of powercap zones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Zones {
+    /// Intel's: energy and limits.
+    Intel,
+    /// AMD's: energy only; the limit is HSMP's, shown under hwmon.
+    Amd,
+    /// No powercap directory, as in most virtual machines.
+    None,
+}
+
+/// Which limit of a package a constraint is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LimitKind {
+    /// PL1.
+    LongTerm,
+    /// PL2.
+    ShortTerm,
+    /// PL4; it has no time window.
+    PeakPower,
+}
+
+impl LimitKind {
+    /// Its name in `constraint_K_name`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::LongTerm => "long_term",
+            Self::ShortTerm => "short_term",
+            Self::PeakPower => "peak_power",
+        }
+    }
+}
+
+/// The version of the emulated control groups.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CgroupVersion {
+    /// `fs/cgroup/cpu,cpuacct` and `fs/cgroup/cpuset`.
+    V1,
+    /// One hierarchy at `fs/cgroup`.
+    V2,
+}
+
+impl HardwareConfig {
+    /// All emulated cores.
+    pub const fn cores(&self) -> u32 {
+        self.packages * self.cores_per_package
+    }
+
+    /// Checks that it is a machine.
+    ///
+    /// # Errors
+    /// [`ConfigError`] naming the field, its value and what it may be.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        let bad = |field, value: String, rule| Err(ConfigError { field, value, rule });
+        if self.packages == 0 || self.packages > MOST_PACKAGES {
+            return bad("packages", self.packages.to_string(), "1 to 8");
+        }
+        if self.cores_per_package == 0 || self.cores_per_package > MOST_CORES_PER_PACKAGE {
+            return bad("cores_per_package", self.cores_per_package.to_string(), "1 to 128");
+        }
+        if self.cpus_per_policy == 0 || !self.cores_per_package.is_multiple_of(self.cpus_per_policy) {
+            return bad("cpus_per_policy", self.cpus_per_policy.to_string(), "a divisor of cores_per_package");
+        }
+        let FrequencyRange { min, base, max } = self.frequency;
+        if !(min.get() >= 1e8 && min <= base && base <= max && max.get() <= 1e10) {
+            let value = format!("{} / {} / {} Hz", min.get(), base.get(), max.get());
+            return bad("frequency", value, "100 MHz <= min <= base <= max <= 10 GHz");
+        }
+        let power = &self.power;
+        for (field, value) in [
+            ("power.base", power.base),
+            ("power.static_per_core", power.static_per_core),
+            ("power.dynamic_per_core", power.dynamic_per_core),
+            ("power.dram_per_package", power.dram_per_package),
+            ("power.platform", power.platform),
+            ("power.suspended_per_package", power.suspended_per_package),
+            ("power.tdp_per_package", power.tdp_per_package),
+        ] {
+            if !(value.get() >= 0.0 && value.get() <= 4000.0) {
+                return bad(field, value.to_string(), "0 to 4000 W, what 15 bits of eighths of a watt can hold");
+            }
+        }
+        if power.dram_per_package * f64::from(self.packages) > power.base {
+            return bad("power.dram_per_package", power.dram_per_package.to_string(), "a part of power.base");
+        }
+        if !(power.lowest_voltage > 0.0 && power.lowest_voltage <= 1.0) {
+            return bad("power.lowest_voltage", power.lowest_voltage.to_string(), "above 0, at most 1");
+        }
+        if self.rapl.constraints.len() > 3 {
+            let value = format!("{} entries", self.rapl.constraints.len());
+            return bad("rapl.constraints", value, "at most one each of long_term, short_term, peak_power");
+        }
+        for (at, kind) in self.rapl.constraints.iter().enumerate() {
+            if self.rapl.constraints[..at].contains(kind) {
+                return bad("rapl.constraints", kind.as_str().into(), "each limit once");
+            }
+        }
+        if let Some(cores) = self.real_cores
+            && !(cores.get() > 0.0 && cores.get() <= 4096.0)
+        {
+            return bad("real_cores", cores.to_string(), "above 0, at most 4096");
+        }
+        if !(self.tick.get() == 0.0 || (self.tick.get() >= 0.001 && self.tick.get() <= 1.0)) {
+            return bad("tick", self.tick.to_string(), "0, or 1 ms to 1 s");
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_are_a_machine_and_each_wrong_field_is_named() {
+        HardwareConfig::default().validate().unwrap();
+        let cases: [(&str, fn(&mut HardwareConfig)); 9] = [
+            ("packages", |c| c.packages = 0),
+            ("cores_per_package", |c| c.cores_per_package = 129),
+            ("cpus_per_policy", |c| c.cpus_per_policy = 3),
+            ("frequency", |c| c.frequency.min = Hertz::new(3e9)),
+            ("power.base", |c| c.power.base = Watts::new(f64::NAN)),
+            ("power.dram_per_package", |c| c.power.dram_per_package = Watts::new(40.0)),
+            ("power.lowest_voltage", |c| c.power.lowest_voltage = 0.0),
+            ("rapl.constraints", |c| c.rapl.constraints = vec![LimitKind::LongTerm; 2]),
+            ("tick", |c| c.tick = Seconds::new(2.0)),
+        ];
+        for (field, spoil) in cases {
+            let mut config = HardwareConfig::default();
+            spoil(&mut config);
+            assert_eq!(config.validate().unwrap_err().field, field);
+        }
+    }
+
+    #[test]
+    fn a_misspelt_key_is_refused() {
+        assert!(serde_json::from_str::<HardwareConfig>(r#"{"pakages": 2}"#).is_err());
+        let driver: HardwareConfig = serde_json::from_str(r#"{"driver": "amd-pstate-guided"}"#).unwrap();
+        assert_eq!(driver.driver, Driver::AmdPstateGuided);
+    }
+}
