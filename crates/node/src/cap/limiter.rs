@@ -268,7 +268,7 @@ impl State {
 
     fn apply(&mut self, allocation: Allocation) -> Result<Applied, LimitError> {
         let asked = allocation.cores;
-        if !(asked.get() > 0.0) {
+        if asked.get().is_nan() || asked <= Cores::ZERO {
             return Err(CpuError::NotCores { asked }.into());
         }
         if let Some(cap) = allocation.cap.filter(|cap| !(cap.is_finite() && cap.get() > 0.0)) {

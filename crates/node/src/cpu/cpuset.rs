@@ -69,7 +69,7 @@ impl CpusetActuator {
     /// # Errors
     /// [`CpuError`]: not a positive number; the group is gone or may not be changed.
     pub fn set(&mut self, cores: Cores) -> Result<Chosen, CpuError> {
-        if !(cores.get() > 0.0) {
+        if cores.get().is_nan() || cores <= Cores::ZERO {
             return Err(CpuError::NotCores { asked: cores });
         }
         let allowed = self.allowed()?;

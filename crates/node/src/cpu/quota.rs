@@ -218,7 +218,7 @@ impl QuotaActuator {
     /// # Errors
     /// [`CpuError`]: not a positive number; the group is gone; the kernel shows another value than was written.
     pub fn set(&mut self, cores: Cores) -> Result<InForce, CpuError> {
-        if !(cores.get() > 0.0) {
+        if cores.get().is_nan() || cores <= Cores::ZERO {
             return Err(CpuError::NotCores { asked: cores });
         }
         let foreign = self.knob.look()?;

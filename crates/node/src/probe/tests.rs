@@ -1,1 +1,335 @@
+use super::*;
+use std::fs;
 
+/// A machine of files, with permissions of its own: everything that exists, except what is named.
+struct Fake {
+    dir: tempfile::TempDir,
+    denied: Vec<(String, Errno)>,
+    devices: Vec<&'static str>,
+}
+
+impl Permissions for Fake {
+    fn read(&self, path: &Path) -> Result<(), Errno> {
+        let text = path.display().to_string();
+        if let Some((_, errno)) = self.denied.iter().find(|(part, _)| text.contains(part.as_str())) {
+            return Err(*errno);
+        }
+        if path.starts_with("/dev") {
+            return if self.devices.contains(&text.as_str()) {
+                Ok(())
+            } else {
+                Err(Errno::NOENT)
+            };
+        }
+        if path.exists() { Ok(()) } else { Err(Errno::NOENT) }
+    }
+
+    fn write(&self, path: &Path) -> Result<(), Errno> {
+        self.read(path)
+    }
+}
+
+impl Fake {
+    fn new(cpuinfo: &str) -> Self {
+        let fake = Self {
+            dir: tempfile::tempdir().unwrap(),
+            denied: Vec::new(),
+            devices: vec!["/dev/fuse"],
+        };
+        fake.put("proc/cpuinfo", cpuinfo);
+        fake.put("proc/self/status", "Name:\theadroom\nCapEff:\t000001ffffffffff\n");
+        fake.put("proc/self/ns/net", "");
+        fake.put("proc/sys/kernel/perf_event_paranoid", "2\n");
+        fake.put("proc/sys/kernel/unprivileged_bpf_disabled", "2\n");
+        fake.put("sys/kernel/btf/vmlinux", "");
+        fake.put("sys/devices/system/cpu/online", "0-1\n");
+        fake
+    }
+
+    fn put(&self, below: &str, text: &str) {
+        let path = self.dir.path().join(below);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    fn cgroup2(self, enabled: &str) -> Self {
+        self.put(
+            "proc/self/mountinfo",
+            "25 20 0:22 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n",
+        );
+        self.put("sys/fs/cgroup/cgroup.controllers", "cpuset cpu memory\n");
+        self.put("sys/fs/cgroup/cgroup.subtree_control", enabled);
+        self.put("sys/fs/cgroup/cpu.stat", "usage_usec 1\n");
+        self
+    }
+
+    fn zone(&self, zone: &str, name: &str, limits: bool) {
+        let dir = format!("sys/class/powercap/{zone}");
+        self.put(&format!("{dir}/name"), &format!("{name}\n"));
+        self.put(&format!("{dir}/energy_uj"), "12345\n");
+        self.put(&format!("{dir}/max_energy_range_uj"), "262143328850\n");
+        if limits {
+            self.put(&format!("{dir}/constraint_0_power_limit_uw"), "95000000\n");
+            self.put(&format!("{dir}/enabled"), "1\n");
+        }
+    }
+
+    fn policy(&self, driver: &str) {
+        let dir = "sys/devices/system/cpu/cpufreq/policy0";
+        for (file, text) in [
+            ("scaling_driver", driver),
+            ("scaling_governor", "powersave"),
+            ("affected_cpus", "0 1"),
+            ("scaling_cur_freq", "1200000"),
+            ("cpuinfo_max_freq", "3000000"),
+            ("scaling_max_freq", "3000000"),
+        ] {
+            self.put(&format!("{dir}/{file}"), text);
+        }
+    }
+
+    fn intel() -> Self {
+        let fake = Self::new("vendor_id : GenuineIntel\nflags\t\t: fpu rdtscp\n").cgroup2("cpuset cpu\n");
+        for package in 0..2 {
+            fake.zone(
+                &format!("intel-rapl:{package}"),
+                &format!("package-{package}"),
+                true,
+            );
+            fake.zone(&format!("intel-rapl:{package}:0"), "dram", false);
+        }
+        fake.policy("intel_pstate");
+        fake.put("sys/devices/system/cpu/cpu0/cpuidle/state0/name", "POLL\n");
+        fake.put("sys/devices/system/cpu/cpu0/cpuidle/state1/name", "C6\n");
+        fake.put("sys/class/hwmon/hwmon2/name", "power_meter\n");
+        fake.put("sys/class/hwmon/hwmon2/power1_average", "95000000\n");
+        fake
+    }
+
+    fn probe(&self) -> Vec<Finding> {
+        let findings = probe_with(
+            &Roots::at(self.dir.path().join("sys"), self.dir.path().join("proc")),
+            self,
+        );
+        for finding in &findings {
+            assert!(!finding.why.is_empty());
+            assert!(
+                finding.state != State::Limited
+                    || finding.remedy.is_some()
+                    || finding.why.contains("this version"),
+                "{finding}"
+            );
+        }
+        findings
+    }
+
+    fn of(&self, what: &str) -> Finding {
+        let found: Vec<Finding> = self
+            .probe()
+            .into_iter()
+            .filter(|finding| finding.what == what)
+            .collect();
+        assert_eq!(found.len(), 1, "{what}: {found:?}");
+        found.into_iter().next().unwrap()
+    }
+}
+
+#[test]
+fn an_intel_server_measures_its_packages_and_dram() {
+    let fake = Fake::intel();
+    let energy = fake.of("RAPL energy");
+    assert_eq!(energy.state, State::Usable);
+    assert!(
+        energy.why.contains("dram-0, dram-1, package-0, package-1"),
+        "{energy}"
+    );
+    for what in [
+        "CPU quota",
+        "CPU sets",
+        "software power cap",
+        "CPU frequency",
+        "CPU time of a service",
+        "modelled power",
+    ] {
+        assert_eq!(fake.of(what).state, State::Usable, "{what}");
+    }
+    assert!(fake.of("RAPL power limits").why.contains("2 package(s)"));
+    assert!(fake.of("hwmon power sensors").why.contains("power_meter (1)"));
+    assert!(fake.of("CPU idle states").why.contains("2 states"));
+    assert_eq!(fake.of("HSMP power limits (AMD)").state, State::Unusable);
+}
+
+#[test]
+fn a_limit_that_is_switched_off_is_said_to_do_nothing() {
+    let fake = Fake::intel();
+    fake.put("sys/class/powercap/intel-rapl:1/enabled", "0\n");
+    let limits = fake.of("RAPL power limits");
+    assert_eq!(limits.state, State::Unusable);
+    assert!(limits.why.contains("package-1") && limits.remedy.unwrap().contains("BIOS"));
+}
+
+#[test]
+fn an_amd_server_counts_but_has_no_rapl_limits() {
+    let mut fake = Fake::new("vendor_id : AuthenticAMD\nflags\t\t: fpu\n").cgroup2("cpuset cpu\n");
+    fake.zone("intel-rapl:0", "package-0", false);
+    fake.zone("intel-rapl:0:0", "core", false);
+    fake.policy("amd-pstate-epp");
+    assert_eq!(fake.of("RAPL energy").state, State::Usable);
+    let limits = fake.of("RAPL power limits");
+    assert!(
+        limits.state == State::Unusable && limits.why.contains("AMD"),
+        "{limits}"
+    );
+    let hsmp = fake.of("HSMP power limits (AMD)");
+    assert!(hsmp.remedy.unwrap().contains("modprobe amd_hsmp"));
+    fake.devices.push("/dev/hsmp");
+    assert_eq!(fake.of("HSMP power limits (AMD)").state, State::Limited);
+}
+
+#[test]
+fn a_virtual_machine_without_anything_falls_to_the_model_and_the_software_cap() {
+    let fake = Fake::new("flags\t\t: fpu hypervisor\n").cgroup2("cpuset cpu\n");
+    for what in [
+        "RAPL energy",
+        "RAPL power limits",
+        "CPU frequency",
+        "CPU frequency limit",
+        "CPU idle states",
+    ] {
+        let finding = fake.of(what);
+        assert_eq!(finding.state, State::Unusable, "{finding}");
+        assert!(finding.why.contains("host"), "{finding}");
+        assert!(finding.remedy.is_some(), "{finding}");
+    }
+    assert_eq!(fake.of("software power cap").state, State::Usable);
+    let modelled = fake.of("modelled power");
+    assert!(
+        modelled.state == State::Usable && modelled.why.contains("estimated"),
+        "{modelled}"
+    );
+    assert!(modelled.why.contains("highest is assumed"));
+}
+
+#[test]
+fn a_container_with_masked_powercap_says_that_it_may_be_masked() {
+    let fake = Fake::new("flags\t\t: fpu\n").cgroup2("cpuset cpu\n");
+    fs::create_dir_all(fake.dir.path().join("sys/class/powercap")).unwrap();
+    let energy = fake.of("RAPL energy");
+    assert!(
+        energy.state == State::Unusable && energy.why.contains("container masks it"),
+        "{energy}"
+    );
+}
+
+#[test]
+fn counters_for_root_alone_say_how_to_share_them() {
+    let mut fake = Fake::intel();
+    fake.denied.push(("energy_uj".into(), Errno::ACCESS));
+    let energy = fake.of("RAPL energy");
+    assert_eq!(energy.state, State::Unusable);
+    assert!(energy.evidence.ends_with("energy_uj"));
+    assert!(energy.remedy.unwrap().contains("chgrp"));
+}
+
+#[test]
+fn a_controller_that_is_not_enabled_for_services_limits_quota_and_cap() {
+    let fake = Fake::new("flags\t\t: fpu\n").cgroup2("memory\n");
+    for what in ["CPU quota", "software power cap"] {
+        let finding = fake.of(what);
+        assert_eq!(finding.state, State::Limited, "{finding}");
+        assert!(finding.remedy.unwrap().contains("echo +cpu >"));
+    }
+}
+
+#[test]
+fn a_read_only_cgroup_file_system_is_unusable() {
+    let mut fake = Fake::new("flags\t\t: fpu\n").cgroup2("cpuset cpu\n");
+    fake.denied.push(("fs/cgroup".into(), Errno::ROFS));
+    let quota = fake.of("CPU quota");
+    assert!(
+        quota.state == State::Unusable && quota.why.contains("read-only"),
+        "{quota}"
+    );
+    assert!(quota.remedy.unwrap().contains("container"));
+    assert_eq!(fake.of("software power cap").state, State::Unusable);
+}
+
+#[test]
+fn a_hybrid_machine_limits_by_version_1() {
+    let fake = Fake::new("flags\t\t: fpu\n");
+    let lines = "1 0 0:1 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n\
+                 2 0 0:2 / /sys/fs/cgroup/cpuacct rw - cgroup cgroup rw,cpuacct\n\
+                 3 0 0:3 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n";
+    fake.put("proc/self/mountinfo", lines);
+    fake.put("sys/fs/cgroup/cpu/cgroup.procs", "");
+    fake.put("sys/fs/cgroup/cpuacct/cpuacct.usage", "1");
+    fake.put("sys/fs/cgroup/unified/cgroup.controllers", "\n");
+    let quota = fake.of("CPU quota");
+    assert!(
+        quota.state == State::Usable && quota.why.contains("v1 (v2 is mounted as well"),
+        "{quota}"
+    );
+    let cpuset = fake.of("CPU sets");
+    assert!(
+        cpuset.state == State::Unusable && cpuset.why.contains("hybrid: v1 (cpu cpuacct)"),
+        "{cpuset}"
+    );
+}
+
+#[test]
+fn a_machine_without_cgroups_has_no_quota_and_no_cap() {
+    let fake = Fake::new("flags\t\t: fpu\n");
+    fake.put("proc/self/mountinfo", "1 0 0:1 / / rw - ext4 /dev/vda rw\n");
+    for what in [
+        "CPU quota",
+        "CPU sets",
+        "CPU time of a service",
+        "software power cap",
+    ] {
+        assert_eq!(fake.of(what).state, State::Unusable, "{what}");
+    }
+}
+
+#[test]
+fn tools_follow_capabilities_levels_and_devices() {
+    let mut fake = Fake::new("flags\t\t: fpu\n").cgroup2("cpuset cpu\n");
+    for what in [
+        "perf events",
+        "eBPF",
+        "FUSE (emulated hardware)",
+        "network namespaces",
+    ] {
+        assert_eq!(fake.of(what).state, State::Usable, "{what}");
+    }
+    fake.put("proc/self/status", "CapEff:\t0000000000000000\n");
+    fake.put("proc/sys/user/max_user_namespaces", "1000\n");
+    fake.devices.clear();
+    assert_eq!(fake.of("perf events").state, State::Limited);
+    assert_eq!(fake.of("eBPF").state, State::Unusable);
+    assert_eq!(fake.of("network namespaces").state, State::Limited);
+    assert!(
+        fake.of("FUSE (emulated hardware)")
+            .remedy
+            .unwrap()
+            .contains("modprobe fuse")
+    );
+    fake.put("proc/sys/kernel/perf_event_paranoid", "4\n");
+    assert_eq!(fake.of("perf events").state, State::Unusable);
+    fake.put("proc/sys/kernel/perf_event_paranoid", "-1\n");
+    assert_eq!(fake.of("perf events").state, State::Usable);
+}
+
+#[test]
+fn this_machine_is_probed_without_a_change_and_every_finding_shows_its_evidence() {
+    let findings = probe(&Roots::default());
+    assert!(findings.len() >= 14);
+    for finding in &findings {
+        assert!(finding.evidence.is_absolute(), "{finding}");
+        println!("{finding}");
+    }
+    let names: std::collections::BTreeSet<&str> =
+        findings.iter().map(|finding| finding.what.as_str()).collect();
+    assert_eq!(names.len(), findings.len());
+    let kinds: Vec<Kind> = findings.iter().map(|finding| finding.kind).collect();
+    assert!(kinds.windows(2).all(|pair| pair[0] as u8 <= pair[1] as u8));
+}

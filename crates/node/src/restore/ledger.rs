@@ -13,6 +13,7 @@ use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Component, Path, PathBuf};
+use std::time::{Duration, Instant};
 
 const FILE: &str = "undo.json";
 const LOCK: &str = "lock";
@@ -84,7 +85,7 @@ pub struct Ledger {
     /// What a dead owner left and could not be put back yet.
     kept: Vec<Undo>,
     /// Held for its lock, which the kernel releases with the process however it ends.
-    _lock: File,
+    lock: File,
 }
 
 impl Ledger {
@@ -114,7 +115,7 @@ impl Ledger {
             .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32)
             .open(&lock_path)
             .map_err(io("open", &lock_path))?;
-        if let Err(errno) = rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+        if let Err(errno) = take(&lock) {
             if errno != rustix::io::Errno::WOULDBLOCK {
                 return Err(io("lock", &lock_path)(errno.into()));
             }
@@ -133,7 +134,7 @@ impl Ledger {
             path: dir.join(FILE),
             boot_id,
             kept: Vec::new(),
-            _lock: lock,
+            lock,
         };
         let report = ledger.undo_what_is_left(roots)?;
         Ok((ledger, report))
@@ -231,6 +232,26 @@ impl Ledger {
             .map_err(|error| io("write", &beside, error))?;
         drop(file);
         fs::rename(&beside, &self.path).map_err(|error| io("replace", &self.path, error))
+    }
+}
+
+impl Drop for Ledger {
+    fn drop(&mut self) {
+        // Closing the file is not enough while a child of this process is between fork and exec: it shares the lock.
+        let _ = rustix::fs::flock(&self.lock, FlockOperation::Unlock);
+    }
+}
+
+/// Takes the lock, with a little patience: a child of a process that was just killed may be between fork and exec.
+fn take(lock: &File) -> Result<(), rustix::io::Errno> {
+    let until = Instant::now() + Duration::from_millis(500);
+    loop {
+        match rustix::fs::flock(lock, FlockOperation::NonBlockingLockExclusive) {
+            Err(rustix::io::Errno::WOULDBLOCK) if Instant::now() < until => {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            result => return result,
+        }
     }
 }
 
