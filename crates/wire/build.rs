@@ -1,0 +1,12 @@
+//! Compiles the `.proto` files in pure Rust: no `protoc` is needed on the machine that builds this.
+
+use std::error::Error;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    println!("cargo::rerun-if-changed=proto");
+    let files = protox::compile(["headroom/v1/agent.proto"], ["proto"])?;
+    tonic_prost_build::configure()
+        .build_transport(false)
+        .compile_fds(files)?;
+    Ok(())
+}

@@ -1,0 +1,31 @@
+//! The gRPC contract between the controller and the agents, and the connections it travels on.
+//!
+//! - [`proto`] is the contract as generated from `proto/headroom/v1/agent.proto`; [`message`] has the same messages as
+//!   types with units, checked on the way in; [`Refusal`] is why a request was refused.
+//! - [`Address`] says where an agent listens: a Unix socket, or TCP with mutual TLS. There is no third way: a TCP
+//!   listener without a client authority cannot be written down.
+//! - [`certs`] makes the authority and the certificates; [`tls`] reads them and says in plain words what is wrong with
+//!   them, and with a peer's.
+//! - [`server`] serves an implementation of the contract, [`client`] calls one.
+//!
+//! What a request does is decided in the agent and in the controller, not here.
+#![forbid(unsafe_code)]
+
+mod address;
+pub mod certs;
+mod check;
+pub mod message;
+mod refusal;
+
+pub use address::{Address, AddressError};
+pub use check::Invalid;
+pub use refusal::{Refusal, TRAILER};
+
+/// The revision of the contract that this version speaks.
+pub const PROTOCOL: u32 = 1;
+
+pub mod proto {
+    //! The messages and the service as generated from `proto/headroom/v1/agent.proto`.
+    #![allow(clippy::all, unused_qualifications)]
+    tonic::include_proto!("headroom.v1");
+}

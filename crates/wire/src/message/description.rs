@@ -1,0 +1,291 @@
+//! What a node is and what can be asked of it.
+
+use super::{Allocation, LeaseState, Range};
+use crate::check::{Invalid, amount, at_most, source, source_number};
+use crate::proto;
+use headroom_units::{Source, Watts};
+
+/// The most levers, and the most meters, that one description names.
+const MOST_DEVICES: usize = 256;
+
+/// What a node is and what can be asked of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Description {
+    /// The version of the agent's program.
+    pub agent_version: String,
+    /// A number drawn when the agent started: another number means that its counters began again.
+    pub agent_run: u64,
+    /// The machine.
+    pub node: Node,
+    /// What the allocation applies to, in words.
+    pub service: String,
+    /// The cores that may be asked for; `None` where the node has no lever for cores.
+    pub cores: Option<Range>,
+    /// The power caps that may be asked for, in watts; `None` where the node has no lever for power.
+    pub cap: Option<Range>,
+    /// Every lever that the agent knows, usable or not.
+    pub levers: Vec<Lever>,
+    /// Every meter that the agent knows, usable or not.
+    pub meters: Vec<Meter>,
+    /// What the machine draws at least and at most; `None` where nobody knows.
+    pub envelope: Option<PowerEnvelope>,
+    /// The lease lengths that may be asked for, in milliseconds.
+    pub lease_ms: Range,
+    /// The periods of an observation that may be asked for, in milliseconds.
+    pub observe_period_ms: Range,
+    /// What the machine's figures are.
+    pub source: Source,
+    /// What is in force now.
+    pub in_force: Allocation,
+    /// Who holds the node now.
+    pub lease: Option<LeaseState>,
+}
+
+/// A machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Node {
+    /// The name that the agent was given, else the host's name.
+    pub name: String,
+    /// The machine's lasting number (/etc/machine-id); empty where it has none.
+    pub machine_id: String,
+    /// The number of this boot of its kernel.
+    pub boot_id: String,
+    /// The kernel's release.
+    pub kernel: String,
+    /// The processor's model name.
+    pub processor: String,
+    /// Processors online.
+    pub cores_online: u32,
+}
+
+/// Whether a lever or a meter can be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Availability {
+    /// It can.
+    Usable,
+    /// It cannot.
+    Unusable,
+}
+
+/// Something that changes what the machine does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lever {
+    /// Its name, as `headroom doctor` has it.
+    pub name: String,
+    /// Whether it can be used.
+    pub availability: Availability,
+    /// It is the one that the agent writes.
+    pub in_use: bool,
+    /// How it is used, or why it cannot be.
+    pub reason: String,
+    /// What would make it usable; empty where it is, or where nothing does.
+    pub remedy: String,
+}
+
+/// Something that says what the machine draws or does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Meter {
+    /// Its name, as `headroom doctor` has it.
+    pub name: String,
+    /// Whether it can be used.
+    pub availability: Availability,
+    /// It is the one whose figures a sample carries.
+    pub in_use: bool,
+    /// What its figures are.
+    pub source: Source,
+    /// How it is used, or why it cannot be.
+    pub reason: String,
+    /// What would make it usable; empty where it is, or where nothing does.
+    pub remedy: String,
+}
+
+/// What a machine draws.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PowerEnvelope {
+    /// Doing nothing.
+    pub idle: Watts,
+    /// With every core busy at the highest frequency.
+    pub full: Watts,
+    /// Where the two come from.
+    pub source: Source,
+}
+
+impl From<Availability> for i32 {
+    fn from(availability: Availability) -> Self {
+        match availability {
+            Availability::Usable => proto::Availability::Usable.into(),
+            Availability::Unusable => proto::Availability::Unusable.into(),
+        }
+    }
+}
+
+fn availability(field: &str, value: i32) -> Result<Availability, Invalid> {
+    match proto::Availability::try_from(value) {
+        Ok(proto::Availability::Usable) => Ok(Availability::Usable),
+        Ok(proto::Availability::Unusable) => Ok(Availability::Unusable),
+        Ok(proto::Availability::Unspecified) | Err(_) => {
+            Err(Invalid::new(field, value, "1 usable or 2 unusable"))
+        }
+    }
+}
+
+impl From<Description> for proto::Description {
+    fn from(description: Description) -> Self {
+        Self {
+            protocol: crate::PROTOCOL,
+            agent_version: description.agent_version,
+            agent_run: description.agent_run,
+            node: Some(description.node.into()),
+            service: description.service,
+            cores: description.cores.map(Into::into),
+            cap_w: description.cap.map(Into::into),
+            levers: description.levers.into_iter().map(Into::into).collect(),
+            meters: description.meters.into_iter().map(Into::into).collect(),
+            envelope: description.envelope.map(Into::into),
+            lease_ms: Some(description.lease_ms.into()),
+            observe_period_ms: Some(description.observe_period_ms.into()),
+            source: source_number(description.source),
+            in_force: Some(description.in_force.into()),
+            lease: description.lease.map(Into::into),
+        }
+    }
+}
+
+impl TryFrom<proto::Description> for Description {
+    type Error = Invalid;
+    fn try_from(message: proto::Description) -> Result<Self, Invalid> {
+        if message.protocol != crate::PROTOCOL {
+            let expected = format!("{}: run one version of headroom on both ends", crate::PROTOCOL);
+            return Err(Invalid::new("protocol", message.protocol, expected));
+        }
+        let range = |name: &str, range: Option<proto::Range>| {
+            range
+                .ok_or_else(|| Invalid::missing(name))
+                .and_then(Range::try_from)
+        };
+        Ok(Self {
+            agent_version: message.agent_version,
+            agent_run: message.agent_run,
+            node: message.node.ok_or_else(|| Invalid::missing("node"))?.into(),
+            service: message.service,
+            cores: message.cores.map(Range::try_from).transpose()?,
+            cap: message.cap_w.map(Range::try_from).transpose()?,
+            levers: at_most("levers", message.levers, MOST_DEVICES)?
+                .into_iter()
+                .map(TryInto::try_into)
+                .collect::<Result<_, _>>()?,
+            meters: at_most("meters", message.meters, MOST_DEVICES)?
+                .into_iter()
+                .map(TryInto::try_into)
+                .collect::<Result<_, _>>()?,
+            envelope: message.envelope.map(TryInto::try_into).transpose()?,
+            lease_ms: range("lease_ms", message.lease_ms)?,
+            observe_period_ms: range("observe_period_ms", message.observe_period_ms)?,
+            source: source("source", message.source)?,
+            in_force: message
+                .in_force
+                .ok_or_else(|| Invalid::missing("in_force"))?
+                .try_into()?,
+            lease: message.lease.map(Into::into),
+        })
+    }
+}
+
+impl From<Node> for proto::Node {
+    fn from(node: Node) -> Self {
+        Self {
+            name: node.name,
+            machine_id: node.machine_id,
+            boot_id: node.boot_id,
+            kernel: node.kernel,
+            processor: node.processor,
+            cores_online: node.cores_online,
+        }
+    }
+}
+
+impl From<proto::Node> for Node {
+    fn from(message: proto::Node) -> Self {
+        Self {
+            name: message.name,
+            machine_id: message.machine_id,
+            boot_id: message.boot_id,
+            kernel: message.kernel,
+            processor: message.processor,
+            cores_online: message.cores_online,
+        }
+    }
+}
+
+impl From<Lever> for proto::Lever {
+    fn from(lever: Lever) -> Self {
+        Self {
+            name: lever.name,
+            availability: lever.availability.into(),
+            in_use: lever.in_use,
+            reason: lever.reason,
+            remedy: lever.remedy,
+        }
+    }
+}
+
+impl TryFrom<proto::Lever> for Lever {
+    type Error = Invalid;
+    fn try_from(message: proto::Lever) -> Result<Self, Invalid> {
+        Ok(Self {
+            availability: availability("lever.availability", message.availability)?,
+            name: message.name,
+            in_use: message.in_use,
+            reason: message.reason,
+            remedy: message.remedy,
+        })
+    }
+}
+
+impl From<Meter> for proto::Meter {
+    fn from(meter: Meter) -> Self {
+        Self {
+            name: meter.name,
+            availability: meter.availability.into(),
+            in_use: meter.in_use,
+            source: source_number(meter.source),
+            reason: meter.reason,
+            remedy: meter.remedy,
+        }
+    }
+}
+
+impl TryFrom<proto::Meter> for Meter {
+    type Error = Invalid;
+    fn try_from(message: proto::Meter) -> Result<Self, Invalid> {
+        Ok(Self {
+            availability: availability("meter.availability", message.availability)?,
+            source: source("meter.source", message.source)?,
+            name: message.name,
+            in_use: message.in_use,
+            reason: message.reason,
+            remedy: message.remedy,
+        })
+    }
+}
+
+impl From<PowerEnvelope> for proto::PowerEnvelope {
+    fn from(envelope: PowerEnvelope) -> Self {
+        Self {
+            idle_w: envelope.idle.get(),
+            full_w: envelope.full.get(),
+            source: source_number(envelope.source),
+        }
+    }
+}
+
+impl TryFrom<proto::PowerEnvelope> for PowerEnvelope {
+    type Error = Invalid;
+    fn try_from(message: proto::PowerEnvelope) -> Result<Self, Invalid> {
+        Ok(Self {
+            idle: Watts::new(amount("envelope.idle_w", message.idle_w)?),
+            full: Watts::new(amount("envelope.full_w", message.full_w)?),
+            source: source("envelope.source", message.source)?,
+        })
+    }
+}

@@ -1,0 +1,315 @@
+//! The messages as types of this workspace: quantities with units, checked on the way in.
+//!
+//! `From<T> for proto::...` writes, `TryFrom<proto::...> for T` reads and refuses what is no value: NaN, a negative
+//! amount, a missing part, a list longer than its limit.
+
+mod description;
+mod sample;
+
+pub use description::{Availability, Description, Lever, Meter, Node, PowerEnvelope};
+pub use sample::{CpuSample, EnergySample, MOST_TROUBLES, MOST_ZONES, Microjoules, Sample, ZoneSample};
+
+use crate::check::{Invalid, amount, at_most, micros, millis, optional_amount};
+use crate::proto;
+use headroom_units::{Cores, Watts};
+use std::fmt;
+use std::time::Duration;
+
+/// The longest name of a holder, in characters.
+pub const LONGEST_HOLDER: usize = 64;
+/// The most notes in one answer.
+pub const MOST_NOTES: usize = 64;
+
+/// Cores and power that a service may use. `None` is "not limited by the agent": what was found stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Allocation {
+    /// Cores.
+    pub cores: Option<Cores>,
+    /// The power cap.
+    pub cap: Option<Watts>,
+}
+
+impl Allocation {
+    /// Nothing is limited by the agent.
+    pub const AS_FOUND: Self = Self {
+        cores: None,
+        cap: None,
+    };
+}
+
+impl fmt::Display for Allocation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.cores {
+            Some(cores) => write!(f, "{cores:.2}, ")?,
+            None => f.write_str("cores as found, ")?,
+        }
+        match self.cap {
+            Some(cap) => write!(f, "cap {cap:.1}"),
+            None => f.write_str("no cap"),
+        }
+    }
+}
+
+impl From<Allocation> for proto::Allocation {
+    fn from(allocation: Allocation) -> Self {
+        Self {
+            cores: allocation.cores.map(Cores::get),
+            cap_w: allocation.cap.map(Watts::get),
+        }
+    }
+}
+
+impl TryFrom<proto::Allocation> for Allocation {
+    type Error = Invalid;
+    fn try_from(message: proto::Allocation) -> Result<Self, Invalid> {
+        Ok(Self {
+            cores: optional_amount("allocation.cores", message.cores)?.map(Cores::new),
+            cap: optional_amount("allocation.cap_w", message.cap_w)?.map(Watts::new),
+        })
+    }
+}
+
+/// What values are accepted, in the unit of what they are for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Range {
+    /// The smallest.
+    pub minimum: f64,
+    /// The largest.
+    pub maximum: f64,
+    /// Values are rounded down to multiples of it; 0 where any value is kept as it is.
+    pub step: f64,
+}
+
+impl Range {
+    /// A range without steps.
+    pub const fn new(minimum: f64, maximum: f64) -> Self {
+        Self {
+            minimum,
+            maximum,
+            step: 0.0,
+        }
+    }
+
+    /// Whether a value lies in it; NaN does not.
+    pub fn contains(&self, value: f64) -> bool {
+        value >= self.minimum && value <= self.maximum
+    }
+}
+
+impl From<Range> for proto::Range {
+    fn from(range: Range) -> Self {
+        Self {
+            minimum: range.minimum,
+            maximum: range.maximum,
+            step: range.step,
+        }
+    }
+}
+
+impl TryFrom<proto::Range> for Range {
+    type Error = Invalid;
+    fn try_from(message: proto::Range) -> Result<Self, Invalid> {
+        let minimum = amount("range.minimum", message.minimum)?;
+        let maximum = amount("range.maximum", message.maximum)?;
+        if maximum < minimum {
+            return Err(Invalid::new(
+                "range.maximum",
+                maximum,
+                format!("at least the minimum, {minimum}"),
+            ));
+        }
+        Ok(Self {
+            minimum,
+            maximum,
+            step: amount("range.step", message.step)?,
+        })
+    }
+}
+
+/// Who asks: the name is for people, the lease belongs to the number.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Holder {
+    name: String,
+    lease_id: u64,
+}
+
+impl Holder {
+    /// A holder of that name, with a number that the caller drew at random when it started.
+    ///
+    /// # Errors
+    /// [`Invalid`]: a name that is not 1 to 64 printable ASCII characters, or the number 0.
+    pub fn new(name: impl Into<String>, lease_id: u64) -> Result<Self, Invalid> {
+        let name = name.into();
+        if name.is_empty()
+            || name.len() > LONGEST_HOLDER
+            || !name.chars().all(|c| c.is_ascii_graphic() || c == ' ')
+        {
+            let expected = format!("1 to {LONGEST_HOLDER} printable ASCII characters");
+            return Err(Invalid::new("holder", format!("{name:?}"), expected));
+        }
+        if lease_id == 0 {
+            return Err(Invalid::new("lease_id", 0, "a random number other than 0"));
+        }
+        Ok(Self { name, lease_id })
+    }
+
+    /// The name, for people.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The number that the lease belongs to.
+    pub const fn lease_id(&self) -> u64 {
+        self.lease_id
+    }
+}
+
+/// A lease that lives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeaseState {
+    /// Who holds it.
+    pub holder: String,
+    /// How long it still lives.
+    pub remaining: Duration,
+    /// How long it lives from each renewal.
+    pub length: Duration,
+    /// The sequence number last accepted.
+    pub sequence: u64,
+}
+
+impl From<LeaseState> for proto::LeaseState {
+    fn from(lease: LeaseState) -> Self {
+        Self {
+            holder: lease.holder,
+            remaining_ms: millis(lease.remaining),
+            length_ms: millis(lease.length),
+            sequence: lease.sequence,
+        }
+    }
+}
+
+impl From<proto::LeaseState> for LeaseState {
+    fn from(message: proto::LeaseState) -> Self {
+        Self {
+            holder: message.holder,
+            remaining: Duration::from_millis(message.remaining_ms),
+            length: Duration::from_millis(message.length_ms),
+            sequence: message.sequence,
+        }
+    }
+}
+
+/// Asks for an allocation, for the length of a lease.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Apply {
+    /// Who asks.
+    pub holder: Holder,
+    /// Grows with every request of this holder; the same number again is the same request again.
+    pub sequence: u64,
+    /// How long the lease lives from the moment the agent accepts this.
+    pub length: Duration,
+    /// What to put in force.
+    pub allocation: Allocation,
+}
+
+impl From<Apply> for proto::ApplyRequest {
+    fn from(apply: Apply) -> Self {
+        Self {
+            holder: apply.holder.name,
+            lease_id: apply.holder.lease_id,
+            sequence: apply.sequence,
+            lease_ms: millis(apply.length),
+            allocation: Some(apply.allocation.into()),
+        }
+    }
+}
+
+impl TryFrom<proto::ApplyRequest> for Apply {
+    type Error = Invalid;
+    fn try_from(message: proto::ApplyRequest) -> Result<Self, Invalid> {
+        let allocation = message.allocation.ok_or_else(|| Invalid::missing("allocation"))?;
+        Ok(Self {
+            holder: Holder::new(message.holder, message.lease_id)?,
+            sequence: message.sequence,
+            length: Duration::from_millis(message.lease_ms),
+            allocation: allocation.try_into()?,
+        })
+    }
+}
+
+/// What is in force after an [`Apply`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct Applied {
+    /// As read back from the machine.
+    pub in_force: Allocation,
+    /// The lease.
+    pub lease: LeaseState,
+    /// From the request's arrival to the last write.
+    pub took: Duration,
+    /// What the caller should know although it worked. At most [`MOST_NOTES`].
+    pub notes: Vec<String>,
+}
+
+impl From<Applied> for proto::Applied {
+    fn from(applied: Applied) -> Self {
+        Self {
+            in_force: Some(applied.in_force.into()),
+            lease: Some(applied.lease.into()),
+            took_us: micros(applied.took),
+            notes: applied.notes,
+        }
+    }
+}
+
+impl TryFrom<proto::Applied> for Applied {
+    type Error = Invalid;
+    fn try_from(message: proto::Applied) -> Result<Self, Invalid> {
+        Ok(Self {
+            in_force: message
+                .in_force
+                .ok_or_else(|| Invalid::missing("in_force"))?
+                .try_into()?,
+            lease: message.lease.ok_or_else(|| Invalid::missing("lease"))?.into(),
+            took: Duration::from_micros(message.took_us),
+            notes: at_most("notes", message.notes, MOST_NOTES)?,
+        })
+    }
+}
+
+/// What a release did.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Released {
+    /// The lease lived until now; else there was nothing to do.
+    pub was_held: bool,
+    /// What is in force now.
+    pub in_force: Allocation,
+    /// What was put back, and what somebody else had changed and was left alone. At most [`MOST_NOTES`].
+    pub notes: Vec<String>,
+}
+
+impl From<Released> for proto::Released {
+    fn from(released: Released) -> Self {
+        Self {
+            was_held: released.was_held,
+            in_force: Some(released.in_force.into()),
+            notes: released.notes,
+        }
+    }
+}
+
+impl TryFrom<proto::Released> for Released {
+    type Error = Invalid;
+    fn try_from(message: proto::Released) -> Result<Self, Invalid> {
+        Ok(Self {
+            was_held: message.was_held,
+            in_force: message
+                .in_force
+                .ok_or_else(|| Invalid::missing("in_force"))?
+                .try_into()?,
+            notes: at_most("notes", message.notes, MOST_NOTES)?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,342 @@
+use super::*;
+use headroom_units::{Hertz, Ratio, Reading, Source};
+use proptest::prelude::*;
+use prost::Message as _;
+
+fn sources() -> impl Strategy<Value = Source> {
+    prop_oneof![
+        Just(Source::Measured),
+        Just(Source::Estimated),
+        Just(Source::Emulated),
+        Just(Source::Simulated)
+    ]
+}
+
+fn allocations() -> impl Strategy<Value = Allocation> {
+    (
+        proptest::option::of(0.0..1e6f64),
+        proptest::option::of(0.0..1e6f64),
+    )
+        .prop_map(|(cores, cap)| Allocation {
+            cores: cores.map(Cores::new),
+            cap: cap.map(Watts::new),
+        })
+}
+
+fn leases() -> impl Strategy<Value = LeaseState> {
+    ("[ -~]{1,64}", 0..1u64 << 40, 0..1u64 << 40, any::<u64>()).prop_map(
+        |(holder, left, length, sequence)| LeaseState {
+            holder,
+            remaining: Duration::from_millis(left),
+            length: Duration::from_millis(length),
+            sequence,
+        },
+    )
+}
+
+fn energies() -> impl Strategy<Value = EnergySample> {
+    (sources(), any::<u64>(), proptest::option::of(0.0..1e5f64))
+        .prop_map(|(source, uj, power)| EnergySample::new(source, Microjoules(uj), power.map(Watts::new)))
+}
+
+fn cpus() -> impl Strategy<Value = CpuSample> {
+    (0..1u64 << 50, 0.0..1e4f64, 0..1u64 << 50, 0.0..=1.0f64).prop_map(|(usage, busy, throttled, share)| {
+        CpuSample {
+            usage: Duration::from_micros(usage),
+            busy: Cores::new(busy),
+            throttled: Duration::from_micros(throttled),
+            throttled_share: Ratio::new(share),
+        }
+    })
+}
+
+prop_compose! {
+    fn samples()(
+        numbers in (any::<u64>(), any::<u64>(), 0..1u64 << 50, 0..1u64 << 40),
+        cpu in proptest::option::of(cpus()),
+        machine_utilisation in proptest::option::of(0.0..=1.0f64),
+        zones in proptest::collection::vec(("[a-z0-9-]{1,12}", any::<bool>(), energies()), 0..6),
+        energy in proptest::option::of(energies()),
+        frequency in proptest::option::of((0.0..1e10f64, sources())),
+        in_force in allocations(),
+        lease in proptest::option::of(leases()),
+        troubles in proptest::collection::vec(".{0,40}", 0..MOST_TROUBLES),
+    ) -> Sample {
+        Sample {
+            number: numbers.0,
+            agent_run: numbers.1,
+            uptime: Duration::from_micros(numbers.2),
+            period: Duration::from_micros(numbers.3),
+            cpu,
+            machine_utilisation: machine_utilisation.map(Ratio::new),
+            zones: zones
+                .into_iter()
+                .map(|(name, counted, energy)| ZoneSample { name, counted, energy })
+                .collect(),
+            energy,
+            frequency: frequency.map(|(hertz, source)| Reading::new(Hertz::new(hertz), source)),
+            in_force,
+            lease,
+            troubles,
+        }
+    }
+}
+
+/// Through the bytes of the wire and back.
+fn there_and_back<M: prost::Message + Default>(message: M) -> M {
+    M::decode(message.encode_to_vec().as_slice()).unwrap()
+}
+
+pub(crate) fn description() -> Description {
+    Description {
+        agent_version: "0.1.0".into(),
+        agent_run: 7,
+        node: Node {
+            name: "n1".into(),
+            cores_online: 16,
+            kernel: "6.18".into(),
+            ..Node::default()
+        },
+        service: "/sys/fs/cgroup/web".into(),
+        cores: Some(Range {
+            minimum: 0.1,
+            maximum: 16.0,
+            step: 0.1,
+        }),
+        cap: Some(Range::new(40.0, 92.0)),
+        levers: vec![Lever {
+            name: "rapl limit".into(),
+            availability: Availability::Unusable,
+            in_use: false,
+            reason: "no powercap directory".into(),
+            remedy: "use the software cap".into(),
+        }],
+        meters: vec![Meter {
+            name: "modelled".into(),
+            availability: Availability::Usable,
+            in_use: true,
+            source: Source::Estimated,
+            reason: "a model of the machine".into(),
+            remedy: String::new(),
+        }],
+        envelope: Some(PowerEnvelope {
+            idle: Watts::new(40.0),
+            full: Watts::new(92.0),
+            source: Source::Estimated,
+        }),
+        lease_ms: Range::new(1000.0, 300_000.0),
+        observe_period_ms: Range::new(10.0, 60_000.0),
+        source: Source::Estimated,
+        in_force: Allocation::AS_FOUND,
+        lease: Some(LeaseState {
+            holder: "c".into(),
+            remaining: Duration::from_millis(4200),
+            length: Duration::from_secs(5),
+            sequence: 3,
+        }),
+    }
+}
+
+#[test]
+fn a_description_survives_the_wire() {
+    let message = there_and_back(proto::Description::from(description()));
+    assert_eq!(Description::try_from(message), Ok(description()));
+}
+
+#[test]
+fn another_revision_of_the_contract_is_refused_with_a_remedy() {
+    let message = proto::Description {
+        protocol: 2,
+        ..description().into()
+    };
+    let error = Description::try_from(message).unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "protocol is 2: expected 1: run one version of headroom on both ends"
+    );
+}
+
+#[test]
+fn a_description_without_its_parts_is_refused() {
+    let whole = proto::Description::from(description());
+    for (field, broken) in [
+        (
+            "node",
+            proto::Description {
+                node: None,
+                ..whole.clone()
+            },
+        ),
+        (
+            "lease_ms",
+            proto::Description {
+                lease_ms: None,
+                ..whole.clone()
+            },
+        ),
+        (
+            "observe_period_ms",
+            proto::Description {
+                observe_period_ms: None,
+                ..whole.clone()
+            },
+        ),
+        (
+            "in_force",
+            proto::Description {
+                in_force: None,
+                ..whole.clone()
+            },
+        ),
+        (
+            "source",
+            proto::Description {
+                source: 0,
+                ..whole.clone()
+            },
+        ),
+    ] {
+        assert_eq!(Description::try_from(broken).unwrap_err().field, field);
+    }
+    let mut crossed = whole;
+    crossed.cap_w = Some(proto::Range {
+        minimum: 2.0,
+        maximum: 1.0,
+        step: 0.0,
+    });
+    assert_eq!(Description::try_from(crossed).unwrap_err().field, "range.maximum");
+}
+
+#[test]
+fn an_apply_without_numbers_is_refused() {
+    let good = proto::ApplyRequest {
+        holder: "controller".into(),
+        lease_id: 9,
+        sequence: 1,
+        lease_ms: 5000,
+        allocation: Some(proto::Allocation {
+            cores: Some(2.0),
+            cap_w: Some(60.0),
+        }),
+    };
+    assert!(Apply::try_from(good.clone()).is_ok());
+    let with = |cores, cap_w| proto::ApplyRequest {
+        allocation: Some(proto::Allocation { cores, cap_w }),
+        ..good.clone()
+    };
+    for (field, bad) in [
+        ("allocation.cores", with(Some(f64::NAN), None)),
+        ("allocation.cores", with(Some(-1.0), None)),
+        ("allocation.cap_w", with(None, Some(f64::INFINITY))),
+        (
+            "allocation",
+            proto::ApplyRequest {
+                allocation: None,
+                ..good.clone()
+            },
+        ),
+        (
+            "lease_id",
+            proto::ApplyRequest {
+                lease_id: 0,
+                ..good.clone()
+            },
+        ),
+        (
+            "holder",
+            proto::ApplyRequest {
+                holder: String::new(),
+                ..good.clone()
+            },
+        ),
+        (
+            "holder",
+            proto::ApplyRequest {
+                holder: "x".repeat(65),
+                ..good.clone()
+            },
+        ),
+        (
+            "holder",
+            proto::ApplyRequest {
+                holder: "a\nb".into(),
+                ..good.clone()
+            },
+        ),
+    ] {
+        assert_eq!(Apply::try_from(bad).unwrap_err().field, field);
+    }
+}
+
+#[test]
+fn a_range_holds_its_ends_and_no_nan() {
+    let range = Range::new(40.0, 92.0);
+    assert!(range.contains(40.0) && range.contains(92.0));
+    assert!(!range.contains(39.9) && !range.contains(92.1) && !range.contains(f64::NAN));
+}
+
+#[test]
+fn a_list_beyond_its_limit_is_refused() {
+    let sample = proto::Sample {
+        in_force: Some(proto::Allocation::default()),
+        troubles: vec![String::new(); MOST_TROUBLES + 1],
+        ..proto::Sample::default()
+    };
+    assert_eq!(
+        Sample::try_from(sample).unwrap_err().to_string(),
+        "troubles is 17 long: expected at most 16"
+    );
+}
+
+#[test]
+fn a_lease_that_lives_never_reads_zero() {
+    let lease = LeaseState {
+        holder: "c".into(),
+        remaining: Duration::from_micros(10),
+        length: Duration::from_secs(1),
+        sequence: 1,
+    };
+    assert_eq!(proto::LeaseState::from(lease).remaining_ms, 1);
+}
+
+proptest! {
+    #[test]
+    fn a_sample_survives_the_wire(sample in samples()) {
+        let message = there_and_back(proto::Sample::from(sample.clone()));
+        prop_assert_eq!(Sample::try_from(message), Ok(sample));
+    }
+
+    #[test]
+    fn an_apply_survives_the_wire(
+        name in "[ -~]{1,64}", id in 1..u64::MAX, sequence: u64, ms in 0..1u64 << 40, allocation in allocations(),
+    ) {
+        let length = Duration::from_millis(ms);
+        let apply = Apply { holder: Holder::new(name, id).unwrap(), sequence, length, allocation };
+        let message = there_and_back(proto::ApplyRequest::from(apply.clone()));
+        prop_assert_eq!(Apply::try_from(message), Ok(apply));
+    }
+
+    #[test]
+    fn answers_survive_the_wire(
+        in_force in allocations(), lease in leases(), us in 0..1u64 << 50, was_held: bool,
+        notes in proptest::collection::vec(".{0,20}", 0..8),
+    ) {
+        let applied = Applied { in_force, lease, took: Duration::from_micros(us), notes: notes.clone() };
+        prop_assert_eq!(Applied::try_from(there_and_back(proto::Applied::from(applied.clone()))), Ok(applied));
+        let released = Released { was_held, in_force, notes };
+        prop_assert_eq!(Released::try_from(there_and_back(proto::Released::from(released.clone()))), Ok(released));
+    }
+
+    #[test]
+    fn any_bytes_decode_to_a_checked_message_or_an_error(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        if let Ok(message) = proto::ApplyRequest::decode(bytes.as_slice())
+            && let Ok(apply) = Apply::try_from(message)
+        {
+            prop_assert!(apply.allocation.cores.is_none_or(|cores| cores.is_finite() && cores >= Cores::ZERO));
+            prop_assert!(apply.holder.lease_id() != 0);
+        }
+        if let Ok(message) = proto::Sample::decode(bytes.as_slice()) {
+            let _ = Sample::try_from(message);
+        }
+    }
+}

@@ -1,0 +1,297 @@
+//! Why a request was refused: in words for people, as data for programs, as a gRPC code for everything between.
+
+use crate::check::{Invalid, millis};
+use crate::message::{Allocation, Range};
+use crate::proto;
+use prost::Message as _;
+use proto::refusal::Reason;
+use std::time::Duration;
+use tonic::metadata::MetadataValue;
+use tonic::{Code, Status};
+
+/// The trailer that carries a [`proto::Refusal`].
+pub const TRAILER: &str = "headroom-refusal-bin";
+
+/// Why an agent refused a request. Nothing was changed, save where [`Refusal::MachineRefused`] says what.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum Refusal {
+    /// Another holder's lease lives.
+    #[error(
+        "the node is held by {holder:?} for another {remaining:.1} s: stop that controller, or wait until its lease \
+         ends", remaining = remaining.as_secs_f64()
+    )]
+    HeldByAnother {
+        /// Who.
+        holder: String,
+        /// How long its lease lives if it is not renewed.
+        remaining: Duration,
+    },
+    /// A value outside its range.
+    #[error(
+        "{field} is {value} {unit}, outside {minimum} to {maximum} {unit}",
+        minimum = accepted.minimum, maximum = accepted.maximum
+    )]
+    OutOfRange {
+        /// The field.
+        field: String,
+        /// What was given.
+        value: f64,
+        /// What is accepted.
+        accepted: Range,
+        /// The unit of the three.
+        unit: String,
+    },
+    /// A value that is none.
+    #[error(transparent)]
+    Malformed(#[from] Invalid),
+    /// A sequence number that is not newer than the last.
+    #[error(
+        "sequence {given} is not newer than {last}, which was accepted already: a later request overtook this one"
+    )]
+    Stale {
+        /// What was given.
+        given: u64,
+        /// The last accepted.
+        last: u64,
+    },
+    /// A lever that the node does not have.
+    #[error(
+        "this node cannot limit {field}: {reason}{sep}{remedy}",
+        sep = if remedy.is_empty() { "" } else { "; " }
+    )]
+    NoLever {
+        /// For what.
+        field: String,
+        /// Why not.
+        reason: String,
+        /// What would help; empty where nothing does.
+        remedy: String,
+    },
+    /// A limit of the agent was reached.
+    #[error("the agent serves {limit} {what} and no more: close one, or try again later")]
+    Busy {
+        /// Of what.
+        what: String,
+        /// How many.
+        limit: u64,
+    },
+    /// The machine refused a write or a read.
+    #[error("the machine refused: {why}; in force now: {in_force}")]
+    MachineRefused {
+        /// What, where and why.
+        why: String,
+        /// What is in force now.
+        in_force: Allocation,
+    },
+    /// The agent is ending.
+    #[error("the agent is ending and has put everything back; it takes no more requests")]
+    Ending,
+}
+
+impl Refusal {
+    /// The gRPC code of this refusal.
+    pub const fn code(&self) -> Code {
+        match self {
+            Self::HeldByAnother { .. } | Self::NoLever { .. } => Code::FailedPrecondition,
+            Self::OutOfRange { .. } | Self::Malformed(_) => Code::InvalidArgument,
+            Self::Stale { .. } => Code::Aborted,
+            Self::Busy { .. } => Code::ResourceExhausted,
+            Self::MachineRefused { .. } => Code::Internal,
+            Self::Ending => Code::Unavailable,
+        }
+    }
+
+    /// Refuses a value outside a range.
+    ///
+    /// # Errors
+    /// [`Refusal::OutOfRange`].
+    pub fn check_range(field: &str, value: f64, accepted: Range, unit: &str) -> Result<(), Self> {
+        if accepted.contains(value) {
+            Ok(())
+        } else {
+            Err(Self::OutOfRange {
+                field: field.into(),
+                value,
+                accepted,
+                unit: unit.into(),
+            })
+        }
+    }
+
+    /// The refusal that a status carries; `None` where it carries none that this version understands.
+    pub fn from_status(status: &Status) -> Option<Self> {
+        let bytes = status.metadata().get_bin(TRAILER)?.to_bytes().ok()?;
+        proto::Refusal::decode(bytes).ok()?.try_into().ok()
+    }
+}
+
+impl From<Refusal> for Status {
+    fn from(refusal: Refusal) -> Self {
+        let mut status = Status::new(refusal.code(), refusal.to_string());
+        let bytes = proto::Refusal::from(refusal).encode_to_vec();
+        status
+            .metadata_mut()
+            .insert_bin(TRAILER, MetadataValue::from_bytes(&bytes));
+        status
+    }
+}
+
+impl From<Refusal> for proto::Refusal {
+    fn from(refusal: Refusal) -> Self {
+        let reason = match refusal {
+            Refusal::HeldByAnother { holder, remaining } => Reason::HeldByAnother(proto::HeldByAnother {
+                holder,
+                remaining_ms: millis(remaining),
+            }),
+            Refusal::OutOfRange {
+                field,
+                value,
+                accepted,
+                unit,
+            } => Reason::OutOfRange(proto::OutOfRange {
+                field,
+                value,
+                accepted: Some(accepted.into()),
+                unit,
+            }),
+            Refusal::Malformed(Invalid {
+                field,
+                value,
+                expected,
+            }) => Reason::Malformed(proto::Malformed {
+                field,
+                value,
+                expected,
+            }),
+            Refusal::Stale { given, last } => Reason::Stale(proto::Stale { given, last }),
+            Refusal::NoLever {
+                field,
+                reason,
+                remedy,
+            } => Reason::NoLever(proto::NoLever {
+                field,
+                reason,
+                remedy,
+            }),
+            Refusal::Busy { what, limit } => Reason::Busy(proto::Busy { what, limit }),
+            Refusal::MachineRefused { why, in_force } => Reason::MachineRefused(proto::MachineRefused {
+                why,
+                in_force: Some(in_force.into()),
+            }),
+            Refusal::Ending => Reason::Ending(proto::Ending {}),
+        };
+        Self { reason: Some(reason) }
+    }
+}
+
+impl TryFrom<proto::Refusal> for Refusal {
+    type Error = Invalid;
+    fn try_from(message: proto::Refusal) -> Result<Self, Invalid> {
+        Ok(match message.reason.ok_or_else(|| Invalid::missing("reason"))? {
+            Reason::HeldByAnother(held) => Self::HeldByAnother {
+                holder: held.holder,
+                remaining: Duration::from_millis(held.remaining_ms),
+            },
+            Reason::OutOfRange(out) => Self::OutOfRange {
+                field: out.field,
+                value: out.value,
+                accepted: out
+                    .accepted
+                    .ok_or_else(|| Invalid::missing("accepted"))?
+                    .try_into()?,
+                unit: out.unit,
+            },
+            Reason::Malformed(bad) => Self::Malformed(Invalid::new(bad.field, bad.value, bad.expected)),
+            Reason::Stale(stale) => Self::Stale {
+                given: stale.given,
+                last: stale.last,
+            },
+            Reason::NoLever(no) => Self::NoLever {
+                field: no.field,
+                reason: no.reason,
+                remedy: no.remedy,
+            },
+            Reason::Busy(busy) => Self::Busy {
+                what: busy.what,
+                limit: busy.limit,
+            },
+            Reason::MachineRefused(refused) => Self::MachineRefused {
+                why: refused.why,
+                in_force: refused
+                    .in_force
+                    .ok_or_else(|| Invalid::missing("in_force"))?
+                    .try_into()?,
+            },
+            Reason::Ending(_) => Self::Ending,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use headroom_units::Cores;
+
+    fn all() -> Vec<Refusal> {
+        let in_force = Allocation {
+            cores: Some(Cores::new(1.5)),
+            cap: None,
+        };
+        vec![
+            Refusal::HeldByAnother {
+                holder: "a".into(),
+                remaining: Duration::from_millis(7300),
+            },
+            Refusal::OutOfRange {
+                field: "cap_w".into(),
+                value: 9.0,
+                accepted: Range::new(40.0, 92.0),
+                unit: "W".into(),
+            },
+            Refusal::Malformed(Invalid::new("cores", f64::NAN, "a number")),
+            Refusal::Stale { given: 3, last: 4 },
+            Refusal::NoLever {
+                field: "cap_w".into(),
+                reason: "no RAPL".into(),
+                remedy: String::new(),
+            },
+            Refusal::Busy {
+                what: "observers".into(),
+                limit: 16,
+            },
+            Refusal::MachineRefused {
+                why: "cpu.max: EINVAL".into(),
+                in_force,
+            },
+            Refusal::Ending,
+        ]
+    }
+
+    #[test]
+    fn every_refusal_survives_the_way_over_a_status() {
+        for refusal in all() {
+            let status = Status::from(refusal.clone());
+            assert_eq!(status.code(), refusal.code());
+            assert_eq!(status.message(), refusal.to_string());
+            assert_eq!(Refusal::from_status(&status), Some(refusal));
+        }
+    }
+
+    #[test]
+    fn the_words_name_the_holder_the_value_and_the_range() {
+        let words: Vec<String> = all().iter().map(ToString::to_string).collect();
+        assert!(words[0].contains("\"a\" for another 7.3 s"), "{}", words[0]);
+        assert_eq!(words[1], "cap_w is 9 W, outside 40 to 92 W");
+        assert_eq!(words[4], "this node cannot limit cap_w: no RAPL");
+    }
+
+    #[test]
+    fn a_status_of_somebody_else_carries_no_refusal() {
+        assert_eq!(Refusal::from_status(&Status::internal("x")), None);
+        let mut garbage = Status::internal("x");
+        garbage
+            .metadata_mut()
+            .insert_bin(TRAILER, MetadataValue::from_bytes(&[0xff, 0xff]));
+        assert_eq!(Refusal::from_status(&garbage), None);
+    }
+}
