@@ -128,7 +128,7 @@ pub struct LoadConfig {
     pub paths: Paths,
     /// When requests are sent.
     pub pacing: Pacing,
-    /// The most connections open at a time; 1,024 by default, at most 60,000.
+    /// The most connections open at a time; 512 by default, at most 60,000.
     pub max_connections: usize,
     /// Connections opened before the first request is due; 16 by default.
     pub warm_connections: usize,
@@ -153,7 +153,7 @@ impl LoadConfig {
             body: Bytes::new(),
             paths: Paths::Url,
             pacing,
-            max_connections: 1024,
+            max_connections: 512,
             warm_connections: 16,
             queue: 10_000,
             timeout: Seconds::new(10.0),
