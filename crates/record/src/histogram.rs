@@ -16,6 +16,10 @@ pub(crate) type Buckets = Vec<(u64, u64)>;
 
 /// The non-empty buckets of a histogram of microseconds.
 pub(crate) fn buckets(histogram: &Histogram<u64>) -> Buckets {
+    // An empty histogram would be walked through to its last bucket.
+    if histogram.is_empty() {
+        return Vec::new();
+    }
     histogram
         .iter_recorded()
         .map(|step| (step.value_iterated_to(), step.count_at_value()))

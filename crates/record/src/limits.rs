@@ -5,9 +5,9 @@ use std::time::Duration;
 
 /// How much a recorder file may hold.
 ///
-/// Runs beyond a bound are removed whole, the oldest first; runs that are being recorded are never removed. Where a
-/// run that is being recorded exceeds the size by itself, its oldest periods go; its summary still covers all of
-/// it. The file shrinks with what is removed.
+/// Runs beyond a bound are removed whole, the oldest first; a run that is being recorded never is, nor is the latest
+/// run for its size. Where these exceed the size by themselves, their oldest periods go; their summaries still cover
+/// all of them. Whenever the size is exceeded, a tenth of it is made free. The file shrinks with what is removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// A run that ended longer ago than this is removed.

@@ -15,13 +15,13 @@ const TARGET_SHARE: f64 = 0.9;
 /// Rows removed in one transaction: short ones leave other writers room.
 const ROWS_AT_ONCE: i64 = 2_000;
 
-/// Periods of a run that is being recorded which are never removed.
+/// Periods of a run which are not removed while the run itself stays.
 const PERIODS_KEPT: i64 = 60;
 
 /// Pages given back to the file system in one step.
 const PAGES_AT_ONCE: i64 = 2_000;
 
-/// Removes what exceeds the limits. Of an open run only rows go that its stored totals cover.
+/// Removes what exceeds the limits. Of a run that stays only rows go that its stored totals cover.
 pub(crate) fn prune(
     connection: &mut Connection,
     limits: &Limits,
@@ -30,20 +30,23 @@ pub(crate) fn prune(
 ) -> rusqlite::Result<()> {
     let mut removed = false;
     let too_old = now_ms.saturating_sub(i64::try_from(limits.max_age.as_millis()).unwrap_or(i64::MAX));
-    while let Some(run) = oldest_removable(connection, open, now_ms, too_old)? {
+    while let Some(run) = oldest_removable(connection, open, now_ms, too_old, None)? {
         remove_run(connection, run)?;
         removed = true;
     }
     let max_bytes = i64::try_from(limits.max_bytes).unwrap_or(i64::MAX);
     if used_bytes(connection)? > max_bytes {
+        let latest: Option<i64> = connection.query_row("SELECT max(id) FROM runs", [], |row| row.get(0))?;
         let target = (max_bytes as f64 * TARGET_SHARE) as i64;
         while used_bytes(connection)? > target {
-            removed |= match oldest_removable(connection, open, now_ms, i64::MAX)? {
+            removed |= match oldest_removable(connection, open, now_ms, i64::MAX, latest)? {
                 Some(run) => {
                     remove_run(connection, run)?;
                     true
                 }
-                None if remove_oldest_periods(connection, open, target)? => true,
+                None if remove_oldest_periods(connection, open.keys().copied().chain(latest), target)? => {
+                    true
+                }
                 None => break,
             };
         }
@@ -60,12 +63,13 @@ fn used_bytes(connection: &Connection) -> rusqlite::Result<i64> {
     Ok((pragma("page_count")? - pragma("freelist_count")?) * pragma("page_size")?)
 }
 
-/// The oldest run that ended before a time and is recorded by nobody.
+/// The oldest run that ended before a time, is recorded by nobody and is not the one to be kept.
 fn oldest_removable(
     connection: &Connection,
     open: &BTreeMap<i64, OpenRun>,
     now_ms: i64,
     ended_before_ms: i64,
+    kept: Option<i64>,
 ) -> rusqlite::Result<Option<i64>> {
     let mut statement = connection.prepare_cached(
         "SELECT id, state, updated_at, writer FROM runs WHERE coalesce(ended_at, updated_at) < ?1 ORDER BY id",
@@ -75,7 +79,8 @@ fn oldest_removable(
         let id: i64 = row.get(0)?;
         let state: String = row.get(1)?;
         let writer: Option<String> = row.get(3)?;
-        let in_use = open.contains_key(&id)
+        let in_use = kept == Some(id)
+            || open.contains_key(&id)
             || state == "running" && is_being_recorded(row.get(2)?, writer.as_deref(), now_ms);
         if !in_use {
             return Ok(Some(id));
@@ -113,14 +118,14 @@ fn remove_periods(connection: &mut Connection, run: i64, up_to: i64, at_most: i6
     Ok(i64::try_from(removed).unwrap_or(i64::MAX))
 }
 
-/// Removes a part of the periods of the open run with most rows; answers whether there were any to remove.
+/// Removes a part of the periods of the run with most rows among these; answers whether there were any to remove.
 fn remove_oldest_periods(
     connection: &mut Connection,
-    open: &BTreeMap<i64, OpenRun>,
+    runs: impl Iterator<Item = i64>,
     target_bytes: i64,
 ) -> rusqlite::Result<bool> {
     let mut largest: Option<(i64, i64)> = None;
-    for &run in open.keys() {
+    for run in runs {
         let rows: i64 =
             connection.query_row("SELECT count(*) FROM periods WHERE run = ?1", [run], |row| {
                 row.get(0)

@@ -114,7 +114,7 @@ pub(crate) fn time_ticks(from: f64, to: f64) -> Vec<(f64, String)> {
     let step = STEPS
         .into_iter()
         .find(|step| length / step <= 10.0)
-        .unwrap_or_else(|| round_step(length / 8.0));
+        .unwrap_or_else(|| round_step(length / 6.0));
     let first = (from / step).ceil() as i64;
     let last = (to / step + 1e-9).floor() as i64;
     (first..=last)
@@ -151,7 +151,10 @@ mod tests {
                 high: 100.0
             }
         );
-        assert_eq!(Scale::from_zero(92.3).ticks(), [0.0, 50.0, 100.0]);
+        assert_eq!(
+            Scale::from_zero(92.3).ticks(),
+            [0.0, 20.0, 40.0, 60.0, 80.0, 100.0]
+        );
         assert_eq!(Scale::from_zero(16.0).ticks(), [0.0, 5.0, 10.0, 15.0, 20.0]);
         assert_eq!(Scale::from_zero(f64::NAN), Scale::from_zero(0.0));
     }

@@ -1,0 +1,285 @@
+//! Exports and reports: what leaves the archive.
+
+mod common;
+
+use common::{Day, histogram, joules, meta};
+use headroom_record::{
+    Archive, Error, Limits, PeriodRecord, Reason, Recorder, RunId, RunMeta, report, summary_table, table,
+};
+use headroom_units::{Cores, Reading, Seconds, Source, Watts};
+use std::path::{Path, PathBuf};
+
+/// A folder with a file in which these runs are recorded.
+fn archive(runs: Vec<(RunMeta, Vec<PeriodRecord>)>) -> (tempfile::TempDir, Archive, Vec<RunId>) {
+    let folder = tempfile::tempdir().unwrap();
+    let path: PathBuf = folder.path().join("runs.db");
+    let recorder = Recorder::open(&path, Limits::default()).unwrap();
+    let mut latencies = histogram();
+    latencies.record_n(30_000, 10).unwrap();
+    let ids = runs
+        .into_iter()
+        .map(|(meta, periods)| {
+            let mut run = recorder.start_run(meta).unwrap();
+            for period in periods {
+                assert!(run.record_waiting(period, &latencies).unwrap());
+            }
+            let id = run.id();
+            run.finish().unwrap();
+            id
+        })
+        .collect();
+    drop(recorder);
+    let archive = Archive::open(&path).unwrap();
+    (folder, archive, ids)
+}
+
+fn period(index: u64) -> PeriodRecord {
+    let mut period = PeriodRecord::new(
+        index,
+        Seconds::new(index as f64),
+        Seconds::new(1.0),
+        Cores::new(2.5),
+    );
+    period.completions = 10;
+    period.slo_latency = Some(Seconds::from_millis(30.0));
+    period.energy = joules(40.0, Source::Estimated);
+    period.power = Some(Reading::new(Watts::new(40.0), Source::Estimated));
+    period.reasons = vec![Reason::new(
+        "hold",
+        "P95 30 ms, \"calm\",\r\nnothing to do",
+        &[("p95_ms", 30.0)],
+    )];
+    period
+}
+
+/// Attributes and elements that would load or run something from outside.
+fn loads_something(html: &str) -> Option<&'static str> {
+    [
+        "src=", "href=", "http://", "https://", "@import", "url(", "<link", "<iframe", "<img",
+    ]
+    .into_iter()
+    .find(|needle| html.contains(needle))
+}
+
+#[test]
+fn csv_is_read_back_as_it_was_written() {
+    let (_folder, archive, ids) = archive(vec![(meta("slo-power"), vec![period(0), period(1)])]);
+    let mut bytes = Vec::new();
+    archive.export_csv(ids[0], &mut bytes).unwrap();
+    let text = String::from_utf8(bytes).unwrap();
+    let head = text.split("\r\n").next().unwrap();
+    assert!(
+        head.starts_with("run,index,t_s,duration_s,arrivals,completions"),
+        "{head}"
+    );
+    let mut reader = csv::Reader::from_reader(text.as_bytes());
+    let headers = reader.headers().unwrap().clone();
+    let rows: Vec<csv::StringRecord> = reader.records().map(Result::unwrap).collect();
+    assert_eq!(rows.len(), 2);
+    let field = |name: &str| &rows[1][headers.iter().position(|header| header == name).unwrap()];
+    assert_eq!(
+        (
+            field("index"),
+            field("cores"),
+            field("slo_ms"),
+            field("power_source")
+        ),
+        ("1", "2.5", "30.0", "estimated")
+    );
+    assert_eq!(field("forecast_per_s"), "", "unknown is empty");
+    assert_eq!(field("rules"), "hold");
+    let reasons: Vec<Reason> = serde_json::from_str(field("reasons")).unwrap();
+    assert_eq!(reasons, period(1).reasons, "commas, quotes and line ends survive");
+}
+
+#[test]
+fn json_lines_are_one_object_a_period() {
+    let (_folder, archive, ids) = archive(vec![(meta("slo-power"), vec![period(0), period(1), period(2)])]);
+    let mut bytes = Vec::new();
+    archive.export_jsonl(ids[0], &mut bytes).unwrap();
+    let lines: Vec<serde_json::Value> = bytes
+        .split(|byte| *byte == b'\n')
+        .filter(|line| !line.is_empty())
+        .map(|line| serde_json::from_slice(line).unwrap())
+        .collect();
+    assert_eq!(lines.len(), 3);
+    assert_eq!(lines[2]["index"], 2);
+    assert_eq!(lines[2]["energy_j"], 40.0);
+    assert_eq!(lines[2]["frequency_hz"], serde_json::Value::Null);
+    assert_eq!(lines[2]["reasons"][0]["numbers"]["p95_ms"], 30.0);
+    assert!(matches!(
+        archive.export_jsonl(RunId(99), Vec::new()),
+        Err(Error::NoSuchRun { .. })
+    ));
+}
+
+#[test]
+fn a_report_holds_what_a_reader_asks_for_and_loads_nothing() {
+    let days =
+        ["fixed", "slo-power"].map(|law| (meta(law), Day::new(law, 300).map(|(period, _)| period).collect()));
+    let (_folder, archive, ids) = archive(days.into());
+    let one = report::run_html(&archive, ids[1]).unwrap();
+    for needed in [
+        "power is estimated by a model: this machine has no RAPL",
+        "Power, estimated: consumed against allocated",
+        "Power ratio",
+        "Utilisation",
+        "Request rate",
+        "T = 250 ms",
+        "αT = 200 ms",
+        "latency-over-guard",
+        "Eq. 3 asks for",
+        "Decisions worth reading",
+        "prefers-color-scheme",
+    ] {
+        assert!(one.contains(needed), "{needed}");
+    }
+    let both = report::comparison_html(&archive, &ids).unwrap();
+    for needed in [
+        "saving against fixed",
+        "less energy than fixed (estimated)",
+        "periods with P95 over 250 ms",
+        "Latency by percentile",
+    ] {
+        assert!(both.contains(needed), "{needed}");
+    }
+    for html in [&one, &both] {
+        assert_eq!(loads_something(html), None);
+        assert!(html.contains("default-src 'none'"));
+        assert_eq!(html.matches("<svg").count(), html.matches("</svg>").count());
+        assert!(
+            !html.contains("NaN") && !html.contains("inf,"),
+            "no number that is none"
+        );
+    }
+    assert!(matches!(
+        report::comparison_html(&archive, &[]),
+        Err(Error::NothingToCompare)
+    ));
+}
+
+#[test]
+fn markup_in_any_text_of_a_run_is_harmless() {
+    const EVIL: &str = "</script><script>alert(1)</script><img src=x onerror=\"alert('2')\">&";
+    let mut bad = period(0);
+    bad.reasons = vec![Reason::new(EVIL, EVIL, &[(EVIL, 1.0)])];
+    bad.slo_latency = Some(Seconds::new(9.0));
+    bad.seen = serde_json::json!({ EVIL: EVIL });
+    let evil = RunMeta {
+        name: EVIL.to_owned(),
+        law: EVIL.to_owned(),
+        trace: EVIL.to_owned(),
+        notes: vec![EVIL.to_owned()],
+        config: EVIL.to_owned(),
+        version: EVIL.to_owned(),
+        host: EVIL.to_owned(),
+        ..meta("x")
+    };
+    let (_folder, archive, ids) = archive(vec![
+        (evil, vec![bad.clone(), period(1), period(2)]),
+        (meta("fixed"), vec![bad]),
+    ]);
+    for html in [
+        report::run_html(&archive, ids[0]).unwrap(),
+        report::comparison_html(&archive, &ids).unwrap(),
+    ] {
+        // Two scripts are the page's own: the data and the crosshair.
+        assert_eq!(html.matches("<script").count(), 2);
+        assert_eq!(html.matches("</script").count(), 2);
+        assert!(!html.contains("<img") && !html.contains("onerror=\""));
+        assert!(html.contains("&lt;script&gt;alert(1)"), "the text is shown");
+    }
+}
+
+#[test]
+fn energies_of_different_sources_are_called_not_comparable() {
+    let measured = |index| {
+        let mut measured = period(index);
+        measured.energy = joules(10.0, Source::Measured);
+        measured.power = Some(Reading::new(Watts::new(10.0), Source::Measured));
+        measured
+    };
+    let (_folder, archive, ids) = archive(vec![
+        (meta("fixed"), (0..20).map(measured).collect()),
+        (meta("slo-power"), (0..20).map(period).collect()),
+        (
+            meta("changing"),
+            (0..20)
+                .map(|index| {
+                    if index < 10 {
+                        measured(index)
+                    } else {
+                        period(index)
+                    }
+                })
+                .collect(),
+        ),
+    ]);
+    let html = report::comparison_html(&archive, &ids).unwrap();
+    assert!(html.contains("not comparable: measured and estimated"));
+    assert!(html.contains("not comparable: energy unknown"));
+    assert!(
+        !html.contains("less energy") && !html.contains("class=\"bars\""),
+        "no saving is drawn or said"
+    );
+    assert!(html.contains("Power, measured") || html.contains("Power consumed, measured"));
+    assert!(
+        html.contains("Power consumed, estimated"),
+        "each source has a panel of its own"
+    );
+    let changed = report::run_html(&archive, ids[2]).unwrap();
+    assert!(changed.contains("consumed, measured") && changed.contains("consumed, estimated"));
+    assert!(changed.contains("parts are not added up"));
+    let summaries: Vec<_> = ids.iter().map(|id| archive.summary(*id).unwrap()).collect();
+    assert!(summary_table(&summaries).contains("mixed"));
+}
+
+#[test]
+fn a_long_run_is_thinned_without_losing_its_worst_moment() {
+    let mut periods: Vec<PeriodRecord> = (0..20_000).map(period).collect();
+    periods[12_345].slo_latency = Some(Seconds::from_millis(612.5));
+    periods[12_345].reasons = vec![Reason::new("spike", "the one that matters", &[])];
+    let (_folder, archive, ids) = archive(vec![(meta("slo-power"), periods)]);
+    let html = report::run_html(&archive, ids[0]).unwrap();
+    assert!(html.len() < 2 << 20, "{} bytes", html.len());
+    assert!(html.contains("612.5"), "the peak is in the data of the crosshair");
+    assert!(html.contains("the one that matters"));
+    assert!(html.contains("17 to a line"), "the table says that it is thinned");
+}
+
+#[test]
+fn odd_runs_have_reports_too() {
+    let mut dark = PeriodRecord::new(0, Seconds::ZERO, Seconds::ZERO, Cores::ZERO);
+    dark.telemetry_lost = true;
+    let (_folder, archive, ids) = archive(vec![
+        (meta("empty"), vec![]),
+        (meta("dark"), vec![dark]),
+        (meta("one"), vec![period(3)]),
+    ]);
+    for id in &ids {
+        let html = report::run_html(&archive, *id).unwrap();
+        assert!(!html.contains("NaN"), "{id}");
+    }
+    assert!(!report::comparison_html(&archive, &ids).unwrap().contains("NaN"));
+    let runs = archive.runs(&headroom_record::RunFilter::default()).unwrap();
+    assert_eq!(table::runs_table(&runs).lines().count(), 4);
+}
+
+#[test]
+fn a_file_in_a_folder_that_may_not_be_written_is_read() {
+    use std::os::unix::fs::PermissionsExt;
+    let (folder, first, ids) = archive(vec![(meta("fixed"), vec![period(0)])]);
+    let path = first.path().to_owned();
+    drop(first);
+    let _ = std::fs::remove_file(path.with_extension("db-wal"));
+    let _ = std::fs::remove_file(path.with_extension("db-shm"));
+    let lock = |mode| std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(mode)).unwrap();
+    lock(0o555);
+    let writable = std::fs::write(folder.path().join("probe"), "").is_ok();
+    let read = Archive::open(Path::new(&path)).and_then(|archive| archive.summary(ids[0]));
+    lock(0o755);
+    assert_eq!(read.unwrap().periods, 1);
+    if writable {
+        println!("skipped: this user may write everywhere, so the read-only folder was not one");
+    }
+}
