@@ -106,6 +106,43 @@ fn a_busy_service_is_held_under_the_cap() {
 }
 
 #[test]
+fn whole_cpus_follow_the_allocation_down_and_up() {
+    let registry = Registry::new();
+    let Some(scope) = live_scope(&registry) else {
+        return;
+    };
+    if scope.target().cpuset.is_none() {
+        println!("skipped: no cpuset controller for services here");
+        return;
+    }
+    let model = PowerModel::default_for(Cores::new(2.0)).unwrap();
+    let options = LimiterOptions {
+        cpuset: true,
+        ..LimiterOptions::default()
+    };
+    let (limiter, _) = Limiter::open(
+        &Roots::default(),
+        scope.target(),
+        model,
+        MeterPreference::Model,
+        options,
+        &registry,
+    )
+    .unwrap();
+    let most = limiter.bounds().unwrap().largest;
+    for cores in [most, Cores::new(1.0), Cores::new(0.5), most] {
+        let applied = limiter.apply(Allocation { cores, cap: None }).unwrap();
+        assert_eq!(
+            applied.cpus.as_ref().unwrap().len() as f64,
+            cores.get().ceil(),
+            "{applied:?}"
+        );
+        assert_eq!((applied.effective_quota, applied.cores), (cores, cores));
+    }
+    assert_eq!(limiter.bounds().unwrap().largest, most);
+}
+
+#[test]
 fn a_lease_that_nobody_renews_gives_everything_back() {
     let fake = FakeMachine::v2();
     let max = fake.v2_group("web").join("cpu.max");

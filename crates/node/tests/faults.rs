@@ -17,6 +17,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
 
 const ROLE: &str = "HEADROOM_NODE_TEST_ROLE";
 const TARGET: &str = "HEADROOM_NODE_TEST_TARGET";
@@ -42,16 +43,25 @@ fn child() {
     registry.attach(ledger).unwrap();
     if role == "scope" {
         let scope = CgroupScope::create(&roots, &ScopeOptions::named(name), registry).unwrap();
-        let service = Command::new("sleep").arg("60").spawn().unwrap();
+        let mut service = Command::new("sleep").arg("60").spawn().unwrap();
         scope.add(service.id()).unwrap();
         let mut quota =
             QuotaActuator::open(&roots, scope.target(), QuotaOptions::default(), registry).unwrap();
         quota.set(Cores::new(0.3)).unwrap();
         println!("READY {}", service.id());
-        std::thread::sleep(std::time::Duration::from_secs(60));
+        service.wait().unwrap();
         return;
     }
     let target = Target::resolve(&roots, &name.parse().unwrap()).unwrap();
+    if role == "churn" {
+        let mut quota = QuotaActuator::open(&roots, &target, QuotaOptions::default(), registry).unwrap();
+        println!("READY 0");
+        let until = Instant::now() + Duration::from_secs(60);
+        for step in (0..).take_while(|_| Instant::now() < until) {
+            quota.set(Cores::new(0.2 + f64::from(step % 97) * 0.01)).unwrap();
+        }
+        return;
+    }
     let model = PowerModel::default_for(Cores::new(2.0)).unwrap();
     let options = LimiterOptions::default();
     let (limiter, _) =
@@ -79,7 +89,7 @@ fn child() {
             // No destructor runs: what restores is restore_all alone.
             std::process::exit(0);
         }
-        "hold" => std::thread::sleep(std::time::Duration::from_secs(60)),
+        "hold" => std::thread::sleep(Duration::from_secs(60)),
         other => panic!("no role {other}"),
     }
 }
@@ -178,6 +188,26 @@ fn kill_9_is_undone_by_the_next_start() {
                 .outcomes
                 .is_empty()
         );
+    }
+}
+
+#[test]
+fn kill_9_at_any_moment_of_a_write_is_undone() {
+    let registry = Registry::new();
+    let Some(scope) = live_scope(&registry) else {
+        return;
+    };
+    let (target, run_dir) = (scope.target(), tempfile::tempdir().unwrap());
+    let found = quota_of(target);
+    for round in 0..12 {
+        let (mut running, _) = start("churn", &spec(target), run_dir.path());
+        // From within the first write, with its several files, to hundreds of writes later.
+        std::thread::sleep(Duration::from_micros(97 * round * round));
+        running.0.kill().unwrap();
+        running.0.wait().unwrap();
+        let report = recover(run_dir.path(), &Roots::default()).unwrap();
+        assert!(report.is_clean(), "{report}");
+        assert_eq!(quota_of(target), found, "round {round}");
     }
 }
 

@@ -1,30 +1,20 @@
 //! One service's limits in force: the cores allocated to it, and the power cap that a thread holds by quota.
 
-use super::law::{Binding, CapInput, CapOptions, SoftwareCap};
+use super::event::Event;
+use super::law::{Binding, CapOptions, SoftwareCap};
+use super::state::{Seen, State};
 use crate::Roots;
 use crate::cgroup::Target;
-use crate::cpu::{
-    CpuError, CpuList, CpusetActuator, ForeignWrite, InForce, QuotaActuator, QuotaBounds, QuotaOptions,
-    UsageMeter,
-};
+use crate::cpu::{CpuError, CpuList, CpusetActuator, QuotaActuator, QuotaBounds, QuotaOptions, UsageMeter};
 use crate::frequency::FrequencyReader;
 use crate::power::{Allocated, Choice, Meter, MeterError, MeterPreference, PowerModel, choose};
 use crate::restore::Registry;
 use headroom_units::{Cores, Ratio, Reading, Seconds, Watts};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
-use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-
-/// Events that are kept until they are taken; beyond it the oldest go, and are counted.
-pub const MOST_EVENTS: usize = 256;
-/// A cap that stays exceeded by this share for so many steps, with the quota at its floor, is reported as not kept.
-const EXCESS: f64 = 1.05;
-const EXCESS_STEPS: u32 = 40;
-/// Changes of the quota smaller than this share of the allocation are not written: they are noise.
-const DEAD_BAND: f64 = 0.002;
 
 /// Cores and cap together: what a controller allocates to a service on this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -111,63 +101,6 @@ pub enum LimitError {
     Thread(#[source] std::io::Error),
 }
 
-/// Something that happened between two allocations.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "event", rename_all = "snake_case")]
-pub enum Event {
-    /// Somebody else wrote what we control.
-    Foreign(ForeignWrite),
-    /// The cap's meter cannot be read: the model alone decides.
-    MeterLost {
-        /// Why.
-        reason: String,
-    },
-    /// It can be read again.
-    MeterBack,
-    /// The quota cannot be written.
-    WriteFailed {
-        /// Why.
-        reason: String,
-    },
-    /// It can be written again.
-    WriteBack,
-    /// The power stays over the cap although the quota is at its floor.
-    CapNotKept {
-        /// The cap.
-        cap: Watts,
-        /// What the meter says.
-        measured: Watts,
-    },
-    /// No allocation came within the lease: everything was given back.
-    LeaseExpired,
-}
-
-impl fmt::Display for Event {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Foreign(foreign) => foreign.fmt(f),
-            Self::MeterLost { reason } => {
-                write!(
-                    f,
-                    "the power meter cannot be read, so the cap is held by the model alone: {reason}"
-                )
-            }
-            Self::MeterBack => write!(f, "the power meter can be read again"),
-            Self::WriteFailed { reason } => write!(f, "the CPU quota cannot be written: {reason}"),
-            Self::WriteBack => write!(f, "the CPU quota can be written again"),
-            Self::CapNotKept { cap, measured } => write!(
-                f,
-                "the power stays at {measured:.1}, over the cap of {cap:.1}, with the service at its smallest quota: \
-                 something else draws it, or the cap is below the idle power"
-            ),
-            Self::LeaseExpired => write!(
-                f,
-                "no allocation came within the lease: everything was given back"
-            ),
-        }
-    }
-}
-
 /// How the cap's loop fares.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CapStatus {
@@ -205,176 +138,9 @@ struct Shared {
     changed: Condvar,
 }
 
-#[derive(Debug)]
-struct State {
-    law: SoftwareCap,
-    quota: QuotaActuator,
-    cpuset: Option<CpusetActuator>,
-    allocated: Allocated,
-    cores: Cores,
-    frequency: Ratio,
-    renewed_at: Instant,
-    stop: bool,
-    /// Nothing is limited by us: nothing was applied yet, or it was all given back.
-    given_back: bool,
-    meter_lost: bool,
-    write_fails: bool,
-    excess_steps: u32,
-    status: CapStatus,
-    events: VecDeque<Event>,
-}
-
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl State {
-    fn report(&mut self, event: Event) {
-        tracing::warn!("{event}");
-        if self.events.len() >= MOST_EVENTS {
-            self.events.pop_front();
-            self.status.dropped_events += 1;
-        }
-        self.events.push_back(event);
-    }
-
-    /// Writes a quota and notes what is in force.
-    fn write(&mut self, quota: Cores) -> Result<InForce, CpuError> {
-        match self.quota.set(quota) {
-            Ok(in_force) => {
-                if let Some(foreign) = in_force.foreign.clone() {
-                    self.status.foreign_writes += 1;
-                    self.report(Event::Foreign(foreign));
-                }
-                if std::mem::take(&mut self.write_fails) {
-                    self.report(Event::WriteBack);
-                }
-                self.status.quota = in_force.cores;
-                Ok(in_force)
-            }
-            Err(error) => {
-                self.status.failed_writes += 1;
-                if !std::mem::replace(&mut self.write_fails, true) {
-                    self.report(Event::WriteFailed {
-                        reason: error.to_string(),
-                    });
-                }
-                Err(error)
-            }
-        }
-    }
-
-    fn apply(&mut self, allocation: Allocation) -> Result<Applied, LimitError> {
-        let asked = allocation.cores;
-        if asked.get().is_nan() || asked <= Cores::ZERO {
-            return Err(CpuError::NotCores { asked }.into());
-        }
-        if let Some(cap) = allocation.cap.filter(|cap| !(cap.is_finite() && cap.get() > 0.0)) {
-            return Err(LimitError::NotACap { asked: cap });
-        }
-        // The CPUs come first: how large the quota may be follows from them.
-        let cpus = match &mut self.cpuset {
-            None => None,
-            Some(cpuset) => {
-                let chosen = cpuset.set(asked)?;
-                if let Some(foreign) = chosen.foreign {
-                    self.status.foreign_writes += 1;
-                    self.report(Event::Foreign(foreign));
-                }
-                Some(chosen.cpus)
-            }
-        };
-        let bounds = self.quota.bounds()?;
-        let cores = asked.clamp(bounds.smallest, bounds.largest);
-        self.law.set_cap(allocation.cap);
-        let quota = self.law.quota(cores, self.frequency, true);
-        let in_force = self.write(quota)?;
-        self.given_back = false;
-        self.cores = cores;
-        self.allocated.set(cores);
-        self.status.binding = self.law.binding(quota, cores);
-        let beyond = asked < bounds.smallest || asked > bounds.largest;
-        Ok(Applied {
-            // Where the quota is the allocation, what is reported is what the kernel has.
-            cores: if self.status.binding == Binding::Allocation {
-                in_force.cores
-            } else {
-                cores
-            },
-            cap: allocation.cap,
-            effective_quota: in_force.cores,
-            binding: self.status.binding,
-            bounded: beyond.then_some(bounds),
-            cpus,
-        })
-    }
-
-    /// Everything that may be had, and no cap.
-    fn give_back(&mut self) -> Result<Applied, LimitError> {
-        let most = match &self.cpuset {
-            Some(cpuset) => Cores::new(cpuset.allowed()?.len() as f64),
-            None => self.quota.bounds()?.largest,
-        };
-        let applied = self.apply(Allocation {
-            cores: most,
-            cap: None,
-        })?;
-        self.given_back = true;
-        Ok(applied)
-    }
-
-    fn step(&mut self, seen: Seen, dt: Seconds) {
-        let Some(cap) = self.law.cap() else { return };
-        self.status.steps += 1;
-        let measured = match seen.power {
-            Ok(power) => {
-                if std::mem::take(&mut self.meter_lost) {
-                    self.report(Event::MeterBack);
-                }
-                power
-            }
-            Err(error) => {
-                if !std::mem::replace(&mut self.meter_lost, true) {
-                    self.report(Event::MeterLost {
-                        reason: error.to_string(),
-                    });
-                }
-                None
-            }
-        };
-        self.status.blind_steps += u64::from(measured.is_none());
-        self.status.power = measured;
-        self.frequency = seen.frequency;
-        let measured = measured.map(|reading| reading.value);
-        let quota = self.law.step(CapInput {
-            measured,
-            throttled: seen.throttled,
-            allocated: self.cores,
-            frequency: seen.frequency,
-            dt,
-        });
-        let binding = self.law.binding(quota, self.cores);
-        let change = (quota.get() - self.status.quota.get()).abs();
-        let edge = binding != self.status.binding;
-        self.status.binding = binding;
-        self.status.correction = self.law.correction();
-        if edge || self.write_fails || change > DEAD_BAND * self.cores.get() {
-            // A failure is reported where it happens, and the next step tries again.
-            let _ = self.write(quota);
-        }
-        let exceeded = measured.is_some_and(|watts| watts > cap * EXCESS);
-        match exceeded && binding == Binding::Floor {
-            true => self.excess_steps = self.excess_steps.saturating_add(1),
-            false => self.excess_steps = 0,
-        }
-        if self.excess_steps == EXCESS_STEPS {
-            self.report(Event::CapNotKept {
-                cap,
-                measured: measured.unwrap_or_default(),
-            });
-        }
     }
 }
 
@@ -551,7 +317,7 @@ impl Limiter {
         self.shared.lock().status.clone()
     }
 
-    /// What happened since the events were last taken, oldest first; at most [`MOST_EVENTS`].
+    /// What happened since the events were last taken, oldest first; at most [`super::MOST_EVENTS`].
     pub fn take_events(&self) -> Vec<Event> {
         self.shared.lock().events.drain(..).collect()
     }
@@ -574,13 +340,6 @@ struct Eyes {
     meter: Box<dyn Meter>,
     usage: UsageMeter,
     frequency: Option<FrequencyReader>,
-}
-
-/// What it saw.
-struct Seen {
-    power: Result<Option<Reading<Watts>>, MeterError>,
-    throttled: bool,
-    frequency: Ratio,
 }
 
 impl Eyes {

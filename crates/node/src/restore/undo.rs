@@ -69,6 +69,13 @@ pub enum Outcome {
         /// What.
         what: String,
     },
+    /// It is put back but for something that others may rely on by now, and that does no harm.
+    Kept {
+        /// What.
+        what: String,
+        /// What was left, and why.
+        reason: String,
+    },
     /// Somebody else has written it since: left to them.
     Foreign {
         /// What.
@@ -101,6 +108,7 @@ impl fmt::Display for Outcome {
         match self {
             Self::Restored { what } => write!(f, "put back: {what}"),
             Self::Unchanged { what } => write!(f, "already as found: {what}"),
+            Self::Kept { what, reason } => write!(f, "put back in part: {what}: {reason}"),
             Self::Gone { what } => write!(f, "gone meanwhile, nothing to put back: {what}"),
             Self::Foreign {
                 what,
@@ -251,10 +259,16 @@ fn remove_groups(what: &str, dirs: &[PathBuf], disable: &[FileValue]) -> Outcome
             Err(reason) => return Outcome::Failed { what, reason },
         }
     }
+    let mut kept = None;
     for control in disable {
-        // Another group that has appeared since may rely on the controller: then it stays on.
         let parent = control.path.parent().unwrap_or(Path::new("/"));
         if has_children(parent) {
+            let reason = "other groups are there, which may rely on it by now";
+            kept = Some(format!(
+                "{} in {} was not written: {reason}",
+                control.value,
+                control.path.display()
+            ));
             continue;
         }
         match file::write(&control.path, &control.value) {
@@ -267,6 +281,9 @@ fn remove_groups(what: &str, dirs: &[PathBuf], disable: &[FileValue]) -> Outcome
                 };
             }
         }
+    }
+    if let Some(reason) = kept {
+        return Outcome::Kept { what, reason };
     }
     if removed {
         Outcome::Restored { what }

@@ -1,0 +1,192 @@
+//! What a limiter holds and how it changes: under one lock, by the allocations and by the cap's loop.
+
+use super::event::Event;
+use super::law::{Binding, CapInput, SoftwareCap};
+use super::limiter::{Allocation, Applied, CapStatus, LimitError};
+use crate::cpu::{CpuError, CpusetActuator, InForce, QuotaActuator};
+use crate::power::{Allocated, MeterError};
+use headroom_units::{Cores, Ratio, Reading, Seconds, Watts};
+use std::collections::VecDeque;
+use std::time::Instant;
+
+/// Events that are kept until they are taken; beyond it the oldest go, and are counted.
+pub const MOST_EVENTS: usize = 256;
+/// A cap that stays exceeded by this share for so many steps, with the quota at its floor, is reported as not kept.
+const EXCESS: f64 = 1.05;
+const EXCESS_STEPS: u32 = 40;
+/// Changes of the quota smaller than this share of the allocation are not written: they are noise.
+const DEAD_BAND: f64 = 0.002;
+
+/// What the loop saw in one look.
+pub(super) struct Seen {
+    pub(super) power: Result<Option<Reading<Watts>>, MeterError>,
+    pub(super) throttled: bool,
+    pub(super) frequency: Ratio,
+}
+
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) law: SoftwareCap,
+    pub(super) quota: QuotaActuator,
+    pub(super) cpuset: Option<CpusetActuator>,
+    pub(super) allocated: Allocated,
+    pub(super) cores: Cores,
+    pub(super) frequency: Ratio,
+    pub(super) renewed_at: Instant,
+    pub(super) stop: bool,
+    /// Nothing is limited by us: nothing was applied yet, or it was all given back.
+    pub(super) given_back: bool,
+    pub(super) meter_lost: bool,
+    pub(super) write_fails: bool,
+    pub(super) excess_steps: u32,
+    pub(super) status: CapStatus,
+    pub(super) events: VecDeque<Event>,
+}
+
+impl State {
+    pub(super) fn report(&mut self, event: Event) {
+        tracing::warn!("{event}");
+        if self.events.len() >= MOST_EVENTS {
+            self.events.pop_front();
+            self.status.dropped_events += 1;
+        }
+        self.events.push_back(event);
+    }
+
+    /// Writes a quota and notes what is in force.
+    fn write(&mut self, quota: Cores) -> Result<InForce, CpuError> {
+        match self.quota.set(quota) {
+            Ok(in_force) => {
+                if let Some(foreign) = in_force.foreign.clone() {
+                    self.status.foreign_writes += 1;
+                    self.report(Event::Foreign(foreign));
+                }
+                if std::mem::take(&mut self.write_fails) {
+                    self.report(Event::WriteBack);
+                }
+                self.status.quota = in_force.cores;
+                Ok(in_force)
+            }
+            Err(error) => {
+                self.status.failed_writes += 1;
+                if !std::mem::replace(&mut self.write_fails, true) {
+                    self.report(Event::WriteFailed {
+                        reason: error.to_string(),
+                    });
+                }
+                Err(error)
+            }
+        }
+    }
+
+    pub(super) fn apply(&mut self, allocation: Allocation) -> Result<Applied, LimitError> {
+        let asked = allocation.cores;
+        if asked.get().is_nan() || asked <= Cores::ZERO {
+            return Err(CpuError::NotCores { asked }.into());
+        }
+        if let Some(cap) = allocation.cap.filter(|cap| !(cap.is_finite() && cap.get() > 0.0)) {
+            return Err(LimitError::NotACap { asked: cap });
+        }
+        // The CPUs come first: how large the quota may be follows from them.
+        let cpus = match &mut self.cpuset {
+            None => None,
+            Some(cpuset) => {
+                let chosen = cpuset.set(asked)?;
+                if let Some(foreign) = chosen.foreign {
+                    self.status.foreign_writes += 1;
+                    self.report(Event::Foreign(foreign));
+                }
+                Some(chosen.cpus)
+            }
+        };
+        let bounds = self.quota.bounds()?;
+        let cores = asked.clamp(bounds.smallest, bounds.largest);
+        self.law.set_cap(allocation.cap);
+        let quota = self.law.quota(cores, self.frequency, true);
+        let in_force = self.write(quota)?;
+        self.given_back = false;
+        self.cores = cores;
+        self.allocated.set(cores);
+        self.status.binding = self.law.binding(quota, cores);
+        let beyond = asked < bounds.smallest || asked > bounds.largest;
+        Ok(Applied {
+            // Where the quota is the allocation, what is reported is what the kernel has.
+            cores: if self.status.binding == Binding::Allocation {
+                in_force.cores
+            } else {
+                cores
+            },
+            cap: allocation.cap,
+            effective_quota: in_force.cores,
+            binding: self.status.binding,
+            bounded: beyond.then_some(bounds),
+            cpus,
+        })
+    }
+
+    /// Everything that may be had, and no cap.
+    pub(super) fn give_back(&mut self) -> Result<Applied, LimitError> {
+        let most = match &self.cpuset {
+            Some(cpuset) => Cores::new(cpuset.allowed()?.len() as f64),
+            None => self.quota.bounds()?.largest,
+        };
+        let applied = self.apply(Allocation {
+            cores: most,
+            cap: None,
+        })?;
+        self.given_back = true;
+        Ok(applied)
+    }
+
+    pub(super) fn step(&mut self, seen: Seen, dt: Seconds) {
+        let Some(cap) = self.law.cap() else { return };
+        self.status.steps += 1;
+        let measured = match seen.power {
+            Ok(power) => {
+                if std::mem::take(&mut self.meter_lost) {
+                    self.report(Event::MeterBack);
+                }
+                power
+            }
+            Err(error) => {
+                if !std::mem::replace(&mut self.meter_lost, true) {
+                    self.report(Event::MeterLost {
+                        reason: error.to_string(),
+                    });
+                }
+                None
+            }
+        };
+        self.status.blind_steps += u64::from(measured.is_none());
+        self.status.power = measured;
+        self.frequency = seen.frequency;
+        let measured = measured.map(|reading| reading.value);
+        let quota = self.law.step(CapInput {
+            measured,
+            throttled: seen.throttled,
+            allocated: self.cores,
+            frequency: seen.frequency,
+            dt,
+        });
+        let binding = self.law.binding(quota, self.cores);
+        let change = (quota.get() - self.status.quota.get()).abs();
+        let edge = binding != self.status.binding;
+        self.status.binding = binding;
+        self.status.correction = self.law.correction();
+        if edge || self.write_fails || change > DEAD_BAND * self.cores.get() {
+            // A failure is reported where it happens, and the next step tries again.
+            let _ = self.write(quota);
+        }
+        let exceeded = measured.is_some_and(|watts| watts > cap * EXCESS);
+        match exceeded && binding == Binding::Floor {
+            true => self.excess_steps = self.excess_steps.saturating_add(1),
+            false => self.excess_steps = 0,
+        }
+        if self.excess_steps == EXCESS_STEPS {
+            self.report(Event::CapNotKept {
+                cap,
+                measured: measured.unwrap_or_default(),
+            });
+        }
+    }
+}
