@@ -8,7 +8,7 @@
 //! **The cost is set by calibration.** Pages differ in length by a factor of twelve, spread evenly on a
 //! logarithmic scale. At the start the pages are rendered and timed (CPU time of the thread), and the number of
 //! revisions, then the lengths, are chosen so that the mean over all pages comes to
-//! [`WikiConfig::mean_page_cpu`], 4 ms by default: with requests spread evenly over the pages, a service rate of
+//! what [`Work::MeanCpu`] asks for, 4 ms by default: with requests spread evenly over the pages, a service rate of
 //! about 250 requests a second on each core. A build without optimisation renders some ten times slower and so
 //! gets fewer revisions and shorter pages for the same cost. [`Work::Fixed`] does without calibration, for content
 //! that is the same on every machine.

@@ -1,0 +1,248 @@
+//! The tasks of the connections: each serves one request after the other; and the sweep that gives up what is
+//! overdue.
+
+use super::super::clock::Moment;
+use super::super::connection::{Broken, Connection};
+use super::super::tally::Failures;
+use super::Engine;
+use bytes::Bytes;
+use http::{Request, Uri};
+use http_body_util::Full;
+use std::cell::Cell;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+/// How long a connection of a closed loop waits after it was refused.
+const REFUSED_PAUSE: Duration = Duration::from_millis(10);
+
+/// A request that is due.
+pub(super) struct Job {
+    pub(super) intended: Moment,
+    pub(super) uri: Uri,
+}
+
+/// What the dispatcher and a connection's task share.
+pub(super) struct Slot {
+    pub(super) job: Cell<Option<Job>>,
+    /// The task's waker.
+    pub(super) waker: Cell<Option<Waker>>,
+    /// When the request that is being served is given up.
+    pub(super) deadline: Cell<Moment>,
+    /// The deadline has passed.
+    pub(super) expired: Cell<bool>,
+    /// Whether it holds an open connection.
+    pub(super) connected: Cell<bool>,
+}
+
+impl Slot {
+    pub(super) fn wake(&self) {
+        if let Some(waker) = self.waker.take() {
+            waker.wake();
+        }
+    }
+
+    /// Leaves the task's waker. Called in every poll that may wait.
+    fn register(&self, cx: &Context<'_>) {
+        let waker = self.waker.take().filter(|waker| waker.will_wake(cx.waker()));
+        self.waker.set(Some(waker.unwrap_or_else(|| cx.waker().clone())));
+    }
+}
+
+impl Engine {
+    /// A connection's task: serves one request after the other, for as long as the runtime lives.
+    pub(super) async fn serve(self: Rc<Self>, slot: Rc<Slot>, mut connection: Option<Connection>) {
+        loop {
+            let job = self.next_job(&slot, &mut connection).await;
+            let intended = job.intended;
+            slot.deadline.set(intended.after(self.timeout));
+            let outcome = self
+                .until_deadline(&slot, self.perform(job, &mut connection))
+                .await;
+            slot.deadline.set(Moment::NEVER);
+            slot.expired.set(false);
+            if outcome.is_none() {
+                // The answer may still come; on this connection nothing else can be asked.
+                connection = None;
+                self.period.borrow_mut().timed_out(intended, Moment::now());
+            }
+            if !self.keep_alive {
+                connection = None;
+            }
+            self.release_due();
+            if !self.offering.get() {
+                self.progress.notify_one();
+            }
+        }
+    }
+
+    /// The next request: one that waits, or one that the dispatcher brings. While there is none the connection
+    /// is watched, so that one which the server closes is not used.
+    async fn next_job(&self, slot: &Rc<Slot>, connection: &mut Option<Connection>) -> Job {
+        let mut listed = false;
+        poll_fn(|cx| {
+            if let Some(job) = slot.job.take() {
+                return Poll::Ready(job);
+            }
+            if self.closed_loop && self.offering.get() {
+                self.offer();
+                return Poll::Ready(Job {
+                    intended: Moment::now(),
+                    uri: self.paths.borrow_mut().choose(),
+                });
+            }
+            if !listed && let Some(job) = self.waiting.borrow_mut().pop_front() {
+                return Poll::Ready(job);
+            }
+            if connection
+                .as_mut()
+                .is_some_and(|open| open.poll_ended(cx).is_ready())
+            {
+                *connection = None;
+            }
+            slot.connected.set(connection.is_some());
+            slot.register(cx);
+            if !listed {
+                listed = true;
+                if connection.is_some() {
+                    self.idle.borrow_mut().push_back(Rc::clone(slot));
+                } else {
+                    self.unconnected.borrow_mut().push(Rc::clone(slot));
+                }
+            }
+            Poll::Pending
+        })
+        .await
+    }
+
+    /// Runs a request until it is done or its deadline passes (none).
+    async fn until_deadline<T>(&self, slot: &Slot, work: impl Future<Output = T>) -> Option<T> {
+        let mut work = pin!(work);
+        poll_fn(|cx| {
+            if let Poll::Ready(done) = work.as_mut().poll(cx) {
+                return Poll::Ready(Some(done));
+            }
+            if slot.expired.get() {
+                return Poll::Ready(None);
+            }
+            slot.register(cx);
+            Poll::Pending
+        })
+        .await
+    }
+
+    /// Sends a request, on a new connection if there is none, reads the answer and counts it.
+    async fn perform(&self, job: Job, connection: &mut Option<Connection>) {
+        let mut sent_before = None;
+        loop {
+            let open = match connection {
+                Some(open) => open,
+                None => match Connection::open(&self.addresses).await {
+                    Ok(opened) => {
+                        self.period.borrow_mut().counts.connections += 1;
+                        connection.insert(opened)
+                    }
+                    Err(_) => {
+                        self.fail(|failed| &mut failed.connect);
+                        return self.after_refusal().await;
+                    }
+                },
+            };
+            let used = open.used;
+            if open.ready().await.is_err() {
+                *connection = None;
+                if used {
+                    // Closed while it was idle; nothing was sent on it.
+                    continue;
+                }
+                return self.fail(|failed| &mut failed.protocol);
+            }
+            let sent = Moment::now();
+            if sent_before.is_none() {
+                self.period.borrow_mut().sent(job.intended, sent);
+            }
+            let first_sent = *sent_before.get_or_insert(sent);
+            match open.exchange(self.request(&job.uri)).await {
+                Ok(answer) => {
+                    let mut period = self.period.borrow_mut();
+                    period.counts.body_bytes += answer.body_bytes;
+                    period.answered(answer.status, job.intended, first_sent, Moment::now());
+                    return;
+                }
+                Err(broken) => {
+                    *connection = None;
+                    // An unused connection is not tried again: the server, not bad luck, broke it.
+                    let again = match broken {
+                        Broken::BeforeSending => used,
+                        Broken::BeforeAnswer => used && self.idempotent,
+                        Broken::InAnswer => false,
+                    };
+                    if !again {
+                        return self.fail(|failed| &mut failed.protocol);
+                    }
+                    self.period.borrow_mut().counts.retried += 1;
+                }
+            }
+        }
+    }
+
+    /// A refusal may come without any waiting, so the others get their turn here; and a closed loop, which would
+    /// only ask again, pauses.
+    async fn after_refusal(&self) {
+        if self.closed_loop {
+            tokio::time::sleep(REFUSED_PAUSE).await;
+        } else {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    fn fail(&self, kind: impl FnOnce(&mut Failures) -> &mut u64) {
+        let mut period = self.period.borrow_mut();
+        *kind(&mut period.counts.failed) += 1;
+        period.outstanding -= 1;
+    }
+
+    fn request(&self, uri: &Uri) -> Request<Full<Bytes>> {
+        let mut request = Request::new(Full::new(self.body.clone()));
+        *request.method_mut() = self.method.clone();
+        *request.uri_mut() = uri.clone();
+        *request.headers_mut() = self.headers.clone();
+        request
+    }
+
+    /// Gives up, every so often, the requests whose deadline has passed. One look at all connections costs less
+    /// than a timer for every request.
+    pub(super) async fn sweep(self: Rc<Self>) {
+        let mut ticks =
+            tokio::time::interval(Duration::from_secs_f64((self.timeout / 20.0).clamp(0.001, 0.1)));
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            let now = Moment::now();
+            for slot in self
+                .slots
+                .borrow()
+                .iter()
+                .filter(|slot| slot.deadline.get() <= now)
+            {
+                slot.expired.set(true);
+                slot.wake();
+            }
+            let mut waiting = self.waiting.borrow_mut();
+            // The timeout is the same for all, so the first in the queue is the first to expire.
+            while waiting
+                .front()
+                .is_some_and(|job| job.intended.after(self.timeout) <= now)
+            {
+                if let Some(job) = waiting.pop_front() {
+                    self.period.borrow_mut().timed_out(job.intended, now);
+                }
+            }
+            if !self.offering.get() {
+                self.progress.notify_one();
+            }
+        }
+    }
+}
