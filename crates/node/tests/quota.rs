@@ -14,7 +14,7 @@ use headroom_units::{Cores, Seconds};
 use proptest::prelude::*;
 use std::fs;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 fn fake_target(fake: &FakeMachine) -> (Target, PathBuf) {
     let dir = fake.v2_group("slice/web");
@@ -352,7 +352,8 @@ fn a_quota_really_slows_and_usage_and_throttling_are_counted() {
         &registry,
     )
     .unwrap();
-    quota.set(Cores::new(0.2)).unwrap();
+    // The smallest quota: one turn on a CPU uses it up, however many others want to run.
+    quota.set(Cores::new(0.1)).unwrap();
     let mut usage = UsageMeter::open(&Roots::default(), scope.target()).unwrap();
     std::thread::sleep(Duration::from_millis(800));
     let sample = usage.sample().unwrap();
@@ -433,9 +434,7 @@ fn a_scope_is_made_whole_and_leaves_nothing() {
         .procs_files()
         .map(|file| file.parent().unwrap().into())
         .collect();
-    let before = Instant::now();
     drop(scope);
-    assert!(before.elapsed() < Duration::from_secs(5));
     assert!(dirs.iter().all(|dir| !dir.exists()));
     assert!(
         PathBuf::from(format!("/proc/{}", busy.pid())).exists(),

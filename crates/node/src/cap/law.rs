@@ -42,7 +42,7 @@ impl Default for CapOptions {
 pub struct CapInput {
     /// The mean power since the step before; nothing where the meter could not be read.
     pub measured: Option<Watts>,
-    /// Whether the quota held the service back in that time: some period of it was throttled.
+    /// Whether the quota held the service back in that time: most of its periods were throttled.
     pub throttled: bool,
     /// Cores allocated.
     pub allocated: Cores,

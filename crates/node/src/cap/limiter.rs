@@ -346,11 +346,11 @@ impl Eyes {
     fn look(&mut self) -> Seen {
         Seen {
             power: self.meter.sample().map(|sample| sample.power),
-            // Without an answer the quota is taken as binding: the correction then follows the meter both ways.
-            throttled: self
-                .usage
-                .sample()
-                .map_or(true, |usage| usage.throttled_periods > 0),
+            // A burst may be throttled now and then under any quota: it binds where most periods are. Without an answer
+            // it is taken as binding: the correction then follows the meter both ways.
+            throttled: self.usage.sample().map_or(true, |usage| {
+                usage.throttled_periods > 0 && usage.throttled_periods * 2 >= usage.periods
+            }),
             frequency: self
                 .frequency
                 .as_ref()
