@@ -1,2 +1,55 @@
-//! The `headroom` command.
-fn main() {}
+//! The `headroom` command: reads the command line and wires a live world to a law. No formula lives here.
+#![forbid(unsafe_code)]
+
+mod cli;
+mod commands;
+mod config;
+mod failure;
+mod live;
+mod stop;
+
+use clap::Parser;
+use cli::{Cli, Command};
+use failure::Failure;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    log_to_standard_error(cli.verbose);
+    match run(cli.command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("headroom: {failure}");
+            failure.exit_code()
+        }
+    }
+}
+
+fn run(command: Command) -> Result<(), Failure> {
+    match command {
+        Command::Demo(args) => commands::demo::run(&args),
+        Command::Up(args) => commands::up::run(&args),
+        Command::Doctor(args) => commands::doctor::run(&args),
+        Command::Gateway(args) => commands::gateway::run(&args),
+        Command::Load(args) => commands::load::run(&args),
+        Command::Trace(args) => commands::trace::run(&args),
+        Command::Service(args) => commands::service::run(&args),
+        Command::Report(args) => commands::report::report(&args),
+        Command::Runs(args) => commands::report::runs(&args),
+    }
+}
+
+/// Warnings and errors, more with -v; RUST_LOG overrides. Standard output stays free for results.
+fn log_to_standard_error(verbose: u8) {
+    let level = match verbose {
+        0 => "warn",
+        1 => "info",
+        _ => "debug",
+    };
+    let filter = tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| level.into());
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_target(false)
+        .init();
+}

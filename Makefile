@@ -1,0 +1,44 @@
+# Headroom. `make demo` shows it, `make test` checks it; `make help` lists the rest.
+CARGO ?= cargo
+HEADROOM := target/release/headroom
+DEMO_ARGS ?=
+
+.PHONY: help demo test lint build bench-gateway bench-load apache setup-build setup-test clean
+
+help: ## List the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
+
+demo: build ## A built-in service under a compressed day: everything on, then under control
+	$(HEADROOM) demo $(DEMO_ARGS)
+
+build: setup-build ## The release binary, target/release/headroom
+	$(CARGO) build --release --locked --package headroom
+
+test: setup-test ## All tests; what this machine cannot run is listed as skipped
+	@scripts/test
+
+lint: setup-build ## rustfmt and clippy, as CI runs them
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+
+bench-gateway: setup-build ## CPU time per proxied request: gateway, HAProxy, nginx, alternating
+	@scripts/need haproxy nginx wrk
+	$(CARGO) run --release --locked --package headroom-gateway --example bench_gateway
+
+bench-load: setup-build ## The load generator's rate per core and send-time error, beside wrk
+	@scripts/need nginx wrk
+	$(CARGO) run --release --locked --package headroom-load --example bench_load
+
+apache: build ## Ten minutes of the Wikipedia trace on Debian's apache2, fixed and then slo-power
+	@scripts/need apache2 php:libapache2-mod-php
+	scripts/apache
+
+setup-build:
+	@scripts/setup build
+
+setup-test:
+	@scripts/setup test
+
+clean: ## Remove what was built and recorded
+	$(CARGO) clean
+	rm -rf out

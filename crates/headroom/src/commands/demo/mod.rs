@@ -1,0 +1,305 @@
+//! `headroom demo`: a built-in service under a compressed day, once with everything on and once under control.
+
+mod wiki;
+
+use super::report::write_html;
+use super::trace;
+use crate::cli::{DemoArgs, LawName};
+use crate::failure::Failure;
+use crate::live::run::{RunPlan, Watchers, World};
+use crate::live::view::View;
+use crate::live::{CgroupMachine, Frame, GatewayTelemetry, Machine, Telemetry, calibrate, run, undo};
+use crate::stop::Stop;
+use anyhow::{Context, anyhow, bail};
+use headroom_control::{CoreRange, Fixed, Guardian, Law, Plant, Slo, SloPower, Tuning, guardian};
+use headroom_gateway::{BackendConfig, Gateway, GatewayConfig, Handle};
+use headroom_load::http::{LoadConfig, LoadHandle, Pacing, Paths};
+use headroom_load::{Arrivals, Spacing, Trace};
+use headroom_node::Roots;
+use headroom_node::cap::LimiterOptions;
+use headroom_node::cgroup::{CgroupScope, ScopeOptions};
+use headroom_node::cpu::online;
+use headroom_node::power::{Choice, MeterPreference, PowerModel};
+use headroom_node::restore;
+use headroom_record::{Archive, Limits, Recorder, RunSummary, summary_table};
+use headroom_units::{Cores, PerSecond, Ratio, Seconds};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use wiki::Wiki;
+
+/// Control period of the demo.
+const PERIOD: Duration = Duration::from_secs(1);
+/// How long what one core serves is measured.
+const CALIBRATION: Duration = Duration::from_secs(8);
+/// The trace's peak, as a share of what all cores of the service can serve: room enough that `fixed` is never late.
+const PEAK: f64 = 0.7;
+/// The service's share of the machine by default; the rest is for gateway and load generator, which run here too.
+const SERVICE_SHARE: f64 = 0.6;
+/// How long after the trace's end its last requests may take.
+const AFTER_THE_END: Seconds = Seconds::new(15.0);
+
+/// Runs the demo.
+///
+/// # Errors
+/// A machine that cannot run it, with the remedy; a run that broke.
+pub fn run(args: &DemoArgs) -> Result<(), Failure> {
+    let slo = Slo::new(
+        Ratio::from_percent(args.percentile),
+        Seconds::from_millis(args.target_ms),
+    )
+    .map_err(Failure::usage)?;
+    if !(args.duration >= 30.0 && args.duration <= 86_400.0) {
+        return Err(Failure::usage(anyhow!(
+            "--duration {}: a day takes between 30 s and 86400 s (120 is the default)",
+            args.duration
+        )));
+    }
+    let day = trace::named(&args.trace, Seconds::new(10.0), args.seed)?
+        .compressed_to(Seconds::new(args.duration))
+        .map_err(Failure::usage)?;
+    let stop = Stop::at_signals()?;
+    let roots = Roots::default();
+    let run_dir = args.run_dir.clone().unwrap_or_else(undo::default_run_dir);
+    undo::promise(&run_dir, &roots)?;
+    let outcome = stage(args, slo, &day, &roots, &stop);
+    undo::keep();
+    let Some(summaries) = outcome? else {
+        eprintln!("stopped");
+        return Ok(());
+    };
+    if args.json {
+        println!("{}", serde_json::to_string(&summaries)?);
+    } else {
+        println!("{}", summary_table(&summaries));
+        println!("report: {}", args.out.join("demo.html").display());
+    }
+    Ok(())
+}
+
+/// Everything that the runs share.
+struct Stage {
+    machine: CgroupMachine,
+    choice: Choice,
+    model: PowerModel,
+    gateway: Handle,
+    recorder: Recorder,
+    wiki: Wiki,
+    _scope: CgroupScope,
+}
+
+fn stage(
+    args: &DemoArgs,
+    slo: Slo,
+    day: &Trace,
+    roots: &Roots,
+    stop: &Stop,
+) -> Result<Option<Vec<RunSummary>>, Failure> {
+    let machine_cores = Cores::new(online(roots)?.len() as f64);
+    let most = args.cores.map_or(machine_cores * SERVICE_SHARE, Cores::new);
+    let range = cores(most, machine_cores)?;
+    let mut stage = Stage::build(args, roots, machine_cores)?;
+    let envelope = stage.machine.envelope(&stage.model, range.min())?;
+    let plant = Plant::new(range, envelope).map_err(Failure::usage)?;
+    for note in stage.notes() {
+        eprintln!("note: {note}");
+    }
+
+    stage.machine.apply(plant.full())?;
+    let Some(rate) = stage.calibrate(plant, stop)? else {
+        return Ok(None);
+    };
+    eprintln!("one core serves {:.0} pages/s", rate.get());
+    let peak = rate * plant.cores().max().get() * PEAK;
+    let day = Arc::new(day.clone().scaled_to_peak(peak).map_err(Failure::usage)?);
+    let laws = args
+        .laws
+        .iter()
+        .map(|name| law(*name, slo, plant, rate))
+        .collect::<Result<Vec<_>, Failure>>()?;
+
+    let view = (!args.no_view && View::possible())
+        .then(|| View::open(stop.clone()))
+        .transpose()
+        .context("the live view cannot be opened; --no-view does without it")?;
+    let mut summaries = Vec::new();
+    for (name, mut law) in args.laws.iter().zip(laws) {
+        let Some(summary) = stage.replay(args, *name, &mut law, slo, plant, &day, view.as_ref(), stop)?
+        else {
+            return Ok(None);
+        };
+        summaries.push(summary);
+    }
+    drop(view);
+    let archive = Archive::open(stage.recorder.path())?;
+    let runs = args
+        .laws
+        .iter()
+        .map(|law| archive.find(&run_name(*law)))
+        .collect::<Result<Vec<_>, _>>()?;
+    write_html(&archive, &runs, &args.out.join("demo.html"))?;
+    Ok(Some(summaries))
+}
+
+fn run_name(law: LawName) -> String {
+    format!("demo-{law}")
+}
+
+fn cores(most: Cores, machine: Cores) -> Result<CoreRange, Failure> {
+    if most > machine {
+        let why = format!("--cores {}: this machine has {}", most.get(), machine.get());
+        return Err(Failure::usage(anyhow!(why)));
+    }
+    let step = Cores::new(0.1);
+    CoreRange::new(Cores::new(0.2).min(most), most, step).map_err(Failure::usage)
+}
+
+fn law(name: LawName, slo: Slo, plant: Plant, rate: PerSecond) -> Result<Guardian<Box<dyn Law>>, Failure> {
+    let law: Box<dyn Law> = match name {
+        LawName::Fixed => Box::new(Fixed::new(plant)),
+        LawName::SloPower => {
+            Box::new(SloPower::new(slo, plant, rate, Tuning::default()).map_err(Failure::usage)?)
+        }
+    };
+    Ok(Guardian::new(law, plant, guardian::DEFAULT_PATIENCE_PERIODS))
+}
+
+impl Stage {
+    fn build(args: &DemoArgs, roots: &Roots, machine_cores: Cores) -> Result<Self, Failure> {
+        let recorder = Recorder::open(&args.out.join("headroom.db"), Limits::default())?;
+        let name = format!("headroom-demo-{}", std::process::id());
+        let scope = CgroupScope::create(roots, &ScopeOptions::named(name), restore::global())
+            .context("the demo's service needs a cgroup of its own: run as root (sudo)")?;
+        eprintln!("starting the wiki");
+        let wiki = Wiki::start(&scope)?;
+        let model = PowerModel::default_for(machine_cores)?;
+        let (machine, choice) = CgroupMachine::open(
+            roots,
+            scope.target(),
+            model,
+            MeterPreference::Auto,
+            LimiterOptions::default(),
+            restore::global(),
+        )?;
+        let gateway = Gateway::start(GatewayConfig {
+            listen: vec![SocketAddr::from(([127, 0, 0, 1], 0))],
+            threads: 1,
+            backends: vec![BackendConfig::new(format!("http://{}", wiki.address))],
+            ..GatewayConfig::default()
+        })?;
+        Ok(Self {
+            machine,
+            choice,
+            model,
+            gateway,
+            recorder,
+            wiki,
+            _scope: scope,
+        })
+    }
+
+    fn notes(&self) -> Vec<String> {
+        vec![
+            self.choice.to_string(),
+            "the power cap is held in software, by CPU quota".to_owned(),
+            "service, gateway and load generator share this machine".to_owned(),
+        ]
+    }
+
+    fn load(&self, seed: u64, trace: Arc<Trace>, spacing: Spacing) -> anyhow::Result<LoadHandle> {
+        let Some(address) = self.gateway.local_addrs().first() else {
+            bail!("the gateway listens nowhere")
+        };
+        let pages = self.wiki.pages.clone();
+        Ok(headroom_load::http::start(LoadConfig {
+            paths: Paths::Uniform(pages),
+            seed,
+            ..LoadConfig::new(
+                format!("http://{address}/"),
+                Pacing::open(Arrivals::new(trace, spacing, seed)),
+            )
+        })?)
+    }
+
+    /// Measures what one core serves, under even load at about half of what all cores of the service can do.
+    fn calibrate(&mut self, plant: Plant, stop: &Stop) -> Result<Option<PerSecond>, Failure> {
+        eprintln!("measuring what one core serves, for {} s", CALIBRATION.as_secs());
+        let guess = 1.0 / Seconds::from_millis(wiki::PAGE_CPU_MS).get();
+        let rate = PerSecond::new(0.5 * guess * plant.cores().max().get());
+        // Longer than needed: the measurement stops it.
+        let trace = Trace::constant(rate, Seconds::from(CALIBRATION * 4))?;
+        let load = self.load(0, Arc::new(trace), Spacing::Even)?;
+        let mut telemetry = GatewayTelemetry(&self.gateway);
+        let measured = calibrate::service_rate(&mut self.machine, &mut telemetry, CALIBRATION, stop);
+        load.stop();
+        load.join()?;
+        Ok(measured?)
+    }
+
+    /// Replays the day under one law.
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "what differs between two replays, and what they share"
+    )]
+    fn replay(
+        &mut self,
+        args: &DemoArgs,
+        name: LawName,
+        law: &mut Guardian<Box<dyn Law>>,
+        slo: Slo,
+        plant: Plant,
+        day: &Arc<Trace>,
+        view: Option<&View>,
+        stop: &Stop,
+    ) -> Result<Option<RunSummary>, Failure> {
+        eprintln!(
+            "{}: {:.0} s of the day, {:.0} requests",
+            name,
+            day.duration().get(),
+            day.requests()
+        );
+        let plan = RunPlan {
+            name: run_name(name),
+            trace: day.name().to_owned(),
+            seed: args.seed,
+            length: Some(day.duration()),
+            frame: Frame {
+                period: PERIOD,
+                slo,
+                guard: (name == LawName::SloPower).then(|| slo.target() * Tuning::default().guard),
+            },
+            plant,
+            notes: self.notes(),
+            power_source: self.choice.chosen.source(),
+            config: format!("{args:?}"),
+            lines_every: 10,
+        };
+        self.machine.apply(plant.full())?;
+        let load = self.load(args.seed, Arc::clone(day), Spacing::Poisson)?;
+        let mut telemetry = GatewayTelemetry(&self.gateway);
+        // The run ends with the last answer, which comes soon after the trace's end or never.
+        let ends = day.duration();
+        let done = |at: Seconds| at >= ends && (load.is_finished() || at >= ends + AFTER_THE_END);
+        let watchers = Watchers { view, status: None };
+        let world = World {
+            machine: &mut self.machine,
+            telemetry: &mut telemetry,
+            recorder: &self.recorder,
+        };
+        let summary = run::run(&plan, law, world, watchers, stop, done)?;
+        load.stop();
+        let offered = load.join()?;
+        if stop.is_raised() {
+            return Ok(None);
+        }
+        if offered.failed_total > 0 {
+            eprintln!(
+                "{name}: {} requests failed, as the load generator saw it",
+                offered.failed_total
+            );
+        }
+        // What the pause leaves in the gateway's counters belongs to no run.
+        telemetry.take(PERIOD);
+        Ok(Some(summary))
+    }
+}

@@ -1,0 +1,112 @@
+//! The demo's service: this program again, as `headroom service wiki`, in a cgroup of its own.
+
+use crate::commands::service::LISTENING;
+use anyhow::{Context, bail};
+use headroom_node::cgroup::CgroupScope;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Mean CPU time of a page.
+pub const PAGE_CPU_MS: f64 = 4.0;
+/// Threads that render: more than there are cores, so that the kernel shares them out among requests as the model of
+/// a processor-sharing server has it.
+const WORKERS: usize = 32;
+/// How long the wiki may take to stop by itself.
+const STOP_WITHIN: Duration = Duration::from_secs(5);
+
+/// A wiki in a process of its own; dropped, it stops.
+#[derive(Debug)]
+pub struct Wiki {
+    child: Child,
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// The paths of its pages.
+    pub pages: Vec<String>,
+}
+
+impl Wiki {
+    /// Starts it, waits until it serves, and puts it into the cgroup.
+    ///
+    /// # Errors
+    /// Where it does not start, does not say its address, or cannot be moved.
+    pub fn start(scope: &CgroupScope) -> anyhow::Result<Self> {
+        let program = std::env::current_exe().context("this program's own file cannot be found")?;
+        let child = Command::new(program)
+            .args([
+                "service",
+                "wiki",
+                "--listen",
+                "127.0.0.1:0",
+                "--until-input-closes",
+            ])
+            .args([
+                "--workers",
+                &WORKERS.to_string(),
+                "--page-cpu-ms",
+                &PAGE_CPU_MS.to_string(),
+            ])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .context("the wiki could not be started")?;
+        // From here on, an error stops it again.
+        let mut wiki = Self {
+            child,
+            address: SocketAddr::from(([127, 0, 0, 1], 0)),
+            pages: Vec::new(),
+        };
+        let Some(output) = wiki.child.stdout.take() else {
+            bail!("the wiki has no standard output")
+        };
+        let mut line = String::new();
+        BufReader::new(output).read_line(&mut line)?;
+        let Some(address) = line.trim().strip_prefix(LISTENING) else {
+            bail!("the wiki ended before it served; its own message stands above")
+        };
+        wiki.address = address
+            .parse()
+            .with_context(|| format!("the wiki's address is {address:?}"))?;
+        wiki.pages = pages(wiki.address)?;
+        scope.add(wiki.child.id())?;
+        Ok(wiki)
+    }
+}
+
+impl Drop for Wiki {
+    fn drop(&mut self) {
+        // Its standard input closes: it stops by itself, or not.
+        drop(self.child.stdin.take());
+        let until = Instant::now() + STOP_WITHIN;
+        while Instant::now() < until {
+            if !matches!(self.child.try_wait(), Ok(None)) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The wiki's own list of its pages.
+fn pages(address: SocketAddr) -> anyhow::Result<Vec<String>> {
+    let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(5))?;
+    stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+    write!(stream, "GET /pages.txt HTTP/1.0\r\n\r\n")?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    let Some((head, body)) = answer.split_once("\r\n\r\n") else {
+        bail!("the wiki answered {answer:?}")
+    };
+    let pages: Vec<String> = body
+        .lines()
+        .filter(|line| line.starts_with('/'))
+        .map(str::to_owned)
+        .collect();
+    if pages.is_empty() {
+        bail!("the wiki lists no pages: {head}");
+    }
+    Ok(pages)
+}

@@ -1,0 +1,73 @@
+//! `headroom doctor`: which levers and meters this machine has, and what would help where it lacks one.
+
+use crate::cli::DoctorArgs;
+use crate::failure::Failure;
+use headroom_node::Roots;
+use headroom_node::probe::{Finding, Kind, State, probe};
+use std::io::IsTerminal;
+
+/// Prints the findings.
+///
+/// # Errors
+/// Standard output that cannot be written.
+pub fn run(args: &DoctorArgs) -> Result<(), Failure> {
+    let findings = probe(&Roots::at(&args.sys, &args.proc));
+    if args.json {
+        println!("{}", serde_json::to_string(&findings)?);
+        return Ok(());
+    }
+    let colour = std::io::stdout().is_terminal();
+    for (kind, title) in [
+        (Kind::Lever, "Levers: what can be turned to save power"),
+        (Kind::Meter, "Meters: what says how much is drawn"),
+        (Kind::Tool, "Tools: what tests, demos and later parts use"),
+    ] {
+        println!("{title}");
+        for finding in findings.iter().filter(|finding| finding.kind == kind) {
+            print!("{}", paragraph(finding, colour));
+        }
+        println!();
+    }
+    let usable = |kind| {
+        findings
+            .iter()
+            .any(|f| f.kind == kind && f.state != State::Unusable)
+    };
+    println!("{}", verdict(usable(Kind::Lever), usable(Kind::Meter)));
+    Ok(())
+}
+
+fn verdict(lever: bool, meter: bool) -> &'static str {
+    match (lever, meter) {
+        (true, true) => "Headroom can run here: `headroom demo` shows it.",
+        (true, false) => "Headroom can save here but not say how much: no meter can be used.",
+        (false, _) => {
+            "Headroom can only watch here: no lever can be used. The remedies above say what would help."
+        }
+    }
+}
+
+fn paragraph(finding: &Finding, colour: bool) -> String {
+    let (mark, code) = match finding.state {
+        State::Usable => ("yes    ", "32"),
+        State::Limited => ("limited", "33"),
+        State::Unusable => ("no     ", "31"),
+    };
+    let mark = if colour {
+        format!("\x1b[{code}m{mark}\x1b[0m")
+    } else {
+        mark.to_owned()
+    };
+    let mut text = format!("  {mark}  {:<24} {}\n", finding.what, finding.why);
+    if let Some(remedy) = &finding.remedy {
+        text.push_str(&format!("           {:<24} remedy: {remedy}\n", ""));
+    }
+    if finding.state != State::Usable {
+        text.push_str(&format!(
+            "           {:<24} looked at: {}\n",
+            "",
+            finding.evidence.display()
+        ));
+    }
+    text
+}

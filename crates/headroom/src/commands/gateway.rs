@@ -1,0 +1,72 @@
+//! `headroom gateway`: the data plane alone.
+
+use crate::cli::{Balance, GatewayArgs};
+use crate::failure::Failure;
+use crate::live::GatewayTelemetry;
+use crate::live::Telemetry;
+use crate::stop::Stop;
+use headroom_gateway::{BackendConfig, Gateway, GatewayConfig, HealthConfig, TlsListenConfig};
+use std::time::{Duration, Instant};
+
+/// Serves until a signal comes, then drains.
+///
+/// # Errors
+/// A value that makes no sense, an address that cannot be listened on.
+pub fn run(args: &GatewayArgs) -> Result<(), Failure> {
+    let stop = Stop::at_signals()?;
+    let tls = args
+        .tls_listen
+        .zip(args.tls_cert.clone())
+        .zip(args.tls_key.clone());
+    let config = GatewayConfig {
+        listen: args.listen.clone(),
+        tls: tls
+            .map(|((listen, certificate), key)| TlsListenConfig {
+                listen,
+                certificate,
+                key,
+            })
+            .into_iter()
+            .collect(),
+        backends: args.backend.iter().map(BackendConfig::new).collect(),
+        threads: args.threads,
+        balance: match args.balance {
+            Balance::RoundRobin => headroom_gateway::Balance::RoundRobin,
+            Balance::LeastConnections => headroom_gateway::Balance::LeastConnections,
+        },
+        health: HealthConfig {
+            path: args.health.clone(),
+            ..HealthConfig::default()
+        },
+        ..GatewayConfig::default()
+    };
+    let gateway = Gateway::start(config).map_err(Failure::usage)?;
+    for address in gateway.local_addrs() {
+        eprintln!("listening on {address}");
+    }
+    let mut telemetry = GatewayTelemetry(&gateway);
+    let mut next = Instant::now();
+    loop {
+        next += Duration::from_secs(1);
+        if stop.wait_until(next) {
+            break;
+        }
+        let Some(period) = telemetry.take(Duration::from_millis(500)) else {
+            continue;
+        };
+        let at = |percentile| period.histogram.value_at_percentile(percentile) as f64 / 1e3;
+        tracing::info!(
+            arrivals = period.arrivals,
+            failures = period.failures,
+            in_flight = period.in_flight,
+            p50_ms = at(50.0),
+            p95_ms = at(95.0),
+            p99_ms = at(99.0),
+            "one second"
+        );
+    }
+    eprintln!("draining");
+    let report = gateway.shutdown_blocking(Duration::from_secs_f64(args.drain.clamp(0.0, 3600.0)));
+    tracing::info!(?report, "drained");
+    Ok(())
+}

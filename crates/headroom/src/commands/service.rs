@@ -1,0 +1,49 @@
+//! `headroom service`: the built-in services.
+
+use crate::cli::{ServiceArgs, ServiceCommand};
+use crate::failure::Failure;
+use crate::stop::Stop;
+use headroom_testbed::wiki::{self, WikiConfig, Work};
+use headroom_units::Seconds;
+use std::io::{Read, Write};
+
+/// What the service prints before the address that it listens on, for whoever started it.
+pub const LISTENING: &str = "listening on ";
+
+/// Serves until a signal comes.
+///
+/// # Errors
+/// A setting out of its range, an address that cannot be listened on.
+pub fn run(args: &ServiceArgs) -> Result<(), Failure> {
+    let ServiceCommand::Wiki {
+        listen,
+        workers,
+        page_cpu_ms,
+        until_input_closes,
+    } = args.service;
+    let stop = Stop::at_signals()?;
+    let wiki = wiki::serve(WikiConfig {
+        listen,
+        workers,
+        work: Work::MeanCpu(Seconds::from_millis(page_cpu_ms)),
+        ..WikiConfig::default()
+    })
+    .map_err(Failure::usage)?;
+    let mut out = std::io::stdout();
+    writeln!(out, "{LISTENING}{}", wiki.address())?;
+    out.flush()?;
+    eprintln!("{}", wiki.calibration());
+    if until_input_closes {
+        let stop = stop.clone();
+        std::thread::Builder::new()
+            .name("input".to_owned())
+            .spawn(move || {
+                let mut ignored = [0; 256];
+                while std::io::stdin().read(&mut ignored).is_ok_and(|read| read > 0) {}
+                stop.raise();
+            })?;
+    }
+    stop.wait();
+    wiki.shutdown()?;
+    Ok(())
+}

@@ -1,0 +1,241 @@
+//! `headroom up`: gateway, meters, actuators, law and recorder in one process in front of any service.
+
+use crate::cli::{LawName, UpArgs};
+use crate::config::{Config, Document, EXAMPLE, Lever};
+use crate::failure::Failure;
+use crate::live::admin::{self, Status};
+use crate::live::run::{RunPlan, Watchers};
+use crate::live::view::View;
+use crate::live::{CgroupMachine, Frame, GatewayTelemetry, Machine, calibrate, run, undo};
+use crate::stop::Stop;
+use anyhow::Context;
+use headroom_control::{Guardian, Law, Plant};
+use headroom_gateway::{Gateway, Handle};
+use headroom_node::Roots;
+use headroom_node::cap::LimiterOptions;
+use headroom_node::cgroup::Target;
+use headroom_node::cpu::{QuotaOptions, online};
+use headroom_node::power::Choice;
+use headroom_node::restore;
+use headroom_record::{Limits, Recorder, RunSummary, summary_table};
+use headroom_units::{Cores, PerSecond, Seconds};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Runs until a signal, a key or the given duration ends it; then drains, puts everything back and prints the summary.
+///
+/// # Errors
+/// A configuration, a target or a machine that cannot be used (nothing was changed then); a run that broke.
+pub fn run(args: &UpArgs) -> Result<(), Failure> {
+    let Some(file) = args.config.as_ref().filter(|_| !args.example) else {
+        print!("{EXAMPLE}");
+        return Ok(());
+    };
+    let (config, document) = Config::read(file)?;
+    let roots = Roots::default();
+    let mut world = World::open(&config, &document, &roots)?;
+    if args.check {
+        // A law can be built only where mu is known; otherwise it is measured later.
+        if let Some(rate) = config.service.requests_per_core_s {
+            config.guarded_law(&document, world.plant, PerSecond::new(rate))?;
+        }
+        print!("{}", world.describe(&config));
+        return Ok(());
+    }
+    if let Some(rate) = config.service.requests_per_core_s {
+        config.guarded_law(&document, world.plant, PerSecond::new(rate))?;
+    }
+    let stop = Stop::at_signals()?;
+    let run_dir = args.run_dir.clone().unwrap_or_else(undo::default_run_dir);
+    undo::promise(&run_dir, &roots)?;
+    let outcome = serve(args, &config, &document, &mut world, &stop);
+    drop(world);
+    undo::keep();
+    let Some(summary) = outcome? else { return Ok(()) };
+    if args.json {
+        println!("{}", serde_json::to_string(&summary)?);
+    } else {
+        println!("{}", summary_table(&[summary]));
+        println!(
+            "the record: {}; `headroom report latest` draws it",
+            config.record.db.display()
+        );
+    }
+    Ok(())
+}
+
+/// The machine as a configuration describes it.
+struct World {
+    machine: CgroupMachine,
+    choice: Choice,
+    plant: Plant,
+    target: Target,
+}
+
+impl World {
+    fn open(config: &Config, document: &Document, roots: &Roots) -> Result<Self, Failure> {
+        let target =
+            Target::resolve(roots, &config.target()).map_err(|error| document.error("service", error))?;
+        let machine_cores = Cores::new(online(roots)?.len() as f64);
+        let model = config
+            .power
+            .model
+            .model(machine_cores)
+            .map_err(|error| document.error("power.model", error))?;
+        let options = LimiterOptions {
+            quota: QuotaOptions {
+                period: Seconds::from_millis(config.service.quota_period_ms),
+                ..QuotaOptions::default()
+            },
+            cpuset: config.service.lever == Lever::Cpuset,
+            ..LimiterOptions::default()
+        };
+        let (machine, choice) = CgroupMachine::open(
+            roots,
+            &target,
+            model,
+            config.power.meter,
+            options,
+            restore::global(),
+        )
+        .map_err(|error| document.error("service", format!("{error:#}")))?;
+        let most = machine.most_cores()?;
+        let range = config.core_range(document, most)?;
+        let envelope = machine.envelope(&model, range.min())?;
+        let plant = config.plant(document, range, envelope)?;
+        Ok(Self {
+            machine,
+            choice,
+            plant,
+            target,
+        })
+    }
+
+    fn notes(&self) -> Vec<String> {
+        vec![
+            self.choice.to_string(),
+            "the power cap is held in software, by CPU quota".to_owned(),
+        ]
+    }
+
+    fn describe(&self, config: &Config) -> String {
+        let cores = self.plant.cores();
+        let power = self.plant.power();
+        let mut text = format!(
+            "law      {}\nservice  {} (cgroup {})\ncores    {} to {} in steps of {}\npower    {:.2} W + {:.2} W per \
+             core, caps from {:.2} W\n",
+            config.law.name,
+            self.target.name,
+            self.target.cpu_dir.display(),
+            cores.min().get(),
+            cores.max().get(),
+            cores.step().get(),
+            power.base.get(),
+            power.per_core.get(),
+            power.lowest_cap.get(),
+        );
+        for note in self.notes() {
+            text.push_str(&format!("note     {note}\n"));
+        }
+        text.push_str("nothing was changed\n");
+        text
+    }
+}
+
+fn serve(
+    args: &UpArgs,
+    config: &Config,
+    document: &Document,
+    world: &mut World,
+    stop: &Stop,
+) -> Result<Option<RunSummary>, Failure> {
+    let limits = Limits {
+        max_age: Duration::from_secs_f64(config.record.max_age_days * 86_400.0),
+        max_bytes: (config.record.max_mib * 1024.0 * 1024.0) as u64,
+    };
+    let recorder = Recorder::open(&config.record.db, limits).map_err(Failure::usage)?;
+    let gateway = Gateway::start(config.gateway.clone()).map_err(|error| document.error("gateway", error))?;
+    for address in gateway.local_addrs() {
+        eprintln!("serving {} on {address}", world.target.name);
+    }
+    for note in world.notes() {
+        eprintln!("note: {note}");
+    }
+    let outcome = control(args, config, document, world, stop, &recorder, &gateway);
+    // Whatever happened to the control plane, requests being served are finished, with everything on.
+    let full = world.plant.full();
+    if let Err(error) = world.machine.apply(full) {
+        tracing::warn!("everything could not be put to full for the end: {error:#}");
+    }
+    gateway.shutdown_blocking(gateway.drain_timeout());
+    outcome
+}
+
+fn control(
+    args: &UpArgs,
+    config: &Config,
+    document: &Document,
+    world: &mut World,
+    stop: &Stop,
+    recorder: &Recorder,
+    gateway: &Handle,
+) -> Result<Option<RunSummary>, Failure> {
+    let period = Duration::from_secs_f64(config.control.period_ms / 1e3);
+    let mut telemetry = GatewayTelemetry(gateway);
+    let rate = match config.service.requests_per_core_s {
+        Some(rate) => PerSecond::new(rate),
+        None => {
+            let length = Duration::from_secs_f64(config.service.calibrate_s);
+            eprintln!(
+                "measuring what one core serves, for {} s with everything on",
+                length.as_secs_f64()
+            );
+            world.machine.apply(world.plant.full())?;
+            match calibrate::service_rate(&mut world.machine, &mut telemetry, length, stop)? {
+                Some(rate) => rate,
+                None => return Ok(None),
+            }
+        }
+    };
+    eprintln!("one core serves {:.1} requests/s", rate.get());
+    let mut law: Guardian<Box<dyn Law>> = config.guarded_law(document, world.plant, rate)?;
+    let status = Arc::new(Status::new(law.law().name(), period));
+    if let Some(listen) = config.admin.listen {
+        let address = admin::serve(listen, Arc::clone(&status))?;
+        eprintln!("metrics on http://{address}/metrics");
+    }
+    let view = (!args.no_view && View::possible())
+        .then(|| View::open(stop.clone()))
+        .transpose()
+        .context("the live view cannot be opened; --no-view does without it")?;
+    let slo = config.slo(document)?;
+    let plan = RunPlan {
+        name: args.name.clone(),
+        trace: "live traffic".to_owned(),
+        seed: 0,
+        length: args.duration.map(Seconds::new),
+        frame: Frame {
+            period,
+            slo,
+            guard: (config.law.name == LawName::SloPower).then(|| slo.target() * config.law.slo_power.guard),
+        },
+        plant: world.plant,
+        notes: world.notes(),
+        power_source: world.choice.chosen.source(),
+        config: document.text().to_owned(),
+        lines_every: 10,
+    };
+    let duration = args.duration.unwrap_or(f64::INFINITY);
+    let watchers = Watchers {
+        view: view.as_ref(),
+        status: Some(&status),
+    };
+    let done = |at: Seconds| at.get() >= duration;
+    let live = run::World {
+        machine: &mut world.machine,
+        telemetry: &mut telemetry,
+        recorder,
+    };
+    let summary = run::run(&plan, &mut law, live, watchers, stop, done)?;
+    Ok(Some(summary))
+}

@@ -1,0 +1,521 @@
+//! The configuration file of `headroom up`.
+//!
+//! Every mistake is one error that names the file, the line, the value and the remedy, and is found before anything
+//! on the machine is changed.
+
+use crate::cli::LawName;
+use headroom_control::{
+    CoreRange, Fixed, Guardian, Law, Plant, PlantError, PowerEnvelope, Slo, SloPower, SloPowerError, Tuning,
+    guardian,
+};
+use headroom_gateway::GatewayConfig;
+use headroom_node::cgroup::TargetSpec;
+use headroom_node::power::{MeterPreference, ModelError, PowerModel};
+use headroom_units::{Cores, PerSecond, Ratio, Seconds, Watts};
+use serde::Deserialize;
+use std::net::SocketAddr;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use toml::de::{DeTable, DeValue};
+
+/// An example with every key, its default and what it means: what `headroom up --example` prints.
+pub const EXAMPLE: &str = include_str!("../headroom.example.toml");
+
+/// A mistake in the configuration.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}{}: {message}", file.display(), line.map(|l| format!(":{l}")).unwrap_or_default())]
+pub struct ConfigError {
+    /// The file.
+    pub file: PathBuf,
+    /// The line, from 1, where the mistake belongs to one.
+    pub line: Option<usize>,
+    /// What is wrong with which value, and what to do.
+    pub message: String,
+}
+
+/// The whole file.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// The promise.
+    pub slo: SloConfig,
+    /// The data plane.
+    pub gateway: GatewayConfig,
+    /// What is controlled.
+    pub service: ServiceConfig,
+    /// The law and its parameters.
+    #[serde(default)]
+    pub law: LawConfig,
+    /// The meters.
+    #[serde(default)]
+    pub power: PowerConfig,
+    /// The control period.
+    #[serde(default)]
+    pub control: ControlConfig,
+    /// The flight recorder.
+    #[serde(default)]
+    pub record: RecordConfig,
+    /// The admin port.
+    #[serde(default)]
+    pub admin: AdminConfig,
+}
+
+/// `[slo]`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SloConfig {
+    /// The percentile, in percent.
+    #[serde(default = "default_percentile")]
+    pub percentile: f64,
+    /// T, in milliseconds.
+    pub target_ms: f64,
+}
+
+const fn default_percentile() -> f64 {
+    95.0
+}
+
+/// `[service]`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ServiceConfig {
+    /// The service's cgroup.
+    pub cgroup: Option<PathBuf>,
+    /// Its systemd unit.
+    pub systemd_unit: Option<String>,
+    /// Its container's id.
+    pub container: Option<String>,
+    /// A process of it.
+    pub pid: Option<u32>,
+    /// What limits its cores.
+    #[serde(default)]
+    pub lever: Lever,
+    /// Fewest cores.
+    pub cores_min: Option<f64>,
+    /// Most cores; all of the machine by default.
+    pub cores_max: Option<f64>,
+    /// Smallest change; 0.1 with quotas and 1 with cpusets by default.
+    pub cores_step: Option<f64>,
+    /// The quota's period, in milliseconds.
+    #[serde(default = "default_quota_period_ms")]
+    pub quota_period_ms: f64,
+    /// μ, in requests per second and core; measured at the start where absent.
+    pub requests_per_core_s: Option<f64>,
+    /// For how long μ is measured at the start, in seconds.
+    #[serde(default = "default_calibrate_s")]
+    pub calibrate_s: f64,
+}
+
+const fn default_quota_period_ms() -> f64 {
+    10.0
+}
+
+const fn default_calibrate_s() -> f64 {
+    20.0
+}
+
+/// What limits the service's cores.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Lever {
+    /// CPU bandwidth: fractions of a core.
+    #[default]
+    Quota,
+    /// Whole cores.
+    Cpuset,
+}
+
+/// `[law]`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LawConfig {
+    /// The law.
+    #[serde(default = "default_law")]
+    pub name: LawName,
+    /// The parameters of SLO-Power.
+    #[serde(default, rename = "slo-power")]
+    pub slo_power: Tuning,
+}
+
+const fn default_law() -> LawName {
+    LawName::SloPower
+}
+
+impl Default for LawConfig {
+    fn default() -> Self {
+        Self {
+            name: default_law(),
+            slo_power: Tuning::default(),
+        }
+    }
+}
+
+/// `[power]`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PowerConfig {
+    /// Which meter to take.
+    #[serde(default)]
+    pub meter: MeterPreference,
+    /// The figures of the modelled meter.
+    #[serde(default)]
+    pub model: ModelConfig,
+}
+
+/// `[power.model]`: what is absent has the default that [`PowerModel::default_for`] states.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ModelConfig {
+    /// The machine with no core allocated, in watts.
+    pub base_w: Option<f64>,
+    /// One more core allocated and idle, in watts.
+    pub allocated_core_w: Option<f64>,
+    /// One more core busy, in watts.
+    pub busy_core_w: Option<f64>,
+    /// The share of a busy core's power that frequency does not change.
+    pub leakage: Option<f64>,
+}
+
+impl ModelConfig {
+    /// The model of a machine of this many cores.
+    ///
+    /// # Errors
+    /// A figure that cannot be one.
+    pub fn model(&self, cores: Cores) -> Result<PowerModel, ModelError> {
+        let default = PowerModel::default_for(cores)?;
+        PowerModel {
+            base: self.base_w.map_or(default.base, Watts::new),
+            per_allocated_core: self
+                .allocated_core_w
+                .map_or(default.per_allocated_core, Watts::new),
+            per_busy_core: self.busy_core_w.map_or(default.per_busy_core, Watts::new),
+            leakage: self.leakage.map_or(default.leakage, Ratio::new),
+            cores,
+        }
+        .validated()
+    }
+}
+
+/// `[control]`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ControlConfig {
+    /// Length of a period, in milliseconds.
+    pub period_ms: f64,
+    /// Periods without telemetry after which everything goes to full.
+    pub lost_periods_to_full: u32,
+}
+
+impl Default for ControlConfig {
+    fn default() -> Self {
+        Self {
+            period_ms: 1000.0,
+            lost_periods_to_full: guardian::DEFAULT_PATIENCE_PERIODS,
+        }
+    }
+}
+
+/// `[record]`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RecordConfig {
+    /// The database.
+    pub db: PathBuf,
+    /// Runs older than this go, in days.
+    pub max_age_days: f64,
+    /// The oldest runs go while the file is larger than this, in MiB.
+    pub max_mib: f64,
+}
+
+impl Default for RecordConfig {
+    fn default() -> Self {
+        Self {
+            db: PathBuf::from("out/headroom.db"),
+            max_age_days: 30.0,
+            max_mib: 512.0,
+        }
+    }
+}
+
+/// `[admin]`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct AdminConfig {
+    /// Address of /metrics, /healthz and /readyz.
+    pub listen: Option<SocketAddr>,
+}
+
+impl Default for AdminConfig {
+    fn default() -> Self {
+        Self {
+            listen: Some(SocketAddr::from(([127, 0, 0, 1], 9187))),
+        }
+    }
+}
+
+/// The file's text, to find the line of a key in.
+#[derive(Clone, Debug)]
+pub struct Document {
+    file: PathBuf,
+    text: String,
+}
+
+impl Config {
+    /// Reads and checks a file.
+    ///
+    /// # Errors
+    /// [`ConfigError`] for a file that cannot be read or understood, or a value that is outside its range.
+    pub fn read(file: &Path) -> Result<(Self, Document), ConfigError> {
+        let text = std::fs::read_to_string(file).map_err(|error| ConfigError {
+            file: file.to_owned(),
+            line: None,
+            message: format!(
+                "cannot be read: {error}. `headroom up --example > headroom.toml` writes one to start from"
+            ),
+        })?;
+        Self::parse(file, text)
+    }
+
+    /// Parses and checks a text.
+    ///
+    /// # Errors
+    /// As [`Config::read`].
+    pub fn parse(file: &Path, text: String) -> Result<(Self, Document), ConfigError> {
+        let document = Document {
+            file: file.to_owned(),
+            text,
+        };
+        let config: Self = toml::from_str(&document.text).map_err(|error| ConfigError {
+            file: document.file.clone(),
+            line: error.span().map(|span| document.line_of(&span)),
+            message: format!(
+                "{}{}. `headroom up --example` prints every key with its meaning",
+                error.message().trim(),
+                error.span().map(|span| document.quote(&span)).unwrap_or_default()
+            ),
+        })?;
+        config.check(&document)?;
+        Ok((config, document))
+    }
+
+    /// The latency promise.
+    ///
+    /// # Errors
+    /// Where it is not one, with its line.
+    pub fn slo(&self, document: &Document) -> Result<Slo, ConfigError> {
+        Slo::new(
+            Ratio::from_percent(self.slo.percentile),
+            Seconds::from_millis(self.slo.target_ms),
+        )
+        .map_err(|error| {
+            let key = if matches!(error, PlantError::Percentile(_)) {
+                "slo.percentile"
+            } else {
+                "slo.target_ms"
+            };
+            document.error(key, error)
+        })
+    }
+
+    /// The law for this promise and machine.
+    ///
+    /// # Errors
+    /// A parameter outside its range, or a target that no number of cores can meet, with its line.
+    pub fn law(
+        &self,
+        document: &Document,
+        plant: Plant,
+        service_rate: PerSecond,
+    ) -> Result<Box<dyn Law>, ConfigError> {
+        let slo = self.slo(document)?;
+        match self.law.name {
+            LawName::Fixed => Ok(Box::new(Fixed::new(plant))),
+            LawName::SloPower => match SloPower::new(slo, plant, service_rate, self.law.slo_power.clone()) {
+                Ok(law) => Ok(Box::new(law)),
+                Err(error @ SloPowerError::OutOfRange { key, .. }) => {
+                    Err(document.error(&format!("law.slo-power.{key}"), error))
+                }
+                Err(error @ SloPowerError::TargetOutOfReach(_)) => {
+                    Err(document.error("slo.target_ms", error))
+                }
+            },
+        }
+    }
+
+    /// The law inside the guardian.
+    ///
+    /// # Errors
+    /// As [`Config::law`].
+    pub fn guarded_law(
+        &self,
+        document: &Document,
+        plant: Plant,
+        service_rate: PerSecond,
+    ) -> Result<Guardian<Box<dyn Law>>, ConfigError> {
+        let law = self.law(document, plant, service_rate)?;
+        Ok(Guardian::new(law, plant, self.control.lost_periods_to_full))
+    }
+
+    /// The cores that can be allocated, on a machine of `machine_cores` cores.
+    ///
+    /// # Errors
+    /// A range of cores that this machine has not, with its line.
+    pub fn core_range(&self, document: &Document, machine_cores: Cores) -> Result<CoreRange, ConfigError> {
+        let service = &self.service;
+        let step = service.cores_step.unwrap_or(match service.lever {
+            Lever::Quota => 0.1,
+            Lever::Cpuset => 1.0,
+        });
+        if service.lever == Lever::Cpuset && step.fract() != 0.0 {
+            let why = format!("is {step}: a cpuset has whole cores only (or set lever = \"quota\")");
+            return Err(document.error("service.cores_step", why));
+        }
+        let max = service.cores_max.unwrap_or(machine_cores.get());
+        if max > machine_cores.get() {
+            let why = format!("is {max}: at most {} cores can be had here", machine_cores.get());
+            return Err(document.error("service.cores_max", why));
+        }
+        let min = service.cores_min.unwrap_or_else(|| (2.0 * step).min(max));
+        CoreRange::new(Cores::new(min), Cores::new(max), Cores::new(step))
+            .map_err(|error| document.error("service.cores_min", error))
+    }
+
+    /// What can be allocated: cores and the power that they can need.
+    ///
+    /// # Errors
+    /// Figures of power that cannot be, with their line.
+    pub fn plant(
+        &self,
+        document: &Document,
+        cores: CoreRange,
+        power: PowerEnvelope,
+    ) -> Result<Plant, ConfigError> {
+        Plant::new(cores, power).map_err(|error| document.error("power.model", error))
+    }
+
+    /// How the service is named.
+    pub fn target(&self) -> TargetSpec {
+        let service = &self.service;
+        // The check at parsing has seen to it that exactly one is given.
+        match (&service.cgroup, &service.systemd_unit, &service.container) {
+            (Some(path), ..) => TargetSpec::Path(path.to_string_lossy().into_owned()),
+            (_, Some(unit), _) => TargetSpec::Unit(unit.clone()),
+            (.., Some(id)) => TargetSpec::Container(id.clone()),
+            _ => TargetSpec::Pid(service.pid.unwrap_or_default()),
+        }
+    }
+
+    fn check(&self, document: &Document) -> Result<(), ConfigError> {
+        self.slo(document)?;
+        let service = &self.service;
+        let named = [
+            ("cgroup", service.cgroup.is_some()),
+            ("systemd_unit", service.systemd_unit.is_some()),
+            ("container", service.container.is_some()),
+            ("pid", service.pid.is_some()),
+        ];
+        let given: Vec<&str> = named
+            .iter()
+            .filter(|(_, given)| *given)
+            .map(|(name, _)| *name)
+            .collect();
+        if given.len() != 1 {
+            let found = if given.is_empty() {
+                "none".to_owned()
+            } else {
+                given.join(" and ")
+            };
+            let why =
+                format!("name the service by one of cgroup, systemd_unit, container, pid; here: {found}");
+            return Err(document.error("service", why));
+        }
+        let positive = [
+            ("control.period_ms", self.control.period_ms),
+            ("service.quota_period_ms", service.quota_period_ms),
+            ("service.calibrate_s", service.calibrate_s),
+            (
+                "service.requests_per_core_s",
+                service.requests_per_core_s.unwrap_or(1.0),
+            ),
+            ("record.max_age_days", self.record.max_age_days),
+            ("record.max_mib", self.record.max_mib),
+        ];
+        for (key, value) in positive {
+            if !(value > 0.0 && value.is_finite()) {
+                return Err(document.error(key, format!("is {value}: it must be greater than 0")));
+            }
+        }
+        if !(100.0..=60_000.0).contains(&self.control.period_ms) {
+            let why = format!(
+                "is {} ms: a period is between 100 ms and 60 s",
+                self.control.period_ms
+            );
+            return Err(document.error("control.period_ms", why));
+        }
+        self.law.slo_power.check().map_err(|error| match &error {
+            SloPowerError::OutOfRange { key, .. } => document.error(&format!("law.slo-power.{key}"), error),
+            SloPowerError::TargetOutOfReach(_) => document.error("slo.target_ms", error),
+        })
+    }
+}
+
+impl Document {
+    /// The whole text.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// An error at a key (`slo.percentile`), or at the nearest table around it where the key is not written.
+    pub fn error(&self, key: &str, why: impl std::fmt::Display) -> ConfigError {
+        ConfigError {
+            file: self.file.clone(),
+            line: self.find(key),
+            message: format!("{key}: {why}"),
+        }
+    }
+
+    fn find(&self, key: &str) -> Option<usize> {
+        let root = DeTable::parse(&self.text).ok()?;
+        let mut line = None;
+        let mut table = root.get_ref();
+        for part in key.split('.') {
+            let Some((name, value)) = table.iter().find(|(name, _)| name.get_ref().as_ref() == part) else {
+                break;
+            };
+            line = Some(self.line_of(&name.span()));
+            match value.get_ref() {
+                DeValue::Table(inner) => table = inner,
+                _ => break,
+            }
+        }
+        line
+    }
+
+    fn line_of(&self, span: &Range<usize>) -> usize {
+        self.text
+            .bytes()
+            .take(span.start)
+            .filter(|byte| *byte == b'\n')
+            .count()
+            + 1
+    }
+
+    /// The line that a span begins in, to show beside the message.
+    fn quote(&self, span: &Range<usize>) -> String {
+        let line = self
+            .text
+            .lines()
+            .nth(self.line_of(span) - 1)
+            .unwrap_or_default()
+            .trim();
+        if line.is_empty() {
+            String::new()
+        } else {
+            format!(", in `{line}`")
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "config_tests.rs"]
+mod tests;

@@ -1,0 +1,166 @@
+use super::*;
+
+const GOOD: &str = r#"[slo]
+percentile = 95
+target_ms = 250
+
+[gateway]
+backends = [{ url = "http://127.0.0.1:8081" }]
+
+[service]
+cgroup = "/web"
+requests_per_core_s = 250
+
+[law]
+name = "slo-power"
+
+[law.slo-power]
+guard = 0.8
+"#;
+
+fn parse(text: &str) -> Result<(Config, Document), ConfigError> {
+    Config::parse(Path::new("headroom.toml"), text.to_owned())
+}
+
+fn error(from: &str, to: &str) -> String {
+    assert!(GOOD.contains(from));
+    parse(&GOOD.replace(from, to))
+        .expect_err("a mistake must not pass")
+        .to_string()
+}
+
+fn envelope() -> PowerEnvelope {
+    use headroom_units::Watts;
+    PowerEnvelope {
+        base: Watts::new(6.0),
+        per_core: Watts::new(2.86),
+        lowest_cap: Watts::new(6.5),
+    }
+}
+
+#[test]
+fn the_example_is_valid_and_so_is_each_of_its_commented_keys() {
+    parse(EXAMPLE).unwrap();
+    let mut whole = String::new();
+    for line in EXAMPLE.lines() {
+        // A commented key, not a comment: `# key = value`. The four names of a service exclude each other.
+        let key = line.strip_prefix("# ").filter(|rest| {
+            rest.split_once(" = ").is_some_and(|(key, _)| {
+                !key.contains(' ') && !["systemd_unit", "container", "pid", "tls"].contains(&key)
+            })
+        });
+        whole.push_str(key.unwrap_or(line));
+        whole.push('\n');
+    }
+    assert_ne!(whole, EXAMPLE);
+    parse(&whole).unwrap();
+}
+
+#[test]
+fn an_unknown_key_is_named_with_its_line() {
+    let message = error("percentile = 95", "percentle = 95");
+    assert!(message.starts_with("headroom.toml:2: "), "{message}");
+    assert!(
+        message.contains("percentle") && message.contains("percentile"),
+        "{message}"
+    );
+    assert!(message.contains("--example"), "{message}");
+    let message = error("guard = 0.8", "gaurd = 0.8");
+    assert!(
+        message.starts_with("headroom.toml:16: ") && message.contains("gaurd"),
+        "{message}"
+    );
+}
+
+#[test]
+fn an_unknown_law_is_named_with_its_line() {
+    let message = error("\"slo-power\"", "\"slopower\"");
+    assert!(message.starts_with("headroom.toml:13: "), "{message}");
+    assert!(
+        message.contains("slopower") && message.contains("fixed"),
+        "{message}"
+    );
+}
+
+#[test]
+fn a_percentile_outside_its_range_is_named_with_its_line_and_value() {
+    for bad in ["0", "100", "-5", "123.4", "nan"] {
+        let message = error("percentile = 95", &format!("percentile = {bad}"));
+        assert!(
+            message.starts_with("headroom.toml:2: slo.percentile"),
+            "{message}"
+        );
+        assert!(message.contains("between 0 and 100"), "{message}");
+    }
+}
+
+#[test]
+fn a_parameter_outside_its_range_is_named_with_its_line() {
+    let message = error("guard = 0.8", "guard = 8");
+    assert_eq!(
+        message,
+        "headroom.toml:16: law.slo-power.guard: guard is 8: it must be greater than 0 and at most 1"
+    );
+}
+
+#[test]
+fn a_target_that_no_cores_can_meet_is_refused_with_both_numbers() {
+    let (config, document) = parse(&GOOD.replace("target_ms = 250", "target_ms = 4")).unwrap();
+    let range = config.core_range(&document, Cores::new(2.0)).unwrap();
+    let plant = config.plant(&document, range, envelope()).unwrap();
+    let Err(error) = config.law(&document, plant, PerSecond::new(250.0)) else {
+        panic!("it was accepted")
+    };
+    let message = error.to_string();
+    assert!(message.starts_with("headroom.toml:3: slo.target_ms"), "{message}");
+    assert!(
+        message.contains("4.000 ms") && message.contains("250.000 requests/s"),
+        "{message}"
+    );
+}
+
+#[test]
+fn a_service_is_named_once() {
+    let message = error("cgroup = \"/web\"", "cgroup = \"/web\"\npid = 1");
+    assert!(
+        message.starts_with("headroom.toml:8: ") && message.contains("cgroup and pid"),
+        "{message}"
+    );
+    let message = error("cgroup = \"/web\"\n", "");
+    assert!(message.contains("here: none"), "{message}");
+}
+
+#[test]
+fn more_cores_than_the_machine_has_are_refused() {
+    let (config, document) = parse(&GOOD.replace("[law]", "[law]#").replace(
+        "requests_per_core_s = 250",
+        "requests_per_core_s = 250\ncores_max = 64",
+    ))
+    .unwrap();
+    let message = config
+        .core_range(&document, Cores::new(2.0))
+        .unwrap_err()
+        .to_string();
+    assert!(
+        message.starts_with("headroom.toml:11: service.cores_max"),
+        "{message}"
+    );
+    assert!(message.contains("64") && message.contains("2 cores"), "{message}");
+}
+
+#[test]
+fn a_file_that_is_not_there_says_how_to_make_one() {
+    let message = Config::read(Path::new("/nonexistent/headroom.toml"))
+        .unwrap_err()
+        .to_string();
+    assert!(
+        message.contains("/nonexistent/headroom.toml") && message.contains("--example"),
+        "{message}"
+    );
+}
+
+#[test]
+fn what_is_no_toml_is_named_with_its_line() {
+    let message = error("[law]", "[law");
+    assert!(message.starts_with("headroom.toml:12: "), "{message}");
+}

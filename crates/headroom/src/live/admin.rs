@@ -1,0 +1,193 @@
+//! The admin port: `/metrics` for Prometheus, `/healthz`, `/readyz`, and `/status` with the last period as JSON.
+
+use super::metrics::Metrics;
+use super::tick::Tick;
+use anyhow::Context;
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode, body::Incoming, header};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use std::convert::Infallible;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Connections served at once; one more waits in the kernel's accept queue.
+const MAX_CONNECTIONS: usize = 64;
+/// A client that takes longer to send its request's head is dropped.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// What the admin port tells, shared with the loop that knows it.
+#[derive(Debug)]
+pub struct Status {
+    law: &'static str,
+    metrics: Metrics,
+    stale_after: Duration,
+    last: Mutex<Last>,
+}
+
+#[derive(Debug)]
+struct Last {
+    at: Instant,
+    ready: bool,
+    json: String,
+}
+
+impl Status {
+    /// The status of a loop that has not seen a period yet; it counts as stuck after five periods without one.
+    pub fn new(law: &'static str, period: Duration) -> Self {
+        let last = Last {
+            at: Instant::now(),
+            ready: false,
+            json: "{}".to_owned(),
+        };
+        Self {
+            law,
+            metrics: Metrics::new(),
+            stale_after: period * 5 + Duration::from_secs(1),
+            last: Mutex::new(last),
+        }
+    }
+
+    /// Takes one period.
+    pub fn tick(&self, tick: &Tick) {
+        self.metrics.tick(self.law, tick);
+        let json = serde_json::json!({
+            "law": self.law,
+            "at_s": tick.at,
+            "seen": tick.seen,
+            "decided": tick.decision,
+            "actuation_failed": tick.actuation_failed,
+            "backends": tick.backends.iter().map(|backend| serde_json::json!({
+                "url": backend.name,
+                "healthy": backend.healthy,
+            })).collect::<Vec<_>>(),
+        });
+        let ready = tick.seen.traffic.is_some() && tick.backends.iter().any(|backend| backend.healthy);
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Last {
+            at: Instant::now(),
+            ready,
+            json: json.to_string(),
+        };
+    }
+
+    fn answer(&self, method: &Method, path: &str) -> Response<Full<Bytes>> {
+        let (status, kind, body) = match (method, path) {
+            (&Method::GET | &Method::HEAD, "/metrics") => (
+                StatusCode::OK,
+                "application/openmetrics-text; version=1.0.0; charset=utf-8",
+                self.metrics.render(),
+            ),
+            (&Method::GET | &Method::HEAD, "/healthz") => self.health(),
+            (&Method::GET | &Method::HEAD, "/readyz") => self.readiness(),
+            (&Method::GET | &Method::HEAD, "/status") => {
+                let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+                (StatusCode::OK, "application/json", last.json.clone())
+            }
+            (&Method::GET | &Method::HEAD, _) => (
+                StatusCode::NOT_FOUND,
+                PLAIN,
+                "try /metrics, /healthz, /readyz or /status\n".to_owned(),
+            ),
+            _ => (
+                StatusCode::METHOD_NOT_ALLOWED,
+                PLAIN,
+                "only GET and HEAD\n".to_owned(),
+            ),
+        };
+        let mut response = Response::new(Full::new(Bytes::from(body)));
+        *response.status_mut() = status;
+        response
+            .headers_mut()
+            .insert(header::CONTENT_TYPE, header::HeaderValue::from_static(kind));
+        response
+    }
+
+    fn health(&self) -> (StatusCode, &'static str, String) {
+        let age = self
+            .last
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .at
+            .elapsed();
+        if age <= self.stale_after {
+            (StatusCode::OK, PLAIN, "ok\n".to_owned())
+        } else {
+            let why = format!(
+                "the control loop has not finished a period for {:.1} s\n",
+                age.as_secs_f64()
+            );
+            (StatusCode::SERVICE_UNAVAILABLE, PLAIN, why)
+        }
+    }
+
+    fn readiness(&self) -> (StatusCode, &'static str, String) {
+        if self.last.lock().unwrap_or_else(PoisonError::into_inner).ready {
+            (StatusCode::OK, PLAIN, "ready\n".to_owned())
+        } else {
+            let why = "no period with telemetry and a healthy backend yet\n".to_owned();
+            (StatusCode::SERVICE_UNAVAILABLE, PLAIN, why)
+        }
+    }
+}
+
+const PLAIN: &str = "text/plain; charset=utf-8";
+
+/// Serves a status on an address, on a thread of its own, until the process ends; the address it listens on.
+///
+/// # Errors
+/// Where the address cannot be bound.
+pub fn serve(listen: SocketAddr, status: Arc<Status>) -> anyhow::Result<SocketAddr> {
+    let listener = TcpListener::bind(listen).with_context(|| {
+        format!("the admin port cannot listen on {listen}: choose another address with `[admin] listen`")
+    })?;
+    listener.set_nonblocking(true)?;
+    let address = listener.local_addr()?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    std::thread::Builder::new()
+        .name("admin".to_owned())
+        .spawn(move || runtime.block_on(accept(listener, status)))?;
+    Ok(address)
+}
+
+async fn accept(listener: TcpListener, status: Arc<Status>) {
+    let listener = match tokio::net::TcpListener::from_std(listener) {
+        Ok(listener) => listener,
+        Err(error) => return tracing::error!(%error, "the admin port cannot be served"),
+    };
+    let slots = Arc::new(tokio::sync::Semaphore::new(MAX_CONNECTIONS));
+    loop {
+        let Ok(slot) = Arc::clone(&slots).acquire_owned().await else {
+            return;
+        };
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                // Out of file descriptors, mostly: trying again at once would only spin.
+                tracing::warn!(%error, "the admin port could not accept a connection");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                continue;
+            }
+        };
+        let status = Arc::clone(&status);
+        tokio::spawn(async move {
+            let service = service_fn(|request: Request<Incoming>| {
+                let response = status.answer(request.method(), request.uri().path());
+                async move { Ok::<_, Infallible>(response) }
+            });
+            let served = http1::Builder::new()
+                .timer(TokioTimer::new())
+                .header_read_timeout(HEADER_TIMEOUT)
+                .serve_connection(TokioIo::new(stream), service)
+                .await;
+            if let Err(error) = served {
+                tracing::debug!(%error, "a connection to the admin port ended badly");
+            }
+            drop(slot);
+        });
+    }
+}

@@ -1,0 +1,57 @@
+//! Measures μ, the requests that one core serves in a second, from real traffic with everything on.
+
+use super::{Machine, Telemetry};
+use crate::stop::Stop;
+use anyhow::bail;
+use headroom_units::{PerSecond, Seconds};
+use std::time::{Duration, Instant};
+
+/// Fewer requests than this say little about their mean cost.
+const ENOUGH_REQUESTS: u64 = 200;
+/// Less CPU time than this is too near to the accounting's own grain.
+const ENOUGH_CPU: Seconds = Seconds::new(0.5);
+/// How many times the asked length to wait for enough traffic.
+const PATIENCE: u32 = 30;
+
+/// Watches the traffic for `length`, and longer where it is thin; μ as requests answered per second of CPU time.
+///
+/// # Errors
+/// Where there is too little traffic to tell, or nothing reads the CPU time; `Ok(None)` where `stop` was raised.
+pub fn service_rate(
+    machine: &mut dyn Machine,
+    telemetry: &mut dyn Telemetry,
+    length: Duration,
+    stop: &Stop,
+) -> anyhow::Result<Option<PerSecond>> {
+    const PERIOD: Duration = Duration::from_millis(500);
+    let begin = Instant::now();
+    let (mut requests, mut cpu) = (0, Seconds::ZERO);
+    machine.observe();
+    telemetry.take(PERIOD);
+    let mut due = begin;
+    loop {
+        due += PERIOD;
+        if stop.wait_until(due) {
+            return Ok(None);
+        }
+        let traffic = telemetry.take(PERIOD);
+        let used = machine.observe().cpu_time;
+        if let Some((traffic, used)) = traffic.zip(used) {
+            requests += traffic.completions;
+            cpu += used;
+        }
+        let waited = begin.elapsed();
+        let enough = requests >= ENOUGH_REQUESTS && cpu >= ENOUGH_CPU;
+        if enough && waited >= length {
+            return Ok(Some(PerSecond::new(requests as f64 / cpu.get())));
+        }
+        if waited >= length * PATIENCE {
+            bail!(
+                "the service rate could not be measured: {requests} requests and {:.2} s of CPU time in {:.0} s are \
+                 too few to tell. Send traffic, or set requests_per_core_s under [service]",
+                cpu.get(),
+                waited.as_secs_f64()
+            );
+        }
+    }
+}

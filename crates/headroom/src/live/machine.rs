@@ -1,0 +1,173 @@
+//! What is controlled: one service's cgroup on this machine.
+
+use headroom_control::{Allocation, PowerEnvelope};
+use headroom_node::Roots;
+use headroom_node::cap::{Limiter, LimiterOptions};
+use headroom_node::cgroup::Target;
+use headroom_node::cpu::UsageMeter;
+use headroom_node::frequency::FrequencyReader;
+use headroom_node::power::{Choice, Meter, MeterPreference, PowerModel, choose};
+use headroom_node::restore::Registry;
+use headroom_units::{Cores, Hertz, Joules, Ratio, Reading, Seconds, Watts};
+
+/// Whatever can be told how many cores and watts a service may use, and says what it used.
+pub trait Machine {
+    /// What was used since the last call.
+    fn observe(&mut self) -> MachinePeriod;
+
+    /// What is in force.
+    fn allocated(&self) -> Allocation;
+
+    /// Puts an allocation in force.
+    ///
+    /// # Errors
+    /// Where the machine refuses; what was in force before stays so as far as it lets.
+    fn apply(&mut self, allocation: Allocation) -> anyhow::Result<()>;
+}
+
+/// What a service used in one period. What could not be read is `None`, never zero.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct MachinePeriod {
+    /// CPU time.
+    pub cpu_time: Option<Seconds>,
+    /// Busy share of what could be used: of the allocated cores, or of the quota where a cap holds it lower. A cap
+    /// that slows the processor down makes it busier in the same way.
+    pub utilisation: Option<Ratio>,
+    /// Mean power.
+    pub power: Option<Reading<Watts>>,
+    /// Energy.
+    pub energy: Option<Reading<Joules>>,
+    /// Share of the quota's periods in which the service was throttled.
+    pub throttled: Option<Ratio>,
+    /// Mean frequency.
+    pub frequency: Option<Hertz>,
+    /// Which part of the machine the meter speaks of.
+    pub zone: String,
+}
+
+/// A cgroup with its quota, its meters and the software cap.
+pub struct CgroupMachine {
+    limiter: Limiter,
+    usage: UsageMeter,
+    meter: Box<dyn Meter>,
+    frequency: Option<FrequencyReader>,
+    allocated: Allocation,
+    energy_before: Option<Reading<Joules>>,
+}
+
+impl CgroupMachine {
+    /// Opens all that will be read and written, and changes nothing yet; the meter that was chosen, and why.
+    ///
+    /// # Errors
+    /// A file that is missing or may not be written, a meter that cannot be used.
+    pub fn open(
+        roots: &Roots,
+        target: &Target,
+        model: PowerModel,
+        preference: MeterPreference,
+        options: LimiterOptions,
+        registry: &Registry,
+    ) -> anyhow::Result<(Self, Choice)> {
+        let (limiter, choice) = Limiter::open(roots, target, model, preference, options, registry)?;
+        let (meter, _) = choose(preference, roots, target, model, limiter.allocated())?;
+        let now = limiter.allocated().now();
+        let machine = Self {
+            usage: UsageMeter::open(roots, target)?,
+            meter,
+            frequency: FrequencyReader::open(roots),
+            allocated: Allocation {
+                cores: now,
+                cap: model.limit(now),
+            },
+            energy_before: None,
+            limiter,
+        };
+        Ok((machine, choice))
+    }
+
+    /// The most cores that can be allocated here: the machine's, or the limit that was found.
+    ///
+    /// # Errors
+    /// Where the machine cannot be read.
+    pub fn most_cores(&self) -> anyhow::Result<Cores> {
+        Ok(self.limiter.bounds()?.largest)
+    }
+
+    /// The relation of cores to power, for caps between the lowest that `fewest` cores leave and the highest.
+    ///
+    /// # Errors
+    /// Where the machine cannot be read.
+    pub fn envelope(&self, model: &PowerModel, fewest: Cores) -> anyhow::Result<PowerEnvelope> {
+        let smallest = self.limiter.bounds()?.smallest;
+        Ok(PowerEnvelope {
+            base: model.base,
+            per_core: model.per_allocated_core + model.per_busy_core,
+            lowest_cap: model.minimum_cap(fewest, smallest.min(fewest)),
+        })
+    }
+}
+
+impl Machine for CgroupMachine {
+    fn observe(&mut self) -> MachinePeriod {
+        let usage = self
+            .usage
+            .sample()
+            .inspect_err(|error| tracing::warn!("{error}"))
+            .ok();
+        let sample = self
+            .meter
+            .sample()
+            .inspect_err(|error| tracing::warn!("{error}"))
+            .ok();
+        for event in self.limiter.take_events() {
+            tracing::warn!("{event}");
+        }
+        let usable = self.limiter.status().quota.min(self.allocated.cores);
+        let energy = sample.as_ref().map(|sample| sample.energy);
+        let before = std::mem::replace(&mut self.energy_before, energy);
+        MachinePeriod {
+            cpu_time: usage.map(|usage| usage.used),
+            utilisation: usage
+                .filter(|_| usable > Cores::ZERO)
+                .map(|usage| Ratio::new(usage.busy / usable)),
+            power: sample.as_ref().and_then(|sample| sample.power),
+            energy: energy
+                .zip(before)
+                .filter(|(now, before)| now.source == before.source)
+                .map(|(now, before)| now.map(|joules| (joules - before.value).max(Joules::ZERO))),
+            throttled: usage
+                .filter(|usage| usage.periods > 0)
+                .map(|usage| Ratio::new(usage.throttled_periods as f64 / usage.periods as f64)),
+            frequency: self.frequency.as_ref().and_then(FrequencyReader::mean),
+            zone: sample
+                .and_then(|sample| {
+                    sample
+                        .zones
+                        .iter()
+                        .find(|zone| zone.counted)
+                        .map(|zone| zone.zone.clone())
+                })
+                .unwrap_or_default(),
+        }
+    }
+
+    fn allocated(&self) -> Allocation {
+        self.allocated
+    }
+
+    fn apply(&mut self, allocation: Allocation) -> anyhow::Result<()> {
+        let Allocation { cores, cap } = allocation;
+        let applied = self.limiter.apply(headroom_node::cap::Allocation {
+            cores,
+            cap: Some(cap),
+        })?;
+        if let Some(bounds) = applied.bounded {
+            tracing::warn!(%cores, given = %applied.cores, "the machine bounds the cores: {bounds:?}");
+        }
+        self.allocated = Allocation {
+            cores: applied.cores,
+            cap: applied.cap.unwrap_or(cap),
+        };
+        Ok(())
+    }
+}

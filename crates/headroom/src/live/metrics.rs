@@ -1,0 +1,309 @@
+//! The Prometheus metrics of a run. Names follow Kepler's pattern (`_joules_total`, `_watts`, a `zone` label), and
+//! every watt and joule carries its `source`.
+
+use super::tick::Tick;
+use hdrhistogram::Histogram;
+use headroom_units::Source;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric, NoLabelSet};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::{Registry, Unit};
+use std::fmt;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Upper ends of the buckets of `headroom_service_latency_seconds`, in seconds.
+const BUCKETS_S: [f64; 18] = [
+    0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.25, 0.35, 0.5, 1.0, 2.5, 5.0,
+    10.0,
+];
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct ZoneLabels {
+    zone: String,
+    source: String,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct SourceLabels {
+    source: String,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct DecisionLabels {
+    law: String,
+    rule: String,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct BackendLabels {
+    backend: String,
+}
+
+type FloatGauge = Gauge<f64, AtomicU64>;
+type FloatCounter = Counter<f64, AtomicU64>;
+
+/// The metrics of one run, updated once a period.
+#[derive(Debug)]
+pub struct Metrics {
+    registry: Registry,
+    joules: Family<ZoneLabels, FloatCounter>,
+    watts: Family<SourceLabels, FloatGauge>,
+    cap: FloatGauge,
+    cores: FloatGauge,
+    utilisation: FloatGauge,
+    throttled: FloatGauge,
+    latency_at_slo: FloatGauge,
+    target: FloatGauge,
+    in_flight: Gauge,
+    requests: Counter,
+    completions: Counter,
+    failures: Counter,
+    backend_requests: Family<BackendLabels, Counter>,
+    backend_failures: Family<BackendLabels, Counter>,
+    decisions: Family<DecisionLabels, Counter>,
+    periods: Counter,
+    lost: Counter,
+    actuation_failures: Counter,
+    latency: Arc<LatencyBuckets>,
+}
+
+impl Metrics {
+    /// The metrics, all at zero.
+    pub fn new() -> Self {
+        let mut registry = Registry::with_prefix("headroom");
+        let joules = Family::default();
+        registry.register_with_unit(
+            "node_cpu",
+            "Energy of the machine's processors since the start of the run",
+            Unit::Joules,
+            joules.clone(),
+        );
+        let watts = Family::default();
+        registry.register("node_cpu_watts", "Mean power in the last period", watts.clone());
+        let latency = Arc::new(LatencyBuckets::default());
+        registry.register_collector(Box::new(Arc::clone(&latency)));
+        let mut metrics = Self {
+            joules,
+            watts,
+            latency,
+            cap: FloatGauge::default(),
+            cores: FloatGauge::default(),
+            utilisation: FloatGauge::default(),
+            throttled: FloatGauge::default(),
+            latency_at_slo: FloatGauge::default(),
+            target: FloatGauge::default(),
+            in_flight: Gauge::default(),
+            requests: Counter::default(),
+            completions: Counter::default(),
+            failures: Counter::default(),
+            backend_requests: Family::default(),
+            backend_failures: Family::default(),
+            decisions: Family::default(),
+            periods: Counter::default(),
+            lost: Counter::default(),
+            actuation_failures: Counter::default(),
+            registry: Registry::default(),
+        };
+        let m = &metrics;
+        registry.register("node_power_cap_watts", "Power cap in force", m.cap.clone());
+        registry.register("service_cores", "Cores allocated to the service", m.cores.clone());
+        registry.register(
+            "service_utilisation_ratio",
+            "Busy share of the allocated cores in the last period",
+            m.utilisation.clone(),
+        );
+        registry.register(
+            "service_throttled_ratio",
+            "Share of quota periods in which the service was throttled, in the last period",
+            m.throttled.clone(),
+        );
+        registry.register(
+            "service_latency_at_slo_seconds",
+            "Latency at the SLO's percentile in the last period",
+            m.latency_at_slo.clone(),
+        );
+        registry.register(
+            "service_latency_target_seconds",
+            "The SLO's target",
+            m.target.clone(),
+        );
+        registry.register("service_in_flight", "Requests being served", m.in_flight.clone());
+        registry.register("service_requests", "Requests that arrived", m.requests.clone());
+        registry.register(
+            "service_completions",
+            "Requests that were answered",
+            m.completions.clone(),
+        );
+        registry.register("service_failures", "Requests that failed", m.failures.clone());
+        registry.register(
+            "backend_requests",
+            "Requests sent to a backend",
+            m.backend_requests.clone(),
+        );
+        registry.register(
+            "backend_failures",
+            "Requests that a backend failed",
+            m.backend_failures.clone(),
+        );
+        registry.register(
+            "decisions",
+            "Decisions by the rule that took them",
+            m.decisions.clone(),
+        );
+        registry.register("periods", "Control periods", m.periods.clone());
+        registry.register(
+            "telemetry_lost_periods",
+            "Periods without telemetry",
+            m.lost.clone(),
+        );
+        registry.register(
+            "actuation_failures",
+            "Decisions that could not be carried out",
+            m.actuation_failures.clone(),
+        );
+        metrics.registry = registry;
+        metrics
+    }
+
+    /// Takes one period.
+    pub fn tick(&self, law: &str, tick: &Tick) {
+        self.periods.inc();
+        if let Some(energy) = tick.energy {
+            let labels = ZoneLabels {
+                zone: tick.zone.clone(),
+                source: energy.source.to_string(),
+            };
+            self.joules.get_or_create(&labels).inc_by(energy.value.get());
+        }
+        if let Some(power) = tick.seen.power {
+            self.watts
+                .get_or_create(&source(power.source))
+                .set(power.value.get());
+        }
+        self.cap.set(tick.decision.allocation.cap.get());
+        self.cores.set(tick.decision.allocation.cores.get());
+        self.utilisation
+            .set(tick.seen.utilisation.map_or(f64::NAN, |u| u.get()));
+        self.throttled.set(tick.throttled.map_or(f64::NAN, |t| t.get()));
+        self.target.set(tick.target.get());
+        match &tick.seen.traffic {
+            Some(traffic) => {
+                self.requests.inc_by(traffic.arrivals);
+                self.completions.inc_by(traffic.completions);
+                self.failures.inc_by(traffic.failures);
+                self.in_flight
+                    .set(i64::try_from(traffic.in_flight).unwrap_or(i64::MAX));
+                self.latency_at_slo
+                    .set(traffic.latency.map_or(f64::NAN, |l| l.at_slo.get()));
+            }
+            None => {
+                self.lost.inc();
+                self.latency_at_slo.set(f64::NAN);
+            }
+        }
+        for backend in &tick.backends {
+            let labels = BackendLabels {
+                backend: backend.name.clone(),
+            };
+            self.backend_requests
+                .get_or_create(&labels)
+                .inc_by(backend.requests);
+            self.backend_failures
+                .get_or_create(&labels)
+                .inc_by(backend.failures);
+        }
+        for reason in &tick.decision.reasons {
+            let labels = DecisionLabels {
+                law: law.to_owned(),
+                rule: reason.rule.to_string(),
+            };
+            self.decisions.get_or_create(&labels).inc();
+        }
+        if tick.actuation_failed {
+            self.actuation_failures.inc();
+        }
+        if let Some(histogram) = &tick.histogram {
+            self.latency.add(histogram);
+        }
+    }
+
+    /// The metrics as OpenMetrics text.
+    pub fn render(&self) -> String {
+        let mut text = String::new();
+        // Writing to a string cannot fail.
+        let _ = prometheus_client::encoding::text::encode(&mut text, &self.registry);
+        text
+    }
+}
+
+fn source(source: Source) -> SourceLabels {
+    SourceLabels {
+        source: source.to_string(),
+    }
+}
+
+/// Cumulative latency buckets, filled from the period's HDR histograms rather than request by request.
+#[derive(Debug, Default)]
+struct LatencyBuckets(Mutex<Cumulated>);
+
+#[derive(Debug, Default)]
+struct Cumulated {
+    buckets: [u64; BUCKETS_S.len() + 1],
+    sum_s: f64,
+    count: u64,
+}
+
+impl LatencyBuckets {
+    fn add(&self, histogram: &Histogram<u64>) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        for value in histogram.iter_recorded() {
+            let count = value.count_since_last_iteration();
+            let seconds = histogram.median_equivalent(value.value_iterated_to()) as f64 / 1e6;
+            let bucket = BUCKETS_S.partition_point(|end| *end < seconds);
+            all.buckets[bucket] += count;
+            all.sum_s += seconds * count as f64;
+            all.count += count;
+        }
+    }
+}
+
+impl Collector for LatencyBuckets {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let ends = BUCKETS_S.iter().copied().chain([f64::MAX]);
+        let buckets: Vec<(f64, u64)> = ends.zip(all.buckets).collect();
+        let help = "Latency of the requests answered, from head received to last byte sent";
+        let snapshot = Snapshot {
+            sum_s: all.sum_s,
+            count: all.count,
+            buckets,
+        };
+        let metric = encoder.encode_descriptor(
+            "service_latency",
+            help,
+            Some(&Unit::Seconds),
+            snapshot.metric_type(),
+        )?;
+        snapshot.encode(metric)
+    }
+}
+
+struct Snapshot {
+    sum_s: f64,
+    count: u64,
+    buckets: Vec<(f64, u64)>,
+}
+
+impl EncodeMetric for Snapshot {
+    fn encode(&self, mut encoder: prometheus_client::encoding::MetricEncoder<'_>) -> Result<(), fmt::Error> {
+        encoder.encode_histogram::<NoLabelSet>(self.sum_s, self.count, &self.buckets, None)
+    }
+
+    fn metric_type(&self) -> MetricType {
+        MetricType::Histogram
+    }
+}

@@ -1,0 +1,161 @@
+//! The closed loop, live: one period after another, what is seen goes to the law, and what it decides to the machine.
+//!
+//! The loop knows neither gateway nor cgroup: it is given a [`Telemetry`] and a [`Machine`]. What a period leaves
+//! behind goes to [`Sink`]s (recorder, metrics, view), which can neither delay nor change the loop.
+
+pub mod admin;
+pub mod calibrate;
+mod machine;
+mod metrics;
+pub mod run;
+mod sinks;
+mod telemetry;
+mod tick;
+pub mod undo;
+pub mod view;
+
+pub use machine::{CgroupMachine, Machine};
+pub use telemetry::{GatewayTelemetry, Telemetry, TrafficPeriod};
+pub use tick::Tick;
+
+use crate::stop::Stop;
+use hdrhistogram::Histogram;
+use headroom_control::{Allocation, Guardian, Latency, Law, Seen, Slo, Traffic};
+use headroom_units::{Ratio, Seconds};
+use std::time::{Duration, Instant};
+
+/// Takes what each period leaves behind.
+pub trait Sink {
+    /// Takes one period.
+    fn tick(&mut self, tick: &Tick);
+}
+
+/// What stays the same during a run.
+#[derive(Clone, Copy, Debug)]
+pub struct Frame {
+    /// Length of a period.
+    pub period: Duration,
+    /// The promise.
+    pub slo: Slo,
+    /// The latency above which the law repairs, where it has such a threshold.
+    pub guard: Option<Seconds>,
+}
+
+/// The closed loop.
+pub struct ControlLoop<'a> {
+    /// What stays the same.
+    pub frame: Frame,
+    /// The law.
+    pub law: &'a mut Guardian<Box<dyn Law>>,
+    /// What is controlled.
+    pub machine: &'a mut dyn Machine,
+    /// What is seen of the requests.
+    pub telemetry: &'a mut dyn Telemetry,
+    /// Who is told.
+    pub sinks: Vec<&'a mut dyn Sink>,
+}
+
+impl ControlLoop<'_> {
+    /// Runs until `stop` is raised or `done` says so after a period; how many periods there were.
+    pub fn run(&mut self, stop: &Stop, mut done: impl FnMut(Seconds) -> bool) -> u64 {
+        let begin = Instant::now();
+        let mut last = begin;
+        let mut due = begin;
+        let mut index = 0;
+        // What the machine and the gateway counted before the run belongs to no period of it.
+        self.machine.observe();
+        self.telemetry.take(self.frame.period / 2);
+        loop {
+            due += self.frame.period;
+            if stop.wait_until(due) {
+                return index;
+            }
+            let now = Instant::now();
+            if now > due + self.frame.period {
+                tracing::warn!(
+                    late_s = (now - due).as_secs_f64(),
+                    "the control loop is late: periods are skipped"
+                );
+                due = now;
+            }
+            let tick = self.period(index, Seconds::from(now - last), Seconds::from(now - begin));
+            last = now;
+            for sink in &mut self.sinks {
+                sink.tick(&tick);
+            }
+            index += 1;
+            if done(tick.at) {
+                return index;
+            }
+        }
+    }
+
+    fn period(&mut self, index: u64, length: Seconds, at: Seconds) -> Tick {
+        // Half a period is left for the machine and the law.
+        let telemetry = self.telemetry.take(self.frame.period / 2);
+        let machine = self.machine.observe();
+        let seen = Seen {
+            period: index,
+            length,
+            allocated: self.machine.allocated(),
+            traffic: telemetry.as_ref().map(|period| self.traffic(period)),
+            utilisation: machine.utilisation,
+            power: machine.power,
+        };
+        let decision = self.law.decide(&seen);
+        let actuation_failed = match self.machine.apply(decision.allocation) {
+            Ok(()) => false,
+            Err(error) => {
+                let Allocation { cores, cap } = decision.allocation;
+                tracing::error!(%cores, %cap, "the decision could not be carried out: {error:#}");
+                true
+            }
+        };
+        if seen.traffic.is_none() {
+            tracing::warn!(
+                lost_periods = self.law.lost_periods(),
+                "telemetry lost: {}",
+                decision.reasons.first().map_or("", |reason| &reason.text)
+            );
+        }
+        let (histogram, backends) = telemetry.map_or((None, Vec::new()), |t| (Some(t.histogram), t.backends));
+        Tick {
+            at,
+            seen,
+            decision,
+            actuation_failed,
+            energy: machine.energy,
+            zone: machine.zone,
+            throttled: machine.throttled,
+            frequency: machine.frequency,
+            target: self.frame.slo.target(),
+            guard: self.frame.guard,
+            histogram,
+            backends,
+        }
+    }
+
+    fn traffic(&self, period: &TrafficPeriod) -> Traffic {
+        Traffic {
+            arrivals: period.arrivals,
+            completions: period.completions,
+            failures: period.failures,
+            in_flight: period.in_flight,
+            oldest_in_flight: period.oldest_in_flight,
+            latency: latency(&period.histogram, self.frame.slo.percentile()),
+        }
+    }
+}
+
+/// The latency of a period's histogram (microseconds), `None` where it is empty.
+fn latency(histogram: &Histogram<u64>, percentile: Ratio) -> Option<Latency> {
+    let at = |percent: f64| Seconds::from_micros(histogram.value_at_percentile(percent) as f64);
+    (!histogram.is_empty()).then(|| Latency {
+        mean: Seconds::from_micros(histogram.mean()),
+        at_slo: at(percentile.as_percent()),
+        p50: at(50.0),
+        p95: at(95.0),
+        p99: at(99.0),
+        p999: at(99.9),
+    })
+}

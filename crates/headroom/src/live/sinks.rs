@@ -1,0 +1,158 @@
+//! Who is told of each period: the recorder, the admin port, the live view, a log line.
+
+use super::Sink;
+use super::admin::Status;
+use super::tick::Tick;
+use super::view::View;
+use hdrhistogram::Histogram;
+use headroom_control::PowerEnvelope;
+use headroom_record::{LatencySummary, PeriodRecord, Reason, RunRecorder};
+use headroom_units::Seconds;
+use std::sync::Arc;
+
+/// Writes each period into the flight recorder.
+pub struct RecorderSink {
+    recorder: RunRecorder,
+    envelope: PowerEnvelope,
+    nothing: Histogram<u64>,
+}
+
+impl RecorderSink {
+    /// A sink into a run that has been started; the envelope tells whether a cap limits anything.
+    pub fn new(recorder: RunRecorder, envelope: PowerEnvelope) -> Self {
+        Self {
+            recorder,
+            envelope,
+            nothing: headroom_gateway::service_histogram(),
+        }
+    }
+
+    /// The run, to finish it.
+    pub fn into_run(self) -> RunRecorder {
+        self.recorder
+    }
+}
+
+impl Sink for RecorderSink {
+    fn tick(&mut self, tick: &Tick) {
+        let latencies = tick.histogram.as_ref().unwrap_or(&self.nothing);
+        let taken = self.recorder.record(record(tick, &self.envelope), latencies);
+        if !taken {
+            tracing::warn!(
+                period = tick.seen.period,
+                "the flight recorder could not take a period"
+            );
+        }
+    }
+}
+
+/// A period as the recorder keeps it.
+fn record(tick: &Tick, envelope: &PowerEnvelope) -> PeriodRecord {
+    let seen = &tick.seen;
+    let traffic = seen.traffic.clone().unwrap_or_default();
+    PeriodRecord {
+        arrivals: traffic.arrivals,
+        completions: traffic.completions,
+        failures: traffic.failures,
+        in_flight: traffic.in_flight,
+        oldest_in_flight: traffic.oldest_in_flight,
+        latency: tick.histogram.as_ref().and_then(LatencySummary::of_micros),
+        slo_latency: traffic.latency.map(|latency| latency.at_slo),
+        forecast: tick.decision.expected_rate,
+        cap: Some(seen.allocated.cap),
+        cap_at_limit: seen.allocated.cap >= envelope.limit(seen.allocated.cores),
+        power: seen.power,
+        energy: tick.energy,
+        utilisation: seen.utilisation,
+        throttled: tick.throttled,
+        frequency: tick.frequency,
+        telemetry_lost: seen.traffic.is_none(),
+        seen: serde_json::to_value(seen).unwrap_or_default(),
+        decided: serde_json::to_value(&tick.decision).unwrap_or_default(),
+        reasons: tick
+            .decision
+            .reasons
+            .iter()
+            .map(|reason| Reason {
+                rule: reason.rule.to_string(),
+                text: reason.text.clone(),
+                numbers: reason
+                    .numbers
+                    .iter()
+                    .map(|(name, value)| (name.to_string(), *value))
+                    .collect(),
+            })
+            .collect(),
+        ..PeriodRecord::new(
+            seen.period,
+            (tick.at - seen.length).max(Seconds::ZERO),
+            seen.length,
+            seen.allocated.cores,
+        )
+    }
+}
+
+/// Tells the admin port.
+pub struct StatusSink(pub Arc<Status>);
+
+impl Sink for StatusSink {
+    fn tick(&mut self, tick: &Tick) {
+        self.0.tick(tick);
+    }
+}
+
+impl Sink for &View {
+    fn tick(&mut self, tick: &Tick) {
+        View::tick(self, tick);
+    }
+}
+
+/// Writes a line to standard error every so many periods.
+pub struct Lines {
+    law: String,
+    every: u64,
+    over: u64,
+}
+
+impl Lines {
+    /// A line every `every` periods, and whenever the latency is over the target.
+    pub fn new(law: &str, every: u64) -> Self {
+        Self {
+            law: law.to_owned(),
+            every: every.max(1),
+            over: 0,
+        }
+    }
+}
+
+impl Sink for Lines {
+    fn tick(&mut self, tick: &Tick) {
+        let latency = tick.seen.traffic.as_ref().and_then(|traffic| traffic.latency);
+        let over = latency.is_some_and(|latency| latency.at_slo > tick.target);
+        self.over += u64::from(over);
+        if !over && !(tick.seen.period + 1).is_multiple_of(self.every) {
+            return;
+        }
+        let latency = latency.map_or("-".to_owned(), |latency| {
+            format!("{:.0}", latency.at_slo.as_millis())
+        });
+        let power = tick.seen.power.map_or("- W".to_owned(), |power| {
+            format!("{:.1} ({})", power.value, power.source)
+        });
+        let why = tick
+            .decision
+            .reasons
+            .first()
+            .map_or("", |reason| reason.text.as_str());
+        eprintln!(
+            "{:>6.0} s  {:<9} latency {latency:>4} / {:.0} ms  {:.1}/s  {:.2}  cap {:.1}  {power}  over {}  {why}",
+            tick.at.get(),
+            self.law,
+            tick.target.as_millis(),
+            tick.seen.arrival_rate().map_or(0.0, |rate| rate.get()),
+            tick.seen.allocated.cores,
+            tick.seen.allocated.cap,
+            self.over,
+        );
+    }
+}

@@ -1,0 +1,104 @@
+//! When to stop: a flag that a signal, a key or the end of a run raises, and that everything that waits can wait on.
+
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Instant;
+
+/// A flag that is raised once and wakes whoever waits on it.
+#[derive(Clone, Debug, Default)]
+pub struct Stop(Arc<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    raised: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Stop {
+    /// Raises the flag.
+    pub fn raise(&self) {
+        *self.0.raised.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.0.changed.notify_all();
+    }
+
+    /// Whether it is raised.
+    pub fn is_raised(&self) -> bool {
+        *self.0.raised.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until `deadline` or until the flag is raised; whether it was.
+    pub fn wait_until(&self, deadline: Instant) -> bool {
+        let mut raised = self.0.raised.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if *raised || left.is_zero() {
+                return *raised;
+            }
+            raised = self
+                .0
+                .changed
+                .wait_timeout(raised, left)
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
+        }
+    }
+
+    /// Waits until the flag is raised.
+    pub fn wait(&self) {
+        let mut raised = self.0.raised.lock().unwrap_or_else(PoisonError::into_inner);
+        while !*raised {
+            raised = self
+                .0
+                .changed
+                .wait(raised)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Raises the flag at SIGINT, SIGTERM and SIGHUP; a second one of them puts the machine back and leaves at once,
+    /// for then something hangs that should have stopped.
+    ///
+    /// # Errors
+    /// Where the handler cannot be installed.
+    pub fn at_signals() -> std::io::Result<Self> {
+        use signal_hook::consts::signal::{SIGHUP, SIGINT, SIGTERM};
+        let stop = Self::default();
+        let flag = stop.clone();
+        let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGHUP])?;
+        std::thread::Builder::new()
+            .name("signals".to_owned())
+            .spawn(move || {
+                for (count, signal) in signals.forever().enumerate() {
+                    if count > 0 {
+                        tracing::warn!(signal, "a second signal: everything is put back, and out");
+                        headroom_node::restore::restore_all();
+                        std::process::exit(128 + signal);
+                    }
+                    tracing::info!(signal, "stopping");
+                    flag.raise();
+                }
+            })?;
+        Ok(stop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn whoever_waits_is_woken_long_before_its_deadline() {
+        let stop = Stop::default();
+        let waiter = stop.clone();
+        let started = Instant::now();
+        let thread = std::thread::spawn(move || waiter.wait_until(Instant::now() + Duration::from_secs(60)));
+        stop.raise();
+        assert!(thread.join().unwrap());
+        assert!(started.elapsed() < Duration::from_secs(30));
+    }
+
+    #[test]
+    fn a_deadline_passes_where_nobody_raises() {
+        assert!(!Stop::default().wait_until(Instant::now() + Duration::from_millis(5)));
+    }
+}
