@@ -14,8 +14,11 @@
 mod address;
 pub mod certs;
 mod check;
+pub mod client;
 pub mod message;
 mod refusal;
+pub mod server;
+pub mod tls;
 
 pub use address::{Address, AddressError};
 pub use check::Invalid;

@@ -13,6 +13,7 @@
 mod files;
 mod inspect;
 
+pub(crate) use inspect::subject_of;
 pub use inspect::{Certificate, Role, Standing, inspect, inspect_dir};
 
 use rcgen::{

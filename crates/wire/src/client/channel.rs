@@ -1,0 +1,263 @@
+//! One HTTP/2 connection to an agent, which remembers why it ended.
+
+use super::{CallError, ClientOptions};
+use crate::tls::{Side, explain, server_name};
+use crate::{Address, Invalid, Refusal};
+use http::Uri;
+use hyper::client::conn::http2::{self, SendRequest};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::sync::watch;
+use tokio_rustls::TlsConnector;
+use tonic::body::Body;
+use tonic::codegen::Service;
+use tonic::{Code, Status};
+
+/// How long a failed call waits for the connection to say why it ended: the two are told at the same moment, by two
+/// tasks.
+const SETTLE: Duration = Duration::from_millis(500);
+
+/// The `:authority` of requests. Which agent is meant was settled when the connection was made.
+pub(super) fn origin() -> Uri {
+    Uri::from_static("http://agent")
+}
+
+/// A connection.
+#[derive(Clone, Debug)]
+pub(super) struct Channel {
+    sender: SendRequest<Body>,
+    address: Arc<Address>,
+    /// Becomes true when the connection has ended.
+    ended: watch::Receiver<bool>,
+    why: Arc<OnceLock<String>>,
+}
+
+/// Connects; the first request tells whether the agent accepted our certificate, since in TLS 1.3 a client is done
+/// before its certificate was looked at.
+pub(super) async fn connect(address: &Address, options: &ClientOptions) -> Result<Channel, CallError> {
+    let unreachable = |why: String| CallError::Unreachable {
+        address: address.clone(),
+        why,
+    };
+    let connecting = async {
+        match address {
+            Address::Unix(path) => {
+                let stream = UnixStream::connect(path)
+                    .await
+                    .map_err(|error| unreachable(explain_unix(&error)))?;
+                converse(address, stream, options).await
+            }
+            Address::Tcp { host, port } => {
+                let Some(tls) = &options.tls else {
+                    return Err(CallError::NoCertificate {
+                        address: address.clone(),
+                    });
+                };
+                let name = server_name(options.server_name.as_deref().unwrap_or(host))?;
+                let stream = TcpStream::connect((host.as_str(), *port))
+                    .await
+                    .map_err(|error| unreachable(explain_tcp(&error)))?;
+                let _ = stream.set_nodelay(true);
+                let stream = TlsConnector::from(tls.0.clone())
+                    .connect(name, stream)
+                    .await
+                    .map_err(|error| unreachable(explain(&error, Side::Client)))?;
+                converse(address, stream, options).await
+            }
+        }
+    };
+    match tokio::time::timeout(options.connect_time, connecting).await {
+        Ok(connected) => connected,
+        Err(_) => Err(unreachable(format!(
+            "no connection within {} s",
+            options.connect_time.as_secs_f64()
+        ))),
+    }
+}
+
+fn explain_unix(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::NotFound => "there is no such socket: start `headroom agent` there".into(),
+        io::ErrorKind::ConnectionRefused => "nobody listens on that socket: start `headroom agent`".into(),
+        io::ErrorKind::PermissionDenied => {
+            "this user may not open the socket: run as its owner, or as a member of its group".into()
+        }
+        _ => error.to_string(),
+    }
+}
+
+fn explain_tcp(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::ConnectionRefused => {
+            "nobody listens there: start `headroom agent` on that node".into()
+        }
+        _ => error.to_string(),
+    }
+}
+
+async fn converse<S>(address: &Address, stream: S, options: &ClientOptions) -> Result<Channel, CallError>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let why = Arc::new(OnceLock::new());
+    let stream = Watched {
+        stream,
+        why: why.clone(),
+    };
+    let (sender, connection) = http2::Builder::new(TokioExecutor::new())
+        .timer(TokioTimer::new())
+        .keep_alive_interval(options.silence)
+        .keep_alive_timeout(options.silence)
+        .keep_alive_while_idle(true)
+        .max_header_list_size(64 << 10)
+        .handshake(TokioIo::new(stream))
+        .await
+        .map_err(|error| CallError::Unreachable {
+            address: address.clone(),
+            why: error.to_string(),
+        })?;
+    let (ending, ended) = watch::channel(false);
+    let reason = why.clone();
+    tokio::spawn(async move {
+        let outcome = connection.await;
+        let fallback = match outcome {
+            Ok(()) => "the agent closed the connection".to_string(),
+            Err(error) if error.is_timeout() => "the agent answers no more".to_string(),
+            Err(error) => with_sources(&error),
+        };
+        // What the stream itself said comes first: HTTP/2 keeps only its text.
+        let _ = reason.set(fallback);
+        let _ = ending.send(true);
+    });
+    Ok(Channel {
+        sender,
+        address: Arc::new(address.clone()),
+        ended,
+        why,
+    })
+}
+
+fn with_sources(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(inner) = source {
+        text.push_str(": ");
+        text.push_str(&inner.to_string());
+        source = inner.source();
+    }
+    text
+}
+
+impl Channel {
+    pub(super) fn address(&self) -> &Address {
+        &self.address
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        !*self.ended.borrow() && !self.sender.is_closed()
+    }
+
+    pub(super) fn nonsense(&self, invalid: Invalid) -> CallError {
+        CallError::Nonsense {
+            address: Address::clone(&self.address),
+            invalid,
+        }
+    }
+
+    /// What a failed call means: the agent's refusal, else the end of the connection, else what the status says.
+    pub(super) async fn failed(&self, status: Status) -> CallError {
+        if let Some(refusal) = Refusal::from_status(&status) {
+            return refusal.into();
+        }
+        let address = Address::clone(&self.address);
+        let of_the_connection = matches!(
+            status.code(),
+            Code::Unknown | Code::Unavailable | Code::Internal | Code::Cancelled
+        );
+        if of_the_connection {
+            let mut ended = self.ended.clone();
+            let settled = tokio::time::timeout(SETTLE, ended.wait_for(|ended| *ended)).await;
+            if settled.is_ok() || self.sender.is_closed() {
+                let why = self
+                    .why
+                    .get()
+                    .cloned()
+                    .unwrap_or_else(|| "the connection was lost".into());
+                return CallError::Unreachable { address, why };
+            }
+        }
+        CallError::Other {
+            address,
+            code: status.code(),
+            message: status.message().into(),
+        }
+    }
+}
+
+impl Service<http::Request<Body>> for Channel {
+    type Response = http::Response<hyper::body::Incoming>;
+    type Error = Status;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Status>> + Send>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Status>> {
+        self.sender
+            .poll_ready(context)
+            .map_err(|error| Status::unavailable(error.to_string()))
+    }
+
+    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+        let sent = self.sender.send_request(request);
+        Box::pin(async move { sent.await.map_err(|error| Status::unavailable(error.to_string())) })
+    }
+}
+
+/// A stream that remembers the first error of its peer in plain words.
+struct Watched<S> {
+    stream: S,
+    why: Arc<OnceLock<String>>,
+}
+
+impl<S> Watched<S> {
+    fn note<T>(&self, result: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        if let Poll::Ready(Err(error)) = &result {
+            let _ = self.why.set(explain(error, Side::Client));
+        }
+        result
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let result = Pin::new(&mut self.stream).poll_read(context, buffer);
+        self.note(result)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, buffer)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}

@@ -1,0 +1,251 @@
+//! Calls an agent.
+
+mod channel;
+
+use crate::message::{Applied, Apply, Description, Holder, Released, Sample};
+use crate::proto::agent_client::AgentClient;
+use crate::tls::{ClientTls, TlsError};
+use crate::{Address, Invalid, Refusal, proto};
+use channel::Channel;
+use std::time::Duration;
+use tonic::{Code, Response, Status, Streaming};
+
+/// The longest answer, in bytes: a sample of [`crate::message::MOST_ZONES`] zones fits.
+const ANSWER_BYTES: usize = 1 << 20;
+
+/// How a client reaches an agent.
+#[derive(Clone, Debug)]
+pub struct ClientOptions {
+    /// The controller's certificate; needed for TCP, not used on a Unix socket.
+    pub tls: Option<ClientTls>,
+    /// The name that the agent's certificate must be good for, where it is not the host of its address.
+    pub server_name: Option<String>,
+    /// How long connecting, the handshake included, may take.
+    pub connect_time: Duration,
+    /// How long an answer may take.
+    pub answer_time: Duration,
+    /// An agent that answers no ping for this long is gone; a ping is sent when it was silent for as long.
+    pub silence: Duration,
+}
+
+impl Default for ClientOptions {
+    fn default() -> Self {
+        Self {
+            tls: None,
+            server_name: None,
+            connect_time: Duration::from_secs(5),
+            answer_time: Duration::from_secs(5),
+            silence: Duration::from_secs(5),
+        }
+    }
+}
+
+/// A call that came to nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum CallError {
+    /// TCP without certificates was asked for.
+    #[error(
+        "{address} is reached over TCP, which needs certificates: make them with `headroom certs`, or use a Unix socket"
+    )]
+    NoCertificate {
+        /// Where.
+        address: Address,
+    },
+    /// The certificates cannot be used.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// No connection, or it was lost.
+    #[error("the agent at {address} cannot be reached: {why}")]
+    Unreachable {
+        /// Where.
+        address: Address,
+        /// Why, in plain words.
+        why: String,
+    },
+    /// No answer in time. Whether an [`Apply`] was carried out is not known: send it again with the same sequence number.
+    #[error("the agent at {address} did not answer within {seconds} s", seconds = after.as_secs_f64())]
+    NoAnswer {
+        /// Where.
+        address: Address,
+        /// How long was waited.
+        after: Duration,
+    },
+    /// The agent refused.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// The answer breaks the contract.
+    #[error("the agent at {address} answered nonsense: {invalid}")]
+    Nonsense {
+        /// Where.
+        address: Address,
+        /// What.
+        invalid: Invalid,
+    },
+    /// A gRPC status that carries no refusal: not an agent of ours, or of another version.
+    #[error("the agent at {address} answered {code:?}: {message}")]
+    Other {
+        /// Where.
+        address: Address,
+        /// The gRPC code.
+        code: Code,
+        /// The status message.
+        message: String,
+    },
+}
+
+/// A connection to one agent. It does not reconnect: [`Client::is_connected`] and [`CallError::Unreachable`] tell when to
+/// connect anew. A clone uses the same connection.
+#[derive(Clone, Debug)]
+pub struct Client {
+    caller: Caller,
+    agent: Description,
+}
+
+impl Client {
+    /// Connects and asks the agent who it is.
+    ///
+    /// # Errors
+    /// [`CallError`]; a certificate that either end does not accept is [`CallError::Unreachable`] with the reason.
+    pub async fn connect(address: &Address, options: &ClientOptions) -> Result<Self, CallError> {
+        let channel = channel::connect(address, options).await?;
+        let inner = AgentClient::with_origin(channel.clone(), channel::origin())
+            .max_decoding_message_size(ANSWER_BYTES);
+        let caller = Caller {
+            inner,
+            channel,
+            answer_time: options.answer_time,
+        };
+        let agent = caller.describe().await?;
+        Ok(Self { caller, agent })
+    }
+
+    /// Where the agent is.
+    pub fn address(&self) -> &Address {
+        self.caller.channel.address()
+    }
+
+    /// What the agent said about itself when the connection was made.
+    pub fn agent(&self) -> &Description {
+        &self.agent
+    }
+
+    /// Whether the connection still stands, as far as is known here.
+    pub fn is_connected(&self) -> bool {
+        self.caller.channel.is_open()
+    }
+
+    /// What the node is and what can be asked of it, now.
+    ///
+    /// # Errors
+    /// [`CallError`].
+    pub async fn describe(&self) -> Result<Description, CallError> {
+        self.caller.describe().await
+    }
+
+    /// Puts an allocation in force for the length of a lease, or renews the lease.
+    ///
+    /// # Errors
+    /// [`CallError`]; [`CallError::Refused`] says why nothing was changed.
+    pub async fn apply(&self, apply: Apply) -> Result<Applied, CallError> {
+        let request = proto::ApplyRequest::from(apply);
+        self.caller.call(async |inner| inner.apply(request).await).await
+    }
+
+    /// Ends a lease now.
+    ///
+    /// # Errors
+    /// [`CallError`].
+    pub async fn release(&self, holder: &Holder) -> Result<Released, CallError> {
+        let request = proto::ReleaseRequest {
+            holder: holder.name().into(),
+            lease_id: holder.lease_id(),
+        };
+        self.caller.call(async |inner| inner.release(request).await).await
+    }
+
+    /// Asks for a sample a period.
+    ///
+    /// # Errors
+    /// [`CallError`].
+    pub async fn observe(&self, period: Duration) -> Result<Samples, CallError> {
+        let period_ms = u64::try_from(period.as_millis()).unwrap_or(u64::MAX);
+        let request = proto::ObserveRequest { period_ms };
+        let stream = self
+            .caller
+            .answered(async |inner| inner.observe(request).await)
+            .await?;
+        Ok(Samples {
+            stream,
+            channel: self.caller.channel.clone(),
+        })
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Caller {
+    inner: AgentClient<Channel>,
+    channel: Channel,
+    answer_time: Duration,
+}
+
+impl Caller {
+    async fn describe(&self) -> Result<Description, CallError> {
+        self.call(async |inner| inner.describe(proto::DescribeRequest {}).await)
+            .await
+    }
+
+    async fn call<M, T>(
+        &self,
+        call: impl AsyncFnOnce(&mut AgentClient<Channel>) -> Result<Response<M>, Status>,
+    ) -> Result<T, CallError>
+    where
+        T: TryFrom<M, Error = Invalid>,
+    {
+        let message = self.answered(call).await?;
+        T::try_from(message).map_err(|invalid| self.channel.nonsense(invalid))
+    }
+
+    async fn answered<M>(
+        &self,
+        call: impl AsyncFnOnce(&mut AgentClient<Channel>) -> Result<Response<M>, Status>,
+    ) -> Result<M, CallError> {
+        let mut inner = self.inner.clone();
+        match tokio::time::timeout(self.answer_time, call(&mut inner)).await {
+            Ok(Ok(response)) => Ok(response.into_inner()),
+            Ok(Err(status)) => Err(self.channel.failed(status).await),
+            Err(_) => {
+                let address = self.channel.address().clone();
+                Err(CallError::NoAnswer {
+                    address,
+                    after: self.answer_time,
+                })
+            }
+        }
+    }
+}
+
+/// The samples of one observation.
+#[derive(Debug)]
+pub struct Samples {
+    stream: Streaming<proto::Sample>,
+    channel: Channel,
+}
+
+impl Samples {
+    /// The next sample; `None` when the agent ended the stream, which it does when it ends itself.
+    ///
+    /// It waits as long as it takes; a connection that is lost is noticed within twice [`ClientOptions::silence`].
+    ///
+    /// # Errors
+    /// [`CallError`]; the stream is over then.
+    pub async fn next(&mut self) -> Result<Option<Sample>, CallError> {
+        match self.stream.message().await {
+            Ok(None) => Ok(None),
+            Ok(Some(message)) => message
+                .try_into()
+                .map(Some)
+                .map_err(|invalid| self.channel.nonsense(invalid)),
+            Err(status) => Err(self.channel.failed(status).await),
+        }
+    }
+}
