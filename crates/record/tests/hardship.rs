@@ -176,6 +176,49 @@ fn a_run_that_is_given_up_is_interrupted_and_keeps_its_percentiles() {
 }
 
 #[test]
+fn a_run_can_be_looked_at_while_it_is_recorded() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("runs.db");
+    let recorder = Recorder::open(&path, Limits::default()).unwrap();
+    let mut run = recorder.start_run(meta("slo-power")).unwrap();
+    for (period, latencies) in Day::new("slo-power", 1_500) {
+        assert!(run.record_waiting(period, &latencies).unwrap());
+    }
+    let archive = Archive::open(&path).unwrap();
+    // Totals and histogram are written every thousand rows at the latest, and every ten seconds.
+    let so_far = || archive.summary(run.id()).unwrap();
+    wait_for("the totals", || {
+        so_far().periods == 1_500 && so_far().latency_ms.p99.is_some()
+    });
+    let summary = so_far();
+    let completed: u64 = archive
+        .periods(run.id())
+        .unwrap()
+        .iter()
+        .map(|period| period.completions)
+        .sum();
+    assert_eq!(summary.requests.completed, completed);
+    let in_percentiles = archive.latencies(run.id()).unwrap().len();
+    assert!(in_percentiles > 0 && in_percentiles <= completed);
+    if in_percentiles < completed {
+        assert!(
+            summary
+                .notes
+                .iter()
+                .any(|note| note.contains("leave out its last")),
+            "{:?}",
+            summary.notes
+        );
+    }
+    assert_eq!(archive.run(run.id()).unwrap().state, RunState::Running);
+    let html = headroom_record::report::run_html(&archive, run.id()).unwrap();
+    assert!(html.contains("still being recorded"));
+    let end = run.finish().unwrap();
+    assert_eq!(end.periods, 1_500);
+    assert_eq!(archive.latencies(RunId(1)).unwrap().len(), completed);
+}
+
+#[test]
 fn a_stalled_disk_costs_periods_and_never_the_loop() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("runs.db");

@@ -80,7 +80,16 @@ pub(crate) struct Moment {
     pub(crate) over: bool,
     /// Whether a period's telemetry was lost.
     pub(crate) lost: bool,
+    periods: u32,
+    periods_over: u32,
     worst_ms: f64,
+}
+
+impl Moment {
+    /// Whether most of its periods were over the target.
+    pub(crate) fn mostly_over(&self) -> bool {
+        self.periods_over * 2 > self.periods
+    }
 }
 
 /// The columns of a run.
@@ -180,7 +189,10 @@ impl Columns {
         }
         if let Some(moment) = self.moments.last_mut() {
             moment.end_s = period.at.get() + length;
-            moment.over |= period.slo_latency.is_some_and(|latency| latency > target);
+            let over = period.slo_latency.is_some_and(|latency| latency > target);
+            moment.over |= over;
+            moment.periods += 1;
+            moment.periods_over += u32::from(over);
             moment.lost |= period.telemetry_lost;
             let worst_ms = slo_ms.unwrap_or(f64::NEG_INFINITY);
             if worst_ms >= moment.worst_ms

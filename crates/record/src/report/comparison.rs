@@ -1,7 +1,7 @@
 //! The report of several runs beside each other.
 
 use super::columns::RunData;
-use super::html::{banner, escape, figure, page};
+use super::html::{banner, escape, figure, page, thinning};
 use super::{distribution, palette, panels, plot, run};
 use crate::clock::{unix_ms, utc_text};
 use crate::compare::Comparison;
@@ -50,6 +50,9 @@ pub(crate) fn render(runs: &[RunData]) -> String {
         body.push_str("</tr>\n");
     }
     body.push_str("</tbody></table></div>\n<section class=\"panels\">\n");
+    body.push_str(&thinning(
+        runs.iter().map(|run| run.periods_per_point).max().unwrap_or(1),
+    ));
     for panel in panels::of_several(runs, &colours) {
         body.push_str(&panel.render());
     }

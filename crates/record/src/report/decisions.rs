@@ -7,6 +7,9 @@ use std::collections::{BTreeMap, VecDeque};
 /// Decisions of each kind that are kept.
 const OF_A_KIND: usize = 6;
 
+/// Steps down that are kept: saving is slow, its steps are many and alike.
+const STEPS_DOWN: usize = 2;
+
 /// The last decisions that are kept.
 const LAST: usize = 8;
 
@@ -87,7 +90,7 @@ impl Decisions {
             && let Some(now) = &self.before
         {
             let earliness = -(period.index as f64);
-            keep(&mut self.lost, earliness, now, "telemetry lost");
+            keep(&mut self.lost, OF_A_KIND, earliness, now, "telemetry lost");
         }
     }
 
@@ -101,14 +104,21 @@ impl Decisions {
     fn weigh(&mut self, decision: Decision) {
         let step = decision.cores_after.map_or(0.0, |after| after - decision.cores);
         if step > 0.0 {
-            keep(&mut self.steps_up, step, &decision, "a large step up");
+            keep(&mut self.steps_up, OF_A_KIND, step, &decision, "a large step up");
         }
         if step < 0.0 {
-            keep(&mut self.steps_down, -step, &decision, "a large step down");
+            keep(
+                &mut self.steps_down,
+                STEPS_DOWN,
+                -step,
+                &decision,
+                "a large step down",
+            );
         }
         if let Some(slo_ms) = decision.slo_ms.filter(|slo_ms| *slo_ms > self.target.as_millis()) {
             keep(
                 &mut self.worst,
+                OF_A_KIND,
                 slo_ms,
                 &decision,
                 "among the worst over the target",
@@ -140,9 +150,15 @@ impl Decisions {
 }
 
 /// Keeps a decision if it is among the heaviest of its kind; of equals the earlier stays.
-fn keep(kind: &mut Vec<(f64, Decision)>, weight: f64, decision: &Decision, shown_for: &'static str) {
+fn keep(
+    kind: &mut Vec<(f64, Decision)>,
+    at_most: usize,
+    weight: f64,
+    decision: &Decision,
+    shown_for: &'static str,
+) {
     let place = kind.partition_point(|(other, _)| *other >= weight);
-    if place < OF_A_KIND {
+    if place < at_most {
         kind.insert(
             place,
             (
@@ -153,7 +169,7 @@ fn keep(kind: &mut Vec<(f64, Decision)>, weight: f64, decision: &Decision, shown
                 },
             ),
         );
-        kind.truncate(OF_A_KIND);
+        kind.truncate(at_most);
     }
 }
 

@@ -84,6 +84,17 @@ pub(crate) fn banner(heading: &str, remarks: &[String]) -> String {
     html
 }
 
+/// Says how lines are to be read where a point stands for several periods; nothing where each has its own.
+pub(crate) fn thinning(periods_per_point: u64) -> String {
+    if periods_per_point <= 1 {
+        return String::new();
+    }
+    format!(
+        "<p class=\"facts\">Each point stands for {periods_per_point} periods: the line is their mean, the lighter band \
+         reaches from the smallest to the largest value.</p>\n"
+    )
+}
+
 /// A number for people: as many digits as say something, thousands apart.
 pub(crate) fn figure(value: f64) -> String {
     let size = value.abs();

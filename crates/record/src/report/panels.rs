@@ -44,7 +44,7 @@ pub(crate) fn of_one(run: &RunData, colour: usize) -> Vec<Panel<'_>> {
     latency.spans.push(Spans {
         class: "over".to_owned(),
         strip: None,
-        spans: spans(&columns.moments, |moment| moment.over),
+        spans: spans(&columns.moments, Moment::mostly_over),
     });
     latency.spans.push(Spans {
         class: "lost".to_owned(),
@@ -52,7 +52,11 @@ pub(crate) fn of_one(run: &RunData, colour: usize) -> Vec<Panel<'_>> {
         spans: spans(&columns.moments, |moment| moment.lost),
     });
     if !latency.spans[0].spans.is_empty() {
-        latency.title.push_str("; shaded: over T");
+        latency.title.push_str(if run.periods_per_point == 1 {
+            "; shaded: over T"
+        } else {
+            "; shaded: mostly over T"
+        });
     }
     if !latency.spans[1].spans.is_empty() {
         latency.title.push_str("; grey: telemetry lost");
@@ -255,16 +259,25 @@ pub(crate) fn of_several<'a>(runs: &'a [RunData], colours: &[usize]) -> Vec<Pane
                 .push_str(&format!("; target and guard are those of {}", first.summary.law));
         }
     }
-    for (number, (run, colour)) in runs.iter().zip(colours).enumerate() {
-        let over = spans(&run.columns.moments, |moment| moment.over);
-        latency.spans.push(Spans {
-            class: format!("strip c{colour}"),
-            strip: Some(number),
-            spans: over,
+    // Strips only where one has something in it: empty ones would be a riddle.
+    if runs
+        .iter()
+        .flat_map(|run| &run.columns.moments)
+        .any(Moment::mostly_over)
+    {
+        for (number, (run, colour)) in runs.iter().zip(colours).enumerate() {
+            latency.spans.push(Spans {
+                class: format!("strip c{colour}"),
+                strip: Some(number),
+                spans: spans(&run.columns.moments, Moment::mostly_over),
+            });
+        }
+        let thinned = runs.iter().any(|run| run.periods_per_point > 1);
+        latency.title.push_str(if thinned {
+            "; strips below: mostly over T"
+        } else {
+            "; strips below: over T"
         });
-    }
-    if latency.spans.iter().any(|strip| !strip.spans.is_empty()) {
-        latency.title.push_str("; strips below: over T");
     }
     panels.push(latency);
 

@@ -20,7 +20,7 @@ const STRIP_EVERY: f64 = 10.0;
 /// How a line is drawn.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Shape {
-    /// From point to point; of a thinned run its smallest and largest values.
+    /// From point to point; of a thinned run the mean, on a lighter band from the smallest to the largest value.
     Line,
     /// Held until the next point.
     Step,
@@ -198,7 +198,13 @@ impl Panel<'_> {
     fn render_line(&self, line: &Line<'_>, svg: &mut String) {
         let points = line.moments.iter().zip(line.column);
         let path = match line.shape {
-            Shape::Line => self.line_path(points),
+            Shape::Line => {
+                let band = self.band_path(line.moments.iter().zip(line.column));
+                if !band.is_empty() {
+                    let _ = writeln!(svg, "<path class=\"area envelope {}\" d=\"{band}\"/>", line.class);
+                }
+                self.line_path(points)
+            }
             Shape::Step => self.step_path(points, false),
             Shape::Area => {
                 let area = self.step_path(line.moments.iter().zip(line.column), true);
@@ -223,34 +229,35 @@ impl Panel<'_> {
         }
     }
 
-    /// From point to point; a gap where a value is unknown. A point that stands for several periods is drawn from its
-    /// smallest to its largest value, so that no peak is thinned away.
+    /// From point to point; a gap where a value is unknown.
     fn line_path<'p>(&self, points: impl Iterator<Item = (&'p Moment, &'p Point)>) -> String {
         let mut path = String::new();
         let mut pen_down = false;
-        let mut last_y = 0.0;
         for (moment, point) in points {
-            if !point.is_known() {
+            let Some(value) = point.mean() else {
                 pen_down = false;
                 continue;
-            }
-            let x = self.x((moment.at_s + moment.end_s) / 2.0);
-            let (low, high) = (self.y(point.low), self.y(point.high));
-            // Go to the nearer end first.
-            let (first, second) = if (low - last_y).abs() <= (high - last_y).abs() {
-                (low, high)
-            } else {
-                (high, low)
             };
-            let _ = write!(path, "{}{x:.1} {first:.1}", if pen_down { 'L' } else { 'M' });
-            if (first - second).abs() >= 0.1 {
-                let _ = write!(path, "V{second:.1}");
-            } else if !pen_down {
-                // A single point between two gaps is a dot, thanks to round line ends.
-                path.push_str("h0");
-            }
+            let (x, y) = (self.x((moment.at_s + moment.end_s) / 2.0), self.y(value));
+            // Between two gaps "h0" makes a dot, thanks to round line ends.
+            let _ = if pen_down {
+                write!(path, "L{x:.1} {y:.1}")
+            } else {
+                write!(path, "M{x:.1} {y:.1}h0")
+            };
             pen_down = true;
-            last_y = second;
+        }
+        path
+    }
+
+    /// From the smallest to the largest value of each point that stands for several periods, so that no peak is
+    /// thinned away; empty where no point does.
+    fn band_path<'p>(&self, points: impl Iterator<Item = (&'p Moment, &'p Point)>) -> String {
+        let mut path = String::new();
+        for (moment, point) in points.filter(|(_, point)| point.is_known() && point.high > point.low) {
+            let (from, to) = (self.x(moment.at_s), self.x(moment.end_s));
+            let (low, high) = (self.y(point.low), self.y(point.high));
+            let _ = write!(path, "M{from:.1} {high:.1}H{to:.1}V{low:.1}H{from:.1}z");
         }
         path
     }

@@ -1,7 +1,7 @@
 //! The report of one run.
 
 use super::columns::{RunData, SOURCES};
-use super::html::{banner, card, escape, figure, page, thousands, with_unit};
+use super::html::{banner, card, escape, figure, page, thinning, thousands, with_unit};
 use super::{decisions::Decision, distribution, palette, panels, plot, scale};
 use crate::clock::{unix_ms, utc_text};
 use crate::model::percentile_name;
@@ -33,6 +33,7 @@ pub(crate) fn render(run: &RunData) -> String {
     body.push_str(&banner("Know before you read the figures", &summary.notes));
     body.push_str(&cards(run));
     body.push_str("<section class=\"panels\">\n");
+    body.push_str(&thinning(run.periods_per_point));
     for panel in panels::of_one(run, colour) {
         body.push_str(&panel.render());
     }
