@@ -175,6 +175,8 @@ enum End {
     Over(hyper::Result<()>),
     /// The client let a request head, or itself, be waited for too long.
     Silent(Phase),
+    /// The client closed the connection while a request was answered.
+    Gone,
 }
 
 async fn serve_h1<S: ClientStream>(client: Rc<ClientConn>, io: ClientIo<S>) {
@@ -182,6 +184,7 @@ async fn serve_h1<S: ClientStream>(client: Rc<ClientConn>, io: ClientIo<S>) {
     let mut builder = http1::Builder::new();
     builder
         .header_read_timeout(None)
+        .half_close(true)
         .max_buf_size(limits.max_header_bytes.max(H1_MIN_BUFFER_BYTES))
         .max_header_size(limits.max_header_bytes);
     if limits.max_headers > 100 {
@@ -191,11 +194,17 @@ async fn serve_h1<S: ClientStream>(client: Rc<ClientConn>, io: ClientIo<S>) {
         let ticket = Ticket::open(&client);
         async move { Ok::<_, Infallible>(proxy::handle(ticket, request).await) }
     });
+    let shared = io.share();
     let mut connection = builder.serve_connection(io, service);
     let mut closing = false;
     let end = poll_fn(|cx| {
         client.watch.wake_by(cx);
         let phase = client.watch.phase();
+        // With `half_close`, hyper does not look for the client's end while a request is answered (it would
+        // allocate a buffer for that each time); this does.
+        if matches!(phase, Phase::Response | Phase::Body | Phase::Untimed) && shared.is_gone(cx) {
+            return Poll::Ready(End::Gone);
+        }
         if client.watch.expired() {
             match phase {
                 Phase::Fresh | Phase::Idle | Phase::Head => return Poll::Ready(End::Silent(phase)),
@@ -219,9 +228,13 @@ async fn serve_h1<S: ClientStream>(client: Rc<ClientConn>, io: ClientIo<S>) {
     })
     .await;
     let parts = connection.into_parts();
-    let mut stream = parts.io.into_inner();
+    let read_buf = parts.read_buf;
+    drop(parts.io);
+    let Some(mut stream) = shared.into_inner() else {
+        return;
+    };
     if let Some(tunnel) = client.tunnel.take() {
-        return tunnel::run(&client, stream, parts.read_buf, tunnel).await;
+        return tunnel::run(&client, stream, read_buf, tunnel).await;
     }
     if client.reset.get() {
         stream.reset_on_close();
@@ -233,7 +246,7 @@ async fn serve_h1<S: ClientStream>(client: Rc<ClientConn>, io: ClientIo<S>) {
                 content-length: 39\r\n\r\nthe request head did not come in time.\n";
             stream.write_all(answer).await.is_ok()
         }
-        End::Silent(_) => false,
+        End::Silent(_) | End::Gone => false,
         End::Over(Err(error)) => error.is_parse(),
         End::Over(Ok(())) => client.linger.get(),
     };

@@ -33,21 +33,39 @@ pub(crate) struct HopByHop {
     pub transfer_encoding: Option<bool>,
 }
 
-/// Whether a field is connection-specific by its own name.
-fn is_connection_specific(name: &HeaderName) -> bool {
-    matches!(
-        name.as_str(),
-        "connection"
-            | "keep-alive"
-            | "proxy-connection"
-            | "proxy-authenticate"
-            | "proxy-authorization"
-            | "proxy-authentication-info"
-            | "te"
-            | "transfer-encoding"
-            | "upgrade"
-            | "http2-settings"
-    )
+/// The connection-specific fields, one bit each.
+const CONNECTION: u16 = 1;
+const TRANSFER_ENCODING: u16 = 1 << 1;
+const TE: u16 = 1 << 2;
+const UPGRADE: u16 = 1 << 3;
+static SPECIFIC: [(u16, HeaderName); 10] = [
+    (CONNECTION, header::CONNECTION),
+    (TRANSFER_ENCODING, header::TRANSFER_ENCODING),
+    (TE, header::TE),
+    (UPGRADE, header::UPGRADE),
+    (1 << 4, HeaderName::from_static("keep-alive")),
+    (1 << 5, HeaderName::from_static("proxy-connection")),
+    (1 << 6, header::PROXY_AUTHENTICATE),
+    (1 << 7, header::PROXY_AUTHORIZATION),
+    (1 << 8, HeaderName::from_static("proxy-authentication-info")),
+    (1 << 9, HeaderName::from_static("http2-settings")),
+];
+
+/// The bit of a field that is connection-specific by its own name; 0 for any other.
+fn specific(name: &HeaderName) -> u16 {
+    match name.as_str() {
+        "connection" => CONNECTION,
+        "transfer-encoding" => TRANSFER_ENCODING,
+        "te" => TE,
+        "upgrade" => UPGRADE,
+        "keep-alive" => 1 << 4,
+        "proxy-connection" => 1 << 5,
+        "proxy-authenticate" => 1 << 6,
+        "proxy-authorization" => 1 << 7,
+        "proxy-authentication-info" => 1 << 8,
+        "http2-settings" => 1 << 9,
+        _ => 0,
+    }
 }
 
 /// Fields that a peer must not be able to have removed by naming them in `Connection`: they carry the
@@ -80,54 +98,52 @@ fn elements<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item
 /// Removes every connection-specific field and says what they said.
 pub(crate) fn strip_hop_by_hop(headers: &mut HeaderMap) -> HopByHop {
     let mut hop = HopByHop::default();
-    // Most messages carry none: one pass over the names decides, and nothing is hashed.
-    if !headers.keys().any(is_connection_specific) {
+    // One pass over the names says which there are; only those are looked up and removed.
+    let present = headers.keys().fold(0, |present, name| present | specific(name));
+    if present == 0 {
         return hop;
     }
-    let mut named: Vec<HeaderName> = Vec::new();
-    let mut wants_upgrade = false;
-    for option in elements(headers, &header::CONNECTION) {
-        if option.eq_ignore_ascii_case("close") {
-            hop.close = true;
-        } else if option.eq_ignore_ascii_case("upgrade") {
-            wants_upgrade = true;
-        } else if !is_protected(option)
-            && let Ok(name) = HeaderName::try_from(option)
-        {
-            named.push(name);
+    if present & CONNECTION != 0 {
+        let mut named: Vec<HeaderName> = Vec::new();
+        let mut wants_upgrade = false;
+        for option in elements(headers, &header::CONNECTION) {
+            if option.eq_ignore_ascii_case("keep-alive") {
+                // The field of that name is removed below.
+            } else if option.eq_ignore_ascii_case("close") {
+                hop.close = true;
+            } else if option.eq_ignore_ascii_case("upgrade") {
+                wants_upgrade = true;
+            } else if !is_protected(option)
+                && let Ok(name) = HeaderName::try_from(option)
+            {
+                named.push(name);
+            }
+        }
+        if wants_upgrade {
+            hop.upgrade = headers.get(header::UPGRADE).cloned();
+        }
+        for name in &named {
+            // What the message says about its own framing is still to be read.
+            if specific(name) == 0 {
+                headers.remove(name);
+            }
         }
     }
-    if wants_upgrade {
-        hop.upgrade = headers.get(header::UPGRADE).cloned();
+    if present & TE != 0 {
+        hop.te_trailers =
+            elements(headers, &header::TE).any(|coding| coding.eq_ignore_ascii_case("trailers"));
     }
-    hop.te_trailers = elements(headers, &header::TE).any(|coding| coding.eq_ignore_ascii_case("trailers"));
-    let mut encodings = headers.get_all(header::TRANSFER_ENCODING).iter();
-    hop.transfer_encoding = encodings
-        .next()
-        .map(|only| encodings.next().is_none() && only.as_bytes().eq_ignore_ascii_case(b"chunked"));
-    for name in &named {
-        headers.remove(name);
+    if present & TRANSFER_ENCODING != 0 {
+        let mut encodings = headers.get_all(header::TRANSFER_ENCODING).iter();
+        hop.transfer_encoding = encodings
+            .next()
+            .map(|only| encodings.next().is_none() && only.as_bytes().eq_ignore_ascii_case(b"chunked"));
     }
-    for name in [
-        header::CONNECTION,
-        header::TE,
-        header::TRANSFER_ENCODING,
-        header::UPGRADE,
-    ] {
-        headers.remove(name);
+    for (bit, name) in &SPECIFIC {
+        if present & bit != 0 {
+            headers.remove(name);
+        }
     }
-    for name in [
-        "keep-alive",
-        "proxy-connection",
-        "proxy-authentication-info",
-        "http2-settings",
-    ]
-    .map(HeaderName::from_static)
-    {
-        headers.remove(name);
-    }
-    headers.remove(header::PROXY_AUTHENTICATE);
-    headers.remove(header::PROXY_AUTHORIZATION);
     hop
 }
 

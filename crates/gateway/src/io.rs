@@ -1,5 +1,6 @@
 //! The byte stream under a client's connection.
 
+use std::cell::RefCell;
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -19,27 +20,35 @@ use crate::watch::Phase;
 /// A socket, with or without TLS.
 pub(crate) trait ClientStream: AsyncRead + AsyncWrite + Unpin + 'static {
     /// Makes the close a reset, which no client can take for a body's regular end.
-    fn reset_on_close(&self);
+    fn reset_on_close(&self) {
+        if let Err(error) = socket2::SockRef::from(self.tcp()).set_linger(Some(Duration::ZERO)) {
+            tracing::debug!(%error, "a connection could not be reset");
+        }
+    }
+
+    /// The socket itself.
+    fn tcp(&self) -> &TcpStream;
 }
 
 impl ClientStream for TcpStream {
-    fn reset_on_close(&self) {
-        if let Err(error) = socket2::SockRef::from(self).set_linger(Some(Duration::ZERO)) {
-            tracing::debug!(%error, "a connection could not be reset");
-        }
+    fn tcp(&self) -> &TcpStream {
+        self
     }
 }
 
 impl ClientStream for TlsStream<TcpStream> {
-    fn reset_on_close(&self) {
-        self.get_ref().0.reset_on_close();
+    fn tcp(&self) -> &TcpStream {
+        self.get_ref().0
     }
 }
+
+/// Up to this many bytes of head and body are copied together and sent by one plain write.
+const COALESCE_BYTES: usize = 4096;
 
 /// A client's socket under hyper. For HTTP/1 it notes when a request head begins, and keeps its raw bytes for
 /// the checks that the parsed head no longer allows.
 pub(crate) struct ClientIo<S> {
-    inner: TokioIo<S>,
+    inner: Rc<RefCell<TokioIo<S>>>,
     /// What was read before the protocol was known.
     start: Bytes,
     client: Rc<ClientConn>,
@@ -48,14 +57,36 @@ pub(crate) struct ClientIo<S> {
 impl<S: ClientStream> ClientIo<S> {
     pub(crate) fn new(inner: S, start: Bytes, client: Rc<ClientConn>) -> Self {
         Self {
-            inner: TokioIo::new(inner),
+            inner: Rc::new(RefCell::new(TokioIo::new(inner))),
             start,
             client,
         }
     }
 
-    pub(crate) fn into_inner(self) -> S {
-        self.inner.into_inner()
+    /// The same socket for whoever watches over the connection.
+    pub(crate) fn share(&self) -> SharedStream<S> {
+        SharedStream(self.inner.clone())
+    }
+}
+
+/// A client's socket, seen beside hyper.
+pub(crate) struct SharedStream<S>(Rc<RefCell<TokioIo<S>>>);
+
+impl<S: ClientStream> SharedStream<S> {
+    /// Whether the client has closed its end while it waits for an answer. It costs a system call only when
+    /// something has arrived.
+    pub(crate) fn is_gone(&self, cx: &mut Context<'_>) -> bool {
+        let inner = self.0.borrow();
+        let mut byte = [0];
+        matches!(
+            inner.inner().tcp().poll_peek(cx, &mut ReadBuf::new(&mut byte)),
+            Poll::Ready(Ok(0) | Err(_))
+        )
+    }
+
+    /// The socket, once hyper has let go of it.
+    pub(crate) fn into_inner(self) -> Option<S> {
+        Rc::into_inner(self.0).map(|inner| inner.into_inner().into_inner())
     }
 }
 
@@ -97,12 +128,12 @@ impl<S: ClientStream> Read for ClientIo<S> {
             return Poll::Ready(Ok(()));
         }
         if !expects_head {
-            return Pin::new(&mut this.inner).poll_read(cx, cursor);
+            return Pin::new(&mut *this.inner.borrow_mut()).poll_read(cx, cursor);
         }
         let mut scratch = this.client.core().scratch.borrow_mut();
         let length = scratch.len().min(cursor.remaining());
         let mut buffer = ReadBuf::new(&mut scratch[..length]);
-        ready!(Pin::new(this.inner.inner_mut()).poll_read(cx, &mut buffer))?;
+        ready!(Pin::new(this.inner.borrow_mut().inner_mut()).poll_read(cx, &mut buffer))?;
         let read = buffer.filled();
         if !read.is_empty() {
             note_head(&this.client, read);
@@ -113,20 +144,81 @@ impl<S: ClientStream> Read for ClientIo<S> {
 }
 
 impl<S: ClientStream> Write for ClientIo<S> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.inner).poll_write(cx, bytes)
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut *self.inner.borrow_mut()).poll_write(cx, bytes)
     }
 
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_flush(cx)
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut *self.inner.borrow_mut()).poll_flush(cx)
     }
 
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_shutdown(cx)
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut *self.inner.borrow_mut()).poll_shutdown(cx)
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.inner.is_write_vectored()
+        self.inner.borrow().is_write_vectored()
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let this = &*self;
+        let total: usize = slices.iter().map(|slice| slice.len()).sum();
+        if total > COALESCE_BYTES {
+            return Pin::new(&mut *this.inner.borrow_mut()).poll_write_vectored(cx, slices);
+        }
+        // A small response in one plain write costs the kernel less than a gather of head and body.
+        let mut scratch = this.client.core().scratch.borrow_mut();
+        let mut length = 0;
+        for slice in slices {
+            scratch[length..length + slice.len()].copy_from_slice(slice);
+            length += slice.len();
+        }
+        Pin::new(&mut *this.inner.borrow_mut()).poll_write(cx, &scratch[..length])
+    }
+}
+
+/// A backend's socket under hyper.
+pub(crate) struct BackendIo(TokioIo<TcpStream>);
+
+impl BackendIo {
+    pub(crate) fn new(stream: TcpStream) -> Self {
+        Self(TokioIo::new(stream))
+    }
+
+    pub(crate) fn into_inner(self) -> TcpStream {
+        self.0.into_inner()
+    }
+}
+
+impl Read for BackendIo {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        cursor: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_read(cx, cursor)
+    }
+}
+
+impl Write for BackendIo {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(cx)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
     }
 
     fn poll_write_vectored(
@@ -134,6 +226,10 @@ impl<S: ClientStream> Write for ClientIo<S> {
         cx: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.inner).poll_write_vectored(cx, slices)
+        // A request without a body is one slice; a plain write costs the kernel less than a gather of one.
+        match slices {
+            [only] => Pin::new(&mut self.0).poll_write(cx, only),
+            several => Pin::new(&mut self.0).poll_write_vectored(cx, several),
+        }
     }
 }

@@ -15,11 +15,11 @@ use bytes::Bytes;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
-use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
 use crate::body::RequestBody;
 use crate::config::LimitConfig;
+use crate::io::BackendIo;
 use crate::watch::Watch;
 
 /// Smallest bound of a connection's read buffer; a response body streams through it.
@@ -28,7 +28,7 @@ const READ_BUFFER_BYTES: usize = 64 * 1024;
 /// One HTTP/1.1 connection to a backend.
 pub(crate) struct Upstream {
     sender: http1::SendRequest<RequestBody>,
-    connection: http1::Connection<TokioIo<TcpStream>, RequestBody>,
+    connection: http1::Connection<BackendIo, RequestBody>,
     /// The state machine has ended and must not be driven again.
     done: bool,
     /// Whether an earlier request was answered on it.
@@ -61,7 +61,7 @@ impl Upstream {
             builder.max_headers(limits.max_headers);
         }
         let (sender, connection) = builder
-            .handshake(TokioIo::new(stream))
+            .handshake(BackendIo::new(stream))
             .await
             .map_err(io::Error::other)?;
         Ok(Box::new(Self {
@@ -99,7 +99,12 @@ impl Upstream {
             let ended = self.drive(cx);
             // The answer comes out of the connection just driven, so it needs no waker of its own.
             match answer.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-                Poll::Ready(Ok(response)) => Poll::Ready(Ok(response)),
+                Poll::Ready(Ok(response)) => {
+                    // The connection now waits, with this task's waker, to be asked for the body. Driven once
+                    // more it waits with none, so that asking does not schedule the very task that asks.
+                    self.drive(&mut Context::from_waker(Waker::noop()));
+                    Poll::Ready(Ok(response))
+                }
                 Poll::Ready(Err(mut error)) => Poll::Ready(Err(match error.take_message() {
                     Some(request) => ExchangeError::NotSent(Box::new(request)),
                     None => {
