@@ -24,6 +24,9 @@ pub use address::{Address, AddressError};
 pub use check::Invalid;
 pub use refusal::{Refusal, TRAILER};
 
+/// The gRPC library that the generated service is written against: an implementation of it needs the same one.
+pub use tonic;
+
 /// The revision of the contract that this version speaks.
 pub const PROTOCOL: u32 = 1;
 

@@ -24,6 +24,10 @@ use tonic::{Code, Status};
 /// tasks.
 const SETTLE: Duration = Duration::from_millis(500);
 
+/// How much of one stream may be under way. A reader that falls behind finds at most this much of old samples before
+/// the newest; the default of several hundred kilobytes would be minutes of them.
+const STREAM_WINDOW_BYTES: u32 = 8 << 10;
+
 /// The `:authority` of requests. Which agent is meant was settled when the connection was made.
 pub(super) fn origin() -> Uri {
     Uri::from_static("http://agent")
@@ -117,6 +121,7 @@ where
         .keep_alive_timeout(options.silence)
         .keep_alive_while_idle(true)
         .max_header_list_size(64 << 10)
+        .initial_stream_window_size(STREAM_WINDOW_BYTES)
         .handshake(TokioIo::new(stream))
         .await
         .map_err(|error| CallError::Unreachable {

@@ -15,6 +15,7 @@ use std::fmt;
 use std::future::Future;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
@@ -84,10 +85,24 @@ pub type OnRejected = Arc<dyn Fn(&Rejected) + Send + Sync>;
 /// Who sent a request; an extension of each.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
+    /// Counts the connections of this process from 1: requests of one number came over one connection.
+    pub connection: u64,
     /// An address, or "a local process".
     pub address: String,
     /// The common name of its certificate; `None` over a Unix socket.
     pub certificate: Option<String>,
+}
+
+impl Peer {
+    fn new(address: String, certificate: Option<String>) -> Self {
+        static CONNECTIONS: AtomicU64 = AtomicU64::new(0);
+        let connection = CONNECTIONS.fetch_add(1, Ordering::Relaxed) + 1;
+        Self {
+            connection,
+            address,
+            certificate,
+        }
+    }
 }
 
 impl fmt::Display for Peer {
@@ -187,11 +202,8 @@ impl<A: Agent> Server<A> {
         match accepted {
             Accepted::Unix(stream) => {
                 drop(handshaking);
-                let peer = Peer {
-                    address: "a local process".into(),
-                    certificate: None,
-                };
-                self.converse(stream, peer).await;
+                self.converse(stream, Peer::new("a local process".into(), None))
+                    .await;
             }
             Accepted::Tcp(stream, address, acceptor) => {
                 let _ = stream.set_nodelay(true);
@@ -213,7 +225,7 @@ impl<A: Agent> Server<A> {
                             .peer_certificates()
                             .and_then(|chain| chain.first());
                         let certificate = shown.and_then(crate::certs::subject_of);
-                        self.converse(stream, Peer { address, certificate }).await;
+                        self.converse(stream, Peer::new(address, certificate)).await;
                     }
                     Ok(Err((error, stream))) => {
                         self.reject(address, explain(&error, Side::Agent));
