@@ -1,0 +1,206 @@
+//! The dates that HAProxy writes.
+
+use super::format::DateStyle;
+
+const MONTHS: [&[u8; 3]; 12] = [
+    b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug", b"Sep", b"Oct", b"Nov", b"Dec",
+];
+
+/// A time as a log has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Written {
+    /// Milliseconds since 1970, if what is written were UTC.
+    pub as_utc_ms: i64,
+    /// The zone is known, so [`Written::as_utc_ms`] is UTC.
+    pub zoned: bool,
+}
+
+impl Written {
+    /// The same, so much later.
+    pub(super) fn later_by_ms(self, length_ms: u64) -> Self {
+        Self {
+            as_utc_ms: self
+                .as_utc_ms
+                .saturating_add(i64::try_from(length_ms).unwrap_or(i64::MAX)),
+            ..self
+        }
+    }
+
+    /// How long ago this was, seconds; slightly negative where clocks are read at different moments. HAProxy
+    /// writes local times without their zone; all zones are whole quarters of an hour from UTC, so what remains
+    /// after the nearest quarter is the answer, as long as it is under seven and a half minutes.
+    pub(super) fn ago_s(self, now_utc_ms: i64) -> f64 {
+        const QUARTER_MS: i64 = 15 * 60 * 1000;
+        let ago_ms = now_utc_ms.saturating_sub(self.as_utc_ms);
+        let ago_ms = if self.zoned {
+            ago_ms
+        } else {
+            let beyond = ago_ms.rem_euclid(QUARTER_MS);
+            if beyond > QUARTER_MS / 2 {
+                beyond - QUARTER_MS
+            } else {
+                beyond
+            }
+        };
+        ago_ms as f64 / 1e3
+    }
+}
+
+/// How many bytes a date of a style takes.
+pub(super) const fn written_length(style: DateStyle) -> usize {
+    match style {
+        DateStyle::Milliseconds => 24,
+        DateStyle::Zone => 26,
+        DateStyle::Epoch => 1,
+    }
+}
+
+/// How many bytes of `rest` have the shape of a date, or `None`. Whether it is one is for [`parse`] to say.
+pub(super) fn length(style: DateStyle, rest: &[u8]) -> Option<usize> {
+    let length = written_length(style);
+    let date = rest.get(..length)?;
+    let shaped =
+        date[2] == b'/' && date[6] == b'/' && date[11] == b':' && date[14] == b':' && date[17] == b':';
+    let ended = match style {
+        DateStyle::Milliseconds => date[20] == b'.',
+        DateStyle::Zone => date[20] == b' ' && matches!(date[21], b'+' | b'-'),
+        DateStyle::Epoch => return None,
+    };
+    (shaped && ended).then_some(length)
+}
+
+/// The time that a date says; `None` where it is no date.
+pub(super) fn parse(style: DateStyle, date: &[u8]) -> Option<Written> {
+    if style == DateStyle::Epoch {
+        let seconds: i64 = std::str::from_utf8(date).ok()?.parse().ok()?;
+        return Some(Written {
+            as_utc_ms: seconds.checked_mul(1000)?,
+            zoned: true,
+        });
+    }
+    let number = |from: usize, to: usize| {
+        date.get(from..to)?.iter().try_fold(0_i64, |number, digit| {
+            digit
+                .is_ascii_digit()
+                .then(|| number * 10 + i64::from(digit - b'0'))
+        })
+    };
+    let month = date.get(3..6)?;
+    let month = MONTHS.iter().position(|name| *name == month)?;
+    let (day, year) = (number(0, 2)?, number(7, 11)?);
+    let (hour, minute, second) = (number(12, 14)?, number(15, 17)?, number(18, 20)?);
+    // A leap second is written as 60.
+    if !(1..=days_of_month(month, year)).contains(&day) || hour > 23 || minute > 59 || second > 60 {
+        return None;
+    }
+    let seconds = days_since_1970(year, month as i64 + 1, day) * 86_400 + hour * 3600 + minute * 60 + second;
+    match style {
+        DateStyle::Milliseconds => Some(Written {
+            as_utc_ms: seconds * 1000 + number(21, 24)?,
+            zoned: false,
+        }),
+        _ => {
+            let offset_s = number(22, 24)? * 3600 + number(24, 26)? * 60;
+            let east = if date[21] == b'-' { -offset_s } else { offset_s };
+            Some(Written {
+                as_utc_ms: (seconds - east) * 1000,
+                zoned: true,
+            })
+        }
+    }
+}
+
+fn days_of_month(month: usize, year: i64) -> i64 {
+    match month {
+        1 if year % 4 == 0 && (year % 100 != 0 || year % 400 == 0) => 29,
+        1 => 28,
+        3 | 5 | 8 | 10 => 30,
+        _ => 31,
+    }
+}
+
+/// Days from 1 January 1970 in the Gregorian calendar: years are counted from March, so that the leap day is the
+/// last of its year and the months before a day make 30.6 days each, rounded.
+fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
+    let (year, month) = if month > 2 {
+        (year, month - 3)
+    } else {
+        (year - 1, month + 9)
+    };
+    let days_of_years = year * 365 + year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400);
+    let days_of_months = (month * 306 + 5) / 10;
+    // 719468 days lie between 1 March of the year 0 and 1 January 1970.
+    days_of_years + days_of_months + day - 1 - 719_468
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn utc_ms(style: DateStyle, text: &str) -> Option<i64> {
+        let length = length(style, text.as_bytes())?;
+        parse(style, &text.as_bytes()[..length]).map(|written| written.as_utc_ms)
+    }
+
+    #[test]
+    fn the_dates_of_the_format_are_read() {
+        // As `date -u -d ... +%s` has them.
+        assert_eq!(
+            utc_ms(DateStyle::Milliseconds, "06/Feb/2009:12:14:14.655] http-in"),
+            Some(1_233_922_454_655)
+        );
+        assert_eq!(
+            utc_ms(DateStyle::Zone, "06/Feb/2009:12:14:14 +0100"),
+            Some(1_233_918_854_000)
+        );
+        assert_eq!(
+            utc_ms(DateStyle::Zone, "29/Feb/2024:23:59:60 -0330"),
+            Some(1_709_263_800_000)
+        );
+        assert_eq!(
+            parse(DateStyle::Epoch, b"1233922454").map(|w| w.as_utc_ms),
+            Some(1_233_922_454_000)
+        );
+    }
+
+    #[test]
+    fn what_is_no_date_is_refused() {
+        for wrong in [
+            "31/Feb/2009:12:14:14.655",
+            "00/Feb/2009:12:14:14.655",
+            "06/Feb/2009:24:14:14.655",
+            "06/Foo/2009:12:14:14.655",
+            "06/Feb/2009:12:14:14.x55",
+            "06/Feb/2009:12:14:14",
+        ] {
+            assert_eq!(utc_ms(DateStyle::Milliseconds, wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn the_time_zone_of_a_bare_date_does_not_matter() {
+        let written = |as_utc_ms| Written {
+            as_utc_ms,
+            zoned: false,
+        };
+        let now = 1_700_000_000_000;
+        for quarters in [-48, -14, 0, 22, 23, 51] {
+            let lag = written(now + quarters * 900_000 - 1_500).ago_s(now);
+            assert!((lag - 1.5).abs() < 1e-9, "{quarters} quarters: {lag}");
+        }
+        assert!((written(now + 2).ago_s(now) + 0.002).abs() < 1e-9);
+    }
+
+    proptest! {
+        #[test]
+        fn days_follow_each_other(year in 1970_i64..2400, month in 0_usize..12) {
+            let last = days_of_month(month, year);
+            let (next_year, next_month) = if month == 11 { (year + 1, 0) } else { (year, month + 1) };
+            prop_assert_eq!(
+                days_since_1970(year, month as i64 + 1, last) + 1,
+                days_since_1970(next_year, next_month as i64 + 1, 1)
+            );
+        }
+    }
+}

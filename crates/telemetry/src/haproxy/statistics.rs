@@ -1,0 +1,516 @@
+//! HAProxy's statistics socket: what it counts, and the commands that change a server.
+//!
+//! Each call opens a connection, sends one line, and reads until HAProxy closes: at most [`REPLY_MAX`] bytes, within
+//! the time given. `level user` is enough to read; changing a server needs `level admin`.
+
+use super::csv;
+use headroom_units::Seconds;
+use std::fmt;
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// The longest reply that is read, bytes: some 30 000 servers.
+const REPLY_MAX: usize = 16 << 20;
+
+/// How long to wait before another try where HAProxy does not listen, as in the moment of a reload.
+const RETRY_AFTER: Duration = Duration::from_millis(10);
+
+/// Where the statistics socket is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StatisticsAddress {
+    /// `stats socket /path/to/it`.
+    Unix(PathBuf),
+    /// `stats socket 127.0.0.1:9999`. It has no password: keep it on loopback.
+    Tcp(SocketAddr),
+}
+
+impl fmt::Display for StatisticsAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unix(path) => write!(f, "{}", path.display()),
+            Self::Tcp(address) => write!(f, "{address}"),
+        }
+    }
+}
+
+/// The statistics socket did not answer, or not usefully.
+#[derive(Debug, thiserror::Error)]
+pub enum StatisticsError {
+    /// No connection.
+    #[error(
+        "HAProxy's statistics socket {address} cannot be reached: {error}; is `stats socket {address}` in its \
+         `global` section, and may this user open it?"
+    )]
+    Connect {
+        /// Where.
+        address: StatisticsAddress,
+        /// What the system says.
+        error: io::Error,
+    },
+    /// The reply did not come, or broke off.
+    #[error("HAProxy's statistics socket {address} did not answer {command:?}: {error}")]
+    Reply {
+        /// Where.
+        address: StatisticsAddress,
+        /// What was asked.
+        command: String,
+        /// What the system says.
+        error: io::Error,
+    },
+    /// The reply is longer than 16 MiB.
+    #[error("HAProxy's statistics socket {address} answered {command:?} with more than 16 MiB")]
+    TooLong {
+        /// Where.
+        address: StatisticsAddress,
+        /// What was asked.
+        command: String,
+    },
+    /// The reply is not what the command answers.
+    #[error("HAProxy's statistics socket {address} answered {command:?} with {reply:?}: {what}")]
+    Unexpected {
+        /// Where.
+        address: StatisticsAddress,
+        /// What was asked.
+        command: String,
+        /// What it said, shortened.
+        reply: String,
+        /// What is wrong, and the remedy.
+        what: String,
+    },
+    /// A name that cannot be one, since it would end the command.
+    #[error("{0:?} is no name of a backend or server: letters, digits and `-_.:` only")]
+    Name(String),
+    /// A weight that HAProxy does not take.
+    #[error("a weight of {0} is out of range: 0 to 256")]
+    Weight(u32),
+}
+
+/// What the socket tells of the process.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Process {
+    /// Its version.
+    pub version: String,
+    /// Its process id; another one after a reload.
+    pub pid: u64,
+    /// Seconds since it was started.
+    pub uptime_s: u64,
+    /// Log lines that it could not send; `None` where the version does not tell.
+    pub dropped_logs: Option<u64>,
+}
+
+/// What a row of the statistics is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RowKind {
+    /// A frontend.
+    Frontend,
+    /// A backend.
+    Backend,
+    /// A server of a backend.
+    Server,
+    /// A listener of a frontend.
+    Listener,
+}
+
+/// Responses by class of status, cumulative.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Responses {
+    /// 1xx to 5xx.
+    pub by_class: [u64; 5],
+    /// None of these: most often the client went away before there was one.
+    pub other: u64,
+}
+
+impl Responses {
+    /// All of them.
+    pub fn total(&self) -> u64 {
+        self.by_class.iter().sum::<u64>() + self.other
+    }
+}
+
+/// One row of `show stat`. Counters count from the start of the process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// The proxy (`pxname`).
+    pub proxy: String,
+    /// The server (`svname`); `FRONTEND` and `BACKEND` for the proxy's own rows.
+    pub name: String,
+    /// What it is about.
+    pub kind: RowKind,
+    /// Its state as HAProxy writes it, such as `UP`, `DOWN 1/2`, `MAINT`, `no check`.
+    pub status: String,
+    /// Effective weight.
+    pub weight: Option<u64>,
+    /// Requests waiting in its queue now (`qcur`).
+    pub queued: u64,
+    /// Sessions now (`scur`): of a backend, requests in it, queued ones included; of a server, those it serves; of a
+    /// frontend, client connections.
+    pub sessions: u64,
+    /// Sessions so far (`stot`): of a backend, requests given to it.
+    pub sessions_total: u64,
+    /// Requests so far (`req_tot`): of a frontend, counted as they arrive; of a backend, as they end.
+    pub requests_total: Option<u64>,
+    /// Responses so far; `None` for a proxy that is not in `mode http`.
+    pub responses: Option<Responses>,
+    /// Mean total time over the last 1024 requests, milliseconds (`ttime`).
+    pub total_time_ms: Option<u64>,
+}
+
+impl Row {
+    /// Whether a server is sent requests: up or unchecked, not drained, not in maintenance.
+    pub fn healthy(&self) -> bool {
+        self.status.starts_with("UP")
+            || self.status.starts_with("no check")
+            || self.status.starts_with("OPEN")
+    }
+}
+
+/// One look at HAProxy's counters.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Statistics {
+    /// The process.
+    pub process: Process,
+    /// The rows, in HAProxy's order.
+    pub rows: Vec<Row>,
+}
+
+/// What a server is to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ServerState {
+    /// It gets requests.
+    Ready,
+    /// It finishes what it has and gets no new requests, save those that persistence binds to it.
+    Drain,
+    /// It gets nothing and is not checked.
+    Maintenance,
+}
+
+/// HAProxy's statistics socket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StatisticsSocket {
+    address: StatisticsAddress,
+}
+
+impl StatisticsSocket {
+    /// The socket at an address; nothing is opened yet.
+    pub const fn new(address: StatisticsAddress) -> Self {
+        Self { address }
+    }
+
+    /// Where it is.
+    pub const fn address(&self) -> &StatisticsAddress {
+        &self.address
+    }
+
+    /// Reads the counters (`show info` and `show stat`).
+    ///
+    /// # Errors
+    /// [`StatisticsError`].
+    pub fn read(&self, patience: Duration) -> Result<Statistics, StatisticsError> {
+        let command = "show info;show stat";
+        let reply = self.ask(command, patience)?;
+        let Some(header) = reply.find("# pxname,") else {
+            return Err(self.unexpected(
+                command,
+                &reply,
+                "no statistics in it; the socket must be HAProxy's own (`stats socket`), not that of its master",
+            ));
+        };
+        let (info, table) = reply.split_at(header);
+        let rows = csv::rows(table).map_err(|what| self.unexpected(command, table, &what))?;
+        Ok(Statistics {
+            process: process(info),
+            rows,
+        })
+    }
+
+    /// Age of the oldest request in one of these backends (`show sess`); `None` where there is none. HAProxy gives
+    /// whole seconds.
+    ///
+    /// # Errors
+    /// [`StatisticsError`].
+    pub fn oldest_session(
+        &self,
+        in_backend: impl Fn(&str) -> bool,
+        patience: Duration,
+    ) -> Result<Option<Seconds>, StatisticsError> {
+        let reply = self.ask("show sess", patience)?;
+        Ok(oldest(&reply, in_backend))
+    }
+
+    /// Sets a server's state (`set server b/s state …`). Needs `level admin`.
+    ///
+    /// # Errors
+    /// [`StatisticsError`]; HAProxy's words where it refuses, such as `No such server.`
+    pub fn set_state(
+        &self,
+        backend: &str,
+        server: &str,
+        state: ServerState,
+        patience: Duration,
+    ) -> Result<(), StatisticsError> {
+        let state = match state {
+            ServerState::Ready => "ready",
+            ServerState::Drain => "drain",
+            ServerState::Maintenance => "maint",
+        };
+        let (backend, server) = (plain_name(backend)?, plain_name(server)?);
+        self.change(&format!("set server {backend}/{server} state {state}"), patience)
+    }
+
+    /// Sets a server's weight, 0 to 256 (`set server b/s weight …`). Needs `level admin`.
+    ///
+    /// # Errors
+    /// [`StatisticsError`]; HAProxy's words where it refuses, as for a balancing method whose weights are fixed.
+    pub fn set_weight(
+        &self,
+        backend: &str,
+        server: &str,
+        weight: u32,
+        patience: Duration,
+    ) -> Result<(), StatisticsError> {
+        if weight > 256 {
+            return Err(StatisticsError::Weight(weight));
+        }
+        let (backend, server) = (plain_name(backend)?, plain_name(server)?);
+        self.change(
+            &format!("set server {backend}/{server} weight {weight}"),
+            patience,
+        )
+    }
+
+    /// A command that answers with nothing where it succeeds.
+    fn change(&self, command: &str, patience: Duration) -> Result<(), StatisticsError> {
+        let reply = self.ask(command, patience)?;
+        match reply.trim() {
+            "" => Ok(()),
+            refusal if refusal.starts_with("Permission denied") => {
+                Err(self.unexpected(command, refusal, "the socket needs `level admin`"))
+            }
+            refusal => Err(self.unexpected(command, refusal, "HAProxy refused; nothing was changed")),
+        }
+    }
+
+    fn unexpected(&self, command: &str, reply: &str, what: &str) -> StatisticsError {
+        StatisticsError::Unexpected {
+            address: self.address.clone(),
+            command: command.into(),
+            reply: reply.trim().chars().take(200).collect(),
+            what: what.into(),
+        }
+    }
+
+    /// Sends one command and reads the whole reply.
+    fn ask(&self, command: &str, patience: Duration) -> Result<String, StatisticsError> {
+        let deadline = Instant::now() + patience;
+        let mut stream = self.connect(deadline)?;
+        let failed = |error| StatisticsError::Reply {
+            address: self.address.clone(),
+            command: command.into(),
+            error,
+        };
+        stream.limit(deadline).map_err(failed)?;
+        stream
+            .write_all(format!("{command}\n").as_bytes())
+            .map_err(failed)?;
+        let mut reply = Vec::new();
+        let mut chunk = vec![0; 64 << 10];
+        loop {
+            stream.limit(deadline).map_err(failed)?;
+            match stream.read(&mut chunk) {
+                Ok(0) => break,
+                Ok(length) => reply.extend_from_slice(&chunk[..length]),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    return Err(failed(io::ErrorKind::TimedOut.into()));
+                }
+                Err(error) => return Err(failed(error)),
+            }
+            if reply.len() > REPLY_MAX {
+                return Err(StatisticsError::TooLong {
+                    address: self.address.clone(),
+                    command: command.into(),
+                });
+            }
+        }
+        Ok(String::from_utf8_lossy(&reply).into_owned())
+    }
+
+    /// Connects, again and again until the deadline: in the moment of a reload nobody listens.
+    fn connect(&self, deadline: Instant) -> Result<Stream, StatisticsError> {
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let stream = match &self.address {
+                StatisticsAddress::Unix(path) => UnixStream::connect(path).map(Stream::Unix),
+                StatisticsAddress::Tcp(address) => {
+                    TcpStream::connect_timeout(address, left.max(Duration::from_millis(1))).map(Stream::Tcp)
+                }
+            };
+            match stream {
+                Ok(stream) => return Ok(stream),
+                Err(error)
+                    if left > RETRY_AFTER
+                        && matches!(
+                            error.kind(),
+                            io::ErrorKind::ConnectionRefused
+                                | io::ErrorKind::NotFound
+                                | io::ErrorKind::WouldBlock
+                        ) =>
+                {
+                    std::thread::sleep(RETRY_AFTER);
+                }
+                Err(error) => {
+                    return Err(StatisticsError::Connect {
+                        address: self.address.clone(),
+                        error,
+                    });
+                }
+            }
+        }
+    }
+}
+
+enum Stream {
+    Unix(UnixStream),
+    Tcp(TcpStream),
+}
+
+impl Stream {
+    /// Lets the next read and write last until the deadline at most.
+    fn limit(&self, deadline: Instant) -> io::Result<()> {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        match self {
+            Self::Unix(stream) => {
+                stream.set_read_timeout(Some(left))?;
+                stream.set_write_timeout(Some(left))
+            }
+            Self::Tcp(stream) => {
+                stream.set_read_timeout(Some(left))?;
+                stream.set_write_timeout(Some(left))
+            }
+        }
+    }
+
+    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        match self {
+            Self::Unix(stream) => stream.write_all(bytes),
+            Self::Tcp(stream) => stream.write_all(bytes),
+        }
+    }
+
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Unix(stream) => stream.read(buffer),
+            Self::Tcp(stream) => stream.read(buffer),
+        }
+    }
+}
+
+/// A name that ends no command and separates nothing.
+fn plain_name(name: &str) -> Result<&str, StatisticsError> {
+    let plain = !name.is_empty()
+        && name
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || "-_.:".contains(c));
+    plain
+        .then_some(name)
+        .ok_or_else(|| StatisticsError::Name(name.into()))
+}
+
+fn process(info: &str) -> Process {
+    let value = |key: &str| {
+        info.lines()
+            .find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))
+            .map(str::trim)
+    };
+    let number = |key: &str| value(key).and_then(|text| text.parse().ok());
+    Process {
+        version: value("Version").unwrap_or("unknown").into(),
+        pid: number("Pid").unwrap_or(0),
+        uptime_s: number("Uptime_sec").unwrap_or(0),
+        dropped_logs: number("DroppedLogs"),
+    }
+}
+
+/// The largest `age=` of the sessions of `show sess` that are in one of the backends (`be=`).
+fn oldest(sessions: &str, in_backend: impl Fn(&str) -> bool) -> Option<Seconds> {
+    sessions
+        .lines()
+        .filter_map(|line| {
+            let mut backend = None;
+            let mut age_s = None;
+            for word in line.split_ascii_whitespace() {
+                if let Some(name) = word.strip_prefix("be=") {
+                    backend = Some(name);
+                } else if let Some(age) = word.strip_prefix("age=") {
+                    age_s = age_seconds(age);
+                }
+            }
+            in_backend(backend?).then_some(age_s)?
+        })
+        .max()
+        .map(|age_s| Seconds::new(age_s as f64))
+}
+
+/// HAProxy's short way to write a length: `12s`, `3m4s`, `2h5m`, `1d2h`.
+fn age_seconds(text: &str) -> Option<u64> {
+    let mut total_s = 0_u64;
+    let mut number: Option<u64> = None;
+    for c in text.chars() {
+        if let Some(digit) = c.to_digit(10) {
+            number = Some(
+                number
+                    .unwrap_or(0)
+                    .checked_mul(10)?
+                    .checked_add(u64::from(digit))?,
+            );
+        } else {
+            let unit_s = match c {
+                's' => 1,
+                'm' => 60,
+                'h' => 3600,
+                'd' => 86_400,
+                _ => return None,
+            };
+            total_s = total_s.checked_add(number.take()?.checked_mul(unit_s)?)?;
+        }
+    }
+    number.is_none().then_some(total_s)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ages_are_read() {
+        assert_eq!(age_seconds("12s"), Some(12));
+        assert_eq!(age_seconds("3m4s"), Some(184));
+        assert_eq!(age_seconds("1d2h"), Some(93_600));
+        assert_eq!(age_seconds("12"), None);
+        assert_eq!(age_seconds("12x"), None);
+    }
+
+    #[test]
+    fn the_oldest_session_of_a_backend_is_found() {
+        let sessions = "0x55f0: proto=tcpv4 src=127.0.0.1:1 fe=in be=app srv=s1 ts=00 age=7s calls=2\n\
+                        0x55f1: proto=tcpv4 src=127.0.0.1:2 fe=in be=app srv=s1 ts=00 age=1m2s calls=2\n\
+                        0x55f2: proto=unix_stream src=unix:1 fe=GLOBAL be=<NONE> srv=<none> ts=00 age=9m calls=1\n";
+        assert_eq!(oldest(sessions, |name| name == "app"), Some(Seconds::new(62.0)));
+        assert_eq!(oldest(sessions, |name| name == "other"), None);
+    }
+
+    #[test]
+    fn a_name_that_would_end_the_command_is_refused() {
+        let socket = StatisticsSocket::new(StatisticsAddress::Unix("/nonexistent".into()));
+        for name in ["a b", "a;shutdown", "a\nb", "", "a/b"] {
+            let refused = socket.set_state("b", name, ServerState::Drain, Duration::ZERO);
+            assert!(matches!(refused, Err(StatisticsError::Name(_))), "{name:?}");
+        }
+    }
+}

@@ -1,0 +1,523 @@
+//! Log and statistics socket, joined into one observation per period.
+
+use super::format::{FormatError, LatencyFrom, LogFormat, WORKING_LOG_FORMAT};
+use super::line::LineError;
+use super::source::{LogSource, Reader, SourceError, State};
+use super::statistics::{Row, RowKind, Statistics, StatisticsAddress, StatisticsSocket};
+use super::tally::{self, Intake, Scope, Shared, Tally};
+use crate::period::{ArrivalsFrom, BackendPeriod, Latency, Lost, TelemetryPeriod};
+use headroom_units::{Ratio, Seconds};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// So many requests without a line are needed before half of the lines missing is a loss and no boundary effect.
+const MISSING_MIN: u64 = 20;
+
+/// So many periods in a row with requests and without any line are a loss, however few the requests.
+const MISSING_PERIODS: u32 = 3;
+
+/// So many lines that cannot be read, being most of them, are a loss.
+const UNREADABLE_MIN: u64 = 3;
+
+/// So many backends are remembered as those that a frontend sends to.
+const BACKENDS_MAX: usize = 1024;
+
+/// A queue of a Unix datagram socket under this many lines overflows in the bursts of a busy proxy.
+const UNIX_QUEUE_MIN: u64 = 128;
+
+/// How to get at HAProxy's log and counters.
+#[derive(Clone, Debug)]
+pub struct HaproxyConfig {
+    /// Where the log comes from.
+    pub source: LogSource,
+    /// What its lines look like.
+    pub format: LogFormat,
+    /// Which requests are the service's.
+    pub scope: Scope,
+    /// The statistics socket; without it there is no number in flight, and silence of the log cannot be told from
+    /// a service without requests.
+    pub statistics: Option<StatisticsAddress>,
+    /// Without a statistics socket: a log that is silent for longer than this is lost.
+    pub silent_after: Duration,
+    /// A log whose youngest line of a period is later than this is lost.
+    pub late_after: Duration,
+}
+
+impl HaproxyConfig {
+    /// `option httplog` from a source, everything in scope, no statistics socket, lost after 30 s of silence or
+    /// when 10 s late.
+    pub fn new(source: LogSource) -> Self {
+        Self {
+            source,
+            format: LogFormat::httplog(),
+            scope: Scope::default(),
+            statistics: None,
+            silent_after: Duration::from_secs(30),
+            late_after: Duration::from_secs(10),
+        }
+    }
+}
+
+/// The telemetry cannot be started.
+#[derive(Debug, thiserror::Error)]
+pub enum HaproxyError {
+    /// The log format cannot be used.
+    #[error(transparent)]
+    Format(#[from] FormatError),
+    /// The log cannot be received.
+    #[error(transparent)]
+    Source(#[from] SourceError),
+    /// Frontends are named, but the lines do not name theirs.
+    #[error(
+        "requests are to be chosen by frontend ({0}), but the log format has no frontend (%f or %ft): add it, for \
+         example as in\n    {WORKING_LOG_FORMAT}"
+    )]
+    NoFrontend(String),
+}
+
+/// HAProxy's log and statistics socket as one source of periods. Dropping it ends the reader.
+#[derive(Debug)]
+pub struct HaproxyTelemetry {
+    config: HaproxyConfig,
+    shared: Shared,
+    reader: Reader,
+    statistics: Option<StatisticsSocket>,
+    taken: Instant,
+    last: Option<Totals>,
+    kernel_drops: Option<u64>,
+    /// When a line of a request last came.
+    heard: Instant,
+    /// Backends that the frontends in scope were seen to send to.
+    backends: BTreeSet<String>,
+    /// Requests counted since the last period that had enough lines, and for how many periods.
+    missing: (u64, u32),
+}
+
+/// The counters of the scope.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Totals {
+    pid: u64,
+    arrivals: u64,
+    ended: u64,
+    dropped_logs: Option<u64>,
+    /// The scope is one that the counters can be summed over.
+    countable: bool,
+}
+
+/// What the counters say of one period.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Counted {
+    arrivals: u64,
+    ended: u64,
+    dropped_logs: Option<u64>,
+    reloaded: bool,
+}
+
+impl Totals {
+    /// What was counted since an earlier look. After a restart or reload the counters began at nothing, and what
+    /// the old process counted after the earlier look is unknown.
+    fn since(&self, earlier: &Self) -> Counted {
+        let reloaded =
+            self.pid != earlier.pid || self.arrivals < earlier.arrivals || self.ended < earlier.ended;
+        let base = if reloaded { Self::default() } else { *earlier };
+        Counted {
+            arrivals: self.arrivals - base.arrivals,
+            ended: self.ended - base.ended,
+            dropped_logs: self
+                .dropped_logs
+                .map(|now| now.saturating_sub(base.dropped_logs.unwrap_or(0))),
+            reloaded,
+        }
+    }
+}
+
+impl HaproxyTelemetry {
+    /// Starts to read the log. The statistics socket is asked once for the counters to start from; that it does not
+    /// answer is told by each period's `statistics_error`, and is no error here, because HAProxy may be started
+    /// later.
+    ///
+    /// # Errors
+    /// [`HaproxyError`] where the log cannot be received, or the format lacks a field that the scope needs.
+    pub fn start(config: HaproxyConfig) -> Result<Self, HaproxyError> {
+        if !config.scope.frontends.is_empty() && !config.format.has_frontend() {
+            return Err(HaproxyError::NoFrontend(config.scope.frontends.join(", ")));
+        }
+        let shared: Shared = Arc::new(Mutex::new(Box::new(Tally::new())));
+        let intake = Intake::new(config.format.clone(), config.scope.clone(), Arc::clone(&shared));
+        let reader = Reader::start(&config.source, intake)?;
+        let statistics = config.statistics.clone().map(StatisticsSocket::new);
+        let mut telemetry = Self {
+            shared,
+            statistics,
+            taken: Instant::now(),
+            last: None,
+            kernel_drops: reader.dropped(),
+            reader,
+            heard: Instant::now(),
+            backends: config.scope.backends.iter().cloned().collect(),
+            missing: (0, 0),
+            config,
+        };
+        if let Some(socket) = &telemetry.statistics
+            && let Ok(statistics) = socket.read(Duration::from_millis(200))
+        {
+            telemetry.last = telemetry.totals(&statistics).ok();
+        }
+        Ok(telemetry)
+    }
+
+    /// The UDP address that the log is received on.
+    pub fn local_address(&self) -> Option<SocketAddr> {
+        self.reader.local_address()
+    }
+
+    /// The statistics socket, for commands.
+    pub fn statistics(&self) -> Option<&StatisticsSocket> {
+        self.statistics.as_ref()
+    }
+
+    /// What a user should be told at the start: what makes this source worse than it could be, and the remedy.
+    pub fn notes(&self) -> Vec<String> {
+        let mut notes = Vec::new();
+        if self.config.format.latency_from() == LatencyFrom::Total {
+            notes.push(
+                "the log format has %Tt and not %Ta: the client's idle time on kept-alive connections counts as \
+                 latency; add %Ta (or %Th and %Ti)"
+                    .into(),
+            );
+        }
+        if self.statistics.is_none() {
+            notes.push(
+                "no statistics socket is named: the number in flight is unknown, and a silent log is lost after \
+                 a while although there may be no requests"
+                    .into(),
+            );
+        }
+        if matches!(self.config.source, LogSource::Unix { .. })
+            && let Ok(text) = std::fs::read_to_string("/proc/sys/net/unix/max_dgram_qlen")
+            && let Ok(queue) = text.trim().parse::<u64>()
+            && queue < UNIX_QUEUE_MIN
+        {
+            notes.push(format!(
+                "net.unix.max_dgram_qlen is {queue}: HAProxy drops log lines when more than {queue} come at once; \
+                 set it to 512 and start again, or log over UDP"
+            ));
+        }
+        if let (LogSource::Udp(_), Some(bytes)) = (&self.config.source, self.reader.receive_buffer())
+            && bytes < 1 << 20
+        {
+            notes.push(format!(
+                "the kernel keeps {bytes} bytes of log lines only: raise net.core.rmem_max to 4194304"
+            ));
+        }
+        notes
+    }
+
+    /// Everything since the last call (or the start). The statistics socket is waited for up to `patience`; the log's
+    /// reader is never waited for, nor does it wait.
+    ///
+    /// It blocks for the statistics socket: call it from a plain thread.
+    pub fn take_period(&mut self, patience: Duration) -> TelemetryPeriod {
+        let deadline = Instant::now() + patience;
+        let statistics = self.statistics.as_ref().map(|socket| socket.read(patience));
+        let fresh = Box::new(Tally::new());
+        let tally = std::mem::replace(&mut *tally::lock(&self.shared), fresh);
+        let now = Instant::now();
+        let since = now.saturating_duration_since(self.taken);
+        self.taken = now;
+
+        let (statistics, mut statistics_error) = match statistics {
+            Some(Ok(statistics)) => (Some(statistics), None),
+            Some(Err(error)) => (None, Some(error.to_string())),
+            None => (None, None),
+        };
+        self.remember_backends(&tally);
+        if tally.lines > 0 {
+            self.heard = now;
+        }
+        let counted = match statistics.as_ref().map(|statistics| self.totals(statistics)) {
+            Some(Ok(totals)) => {
+                let counted = self
+                    .last
+                    .filter(|_| totals.countable)
+                    .map(|last| totals.since(&last));
+                self.last = Some(totals);
+                counted
+            }
+            Some(Err(what)) => {
+                statistics_error = Some(what);
+                None
+            }
+            None => None,
+        };
+        let kernel_drops = self.reader.dropped();
+        let dropped = kernel_drops.map(|now| now.saturating_sub(self.kernel_drops.unwrap_or(0)));
+        self.kernel_drops = kernel_drops;
+
+        let ended = tally.completions + tally.failed.total();
+        let coverage = counted
+            .filter(|counted| !counted.reloaded && counted.ended > 0)
+            .map(|counted| Ratio::new((tally.lines as f64 / counted.ended as f64).min(1.0)));
+        let lost = self.loss(now, &tally, counted, dropped, statistics_error.as_deref());
+        let (arrivals, arrivals_from) = match counted {
+            // The counter of a new process does not have what the old one took in.
+            Some(counted) if counted.reloaded => (
+                counted.arrivals.saturating_sub(tally.local).max(ended),
+                ArrivalsFrom::Statistics,
+            ),
+            Some(counted) => (
+                counted.arrivals.saturating_sub(tally.local),
+                ArrivalsFrom::Statistics,
+            ),
+            None => (ended, ArrivalsFrom::Log),
+        };
+        let gauges = statistics
+            .as_ref()
+            .map(|statistics| self.gauges(statistics))
+            .unwrap_or_default();
+        let left = deadline.saturating_duration_since(Instant::now());
+        let oldest_in_flight = match (&self.statistics, gauges.in_flight) {
+            (Some(socket), Some(1..)) if ended == 0 && !left.is_zero() => socket
+                .oldest_session(|name| self.in_scope(name), left)
+                .unwrap_or_else(|error| {
+                    statistics_error = Some(error.to_string());
+                    None
+                }),
+            _ => None,
+        };
+        TelemetryPeriod {
+            since,
+            arrivals,
+            arrivals_from,
+            completions: tally.completions,
+            failures: tally.failed.total(),
+            failed: tally.failed,
+            server_5xx: tally.server_5xx,
+            local: tally.local,
+            in_flight: gauges.in_flight,
+            queued: gauges.queued,
+            oldest_in_flight,
+            backends: servers(&tally, gauges.servers),
+            malformed: tally.malformed.total(),
+            malformed_by_kind: tally.malformed,
+            dropped,
+            dropped_by_proxy: counted.and_then(|counted| counted.dropped_logs),
+            coverage,
+            delivery_lag: tally.least_lag_s.map(Seconds::new),
+            reloaded: counted.is_some_and(|counted| counted.reloaded),
+            statistics_error,
+            lost,
+            latency: Latency::Histogram(Box::new(tally.latency)),
+        }
+    }
+
+    /// Why the period is not to be trusted.
+    fn loss(
+        &mut self,
+        now: Instant,
+        tally: &Tally,
+        counted: Option<Counted>,
+        dropped: Option<u64>,
+        statistics_error: Option<&str>,
+    ) -> Option<Lost> {
+        let (missed, periods) = match counted {
+            Some(counted) if counted.ended > tally.lines.saturating_mul(2) => {
+                let periods = if tally.lines == 0 {
+                    self.missing.1 + 1
+                } else {
+                    self.missing.1
+                };
+                (
+                    self.missing.0.saturating_add(counted.ended - tally.lines),
+                    periods,
+                )
+            }
+            _ => (0, 0),
+        };
+        self.missing = (missed, periods);
+        match self.reader.state() {
+            State::Ended(why) => return Some(Lost::ReaderEnded(why)),
+            State::Waiting(why) => return Some(Lost::SourceGone(why)),
+            State::Reading => {}
+        }
+        let malformed = tally.malformed.total();
+        let read = tally.lines + tally.elsewhere;
+        let nothing_read_of_some = read == 0 && counted.is_some_and(|counted| counted.ended > 0);
+        if malformed > read
+            && (malformed >= UNREADABLE_MIN || nothing_read_of_some)
+            && let Some((example, error)) = &tally.example
+        {
+            return Some(Lost::Unreadable {
+                malformed,
+                lines: malformed + read,
+                example: example.clone(),
+                remedy: remedy(*error),
+            });
+        }
+        if let Some(dropped) = dropped.filter(|&dropped| dropped >= MISSING_MIN && dropped > tally.lines) {
+            return Some(Lost::Dropped {
+                dropped,
+                logged: tally.lines,
+            });
+        }
+        if missed >= MISSING_MIN || periods >= MISSING_PERIODS {
+            return Some(Lost::LogMissing {
+                counted: missed + tally.lines,
+                logged: tally.lines,
+            });
+        }
+        let late_after_s = self.config.late_after.as_secs_f64();
+        if let Some(lag_s) = tally.least_lag_s.filter(|&lag_s| lag_s > late_after_s) {
+            return Some(Lost::Late(Seconds::new(lag_s)));
+        }
+        if counted.is_none() && tally.lines == 0 {
+            if let Some(error) = statistics_error {
+                return Some(Lost::SourceGone(format!("no log line came, and {error}")));
+            }
+            let silent = now.saturating_duration_since(self.heard);
+            if self.statistics.is_none() && silent > self.config.silent_after {
+                return Some(Lost::Silent(silent.into()));
+            }
+        }
+        None
+    }
+
+    fn remember_backends(&mut self, tally: &Tally) {
+        for (name, _) in &tally.servers {
+            if let Some((backend, _)) = name.split_once('/')
+                && !self.backends.contains(backend)
+                && self.backends.len() < BACKENDS_MAX
+            {
+                self.backends.insert(backend.to_owned());
+            }
+        }
+    }
+
+    /// Whether a backend's gauges are the service's: it is named, or nothing is, or a frontend in scope was seen to
+    /// send to it.
+    fn in_scope(&self, backend: &str) -> bool {
+        let scope = &self.config.scope;
+        (scope.backends.is_empty() && scope.frontends.is_empty()) || self.backends.contains(backend)
+    }
+
+    /// The counters of the scope, summed.
+    fn totals(&self, statistics: &Statistics) -> Result<Totals, String> {
+        let scope = &self.config.scope;
+        let (kind, word, names) = if scope.backends.is_empty() {
+            (RowKind::Frontend, "frontend", &scope.frontends)
+        } else {
+            (RowKind::Backend, "backend", &scope.backends)
+        };
+        let rows: Vec<&Row> = statistics
+            .rows
+            .iter()
+            .filter(|row| row.kind == kind && row.responses.is_some())
+            .filter(|row| names.is_empty() || names.contains(&row.proxy))
+            .collect();
+        if let Some(absent) = names
+            .iter()
+            .find(|name| !rows.iter().any(|row| row.proxy == **name))
+        {
+            return Err(format!(
+                "HAProxy has no {word} {absent:?} in `mode http`: check the name"
+            ));
+        }
+        let ended = |row: &&Row| match (kind, row.requests_total, row.responses) {
+            (RowKind::Backend, Some(requests), _) => requests,
+            (_, _, responses) => responses.map_or(0, |responses| responses.total()),
+        };
+        let arrived = |row: &&Row| match kind {
+            RowKind::Backend => row.sessions_total,
+            _ => row.requests_total.unwrap_or(0),
+        };
+        Ok(Totals {
+            pid: statistics.process.pid,
+            arrivals: rows.iter().map(arrived).sum(),
+            ended: rows.iter().map(ended).sum(),
+            dropped_logs: statistics.process.dropped_logs,
+            // HAProxy does not count by both.
+            countable: scope.frontends.is_empty() || scope.backends.is_empty(),
+        })
+    }
+
+    fn gauges(&self, statistics: &Statistics) -> Gauges {
+        let mut gauges = Gauges::default();
+        for row in statistics.rows.iter().filter(|row| self.in_scope(&row.proxy)) {
+            match row.kind {
+                RowKind::Backend if row.responses.is_some() => {
+                    *gauges.in_flight.get_or_insert(0) += row.sessions;
+                    *gauges.queued.get_or_insert(0) += row.queued;
+                }
+                RowKind::Server => {
+                    *gauges.queued.get_or_insert(0) += row.queued;
+                    gauges.servers.push(row.clone());
+                }
+                _ => {}
+            }
+        }
+        gauges
+    }
+}
+
+/// What is so at the end of a period.
+#[derive(Debug, Default)]
+struct Gauges {
+    in_flight: Option<u64>,
+    queued: Option<u64>,
+    servers: Vec<Row>,
+}
+
+/// The servers of the log joined with those of the statistics socket.
+fn servers(tally: &Tally, rows: Vec<Row>) -> Vec<BackendPeriod> {
+    let mut servers: BTreeMap<String, BackendPeriod> = tally
+        .servers
+        .iter()
+        .map(|(name, server)| {
+            let period = BackendPeriod {
+                name: name.clone(),
+                requests: server.requests,
+                failures: server.failures,
+                healthy: None,
+                weight: None,
+                in_flight: None,
+            };
+            (name.clone(), period)
+        })
+        .collect();
+    for row in rows {
+        let name = format!("{}/{}", row.proxy, row.name);
+        if servers.len() >= tally::SERVERS_MAX && !servers.contains_key(&name) {
+            continue;
+        }
+        let healthy = row.healthy();
+        let server = servers.entry(name).or_insert_with_key(|name| BackendPeriod {
+            name: name.clone(),
+            requests: 0,
+            failures: 0,
+            healthy: None,
+            weight: None,
+            in_flight: None,
+        });
+        server.healthy = Some(healthy);
+        server.weight = row.weight;
+        server.in_flight = Some(row.sessions);
+    }
+    servers.into_values().collect()
+}
+
+fn remedy(error: LineError) -> String {
+    match error {
+        LineError::Logasap => "remove `option logasap` from HAProxy's configuration".into(),
+        LineError::Truncated | LineError::TooLong => {
+            "raise the length in HAProxy's `log … len 4096 …`, or put long fields last in the format; if the format \
+             is another, give it as it stands in HAProxy's configuration"
+                .into()
+        }
+        LineError::Mismatch | LineError::Value | LineError::Ambiguous => format!(
+            "give the `log-format` as it stands in HAProxy's configuration, or put this line there:\n    \
+             {WORKING_LOG_FORMAT}"
+        ),
+    }
+}

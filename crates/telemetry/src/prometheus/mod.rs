@@ -1,0 +1,430 @@
+//! An existing Prometheus as the source of telemetry: a latency percentile and a request rate, asked by PromQL once
+//! a period (`/api/v1/query`; Thanos, Mimir and VictoriaMetrics answer the same).
+//!
+//! Such telemetry is as old and as coarse as its scrapes: a `rate(…[1m])` looks back over a minute, so a law driven
+//! by it reacts in minutes. The period's numbers are the rate times its length; there is no histogram.
+//!
+//! The time in an instant query's reply is that of the evaluation, not of the sample, so it shows a stale cache or
+//! a wrong clock but no missing scrape. Prometheus itself leaves out a series without a sample in 5 minutes. To be
+//! told earlier, give [`PrometheusConfig::latest_sample`].
+
+mod client;
+mod endpoint;
+mod reply;
+#[cfg(test)]
+mod tests;
+
+use crate::period::{ArrivalsFrom, Failures, Latency, Lost, TelemetryPeriod};
+use client::Client;
+use endpoint::Endpoint;
+use headroom_units::Seconds;
+use http::HeaderValue;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use tokio::sync::mpsc;
+
+/// Certificate authorities where none are named: those of Debian and its kin.
+const SYSTEM_CA_FILE: &str = "/etc/ssl/certs/ca-certificates.crt";
+
+/// How much longer than its patience the asking thread may take before it is given up for the period.
+const GRACE: Duration = Duration::from_millis(200);
+
+/// What to ask and where.
+#[derive(Clone, PartialEq)]
+pub struct PrometheusConfig {
+    /// Base address, such as `http://127.0.0.1:9090` or `https://monitor.example/prometheus`.
+    pub url: String,
+    /// The percentile that [`PrometheusConfig::latency`] gives, 0 to 100.
+    pub percentile: f64,
+    /// PromQL for the latency at the percentile, **in seconds**, one series: for example
+    /// `histogram_quantile(0.95, sum by (le) (rate(http_request_duration_seconds_bucket[30s])))`.
+    pub latency: String,
+    /// PromQL for the request rate, per second, one series: for example
+    /// `sum(rate(http_request_duration_seconds_count[30s]))`.
+    pub rate: String,
+    /// PromQL for the number of requests in flight.
+    pub in_flight: Option<String>,
+    /// PromQL for the rate of failed requests, per second; they must be in [`PrometheusConfig::rate`] too.
+    pub failure_rate: Option<String>,
+    /// PromQL for the time of the newest sample, seconds since 1970: for example
+    /// `max(timestamp(http_request_duration_seconds_count))`.
+    pub latest_sample: Option<String>,
+    /// A reply, or the newest sample, that is older than this is stale. Must be longer than the scrape interval.
+    pub max_age: Duration,
+    /// The value of the `Authorization` header, such as `Bearer …`.
+    pub authorization: Option<String>,
+    /// Certificate authorities (PEM) for `https`; `None` for the system's.
+    pub ca_file: Option<PathBuf>,
+}
+
+impl PrometheusConfig {
+    /// Two expressions of a server, stale after 60 s.
+    pub fn new(
+        url: impl Into<String>,
+        percentile: f64,
+        latency: impl Into<String>,
+        rate: impl Into<String>,
+    ) -> Self {
+        Self {
+            url: url.into(),
+            percentile,
+            latency: latency.into(),
+            rate: rate.into(),
+            in_flight: None,
+            failure_rate: None,
+            latest_sample: None,
+            max_age: Duration::from_secs(60),
+            authorization: None,
+            ca_file: None,
+        }
+    }
+}
+
+impl std::fmt::Debug for PrometheusConfig {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // All but the authorization, which is a secret.
+        f.debug_struct("PrometheusConfig")
+            .field("url", &self.url)
+            .field("percentile", &self.percentile)
+            .field("latency", &self.latency)
+            .field("rate", &self.rate)
+            .field("in_flight", &self.in_flight)
+            .field("failure_rate", &self.failure_rate)
+            .field("latest_sample", &self.latest_sample)
+            .field("max_age", &self.max_age)
+            .field("authorization", &self.authorization.as_ref().map(|_| "…"))
+            .field("ca_file", &self.ca_file)
+            .finish()
+    }
+}
+
+/// The telemetry cannot be started.
+#[derive(Debug, thiserror::Error)]
+pub enum PrometheusError {
+    /// The address is none.
+    #[error("the Prometheus address {url:?} cannot be used: {what}; for example http://127.0.0.1:9090")]
+    Url {
+        /// The address.
+        url: String,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// The percentile is none.
+    #[error("a percentile of {0} is out of range: above 0 and below 100")]
+    Percentile(f64),
+    /// An expression is empty.
+    #[error("the PromQL expression for the {0} is empty")]
+    Expression(&'static str),
+    /// The authorization has characters that a header cannot have.
+    #[error("the authorization cannot be sent in a header: it must be visible ASCII on one line")]
+    Authorization,
+    /// The certificate authorities cannot be read.
+    #[error("the certificate authorities in {} cannot be read: {what}; name a PEM file", path.display())]
+    CaFile {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        what: String,
+    },
+    /// The asking thread cannot be started.
+    #[error("the thread that asks Prometheus cannot be started: {0}")]
+    Thread(io::Error),
+}
+
+/// One round of questions.
+struct Round {
+    patience: Duration,
+    answer: SyncSender<Result<Answers, String>>,
+}
+
+/// What came of it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Answers {
+    latency_s: Option<f64>,
+    rate_per_s: f64,
+    in_flight: Option<f64>,
+    failures_per_s: Option<f64>,
+}
+
+/// A Prometheus server as a source of periods. Dropping it ends its thread.
+#[derive(Debug)]
+pub struct PrometheusTelemetry {
+    percentile: f64,
+    rounds: Option<mpsc::Sender<Round>>,
+    thread: Option<JoinHandle<()>>,
+    taken: Instant,
+    /// The fractions of a request that earlier periods left over: arrivals and failures.
+    carried: (f64, f64),
+}
+
+impl PrometheusTelemetry {
+    /// Checks the configuration and starts the thread that asks. The server is not contacted yet: one that is down
+    /// makes each period lost, with the reason.
+    ///
+    /// # Errors
+    /// [`PrometheusError`].
+    pub fn start(config: PrometheusConfig) -> Result<Self, PrometheusError> {
+        let url = |what| PrometheusError::Url {
+            url: config.url.clone(),
+            what,
+        };
+        let endpoint = Endpoint::parse(&config.url).map_err(url)?;
+        if !(config.percentile > 0.0 && config.percentile < 100.0) {
+            return Err(PrometheusError::Percentile(config.percentile));
+        }
+        for (name, expression) in [
+            ("latency", Some(&config.latency)),
+            ("request rate", Some(&config.rate)),
+        ]
+        .into_iter()
+        .chain([
+            ("number in flight", config.in_flight.as_ref()),
+            ("failure rate", config.failure_rate.as_ref()),
+            ("newest sample", config.latest_sample.as_ref()),
+        ]) {
+            if expression.is_some_and(|text| text.trim().is_empty()) {
+                return Err(PrometheusError::Expression(name));
+            }
+        }
+        let authorization = match &config.authorization {
+            Some(text) => {
+                let mut value = HeaderValue::from_str(text).map_err(|_| PrometheusError::Authorization)?;
+                value.set_sensitive(true);
+                Some(value)
+            }
+            None => None,
+        };
+        let tls = if endpoint.tls {
+            let path = config.ca_file.as_deref().unwrap_or(Path::new(SYSTEM_CA_FILE));
+            Some(tls(path)?)
+        } else {
+            None
+        };
+        let client = Client::new(endpoint, tls, authorization);
+        let percentile = config.percentile;
+        let (rounds, received) = mpsc::channel(1);
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(PrometheusError::Thread)?;
+        let thread = std::thread::Builder::new()
+            .name("headroom-promql".into())
+            .spawn(move || runtime.block_on(serve(client, &config, received)))
+            .map_err(PrometheusError::Thread)?;
+        Ok(Self {
+            percentile,
+            rounds: Some(rounds),
+            thread: Some(thread),
+            taken: Instant::now(),
+            carried: (0.0, 0.0),
+        })
+    }
+
+    /// Asks, and waits up to `patience` for all answers together. It blocks: call it from a plain thread.
+    pub fn take_period(&mut self, patience: Duration) -> TelemetryPeriod {
+        let asked = self.ask(patience);
+        let now = Instant::now();
+        let since = now.saturating_duration_since(self.taken);
+        self.taken = now;
+        let latency = |value: Option<f64>| Latency::Percentile {
+            percentile: self.percentile,
+            value: value.map(Seconds::new),
+        };
+        let answers = match asked {
+            Ok(answers) => answers,
+            Err(why) => {
+                let mut lost = TelemetryPeriod::lost(since, latency(None), Lost::Query(why));
+                lost.arrivals_from = ArrivalsFrom::Query;
+                return lost;
+            }
+        };
+        let mut period = TelemetryPeriod::empty(since, latency(answers.latency_s));
+        let length_s = since.as_secs_f64();
+        period.arrivals_from = ArrivalsFrom::Query;
+        period.arrivals = whole(answers.rate_per_s * length_s, &mut self.carried.0);
+        let failed = whole(
+            answers.failures_per_s.unwrap_or(0.0) * length_s,
+            &mut self.carried.1,
+        );
+        period.failed = Failures {
+            unattributed: failed.min(period.arrivals),
+            ..Failures::default()
+        };
+        period.failures = period.failed.total();
+        period.completions = period.arrivals - period.failures;
+        period.in_flight = answers.in_flight.map(|number| number.round() as u64);
+        period
+    }
+
+    fn ask(&self, patience: Duration) -> Result<Answers, String> {
+        let ended = || "the thread that asks Prometheus has ended".to_owned();
+        let (answer, answered) = sync_channel(1);
+        let rounds = self.rounds.as_ref().ok_or_else(ended)?;
+        // Full: the round before was given up and is not over, which the timeouts make short.
+        rounds
+            .try_send(Round { patience, answer })
+            .map_err(|_| "the last query is still under way".to_owned())?;
+        match answered.recv_timeout(patience.saturating_add(GRACE)) {
+            Ok(answers) => answers,
+            Err(RecvTimeoutError::Timeout) => Err(format!("no answer within {patience:?}")),
+            Err(RecvTimeoutError::Disconnected) => Err(ended()),
+        }
+    }
+}
+
+impl Drop for PrometheusTelemetry {
+    fn drop(&mut self) {
+        self.rounds = None;
+        if let Some(thread) = self.thread.take() {
+            // A panic of the thread has been shown by the panic hook; there is nothing left to do for it.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The whole requests in a number of them; the fraction is carried to the next period, so that a slow rate is not
+/// rounded away.
+fn whole(requests: f64, carried: &mut f64) -> u64 {
+    let total = requests + *carried;
+    let whole = total.floor().max(0.0);
+    *carried = total - whole;
+    whole as u64
+}
+
+/// The thread: one round after another, until nobody can ask any more.
+async fn serve(mut client: Client, config: &PrometheusConfig, mut rounds: mpsc::Receiver<Round>) {
+    while let Some(round) = rounds.recv().await {
+        let answers = answers(&mut client, config, round.patience).await;
+        // Who asked may have given up.
+        let _ = round.answer.send(answers);
+    }
+}
+
+async fn answers(
+    client: &mut Client,
+    config: &PrometheusConfig,
+    patience: Duration,
+) -> Result<Answers, String> {
+    let mut asking = Asking {
+        client,
+        config,
+        deadline: Instant::now() + patience,
+    };
+    if let Some(expression) = &config.latest_sample {
+        let newest_s = asking.value("newest sample", expression).await?;
+        let age_s = now_s() - newest_s;
+        // NaN is no time either.
+        if age_s.is_nan() || age_s > config.max_age.as_secs_f64() {
+            return Err(format!(
+                "the newest sample is {age_s:.0} s old, and more than {:.0} s is stale: is the target scraped? \
+                 ({expression})",
+                config.max_age.as_secs_f64()
+            ));
+        }
+    }
+    let rate_per_s = asking.amount("request rate", &config.rate).await?;
+    let latency_s = asking.value("latency", &config.latency).await?;
+    let latency_s = if latency_s.is_nan() && rate_per_s == 0.0 {
+        // A quantile of no request.
+        None
+    } else if latency_s.is_finite() && latency_s >= 0.0 {
+        Some(latency_s)
+    } else {
+        return Err(format!(
+            "the latency is {latency_s} although the request rate is {rate_per_s}/s: a quantile in the last, unbounded \
+             bucket, or of series without samples; widen the buckets or the range ({})",
+            config.latency
+        ));
+    };
+    let in_flight = match &config.in_flight {
+        Some(expression) => Some(asking.amount("number in flight", expression).await?),
+        None => None,
+    };
+    let failures_per_s = match &config.failure_rate {
+        Some(expression) => Some(asking.amount("failure rate", expression).await?),
+        None => None,
+    };
+    Ok(Answers {
+        latency_s,
+        rate_per_s,
+        in_flight,
+        failures_per_s,
+    })
+}
+
+struct Asking<'a> {
+    client: &'a mut Client,
+    config: &'a PrometheusConfig,
+    deadline: Instant,
+}
+
+impl Asking<'_> {
+    /// The value of an expression, evaluated not long ago.
+    async fn value(&mut self, name: &str, expression: &str) -> Result<f64, String> {
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        let sample = self.client.ask(expression, left).await.map_err(|error| {
+            format!(
+                "Prometheus at {}, {name}: {error} ({expression})",
+                self.config.url
+            )
+        })?;
+        let age_s = now_s() - sample.at_s;
+        let max_age_s = self.config.max_age.as_secs_f64();
+        if age_s.is_nan() || age_s.abs() > max_age_s {
+            return Err(format!(
+                "Prometheus at {}, {name}: the reply is of {age_s:.0} s ago, and more than {max_age_s:.0} s is stale: \
+                 compare the clocks of the two machines, and look for a cache between them ({expression})",
+                self.config.url
+            ));
+        }
+        Ok(sample.value)
+    }
+
+    /// A value that is no less than nothing.
+    async fn amount(&mut self, name: &str, expression: &str) -> Result<f64, String> {
+        let value = self.value(name, expression).await?;
+        if value.is_finite() && value >= 0.0 {
+            Ok(value)
+        } else {
+            Err(format!(
+                "Prometheus at {}, {name}: {value} is none ({expression})",
+                self.config.url
+            ))
+        }
+    }
+}
+
+fn now_s() -> f64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0.0, |since| since.as_secs_f64())
+}
+
+fn tls(path: &Path) -> Result<Arc<rustls::ClientConfig>, PrometheusError> {
+    let error = |what: String| PrometheusError::CaFile {
+        path: path.to_owned(),
+        what,
+    };
+    let mut roots = rustls::RootCertStore::empty();
+    for certificate in CertificateDer::pem_file_iter(path).map_err(|e| error(e.to_string()))? {
+        let certificate = certificate.map_err(|e| error(e.to_string()))?;
+        // A bundle may hold one that is too old a kind; the others still count.
+        let _ = roots.add(certificate);
+    }
+    if roots.is_empty() {
+        return Err(error("there is no certificate in it".into()));
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|e| error(e.to_string()))?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    Ok(Arc::new(config))
+}
