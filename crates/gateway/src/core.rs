@@ -19,8 +19,8 @@ use crate::stats::CoreSample;
 use crate::upstream::Upstream;
 use crate::watch::{Watch, Watches};
 
-/// Bytes read at once while a request head is expected.
-const HEAD_READ_BYTES: usize = 16 * 1024;
+/// Bytes read at once where a core's buffer is read through.
+const SCRATCH_BYTES: usize = 64 * 1024;
 
 /// Pause after the kernel refused a connection for want of descriptors or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -89,8 +89,10 @@ pub(crate) struct Core {
     drain: Notify,
     pooled: Notify,
     pool_swept: Cell<bool>,
-    /// Request heads are read through this.
+    /// What is read, and small responses, pass through this; nobody keeps it beyond one poll.
     pub scratch: RefCell<Box<[u8]>>,
+    /// Request heads are written here.
+    pub head: RefCell<Vec<u8>>,
     /// Where the HTTP/2 stream that is being polled puts its watch.
     pub stream_watch: RefCell<Option<Rc<Watch>>>,
 }
@@ -276,7 +278,8 @@ pub(crate) fn run(runtime: tokio::runtime::Runtime, seed: CoreSeed) {
         drain: Notify::new(),
         pooled: Notify::new(),
         pool_swept: Cell::new(false),
-        scratch: RefCell::new(vec![0; HEAD_READ_BYTES].into_boxed_slice()),
+        scratch: RefCell::new(vec![0; SCRATCH_BYTES].into_boxed_slice()),
+        head: RefCell::default(),
         stream_watch: RefCell::new(None),
         backends,
         config,

@@ -9,22 +9,12 @@ use std::net::{IpAddr, SocketAddr};
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::{Method, StatusCode, Uri, Version, request};
 
-use crate::config::{ForwardPolicy, ForwardingConfig};
-
-pub(crate) const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
-pub(crate) const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
-pub(crate) const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
-
-/// Our `Via` element for what was received over HTTP/1.x.
-const VIA_1_1: HeaderValue = HeaderValue::from_static("1.1 headroom");
-/// Our `Via` element for what was received over HTTP/2.
-const VIA_2: HeaderValue = HeaderValue::from_static("2.0 headroom");
+/// Our `Via` element.
+const VIA: HeaderValue = HeaderValue::from_static("1.1 headroom");
 
 /// What the connection-specific fields of a message said, once they are removed.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct HopByHop {
-    /// `Connection: close`.
-    pub close: bool,
     /// `Connection: upgrade` together with an `Upgrade` field: its value.
     pub upgrade: Option<HeaderValue>,
     /// `TE` lists `trailers`.
@@ -34,10 +24,10 @@ pub(crate) struct HopByHop {
 }
 
 /// The connection-specific fields, one bit each.
-const CONNECTION: u16 = 1;
-const TRANSFER_ENCODING: u16 = 1 << 1;
+pub(crate) const CONNECTION: u16 = 1;
+pub(crate) const TRANSFER_ENCODING: u16 = 1 << 1;
 const TE: u16 = 1 << 2;
-const UPGRADE: u16 = 1 << 3;
+pub(crate) const UPGRADE: u16 = 1 << 3;
 static SPECIFIC: [(u16, HeaderName); 10] = [
     (CONNECTION, header::CONNECTION),
     (TRANSFER_ENCODING, header::TRANSFER_ENCODING),
@@ -52,7 +42,7 @@ static SPECIFIC: [(u16, HeaderName); 10] = [
 ];
 
 /// The bit of a field that is connection-specific by its own name; 0 for any other.
-fn specific(name: &HeaderName) -> u16 {
+pub(crate) fn specific(name: &HeaderName) -> u16 {
     match name.as_str() {
         "connection" => CONNECTION,
         "transfer-encoding" => TRANSFER_ENCODING,
@@ -70,7 +60,7 @@ fn specific(name: &HeaderName) -> u16 {
 
 /// Fields that a peer must not be able to have removed by naming them in `Connection`: they carry the
 /// message's framing and routing, or what a trusted proxy in front of us said about the client.
-fn is_protected(name: &str) -> bool {
+pub(crate) fn is_protected(name: &str) -> bool {
     [
         "host",
         "content-length",
@@ -109,8 +99,6 @@ pub(crate) fn strip_hop_by_hop(headers: &mut HeaderMap) -> HopByHop {
         for option in elements(headers, &header::CONNECTION) {
             if option.eq_ignore_ascii_case("keep-alive") {
                 // The field of that name is removed below.
-            } else if option.eq_ignore_ascii_case("close") {
-                hop.close = true;
             } else if option.eq_ignore_ascii_case("upgrade") {
                 wants_upgrade = true;
             } else if !is_protected(option)
@@ -266,117 +254,51 @@ pub(crate) fn join_cookies(headers: &mut HeaderMap) {
 /// What is the same for every request of one client connection.
 #[derive(Debug, Clone)]
 pub(crate) struct ClientIdentity {
-    address: HeaderValue,
-    /// `for=` of RFC 7239, quoted where IPv6 needs it.
-    node: String,
-    proto: &'static str,
+    /// The client's address.
+    pub address: String,
+    /// `http` or `https`.
+    pub proto: &'static str,
+    /// X-Forwarded-For and -Proto, ready to be written.
+    pub x_forwarded: Vec<u8>,
+    /// `for=` and `proto=` of RFC 7239, quoted where IPv6 needs it.
+    forwarded: String,
 }
 
 impl ClientIdentity {
     pub(crate) fn new(peer: SocketAddr, tls: bool) -> Self {
+        let proto = if tls { "https" } else { "http" };
         let ip = peer.ip().to_canonical();
-        let node = match ip {
-            IpAddr::V4(v4) => format!("for={v4}"),
-            IpAddr::V6(v6) => format!("for=\"[{v6}]\""),
+        let forwarded = match ip {
+            IpAddr::V4(v4) => format!("for={v4};proto={proto}"),
+            IpAddr::V6(v6) => format!("for=\"[{v6}]\";proto={proto}"),
         };
-        // An IP address is visible ASCII.
-        let address =
-            HeaderValue::from_str(&ip.to_string()).unwrap_or_else(|_| HeaderValue::from_static("unknown"));
+        let x_forwarded = format!("x-forwarded-for: {ip}\r\nx-forwarded-proto: {proto}\r\n").into_bytes();
         Self {
-            address,
-            node,
-            proto: if tls { "https" } else { "http" },
+            address: ip.to_string(),
+            proto,
+            x_forwarded,
+            forwarded,
         }
     }
 }
 
-/// Joins what is there and one more element into one field: `a, b`.
-fn append_element(headers: &mut HeaderMap, name: HeaderName, element: HeaderValue) {
-    if !headers.contains_key(&name) {
-        headers.insert(name, element);
-        return;
-    }
-    let mut joined: Vec<u8> = Vec::new();
-    for value in headers.get_all(&name).iter().chain([&element]) {
-        if !joined.is_empty() && !value.is_empty() {
-            joined.extend_from_slice(b", ");
-        }
-        joined.extend_from_slice(value.as_bytes());
-    }
-    // Field values joined by a comma are a field value again.
-    if let Ok(value) = HeaderValue::from_maybe_shared(bytes::Bytes::from(joined)) {
-        headers.insert(name, value);
+/// One element of RFC 7239: `for=192.0.2.7;proto=http;host="a.example:80"`. The Host passed [`is_host`], so
+/// it holds neither a quote nor a backslash.
+pub(crate) fn write_forwarded_element(out: &mut Vec<u8>, client: &ClientIdentity, host: Option<&[u8]>) {
+    out.extend_from_slice(client.forwarded.as_bytes());
+    if let Some(host) = host {
+        out.extend_from_slice(b";host=\"");
+        out.extend_from_slice(host);
+        out.push(b'"');
     }
 }
 
-/// Writes the `X-Forwarded-*`, `Forwarded` and `Via` fields of a request whose Host is final.
-pub(crate) fn add_forwarding(
-    headers: &mut HeaderMap,
-    client: &ClientIdentity,
-    config: &ForwardingConfig,
-    version: Version,
-) {
-    headers.reserve(5);
-    match config.x_forwarded {
-        ForwardPolicy::Replace => {
-            headers.insert(X_FORWARDED_FOR, client.address.clone());
-            headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static(client.proto));
-            match headers.get(header::HOST).cloned() {
-                Some(host) => drop(headers.insert(X_FORWARDED_HOST, host)),
-                None => drop(headers.remove(X_FORWARDED_HOST)),
-            }
-        }
-        ForwardPolicy::Append => {
-            append_element(headers, X_FORWARDED_FOR, client.address.clone());
-            if !headers.contains_key(&X_FORWARDED_PROTO) {
-                headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static(client.proto));
-            }
-            if !headers.contains_key(&X_FORWARDED_HOST)
-                && let Some(host) = headers.get(header::HOST).cloned()
-            {
-                headers.insert(X_FORWARDED_HOST, host);
-            }
-        }
-        ForwardPolicy::Remove => {
-            headers.remove(X_FORWARDED_FOR);
-            headers.remove(X_FORWARDED_PROTO);
-            headers.remove(X_FORWARDED_HOST);
-        }
+/// Adds our element to a response's `Via`; backends are spoken to in HTTP/1.1.
+pub(crate) fn add_via(headers: &mut HeaderMap) {
+    match headers.entry(header::VIA) {
+        header::Entry::Vacant(entry) => drop(entry.insert(VIA)),
+        header::Entry::Occupied(mut entry) => entry.append(VIA),
     }
-    match config.forwarded {
-        ForwardPolicy::Remove => drop(headers.remove(header::FORWARDED)),
-        policy => {
-            if policy == ForwardPolicy::Replace {
-                headers.remove(header::FORWARDED);
-            }
-            append_element(headers, header::FORWARDED, forwarded_element(headers, client));
-        }
-    }
-    if config.via {
-        add_via(headers, version);
-    }
-}
-
-/// One element of RFC 7239: `for=192.0.2.7;proto=http;host="a.example:80"`.
-fn forwarded_element(headers: &HeaderMap, client: &ClientIdentity) -> HeaderValue {
-    let mut element = format!("{};proto={}", client.node, client.proto);
-    // The Host passed `is_host`, so it holds neither a quote nor a backslash.
-    if let Some(host) = headers.get(header::HOST).and_then(|host| host.to_str().ok()) {
-        element.push_str(";host=\"");
-        element.push_str(host);
-        element.push('"');
-    }
-    HeaderValue::from_str(&element).unwrap_or_else(|_| HeaderValue::from_static("for=unknown"))
-}
-
-/// Adds our element to `Via`.
-pub(crate) fn add_via(headers: &mut HeaderMap, received: Version) {
-    let element = if received == Version::HTTP_2 {
-        VIA_2
-    } else {
-        VIA_1_1
-    };
-    append_element(headers, header::VIA, element);
 }
 
 /// Whether the raw bytes of request heads show one that has both Transfer-Encoding and Content-Length.

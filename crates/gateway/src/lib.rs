@@ -29,6 +29,7 @@
 
 mod backend;
 mod body;
+mod chunked;
 mod client;
 mod config;
 mod control;
@@ -39,6 +40,8 @@ mod headers;
 mod health;
 mod io;
 mod proxy;
+mod request_head;
+mod response_head;
 mod stats;
 mod ticket;
 mod tls;

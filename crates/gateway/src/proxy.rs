@@ -1,20 +1,23 @@
-//! One request: checked, rewritten, sent to a backend, answered.
+//! One request: checked, sent to a backend, answered.
 
-use std::rc::Rc;
+use std::future::poll_fn;
+use std::task::Poll;
 
 use bytes::Bytes;
 use http::header::{self, HeaderValue};
-use http::{Method, Request, Response, StatusCode, Version, request, response};
+use http::{Method, Request, Response, StatusCode, Version, request};
 use http_body::Body;
 use hyper::body::Incoming;
 
 use crate::backend::NoBackend;
-use crate::body::{ProxyBody, RequestBody, Upload, UpstreamBody};
+use crate::body::{ProxyBody, RequestBody, UploadError, UpstreamBody};
 use crate::config::ms;
 use crate::headers::{
-    Refusal, add_forwarding, add_via, bad_request, has_conflicting_length, join_cookies, may_tunnel,
-    normalise_target, strip_hop_by_hop,
+    Refusal, add_via, bad_request, has_conflicting_length, join_cookies, may_tunnel, normalise_target,
+    strip_hop_by_hop,
 };
+use crate::request_head::{BodyFraming, RequestHead};
+use crate::response_head::ResponseHead;
 use crate::stats::Failure;
 use crate::ticket::Ticket;
 use crate::tunnel::Tunnel;
@@ -32,10 +35,10 @@ enum Stop {
 
 /// What a backend answered.
 struct Reply {
-    head: response::Parts,
-    body: Incoming,
+    head: ResponseHead,
     upstream: Box<Upstream>,
-    upload: Option<Rc<Upload>>,
+    /// What is left of the request body.
+    upload: Option<RequestBody>,
     /// The client asked to switch protocols.
     asked_upgrade: bool,
 }
@@ -49,17 +52,13 @@ pub(crate) async fn handle(mut ticket: Ticket, request: Request<Incoming>) -> Re
     let head_only = request.method() == Method::HEAD;
     let has_body = !request.body().is_end_stream();
     let outcome = match forward(&mut ticket, request).await {
-        Ok(reply) => deliver(&mut ticket, reply).await,
-        Err(stop) => Err(stop),
+        Ok(reply) => deliver(ticket, reply),
+        Err(stop) => Err((stop, ticket)),
     };
     let mut response = match outcome {
-        Ok((head, Some((body, upstream, upload, keep_alive)))) => {
-            let body = UpstreamBody::new(body, upstream, upload, keep_alive, ticket);
-            Response::from_parts(head, ProxyBody::Upstream(Box::new(body)))
-        }
-        Ok((head, None)) => Response::from_parts(head, ProxyBody::Empty),
-        Err(stop) => {
-            let mut response = speak(&mut ticket, &stop, head_only);
+        Ok(response) => response,
+        Err((stop, ticket)) => {
+            let mut response = speak(ticket, &stop, head_only);
             if has_body && !client.http2 {
                 client.linger.set(true);
                 response
@@ -77,16 +76,19 @@ pub(crate) async fn handle(mut ticket: Ticket, request: Request<Incoming>) -> Re
     response
 }
 
-/// What an upgrade and trailers need on the connection to the backend.
-struct Rewritten {
-    upgrade: bool,
+/// What is known of a request beyond its head.
+struct Checked {
+    received: Version,
+    framing: BodyFraming,
+    upgrade: Option<HeaderValue>,
+    te_trailers: bool,
 }
 
-/// Checks a request head and turns it into what the backend is sent, whichever backend that is.
-fn rewrite(ticket: &Ticket, parts: &mut request::Parts, body: &Incoming) -> Result<Rewritten, Refusal> {
+/// Checks a request head and removes from it what ends here.
+fn check(ticket: &Ticket, parts: &mut request::Parts, body: &Incoming) -> Result<Checked, Refusal> {
     let client = ticket.client();
-    let config = &client.core().config;
-    if parts.headers.len() > config.limits.max_headers {
+    let limits = &client.core().config.limits;
+    if parts.headers.len() > limits.max_headers {
         let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
         return Err(Refusal {
             status,
@@ -110,7 +112,7 @@ fn rewrite(ticket: &Ticket, parts: &mut request::Parts, body: &Incoming) -> Resu
     }
     normalise_target(parts)?;
     let size = body.size_hint();
-    if size.lower() > config.limits.max_request_body_bytes {
+    if size.lower() > limits.max_request_body_bytes {
         let status = StatusCode::PAYLOAD_TOO_LARGE;
         return Err(Refusal {
             status,
@@ -130,36 +132,21 @@ fn rewrite(ticket: &Ticket, parts: &mut request::Parts, body: &Incoming) -> Resu
     if received == Version::HTTP_2 {
         join_cookies(&mut parts.headers);
     }
-    add_forwarding(&mut parts.headers, &client.identity, &config.forwarding, received);
     let has_body = !body.is_end_stream();
-    if has_body && size.exact().is_none() {
-        parts.headers.remove(header::CONTENT_LENGTH);
-        parts
-            .headers
-            .insert(header::TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
-    }
+    let framing = match size.exact() {
+        _ if !has_body => BodyFraming::None,
+        Some(_) if parts.headers.contains_key(header::CONTENT_LENGTH) => BodyFraming::Length,
+        _ => BodyFraming::Chunked,
+    };
     let upgrade = hop
         .upgrade
         .filter(|protocol| received == Version::HTTP_11 && !has_body && may_tunnel(protocol));
-    let connection = match (&upgrade, hop.te_trailers) {
-        (None, false) => None,
-        (None, true) => Some(HeaderValue::from_static("te")),
-        (Some(_), false) => Some(HeaderValue::from_static("upgrade")),
-        (Some(_), true) => Some(HeaderValue::from_static("upgrade, te")),
-    };
-    if let Some(connection) = connection {
-        parts.headers.insert(header::CONNECTION, connection);
-    }
-    if hop.te_trailers {
-        parts
-            .headers
-            .insert(header::TE, HeaderValue::from_static("trailers"));
-    }
-    let upgrade = upgrade
-        .map(|protocol| parts.headers.insert(header::UPGRADE, protocol))
-        .is_some();
-    parts.version = Version::HTTP_11;
-    Ok(Rewritten { upgrade })
+    Ok(Checked {
+        received,
+        framing,
+        upgrade,
+        te_trailers: hop.te_trailers,
+    })
 }
 
 /// Methods that may be repeated without changing what they do (RFC 9110 section 9.2.2).
@@ -176,58 +163,38 @@ async fn forward(ticket: &mut Ticket, request: Request<Incoming>) -> Result<Repl
     let core = ticket.core().clone();
     let config = &core.config;
     let (mut parts, incoming) = request.into_parts();
-    let rewritten = rewrite(ticket, &mut parts, &incoming).map_err(Stop::Refuse)?;
-    let (body, upload) = if incoming.is_end_stream() {
-        (RequestBody::Empty, None)
-    } else {
-        let upload = Rc::new(Upload::default());
-        let left = config.limits.max_request_body_bytes;
-        let watch = ticket.watch().clone();
-        (
-            RequestBody::Stream {
-                incoming,
-                left,
-                upload: upload.clone(),
-                watch,
-            },
-            Some(upload),
-        )
-    };
-    let repeatable = upload.is_none() && is_idempotent(&parts.method);
-    let mut request = Request::from_parts(parts, body);
+    let checked = check(ticket, &mut parts, &incoming).map_err(Stop::Refuse)?;
+    let mut body = (checked.framing != BodyFraming::None).then(|| {
+        let chunked = checked.framing == BodyFraming::Chunked;
+        let limit = config.limits.max_request_body_bytes;
+        RequestBody::new(incoming, limit, chunked, ticket.watch().clone())
+    });
     let mut retries_left = config.retry.max_retries;
     let mut unreachable: Vec<usize> = Vec::new();
     let mut last = Stop::Fail(Failure::Unreachable, "no backend is available");
     loop {
         let backend = match core.pick(&unreachable) {
-            Ok(backend) => backend,
-            Err(_) if !unreachable.is_empty() => return Err(last),
-            Err(NoBackend::Unavailable) => return Err(last),
-            Err(NoBackend::OverLimit) => {
+            Ok(backend) if unreachable.is_empty() => backend,
+            Ok(backend) if retries_left > 0 => {
+                retries_left -= 1;
+                ticket.retried();
+                backend
+            }
+            Err(NoBackend::OverLimit) if unreachable.is_empty() => {
                 return Err(Stop::Fail(
                     Failure::OverLimit,
                     "every backend is at its limit of requests in flight",
                 ));
             }
+            _ => return Err(last),
         };
-        if !unreachable.is_empty() {
-            if retries_left == 0 {
-                return Err(last);
-            }
-            retries_left -= 1;
-            ticket.retried();
-        }
         ticket.assign(backend);
-        if !config.forwarding.preserve_host {
-            request
-                .headers_mut()
-                .insert(header::HOST, core.backends[backend].authority.clone());
-        }
         let mut pooled = core.check_out(backend);
         loop {
             let mut upstream = match pooled.take() {
                 Some(upstream) => upstream,
-                None => match connect(ticket, backend).await {
+                // Boxed, because it is rare and large: the request path does not carry it along.
+                None => match Box::pin(connect(ticket, backend)).await {
                     Ok(upstream) => upstream,
                     Err((failure, reason)) => {
                         ticket.unassign(failure);
@@ -237,55 +204,73 @@ async fn forward(ticket: &mut Ticket, request: Request<Incoming>) -> Result<Repl
                     }
                 },
             };
-            ticket.watch().enter(if upload.is_some() {
+            ticket.watch().enter(if body.is_some() {
                 Phase::Upload
             } else {
                 Phase::Response
             });
-            // Only a kept-alive connection can have died of old age; only then is a second copy worth its cost.
-            let spare = (upstream.reused && repeatable && retries_left > 0).then(|| copy_head(&request));
-            match upstream.exchange(request, ticket.watch()).await {
-                Ok(response) => {
-                    let (head, body) = response.into_parts();
+            {
+                let mut head = core.head.borrow_mut();
+                head.clear();
+                let host =
+                    (!config.forwarding.preserve_host).then(|| core.backends[backend].authority.as_bytes());
+                RequestHead {
+                    method: &parts.method,
+                    target: &parts.uri,
+                    headers: &parts.headers,
+                    received: checked.received,
+                    host,
+                    framing: checked.framing,
+                    upgrade: checked.upgrade.as_ref().map(HeaderValue::as_bytes),
+                    te_trailers: checked.te_trailers,
+                    client: &ticket.client().identity,
+                    config: &config.forwarding,
+                }
+                .write(&mut head);
+                upstream.begin(&head);
+            }
+            let outcome = poll_fn(
+                |cx| match upstream.poll_exchange(cx, &core, &parts.method, &mut body) {
+                    Poll::Pending if ticket.watch().expired() => Poll::Ready(None),
+                    polled => polled.map(Some),
+                },
+            )
+            .await;
+            match outcome {
+                Some(Ok(head)) => {
+                    let asked_upgrade = checked.upgrade.is_some();
                     return Ok(Reply {
                         head,
-                        body,
                         upstream,
-                        upload,
-                        asked_upgrade: rewritten.upgrade,
+                        upload: body,
+                        asked_upgrade,
                     });
                 }
-                Err(ExchangeError::NotSent(unsent)) if upstream.reused && retries_left > 0 => {
-                    request = *unsent
+                // A kept-alive connection may be closed by the backend just as a request is sent. The request is
+                // repeated if nothing of it can have arrived, or if its method bears that; never once its body
+                // has been begun.
+                Some(Err(ExchangeError::Died { sent, .. }))
+                    if upstream.reused
+                        && retries_left > 0
+                        && body.as_ref().is_none_or(|body| !body.begun)
+                        && (!sent || is_idempotent(&parts.method)) =>
+                {
+                    retries_left -= 1;
+                    ticket.retried();
                 }
-                Err(ExchangeError::Died(_)) if spare.is_some() => {
-                    // `spare` is Some by the guard.
-                    let Some(copy) = spare else { return Err(last) };
-                    request = copy;
-                }
-                Err(error) => return Err(explain(error, ticket, upload.as_deref())),
+                failed => return Err(explain(failed.and_then(Result::err), ticket, body.as_ref())),
             }
-            retries_left -= 1;
-            ticket.retried();
         }
     }
-}
-
-/// A request without a body, again.
-fn copy_head(request: &Request<RequestBody>) -> Request<RequestBody> {
-    let mut copy = Request::new(RequestBody::Empty);
-    copy.method_mut().clone_from(request.method());
-    copy.uri_mut().clone_from(request.uri());
-    copy.headers_mut().clone_from(request.headers());
-    copy
 }
 
 async fn connect(ticket: &Ticket, backend: usize) -> Result<Box<Upstream>, (Failure, &'static str)> {
     let core = ticket.core();
     ticket.watch().enter(Phase::Untimed);
     let patience = ms(core.config.timeouts.connect_timeout_ms);
-    let opening = Upstream::connect(core.address(backend), &core.config.limits);
-    let (failure, reason) = match tokio::time::timeout(patience, opening).await {
+    let (failure, reason) = match tokio::time::timeout(patience, Upstream::connect(core.address(backend)))
+        .await
+    {
         Ok(Ok(upstream)) => {
             core.backends[backend].connect_succeeded();
             return Ok(upstream);
@@ -300,93 +285,91 @@ async fn connect(ticket: &Ticket, backend: usize) -> Result<Box<Upstream>, (Fail
     Err((failure, reason))
 }
 
-/// What an exchange that failed for good means for the client.
-fn explain(error: ExchangeError, ticket: &Ticket, upload: Option<&Upload>) -> Stop {
-    if upload.is_some_and(|upload| upload.too_large.get()) {
-        let status = StatusCode::PAYLOAD_TOO_LARGE;
-        return Stop::Refuse(Refusal {
-            status,
-            reason: "the request body exceeds the limit",
-        });
-    }
-    if upload.is_some_and(|upload| upload.broken.get()) {
-        return Stop::Fail(Failure::AbortedByClient, "the request body broke off");
-    }
-    let waits_for_client = upload.is_some_and(|upload| !upload.done.get() && upload.waiting.get());
+/// What an exchange that failed for good (`None`: it took too long) means for the client.
+fn explain(error: Option<ExchangeError>, ticket: &Ticket, body: Option<&RequestBody>) -> Stop {
+    let backend = ticket.backend_url();
     match error {
-        ExchangeError::Expired if waits_for_client => {
+        None if body.is_some_and(|body| body.waiting) => {
             let status = StatusCode::REQUEST_TIMEOUT;
             Stop::Refuse(Refusal {
                 status,
                 reason: "the request body did not come in time",
             })
         }
-        ExchangeError::Expired => Stop::Fail(Failure::TimedOut, "the backend did not answer in time"),
-        ExchangeError::NotSent(_) => Stop::Fail(Failure::Unreachable, "the backend closed the connection"),
-        ExchangeError::Died(error) => {
-            tracing::debug!(backend = ticket.backend_url(), %error, "a backend closed the connection");
+        None => Stop::Fail(Failure::TimedOut, "the backend did not answer in time"),
+        Some(ExchangeError::Upload(UploadError::TooLarge)) => {
+            let status = StatusCode::PAYLOAD_TOO_LARGE;
+            Stop::Refuse(Refusal {
+                status,
+                reason: "the request body exceeds the limit",
+            })
+        }
+        Some(ExchangeError::Upload(error @ UploadError::Client(_))) => {
+            tracing::debug!(%error, "a request body failed");
+            Stop::Fail(Failure::AbortedByClient, "the request body broke off")
+        }
+        Some(ExchangeError::Died { error, .. }) => {
+            tracing::debug!(backend, %error, "a backend closed the connection");
             Stop::Fail(
                 Failure::Unreachable,
                 "the backend closed the connection without an answer",
             )
         }
-        ExchangeError::Invalid(error) => {
-            let backend = ticket.backend_url();
-            tracing::warn!(backend, %error, "a backend's answer is not valid HTTP/1.1");
-            Stop::Fail(Failure::Unreachable, "the backend's answer is not valid HTTP/1.1")
+        Some(ExchangeError::Invalid(error)) => {
+            tracing::warn!(backend, %error, "a backend's response cannot be passed on");
+            Stop::Fail(
+                Failure::Unreachable,
+                "the backend's response is not valid HTTP/1.1",
+            )
         }
     }
 }
 
-/// A body still to be streamed, and what comes free with its end.
-type Streaming = (Incoming, Box<Upstream>, Option<Rc<Upload>>, bool);
-
 /// Turns what a backend answered into what the client is sent.
-async fn deliver(ticket: &mut Ticket, reply: Reply) -> Result<(response::Parts, Option<Streaming>), Stop> {
+fn deliver(mut ticket: Ticket, reply: Reply) -> Result<Response<ProxyBody>, (Stop, Ticket)> {
     let Reply {
-        mut head,
-        body,
+        head,
         upstream,
         upload,
         asked_upgrade,
     } = reply;
-    let hop = strip_hop_by_hop(&mut head.headers);
-    if hop.transfer_encoding == Some(false) {
-        return Err(Stop::Fail(
-            Failure::Unreachable,
-            "the backend used a transfer coding other than chunked",
-        ));
-    }
-    head.version = Version::HTTP_11;
     let client = ticket.client().clone();
-    if client.core().config.forwarding.via {
-        add_via(&mut head.headers, Version::HTTP_11);
-    }
     ticket.answered(head.status);
+    let mut response = Response::new(ProxyBody::Empty);
+    *response.status_mut() = head.status;
+    *response.headers_mut() = head.headers;
+    if client.core().config.forwarding.via {
+        add_via(response.headers_mut());
+    }
     if head.status == StatusCode::SWITCHING_PROTOCOLS {
-        let Some(protocol) = hop.upgrade.filter(|_| asked_upgrade) else {
-            return Err(Stop::Fail(
-                Failure::Unreachable,
-                "the backend switched protocols without being asked",
-            ));
+        let Some(protocol) = head.upgrade.filter(|_| asked_upgrade) else {
+            let reason = "the backend switched protocols without being asked";
+            return Err((Stop::Fail(Failure::Unreachable, reason), ticket));
         };
-        let (stream, read) = upstream.into_tunnel().await;
+        let (stream, read) = upstream.into_tunnel();
         client.tunnel.replace(Some(Tunnel { stream, read }));
-        head.headers
+        response
+            .headers_mut()
             .insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
-        head.headers.insert(header::UPGRADE, protocol);
+        response.headers_mut().insert(header::UPGRADE, protocol);
         ticket.complete();
-        return Ok((head, None));
+        return Ok(response);
     }
-    if upload.as_ref().is_some_and(|upload| !upload.done.get()) {
-        client.linger.set(true);
-    }
+    let upload = upload.filter(|upload| !upload.is_over());
+    client.linger.set(upload.is_some());
     ticket.watch().enter(Phase::Body);
-    Ok((head, Some((body, upstream, upload, !hop.close))))
+    let over = upstream.is_response_over();
+    let mut body = UpstreamBody::new(upstream, upload, head.keep_alive, ticket);
+    if over {
+        body.finish();
+    } else {
+        *response.body_mut() = ProxyBody::Upstream(Box::new(body));
+    }
+    Ok(response)
 }
 
 /// The gateway's own answer, with the account closed to match.
-fn speak(ticket: &mut Ticket, stop: &Stop, head_only: bool) -> Response<ProxyBody> {
+fn speak(mut ticket: Ticket, stop: &Stop, head_only: bool) -> Response<ProxyBody> {
     let (status, reason) = match stop {
         Stop::Refuse(refusal) => {
             ticket.refuse();

@@ -1,151 +1,374 @@
 //! A connection to a backend.
 //!
-//! The connection's state machine is driven by the task that uses it, not by a task of its own: a request then
-//! costs one wake-up for the answer instead of three, and a connection in the pool costs nothing. Whoever takes
-//! one out of the pool first asks it whether it is still alive.
+//! It is driven by the task that uses it: a request then costs one wake-up for its answer, and a connection in
+//! the pool costs nothing. It reads through the core's scratch buffer, which stays in the cache, and copies out
+//! only what it read. Whoever takes a connection out of the pool first asks whether it is still alive.
 
-use std::future::{Future, poll_fn};
 use std::io;
 use std::net::SocketAddr;
-use std::pin::{Pin, pin};
-use std::task::{Context, Poll, Waker};
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Instant;
 
-use bytes::Bytes;
-use http::{Request, Response};
-use hyper::body::Incoming;
-use hyper::client::conn::http1;
+use bytes::{Buf, Bytes, BytesMut};
+use http::{HeaderMap, Method, StatusCode};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-use crate::body::RequestBody;
-use crate::config::LimitConfig;
-use crate::io::BackendIo;
-use crate::watch::Watch;
+use crate::body::{RequestBody, UploadError};
+use crate::chunked::{self, ChunkError, Decoder};
+use crate::core::Core;
+use crate::response_head::{self, Framing, HeadError, ResponseHead};
 
-/// Smallest bound of a connection's read buffer; a response body streams through it.
-const READ_BUFFER_BYTES: usize = 64 * 1024;
+/// Interim (1xx) responses read before the final one.
+const MAX_INTERIM: u32 = 16;
+
+/// Pieces of a request body sent before other tasks have their turn.
+const PIECES_IN_A_ROW: u32 = 32;
 
 /// One HTTP/1.1 connection to a backend.
 pub(crate) struct Upstream {
-    sender: http1::SendRequest<RequestBody>,
-    connection: http1::Connection<BackendIo, RequestBody>,
-    /// The state machine has ended and must not be driven again.
-    done: bool,
-    /// Whether an earlier request was answered on it.
+    stream: TcpStream,
+    /// Bytes of the request not yet taken by the kernel: what is framed, then the piece of body, then the
+    /// chunk's end.
+    framed: Vec<u8>,
+    piece: Bytes,
+    chunk_end: bool,
+    /// Bytes of the response read and not yet consumed.
+    read: Bytes,
+    response: BodyReader,
+    /// Anything of the present request was taken by the kernel.
+    sent_any: bool,
+    /// Anything of the present response has come.
+    received_any: bool,
+    interim: u32,
+    /// An earlier request was answered on it.
     pub reused: bool,
     /// When a sweep first found it in the pool.
     pub idle_since: Option<Instant>,
 }
 
+enum BodyReader {
+    Length(u64),
+    Chunked(Decoder),
+    UntilClose,
+    Done,
+}
+
+/// A piece of a response body.
+pub(crate) enum Piece {
+    Data(Bytes),
+    Trailers(HeaderMap),
+}
+
 /// How an exchange failed before its response head.
+#[derive(Debug)]
 pub(crate) enum ExchangeError {
-    /// Nothing of the request was sent; here it is.
-    NotSent(Box<Request<RequestBody>>),
-    /// The connection ended without a byte of a response.
-    Died(hyper::Error),
-    /// The response was not HTTP.
-    Invalid(hyper::Error),
-    /// The watch expired.
-    Expired,
+    /// The connection ended without a byte of a response; `sent` tells whether the request may have arrived.
+    Died { error: io::Error, sent: bool },
+    /// The response is not one that can be passed on.
+    Invalid(HeadError),
+    /// The request body failed.
+    Upload(UploadError),
+}
+
+/// How a response body broke off.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ResponseError {
+    #[error("the backend broke off its response: {0}")]
+    Io(#[from] io::Error),
+    #[error("the backend's response: {0}")]
+    Chunk(#[from] ChunkError),
+    #[error("the request body failed while the backend was answering: {0}")]
+    Upload(#[from] UploadError),
 }
 
 impl Upstream {
     /// Opens a connection.
-    pub(crate) async fn connect(address: SocketAddr, limits: &LimitConfig) -> io::Result<Box<Self>> {
+    pub(crate) async fn connect(address: SocketAddr) -> io::Result<Box<Self>> {
         let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
-        let mut builder = http1::Builder::new();
-        builder.max_buf_size(limits.max_header_bytes.max(READ_BUFFER_BYTES));
-        // Above the parser's own default it allocates; at or below, the handler checks.
-        if limits.max_headers > 100 {
-            builder.max_headers(limits.max_headers);
-        }
-        let (sender, connection) = builder
-            .handshake(BackendIo::new(stream))
-            .await
-            .map_err(io::Error::other)?;
         Ok(Box::new(Self {
-            sender,
-            connection,
-            done: false,
+            stream,
+            framed: Vec::new(),
+            piece: Bytes::new(),
+            chunk_end: false,
+            read: Bytes::new(),
+            response: BodyReader::Done,
+            sent_any: false,
+            received_any: false,
+            interim: 0,
             reused: false,
             idle_since: None,
         }))
     }
 
-    /// Moves the connection forward; true once it has ended.
-    pub(crate) fn drive(&mut self, cx: &mut Context<'_>) -> bool {
-        if !self.done && self.connection.poll_without_shutdown(cx).is_ready() {
-            self.done = true;
-        }
-        self.done
-    }
-
-    /// Whether the pooled connection can carry a request.
+    /// Whether a pooled connection can carry a request: it is open, and silent as it should be. It costs a
+    /// system call only if something has arrived.
     pub(crate) fn is_usable(&mut self) -> bool {
-        // No waker: nobody waits for an idle connection, and one registered here would wake the task for
-        // nothing when the request is handed over.
-        !self.drive(&mut Context::from_waker(Waker::noop())) && self.sender.is_ready()
+        let mut byte = [0];
+        let mut cx = Context::from_waker(Waker::noop());
+        Pin::new(&mut self.stream)
+            .poll_read(&mut cx, &mut ReadBuf::new(&mut byte))
+            .is_pending()
     }
 
-    /// Sends a request and waits for the response head.
-    pub(crate) async fn exchange(
-        &mut self,
-        request: Request<RequestBody>,
-        watch: &Watch,
-    ) -> Result<Response<Incoming>, ExchangeError> {
-        let mut answer = pin!(self.sender.try_send_request(request));
-        poll_fn(|cx| {
-            let ended = self.drive(cx);
-            // The answer comes out of the connection just driven, so it needs no waker of its own.
-            match answer.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-                Poll::Ready(Ok(response)) => {
-                    // The connection now waits, with this task's waker, to be asked for the body. Driven once
-                    // more it waits with none, so that asking does not schedule the very task that asks.
-                    self.drive(&mut Context::from_waker(Waker::noop()));
-                    Poll::Ready(Ok(response))
+    /// Whether its exchange ended so that another may follow.
+    pub(crate) fn is_clean(&self) -> bool {
+        matches!(self.response, BodyReader::Done)
+            && self.read.is_empty()
+            && self.framed.is_empty()
+            && self.piece.is_empty()
+            && !self.chunk_end
+    }
+
+    /// Begins an exchange with this request head.
+    pub(crate) fn begin(&mut self, head: &[u8]) {
+        (self.sent_any, self.received_any, self.interim) = (false, false, 0);
+        let mut cx = Context::from_waker(Waker::noop());
+        // Nearly always the kernel takes the whole head at once, and nothing has to be kept. What it does not
+        // take, and any error, is met again by `poll_flush` or by the read.
+        let taken = match Pin::new(&mut self.stream).poll_write(&mut cx, head) {
+            Poll::Ready(Ok(taken)) => taken,
+            _ => 0,
+        };
+        self.sent_any = taken > 0;
+        self.framed.clear();
+        self.framed.extend_from_slice(&head[taken..]);
+    }
+
+    /// Sends what is waiting to be sent.
+    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        loop {
+            let slices = [
+                io::IoSlice::new(&self.framed),
+                io::IoSlice::new(&self.piece),
+                io::IoSlice::new(if self.chunk_end { b"\r\n" } else { b"" }),
+            ];
+            if slices.iter().all(|slice| slice.is_empty()) {
+                return Poll::Ready(Ok(()));
+            }
+            let mut taken = ready!(Pin::new(&mut self.stream).poll_write_vectored(cx, &slices))?;
+            if taken == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            self.sent_any = true;
+            let framed = taken.min(self.framed.len());
+            self.framed.drain(..framed);
+            taken -= framed;
+            let piece = taken.min(self.piece.len());
+            self.piece.advance(piece);
+            taken -= piece;
+            if taken > 0 {
+                // One byte of the CRLF may be left over.
+                self.chunk_end = false;
+                if taken == 1 {
+                    self.framed.push(b'\n');
                 }
-                Poll::Ready(Err(mut error)) => Poll::Ready(Err(match error.take_message() {
-                    Some(request) => ExchangeError::NotSent(Box::new(request)),
-                    None => {
-                        let error = error.into_error();
-                        if error.is_parse() {
-                            ExchangeError::Invalid(error)
-                        } else {
-                            ExchangeError::Died(error)
-                        }
+            }
+        }
+    }
+
+    /// Sends the request body; ready once all of it is with the kernel.
+    fn poll_upload(&mut self, cx: &mut Context<'_>, body: &mut RequestBody) -> Poll<Result<(), SendError>> {
+        for _ in 0..PIECES_IN_A_ROW {
+            ready!(self.poll_flush(cx)).map_err(|_| SendError::Io)?;
+            match ready!(body.poll_piece(cx)).map_err(SendError::Body)? {
+                None if body.is_over() => return Poll::Ready(Ok(())),
+                None => {
+                    if body.is_chunked() {
+                        chunked::encode_end(&body.take_trailers(), &mut self.framed);
                     }
-                })),
-                Poll::Pending if watch.expired() => Poll::Ready(Err(ExchangeError::Expired)),
-                Poll::Pending if ended => {
-                    // An ended connection has always settled its caller; were it not so, waiting would hang.
-                    cx.waker().wake_by_ref();
-                    Poll::Pending
+                    body.set_over();
                 }
-                Poll::Pending => Poll::Pending,
+                Some(data) => {
+                    if body.is_chunked() {
+                        // Writing to a Vec cannot fail.
+                        let _ = io::Write::write_fmt(&mut self.framed, format_args!("{:x}\r\n", data.len()));
+                        self.chunk_end = true;
+                    }
+                    self.piece = data;
+                }
             }
-        })
-        .await
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
     }
 
-    /// Waits until the connection has switched protocols, and takes its socket and what was read too far.
-    pub(crate) async fn into_tunnel(mut self: Box<Self>) -> (TcpStream, Bytes) {
-        poll_fn(|cx| {
-            if self.drive(cx) {
-                Poll::Ready(())
-            } else {
-                Poll::Pending
+    /// Sends the request body as far as the backend takes it, and reads the response head.
+    pub(crate) fn poll_exchange(
+        &mut self,
+        cx: &mut Context<'_>,
+        core: &Core,
+        method: &Method,
+        body: &mut Option<RequestBody>,
+    ) -> Poll<Result<ResponseHead, ExchangeError>> {
+        let sending = match body {
+            None => self.poll_flush(cx).map_err(|_| SendError::Io),
+            Some(body) => self.poll_upload(cx, body),
+        };
+        match sending {
+            Poll::Ready(Err(SendError::Body(error))) => {
+                return Poll::Ready(Err(ExchangeError::Upload(error)));
             }
-        })
-        .await;
-        let parts = self.connection.into_parts();
-        (parts.io.into_inner(), parts.read_buf)
+            // A backend may answer and close without reading to the end: its answer is still to be read, and
+            // if there is none, reading says so too.
+            Poll::Ready(Ok(()) | Err(SendError::Io)) | Poll::Pending => {}
+        }
+        loop {
+            if !self.read.is_empty() {
+                match response_head::parse(&self.read, method, core.config.limits.max_headers) {
+                    Err(error) => return Poll::Ready(Err(ExchangeError::Invalid(error))),
+                    Ok(Some((head, length))) => {
+                        self.read.advance(length);
+                        let interim = head.status.is_informational();
+                        if !interim || head.status == StatusCode::SWITCHING_PROTOCOLS {
+                            self.begin_response(head.framing);
+                            return Poll::Ready(Ok(head));
+                        }
+                        self.interim += 1;
+                        if self.interim > MAX_INTERIM {
+                            let error = HeadError::Syntax(httparse::Error::Status);
+                            return Poll::Ready(Err(ExchangeError::Invalid(error)));
+                        }
+                        continue;
+                    }
+                    Ok(None) if self.read.len() > core.config.limits.max_header_bytes => {
+                        return Poll::Ready(Err(ExchangeError::Invalid(HeadError::TooLarge)));
+                    }
+                    Ok(None) => {}
+                }
+            }
+            let ended = match ready!(self.poll_fill(cx, core)) {
+                Ok(0) => io::ErrorKind::UnexpectedEof.into(),
+                Ok(_) => {
+                    self.received_any = true;
+                    continue;
+                }
+                Err(error) => error,
+            };
+            return Poll::Ready(Err(if self.received_any {
+                ExchangeError::Invalid(HeadError::Syntax(httparse::Error::Status))
+            } else {
+                ExchangeError::Died {
+                    error: ended,
+                    sent: self.sent_any,
+                }
+            }));
+        }
+    }
+
+    fn begin_response(&mut self, framing: Framing) {
+        self.response = match framing {
+            Framing::None => BodyReader::Done,
+            Framing::Length(length) => BodyReader::Length(length),
+            Framing::Chunked => BodyReader::Chunked(Decoder::new()),
+            Framing::UntilClose => BodyReader::UntilClose,
+        };
+    }
+
+    /// Whether the response has ended.
+    pub(crate) fn is_response_over(&self) -> bool {
+        matches!(self.response, BodyReader::Done)
+    }
+
+    /// The bytes that the response still has, where that is known.
+    pub(crate) fn response_left(&self) -> Option<u64> {
+        match self.response {
+            BodyReader::Done => Some(0),
+            BodyReader::Length(left) => Some(left),
+            BodyReader::Chunked(_) | BodyReader::UntilClose => None,
+        }
+    }
+
+    /// The next piece of the response body; `None` at its end. What is left of the request body is sent on.
+    pub(crate) fn poll_response(
+        &mut self,
+        cx: &mut Context<'_>,
+        core: &Core,
+        body: &mut Option<RequestBody>,
+    ) -> Poll<Option<Result<Piece, ResponseError>>> {
+        match body {
+            Some(uploading) => match self.poll_upload(cx, uploading) {
+                Poll::Ready(Err(SendError::Body(error))) => return Poll::Ready(Some(Err(error.into()))),
+                // The backend wants no more of it; the rest of its answer is still to be read.
+                Poll::Ready(Err(SendError::Io)) | Poll::Pending => {}
+                Poll::Ready(Ok(())) => *body = None,
+            },
+            // The end of a request may still be on its way when the answer begins.
+            None => drop(self.poll_flush(cx)),
+        }
+        loop {
+            match &mut self.response {
+                BodyReader::Done => return Poll::Ready(None),
+                BodyReader::Length(left) if !self.read.is_empty() => {
+                    // The lesser of a usize and a u64 fits both.
+                    let length = usize::try_from(*left).unwrap_or(usize::MAX).min(self.read.len());
+                    *left -= length as u64;
+                    if *left == 0 {
+                        self.response = BodyReader::Done;
+                    }
+                    return Poll::Ready(Some(Ok(Piece::Data(self.read.split_to(length)))));
+                }
+                BodyReader::UntilClose if !self.read.is_empty() => {
+                    return Poll::Ready(Some(Ok(Piece::Data(self.read.split_to(self.read.len())))));
+                }
+                BodyReader::Chunked(decoder) => match decoder.next(&mut self.read) {
+                    Err(error) => return Poll::Ready(Some(Err(error.into()))),
+                    Ok(chunked::Piece::Data(data)) => return Poll::Ready(Some(Ok(Piece::Data(data)))),
+                    Ok(chunked::Piece::Trailers(trailers)) => {
+                        self.response = BodyReader::Done;
+                        return Poll::Ready(Some(Ok(Piece::Trailers(trailers))));
+                    }
+                    Ok(chunked::Piece::End) => {
+                        self.response = BodyReader::Done;
+                        return Poll::Ready(None);
+                    }
+                    Ok(chunked::Piece::More) => {}
+                },
+                BodyReader::Length(_) | BodyReader::UntilClose => {}
+            }
+            match ready!(self.poll_fill(cx, core)) {
+                Err(error) => return Poll::Ready(Some(Err(error.into()))),
+                Ok(0) if matches!(self.response, BodyReader::UntilClose) => {
+                    self.response = BodyReader::Done;
+                    return Poll::Ready(None);
+                }
+                Ok(0) => {
+                    let error = io::Error::from(io::ErrorKind::UnexpectedEof);
+                    return Poll::Ready(Some(Err(error.into())));
+                }
+                Ok(_) => {}
+            }
+        }
+    }
+
+    /// Reads once, behind what is still unconsumed.
+    fn poll_fill(&mut self, cx: &mut Context<'_>, core: &Core) -> Poll<io::Result<usize>> {
+        let mut scratch = core.scratch.borrow_mut();
+        let mut buffer = ReadBuf::new(&mut scratch);
+        ready!(Pin::new(&mut self.stream).poll_read(cx, &mut buffer))?;
+        let fresh = buffer.filled();
+        self.read = if self.read.is_empty() {
+            Bytes::copy_from_slice(fresh)
+        } else {
+            let mut both = BytesMut::with_capacity(self.read.len() + fresh.len());
+            both.extend_from_slice(&self.read);
+            both.extend_from_slice(fresh);
+            both.freeze()
+        };
+        Poll::Ready(Ok(fresh.len()))
+    }
+
+    /// The socket of a connection that has switched protocols, and what was read behind the head.
+    pub(crate) fn into_tunnel(self) -> (TcpStream, Bytes) {
+        (self.stream, self.read)
     }
 }
 
-/// Polls a body that a connection feeds which the same task drives.
-pub(crate) fn poll_incoming(
-    incoming: &mut Incoming,
-) -> Poll<Option<Result<http_body::Frame<Bytes>, hyper::Error>>> {
-    http_body::Body::poll_frame(Pin::new(incoming), &mut Context::from_waker(Waker::noop()))
+/// How sending failed.
+enum SendError {
+    /// The backend does not take it; reading will tell why.
+    Io,
+    Body(UploadError),
 }

@@ -1,0 +1,169 @@
+//! A backend's response head, read strictly, and what it says about the body (RFC 9112 section 6.3).
+
+use std::mem::MaybeUninit;
+
+use bytes::Bytes;
+use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use http::{Method, StatusCode};
+
+use crate::headers::{CONNECTION, TRANSFER_ENCODING, UPGRADE, is_protected, specific};
+
+/// Header fields parsed without allocating.
+const FIELDS_ON_STACK: usize = 100;
+
+/// How a response body ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Framing {
+    /// There is none.
+    None,
+    /// After so many bytes.
+    Length(u64),
+    /// With the last chunk.
+    Chunked,
+    /// With the connection.
+    UntilClose,
+}
+
+/// A response head without its connection-specific fields.
+#[derive(Debug)]
+pub(crate) struct ResponseHead {
+    pub status: StatusCode,
+    pub headers: HeaderMap,
+    pub framing: Framing,
+    /// The connection may carry another request.
+    pub keep_alive: bool,
+    /// `Connection: upgrade` and the protocol.
+    pub upgrade: Option<HeaderValue>,
+}
+
+/// Why a backend's response cannot be passed on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum HeadError {
+    #[error("it is not HTTP/1.x: {0}")]
+    Syntax(httparse::Error),
+    #[error("a header field is not valid")]
+    Field,
+    #[error("its Content-Length is not a number, or there are two that differ")]
+    Length,
+    #[error("its Transfer-Encoding is not `chunked` alone, or stands beside a Content-Length")]
+    TransferEncoding,
+    #[error("it has too many header fields")]
+    TooMany,
+    #[error("its head exceeds `limits.max_header_bytes`")]
+    TooLarge,
+}
+
+/// Parses the head at the front of `data`; `None` if its end is not there yet. The second value is its length.
+pub(crate) fn parse(
+    data: &Bytes,
+    request_method: &Method,
+    max_headers: usize,
+) -> Result<Option<(ResponseHead, usize)>, HeadError> {
+    if max_headers <= FIELDS_ON_STACK {
+        let mut fields = [const { MaybeUninit::uninit() }; FIELDS_ON_STACK];
+        parse_into(data, request_method, &mut fields[..max_headers])
+    } else {
+        let mut fields = vec![MaybeUninit::uninit(); max_headers];
+        parse_into(data, request_method, &mut fields)
+    }
+}
+
+fn parse_into<'b>(
+    data: &'b Bytes,
+    request_method: &Method,
+    fields: &mut [MaybeUninit<httparse::Header<'b>>],
+) -> Result<Option<(ResponseHead, usize)>, HeadError> {
+    let mut response = httparse::Response::new(&mut []);
+    let config = httparse::ParserConfig::default();
+    let length = match config.parse_response_with_uninit_headers(&mut response, data, fields) {
+        Ok(httparse::Status::Complete(length)) => length,
+        Ok(httparse::Status::Partial) => return Ok(None),
+        Err(httparse::Error::TooManyHeaders) => return Err(HeadError::TooMany),
+        Err(error) => return Err(HeadError::Syntax(error)),
+    };
+    let status = response
+        .code
+        .and_then(|code| StatusCode::from_u16(code).ok())
+        .ok_or(HeadError::Syntax(httparse::Error::Status))?;
+    let http_1_1 = response.version == Some(1);
+    let mut head = ResponseHead {
+        status,
+        // One more for Via.
+        headers: HeaderMap::with_capacity(response.headers.len() + 1),
+        framing: Framing::None,
+        keep_alive: http_1_1,
+        upgrade: None,
+    };
+    let (mut content_length, mut chunked, mut closes, mut named) = (None, None, false, Vec::new());
+    let (mut wants_upgrade, mut protocol) = (false, None);
+    for field in response.headers {
+        let name = HeaderName::from_bytes(field.name.as_bytes()).map_err(|_| HeadError::Field)?;
+        match specific(&name) {
+            0 if name == header::CONTENT_LENGTH => {
+                let length = parse_length(field.value).ok_or(HeadError::Length)?;
+                match content_length.replace(length) {
+                    None => drop(head.headers.append(name, value(data, field.value)?)),
+                    Some(earlier) if earlier == length => {}
+                    Some(_) => return Err(HeadError::Length),
+                }
+            }
+            0 => drop(head.headers.append(name, value(data, field.value)?)),
+            CONNECTION => {
+                for option in field.value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii) {
+                    if option.eq_ignore_ascii_case(b"keep-alive") {
+                        head.keep_alive = true;
+                    } else if option.eq_ignore_ascii_case(b"close") {
+                        closes = true;
+                    } else if option.eq_ignore_ascii_case(b"upgrade") {
+                        wants_upgrade = true;
+                    } else if let Ok(name) = HeaderName::from_bytes(option) {
+                        named.push(name);
+                    }
+                }
+            }
+            TRANSFER_ENCODING => {
+                let is_chunked = field.value.eq_ignore_ascii_case(b"chunked");
+                chunked = Some(chunked.is_none() && is_chunked && http_1_1);
+            }
+            UPGRADE => protocol = Some(value(data, field.value)?),
+            _ => {}
+        }
+    }
+    for name in named.iter().filter(|name| !is_protected(name.as_str())) {
+        head.headers.remove(name);
+    }
+    head.keep_alive &= !closes;
+    head.upgrade = protocol.filter(|_| wants_upgrade);
+    let bodiless = *request_method == Method::HEAD
+        || status.is_informational()
+        || matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+    head.framing = match (chunked, content_length) {
+        (Some(false), _) | (Some(true), Some(_)) => return Err(HeadError::TransferEncoding),
+        _ if bodiless => Framing::None,
+        (Some(true), None) => Framing::Chunked,
+        (None, Some(0)) => Framing::None,
+        (None, Some(length)) => Framing::Length(length),
+        (None, None) => {
+            head.keep_alive = false;
+            Framing::UntilClose
+        }
+    };
+    Ok(Some((head, length)))
+}
+
+/// A field value that shares the memory of the head.
+fn value(data: &Bytes, value: &[u8]) -> Result<HeaderValue, HeadError> {
+    HeaderValue::from_maybe_shared(data.slice_ref(value)).map_err(|_| HeadError::Field)
+}
+
+/// `1*DIGIT`, nothing else.
+fn parse_length(value: &[u8]) -> Option<u64> {
+    if value.is_empty() || value.len() > 19 || !value.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    std::str::from_utf8(value).ok()?.parse().ok()
+}
+
+#[cfg(test)]
+#[path = "response_head_tests.rs"]
+mod tests;
