@@ -1,9 +1,11 @@
 //! Lost telemetry may cost energy, never latency: a law that cannot see must not save.
 //!
 //! The guardian wraps any law. While a period's telemetry is missing it holds what is in force; when this many
-//! periods in a row are missing it puts everything to full, and keeps it there until the law can see again.
+//! periods in a row are missing it puts everything to full, and keeps it there until the law can see again. While
+//! most requests fail, the law may give but not take: an unreachable backend is quick and idle, and looks to any law
+//! like one that could do with less.
 
-use crate::decision::{Decision, Reason};
+use crate::decision::{Allocation, Decision, Reason};
 use crate::law::Law;
 use crate::plant::Plant;
 use crate::seen::Seen;
@@ -13,6 +15,7 @@ pub const DEFAULT_PATIENCE_PERIODS: u32 = 5;
 
 const HOLD: &str = "telemetry-lost-hold";
 const FULL: &str = "telemetry-lost-full";
+const FAILING: &str = "failing-hold";
 
 /// A law that goes to full when it cannot see.
 #[derive(Clone, Debug)]
@@ -35,7 +38,7 @@ impl<L: Law> Guardian<L> {
     }
 
     /// The guardian's own rules, besides the law's.
-    pub const RULES: [&'static str; 2] = [HOLD, FULL];
+    pub const RULES: [&'static str; 3] = [HOLD, FULL, FAILING];
 
     /// The law inside.
     pub const fn law(&self) -> &L {
@@ -49,13 +52,35 @@ impl<L: Law> Guardian<L> {
 
     /// Decides as the law does, or as a guardian must.
     pub fn decide(&mut self, seen: &Seen) -> Decision {
-        if seen.traffic.is_some() {
-            if self.lost >= self.patience {
-                self.law.forget();
-            }
-            self.lost = 0;
-            return self.law.decide(seen);
+        let Some(traffic) = &seen.traffic else {
+            return self.decide_blind(seen);
+        };
+        if self.lost >= self.patience {
+            self.law.forget();
         }
+        self.lost = 0;
+        let mut decision = self.law.decide(seen);
+        let (wanted, now) = (decision.allocation, seen.allocated);
+        let takes = wanted.cores < now.cores || wanted.cap < now.cap;
+        if takes && traffic.failures > traffic.completions {
+            let text = format!(
+                "{} requests failed and {} were answered: nothing is taken away meanwhile",
+                traffic.failures, traffic.completions
+            );
+            let numbers = [
+                ("failures", traffic.failures as f64),
+                ("completions", traffic.completions as f64),
+            ];
+            decision.allocation = Allocation {
+                cores: wanted.cores.max(now.cores),
+                cap: wanted.cap.max(now.cap),
+            };
+            decision.reasons = vec![Reason::new(FAILING, text, &numbers)];
+        }
+        decision
+    }
+
+    fn decide_blind(&mut self, seen: &Seen) -> Decision {
         self.lost = self.lost.saturating_add(1);
         let numbers = [
             ("lost_periods", f64::from(self.lost)),

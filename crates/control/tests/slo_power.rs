@@ -257,6 +257,33 @@ fn five_periods_without_telemetry_put_everything_to_full_and_no_fewer() {
 }
 
 #[test]
+fn while_most_requests_fail_the_law_gives_but_does_not_take() {
+    let mut guardian = Guardian::new(law(authors()), plant(2.0, 16.0, 1.0), 5);
+    // A backend that refuses connections: quick failures, nothing in flight, idle cores.
+    let mut down = seen(0, 0.0, 0.0, 46.0, 6.0, 60.0);
+    down.traffic = Some(Traffic {
+        arrivals: 40,
+        failures: 40,
+        ..Traffic::default()
+    });
+    for _ in 0..20 {
+        let decision = guardian.decide(&down);
+        assert_eq!(rule(&decision), "failing-hold");
+        assert_eq!(decision.allocation, down.allocated);
+    }
+    // One that hangs until requests time out is late, and is given more.
+    let mut hung = down.clone();
+    hung.traffic = Some(Traffic {
+        arrivals: 40,
+        failures: 40,
+        in_flight: 40,
+        oldest_in_flight: Some(Seconds::new(60.0)),
+        ..Traffic::default()
+    });
+    assert_eq!(rule(&guardian.decide(&hung)), "scale-up-cores");
+}
+
+#[test]
 fn a_recorded_period_comes_back_from_json_as_it_was() {
     let period = seen(41, 212.0, 0.5, 55.0, 6.0, 58.0);
     let decision = law(authors()).decide(&period);

@@ -101,7 +101,7 @@ impl SloPower {
             let change = self.power.raise_for_latency(now, latency);
             let text = format!(
                 "{late}: power is below its limit for {}, Eq. 4 raises the cap from {:.2} to {:.2} W",
-                now.cores,
+                written(now.cores),
                 now.cap.get(),
                 change.cap.get()
             );
@@ -124,7 +124,7 @@ impl SloPower {
             );
         }
         let wanted = self.elastic.reactive(now.cores);
-        let late = format!("{late} and power at its limit for {}", now.cores);
+        let late = format!("{late} and power at its limit for {}", written(now.cores));
         if wanted.cores <= now.cores {
             let text = format!("{late}, which are all there are: everything is on already");
             let allocation = Allocation {
@@ -168,7 +168,7 @@ impl SloPower {
             let change = self.power.raise_one_step(now);
             let text = format!(
                 "{busy} with all {} on: the cap goes to {:.2} W",
-                now.cores,
+                written(now.cores),
                 change.cap.get()
             );
             let allocation = Allocation {
@@ -206,8 +206,8 @@ impl SloPower {
             let text = format!(
                 "{duration} periods under both thresholds and Eq. 3 needs only {:.2}: {} given, {} fewer",
                 wanted.model,
-                wanted.cores,
-                now.cores - wanted.cores
+                written(wanted.cores),
+                written(now.cores - wanted.cores)
             );
             let reason = Reason::new(
                 "scale-down-cores",
@@ -377,6 +377,11 @@ impl Law for SloPower {
         self.utilisation.clear();
         self.sustained = 0;
     }
+}
+
+/// Cores as people write them: 0.9, without the dust that sums of tenths leave.
+fn written(cores: Cores) -> Cores {
+    Cores::new((cores.get() * 1e3).round() / 1e3)
 }
 
 /// P95, P99.9: as people write it.

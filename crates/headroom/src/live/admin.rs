@@ -73,12 +73,17 @@ impl Status {
         };
     }
 
+    /// The metrics as `/metrics` gives them.
+    pub fn metrics_text(&self) -> String {
+        self.metrics.render()
+    }
+
     fn answer(&self, method: &Method, path: &str) -> Response<Full<Bytes>> {
         let (status, kind, body) = match (method, path) {
             (&Method::GET | &Method::HEAD, "/metrics") => (
                 StatusCode::OK,
                 "application/openmetrics-text; version=1.0.0; charset=utf-8",
-                self.metrics.render(),
+                self.metrics_text(),
             ),
             (&Method::GET | &Method::HEAD, "/healthz") => self.health(),
             (&Method::GET | &Method::HEAD, "/readyz") => self.readiness(),

@@ -43,7 +43,7 @@ pub fn service_rate(
         let waited = begin.elapsed();
         let enough = requests >= ENOUGH_REQUESTS && cpu >= ENOUGH_CPU;
         if enough && waited >= length {
-            return Ok(Some(PerSecond::new(requests as f64 / cpu.get())));
+            return Ok(Some(from_totals(requests, cpu)));
         }
         if waited >= length * PATIENCE {
             bail!(
@@ -54,4 +54,9 @@ pub fn service_rate(
             );
         }
     }
+}
+
+/// μ: requests answered per second of CPU time.
+pub(super) fn from_totals(requests: u64, cpu: Seconds) -> PerSecond {
+    PerSecond::new(requests as f64 / cpu.get())
 }

@@ -274,7 +274,7 @@ impl LatencyBuckets {
 impl Collector for LatencyBuckets {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let ends = BUCKETS_S.iter().copied().chain([f64::MAX]);
+        let ends = BUCKETS_S.into_iter().chain([f64::INFINITY]);
         let buckets: Vec<(f64, u64)> = ends.zip(all.buckets).collect();
         let help = "Latency of the requests answered, from head received to last byte sent";
         let snapshot = Snapshot {

@@ -159,3 +159,8 @@ fn latency(histogram: &Histogram<u64>, percentile: Ratio) -> Option<Latency> {
         p999: at(99.9),
     })
 }
+
+#[cfg(test)]
+use machine::MachinePeriod;
+#[cfg(test)]
+mod tests;

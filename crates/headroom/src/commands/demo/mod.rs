@@ -28,8 +28,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use wiki::Wiki;
 
-/// Control period of the demo.
-const PERIOD: Duration = Duration::from_secs(1);
+/// Control period of the demo: half the usual one, for an hour of its day passes in some seconds.
+const PERIOD: Duration = Duration::from_millis(500);
 /// How long what one core serves is measured.
 const CALIBRATION: Duration = Duration::from_secs(8);
 /// The trace's peak, as a share of what all cores of the service can serve: room enough that `fixed` is never late.

@@ -1,0 +1,233 @@
+//! The loop on a machine and a gateway of literals.
+
+use super::*;
+use headroom_control::{CoreRange, Fixed, Plant, PowerEnvelope, SloPower, Tuning};
+use headroom_units::{Cores, Estimated, Joules, PerSecond, Watts};
+use std::collections::VecDeque;
+
+/// What a scripted machine was told, and answers.
+struct Scripted {
+    allocated: Allocation,
+    applied: Vec<Allocation>,
+    refuses: bool,
+    utilisation: f64,
+}
+
+impl Machine for Scripted {
+    fn observe(&mut self) -> MachinePeriod {
+        MachinePeriod {
+            cpu_time: Some(Seconds::from_millis(10.0)),
+            utilisation: Some(Ratio::new(self.utilisation)),
+            power: Some(Estimated(Watts::new(7.0)).into()),
+            energy: Some(Estimated(Joules::new(0.1)).into()),
+            ..MachinePeriod::default()
+        }
+    }
+
+    fn allocated(&self) -> Allocation {
+        self.allocated
+    }
+
+    fn apply(&mut self, allocation: Allocation) -> anyhow::Result<()> {
+        if self.refuses {
+            anyhow::bail!("the cgroup is gone");
+        }
+        self.applied.push(allocation);
+        self.allocated = allocation;
+        Ok(())
+    }
+}
+
+/// Answers from a list; nothing once it is empty.
+struct Told(VecDeque<Option<TrafficPeriod>>);
+
+impl Telemetry for Told {
+    fn take(&mut self, _patience: Duration) -> Option<TrafficPeriod> {
+        self.0.pop_front().flatten()
+    }
+}
+
+#[derive(Default)]
+struct Kept(Vec<Tick>);
+
+impl Sink for Kept {
+    fn tick(&mut self, tick: &Tick) {
+        self.0.push(tick.clone());
+    }
+}
+
+fn answered(latency_ms: u64) -> Option<TrafficPeriod> {
+    let mut histogram = headroom_gateway::service_histogram();
+    histogram.record_n(latency_ms * 1000, 20).unwrap();
+    Some(TrafficPeriod {
+        arrivals: 20,
+        completions: 20,
+        failures: 0,
+        in_flight: 0,
+        oldest_in_flight: None,
+        histogram,
+        backends: Vec::new(),
+    })
+}
+
+fn plant() -> Plant {
+    let cores = CoreRange::new(Cores::new(0.2), Cores::new(2.0), Cores::new(0.1)).unwrap();
+    let power = PowerEnvelope {
+        base: Watts::new(6.0),
+        per_core: Watts::new(2.86),
+        lowest_cap: Watts::new(6.4),
+    };
+    Plant::new(cores, power).unwrap()
+}
+
+fn slo() -> Slo {
+    Slo::new(Ratio::from_percent(95.0), Seconds::new(0.25)).unwrap()
+}
+
+/// Runs the loop over these periods (after the one that is thrown away at the start).
+fn play(law: Box<dyn Law>, machine: &mut Scripted, periods: Vec<Option<TrafficPeriod>>) -> Vec<Tick> {
+    let count = periods.len() as u64;
+    let mut telemetry = Told(std::iter::once(answered(999)).chain(periods).collect());
+    let mut law = Guardian::new(law, plant(), 5);
+    let mut kept = Kept::default();
+    let mut left = count;
+    let mut control = ControlLoop {
+        frame: Frame {
+            period: Duration::from_millis(2),
+            slo: slo(),
+            guard: None,
+        },
+        law: &mut law,
+        machine,
+        telemetry: &mut telemetry,
+        sinks: vec![&mut kept],
+    };
+    let ran = control.run(&Stop::default(), |_| {
+        left -= 1;
+        left == 0
+    });
+    assert_eq!(ran, count);
+    kept.0
+}
+
+fn machine(cores: f64, cap: f64) -> Scripted {
+    Scripted {
+        allocated: Allocation {
+            cores: Cores::new(cores),
+            cap: Watts::new(cap),
+        },
+        applied: Vec::new(),
+        refuses: false,
+        utilisation: 0.4,
+    }
+}
+
+fn slo_power() -> Box<dyn Law> {
+    Box::new(SloPower::new(slo(), plant(), PerSecond::new(250.0), Tuning::default()).unwrap())
+}
+
+#[test]
+fn what_is_seen_reaches_the_law_and_what_it_decides_the_machine() {
+    let mut machine = machine(1.0, 8.86);
+    let ticks = play(slo_power(), &mut machine, vec![answered(900)]);
+    let latency = ticks[0].seen.traffic.as_ref().unwrap().latency.unwrap();
+    assert!((latency.at_slo.as_millis() - 900.0).abs() < 2.0);
+    assert_eq!(ticks[0].decision.reasons[0].rule, "scale-up-cores");
+    assert_eq!(machine.applied, vec![ticks[0].decision.allocation]);
+    assert!(machine.allocated.cores > Cores::new(1.0));
+}
+
+#[test]
+fn what_was_counted_before_the_run_is_thrown_away() {
+    // `play` puts a period of 999 ms before those of the run.
+    let ticks = play(
+        Box::new(Fixed::new(plant())),
+        &mut machine(2.0, 11.72),
+        vec![answered(10)],
+    );
+    let latency = ticks[0].seen.traffic.as_ref().unwrap().latency.unwrap();
+    assert!(latency.at_slo.as_millis() < 20.0);
+}
+
+#[test]
+fn five_periods_without_telemetry_put_the_machine_to_full() {
+    let mut machine = machine(0.5, 7.5);
+    let ticks = play(slo_power(), &mut machine, vec![None; 5]);
+    assert_eq!(ticks[3].decision.reasons[0].rule, "telemetry-lost-hold");
+    assert_eq!(ticks[3].decision.allocation.cores, Cores::new(0.5));
+    assert_eq!(ticks[4].decision.reasons[0].rule, "telemetry-lost-full");
+    assert_eq!(machine.allocated, plant().full());
+}
+
+#[test]
+fn a_machine_that_refuses_is_counted_and_the_loop_goes_on() {
+    let mut machine = machine(0.5, 7.5);
+    machine.refuses = true;
+    let ticks = play(slo_power(), &mut machine, vec![answered(900), answered(900)]);
+    assert!(ticks.iter().all(|tick| tick.actuation_failed));
+    assert_eq!(ticks[1].seen.allocated, machine.allocated);
+}
+
+#[test]
+fn a_raised_stop_ends_the_loop_before_its_next_period() {
+    let stop = Stop::default();
+    stop.raise();
+    let mut law = Guardian::new(slo_power(), plant(), 5);
+    let mut machine = machine(1.0, 8.86);
+    let mut control = ControlLoop {
+        frame: Frame {
+            period: Duration::from_secs(3600),
+            slo: slo(),
+            guard: None,
+        },
+        law: &mut law,
+        machine: &mut machine,
+        telemetry: &mut Told(VecDeque::new()),
+        sinks: Vec::new(),
+    };
+    assert_eq!(control.run(&stop, |_| false), 0);
+}
+
+#[test]
+fn the_metrics_say_what_the_ticks_said() {
+    let ticks = play(
+        slo_power(),
+        &mut machine(1.0, 8.86),
+        vec![answered(900), answered(30), None],
+    );
+    let status = admin::Status::new("slo-power", Duration::from_secs(1));
+    ticks.iter().for_each(|tick| status.tick(tick));
+    let text = status.metrics_text();
+    for line in [
+        "headroom_service_requests_total 40",
+        "headroom_periods_total 3",
+        "headroom_telemetry_lost_periods_total 1",
+        "headroom_decisions_total{law=\"slo-power\",rule=\"scale-up-cores\"} 1",
+        "headroom_service_latency_seconds_count 40",
+        "headroom_service_latency_seconds_bucket{le=\"0.025\"} 0",
+        "headroom_service_latency_seconds_bucket{le=\"0.05\"} 20",
+        "headroom_service_latency_seconds_bucket{le=\"+Inf\"} 40",
+        "headroom_node_cpu_watts{source=\"estimated\"} 7.0",
+    ] {
+        assert!(text.lines().any(|l| l == line), "{line} is not in\n{text}");
+    }
+    assert!(
+        text.contains("headroom_node_cpu_joules_total{zone=\"\",source=\"estimated\"} 0.3"),
+        "{text}"
+    );
+    assert!(text.ends_with("# EOF\n"));
+}
+
+#[test]
+fn the_service_rate_is_requests_by_cpu_time() {
+    // Each period answers 20 requests in 10 ms of CPU time: 2000 a second and core.
+    let mut telemetry = Told((0..1000).map(|_| answered(5)).collect());
+    let mut machine = machine(2.0, 11.72);
+    machine.utilisation = 1.0;
+    let measured = calibrate::from_totals(200, Seconds::new(0.1));
+    assert_eq!(measured, PerSecond::new(2000.0));
+    let stop = Stop::default();
+    stop.raise();
+    let stopped = calibrate::service_rate(&mut machine, &mut telemetry, Duration::from_secs(60), &stop);
+    assert_eq!(stopped.unwrap(), None);
+}
