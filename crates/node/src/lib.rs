@@ -8,13 +8,16 @@
 //! - [`restore`] keeps what was found before the first write, and puts it back: on drop, on panic, on a signal,
 //!   and after kill -9 from a state file.
 //! - [`probe`] says in plain words which levers and meters this machine has.
+//! - [`agent`] serves one machine over gRPC, under a lease.
 //! - [`frequency`] reads the current frequency relative to the highest.
 //!
 //! Nothing here decides how much a service needs: it is given an allocation and keeps it within what the machine
 //! allows. Every path starts at [`Roots`], so that a test can stand a tree in the place of `/sys` and `/proc`.
-//! The code is synchronous: it belongs on a thread of its own, not on an async runtime.
+//! The code is synchronous: it belongs on a thread of its own, not on an async runtime. The network side of [`agent`]
+//! alone is not.
 #![forbid(unsafe_code)]
 
+pub mod agent;
 pub mod cap;
 pub mod cgroup;
 pub mod cpu;

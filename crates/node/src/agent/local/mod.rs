@@ -1,0 +1,287 @@
+//! This machine, with one control group on it, as an agent serves it.
+
+mod eyes;
+mod identity;
+
+use super::machine::{About, Counters, Machine, MachineError, NoLever, PutBack, Ranges};
+use crate::Roots;
+use crate::cap::{self, Binding, LimitError, Limiter, LimiterOptions};
+use crate::cgroup::{CgroupError, Target, TargetSpec};
+use crate::cpu::{self, CpuError, QuotaActuator, QuotaBounds};
+use crate::power::{Allocated, Choice, MeterError, MeterPreference, ModelError, PowerModel};
+use crate::restore::{Outcome, Registry};
+use eyes::Eyes;
+use headroom_units::{Cores, Source};
+use headroom_wire::message::{Allocation, PowerEnvelope, Range};
+
+/// What an agent serves, and how.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LocalOptions {
+    /// Where `/sys` and `/proc` are.
+    pub roots: Roots,
+    /// The service.
+    pub target: TargetSpec,
+    /// What the machine draws; the model of the software cap, and the meter where there is no sensor.
+    pub model: PowerModel,
+    /// Which meter.
+    pub meter: MeterPreference,
+    /// How limits are set. The agent's own lease is the only one: [`LimiterOptions::lease`] is not used.
+    pub limiter: LimiterOptions,
+    /// The roots are emulated hardware: every figure is labelled so.
+    pub emulated: bool,
+    /// The node's name; the host's where none is given.
+    pub name: Option<String>,
+}
+
+/// A machine that cannot be served.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The service was not found.
+    #[error(transparent)]
+    Target(#[from] CgroupError),
+    /// Its processor time or its limit cannot be read or written.
+    #[error(transparent)]
+    Cpu(#[from] CpuError),
+    /// No power meter can be used.
+    #[error(transparent)]
+    Meter(#[from] MeterError),
+    /// The model's figures are none.
+    #[error(transparent)]
+    Model(#[from] ModelError),
+    /// The limits cannot be set.
+    #[error(transparent)]
+    Limit(Box<LimitError>),
+}
+
+impl From<LimitError> for OpenError {
+    fn from(error: LimitError) -> Self {
+        Self::Limit(Box::new(error))
+    }
+}
+
+/// This machine. Limits are opened with the first allocation and given up when everything is put back, so that what is
+/// "found" is always what was there just before.
+#[derive(Debug)]
+pub struct LocalMachine {
+    options: LocalOptions,
+    registry: Registry,
+    eyes: Eyes,
+    limiter: Option<Limiter>,
+    in_force: Allocation,
+    allocated: Allocated,
+}
+
+impl LocalMachine {
+    /// Opens what will be read, and tries what will be written without writing it.
+    ///
+    /// The registry must be this machine's alone: putting back puts back everything in it.
+    ///
+    /// # Errors
+    /// [`OpenError`]. Nothing was changed then.
+    pub fn open(options: LocalOptions, registry: &Registry) -> Result<Self, OpenError> {
+        let options = LocalOptions {
+            model: options.model.validated()?,
+            limiter: LimiterOptions {
+                lease: None,
+                ..options.limiter
+            },
+            ..options
+        };
+        let target = Target::resolve(&options.roots, &options.target)?;
+        // Tried once, so that an agent that could never limit anything does not start.
+        drop(open_limiter(&options, &target, registry)?);
+        let allocated = Allocated::new(Cores::new(cpu::effective(&options.roots, &target)?.len() as f64));
+        let eyes = Eyes::open(&options, &target, &allocated)?;
+        let registry = registry.clone();
+        Ok(Self {
+            options,
+            registry,
+            eyes,
+            limiter: None,
+            in_force: Allocation::AS_FOUND,
+            allocated,
+        })
+    }
+
+    /// Which meter is in use, and which were passed over and why.
+    pub fn meter(&self) -> &Choice {
+        self.eyes.choice()
+    }
+
+    fn bounds(&self) -> Result<QuotaBounds, OpenError> {
+        if let Some(limiter) = &self.limiter {
+            return Ok(limiter.bounds()?);
+        }
+        let target = Target::resolve(&self.options.roots, &self.options.target)?;
+        let quota = QuotaActuator::open(
+            &self.options.roots,
+            &target,
+            self.options.limiter.quota,
+            &self.registry,
+        )?;
+        Ok(quota.bounds()?)
+    }
+
+    /// The label of a figure: on emulated hardware there is one alone.
+    fn label(&self, source: Source) -> Source {
+        if self.options.emulated {
+            Source::Emulated
+        } else {
+            source
+        }
+    }
+
+    fn limiter(&mut self) -> Result<&Limiter, OpenError> {
+        let limiter = match self.limiter.take() {
+            Some(limiter) => limiter,
+            None => {
+                // The service may have been started anew since, in a group of another name.
+                let target = Target::resolve(&self.options.roots, &self.options.target)?;
+                open_limiter(&self.options, &target, &self.registry)?
+            }
+        };
+        Ok(self.limiter.insert(limiter))
+    }
+
+    fn limit(&mut self, allocation: Allocation) -> Result<Vec<String>, OpenError> {
+        let limiter = self.limiter()?;
+        let cores = match allocation.cores {
+            Some(cores) => cores,
+            None => limiter.bounds()?.largest,
+        };
+        let applied = limiter.apply(cap::Allocation {
+            cores,
+            cap: allocation.cap,
+        })?;
+        self.in_force = Allocation {
+            cores: allocation.cores.map(|_| applied.cores),
+            cap: applied.cap,
+        };
+        self.allocated.set(applied.cores);
+        let mut notes = Vec::new();
+        if applied.binding == Binding::Floor {
+            notes.push(format!(
+                "the cap leaves less than the smallest quota: {:.2} stay, and the power may exceed it",
+                applied.effective_quota
+            ));
+        }
+        if let Some(bounds) = applied.bounded {
+            notes.push(format!(
+                "{cores:.2} were bounded to {:.2} to {:.2}",
+                bounds.smallest, bounds.largest
+            ));
+        }
+        Ok(notes)
+    }
+}
+
+impl Drop for LocalMachine {
+    fn drop(&mut self) {
+        for failure in self.put_back().failed {
+            tracing::error!("{failure}");
+        }
+    }
+}
+
+fn open_limiter(options: &LocalOptions, target: &Target, registry: &Registry) -> Result<Limiter, LimitError> {
+    let opened = Limiter::open(
+        &options.roots,
+        target,
+        options.model,
+        options.meter,
+        options.limiter,
+        registry,
+    );
+    opened.map(|(limiter, _)| limiter)
+}
+
+impl Machine for LocalMachine {
+    fn about(&mut self) -> About {
+        let model = &self.options.model;
+        let (levers, meters) = identity::devices(&self.options, self.eyes.choice());
+        About {
+            node: identity::node(&self.options.roots, self.options.name.as_deref()),
+            service: self.options.target.to_string(),
+            levers,
+            meters,
+            envelope: Some(PowerEnvelope {
+                idle: model.idle(Cores::ZERO),
+                full: model.maximum_cap(),
+                source: self.label(Source::Estimated),
+            }),
+            source: self.label(self.eyes.choice().chosen.source()),
+        }
+    }
+
+    fn ranges(&mut self) -> Ranges {
+        match self.bounds() {
+            Ok(bounds) => {
+                let model = &self.options.model;
+                let floor = self.options.limiter.cap.floor.max(bounds.smallest);
+                let lowest = model.minimum_cap(bounds.smallest, floor);
+                Ranges {
+                    cores: Ok(Range::new(bounds.smallest.get(), bounds.largest.get())),
+                    cap: Ok(Range::new(lowest.get(), model.maximum_cap().get())),
+                }
+            }
+            Err(error) => {
+                let none = NoLever {
+                    reason: error.to_string(),
+                    remedy: String::new(),
+                };
+                Ranges {
+                    cores: Err(none.clone()),
+                    cap: Err(none),
+                }
+            }
+        }
+    }
+
+    fn apply(&mut self, allocation: Allocation) -> Result<Vec<String>, MachineError> {
+        if allocation == Allocation::AS_FOUND {
+            let done = self.put_back();
+            return match done.failed.is_empty() {
+                true => Ok(done.notes),
+                false => Err(MachineError::new(done.failed.join("; "))),
+            };
+        }
+        self.limit(allocation).map_err(MachineError::new)
+    }
+
+    fn put_back(&mut self) -> PutBack {
+        let mut done = PutBack::default();
+        if let Some(limiter) = self.limiter.take() {
+            // Without a cap its thread writes no more, so that nothing comes between here and the restoration. Where this
+            // fails, so does what follows, and that is told.
+            let _ = limiter.give_back();
+            for outcome in self.registry.restore_all().outcomes {
+                match outcome {
+                    Outcome::Failed { .. } => done.failed.push(outcome.to_string()),
+                    _ => done.notes.push(outcome.to_string()),
+                }
+            }
+            self.eyes
+                .note(limiter.take_events().iter().map(ToString::to_string));
+        }
+        self.in_force = Allocation::AS_FOUND;
+        if let Ok(bounds) = self.bounds() {
+            self.allocated.set(bounds.largest);
+        }
+        done
+    }
+
+    fn in_force(&self) -> Allocation {
+        self.in_force
+    }
+
+    fn read(&mut self) -> Counters {
+        if let Some(limiter) = &self.limiter {
+            self.eyes
+                .note(limiter.take_events().iter().map(ToString::to_string));
+        }
+        self.eyes.read()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,217 @@
+use super::*;
+use headroom_units::Watts;
+use headroom_wire::message::Availability;
+use std::fs;
+use std::path::Path;
+
+/// A version 2 machine of four processors with the group `/web`.
+fn machine(dir: &Path) -> (Roots, LocalOptions) {
+    let put = |path: &str, text: &str| {
+        let path = dir.join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    };
+    put(
+        "proc/self/mountinfo",
+        "25 20 0:22 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw\n",
+    );
+    put("proc/stat", "cpu  10 0 10 80 0 0 0 0 0 0\n");
+    put(
+        "proc/cpuinfo",
+        "processor\t: 0\nmodel name\t: Some Processor 9000\n",
+    );
+    put("proc/sys/kernel/hostname", "n1\n");
+    put("sys/devices/system/cpu/online", "0-3\n");
+    put("sys/fs/cgroup/cgroup.controllers", "cpuset cpu\n");
+    put("sys/fs/cgroup/cgroup.subtree_control", "cpuset cpu\n");
+    put("sys/fs/cgroup/cpuset.cpus.effective", "0-3\n");
+    put("sys/fs/cgroup/web/cpu.max", "max 100000\n");
+    put(
+        "sys/fs/cgroup/web/cpu.stat",
+        "usage_usec 0\nnr_periods 0\nnr_throttled 0\nthrottled_usec 0\n",
+    );
+    let roots = Roots::at(dir.join("sys"), dir.join("proc"));
+    let options = LocalOptions {
+        roots: roots.clone(),
+        target: "/web".parse().unwrap(),
+        model: PowerModel::default_for(Cores::new(4.0)).unwrap(),
+        meter: MeterPreference::Auto,
+        limiter: LimiterOptions::default(),
+        emulated: false,
+        name: None,
+    };
+    (roots, options)
+}
+
+fn quota(dir: &Path) -> String {
+    fs::read_to_string(dir.join("sys/fs/cgroup/web/cpu.max"))
+        .unwrap()
+        .trim()
+        .into()
+}
+
+fn cores(cores: f64) -> Allocation {
+    Allocation {
+        cores: Some(Cores::new(cores)),
+        cap: None,
+    }
+}
+
+#[test]
+fn an_allocation_is_written_and_put_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_, options) = machine(dir.path());
+    let registry = Registry::new();
+    let mut machine = LocalMachine::open(options, &registry).unwrap();
+    assert_eq!(quota(dir.path()), "max 100000", "opening writes nothing");
+    assert_eq!(machine.apply(cores(1.5)), Ok(vec![]));
+    assert_eq!(quota(dir.path()), "15000 10000");
+    assert_eq!(machine.in_force(), cores(1.5));
+    let done = machine.put_back();
+    assert_eq!((done.failed.len(), done.notes.len()), (0, 1), "{done:?}");
+    assert_eq!(quota(dir.path()), "max 100000");
+    assert_eq!(machine.in_force(), Allocation::AS_FOUND);
+    assert_eq!(machine.put_back(), PutBack::default());
+    // And once more: the registry of a machine that was put back is used again.
+    machine.apply(cores(2.0)).unwrap();
+    assert_eq!(quota(dir.path()), "20000 10000");
+    machine.apply(Allocation::AS_FOUND).unwrap();
+    assert_eq!(quota(dir.path()), "max 100000");
+}
+
+#[test]
+fn what_somebody_changed_between_two_leases_is_what_is_put_back_next() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_, options) = machine(dir.path());
+    let mut machine = LocalMachine::open(options, &Registry::new()).unwrap();
+    machine.apply(cores(1.0)).unwrap();
+    machine.put_back();
+    fs::write(dir.path().join("sys/fs/cgroup/web/cpu.max"), "300000 100000\n").unwrap();
+    machine.apply(cores(1.0)).unwrap();
+    drop(machine);
+    assert_eq!(quota(dir.path()), "300000 100000");
+}
+
+#[test]
+fn a_cap_limits_by_quota_within_its_range() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_, options) = machine(dir.path());
+    let model = options.model;
+    let mut machine = LocalMachine::open(options, &Registry::new()).unwrap();
+    let range = machine.ranges().cap.unwrap();
+    assert_eq!(range.maximum, model.maximum_cap().get());
+    let half = Watts::new((range.minimum + range.maximum) / 2.0);
+    machine
+        .apply(Allocation {
+            cores: None,
+            cap: Some(half),
+        })
+        .unwrap();
+    let written: f64 = quota(dir.path()).split(' ').next().unwrap().parse().unwrap();
+    assert!((2_000.0..38_000.0).contains(&written), "{written}");
+    assert_eq!(
+        machine.in_force(),
+        Allocation {
+            cores: None,
+            cap: Some(half)
+        }
+    );
+}
+
+#[test]
+fn the_ranges_follow_the_machine() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_, options) = machine(dir.path());
+    let mut machine = LocalMachine::open(options, &Registry::new()).unwrap();
+    assert_eq!(machine.ranges().cores, Ok(Range::new(0.1, 4.0)));
+    fs::write(dir.path().join("sys/devices/system/cpu/online"), "0-1\n").unwrap();
+    assert_eq!(machine.ranges().cores.unwrap().maximum, 2.0);
+    fs::remove_dir_all(dir.path().join("sys/fs/cgroup/web")).unwrap();
+    let reason = machine.ranges().cores.unwrap_err().reason;
+    assert!(reason.contains("/web"), "{reason}");
+}
+
+#[test]
+fn counters_go_on_when_the_service_is_made_anew() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_, options) = machine(dir.path());
+    let mut machine = LocalMachine::open(options, &Registry::new()).unwrap();
+    let stat = dir.path().join("sys/fs/cgroup/web/cpu.stat");
+    let used = |us: u64| format!("usage_usec {us}\nnr_periods 0\nnr_throttled 0\nthrottled_usec 0\n");
+    fs::write(&stat, used(40_000)).unwrap();
+    let before = machine.read();
+    assert_eq!(before.cpu.unwrap().used.as_micros(), 40_000);
+    assert_eq!(before.energy.as_ref().unwrap().total.source, Source::Estimated);
+
+    fs::remove_file(&stat).unwrap();
+    let gone = machine.read();
+    assert_eq!((gone.cpu, gone.energy), (None, None));
+    assert!(
+        gone.troubles.iter().any(|trouble| trouble.contains("cpu.stat")),
+        "{:?}",
+        gone.troubles
+    );
+    assert_eq!(machine.read().troubles, Vec::<String>::new(), "it is told once");
+
+    fs::write(&stat, used(10_000)).unwrap();
+    machine.eyes.reopen();
+    fs::write(&stat, used(15_000)).unwrap();
+    let after = machine.read();
+    assert_eq!(after.cpu.unwrap().used.as_micros(), 45_000);
+    assert!(after.energy.unwrap().total.uj >= before.energy.unwrap().total.uj);
+    assert_eq!(after.troubles, ["the counters of the service can be read again"]);
+}
+
+#[test]
+fn a_machine_says_who_it_is_and_what_it_has() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_, options) = machine(dir.path());
+    let mut named = LocalMachine::open(
+        LocalOptions {
+            name: Some("web-3".into()),
+            emulated: true,
+            ..options.clone()
+        },
+        &Registry::new(),
+    )
+    .unwrap();
+    let about = named.about();
+    assert_eq!(about.node.name, "web-3");
+    assert_eq!(about.source, Source::Emulated);
+    assert!(about.meters.iter().all(|meter| meter.source == Source::Emulated));
+    drop(named);
+
+    let mut machine = LocalMachine::open(options, &Registry::new()).unwrap();
+    let about = machine.about();
+    assert_eq!((about.node.name.as_str(), about.node.cores_online), ("n1", 4));
+    assert_eq!(about.node.processor, "Some Processor 9000");
+    let used: Vec<&str> = about
+        .levers
+        .iter()
+        .filter(|lever| lever.in_use)
+        .map(|lever| lever.name.as_str())
+        .collect();
+    assert_eq!(used, ["CPU quota", "software power cap"]);
+    let rapl = about
+        .meters
+        .iter()
+        .find(|meter| meter.name == "RAPL energy")
+        .unwrap();
+    assert_eq!((rapl.availability, rapl.in_use), (Availability::Unusable, false));
+    assert!(!rapl.reason.is_empty() && !rapl.remedy.is_empty());
+    let modelled = about
+        .meters
+        .iter()
+        .find(|meter| meter.name == "modelled power")
+        .unwrap();
+    assert_eq!((modelled.source, modelled.in_use), (Source::Estimated, true));
+}
+
+#[test]
+fn a_service_that_does_not_exist_stops_the_agent_before_it_starts() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_, mut options) = machine(dir.path());
+    options.target = "/nowhere".parse().unwrap();
+    let error = LocalMachine::open(options, &Registry::new()).unwrap_err();
+    assert!(error.to_string().contains("/nowhere"), "{error}");
+}

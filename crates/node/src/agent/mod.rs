@@ -1,0 +1,338 @@
+//! The agent: one node served over gRPC ([`headroom_wire`]).
+//!
+//! It decides nothing about a service. It carries out what the holder of its lease asks, within the ranges of the
+//! machine, and puts everything back to what it found when the lease is released or not renewed, when it ends, and,
+//! from the state file, when it is started again after it was killed.
+//!
+//! One thread has the machine ([`Machine`]) and does one thing after the other; another runs the network. Between them
+//! are a bounded queue of requests and, for each stream of samples, a place for the newest one: a caller that reads
+//! slowly costs no memory and gets what is newest.
+
+mod keeper;
+pub mod lease;
+mod local;
+pub mod machine;
+mod mailbox;
+mod observer;
+mod service;
+mod state;
+
+pub use lease::Lease;
+pub use local::{LocalMachine, LocalOptions, OpenError};
+pub use machine::{Machine, MachineError, PutBack};
+pub use state::{keep_state, release};
+
+use headroom_wire::Address;
+use headroom_wire::message::Range;
+use headroom_wire::server::{Limits, Listen, ListenError, Listener, log_rejected, serve};
+use keeper::{Command, Keeper, Settings};
+use service::Service;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io;
+use std::sync::mpsc::{self, SyncSender};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+/// The most places that one agent listens at.
+pub const MOST_LISTENERS: usize = 8;
+
+/// How long leases may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LeaseLimits {
+    /// The shortest: a controller that is late by less must not lose the node.
+    pub shortest: Duration,
+    /// The longest: so long may limits stay in force after their controller died.
+    pub longest: Duration,
+}
+
+impl Default for LeaseLimits {
+    fn default() -> Self {
+        Self {
+            shortest: Duration::from_millis(500),
+            longest: Duration::from_secs(300),
+        }
+    }
+}
+
+impl LeaseLimits {
+    fn range(&self) -> Range {
+        Range::new(
+            self.shortest.as_secs_f64() * 1e3,
+            self.longest.as_secs_f64() * 1e3,
+        )
+    }
+}
+
+/// How the machine may be observed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ObserveLimits {
+    /// The shortest period.
+    pub shortest: Duration,
+    /// The longest period.
+    pub longest: Duration,
+    /// Streams of samples at once; more are refused.
+    pub streams: usize,
+    /// Streams of samples at once over one connection; more are refused.
+    pub streams_per_connection: usize,
+}
+
+impl Default for ObserveLimits {
+    fn default() -> Self {
+        Self {
+            shortest: Duration::from_millis(10),
+            longest: Duration::from_secs(60),
+            streams: 32,
+            streams_per_connection: 4,
+        }
+    }
+}
+
+impl ObserveLimits {
+    fn range(&self) -> Range {
+        Range::new(
+            self.shortest.as_secs_f64() * 1e3,
+            self.longest.as_secs_f64() * 1e3,
+        )
+    }
+}
+
+/// How an agent serves.
+#[derive(Clone, Debug)]
+pub struct AgentConfig {
+    /// Where it listens; 1 to [`MOST_LISTENERS`] places.
+    pub listen: Vec<Listen>,
+    /// The version that it says it is.
+    pub version: String,
+    /// How long leases may be.
+    pub lease: LeaseLimits,
+    /// How the machine may be observed.
+    pub observe: ObserveLimits,
+    /// Requests that wait for the machine at once; more are refused.
+    pub waiting: usize,
+    /// The limits of each listener's connections.
+    pub connections: Limits,
+}
+
+impl AgentConfig {
+    /// The defaults, at the given places.
+    pub fn at(listen: Vec<Listen>) -> Self {
+        Self {
+            listen,
+            version: env!("CARGO_PKG_VERSION").into(),
+            lease: LeaseLimits::default(),
+            observe: ObserveLimits::default(),
+            waiting: 64,
+            connections: Limits::default(),
+        }
+    }
+
+    fn check(&self) -> Result<(), AgentError> {
+        let no = |setting, value: String, expected: &'static str| {
+            Err(AgentError::Setting {
+                setting,
+                value,
+                expected,
+            })
+        };
+        if self.listen.is_empty() || self.listen.len() > MOST_LISTENERS {
+            return no("listen", format!("{} places", self.listen.len()), "1 to 8 places");
+        }
+        if self.lease.shortest.is_zero() || self.lease.longest < self.lease.shortest {
+            return no(
+                "lease",
+                format!("{:?}", self.lease),
+                "a shortest above 0 and a longest that is not shorter",
+            );
+        }
+        if self.observe.shortest < Duration::from_millis(1) || self.observe.longest < self.observe.shortest {
+            let expected = "a shortest of 1 ms or more and a longest that is not shorter";
+            return no("observe", format!("{:?}", self.observe), expected);
+        }
+        if !(1..=4096).contains(&self.waiting) {
+            return no("waiting", self.waiting.to_string(), "1 to 4096 requests");
+        }
+        Ok(())
+    }
+}
+
+/// An agent that cannot be started, or did not end as it should.
+#[derive(Debug, thiserror::Error)]
+pub enum AgentError {
+    /// A setting out of its range.
+    #[error("the agent's {setting} is {value}: give {expected}")]
+    Setting {
+        /// Its name.
+        setting: &'static str,
+        /// Its value.
+        value: String,
+        /// Its range.
+        expected: &'static str,
+    },
+    /// A place that cannot be listened at.
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+    /// A thread or its runtime could not be started.
+    #[error("cannot start the agent's thread: {0}")]
+    Thread(io::Error),
+    /// A thread of the agent panicked. What was changed was put back where that could be done on the way out; the
+    /// state file has the rest for the next start.
+    #[error(
+        "a thread of the agent failed: see the lines above; start the agent again to put back what is left"
+    )]
+    Panicked,
+}
+
+/// A running agent. Dropping it stops it, as [`AgentHandle::stop`] does.
+#[derive(Debug)]
+pub struct AgentHandle {
+    addresses: Vec<Address>,
+    commands: SyncSender<Command>,
+    stop_network: watch::Sender<bool>,
+    keeper: Option<JoinHandle<PutBack>>,
+    network: Option<JoinHandle<()>>,
+}
+
+/// Starts agents.
+#[derive(Debug)]
+pub struct Agent;
+
+impl Agent {
+    /// Starts serving a machine. When this returns, the agent listens.
+    ///
+    /// # Errors
+    /// [`AgentError`]; nothing is served then, and the machine is as it was.
+    pub fn start(config: AgentConfig, machine: Box<dyn Machine>) -> Result<AgentHandle, AgentError> {
+        config.check()?;
+        let (commands, queue) = mpsc::sync_channel(config.waiting);
+        let settings = Settings {
+            version: config.version.clone(),
+            run: random(),
+            lease: config.lease,
+            observe: config.observe,
+        };
+        let service = Service {
+            commands: commands.clone(),
+            waiting: config.waiting,
+            observe: config.observe,
+            lease: config.lease,
+        };
+        let (stop_network, stopping) = watch::channel(false);
+        let (opened, addresses) = mpsc::sync_channel(1);
+        let network = std::thread::Builder::new()
+            .name("agent-network".into())
+            .spawn(move || network(config, service, &opened, stopping))
+            .map_err(AgentError::Thread)?;
+        // The thread either sends or panics.
+        let addresses = match addresses.recv() {
+            Ok(Ok(addresses)) => addresses,
+            Ok(Err(error)) => return Err(error),
+            Err(_) => return Err(AgentError::Panicked),
+        };
+        let keeper = std::thread::Builder::new()
+            .name("agent-machine".into())
+            .spawn(move || Keeper::new(machine, settings).run(&queue))
+            .map_err(AgentError::Thread)?;
+        Ok(AgentHandle {
+            addresses,
+            commands,
+            stop_network,
+            keeper: Some(keeper),
+            network: Some(network),
+        })
+    }
+}
+
+impl AgentHandle {
+    /// Where it listens, in the order of the configuration.
+    pub fn addresses(&self) -> &[Address] {
+        &self.addresses
+    }
+
+    /// Whether both its threads still run. One that does not has panicked: stop the agent, and say so.
+    pub fn is_running(&self) -> bool {
+        let runs = |finished: Option<bool>| finished == Some(false);
+        runs(self.keeper.as_ref().map(JoinHandle::is_finished))
+            && runs(self.network.as_ref().map(JoinHandle::is_finished))
+    }
+
+    /// Puts everything back, ends every stream, and ends. What was put back and what was not is told.
+    ///
+    /// # Errors
+    /// [`AgentError::Panicked`].
+    pub fn stop(mut self) -> Result<PutBack, AgentError> {
+        self.end()
+    }
+
+    fn end(&mut self) -> Result<PutBack, AgentError> {
+        // An error means that the thread is gone already.
+        let _ = self.commands.send(Command::Stop);
+        let keeper = self.keeper.take().map(JoinHandle::join);
+        // Only now: whoever asks until here is still answered, and the streams have ended with the keeper.
+        let _ = self.stop_network.send(true);
+        let network = self.network.take().map(JoinHandle::join);
+        match (keeper, network) {
+            (Some(Ok(put_back)), Some(Ok(()))) => Ok(put_back),
+            _ => Err(AgentError::Panicked),
+        }
+    }
+}
+
+impl Drop for AgentHandle {
+    fn drop(&mut self) {
+        if self.keeper.is_some()
+            && let Err(error) = self.end()
+        {
+            tracing::error!("{error}");
+        }
+    }
+}
+
+fn network(
+    config: AgentConfig,
+    service: Service,
+    opened: &SyncSender<Result<Vec<Address>, AgentError>>,
+    stopping: watch::Receiver<bool>,
+) {
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            let _ = opened.send(Err(AgentError::Thread(error)));
+            return;
+        }
+    };
+    runtime.block_on(async {
+        let mut listeners = Vec::new();
+        for listen in config.listen {
+            match Listener::open(listen).await {
+                Ok(listener) => listeners.push(listener),
+                Err(error) => {
+                    let _ = opened.send(Err(error.into()));
+                    return;
+                }
+            }
+        }
+        let addresses = listeners
+            .iter()
+            .map(|listener| listener.address().clone())
+            .collect();
+        let _ = opened.send(Ok(addresses));
+        let mut servers = JoinSet::new();
+        for listener in listeners {
+            let mut stopping = stopping.clone();
+            let stop = async move {
+                // An error is the handle's end, which is the agent's.
+                let _ = stopping.wait_for(|stop| *stop).await;
+            };
+            let limits = config.connections.clone();
+            servers.spawn(serve(listener, service.clone(), limits, log_rejected(), stop));
+        }
+        while servers.join_next().await.is_some() {}
+    });
+}
+
+/// A number that no other start of an agent has: the standard library's hasher is seeded by the system.
+fn random() -> u64 {
+    RandomState::new().build_hasher().finish()
+}

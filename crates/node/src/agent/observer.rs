@@ -1,0 +1,340 @@
+//! One caller's samples: the differences between the counters at the ends of its periods. No clock, no machine.
+
+use super::machine::{BusyCounters, Counters, CpuCounters, EnergyCounter, EnergyCounters};
+use headroom_units::{Cores, Joules, Ratio, Seconds, Watts};
+use headroom_wire::message::{
+    Allocation, CpuSample, EnergySample, LeaseState, Microjoules, Sample, ZoneSample,
+};
+use std::time::Duration;
+
+/// What a sample says beside the counters.
+#[derive(Clone, Debug)]
+pub(super) struct Standing {
+    pub(super) agent_run: u64,
+    pub(super) in_force: Allocation,
+    pub(super) lease: Option<LeaseState>,
+    pub(super) troubles: Vec<String>,
+}
+
+/// The end of a caller's last period.
+#[derive(Clone, Debug)]
+pub(super) struct Differences {
+    number: u64,
+    at: Duration,
+    last: Counters,
+}
+
+impl Differences {
+    /// Begins with a reading.
+    pub(super) fn new(at: Duration, counters: Counters) -> Self {
+        Self {
+            number: 0,
+            at,
+            last: counters,
+        }
+    }
+
+    /// The sample of the period from the reading before to this one.
+    pub(super) fn advance(&mut self, at: Duration, counters: &Counters, standing: Standing) -> Sample {
+        let before = std::mem::replace(&mut self.last, counters.clone());
+        // What was not read this time is compared with the reading before it once it is read again; the machine's share
+        // is read less often than short periods end.
+        let machine_utilisation = match (&counters.machine, &before.machine) {
+            (Some(now), Some(then)) => now.share_since(then),
+            _ => None,
+        };
+        if machine_utilisation.is_none() {
+            self.last.machine = before.machine.or(counters.machine);
+        }
+        self.last.cpu = counters.cpu.or(before.cpu);
+        let energy_before = before.energy;
+        if self.last.energy.is_none() {
+            self.last.energy.clone_from(&energy_before);
+        }
+        self.number += 1;
+        let period = at.saturating_sub(std::mem::replace(&mut self.at, at));
+        Sample {
+            number: self.number,
+            agent_run: standing.agent_run,
+            uptime: at,
+            period,
+            cpu: counters.cpu.map(|now| cpu(&now, before.cpu.as_ref())),
+            machine_utilisation,
+            zones: counters
+                .energy
+                .iter()
+                .flat_map(|now| zones(now, energy_before.as_ref()))
+                .collect(),
+            energy: counters.energy.as_ref().map(|now| {
+                let then = energy_before.as_ref();
+                energy(&now.total, then.map(|then| &then.total), elapsed(now, then))
+            }),
+            frequency: counters.frequency,
+            in_force: standing.in_force,
+            lease: standing.lease,
+            troubles: standing.troubles,
+        }
+    }
+}
+
+fn cpu(now: &CpuCounters, before: Option<&CpuCounters>) -> CpuSample {
+    let (mut busy, mut share) = (0.0, 0.0);
+    if let Some(before) = before {
+        let elapsed = now.clock.saturating_sub(before.clock).as_secs_f64();
+        let used = now.used.saturating_sub(before.used).as_secs_f64();
+        let periods = now.periods.saturating_sub(before.periods);
+        let throttled = now.throttled_periods.saturating_sub(before.throttled_periods);
+        busy = if elapsed > 0.0 { used / elapsed } else { 0.0 };
+        share = if periods > 0 {
+            (throttled as f64 / periods as f64).min(1.0)
+        } else {
+            0.0
+        };
+    }
+    CpuSample {
+        usage: now.used,
+        busy: Cores::new(busy),
+        throttled: now.throttled,
+        throttled_share: Ratio::new(share),
+    }
+}
+
+fn elapsed(now: &EnergyCounters, before: Option<&EnergyCounters>) -> Seconds {
+    before.map_or(Seconds::ZERO, |before| {
+        now.clock.saturating_sub(before.clock).into()
+    })
+}
+
+fn zones(now: &EnergyCounters, before: Option<&EnergyCounters>) -> Vec<ZoneSample> {
+    let elapsed = elapsed(now, before);
+    let then = |name: &str| {
+        before?
+            .zones
+            .iter()
+            .find(|zone| zone.name == name)
+            .map(|zone| &zone.energy)
+    };
+    now.zones
+        .iter()
+        .map(|zone| ZoneSample {
+            name: zone.name.clone(),
+            counted: zone.counted,
+            energy: energy(&zone.energy, then(&zone.name), elapsed),
+        })
+        .collect()
+}
+
+/// The power is known where the counter ran through without a gap, from one source.
+fn energy(now: &EnergyCounter, before: Option<&EnergyCounter>, elapsed: Seconds) -> EnergySample {
+    let power = before
+        .filter(|before| before.gaps == now.gaps && before.source == now.source && elapsed > Seconds::ZERO)
+        .and_then(|before| now.uj.checked_sub(before.uj))
+        .map(|uj| -> Watts { Joules::from(Microjoules(uj)) / elapsed });
+    EnergySample::new(now.source, Microjoules(now.uj), power)
+}
+
+/// Reads how long the whole machine was busy: the first line of /proc/stat (proc_stat(5)), in ticks of all processors.
+/// Waiting for a disk is idle time; a guest's time is in user and nice already.
+pub(super) fn parse_busy(stat: &str) -> Option<BusyCounters> {
+    let line = stat.lines().next()?.strip_prefix("cpu ")?;
+    let ticks: Vec<u64> = line
+        .split_whitespace()
+        .take(8)
+        .map(str::parse)
+        .collect::<Result<_, _>>()
+        .ok()?;
+    let idle = ticks.get(3)?.saturating_add(*ticks.get(4)?);
+    let all_ticks = ticks.iter().fold(0u64, |sum, ticks| sum.saturating_add(*ticks));
+    Some(BusyCounters {
+        busy_ticks: all_ticks - idle.min(all_ticks),
+        all_ticks,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::machine::ZoneCounter;
+    use super::*;
+    use headroom_units::{Reading, Source};
+    use proptest::prelude::*;
+
+    fn standing() -> Standing {
+        Standing {
+            agent_run: 7,
+            in_force: Allocation::AS_FOUND,
+            lease: None,
+            troubles: vec![],
+        }
+    }
+
+    fn counter(uj: u64, gaps: u64) -> EnergyCounter {
+        EnergyCounter {
+            uj,
+            gaps,
+            source: Source::Measured,
+        }
+    }
+
+    fn counters(second: u64, cpu_ms: u64, uj: u64) -> Counters {
+        let clock = Duration::from_secs(second);
+        let zone = ZoneCounter {
+            name: "package-0".into(),
+            counted: true,
+            energy: counter(uj, 0),
+        };
+        Counters {
+            cpu: Some(CpuCounters {
+                clock,
+                used: Duration::from_millis(cpu_ms),
+                periods: second * 100,
+                throttled_periods: second * 25,
+                ..CpuCounters::default()
+            }),
+            energy: Some(EnergyCounters {
+                clock,
+                total: counter(uj, 0),
+                zones: vec![zone],
+            }),
+            ..Counters::default()
+        }
+    }
+
+    #[test]
+    fn a_sample_is_the_difference_of_two_readings() {
+        let mut differences = Differences::new(Duration::from_secs(10), counters(10, 4_000, 1_000_000));
+        let sample = differences.advance(
+            Duration::from_secs(12),
+            &counters(12, 7_000, 93_000_000),
+            standing(),
+        );
+        assert_eq!((sample.number, sample.period), (1, Duration::from_secs(2)));
+        let cpu = sample.cpu.unwrap();
+        assert_eq!(
+            (cpu.busy, cpu.throttled_share),
+            (Cores::new(1.5), Ratio::new(0.25))
+        );
+        assert_eq!(cpu.usage, Duration::from_secs(7));
+        let energy = sample.energy.unwrap();
+        assert_eq!(
+            energy.power,
+            Some(Reading::new(Watts::new(46.0), Source::Measured))
+        );
+        assert_eq!(energy.accumulated.value, Microjoules(93_000_000));
+        assert_eq!(sample.zones[0].energy, energy);
+    }
+
+    #[test]
+    fn over_a_gap_no_power_is_known_but_the_counter_goes_on() {
+        let mut differences = Differences::new(Duration::ZERO, counters(0, 0, 0));
+        let mut gap = counters(1, 0, 5_000_000);
+        gap.energy.as_mut().unwrap().total.gaps = 1;
+        let sample = differences.advance(Duration::from_secs(1), &gap, standing());
+        assert_eq!(sample.energy.unwrap().power, None);
+        assert_eq!(sample.energy.unwrap().accumulated.value, Microjoules(5_000_000));
+        assert!(
+            sample.zones[0].energy.power.is_some(),
+            "the zone itself had no gap"
+        );
+    }
+
+    #[test]
+    fn a_reading_that_failed_is_made_up_for_by_the_next() {
+        let mut differences = Differences::new(Duration::ZERO, counters(0, 0, 0));
+        let sample = differences.advance(Duration::from_secs(1), &Counters::default(), standing());
+        assert_eq!((sample.cpu, sample.energy), (None, None));
+        let sample = differences.advance(
+            Duration::from_secs(4),
+            &counters(4, 2_000, 40_000_000),
+            standing(),
+        );
+        assert_eq!(
+            sample.cpu.unwrap().busy,
+            Cores::new(0.5),
+            "2 s over the 4 s since the last reading"
+        );
+        assert_eq!(sample.energy.unwrap().power.unwrap().value, Watts::new(10.0));
+    }
+
+    #[test]
+    fn two_sources_make_no_power() {
+        let mut differences = Differences::new(Duration::ZERO, counters(0, 0, 0));
+        let mut other = counters(1, 0, 9_000_000);
+        other.energy.as_mut().unwrap().total.source = Source::Estimated;
+        let sample = differences.advance(Duration::from_secs(1), &other, standing());
+        assert_eq!(sample.energy.unwrap().power, None);
+    }
+
+    #[test]
+    fn the_machines_share_waits_for_its_next_reading() {
+        let with = |busy_ticks, all_ticks| Counters {
+            machine: Some(BusyCounters {
+                busy_ticks,
+                all_ticks,
+            }),
+            ..Counters::default()
+        };
+        let mut differences = Differences::new(Duration::ZERO, with(0, 0));
+        let step = Duration::from_millis(10);
+        assert_eq!(
+            differences
+                .advance(step, &with(0, 0), standing())
+                .machine_utilisation,
+            None
+        );
+        let sample = differences.advance(step * 2, &with(5, 20), standing());
+        assert_eq!(sample.machine_utilisation, Some(Ratio::new(0.25)));
+    }
+
+    #[test]
+    fn waiting_for_a_disk_is_not_busy() {
+        let busy = parse_busy("cpu  10 5 15 60 10 0 0 0 3 0\ncpu0 1 1 1 1 1\n").unwrap();
+        assert_eq!(
+            busy,
+            BusyCounters {
+                busy_ticks: 30,
+                all_ticks: 100
+            }
+        );
+        for nonsense in ["", "cpu", "cpu  1 2", "cpu  a b c d e", "intr 1 2 3 4 5"] {
+            assert_eq!(parse_busy(nonsense), None, "{nonsense}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_the_counters_do_no_sample_is_negative_or_infinite(
+            readings in proptest::collection::vec(
+                (0..1u64 << 40, any::<u64>(), 0..3u64, 0..1u64 << 40, any::<bool>(), 0..1u64 << 50), 2..30),
+        ) {
+            let reading = |(clock, uj, gaps, used, there, ticks): (u64, u64, u64, u64, bool, u64)| {
+                let clock = Duration::from_micros(clock);
+                let energy = EnergyCounters { clock, total: counter(uj, gaps), zones: vec![] };
+                let used = Duration::from_micros(used);
+                Counters {
+                    cpu: there.then_some(CpuCounters { clock, used, ..CpuCounters::default() }),
+                    energy: there.then_some(energy),
+                    machine: Some(BusyCounters { busy_ticks: uj >> 20, all_ticks: ticks }),
+                    ..Counters::default()
+                }
+            };
+            let mut readings = readings.into_iter().map(reading);
+            let mut differences = Differences::new(Duration::ZERO, readings.next().unwrap());
+            for (at, counters) in readings.enumerate() {
+                let sample = differences.advance(Duration::from_secs(at as u64), &counters, standing());
+                prop_assert_eq!(sample.number, at as u64 + 1);
+                if let Some(cpu) = sample.cpu {
+                    prop_assert!(cpu.busy >= Cores::ZERO && cpu.busy.is_finite());
+                }
+                if let Some(power) = sample.energy.and_then(|energy| energy.power) {
+                    prop_assert!(power.value >= Watts::ZERO && power.value.is_finite());
+                }
+                if let Some(share) = sample.machine_utilisation {
+                    prop_assert!((0.0..=1.0).contains(&share.get()));
+                }
+                // What is sent is accepted.
+                let message = headroom_wire::proto::Sample::from(sample.clone());
+                prop_assert!(Sample::try_from(message).is_ok());
+            }
+        }
+    }
+}

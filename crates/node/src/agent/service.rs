@@ -1,0 +1,117 @@
+//! The contract, answered by the machine's thread.
+
+use super::LeaseLimits;
+use super::ObserveLimits;
+use super::keeper::Command;
+use super::mailbox::Receiver;
+use headroom_wire::message::{Apply, Holder, Sample};
+use headroom_wire::proto;
+use headroom_wire::proto::agent_server::Agent;
+use headroom_wire::server::Peer;
+use headroom_wire::tonic::codegen::tokio_stream::Stream;
+use headroom_wire::tonic::{self, Request, Response, Status};
+use headroom_wire::{Invalid, Refusal};
+use std::pin::Pin;
+use std::sync::mpsc::{SyncSender, TrySendError};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+use tokio::sync::oneshot;
+
+/// Translates between messages and the machine's thread; it decides nothing.
+#[derive(Clone)]
+pub(super) struct Service {
+    pub(super) commands: SyncSender<Command>,
+    pub(super) waiting: usize,
+    pub(super) observe: ObserveLimits,
+    pub(super) lease: LeaseLimits,
+}
+
+impl Service {
+    async fn ask<T>(&self, command: impl FnOnce(oneshot::Sender<T>) -> Command) -> Result<T, Refusal> {
+        let (answer, answered) = oneshot::channel();
+        self.commands
+            .try_send(command(answer))
+            .map_err(|error| match error {
+                TrySendError::Full(_) => Refusal::Busy {
+                    what: "waiting requests".into(),
+                    limit: self.waiting as u64,
+                },
+                TrySendError::Disconnected(_) => Refusal::Ending,
+            })?;
+        answered.await.map_err(|_| Refusal::Ending)
+    }
+}
+
+fn malformed(invalid: Invalid) -> Refusal {
+    Refusal::Malformed(invalid)
+}
+
+/// Samples on their way into messages.
+pub(super) struct Samples(Receiver<Sample>);
+
+impl Stream for Samples {
+    type Item = Result<proto::Sample, Status>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        Pin::new(&mut self.0)
+            .poll_next(context)
+            .map(|sample| sample.map(|sample| Ok(sample.into())))
+    }
+}
+
+#[tonic::async_trait]
+impl Agent for Service {
+    type ObserveStream = Samples;
+
+    async fn describe(
+        &self,
+        _: Request<proto::DescribeRequest>,
+    ) -> Result<Response<proto::Description>, Status> {
+        let description = self.ask(|answer| Command::Describe { answer }).await?;
+        Ok(Response::new(description.into()))
+    }
+
+    async fn observe(&self, request: Request<proto::ObserveRequest>) -> Result<Response<Samples>, Status> {
+        let connection = request
+            .extensions()
+            .get::<Peer>()
+            .map_or(0, |peer| peer.connection);
+        let period_ms = request.into_inner().period_ms;
+        Refusal::check_range("period_ms", period_ms as f64, self.observe.range(), "ms")?;
+        let period = Duration::from_millis(period_ms);
+        let samples = self
+            .ask(|answer| Command::Observe {
+                period,
+                connection,
+                answer,
+            })
+            .await??;
+        Ok(Response::new(Samples(samples)))
+    }
+
+    async fn apply(&self, request: Request<proto::ApplyRequest>) -> Result<Response<proto::Applied>, Status> {
+        let arrived = Instant::now();
+        let request = request.into_inner();
+        // Before the conversion to a duration, so that the value is named as it was given.
+        Refusal::check_range("lease_ms", request.lease_ms as f64, self.lease.range(), "ms")?;
+        let apply = Apply::try_from(request).map_err(malformed)?;
+        let applied = self
+            .ask(|answer| Command::Apply {
+                apply,
+                arrived,
+                answer,
+            })
+            .await??;
+        Ok(Response::new(applied.into()))
+    }
+
+    async fn release(
+        &self,
+        request: Request<proto::ReleaseRequest>,
+    ) -> Result<Response<proto::Released>, Status> {
+        let request = request.into_inner();
+        let holder = Holder::new(request.holder, request.lease_id).map_err(malformed)?;
+        let released = self.ask(|answer| Command::Release { holder, answer }).await??;
+        Ok(Response::new(released.into()))
+    }
+}
