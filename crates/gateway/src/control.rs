@@ -1,7 +1,7 @@
 //! The control thread: health checks, name resolution, periods, drain. The cores never wait for it.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, oneshot};
@@ -34,6 +34,17 @@ pub(crate) enum Order {
         deadline: Duration,
         reply: oneshot::Sender<DrainReport>,
     },
+}
+
+/// Periods whose callers gave up at the last moment; the next take picks them up. Only the control side locks
+/// this, never a request; it holds at most one period for each take given up since the last one.
+pub(crate) type Returned = Arc<Mutex<Vec<PeriodStats>>>;
+
+/// What connects the control thread with the rest.
+pub(crate) struct Channels {
+    pub cores: Vec<mpsc::Sender<ToCore>>,
+    pub orders: mpsc::Receiver<Order>,
+    pub reports: mpsc::UnboundedReceiver<FromCore>,
 }
 
 /// One core, seen from the control thread.
@@ -117,6 +128,7 @@ struct Control {
     backends: Vec<Arc<Backend>>,
     cores: Vec<CoreLink>,
     ledger: Ledger,
+    returned: Returned,
     taking: Option<Taking>,
     /// Takes that came while one was under way; as many as callers wait at once.
     queued: VecDeque<(Duration, oneshot::Sender<PeriodStats>)>,
@@ -217,6 +229,14 @@ impl Control {
             }
             let Some(taking) = self.taking.take() else { return };
             let now = Instant::now();
+            for period in self
+                .returned
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .drain(..)
+            {
+                self.ledger.restore(period);
+            }
             let ledger = std::mem::replace(&mut self.ledger, Ledger::new(&self.backends));
             let mut period = PeriodStats {
                 since: now - ledger.since,
@@ -260,10 +280,14 @@ pub(crate) fn run(
     runtime: tokio::runtime::Runtime,
     config: Arc<GatewayConfig>,
     backends: Vec<Arc<Backend>>,
-    cores: Vec<mpsc::Sender<ToCore>>,
-    mut orders: mpsc::Receiver<Order>,
-    mut reports: mpsc::UnboundedReceiver<FromCore>,
+    channels: Channels,
+    returned: Returned,
 ) {
+    let Channels {
+        cores,
+        mut orders,
+        mut reports,
+    } = channels;
     runtime.block_on(async move {
         if let Some(path) = &config.health.path {
             for backend in &backends {
@@ -286,6 +310,7 @@ pub(crate) fn run(
             cores: cores.into_iter().map(link).collect(),
             ledger: Ledger::new(&backends),
             backends,
+            returned,
             taking: None,
             queued: VecDeque::new(),
             draining: None,

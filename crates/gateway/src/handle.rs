@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use socket2::{Domain, Protocol, Socket, Type};
@@ -10,7 +10,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::backend::{Backend, BackendChange, BackendHealth};
 use crate::config::{GatewayConfig, ms};
-use crate::control::{self, DrainReport, Order};
+use crate::control::{self, Channels, DrainReport, Order, Returned};
 use crate::core::{self, CoreSeed, Listener};
 use crate::error::GatewayError;
 use crate::stats::PeriodStats;
@@ -28,6 +28,7 @@ pub struct Gateway;
 #[derive(Debug)]
 pub struct Handle {
     orders: mpsc::Sender<Order>,
+    returned: Returned,
     backends: Vec<Arc<Backend>>,
     local_addrs: Vec<SocketAddr>,
     drain_timeout: Duration,
@@ -102,18 +103,19 @@ impl Gateway {
         drop(reports);
         let (orders, orders_receiver) = mpsc::channel(ORDER_QUEUE);
         let control_backends = backends.clone();
+        let returned = Returned::default();
+        let control_returned = returned.clone();
         spawn("gateway-control".into(), move |runtime| {
-            control::run(
-                runtime,
-                config,
-                control_backends,
-                core_orders,
-                orders_receiver,
-                reports_receiver,
-            );
+            let channels = Channels {
+                cores: core_orders,
+                orders: orders_receiver,
+                reports: reports_receiver,
+            };
+            control::run(runtime, config, control_backends, channels, control_returned);
         })?;
         Ok(Handle {
             orders,
+            returned,
             backends,
             local_addrs,
             drain_timeout,
@@ -176,6 +178,24 @@ fn bind(address: SocketAddr, backlog: u32) -> io::Result<(TcpListener, SocketAdd
     Ok((listener, bound))
 }
 
+/// A period on its way to a caller. If the caller gives up between its delivery and its receipt, it goes back.
+struct Claim<'a> {
+    answer: oneshot::Receiver<PeriodStats>,
+    returned: &'a Returned,
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        self.answer.close();
+        if let Ok(period) = self.answer.try_recv() {
+            self.returned
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .push(period);
+        }
+    }
+}
+
 impl Handle {
     /// The addresses listened on: those of `listen` in their order, then those of `tls`.
     pub fn local_addrs(&self) -> &[SocketAddr] {
@@ -193,8 +213,13 @@ impl Handle {
     /// with the next period. Nothing is lost if this future is dropped, or after [`Handle::shutdown`].
     pub async fn take_period(&self, patience: Duration) -> PeriodStats {
         let (reply, answer) = oneshot::channel();
+        let mut claim = Claim {
+            answer,
+            returned: &self.returned,
+        };
         let sent = self.orders.send(Order::Take { patience, reply }).await;
-        Self::answered(sent.is_ok(), answer.await)
+        let answer = (&mut claim.answer).await;
+        Self::answered(sent.is_ok(), answer)
     }
 
     /// [`Handle::take_period`] for a plain thread.

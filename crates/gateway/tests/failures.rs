@@ -1,0 +1,552 @@
+//! What happens when something is slow, dead, too large or gone: the answer, and the account.
+
+mod common;
+
+use std::io::{BufReader, Read, Write};
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use common::{Backend, Client, Message, config, eventually, gateway, gateway_with, ok, start, take};
+use headroom_gateway::{BackendChange, BackendConfig, BackendState, Balance};
+
+/// A port on which nothing listens.
+fn dead_url() -> String {
+    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    format!("http://{address}")
+}
+
+#[test]
+fn no_backend_is_a_502_at_once_and_again_and_again() {
+    let backend = Backend::http(|_| ok(""));
+    let mut config = config(&[&backend]);
+    config.backends = vec![BackendConfig::new(dead_url()), BackendConfig::new(dead_url())];
+    let (gateway, address) = start(config);
+    let mut client = Client::connect(address);
+    for _ in 0..10 {
+        let response = client.get("/");
+        assert_eq!(response.status(), 502);
+        assert!(!response.body.is_empty());
+    }
+    let period = take(&gateway);
+    assert_eq!(
+        (
+            period.service.arrivals,
+            period.service.failures,
+            period.service.unreachable
+        ),
+        (10, 10, 10)
+    );
+    assert!(period.histogram.is_empty());
+    assert!(
+        gateway
+            .backends_health()
+            .iter()
+            .all(|health| health.connect_failures > 0)
+    );
+}
+
+#[test]
+fn a_dead_backend_is_passed_over_and_costs_no_request() {
+    let alive = Backend::http(|_| ok("alive"));
+    let mut config = config(&[&alive]);
+    config.backends.insert(0, BackendConfig::new(dead_url()));
+    let (gateway, address) = start(config);
+    let mut client = Client::connect(address);
+    for _ in 0..40 {
+        assert_eq!(client.get("/").text(), "alive");
+    }
+    let period = take(&gateway);
+    assert_eq!((period.service.completions, period.service.failures), (40, 0));
+    // Passed over after the first failure, tried anew only as its back-off ends.
+    assert!(
+        (1..20).contains(&period.backends[0].counts.unreachable),
+        "{:?}",
+        period.backends[0].counts
+    );
+    assert_eq!(period.service.retries, period.backends[0].counts.failures);
+    assert!(gateway.backends_health()[0].ejected_for.is_some());
+}
+
+#[test]
+fn a_backend_that_comes_back_is_used_without_waiting_for_the_end_of_its_ejection() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    drop(listener);
+    let other = Backend::http(|_| ok(""));
+    let mut config = config(&[&other]);
+    config.backends = vec![BackendConfig::new(format!("http://{address}"))];
+    config.health.ejection_ms = 60_000;
+    config.health.ejection_max_ms = 60_000;
+    let (gateway, front) = start(config);
+    let mut client = Client::connect(front);
+    assert_eq!(client.get("/").status(), 502);
+    let _back = Backend::http_on(TcpListener::bind(address).unwrap(), |_| ok("back"));
+    assert_eq!(client.get("/").text(), "back");
+    assert_eq!(gateway.backends_health()[0].connect_failures, 0);
+}
+
+/// Answers the first request of each connection and closes it when the second has been sent: what a kept-alive
+/// connection looks like that the backend gave up a moment too early.
+fn closes_on_the_second_request(seen: Arc<AtomicUsize>) -> Backend {
+    Backend::raw(move |mut stream, number| {
+        let mut reader = BufReader::new(stream.try_clone().unwrap());
+        let mut answered = 0;
+        while Message::read(&mut reader, false).is_some() {
+            seen.fetch_add(1, Ordering::SeqCst);
+            if number == 0 && answered == 1 {
+                return;
+            }
+            answered += 1;
+            stream.write_all(&ok("answer")).unwrap();
+        }
+    })
+}
+
+#[test]
+fn a_get_is_repeated_when_its_kept_alive_connection_dies() {
+    let seen = Arc::new(AtomicUsize::new(0));
+    let backend = closes_on_the_second_request(seen.clone());
+    let (gateway, address) = gateway(&backend);
+    let mut client = Client::connect(address);
+    for _ in 0..3 {
+        assert_eq!(client.get("/").text(), "answer");
+    }
+    assert_eq!(seen.load(Ordering::SeqCst), 4);
+    let period = take(&gateway);
+    assert_eq!(
+        (
+            period.service.completions,
+            period.service.failures,
+            period.service.retries
+        ),
+        (3, 0, 1)
+    );
+}
+
+#[test]
+fn a_post_is_never_sent_twice() {
+    for body in ["", "some body"] {
+        let seen = Arc::new(AtomicUsize::new(0));
+        let backend = closes_on_the_second_request(seen.clone());
+        let (gateway, address) = gateway(&backend);
+        let mut client = Client::connect(address);
+        assert_eq!(client.get("/").text(), "answer");
+        let length = body.len();
+        client.send(format!(
+            "POST / HTTP/1.1\r\nHost: t\r\nContent-Length: {length}\r\n\r\n{body}"
+        ));
+        assert_eq!(client.receive().status(), 502);
+        assert_eq!(seen.load(Ordering::SeqCst), 2);
+        assert_eq!(take(&gateway).service.retries, 0);
+    }
+}
+
+#[test]
+fn a_connection_closed_in_the_pool_costs_nobody_anything() {
+    let backend = Backend::raw(|mut stream, _| {
+        Message::read(&mut BufReader::new(stream.try_clone().unwrap()), false).unwrap();
+        stream.write_all(&ok("once")).unwrap();
+    });
+    let (gateway, address) = gateway(&backend);
+    let mut client = Client::connect(address);
+    for _ in 0..5 {
+        // A POST, which could not be repeated: the dead connection must be noticed before it is used.
+        client.send("POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 1\r\n\r\nx");
+        assert_eq!(client.receive().text(), "once");
+        std::thread::sleep(Duration::from_millis(30));
+    }
+    let period = take(&gateway);
+    assert_eq!((period.service.completions, period.service.retries), (5, 0));
+}
+
+#[test]
+fn the_limit_of_requests_in_flight_is_a_503() {
+    let backend = Backend::raw(|mut stream, _| {
+        let mut reader = BufReader::new(stream.try_clone().unwrap());
+        while Message::read(&mut reader, false).is_some() {
+            std::thread::sleep(Duration::from_millis(500));
+            if stream.write_all(&ok("slow")).is_err() {
+                return;
+            }
+        }
+    });
+    let (gateway, address) = gateway_with(&backend, |config| config.limits.max_in_flight_per_backend = 2);
+    let mut first: Vec<Client> = (0..2).map(|_| Client::connect(address)).collect();
+    for client in &mut first {
+        client.send("GET / HTTP/1.1\r\nHost: t\r\n\r\n");
+    }
+    eventually("both are in flight", || take(&gateway).service.in_flight == 2);
+    let mut third = Client::connect(address);
+    let response = third.get("/");
+    assert_eq!(
+        (response.status(), response.header("retry-after")),
+        (503, Some("1"))
+    );
+    for client in &mut first {
+        assert_eq!(client.receive().status(), 200);
+    }
+    assert_eq!(third.get("/").status(), 200);
+}
+
+#[test]
+fn a_backend_without_an_answer_is_a_504_and_its_age_is_seen_before() {
+    let backend = Backend::raw(|stream, _| {
+        let mut reader = BufReader::new(stream);
+        while Message::read(&mut reader, false).is_some() {}
+    });
+    let (gateway, address) = gateway_with(&backend, |config| {
+        config.timeouts.response_header_timeout_ms = 600
+    });
+    let mut client = Client::connect(address);
+    let begun = Instant::now();
+    client.send("GET / HTTP/1.1\r\nHost: t\r\n\r\n");
+    std::thread::sleep(Duration::from_millis(300));
+    let stalled = take(&gateway);
+    assert_eq!((stalled.service.arrivals, stalled.service.completions), (1, 0));
+    assert!(
+        stalled.oldest_in_flight.unwrap() >= Duration::from_millis(200),
+        "{:?}",
+        stalled.oldest_in_flight
+    );
+    assert_eq!(client.receive().status(), 504);
+    assert!(
+        begun.elapsed() >= Duration::from_millis(600),
+        "the timeout came early"
+    );
+    let period = take(&gateway);
+    assert_eq!(
+        (
+            period.service.timed_out,
+            period.service.failures,
+            period.service.in_flight
+        ),
+        (1, 1, 0)
+    );
+    assert_eq!(period.oldest_in_flight, None);
+}
+
+#[test]
+fn a_backend_that_never_accepts_is_a_504() {
+    // A listener whose accept queue is full: the kernel drops further connection attempts.
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    socket
+        .bind(&std::net::SocketAddr::from(([127, 0, 0, 1], 0)).into())
+        .unwrap();
+    socket.listen(0).unwrap();
+    let address = socket.local_addr().unwrap().as_socket().unwrap();
+    let queued: Vec<_> = (0..3)
+        .map(|_| std::net::TcpStream::connect_timeout(&address, Duration::from_millis(100)))
+        .collect();
+    let backend = Backend::http(|_| ok(""));
+    let mut config = config(&[&backend]);
+    config.backends = vec![BackendConfig::new(format!("http://{address}"))];
+    config.timeouts.connect_timeout_ms = 200;
+    let (gateway, front) = start(config);
+    assert_eq!(Client::connect(front).get("/").status(), 504);
+    assert_eq!(take(&gateway).service.timed_out, 1);
+    drop(queued);
+}
+
+#[test]
+fn bodies_and_heads_beyond_their_limits_are_refused() {
+    let backend = Backend::http(|_| ok("fine"));
+    let (gateway, address) = gateway_with(&backend, |config| {
+        config.limits.max_request_body_bytes = 1000;
+        config.limits.max_header_bytes = 8192;
+        config.limits.max_headers = 10;
+    });
+    let long = "x".repeat(9000);
+    let many: String = (0..12).map(|n| format!("X-{n}: 1\r\n")).collect();
+    let chunks = "80\r\n".to_owned() + &"y".repeat(128) + "\r\n";
+    let cases = [
+        (
+            format!(
+                "PUT / HTTP/1.1\r\nHost: t\r\nContent-Length: 1001\r\n\r\n{}",
+                "z".repeat(1001)
+            ),
+            413,
+        ),
+        (
+            format!(
+                "PUT / HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n{}0\r\n\r\n",
+                chunks.repeat(8)
+            ),
+            413,
+        ),
+        (
+            format!("GET / HTTP/1.1\r\nHost: t\r\nX-Long: {long}\r\n\r\n"),
+            431,
+        ),
+        (format!("GET / HTTP/1.1\r\nHost: t\r\n{many}\r\n"), 431),
+        (
+            format!(
+                "PUT / HTTP/1.1\r\nHost: t\r\nContent-Length: 1000\r\n\r\n{}",
+                "z".repeat(1000)
+            ),
+            200,
+        ),
+        (
+            format!(
+                "PUT / HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n{}0\r\n\r\n",
+                chunks.repeat(7)
+            ),
+            200,
+        ),
+    ];
+    for (request, status) in cases {
+        let mut client = Client::connect(address);
+        client.send(&request);
+        assert_eq!(client.receive().status(), status, "{}", &request[..60]);
+    }
+    let period = take(&gateway);
+    assert_eq!(
+        (
+            period.service.completions,
+            period.service.failures,
+            period.service.in_flight
+        ),
+        (2, 0, 0)
+    );
+    assert!(period.service.refused >= 3, "{:?}", period.service);
+}
+
+#[test]
+fn a_slow_request_head_is_a_408_and_a_silent_connection_is_closed() {
+    let backend = Backend::http(|_| ok("fine"));
+    let (_gateway, address) = gateway_with(&backend, |config| {
+        config.timeouts.request_header_timeout_ms = 300;
+        config.timeouts.idle_timeout_ms = 300;
+    });
+    // One byte now and then does not extend the time.
+    let mut slow = Client::connect(address);
+    slow.send("GET / HTTP/1.1\r\nHost: t\r\nX-Slow: ");
+    let mut dripping = slow.stream.try_clone().unwrap();
+    std::thread::spawn(move || {
+        while dripping.write_all(b"a").is_ok() {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    });
+    assert_eq!(slow.receive().status(), 408);
+    assert!(slow.is_closed());
+    let mut silent = Client::connect(address);
+    assert!(silent.is_closed());
+    let mut idle = Client::connect(address);
+    assert_eq!(idle.get("/").status(), 200);
+    assert!(idle.is_closed());
+}
+
+#[test]
+fn a_slow_request_body_is_a_408() {
+    let backend = Backend::http(|_| ok("fine"));
+    let (gateway, address) = gateway_with(&backend, |config| config.timeouts.body_timeout_ms = 300);
+    let mut client = Client::connect(address);
+    client.send("PUT / HTTP/1.1\r\nHost: t\r\nContent-Length: 10\r\n\r\nhalf");
+    assert_eq!(client.receive().status(), 408);
+    assert_eq!(take(&gateway).service.refused, 1);
+}
+
+/// Sends a head, half of the body it promises, and then does as told.
+fn half_a_response(head: &'static str, stall: bool) -> Backend {
+    Backend::raw(move |mut stream, _| {
+        Message::read(&mut BufReader::new(stream.try_clone().unwrap()), false).unwrap();
+        stream.write_all(head.as_bytes()).unwrap();
+        if stall {
+            let _ = stream.read(&mut [0]);
+        }
+    })
+}
+
+#[test]
+fn a_response_that_breaks_off_is_not_taken_for_a_whole_one() {
+    let cases = [
+        ("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf", false),
+        (
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n",
+            false,
+        ),
+        (
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\nNOT A CHUNK\r\n",
+            false,
+        ),
+        ("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf", true),
+    ];
+    for (head, stall) in cases {
+        let backend = half_a_response(head, stall);
+        let (gateway, address) = gateway_with(&backend, |config| config.timeouts.body_timeout_ms = 300);
+        for version in ["HTTP/1.1", "HTTP/1.0"] {
+            let mut client = Client::connect(address);
+            client.send(format!("GET / {version}\r\nHost: t\r\n\r\n"));
+            // Read from the socket: with HTTP/1.0 only a reset tells the client.
+            let complete = Message::read(&mut client.reader, false).is_some_and(|response| response.complete);
+            assert!(!complete, "{head:?} for {version}");
+        }
+        let period = take(&gateway);
+        assert_eq!(
+            (period.service.aborted_by_backend, period.service.failures),
+            (2, 2),
+            "{head:?}"
+        );
+        assert_eq!((period.service.completions, period.service.in_flight), (0, 0));
+    }
+}
+
+#[test]
+fn a_response_that_is_not_http_is_a_502() {
+    for answer in [
+        "SSH-2.0-OpenSSH\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\nabcd",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\nabcd",
+        "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nX: a",
+    ] {
+        let backend = half_a_response(answer, false);
+        let (gateway, address) = gateway(&backend);
+        assert_eq!(Client::connect(address).get("/").status(), 502, "{answer:?}");
+        assert_eq!(take(&gateway).service.unreachable, 1);
+    }
+}
+
+#[test]
+fn what_a_backend_sends_too_much_reaches_no_other_request() {
+    let backend = Backend::raw(|mut stream, _| {
+        let mut reader = BufReader::new(stream.try_clone().unwrap());
+        while Message::read(&mut reader, false).is_some() {
+            let poison = "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\npoison";
+            stream
+                .write_all(format!("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ngood{poison}").as_bytes())
+                .unwrap();
+        }
+    });
+    let (_gateway, address) = gateway(&backend);
+    let mut client = Client::connect(address);
+    for _ in 0..10 {
+        assert_eq!(client.get("/").text(), "good");
+    }
+}
+
+#[test]
+fn a_client_that_goes_away_frees_its_backend() {
+    let gone = Arc::new(AtomicBool::new(false));
+    let noticed = gone.clone();
+    let backend = Backend::raw(move |mut stream, _| {
+        Message::read(&mut BufReader::new(stream.try_clone().unwrap()), false).unwrap();
+        // Nothing is answered; the end of the connection is what is waited for.
+        if stream.read(&mut [0]).is_ok_and(|read| read == 0) {
+            noticed.store(true, Ordering::SeqCst);
+        }
+    });
+    let (gateway, address) = gateway(&backend);
+    let mut client = Client::connect(address);
+    client.send("GET / HTTP/1.1\r\nHost: t\r\n\r\n");
+    eventually("the request is in flight", || {
+        take(&gateway).service.in_flight == 1
+    });
+    drop(client);
+    eventually("the backend is let go", || gone.load(Ordering::SeqCst));
+    let mut aborted = 0;
+    eventually("the abort is counted", || {
+        let period = take(&gateway);
+        aborted += period.service.aborted_by_client;
+        period.service.in_flight == 0 && period.connections == 0
+    });
+    assert_eq!(aborted, 1);
+}
+
+#[test]
+fn the_active_check_takes_a_backend_out_and_back_in() {
+    let sick = Arc::new(AtomicBool::new(false));
+    let state = sick.clone();
+    let first = Backend::http(move |request| {
+        if request.start.contains("/healthz") && state.load(Ordering::SeqCst) {
+            return b"HTTP/1.1 500 Sick\r\nContent-Length: 0\r\n\r\n".to_vec();
+        }
+        ok("first")
+    });
+    let second = Backend::http(|_| ok("second"));
+    let mut config = config(&[&first, &second]);
+    config.health.path = Some("/healthz".into());
+    config.health.interval_ms = 20;
+    config.health.rise = 2;
+    config.health.fall = 2;
+    let (gateway, address) = start(config);
+    let mut client = Client::connect(address);
+    let mut answers = |n: usize| -> Vec<String> { (0..n).map(|_| client.get("/").text()).collect() };
+    let both = answers(10);
+    assert!(
+        both.iter().filter(|answer| *answer == "first").count() == 5,
+        "{both:?}"
+    );
+    sick.store(true, Ordering::SeqCst);
+    eventually("the first is unhealthy", || !gateway.backends_health()[0].healthy);
+    assert!(answers(10).iter().all(|answer| answer == "second"));
+    sick.store(false, Ordering::SeqCst);
+    eventually("the first is healthy", || gateway.backends_health()[0].healthy);
+    assert_eq!(answers(10).iter().filter(|answer| *answer == "first").count(), 5);
+}
+
+#[test]
+fn the_control_side_drains_and_weighs_backends() {
+    let backends = [Backend::http(|_| ok("a")), Backend::http(|_| ok("b"))];
+    let (gateway, address) = start(config(&[&backends[0], &backends[1]]));
+    let mut client = Client::connect(address);
+    let mut count_a = |n: usize| (0..n).filter(|_| client.get("/").text() == "a").count();
+    assert_eq!(count_a(20), 10);
+    gateway.set_backend_state(0, BackendChange::Weight(3)).unwrap();
+    assert_eq!(count_a(40), 30);
+    for state in [BackendState::Drain, BackendState::Down] {
+        gateway.set_backend_state(0, state).unwrap();
+        assert_eq!(gateway.backends_health()[0].state, state);
+        assert_eq!(count_a(10), 0);
+    }
+    gateway.set_backend_state(0, BackendState::Up).unwrap();
+    assert_eq!(count_a(40), 30);
+    gateway.set_backend_state(1, BackendChange::Weight(0)).unwrap();
+    assert_eq!(count_a(10), 10);
+    assert!(gateway.set_backend_state(2, BackendState::Up).is_err());
+    assert!(gateway.set_backend_state(0, BackendChange::Weight(1001)).is_err());
+}
+
+#[test]
+fn least_connections_avoids_the_busy_backend() {
+    let slow = Backend::raw(|mut stream, _| {
+        let mut reader = BufReader::new(stream.try_clone().unwrap());
+        while Message::read(&mut reader, false).is_some() {
+            std::thread::sleep(Duration::from_millis(1500));
+            if stream.write_all(&ok("slow")).is_err() {
+                return;
+            }
+        }
+    });
+    let fast = Backend::http(|_| ok("fast"));
+    let mut config = config(&[&slow, &fast]);
+    config.balance = Balance::LeastConnections;
+    let (gateway, address) = start(config);
+    let mut waiting = Client::connect(address);
+    let mut client = Client::connect(address);
+    // Whoever gets the first request, one more puts exactly one on the slow backend.
+    waiting.send("GET / HTTP/1.1\r\nHost: t\r\n\r\n");
+    std::thread::sleep(Duration::from_millis(50));
+    if take(&gateway).backends[0].counts.in_flight == 0 {
+        waiting.send("GET / HTTP/1.1\r\nHost: t\r\n\r\n");
+    }
+    eventually("the slow backend is busy", || {
+        take(&gateway).backends[0].counts.in_flight == 1
+    });
+    for _ in 0..20 {
+        assert_eq!(client.get("/").text(), "fast");
+    }
+}
+
+#[test]
+fn backend_errors_are_the_backend_s_and_not_failures() {
+    let backend = Backend::http(|_| b"HTTP/1.1 500 Oops\r\nContent-Length: 4\r\n\r\noops".to_vec());
+    let (gateway, address) = gateway(&backend);
+    assert_eq!(Client::connect(address).get("/").status(), 500);
+    let counts = take(&gateway).service;
+    assert_eq!(
+        (counts.completions, counts.backend_5xx, counts.failures),
+        (1, 1, 0)
+    );
+}
