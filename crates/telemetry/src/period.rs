@@ -22,7 +22,7 @@ pub fn latency_histogram() -> Histogram<u64> {
 }
 
 /// What is known of the latency of the requests that ended in a period.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, PartialEq)]
 pub enum Latency {
     /// Every request of the period that is known, in microseconds (see [`latency_histogram`]).
     Histogram(Box<Histogram<u64>>),
@@ -56,6 +56,26 @@ impl Latency {
                 Some(Seconds::from_micros(histogram.mean()))
             }
             _ => None,
+        }
+    }
+}
+
+impl fmt::Debug for Latency {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            // Some thousand buckets, of which most are empty, tell nobody anything.
+            Self::Histogram(histogram) => f
+                .debug_struct("Histogram")
+                .field("requests", &histogram.len())
+                .field("p50_us", &histogram.value_at_percentile(50.0))
+                .field("p95_us", &histogram.value_at_percentile(95.0))
+                .field("max_us", &histogram.max())
+                .finish(),
+            Self::Percentile { percentile, value } => f
+                .debug_struct("Percentile")
+                .field("percentile", percentile)
+                .field("value", value)
+                .finish(),
         }
     }
 }

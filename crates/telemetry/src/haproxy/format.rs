@@ -83,12 +83,16 @@ pub(super) enum DateStyle {
 pub(super) enum Shape {
     /// An optional sign and digits.
     Number,
-    /// Letters and dashes.
-    Termination,
+    /// So many letters and dashes.
+    Termination(u8),
     /// A date.
     Date(DateStyle),
     /// No space in it.
     Word,
+    /// Anything but nothing: HAProxy writes `-` where there is none.
+    Text,
+    /// Captured headers in braces, or nothing. A brace in a header is escaped.
+    Captures,
     /// Anything, nothing included.
     Free,
 }
@@ -505,7 +509,8 @@ fn meaning(name: &str) -> (Shape, Option<Slot>, bool) {
         "b" => (Shape::Word, Some(Slot::Backend), false),
         "s" => (Shape::Word, Some(Slot::Server), false),
         "ST" => (Shape::Number, Some(Slot::Status), false),
-        "ts" | "tsc" => (Shape::Termination, Some(Slot::Termination), false),
+        "ts" => (Shape::Termination(2), Some(Slot::Termination), false),
+        "tsc" => (Shape::Termination(4), Some(Slot::Termination), false),
         "Ta" => (Shape::Number, Some(Slot::ActiveTime), false),
         "Tt" => (Shape::Number, Some(Slot::TotalTime), false),
         "Ti" => (Shape::Number, Some(Slot::IdleTime), false),
@@ -519,7 +524,9 @@ fn meaning(name: &str) -> (Shape, Option<Slot>, bool) {
         | "sq" | "bq" | "lc" | "ms" | "pid" | "rt" => (Shape::Number, None, false),
         "ci" | "cp" | "bi" | "bp" | "fi" | "fp" | "si" | "sp" | "H" | "HM" | "HV" | "ID" | "sslc"
         | "sslv" => (Shape::Word, None, false),
-        // Captured cookies and headers, the request line and its parts, and whatever a newer version adds.
+        "CC" | "CS" | "r" | "HP" | "HU" | "HPO" => (Shape::Text, None, false),
+        "hr" | "hs" => (Shape::Captures, None, false),
+        // Captured headers in the CLF style, the query, and whatever a newer version adds.
         _ => (Shape::Free, None, false),
     }
 }

@@ -159,15 +159,15 @@ impl<'a> Matching<'_, 'a> {
         let from = at + usize::from(opened);
         let rest = line.get(from..).unwrap_or_default();
         let length = match field.shape {
-            Shape::Word | Shape::Free => return None,
+            Shape::Word | Shape::Text | Shape::Free => return None,
+            Shape::Captures if rest.first() == Some(&b'{') => memchr(b'}', rest).map(|end| end + 1),
+            Shape::Captures => Some(0),
             Shape::Number | Shape::Date(DateStyle::Epoch) => number_length(rest),
-            Shape::Termination => {
-                let length = rest
-                    .iter()
-                    .take(5)
-                    .take_while(|b| b.is_ascii_alphabetic() || **b == b'-')
-                    .count();
-                matches!(length, 2 | 4).then_some(length)
+            Shape::Termination(length) => {
+                let length = usize::from(length);
+                let state = |b: &u8| b.is_ascii_alphabetic() || *b == b'-';
+                let whole = rest.iter().take_while(|b| state(b)).take(length + 1).count() == length;
+                whole.then_some(length)
             }
             Shape::Date(style) => date::length(style, rest),
         };
@@ -194,7 +194,8 @@ impl<'a> Matching<'_, 'a> {
             Shape::Word => memchr(b' ', &line[from..]).map_or(line.len(), |offset| from + offset),
             _ => line.len(),
         };
-        let mut next = from;
+        // A quoted field may be empty whatever it is; of the others only those that say so.
+        let mut next = from + usize::from(!opened && field.shape != Shape::Free);
         while next <= limit {
             let end = if opened {
                 memchr(b'"', &line[next..]).map(|offset| next + offset)
@@ -321,8 +322,9 @@ fn number_length(rest: &[u8]) -> Option<usize> {
 fn longest(shape: Shape) -> usize {
     match shape {
         Shape::Number => 1,
-        Shape::Termination => 2,
+        Shape::Termination(length) => usize::from(length),
+        Shape::Captures => usize::MAX,
         Shape::Date(style) => date::written_length(style),
-        Shape::Word | Shape::Free => 0,
+        Shape::Word | Shape::Text | Shape::Free => 0,
     }
 }

@@ -11,8 +11,6 @@
 mod client;
 mod endpoint;
 mod reply;
-#[cfg(test)]
-mod tests;
 
 use crate::period::{ArrivalsFrom, Failures, Latency, Lost, TelemetryPeriod};
 use client::Client;

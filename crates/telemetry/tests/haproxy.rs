@@ -1,0 +1,575 @@
+//! End to end: a real HAProxy on loopback in front of a small server, its log and statistics socket against what
+//! the client itself measured. Skipped where there is no HAProxy.
+
+use headroom_telemetry::haproxy::{
+    HaproxyConfig, HaproxyTelemetry, LogFormat, LogSource, RowKind, Scope, ServerState, StatisticsAddress,
+    StatisticsError, StatisticsSocket,
+};
+use headroom_telemetry::period::ArrivalsFrom;
+use headroom_telemetry::{Lost, TelemetryPeriod};
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// A free port. Another process may take it before HAProxy does, so who uses it tries again.
+fn port() -> u16 {
+    TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port()
+}
+
+/// Reads up to the empty line behind a head.
+fn head(stream: &mut TcpStream) -> Option<String> {
+    let mut head = Vec::new();
+    let mut byte = [0];
+    while !head.ends_with(b"\r\n\r\n") {
+        stream.read_exact(&mut byte).ok()?;
+        head.push(byte[0]);
+    }
+    String::from_utf8(head).ok()
+}
+
+/// A server that answers after as many milliseconds as its path says (`/25`), with 500 for `/five`, and breaks the
+/// connection for `/break`. Its threads end with the test's process.
+fn server() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            stream.set_nodelay(true).unwrap();
+            std::thread::spawn(move || {
+                while let Some(head) = head(&mut stream) {
+                    let path = head.split(' ').nth(1).unwrap_or("/").to_owned();
+                    if path == "/break" {
+                        return;
+                    }
+                    let delay_ms = path.trim_start_matches('/').parse().unwrap_or(0);
+                    std::thread::sleep(Duration::from_millis(delay_ms));
+                    let status = if path == "/five" { "500 Broken" } else { "200 OK" };
+                    let reply = format!("HTTP/1.1 {status}\r\ncontent-length: 2\r\n\r\nok");
+                    if stream.write_all(reply.as_bytes()).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    port
+}
+
+/// A kept-alive connection to HAProxy.
+struct Client {
+    port: u16,
+    stream: Option<TcpStream>,
+}
+
+impl Client {
+    fn new(port: u16) -> Self {
+        Self { port, stream: None }
+    }
+
+    /// Status and time of one request.
+    fn get(&mut self, path: &str) -> (u16, Duration) {
+        let mut stream = self.stream.take().unwrap_or_else(|| {
+            let stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
+            stream.set_nodelay(true).unwrap();
+            stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+            stream
+        });
+        let begun = Instant::now();
+        stream
+            .write_all(format!("GET {path} HTTP/1.1\r\nhost: test\r\n\r\n").as_bytes())
+            .unwrap();
+        let head = head(&mut stream).expect("an answer");
+        let lower = head.to_ascii_lowercase();
+        let length = lower
+            .lines()
+            .find_map(|line| line.strip_prefix("content-length:")?.trim().parse().ok());
+        let mut body = vec![0; length.unwrap_or(0)];
+        stream.read_exact(&mut body).unwrap();
+        let took = begun.elapsed();
+        if length.is_some() && !lower.contains("connection: close") {
+            self.stream = Some(stream);
+        }
+        (head.split(' ').nth(1).unwrap().parse().unwrap(), took)
+    }
+}
+
+/// A running HAProxy; killed when dropped.
+struct Haproxy {
+    child: Child,
+    folder: tempfile::TempDir,
+    port: u16,
+}
+
+impl Haproxy {
+    /// Starts one whose log goes to `log`; `None` where there is no HAProxy.
+    fn start(log: &str, server: u16, frontend: &str) -> Option<Self> {
+        if Command::new("haproxy")
+            .arg("-v")
+            .stdout(Stdio::null())
+            .status()
+            .is_err()
+        {
+            println!("skipped: no haproxy on this machine (apt-get install haproxy)");
+            return None;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let port = port();
+        let config = format!(
+            "global\n\
+             \x20 log {log} local0\n\
+             \x20 stats socket {folder}/stats.sock mode 600 level admin\n\
+             \x20 stats socket {folder}/user.sock mode 600 level user\n\
+             \x20 nbthread 1\n\
+             defaults\n\
+             \x20 mode http\n\
+             \x20 log global\n\
+             \x20 timeout client 5s\n\
+             \x20 timeout server 2s\n\
+             \x20 timeout connect 1s\n\
+             \x20 timeout queue 200ms\n\
+             \x20 option dontlognull\n\
+             frontend in\n\
+             \x20 bind 127.0.0.1:{port}\n\
+             \x20 {frontend}\n\
+             \x20 http-request deny if {{ path /deny }}\n\
+             \x20 http-request redirect location /x if {{ path /redirect }}\n\
+             \x20 use_backend dead if {{ path /dead }}\n\
+             \x20 default_backend app\n\
+             backend app\n\
+             \x20 server s1 127.0.0.1:{server} maxconn 200\n\
+             backend dead\n\
+             \x20 server s1 127.0.0.1:{server} disabled\n",
+            folder = folder.path().display(),
+        );
+        std::fs::write(folder.path().join("haproxy.cfg"), config).unwrap();
+        let child = Self::spawn(folder.path(), &[]);
+        let haproxy = Self { child, folder, port };
+        haproxy.wait();
+        Some(haproxy)
+    }
+
+    fn spawn(folder: &Path, arguments: &[&str]) -> Child {
+        Command::new("haproxy")
+            .arg("-f")
+            .arg(folder.join("haproxy.cfg"))
+            .arg("-db")
+            .args(arguments)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap()
+    }
+
+    /// Until the statistics socket answers.
+    fn wait(&self) {
+        let statistics = StatisticsSocket::new(StatisticsAddress::Unix(self.socket("stats.sock")));
+        statistics
+            .read(Duration::from_secs(10))
+            .expect("HAProxy has started");
+    }
+
+    fn socket(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Another process takes over, as in a reload: the old one finishes what it has and ends.
+    fn reload(&mut self) {
+        let old = self.child.id().to_string();
+        let new = Self::spawn(self.folder.path(), &["-sf", &old]);
+        let mut old = std::mem::replace(&mut self.child, new);
+        old.wait().unwrap();
+        self.wait();
+    }
+}
+
+impl Drop for Haproxy {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// HAProxy logging by UDP to a telemetry that also reads its statistics.
+fn pair(frontend: &str, change: impl FnOnce(&mut HaproxyConfig)) -> Option<(Haproxy, HaproxyTelemetry)> {
+    let udp = port();
+    let haproxy = Haproxy::start(&format!("127.0.0.1:{udp}"), server(), frontend)?;
+    let mut config = HaproxyConfig::new(LogSource::Udp(([127, 0, 0, 1], udp).into()));
+    config.statistics = Some(StatisticsAddress::Unix(haproxy.socket("stats.sock")));
+    change(&mut config);
+    let telemetry = HaproxyTelemetry::start(config).unwrap();
+    Some((haproxy, telemetry))
+}
+
+/// A period taken once the lines of what has ended must have come.
+fn settled(telemetry: &mut HaproxyTelemetry) -> TelemetryPeriod {
+    std::thread::sleep(Duration::from_millis(150));
+    telemetry.take_period(PATIENCE)
+}
+
+/// The value that `percent` of the values do not exceed.
+fn percentile(values: &mut [f64], percent: f64) -> f64 {
+    values.sort_by(f64::total_cmp);
+    let rank = (percent / 100.0 * values.len() as f64).ceil() as usize;
+    values[rank.clamp(1, values.len()) - 1]
+}
+
+#[test]
+fn latency_and_rate_agree_with_the_client() {
+    let Some((haproxy, mut telemetry)) = pair("option httplog", |_| {}) else {
+        return;
+    };
+    settled(&mut telemetry);
+    let begun = Instant::now();
+    // Eight connections, one request after another on each, 40 to 140 ms: some 3 s and 300 requests.
+    let threads: Vec<_> = (0..8)
+        .map(|thread| {
+            let port = haproxy.port;
+            std::thread::spawn(move || {
+                let mut client = Client::new(port);
+                (0..36)
+                    .map(|request| {
+                        let delay_ms = 40 + (thread * 36 + request) * 37 % 101;
+                        let (status, took) = client.get(&format!("/{delay_ms}"));
+                        assert_eq!(status, 200);
+                        took.as_secs_f64() * 1e3
+                    })
+                    .collect::<Vec<f64>>()
+            })
+        })
+        .collect();
+    let mut latency_ms: Vec<f64> = threads
+        .into_iter()
+        .flat_map(|thread| thread.join().unwrap())
+        .collect();
+    let rate = latency_ms.len() as f64 / begun.elapsed().as_secs_f64();
+    let took = begun.elapsed();
+    let period = settled(&mut telemetry);
+    assert!(period.lost.is_none(), "{:?}", period.lost);
+    assert_eq!(period.completions, latency_ms.len() as u64);
+    assert_eq!(period.arrivals, latency_ms.len() as u64);
+    assert_eq!(period.arrivals_from, ArrivalsFrom::Statistics);
+    assert_eq!(period.coverage.unwrap().get(), 1.0);
+    let measured_ms = percentile(&mut latency_ms, 95.0);
+    let told_ms = period.latency.at(95.0).unwrap().as_millis();
+    println!(
+        "P95: client {measured_ms:.1} ms, log {told_ms:.1} ms; rate over the client's {took:.1?}: client {rate:.1}/s, \
+         telemetry {:.1}/s",
+        period.arrivals as f64 / took.as_secs_f64()
+    );
+    assert!(
+        (told_ms / measured_ms - 1.0).abs() < 0.05,
+        "log {told_ms} ms, client {measured_ms} ms"
+    );
+    // The period is longer than the load by the wait before and after it.
+    let told_rate = period.arrivals as f64 / period.since.as_secs_f64();
+    let expected = latency_ms.len() as f64 / period.since.as_secs_f64();
+    assert!((told_rate / expected - 1.0).abs() < 0.05);
+    assert!(
+        period.delivery_lag.unwrap().get().abs() < 1.0,
+        "{:?}",
+        period.delivery_lag
+    );
+}
+
+#[test]
+fn every_outcome_is_told_apart_and_the_counters_agree() {
+    let Some((haproxy, mut telemetry)) = pair("option httplog", |_| {}) else {
+        return;
+    };
+    let statistics = telemetry.statistics().unwrap().clone();
+    let frontend = |socket: &StatisticsSocket| {
+        let rows = socket.read(PATIENCE).unwrap().rows;
+        rows.into_iter()
+            .find(|row| row.kind == RowKind::Frontend && row.proxy == "in")
+            .unwrap()
+    };
+    let before = frontend(&statistics);
+    for (path, status, times) in [
+        ("/0", 200, 7),
+        ("/five", 500, 3),
+        ("/deny", 403, 2),
+        ("/redirect", 302, 4),
+        ("/dead", 503, 2),
+        ("/break", 502, 1),
+    ] {
+        for _ in 0..times {
+            // Of a kept-alive connection HAProxy closes the client's side when the server breaks off, so that the
+            // client may try again; on a fresh one it answers.
+            assert_eq!(Client::new(haproxy.port).get(path).0, status, "{path}");
+        }
+    }
+    let period = settled(&mut telemetry);
+    let after = frontend(&statistics);
+    assert_eq!(after.requests_total.unwrap() - before.requests_total.unwrap(), 19);
+    assert_eq!(
+        after.responses.unwrap().total() - before.responses.unwrap().total(),
+        19
+    );
+    assert!(period.lost.is_none(), "{:?}", period.lost);
+    assert_eq!((period.completions, period.server_5xx), (10, 3));
+    assert_eq!(period.local, 6);
+    assert_eq!(
+        (
+            period.failed.by_proxy,
+            period.failed.by_server,
+            period.failed.by_client
+        ),
+        (2, 1, 0)
+    );
+    assert_eq!(period.arrivals, 13);
+    assert_eq!(
+        (period.malformed, period.in_flight, period.queued),
+        (0, Some(0), Some(0))
+    );
+    let named = |name: &str| period.backends.iter().find(|server| server.name == name).unwrap();
+    let app = named("app/s1");
+    assert_eq!((app.requests, app.failures, app.healthy), (11, 4, Some(true)));
+    assert_eq!(named("dead/s1").healthy, Some(false));
+}
+
+#[test]
+fn what_is_in_flight_is_seen_with_its_age() {
+    let Some((haproxy, mut telemetry)) = pair("option httplog", |config| {
+        config.scope = Scope {
+            frontends: Vec::new(),
+            backends: vec!["app".into()],
+        };
+    }) else {
+        return;
+    };
+    settled(&mut telemetry);
+    let port = haproxy.port;
+    let waiting: Vec<_> = (0..5)
+        .map(|_| std::thread::spawn(move || Client::new(port).get("/1700").0))
+        .collect();
+    std::thread::sleep(Duration::from_millis(1_200));
+    let period = telemetry.take_period(PATIENCE);
+    assert_eq!(
+        (period.arrivals, period.completions, period.in_flight),
+        (5, 0, Some(5))
+    );
+    let oldest_s = period.oldest_in_flight.unwrap().get();
+    assert!((1.0..=2.0).contains(&oldest_s), "{oldest_s}");
+    assert!(period.lost.is_none(), "{:?}", period.lost);
+    for thread in waiting {
+        assert_eq!(thread.join().unwrap(), 200);
+    }
+    let period = settled(&mut telemetry);
+    assert_eq!(
+        (period.arrivals, period.completions, period.in_flight),
+        (0, 5, Some(0))
+    );
+}
+
+#[test]
+fn the_counters_survive_a_reload_and_the_death_of_haproxy_is_a_loss() {
+    let Some((mut haproxy, mut telemetry)) = pair("option httplog", |_| {}) else {
+        return;
+    };
+    let send = |port, requests: u64| {
+        let mut client = Client::new(port);
+        for _ in 0..requests {
+            assert_eq!(client.get("/0").0, 200);
+        }
+    };
+    send(haproxy.port, 30);
+    assert_eq!(settled(&mut telemetry).arrivals, 30);
+    send(haproxy.port, 10);
+    haproxy.reload();
+    send(haproxy.port, 25);
+    let period = settled(&mut telemetry);
+    assert!(period.reloaded);
+    assert_eq!((period.arrivals, period.completions), (35, 35));
+    assert!(period.lost.is_none(), "{:?}", period.lost);
+    send(haproxy.port, 5);
+    let period = settled(&mut telemetry);
+    assert!(!period.reloaded);
+    assert_eq!(period.arrivals, 5);
+    haproxy.child.kill().unwrap();
+    haproxy.child.wait().unwrap();
+    let begun = Instant::now();
+    let period = telemetry.take_period(Duration::from_millis(100));
+    assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+    assert!(
+        matches!(period.lost, Some(Lost::SourceGone(_))),
+        "{:?}",
+        period.lost
+    );
+    assert!(period.statistics_error.is_some());
+}
+
+#[test]
+fn a_log_that_goes_elsewhere_is_a_loss() {
+    let elsewhere = port();
+    let Some(haproxy) = Haproxy::start(&format!("127.0.0.1:{elsewhere}"), server(), "option httplog") else {
+        return;
+    };
+    let mut config = HaproxyConfig::new(LogSource::Udp("127.0.0.1:0".parse().unwrap()));
+    config.statistics = Some(StatisticsAddress::Unix(haproxy.socket("stats.sock")));
+    let mut telemetry = HaproxyTelemetry::start(config).unwrap();
+    let mut client = Client::new(haproxy.port);
+    for _ in 0..40 {
+        client.get("/0");
+    }
+    let period = settled(&mut telemetry);
+    assert_eq!(period.arrivals, 40);
+    assert!(
+        matches!(
+            period.lost,
+            Some(Lost::LogMissing {
+                counted: 40,
+                logged: 0
+            })
+        ),
+        "{:?}",
+        period.lost
+    );
+    // Few requests take a few periods.
+    let mut losses = Vec::new();
+    for _ in 0..3 {
+        settled(&mut telemetry);
+        client.get("/0");
+        losses.push(settled(&mut telemetry).is_lost());
+    }
+    settled(&mut telemetry);
+    for _ in 0..3 {
+        client.get("/0");
+        losses.push(settled(&mut telemetry).is_lost());
+    }
+    assert_eq!(losses, [false, false, false, false, false, true]);
+}
+
+#[test]
+fn custom_formats_and_a_unix_socket_and_a_syslog_header() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("log.sock");
+    let directive = "log-format '{\"t\":\"%tr\",\"ms\":%Ta,\"st\":%ST,\"ts\":\"%tsc\",\"b\":\"%b\",\"s\":\"%s\",\
+                     \"r\":%{+Q}r,\"f\":\"%f\"}'";
+    for (header, format) in [
+        ("rfc5424", directive),
+        ("raw", directive),
+        ("timed", "option httplog clf"),
+    ] {
+        let mut config = HaproxyConfig::new(LogSource::Unix {
+            path: path.clone(),
+            mode: 0o600,
+            group: None,
+        });
+        config.format = LogFormat::compile(format).unwrap();
+        let mut telemetry = HaproxyTelemetry::start(config).unwrap();
+        let log = format!("{} len 4096 format {header}", path.display());
+        let udp_less = Haproxy::start(&log, server(), format);
+        let Some(haproxy) = udp_less else {
+            return;
+        };
+        let mut client = Client::new(haproxy.port);
+        for _ in 0..9 {
+            client.get("/20");
+        }
+        let period = settled(&mut telemetry);
+        assert_eq!(
+            (period.completions, period.malformed),
+            (9, 0),
+            "{header}: {period:?}"
+        );
+        let p50 = period.latency.at(50.0).unwrap().as_millis();
+        assert!((20.0..40.0).contains(&p50), "{header}: {p50}");
+    }
+}
+
+#[test]
+fn the_state_and_weight_of_a_server_are_set() {
+    let Some((haproxy, telemetry)) = pair("option httplog", |_| {}) else {
+        return;
+    };
+    let socket = telemetry.statistics().unwrap();
+    let row = || {
+        let rows = socket.read(PATIENCE).unwrap().rows;
+        rows.into_iter()
+            .find(|row| row.proxy == "app" && row.name == "s1")
+            .unwrap()
+    };
+    assert!(row().healthy());
+    for (state, status) in [
+        (ServerState::Drain, "DRAIN"),
+        (ServerState::Maintenance, "MAINT"),
+        (ServerState::Ready, "no check"),
+    ] {
+        socket.set_state("app", "s1", state, PATIENCE).unwrap();
+        assert!(row().status.starts_with(status), "{}", row().status);
+        assert_eq!(row().healthy(), state == ServerState::Ready);
+    }
+    socket.set_weight("app", "s1", 17, PATIENCE).unwrap();
+    assert_eq!(row().weight, Some(17));
+    let error = socket
+        .set_state("app", "none", ServerState::Drain, PATIENCE)
+        .unwrap_err();
+    assert!(error.to_string().contains("No such server"), "{error}");
+    assert!(matches!(
+        socket.set_weight("app", "s1", 300, PATIENCE),
+        Err(StatisticsError::Weight(300))
+    ));
+    let user = StatisticsSocket::new(StatisticsAddress::Unix(haproxy.socket("user.sock")));
+    user.read(PATIENCE).unwrap();
+    let error = user.set_weight("app", "s1", 1, PATIENCE).unwrap_err();
+    assert!(error.to_string().contains("level admin"), "{error}");
+    assert_eq!(row().weight, Some(17));
+}
+
+#[test]
+fn a_name_that_haproxy_does_not_have_is_told() {
+    let Some((haproxy, mut telemetry)) = pair("option httplog", |config| {
+        config.scope.backends = vec!["ap".into()];
+    }) else {
+        return;
+    };
+    Client::new(haproxy.port).get("/0");
+    let period = settled(&mut telemetry);
+    assert!(period.statistics_error.unwrap().contains("no backend \"ap\""));
+    assert!(
+        matches!(period.lost, Some(Lost::SourceGone(_))),
+        "{:?}",
+        period.lost
+    );
+}
+
+#[test]
+fn a_statistics_socket_that_babbles_or_hangs_is_bounded() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("stats.sock");
+    let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+    std::thread::spawn(move || {
+        let mut kept = Vec::new();
+        for (number, mut stream) in listener.incoming().flatten().enumerate() {
+            match number {
+                0 => kept.push(stream),
+                1 => while stream.write_all(&[b'x'; 65_536]).is_ok() {},
+                _ => {
+                    // HAProxy's master process answers so. What is not read would reset the connection.
+                    let _ = stream.read(&mut [0; 100]);
+                    let _ = stream.write_all(b"Unknown command: 'show', but maybe one of the following\n");
+                }
+            }
+        }
+    });
+    let socket = StatisticsSocket::new(StatisticsAddress::Unix(path));
+    let begun = Instant::now();
+    let error = socket.read(Duration::from_millis(150)).unwrap_err();
+    assert!(matches!(error, StatisticsError::Reply { .. }), "{error}");
+    assert!(begun.elapsed() < Duration::from_secs(2));
+    let error = socket.read(Duration::from_secs(10)).unwrap_err();
+    assert!(matches!(error, StatisticsError::TooLong { .. }), "{error}");
+    let error = socket.read(PATIENCE).unwrap_err();
+    assert!(error.to_string().contains("Unknown command"), "{error}");
+    let gone = StatisticsSocket::new(StatisticsAddress::Unix("/nonexistent/stats.sock".into()));
+    let error = gone.read(Duration::from_millis(20)).unwrap_err();
+    assert!(error.to_string().contains("/nonexistent/stats.sock"), "{error}");
+}
