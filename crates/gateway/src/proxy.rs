@@ -59,7 +59,8 @@ pub(crate) async fn handle(mut ticket: Ticket, request: Request<Incoming>) -> Re
         Ok(response) => response,
         Err((stop, ticket)) => {
             let mut response = speak(ticket, &stop, head_only);
-            if has_body && !client.http2 {
+            // What follows a malformed request, or the rest of one, is not read as another request.
+            if !client.http2 && (has_body || matches!(stop, Stop::Refuse(_))) {
                 client.linger.set(true);
                 response
                     .headers_mut()
