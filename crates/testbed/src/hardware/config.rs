@@ -91,7 +91,11 @@ pub struct FrequencyRange {
 
 impl Default for FrequencyRange {
     fn default() -> Self {
-        Self { min: Hertz::new(0.8e9), base: Hertz::new(2.1e9), max: Hertz::new(2.1e9) }
+        Self {
+            min: Hertz::new(0.8e9),
+            base: Hertz::new(2.1e9),
+            max: Hertz::new(2.1e9),
+        }
     }
 }
 
@@ -223,10 +227,18 @@ impl HardwareConfig {
             return bad("packages", self.packages.to_string(), "1 to 8");
         }
         if self.cores_per_package == 0 || self.cores_per_package > MOST_CORES_PER_PACKAGE {
-            return bad("cores_per_package", self.cores_per_package.to_string(), "1 to 128");
+            return bad(
+                "cores_per_package",
+                self.cores_per_package.to_string(),
+                "1 to 128",
+            );
         }
         if self.cpus_per_policy == 0 || !self.cores_per_package.is_multiple_of(self.cpus_per_policy) {
-            return bad("cpus_per_policy", self.cpus_per_policy.to_string(), "a divisor of cores_per_package");
+            return bad(
+                "cpus_per_policy",
+                self.cpus_per_policy.to_string(),
+                "a divisor of cores_per_package",
+            );
         }
         let FrequencyRange { min, base, max } = self.frequency;
         if !(min.get() >= 1e8 && min <= base && base <= max && max.get() <= 1e10) {
@@ -244,18 +256,34 @@ impl HardwareConfig {
             ("power.tdp_per_package", power.tdp_per_package),
         ] {
             if !(value.get() >= 0.0 && value.get() <= 4000.0) {
-                return bad(field, value.to_string(), "0 to 4000 W, what 15 bits of eighths of a watt can hold");
+                return bad(
+                    field,
+                    value.to_string(),
+                    "0 to 4000 W, what 15 bits of eighths of a watt can hold",
+                );
             }
         }
         if power.dram_per_package * f64::from(self.packages) > power.base {
-            return bad("power.dram_per_package", power.dram_per_package.to_string(), "a part of power.base");
+            return bad(
+                "power.dram_per_package",
+                power.dram_per_package.to_string(),
+                "a part of power.base",
+            );
         }
         if !(power.lowest_voltage > 0.0 && power.lowest_voltage <= 1.0) {
-            return bad("power.lowest_voltage", power.lowest_voltage.to_string(), "above 0, at most 1");
+            return bad(
+                "power.lowest_voltage",
+                power.lowest_voltage.to_string(),
+                "above 0, at most 1",
+            );
         }
         if self.rapl.constraints.len() > 3 {
             let value = format!("{} entries", self.rapl.constraints.len());
-            return bad("rapl.constraints", value, "at most one each of long_term, short_term, peak_power");
+            return bad(
+                "rapl.constraints",
+                value,
+                "at most one each of long_term, short_term, peak_power",
+            );
         }
         for (at, kind) in self.rapl.constraints.iter().enumerate() {
             if self.rapl.constraints[..at].contains(kind) {
@@ -281,15 +309,20 @@ mod tests {
     #[test]
     fn the_defaults_are_a_machine_and_each_wrong_field_is_named() {
         HardwareConfig::default().validate().unwrap();
-        let cases: [(&str, fn(&mut HardwareConfig)); 9] = [
+        type Spoil = fn(&mut HardwareConfig);
+        let cases: [(&str, Spoil); 9] = [
             ("packages", |c| c.packages = 0),
             ("cores_per_package", |c| c.cores_per_package = 129),
             ("cpus_per_policy", |c| c.cpus_per_policy = 3),
             ("frequency", |c| c.frequency.min = Hertz::new(3e9)),
             ("power.base", |c| c.power.base = Watts::new(f64::NAN)),
-            ("power.dram_per_package", |c| c.power.dram_per_package = Watts::new(40.0)),
+            ("power.dram_per_package", |c| {
+                c.power.dram_per_package = Watts::new(40.0)
+            }),
             ("power.lowest_voltage", |c| c.power.lowest_voltage = 0.0),
-            ("rapl.constraints", |c| c.rapl.constraints = vec![LimitKind::LongTerm; 2]),
+            ("rapl.constraints", |c| {
+                c.rapl.constraints = vec![LimitKind::LongTerm; 2]
+            }),
             ("tick", |c| c.tick = Seconds::new(2.0)),
         ];
         for (field, spoil) in cases {

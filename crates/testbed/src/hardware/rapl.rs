@@ -35,8 +35,13 @@ pub struct Limit {
 impl Limit {
     /// A limit that is in force from the start.
     pub fn new(kind: LimitKind, watts: f64, window_us: u64, max_watts: f64) -> Self {
-        let mut limit =
-            Self { kind, power_raw: 0, window_raw: 0, max_power_uw: (max_watts * 1e6) as u64, locked: false };
+        let mut limit = Self {
+            kind,
+            power_raw: 0,
+            window_raw: 0,
+            max_power_uw: (max_watts * 1e6) as u64,
+            locked: false,
+        };
         limit.power_raw = to_power_raw((watts * 1e6) as u64);
         limit.window_raw = to_window_raw(window_us);
         limit
@@ -238,8 +243,12 @@ mod tests {
     use proptest::prelude::*;
 
     fn zone() -> Zone {
-        let mut zone =
-            Zone::new("intel-rapl:0".into(), "package-0".into(), ZoneKind::Package(0), PACKAGE_UNIT_NJ);
+        let mut zone = Zone::new(
+            "intel-rapl:0".into(),
+            "package-0".into(),
+            ZoneKind::Package(0),
+            PACKAGE_UNIT_NJ,
+        );
         zone.limits = vec![
             Limit::new(LimitKind::LongTerm, 50.0, 999_424, 50.0),
             Limit::new(LimitKind::ShortTerm, 60.0, 2_440, 100.0),
@@ -251,7 +260,12 @@ mod tests {
     #[test]
     fn the_ranges_are_those_of_real_machines() {
         assert_eq!(zone().max_energy_range_uj(), 262_143_328_850);
-        let dram = Zone::new("intel-rapl:0:1".into(), "dram".into(), ZoneKind::Dram(0), DRAM_UNIT_NJ);
+        let dram = Zone::new(
+            "intel-rapl:0:1".into(),
+            "dram".into(),
+            ZoneKind::Dram(0),
+            DRAM_UNIT_NJ,
+        );
         assert_eq!(dram.max_energy_range_uj(), 65_712_999_613);
     }
 
@@ -275,9 +289,13 @@ mod tests {
     fn windows_are_rounded_down_to_powers_of_two_and_quarters() {
         let mut limit = zone().limits[0].clone();
         assert_eq!(limit.window_us(), Ok(999_424));
-        for (written, read) in
-            [(1_000_000, 999_424), (976, 976), (10, 976), (1_300_000, 1_249_280), (28_000_000, 27_983_872)]
-        {
+        for (written, read) in [
+            (1_000_000, 999_424),
+            (976, 976),
+            (10, 976),
+            (1_300_000, 1_249_280),
+            (28_000_000, 27_983_872),
+        ] {
             limit.set_window_us(written).unwrap();
             assert_eq!(limit.window_us(), Ok(read), "{written}");
         }

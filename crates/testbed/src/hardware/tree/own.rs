@@ -1,0 +1,165 @@
+//! `headroom-testbed`: the mark that all of this is emulated, the control file for faults, the truth, and a `/proc` with
+//! what an agent looks up there.
+
+use super::{Caller, Entries, Node, OWN_DIR, cpu, dir, file};
+use crate::hardware::config::CgroupVersion;
+use crate::hardware::fault::Command;
+use crate::hardware::groups::Hierarchy;
+use crate::hardware::world::World;
+use rustix::io::Errno;
+
+/// Clock ticks of a second in `/proc/stat` (USER_HZ).
+const USER_HZ: f64 = 100.0;
+
+pub(super) fn entries(world: &World, path: &[&str]) -> Option<Entries> {
+    match path {
+        [OWN_DIR] => Some(vec![
+            file("emulated", 0o444),
+            file("faults", 0o600),
+            file("state", 0o444),
+            dir("proc"),
+        ]),
+        [OWN_DIR, "proc"] => {
+            let mut pids: Vec<u32> = world
+                .groups
+                .names()
+                .iter()
+                .filter(|name| !name.is_empty() && world.groups.is_in(name, Hierarchy::Cpu))
+                .filter_map(|name| world.backing.processes(name).ok())
+                .flatten()
+                .collect();
+            pids.sort_unstable();
+            pids.dedup();
+            let mut all = vec![file("stat", 0o444), dir("self")];
+            all.extend(pids.iter().map(|pid| dir(pid.to_string())));
+            Some(all)
+        }
+        [OWN_DIR, "proc", "self"] => Some(vec![file("cgroup", 0o444), file("mountinfo", 0o444)]),
+        [OWN_DIR, "proc", pid] => {
+            world.backing.group_of(pid.parse().ok()?)?;
+            Some(vec![file("cgroup", 0o444), file("mountinfo", 0o444)])
+        }
+        _ => None,
+    }
+}
+
+/// A process can be looked up although only those in emulated groups are listed.
+pub(super) fn node(world: &World, path: &[&str]) -> Option<Node> {
+    match path {
+        [OWN_DIR] => Some(Node::Dir),
+        [OWN_DIR, "proc", pid] if pid.bytes().all(|byte| byte.is_ascii_digit()) => {
+            entries(world, path).map(|_| Node::Dir)
+        }
+        [above @ .., name] => entries(world, above)?
+            .into_iter()
+            .find(|(known, _)| known == name)
+            .map(|(_, node)| node),
+        [] => None,
+    }
+}
+
+pub(super) fn read(world: &World, path: &[&str], caller: Caller) -> Result<String, Errno> {
+    match path {
+        [OWN_DIR, "emulated"] => Ok(description(world)),
+        [OWN_DIR, "faults"] => Ok(world
+            .faults
+            .iter()
+            .map(|active| format!("{}\n", active.fault))
+            .collect()),
+        [OWN_DIR, "state"] => serde_json::to_string_pretty(&world.snapshot()).map_err(|_| Errno::IO),
+        [OWN_DIR, "proc", "stat"] => Ok(stat(world)),
+        [OWN_DIR, "proc", "self", "cgroup"] => membership(world, caller.process()),
+        [OWN_DIR, "proc", pid, "cgroup"] => membership(world, pid.parse().map_err(|_| Errno::NOENT)?),
+        [OWN_DIR, "proc", _, "mountinfo"] => Ok(mountinfo(world.groups.version())),
+        _ => Err(Errno::NOENT),
+    }
+}
+
+pub(super) fn write(world: &mut World, path: &[&str], given: &str) -> Result<(), Errno> {
+    let [OWN_DIR, "faults"] = path else {
+        return Err(Errno::ACCESS);
+    };
+    for line in given.lines().filter(|line| !line.trim().is_empty()) {
+        let command: Command = line.parse().map_err(|_| Errno::INVAL)?;
+        world.command(command).map_err(|error| match error {
+            super::super::error::HardwareError::Fault(_) => Errno::NOSPC,
+            _ => Errno::INVAL,
+        })?;
+    }
+    Ok(())
+}
+
+fn description(world: &World) -> String {
+    let config = &world.config;
+    format!(
+        "everything in this tree is emulated by headroom-testbed {}\n{} packages of {} cores, {}\n{:.4} real cores for \
+         each emulated one; {}\n",
+        env!("CARGO_PKG_VERSION"),
+        config.packages,
+        config.cores_per_package,
+        cpu::driver_name(world.machine.freq.driver()),
+        world.real_per_core(),
+        world.backing.describe(),
+    )
+}
+
+fn stat(world: &World) -> String {
+    let elapsed_s = world.machine.elapsed().get();
+    let line = |name: &str, busy_s: f64, cpus: f64| {
+        let idle_s = (elapsed_s * cpus - busy_s).max(0.0);
+        format!(
+            "{name} {} 0 0 {} 0 0 0 0 0 0\n",
+            (busy_s * USER_HZ) as u64,
+            (idle_s * USER_HZ) as u64
+        )
+    };
+    let busy = &world.cpu_busy_s;
+    let mut text = line("cpu ", busy.iter().sum(), busy.len() as f64);
+    for (cpu, busy_s) in busy
+        .iter()
+        .enumerate()
+        .filter(|(cpu, _)| world.machine.is_online(*cpu))
+    {
+        text += &line(&format!("cpu{cpu}"), *busy_s, 1.0);
+    }
+    text
+}
+
+/// `/proc/PID/cgroup`.
+fn membership(world: &World, pid: u32) -> Result<String, Errno> {
+    let group = world.backing.group_of(pid).ok_or(Errno::SRCH)?;
+    Ok(match world.groups.version() {
+        CgroupVersion::V2 => format!("0::/{group}\n"),
+        CgroupVersion::V1 => {
+            let in_cpuset = |name: &String| {
+                world
+                    .groups
+                    .get(name)
+                    .is_some_and(|g| g.cpuset_processes.contains(&pid))
+            };
+            let cpuset = world
+                .groups
+                .names()
+                .into_iter()
+                .find(in_cpuset)
+                .unwrap_or_default();
+            format!("2:cpuset:/{cpuset}\n1:cpu,cpuacct:/{group}\n")
+        }
+    })
+}
+
+fn mountinfo(version: CgroupVersion) -> String {
+    const SYSFS: &str = "20 1 0:18 / /sys rw,nosuid,nodev,noexec,relatime shared:2 - sysfs sysfs rw\n";
+    let options = "rw,nosuid,nodev,noexec,relatime";
+    let groups = match version {
+        CgroupVersion::V2 => format!("30 20 0:26 / /sys/fs/cgroup {options} shared:4 - cgroup2 cgroup2 rw\n"),
+        CgroupVersion::V1 => format!(
+            "30 20 0:26 / /sys/fs/cgroup ro,nosuid,nodev,noexec shared:4 - tmpfs tmpfs ro,mode=755\n\
+             31 30 0:27 / /sys/fs/cgroup/{} {options} shared:5 - cgroup cgroup rw,cpu,cpuacct\n\
+             32 30 0:28 / /sys/fs/cgroup/{} {options} shared:6 - cgroup cgroup rw,cpuset\n",
+            super::cgroup::V1_CPU,
+            super::cgroup::V1_CPUSET
+        ),
+    };
+    format!("{SYSFS}{groups}")
+}

@@ -1,0 +1,674 @@
+//! What is where, and that it behaves.
+
+use crate::{Bench, can_mount, errno};
+use headroom_testbed::hardware::config::Zones;
+use headroom_testbed::hardware::{CgroupVersion, Driver, Emulated, HardwareConfig, HardwareError};
+use headroom_units::{Cores, Hertz, Seconds};
+use rustix::io::Errno;
+use std::fs;
+use std::io::{Read, Seek};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+const PACKAGE: &str = "class/powercap/intel-rapl:0";
+const CPU: &str = "devices/system/cpu";
+
+#[test]
+fn the_tree_is_that_of_a_two_package_server() {
+    let mut config = HardwareConfig::default();
+    config.rapl.psys = true;
+    let Some(bench) = Bench::new(config) else { return };
+    let zones = [
+        ("intel-rapl:0", "package-0"),
+        ("intel-rapl:0:0", "core"),
+        ("intel-rapl:0:1", "dram"),
+        ("intel-rapl:1", "package-1"),
+        ("intel-rapl:1:0", "core"),
+        ("intel-rapl:1:1", "dram"),
+        ("intel-rapl:2", "psys"),
+    ];
+    let mut names: Vec<String> = zones.iter().map(|(zone, _)| zone.to_string()).collect();
+    names.insert(0, "intel-rapl".into());
+    assert_eq!(bench.list("class/powercap").unwrap(), names);
+    for (zone, name) in zones {
+        assert_eq!(bench.read(&format!("class/powercap/{zone}/name")).unwrap(), name);
+    }
+    assert_eq!(
+        bench.read(&format!("{PACKAGE}/constraint_0_name")).unwrap(),
+        "long_term"
+    );
+    assert_eq!(
+        bench.read(&format!("{PACKAGE}/constraint_1_name")).unwrap(),
+        "short_term"
+    );
+    assert_eq!(
+        bench.number(&format!("{PACKAGE}/max_energy_range_uj")),
+        262_143_328_850
+    );
+    let real = fs::canonicalize(bench.path("class/powercap/intel-rapl:1:0")).unwrap();
+    assert!(real.ends_with("devices/virtual/powercap/intel-rapl/intel-rapl:1/intel-rapl:1:0"));
+
+    for list in ["online", "possible", "present"] {
+        assert_eq!(bench.read(&format!("{CPU}/{list}")).unwrap(), "0-15");
+    }
+    assert_eq!(bench.list(&format!("{CPU}/cpufreq")).unwrap().len(), 16);
+    assert_eq!(
+        bench.read(&format!("{CPU}/cpu9/cpufreq/affected_cpus")).unwrap(),
+        "9"
+    );
+    assert_eq!(
+        bench
+            .read(&format!("{CPU}/cpu9/topology/physical_package_id"))
+            .unwrap(),
+        "1"
+    );
+    assert_eq!(bench.read(&format!("{CPU}/cpu9/topology/core_id")).unwrap(), "1");
+    assert_eq!(
+        bench.read(&format!("{CPU}/cpu9/cpuidle/state4/name")).unwrap(),
+        "C6"
+    );
+    assert_eq!(
+        bench.read(&format!("{CPU}/intel_pstate/status")).unwrap(),
+        "active"
+    );
+    assert!(
+        bench
+            .read("headroom-testbed/emulated")
+            .unwrap()
+            .contains("emulated")
+    );
+    assert_eq!(
+        fs::metadata(bench.path(&format!("{CPU}/cpu16")))
+            .map_err(errno)
+            .unwrap_err(),
+        Errno::NOENT
+    );
+    // As on sysfs, nobody can make or remove anything.
+    assert_eq!(
+        fs::write(bench.path("class/new"), "x").map_err(errno),
+        Err(Errno::ACCESS)
+    );
+    assert_eq!(
+        fs::create_dir(bench.path("class/new")).map_err(errno),
+        Err(Errno::PERM)
+    );
+    assert_eq!(
+        fs::remove_file(bench.path(&format!("{PACKAGE}/name"))).map_err(errno),
+        Err(Errno::PERM)
+    );
+    assert_eq!(bench.write(&format!("{PACKAGE}/name"), "x"), Err(Errno::ACCESS));
+    assert!(bench.dir.path().exists());
+}
+
+#[test]
+fn energy_is_for_root_alone() {
+    let Some(bench) = Bench::new(HardwareConfig::default()) else {
+        return;
+    };
+    let as_nobody = |file: &str| {
+        let output = Command::new("cat")
+            .arg(bench.path(file))
+            .uid(65_534)
+            .gid(65_534)
+            .output()
+            .unwrap();
+        (
+            output.status.success(),
+            String::from_utf8_lossy(&output.stderr).into_owned(),
+        )
+    };
+    assert!(as_nobody(&format!("{PACKAGE}/max_energy_range_uj")).0);
+    let (read, message) = as_nobody(&format!("{PACKAGE}/energy_uj"));
+    assert!(!read && message.contains("Permission denied"), "{message}");
+    assert!(!as_nobody("headroom-testbed/faults").0);
+    let write = format!("echo 1 > {}", bench.path(&format!("{PACKAGE}/enabled")).display());
+    assert!(
+        !Command::new("sh")
+            .args(["-c", &write])
+            .uid(65_534)
+            .stderr(std::process::Stdio::null())
+            .status()
+            .unwrap()
+            .success()
+    );
+    let mkdir = Command::new("mkdir")
+        .arg(bench.path("fs/cgroup/mine"))
+        .uid(65_534)
+        .stderr(std::process::Stdio::null())
+        .status();
+    assert!(!mkdir.unwrap().success());
+}
+
+#[test]
+fn energy_counts_and_wraps() {
+    let Some(bench) = Bench::new(HardwareConfig::default()) else {
+        return;
+    };
+    let machine = bench.emulated.machine();
+    let energy = || bench.number(&format!("{PACKAGE}/energy_uj"));
+    machine.advance(Seconds::new(1.0));
+    let idle = energy();
+    assert!((21_700_000..21_800_000).contains(&idle), "{idle}");
+    machine.wrap_soon("intel-rapl:0", 10_000_000).unwrap();
+    let before = energy();
+    machine.advance(Seconds::new(1.0));
+    let after = energy();
+    assert!(after < before);
+    let delta = 262_143_328_850 - before + after;
+    assert!(delta.abs_diff(idle) < 1_000, "{delta} {idle}");
+    // An open file is read anew from its beginning, and one reading is not mixed with the next.
+    let mut file = fs::File::open(bench.path(&format!("{PACKAGE}/energy_uj"))).unwrap();
+    let mut first = [0; 3];
+    file.read_exact(&mut first).unwrap();
+    machine.advance(Seconds::new(100.0));
+    let mut rest = String::new();
+    file.read_to_string(&mut rest).unwrap();
+    assert_eq!(
+        format!("{}{}", std::str::from_utf8(&first).unwrap(), rest.trim()),
+        after.to_string()
+    );
+    file.rewind().unwrap();
+    let mut again = String::new();
+    file.read_to_string(&mut again).unwrap();
+    assert!(again.trim().parse::<u64>().unwrap() > after);
+}
+
+#[test]
+fn limits_are_quantised_and_read_back() {
+    let Some(bench) = Bench::new(HardwareConfig::default()) else {
+        return;
+    };
+    for (file, written, read) in [
+        ("constraint_0_power_limit_uw", "40049999", 40_000_000),
+        ("constraint_0_power_limit_uw", "4136000000\n", 40_000_000),
+        ("constraint_1_power_limit_uw", "45125000", 45_125_000),
+        ("constraint_0_time_window_us", "1000000", 999_424),
+        ("constraint_0_time_window_us", "28000000", 27_983_872),
+        ("enabled", "0", 0),
+        ("enabled", "1", 1),
+    ] {
+        bench.write(&format!("{PACKAGE}/{file}"), written).unwrap();
+        assert_eq!(
+            bench.number(&format!("{PACKAGE}/{file}")),
+            read,
+            "{file} {written}"
+        );
+    }
+    assert_eq!(
+        bench.number(&format!("{PACKAGE}/constraint_0_max_power_uw")),
+        50_000_000
+    );
+    for bad in ["", "forty", "-1", "1.5", "99999999999999999999"] {
+        let bad = if bad.is_empty() { "\n" } else { bad };
+        assert_eq!(
+            bench.write(&format!("{PACKAGE}/constraint_0_power_limit_uw"), bad),
+            Err(Errno::INVAL),
+            "{bad}"
+        );
+    }
+    assert_eq!(
+        bench.write(&format!("{PACKAGE}/enabled"), "maybe"),
+        Err(Errno::INVAL)
+    );
+    assert_eq!(
+        bench.read(&format!("{PACKAGE}/constraint_7_power_limit_uw")),
+        Err(Errno::NOENT)
+    );
+    assert_eq!(
+        bench.read("class/powercap/intel-rapl:0:0/constraint_0_max_power_uw"),
+        Err(Errno::NODATA)
+    );
+}
+
+#[test]
+fn a_cap_becomes_a_frequency() {
+    let Some(bench) = Bench::new(HardwareConfig::default()) else {
+        return;
+    };
+    fs::create_dir(bench.path("fs/cgroup/web")).unwrap();
+    let machine = bench.emulated.machine();
+    machine.set_load("web", Cores::new(16.0)).unwrap();
+    let run = || (0..200).for_each(|_| machine.advance(Seconds::new(0.02)));
+    let frequency = |cpu: u32| bench.number(&format!("{CPU}/cpufreq/policy{cpu}/scaling_cur_freq"));
+    run();
+    assert_eq!(frequency(0), 2_100_000);
+    let mut last = 2_100_000;
+    for watts in [42, 38, 34, 30] {
+        bench
+            .write(
+                &format!("{PACKAGE}/constraint_0_power_limit_uw"),
+                &format!("{watts}000000"),
+            )
+            .unwrap();
+        run();
+        let before = bench.number(&format!("{PACKAGE}/energy_uj"));
+        machine.advance(Seconds::new(1.0));
+        let used = (bench.number(&format!("{PACKAGE}/energy_uj")) - before) as f64 / 1e6;
+        assert!(
+            used <= f64::from(watts) && used > f64::from(watts) - 3.0,
+            "{used} W under {watts} W"
+        );
+        assert!(frequency(0) < last || frequency(0) == 800_000);
+        last = frequency(0);
+    }
+    assert_eq!(frequency(8), 2_100_000);
+    // Idle time goes on counting where there is any.
+    machine.set_load("web", Cores::new(4.0)).unwrap();
+    let idle = |state: u32| bench.number(&format!("{CPU}/cpu3/cpuidle/state{state}/time"));
+    let before: u64 = (0..5).map(idle).sum();
+    machine.advance(Seconds::new(1.0));
+    let passed = (0..5).map(idle).sum::<u64>() - before;
+    assert!((600_000..1_000_000).contains(&passed), "{passed}");
+}
+
+#[test]
+fn cpufreq_answers_as_each_driver_does() {
+    let with = |driver| {
+        let mut config = HardwareConfig {
+            driver,
+            ..HardwareConfig::default()
+        };
+        config.frequency.max = Hertz::new(3.0e9);
+        Bench::new(config)
+    };
+    let policy = |file: &str| format!("{CPU}/cpufreq/policy3/{file}");
+    for (driver, name, governors) in [
+        (Driver::IntelPstateActive, "intel_pstate", 2),
+        (Driver::IntelPstatePassive, "intel_cpufreq", 6),
+        (Driver::AcpiCpufreq, "acpi-cpufreq", 6),
+        (Driver::AmdPstateActive, "amd-pstate-epp", 2),
+        (Driver::AmdPstateGuided, "amd-pstate", 6),
+    ] {
+        let Some(bench) = with(driver) else { return };
+        assert_eq!(bench.read(&policy("scaling_driver")).unwrap(), name);
+        assert_eq!(
+            bench
+                .read(&policy("scaling_available_governors"))
+                .unwrap()
+                .split(' ')
+                .count(),
+            governors
+        );
+        assert_eq!(bench.read(&policy("scaling_setspeed")).unwrap(), "<unsupported>");
+        assert_eq!(
+            bench.write(&policy("scaling_setspeed"), "1000000"),
+            Err(Errno::INVAL)
+        );
+        assert_eq!(
+            bench.write(&policy("scaling_governor"), "warp"),
+            Err(Errno::INVAL)
+        );
+        assert_eq!(
+            bench.write(&policy("scaling_max_freq"), "fast"),
+            Err(Errno::INVAL)
+        );
+        bench.write(&policy("scaling_max_freq"), "1300000").unwrap();
+        assert_eq!(bench.number(&policy("scaling_max_freq")), 1_300_000);
+        // The lower limit gives way to the upper one.
+        bench.write(&policy("scaling_min_freq"), "1500000").unwrap();
+        assert_eq!(bench.number(&policy("scaling_min_freq")), 1_300_000);
+        bench.emulated.machine().advance(Seconds::new(0.1));
+        assert_eq!(bench.number(&policy("scaling_cur_freq")), 1_300_000);
+        let can_set_speed = governors == 6;
+        assert_eq!(
+            bench.write(&policy("scaling_governor"), "userspace").is_ok(),
+            can_set_speed
+        );
+        if can_set_speed {
+            bench.write(&policy("scaling_min_freq"), "0").unwrap();
+            bench.write(&policy("scaling_setspeed"), "900000").unwrap();
+            assert_eq!(bench.number(&policy("scaling_setspeed")), 900_000);
+            bench.emulated.machine().advance(Seconds::new(0.1));
+            assert_eq!(bench.number(&policy("scaling_cur_freq")), 900_000);
+        }
+    }
+    let Some(bench) = with(Driver::AcpiCpufreq) else {
+        return;
+    };
+    let states = bench.read(&policy("scaling_available_frequencies")).unwrap();
+    assert!(
+        states.starts_with("2101000 2100000 2000000") && states.ends_with(" 800000"),
+        "{states}"
+    );
+    assert_eq!(bench.number(&policy("cpuinfo_max_freq")), 2_101_000);
+    bench.emulated.machine().advance(Seconds::new(0.1));
+    assert_eq!(bench.number(&policy("scaling_cur_freq")), 3_000_000);
+    bench.write(&format!("{CPU}/cpufreq/boost"), "0").unwrap();
+    bench.emulated.machine().advance(Seconds::new(0.1));
+    assert_eq!(bench.number(&policy("scaling_cur_freq")), 2_100_000);
+}
+
+#[test]
+fn intel_pstate_has_its_own_limits_and_loses_them_with_its_status() {
+    let mut config = HardwareConfig::default();
+    config.frequency.max = Hertz::new(3.0e9);
+    let Some(bench) = Bench::new(config) else { return };
+    let pstate = |file: &str| format!("{CPU}/intel_pstate/{file}");
+    let frequency = || {
+        bench.emulated.machine().advance(Seconds::new(0.1));
+        bench.number(&format!("{CPU}/cpufreq/policy0/scaling_cur_freq"))
+    };
+    assert_eq!(frequency(), 3_000_000);
+    bench.write(&pstate("max_perf_pct"), "50").unwrap();
+    assert_eq!(frequency(), 1_500_000);
+    bench.write(&pstate("max_perf_pct"), "100").unwrap();
+    bench.write(&pstate("no_turbo"), "1").unwrap();
+    assert_eq!(frequency(), 2_100_000);
+    bench
+        .write(&format!("{CPU}/cpufreq/policy0/scaling_max_freq"), "1000000")
+        .unwrap();
+    assert_eq!(frequency(), 1_000_000);
+    assert_eq!(bench.write(&pstate("status"), "off"), Err(Errno::BUSY));
+    assert_eq!(bench.write(&pstate("status"), "sideways"), Err(Errno::INVAL));
+    bench.write(&pstate("status"), "passive").unwrap();
+    assert_eq!(frequency(), 3_000_000);
+    assert_eq!(
+        bench
+            .read(&format!("{CPU}/cpufreq/policy0/scaling_driver"))
+            .unwrap(),
+        "intel_cpufreq"
+    );
+    let preference = format!("{CPU}/cpufreq/policy0/energy_performance_preference");
+    assert_eq!(bench.write(&preference, "power"), Err(Errno::BUSY));
+    assert_eq!(bench.write(&preference, "thrift"), Err(Errno::INVAL));
+    bench
+        .write(&format!("{CPU}/cpufreq/policy0/scaling_governor"), "schedutil")
+        .unwrap();
+    bench.write(&preference, "power").unwrap();
+    let plain = Bench::new(HardwareConfig::default()).unwrap();
+    assert_eq!(plain.write(&pstate("no_turbo"), "0"), Err(Errno::PERM));
+}
+
+#[test]
+fn a_cpu_can_be_taken_offline() {
+    let Some(bench) = Bench::new(HardwareConfig::default()) else {
+        return;
+    };
+    bench.write(&format!("{CPU}/cpu15/online"), "0").unwrap();
+    assert_eq!(bench.read(&format!("{CPU}/online")).unwrap(), "0-14");
+    assert_eq!(bench.read(&format!("{CPU}/offline")).unwrap(), "15");
+    assert_eq!(
+        bench.read(&format!("{CPU}/cpufreq/policy15/scaling_cur_freq")),
+        Err(Errno::BUSY)
+    );
+    assert_eq!(
+        bench.read(&format!("{CPU}/cpu15/topology/core_id")),
+        Err(Errno::NOENT)
+    );
+    assert_eq!(bench.read(&format!("{CPU}/cpu0/online")), Err(Errno::NOENT));
+    bench.write(&format!("{CPU}/cpu15/online"), "1").unwrap();
+    assert_eq!(
+        bench.number(&format!("{CPU}/cpufreq/policy15/scaling_cur_freq")),
+        2_100_000
+    );
+}
+
+#[test]
+fn an_amd_server_and_a_virtual_machine_look_different() {
+    let mut config = HardwareConfig {
+        driver: Driver::AmdPstateActive,
+        ..HardwareConfig::default()
+    };
+    config.rapl.zones = Zones::Amd;
+    let Some(bench) = Bench::new(config) else { return };
+    let files = bench.list(PACKAGE).unwrap();
+    assert!(files.contains(&"energy_uj".into()) && !files.iter().any(|name| name.starts_with("constraint")));
+    assert_eq!(
+        (
+            bench.number(&format!("{PACKAGE}/enabled")),
+            bench.write(&format!("{PACKAGE}/enabled"), "1")
+        ),
+        (0, Err(Errno::NOSYS))
+    );
+    assert_eq!(bench.read("class/hwmon/hwmon1/name").unwrap(), "amd_hsmp_hwmon");
+    bench.write("class/hwmon/hwmon1/power1_cap", "34000999").unwrap();
+    assert_eq!(bench.number("class/hwmon/hwmon1/power1_cap"), 34_000_000);
+    assert_eq!(bench.number("class/hwmon/hwmon1/power1_cap_max"), 50_000_000);
+    assert_eq!(bench.read(&format!("{CPU}/amd_pstate/status")).unwrap(), "active");
+    assert_eq!(
+        bench.number(&format!("{CPU}/cpufreq/policy0/amd_pstate_lowest_nonlinear_freq")),
+        1_200_000
+    );
+
+    let mut config = HardwareConfig {
+        driver: Driver::None,
+        cpuidle: false,
+        ..HardwareConfig::default()
+    };
+    config.rapl.zones = Zones::None;
+    let bench = Bench::new(config).unwrap();
+    assert_eq!(bench.list("class/powercap"), Err(Errno::NOENT));
+    assert_eq!(bench.list(&format!("{CPU}/cpufreq")), Ok(vec![]));
+    assert_eq!(bench.list(&format!("{CPU}/cpu0/cpuidle")), Err(Errno::NOENT));
+    assert_eq!(bench.list(&format!("{CPU}/cpu0")).unwrap(), ["topology"]);
+}
+
+#[test]
+fn control_groups_of_version_2() {
+    let Some(bench) = Bench::new(HardwareConfig::default()) else {
+        return;
+    };
+    let group = |file: &str| format!("fs/cgroup/web/{file}");
+    assert_eq!(bench.read("fs/cgroup/cgroup.controllers").unwrap(), "cpuset cpu");
+    fs::create_dir(bench.path("fs/cgroup/web")).unwrap();
+    assert_eq!(
+        fs::create_dir(bench.path("fs/cgroup/web")).map_err(errno),
+        Err(Errno::EXIST)
+    );
+    assert_eq!(bench.read(&group("cpu.max")).unwrap(), "max 100000");
+    for bad in [
+        "0 10000",
+        "999 10000",
+        "many",
+        "5000 999",
+        "5000 1000001",
+        "-5 10000",
+        "99999999999999999 10000",
+    ] {
+        assert_eq!(bench.write(&group("cpu.max"), bad), Err(Errno::INVAL), "{bad}");
+    }
+    bench.write(&group("cpu.max"), "25000 10000").unwrap();
+    assert_eq!(bench.read(&group("cpu.max")).unwrap(), "25000 10000");
+    assert_eq!(bench.write(&group("cpuset.cpus"), "0-16"), Err(Errno::RANGE));
+    bench.write(&group("cpuset.cpus"), "0-1").unwrap();
+    assert_eq!(bench.read(&group("cpuset.cpus.effective")).unwrap(), "0-1");
+    let machine = bench.emulated.machine();
+    machine.set_load("web", Cores::new(16.0)).unwrap();
+    machine.advance(Seconds::new(1.0));
+    let stat = bench.read(&group("cpu.stat")).unwrap();
+    // Two CPUs, although the quota would allow two and a half.
+    assert!(
+        stat.starts_with("usage_usec 2000000\n") && stat.contains("nr_periods 0"),
+        "{stat}"
+    );
+
+    fs::create_dir(bench.path("fs/cgroup/web/inner")).unwrap();
+    assert_eq!(bench.read(&group("inner/cpu.max")), Err(Errno::NOENT));
+    assert!(
+        bench
+            .read(&group("inner/cpu.stat"))
+            .unwrap()
+            .starts_with("usage_usec 0")
+    );
+    assert_eq!(
+        bench.write(&group("inner/cgroup.subtree_control"), "+cpu"),
+        Err(Errno::NOENT)
+    );
+    assert_eq!(
+        bench.write(&group("cgroup.subtree_control"), "+memory"),
+        Err(Errno::NOENT)
+    );
+    bench.write(&group("cgroup.subtree_control"), "+cpu").unwrap();
+    assert_eq!(bench.read(&group("inner/cpu.max")).unwrap(), "max 100000");
+    assert_eq!(
+        fs::remove_dir(bench.path("fs/cgroup/web")).map_err(errno),
+        Err(Errno::BUSY)
+    );
+
+    let me = std::process::id();
+    assert_eq!(
+        bench.write(&group("cgroup.procs"), &me.to_string()),
+        Err(Errno::BUSY)
+    );
+    assert_eq!(
+        bench.write(&group("inner/cgroup.procs"), "4194304"),
+        Err(Errno::SRCH)
+    );
+    bench
+        .write(&group("inner/cgroup.procs"), &me.to_string())
+        .unwrap();
+    assert_eq!(bench.read(&group("inner/cgroup.procs")).unwrap(), me.to_string());
+    assert_eq!(
+        bench.read(&format!("headroom-testbed/proc/{me}/cgroup")).unwrap(),
+        "0::/web/inner"
+    );
+    assert_eq!(
+        bench.read("headroom-testbed/proc/self/cgroup").unwrap(),
+        "0::/web/inner"
+    );
+    assert!(
+        bench
+            .read("headroom-testbed/proc/self/mountinfo")
+            .unwrap()
+            .contains(" /sys/fs/cgroup ")
+    );
+    assert_eq!(
+        fs::remove_dir(bench.path("fs/cgroup/web/inner")).map_err(errno),
+        Err(Errno::BUSY)
+    );
+    bench.write("fs/cgroup/cgroup.procs", &me.to_string()).unwrap();
+    let mut open = fs::File::open(bench.path("fs/cgroup/web/inner/cpu.stat")).unwrap();
+    fs::remove_dir(bench.path("fs/cgroup/web/inner")).unwrap();
+    assert_eq!(
+        open.read_to_string(&mut String::new()).map_err(errno),
+        Err(Errno::NODEV)
+    );
+    fs::remove_dir(bench.path("fs/cgroup/web")).unwrap();
+    assert_eq!(bench.list("fs/cgroup/web"), Err(Errno::NOENT));
+}
+
+#[test]
+fn control_groups_of_version_1() {
+    let config = HardwareConfig {
+        cgroup: CgroupVersion::V1,
+        ..HardwareConfig::default()
+    };
+    let Some(bench) = Bench::new(config) else { return };
+    let cpu = |file: &str| format!("fs/cgroup/cpu,cpuacct/web/{file}");
+    let cpuset = |file: &str| format!("fs/cgroup/cpuset/web/{file}");
+    fs::create_dir(bench.path(&cpu(""))).unwrap();
+    fs::create_dir(bench.path(&cpuset(""))).unwrap();
+    assert_eq!(
+        (
+            bench.read(&cpu("cpu.cfs_quota_us")).unwrap(),
+            bench.number(&cpu("cpu.cfs_period_us"))
+        ),
+        ("-1".into(), 100_000)
+    );
+    for bad in ["0", "999", "17592186044416", "some"] {
+        assert_eq!(
+            bench.write(&cpu("cpu.cfs_quota_us"), bad),
+            Err(Errno::INVAL),
+            "{bad}"
+        );
+    }
+    for bad in ["999", "1000001", "-1"] {
+        assert_eq!(
+            bench.write(&cpu("cpu.cfs_period_us"), bad),
+            Err(Errno::INVAL),
+            "{bad}"
+        );
+    }
+    bench.write(&cpu("cpu.cfs_quota_us"), "50000").unwrap();
+    bench.write(&cpu("cpu.cfs_period_us"), "10000").unwrap();
+    let machine = bench.emulated.machine();
+    machine.set_load("web", Cores::new(16.0)).unwrap();
+    machine.advance(Seconds::new(1.0));
+    machine.advance(Seconds::new(1.0));
+    assert_eq!(bench.number(&cpu("cpuacct.usage")), 10_000_000_000);
+    assert!(bench.read(&cpu("cpu.stat")).unwrap().contains("throttled_time 0"));
+    bench.write(&cpu("cpu.cfs_quota_us"), "-7").unwrap();
+    assert_eq!(bench.read(&cpu("cpu.cfs_quota_us")).unwrap(), "-1");
+
+    let me = std::process::id().to_string();
+    assert_eq!(bench.write(&cpuset("cgroup.procs"), &me), Err(Errno::NOSPC));
+    assert_eq!(bench.write(&cpuset("cpuset.cpus"), "16"), Err(Errno::RANGE));
+    bench.write(&cpuset("cpuset.cpus"), "0-3").unwrap();
+    assert_eq!(bench.write(&cpuset("tasks"), &me), Err(Errno::NOSPC));
+    bench.write(&cpuset("cpuset.mems"), "0-1").unwrap();
+    bench.write(&cpuset("tasks"), &me).unwrap();
+    assert_eq!(bench.write(&cpuset("cpuset.cpus"), "\n"), Err(Errno::NOSPC));
+    assert!(
+        bench
+            .read("headroom-testbed/proc/self/cgroup")
+            .unwrap()
+            .contains("cpuset:/web")
+    );
+    assert_eq!(
+        fs::remove_dir(bench.path(&cpuset(""))).map_err(errno),
+        Err(Errno::BUSY)
+    );
+    bench.write("fs/cgroup/cpuset/cgroup.procs", &me).unwrap();
+    fs::remove_dir(bench.path(&cpuset(""))).unwrap();
+    assert!(bench.read(&cpu("cpu.shares")).is_ok());
+}
+
+#[test]
+fn the_clock_runs_by_itself() {
+    let Some(bench) = Bench::with(HardwareConfig::default()) else {
+        return;
+    };
+    let energy = || bench.number(&format!("{PACKAGE}/energy_uj"));
+    let before = energy();
+    let started = std::time::Instant::now();
+    std::thread::sleep(std::time::Duration::from_millis(400));
+    let (used, seconds) = ((energy() - before) as f64 / 1e6, started.elapsed().as_secs_f64());
+    let watts = used / seconds;
+    assert!(watts > 21.76 * 0.7 && watts < 21.76 * 1.3, "{watts}");
+}
+
+#[test]
+fn one_emulator_a_directory_and_none_over_files() {
+    let Some(bench) = Bench::new(HardwareConfig::default()) else {
+        return;
+    };
+    let again = |dir| {
+        Emulated::mount(HardwareConfig::default(), None, dir)
+            .err()
+            .unwrap()
+    };
+    assert!(matches!(
+        again(bench.emulated.root()),
+        HardwareError::AlreadyMounted { .. }
+    ));
+    let full = tempfile::tempdir().unwrap();
+    fs::write(full.path().join("mine"), "x").unwrap();
+    assert!(matches!(again(full.path()), HardwareError::MountPoint { .. }));
+    let wrong = HardwareConfig {
+        packages: 0,
+        ..HardwareConfig::default()
+    };
+    let error = Emulated::mount(wrong, None, full.path()).err().unwrap();
+    assert!(error.to_string().contains("packages is 0"), "{error}");
+}
+
+#[test]
+fn unmounting_does_not_wait_for_open_files() {
+    if !can_mount() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let emulated = Emulated::mount(HardwareConfig::default(), None, dir.path()).unwrap();
+    assert!(emulated.is_served());
+    let mut open = fs::File::open(dir.path().join(PACKAGE).join("energy_uj")).unwrap();
+    emulated.unmount().unwrap();
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+    assert_eq!(
+        open.read_to_string(&mut String::new()).map_err(errno),
+        Err(Errno::NODEV)
+    );
+    drop(open);
+    let again = Emulated::mount(HardwareConfig::default(), None, dir.path()).unwrap();
+    drop(again);
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+}

@@ -1,0 +1,343 @@
+//! Real processes behind emulated groups: a cap, a quota and a frequency each slow them, and what they used is turned back
+//! into emulated busy time. Only ratios are asserted: the machine is shared.
+
+use crate::{can_mount, real_options, write};
+use headroom_testbed::hardware::{
+    CgroupVersion, Emulated, HardwareConfig, HardwareError, RealOptions, recover,
+};
+use headroom_units::Cores;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
+
+/// A process that is busy until it is dropped.
+pub struct Busy(Child);
+
+impl Busy {
+    pub fn new() -> Self {
+        Self(
+            Command::new("sh")
+                .args(["-c", "while :; do :; done"])
+                .spawn()
+                .unwrap(),
+        )
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.0.id()
+    }
+
+    pub fn is_alive(&mut self) -> bool {
+        self.0.try_wait().unwrap().is_none()
+    }
+
+    /// The CPU time it has used, seconds.
+    fn used(&self) -> f64 {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap();
+        let (_, fields) = stat.rsplit_once(')').unwrap();
+        let ticks: u64 = fields
+            .split_whitespace()
+            .skip(11)
+            .take(2)
+            .map(|field| field.parse::<u64>().unwrap())
+            .sum();
+        ticks as f64 / 100.0
+    }
+
+    /// The real cores it uses on average over a while.
+    fn cores(&self) -> f64 {
+        let (started, before) = (Instant::now(), self.used());
+        std::thread::sleep(Duration::from_millis(1500));
+        (self.used() - before) / started.elapsed().as_secs_f64()
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Little enough of the real machine that other load on it does not matter.
+pub const REAL_CORES: f64 = 0.4;
+
+pub fn config() -> HardwareConfig {
+    HardwareConfig {
+        real_cores: Some(Cores::new(REAL_CORES)),
+        ..HardwareConfig::default()
+    }
+}
+
+/// A machine with real control groups; says where this machine has none.
+pub fn mount(config: HardwareConfig, options: &RealOptions, at: &Path) -> Option<Emulated> {
+    if !can_mount() {
+        return None;
+    }
+    match Emulated::mount(config, Some(options), at) {
+        Err(error @ HardwareError::NoCpuController { .. }) => {
+            println!("skipped: {error}");
+            None
+        }
+        result => Some(result.unwrap()),
+    }
+}
+
+fn usage_us(root: &Path, group: &str) -> u64 {
+    let stat = fs::read_to_string(root.join("fs/cgroup").join(group).join("cpu.stat")).unwrap();
+    stat.lines()
+        .find_map(|line| line.strip_prefix("usage_usec "))
+        .unwrap()
+        .parse()
+        .unwrap()
+}
+
+/// The real directory of a process in the hierarchy of the cpu controller, below the base group of a test.
+pub fn real_dir(pid: u32, options: &RealOptions) -> Option<PathBuf> {
+    let membership = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
+    let group = membership
+        .lines()
+        .find_map(|line| line.find(&options.name).and_then(|_| line.splitn(3, ':').nth(2)))?;
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    mounts
+        .lines()
+        .filter(|line| line.contains(" - cgroup"))
+        .find_map(|line| {
+            let dir = Path::new(line.split(' ').nth(4).unwrap()).join(group.trim_start_matches('/'));
+            (dir.join("cpu.cfs_quota_us").exists() || dir.join("cpu.max").exists()).then_some(dir)
+        })
+}
+
+/// The real quota of a directory in cores; nothing where there is none.
+pub fn real_quota(dir: &Path) -> Option<f64> {
+    let number = |name: &str| {
+        fs::read_to_string(dir.join(name))
+            .ok()?
+            .trim()
+            .parse::<f64>()
+            .ok()
+    };
+    match fs::read_to_string(dir.join("cpu.max")) {
+        Ok(text) => {
+            let (quota, period) = text.trim().split_once(' ').unwrap();
+            Some(quota.parse::<f64>().ok()? / period.parse::<f64>().unwrap())
+        }
+        Err(_) => {
+            Some(number("cpu.cfs_quota_us").filter(|quota| *quota > 0.0)? / number("cpu.cfs_period_us")?)
+        }
+    }
+}
+
+fn close(measured: f64, expected: f64, what: &str) {
+    assert!(
+        (measured / expected - 1.0).abs() < 0.25,
+        "{what}: measured {measured:.3}, expected {expected:.3}"
+    );
+}
+
+#[test]
+fn caps_quotas_and_frequencies_slow_a_real_process() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = real_options(dir.path());
+    let Some(emulated) = mount(config(), &options, &dir.path().join("sys")) else {
+        return;
+    };
+    let root = emulated.root().to_path_buf();
+    fs::create_dir(root.join("fs/cgroup/web")).unwrap();
+    let busy = Busy::new();
+    write(&root.join("fs/cgroup/web/cgroup.procs"), &busy.pid().to_string()).unwrap();
+    let settle = || std::thread::sleep(Duration::from_millis(1200));
+    settle();
+
+    let full = busy.cores();
+    close(full, REAL_CORES, "the whole machine");
+    let (before, started) = (usage_us(&root, "web"), Instant::now());
+    std::thread::sleep(Duration::from_millis(1000));
+    let utilisation = (usage_us(&root, "web") - before) as f64 / 1e6 / started.elapsed().as_secs_f64() / 16.0;
+    assert!((0.75..=1.02).contains(&utilisation), "{utilisation}");
+    let power = emulated.machine().snapshot().power.get();
+    assert!(power > 80.0 && power < 92.3, "{power} W");
+
+    for package in 0..2 {
+        let limit = format!("class/powercap/intel-rapl:{package}/constraint_0_power_limit_uw");
+        write(&root.join(limit), "33000000").unwrap();
+    }
+    settle();
+    let capped = busy.cores();
+    let state = emulated.machine().snapshot();
+    let speed = state.groups[0].speed.get();
+    assert!(speed < 0.8 && speed > 0.3, "{speed}");
+    close(capped / full, speed, "the speed under a cap");
+    assert!(state.power.get() < 70.0, "{}", state.power);
+    // Slower cores are just as busy.
+    let (before, started) = (usage_us(&root, "web"), Instant::now());
+    std::thread::sleep(Duration::from_millis(1000));
+    let utilisation = (usage_us(&root, "web") - before) as f64 / 1e6 / started.elapsed().as_secs_f64() / 16.0;
+    assert!((0.75..=1.02).contains(&utilisation), "{utilisation}");
+
+    for package in 0..2 {
+        let limit = format!("class/powercap/intel-rapl:{package}/constraint_0_power_limit_uw");
+        write(&root.join(limit), "50000000").unwrap();
+    }
+    write(&root.join("fs/cgroup/web/cpu.max"), "80000 10000").unwrap();
+    settle();
+    close(busy.cores() / full, 0.5, "half of the cores");
+    let stat = fs::read_to_string(root.join("fs/cgroup/web/cpu.stat")).unwrap();
+    let throttled: u64 = stat
+        .lines()
+        .find_map(|l| l.strip_prefix("nr_throttled "))
+        .unwrap()
+        .parse()
+        .unwrap();
+    assert!(throttled > 10, "{stat}");
+    let pressure = fs::read_to_string(root.join("fs/cgroup/web/cpu.pressure")).unwrap();
+    let stalled = pressure
+        .strip_prefix("some avg10=")
+        .and_then(|rest| rest.split(' ').next())
+        .unwrap();
+    let stalled: f64 = stalled.parse().unwrap();
+    assert!(stalled > 1.0 && stalled <= 100.0, "{pressure}");
+
+    write(&root.join("fs/cgroup/web/cpu.max"), "max").unwrap();
+    for policy in 0..16 {
+        write(
+            &root.join(format!(
+                "devices/system/cpu/cpufreq/policy{policy}/scaling_max_freq"
+            )),
+            "800000",
+        )
+        .unwrap();
+    }
+    settle();
+    close(busy.cores() / full, 0.8 / 2.1, "the lowest frequency");
+
+    let real = real_dir(busy.pid(), &options).unwrap();
+    assert!(real_quota(&real).is_some());
+    let recovered = emulated.unmount().unwrap();
+    assert_eq!(recovered.moved, [busy.pid()]);
+    assert!(!real.exists() && real_dir(busy.pid(), &options).is_none());
+    assert!(!options.record.exists());
+}
+
+#[test]
+fn a_group_of_somebody_else_is_attached_and_gets_its_limit_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = real_options(dir.path());
+    let other = RealOptions {
+        name: format!("{}-other", options.name),
+        parent: "/".into(),
+        record: dir.path().join("other.json"),
+    };
+    // A second emulator stands for somebody who has made a group and limited it.
+    let Some(owner) = mount(config(), &other, &dir.path().join("owner")) else {
+        return;
+    };
+    fs::create_dir(owner.root().join("fs/cgroup/web")).unwrap();
+    let busy = Busy::new();
+    write(
+        &owner.root().join("fs/cgroup/web/cgroup.procs"),
+        &busy.pid().to_string(),
+    )
+    .unwrap();
+    std::thread::sleep(Duration::from_millis(200));
+    let real = real_dir(busy.pid(), &other).unwrap();
+    let found = real_quota(&real).unwrap();
+
+    let emulated = mount(config(), &options, &dir.path().join("sys")).unwrap();
+    let missing = emulated.attach("web", Path::new("/no-such-group")).unwrap_err();
+    assert!(missing.to_string().contains("no-such-group"), "{missing}");
+    emulated.attach("web", &real).unwrap();
+    assert!(emulated.attach("web", &real).is_err());
+    let procs = fs::read_to_string(emulated.root().join("fs/cgroup/web/cgroup.procs")).unwrap();
+    assert_eq!(procs.trim(), busy.pid().to_string());
+    write(&emulated.root().join("fs/cgroup/web/cpu.max"), "20000 10000").unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    close(
+        real_quota(&real).unwrap(),
+        REAL_CORES * 2.0 / 16.0,
+        "two of sixteen cores",
+    );
+    emulated.detach("web").unwrap();
+    close(real_quota(&real).unwrap(), found, "what was found");
+    assert!(emulated.detach("web").is_err());
+    emulated.attach("web", &real).unwrap();
+    write(&emulated.root().join("fs/cgroup/web/cpu.max"), "20000 10000").unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    drop(emulated);
+    close(real_quota(&real).unwrap(), found, "what was found");
+}
+
+#[test]
+fn version_1_groups_hold_real_processes_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = real_options(dir.path());
+    let config = HardwareConfig {
+        cgroup: CgroupVersion::V1,
+        ..config()
+    };
+    let Some(emulated) = mount(config, &options, &dir.path().join("sys")) else {
+        return;
+    };
+    let cpu = emulated.root().join("fs/cgroup/cpu,cpuacct/web");
+    fs::create_dir(&cpu).unwrap();
+    let mut busy = Busy::new();
+    write(&cpu.join("cgroup.procs"), &busy.pid().to_string()).unwrap();
+    write(&cpu.join("cpu.cfs_quota_us"), "400000").unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    let real = real_dir(busy.pid(), &options).unwrap();
+    close(
+        real_quota(&real).unwrap(),
+        REAL_CORES / 4.0,
+        "four of sixteen cores",
+    );
+    let usage = || {
+        fs::read_to_string(cpu.join("cpuacct.usage"))
+            .unwrap()
+            .trim()
+            .parse::<f64>()
+            .unwrap()
+            / 1e9
+    };
+    let (before, started) = (usage(), Instant::now());
+    std::thread::sleep(Duration::from_millis(1000));
+    close(
+        (usage() - before) / started.elapsed().as_secs_f64(),
+        4.0,
+        "busy cores",
+    );
+    // Removing the group while the process lives is refused; the group above takes it.
+    assert!(fs::remove_dir(&cpu).is_err());
+    write(
+        &emulated.root().join("fs/cgroup/cpu,cpuacct/cgroup.procs"),
+        &busy.pid().to_string(),
+    )
+    .unwrap();
+    fs::remove_dir(&cpu).unwrap();
+    assert!(real_dir(busy.pid(), &options).is_none() && busy.is_alive());
+    drop(emulated);
+    assert_eq!(recover(&options.record).unwrap(), Default::default());
+}
+
+#[test]
+fn a_group_that_is_there_without_a_record_is_not_taken() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = real_options(dir.path());
+    let Some(emulated) = mount(config(), &options, &dir.path().join("sys")) else {
+        return;
+    };
+    let second = RealOptions {
+        record: dir.path().join("second.json"),
+        ..options.clone()
+    };
+    let error = Emulated::mount(config(), Some(&second), &dir.path().join("again"))
+        .err()
+        .unwrap();
+    assert!(error.to_string().contains(&options.name), "{error}");
+    // And its record tells that its emulator runs.
+    let error = Emulated::mount(config(), Some(&options), &dir.path().join("again"))
+        .err()
+        .unwrap();
+    assert!(matches!(error, HardwareError::StillRuns { .. }), "{error}");
+    drop(emulated);
+}
