@@ -8,7 +8,7 @@ mt_srand($page);
 $html = '';
 for ($round = 0; $round < $rounds; $round++) {
     $text = '';
-    for ($i = 0; $i < 700; $i++) {
+    for ($i = 0; $i < 6000; $i++) {
         $text .= chr(97 + mt_rand(0, 25)) . ($i % 7 === 6 ? ' ' : '');
     }
     $words = explode(' ', $text);
