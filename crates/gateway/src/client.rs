@@ -28,6 +28,9 @@ use crate::watch::{Phase, Watch};
 /// What every HTTP/2 connection begins with (RFC 9113 section 3.4).
 const H2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
+/// Bytes read to tell the protocol; mostly the whole first request.
+const SNIFF_BYTES: usize = 1024;
+
 /// After an answer that did not wait for the whole request, the rest is read and discarded for this long and
 /// this much; a socket closed with unread bytes would be reset, and the answer lost on its way.
 const LINGER: Duration = Duration::from_secs(1);
@@ -50,6 +53,8 @@ pub(crate) struct ClientConn {
     /// The raw bytes of the request heads since the connection was last idle, HTTP/1 only, bounded by
     /// `limits.max_header_bytes`.
     pub raw_heads: RefCell<Vec<u8>>,
+    /// The first line of the first request was looked at.
+    pub looked: Cell<bool>,
     /// The backend's end of an upgraded connection, left here by the handler.
     pub tunnel: RefCell<Option<Tunnel>>,
     /// The answer did not wait for the whole request.
@@ -121,21 +126,18 @@ pub(crate) async fn serve(core: Rc<Core>, stream: TcpStream, peer: SocketAddr, t
 
 /// Reads the first bytes until they tell HTTP/2 with prior knowledge from HTTP/1.
 async fn sniff(stream: &mut TcpStream) -> std::io::Result<(bool, Bytes)> {
-    let mut start = [0; H2_PREFACE.len()];
+    let mut start = [0; SNIFF_BYTES];
     let mut length = 0;
-    while length < start.len() {
-        match stream.read(&mut start[length..]).await? {
-            0 => break,
-            read => length += read,
-        }
-        if !H2_PREFACE.starts_with(&start[..length]) {
-            break;
+    loop {
+        let read = stream.read(&mut start[length..]).await?;
+        length += read;
+        let compared = length.min(H2_PREFACE.len());
+        let so_far = H2_PREFACE.starts_with(&start[..compared]);
+        if read == 0 || !so_far || compared == H2_PREFACE.len() {
+            let http2 = so_far && compared == H2_PREFACE.len();
+            return Ok((http2, Bytes::copy_from_slice(&start[..length])));
         }
     }
-    Ok((
-        length == start.len() && start == H2_PREFACE,
-        Bytes::copy_from_slice(&start[..length]),
-    ))
 }
 
 async fn serve_http<S: ClientStream>(
@@ -157,6 +159,7 @@ async fn serve_http<S: ClientStream>(
         http2,
         streams: Cell::new(0),
         raw_heads: RefCell::default(),
+        looked: Cell::new(false),
         tunnel: RefCell::new(None),
         linger: Cell::new(false),
         reset: Cell::new(false),

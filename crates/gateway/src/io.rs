@@ -91,7 +91,11 @@ impl<S: ClientStream> SharedStream<S> {
 }
 
 /// Notes bytes that belong to a request head.
-fn note_head(client: &ClientConn, bytes: &[u8]) {
+///
+/// # Errors
+/// What came first on the connection is not HTTP at all. Somebody who speaks another protocol (or a broken
+/// HTTP/2 preface) is better served by a closed connection than by an answer it cannot read.
+fn note_head(client: &ClientConn, bytes: &[u8]) -> io::Result<()> {
     let mut raw = client.raw_heads.borrow_mut();
     if client.watch.phase() != Phase::Head {
         client.watch.enter(Phase::Head);
@@ -104,6 +108,20 @@ fn note_head(client: &ClientConn, bytes: &[u8]) {
         .max_header_bytes
         .saturating_sub(raw.len());
     raw.extend_from_slice(&bytes[..bytes.len().min(room)]);
+    if !client.looked.get() {
+        // An empty line or two may come before the request line (RFC 9112 section 2.2).
+        let line = raw.trim_ascii_start();
+        if let Some(end) = line.iter().position(|byte| *byte == b'\n') {
+            client.looked.set(true);
+            if !line[..end]
+                .windows(5)
+                .any(|word| word.eq_ignore_ascii_case(b"HTTP/"))
+            {
+                return Err(io::Error::new(io::ErrorKind::InvalidData, "this is not HTTP"));
+            }
+        }
+    }
+    Ok(())
 }
 
 impl<S: ClientStream> Read for ClientIo<S> {
@@ -121,7 +139,7 @@ impl<S: ClientStream> Read for ClientIo<S> {
         if !this.start.is_empty() {
             let length = this.start.len().min(cursor.remaining());
             if expects_head {
-                note_head(&this.client, &this.start[..length]);
+                note_head(&this.client, &this.start[..length])?;
             }
             cursor.put_slice(&this.start[..length]);
             this.start.advance(length);
@@ -136,7 +154,7 @@ impl<S: ClientStream> Read for ClientIo<S> {
         ready!(Pin::new(this.inner.borrow_mut().inner_mut()).poll_read(cx, &mut buffer))?;
         let read = buffer.filled();
         if !read.is_empty() {
-            note_head(&this.client, read);
+            note_head(&this.client, read)?;
             cursor.put_slice(read);
         }
         Poll::Ready(Ok(()))
