@@ -15,15 +15,18 @@
 //! allows. Every path starts at [`Roots`], so that a test can stand a tree in the place of `/sys` and `/proc`.
 //! The code is synchronous: it belongs on a thread of its own, not on an async runtime. The network side of [`agent`]
 //! alone is not.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 pub mod agent;
 pub mod cap;
 pub mod cgroup;
+mod clock;
 pub mod cpu;
 pub mod file;
 pub mod frequency;
+pub mod hsmp;
 pub mod power;
+mod powercap;
 pub mod probe;
 pub mod restore;
 mod roots;

@@ -6,6 +6,7 @@ mod knob;
 pub mod list;
 pub mod quota;
 pub mod usage;
+pub(crate) mod work;
 
 pub use cpuset::CpusetActuator;
 pub use knob::ForeignWrite;

@@ -1,21 +1,33 @@
-//! How many watts the machine draws: counted by a sensor ([`rapl`]), or computed ([`model`], [`modelled`]). Every
-//! sample carries its source, and which meter was taken and why is part of the answer ([`choice`]).
+//! How many watts the machine draws: counted by a sensor ([`rapl`], [`perf`], [`hwmon`], [`hsmp`]), or computed
+//! ([`model`], [`modelled`]). Every sample carries its source, and which meter was taken and why is part of the answer
+//! ([`choice`]). What a sensor says and cannot be is refused, counted and reported ([`counter`], [`refused`]).
 
 pub mod allocated;
 pub mod choice;
+pub mod counter;
+pub mod hsmp;
+pub mod hwmon;
 pub mod model;
 pub mod modelled;
+pub mod perf;
 pub mod rapl;
+pub mod refused;
+mod sensor;
 
 pub use allocated::Allocated;
 pub use choice::{Choice, MeterKind, MeterPreference, PassedOver, choose};
+pub use counter::Refusal;
+pub use hsmp::HsmpMeter;
+pub use hwmon::HwmonMeter;
 pub use model::{ModelError, PowerModel};
 pub use modelled::ModelledMeter;
-pub use rapl::RaplMeter;
+pub use perf::PerfMeter;
+pub use rapl::{RaplMeter, RaplTotal};
+pub use refused::Refused;
 
 use crate::cpu::CpuError;
 use crate::file::FileError;
-use headroom_units::{Joules, Reading, Seconds, Watts};
+use headroom_units::{Joules, Reading, Seconds, Source, Watts};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -42,6 +54,53 @@ pub enum MeterError {
         dir: PathBuf,
         /// What was seen.
         why: String,
+    },
+    /// A counter that does not count.
+    #[error(
+        "the energy counter of {zone} ({path}) stands still although the CPUs work: its power is not known; take another \
+         meter, and look in the kernel's log (dmesg) for why",
+        path = path.display()
+    )]
+    Frozen {
+        /// The zone.
+        zone: String,
+        /// Its counter.
+        path: PathBuf,
+    },
+    /// A sensor that says nothing that can be.
+    #[error("the power sensor {zone} ({path}) says nothing that can be ({reason}): take another meter", path = path.display())]
+    Nonsense {
+        /// The sensor.
+        zone: String,
+        /// Its file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: Refusal,
+    },
+    /// There is no sensor of the kind.
+    #[error("no {what} ({why}); {remedy}")]
+    NoSensor {
+        /// What was looked for.
+        what: &'static str,
+        /// What was seen.
+        why: String,
+        /// What would help.
+        remedy: &'static str,
+    },
+    /// The processor's power management did not answer.
+    #[error(transparent)]
+    Hsmp(#[from] crate::hsmp::HsmpError),
+    /// An energy event that the kernel does not count.
+    #[error("perf cannot count {event} on CPU {cpu}: {cause}; {remedy}")]
+    Perf {
+        /// The event.
+        event: String,
+        /// The CPU.
+        cpu: u32,
+        /// The kernel's answer.
+        cause: std::io::Error,
+        /// What would help.
+        remedy: &'static str,
     },
     /// The meter that was asked for is not there, and another was not to be taken.
     #[error(
@@ -86,7 +145,7 @@ pub struct MeterSample {
 
 /// Something that says how many watts the machine draws.
 pub trait Meter: Send {
-    /// Its name in reports: `rapl`, `model`.
+    /// Its name in reports and in the configuration: `rapl`, `psys`, `perf`, `hsmp`, `hwmon`, `model`.
     fn name(&self) -> &'static str;
 
     /// Energy and mean power since the sample before.
@@ -94,4 +153,21 @@ pub trait Meter: Send {
     /// # Errors
     /// [`MeterError`]: nothing could be read. The meter can be asked again.
     fn sample(&mut self) -> Result<MeterSample, MeterError>;
+
+    /// Readings that were not believed since it was opened, by zone and reason.
+    fn refused(&self) -> Vec<Refused> {
+        Vec::new()
+    }
+}
+
+/// Counters here are in microjoules.
+fn joules(microjoules: u64) -> Joules {
+    Joules::new(microjoules as f64 / 1e6)
+}
+
+/// The power of the counted zones together; nothing where one of them has none.
+fn zone_total(zones: &[ZoneSample], source: Source) -> Option<Reading<Watts>> {
+    let powers = zones.iter().filter(|zone| zone.counted).map(|zone| zone.power);
+    let sum: Option<Watts> = powers.map(|power| Some(power?.value)).sum();
+    Some(Reading::new(sum?, source))
 }

@@ -7,7 +7,7 @@ use crate::Roots;
 use crate::cgroup::Target;
 use crate::cpu::{UsageMeter, UsageSample};
 use crate::frequency::FrequencyReader;
-use headroom_units::{Estimated, Joules, Ratio, Reading};
+use headroom_units::{Joules, Ratio, Reading, Source};
 
 /// Computes the machine's power as if the target's service ran on it alone: what other processes draw is not seen.
 #[derive(Debug)]
@@ -19,6 +19,8 @@ pub struct ModelledMeter {
     frequency: Option<FrequencyReader>,
     energy: Joules,
     last: Option<UsageSample>,
+    /// Estimated; on emulated hardware nothing is more than emulated.
+    source: Source,
 }
 
 impl ModelledMeter {
@@ -47,6 +49,10 @@ impl ModelledMeter {
             frequency,
             energy: Joules::ZERO,
             last: None,
+            source: match roots.source() {
+                Source::Emulated => Source::Emulated,
+                _ => Source::Estimated,
+            },
         })
     }
 
@@ -79,8 +85,8 @@ impl Meter for ModelledMeter {
         }
         // A discarded interval counts as idle in the energy, and has no power: what the service used is not known.
         let power = power.filter(|_| !rebased);
-        let energy: Reading<Joules> = Estimated(self.energy).into();
-        let power = power.map(|power| Estimated(power).into());
+        let energy = Reading::new(self.energy, self.source);
+        let power = power.map(|power| Reading::new(power, self.source));
         let zone = ZoneSample {
             zone: Self::ZONE.into(),
             energy,

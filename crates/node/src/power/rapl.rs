@@ -1,243 +1,313 @@
-//! RAPL energy counters through the powercap tree (Documentation/power/powercap/powercap.rst).
+//! RAPL energy counters through the powercap tree (see [`crate::powercap`] for what the zones are).
 //!
-//! `sys/class/powercap/intel-rapl:N` is a package (or psys, the whole platform), `intel-rapl:N:M` a part of it: core
-//! and uncore lie inside the package's counter, dram outside. The total is packages plus dram; where a machine has
-//! only psys, psys. `intel-rapl-mmio` counts the same packages again, by another way, and stays out where the first
-//! exists. AMD servers count through the same tree.
+//! The total is packages plus dram: that is what a cap on the packages acts on, and it means the same on every board.
+//! psys contains them and more, but what more is the board's choice, so it is counted only where it is asked for
+//! ([`RaplTotal::Platform`]) or alone. Core and uncore lie inside the packages and are listed, never counted.
 
-use super::{Meter, MeterError, MeterSample, ZoneSample};
+use super::counter::{EnergyCounter, Refusal, Step};
+use super::refused::{Refusals, Refused};
+use super::{Meter, MeterError, MeterSample, ZoneSample, joules, zone_total};
+use crate::clock::{Clock, KernelClock, Moment};
+use crate::cpu::work::CpuWork;
+use crate::file::FileError;
+use crate::powercap::{self, ZoneKind};
 use crate::{Roots, file};
-use headroom_units::{Joules, Measured, Reading, Seconds, Watts};
-use std::fs;
+use headroom_units::{Reading, Seconds, Source, Watts};
 use std::path::PathBuf;
-use std::time::Instant;
+use std::time::Duration;
 
-/// More zones than any machine has.
-const MOST_ZONES: usize = 1024;
-/// No zone draws more: twice the largest single package sold. A difference beyond it is nonsense, not power.
-const MOST_WATTS: f64 = 2_000.0;
-/// A counter is updated about every millisecond: so much may come late into a short interval.
-const LATE_S: f64 = 0.01;
+/// How often the zones are looked for anew: packages may come with CPUs that are switched on.
+const SCAN_EVERY: Duration = Duration::from_secs(30);
+
+/// Which zones add up to the machine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RaplTotal {
+    /// Packages and memory; psys where a machine has nothing else.
+    #[default]
+    Packages,
+    /// The platform (psys), which contains them.
+    Platform,
+}
 
 /// Reads the RAPL zones of a machine.
 #[derive(Debug)]
 pub struct RaplMeter {
+    roots: Roots,
+    total: RaplTotal,
+    source: Source,
     zones: Vec<Zone>,
-    last_at: Instant,
+    work: CpuWork,
+    clock: Box<dyn Clock>,
+    last: Moment,
+    scanned: Moment,
+    /// All counted zones together, also of those that went away.
+    energy_uj: u64,
+    refusals: Refusals,
 }
 
 #[derive(Debug)]
 struct Zone {
     name: String,
+    kind: ZoneKind,
     energy: PathBuf,
     counted: bool,
-    counter: Counter,
+    counter: EnergyCounter,
+    /// The zone is not there now.
+    away: bool,
 }
 
-/// A zone as it is found, before it is known whether it can be read.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct FoundZone {
-    /// Unique: `package-0`, `dram-0`, `psys`.
-    pub(crate) name: String,
-    pub(crate) dir: PathBuf,
-    pub(crate) counted: bool,
+impl Zone {
+    /// Opens a zone's counter.
+    fn open(found: &powercap::Zone, counted: bool) -> Result<Self, FileError> {
+        let energy = found.dir.join("energy_uj");
+        let first = file::read_u64(&energy)?;
+        let range = file::read_u64(&found.dir.join("max_energy_range_uj")).ok();
+        Ok(Self {
+            name: found.name.clone(),
+            kind: found.kind,
+            energy,
+            counted,
+            counter: EnergyCounter::new(first, range, powercap::most_watts(&found.dir)),
+            away: false,
+        })
+    }
+
+    /// Memory that never counts is memory without a counter (client processors): it is not missed in the total.
+    fn is_dead(&self) -> bool {
+        self.kind == ZoneKind::Dram && self.counter.is_frozen() && !self.counter.has_moved()
+    }
 }
 
-/// The zones of the powercap tree, sorted by name; what is not RAPL (`dtpm`, `idle-injection`) is passed over.
-pub(crate) fn zones(roots: &Roots) -> Vec<FoundZone> {
-    let dir = roots.sys("class/powercap");
-    let Ok(entries) = fs::read_dir(&dir) else {
-        return Vec::new();
-    };
-    let mut names: Vec<String> = entries
-        .flatten()
-        .take(MOST_ZONES)
-        .filter_map(|entry| entry.file_name().into_string().ok())
-        .collect();
-    // The MSR's zones sort before those of the memory-mapped interface.
-    names.sort_by_key(|name| (name.starts_with("intel-rapl-mmio"), name.clone()));
-    let kind_of = |zone: &str| {
-        file::read(&dir.join(zone).join("name"))
-            .ok()
-            .filter(|name| !name.is_empty())
-    };
-    let mut found: Vec<FoundZone> = Vec::new();
-    for zone in &names {
-        let Some((_, numbers)) = zone
-            .split_once(':')
-            .filter(|(driver, _)| driver.starts_with("intel-rapl"))
-        else {
-            continue;
-        };
-        let Some(kind) = kind_of(zone) else { continue };
-        let (name, counted) = match numbers.split_once(':') {
-            None => (kind.clone(), kind.starts_with("package")),
-            Some(_) => {
-                let above = zone
-                    .rsplit_once(':')
-                    .and_then(|(above, _)| kind_of(above))
-                    .unwrap_or_default();
-                let package = above.strip_prefix("package-").unwrap_or(&above).to_string();
-                (format!("{kind}-{package}"), kind == "dram")
-            }
-        };
-        if !found.iter().any(|other| other.name == name) {
-            found.push(FoundZone {
-                name,
-                dir: dir.join(zone),
-                counted,
-            });
-        }
-    }
-    if !found.iter().any(|zone| zone.counted) {
-        found
-            .iter_mut()
-            .filter(|zone| zone.name.starts_with("psys"))
-            .take(1)
-            .for_each(|zone| zone.counted = true);
-    }
-    found.sort_by(|a, b| a.name.cmp(&b.name));
-    found
+/// Whether each zone is part of the total.
+pub(crate) fn counted(zones: &[powercap::Zone], total: RaplTotal) -> Vec<bool> {
+    let is_package = |zone: &powercap::Zone| matches!(zone.kind, ZoneKind::Package | ZoneKind::Dram);
+    let by_packages = total == RaplTotal::Packages && zones.iter().any(is_package);
+    let mut platform = zones
+        .iter()
+        .position(|zone| zone.kind == ZoneKind::Psys)
+        .filter(|_| !by_packages);
+    zones
+        .iter()
+        .enumerate()
+        .map(|(at, zone)| match by_packages {
+            true => is_package(zone),
+            false => platform.take_if(|first| *first == at).is_some(),
+        })
+        .collect()
 }
 
 impl RaplMeter {
-    /// Takes the first reading of every zone that has a counter; the first sample covers the time since.
+    /// Takes the first reading of every zone that has a counter; the first sample covers the time since. Packages and
+    /// memory are the total.
     ///
     /// # Errors
     /// [`MeterError::NoZones`]: there is none that counts towards the total. [`MeterError::File`]: there is one and it
     /// cannot be read (its files are for root alone since CVE-2020-8694).
     pub fn open(roots: &Roots) -> Result<Self, MeterError> {
-        let dir = roots.sys("class/powercap");
-        let found = zones(roots);
-        if !found.iter().any(|zone| zone.counted) {
-            let why = match (dir.is_dir(), found.is_empty()) {
-                (false, _) => "the directory does not exist".to_string(),
-                (true, true) => "it has no intel-rapl zone".to_string(),
-                (true, false) => "none of its zones is a package, dram or psys".to_string(),
-            };
-            return Err(MeterError::NoZones { dir, why });
+        Self::open_total(roots, RaplTotal::Packages)
+    }
+
+    /// As [`RaplMeter::open`], with the zones that are to be the total.
+    ///
+    /// # Errors
+    /// As [`RaplMeter::open`].
+    pub fn open_total(roots: &Roots, total: RaplTotal) -> Result<Self, MeterError> {
+        Self::open_with(roots, total, Box::new(KernelClock))
+    }
+
+    pub(crate) fn open_with(
+        roots: &Roots,
+        total: RaplTotal,
+        clock: Box<dyn Clock>,
+    ) -> Result<Self, MeterError> {
+        let found = powercap::zones(roots);
+        let counted = counted(&found, total);
+        if !counted.contains(&true) {
+            return Err(MeterError::NoZones {
+                dir: powercap::dir(roots),
+                why: match total {
+                    RaplTotal::Packages => powercap::why_none(roots, &found).into(),
+                    RaplTotal::Platform => "it has no psys zone".into(),
+                },
+            });
         }
         let mut zones = Vec::with_capacity(found.len());
-        let last_at = Instant::now();
-        for FoundZone { name, dir, counted } in found {
-            let energy = dir.join("energy_uj");
-            let opened = file::read_u64(&energy)
-                .and_then(|first| Ok((first, file::read_u64(&dir.join("max_energy_range_uj"))?)));
-            match opened {
-                Ok((first, range)) => {
-                    zones.push(Zone {
-                        name,
-                        energy,
-                        counted,
-                        counter: Counter::new(first, range),
-                    });
-                }
+        let work = CpuWork::open(roots);
+        let last = clock.now();
+        for (found, counted) in found.iter().zip(counted) {
+            match Zone::open(found, counted) {
+                Ok(zone) => zones.push(zone),
                 Err(error) if counted => return Err(error.into()),
                 // A part of a package that cannot be read is not missed in the total.
-                Err(error) => tracing::debug!(%error, zone = name, "zone left out"),
+                Err(error) => tracing::debug!(%error, zone = found.name, "zone left out"),
             }
         }
-        Ok(Self { zones, last_at })
+        Ok(Self {
+            roots: roots.clone(),
+            total,
+            source: roots.source(),
+            zones,
+            work,
+            clock,
+            last,
+            scanned: last,
+            energy_uj: 0,
+            refusals: Refusals::default(),
+        })
+    }
+
+    /// Looks which zones are there: marks those that are not, takes up new ones, and those that came back from where
+    /// they are now. A counted zone that is there and cannot be read is an error.
+    fn scan(&mut self) -> Result<(), MeterError> {
+        let found = powercap::zones(&self.roots);
+        let counted = counted(&found, self.total);
+        if !counted.contains(&true) {
+            let why = powercap::why_none(&self.roots, &found).to_string();
+            return Err(MeterError::NoZones {
+                dir: powercap::dir(&self.roots),
+                why,
+            });
+        }
+        let mut fresh = Vec::new();
+        for (found, counted) in found.iter().zip(counted) {
+            let known = self.zones.iter_mut().find(|zone| zone.name == found.name);
+            match (Zone::open(found, counted), known) {
+                (Err(error), _) if counted => return Err(error.into()),
+                (Err(error), _) => tracing::debug!(%error, zone = found.name, "zone left out"),
+                (Ok(zone), Some(known)) if known.away => fresh.push(zone),
+                (Ok(_), Some(known)) => known.counted = counted,
+                (Ok(zone), None) => fresh.push(zone),
+            }
+        }
+        for zone in &mut self.zones {
+            let there = found.iter().any(|found| found.name == zone.name);
+            if !there && !zone.away {
+                zone.away = true;
+                self.refusals.count(&zone.name, Refusal::Vanished);
+            }
+        }
+        for zone in fresh {
+            match self.zones.iter_mut().find(|known| known.name == zone.name) {
+                Some(known) => {
+                    let raw = file::read_u64(&zone.energy)?;
+                    known.counter.rebase(raw);
+                    (known.away, known.energy) = (false, zone.energy);
+                }
+                None => self.zones.push(zone),
+            }
+        }
+        Ok(())
     }
 }
 
 impl Meter for RaplMeter {
     fn name(&self) -> &'static str {
-        "rapl"
+        match self.total {
+            RaplTotal::Packages => "rapl",
+            RaplTotal::Platform => "psys",
+        }
     }
 
     fn sample(&mut self) -> Result<MeterSample, MeterError> {
+        let read = |zones: &[Zone]| -> Result<Vec<Option<u64>>, FileError> {
+            zones
+                .iter()
+                .map(|zone| match (zone.away, file::read_u64(&zone.energy)) {
+                    (true, _) => Ok(None),
+                    (false, Ok(raw)) => Ok(Some(raw)),
+                    (false, Err(error)) if zone.counted => Err(error),
+                    (false, Err(_)) => Ok(None),
+                })
+                .collect()
+        };
         // All are read before any is advanced: a failure must not charge an interval to some zones only.
-        let readings: Vec<u64> = self
+        let (readings, mut complete) = match read(&self.zones) {
+            Ok(readings) => (readings, true),
+            Err(error) if error.is_gone() => {
+                self.scan()?;
+                (read(&self.zones)?, false)
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let now = self.clock.now();
+        let elapsed = now.since(self.last);
+        let worked = self.work.since();
+        self.last = now;
+        let mut zones = Vec::with_capacity(self.zones.len());
+        for (zone, raw) in self.zones.iter_mut().zip(readings) {
+            let Some(raw) = raw else {
+                if zone.away && zone.counted {
+                    continue;
+                }
+                zones.push(zone_sample(zone, None, self.source));
+                continue;
+            };
+            let step = zone.counter.advance(raw, elapsed, worked);
+            if let Step::Refused(why) = step {
+                self.refusals.count(&zone.name, why);
+            }
+            let power = match step {
+                Step::Counted { microjoules, seconds } if seconds > 0.0 => {
+                    Some(joules(microjoules) / Seconds::new(seconds))
+                }
+                // Memory draws little, and on some machines its counter never moves.
+                Step::Same if zone.kind == ZoneKind::Dram => Some(Watts::ZERO),
+                _ => None,
+            };
+            if let Step::Counted { microjoules, .. } = step
+                && zone.counted
+            {
+                self.energy_uj = self.energy_uj.saturating_add(microjoules);
+            }
+            complete &= !zone.counted || power.is_some() || zone.is_dead();
+            let mut sample = zone_sample(zone, power, self.source);
+            sample.counted &= !zone.is_dead();
+            zones.push(sample);
+        }
+        let frozen = self
             .zones
             .iter()
-            .map(|zone| file::read_u64(&zone.energy))
-            .collect::<Result<_, _>>()?;
-        let now = Instant::now();
-        let elapsed = Seconds::from(now.duration_since(self.last_at));
-        self.last_at = now;
-        let mut zones = Vec::with_capacity(self.zones.len());
-        let mut total = (Joules::ZERO, Some(Watts::ZERO));
-        for (zone, raw) in self.zones.iter_mut().zip(readings) {
-            let delta = zone.counter.advance(raw, elapsed);
-            let energy = joules(zone.counter.total_uj);
-            let power = delta
-                .filter(|_| elapsed.get() > 0.0)
-                .map(|delta| joules(delta) / elapsed);
-            if zone.counted {
-                total = (
-                    total.0 + energy,
-                    total.1.zip(power).map(|(sum, power)| sum + power),
-                );
-            }
-            zones.push(ZoneSample {
+            .find(|zone| zone.counted && !zone.away && zone.counter.is_frozen() && !zone.is_dead());
+        if let Some(zone) = frozen {
+            return Err(MeterError::Frozen {
                 zone: zone.name.clone(),
-                energy: Measured(energy).into(),
-                power: power.map(|power| Reading::from(Measured(power))),
-                counted: zone.counted,
+                path: zone.energy.clone(),
             });
         }
+        let away = self.zones.iter().any(|zone| zone.away);
+        if away || now.since(self.scanned).awake.get() >= SCAN_EVERY.as_secs_f64() {
+            self.scanned = now;
+            self.scan()?;
+        }
         Ok(MeterSample {
-            elapsed,
-            energy: Measured(total.0).into(),
-            power: total.1.map(|power| Measured(power).into()),
+            elapsed: elapsed.awake,
+            energy: Reading::new(joules(self.energy_uj), self.source),
+            power: complete.then(|| zone_total(&zones, self.source)).flatten(),
             zones,
-            rebases: self.zones.iter().map(|zone| zone.counter.rebases).sum(),
+            rebases: self.refusals.total(),
         })
     }
-}
 
-fn joules(microjoules: u64) -> Joules {
-    Joules::new(microjoules as f64 / 1e6)
-}
-
-/// One counter that wraps, without a clock of its own.
-#[derive(Debug)]
-struct Counter {
-    last_uj: u64,
-    range_uj: u64,
-    total_uj: u64,
-    rebases: u64,
-}
-
-impl Counter {
-    fn new(first_uj: u64, range_uj: u64) -> Self {
-        Self {
-            last_uj: first_uj,
-            range_uj,
-            total_uj: 0,
-            rebases: 0,
-        }
+    fn refused(&self) -> Vec<Refused> {
+        self.refusals.list()
     }
+}
 
-    /// The energy since the reading before, in microjoules. Nothing, and counted as a rebase, where the interval is so
-    /// long that the counter may have wrapped more than once unnoticed, or the difference more than any zone draws.
-    fn advance(&mut self, raw_uj: u64, elapsed: Seconds) -> Option<u64> {
-        let last = std::mem::replace(&mut self.last_uj, raw_uj);
-        let delta = match raw_uj.checked_sub(last) {
-            Some(delta) => Some(delta),
-            None => self
-                .range_uj
-                .checked_sub(last)
-                .and_then(|rest| rest.checked_add(raw_uj)),
-        };
-        let most_uj = MOST_WATTS * (elapsed.get() + LATE_S) * 1e6;
-        let could_wrap_twice = most_uj > self.range_uj as f64;
-        let delta = delta
-            .filter(|delta| !could_wrap_twice && *delta as f64 <= most_uj)
-            .filter(|_| raw_uj <= self.range_uj);
-        match delta {
-            Some(delta) => self.total_uj = self.total_uj.saturating_add(delta),
-            None => self.rebases += 1,
-        }
-        delta
+fn zone_sample(zone: &Zone, power: Option<Watts>, source: Source) -> ZoneSample {
+    ZoneSample {
+        zone: zone.name.clone(),
+        energy: Reading::new(joules(zone.counter.total_uj()), source),
+        power: power.map(|power| Reading::new(power, source)),
+        counted: zone.counted,
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
+    use crate::clock::fake::FakeClock;
+    use headroom_units::Joules;
+    use std::fs;
     use std::path::Path;
 
     fn zone(sys: &Path, dir: &str, name: &str, energy: u64) {
@@ -248,64 +318,119 @@ mod tests {
         fs::write(dir.join("max_energy_range_uj"), "262143328850\n").unwrap();
     }
 
-    fn server() -> tempfile::TempDir {
-        let dir = tempfile::tempdir().unwrap();
-        for package in 0..2 {
-            zone(
-                dir.path(),
-                &format!("intel-rapl:{package}"),
-                &format!("package-{package}"),
-                1_000_000,
-            );
-            zone(dir.path(), &format!("intel-rapl:{package}:0"), "core", 1_000_000);
-            zone(dir.path(), &format!("intel-rapl:{package}:1"), "dram", 1_000_000);
+    struct Server {
+        dir: tempfile::TempDir,
+        clock: FakeClock,
+        busy_s: std::cell::Cell<u64>,
+    }
+
+    impl Server {
+        fn new() -> Self {
+            let server = Self {
+                dir: tempfile::tempdir().unwrap(),
+                clock: FakeClock::default(),
+                busy_s: std::cell::Cell::new(0),
+            };
+            for package in 0..2 {
+                server.zone(
+                    &format!("intel-rapl:{package}"),
+                    &format!("package-{package}"),
+                    1_000_000,
+                );
+                server.zone(&format!("intel-rapl:{package}:0"), "core", 1_000_000);
+                server.zone(&format!("intel-rapl:{package}:1"), "dram", 1_000_000);
+            }
+            server.zone("intel-rapl:2", "psys", 1_000_000);
+            server.zone("intel-rapl-mmio:0", "package-0", 5);
+            server.zone("dtpm", "dtpm", 5);
+            server.pass(0);
+            server
         }
-        zone(dir.path(), "intel-rapl:2", "psys", 1_000_000);
-        zone(dir.path(), "intel-rapl-mmio:0", "package-0", 5);
-        zone(dir.path(), "dtpm", "dtpm", 5);
-        dir
+
+        fn zone(&self, dir: &str, name: &str, energy: u64) {
+            zone(&self.dir.path().join("sys"), dir, name, energy);
+        }
+
+        /// All packages and memory at one value.
+        fn all(&self, energy: u64) {
+            for package in 0..2 {
+                self.zone(
+                    &format!("intel-rapl:{package}"),
+                    &format!("package-{package}"),
+                    energy,
+                );
+                self.zone(&format!("intel-rapl:{package}:1"), "dram", energy);
+            }
+        }
+
+        /// Time passes, with one CPU busy.
+        fn pass(&self, seconds: u64) {
+            self.busy_s.set(self.busy_s.get() + seconds);
+            self.clock.pass(Duration::from_secs(seconds), Duration::ZERO);
+            fs::create_dir_all(self.dir.path().join("proc")).unwrap();
+            let text = format!("cpu  {} 0 0 0 0 0 0 0\n", self.busy_s.get() * 100);
+            fs::write(self.dir.path().join("proc/stat"), text).unwrap();
+        }
+
+        fn roots(&self) -> Roots {
+            Roots::at(self.dir.path().join("sys"), self.dir.path().join("proc"))
+        }
+
+        fn remove(&self, dir: &str) {
+            fs::remove_dir_all(self.dir.path().join("sys/class/powercap").join(dir)).unwrap();
+        }
+
+        fn open(&self) -> RaplMeter {
+            RaplMeter::open_with(&self.roots(), RaplTotal::Packages, Box::new(self.clock.clone())).unwrap()
+        }
     }
 
     #[test]
     fn packages_and_dram_are_added_and_nothing_twice() {
-        let dir = server();
-        let mut meter = RaplMeter::open(&Roots::at(dir.path(), "/proc")).unwrap();
-        std::thread::sleep(std::time::Duration::from_millis(20));
-        for (zone_dir, name) in [
-            ("intel-rapl:0", "package-0"),
-            ("intel-rapl:0:0", "core"),
-            ("intel-rapl:1:1", "dram"),
-            ("intel-rapl:2", "psys"),
-        ] {
-            zone(dir.path(), zone_dir, name, 2_000_000);
-        }
+        let server = Server::new();
+        let mut meter = server.open();
+        server.pass(2);
+        server.all(2_000_000);
+        server.zone("intel-rapl:0:0", "core", 2_000_000);
+        server.zone("intel-rapl:2", "psys", 9_000_000);
         let sample = meter.sample().unwrap();
-        assert_eq!(sample.energy, Reading::from(Measured(Joules::new(2.0))));
-        let counted: Vec<&str> = sample
-            .zones
-            .iter()
-            .filter(|zone| zone.counted)
-            .map(|zone| zone.zone.as_str())
-            .collect();
-        assert_eq!(counted, ["dram-0", "dram-1", "package-0", "package-1"]);
-        assert_eq!(sample.zones.len(), 7);
-        let power = sample.power.unwrap().value;
-        assert!((power.get() - 2.0 / sample.elapsed.get()).abs() < 1e-6);
+        assert_eq!(sample.energy, Reading::new(Joules::new(4.0), Source::Measured));
+        assert_eq!(
+            sample.power,
+            Some(Reading::new(Watts::new(2.0), Source::Measured))
+        );
+        let of = |counted: bool| -> Vec<&str> {
+            let zones = sample.zones.iter().filter(|zone| zone.counted == counted);
+            zones.map(|zone| zone.zone.as_str()).collect()
+        };
+        assert_eq!(of(true), ["package-0", "package-1", "dram-0", "dram-1"]);
+        assert_eq!(of(false), ["psys", "core-0", "core-1"]);
     }
 
     #[test]
-    fn a_machine_with_only_psys_is_metered_by_it() {
+    fn psys_is_the_total_where_it_is_asked_for_or_alone() {
+        let server = Server::new();
+        let mut meter = RaplMeter::open_with(
+            &server.roots(),
+            RaplTotal::Platform,
+            Box::new(server.clock.clone()),
+        )
+        .unwrap();
+        server.pass(1);
+        server.all(5_000_000);
+        server.zone("intel-rapl:2", "psys", 31_000_000);
+        let sample = meter.sample().unwrap();
+        assert_eq!((sample.energy.value, meter.name()), (Joules::new(30.0), "psys"));
         let dir = tempfile::tempdir().unwrap();
         zone(dir.path(), "intel-rapl:0", "psys", 7);
         let roots = Roots::at(dir.path(), "/proc");
-        assert_eq!(
-            zones(&roots),
-            [FoundZone {
-                name: "psys".into(),
-                dir: dir.path().join("class/powercap/intel-rapl:0"),
-                counted: true
-            }]
-        );
+        assert_eq!(counted(&powercap::zones(&roots), RaplTotal::Packages), [true]);
+        assert!(RaplMeter::open(&roots).is_ok());
+        let no_psys = tempfile::tempdir().unwrap();
+        zone(no_psys.path(), "intel-rapl:0", "package-0", 7);
+        let error =
+            RaplMeter::open_total(&Roots::at(no_psys.path(), "/proc"), RaplTotal::Platform).unwrap_err();
+        assert!(error.to_string().contains("no psys zone"), "{error}");
     }
 
     #[test]
@@ -328,68 +453,121 @@ mod tests {
     }
 
     #[test]
-    fn a_counter_that_vanishes_is_an_error_and_charges_nobody() {
-        let dir = server();
-        let mut meter = RaplMeter::open(&Roots::at(dir.path(), "/proc")).unwrap();
-        fs::remove_file(dir.path().join("class/powercap/intel-rapl:1/energy_uj")).unwrap();
-        assert!(
-            meter
-                .sample()
-                .unwrap_err()
-                .to_string()
-                .contains("intel-rapl:1/energy_uj")
+    fn a_counter_that_cannot_be_read_is_an_error_and_charges_nobody() {
+        let server = Server::new();
+        let mut meter = server.open();
+        fs::remove_file(
+            server
+                .dir
+                .path()
+                .join("sys/class/powercap/intel-rapl:1/energy_uj"),
+        )
+        .unwrap();
+        server.pass(1);
+        let error = meter.sample().unwrap_err().to_string();
+        assert!(error.contains("intel-rapl:1/energy_uj"), "{error}");
+        server.all(3_000_000);
+        assert_eq!(meter.sample().unwrap().energy.value, Joules::new(8.0));
+    }
+
+    #[test]
+    fn a_package_that_goes_away_and_comes_back_is_counted_while_it_is_there() {
+        let server = Server::new();
+        let mut meter = server.open();
+        server.remove("intel-rapl:1");
+        server.remove("intel-rapl:1:0");
+        server.remove("intel-rapl:1:1");
+        server.pass(1);
+        server.zone("intel-rapl:0", "package-0", 6_000_000);
+        let sample = meter.sample().unwrap();
+        assert_eq!(
+            (sample.energy.value, sample.power),
+            (Joules::new(5.0), None),
+            "the total has changed"
         );
-        zone(dir.path(), "intel-rapl:1", "package-1", 1_000_000);
-        assert_eq!(meter.sample().unwrap().energy.value, Joules::ZERO);
+        server.pass(1);
+        server.zone("intel-rapl:0", "package-0", 16_000_000);
+        let sample = meter.sample().unwrap();
+        assert_eq!(sample.power.map(|power| power.value), Some(Watts::new(10.0)));
+        // It comes back with a counter that has started anew.
+        server.zone("intel-rapl:1", "package-1", 77_000_000);
+        server.zone("intel-rapl:1:1", "dram", 5);
+        server.pass(1);
+        server.zone("intel-rapl:0", "package-0", 26_000_000);
+        meter.sample().unwrap();
+        server.pass(1);
+        server.zone("intel-rapl:0", "package-0", 36_000_000);
+        server.zone("intel-rapl:1", "package-1", 80_000_000);
+        server.zone("intel-rapl:1:1", "dram", 1_000_005);
+        let sample = meter.sample().unwrap();
+        assert_eq!(sample.power.map(|power| power.value), Some(Watts::new(14.0)));
+        assert_eq!(sample.energy.value, Joules::new(39.0));
+        let refused = meter.refused();
+        assert!(
+            refused
+                .iter()
+                .any(|r| r.zone == "package-1" && r.reason == Refusal::Vanished),
+            "{refused:?}"
+        );
     }
 
     #[test]
-    fn a_wrap_is_counted_through() {
-        let mut counter = Counter::new(262_143_000_000, 262_143_328_850);
-        assert_eq!(counter.advance(671_150, Seconds::new(1.0)), Some(1_000_000));
-        assert_eq!((counter.total_uj, counter.rebases), (1_000_000, 0));
+    fn a_package_that_stands_still_is_an_error_and_memory_that_never_counted_is_left_out() {
+        let server = Server::new();
+        let mut meter = server.open();
+        let step = |package_0: u64, package_1: u64| {
+            server.pass(1);
+            server.zone("intel-rapl:0", "package-0", package_0);
+            server.zone("intel-rapl:1", "package-1", package_1);
+        };
+        for second in 1..=3 {
+            step(1_000_000 + second * 1_000_000, 1_000_000 + second * 2_000_000);
+            assert_eq!(
+                meter.sample().unwrap().power.map(|p| p.value),
+                Some(Watts::new(3.0))
+            );
+        }
+        let sample = meter.sample().unwrap();
+        let counted = sample
+            .zones
+            .iter()
+            .filter(|zone| zone.counted)
+            .map(|zone| zone.zone.as_str());
+        assert_eq!(counted.collect::<Vec<_>>(), ["package-0", "package-1"]);
+        step(5_000_000, 7_000_000);
+        assert_eq!(meter.sample().unwrap().power, None);
+        step(6_000_000, 7_000_000);
+        let error = meter.sample().unwrap_err().to_string();
+        assert!(
+            error.contains("package-1") && error.contains("stands still"),
+            "{error}"
+        );
+        step(7_000_000, 11_000_000);
+        let sample = meter.sample().unwrap();
+        assert_eq!(sample.energy.value, Joules::new(6.0 + 10.0));
+        // 4 J in the three seconds since it last moved, beside 1 W.
+        assert!(
+            (sample.power.unwrap().value.get() - (1.0 + 4.0 / 3.0)).abs() < 1e-9,
+            "{sample:?}"
+        );
     }
 
     #[test]
-    fn a_gap_a_sentinel_and_a_reset_are_discarded() {
-        let mut counter = Counter::new(0, 262_143_328_850);
-        assert_eq!(counter.advance(50_000_000, Seconds::new(400.0)), None);
-        assert_eq!(counter.advance(4_294_967_295_000_000, Seconds::new(1.0)), None);
-        assert_eq!(counter.advance(100_000_000, Seconds::new(1.0)), None);
-        assert_eq!(counter.advance(101_000_000, Seconds::new(1.0)), Some(1_000_000));
-        assert_eq!((counter.total_uj, counter.rebases), (1_000_000, 3));
-    }
-
-    proptest! {
-        #[test]
-        fn energy_is_never_more_than_the_zone_could_draw(
-            first in any::<u64>(), range in 1_000_000u64..1 << 48,
-            readings in proptest::collection::vec((any::<u64>(), 0.0..500.0f64), 0..60),
-        ) {
-            let mut counter = Counter::new(first, range);
-            let mut most = 0.0;
-            for (raw, elapsed) in readings {
-                let before = counter.total_uj;
-                let _ = counter.advance(raw % (range.saturating_mul(2)), Seconds::new(elapsed));
-                most += MOST_WATTS * (elapsed + LATE_S) * 1e6;
-                prop_assert!(counter.total_uj >= before && counter.total_uj as f64 <= most);
-            }
-        }
-
-        #[test]
-        fn a_steady_draw_is_counted_exactly_over_any_wrap(
-            first in 0u64..262_143_328_850, watts in 1.0..500.0f64, steps in 1usize..200,
-        ) {
-            let range = 262_143_328_850u64;
-            let mut counter = Counter::new(first, range);
-            let each = (watts * 1e6) as u64;
-            let mut raw = first;
-            for _ in 0..steps {
-                raw = (raw + each) % range;
-                counter.advance(raw, Seconds::new(1.0));
-            }
-            prop_assert_eq!(counter.total_uj, each * steps as u64);
-            prop_assert_eq!(counter.rebases, 0);
-        }
+    fn an_emulated_machine_says_that_it_is() {
+        let server = Server::new();
+        let mark = server.dir.path().join("sys/headroom-testbed");
+        fs::create_dir_all(&mark).unwrap();
+        fs::write(mark.join("emulated"), "").unwrap();
+        let mut meter = server.open();
+        server.pass(1);
+        server.all(2_000_000);
+        let sample = meter.sample().unwrap();
+        assert_eq!(sample.energy.source, Source::Emulated);
+        assert!(
+            sample
+                .zones
+                .iter()
+                .all(|zone| zone.energy.source == Source::Emulated)
+        );
     }
 }

@@ -2,14 +2,16 @@
 
 use super::{Finding, Kind, Machine, State, finding, in_words, remedy_for};
 use crate::file;
-use crate::power::rapl;
+use crate::power::RaplTotal;
+use crate::power::rapl::counted;
+use crate::powercap::{self, Zone, ZoneKind};
 use std::fs;
 use std::path::PathBuf;
 
 const USE_SOFTWARE_CAP: &str = "use the software power cap";
 
 pub(super) fn findings(machine: &Machine<'_>) -> Vec<Finding> {
-    let zones = rapl::zones(machine.roots);
+    let zones = powercap::zones(machine.roots);
     vec![
         rapl_limits(machine, &zones),
         hsmp(machine),
@@ -38,14 +40,20 @@ fn no_zones(machine: &Machine<'_>) -> (&'static str, &'static str) {
     }
 }
 
-fn rapl_energy(machine: &Machine<'_>, zones: &[rapl::FoundZone]) -> Finding {
+fn rapl_energy(machine: &Machine<'_>, zones: &[Zone]) -> Finding {
     const WHAT: &str = "RAPL energy";
     let dir = machine.roots.sys("class/powercap");
-    if !zones.iter().any(|zone| zone.counted) {
+    let counted = counted(zones, RaplTotal::Packages);
+    let total: Vec<&Zone> = zones
+        .iter()
+        .zip(counted)
+        .filter_map(|(zone, yes)| yes.then_some(zone))
+        .collect();
+    if total.is_empty() {
         let (why, remedy) = no_zones(machine);
         return finding(WHAT, Kind::Meter, State::Unusable, dir, why).remedy(remedy);
     }
-    for zone in zones.iter().filter(|zone| zone.counted) {
+    for zone in &total {
         let energy = zone.dir.join("energy_uj");
         if let Err(errno) = machine.permissions.read(&energy) {
             let why = format!(
@@ -71,11 +79,7 @@ fn rapl_energy(machine: &Machine<'_>, zones: &[rapl::FoundZone]) -> Finding {
                 .remedy("see the kernel's log (dmesg)");
         }
     }
-    let names: Vec<&str> = zones
-        .iter()
-        .filter(|zone| zone.counted)
-        .map(|zone| zone.name.as_str())
-        .collect();
+    let names: Vec<&str> = total.iter().map(|zone| zone.name.as_str()).collect();
     finding(
         WHAT,
         Kind::Meter,
@@ -85,12 +89,12 @@ fn rapl_energy(machine: &Machine<'_>, zones: &[rapl::FoundZone]) -> Finding {
     )
 }
 
-fn rapl_limits(machine: &Machine<'_>, zones: &[rapl::FoundZone]) -> Finding {
+fn rapl_limits(machine: &Machine<'_>, zones: &[Zone]) -> Finding {
     const WHAT: &str = "RAPL power limits";
     let find = |state, evidence: PathBuf, why: String| finding(WHAT, Kind::Lever, state, evidence, why);
     let packages: Vec<_> = zones
         .iter()
-        .filter(|zone| zone.name.starts_with("package"))
+        .filter(|zone| zone.kind == ZoneKind::Package)
         .collect();
     let Some(first) = packages.first() else {
         let (why, _) = no_zones(machine);

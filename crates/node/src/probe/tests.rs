@@ -140,7 +140,7 @@ fn an_intel_server_measures_its_packages_and_dram() {
     let energy = fake.of("RAPL energy");
     assert_eq!(energy.state, State::Usable);
     assert!(
-        energy.why.contains("dram-0, dram-1, package-0, package-1"),
+        energy.why.contains("package-0, package-1, dram-0, dram-1"),
         "{energy}"
     );
     for what in [
