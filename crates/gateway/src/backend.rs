@@ -90,10 +90,11 @@ impl Backend {
         if host.is_empty() {
             return Err(bad("it has no host"));
         }
-        let port = match authority.port() {
-            None if authority.as_str().ends_with(':') => return Err(bad("the port is missing")),
+        let port = match authority.as_str()[host.len()..].strip_prefix(':') {
             None => 80,
-            Some(port) => port.as_u16(),
+            Some(port) => port
+                .parse()
+                .map_err(|_| bad("the port is not a number from 0 to 65535"))?,
         };
         Ok(Self {
             url: config.url.clone(),

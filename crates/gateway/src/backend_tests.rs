@@ -1,1 +1,142 @@
+use std::sync::Arc;
 
+use proptest::prelude::*;
+
+use super::*;
+
+fn make(weights: &[u32]) -> Vec<Arc<Backend>> {
+    let config = |(index, weight): (usize, &u32)| BackendConfig {
+        url: format!("http://127.0.0.1:{}", index + 1),
+        weight: *weight,
+    };
+    weights
+        .iter()
+        .enumerate()
+        .map(config)
+        .map(|config| Arc::new(Backend::new(&config).unwrap()))
+        .collect()
+}
+
+fn turns(balancer: &mut Balancer, backends: &[Arc<Backend>], turns: usize) -> Vec<usize> {
+    (0..turns)
+        .map(|_| balancer.pick(backends, |_| 0, |_| false).unwrap())
+        .collect()
+}
+
+#[test]
+fn round_robin_interleaves_the_weights() {
+    let backends = make(&[5, 1, 1]);
+    let mut balancer = Balancer::new(Balance::RoundRobin, 3, 100);
+    assert_eq!(turns(&mut balancer, &backends, 7), [0, 0, 1, 0, 2, 0, 0]);
+}
+
+#[test]
+fn the_least_loaded_per_weight_comes_first_and_ties_go_round() {
+    let backends = make(&[1, 2, 1]);
+    let mut balancer = Balancer::new(Balance::LeastConnections, 3, 100);
+    let loads = [1, 2, 3];
+    assert_eq!(balancer.pick(&backends, |index| loads[index], |_| false), Ok(1));
+    let equal = make(&[1, 1, 1]);
+    let mut balancer = Balancer::new(Balance::LeastConnections, 3, 100);
+    assert_eq!(turns(&mut balancer, &equal, 6), [0, 1, 2, 0, 1, 2]);
+}
+
+#[test]
+fn what_may_not_serve_is_not_picked() {
+    let backends = make(&[1, 1, 1, 0]);
+    let mut balancer = Balancer::new(Balance::RoundRobin, 4, 2);
+    backends[0].set_healthy(false);
+    backends[1].apply(BackendState::Drain.into()).unwrap();
+    assert!(turns(&mut balancer, &backends, 10).iter().all(|turn| *turn == 2));
+    let picked = balancer.pick(&backends, |_| 2, |_| false);
+    assert_eq!(picked, Err(NoBackend::OverLimit));
+    assert_eq!(
+        balancer.pick(&backends, |_| 0, |index| index == 2),
+        Err(NoBackend::Unavailable)
+    );
+}
+
+#[test]
+fn an_ejected_backend_is_the_last_resort() {
+    let backends = make(&[1, 1]);
+    let config = HealthConfig {
+        ejection_ms: 60_000,
+        ejection_max_ms: 60_000,
+        ..HealthConfig::default()
+    };
+    let mut balancer = Balancer::new(Balance::RoundRobin, 2, 10);
+    backends[0].connect_failed(&config);
+    assert!(backends[0].health().ejected_for.is_some());
+    assert!(turns(&mut balancer, &backends, 10).iter().all(|turn| *turn == 1));
+    assert_eq!(balancer.pick(&backends, |_| 0, |index| index == 1), Ok(0));
+    backends[0].connect_succeeded();
+    assert_eq!(
+        turns(&mut balancer, &backends, 4)
+            .iter()
+            .filter(|turn| **turn == 0)
+            .count(),
+        2
+    );
+}
+
+#[test]
+fn the_back_off_doubles_to_its_bound() {
+    let backend = &make(&[1])[0];
+    let config = HealthConfig {
+        ejection_ms: 1_000,
+        ejection_max_ms: 3_000,
+        ..HealthConfig::default()
+    };
+    let mut waits = Vec::new();
+    for _ in 0..4 {
+        backend.connect_failed(&config);
+        waits.push(backend.health().ejected_for.unwrap().as_millis().div_ceil(500) * 500);
+    }
+    assert_eq!(waits, [1_000, 2_000, 3_000, 3_000]);
+}
+
+#[test]
+fn urls_give_host_port_and_authority() {
+    let parse = |url: &str| Backend::new(&BackendConfig::new(url));
+    let backend = parse("http://[::1]:8080").unwrap();
+    assert_eq!(
+        (
+            backend.host.as_str(),
+            backend.port,
+            backend.authority.to_str().unwrap()
+        ),
+        ("::1", 8080, "[::1]:8080")
+    );
+    assert_eq!(parse("http://a.example").unwrap().port, 80);
+    for bad in [
+        "http://a/b",
+        "https://a",
+        "http://",
+        "a",
+        "http://a:x",
+        "http://u@a",
+        "http://a?b",
+    ] {
+        assert!(parse(bad).is_err(), "{bad}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn shares_follow_the_weights(weights in prop::collection::vec(0u32..20, 1..6)) {
+        let total: u32 = weights.iter().sum();
+        let backends = make(&weights);
+        let mut balancer = Balancer::new(Balance::RoundRobin, weights.len(), 1);
+        if total == 0 {
+            prop_assert_eq!(balancer.pick(&backends, |_| 0, |_| false), Err(NoBackend::Unavailable));
+        } else {
+            // Over one cycle, and the next, each has exactly its weight's share.
+            for _ in 0..2 {
+                let turns = turns(&mut balancer, &backends, total as usize);
+                for (index, weight) in weights.iter().enumerate() {
+                    prop_assert_eq!(turns.iter().filter(|turn| **turn == index).count(), *weight as usize);
+                }
+            }
+        }
+    }
+}

@@ -316,6 +316,28 @@ fn a_stream_whose_client_stops_reading_is_reset_alone() {
 }
 
 #[test]
+fn a_cancelled_stream_frees_its_backend() {
+    let (gone, noticed) = mpsc::channel();
+    let gone = std::sync::Mutex::new(gone);
+    let backend = Backend::raw(move |mut stream, _| {
+        Message::read(&mut BufReader::new(stream.try_clone().unwrap()), false).unwrap();
+        if stream.read(&mut [0]).is_ok_and(|read| read == 0) {
+            gone.lock().unwrap().send(()).unwrap();
+        }
+    });
+    let (gateway, address) = gateway(&backend);
+    block_on(async {
+        let mut client = h2c(address).await;
+        let request = tokio::time::timeout(Duration::from_millis(200), client.send_request(get("/"))).await;
+        assert!(request.is_err());
+        while gateway.take_period(PATIENCE).await.service.in_flight != 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    });
+    noticed.recv_timeout(PATIENCE).unwrap();
+}
+
+#[test]
 fn a_drain_says_goodbye_and_finishes_the_streams() {
     let (release, released) = mpsc::channel::<()>();
     let released = std::sync::Mutex::new(released);
