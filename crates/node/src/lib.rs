@@ -4,12 +4,14 @@
 //!   and can make a fresh one.
 //! - [`cpu`] limits the cores of that group (quota and cpuset) and reads what it used and how it was throttled.
 //! - [`power`] says how many watts the machine draws: counted by RAPL, or computed by a model where no sensor is.
-//! - [`cap`] holds a power cap in software, and joins cores and cap into one [`cap::Limiter`].
+//! - [`limit`] sets power limits that the hardware holds: RAPL's and HSMP's.
+//! - [`cap`] holds a power cap, by the hardware or in software, and joins cores and cap into one [`cap::Limiter`].
 //! - [`restore`] keeps what was found before the first write, and puts it back: on drop, on panic, on a signal,
 //!   and after kill -9 from a state file.
 //! - [`probe`] says in plain words which levers and meters this machine has.
 //! - [`agent`] serves one machine over gRPC, under a lease.
-//! - [`frequency`] reads the current frequency relative to the highest.
+//! - [`frequency`] reads the current frequency relative to the highest, and limits it.
+//! - [`idle`] reads how long the CPUs were in which idle state.
 //!
 //! Nothing here decides how much a service needs: it is given an allocation and keeps it within what the machine
 //! allows. Every path starts at [`Roots`], so that a test can stand a tree in the place of `/sys` and `/proc`.
@@ -25,6 +27,9 @@ pub mod cpu;
 pub mod file;
 pub mod frequency;
 pub mod hsmp;
+pub mod limit;
+pub mod order;
+mod panel;
 pub mod power;
 mod powercap;
 pub mod probe;

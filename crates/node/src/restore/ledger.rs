@@ -279,10 +279,10 @@ fn check_ours(path: &Path) -> Result<(), LedgerError> {
 }
 
 /// A file that we could have changed: absolute, without `..`, and not below a directory where no kernel file system
-/// is ever mounted. The owner check is what protects; this catches a record of another machine's layout.
+/// is ever mounted; or the one device that is a lever. The owner check is what protects; this catches a record of another machine's layout.
 fn is_plausible(path: &Path, roots: &Roots) -> bool {
     let straight = path.is_absolute() && path.components().all(|part| part != Component::ParentDir);
     let elsewhere = ["/etc", "/usr", "/bin", "/sbin", "/lib", "/boot", "/dev"];
     let inside = path.starts_with(&roots.sys) || path.starts_with(&roots.proc_);
-    straight && (inside || !elsewhere.iter().any(|no| path.starts_with(no)))
+    path == Path::new(crate::hsmp::DEVICE) || straight && (inside || !elsewhere.iter().any(|no| path.starts_with(no)))
 }

@@ -11,6 +11,7 @@ mod ledger;
 mod undo;
 
 pub use ledger::{Ledger, LedgerError, recover};
+pub(crate) use undo::same;
 pub use undo::{FileValue, FileValues, Outcome, Undo};
 
 use std::fmt;
@@ -326,6 +327,7 @@ mod tests {
             ours: vec![FileValues {
                 path: path.into(),
                 values: vec![found.into()],
+                tolerance: 0,
             }],
             steps: vec![FileValue {
                 path: path.into(),

@@ -1,6 +1,7 @@
 //! One thing to put back, and how that went.
 
 use crate::file;
+use crate::hsmp::{HsmpError, Message, Port};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::fs;
@@ -23,6 +24,27 @@ pub struct FileValues {
     pub path: PathBuf,
     /// Any of these means that nobody else wrote.
     pub values: Vec<String>,
+    /// By how much a number in the file may differ from one of them and still be ours: hardware rounds what is written,
+    /// and what it made of it is known only to whoever reads it back.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub tolerance: u64,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+impl FileValues {
+    /// Whether a value is one of these.
+    pub(crate) fn holds(&self, seen: &str) -> bool {
+        self.values.iter().any(|value| same(value, seen, self.tolerance))
+    }
+}
+
+/// Whether two texts are the same value: equal, or numbers at most the tolerance apart.
+pub(crate) fn same(one: &str, other: &str, tolerance: u64) -> bool {
+    let near = || Some(one.parse::<u64>().ok()?.abs_diff(other.parse::<u64>().ok()?) <= tolerance);
+    one == other || (tolerance > 0 && near().unwrap_or(false))
 }
 
 /// How to put something back.
@@ -37,6 +59,26 @@ pub enum Undo {
         ours: Vec<FileValues>,
         /// Written in this order; the last value of each file is the one that was found.
         steps: Vec<FileValue>,
+    },
+    /// Settings that are put back each on its own: that one is gone or somebody else's does not keep the others.
+    Several {
+        /// In words.
+        what: String,
+        /// The settings.
+        parts: Vec<Undo>,
+    },
+    /// A power limit of a processor socket, set by a message to its management controller.
+    Hsmp {
+        /// In words.
+        what: String,
+        /// The device.
+        path: PathBuf,
+        /// The socket.
+        socket: u16,
+        /// The limit that was found, milliwatts.
+        found_mw: u32,
+        /// Put back only while the limit is one of these, milliwatts.
+        ours_mw: Vec<u32>,
     },
     /// Control groups that did not exist.
     Groups {
@@ -133,7 +175,10 @@ impl Undo {
     /// What it undoes, in words.
     pub fn what(&self) -> &str {
         match self {
-            Self::Files { what, .. } | Self::Groups { what, .. } => what,
+            Self::Files { what, .. }
+            | Self::Several { what, .. }
+            | Self::Hsmp { what, .. }
+            | Self::Groups { what, .. } => what,
         }
     }
 
@@ -150,6 +195,8 @@ impl Undo {
     /// Every file and directory that carrying it out may touch.
     pub(super) fn touches(&self) -> Vec<&Path> {
         match self {
+            Self::Several { parts, .. } => parts.iter().flat_map(Self::touches).collect(),
+            Self::Hsmp { path, .. } => vec![path],
             Self::Files { steps, ours, .. } => steps
                 .iter()
                 .map(|step| step.path.as_path())
@@ -167,6 +214,14 @@ impl Undo {
     pub(super) fn carry_out(&self) -> Outcome {
         match self {
             Self::Files { what, ours, steps } => put_back_files(what, ours, steps),
+            Self::Several { what, parts } => put_back_each(what, parts),
+            Self::Hsmp {
+                what,
+                path,
+                socket,
+                found_mw,
+                ours_mw,
+            } => put_back_limit(what, path, *socket, *found_mw, ours_mw),
             Self::Groups { what, dirs, disable } => remove_groups(what, dirs, disable),
         }
     }
@@ -196,7 +251,7 @@ fn put_back_files(what: &str, ours: &[FileValues], steps: &[FileValue]) -> Outco
             Ok(seen) => {
                 let is_found = final_value(steps, &file.path) == Some(seen.as_str());
                 as_found &= is_found;
-                if !is_found && !file.values.contains(&seen) {
+                if !is_found && !file.holds(&seen) {
                     return Outcome::Foreign {
                         what,
                         path: file.path.clone(),
@@ -225,7 +280,7 @@ fn put_back_files(what: &str, ours: &[FileValues], steps: &[FileValue]) -> Outco
     for file in ours {
         let found = final_value(steps, &file.path);
         match file::read(&file.path) {
-            Ok(seen) if found == Some(seen.as_str()) || found.is_none() => {}
+            Ok(seen) if found.is_none_or(|found| same(found, &seen, file.tolerance)) => {}
             Ok(seen) => {
                 let reason = format!(
                     "{} reads \"{seen}\" after \"{}\" was written",
@@ -244,6 +299,83 @@ fn put_back_files(what: &str, ours: &[FileValues], steps: &[FileValue]) -> Outco
         }
     }
     Outcome::Restored { what }
+}
+
+/// Puts each part back, the last first; the answer is the worst of theirs.
+fn put_back_each(what: &str, parts: &[Undo]) -> Outcome {
+    let what = what.to_string();
+    let outcomes: Vec<Outcome> = parts.iter().rev().map(Undo::carry_out).collect();
+    let reasons: Vec<String> = outcomes
+        .iter()
+        .filter(|outcome| matches!(outcome, Outcome::Failed { .. }))
+        .map(Outcome::to_string)
+        .collect();
+    if !reasons.is_empty() {
+        let reason = reasons.join("; ");
+        return Outcome::Failed { what, reason };
+    }
+    if let Some(foreign) = outcomes.iter().find(|outcome| !outcome.is_clean()) {
+        return foreign.clone();
+    }
+    let any = |kind: fn(&Outcome) -> bool| outcomes.iter().any(kind);
+    if any(|outcome| matches!(outcome, Outcome::Restored { .. })) {
+        return Outcome::Restored { what };
+    }
+    match any(|outcome| matches!(outcome, Outcome::Unchanged { .. })) {
+        true => Outcome::Unchanged { what },
+        false => Outcome::Gone { what },
+    }
+}
+
+/// Puts a socket's limit back by a message.
+fn put_back_limit(what: &str, path: &Path, socket: u16, found_mw: u32, ours_mw: &[u32]) -> Outcome {
+    let what = what.to_string();
+    let mut port = match Port::open(path, true) {
+        Ok(port) => port,
+        Err(error) if error.is_gone() => return Outcome::Gone { what },
+        Err(error) => {
+            return Outcome::Failed {
+                what,
+                reason: error.to_string(),
+            };
+        }
+    };
+    match put_back_by(&mut port, socket, found_mw, ours_mw) {
+        Ok(None) => Outcome::Unchanged { what },
+        Ok(Some(seen)) if seen == found_mw => Outcome::Restored { what },
+        Ok(Some(seen)) if !ours_mw.contains(&seen) => Outcome::Foreign {
+            what,
+            path: path.into(),
+            seen: seen.to_string(),
+            ours: ours_mw.iter().map(u32::to_string).collect(),
+        },
+        Ok(Some(seen)) => Outcome::Failed {
+            what,
+            reason: format!("the limit is {seen} mW after {found_mw} mW was set"),
+        },
+        Err(error) => Outcome::Failed {
+            what,
+            reason: error.to_string(),
+        },
+    }
+}
+
+/// The limit in the end where it was not as found already: another than found or ours is somebody else's.
+pub(super) fn put_back_by(
+    port: &mut Port,
+    socket: u16,
+    found_mw: u32,
+    ours_mw: &[u32],
+) -> Result<Option<u32>, HsmpError> {
+    let seen = port.ask(socket, Message::Limit)?;
+    if seen == found_mw {
+        return Ok(None);
+    }
+    if !ours_mw.contains(&seen) {
+        return Ok(Some(seen));
+    }
+    port.set_limit(socket, found_mw)?;
+    port.ask(socket, Message::Limit).map(Some)
 }
 
 /// How often a removal is tried again while processes in the group are still ending.

@@ -1,0 +1,212 @@
+//! What holds a power cap, in the user's order of preference, and why others do not.
+
+use super::{HardwareCap, HsmpLimits, PowerLimitError, RaplLimits};
+use crate::Roots;
+use crate::order::{Order, OrderError, Word};
+use crate::restore::Registry;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::fmt;
+use std::str::FromStr;
+
+/// What can hold a power cap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LeverKind {
+    /// RAPL power limits.
+    Rapl,
+    /// AMD's socket limits by HSMP.
+    Hsmp,
+    /// CPU quota, by feedback from the meter.
+    Software,
+}
+
+impl Word for LeverKind {
+    const ALL: &'static [Self] = &[Self::Rapl, Self::Hsmp, Self::Software];
+    const WHAT: &'static str = "power lever";
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Rapl => "rapl",
+            Self::Hsmp => "hsmp",
+            Self::Software => "software",
+        }
+    }
+}
+
+impl fmt::Display for LeverKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// What is to hold caps: the first of these that works. In a configuration it is a word (`"auto"`, `"software"`) or a
+/// list of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum LeverPreference {
+    /// The hardware where it can, else the quota.
+    #[default]
+    Auto,
+    /// These and no other.
+    Ordered(Order<LeverKind>),
+}
+
+impl LeverPreference {
+    /// CPU quota alone, also where the hardware could hold a cap.
+    pub fn software() -> Self {
+        Self::Ordered(Order::one(LeverKind::Software))
+    }
+
+    /// The levers to try, in order.
+    pub fn order(&self) -> Vec<LeverKind> {
+        match self {
+            Self::Auto => LeverKind::ALL.to_vec(),
+            Self::Ordered(order) => order.iter().collect(),
+        }
+    }
+}
+
+impl fmt::Display for LeverPreference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Auto => f.write_str("auto"),
+            Self::Ordered(order) => order.fmt(f),
+        }
+    }
+}
+
+impl FromStr for LeverPreference {
+    type Err = OrderError;
+
+    /// `auto`, or levers with commas between them.
+    fn from_str(text: &str) -> Result<Self, OrderError> {
+        match text.trim() {
+            "auto" => Ok(Self::Auto),
+            list => list.parse().map(Self::Ordered),
+        }
+    }
+}
+
+impl Serialize for LeverPreference {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Auto => serializer.serialize_str("auto"),
+            Self::Ordered(order) => order.serialize(serializer),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for LeverPreference {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let order = crate::order::deserialize_auto(deserializer)?;
+        Ok(order.map_or(Self::Auto, Self::Ordered))
+    }
+}
+
+/// A lever that was preferred to the one in use and could not be used.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeverPassedOver {
+    /// Which.
+    pub lever: LeverKind,
+    /// Why not.
+    pub reason: String,
+}
+
+/// Which lever holds caps, and what was passed over on the way: to be said at the start of a run and in its report.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeverChoice {
+    /// The lever in use.
+    pub chosen: LeverKind,
+    /// In the order in which they were tried or given up.
+    pub passed_over: Vec<LeverPassedOver>,
+}
+
+impl fmt::Display for LeverChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.chosen {
+            LeverKind::Rapl => "power caps are held by the hardware (RAPL)",
+            LeverKind::Hsmp => "power caps are held by the hardware (HSMP)",
+            LeverKind::Software => "power caps are held in software, by CPU quota",
+        })?;
+        for LeverPassedOver { lever, reason } in &self.passed_over {
+            write!(f, "; {lever} cannot be used: {reason}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Opens the first lever of the order that works; nothing stands for the software cap, which its own loop holds.
+/// `measured` says whether the meter in use measures: a hardware limit holds true watts, which a model's are not.
+///
+/// # Errors
+/// The levers passed over, where none of the order works.
+pub fn open(
+    preference: LeverPreference,
+    roots: &Roots,
+    measured: bool,
+    registry: &Registry,
+) -> Result<(Option<Box<dyn HardwareCap>>, LeverChoice), Vec<LeverPassedOver>> {
+    let mut passed_over = Vec::new();
+    for kind in preference.order() {
+        let opened: Result<Option<Box<dyn HardwareCap>>, PowerLimitError> = match kind {
+            LeverKind::Software => Ok(None),
+            _ if !measured => Err(PowerLimitError::NoLimits {
+                why: "the power is modelled, and a hardware limit holds watts that are measured".into(),
+            }),
+            LeverKind::Rapl => RaplLimits::open(roots, registry).map(|limits| Some(Box::new(limits) as _)),
+            LeverKind::Hsmp => HsmpLimits::open(roots, registry).map(|limits| Some(Box::new(limits) as _)),
+        };
+        match opened {
+            Ok(lever) => {
+                return Ok((
+                    lever,
+                    LeverChoice {
+                        chosen: kind,
+                        passed_over,
+                    },
+                ));
+            }
+            Err(error) => passed_over.push(LeverPassedOver {
+                lever: kind,
+                reason: error.to_string(),
+            }),
+        }
+    }
+    Err(passed_over)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(json: &str) -> Result<LeverPreference, String> {
+        serde_json::from_str(json).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_word_or_a_list_of_words_is_a_preference() {
+        assert_eq!(read("\"auto\""), Ok(LeverPreference::Auto));
+        assert_eq!(read("\"software\""), Ok(LeverPreference::software()));
+        let listed = read("[\"hsmp\", \"software\"]").unwrap();
+        assert_eq!(listed.order(), [LeverKind::Hsmp, LeverKind::Software]);
+        assert_eq!("hsmp,software".parse(), Ok(listed));
+        for preference in [LeverPreference::Auto, LeverPreference::software(), listed] {
+            assert_eq!(read(&serde_json::to_string(&preference).unwrap()), Ok(preference));
+        }
+        assert!(read("\"quota\"").unwrap_err().contains("\"quota\" is no power lever"));
+    }
+
+    #[test]
+    fn a_machine_without_limits_falls_to_the_quota_and_says_why() {
+        let dir = tempfile::tempdir().unwrap();
+        let roots = Roots::at(dir.path(), dir.path());
+        let (lever, choice) = open(LeverPreference::Auto, &roots, true, &Registry::new()).unwrap();
+        assert!(lever.is_none());
+        assert_eq!((choice.chosen, choice.passed_over.len()), (LeverKind::Software, 2));
+        assert!(choice.to_string().contains("by CPU quota; rapl cannot be used"), "{choice}");
+        let rapl = LeverPreference::Ordered(Order::one(LeverKind::Rapl));
+        let error = open(rapl, &roots, true, &Registry::new()).unwrap_err();
+        assert!(error[0].reason.contains("does not exist"));
+        let error = open(rapl, &roots, false, &Registry::new()).unwrap_err();
+        assert!(error[0].reason.contains("modelled"));
+    }
+}

@@ -1,0 +1,317 @@
+//! Socket power limits of AMD servers: through hwmon where the driver shows them there, else by message.
+//! The stricter of this limit and the one that a service processor sets (APML) holds.
+
+use super::split::{Share, bounds, split};
+use super::{CapBounds, CapInForce, HardwareCap, LeverKind, PowerLimitError, ZoneLimit, check};
+use crate::Roots;
+use crate::file;
+use crate::hsmp::{self, HwmonSocket, Message, Port};
+use crate::panel::{Change, Definition, ForeignWrite, Panel};
+use crate::powercap::watts;
+use crate::restore::{FileValue, Handle, Outcome, Registry, Undo};
+use headroom_units::{Seconds, Watts};
+use std::path::PathBuf;
+
+/// Limits are whole milliwatts; firmware rounds them to what it can hold.
+const TOLERANCE_UW: u64 = 1_000_000;
+/// The least of a socket, as a share of its maximum: no lower limit is known to the interface.
+const SMALLEST_SHARE: f64 = 0.2;
+/// How long the firmware takes.
+const SETTLES_S: f64 = 2.0;
+
+/// Sets the limits of all sockets.
+#[derive(Debug)]
+pub struct HsmpLimits {
+    access: Access,
+    shares: Vec<Share>,
+}
+
+#[derive(Debug)]
+enum Access {
+    Hwmon(Panel),
+    Device(Port, Vec<Socket>),
+}
+
+/// A socket whose limit is set by message.
+#[derive(Debug)]
+struct Socket {
+    found_mw: u32,
+    last_mw: u32,
+    handle: Handle,
+}
+
+impl HsmpLimits {
+    /// Reads what is in force and checks that it may be changed. Writes nothing.
+    ///
+    /// # Errors
+    /// [`PowerLimitError::NoLimits`]: there is no HSMP. [`PowerLimitError::File`], [`PowerLimitError::Hsmp`]: there is,
+    /// and it may not be set or does not answer.
+    pub fn open(roots: &Roots, registry: &Registry) -> Result<Self, PowerLimitError> {
+        let sockets: Vec<HwmonSocket> = hsmp::hwmon_sockets(roots)
+            .into_iter()
+            .filter(|socket| socket.cap().exists())
+            .collect();
+        if !sockets.is_empty() {
+            return Self::open_hwmon(&sockets, registry);
+        }
+        match hsmp::device(roots) {
+            Some(path) => Self::open_device(Port::open(&path, true)?, registry),
+            None => Err(PowerLimitError::NoLimits {
+                why: format!(
+                    "neither hwmon nor {} shows an HSMP port, which is part of AMD's server processors",
+                    hsmp::DEVICE
+                ),
+            }),
+        }
+    }
+
+    fn open_hwmon(sockets: &[HwmonSocket], registry: &Registry) -> Result<Self, PowerLimitError> {
+        let mut shares = Vec::with_capacity(sockets.len());
+        let mut definitions = Vec::with_capacity(sockets.len());
+        for (number, socket) in sockets.iter().enumerate() {
+            let found = watts(file::read_u64(&socket.cap())?);
+            shares.push(share(number, found, socket.largest_cap())?);
+            definitions.push(Definition {
+                what: format!("the power limit of socket {number} ({})", socket.dir.display()),
+                paths: vec![socket.cap()],
+                sequence,
+                tolerance: TOLERANCE_UW,
+            });
+        }
+        let panel = Panel::open(registry, "the power limits of the sockets".into(), definitions)?;
+        Ok(Self {
+            access: Access::Hwmon(panel),
+            shares: even(shares),
+        })
+    }
+
+    fn open_device(mut port: Port, registry: &Registry) -> Result<Self, PowerLimitError> {
+        let mut sockets = Vec::new();
+        let mut shares = Vec::new();
+        for socket in 0..port.sockets()? {
+            let found_mw = port.ask(socket, Message::Limit)?;
+            let largest = port.ask(socket, Message::LargestLimit)?;
+            let largest = Some(milli(largest)).filter(|watts| watts.get() > 0.0);
+            shares.push(share(usize::from(socket), milli(found_mw), largest)?);
+            let handle = registry.register(Undo::Hsmp {
+                what: format!("the power limit of socket {socket} ({})", port.path().display()),
+                path: port.path().to_path_buf(),
+                socket,
+                found_mw,
+                ours_mw: vec![found_mw],
+            })?;
+            sockets.push(Socket {
+                found_mw,
+                last_mw: found_mw,
+                handle,
+            });
+        }
+        Ok(Self {
+            access: Access::Device(port, sockets),
+            shares: even(shares),
+        })
+    }
+
+    fn in_force(&self, bounded: Option<CapBounds>, foreign: Vec<ForeignWrite>) -> CapInForce {
+        let limits: Vec<Watts> = match &self.access {
+            Access::Hwmon(panel) => (0..self.shares.len())
+                .map(|at| watts(panel.last(at)[0].parse().unwrap_or(0)))
+                .collect(),
+            Access::Device(_, sockets) => sockets.iter().map(|socket| milli(socket.last_mw)).collect(),
+        };
+        CapInForce {
+            limit: limits.iter().copied().sum(),
+            zones: limits
+                .into_iter()
+                .enumerate()
+                .map(|(number, limit)| ZoneLimit {
+                    zone: format!("package-{number}"),
+                    limit,
+                })
+                .collect(),
+            bounded,
+            foreign,
+        }
+    }
+
+    /// Sets each socket to what is given; nothing is what was found.
+    fn write(&mut self, parts: &[Option<Watts>]) -> Result<(), PowerLimitError> {
+        match &mut self.access {
+            Access::Hwmon(panel) => {
+                let changes: Vec<Change> = parts
+                    .iter()
+                    .enumerate()
+                    .map(|(at, part)| match part {
+                        Some(part) => panel.change(at, vec![((part.get() * 1e3).round() as u64 * 1_000).to_string()]),
+                        None => panel.change(at, panel.found(at).to_vec()),
+                    })
+                    .filter(|change| change.values != panel.last(change.at))
+                    .collect();
+                for answer in panel.write(&changes)? {
+                    answer?;
+                }
+                Ok(())
+            }
+            Access::Device(port, sockets) => {
+                for (number, (socket, part)) in sockets.iter_mut().zip(parts).enumerate() {
+                    let wanted = part.map_or(socket.found_mw, |part| (part.get() * 1e3).round() as u32);
+                    socket.set(port, number as u16, wanted)?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+impl Socket {
+    fn set(&mut self, port: &mut Port, number: u16, wanted_mw: u32) -> Result<(), PowerLimitError> {
+        if wanted_mw == self.last_mw {
+            return Ok(());
+        }
+        let last_mw = self.last_mw;
+        let seen = self.handle.write(
+            |undo| {
+                if let Undo::Hsmp { ours_mw, .. } = undo {
+                    *ours_mw = vec![last_mw, wanted_mw];
+                }
+                Ok::<(), PowerLimitError>(())
+            },
+            || {
+                port.set_limit(number, wanted_mw)?;
+                Ok(port.ask(number, Message::Limit)?)
+            },
+        )?;
+        self.last_mw = seen;
+        // What the firmware made of it is ours too.
+        self.handle.write(
+            |undo| {
+                if let Undo::Hsmp { ours_mw, .. } = undo
+                    && !ours_mw.contains(&seen)
+                {
+                    ours_mw.push(seen);
+                }
+                Ok::<(), PowerLimitError>(())
+            },
+            || Ok(()),
+        )?;
+        match u64::from(seen.abs_diff(wanted_mw)) * 1_000 <= TOLERANCE_UW {
+            true => Ok(()),
+            false => Err(PowerLimitError::NotInForce {
+                path: port.path().to_path_buf(),
+                written: format!("{wanted_mw} mW"),
+                seen: format!("{seen} mW"),
+            }),
+        }
+    }
+
+    fn look(&mut self, port: &mut Port, number: u16) -> Result<Option<ForeignWrite>, PowerLimitError> {
+        let seen = port.ask(number, Message::Limit)?;
+        if seen == self.last_mw {
+            return Ok(None);
+        }
+        let foreign = ForeignWrite {
+            path: port.path().to_path_buf(),
+            expected: format!("{} mW for socket {number}", self.last_mw),
+            seen: format!("{seen} mW"),
+        };
+        (self.found_mw, self.last_mw) = (seen, seen);
+        self.handle.write(
+            |undo| {
+                if let Undo::Hsmp { found_mw, ours_mw, .. } = undo {
+                    (*found_mw, *ours_mw) = (seen, vec![seen]);
+                }
+                Ok::<(), PowerLimitError>(())
+            },
+            || Ok(()),
+        )?;
+        tracing::warn!("{foreign}");
+        Ok(Some(foreign))
+    }
+}
+
+fn milli(milliwatts: u32) -> Watts {
+    Watts::new(f64::from(milliwatts) / 1e3)
+}
+
+fn share(number: usize, found: Watts, max: Option<Watts>) -> Result<Share, PowerLimitError> {
+    let found = Some(found).filter(|watts| watts.get() > 0.0);
+    let largest = match (found, max) {
+        (Some(found), Some(max)) => found.min(max),
+        (Some(watts), None) | (None, Some(watts)) => watts,
+        (None, None) => {
+            let why = format!("socket {number} names neither a limit nor a maximum");
+            return Err(PowerLimitError::NoLimits { why });
+        }
+    };
+    Ok(Share {
+        weight: max.map_or(0.0, Watts::get),
+        smallest: (max.unwrap_or(largest) * SMALLEST_SHARE).min(largest),
+        largest,
+    })
+}
+
+/// All by their maximum, or all alike where one names none.
+fn even(mut shares: Vec<Share>) -> Vec<Share> {
+    if shares.iter().any(|share| share.weight <= 0.0) {
+        shares.iter_mut().for_each(|share| share.weight = 1.0);
+    }
+    shares
+}
+
+fn sequence(paths: &[PathBuf], values: &[String]) -> Vec<FileValue> {
+    vec![FileValue {
+        path: paths[0].clone(),
+        value: values[0].clone(),
+    }]
+}
+
+impl HardwareCap for HsmpLimits {
+    fn kind(&self) -> LeverKind {
+        LeverKind::Hsmp
+    }
+
+    fn bounds(&self) -> CapBounds {
+        bounds(&self.shares)
+    }
+
+    fn settles(&self) -> Seconds {
+        Seconds::new(SETTLES_S)
+    }
+
+    fn set(&mut self, cap: Option<Watts>) -> Result<CapInForce, PowerLimitError> {
+        let cap = cap.map(check).transpose()?;
+        let foreign = self.look()?;
+        let bounds = bounds(&self.shares);
+        let parts: Vec<Option<Watts>> = match cap {
+            Some(cap) => split(cap, &self.shares).into_iter().map(Some).collect(),
+            None => vec![None; self.shares.len()],
+        };
+        self.write(&parts)?;
+        let bounded = cap.filter(|cap| *cap < bounds.smallest || *cap > bounds.largest).map(|_| bounds);
+        Ok(self.in_force(bounded, foreign))
+    }
+
+    fn look(&mut self) -> Result<Vec<ForeignWrite>, PowerLimitError> {
+        let mut all = Vec::new();
+        match &mut self.access {
+            Access::Hwmon(panel) => {
+                for at in 0..self.shares.len() {
+                    all.extend(panel.look(at)?);
+                }
+            }
+            Access::Device(port, sockets) => {
+                for (number, socket) in sockets.iter_mut().enumerate() {
+                    all.extend(socket.look(port, number as u16)?);
+                }
+            }
+        }
+        Ok(all)
+    }
+
+    fn restore(&mut self) -> Vec<Outcome> {
+        match &mut self.access {
+            Access::Hwmon(panel) => panel.restore().into_iter().collect(),
+            Access::Device(_, sockets) => sockets.iter_mut().rev().filter_map(|s| s.handle.restore()).collect(),
+        }
+    }
+}

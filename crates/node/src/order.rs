@@ -1,0 +1,172 @@
+//! A user's order of preference among a few things known by name: a word or a list of words in a configuration.
+
+use serde::de::{self, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::fmt;
+use std::marker::PhantomData;
+use std::str::FromStr;
+
+/// The most things of a kind.
+const MOST: usize = 8;
+
+/// Something known by a word.
+pub trait Word: Copy + Eq + fmt::Debug + 'static {
+    /// All of them; at most eight.
+    const ALL: &'static [Self];
+    /// What they are, for messages: "meter".
+    const WHAT: &'static str;
+
+    /// Its word.
+    fn as_str(self) -> &'static str;
+}
+
+/// An order that is none.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OrderError {
+    /// A word that is none of them.
+    #[error("\"{word}\" is no {what}: write auto, or one or a list of {known}")]
+    Unknown {
+        /// The word, shortened.
+        word: String,
+        /// What it should be.
+        what: &'static str,
+        /// All the words.
+        known: String,
+    },
+    /// One of them twice.
+    #[error("{word} is in the list twice: each {what} is tried once")]
+    Twice {
+        /// Which.
+        word: &'static str,
+        /// What it is.
+        what: &'static str,
+    },
+    /// None at all.
+    #[error("the list is empty: write auto, or name at least one {what}")]
+    Empty {
+        /// What is to be named.
+        what: &'static str,
+    },
+}
+
+/// Things in the order in which they are tried, each at most once, at least one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Order<T>([Option<T>; MOST]);
+
+impl<T: Word> Order<T> {
+    /// One alone.
+    pub fn one(it: T) -> Self {
+        let mut all = [None; MOST];
+        all[0] = Some(it);
+        Self(all)
+    }
+
+    /// Several.
+    ///
+    /// # Errors
+    /// [`OrderError`] for none, or for one twice.
+    pub fn new(order: &[T]) -> Result<Self, OrderError> {
+        let mut all = [None; MOST];
+        for (at, &it) in order.iter().enumerate() {
+            if order[..at].contains(&it) {
+                return Err(OrderError::Twice {
+                    word: it.as_str(),
+                    what: T::WHAT,
+                });
+            }
+            // As each is there once, and there are at most as many as places, every one has its place.
+            if let Some(place) = all.get_mut(at) {
+                *place = Some(it);
+            }
+        }
+        match order.is_empty() {
+            true => Err(OrderError::Empty { what: T::WHAT }),
+            false => Ok(Self(all)),
+        }
+    }
+
+    /// In order.
+    pub fn iter(&self) -> impl Iterator<Item = T> + '_ {
+        self.0.iter().copied().flatten()
+    }
+}
+
+/// The thing of a word.
+pub(crate) fn find<T: Word>(word: &str) -> Result<T, OrderError> {
+    let known = T::ALL.iter().copied();
+    known.clone().find(|it| it.as_str() == word).ok_or_else(|| OrderError::Unknown {
+        word: word.chars().take(40).collect(),
+        what: T::WHAT,
+        known: known.map(T::as_str).collect::<Vec<_>>().join(", "),
+    })
+}
+
+impl<T: Word> fmt::Display for Order<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let words: Vec<&str> = self.iter().map(T::as_str).collect();
+        f.write_str(&words.join(","))
+    }
+}
+
+impl<T: Word> FromStr for Order<T> {
+    type Err = OrderError;
+
+    /// Words with commas between them.
+    fn from_str(text: &str) -> Result<Self, OrderError> {
+        let words = text.split(',').map(str::trim).filter(|word| !word.is_empty());
+        Self::new(&words.map(find).collect::<Result<Vec<T>, _>>()?)
+    }
+}
+
+impl<T: Word> Serialize for Order<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let words: Vec<&str> = self.iter().map(T::as_str).collect();
+        match words[..] {
+            [one] => serializer.serialize_str(one),
+            _ => serializer.collect_seq(words),
+        }
+    }
+}
+
+struct Words<T>(PhantomData<T>);
+
+impl<'de, T: Word> Visitor<'de> for Words<T> {
+    type Value = Option<Order<T>>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let known: Vec<&str> = T::ALL.iter().copied().map(T::as_str).collect();
+        write!(f, "\"auto\", or one or a list of {}", known.join(", "))
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<Self::Value, E> {
+        match text.trim() {
+            "auto" => Ok(None),
+            list => list.parse().map(Some).map_err(E::custom),
+        }
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut words: A) -> Result<Self::Value, A::Error> {
+        let mut order = Vec::new();
+        while let Some(word) = words.next_element::<String>()? {
+            if order.len() > MOST {
+                break;
+            }
+            order.push(find(&word).map_err(de::Error::custom)?);
+        }
+        Order::new(&order).map(Some).map_err(de::Error::custom)
+    }
+}
+
+/// `"auto"` (nothing), or an order.
+pub(crate) fn deserialize_auto<'de, T: Word, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Order<T>>, D::Error> {
+    deserializer.deserialize_any(Words(PhantomData))
+}
+
+impl<'de, T: Word> Deserialize<'de> for Order<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserialize_auto(deserializer)?
+            .ok_or_else(|| de::Error::custom(format!("auto is no {} of its own", T::WHAT)))
+    }
+}
