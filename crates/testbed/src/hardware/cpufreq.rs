@@ -124,6 +124,14 @@ impl CpuFreq {
         self.driver
     }
 
+    /// Whether the driver is one of AMD's.
+    pub fn is_amd(&self) -> bool {
+        matches!(
+            self.driver,
+            Driver::AmdPstateActive | Driver::AmdPstatePassive | Driver::AmdPstateGuided
+        )
+    }
+
     /// The policy of a CPU.
     pub fn policy_of(&self, cpu: usize) -> Option<&Policy> {
         self.policies.get(cpu / self.cpus_per_policy)

@@ -318,6 +318,11 @@ impl Machine {
             .find(|zone| zone.kind == ZoneKind::Package(package))
     }
 
+    /// Whether the processors are AMD's.
+    pub(super) fn is_amd(&self) -> bool {
+        self.freq.is_amd() || self.packages.iter().any(|package| package.hsmp_cap_mw.is_some())
+    }
+
     /// The number of packages.
     pub fn packages(&self) -> usize {
         self.packages.len()

@@ -1,6 +1,6 @@
 //! Kill -9 of the emulator while caps and quotas are low: the service lives on, and its real limits can be put back.
 
-use crate::real::{Busy, REAL_CORES, config, mount, real_dir, real_quota};
+use crate::real::{Busy, REAL_CORES, config, eventually, mount, real_dir, real_quota};
 use crate::{can_mount, errno, real_options, write};
 use headroom_testbed::hardware::{Emulated, HardwareError, RealOptions, recover};
 use rustix::io::Errno;
@@ -69,15 +69,16 @@ fn killed_while_low(dir: &Path, options: &RealOptions) -> Option<Busy> {
         "25000000",
     )
     .unwrap();
-    std::thread::sleep(Duration::from_millis(400));
+    let real = real_dir(busy.pid(), options).unwrap();
+    let low = || real_quota(&real).is_some_and(|quota| quota <= REAL_CORES * 2.0 / 16.0 * 1.01);
+    eventually("the quota is low", low);
     assert!(matches!(
         recover(&options.record),
         Err(HardwareError::StillRuns { .. })
     ));
     emulator.kill().unwrap();
     emulator.wait().unwrap();
-    let real = real_dir(busy.pid(), options).unwrap();
-    assert!(real_quota(&real).unwrap() <= REAL_CORES * 2.0 / 16.0 * 1.01);
+    assert!(low());
     assert_eq!(fs::read_dir(root).map_err(errno).err(), Some(Errno::NOTCONN));
     Some(busy)
 }
@@ -116,7 +117,6 @@ fn the_next_emulator_lifts_the_limits_and_takes_the_service_over() {
         };
         before.push(busy);
         let emulated = mount(config(), &options, &dir.path().join("sys")).unwrap();
-        std::thread::sleep(Duration::from_millis(300));
         let web = emulated.root().join("fs/cgroup/web");
         assert_eq!(
             fs::read_to_string(web.join("cpu.max")).unwrap().trim(),
@@ -130,7 +130,9 @@ fn the_next_emulator_lifts_the_limits_and_takes_the_service_over() {
             "{procs}"
         );
         let real = real_dir(before.last().unwrap().pid(), &options).unwrap();
-        assert!(real_quota(&real).unwrap() > REAL_CORES * 0.95);
+        eventually("the quota is that of the whole machine", || {
+            real_quota(&real).is_some_and(|quota| quota > REAL_CORES * 0.95)
+        });
         // The service leaves, and the next round finds nothing of it.
         for busy in &before {
             write(

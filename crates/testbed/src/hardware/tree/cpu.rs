@@ -138,6 +138,7 @@ pub(super) fn read(world: &World, path: &[&str]) -> Result<String, Errno> {
             _ => return Err(Errno::NOENT),
         }),
         ["devices", "system", "cpu", "cpuidle", name] => Ok(match (*name, machine.idle.is_some()) {
+            ("current_driver", true) if machine.is_amd() => "acpi_idle",
             ("current_driver", true) => "intel_idle",
             ("current_driver", false) => "none",
             ("current_governor" | "available_governors", _) => "menu",

@@ -30,7 +30,7 @@ pub(super) fn entries(world: &World, path: &[&str]) -> Option<Entries> {
                 .collect();
             pids.sort_unstable();
             pids.dedup();
-            let mut all = vec![file("stat", 0o444), dir("self")];
+            let mut all = vec![file("cpuinfo", 0o444), file("stat", 0o444), dir("self")];
             all.extend(pids.iter().map(|pid| dir(pid.to_string())));
             Some(all)
         }
@@ -67,6 +67,7 @@ pub(super) fn read(world: &World, path: &[&str], caller: Caller) -> Result<Strin
             .map(|active| format!("{}\n", active.fault))
             .collect()),
         [OWN_DIR, "state"] => serde_json::to_string_pretty(&world.snapshot()).map_err(|_| Errno::IO),
+        [OWN_DIR, "proc", "cpuinfo"] => Ok(cpuinfo(world)),
         [OWN_DIR, "proc", "stat"] => Ok(stat(world)),
         [OWN_DIR, "proc", "self", "cgroup"] => membership(world, caller.process()),
         [OWN_DIR, "proc", pid, "cgroup"] => membership(world, pid.parse().map_err(|_| Errno::NOENT)?),
@@ -101,6 +102,30 @@ fn description(world: &World) -> String {
         world.real_per_core(),
         world.backing.describe(),
     )
+}
+
+/// The lines by which agents tell one machine from another.
+fn cpuinfo(world: &World) -> String {
+    let machine = &world.machine;
+    let vendor = if machine.is_amd() {
+        "AuthenticAMD"
+    } else {
+        "GenuineIntel"
+    };
+    let cores = machine.cpus() / machine.packages();
+    let one = |cpu: usize| {
+        format!(
+            "processor\t: {cpu}\nvendor_id\t: {vendor}\nmodel name\t: Headroom emulated processor\ncpu MHz\t\t: {:.3}\n\
+             physical id\t: {}\nsiblings\t: {cores}\ncore id\t\t: {}\ncpu cores\t: {cores}\n\n",
+            machine.khz(cpu) as f64 / 1e3,
+            machine.package_of(cpu),
+            cpu % cores,
+        )
+    };
+    (0..machine.cpus())
+        .filter(|cpu| machine.is_online(*cpu))
+        .map(one)
+        .collect()
 }
 
 fn stat(world: &World) -> String {
