@@ -316,7 +316,7 @@ async fn a_peer_that_says_nothing_is_given_up() {
 }
 
 #[tokio::test]
-async fn an_agent_that_goes_silent_is_noticed() {
+async fn an_agent_that_takes_the_connection_and_says_nothing_is_given_up() {
     let certs = Certs::new();
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = Address::Tcp {

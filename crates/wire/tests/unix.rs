@@ -8,7 +8,7 @@ use headroom_wire::server::{Limits, Listen, ListenError, Listener};
 use headroom_wire::{Address, Refusal};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 fn listen(path: &Path) -> Listen {
@@ -162,6 +162,43 @@ async fn a_server_that_stops_lets_go_of_its_clients() {
     let error = client.describe().await.unwrap_err();
     assert!(matches!(error, CallError::Unreachable { .. }), "{error}");
     assert!(!client.is_connected());
+}
+
+#[tokio::test]
+async fn an_agent_that_falls_silent_is_noticed_long_before_the_answer_is_given_up() {
+    let dir = tempfile::tempdir().unwrap();
+    let running = Running::start(listen(&dir.path().join("a.sock")), Limits::default()).await;
+    let Address::Unix(behind) = running.address.clone() else {
+        panic!("a Unix socket")
+    };
+    // A relay that carries everything both ways until it is told to swallow it, as a network that was cut does.
+    let relay = tokio::net::UnixListener::bind(dir.path().join("relay.sock")).unwrap();
+    let (cut, is_cut) = tokio::sync::watch::channel(false);
+    tokio::spawn(async move {
+        let (mut near, _) = relay.accept().await.unwrap();
+        let mut far = tokio::net::UnixStream::connect(behind).await.unwrap();
+        let mut until_cut = is_cut.clone();
+        tokio::select! {
+            _ = tokio::io::copy_bidirectional(&mut near, &mut far) => {}
+            _ = until_cut.wait_for(|cut| *cut) => {}
+        }
+        let mut swallowed = [0; 4096];
+        while near.read(&mut swallowed).await.is_ok_and(|n| n > 0) {}
+    });
+    let options = ClientOptions {
+        silence: Duration::from_millis(200),
+        answer_time: Duration::from_secs(60),
+        ..ClientOptions::default()
+    };
+    let address = Address::Unix(dir.path().join("relay.sock"));
+    let client = Client::connect(&address, &options).await.unwrap();
+    cut.send(true).unwrap();
+    let asked = Instant::now();
+    let error = client.describe().await.unwrap_err().to_string();
+    assert!(error.contains("the agent answers no more"), "{error}");
+    assert!(asked.elapsed() < options.answer_time / 2);
+    assert!(!client.is_connected());
+    running.stop().await;
 }
 
 #[tokio::test]
