@@ -1,7 +1,7 @@
 //! Who this machine is, and what it has.
 
 use super::LocalOptions;
-use crate::power::{Choice, MeterKind};
+use crate::power::Choice;
 use crate::probe::{self, Finding, Kind, State};
 use crate::{Roots, cpu, file};
 use headroom_units::Source;
@@ -29,9 +29,13 @@ pub(super) fn node(roots: &Roots, name: Option<&str>) -> Node {
 pub(super) fn devices(options: &LocalOptions, choice: &Choice) -> (Vec<Lever>, Vec<Meter>) {
     let mut levers = Vec::new();
     let mut meters = Vec::new();
-    let chosen = match choice.chosen {
-        MeterKind::Rapl => "RAPL energy",
-        MeterKind::Model => "modelled power",
+    // By the names that reports use, each as `headroom doctor` calls it.
+    let kind = choice.chosen.to_string();
+    let chosen = match kind.as_str() {
+        "rapl" => "RAPL energy",
+        "model" => "modelled power",
+        "hwmon" => "hwmon power sensors",
+        other => other,
     };
     for finding in probe::probe(&options.roots) {
         let availability = match finding.state {

@@ -7,7 +7,7 @@ use super::machine::{About, Counters, Machine, MachineError, NoLever, PutBack, R
 use crate::Roots;
 use crate::cap::{self, Binding, LimitError, Limiter, LimiterOptions};
 use crate::cgroup::{CgroupError, Target, TargetSpec};
-use crate::cpu::{self, CpuError, QuotaActuator, QuotaBounds};
+use crate::cpu::{self, CpuError};
 use crate::power::{Allocated, Choice, MeterError, MeterPreference, ModelError, PowerModel};
 use crate::restore::{Outcome, Registry};
 use eyes::Eyes;
@@ -108,18 +108,25 @@ impl LocalMachine {
         self.eyes.choice()
     }
 
-    fn bounds(&self) -> Result<QuotaBounds, OpenError> {
+    /// What can be asked of the limits as they are now; where nobody holds the node, of limits opened to be asked.
+    fn look(&self) -> Result<(Range, Range), OpenError> {
         if let Some(limiter) = &self.limiter {
-            return Ok(limiter.bounds()?);
+            return self.ranges_of(limiter);
         }
         let target = Target::resolve(&self.options.roots, &self.options.target)?;
-        let quota = QuotaActuator::open(
-            &self.options.roots,
-            &target,
-            self.options.limiter.quota,
-            &self.registry,
-        )?;
-        Ok(quota.bounds()?)
+        self.ranges_of(&open_limiter(&self.options, &target, &self.registry)?)
+    }
+
+    /// Cores, and the cap in watts.
+    fn ranges_of(&self, limiter: &Limiter) -> Result<(Range, Range), OpenError> {
+        let bounds = limiter.bounds()?;
+        let model = &self.options.model;
+        let floor = self.options.limiter.cap.floor.max(bounds.smallest);
+        let lowest = model.minimum_cap(bounds.smallest, floor);
+        Ok((
+            Range::new(bounds.smallest.get(), bounds.largest.get()),
+            Range::new(lowest.get(), model.maximum_cap().get()),
+        ))
     }
 
     /// The label of a figure: on emulated hardware there is one alone.
@@ -214,16 +221,11 @@ impl Machine for LocalMachine {
     }
 
     fn ranges(&mut self) -> Ranges {
-        match self.bounds() {
-            Ok(bounds) => {
-                let model = &self.options.model;
-                let floor = self.options.limiter.cap.floor.max(bounds.smallest);
-                let lowest = model.minimum_cap(bounds.smallest, floor);
-                Ranges {
-                    cores: Ok(Range::new(bounds.smallest.get(), bounds.largest.get())),
-                    cap: Ok(Range::new(lowest.get(), model.maximum_cap().get())),
-                }
-            }
+        match self.look() {
+            Ok((cores, cap)) => Ranges {
+                cores: Ok(cores),
+                cap: Ok(cap),
+            },
             Err(error) => {
                 let none = NoLever {
                     reason: error.to_string(),
@@ -264,8 +266,8 @@ impl Machine for LocalMachine {
                 .note(limiter.take_events().iter().map(ToString::to_string));
         }
         self.in_force = Allocation::AS_FOUND;
-        if let Ok(bounds) = self.bounds() {
-            self.allocated.set(bounds.largest);
+        if let Ok((cores, _)) = self.look() {
+            self.allocated.set(Cores::new(cores.maximum));
         }
         done
     }
