@@ -1,4 +1,9 @@
-//! The current frequency relative to the highest, from cpufreq (Documentation/admin-guide/pm/cpufreq.rst). Read only.
+//! The current frequency relative to the highest, from cpufreq (Documentation/admin-guide/pm/cpufreq.rst); [`limit`] sets
+//! it.
+
+pub mod limit;
+
+pub use limit::{FrequencyActuator, FrequencyBounds, FrequencyError, FrequencyInForce, FrequencyMode};
 
 use crate::{Roots, file};
 use headroom_units::{Hertz, Ratio};

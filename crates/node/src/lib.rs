@@ -27,6 +27,7 @@ pub mod cpu;
 pub mod file;
 pub mod frequency;
 pub mod hsmp;
+pub mod idle;
 pub mod limit;
 pub mod order;
 mod panel;

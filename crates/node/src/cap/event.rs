@@ -1,6 +1,7 @@
 //! What a limiter reports between two allocations.
 
 use crate::cpu::ForeignWrite;
+use crate::limit::LeverKind;
 use headroom_units::Watts;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -18,14 +19,30 @@ pub enum Event {
     },
     /// It can be read again.
     MeterBack,
-    /// The quota cannot be written.
+    /// A limit cannot be written.
     WriteFailed {
         /// Why.
         reason: String,
     },
     /// It can be written again.
     WriteBack,
-    /// The power stays over the cap although the quota is at its floor.
+    /// The hardware accepted a limit and does not keep to it.
+    CapInert {
+        /// What should hold it.
+        lever: LeverKind,
+        /// The limit on the packages.
+        limit: Watts,
+        /// What they draw.
+        measured: Watts,
+    },
+    /// The hardware cannot hold caps any more: from now on the quota does.
+    LeverGivenUp {
+        /// Which.
+        lever: LeverKind,
+        /// Why.
+        reason: String,
+    },
+    /// The power stays over the cap although it is held as low as it can be.
     CapNotKept {
         /// The cap.
         cap: Watts,
@@ -47,11 +64,24 @@ impl fmt::Display for Event {
                 )
             }
             Self::MeterBack => write!(f, "the power meter can be read again"),
-            Self::WriteFailed { reason } => write!(f, "the CPU quota cannot be written: {reason}"),
-            Self::WriteBack => write!(f, "the CPU quota can be written again"),
+            Self::WriteFailed { reason } => write!(f, "a limit cannot be written: {reason}"),
+            Self::WriteBack => write!(f, "limits can be written again"),
+            Self::CapInert {
+                lever,
+                limit,
+                measured,
+            } => write!(
+                f,
+                "the {lever} limit of {limit:.1} was accepted and does nothing: the packages draw {measured:.1}; another \
+                 interface may hold a limit of its own, or the firmware ignores this one"
+            ),
+            Self::LeverGivenUp { lever, reason } => write!(
+                f,
+                "power caps are held in software from now on, by CPU quota, because {lever} cannot: {reason}"
+            ),
             Self::CapNotKept { cap, measured } => write!(
                 f,
-                "the power stays at {measured:.1}, over the cap of {cap:.1}, with the service at its smallest quota: \
+                "the power stays at {measured:.1}, over the cap of {cap:.1}, with everything held as low as it goes: \
                  something else draws it, or the cap is below the idle power"
             ),
             Self::LeaseExpired => write!(

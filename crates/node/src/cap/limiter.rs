@@ -1,13 +1,17 @@
 //! One service's limits in force: the cores allocated to it, and the power cap that a thread holds by quota.
 
 use super::event::Event;
+use super::hardware::Hardware;
 use super::law::{Binding, CapOptions, SoftwareCap};
 use super::state::{Seen, State};
 use crate::Roots;
 use crate::cgroup::Target;
 use crate::cpu::{CpuError, CpuList, CpusetActuator, QuotaActuator, QuotaBounds, QuotaOptions, UsageMeter};
 use crate::frequency::FrequencyReader;
-use crate::power::{Allocated, Choice, Meter, MeterError, MeterPreference, PowerModel, choose};
+use crate::limit::{self, CapBounds, LeverChoice, LeverKind, LeverPreference, PowerLimitError};
+use crate::power::{
+    Allocated, Choice, HsmpMeter, Meter, MeterError, MeterKind, MeterPreference, MeterSample, PowerModel, RaplMeter, choose,
+};
 use crate::restore::Registry;
 use headroom_units::{Cores, Ratio, Reading, Seconds, Watts};
 use serde::{Deserialize, Serialize};
@@ -34,10 +38,14 @@ pub struct Applied {
     pub cap: Option<Watts>,
     /// The CPU quota: the smaller of the cores and of what fits under the cap.
     pub effective_quota: Cores,
-    /// What holds the quota down.
+    /// What holds the service back: the cap also where the hardware holds it and the quota is the allocation.
     pub binding: Binding,
     /// Where the cores asked for were beyond a bound, the bounds.
     pub bounded: Option<QuotaBounds>,
+    /// Where the cap asked for was beyond what the hardware can hold, its bounds.
+    pub cap_bounded: Option<CapBounds>,
+    /// What holds the cap.
+    pub lever: LeverKind,
     /// The CPUs chosen, where the limiter chooses them.
     pub cpus: Option<CpuList>,
 }
@@ -48,6 +56,8 @@ pub struct Applied {
 pub struct LimiterOptions {
     /// The CPU quota.
     pub quota: QuotaOptions,
+    /// What holds caps: the hardware where it can, else the quota.
+    pub lever: LeverPreference,
     /// The software cap's law.
     pub cap: CapOptions,
     /// How often the cap's loop runs while there is a cap: 50 ms by default.
@@ -63,6 +73,7 @@ impl Default for LimiterOptions {
     fn default() -> Self {
         Self {
             quota: QuotaOptions::default(),
+            lever: LeverPreference::default(),
             cap: CapOptions::default(),
             step: Seconds::from_millis(50.0),
             cpuset: false,
@@ -80,6 +91,17 @@ pub enum LimitError {
     /// Power.
     #[error(transparent)]
     Meter(#[from] MeterError),
+    /// The hardware's power limit.
+    #[error(transparent)]
+    Power(#[from] PowerLimitError),
+    /// What was to hold caps cannot, and nothing else was to.
+    #[error("no power cap can be held by \"{wanted}\": {reason}; set the power lever to auto or software to go without it")]
+    NoLever {
+        /// The preference.
+        wanted: LeverPreference,
+        /// Why.
+        reason: String,
+    },
     /// A cap that is none.
     #[error("a power cap of {asked} cannot be held: give a number of watts above zero")]
     NotACap {
@@ -120,7 +142,11 @@ pub struct CapStatus {
     pub quota: Cores,
     /// What holds it.
     pub binding: Binding,
-    /// What the law has learnt about the machine: watts added to the cap before the model is inverted.
+    /// What holds caps now.
+    pub lever: LeverKind,
+    /// The hardware's limit on the packages together, where it holds the cap.
+    pub hardware_limit: Option<Watts>,
+    /// What the software cap's law has learnt about the machine: watts added to the cap before the model is inverted.
     pub correction: Watts,
 }
 
@@ -203,6 +229,17 @@ impl Limiter {
         let now = quota.read()?.unwrap_or(bounds.largest).min(bounds.largest);
         let allocated = Allocated::new(now);
         let (meter, choice) = choose(meter, roots, target, model, &allocated)?;
+        let measured = choice.chosen != MeterKind::Model;
+        let (lever, lever_choice) =
+            limit::open(options.lever, roots, measured, registry).map_err(|passed_over| {
+                let reasons = passed_over.iter().map(|p| format!("{}: {}", p.lever, p.reason));
+                LimitError::NoLever {
+                    wanted: options.lever,
+                    reason: reasons.collect::<Vec<_>>().join("; "),
+                }
+            })?;
+        let packages = lever.as_ref().and_then(|lever| packages_meter(roots, &*meter, lever.kind()));
+        let fallback = options.lever.order().contains(&LeverKind::Software);
         let usage = UsageMeter::open(roots, target)?;
         // The quota cannot go below its own smallest share, so neither can the cap's.
         let cap = CapOptions {
@@ -211,6 +248,9 @@ impl Limiter {
         };
         let state = State {
             law: SoftwareCap::new(model, cap),
+            cap: None,
+            hardware: lever.map(Hardware::new),
+            fallback,
             quota,
             cpuset,
             allocated: allocated.clone(),
@@ -231,8 +271,11 @@ impl Limiter {
                 power: None,
                 quota: now,
                 binding: Binding::Allocation,
+                lever: lever_choice.chosen,
+                hardware_limit: None,
                 correction: Watts::ZERO,
             },
+            lever_choice,
             events: VecDeque::new(),
         };
         let shared = Arc::new(Shared {
@@ -241,6 +284,7 @@ impl Limiter {
         });
         let eyes = Eyes {
             meter,
+            packages,
             usage,
             frequency: FrequencyReader::open(roots),
         };
@@ -307,6 +351,17 @@ impl Limiter {
         Ok(bounds)
     }
 
+    /// Between which caps the machine can be held now, as the meter reports them; nothing where the quota holds them (its
+    /// bounds are the model's: [`PowerModel::minimum_cap`], [`PowerModel::maximum_cap`]).
+    pub fn cap_bounds(&self) -> Option<CapBounds> {
+        self.shared.lock().hardware.as_ref().map(Hardware::bounds)
+    }
+
+    /// What holds caps, and what was passed over or given up, and why.
+    pub fn lever(&self) -> LeverChoice {
+        self.shared.lock().lever_choice.clone()
+    }
+
     /// The allocation over time, for a meter that charges for it ([`crate::power::ModelledMeter`]).
     pub fn allocated(&self) -> &Allocated {
         &self.allocated
@@ -338,14 +393,22 @@ impl Drop for Limiter {
 /// What the loop looks with; it belongs to the thread, so that reading the machine never delays an allocation.
 struct Eyes {
     meter: Box<dyn Meter>,
+    /// Where the meter does not tell the packages from the rest and the hardware holds caps on them.
+    packages: Option<Box<dyn Meter>>,
     usage: UsageMeter,
     frequency: Option<FrequencyReader>,
 }
 
 impl Eyes {
     fn look(&mut self) -> Seen {
+        let sample = self.meter.sample();
+        let packages = match &mut self.packages {
+            Some(meter) => meter.sample().ok().as_ref().and_then(packages_of),
+            None => sample.as_ref().ok().and_then(packages_of),
+        };
         Seen {
-            power: self.meter.sample().map(|sample| sample.power),
+            power: sample.map(|sample| sample.power),
+            packages,
             // A burst may be throttled now and then under any quota: it binds where most periods are. Without an answer
             // it is taken as binding: the correction then follows the meter both ways.
             throttled: self.usage.sample().map_or(true, |usage| {
@@ -360,6 +423,24 @@ impl Eyes {
     }
 }
 
+/// A meter of the packages, where the meter in use speaks of the machine as a whole.
+fn packages_meter(roots: &Roots, meter: &dyn Meter, lever: LeverKind) -> Option<Box<dyn Meter>> {
+    if meter.name() != "hwmon" {
+        return None;
+    }
+    match lever {
+        LeverKind::Hsmp => HsmpMeter::open(roots).ok().map(|meter| Box::new(meter) as _),
+        _ => RaplMeter::open(roots).ok().map(|meter| Box::new(meter) as _),
+    }
+}
+
+/// What the packages draw together; nothing where one of them is not known.
+fn packages_of(sample: &MeterSample) -> Option<Watts> {
+    let mut packages = sample.zones.iter().filter(|zone| zone.zone.starts_with("package")).peekable();
+    packages.peek()?;
+    packages.map(|zone| Some(zone.power?.value)).sum()
+}
+
 fn run(shared: &Shared, mut eyes: Eyes, step: Duration, lease: Option<Duration>) {
     let mut looked_at = None;
     let mut state = shared.lock();
@@ -372,7 +453,7 @@ fn run(shared: &Shared, mut eyes: Eyes, step: Duration, lease: Option<Duration>)
             let _ = state.give_back();
             state.renewed_at = now;
         }
-        if state.law.cap().is_none() {
+        if state.cap.is_none() {
             looked_at = None;
             state = match left {
                 None => shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner),

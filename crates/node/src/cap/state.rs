@@ -1,9 +1,11 @@
 //! What a limiter holds and how it changes: under one lock, by the allocations and by the cap's loop.
 
 use super::event::Event;
+use super::hardware::{Hardware, Verdict};
 use super::law::{Binding, CapInput, SoftwareCap};
 use super::limiter::{Allocation, Applied, CapStatus, LimitError};
 use crate::cpu::{CpuError, CpusetActuator, InForce, QuotaActuator};
+use crate::limit::{CapInForce, LeverChoice, LeverKind, LeverPassedOver, PowerLimitError};
 use crate::power::{Allocated, MeterError};
 use headroom_units::{Cores, Ratio, Reading, Seconds, Watts};
 use std::collections::VecDeque;
@@ -20,6 +22,8 @@ const DEAD_BAND: f64 = 0.002;
 /// What the loop saw in one look.
 pub(super) struct Seen {
     pub(super) power: Result<Option<Reading<Watts>>, MeterError>,
+    /// Of that, the packages together.
+    pub(super) packages: Option<Watts>,
     pub(super) throttled: bool,
     pub(super) frequency: Ratio,
 }
@@ -27,6 +31,12 @@ pub(super) struct Seen {
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) law: SoftwareCap,
+    pub(super) cap: Option<Watts>,
+    /// What holds caps instead of the law; nothing from the moment on that it is given up.
+    pub(super) hardware: Option<Hardware>,
+    /// Whether the law may take over where the hardware cannot hold a cap.
+    pub(super) fallback: bool,
+    pub(super) lever_choice: LeverChoice,
     pub(super) quota: QuotaActuator,
     pub(super) cpuset: Option<CpusetActuator>,
     pub(super) allocated: Allocated,
@@ -101,17 +111,20 @@ impl State {
         };
         let bounds = self.quota.bounds()?;
         let cores = asked.clamp(bounds.smallest, bounds.largest);
-        self.law.set_cap(allocation.cap);
+        let cap_bounded = self.hold(allocation.cap)?.and_then(|in_force| in_force.bounded);
         let quota = self.law.quota(cores, self.frequency, true);
         let in_force = self.write(quota)?;
         self.given_back = false;
         self.cores = cores;
         self.allocated.set(cores);
-        self.status.binding = self.law.binding(quota, cores);
+        self.status.binding = match &self.hardware {
+            Some(hardware) => hardware.binding(self.status.power.map(|power| power.value)),
+            None => self.law.binding(quota, cores),
+        };
         let beyond = asked < bounds.smallest || asked > bounds.largest;
         Ok(Applied {
             // Where the quota is the allocation, what is reported is what the kernel has.
-            cores: if self.status.binding == Binding::Allocation {
+            cores: if quota >= cores {
                 in_force.cores
             } else {
                 cores
@@ -120,8 +133,57 @@ impl State {
             effective_quota: in_force.cores,
             binding: self.status.binding,
             bounded: beyond.then_some(bounds),
+            cap_bounded,
+            lever: self.status.lever,
             cpus,
         })
+    }
+
+    /// Tells whatever holds caps the cap. What is in force of it is known of the hardware alone.
+    fn hold(&mut self, cap: Option<Watts>) -> Result<Option<CapInForce>, LimitError> {
+        self.cap = cap;
+        let Some(hardware) = &mut self.hardware else {
+            self.law.set_cap(cap);
+            return Ok(None);
+        };
+        match hardware.hold(cap) {
+            Ok(in_force) => {
+                self.note_limit(&in_force);
+                Ok(Some(in_force))
+            }
+            Err(error) if self.fallback => {
+                self.give_up(&error.to_string());
+                Ok(None)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Notes what the hardware has.
+    fn note_limit(&mut self, in_force: &CapInForce) {
+        self.status.hardware_limit = self.cap.map(|_| in_force.limit);
+        for foreign in in_force.foreign.clone() {
+            self.status.foreign_writes += 1;
+            self.report(Event::Foreign(foreign));
+        }
+    }
+
+    /// Leaves caps to the law from now on, and puts the hardware's limits back to what was found.
+    fn give_up(&mut self, reason: &str) {
+        let Some(hardware) = self.hardware.take() else { return };
+        let lever = hardware.kind();
+        let mut reason = reason.to_string();
+        for outcome in hardware.restore().iter().filter(|outcome| !outcome.is_clean()) {
+            reason.push_str(&format!("; {outcome}"));
+        }
+        self.lever_choice.passed_over.push(LeverPassedOver {
+            lever,
+            reason: reason.clone(),
+        });
+        self.lever_choice.chosen = LeverKind::Software;
+        (self.status.lever, self.status.hardware_limit) = (LeverKind::Software, None);
+        self.law.set_cap(self.cap);
+        self.report(Event::LeverGivenUp { lever, reason });
     }
 
     /// Everything that may be had, and no cap.
@@ -139,7 +201,7 @@ impl State {
     }
 
     pub(super) fn step(&mut self, seen: Seen, dt: Seconds) {
-        let Some(cap) = self.law.cap() else { return };
+        let Some(cap) = self.cap else { return };
         self.status.steps += 1;
         let measured = match seen.power {
             Ok(power) => {
@@ -161,22 +223,11 @@ impl State {
         self.status.power = measured;
         self.frequency = seen.frequency;
         let measured = measured.map(|reading| reading.value);
-        let quota = self.law.step(CapInput {
-            measured,
-            throttled: seen.throttled,
-            allocated: self.cores,
-            frequency: seen.frequency,
-            dt,
-        });
-        let binding = self.law.binding(quota, self.cores);
-        let change = (quota.get() - self.status.quota.get()).abs();
-        let edge = binding != self.status.binding;
-        self.status.binding = binding;
-        self.status.correction = self.law.correction();
-        if edge || self.write_fails || change > DEAD_BAND * self.cores.get() {
-            // A failure is reported where it happens, and the next step tries again.
-            let _ = self.write(quota);
-        }
+        let binding = match self.hardware.is_some() {
+            true => self.step_hardware(measured, seen.packages, dt),
+            false => None,
+        };
+        let binding = binding.unwrap_or_else(|| self.step_law(measured, seen.throttled, dt));
         let exceeded = measured.is_some_and(|watts| watts > cap * EXCESS);
         match exceeded && binding == Binding::Floor {
             true => self.excess_steps = self.excess_steps.saturating_add(1),
@@ -188,5 +239,74 @@ impl State {
                 measured: measured.unwrap_or_default(),
             });
         }
+    }
+
+    /// The hardware's step; nothing where it was given up.
+    fn step_hardware(
+        &mut self,
+        measured: Option<Watts>,
+        packages: Option<Watts>,
+        dt: Seconds,
+    ) -> Option<Binding> {
+        let hardware = self.hardware.as_mut()?;
+        let lever = hardware.kind();
+        let step: Result<(Option<CapInForce>, Verdict), PowerLimitError> = hardware.step(measured, packages, dt);
+        match step {
+            Ok((set, verdict)) => {
+                if let Some(in_force) = set {
+                    self.note_limit(&in_force);
+                }
+                if let Verdict::Inert { limit, packages } = verdict {
+                    let event = Event::CapInert {
+                        lever,
+                        limit,
+                        measured: packages,
+                    };
+                    let reason = event.to_string();
+                    self.report(event);
+                    if self.fallback {
+                        self.give_up(&reason);
+                    }
+                }
+            }
+            Err(error) if self.fallback => self.give_up(&error.to_string()),
+            Err(error) => {
+                self.status.failed_writes += 1;
+                if !std::mem::replace(&mut self.write_fails, true) {
+                    self.report(Event::WriteFailed {
+                        reason: error.to_string(),
+                    });
+                }
+                return Some(self.status.binding);
+            }
+        }
+        let binding = self.hardware.as_ref()?.binding(measured);
+        if self.write_fails {
+            // What failed may have been the quota, which is the allocation while the hardware holds the cap.
+            let _ = self.write(self.cores);
+        }
+        self.status.binding = binding;
+        Some(binding)
+    }
+
+    /// The law's step.
+    fn step_law(&mut self, measured: Option<Watts>, throttled: bool, dt: Seconds) -> Binding {
+        let quota = self.law.step(CapInput {
+            measured,
+            throttled,
+            allocated: self.cores,
+            frequency: self.frequency,
+            dt,
+        });
+        let binding = self.law.binding(quota, self.cores);
+        let change = (quota.get() - self.status.quota.get()).abs();
+        let edge = binding != self.status.binding;
+        self.status.binding = binding;
+        self.status.correction = self.law.correction();
+        if edge || self.write_fails || change > DEAD_BAND * self.cores.get() {
+            // A failure is reported where it happens, and the next step tries again.
+            let _ = self.write(quota);
+        }
+        binding
     }
 }

@@ -1,0 +1,597 @@
+//! The frequency as a lever: an upper limit on every policy (`scaling_max_freq`), or a fixed frequency
+//! (`scaling_setspeed` under governor `userspace`), whatever the driver: intel_pstate (active and passive),
+//! acpi-cpufreq, amd-pstate.
+//!
+//! A limit leaves the choice below it to the governor, so it is the default. The lower limit gives way where it is above
+//! what is asked for, and is written first. acpi-cpufreq knows discrete frequencies: the highest that is not above what
+//! is asked for is taken; its entry one MHz above the base frequency stands for all of turbo. `bios_limit`, thermal and
+//! global limits (`max_perf_pct`, `no_turbo`) hold besides, and are left alone. A policy whose CPUs are offline answers
+//! EBUSY: it is passed over, said, and taken up when it is back.
+
+use super::khz;
+use crate::file::{self, FileError};
+use crate::panel::{Change, Definition, ForeignWrite, Panel, PanelError};
+use crate::restore::{FileValue, Outcome, Registry, RestoreError};
+use crate::Roots;
+use headroom_units::Hertz;
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The most policies: one a CPU on the largest machines.
+const MOST_POLICIES: usize = 8192;
+/// acpi-cpufreq's top entry is so much above the base frequency where there is turbo, kHz.
+const TURBO_MARK_KHZ: u64 = 1_000;
+
+/// How the frequency is set.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum FrequencyMode {
+    /// An upper limit; the governor chooses below it.
+    #[default]
+    Max,
+    /// Exactly this one: governor `userspace`, which drivers in active mode do not have.
+    Setspeed,
+}
+
+/// A frequency that cannot be set.
+#[derive(Debug, thiserror::Error)]
+pub enum FrequencyError {
+    /// A file could not be read or written.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// It could not be undone, so it was not done.
+    #[error(transparent)]
+    Restore(#[from] RestoreError),
+    /// There is no policy to set.
+    #[error("no frequency policy below {dir} ({why}): use the power cap instead", dir = dir.display())]
+    NoPolicies {
+        /// Where they were looked for.
+        dir: PathBuf,
+        /// What was seen.
+        why: String,
+    },
+    /// The driver has no governor that keeps to a given frequency.
+    #[error(
+        "{path} has the governors \"{governors}\" and no userspace, as drivers in active mode: set an upper limit \
+         instead, or switch the driver to passive mode", path = path.display()
+    )]
+    NoUserspace {
+        /// The policy's file.
+        path: PathBuf,
+        /// Those it has.
+        governors: String,
+    },
+    /// The kernel accepted a value but shows another.
+    #[error(
+        "{path} reads \"{seen}\" after \"{written}\" was written: another limit (BIOS, thermal, no_turbo) is stricter, or \
+         something else writes it at the same time", path = path.display()
+    )]
+    NotInForce {
+        /// The file.
+        path: PathBuf,
+        /// What was written.
+        written: String,
+        /// What it reads.
+        seen: String,
+    },
+    /// A frequency that is none.
+    #[error("a frequency of {asked} cannot be set: give a number of hertz above zero")]
+    NotAFrequency {
+        /// What was asked for.
+        asked: Hertz,
+    },
+}
+
+impl From<PanelError> for FrequencyError {
+    fn from(error: PanelError) -> Self {
+        match error {
+            PanelError::File(error) => Self::File(error),
+            PanelError::Restore(error) => Self::Restore(error),
+            PanelError::NotInForce { path, written, seen } => Self::NotInForce { path, written, seen },
+        }
+    }
+}
+
+/// Between which frequencies the policies can be set.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FrequencyBounds {
+    /// The lowest of any policy.
+    pub lowest: Hertz,
+    /// The highest of any policy: what was found as limit, as that is somebody's decision.
+    pub highest: Hertz,
+    /// Where the highest stands for turbo (acpi-cpufreq), the highest without it.
+    pub below_turbo: Option<Hertz>,
+    /// The lowest efficient one, where the driver says it (amd-pstate): under it, energy per unit of work rises.
+    pub efficient_floor: Option<Hertz>,
+}
+
+/// What is in force after a frequency was set.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FrequencyInForce {
+    /// Of the fastest policy, as read back.
+    pub limit: Hertz,
+    /// Policies that were set.
+    pub policies: usize,
+    /// Policies that were passed over, with the reason: their CPUs are offline, or they are gone.
+    pub passed_over: Vec<String>,
+    /// Where what was asked for was beyond a bound, the bounds.
+    pub bounded: Option<FrequencyBounds>,
+    /// What somebody else had written since our last write.
+    pub foreign: Vec<ForeignWrite>,
+}
+
+/// Sets the frequency of all policies, and puts back what it found.
+#[derive(Debug)]
+pub struct FrequencyActuator {
+    roots: Roots,
+    registry: Registry,
+    mode: FrequencyMode,
+    /// Policies that came up at one time share a record; there are as many as times at which some came up.
+    groups: Vec<(Panel, Vec<Policy>)>,
+    /// What was asked for last.
+    asked: Option<Hertz>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+struct Policy {
+    dir: PathBuf,
+    lowest_khz: u64,
+    /// The limit that was found.
+    highest_khz: u64,
+    /// Ascending; empty where any frequency between the bounds can be set.
+    steps_khz: Vec<u64>,
+    efficient_khz: Option<u64>,
+}
+
+impl Policy {
+    fn read(dir: &Path) -> Result<Self, FileError> {
+        let number = |name: &str| file::read_u64(&dir.join(name));
+        let highest = number("cpuinfo_max_freq")?;
+        let mut steps_khz: Vec<u64> = file::read_if_there(&dir.join("scaling_available_frequencies"))?
+            .unwrap_or_default()
+            .split_whitespace()
+            .filter_map(|word| word.parse().ok())
+            .collect();
+        steps_khz.sort_unstable();
+        Ok(Self {
+            dir: dir.into(),
+            lowest_khz: number("cpuinfo_min_freq")?,
+            highest_khz: number("scaling_max_freq")?.min(highest),
+            steps_khz,
+            efficient_khz: number("amd_pstate_lowest_nonlinear_freq").ok(),
+        })
+    }
+
+    /// What is set for a frequency: bounded, and never above it where the frequencies are discrete.
+    fn plan(&self, asked_khz: u64) -> u64 {
+        let bounded = asked_khz.clamp(self.lowest_khz.min(self.highest_khz), self.highest_khz);
+        self.steps_khz
+            .iter()
+            .rev()
+            .find(|step| **step <= bounded)
+            .copied()
+            .unwrap_or(bounded)
+    }
+
+    /// The highest frequency without turbo, where the top entry is the mark of turbo.
+    fn below_turbo(&self) -> Option<u64> {
+        match self.steps_khz[..] {
+            [.., base, top] if top == base + TURBO_MARK_KHZ => Some(base),
+            _ => None,
+        }
+    }
+}
+
+/// The policies of a machine, by their numbers.
+pub(crate) fn policies(roots: &Roots) -> Vec<PathBuf> {
+    let mut all: Vec<(u32, PathBuf)> = fs::read_dir(roots.sys("devices/system/cpu/cpufreq"))
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| {
+            let number = entry.file_name().to_str()?.strip_prefix("policy")?.parse().ok()?;
+            Some((number, entry.path()))
+        })
+        .take(MOST_POLICIES)
+        .collect();
+    all.sort();
+    all.into_iter().map(|(_, dir)| dir).collect()
+}
+
+/// A policy whose CPUs are all offline answers EBUSY to everything.
+pub(crate) fn is_inactive(error: &FileError) -> bool {
+    error.cause.raw_os_error() == Some(Errno::BUSY.raw_os_error())
+}
+
+impl FrequencyActuator {
+    /// Reads what is in force and checks that it may be changed. Writes nothing.
+    ///
+    /// # Errors
+    /// [`FrequencyError`]: there is no active policy, the driver has no governor `userspace` where that is asked for, or
+    /// the files may not be written.
+    pub fn open(roots: &Roots, mode: FrequencyMode, registry: &Registry) -> Result<Self, FrequencyError> {
+        let mut this = Self {
+            roots: roots.clone(),
+            registry: registry.clone(),
+            mode,
+            groups: Vec::new(),
+            asked: None,
+        };
+        let passed_over = this.take_up()?;
+        if this.groups.is_empty() {
+            let dir = roots.sys("devices/system/cpu/cpufreq");
+            let why = match (passed_over.is_empty(), dir.is_dir()) {
+                (false, _) => passed_over.join("; "),
+                (true, true) => "it is empty, as in a virtual machine: the frequency belongs to the host".into(),
+                (true, false) => "the directory does not exist: no frequency driver is loaded".into(),
+            };
+            return Err(FrequencyError::NoPolicies { dir, why });
+        }
+        Ok(this)
+    }
+
+    /// Takes up the policies that are not yet known; why some cannot be now.
+    fn take_up(&mut self) -> Result<Vec<String>, FrequencyError> {
+        let mut passed_over = Vec::new();
+        let mut fresh = Vec::new();
+        for dir in policies(&self.roots) {
+            let known = self.groups.iter().any(|(_, all)| all.iter().any(|policy| policy.dir == dir));
+            if known {
+                continue;
+            }
+            match Policy::read(&dir) {
+                Ok(policy) => fresh.push(policy),
+                Err(error) if is_inactive(&error) => passed_over.push(inactive(&dir)),
+                Err(error) if error.is_gone() => passed_over.push(format!("{}: {error}", dir.display())),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        if fresh.is_empty() {
+            return Ok(passed_over);
+        }
+        let mut definitions = Vec::with_capacity(fresh.len());
+        for policy in &fresh {
+            definitions.push(self.definition(policy)?);
+        }
+        let what = format!("the frequency of {} policies", fresh.len());
+        let panel = Panel::open(&self.registry, what, definitions)?;
+        self.groups.push((panel, fresh));
+        Ok(passed_over)
+    }
+
+    fn definition(&self, policy: &Policy) -> Result<Definition, FrequencyError> {
+        let file = |name: &str| policy.dir.join(name);
+        let (paths, sequence): (Vec<PathBuf>, crate::panel::Sequence) = match self.mode {
+            FrequencyMode::Max => (vec![file("scaling_max_freq"), file("scaling_min_freq")], sequence),
+            FrequencyMode::Setspeed => {
+                let path = file("scaling_available_governors");
+                let governors = file::read(&path)?;
+                if !governors.split_whitespace().any(|governor| governor == "userspace") {
+                    return Err(FrequencyError::NoUserspace { path, governors });
+                }
+                // What setspeed reads is the frequency of the moment, not what was set: it is no value to watch.
+                (vec![file("scaling_governor")], sequence)
+            }
+        };
+        Ok(Definition {
+            what: format!("the frequency of {}", policy.dir.display()),
+            paths,
+            sequence,
+            tolerance: 0,
+        })
+    }
+
+    /// Between which frequencies the policies can be set.
+    pub fn bounds(&self) -> FrequencyBounds {
+        let all = || self.groups.iter().flat_map(|(_, policies)| policies);
+        FrequencyBounds {
+            lowest: khz(all().map(|policy| policy.lowest_khz).min().unwrap_or(0)),
+            highest: khz(all().map(|policy| policy.highest_khz).max().unwrap_or(0)),
+            below_turbo: all().filter_map(Policy::below_turbo).max().map(khz),
+            efficient_floor: all().filter_map(|policy| policy.efficient_khz).max().map(khz),
+        }
+    }
+
+    /// Sets all policies to a frequency from now on; nothing lifts it to what was found. Bounded first, read back after.
+    ///
+    /// # Errors
+    /// [`FrequencyError`]: not a frequency; a policy refuses. Those that did not refuse are set.
+    pub fn set(&mut self, asked: Option<Hertz>) -> Result<FrequencyInForce, FrequencyError> {
+        if let Some(asked) = asked.filter(|asked| !(asked.is_finite() && asked.get() > 0.0)) {
+            return Err(FrequencyError::NotAFrequency { asked });
+        }
+        let mut passed_over = self.take_up()?;
+        let mut foreign = Vec::new();
+        let (mut limit_khz, mut policies) = (0, 0);
+        let mut failed = None;
+        for (panel, all) in &mut self.groups {
+            let mut changes = Vec::new();
+            for (at, policy) in all.iter_mut().enumerate() {
+                match panel.look(at) {
+                    Ok(Some(other)) => {
+                        if self.mode == FrequencyMode::Max {
+                            policy.highest_khz = other_limit(panel, at).unwrap_or(policy.highest_khz);
+                        }
+                        foreign.push(other);
+                    }
+                    Ok(None) => {}
+                    Err(PanelError::File(error)) if is_inactive(&error) => {
+                        passed_over.push(inactive(&policy.dir));
+                        continue;
+                    }
+                    Err(PanelError::File(error)) if error.is_gone() => {
+                        passed_over.push(format!("{}: {error}", policy.dir.display()));
+                        continue;
+                    }
+                    Err(error) => return Err(error.into()),
+                }
+                let target = asked.map(|asked| policy.plan((asked.get() / 1e3).round() as u64));
+                limit_khz = limit_khz.max(target.unwrap_or(policy.highest_khz));
+                policies += 1;
+                changes.extend(match self.mode {
+                    FrequencyMode::Max => change_limits(panel, at, target),
+                    FrequencyMode::Setspeed => change_speed(panel, at, policy, target),
+                });
+            }
+            for answer in panel.write(&changes)? {
+                failed = failed.or(answer.err());
+            }
+        }
+        self.asked = asked;
+        if let Some(error) = failed {
+            return Err(error.into());
+        }
+        let bounds = self.bounds();
+        let beyond = asked.filter(|asked| *asked < bounds.lowest || *asked > bounds.highest);
+        Ok(FrequencyInForce {
+            limit: khz(limit_khz),
+            policies,
+            passed_over,
+            bounded: beyond.map(|_| bounds),
+            foreign,
+        })
+    }
+
+    /// What was asked for last.
+    pub fn asked(&self) -> Option<Hertz> {
+        self.asked
+    }
+
+    /// Puts back what was found, now; later writes fail.
+    pub fn restore(&mut self) -> Vec<Outcome> {
+        self.groups.iter_mut().rev().filter_map(|(panel, _)| panel.restore()).collect()
+    }
+}
+
+fn inactive(dir: &Path) -> String {
+    format!("{}: its CPUs are offline (EBUSY); it is set when they are back", dir.display())
+}
+
+/// The upper limit that somebody else wrote: it is somebody's decision now.
+fn other_limit(panel: &Panel, at: usize) -> Option<u64> {
+    panel.found(at)[0].parse().ok()
+}
+
+/// Upper and lower limit; nothing where they are so already.
+fn change_limits(panel: &Panel, at: usize, target_khz: Option<u64>) -> Option<Change> {
+    let found = panel.found(at);
+    let values = match target_khz {
+        None => found.to_vec(),
+        Some(target) => {
+            let lower: u64 = found[1].parse().unwrap_or(0);
+            vec![target.to_string(), lower.min(target).to_string()]
+        }
+    };
+    if values == panel.last(at) {
+        return None;
+    }
+    let mut change = panel.change(at, values);
+    let number = |text: &String| text.parse::<u64>().unwrap_or(0);
+    // The upper limit may not come under the lower one on the way: the lower one goes down first, and up last.
+    if number(&change.values[0]) < number(&panel.last(at)[1]) {
+        change.writes.reverse();
+    }
+    Some(change)
+}
+
+/// The governor, then the speed.
+fn change_speed(panel: &Panel, at: usize, policy: &Policy, target_khz: Option<u64>) -> Option<Change> {
+    match target_khz {
+        None if panel.found(at) == panel.last(at) => None,
+        None => Some(panel.change(at, panel.found(at).to_vec())),
+        Some(target) => {
+            let mut change = panel.change(at, vec!["userspace".into()]);
+            change.writes.push(FileValue {
+                path: policy.dir.join("scaling_setspeed"),
+                value: target.to_string(),
+            });
+            Some(change)
+        }
+    }
+}
+
+/// The files in their order: the upper limit before the lower one, so that going back up never crosses.
+fn sequence(paths: &[PathBuf], values: &[String]) -> Vec<FileValue> {
+    paths
+        .iter()
+        .zip(values)
+        .map(|(path, value)| FileValue {
+            path: path.clone(),
+            value: value.clone(),
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Tree(tempfile::TempDir);
+
+    impl Tree {
+        fn new(policies: &[u32]) -> Self {
+            let tree = Self(tempfile::tempdir().unwrap());
+            for policy in policies {
+                for (file, text) in [
+                    ("cpuinfo_min_freq", "800000"),
+                    ("cpuinfo_max_freq", "3000000"),
+                    ("scaling_min_freq", "1200000"),
+                    ("scaling_max_freq", "3000000"),
+                    ("scaling_governor", "schedutil"),
+                    ("scaling_available_governors", "ondemand userspace schedutil"),
+                    ("scaling_setspeed", "<unsupported>"),
+                ] {
+                    tree.put(*policy, file, text);
+                }
+            }
+            tree
+        }
+
+        fn dir(&self, policy: u32) -> PathBuf {
+            self.0.path().join(format!("devices/system/cpu/cpufreq/policy{policy}"))
+        }
+
+        fn put(&self, policy: u32, file: &str, text: &str) {
+            fs::create_dir_all(self.dir(policy)).unwrap();
+            fs::write(self.dir(policy).join(file), format!("{text}\n")).unwrap();
+        }
+
+        fn read(&self, policy: u32, file: &str) -> String {
+            fs::read_to_string(self.dir(policy).join(file)).unwrap().trim().to_string()
+        }
+
+        fn roots(&self) -> Roots {
+            Roots::at(self.0.path(), self.0.path())
+        }
+    }
+
+    fn ghz(value: f64) -> Option<Hertz> {
+        Some(Hertz::new(value * 1e9))
+    }
+
+    #[test]
+    fn the_limit_is_bounded_the_lower_one_gives_way_and_both_come_back() {
+        let tree = Tree::new(&[0, 2]);
+        let registry = Registry::new();
+        let mut actuator = FrequencyActuator::open(&tree.roots(), FrequencyMode::Max, &registry).unwrap();
+        let set = actuator.set(ghz(1.5)).unwrap();
+        assert_eq!((set.limit, set.policies, set.bounded), (Hertz::new(1.5e9), 2, None));
+        assert_eq!(
+            (tree.read(2, "scaling_max_freq"), tree.read(2, "scaling_min_freq")),
+            ("1500000".into(), "1200000".into())
+        );
+        let set = actuator.set(ghz(0.1)).unwrap();
+        assert_eq!(set.limit, Hertz::new(0.8e9));
+        assert_eq!(set.bounded.unwrap().lowest, Hertz::new(0.8e9));
+        assert_eq!(tree.read(0, "scaling_min_freq"), "800000");
+        actuator.set(ghz(2.0)).unwrap();
+        assert_eq!(tree.read(0, "scaling_min_freq"), "1200000");
+        actuator.set(None).unwrap();
+        assert_eq!(tree.read(0, "scaling_max_freq"), "3000000");
+        actuator.set(ghz(0.9)).unwrap();
+        drop(actuator);
+        assert_eq!(
+            (tree.read(0, "scaling_max_freq"), tree.read(0, "scaling_min_freq")),
+            ("3000000".into(), "1200000".into())
+        );
+    }
+
+    #[test]
+    fn the_lower_limit_goes_down_before_the_upper_one_follows() {
+        let tree = Tree::new(&[0]);
+        let registry = Registry::new();
+        let mut actuator = FrequencyActuator::open(&tree.roots(), FrequencyMode::Max, &registry).unwrap();
+        let order = |panel: &Panel, khz| -> Vec<String> {
+            let change = change_limits(panel, 0, Some(khz)).unwrap();
+            change.writes.iter().map(|write| write.value.clone()).collect()
+        };
+        assert_eq!(order(&actuator.groups[0].0, 1_000_000), ["1000000", "1000000"]);
+        let change = change_limits(&actuator.groups[0].0, 0, Some(1_000_000)).unwrap();
+        assert!(change.writes[0].path.ends_with("scaling_min_freq"));
+        actuator.set(ghz(1.0)).unwrap();
+        let change = change_limits(&actuator.groups[0].0, 0, Some(2_000_000)).unwrap();
+        assert!(change.writes[0].path.ends_with("scaling_max_freq"));
+    }
+
+    #[test]
+    fn discrete_frequencies_are_never_exceeded_and_turbo_is_an_entry_of_its_own() {
+        let tree = Tree::new(&[0]);
+        tree.put(0, "scaling_available_frequencies", "2101000 2100000 2000000 1000000");
+        tree.put(0, "cpuinfo_max_freq", "2101000");
+        tree.put(0, "scaling_max_freq", "2101000");
+        let mut actuator =
+            FrequencyActuator::open(&tree.roots(), FrequencyMode::Max, &Registry::new()).unwrap();
+        assert_eq!(actuator.bounds().below_turbo, ghz(2.1));
+        for (asked, set) in [(2.05, "2000000"), (2.1, "2100000"), (2.7, "2101000"), (0.5, "800000")] {
+            actuator.set(ghz(asked)).unwrap();
+            assert_eq!(tree.read(0, "scaling_max_freq"), set, "{asked}");
+        }
+    }
+
+    #[test]
+    fn a_fixed_speed_takes_the_governor_and_gives_it_back() {
+        let tree = Tree::new(&[0]);
+        let registry = Registry::new();
+        let mut actuator = FrequencyActuator::open(&tree.roots(), FrequencyMode::Setspeed, &registry).unwrap();
+        actuator.set(ghz(1.4)).unwrap();
+        assert_eq!(
+            (tree.read(0, "scaling_governor"), tree.read(0, "scaling_setspeed")),
+            ("userspace".into(), "1400000".into())
+        );
+        actuator.set(ghz(1.6)).unwrap();
+        assert_eq!(tree.read(0, "scaling_setspeed"), "1600000");
+        drop(actuator);
+        assert_eq!(tree.read(0, "scaling_governor"), "schedutil");
+        tree.put(0, "scaling_available_governors", "performance powersave");
+        let error = FrequencyActuator::open(&tree.roots(), FrequencyMode::Setspeed, &registry).unwrap_err();
+        assert!(error.to_string().contains("performance powersave"), "{error}");
+    }
+
+    #[test]
+    fn another_writer_is_said_and_what_they_wrote_is_what_comes_back() {
+        let tree = Tree::new(&[0]);
+        let registry = Registry::new();
+        let mut actuator = FrequencyActuator::open(&tree.roots(), FrequencyMode::Max, &registry).unwrap();
+        actuator.set(ghz(1.5)).unwrap();
+        tree.put(0, "scaling_max_freq", "2500000");
+        let set = actuator.set(ghz(2.9)).unwrap();
+        assert_eq!(set.foreign[0].seen, "2500000");
+        assert_eq!(set.limit, Hertz::new(2.5e9), "their limit is a decision too");
+        actuator.set(ghz(1.3)).unwrap();
+        drop(actuator);
+        assert_eq!(tree.read(0, "scaling_max_freq"), "2500000");
+    }
+
+    #[test]
+    fn a_policy_that_goes_does_not_keep_the_others_from_being_put_back() {
+        let tree = Tree::new(&[0, 1]);
+        let registry = Registry::new();
+        let mut actuator = FrequencyActuator::open(&tree.roots(), FrequencyMode::Max, &registry).unwrap();
+        actuator.set(ghz(1.5)).unwrap();
+        fs::remove_dir_all(tree.dir(1)).unwrap();
+        let set = actuator.set(ghz(1.6)).unwrap();
+        assert_eq!((set.policies, set.passed_over.len()), (1, 1));
+        let report = registry.restore_all();
+        assert!(report.is_clean() && report.restored() == 1, "{report}");
+        assert_eq!(tree.read(0, "scaling_max_freq"), "3000000");
+    }
+
+    #[test]
+    fn nothing_to_set_and_nothing_that_is_a_frequency_are_said() {
+        let dir = tempfile::tempdir().unwrap();
+        let roots = Roots::at(dir.path(), dir.path());
+        let open = || FrequencyActuator::open(&roots, FrequencyMode::Max, &Registry::new());
+        assert!(open().unwrap_err().to_string().contains("no frequency driver"));
+        fs::create_dir_all(dir.path().join("devices/system/cpu/cpufreq")).unwrap();
+        assert!(open().unwrap_err().to_string().contains("virtual machine"));
+        let tree = Tree::new(&[0]);
+        let mut actuator =
+            FrequencyActuator::open(&tree.roots(), FrequencyMode::Max, &Registry::new()).unwrap();
+        for asked in [0.0, -1.0, f64::NAN] {
+            assert!(actuator.set(Some(Hertz::new(asked))).is_err());
+        }
+        assert_eq!(tree.read(0, "scaling_max_freq"), "3000000");
+    }
+}
