@@ -26,7 +26,7 @@
 //!
 //! # Power
 //! Each package draws its base, a static part for each allocated core (one that a living or limited group may use) and a
-//! dynamic part k V(f)^2 f for each busy one ([`power`]). Limits of the package's zone (and HSMP's on AMD) choose the highest
+//! dynamic part k V(f)^2 f for each busy one ([`config::PowerFigures`]). Limits of the package's zone (and HSMP's on AMD) choose the highest
 //! frequency at which the expected power fits, below the lowest frequency a duty cycle, and what was drawn over the limit is
 //! paid back over its time window. cpufreq chooses too, and the lower wins. Memory is beside the package, in its dram zone, as
 //! on real servers: a cap on the packages does not hold it.
@@ -83,3 +83,5 @@ pub use world::{GroupState, Snapshot};
 mod groups_tests;
 #[cfg(test)]
 mod machine_tests;
+#[cfg(test)]
+mod world_tests;
