@@ -1,6 +1,7 @@
 //! Who this machine is, and what it has.
 
 use super::LocalOptions;
+use crate::limit::LeverKind;
 use crate::power::Choice;
 use crate::probe::{self, Finding, Kind, State};
 use crate::{Roots, cpu, file};
@@ -26,7 +27,7 @@ pub(super) fn node(roots: &Roots, name: Option<&str>) -> Node {
 }
 
 /// The levers and meters as `headroom doctor` finds them; those in use are marked.
-pub(super) fn devices(options: &LocalOptions, choice: &Choice) -> (Vec<Lever>, Vec<Meter>) {
+pub(super) fn devices(options: &LocalOptions, choice: &Choice, lever: LeverKind) -> (Vec<Lever>, Vec<Meter>) {
     let mut levers = Vec::new();
     let mut meters = Vec::new();
     // By the names that reports use, each as `headroom doctor` calls it.
@@ -36,6 +37,11 @@ pub(super) fn devices(options: &LocalOptions, choice: &Choice) -> (Vec<Lever>, V
         "model" => "modelled power",
         "hwmon" => "hwmon power sensors",
         other => other,
+    };
+    let holds = match lever {
+        LeverKind::Rapl => "RAPL power limits",
+        LeverKind::Hsmp => "HSMP power limits (AMD)",
+        LeverKind::Software => "software power cap",
     };
     for finding in probe::probe(&options.roots) {
         let availability = match finding.state {
@@ -47,8 +53,7 @@ pub(super) fn devices(options: &LocalOptions, choice: &Choice) -> (Vec<Lever>, V
         match finding.kind {
             Kind::Lever => levers.push(Lever {
                 availability,
-                in_use: in_use(&["CPU quota", "software power cap"])
-                    || (options.limiter.cpuset && in_use(&["CPU sets"])),
+                in_use: in_use(&["CPU quota", holds]) || (options.limiter.cpuset && in_use(&["CPU sets"])),
                 reason: finding.why,
                 remedy,
                 name: finding.what,

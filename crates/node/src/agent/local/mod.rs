@@ -8,6 +8,7 @@ use crate::Roots;
 use crate::cap::{self, Binding, LimitError, Limiter, LimiterOptions};
 use crate::cgroup::{CgroupError, Target, TargetSpec};
 use crate::cpu::{self, CpuError};
+use crate::limit::LeverKind;
 use crate::power::{Allocated, Choice, MeterError, MeterPreference, ModelError, PowerModel};
 use crate::restore::{Outcome, Registry};
 use eyes::Eyes;
@@ -67,6 +68,10 @@ pub struct LocalMachine {
     registry: Registry,
     eyes: Eyes,
     limiter: Option<Limiter>,
+    /// The caps that could be held when the limits were opened last.
+    caps: Range,
+    /// What held caps then.
+    lever: LeverKind,
     in_force: Allocation,
     allocated: Allocated,
 }
@@ -89,7 +94,10 @@ impl LocalMachine {
         };
         let target = Target::resolve(&options.roots, &options.target)?;
         // Tried once, so that an agent that could never limit anything does not start.
-        drop(open_limiter(&options, &target, registry)?);
+        let limiter = open_limiter(&options, &target, registry)?;
+        let (_, caps) = ranges_of(&options, &limiter)?;
+        let lever = limiter.lever().chosen;
+        drop(limiter);
         let allocated = Allocated::new(Cores::new(cpu::effective(&options.roots, &target)?.len() as f64));
         let eyes = Eyes::open(&options, &target, &allocated)?;
         let registry = registry.clone();
@@ -98,6 +106,8 @@ impl LocalMachine {
             registry,
             eyes,
             limiter: None,
+            caps,
+            lever,
             in_force: Allocation::AS_FOUND,
             allocated,
         })
@@ -108,25 +118,22 @@ impl LocalMachine {
         self.eyes.choice()
     }
 
-    /// What can be asked of the limits as they are now; where nobody holds the node, of limits opened to be asked.
+    /// Cores, and caps in watts, that can be asked of the limits as they are now; where nobody holds the node, of limits
+    /// opened to be asked.
     fn look(&self) -> Result<(Range, Range), OpenError> {
-        if let Some(limiter) = &self.limiter {
-            return self.ranges_of(limiter);
-        }
-        let target = Target::resolve(&self.options.roots, &self.options.target)?;
-        self.ranges_of(&open_limiter(&self.options, &target, &self.registry)?)
-    }
-
-    /// Cores, and the cap in watts.
-    fn ranges_of(&self, limiter: &Limiter) -> Result<(Range, Range), OpenError> {
-        let bounds = limiter.bounds()?;
-        let model = &self.options.model;
-        let floor = self.options.limiter.cap.floor.max(bounds.smallest);
-        let lowest = model.minimum_cap(bounds.smallest, floor);
-        Ok((
-            Range::new(bounds.smallest.get(), bounds.largest.get()),
-            Range::new(lowest.get(), model.maximum_cap().get()),
-        ))
+        let Some(limiter) = &self.limiter else {
+            let target = Target::resolve(&self.options.roots, &self.options.target)?;
+            let limiter = open_limiter(&self.options, &target, &self.registry)?;
+            return Ok(ranges_of(&self.options, &limiter)?);
+        };
+        let (cores, now) = ranges_of(&self.options, limiter)?;
+        // A hardware limit is on the packages, and what the rest of the machine draws is learnt under the lease: a cap that
+        // was accepted when it began must not be refused at its renewal.
+        let caps = Range::new(
+            now.minimum.min(self.caps.minimum),
+            now.maximum.max(self.caps.maximum),
+        );
+        Ok((cores, caps))
     }
 
     /// The label of a figure: on emulated hardware there is one alone.
@@ -144,9 +151,12 @@ impl LocalMachine {
             None => {
                 // The service may have been started anew since, in a group of another name.
                 let target = Target::resolve(&self.options.roots, &self.options.target)?;
-                open_limiter(&self.options, &target, &self.registry)?
+                let limiter = open_limiter(&self.options, &target, &self.registry)?;
+                (_, self.caps) = ranges_of(&self.options, &limiter)?;
+                limiter
             }
         };
+        self.lever = limiter.lever().chosen;
         Ok(self.limiter.insert(limiter))
     }
 
@@ -160,9 +170,13 @@ impl LocalMachine {
             cores,
             cap: allocation.cap,
         })?;
+        let cap = match &applied.cap_bounded {
+            Some(bounds) => applied.cap.map(|cap| cap.clamp(bounds.smallest, bounds.largest)),
+            None => applied.cap,
+        };
         self.in_force = Allocation {
             cores: allocation.cores.map(|_| applied.cores),
-            cap: applied.cap,
+            cap,
         };
         self.allocated.set(applied.cores);
         let mut notes = Vec::new();
@@ -176,6 +190,12 @@ impl LocalMachine {
             notes.push(format!(
                 "{cores:.2} were bounded to {:.2} to {:.2}",
                 bounds.smallest, bounds.largest
+            ));
+        }
+        if let (Some(bounds), Some(asked)) = (applied.cap_bounded, allocation.cap) {
+            notes.push(format!(
+                "a cap of {asked:.1} was bounded to what {} can hold, {:.1} to {:.1}",
+                applied.lever, bounds.smallest, bounds.largest
             ));
         }
         Ok(notes)
@@ -202,10 +222,28 @@ fn open_limiter(options: &LocalOptions, target: &Target, registry: &Registry) ->
     opened.map(|(limiter, _)| limiter)
 }
 
+/// Cores, and caps in watts, that limits can hold now: the hardware's where it holds caps, else the model's.
+fn ranges_of(options: &LocalOptions, limiter: &Limiter) -> Result<(Range, Range), LimitError> {
+    let bounds = limiter.bounds()?;
+    let caps = match limiter.cap_bounds() {
+        Some(caps) => Range::new(caps.smallest.get(), caps.largest.get()),
+        None => {
+            let floor = options.limiter.cap.floor.max(bounds.smallest);
+            let lowest = options.model.minimum_cap(bounds.smallest, floor);
+            Range::new(lowest.get(), options.model.maximum_cap().get())
+        }
+    };
+    Ok((Range::new(bounds.smallest.get(), bounds.largest.get()), caps))
+}
+
 impl Machine for LocalMachine {
     fn about(&mut self) -> About {
         let model = &self.options.model;
-        let (levers, meters) = identity::devices(&self.options, self.eyes.choice());
+        let lever = self
+            .limiter
+            .as_ref()
+            .map_or(self.lever, |limiter| limiter.lever().chosen);
+        let (levers, meters) = identity::devices(&self.options, self.eyes.choice(), lever);
         About {
             node: identity::node(&self.options.roots, self.options.name.as_deref()),
             service: self.options.target.to_string(),

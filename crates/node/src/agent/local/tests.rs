@@ -119,6 +119,58 @@ fn a_cap_limits_by_quota_within_its_range() {
 }
 
 #[test]
+fn a_cap_is_held_by_the_hardware_where_it_can_and_put_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_, options) = machine(dir.path());
+    let package = dir.path().join("sys/class/powercap/intel-rapl:0");
+    fs::create_dir_all(&package).unwrap();
+    for (name, value) in [
+        ("name", "package-0"),
+        ("energy_uj", "1000000"),
+        ("max_energy_range_uj", "262143328850"),
+        ("enabled", "1"),
+        ("constraint_0_name", "long_term"),
+        ("constraint_0_power_limit_uw", "80000000"),
+        ("constraint_0_max_power_uw", "100000000"),
+        ("constraint_0_time_window_us", "1000000"),
+    ] {
+        fs::write(package.join(name), format!("{value}\n")).unwrap();
+    }
+    let limit = || {
+        let text = fs::read_to_string(package.join("constraint_0_power_limit_uw")).unwrap();
+        text.trim().parse::<u64>().unwrap()
+    };
+    let mut machine = LocalMachine::open(options, &Registry::new()).unwrap();
+    let about = machine.about();
+    let used: Vec<&str> = about
+        .levers
+        .iter()
+        .filter(|lever| lever.in_use)
+        .map(|lever| lever.name.as_str())
+        .collect();
+    assert_eq!(used, ["CPU quota", "RAPL power limits"]);
+    assert_eq!(about.source, Source::Measured);
+    let caps = machine.ranges().cap.unwrap();
+    assert_eq!(
+        caps.maximum, 80.0,
+        "what was found is somebody's decision: no cap goes above it"
+    );
+    let cap = Watts::new(50.0);
+    let asked = Allocation {
+        cores: Some(Cores::new(2.0)),
+        cap: Some(cap),
+    };
+    machine.apply(asked).unwrap();
+    assert_eq!((limit(), quota(dir.path())), (50_000_000, "20000 10000".into()));
+    assert_eq!(machine.in_force(), asked);
+    // What was accepted once is accepted at every renewal, whatever is learnt of the rest of the machine.
+    assert!(machine.ranges().cap.unwrap().minimum <= caps.minimum);
+    let done = machine.put_back();
+    assert!(done.failed.is_empty(), "{done:?}");
+    assert_eq!((limit(), quota(dir.path())), (80_000_000, "max 100000".into()));
+}
+
+#[test]
 fn the_ranges_follow_the_machine() {
     let dir = tempfile::tempdir().unwrap();
     let (_, options) = machine(dir.path());
