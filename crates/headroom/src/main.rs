@@ -6,11 +6,13 @@ mod commands;
 mod config;
 mod failure;
 mod live;
+mod say;
 mod stop;
 
 use clap::Parser;
 use cli::{Cli, Command};
 use failure::Failure;
+use std::io::IsTerminal;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -19,7 +21,7 @@ fn main() -> ExitCode {
     match run(cli.command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("headroom: {failure}");
+            say::note!("headroom: {failure}");
             failure.exit_code()
         }
     }
@@ -51,5 +53,6 @@ fn log_to_standard_error(verbose: u8) {
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
         .with_target(false)
+        .with_ansi(std::io::stderr().is_terminal())
         .init();
 }

@@ -2,6 +2,7 @@
 
 use crate::cli::DoctorArgs;
 use crate::failure::Failure;
+use crate::say;
 use headroom_node::Roots;
 use headroom_node::probe::{Finding, Kind, State, probe};
 use std::io::IsTerminal;
@@ -13,28 +14,28 @@ use std::io::IsTerminal;
 pub fn run(args: &DoctorArgs) -> Result<(), Failure> {
     let findings = probe(&Roots::at(&args.sys, &args.proc));
     if args.json {
-        println!("{}", serde_json::to_string(&findings)?);
-        return Ok(());
+        return say::result(serde_json::to_string(&findings)?);
     }
     let colour = std::io::stdout().is_terminal();
+    let mut text = String::new();
     for (kind, title) in [
         (Kind::Lever, "Levers: what can be turned to save power"),
         (Kind::Meter, "Meters: what says how much is drawn"),
         (Kind::Tool, "Tools: what tests, demos and later parts use"),
     ] {
-        println!("{title}");
+        text.push_str(&format!("{title}\n"));
         for finding in findings.iter().filter(|finding| finding.kind == kind) {
-            print!("{}", paragraph(finding, colour));
+            text.push_str(&paragraph(finding, colour));
         }
-        println!();
+        text.push('\n');
     }
     let usable = |kind| {
         findings
             .iter()
             .any(|f| f.kind == kind && f.state != State::Unusable)
     };
-    println!("{}", verdict(usable(Kind::Lever), usable(Kind::Meter)));
-    Ok(())
+    text.push_str(verdict(usable(Kind::Lever), usable(Kind::Meter)));
+    say::result(text)
 }
 
 fn verdict(lever: bool, meter: bool) -> &'static str {

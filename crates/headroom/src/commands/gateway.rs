@@ -4,6 +4,7 @@ use crate::cli::{Balance, GatewayArgs};
 use crate::failure::Failure;
 use crate::live::GatewayTelemetry;
 use crate::live::Telemetry;
+use crate::say;
 use crate::stop::Stop;
 use headroom_gateway::{BackendConfig, Gateway, GatewayConfig, HealthConfig, TlsListenConfig};
 use std::time::{Duration, Instant};
@@ -42,7 +43,7 @@ pub fn run(args: &GatewayArgs) -> Result<(), Failure> {
     };
     let gateway = Gateway::start(config).map_err(Failure::usage)?;
     for address in gateway.local_addrs() {
-        eprintln!("listening on {address}");
+        say::note!("listening on {address}");
     }
     let mut telemetry = GatewayTelemetry(&gateway);
     let mut next = Instant::now();
@@ -65,7 +66,7 @@ pub fn run(args: &GatewayArgs) -> Result<(), Failure> {
             "one second"
         );
     }
-    eprintln!("draining");
+    say::note!("draining");
     let report = gateway.shutdown_blocking(Duration::from_secs_f64(args.drain.clamp(0.0, 3600.0)));
     tracing::info!(?report, "drained");
     Ok(())

@@ -3,6 +3,7 @@
 use crate::cli::{LoadArgs, Spacing};
 use crate::commands::trace;
 use crate::failure::Failure;
+use crate::say;
 use crate::stop::Stop;
 use anyhow::Context;
 use headroom_load::http::{LoadConfig, LoadHandle, LoadResult, Pacing, Paths};
@@ -34,15 +35,14 @@ pub fn run(args: &LoadArgs) -> Result<(), Failure> {
         )
     };
     let mut load = headroom_load::http::start(config).map_err(Failure::usage)?;
-    eprintln!("{expected:.0} requests in {:.0} s to {}", length.get(), args.url);
+    say::note!("{expected:.0} requests in {:.0} s to {}", length.get(), args.url);
     progress(&mut load, &stop, length);
     let result = load.join()?;
     if args.json {
-        println!("{}", serde_json::to_string(&result)?);
+        say::result(serde_json::to_string(&result)?)
     } else {
-        println!("{}", table(&result));
+        say::result(table(&result))
     }
-    Ok(())
 }
 
 /// How requests are spaced.
@@ -100,7 +100,7 @@ fn progress(load: &mut LoadHandle, stop: &Stop, length: Seconds) {
         }
         let Ok(period) = load.take_period() else { return };
         let at = |percentile| period.latency.value_at_percentile(percentile) as f64 / 1e3;
-        eprintln!(
+        say::note!(
             "{:>6.0} of {:.0} s  {:>7.0} requests/s  P50 {:.1} ms  P95 {:.1} ms  failed {}  outstanding {}",
             begin.elapsed().as_secs_f64(),
             length.get(),

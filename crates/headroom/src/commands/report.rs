@@ -2,6 +2,7 @@
 
 use crate::cli::{ReportArgs, RunsArgs};
 use crate::failure::Failure;
+use crate::say;
 use anyhow::Context;
 use headroom_record::{Archive, RunFilter, RunInfo, summary_table, table};
 use std::fs::File;
@@ -36,14 +37,16 @@ pub fn report(args: &ReportArgs) -> Result<(), Failure> {
         archive.export_csv(run.id, BufWriter::new(file))?;
     }
     if !args.json {
-        println!("{}", summary_table(&summaries));
-        println!("report: {}", args.out.display());
+        say::result(format_args!(
+            "{}\nreport: {}",
+            summary_table(&summaries),
+            args.out.display()
+        ))
     } else if let [summary] = summaries.as_slice() {
-        println!("{}", serde_json::to_string(summary)?);
+        say::result(serde_json::to_string(summary)?)
     } else {
-        println!("{}", serde_json::to_string(&summaries)?);
+        say::result(serde_json::to_string(&summaries)?)
     }
-    Ok(())
 }
 
 /// Writes the HTML report of one run, or the comparison of several, making its folder where there is none.
@@ -76,9 +79,8 @@ pub fn runs(args: &RunsArgs) -> Result<(), Failure> {
             .iter()
             .map(|run| archive.summary(run.id))
             .collect::<Result<Vec<_>, _>>()?;
-        println!("{}", serde_json::to_string(&summaries)?);
+        say::result(serde_json::to_string(&summaries)?)
     } else {
-        println!("{}", table::runs_table(&runs));
+        say::result(table::runs_table(&runs))
     }
-    Ok(())
 }

@@ -2,6 +2,7 @@
 
 use crate::cli::{ServiceArgs, ServiceCommand};
 use crate::failure::Failure;
+use crate::say;
 use crate::stop::Stop;
 use headroom_testbed::wiki::{self, WikiConfig, Work};
 use headroom_units::Seconds;
@@ -32,7 +33,7 @@ pub fn run(args: &ServiceArgs) -> Result<(), Failure> {
     let mut out = std::io::stdout();
     writeln!(out, "{LISTENING}{}", wiki.address())?;
     out.flush()?;
-    eprintln!("{}", wiki.calibration());
+    say::note!("{}", wiki.calibration());
     if until_input_closes {
         let stop = stop.clone();
         std::thread::Builder::new()

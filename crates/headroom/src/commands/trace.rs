@@ -2,6 +2,7 @@
 
 use crate::cli::{TraceArgs, TraceLike};
 use crate::failure::Failure;
+use crate::say;
 use headroom_load::Trace;
 use headroom_load::generate::{Diurnal, FlatWithSpikes, diurnal, flat_with_spikes};
 use headroom_units::Seconds;
@@ -19,11 +20,9 @@ pub fn run(args: &TraceArgs) -> Result<(), Failure> {
     }
     .map_err(Failure::usage)?;
     let mut out = io::BufWriter::new(io::stdout().lock());
-    for rate in trace.rates() {
-        writeln!(out, "{:.3}", rate.get())?;
-    }
-    out.flush()?;
-    Ok(())
+    let mut rates = trace.rates().iter();
+    let lines = rates.try_for_each(|rate| writeln!(out, "{:.3}", rate.get()));
+    say::written(lines.and_then(|()| out.flush()))
 }
 
 /// The trace that a name (`wikipedia`: one day, `azure`: 24 hours) or a file stands for; each value held `step`.

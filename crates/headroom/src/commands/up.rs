@@ -7,6 +7,7 @@ use crate::live::admin::{self, Status};
 use crate::live::run::{RunPlan, Watchers};
 use crate::live::view::View;
 use crate::live::{CgroupMachine, Frame, GatewayTelemetry, Machine, calibrate, run, undo};
+use crate::say;
 use crate::stop::Stop;
 use anyhow::Context;
 use headroom_control::{Guardian, Law, Plant};
@@ -28,8 +29,7 @@ use std::time::Duration;
 /// A configuration, a target or a machine that cannot be used (nothing was changed then); a run that broke.
 pub fn run(args: &UpArgs) -> Result<(), Failure> {
     let Some(file) = args.config.as_ref().filter(|_| !args.example) else {
-        print!("{EXAMPLE}");
-        return Ok(());
+        return say::result(EXAMPLE.trim_end());
     };
     let (config, document) = Config::read(file)?;
     let roots = Roots::default();
@@ -39,8 +39,7 @@ pub fn run(args: &UpArgs) -> Result<(), Failure> {
         if let Some(rate) = config.service.requests_per_core_s {
             config.guarded_law(&document, world.plant, PerSecond::new(rate))?;
         }
-        print!("{}", world.describe(&config));
-        return Ok(());
+        return say::result(world.describe(&config));
     }
     if let Some(rate) = config.service.requests_per_core_s {
         config.guarded_law(&document, world.plant, PerSecond::new(rate))?;
@@ -53,15 +52,14 @@ pub fn run(args: &UpArgs) -> Result<(), Failure> {
     undo::keep();
     let Some(summary) = outcome? else { return Ok(()) };
     if args.json {
-        println!("{}", serde_json::to_string(&summary)?);
+        say::result(serde_json::to_string(&summary)?)
     } else {
-        println!("{}", summary_table(&[summary]));
-        println!(
-            "the record: {}; `headroom report latest` draws it",
+        say::result(format_args!(
+            "{}\nthe record: {}; `headroom report latest` draws it",
+            summary_table(&[summary]),
             config.record.db.display()
-        );
+        ))
     }
-    Ok(())
 }
 
 /// The machine as a configuration describes it.
@@ -137,7 +135,7 @@ impl World {
         for note in self.notes() {
             text.push_str(&format!("note     {note}\n"));
         }
-        text.push_str("nothing was changed\n");
+        text.push_str("nothing was changed");
         text
     }
 }
@@ -156,10 +154,10 @@ fn serve(
     let recorder = Recorder::open(&config.record.db, limits).map_err(Failure::usage)?;
     let gateway = Gateway::start(config.gateway.clone()).map_err(|error| document.error("gateway", error))?;
     for address in gateway.local_addrs() {
-        eprintln!("serving {} on {address}", world.target.name);
+        say::note!("serving {} on {address}", world.target.name);
     }
     for note in world.notes() {
-        eprintln!("note: {note}");
+        say::note!("note: {note}");
     }
     let outcome = control(args, config, document, world, stop, &recorder, &gateway);
     // Whatever happened to the control plane, requests being served are finished, with everything on.
@@ -186,7 +184,7 @@ fn control(
         Some(rate) => PerSecond::new(rate),
         None => {
             let length = Duration::from_secs_f64(config.service.calibrate_s);
-            eprintln!(
+            say::note!(
                 "measuring what one core serves, for {} s with everything on",
                 length.as_secs_f64()
             );
@@ -197,12 +195,12 @@ fn control(
             }
         }
     };
-    eprintln!("one core serves {:.1} requests/s", rate.get());
+    say::note!("one core serves {:.1} requests/s", rate.get());
     let mut law: Guardian<Box<dyn Law>> = config.guarded_law(document, world.plant, rate)?;
     let status = Arc::new(Status::new(law.law().name(), period));
     if let Some(listen) = config.admin.listen {
         let address = admin::serve(listen, Arc::clone(&status))?;
-        eprintln!("metrics on http://{address}/metrics");
+        say::note!("metrics on http://{address}/metrics");
     }
     let view = (!args.no_view && View::possible())
         .then(|| View::open(stop.clone()))

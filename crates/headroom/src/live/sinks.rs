@@ -4,6 +4,7 @@ use super::Sink;
 use super::admin::Status;
 use super::tick::Tick;
 use super::view::View;
+use crate::say;
 use hdrhistogram::Histogram;
 use headroom_control::PowerEnvelope;
 use headroom_record::{LatencySummary, PeriodRecord, Reason, RunRecorder};
@@ -144,7 +145,7 @@ impl Sink for Lines {
             .reasons
             .first()
             .map_or("", |reason| reason.text.as_str());
-        eprintln!(
+        say::note!(
             "{:>6.0} s  {:<9} latency {latency:>4} / {:.0} ms  {:.1}/s  {:.2}  cap {:.1}  {power}  over {}  {why}",
             tick.at.get(),
             self.law,

@@ -9,6 +9,7 @@ use crate::failure::Failure;
 use crate::live::run::{RunPlan, Watchers, World};
 use crate::live::view::View;
 use crate::live::{CgroupMachine, Frame, GatewayTelemetry, Machine, Telemetry, calibrate, run, undo};
+use crate::say;
 use crate::stop::Stop;
 use anyhow::{Context, anyhow, bail};
 use headroom_control::{CoreRange, Fixed, Guardian, Law, Plant, Slo, SloPower, Tuning, guardian};
@@ -65,16 +66,18 @@ pub fn run(args: &DemoArgs) -> Result<(), Failure> {
     let outcome = stage(args, slo, &day, &roots, &stop);
     undo::keep();
     let Some(summaries) = outcome? else {
-        eprintln!("stopped");
+        say::note!("stopped");
         return Ok(());
     };
     if args.json {
-        println!("{}", serde_json::to_string(&summaries)?);
+        say::result(serde_json::to_string(&summaries)?)
     } else {
-        println!("{}", summary_table(&summaries));
-        println!("report: {}", args.out.join("demo.html").display());
+        say::result(format_args!(
+            "{}\nreport: {}",
+            summary_table(&summaries),
+            args.out.join("demo.html").display()
+        ))
     }
-    Ok(())
 }
 
 /// Everything that the runs share.
@@ -102,14 +105,14 @@ fn stage(
     let envelope = stage.machine.envelope(&stage.model, range.min())?;
     let plant = Plant::new(range, envelope).map_err(Failure::usage)?;
     for note in stage.notes() {
-        eprintln!("note: {note}");
+        say::note!("note: {note}");
     }
 
     stage.machine.apply(plant.full())?;
     let Some(rate) = stage.calibrate(plant, stop)? else {
         return Ok(None);
     };
-    eprintln!("one core serves {:.0} pages/s", rate.get());
+    say::note!("one core serves {:.0} pages/s", rate.get());
     let peak = rate * plant.cores().max().get() * PEAK;
     let day = Arc::new(day.clone().scaled_to_peak(peak).map_err(Failure::usage)?);
     let laws = args
@@ -170,7 +173,7 @@ impl Stage {
         let name = format!("headroom-demo-{}", std::process::id());
         let scope = CgroupScope::create(roots, &ScopeOptions::named(name), restore::global())
             .context("the demo's service needs a cgroup of its own: run as root (sudo)")?;
-        eprintln!("starting the wiki");
+        say::note!("starting the wiki");
         let wiki = Wiki::start(&scope)?;
         let model = PowerModel::default_for(machine_cores)?;
         let (machine, choice) = CgroupMachine::open(
@@ -223,7 +226,7 @@ impl Stage {
 
     /// Measures what one core serves, under even load at about half of what all cores of the service can do.
     fn calibrate(&mut self, plant: Plant, stop: &Stop) -> Result<Option<PerSecond>, Failure> {
-        eprintln!("measuring what one core serves, for {} s", CALIBRATION.as_secs());
+        say::note!("measuring what one core serves, for {} s", CALIBRATION.as_secs());
         let guess = 1.0 / Seconds::from_millis(wiki::PAGE_CPU_MS).get();
         let rate = PerSecond::new(0.5 * guess * plant.cores().max().get());
         // Longer than needed: the measurement stops it.
@@ -252,7 +255,7 @@ impl Stage {
         view: Option<&View>,
         stop: &Stop,
     ) -> Result<Option<RunSummary>, Failure> {
-        eprintln!(
+        say::note!(
             "{}: {:.0} s of the day, {:.0} requests",
             name,
             day.duration().get(),
@@ -293,7 +296,7 @@ impl Stage {
             return Ok(None);
         }
         if offered.failed_total > 0 {
-            eprintln!(
+            say::note!(
                 "{name}: {} requests failed, as the load generator saw it",
                 offered.failed_total
             );
