@@ -1,76 +1,182 @@
 //! Which meter is taken, in the user's order of preference, and why the others were not.
 
 use super::allocated::Allocated;
+use super::hsmp::HsmpMeter;
+use super::hwmon::HwmonMeter;
 use super::model::PowerModel;
 use super::modelled::ModelledMeter;
-use super::rapl::RaplMeter;
+use super::perf::PerfMeter;
+use super::rapl::{RaplMeter, RaplTotal};
 use super::{Meter, MeterError};
 use crate::Roots;
 use crate::cgroup::Target;
+use crate::order::{Order, OrderError, Word, deserialize_auto};
 use headroom_units::Source;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
+use std::str::FromStr;
 
 /// A kind of meter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MeterKind {
-    /// The machine's RAPL counters.
+    /// The machine's RAPL counters by powercap: packages and memory.
     Rapl,
+    /// RAPL's counter of the whole platform, whatever its board counts in it.
+    Psys,
+    /// The same counters by perf's energy events.
+    Perf,
+    /// AMD's socket power by HSMP.
+    Hsmp,
+    /// Power and energy sensors of hwmon: the machine's, else its processors'.
+    Hwmon,
     /// The power model.
     Model,
 }
 
 impl MeterKind {
-    /// The source of what it yields.
+    /// The source of what it yields on real hardware; [`Choice::source`] says it of the machine at hand.
     pub fn source(self) -> Source {
         match self {
-            Self::Rapl => Source::Measured,
             Self::Model => Source::Estimated,
+            _ => Source::Measured,
+        }
+    }
+
+    /// What [`crate::probe`] calls it.
+    pub const fn finding(self) -> &'static str {
+        match self {
+            Self::Rapl => "RAPL energy",
+            Self::Psys => "RAPL platform energy",
+            Self::Perf => "perf energy events",
+            Self::Hsmp => "HSMP socket power (AMD)",
+            Self::Hwmon => "hwmon power sensors",
+            Self::Model => "modelled power",
+        }
+    }
+}
+
+impl Word for MeterKind {
+    const ALL: &'static [Self] = &[
+        Self::Rapl,
+        Self::Psys,
+        Self::Perf,
+        Self::Hsmp,
+        Self::Hwmon,
+        Self::Model,
+    ];
+    const WHAT: &'static str = "meter";
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Rapl => "rapl",
+            Self::Psys => "psys",
+            Self::Perf => "perf",
+            Self::Hsmp => "hsmp",
+            Self::Hwmon => "hwmon",
+            Self::Model => "model",
         }
     }
 }
 
 impl fmt::Display for MeterKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Rapl => "rapl",
-            Self::Model => "model",
-        })
+        f.write_str(self.as_str())
     }
 }
 
-/// What the user wants: a certain meter, or the first of the list that works.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+/// What the user wants: a certain meter, or the first of a list that works. In a configuration it is a word (`"auto"`,
+/// `"rapl"`) or a list of them (`["rapl", "hwmon", "model"]`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum MeterPreference {
-    /// RAPL where it can be read, else the model.
+    /// What measures where there is one (RAPL by powercap or by perf, HSMP, hwmon), else the model.
     #[default]
     Auto,
     /// RAPL or nothing.
     Rapl,
-    /// The model, also where RAPL could be read.
+    /// The model, also where something could be measured.
     Model,
+    /// These and no other.
+    Ordered(Order<MeterKind>),
 }
 
 impl MeterPreference {
+    const AUTO: [MeterKind; 5] = [
+        MeterKind::Rapl,
+        MeterKind::Perf,
+        MeterKind::Hsmp,
+        MeterKind::Hwmon,
+        MeterKind::Model,
+    ];
+
+    /// A list, or the word that means the same.
+    ///
+    /// # Errors
+    /// [`OrderError`] for none, or for one twice.
+    pub fn of(order: &[MeterKind]) -> Result<Self, OrderError> {
+        Order::new(order).map(Self::from)
+    }
+
     /// The kinds to try, in order.
-    pub fn order(self) -> &'static [MeterKind] {
+    pub fn order(&self) -> Vec<MeterKind> {
         match self {
-            Self::Auto => &[MeterKind::Rapl, MeterKind::Model],
-            Self::Rapl => &[MeterKind::Rapl],
-            Self::Model => &[MeterKind::Model],
+            Self::Auto => Self::AUTO.to_vec(),
+            Self::Rapl => vec![MeterKind::Rapl],
+            Self::Model => vec![MeterKind::Model],
+            Self::Ordered(order) => order.iter().collect(),
+        }
+    }
+}
+
+impl From<Order<MeterKind>> for MeterPreference {
+    /// One preference has one value, so that equal ones are equal.
+    fn from(order: Order<MeterKind>) -> Self {
+        if order == Order::one(MeterKind::Rapl) {
+            Self::Rapl
+        } else if order == Order::one(MeterKind::Model) {
+            Self::Model
+        } else {
+            Self::Ordered(order)
         }
     }
 }
 
 impl fmt::Display for MeterPreference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Auto => "auto",
-            Self::Rapl => "rapl",
-            Self::Model => "model",
-        })
+        match self {
+            Self::Auto => f.write_str("auto"),
+            Self::Rapl => MeterKind::Rapl.fmt(f),
+            Self::Model => MeterKind::Model.fmt(f),
+            Self::Ordered(order) => order.fmt(f),
+        }
+    }
+}
+
+impl FromStr for MeterPreference {
+    type Err = OrderError;
+
+    /// `auto`, or meters with commas between them.
+    fn from_str(text: &str) -> Result<Self, OrderError> {
+        match text.trim() {
+            "auto" => Ok(Self::Auto),
+            list => list.parse::<Order<MeterKind>>().map(Self::from),
+        }
+    }
+}
+
+impl Serialize for MeterPreference {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Ordered(order) => order.serialize(serializer),
+            word => serializer.collect_str(word),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for MeterPreference {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let order = deserialize_auto::<MeterKind, D>(deserializer)?;
+        Ok(order.map_or(Self::Auto, Self::from))
     }
 }
 
@@ -88,13 +194,15 @@ pub struct PassedOver {
 pub struct Choice {
     /// The meter in use.
     pub chosen: MeterKind,
+    /// Where its values come from: measured, estimated, or emulated where the hardware is.
+    pub source: Source,
     /// In the order in which they were tried.
     pub passed_over: Vec<PassedOver>,
 }
 
 impl fmt::Display for Choice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "power is {} by {}", self.chosen.source(), self.chosen)?;
+        write!(f, "power is {} by {}", self.source, self.chosen)?;
         for PassedOver { meter, reason } in &self.passed_over {
             write!(f, "; {meter} cannot be used: {reason}")?;
         }
@@ -115,20 +223,29 @@ pub fn choose(
     allocated: &Allocated,
 ) -> Result<(Box<dyn Meter>, Choice), MeterError> {
     let model = model.validated()?;
+    let emulated = roots.source() == Source::Emulated;
     let mut passed_over = Vec::new();
-    for &kind in preference.order() {
+    for kind in preference.order() {
         let opened: Result<Box<dyn Meter>, MeterError> = match kind {
             MeterKind::Rapl => RaplMeter::open(roots).map(|meter| Box::new(meter) as _),
+            MeterKind::Psys => {
+                RaplMeter::open_total(roots, RaplTotal::Platform).map(|meter| Box::new(meter) as _)
+            }
+            MeterKind::Perf => PerfMeter::open(roots).map(|meter| Box::new(meter) as _),
+            MeterKind::Hsmp => HsmpMeter::open(roots).map(|meter| Box::new(meter) as _),
+            MeterKind::Hwmon => HwmonMeter::open(roots).map(|meter| Box::new(meter) as _),
             MeterKind::Model => {
                 ModelledMeter::open(roots, target, model, allocated.clone()).map(|meter| Box::new(meter) as _)
             }
         };
         match opened {
             Ok(meter) => {
+                let source = if emulated { Source::Emulated } else { kind.source() };
                 return Ok((
                     meter,
                     Choice {
                         chosen: kind,
+                        source,
                         passed_over,
                     },
                 ));
@@ -147,4 +264,64 @@ pub fn choose(
         wanted: preference,
         reason: reasons.join("; "),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(json: &str) -> Result<MeterPreference, String> {
+        serde_json::from_str(json).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_word_or_a_list_of_words_is_a_preference() {
+        assert_eq!(read("\"auto\""), Ok(MeterPreference::Auto));
+        assert_eq!(read("\"rapl\""), Ok(MeterPreference::Rapl));
+        assert_eq!(
+            read("[\"rapl\"]"),
+            Ok(MeterPreference::Rapl),
+            "one way to say one thing"
+        );
+        assert_eq!(read("\"model\""), Ok(MeterPreference::Model));
+        let listed = read("[\"rapl\", \"hwmon\", \"model\"]").unwrap();
+        assert_eq!(
+            listed.order(),
+            [MeterKind::Rapl, MeterKind::Hwmon, MeterKind::Model]
+        );
+        assert_eq!("rapl,hwmon, model".parse(), Ok(listed));
+        assert_eq!(listed.to_string(), "rapl,hwmon,model");
+        for preference in [
+            listed,
+            MeterPreference::Auto,
+            MeterPreference::Model,
+            read("\"psys\"").unwrap(),
+        ] {
+            assert_eq!(
+                read(&serde_json::to_string(&preference).unwrap()),
+                Ok(preference)
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_no_preference_is_said_with_what_is() {
+        for (json, word) in [
+            ("\"rapple\"", "\"rapple\" is no meter"),
+            ("[\"rapl\", \"rapl\"]", "twice"),
+            ("[]", "empty"),
+            ("[\"auto\"]", "\"auto\" is no meter"),
+            ("5", "one or a list of"),
+        ] {
+            let error = read(json).unwrap_err();
+            assert!(error.contains(word), "{json}: {error}");
+        }
+    }
+
+    #[test]
+    fn every_meter_can_be_in_one_list_and_the_model_is_the_last_of_auto() {
+        let all = MeterPreference::of(MeterKind::ALL).unwrap();
+        assert_eq!(all.order(), MeterKind::ALL);
+        assert_eq!(MeterPreference::Auto.order().last(), Some(&MeterKind::Model));
+    }
 }
