@@ -42,6 +42,8 @@ pub(crate) type Returned = Arc<Mutex<Vec<PeriodStats>>>;
 
 /// What connects the control thread with the rest.
 pub(crate) struct Channels {
+    /// When the first period begins.
+    pub started: Instant,
     pub cores: Vec<mpsc::Sender<ToCore>>,
     pub orders: mpsc::Receiver<Order>,
     pub reports: mpsc::UnboundedReceiver<FromCore>,
@@ -50,9 +52,11 @@ pub(crate) struct Channels {
 /// One core, seen from the control thread.
 struct CoreLink {
     orders: mpsc::Sender<ToCore>,
-    /// A sample was asked for and has not come.
-    asked: bool,
+    /// A sample was asked for by the take of this number and has not come.
+    asked: Option<u64>,
     stopped: bool,
+    /// Its queue of orders was full when it was last asked.
+    deaf: bool,
     /// Gauges of its last sample: in flight (service, then backends), tunnels, connections, oldest start.
     service_in_flight: u64,
     backend_in_flight: Vec<u64>,
@@ -72,14 +76,14 @@ struct Ledger {
 }
 
 impl Ledger {
-    fn new(backends: &[Arc<Backend>]) -> Self {
+    fn new(backends: &[Arc<Backend>], since: Instant) -> Self {
         let empty = |backend: &Arc<Backend>| BackendPeriod {
             url: backend.url.clone(),
             counts: Counts::default(),
             histogram: backend_histogram(),
         };
         Self {
-            since: Instant::now(),
+            since,
             service: Counts::default(),
             histogram: service_histogram(),
             backends: backends.iter().map(empty).collect(),
@@ -130,6 +134,8 @@ struct Control {
     ledger: Ledger,
     returned: Returned,
     taking: Option<Taking>,
+    /// Takes begun so far.
+    takes: u64,
     /// Takes that came while one was under way; as many as callers wait at once.
     queued: VecDeque<(Duration, oneshot::Sender<PeriodStats>)>,
     draining: Option<Draining>,
@@ -149,7 +155,7 @@ impl Control {
         };
         self.ledger.absorb(&sample);
         let link = &mut self.cores[core];
-        link.asked = false;
+        let answers = link.asked.take();
         link.service_in_flight = sample.service.in_flight;
         link.backend_in_flight.clear();
         link.backend_in_flight
@@ -158,7 +164,27 @@ impl Control {
         link.tunnels = sample.tunnels;
         link.connections = sample.connections;
         link.spare = Some(sample);
+        // A late answer to an earlier take holds what was counted until then; this take wants the rest too.
+        let late = self.taking.is_some() && answers.is_some_and(|number| number < self.takes);
+        if late && !self.cores[core].stopped {
+            self.ask(core);
+        }
         self.finish_drain();
+    }
+
+    /// Asks a core for its counters.
+    fn ask(&mut self, core: usize) {
+        let link = &mut self.cores[core];
+        let sample = link
+            .spare
+            .take()
+            .unwrap_or_else(|| Box::new(CoreSample::empty(self.backends.len())));
+        // A core with a full queue has stalled; it is missing from this period, and its counters wait in it.
+        link.asked = Some(self.takes);
+        link.deaf = link.orders.try_send(ToCore::Take(sample)).is_err();
+        if link.deaf {
+            link.asked = None;
+        }
     }
 
     fn finish_drain(&mut self) {
@@ -202,12 +228,11 @@ impl Control {
             self.queued.push_back((patience, reply));
             return;
         }
-        for core in self.cores.iter_mut().filter(|core| !core.stopped && !core.asked) {
-            let sample = core
-                .spare
-                .take()
-                .unwrap_or_else(|| Box::new(CoreSample::empty(self.backends.len())));
-            core.asked = core.orders.try_send(ToCore::Take(sample)).is_ok();
+        self.takes += 1;
+        for core in 0..self.cores.len() {
+            if !self.cores[core].stopped && self.cores[core].asked.is_none() {
+                self.ask(core);
+            }
         }
         self.taking = Some(Taking {
             until: Instant::now() + patience,
@@ -221,7 +246,7 @@ impl Control {
             let waiting = self
                 .cores
                 .iter()
-                .filter(|core| core.asked && !core.stopped)
+                .filter(|core| core.asked.is_some() && !core.stopped)
                 .count();
             match &self.taking {
                 Some(taking) if waiting == 0 || Instant::now() >= taking.until => {}
@@ -237,7 +262,7 @@ impl Control {
             {
                 self.ledger.restore(period);
             }
-            let ledger = std::mem::replace(&mut self.ledger, Ledger::new(&self.backends));
+            let ledger = std::mem::replace(&mut self.ledger, Ledger::new(&self.backends, now));
             let mut period = PeriodStats {
                 since: now - ledger.since,
                 service: ledger.service,
@@ -246,13 +271,17 @@ impl Control {
                 oldest_in_flight: None,
                 tunnels: self.cores.iter().map(|core| core.tunnels).sum(),
                 connections: self.cores.iter().map(|core| core.connections).sum(),
-                cores_missing: waiting,
+                cores_missing: waiting
+                    + self
+                        .cores
+                        .iter()
+                        .filter(|core| core.deaf && !core.stopped)
+                        .count(),
             };
-            self.ledger.since = now;
             period.oldest_in_flight = self
                 .cores
                 .iter()
-                .filter(|core| !core.asked)
+                .filter(|core| core.asked.is_none())
                 .filter_map(|core| core.oldest_start)
                 .min()
                 .map(|start| now - start);
@@ -284,6 +313,7 @@ pub(crate) fn run(
     returned: Returned,
 ) {
     let Channels {
+        started,
         cores,
         mut orders,
         mut reports,
@@ -297,8 +327,9 @@ pub(crate) fn run(
         tokio::spawn(resolve_forever(backends.clone(), cores.clone()));
         let link = |orders| CoreLink {
             orders,
-            asked: false,
+            asked: None,
             stopped: false,
+            deaf: false,
             service_in_flight: 0,
             backend_in_flight: vec![0; backends.len()],
             tunnels: 0,
@@ -308,10 +339,11 @@ pub(crate) fn run(
         };
         let mut control = Control {
             cores: cores.into_iter().map(link).collect(),
-            ledger: Ledger::new(&backends),
+            ledger: Ledger::new(&backends, started),
             backends,
             returned,
             taking: None,
+            takes: 0,
             queued: VecDeque::new(),
             draining: None,
             drained: None,

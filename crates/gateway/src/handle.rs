@@ -3,7 +3,7 @@
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::sync::{mpsc, oneshot};
@@ -79,6 +79,7 @@ impl Gateway {
             }
             local_addrs.push(address);
         }
+        let started = Instant::now();
         let drain_timeout = ms(config.drain_timeout_ms);
         let config = Arc::new(config);
         let (reports, reports_receiver) = mpsc::unbounded_channel();
@@ -107,6 +108,7 @@ impl Gateway {
         let control_returned = returned.clone();
         spawn("gateway-control".into(), move |runtime| {
             let channels = Channels {
+                started,
                 cores: core_orders,
                 orders: orders_receiver,
                 reports: reports_receiver,

@@ -159,6 +159,17 @@ fn periods_add_up_to_what_happened() {
 }
 
 #[test]
+fn a_core_that_is_late_is_said_to_be_missing_and_its_counters_come_next() {
+    let backend = Backend::http(|_| ok("x"));
+    let (gateway, address) = gateway(&backend);
+    assert_eq!(Client::connect(address).get("/").status(), 200);
+    // Without any patience no core can answer in time.
+    let hasty = gateway.take_period_blocking(Duration::ZERO);
+    assert_eq!((hasty.cores_missing, hasty.service.completions), (1, 0));
+    assert_eq!(take(&gateway).service.completions, 1);
+}
+
+#[test]
 fn a_period_nobody_waited_for_is_not_lost() {
     let backend = Backend::http(|_| ok("x"));
     let (gateway, address) = gateway(&backend);
