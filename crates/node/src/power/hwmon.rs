@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 /// More sensors than any machine has.
 const MOST_SENSORS: usize = 256;
 /// No machine that runs this draws more.
-const MOST_MACHINE_WATTS: f64 = 20_000.0;
+pub(crate) const MOST_MACHINE_WATTS: f64 = 20_000.0;
 
 /// What a sensor is of. The first kind that a machine has is its total.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -12,7 +12,7 @@ pub mod modelled;
 pub mod perf;
 pub mod rapl;
 pub mod refused;
-mod sensor;
+pub(crate) mod sensor;
 
 pub use allocated::Allocated;
 pub use choice::{Choice, MeterKind, MeterPreference, PassedOver, choose};

@@ -64,7 +64,7 @@ impl PowerSensor {
 }
 
 /// A power that can be one.
-pub(super) fn believe(raw_uw: u64, most: Watts) -> Result<Watts, Refusal> {
+pub(crate) fn believe(raw_uw: u64, most: Watts) -> Result<Watts, Refusal> {
     match raw_uw {
         0 => Err(Refusal::Zero),
         sentinel if SENTINELS_UW.contains(&sentinel) => Err(Refusal::Sentinel),

@@ -4,7 +4,9 @@ use super::{Finding, Kind, Machine, State, finding, in_words, remedy_for};
 use crate::cgroup::Version;
 use crate::file;
 use crate::frequency::FrequencyReader;
-use std::fs;
+use crate::frequency::limit::{is_inactive, policies};
+use crate::idle::IdleMeter;
+use std::path::PathBuf;
 
 pub(super) fn findings(machine: &Machine<'_>) -> Vec<Finding> {
     let quota = controller(machine, "CPU quota", "cpu");
@@ -122,15 +124,8 @@ fn frequency(machine: &Machine<'_>) -> [Finding; 2] {
     let dir = machine.roots.sys("devices/system/cpu/cpufreq");
     let meter = |state, why: String| finding("CPU frequency", Kind::Meter, state, dir.clone(), why);
     let lever = |state, why: String| finding("CPU frequency limit", Kind::Lever, state, dir.clone(), why);
-    let policies: Vec<_> = fs::read_dir(&dir)
-        .map(|entries| {
-            entries
-                .flatten()
-                .filter(|e| e.file_name().to_string_lossy().starts_with("policy"))
-                .collect()
-        })
-        .unwrap_or_default();
-    let Some(policy) = policies.first().map(fs::DirEntry::path) else {
+    let policies = policies(machine.roots);
+    if policies.is_empty() {
         let (why, remedy) = match machine.virtual_machine {
             true => (
                 "a virtual machine's frequency belongs to its host",
@@ -145,6 +140,16 @@ fn frequency(machine: &Machine<'_>) -> [Finding; 2] {
         return [
             meter(State::Unusable, why.into()).remedy(remedy),
             lever(State::Unusable, why.into()).remedy(remedy),
+        ];
+    }
+    let offline = |policy: &&PathBuf| file::read(&policy.join("scaling_governor")).is_err_and(|e| is_inactive(&e));
+    let asleep = policies.iter().filter(offline).count();
+    let Some(policy) = policies.iter().find(|policy| !offline(policy)) else {
+        let why = format!("the CPUs of all {} policies are offline (EBUSY)", policies.len());
+        let remedy = "switch CPUs on: echo 1 > /sys/devices/system/cpu/cpuN/online";
+        return [
+            meter(State::Unusable, why.clone()).remedy(remedy),
+            lever(State::Unusable, why).remedy(remedy),
         ];
     };
     let text = |name: &str| file::read(&policy.join(name)).unwrap_or_else(|_| "unknown".into());
@@ -161,14 +166,24 @@ fn frequency(machine: &Machine<'_>) -> [Finding; 2] {
         .remedy("use a driver that does (intel_pstate, amd-pstate, acpi-cpufreq)"),
     };
     let limit = policy.join("scaling_max_freq");
+    let speed = match text("scaling_available_governors").split_whitespace().any(|g| g == "userspace") {
+        true => "a limit and, by governor userspace, a fixed frequency can be set",
+        false => "a limit can be set; a fixed frequency cannot, as the driver has no governor userspace",
+    };
     let setting = match machine.permissions.write(&limit) {
-        Ok(()) => lever(
+        Ok(()) if asleep > 0 => lever(
             State::Limited,
             format!(
-                "driver {driver}, governor {governor}; it could be set, but this version does not set it"
+                "driver {driver}, governor {governor}: {speed}; {asleep} of {} policies are passed over, as their CPUs are \
+                 offline (EBUSY)",
+                policies.len()
             ),
         )
-        .remedy("use the software power cap"),
+        .remedy("switch them on: echo 1 > /sys/devices/system/cpu/cpuN/online; they are set as soon as they are back"),
+        Ok(()) => lever(
+            State::Usable,
+            format!("driver {driver}, governor {governor}: {speed}; BIOS and thermal limits hold besides"),
+        ),
         Err(errno) => lever(
             State::Unusable,
             format!("driver {driver}; it cannot be set: {}", in_words(errno)),
@@ -182,14 +197,15 @@ fn frequency(machine: &Machine<'_>) -> [Finding; 2] {
 fn idle_states(machine: &Machine<'_>) -> Finding {
     const WHAT: &str = "CPU idle states";
     let dir = machine.roots.sys("devices/system/cpu/cpu0/cpuidle");
-    let states = fs::read_dir(&dir).map_or(0, |entries| entries.flatten().count());
-    if states > 0 {
+    if let Some(meter) = IdleMeter::open(machine.roots) {
         let driver = machine.roots.sys("devices/system/cpu/cpuidle/current_driver");
         let driver = file::read(&driver).unwrap_or_else(|_| "unknown".into());
+        let names: Vec<&str> = meter.names().collect();
         let why = format!(
-            "{states} states, driver {driver}; they could be read, but this version does not read them"
+            "driver {driver}: {}; times are what the kernel asked for, not what the hardware did",
+            names.join(", ")
         );
-        return finding(WHAT, Kind::Meter, State::Limited, dir, why);
+        return finding(WHAT, Kind::Meter, State::Usable, dir, why);
     }
     let (why, remedy) = match machine.virtual_machine {
         true => (

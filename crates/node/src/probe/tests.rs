@@ -69,7 +69,9 @@ impl Fake {
         self.put(&format!("{dir}/energy_uj"), "12345\n");
         self.put(&format!("{dir}/max_energy_range_uj"), "262143328850\n");
         if limits {
+            self.put(&format!("{dir}/constraint_0_name"), "long_term\n");
             self.put(&format!("{dir}/constraint_0_power_limit_uw"), "95000000\n");
+            self.put(&format!("{dir}/constraint_0_max_power_uw"), "95000000\n");
             self.put(&format!("{dir}/enabled"), "1\n");
         }
     }
@@ -83,6 +85,7 @@ impl Fake {
             ("scaling_cur_freq", "1200000"),
             ("cpuinfo_max_freq", "3000000"),
             ("scaling_max_freq", "3000000"),
+            ("scaling_available_governors", "performance powersave"),
         ] {
             self.put(&format!("{dir}/{file}"), text);
         }
@@ -103,6 +106,8 @@ impl Fake {
         fake.put("sys/devices/system/cpu/cpu0/cpuidle/state1/name", "C6\n");
         fake.put("sys/class/hwmon/hwmon2/name", "power_meter\n");
         fake.put("sys/class/hwmon/hwmon2/power1_average", "95000000\n");
+        fake.put("sys/class/hwmon/hwmon3/name", "amdgpu\n");
+        fake.put("sys/class/hwmon/hwmon3/power1_input", "30000000\n");
         fake
     }
 
@@ -153,9 +158,12 @@ fn an_intel_server_measures_its_packages_and_dram() {
     ] {
         assert_eq!(fake.of(what).state, State::Usable, "{what}");
     }
-    assert!(fake.of("RAPL power limits").why.contains("2 package(s)"));
-    assert!(fake.of("hwmon power sensors").why.contains("power_meter (1)"));
-    assert!(fake.of("CPU idle states").why.contains("2 states"));
+    let limits = fake.of("RAPL power limits");
+    assert!(limits.state == State::Usable && limits.why.contains("2 package(s), held together between 38 W and 190 W"), "{limits}");
+    let hwmon = fake.of("hwmon power sensors");
+    assert!(hwmon.why.contains("the whole machine: power_meter-power1; listed besides: amdgpu-power1"), "{hwmon}");
+    assert!(fake.of("CPU idle states").why.contains("POLL, C6"));
+    assert!(fake.of("CPU frequency limit").why.contains("no governor userspace"));
     assert_eq!(fake.of("HSMP power limits (AMD)").state, State::Unusable);
 }
 
@@ -182,8 +190,82 @@ fn an_amd_server_counts_but_has_no_rapl_limits() {
     );
     let hsmp = fake.of("HSMP power limits (AMD)");
     assert!(hsmp.remedy.unwrap().contains("modprobe amd_hsmp"));
+    // A device of this kernel says nothing of another machine's tree.
     fake.devices.push("/dev/hsmp");
-    assert_eq!(fake.of("HSMP power limits (AMD)").state, State::Limited);
+    assert_eq!(fake.of("HSMP power limits (AMD)").state, State::Unusable);
+    for socket in 0..2 {
+        let dir = format!("sys/class/hwmon/hwmon{socket}");
+        fake.put(&format!("{dir}/name"), "amd_hsmp_hwmon\n");
+        fake.put(&format!("{dir}/power1_input"), "90000000\n");
+        fake.put(&format!("{dir}/power1_cap"), "200000000\n");
+        fake.put(&format!("{dir}/power1_cap_max"), "240000000\n");
+    }
+    let hsmp = fake.of("HSMP power limits (AMD)");
+    assert!(hsmp.state == State::Usable && hsmp.why.contains("between 96 W and 400 W"), "{hsmp}");
+    assert_eq!(fake.of("HSMP socket power (AMD)").state, State::Usable);
+    fake.put("sys/class/hwmon/hwmon0/power1_input", "4294967295000\n");
+    let power = fake.of("HSMP socket power (AMD)");
+    assert!(power.state == State::Unusable && power.why.contains("stands for none"), "{power}");
+    fake.denied.push(("power1_cap".into(), Errno::ACCESS));
+    assert!(fake.of("HSMP power limits (AMD)").remedy.unwrap().contains("root"));
+}
+
+#[test]
+fn a_sensor_that_says_nonsense_is_named_with_its_reading() {
+    let fake = Fake::intel();
+    for (reading, word) in [("4294967295000\n", "stands for none"), ("0\n", "zero watts"), ("none\n", "not a whole number")] {
+        fake.put("sys/class/hwmon/hwmon2/power1_average", reading);
+        let hwmon = fake.of("hwmon power sensors");
+        assert!(hwmon.state == State::Unusable && hwmon.why.contains(word), "{hwmon}");
+        assert!(hwmon.evidence.ends_with("power1_average"));
+    }
+}
+
+#[test]
+fn sensors_of_other_things_are_no_meter_of_the_machine() {
+    let fake = Fake::new("flags\t\t: fpu\n").cgroup2("cpuset cpu\n");
+    fake.put("sys/class/hwmon/hwmon0/name", "nvme\n");
+    fake.put("sys/class/hwmon/hwmon0/power1_input", "5000000\n");
+    let hwmon = fake.of("hwmon power sensors");
+    assert!(hwmon.state == State::Unusable && hwmon.why.contains("nvme-power1"), "{hwmon}");
+}
+
+#[test]
+fn a_stricter_limit_by_another_way_is_named() {
+    let fake = Fake::intel();
+    fake.zone("intel-rapl-mmio:0", "package-0", true);
+    assert_eq!(fake.of("RAPL power limits").state, State::Usable);
+    fake.put("sys/class/powercap/intel-rapl-mmio:0/constraint_0_power_limit_uw", "15000000\n");
+    let limits = fake.of("RAPL power limits");
+    assert!(limits.state == State::Limited && limits.why.contains("holds 15 W"), "{limits}");
+}
+
+#[test]
+fn energy_events_are_counted_by_the_running_kernel_alone() {
+    let fake = Fake::intel();
+    assert!(fake.of("perf energy events").remedy.unwrap().contains("modprobe rapl"));
+    for (file, text) in [
+        ("type", "23"),
+        ("cpumask", "0"),
+        ("events/energy-pkg", "event=0x02"),
+        ("events/energy-pkg.scale", "2.3283064365386962890625e-10"),
+        ("events/energy-pkg.unit", "Joules"),
+    ] {
+        fake.put(&format!("sys/bus/event_source/devices/power/{file}"), text);
+    }
+    let perf = fake.of("perf energy events");
+    assert!(perf.state == State::Unusable && perf.why.contains("running kernel"), "{perf}");
+}
+
+#[test]
+fn the_platforms_counter_is_a_meter_of_its_own() {
+    let fake = Fake::intel();
+    let psys = fake.of("RAPL platform energy");
+    assert!(psys.state == State::Unusable && psys.why.contains("psys"), "{psys}");
+    fake.zone("intel-rapl:2", "psys", false);
+    let psys = fake.of("RAPL platform energy");
+    assert!(psys.state == State::Usable && psys.why.contains("board's choice"), "{psys}");
+    assert!(!fake.of("RAPL energy").why.contains("psys"));
 }
 
 #[test]
