@@ -13,7 +13,7 @@
 use std::error::Error;
 use std::fmt::Write as _;
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -67,7 +67,7 @@ fn setting(name: &str, default: u64) -> Result<u64> {
 fn bench() -> Result<()> {
     let absent: Vec<&str> = ["haproxy", "nginx", "wrk", "taskset"]
         .into_iter()
-        .filter(|tool| !is_installed(tool))
+        .filter(|tool| find(tool).is_none())
         .collect();
     if !absent.is_empty() {
         return Err(format!("bench-gateway needs {}: run `{APT}`", absent.join(", ")).into());
@@ -82,16 +82,14 @@ fn bench() -> Result<()> {
     wait_for(backend)?;
 
     let addresses = [free_port()?, free_port()?, free_port()?];
-    let gateway = Command::new("taskset")
-        .args(["-c", proxy_cpu])
-        .arg(std::env::current_exe()?)
+    let gateway = on_cpu(proxy_cpu, &std::env::current_exe()?)
         .args(["gateway", &addresses[0].to_string(), &format!("http://{backend}")])
         .spawn()
         .map(Running)?;
     let haproxy_config = directory.path().join("haproxy.cfg");
     std::fs::write(&haproxy_config, haproxy_text(addresses[1], backend))?;
-    let haproxy = Command::new("taskset")
-        .args(["-c", proxy_cpu, "haproxy", "-db", "-q", "-f"])
+    let haproxy = on_cpu(proxy_cpu, &installed("haproxy")?)
+        .args(["-db", "-q", "-f"])
         .arg(&haproxy_config)
         .spawn()
         .map(Running)?;
@@ -166,11 +164,24 @@ fn spread(values: &[f64]) -> (f64, f64, f64) {
     (sorted[0], median, sorted[sorted.len() - 1])
 }
 
-fn is_installed(tool: &str) -> bool {
+/// Where a tool is; Debian keeps servers in /usr/sbin, which is not in everybody's PATH.
+fn find(tool: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)
-        .chain([Path::new("/usr/sbin").into()])
-        .any(|dir| dir.join(tool).is_file())
+        .chain([PathBuf::from("/usr/sbin")])
+        .map(|directory| directory.join(tool))
+        .find(|path| path.is_file())
+}
+
+/// A command that runs a tool on one CPU.
+fn on_cpu(cpu: &str, tool: &Path) -> Command {
+    let mut command = Command::new("taskset");
+    command.args(["-c", cpu]).arg(tool);
+    command
+}
+
+fn installed(tool: &str) -> Result<PathBuf> {
+    find(tool).ok_or_else(|| format!("{tool} is not installed: run `{APT}`").into())
 }
 
 fn free_port() -> Result<SocketAddr> {
@@ -190,11 +201,8 @@ fn wait_for(address: SocketAddr) -> Result<()> {
 
 /// Runs wrk and gives the requests it completed; a response that is not 2xx is an error.
 fn load(address: SocketAddr, seconds: u64, cpu: &str) -> Result<u64> {
-    let output = Command::new("taskset")
+    let output = on_cpu(cpu, &installed("wrk")?)
         .args([
-            "-c",
-            cpu,
-            "wrk",
             "-t1",
             "-c32",
             &format!("-d{seconds}s"),
@@ -242,10 +250,7 @@ fn nginx(directory: &Path, name: &str, cpu: &str, http: &str) -> Result<Running>
         prefix = prefix.display(),
     );
     std::fs::write(&config, text)?;
-    let child = Command::new("taskset")
-        .args(["-c", cpu, "nginx", "-c"])
-        .arg(&config)
-        .spawn()?;
+    let child = on_cpu(cpu, &installed("nginx")?).arg("-c").arg(&config).spawn()?;
     Ok(Running(child))
 }
 
