@@ -117,7 +117,7 @@ pub struct UpArgs {
     #[arg(long)]
     pub example: bool,
     /// Stop after this many seconds; by default at SIGINT or SIGTERM.
-    #[arg(long, value_name = "SECONDS")]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub duration: Option<f64>,
     /// The name of the run in the record, in the report and in `headroom runs`.
     #[arg(long, value_name = "NAME", default_value = "up")]
@@ -176,7 +176,7 @@ pub struct GatewayArgs {
     #[arg(long, value_name = "PATH")]
     pub health: Option<String>,
     /// How long to wait for requests being served when told to stop, in seconds.
-    #[arg(long, default_value_t = 30.0, value_name = "SECONDS")]
+    #[arg(long, default_value_t = 30.0, value_name = "SECONDS", value_parser = seconds_or_none)]
     pub drain: f64,
 }
 
@@ -217,7 +217,7 @@ pub struct LoadArgs {
     #[arg(long, value_name = "RATE")]
     pub mean: Option<f64>,
     /// Stop after this many seconds, whatever is left of the trace.
-    #[arg(long, value_name = "SECONDS")]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub duration: Option<f64>,
     /// How requests are spaced.
     #[arg(long, value_enum, default_value_t = Spacing::Poisson)]
@@ -334,6 +334,21 @@ pub struct RunsArgs {
     /// Print the list as JSON.
     #[arg(long)]
     pub json: bool,
+}
+
+/// A length of time: more than nothing, and at most a hundred years.
+fn seconds(text: &str) -> Result<f64, String> {
+    match seconds_or_none(text)? {
+        0.0 => Err("give more than 0 seconds".to_owned()),
+        seconds => Ok(seconds),
+    }
+}
+
+/// A length of time that may be nothing.
+fn seconds_or_none(text: &str) -> Result<f64, String> {
+    let most = 36_525.0 * 86_400.0;
+    let seconds = text.parse().ok().filter(|seconds| (0.0..=most).contains(seconds));
+    seconds.ok_or_else(|| format!("give a number of seconds, at most {most}"))
 }
 
 #[cfg(test)]

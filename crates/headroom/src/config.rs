@@ -8,7 +8,7 @@ use headroom_control::{
     CoreRange, Fixed, Guardian, Law, Plant, PlantError, PowerEnvelope, Slo, SloPower, SloPowerError, Tuning,
     guardian,
 };
-use headroom_gateway::GatewayConfig;
+use headroom_gateway::{GatewayConfig, GatewayError};
 use headroom_node::cgroup::TargetSpec;
 use headroom_node::power::{MeterPreference, ModelError, PowerModel};
 use headroom_units::{Cores, PerSecond, Ratio, Seconds, Watts};
@@ -376,8 +376,12 @@ impl Config {
             return Err(document.error("service.cores_max", why));
         }
         let min = service.cores_min.unwrap_or_else(|| (2.0 * step).min(max));
+        let key = match step > 0.0 && step <= max {
+            true => "service.cores_min",
+            false => "service.cores_step",
+        };
         CoreRange::new(Cores::new(min), Cores::new(max), Cores::new(step))
-            .map_err(|error| document.error("service.cores_min", error))
+            .map_err(|error| document.error(key, error))
     }
 
     /// What can be allocated: cores and the power that they can need.
@@ -391,6 +395,28 @@ impl Config {
         power: PowerEnvelope,
     ) -> Result<Plant, ConfigError> {
         Plant::new(cores, power).map_err(|error| document.error("power.model", error))
+    }
+
+    /// The key that the gateway's objection is about.
+    pub fn gateway_key(&self, error: &GatewayError) -> String {
+        let key = match error {
+            GatewayError::Config { key, .. } => key,
+            GatewayError::BackendUrl { .. } | GatewayError::Resolve { .. } => "backends",
+            GatewayError::Bind { address, .. } if self.gateway.listen.contains(address) => "listen",
+            GatewayError::Bind { .. } | GatewayError::Tls { .. } => "tls",
+            _ => return "gateway".to_owned(),
+        };
+        format!("gateway.{key}")
+    }
+
+    /// The key that names the service.
+    pub fn target_key(&self) -> &'static str {
+        match self.target() {
+            TargetSpec::Path(_) => "service.cgroup",
+            TargetSpec::Unit(_) => "service.systemd_unit",
+            TargetSpec::Container(_) => "service.container",
+            TargetSpec::Pid(_) => "service.pid",
+        }
     }
 
     /// How the service is named.
@@ -429,28 +455,21 @@ impl Config {
                 format!("name the service by one of cgroup, systemd_unit, container, pid; here: {found}");
             return Err(document.error("service", why));
         }
-        let positive = [
-            ("control.period_ms", self.control.period_ms),
-            ("service.quota_period_ms", service.quota_period_ms),
-            ("service.calibrate_s", service.calibrate_s),
-            (
-                "service.requests_per_core_s",
-                service.requests_per_core_s.unwrap_or(1.0),
-            ),
-            ("record.max_age_days", self.record.max_age_days),
-            ("record.max_mib", self.record.max_mib),
+        let rate = service.requests_per_core_s.unwrap_or(1.0);
+        // A century, and an exbibyte: above these, a time or a size is a mistake.
+        let ranged = [
+            ("control.period_ms", self.control.period_ms, 100.0, 60_000.0),
+            ("service.quota_period_ms", service.quota_period_ms, 1.0, 1_000.0),
+            ("service.calibrate_s", service.calibrate_s, 0.1, 86_400.0),
+            ("service.requests_per_core_s", rate, 1e-6, 1e9),
+            ("record.max_age_days", self.record.max_age_days, 1e-6, 36_525.0),
+            ("record.max_mib", self.record.max_mib, 1.0, 1_099_511_627_776.0),
         ];
-        for (key, value) in positive {
-            if !(value > 0.0 && value.is_finite()) {
-                return Err(document.error(key, format!("is {value}: it must be greater than 0")));
+        for (key, value, least, most) in ranged {
+            if !(least..=most).contains(&value) {
+                let why = format!("is {value:?}: it must be between {least:?} and {most:?}");
+                return Err(document.error(key, why));
             }
-        }
-        if !(100.0..=60_000.0).contains(&self.control.period_ms) {
-            let why = format!(
-                "is {} ms: a period is between 100 ms and 60 s",
-                self.control.period_ms
-            );
-            return Err(document.error("control.period_ms", why));
         }
         self.law.slo_power.check().map_err(|error| match &error {
             SloPowerError::OutOfRange { key, .. } => document.error(&format!("law.slo-power.{key}"), error),

@@ -20,6 +20,7 @@ use headroom_node::power::Choice;
 use headroom_node::restore;
 use headroom_record::{Limits, Recorder, RunSummary, summary_table};
 use headroom_units::{Cores, PerSecond, Seconds};
+use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -33,20 +34,20 @@ pub fn run(args: &UpArgs) -> Result<(), Failure> {
     };
     let (config, document) = Config::read(file)?;
     let roots = Roots::default();
-    let mut world = World::open(&config, &document, &roots)?;
-    if args.check {
-        // A law can be built only where mu is known; otherwise it is measured later.
-        if let Some(rate) = config.service.requests_per_core_s {
-            config.guarded_law(&document, world.plant, PerSecond::new(rate))?;
-        }
-        return say::result(world.describe(&config));
+    if !args.check {
+        // Before anything is looked at: what a killed run left in force is not what was found.
+        let run_dir = args.run_dir.clone().unwrap_or_else(undo::default_run_dir);
+        undo::promise(&run_dir, &roots)?;
     }
+    let mut world = World::open(&config, &document, &roots)?;
+    // A law can be built only where mu is known; otherwise it is measured later.
     if let Some(rate) = config.service.requests_per_core_s {
         config.guarded_law(&document, world.plant, PerSecond::new(rate))?;
     }
+    if args.check {
+        return say::result(world.describe(&config));
+    }
     let stop = Stop::at_signals()?;
-    let run_dir = args.run_dir.clone().unwrap_or_else(undo::default_run_dir);
-    undo::promise(&run_dir, &roots)?;
     let outcome = serve(args, &config, &document, &mut world, &stop);
     drop(world);
     undo::keep();
@@ -72,8 +73,8 @@ struct World {
 
 impl World {
     fn open(config: &Config, document: &Document, roots: &Roots) -> Result<Self, Failure> {
-        let target =
-            Target::resolve(roots, &config.target()).map_err(|error| document.error("service", error))?;
+        let target = Target::resolve(roots, &config.target())
+            .map_err(|error| document.error(config.target_key(), error))?;
         let machine_cores = Cores::new(online(roots)?.len() as f64);
         let model = config
             .power
@@ -96,7 +97,7 @@ impl World {
             options,
             restore::global(),
         )
-        .map_err(|error| document.error("service", format!("{error:#}")))?;
+        .map_err(|error| document.error(config.target_key(), format!("{error:#}")))?;
         let most = machine.most_cores()?;
         let range = config.core_range(document, most)?;
         let envelope = machine.envelope(&model, range.min())?;
@@ -152,14 +153,22 @@ fn serve(
         max_bytes: (config.record.max_mib * 1024.0 * 1024.0) as u64,
     };
     let recorder = Recorder::open(&config.record.db, limits).map_err(Failure::usage)?;
-    let gateway = Gateway::start(config.gateway.clone()).map_err(|error| document.error("gateway", error))?;
+    // All that is to be listened on, before anything is measured or changed.
+    let admin = match config.admin.listen {
+        Some(listen) => {
+            Some(admin::bind(listen).map_err(|error| document.error("admin.listen", format!("{error:#}")))?)
+        }
+        None => None,
+    };
+    let gateway = Gateway::start(config.gateway.clone())
+        .map_err(|error| document.error(&config.gateway_key(&error), error))?;
     for address in gateway.local_addrs() {
         say::note!("serving {} on {address}", world.target.name);
     }
     for note in world.notes() {
         say::note!("note: {note}");
     }
-    let outcome = control(args, config, document, world, stop, &recorder, &gateway);
+    let outcome = control(args, config, document, world, stop, &recorder, &gateway, admin);
     // Whatever happened to the control plane, requests being served are finished, with everything on.
     let full = world.plant.full();
     if let Err(error) = world.machine.apply(full) {
@@ -169,6 +178,10 @@ fn serve(
     outcome
 }
 
+#[expect(
+    clippy::too_many_arguments,
+    reason = "everything that a run needs comes together here"
+)]
 fn control(
     args: &UpArgs,
     config: &Config,
@@ -177,6 +190,7 @@ fn control(
     stop: &Stop,
     recorder: &Recorder,
     gateway: &Handle,
+    admin: Option<TcpListener>,
 ) -> Result<Option<RunSummary>, Failure> {
     let period = Duration::from_secs_f64(config.control.period_ms / 1e3);
     let mut telemetry = GatewayTelemetry(gateway);
@@ -198,8 +212,8 @@ fn control(
     say::note!("one core serves {:.1} requests/s", rate.get());
     let mut law: Guardian<Box<dyn Law>> = config.guarded_law(document, world.plant, rate)?;
     let status = Arc::new(Status::new(law.law().name(), period));
-    if let Some(listen) = config.admin.listen {
-        let address = admin::serve(listen, Arc::clone(&status))?;
+    if let Some(listener) = admin {
+        let address = admin::serve(listener, Arc::clone(&status))?;
         say::note!("metrics on http://{address}/metrics");
     }
     let view = (!args.no_view && View::possible())

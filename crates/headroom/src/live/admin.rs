@@ -140,14 +140,20 @@ impl Status {
 
 const PLAIN: &str = "text/plain; charset=utf-8";
 
-/// Serves a status on an address, on a thread of its own, until the process ends; the address it listens on.
+/// Listens on an address.
 ///
 /// # Errors
 /// Where the address cannot be bound.
-pub fn serve(listen: SocketAddr, status: Arc<Status>) -> anyhow::Result<SocketAddr> {
-    let listener = TcpListener::bind(listen).with_context(|| {
-        format!("the admin port cannot listen on {listen}: choose another address with `[admin] listen`")
-    })?;
+pub fn bind(listen: SocketAddr) -> anyhow::Result<TcpListener> {
+    TcpListener::bind(listen)
+        .with_context(|| format!("the admin port cannot listen on {listen}: choose another address"))
+}
+
+/// Serves a status, on a thread of its own, until the process ends; the address it listens on.
+///
+/// # Errors
+/// Where the thread or its runtime cannot be started.
+pub fn serve(listener: TcpListener, status: Arc<Status>) -> anyhow::Result<SocketAddr> {
     listener.set_nonblocking(true)?;
     let address = listener.local_addr()?;
     let runtime = tokio::runtime::Builder::new_current_thread()
