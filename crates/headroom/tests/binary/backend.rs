@@ -1,0 +1,92 @@
+//! A backend that is down, comes up, is killed and comes again: the law neither saves on its ruins nor loses it.
+
+use crate::common::{Config, Group, Program, Up, Wiki, free_port, get, headroom, run, until};
+use crate::contract::number;
+use headroom_record::Archive;
+use rustix::process::Signal;
+use std::fs;
+
+#[test]
+fn while_everything_fails_nothing_is_taken_and_a_backend_that_comes_back_is_found() {
+    let Some(group) = Group::new() else { return };
+    let address = format!("127.0.0.1:{}", free_port());
+    let config = Config::new(group.path(), &format!("http://{address}"));
+    let mut up = Up::start(&config);
+    let url = format!("http://{}/", up.gateway);
+    let trace = config.dir().join("trace.txt");
+    fs::write(&trace, "60\n").unwrap();
+    let load = |seconds: &str| {
+        let mut command = headroom();
+        command.args([
+            "load",
+            "--json",
+            "--arrivals",
+            "even",
+            "--step",
+            seconds,
+            "--url",
+            &url,
+            "--trace",
+        ]);
+        command.arg(&trace);
+        command
+    };
+
+    // Down: every request is answered, with 502.
+    let answer = get(up.gateway, "/").unwrap();
+    assert_eq!(answer.status, 502, "{answer:?}");
+    let (status, down) = run(&mut load("3"));
+    assert!(status.success(), "{}", down.err());
+    let down = down.json();
+    assert_eq!(number(&down, "offered"), 180.0);
+    assert_eq!(number(&down, "failed.status"), 180.0, "{down}");
+
+    // Up for the first time.
+    let wiki = Wiki::start(&address);
+    group.add(wiki.program.pid());
+    let served = || {
+        get(up.gateway, "/")
+            .is_ok_and(|answer| answer.status == 200)
+            .then_some(())
+    };
+    until("the backend is found", served);
+
+    // Killed in the middle of the load, and started again.
+    let mut middle = Program::start(&mut load("5"));
+    let before = up.metrics().sum("headroom_service_completions_total").unwrap();
+    up.counted("headroom_service_completions_total", before + 60.0);
+    drop(wiki);
+    let failed = up.metrics().sum("headroom_service_failures_total").unwrap();
+    up.counted("headroom_service_failures_total", failed + 20.0);
+    let wiki = Wiki::start(&address);
+    group.add(wiki.program.pid());
+    until("the backend is found again", served);
+    middle.succeeds();
+    let middle = middle.json();
+    assert!(number(&middle, "completed") >= 60.0, "{middle}");
+    // A client is answered whatever happens behind the gateway.
+    assert_eq!(number(&middle, "failed.connect"), 0.0, "{middle}");
+    assert_eq!(number(&middle, "failed.timeout"), 0.0, "{middle}");
+    assert_eq!(number(&middle, "failed.protocol"), 0.0, "{middle}");
+
+    let after = run(&mut load("1")).1.json();
+    assert_eq!(number(&after, "completed"), 60.0, "{after}");
+    up.program.signal(Signal::TERM);
+    up.program.succeeds();
+    let summary = up.program.json();
+    assert!(number(&summary, "requests.failed") >= 200.0, "{summary}");
+
+    let archive = Archive::open(&config.db()).unwrap();
+    let periods = archive.periods(archive.find("up").unwrap().id).unwrap();
+    let mut failing = 0;
+    for (period, next) in periods.iter().zip(&periods[1..]) {
+        if period.failures > period.completions {
+            failing += 1;
+            let decided = |key: &str| number(&period.decided["allocation"], key);
+            assert!(decided("cores") >= period.cores.get() - 1e-9, "{period:?}");
+            assert!(decided("cap") >= period.cap.unwrap().get() - 1e-9, "{period:?}");
+            assert!(next.cores >= period.cores, "{next:?}");
+        }
+    }
+    assert!(failing >= 3, "{failing} periods failed");
+}

@@ -1,0 +1,176 @@
+//! A client and a server of a few lines each, on the standard library.
+
+use super::PATIENCE;
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// A port that was free a moment ago.
+pub fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port()
+}
+
+/// An answer.
+#[derive(Debug)]
+pub struct Answer {
+    /// Its status.
+    pub status: u16,
+    /// Its header fields, as text.
+    pub head: String,
+    /// Its body.
+    pub body: String,
+}
+
+/// Asks for a path on a connection of its own.
+pub fn get(address: SocketAddr, path: &str) -> io::Result<Answer> {
+    read_answer(connect_and_send(
+        address,
+        &format!("GET {path} HTTP/1.1\r\nHost: e2e\r\nConnection: close\r\n\r\n"),
+    )?)
+}
+
+/// Connects and sends a request as it is given.
+pub fn connect_and_send(address: SocketAddr, request: &str) -> io::Result<TcpStream> {
+    let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.write_all(request.as_bytes())?;
+    Ok(stream)
+}
+
+/// Reads one answer from a connection that closes after it.
+pub fn read_answer(mut stream: TcpStream) -> io::Result<Answer> {
+    let mut bytes = Vec::new();
+    stream.read_to_end(&mut bytes)?;
+    let text = String::from_utf8_lossy(&bytes).into_owned();
+    let bad = || io::Error::new(io::ErrorKind::InvalidData, format!("no answer: {text:?}"));
+    let (head, body) = text.split_once("\r\n\r\n").ok_or_else(bad)?;
+    let status = head
+        .split(' ')
+        .nth(1)
+        .and_then(|s| s.parse().ok())
+        .ok_or_else(bad)?;
+    Ok(Answer {
+        status,
+        head: head.to_owned(),
+        body: body.to_owned(),
+    })
+}
+
+/// A backend: it answers every request with 200, after a delay, and counts what came.
+pub struct Server {
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// Requests that came in.
+    pub seen: Arc<AtomicU64>,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Server {
+    /// Answers after `delay`.
+    pub fn start(delay: Duration) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let (seen, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+        let (counter, ended) = (Arc::clone(&seen), Arc::clone(&stop));
+        let thread = std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                if ended.load(Ordering::Relaxed) {
+                    return;
+                }
+                let Ok(mut stream) = stream else { continue };
+                let counter = Arc::clone(&counter);
+                std::thread::spawn(move || {
+                    let mut head = Vec::new();
+                    let mut byte = [0];
+                    while !head.ends_with(b"\r\n\r\n") && stream.read(&mut byte).is_ok_and(|read| read > 0) {
+                        head.push(byte[0]);
+                    }
+                    if head.ends_with(b"\r\n\r\n") {
+                        counter.fetch_add(1, Ordering::Relaxed);
+                        std::thread::sleep(delay);
+                        let _ = stream.write_all(
+                            b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhello",
+                        );
+                    }
+                });
+            }
+        });
+        Self {
+            address,
+            seen,
+            stop,
+            thread: Some(thread),
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        let _ = TcpStream::connect(self.address);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Requests one after another, until it is dropped.
+pub struct Traffic {
+    answered: Arc<AtomicU64>,
+    wrong: Arc<AtomicU64>,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Traffic {
+    /// Begins.
+    pub fn to(address: SocketAddr) -> Self {
+        let (answered, wrong) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+        let stop = Arc::new(AtomicBool::new(false));
+        let thread = std::thread::spawn({
+            let (answered, wrong, stop) = (Arc::clone(&answered), Arc::clone(&wrong), Arc::clone(&stop));
+            move || {
+                while !stop.load(Ordering::Relaxed) {
+                    match get(address, "/") {
+                        Ok(answer) if answer.status == 200 => answered.fetch_add(1, Ordering::Relaxed),
+                        _ => wrong.fetch_add(1, Ordering::Relaxed),
+                    };
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+            }
+        });
+        Self {
+            answered,
+            wrong,
+            stop,
+            thread: Some(thread),
+        }
+    }
+
+    /// Requests answered with 200.
+    pub fn answered(&self) -> u64 {
+        self.answered.load(Ordering::Relaxed)
+    }
+
+    /// Requests answered otherwise, or not.
+    pub fn wrong(&self) -> u64 {
+        self.wrong.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Traffic {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}

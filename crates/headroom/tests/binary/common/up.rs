@@ -1,0 +1,195 @@
+//! `headroom up` and the built-in wiki, started as a user starts them.
+
+use super::{Answer, Program, get, headroom, until};
+use crate::openmetrics::{self, Exposition};
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use tempfile::TempDir;
+
+/// A configuration in a folder of its own, where run folder and record are too.
+pub struct Config {
+    dir: TempDir,
+    text: String,
+}
+
+impl Config {
+    /// One that works, in front of a backend, for a group.
+    pub fn new(group: &Path, backend: &str) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let text = format!(
+            r#"[slo]
+percentile = 95
+target_ms = 250
+
+[gateway]
+listen = ["127.0.0.1:0"]
+threads = 1
+backends = [{{ url = "{backend}" }}]
+
+[service]
+cgroup = "{}"
+requests_per_core_s = 250.0
+
+[law]
+name = "slo-power"
+
+[law.slo-power]
+guard = 0.8
+
+[power]
+meter = "model"
+
+[control]
+period_ms = 200
+
+[record]
+db = "{}"
+
+[admin]
+listen = "127.0.0.1:0"
+"#,
+            group.display(),
+            dir.path().join("record.db").display()
+        );
+        Self { dir, text }
+    }
+
+    /// The same with a piece of its text replaced.
+    pub fn with(mut self, from: &str, to: &str) -> Self {
+        assert!(self.text.contains(from), "{from:?} is not in the configuration");
+        self.text = self.text.replace(from, to);
+        self
+    }
+
+    /// The line on which a piece of text stands.
+    pub fn line_of(&self, text: &str) -> usize {
+        let at = self.text.lines().position(|line| line.contains(text));
+        at.unwrap_or_else(|| panic!("{text:?} is not in the configuration")) + 1
+    }
+
+    /// The file, written.
+    pub fn file(&self) -> PathBuf {
+        let file = self.dir.path().join("headroom.toml");
+        fs::write(&file, &self.text).unwrap();
+        file
+    }
+
+    /// The folder that the file is in.
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// The flight recorder's file.
+    pub fn db(&self) -> PathBuf {
+        self.dir.path().join("record.db")
+    }
+
+    /// The run folder.
+    pub fn run_dir(&self) -> PathBuf {
+        self.dir.path().join("run")
+    }
+
+    /// `headroom up` on it.
+    pub fn command(&self) -> std::process::Command {
+        let mut command = headroom();
+        command.args(["up", "--json", "--no-view", "--config"]);
+        command.arg(self.file()).arg("--run-dir").arg(self.run_dir());
+        command
+    }
+}
+
+/// Whether a run folder still records something to put back.
+pub fn undo_left(run_dir: &Path) -> bool {
+    ["undo.json", "undo.json.new"]
+        .iter()
+        .any(|name| run_dir.join(name).exists())
+}
+
+/// A running `headroom up`.
+pub struct Up {
+    /// It.
+    pub program: Program,
+    /// Where its gateway listens.
+    pub gateway: SocketAddr,
+    /// Where its admin port is.
+    pub admin: SocketAddr,
+}
+
+impl Up {
+    /// Starts it and waits until its control loop runs.
+    pub fn start(config: &Config) -> Self {
+        let mut up = Self::start_calibrating(config);
+        up.admin = up.program.said("where its metrics are", |err| {
+            after(err, "metrics on http://")?
+                .strip_suffix("/metrics")?
+                .parse()
+                .ok()
+        });
+        up
+    }
+
+    /// Starts it and waits until its gateway listens; its admin port is not known yet.
+    pub fn start_calibrating(config: &Config) -> Self {
+        let mut program = Program::start(&mut config.command());
+        let gateway = program.said("where it listens", |err| {
+            let line = err.lines().find(|line| line.starts_with("serving "))?;
+            line.rsplit_once(" on ")?.1.parse().ok()
+        });
+        Self {
+            program,
+            gateway,
+            admin: gateway,
+        }
+    }
+
+    /// A page of the admin port.
+    pub fn admin(&self, path: &str) -> Answer {
+        get(self.admin, path).unwrap_or_else(|error| panic!("{path}: {error}; {}", self.program.err()))
+    }
+
+    /// The metrics.
+    pub fn metrics(&self) -> Exposition {
+        openmetrics::parse(&self.admin("/metrics").body)
+            .unwrap_or_else(|error| panic!("the metrics are no OpenMetrics: {error}"))
+    }
+
+    /// Waits until a metric, summed over its labels, is at least so much.
+    pub fn counted(&self, name: &str, least: f64) {
+        until(&format!("{name} reaches {least}"), || {
+            (self.metrics().sum(name)? >= least).then_some(())
+        });
+    }
+}
+
+fn after<'a>(text: &'a str, start: &str) -> Option<&'a str> {
+    let line = text.lines().find_map(|line| line.strip_prefix(start))?;
+    // A line that is still being written ends somewhere.
+    text.contains(&format!("{line}\n")).then_some(line)
+}
+
+/// A running wiki.
+pub struct Wiki {
+    /// It.
+    pub program: Program,
+    /// Where it listens.
+    pub address: SocketAddr,
+}
+
+impl Wiki {
+    /// Starts it on an address, pages costing half of the default.
+    pub fn start(listen: &str) -> Self {
+        let mut command = headroom();
+        command.args(["service", "wiki", "--listen", listen, "--page-cpu-ms", "2"]);
+        let mut program = Program::start(&mut command);
+        let address = until("the wiki says where it listens", || {
+            assert!(program.ended().is_none(), "{}", program.err());
+            let out = program.out();
+            out.strip_suffix('\n')?
+                .strip_prefix("listening on ")?
+                .parse()
+                .ok()
+        });
+        Self { program, address }
+    }
+}

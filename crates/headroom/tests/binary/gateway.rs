@@ -1,0 +1,80 @@
+//! `headroom gateway` as a process: what it does when it is told to stop.
+
+use crate::common::{Program, Server, connect_and_send, get, headroom, read_answer, until};
+use rustix::process::Signal;
+use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+fn start(backend: SocketAddr, more: &[&str]) -> (Program, SocketAddr) {
+    let mut program = Program::start(
+        headroom()
+            .args(["gateway", "--listen", "127.0.0.1:0", "--threads", "2"])
+            .args(["--backend", &format!("http://{backend}")])
+            .args(more),
+    );
+    let address = program.said("where it listens", |err| {
+        err.lines()
+            .find_map(|line| line.strip_prefix("listening on ")?.parse().ok())
+    });
+    (program, address)
+}
+
+fn seen(server: &Server, least: u64) {
+    until("the backend is asked", || {
+        (server.seen.load(Ordering::Relaxed) >= least).then_some(())
+    });
+}
+
+#[test]
+fn finishes_a_slow_request_when_told_to_stop() {
+    let server = Server::start(Duration::from_secs(2));
+    let (mut gateway, address) = start(server.address, &[]);
+    let request = "GET /slow HTTP/1.1\r\nHost: e2e\r\nConnection: close\r\n\r\n";
+    let slow = connect_and_send(address, request).unwrap();
+    seen(&server, 1);
+    gateway.signal(Signal::TERM);
+    until("it takes no new connections", || {
+        TcpStream::connect(address).is_err().then_some(())
+    });
+    let answer = read_answer(slow).unwrap();
+    assert_eq!((answer.status, answer.body.as_str()), (200, "hello"));
+    gateway.succeeds();
+    assert!(gateway.err().contains("draining"), "{}", gateway.err());
+}
+
+#[test]
+fn waits_neither_for_idle_connections_nor_beyond_its_drain_time() {
+    let server = Server::start(Duration::from_secs(600));
+    let (mut gateway, address) = start(server.address, &["--drain", "1"]);
+    // One that never asks, and one whose answer never comes.
+    let _idle = TcpStream::connect(address).unwrap();
+    let hanging = connect_and_send(address, "GET / HTTP/1.1\r\nHost: e2e\r\n\r\n").unwrap();
+    seen(&server, 1);
+    let begin = Instant::now();
+    gateway.signal(Signal::TERM);
+    gateway.succeeds();
+    // Far under the 30 s that the default allows, with room for a busy machine.
+    assert!(begin.elapsed() < Duration::from_secs(20), "{:?}", begin.elapsed());
+    drop(hanging);
+
+    let server = Server::start(Duration::ZERO);
+    let (mut gateway, address) = start(server.address, &["--drain", "600"]);
+    assert_eq!(get(address, "/").unwrap().status, 200);
+    let _idle = TcpStream::connect(address).unwrap();
+    gateway.signal(Signal::INT);
+    gateway.succeeds();
+}
+
+#[test]
+fn says_once_a_second_what_happened_without_colours_into_a_file() {
+    let server = Server::start(Duration::ZERO);
+    let (mut gateway, address) = start(server.address, &["-v"]);
+    for _ in 0..50 {
+        assert_eq!(get(address, "/").unwrap().status, 200);
+    }
+    let said = gateway.said("what happened in a second", |err| {
+        err.contains("one second").then(|| err.to_owned())
+    });
+    assert!(!said.contains('\u{1b}'), "no colours into a file: {said}");
+}

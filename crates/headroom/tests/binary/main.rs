@@ -1,0 +1,15 @@
+//! The `headroom` binary as its users meet it, and as those who mean it harm do: real processes, sockets on loopback,
+//! real control groups. What this machine or this user cannot run prints `skipped: why`.
+
+mod backend;
+mod bad_input;
+mod commands;
+mod common;
+mod contract;
+mod demo;
+mod gateway;
+mod independence;
+mod openmetrics;
+mod telemetry;
+mod undo;
+mod up;

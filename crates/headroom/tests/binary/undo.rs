@@ -1,0 +1,201 @@
+//! Every write to the machine is undone, however the program ends.
+
+use crate::common::{Config, Group, Program, Up, free_port, run, undo_left, until};
+use crate::contract::number;
+use rustix::process::Signal;
+use std::fs;
+
+/// A run for a group without traffic: the law saves more and more, so that there is much to put back.
+fn idle(group: &Group) -> Config {
+    Config::new(group.path(), &format!("http://127.0.0.1:{}", free_port()))
+        .with("period_ms = 200", "period_ms = 100")
+}
+
+/// Waits until less than what was found is allocated.
+fn until_it_saves(group: &Group, found: f64) {
+    until("the law saves", || {
+        group.cores().filter(|cores| *cores < 0.7 * found)
+    });
+}
+
+fn ends_by(signal: Signal) {
+    let Some(group) = Group::new() else { return };
+    group.limit(90_000, 100_000);
+    let before = group.settings();
+    let config = idle(&group);
+    let mut up = Up::start(&config);
+    until_it_saves(&group, 0.9);
+    up.program.signal(signal);
+    up.program.succeeds();
+    assert_eq!(group.settings(), before, "{signal:?}");
+    assert!(!undo_left(&config.run_dir()), "{signal:?}");
+    assert!(
+        number(&up.program.json(), "periods") > 0.0,
+        "a stopped run has a summary"
+    );
+}
+
+#[test]
+fn everything_is_as_it_was_found_after_each_signal() {
+    std::thread::scope(|scope| {
+        for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
+            scope.spawn(move || ends_by(signal));
+        }
+    });
+}
+
+#[test]
+fn everything_is_as_it_was_found_after_a_run_of_given_length() {
+    let Some(group) = Group::new() else { return };
+    let before = group.settings();
+    let config = idle(&group);
+    let (status, program) = run(config.command().args(["--duration", "1.5"]));
+    assert!(status.success(), "{}", program.err());
+    assert_eq!(group.settings(), before);
+    assert!(!undo_left(&config.run_dir()));
+    let length = number(&program.json(), "duration_s");
+    assert!(length >= 1.4, "{length}");
+}
+
+#[test]
+fn a_stop_during_the_measurement_puts_everything_back() {
+    let Some(group) = Group::new() else { return };
+    group.limit(90_000, 100_000);
+    let before = group.settings();
+    let config = idle(&group).with("requests_per_core_s = 250.0", "calibrate_s = 60.0");
+    let mut up = Up::start_calibrating(&config);
+    up.program
+        .said("that it measures", |err| err.contains("measuring").then_some(()));
+    up.program.signal(Signal::TERM);
+    up.program.succeeds();
+    assert_eq!(group.settings(), before);
+    assert!(!undo_left(&config.run_dir()));
+}
+
+#[test]
+fn after_kill_9_the_next_start_puts_everything_back_and_has_all_cores_again() {
+    let Some(group) = Group::new() else { return };
+    group.limit(90_000, 100_000);
+    let before = group.settings();
+    let config = idle(&group);
+    let mut up = Up::start(&config);
+    until_it_saves(&group, 0.9);
+    up.program.signal(Signal::KILL);
+    up.program.wait();
+    assert!(group.cores().unwrap() < 0.7 * 0.9, "kill -9 leaves it as it is");
+    assert!(undo_left(&config.run_dir()));
+
+    let config = config.with("name = \"slo-power\"", "name = \"fixed\"");
+    let (status, next) = run(config.command().args(["--duration", "1"]));
+    assert!(status.success(), "{}", next.err());
+    let err = next.err();
+    assert!(err.contains("left by a run that was killed: put back"), "{err}");
+    assert!(
+        !err.contains("somebody else"),
+        "its own leftovers are nobody else's: {err}"
+    );
+    // The law that gives everything gives what the administrator had set, not what the killed run had left.
+    let mean = number(&next.json(), "cores.mean");
+    assert!((mean - 0.9).abs() < 1e-6, "{mean} cores");
+    assert_eq!(group.settings(), before);
+    assert!(!undo_left(&config.run_dir()));
+}
+
+#[test]
+fn a_cpuset_is_put_back_after_a_signal_and_after_kill_9() {
+    let cpus = std::thread::available_parallelism().unwrap().get();
+    let Some(group) = Group::new() else { return };
+    if !group.has_cpuset() || cpus < 2 {
+        println!("skipped: choosing CPUs needs the cpuset controller and two of them");
+        return;
+    }
+    let before = group.settings();
+    let config = idle(&group).with("[law]\n", "lever = \"cpuset\"\ncores_min = 1.0\n\n[law]\n");
+    let set = || group.settings().get("cpuset.cpus").cloned();
+    for signal in [Signal::TERM, Signal::KILL] {
+        let mut up = Up::start(&config);
+        until("a CPU is taken away", || {
+            (set() != before.get("cpuset.cpus").cloned()).then_some(())
+        });
+        up.program.signal(signal);
+        up.program.wait();
+        if signal == Signal::KILL {
+            assert_ne!(group.settings(), before);
+            let (status, next) = run(config.command().args(["--duration", "0.3"]));
+            assert!(status.success(), "{}", next.err());
+        }
+        assert_eq!(group.settings(), before, "{signal:?}");
+        assert!(!undo_left(&config.run_dir()), "{signal:?}");
+    }
+}
+
+#[test]
+fn what_an_administrator_sets_meanwhile_is_theirs() {
+    let Some(group) = Group::new() else { return };
+    let config = idle(&group);
+    let mut up = Up::start(&config);
+    group.interfere(12_000);
+    up.program.said("that somebody else wrote", |err| {
+        err.contains("somebody else wrote").then_some(())
+    });
+    up.program.signal(Signal::TERM);
+    up.program.succeeds();
+    let left = group.cores().expect("a limit is left");
+    assert!((left - 1.2).abs() < 1e-6, "{left} cores: {}", up.program.err());
+    assert!(!undo_left(&config.run_dir()));
+}
+
+#[test]
+fn a_record_of_changes_that_makes_no_sense_is_never_carried_out() {
+    let Some(group) = Group::new() else { return };
+    let before = group.settings();
+    let config = idle(&group);
+    fs::create_dir(config.run_dir()).unwrap();
+    let file = config.run_dir().join("undo.json");
+    for (text, said) in [
+        ("{\"version\": 1", "undo.json"),
+        ("", "undo.json"),
+        (
+            "{\"version\":1,\"boot_id\":\"\",\"pid\":1,\"records\":[{\"kind\":\"files\",\"what\":\"x\",\"ours\":[],\
+             \"steps\":[{\"path\":\"/etc/passwd\",\"value\":\"x\"}]}]}",
+            "/etc/passwd",
+        ),
+    ] {
+        fs::write(&file, text).unwrap();
+        let (status, program) = run(config.command().args(["--duration", "1"]));
+        assert_eq!(status.code(), Some(2), "{}", program.err());
+        assert!(program.err().contains(said), "{}", program.err());
+        assert_eq!(
+            fs::read_to_string(&file).unwrap(),
+            text,
+            "it is kept for whoever reads it"
+        );
+        assert_eq!(group.settings(), before);
+    }
+}
+
+#[test]
+fn a_second_signal_ends_what_hangs() {
+    let Some(group) = Group::new() else { return };
+    group.limit(90_000, 100_000);
+    let before = group.settings();
+    // A request that is never answered keeps the drain waiting.
+    let hanging = crate::common::Server::start(std::time::Duration::from_secs(600));
+    let config = Config::new(group.path(), &format!("http://{}", hanging.address));
+    let mut up = Up::start(&config);
+    let request = "GET / HTTP/1.1\r\nHost: e2e\r\n\r\n";
+    let _client = crate::common::connect_and_send(up.gateway, request).unwrap();
+    until("the request arrives", || {
+        (hanging.seen.load(std::sync::atomic::Ordering::Relaxed) > 0).then_some(())
+    });
+    up.program.signal(Signal::TERM);
+    until("it stops listening", || {
+        std::net::TcpStream::connect(up.gateway).is_err().then_some(())
+    });
+    assert!(Program::ended(&mut up.program).is_none(), "it drains");
+    up.program.signal(Signal::TERM);
+    let status = up.program.wait();
+    assert_eq!(status.code(), Some(128 + 15), "{}", up.program.err());
+    assert_eq!(group.settings(), before);
+    assert!(!undo_left(&config.run_dir()));
+}

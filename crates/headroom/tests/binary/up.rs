@@ -1,0 +1,299 @@
+//! `headroom up` in front of the wiki: what it measures, says and leaves.
+
+use crate::common::{Config, Group, Program, Up, Wiki, free_port, get, headroom, run, undo_left};
+use crate::contract::{assert_summary, number};
+use rustix::process::Signal;
+use std::fs;
+use std::net::TcpStream;
+use std::path::Path;
+
+/// Offers even load of `rate` requests/s for `seconds` to an address, and returns what the generator says of it.
+fn load(up: &Up, rate: u32, seconds: u32, folder: &Path) -> serde_json::Value {
+    let trace = folder.join("trace.txt");
+    fs::write(&trace, format!("{rate}\n")).unwrap();
+    let url = format!("http://{}/", up.gateway);
+    let (status, program) = run(headroom()
+        .args([
+            "load",
+            "--json",
+            "--arrivals",
+            "even",
+            "--step",
+            &seconds.to_string(),
+            "--url",
+            &url,
+        ])
+        .arg("--trace")
+        .arg(&trace));
+    assert!(status.success(), "{}", program.err());
+    program.json()
+}
+
+#[test]
+fn a_run_ends_in_the_contracts_summary_and_in_reports() {
+    let Some(group) = Group::new() else { return };
+    group.limit(150_000, 100_000);
+    let before = group.settings();
+    let wiki = Wiki::start("127.0.0.1:0");
+    group.add(wiki.program.pid());
+    let config = Config::new(group.path(), &format!("http://{}", wiki.address));
+    let mut up = Up::start(&config);
+    let offered = load(&up, 40, 4, config.dir());
+    assert_eq!(number(&offered, "offered"), 160.0);
+    assert_eq!(number(&offered, "completed"), 160.0);
+    assert_eq!(number(&offered, "failed_total"), 0.0);
+
+    up.counted("headroom_service_completions_total", 160.0);
+    admin_port_answers(&up);
+    assert_ne!(
+        group.settings(),
+        before,
+        "the quota's period is Headroom's while it runs"
+    );
+    assert!(undo_left(&config.run_dir()));
+
+    up.program.signal(Signal::TERM);
+    up.program.succeeds();
+    assert_eq!(group.settings(), before);
+    assert!(!undo_left(&config.run_dir()));
+    assert!(TcpStream::connect(up.gateway).is_err(), "nobody listens any more");
+    let summary = up.program.json();
+    let most = std::thread::available_parallelism().unwrap().get() as f64;
+    assert_summary(&summary, "slo-power", most.min(1.5), 0.0);
+    assert_eq!(summary["energy_j"]["source"], "estimated");
+    assert_eq!(number(&summary, "requests.completed"), 160.0);
+    assert_eq!(number(&summary, "requests.failed"), 0.0);
+    assert_eq!(number(&summary, "telemetry_lost_periods"), 0.0);
+    assert_eq!(number(&summary, "dropped_periods"), 0.0);
+    // The gateway's view of the latency cannot be longer than the client's, which contains it.
+    assert!(number(&summary, "latency_ms.p50") <= number(&offered, "latency_ms.p999"));
+    recorded_runs_are_listed_and_drawn(&config, &summary);
+}
+
+fn admin_port_answers(up: &Up) {
+    let metrics = up.metrics();
+    for (family, kind) in [
+        ("headroom_node_cpu_joules", "counter"),
+        ("headroom_service_latency_seconds", "histogram"),
+        ("headroom_decisions", "counter"),
+        ("headroom_telemetry_lost_periods", "counter"),
+    ] {
+        assert_eq!(
+            metrics.types.get(family).map(String::as_str),
+            Some(kind),
+            "{family}"
+        );
+    }
+    let joules: Vec<_> = metrics.of("headroom_node_cpu_joules_total").collect();
+    assert_eq!(joules.len(), 1);
+    assert!(joules[0].value > 0.0);
+    assert_eq!(joules[0].labels["source"], "estimated");
+    assert!(!joules[0].labels["zone"].is_empty());
+    for sample in metrics.of("headroom_decisions_total") {
+        assert_eq!(sample.labels["law"], "slo-power");
+        assert!(!sample.labels["rule"].is_empty());
+    }
+    assert!(
+        metrics.sum("headroom_decisions_total").unwrap() >= metrics.sum("headroom_periods_total").unwrap()
+    );
+    assert!(metrics.sum("headroom_service_latency_seconds_count").unwrap() >= 160.0);
+    let answer = up.admin("/metrics");
+    let kind = "content-type: application/openmetrics-text; version=1.0.0; charset=utf-8";
+    assert!(answer.head.to_lowercase().contains(kind), "{}", answer.head);
+
+    assert_eq!(up.admin("/healthz").status, 200);
+    assert_eq!(up.admin("/readyz").status, 200);
+    let status: serde_json::Value = serde_json::from_str(&up.admin("/status").body).unwrap();
+    assert_eq!(status["law"], "slo-power");
+    assert!(status["decided"]["reasons"][0]["rule"].is_string(), "{status}");
+    assert!(number(&status, "seen.allocated.cores") > 0.0);
+    assert_eq!(status["backends"][0]["healthy"], true);
+    assert_eq!(up.admin("/").status, 404);
+    assert_eq!(up.admin("/../etc/passwd").status, 404);
+}
+
+fn recorded_runs_are_listed_and_drawn(config: &Config, summary: &serde_json::Value) {
+    let db = config.db();
+    let with_db = |args: &[&str]| {
+        let (status, program) = run(headroom().args(args).arg("--db").arg(&db));
+        assert!(status.success(), "{args:?}: {}", program.err());
+        program
+    };
+    let listed = with_db(&["runs"]).out();
+    assert!(
+        listed.contains("slo-power") && listed.contains("finished"),
+        "{listed}"
+    );
+    let listed = with_db(&["runs", "--json"]).json();
+    assert_eq!(listed.as_array().map(Vec::len), Some(1));
+    assert_eq!(&listed[0], summary, "the record says what the run said");
+
+    let (html, csv) = (
+        config.dir().join("new/report.html"),
+        config.dir().join("periods.csv"),
+    );
+    let (out, table) = (html.to_str().unwrap(), csv.to_str().unwrap());
+    let report = with_db(&["report", "latest", "--json", "--out", out, "--csv", table]);
+    assert_eq!(&report.json(), summary);
+    let page = fs::read_to_string(&html).unwrap();
+    assert!(page.starts_with("<!DOCTYPE html>") || page.starts_with("<!doctype html>"));
+    assert!(page.contains("slo-power") && page.contains("<svg") && page.contains("estimated"));
+    for outside in ["src=\"http", "href=\"http", "url(http", "@import"] {
+        assert!(
+            !page.contains(outside),
+            "the report needs something from outside: {outside}"
+        );
+    }
+    let rows = fs::read_to_string(&csv).unwrap();
+    let periods = number(summary, "periods") as usize;
+    assert_eq!(rows.lines().count(), periods + 1, "a heading and a row a period");
+    let columns = rows.lines().next().unwrap().split(',').count();
+    assert!(columns > 5);
+
+    let people = with_db(&["report", "up", "--out", out]).out();
+    assert!(people.contains("slo-power") && people.contains(out), "{people}");
+    let (status, program) = run(headroom().args(["report", "nosuchrun", "--db"]).arg(&db));
+    assert_eq!(status.code(), Some(2));
+    assert!(program.err().contains("nosuchrun"), "{}", program.err());
+    let (status, program) = run(headroom().args(["runs", "--db", "/nonexistent/record.db"]));
+    assert_eq!(status.code(), Some(2));
+    assert!(
+        program.err().contains("/nonexistent/record.db"),
+        "{}",
+        program.err()
+    );
+}
+
+#[test]
+fn what_one_core_serves_is_measured_where_it_is_not_given() {
+    let Some(group) = Group::new() else { return };
+    let before = group.settings();
+    let wiki = Wiki::start("127.0.0.1:0");
+    group.add(wiki.program.pid());
+    let config = Config::new(group.path(), &format!("http://{}", wiki.address))
+        .with("requests_per_core_s = 250.0", "calibrate_s = 1.0");
+    let mut up = Up::start_calibrating(&config);
+    let pages = get(wiki.address, "/pages.txt").unwrap().body;
+    let paths = config.dir().join("paths.txt");
+    fs::write(&paths, &pages).unwrap();
+    let trace = config.dir().join("trace.txt");
+    fs::write(&trace, "120\n").unwrap();
+    let mut load = Program::start(
+        headroom()
+            .args([
+                "load",
+                "--step",
+                "60",
+                "--url",
+                &format!("http://{}/", up.gateway),
+            ])
+            .arg("--trace")
+            .arg(&trace)
+            .arg("--paths")
+            .arg(&paths),
+    );
+    let rate = up.program.said("what one core serves", |err| {
+        let line = err
+            .lines()
+            .find_map(|line| line.strip_prefix("one core serves "))?;
+        line.strip_suffix(" requests/s")?.parse::<f64>().ok()
+    });
+    // A page costs 2 ms in the mean, so about 500/s; the machine may be busy and the build unoptimised.
+    assert!((100.0..2_500.0).contains(&rate), "{rate}");
+    load.signal(Signal::INT);
+    load.succeeds();
+    up.program.signal(Signal::INT);
+    up.program.succeeds();
+    assert!(number(&up.program.json(), "periods") >= 0.0);
+    assert_eq!(group.settings(), before);
+}
+
+#[test]
+fn checking_and_the_example_change_nothing() {
+    let (status, example) = run(headroom().args(["up", "--example"]));
+    assert!(status.success());
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("headroom.toml");
+    let check = |text: &str| {
+        fs::write(&file, text).unwrap();
+        run(headroom()
+            .args(["up", "--check", "--config"])
+            .arg(&file)
+            .current_dir(folder.path()))
+    };
+    let named = "/sys/fs/cgroup/system.slice/apache2.service";
+    let example = example.out();
+    assert!(example.contains(named));
+    if !Path::new(named).exists() {
+        // All of it is accepted up to the service, which this machine has not.
+        let (status, program) = check(&example);
+        assert_eq!(status.code(), Some(2));
+        let line = example
+            .lines()
+            .position(|line| line.starts_with("cgroup = "))
+            .unwrap()
+            + 1;
+        let err = program.err();
+        assert!(
+            err.contains(&format!("headroom.toml:{line}: service.cgroup")),
+            "{err}"
+        );
+        assert!(err.contains("apache2.service"), "{err}");
+    }
+    let Some(group) = Group::new() else { return };
+    let before = group.settings();
+    let (status, program) = check(&example.replace(named, group.path().to_str().unwrap()));
+    assert!(status.success(), "{}", program.err());
+    assert!(program.out().contains("nothing was changed"), "{}", program.out());
+    assert_eq!(group.settings(), before);
+    let left: Vec<_> = fs::read_dir(folder.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name())
+        .collect();
+    assert_eq!(left, ["headroom.toml"], "checking leaves no file");
+
+    let config = Config::new(group.path(), &format!("http://127.0.0.1:{}", free_port()));
+    let (status, program) = run(config.command().arg("--check"));
+    assert!(status.success(), "{}", program.err());
+    assert!(!config.run_dir().exists() && !config.db().exists());
+    assert_eq!(group.settings(), before);
+}
+
+#[test]
+fn a_run_folder_has_one_owner() {
+    let Some(group) = Group::new() else { return };
+    let backend = format!("http://127.0.0.1:{}", free_port());
+    let config = Config::new(group.path(), &backend);
+    let mut first = Up::start(&config);
+    let (status, second) = run(&mut config.command());
+    assert_eq!(status.code(), Some(2), "{}", second.err());
+    let err = second.err();
+    let owner = format!("pid {}", first.program.pid());
+    assert!(err.contains(&owner) && err.contains("run directory"), "{err}");
+    assert!(err.contains(config.run_dir().to_str().unwrap()), "{err}");
+    // The first goes on.
+    let periods = first.metrics().sum("headroom_periods_total").unwrap();
+    first.counted("headroom_periods_total", periods + 2.0);
+    first.program.signal(Signal::TERM);
+    first.program.succeeds();
+}
+
+#[test]
+fn a_service_that_goes_away_ends_nothing_but_itself() {
+    let Some(group) = Group::new() else { return };
+    let config = Config::new(group.path(), &format!("http://127.0.0.1:{}", free_port()));
+    let mut up = Up::start(&config);
+    group.remove();
+    let failures = "headroom_actuation_failures_total";
+    up.counted(failures, 1.0);
+    assert_eq!(up.admin("/healthz").status, 200, "the loop goes on");
+    assert_eq!(
+        get(up.gateway, "/").unwrap().status,
+        502,
+        "so does the data plane"
+    );
+    up.program.signal(Signal::TERM);
+    up.program.succeeds();
+    assert!(!undo_left(&config.run_dir()), "nothing is left to put back");
+    assert!(number(&up.program.json(), "periods") > 0.0);
+}
