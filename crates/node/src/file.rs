@@ -1,5 +1,6 @@
 //! Kernel files: one value a file, read whole and written in one call, with errors that say what to do.
 
+use rustix::io::Errno;
 use std::fmt;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read, Write};
@@ -74,37 +75,51 @@ impl FileError {
         is_gone(&self.cause)
     }
 
-    /// What the reader of the message can do about it.
+    /// What the reader of the message can do about it. The same answer means different things of different files.
     pub fn remedy(&self) -> &'static str {
-        match self
-            .cause
-            .raw_os_error()
-            .map(rustix::io::Errno::from_raw_os_error)
-        {
-            Some(rustix::io::Errno::ACCESS | rustix::io::Errno::PERM) => {
-                "run as root, or give this user access to it"
+        let name = self
+            .path
+            .file_name()
+            .and_then(|name| name.to_str())
+            .unwrap_or_default();
+        let is_group = self.path.components().any(|part| part.as_os_str() == "cgroup");
+        let is_policy = name.starts_with("scaling_") || name.starts_with("cpuinfo_");
+        let Some(errno) = self.cause.raw_os_error().map(Errno::from_raw_os_error) else {
+            return "see the kernel's log (dmesg) for more";
+        };
+        match errno {
+            Errno::ACCESS | Errno::PERM => "run as root, or give this user access to it",
+            Errno::ROFS => "the file system is mounted read-only: in a container, mount it read-write",
+            Errno::NOENT => "check that it exists and has not been removed meanwhile",
+            Errno::NODEV if is_group => "the cgroup was removed while in use: start the service again",
+            Errno::NODEV | Errno::NXIO => {
+                "its driver was unloaded or its CPUs were switched off: bring them back"
             }
-            Some(rustix::io::Errno::ROFS) => {
-                "the file system is mounted read-only: in a container, mount it read-write"
+            Errno::BUSY if is_policy => "the CPUs of this policy are offline: switch one of them on",
+            Errno::BUSY => "something else still uses it: see what runs in it, and try again",
+            Errno::INVAL if name == "energy_uj" => {
+                "the driver could not read the counter from the hardware: see the kernel's log (dmesg)"
             }
-            Some(rustix::io::Errno::NOENT) => "check that it exists and has not been removed meanwhile",
-            Some(rustix::io::Errno::NODEV) => "the cgroup was removed while in use: start the service again",
-            Some(rustix::io::Errno::BUSY) => "something else still uses it: see what runs in it",
-            Some(rustix::io::Errno::INVAL) => "the kernel refuses this value here",
-            Some(rustix::io::Errno::NOSPC) => "the cpuset would be left without CPUs or memory nodes",
-            Some(rustix::io::Errno::RANGE) => "the value names a CPU that does not exist",
-            Some(rustix::io::Errno::EXIST) => "choose another name, or remove the old one",
+            Errno::INVAL if name == "scaling_setspeed" => "a fixed frequency needs the governor userspace",
+            Errno::INVAL => "the kernel refuses this value here",
+            Errno::NODATA => {
+                "the firmware has locked it, or the driver has no value for it: unlock power limits in the BIOS"
+            }
+            Errno::NOSYS if name == "enabled" => {
+                "the firmware has locked the limit that this switches: unlock power limits in the BIOS"
+            }
+            Errno::TIMEDOUT | Errno::NOMSG | Errno::REMOTEIO => crate::hsmp::remedy(&self.cause),
+            Errno::NOSPC => "the cpuset would be left without CPUs or memory nodes",
+            Errno::RANGE => "the value names a CPU that does not exist",
+            Errno::EXIST => "choose another name, or remove the old one",
             _ => "see the kernel's log (dmesg) for more",
         }
     }
 }
 
 pub(crate) fn is_gone(cause: &io::Error) -> bool {
-    let errno = cause.raw_os_error().map(rustix::io::Errno::from_raw_os_error);
-    matches!(
-        errno,
-        Some(rustix::io::Errno::NOENT | rustix::io::Errno::NODEV | rustix::io::Errno::NOTDIR)
-    )
+    let errno = cause.raw_os_error().map(Errno::from_raw_os_error);
+    matches!(errno, Some(Errno::NOENT | Errno::NODEV | Errno::NOTDIR))
 }
 
 /// The text of a file without the blank space around it. Longer than a mebibyte is cut off there.
@@ -201,6 +216,60 @@ mod tests {
         assert!(read_u64(&path).unwrap_err().to_string().contains("\"none\""));
         fs::write(&path, " 17 \n").unwrap();
         assert_eq!(read_u64(&path).unwrap(), 17);
+    }
+
+    #[test]
+    fn the_same_answer_means_different_things_of_different_files() {
+        let remedy =
+            |path: &str, errno: Errno| FileError::new(Action::Write, Path::new(path), errno.into()).remedy();
+        for (path, errno, word) in [
+            (
+                "/sys/class/powercap/intel-rapl:0/energy_uj",
+                Errno::INVAL,
+                "could not read the counter",
+            ),
+            (
+                "/sys/class/powercap/intel-rapl:0/constraint_0_power_limit_uw",
+                Errno::INVAL,
+                "refuses this value",
+            ),
+            (
+                "/sys/class/powercap/intel-rapl:0/constraint_0_power_limit_uw",
+                Errno::NODATA,
+                "BIOS",
+            ),
+            ("/sys/class/powercap/intel-rapl:0/enabled", Errno::NOSYS, "BIOS"),
+            (
+                "/sys/devices/system/cpu/cpufreq/policy3/scaling_max_freq",
+                Errno::BUSY,
+                "offline",
+            ),
+            (
+                "/sys/devices/system/cpu/cpufreq/policy3/scaling_setspeed",
+                Errno::INVAL,
+                "userspace",
+            ),
+            (
+                "/sys/class/hwmon/hwmon0/power1_cap",
+                Errno::TIMEDOUT,
+                "HSMP in the BIOS",
+            ),
+            (
+                "/sys/class/hwmon/hwmon0/power1_cap",
+                Errno::NODEV,
+                "driver was unloaded",
+            ),
+            ("/sys/fs/cgroup/web/cpu.max", Errno::NODEV, "cgroup was removed"),
+            ("/sys/fs/cgroup/web/cpu.max", Errno::ROFS, "read-only"),
+            ("/sys/fs/cgroup/web/cpuset.cpus", Errno::NOSPC, "without CPUs"),
+            ("/sys/fs/cgroup/web/cpuset.cpus", Errno::RANGE, "does not exist"),
+        ] {
+            assert!(
+                remedy(path, errno).contains(word),
+                "{path} {errno}: {}",
+                remedy(path, errno)
+            );
+        }
     }
 
     #[test]

@@ -94,7 +94,9 @@ impl IdleMeter {
     }
 
     fn open_with(roots: &Roots, clock: Box<dyn Clock>) -> Option<Self> {
-        let first = cpus(roots).into_iter().find(|cpu| state_dir(roots, *cpu, 0).is_dir())?;
+        let first = cpus(roots)
+            .into_iter()
+            .find(|cpu| state_dir(roots, *cpu, 0).is_dir())?;
         let states: Vec<About> = (0..MOST_STATES)
             .map(|state| state_dir(roots, first, state))
             .map_while(|dir| {
@@ -161,8 +163,11 @@ impl IdleMeter {
         let mut cpus = 0;
         for (cpu, counters) in &self.before {
             let Some(before) = before.get(cpu) else { continue };
-            let deltas: Option<Vec<Counters>> =
-                counters.iter().zip(before).map(|(now, before)| now.since(*before)).collect();
+            let deltas: Option<Vec<Counters>> = counters
+                .iter()
+                .zip(before)
+                .map(|(now, before)| now.since(*before))
+                .collect();
             let Some(deltas) = deltas else {
                 self.rebases += 1;
                 continue;
@@ -232,8 +237,17 @@ mod tests {
         }
 
         fn cpu(&self, cpu: u32, time: u64, usage: u64) {
-            self.put(cpu, 0, &[("latency", 0), ("residency", 0), ("time", 0), ("usage", 0)]);
-            let deep = [("latency", 133), ("residency", 400), ("time", time), ("usage", usage)];
+            self.put(
+                cpu,
+                0,
+                &[("latency", 0), ("residency", 0), ("time", 0), ("usage", 0)],
+            );
+            let deep = [
+                ("latency", 133),
+                ("residency", 400),
+                ("time", time),
+                ("usage", usage),
+            ];
             self.put(cpu, 1, &deep);
             self.put(cpu, 1, &[("above", usage / 10), ("below", 0)]);
         }
@@ -256,7 +270,10 @@ mod tests {
         assert_eq!((sample.cpus, sample.rebases), (2, 0));
         let deep = &sample.states[1];
         assert_eq!((deep.name.as_str(), deep.residency), ("C6", Ratio::new(0.75)));
-        assert_eq!((deep.entries, deep.too_deep), (PerSecond::new(300.0), PerSecond::new(30.0)));
+        assert_eq!(
+            (deep.entries, deep.too_deep),
+            (PerSecond::new(300.0), PerSecond::new(30.0))
+        );
         assert!((deep.exit_latency.get() - 133e-6).abs() < 1e-12);
         assert_eq!(sample.states[0].residency, Ratio::ZERO);
     }

@@ -94,11 +94,14 @@ impl<T: Word> Order<T> {
 /// The thing of a word.
 pub(crate) fn find<T: Word>(word: &str) -> Result<T, OrderError> {
     let known = T::ALL.iter().copied();
-    known.clone().find(|it| it.as_str() == word).ok_or_else(|| OrderError::Unknown {
-        word: word.chars().take(40).collect(),
-        what: T::WHAT,
-        known: known.map(T::as_str).collect::<Vec<_>>().join(", "),
-    })
+    known
+        .clone()
+        .find(|it| it.as_str() == word)
+        .ok_or_else(|| OrderError::Unknown {
+            word: word.chars().take(40).collect(),
+            what: T::WHAT,
+            known: known.map(T::as_str).collect::<Vec<_>>().join(", "),
+        })
 }
 
 impl<T: Word> fmt::Display for Order<T> {

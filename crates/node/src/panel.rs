@@ -213,19 +213,28 @@ impl Panel {
                 setting.last.clone_from(now);
                 strange.push((change.at, now.clone()));
             }
-            answers.push(written.and_then(|()| now.map(drop)).map_err(PanelError::File).and_then(|()| {
-                let wrong = (0..setting.last.len()).find(|&file| {
-                    !same(&setting.last[file], &change.values[file], setting.definition.tolerance)
-                });
-                match wrong {
-                    None => Ok(()),
-                    Some(file) => Err(PanelError::NotInForce {
-                        path: setting.definition.paths[file].clone(),
-                        written: change.values[file].clone(),
-                        seen: setting.last[file].clone(),
+            answers.push(
+                written
+                    .and_then(|()| now.map(drop))
+                    .map_err(PanelError::File)
+                    .and_then(|()| {
+                        let wrong = (0..setting.last.len()).find(|&file| {
+                            !same(
+                                &setting.last[file],
+                                &change.values[file],
+                                setting.definition.tolerance,
+                            )
+                        });
+                        match wrong {
+                            None => Ok(()),
+                            Some(file) => Err(PanelError::NotInForce {
+                                path: setting.definition.paths[file].clone(),
+                                written: change.values[file].clone(),
+                                seen: setting.last[file].clone(),
+                            }),
+                        }
                     }),
-                }
-            }));
+            );
         }
         self.own(&strange)?;
         Ok(answers)
@@ -237,7 +246,9 @@ impl Panel {
         self.handle.write(
             |undo| {
                 for (at, values) in seen {
-                    let Some(Undo::Files { ours, .. }) = part_of(undo, *at) else { continue };
+                    let Some(Undo::Files { ours, .. }) = part_of(undo, *at) else {
+                        continue;
+                    };
                     for (file, value) in ours.iter_mut().zip(values) {
                         if !file.holds(value) {
                             file.values.push(value.clone());
@@ -259,7 +270,11 @@ impl Panel {
 /// Wherever the process is killed in the sequence, what is in each file is one of these.
 fn remember(ours: &mut [FileValues], setting: &Setting, writes: &[FileValue]) {
     for file in ours {
-        let at = setting.definition.paths.iter().position(|path| *path == file.path);
+        let at = setting
+            .definition
+            .paths
+            .iter()
+            .position(|path| *path == file.path);
         let mut values: Vec<String> = at.map(|at| setting.last[at].clone()).into_iter().collect();
         let coming = writes.iter().filter(|write| write.path == file.path);
         values.extend(coming.map(|write| write.value.clone()));

@@ -7,8 +7,9 @@ use super::law::Binding;
 use crate::limit::{CapBounds, CapInForce, HardwareCap, LeverKind, PowerLimitError};
 use headroom_units::{Seconds, Watts};
 
-/// The time constant with which the rest of the machine is followed, seconds.
-const REST_TAU_S: f64 = 1.0;
+/// The time constant with which power is followed, seconds: counters are updated in steps, and a short interval between
+/// two readings holds sometimes one more and sometimes one less.
+const TAU_S: f64 = 1.0;
 /// A limit is moved where it would differ by so much from what was asked for last: the larger of both.
 const MOVE_W: f64 = 0.5;
 const MOVE_SHARE: f64 = 0.01;
@@ -44,6 +45,9 @@ pub(super) struct Hardware {
     cap: Option<Watts>,
     /// What the meter counts beside the packages.
     rest: Option<Watts>,
+    /// What the meter counts, and of that the packages.
+    measured: Option<Watts>,
+    packages: Option<Watts>,
     asked: Option<Watts>,
     in_force: Option<CapInForce>,
     since_set_s: f64,
@@ -58,6 +62,8 @@ impl Hardware {
             lever,
             cap: None,
             rest: None,
+            measured: None,
+            packages: None,
             asked: None,
             in_force: None,
             since_set_s: 0.0,
@@ -83,25 +89,27 @@ impl Hardware {
 
     /// The limit in force on the packages together; nothing without a cap.
     pub(super) fn limit(&self) -> Option<Watts> {
-        self.cap.and(self.in_force.as_ref()).map(|in_force| in_force.limit)
+        self.cap
+            .and(self.in_force.as_ref())
+            .map(|in_force| in_force.limit)
     }
 
     /// Holds a cap from now on; nothing lifts it.
     pub(super) fn hold(&mut self, cap: Option<Watts>) -> Result<CapInForce, PowerLimitError> {
         self.cap = cap;
-        self.set()
+        if cap.is_none() {
+            // Without a cap nobody looks: what was measured is old when the next one comes.
+            (self.measured, self.packages) = (None, None);
+        }
+        self.set(self.wanted())
     }
 
-    fn set(&mut self) -> Result<CapInForce, PowerLimitError> {
-        let asked = self.wanted();
+    fn set(&mut self, asked: Option<Watts>) -> Result<CapInForce, PowerLimitError> {
         let in_force = self.lever.set(asked)?;
-        let bounded = |asked: Option<Watts>| {
-            let CapBounds { smallest, largest } = self.lever.bounds();
-            asked.map(|asked| asked.clamp(smallest, largest))
-        };
-        if bounded(asked) != bounded(self.asked) {
-            self.since_set_s = 0.0;
-            self.over_s = 0.0;
+        let before = self.in_force.as_ref().map(|in_force| in_force.limit);
+        // What was lowered takes its time to take hold; a limit that was raised held already.
+        if before.is_none_or(|before| in_force.limit < before - Watts::new(MOVE_W)) {
+            (self.since_set_s, self.over_s) = (0.0, 0.0);
         }
         self.asked = asked;
         self.since_look_s = 0.0;
@@ -122,10 +130,15 @@ impl Hardware {
         dt: Seconds,
     ) -> Result<(Option<CapInForce>, Verdict), PowerLimitError> {
         let dt_s = dt.get().max(0.0);
-        if let (Some(measured), Some(packages)) = (measured, packages) {
-            let rest = (measured - packages).max(Watts::ZERO);
-            let before = self.rest.unwrap_or(rest);
-            self.rest = Some(before + (rest - before) * (1.0 - (-dt_s / REST_TAU_S).exp()));
+        let weight = 1.0 - (-dt_s / TAU_S).exp();
+        let follow = |mean: Option<Watts>, now: Watts| {
+            let mean = mean.unwrap_or(now);
+            Some(mean + (now - mean) * weight)
+        };
+        if let Some((measured, packages)) = measured.zip(packages) {
+            self.rest = follow(self.rest, (measured - packages).max(Watts::ZERO));
+            self.measured = follow(self.measured, measured);
+            self.packages = follow(self.packages, packages);
         }
         self.since_set_s += dt_s;
         self.since_look_s += dt_s;
@@ -135,15 +148,16 @@ impl Hardware {
             }
             (wanted, asked) => wanted.is_some() != asked.is_some(),
         };
-        let set = match moved || self.since_look_s >= LOOK_S {
-            true => Some(self.set()?),
+        let set = match moved {
+            true => Some(self.set(self.wanted())?),
+            false if self.since_look_s >= LOOK_S => Some(self.set(self.asked)?),
             false => None,
         };
-        Ok((set, self.verdict(packages, dt_s)))
+        Ok((set, self.verdict(dt_s)))
     }
 
-    fn verdict(&mut self, packages: Option<Watts>, dt_s: f64) -> Verdict {
-        let (Some(limit), Some(packages)) = (self.limit(), packages) else {
+    fn verdict(&mut self, dt_s: f64) -> Verdict {
+        let (Some(limit), Some(packages)) = (self.limit(), self.packages) else {
             return Verdict::Holds;
         };
         let settled = self.since_set_s >= self.lever.settles().get();
@@ -161,14 +175,14 @@ impl Hardware {
     }
 
     /// What holds the machine back.
-    pub(super) fn binding(&self, measured: Option<Watts>) -> Binding {
+    pub(super) fn binding(&self) -> Binding {
         let (Some(cap), Some(wanted)) = (self.cap, self.wanted()) else {
             return Binding::Allocation;
         };
         if wanted < self.lever.bounds().smallest {
             return Binding::Floor;
         }
-        match measured.is_some_and(|measured| measured >= cap * AT_CAP) {
+        match self.measured.is_some_and(|measured| measured >= cap * AT_CAP) {
             true => Binding::Cap,
             false => Binding::Allocation,
         }
@@ -177,5 +191,130 @@ impl Hardware {
     /// Puts back what was found.
     pub(super) fn restore(mut self) -> Vec<crate::restore::Outcome> {
         self.lever.restore()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// A lever that takes every limit within its bounds.
+    #[derive(Debug)]
+    struct Lever {
+        limit: Option<Watts>,
+    }
+
+    impl HardwareCap for Lever {
+        fn kind(&self) -> LeverKind {
+            LeverKind::Rapl
+        }
+
+        fn bounds(&self) -> CapBounds {
+            CapBounds {
+                smallest: Watts::new(20.0),
+                largest: Watts::new(100.0),
+            }
+        }
+
+        fn settles(&self) -> Seconds {
+            Seconds::new(2.0)
+        }
+
+        fn set(&mut self, cap: Option<Watts>) -> Result<CapInForce, PowerLimitError> {
+            let CapBounds { smallest, largest } = self.bounds();
+            self.limit = cap.map(|cap| cap.clamp(smallest, largest));
+            Ok(CapInForce {
+                limit: self.limit.unwrap_or(largest),
+                zones: Vec::new(),
+                bounded: None,
+                foreign: Vec::new(),
+            })
+        }
+
+        fn look(&mut self) -> Result<Vec<crate::panel::ForeignWrite>, PowerLimitError> {
+            Ok(Vec::new())
+        }
+
+        fn restore(&mut self) -> Vec<crate::restore::Outcome> {
+            Vec::new()
+        }
+    }
+
+    fn hardware() -> Hardware {
+        Hardware::new(Box::new(Lever { limit: None }))
+    }
+
+    const STEP: Seconds = Seconds::new(0.05);
+
+    /// So many steps of a machine whose packages want `demand` and whose rest draws `rest`; the first verdict against
+    /// the lever and when.
+    fn run(hardware: &mut Hardware, works: bool, demand: f64, rest: f64, steps: usize) -> Option<usize> {
+        (0..steps).find(|_| {
+            let limit = hardware.limit().unwrap_or(Watts::new(1e3)).get();
+            let packages = Watts::new(if works { demand.min(limit) } else { demand });
+            let step = hardware.step(Some(packages + Watts::new(rest)), Some(packages), STEP);
+            matches!(step.unwrap().1, Verdict::Inert { .. })
+        })
+    }
+
+    #[test]
+    fn the_packages_get_what_the_rest_leaves_of_the_cap() {
+        let mut hardware = hardware();
+        hardware.hold(Some(Watts::new(80.0))).unwrap();
+        assert_eq!(
+            hardware.limit(),
+            Some(Watts::new(80.0)),
+            "the rest is not known yet"
+        );
+        assert_eq!(run(&mut hardware, true, 95.0, 12.0, 200), None);
+        let limit = hardware.limit().unwrap().get();
+        assert!((limit - 68.0).abs() <= 0.7, "{limit} W");
+        assert_eq!(hardware.binding(), Binding::Cap);
+        assert_eq!(hardware.bounds().smallest, Watts::new(32.0));
+        hardware.hold(None).unwrap();
+        assert_eq!(
+            (hardware.limit(), hardware.binding()),
+            (None, Binding::Allocation)
+        );
+    }
+
+    #[test]
+    fn a_limit_that_does_nothing_is_found_out_once_and_only_after_it_had_its_time() {
+        let mut hardware = hardware();
+        hardware.hold(Some(Watts::new(50.0))).unwrap();
+        let found = run(&mut hardware, false, 90.0, 4.0, 1_000).unwrap() as f64 * STEP.get();
+        assert!((3.5..8.0).contains(&found), "after {found} s");
+        assert_eq!(run(&mut hardware, false, 90.0, 4.0, 1_000), None, "said once");
+    }
+
+    #[test]
+    fn a_cap_under_what_the_hardware_holds_is_its_floor() {
+        let mut hardware = hardware();
+        hardware.hold(Some(Watts::new(5.0))).unwrap();
+        assert_eq!(
+            (hardware.binding(), hardware.limit()),
+            (Binding::Floor, Some(Watts::new(20.0)))
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_is_measured_the_limit_stays_within_the_bounds_and_under_the_cap(
+            caps in proptest::collection::vec(1.0..300.0f64, 1..5),
+            seen in proptest::collection::vec(
+                (proptest::option::of(0.0..500.0f64), proptest::option::of(0.0..500.0f64), 0.0..3.0f64), 1..60),
+        ) {
+            let mut hardware = hardware();
+            for cap in caps {
+                hardware.hold(Some(Watts::new(cap))).unwrap();
+                for (measured, packages, dt) in &seen {
+                    let (measured, packages) = (measured.map(Watts::new), packages.map(Watts::new));
+                    hardware.step(measured, packages, Seconds::new(*dt)).unwrap();
+                    let limit = hardware.limit().unwrap();
+                    prop_assert!(limit >= Watts::new(20.0) && limit <= Watts::new(cap.max(20.0)), "{limit} at {cap}");
+                }
+            }
+        }
     }
 }

@@ -10,7 +10,8 @@ use crate::cpu::{CpuError, CpuList, CpusetActuator, QuotaActuator, QuotaBounds, 
 use crate::frequency::FrequencyReader;
 use crate::limit::{self, CapBounds, LeverChoice, LeverKind, LeverPreference, PowerLimitError};
 use crate::power::{
-    Allocated, Choice, HsmpMeter, Meter, MeterError, MeterKind, MeterPreference, MeterSample, PowerModel, RaplMeter, choose,
+    Allocated, Choice, HsmpMeter, Meter, MeterError, MeterKind, MeterPreference, MeterSample, PowerModel,
+    RaplMeter, choose,
 };
 use crate::restore::Registry;
 use headroom_units::{Cores, Ratio, Reading, Seconds, Watts};
@@ -95,7 +96,9 @@ pub enum LimitError {
     #[error(transparent)]
     Power(#[from] PowerLimitError),
     /// What was to hold caps cannot, and nothing else was to.
-    #[error("no power cap can be held by \"{wanted}\": {reason}; set the power lever to auto or software to go without it")]
+    #[error(
+        "no power cap can be held by \"{wanted}\": {reason}; set the power lever to auto or software to go without it"
+    )]
     NoLever {
         /// The preference.
         wanted: LeverPreference,
@@ -238,7 +241,9 @@ impl Limiter {
                     reason: reasons.collect::<Vec<_>>().join("; "),
                 }
             })?;
-        let packages = lever.as_ref().and_then(|lever| packages_meter(roots, &*meter, lever.kind()));
+        let packages = lever
+            .as_ref()
+            .and_then(|lever| packages_meter(roots, &*meter, lever.kind()));
         let fallback = options.lever.order().contains(&LeverKind::Software);
         let usage = UsageMeter::open(roots, target)?;
         // The quota cannot go below its own smallest share, so neither can the cap's.
@@ -262,6 +267,7 @@ impl Limiter {
             meter_lost: false,
             write_fails: false,
             excess_steps: 0,
+            mean_power: None,
             status: CapStatus {
                 steps: 0,
                 blind_steps: 0,
@@ -436,7 +442,11 @@ fn packages_meter(roots: &Roots, meter: &dyn Meter, lever: LeverKind) -> Option<
 
 /// What the packages draw together; nothing where one of them is not known.
 fn packages_of(sample: &MeterSample) -> Option<Watts> {
-    let mut packages = sample.zones.iter().filter(|zone| zone.zone.starts_with("package")).peekable();
+    let mut packages = sample
+        .zones
+        .iter()
+        .filter(|zone| zone.zone.starts_with("package"))
+        .peekable();
     packages.peek()?;
     packages.map(|zone| Some(zone.power?.value)).sum()
 }

@@ -16,6 +16,8 @@ pub const MOST_EVENTS: usize = 256;
 /// A cap that stays exceeded by this share for so many steps, with the quota at its floor, is reported as not kept.
 const EXCESS: f64 = 1.05;
 const EXCESS_STEPS: u32 = 40;
+/// The time constant with which the power is followed for it, seconds: one reading says little.
+const MEAN_TAU_S: f64 = 0.5;
 /// Changes of the quota smaller than this share of the allocation are not written: they are noise.
 const DEAD_BAND: f64 = 0.002;
 
@@ -49,6 +51,7 @@ pub(super) struct State {
     pub(super) meter_lost: bool,
     pub(super) write_fails: bool,
     pub(super) excess_steps: u32,
+    pub(super) mean_power: Option<Watts>,
     pub(super) status: CapStatus,
     pub(super) events: VecDeque<Event>,
 }
@@ -118,17 +121,13 @@ impl State {
         self.cores = cores;
         self.allocated.set(cores);
         self.status.binding = match &self.hardware {
-            Some(hardware) => hardware.binding(self.status.power.map(|power| power.value)),
+            Some(hardware) => hardware.binding(),
             None => self.law.binding(quota, cores),
         };
         let beyond = asked < bounds.smallest || asked > bounds.largest;
         Ok(Applied {
             // Where the quota is the allocation, what is reported is what the kernel has.
-            cores: if quota >= cores {
-                in_force.cores
-            } else {
-                cores
-            },
+            cores: if quota >= cores { in_force.cores } else { cores },
             cap: allocation.cap,
             effective_quota: in_force.cores,
             binding: self.status.binding,
@@ -170,7 +169,9 @@ impl State {
 
     /// Leaves caps to the law from now on, and puts the hardware's limits back to what was found.
     fn give_up(&mut self, reason: &str) {
-        let Some(hardware) = self.hardware.take() else { return };
+        let Some(hardware) = self.hardware.take() else {
+            return;
+        };
         let lever = hardware.kind();
         let mut reason = reason.to_string();
         for outcome in hardware.restore().iter().filter(|outcome| !outcome.is_clean()) {
@@ -228,7 +229,11 @@ impl State {
             false => None,
         };
         let binding = binding.unwrap_or_else(|| self.step_law(measured, seen.throttled, dt));
-        let exceeded = measured.is_some_and(|watts| watts > cap * EXCESS);
+        self.mean_power = measured.map(|now| {
+            let mean = self.mean_power.unwrap_or(now);
+            mean + (now - mean) * (1.0 - (-dt.get().max(0.0) / MEAN_TAU_S).exp())
+        });
+        let exceeded = self.mean_power.is_some_and(|watts| watts > cap * EXCESS);
         match exceeded && binding == Binding::Floor {
             true => self.excess_steps = self.excess_steps.saturating_add(1),
             false => self.excess_steps = 0,
@@ -236,7 +241,7 @@ impl State {
         if self.excess_steps == EXCESS_STEPS {
             self.report(Event::CapNotKept {
                 cap,
-                measured: measured.unwrap_or_default(),
+                measured: self.mean_power.unwrap_or_default(),
             });
         }
     }
@@ -250,7 +255,8 @@ impl State {
     ) -> Option<Binding> {
         let hardware = self.hardware.as_mut()?;
         let lever = hardware.kind();
-        let step: Result<(Option<CapInForce>, Verdict), PowerLimitError> = hardware.step(measured, packages, dt);
+        let step: Result<(Option<CapInForce>, Verdict), PowerLimitError> =
+            hardware.step(measured, packages, dt);
         match step {
             Ok((set, verdict)) => {
                 if let Some(in_force) = set {
@@ -280,7 +286,7 @@ impl State {
                 return Some(self.status.binding);
             }
         }
-        let binding = self.hardware.as_ref()?.binding(measured);
+        let binding = self.hardware.as_ref()?.binding();
         if self.write_fails {
             // What failed may have been the quota, which is the allocation while the hardware holds the cap.
             let _ = self.write(self.cores);

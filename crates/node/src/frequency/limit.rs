@@ -9,10 +9,10 @@
 //! EBUSY: it is passed over, said, and taken up when it is back.
 
 use super::khz;
+use crate::Roots;
 use crate::file::{self, FileError};
 use crate::panel::{Change, Definition, ForeignWrite, Panel, PanelError};
 use crate::restore::{FileValue, Outcome, Registry, RestoreError};
-use crate::Roots;
 use headroom_units::Hertz;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -224,7 +224,9 @@ impl FrequencyActuator {
             let dir = roots.sys("devices/system/cpu/cpufreq");
             let why = match (passed_over.is_empty(), dir.is_dir()) {
                 (false, _) => passed_over.join("; "),
-                (true, true) => "it is empty, as in a virtual machine: the frequency belongs to the host".into(),
+                (true, true) => {
+                    "it is empty, as in a virtual machine: the frequency belongs to the host".into()
+                }
                 (true, false) => "the directory does not exist: no frequency driver is loaded".into(),
             };
             return Err(FrequencyError::NoPolicies { dir, why });
@@ -237,7 +239,10 @@ impl FrequencyActuator {
         let mut passed_over = Vec::new();
         let mut fresh = Vec::new();
         for dir in policies(&self.roots) {
-            let known = self.groups.iter().any(|(_, all)| all.iter().any(|policy| policy.dir == dir));
+            let known = self
+                .groups
+                .iter()
+                .any(|(_, all)| all.iter().any(|policy| policy.dir == dir));
             if known {
                 continue;
             }
@@ -268,7 +273,10 @@ impl FrequencyActuator {
             FrequencyMode::Setspeed => {
                 let path = file("scaling_available_governors");
                 let governors = file::read(&path)?;
-                if !governors.split_whitespace().any(|governor| governor == "userspace") {
+                if !governors
+                    .split_whitespace()
+                    .any(|governor| governor == "userspace")
+                {
                     return Err(FrequencyError::NoUserspace { path, governors });
                 }
                 // What setspeed reads is the frequency of the moment, not what was set: it is no value to watch.
@@ -361,12 +369,19 @@ impl FrequencyActuator {
 
     /// Puts back what was found, now; later writes fail.
     pub fn restore(&mut self) -> Vec<Outcome> {
-        self.groups.iter_mut().rev().filter_map(|(panel, _)| panel.restore()).collect()
+        self.groups
+            .iter_mut()
+            .rev()
+            .filter_map(|(panel, _)| panel.restore())
+            .collect()
     }
 }
 
 fn inactive(dir: &Path) -> String {
-    format!("{}: its CPUs are offline (EBUSY); it is set when they are back", dir.display())
+    format!(
+        "{}: its CPUs are offline (EBUSY); it is set when they are back",
+        dir.display()
+    )
 }
 
 /// The upper limit that somebody else wrote: it is somebody's decision now.
@@ -450,7 +465,9 @@ mod tests {
         }
 
         fn dir(&self, policy: u32) -> PathBuf {
-            self.0.path().join(format!("devices/system/cpu/cpufreq/policy{policy}"))
+            self.0
+                .path()
+                .join(format!("devices/system/cpu/cpufreq/policy{policy}"))
         }
 
         fn put(&self, policy: u32, file: &str, text: &str) {
@@ -459,7 +476,10 @@ mod tests {
         }
 
         fn read(&self, policy: u32, file: &str) -> String {
-            fs::read_to_string(self.dir(policy).join(file)).unwrap().trim().to_string()
+            fs::read_to_string(self.dir(policy).join(file))
+                .unwrap()
+                .trim()
+                .to_string()
         }
 
         fn roots(&self) -> Roots {
@@ -477,7 +497,10 @@ mod tests {
         let registry = Registry::new();
         let mut actuator = FrequencyActuator::open(&tree.roots(), FrequencyMode::Max, &registry).unwrap();
         let set = actuator.set(ghz(1.5)).unwrap();
-        assert_eq!((set.limit, set.policies, set.bounded), (Hertz::new(1.5e9), 2, None));
+        assert_eq!(
+            (set.limit, set.policies, set.bounded),
+            (Hertz::new(1.5e9), 2, None)
+        );
         assert_eq!(
             (tree.read(2, "scaling_max_freq"), tree.read(2, "scaling_min_freq")),
             ("1500000".into(), "1200000".into())
@@ -518,13 +541,22 @@ mod tests {
     #[test]
     fn discrete_frequencies_are_never_exceeded_and_turbo_is_an_entry_of_its_own() {
         let tree = Tree::new(&[0]);
-        tree.put(0, "scaling_available_frequencies", "2101000 2100000 2000000 1000000");
+        tree.put(
+            0,
+            "scaling_available_frequencies",
+            "2101000 2100000 2000000 1000000",
+        );
         tree.put(0, "cpuinfo_max_freq", "2101000");
         tree.put(0, "scaling_max_freq", "2101000");
         let mut actuator =
             FrequencyActuator::open(&tree.roots(), FrequencyMode::Max, &Registry::new()).unwrap();
         assert_eq!(actuator.bounds().below_turbo, ghz(2.1));
-        for (asked, set) in [(2.05, "2000000"), (2.1, "2100000"), (2.7, "2101000"), (0.5, "800000")] {
+        for (asked, set) in [
+            (2.05, "2000000"),
+            (2.1, "2100000"),
+            (2.7, "2101000"),
+            (0.5, "800000"),
+        ] {
             actuator.set(ghz(asked)).unwrap();
             assert_eq!(tree.read(0, "scaling_max_freq"), set, "{asked}");
         }
@@ -534,7 +566,8 @@ mod tests {
     fn a_fixed_speed_takes_the_governor_and_gives_it_back() {
         let tree = Tree::new(&[0]);
         let registry = Registry::new();
-        let mut actuator = FrequencyActuator::open(&tree.roots(), FrequencyMode::Setspeed, &registry).unwrap();
+        let mut actuator =
+            FrequencyActuator::open(&tree.roots(), FrequencyMode::Setspeed, &registry).unwrap();
         actuator.set(ghz(1.4)).unwrap();
         assert_eq!(
             (tree.read(0, "scaling_governor"), tree.read(0, "scaling_setspeed")),

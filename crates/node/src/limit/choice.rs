@@ -134,7 +134,10 @@ impl fmt::Display for LeverChoice {
     }
 }
 
-/// Opens the first lever of the order that works; nothing stands for the software cap, which its own loop holds.
+/// A lever in use: nothing where caps are held in software.
+pub type Opened = (Option<Box<dyn HardwareCap>>, LeverChoice);
+
+/// Opens the first lever of the order that works; the software cap is held by a loop of its own.
 /// `measured` says whether the meter in use measures: a hardware limit holds true watts, which a model's are not.
 ///
 /// # Errors
@@ -144,7 +147,7 @@ pub fn open(
     roots: &Roots,
     measured: bool,
     registry: &Registry,
-) -> Result<(Option<Box<dyn HardwareCap>>, LeverChoice), Vec<LeverPassedOver>> {
+) -> Result<Opened, Vec<LeverPassedOver>> {
     let mut passed_over = Vec::new();
     for kind in preference.order() {
         let opened: Result<Option<Box<dyn HardwareCap>>, PowerLimitError> = match kind {
@@ -192,7 +195,11 @@ mod tests {
         for preference in [LeverPreference::Auto, LeverPreference::software(), listed] {
             assert_eq!(read(&serde_json::to_string(&preference).unwrap()), Ok(preference));
         }
-        assert!(read("\"quota\"").unwrap_err().contains("\"quota\" is no power lever"));
+        assert!(
+            read("\"quota\"")
+                .unwrap_err()
+                .contains("\"quota\" is no power lever")
+        );
     }
 
     #[test]
@@ -201,8 +208,14 @@ mod tests {
         let roots = Roots::at(dir.path(), dir.path());
         let (lever, choice) = open(LeverPreference::Auto, &roots, true, &Registry::new()).unwrap();
         assert!(lever.is_none());
-        assert_eq!((choice.chosen, choice.passed_over.len()), (LeverKind::Software, 2));
-        assert!(choice.to_string().contains("by CPU quota; rapl cannot be used"), "{choice}");
+        assert_eq!(
+            (choice.chosen, choice.passed_over.len()),
+            (LeverKind::Software, 2)
+        );
+        assert!(
+            choice.to_string().contains("by CPU quota; rapl cannot be used"),
+            "{choice}"
+        );
         let rapl = LeverPreference::Ordered(Order::one(LeverKind::Rapl));
         let error = open(rapl, &roots, true, &Registry::new()).unwrap_err();
         assert!(error[0].reason.contains("does not exist"));

@@ -142,7 +142,9 @@ impl HsmpLimits {
                     .iter()
                     .enumerate()
                     .map(|(at, part)| match part {
-                        Some(part) => panel.change(at, vec![((part.get() * 1e3).round() as u64 * 1_000).to_string()]),
+                        Some(part) => {
+                            panel.change(at, vec![((part.get() * 1e3).round() as u64 * 1_000).to_string()])
+                        }
                         None => panel.change(at, panel.found(at).to_vec()),
                     })
                     .filter(|change| change.values != panel.last(change.at))
@@ -217,7 +219,10 @@ impl Socket {
         (self.found_mw, self.last_mw) = (seen, seen);
         self.handle.write(
             |undo| {
-                if let Undo::Hsmp { found_mw, ours_mw, .. } = undo {
+                if let Undo::Hsmp {
+                    found_mw, ours_mw, ..
+                } = undo
+                {
                     (*found_mw, *ours_mw) = (seen, vec![seen]);
                 }
                 Ok::<(), PowerLimitError>(())
@@ -287,7 +292,9 @@ impl HardwareCap for HsmpLimits {
             None => vec![None; self.shares.len()],
         };
         self.write(&parts)?;
-        let bounded = cap.filter(|cap| *cap < bounds.smallest || *cap > bounds.largest).map(|_| bounds);
+        let bounded = cap
+            .filter(|cap| *cap < bounds.smallest || *cap > bounds.largest)
+            .map(|_| bounds);
         Ok(self.in_force(bounded, foreign))
     }
 
@@ -311,7 +318,76 @@ impl HardwareCap for HsmpLimits {
     fn restore(&mut self) -> Vec<Outcome> {
         match &mut self.access {
             Access::Hwmon(panel) => panel.restore().into_iter().collect(),
-            Access::Device(_, sockets) => sockets.iter_mut().rev().filter_map(|s| s.handle.restore()).collect(),
+            Access::Device(_, sockets) => sockets
+                .iter_mut()
+                .rev()
+                .filter_map(|s| s.handle.restore())
+                .collect(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hsmp::fake::FakeSockets;
+    use rustix::io::Errno;
+
+    fn limits(sockets: &FakeSockets, registry: &Registry) -> Result<HsmpLimits, PowerLimitError> {
+        HsmpLimits::open_device(Port::of(sockets.clone()), registry)
+    }
+
+    fn set_mw(sockets: &FakeSockets) -> Vec<u32> {
+        sockets.0.lock().unwrap().limit.clone()
+    }
+
+    #[test]
+    fn messages_set_each_socket_and_lift_it_again() {
+        let sockets = FakeSockets::new(2);
+        let mut limits = limits(&sockets, &Registry::new()).unwrap();
+        assert_eq!(
+            (limits.bounds().smallest, limits.bounds().largest),
+            (Watts::new(96.0), Watts::new(400.0))
+        );
+        assert_eq!(
+            limits.set(Some(Watts::new(250.0))).unwrap().limit,
+            Watts::new(250.0)
+        );
+        assert_eq!(set_mw(&sockets), [125_000, 125_000]);
+        assert!(limits.set(Some(Watts::new(10.0))).unwrap().bounded.is_some());
+        assert_eq!(set_mw(&sockets), [48_000, 48_000]);
+        limits.set(None).unwrap();
+        assert_eq!(set_mw(&sockets), [200_000, 200_000]);
+    }
+
+    #[test]
+    fn another_writer_is_said_and_becomes_what_was_found() {
+        let sockets = FakeSockets::new(1);
+        let mut limits = limits(&sockets, &Registry::new()).unwrap();
+        limits.set(Some(Watts::new(100.0))).unwrap();
+        sockets.0.lock().unwrap().limit[0] = 170_000;
+        let set = limits.set(Some(Watts::new(90.0))).unwrap();
+        assert_eq!(set.foreign[0].seen, "170000 mW");
+        limits.set(None).unwrap();
+        assert_eq!(set_mw(&sockets), [170_000]);
+    }
+
+    #[test]
+    fn a_port_that_does_not_answer_is_said_with_what_would_help() {
+        let sockets = FakeSockets::new(1);
+        let mut open = limits(&sockets, &Registry::new()).unwrap();
+        sockets.0.lock().unwrap().fails = Some(Errno::TIMEDOUT);
+        assert!(
+            open.set(Some(Watts::new(90.0)))
+                .unwrap_err()
+                .to_string()
+                .contains("BIOS")
+        );
+        assert!(
+            limits(&sockets, &Registry::new())
+                .unwrap_err()
+                .to_string()
+                .contains("BIOS")
+        );
     }
 }

@@ -7,11 +7,11 @@
 
 use super::split::{Share, bounds, split};
 use super::{CapBounds, CapInForce, HardwareCap, LeverKind, PowerLimitError, ZoneLimit, check};
+use crate::Roots;
 use crate::file::{self, FileError};
 use crate::panel::{Change, Definition, ForeignWrite, Panel, PanelError};
 use crate::powercap::{self, Constraint, ZoneKind};
 use crate::restore::{FileValue, Outcome, Registry};
-use crate::Roots;
 use headroom_units::{Seconds, Watts};
 use rustix::io::Errno;
 use std::path::{Path, PathBuf};
@@ -55,8 +55,10 @@ impl RaplLimits {
     /// not be written.
     pub fn open(roots: &Roots, registry: &Registry) -> Result<Self, PowerLimitError> {
         let found = powercap::zones(roots);
-        let packages: Vec<&powercap::Zone> =
-            found.iter().filter(|zone| zone.kind == ZoneKind::Package).collect();
+        let packages: Vec<&powercap::Zone> = found
+            .iter()
+            .filter(|zone| zone.kind == ZoneKind::Package)
+            .collect();
         if packages.is_empty() {
             let why = format!(
                 "{}: {}",
@@ -98,7 +100,12 @@ impl RaplLimits {
                 share: share(long, &package.name)?,
                 switched,
             });
-            duplicates.extend(package.duplicates.iter().map(|dir| (package.name.clone(), dir.clone())));
+            duplicates.extend(
+                package
+                    .duplicates
+                    .iter()
+                    .map(|dir| (package.name.clone(), dir.clone())),
+            );
         }
         // Weights in different currencies cannot be compared: all by their maximum, or all alike.
         if zones.iter().any(|zone| zone.share.weight <= 0.0) {
@@ -118,10 +125,15 @@ impl RaplLimits {
     pub fn stricter_elsewhere(&self) -> Vec<ZoneLimit> {
         let mut all = Vec::new();
         for (zone, dir) in &self.duplicates {
-            let Some(at) = self.zones.iter().position(|known| known.name == *zone) else { continue };
+            let Some(at) = self.zones.iter().position(|known| known.name == *zone) else {
+                continue;
+            };
             let ours = limit_of(&self.panel.last(at)[0]);
             for constraint in powercap::constraints(dir) {
-                if let Some(watts) = constraint.watts.filter(|watts| *watts < ours && watts.get() > 0.0) {
+                if let Some(watts) = constraint
+                    .watts
+                    .filter(|watts| *watts < ours && watts.get() > 0.0)
+                {
                     all.push(ZoneLimit {
                         zone: format!("{zone} ({} {})", dir.display(), constraint.name),
                         limit: watts,
@@ -170,8 +182,10 @@ impl RaplLimits {
 
     /// Carries changes out; where one fails, all go back to what was in force before.
     fn write(&mut self, changes: Vec<Change>) -> Result<(), PowerLimitError> {
-        let changes: Vec<Change> =
-            changes.into_iter().filter(|change| change.values != self.panel.last(change.at)).collect();
+        let changes: Vec<Change> = changes
+            .into_iter()
+            .filter(|change| change.values != self.panel.last(change.at))
+            .collect();
         if changes.is_empty() {
             return Ok(());
         }
@@ -180,7 +194,10 @@ impl RaplLimits {
             .map(|change| self.panel.change(change.at, self.panel.last(change.at).to_vec()))
             .collect();
         let answers = self.panel.write(&changes)?;
-        let failed = changes.iter().zip(answers).find_map(|(change, answer)| Some((change.at, answer.err()?)));
+        let failed = changes
+            .iter()
+            .zip(answers)
+            .find_map(|(change, answer)| Some((change.at, answer.err()?)));
         let Some((at, error)) = failed else { return Ok(()) };
         let back: Vec<Change> = before
             .into_iter()
@@ -283,7 +300,11 @@ impl HardwareCap for RaplLimits {
         };
         let shares: Vec<Share> = self.zones.iter().map(|zone| zone.share).collect();
         let parts = split(cap, &shares);
-        let changes = parts.into_iter().enumerate().map(|(at, part)| self.change(at, part)).collect();
+        let changes = parts
+            .into_iter()
+            .enumerate()
+            .map(|(at, part)| self.change(at, part))
+            .collect();
         self.write(changes)?;
         let bounds = bounds(&shares);
         let beyond = cap < bounds.smallest || cap > bounds.largest;

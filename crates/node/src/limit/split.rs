@@ -46,7 +46,10 @@ pub fn split(cap: Watts, shares: &[Share]) -> Vec<Watts> {
         }
     }
     let level = if at(high) <= cap { high } else { low };
-    shares.iter().map(|share| Watts::new(part(share, level))).collect()
+    shares
+        .iter()
+        .map(|share| Watts::new(part(share, level)))
+        .collect()
 }
 
 #[cfg(test)]
@@ -64,7 +67,10 @@ mod tests {
 
     fn parts(cap: f64, shares: &[Share]) -> Vec<f64> {
         let parts = split(Watts::new(cap), shares);
-        parts.into_iter().map(|part| (part.get() * 1e6).round() / 1e6).collect()
+        parts
+            .into_iter()
+            .map(|part| (part.get() * 1e6).round() / 1e6)
+            .collect()
     }
 
     #[test]

@@ -297,10 +297,7 @@ mod tests {
             MeterPreference::Model,
             read("\"psys\"").unwrap(),
         ] {
-            assert_eq!(
-                read(&serde_json::to_string(&preference).unwrap()),
-                Ok(preference)
-            );
+            assert_eq!(read(&serde_json::to_string(&preference).unwrap()), Ok(preference));
         }
     }
 

@@ -51,7 +51,7 @@ impl HsmpMeter {
         }
         Ok(Self {
             access: Access::Hwmon(sockets),
-            sensors: Sensors::new(roots, all, roots.source())?,
+            sensors: Sensors::new(roots, all, roots.source()),
         })
     }
 
@@ -72,7 +72,7 @@ impl HsmpMeter {
         }
         Ok(Self {
             access: Access::Device(port),
-            sensors: Sensors::new(roots, all, Source::Measured)?,
+            sensors: Sensors::new(roots, all, Source::Measured),
         })
     }
 }

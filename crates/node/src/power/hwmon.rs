@@ -177,7 +177,7 @@ impl HwmonMeter {
         }
         Ok(Self {
             roots: roots.clone(),
-            sensors: Sensors::new(roots, all, roots.source())?,
+            sensors: Sensors::new(roots, all, roots.source()),
         })
     }
 

@@ -172,7 +172,7 @@ impl PerfMeter {
         }
         Ok(Self {
             counters,
-            sensors: Sensors::new(roots, sensors, headroom_units::Source::Measured)?,
+            sensors: Sensors::new(roots, sensors, headroom_units::Source::Measured),
         })
     }
 }

@@ -553,6 +553,26 @@ mod tests {
     }
 
     #[test]
+    fn a_suspend_costs_its_interval_and_is_counted_by_name() {
+        let server = Server::new();
+        let mut meter = server.open();
+        server
+            .clock
+            .pass(Duration::from_secs(1), Duration::from_secs(3_600));
+        server.all(90_000_000);
+        let sample = meter.sample().unwrap();
+        assert_eq!((sample.energy.value, sample.power), (Joules::ZERO, None));
+        let refused = meter.refused();
+        assert!(
+            refused.iter().all(|refused| refused.reason == Refusal::Suspended),
+            "{refused:?}"
+        );
+        server.pass(1);
+        server.all(92_000_000);
+        assert_eq!(meter.sample().unwrap().energy.value, Joules::new(8.0));
+    }
+
+    #[test]
     fn an_emulated_machine_says_that_it_is() {
         let server = Server::new();
         let mark = server.dir.path().join("sys/headroom-testbed");

@@ -155,18 +155,15 @@ pub(super) struct Sensors {
 
 impl Sensors {
     /// Starts from the readings with which the sensors were made.
-    ///
-    /// # Errors
-    /// [`MeterError::Nonsense`] where a counted sensor of power says nothing that can be.
-    pub(super) fn new(roots: &Roots, all: Vec<Sensor>, source: Source) -> Result<Self, MeterError> {
-        Ok(Self {
+    pub(super) fn new(roots: &Roots, all: Vec<Sensor>, source: Source) -> Self {
+        Self {
             all,
             source,
             last: KernelClock.now(),
             clock: Box::new(KernelClock),
             work: CpuWork::open(roots),
             refusals: Refusals::default(),
-        })
+        }
     }
 
     #[cfg(test)]

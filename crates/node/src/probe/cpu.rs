@@ -142,7 +142,8 @@ fn frequency(machine: &Machine<'_>) -> [Finding; 2] {
             lever(State::Unusable, why.into()).remedy(remedy),
         ];
     }
-    let offline = |policy: &&PathBuf| file::read(&policy.join("scaling_governor")).is_err_and(|e| is_inactive(&e));
+    let offline =
+        |policy: &&PathBuf| file::read(&policy.join("scaling_governor")).is_err_and(|e| is_inactive(&e));
     let asleep = policies.iter().filter(offline).count();
     let Some(policy) = policies.iter().find(|policy| !offline(policy)) else {
         let why = format!("the CPUs of all {} policies are offline (EBUSY)", policies.len());
@@ -166,7 +167,10 @@ fn frequency(machine: &Machine<'_>) -> [Finding; 2] {
         .remedy("use a driver that does (intel_pstate, amd-pstate, acpi-cpufreq)"),
     };
     let limit = policy.join("scaling_max_freq");
-    let speed = match text("scaling_available_governors").split_whitespace().any(|g| g == "userspace") {
+    let speed = match text("scaling_available_governors")
+        .split_whitespace()
+        .any(|g| g == "userspace")
+    {
         true => "a limit and, by governor userspace, a fixed frequency can be set",
         false => "a limit can be set; a fixed frequency cannot, as the driver has no governor userspace",
     };

@@ -69,7 +69,10 @@ fn rapl_energy(machine: &Machine<'_>, zones: &[Zone], total: RaplTotal) -> Findi
     };
     let dir = powercap::dir(machine.roots);
     let counted = counted(zones, total);
-    let of_total = zones.iter().zip(counted).filter_map(|(zone, yes)| yes.then_some(zone));
+    let of_total = zones
+        .iter()
+        .zip(counted)
+        .filter_map(|(zone, yes)| yes.then_some(zone));
     let of_total: Vec<&Zone> = of_total.collect();
     if of_total.is_empty() {
         let (why, remedy) = match (total, zones.is_empty()) {
@@ -84,21 +87,28 @@ fn rapl_energy(machine: &Machine<'_>, zones: &[Zone], total: RaplTotal) -> Findi
     for zone in &of_total {
         let energy = zone.dir.join("energy_uj");
         let cannot = |why: String| {
-            let why = format!("zone {} is there, but its counter cannot be read: {why}", zone.name);
+            let why = format!(
+                "zone {} is there, but its counter cannot be read: {why}",
+                zone.name
+            );
             finding(what, Kind::Meter, State::Unusable, energy.clone(), why)
         };
-        if let Err(errno) = machine.permissions.read(&energy) {
-            let remedy = match errno {
-                Errno::ACCESS | Errno::PERM => format!(
+        let read = file::read_u64(&energy);
+        let refused = match (machine.permissions.read(&energy), &read) {
+            (Err(errno), _) => Some(errno),
+            (Ok(()), Err(error)) => error.cause.raw_os_error().map(Errno::from_raw_os_error),
+            (Ok(()), Ok(_)) => None,
+        };
+        match (refused, read) {
+            (Some(Errno::ACCESS | Errno::PERM), _) => {
+                return cannot("this user may not".into()).remedy(format!(
                     "run as root, or: chgrp headroom {0} && chmod g+r {0} (since CVE-2020-8694 only root may read it)",
                     energy.display()
-                ),
-                other => remedy_for(other).into(),
-            };
-            return cannot(in_words(errno).into()).remedy(remedy);
-        }
-        if let Err(error) = file::read_u64(&energy) {
-            return cannot(said(&error)).remedy("see the kernel's log (dmesg), and load the driver again");
+                ));
+            }
+            (_, Err(error)) => return cannot(said(&error)).remedy(error.remedy()),
+            (Some(errno), Ok(_)) => return cannot(in_words(errno).into()).remedy(remedy_for(errno)),
+            (None, Ok(_)) => {}
         }
     }
     let names: Vec<&str> = of_total.iter().map(|zone| zone.name.as_str()).collect();
@@ -113,8 +123,12 @@ fn rapl_energy(machine: &Machine<'_>, zones: &[Zone], total: RaplTotal) -> Findi
 }
 
 fn rapl_limits(machine: &Machine<'_>, zones: &[Zone]) -> Finding {
-    let find = |state, evidence: PathBuf, why: String| finding(RAPL_LIMITS, Kind::Lever, state, evidence, why);
-    let packages: Vec<&Zone> = zones.iter().filter(|zone| zone.kind == ZoneKind::Package).collect();
+    let find =
+        |state, evidence: PathBuf, why: String| finding(RAPL_LIMITS, Kind::Lever, state, evidence, why);
+    let packages: Vec<&Zone> = zones
+        .iter()
+        .filter(|zone| zone.kind == ZoneKind::Package)
+        .collect();
     let Some(first) = packages.first() else {
         let (why, _) = no_zones(machine);
         return find(State::Unusable, powercap::dir(machine.roots), why.into()).remedy(USE_SOFTWARE_CAP);
@@ -129,7 +143,9 @@ fn rapl_limits(machine: &Machine<'_>, zones: &[Zone]) -> Finding {
         let why = format!("the limits cannot be set: {}", in_words(errno));
         return find(State::Unusable, limit.limit.clone(), why).remedy(remedy_for(errno));
     }
-    let off = packages.iter().find(|zone| file::read(&zone.dir.join("enabled")).is_ok_and(|v| v == "0"));
+    let off = packages
+        .iter()
+        .find(|zone| file::read(&zone.dir.join("enabled")).is_ok_and(|v| v == "0"));
     if let Some(package) = off {
         let why = format!(
             "the limit of {} is switched off, so a value written to it does nothing: by the firmware, which then locks it \
@@ -145,7 +161,9 @@ fn rapl_limits(machine: &Machine<'_>, zones: &[Zone]) -> Finding {
     }
     let limits = match RaplLimits::open(machine.roots, &Registry::new()) {
         Ok(limits) => limits,
-        Err(error) => return find(State::Unusable, limit.limit.clone(), why_no_limit(&error)).remedy(USE_SOFTWARE_CAP),
+        Err(error) => {
+            return find(State::Unusable, limit.limit.clone(), why_no_limit(&error)).remedy(USE_SOFTWARE_CAP);
+        }
     };
     let bounds = limits.bounds();
     let mut why = format!(
@@ -161,7 +179,10 @@ fn rapl_limits(machine: &Machine<'_>, zones: &[Zone]) -> Finding {
     match stricter.first() {
         None => find(State::Usable, limit.limit.clone(), why),
         Some(other) => {
-            let why = format!("{why}; but {} holds {:.0} whatever is set here", other.zone, other.limit);
+            let why = format!(
+                "{why}; but {} holds {:.0} whatever is set here",
+                other.zone, other.limit
+            );
             find(State::Limited, limit.limit.clone(), why)
                 .remedy("raise that limit, or stop the service that sets it (thermald)")
         }
@@ -184,7 +205,11 @@ fn no_hsmp(machine: &Machine<'_>) -> (PathBuf, &'static str, Option<&'static str
     let device = PathBuf::from(hsmp::DEVICE);
     match (amd, machine.virtual_machine) {
         (false, _) => (cpuinfo, "the processor is not AMD's", None),
-        (true, true) => (device, "it belongs to the host of this virtual machine", Some(USE_SOFTWARE_CAP)),
+        (true, true) => (
+            device,
+            "it belongs to the host of this virtual machine",
+            Some(USE_SOFTWARE_CAP),
+        ),
         (true, false) => (
             device,
             "the driver is not loaded (server processors only)",
@@ -203,7 +228,8 @@ fn absent_hsmp(machine: &Machine<'_>, what: &str, kind: Kind) -> Finding {
 }
 
 fn hsmp_limits(machine: &Machine<'_>) -> Finding {
-    let find = |state, evidence: PathBuf, why: String| finding(HSMP_LIMITS, Kind::Lever, state, evidence, why);
+    let find =
+        |state, evidence: PathBuf, why: String| finding(HSMP_LIMITS, Kind::Lever, state, evidence, why);
     let sockets = hsmp::hwmon_sockets(machine.roots);
     let evidence = match sockets.first() {
         Some(socket) => socket.cap(),
@@ -242,7 +268,10 @@ fn hsmp_power(machine: &Machine<'_>) -> Finding {
     let find = |state, evidence: PathBuf, why: String| finding(what, Kind::Meter, state, evidence, why);
     let sockets = hsmp::hwmon_sockets(machine.roots);
     let (evidence, power): (PathBuf, Result<u64, std::io::Error>) = match sockets.first() {
-        Some(socket) => (socket.power(), file::read_u64(&socket.power()).map_err(|error| error.cause)),
+        Some(socket) => (
+            socket.power(),
+            file::read_u64(&socket.power()).map_err(|error| error.cause),
+        ),
         None => match hsmp::device(machine.roots) {
             Some(path) => {
                 let milliwatts = Port::open(&path, false)
@@ -262,11 +291,16 @@ fn hsmp_power(machine: &Machine<'_>) -> Finding {
     };
     match sensor::believe(power, Watts::new(powercap::MOST_WATTS)) {
         Ok(watts) => {
-            let why = format!("measured: an average that the processor keeps, {watts:.0} of the first socket now");
+            let why =
+                format!("measured: an average that the processor keeps, {watts:.0} of the first socket now");
             find(State::Usable, evidence, why)
         }
-        Err(nonsense) => find(State::Unusable, evidence, format!("it reads {power} microwatts: {nonsense}"))
-            .remedy("update the BIOS; take another meter meanwhile"),
+        Err(nonsense) => find(
+            State::Unusable,
+            evidence,
+            format!("it reads {power} microwatts: {nonsense}"),
+        )
+        .remedy("update the BIOS; take another meter meanwhile"),
     }
 }
 
@@ -276,10 +310,16 @@ fn perf_energy(machine: &Machine<'_>) -> Finding {
     let find = |state, why: String| finding(what, Kind::Meter, state, dir.clone(), why);
     if !dir.is_dir() {
         return match machine.virtual_machine {
-            true => find(State::Unusable, "a virtual machine has no energy events: they belong to its host".into())
-                .remedy("run on the host, or use the modelled meter (its watts are estimates)"),
-            false => find(State::Unusable, "the kernel has no energy events (perf's power unit)".into())
-                .remedy("modprobe rapl (the processor must have RAPL)"),
+            true => find(
+                State::Unusable,
+                "a virtual machine has no energy events: they belong to its host".into(),
+            )
+            .remedy("run on the host, or use the modelled meter (its watts are estimates)"),
+            false => find(
+                State::Unusable,
+                "the kernel has no energy events (perf's power unit)".into(),
+            )
+            .remedy("modprobe rapl (the processor must have RAPL)"),
         };
     }
     let (events, cpus) = match perf::events(machine.roots) {
@@ -287,17 +327,28 @@ fn perf_energy(machine: &Machine<'_>) -> Finding {
         Err(error) => return find(State::Unusable, error.to_string()).remedy("use RAPL energy by powercap"),
     };
     if !machine.roots.is_this_kernel() {
-        let why = "they are described here, but this tree is not the running kernel's, which alone counts them";
+        let why =
+            "they are described here, but this tree is not the running kernel's, which alone counts them";
         return find(State::Unusable, why.into()).remedy("run on that machine");
     }
     let names: Vec<&str> = events.iter().map(|event| event.name).collect();
     let names = format!("{} on CPUs {cpus}", names.join(", "));
     let level = machine.roots.proc_("sys/kernel/perf_event_paranoid");
-    let level = file::read(&level).ok().and_then(|text| text.parse::<i64>().ok()).unwrap_or(2);
-    match level <= 0 || MAY_COUNT.iter().any(|capability| machine.has_capability(*capability)) {
+    let level = file::read(&level)
+        .ok()
+        .and_then(|text| text.parse::<i64>().ok())
+        .unwrap_or(2);
+    match level <= 0
+        || MAY_COUNT
+            .iter()
+            .any(|capability| machine.has_capability(*capability))
+    {
         true => find(State::Usable, format!("measured: {names}")),
-        false => find(State::Unusable, format!("{names} may not be counted by this user"))
-            .remedy("run as root or with CAP_PERFMON, or: sysctl kernel.perf_event_paranoid=0"),
+        false => find(
+            State::Unusable,
+            format!("{names} may not be counted by this user"),
+        )
+        .remedy("run as root or with CAP_PERFMON, or: sysctl kernel.perf_event_paranoid=0"),
     }
 }
 
@@ -308,7 +359,10 @@ fn hwmon_sensors(machine: &Machine<'_>) -> Finding {
     let sensors = hwmon::sensors(machine.roots);
     let names = |total: bool, scope: Scope| -> String {
         let chosen = sensors.iter().filter(|sensor| (sensor.scope == scope) == total);
-        chosen.map(|sensor| sensor.name.as_str()).collect::<Vec<_>>().join(", ")
+        chosen
+            .map(|sensor| sensor.name.as_str())
+            .collect::<Vec<_>>()
+            .join(", ")
     };
     let Some(scope) = hwmon::total_scope(&sensors) else {
         let why = match (machine.virtual_machine, sensors.is_empty()) {
@@ -319,8 +373,9 @@ fn hwmon_sensors(machine: &Machine<'_>) -> Finding {
             (true, true) => "a virtual machine has no power sensors".into(),
             (false, true) => "no sensor of this machine reports power".into(),
         };
-        return find(State::Unusable, why)
-            .remedy("load the driver of the ACPI power meter (acpi_power_meter) or of the processor (amd_energy)");
+        return find(State::Unusable, why).remedy(
+            "load the driver of the ACPI power meter (acpi_power_meter) or of the processor (amd_energy)",
+        );
     };
     for sensor in sensors.iter().filter(|sensor| sensor.scope == scope) {
         let most = Watts::new(hwmon::MOST_MACHINE_WATTS);
@@ -342,8 +397,15 @@ fn hwmon_sensors(machine: &Machine<'_>) -> Finding {
         _ => "the processors",
     };
     let others = names(false, scope);
-    let more = if others.is_empty() { String::new() } else { format!("; listed besides: {others}") };
-    find(State::Usable, format!("measured, of {of}: {}{more}", names(true, scope)))
+    let more = if others.is_empty() {
+        String::new()
+    } else {
+        format!("; listed besides: {others}")
+    };
+    find(
+        State::Usable,
+        format!("measured, of {of}: {}{more}", names(true, scope)),
+    )
 }
 
 fn modelled(machine: &Machine<'_>) -> Finding {

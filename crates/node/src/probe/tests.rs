@@ -159,11 +159,26 @@ fn an_intel_server_measures_its_packages_and_dram() {
         assert_eq!(fake.of(what).state, State::Usable, "{what}");
     }
     let limits = fake.of("RAPL power limits");
-    assert!(limits.state == State::Usable && limits.why.contains("2 package(s), held together between 38 W and 190 W"), "{limits}");
+    assert!(
+        limits.state == State::Usable
+            && limits
+                .why
+                .contains("2 package(s), held together between 38 W and 190 W"),
+        "{limits}"
+    );
     let hwmon = fake.of("hwmon power sensors");
-    assert!(hwmon.why.contains("the whole machine: power_meter-power1; listed besides: amdgpu-power1"), "{hwmon}");
+    assert!(
+        hwmon
+            .why
+            .contains("the whole machine: power_meter-power1; listed besides: amdgpu-power1"),
+        "{hwmon}"
+    );
     assert!(fake.of("CPU idle states").why.contains("POLL, C6"));
-    assert!(fake.of("CPU frequency limit").why.contains("no governor userspace"));
+    assert!(
+        fake.of("CPU frequency limit")
+            .why
+            .contains("no governor userspace")
+    );
     assert_eq!(fake.of("HSMP power limits (AMD)").state, State::Unusable);
 }
 
@@ -201,22 +216,40 @@ fn an_amd_server_counts_but_has_no_rapl_limits() {
         fake.put(&format!("{dir}/power1_cap_max"), "240000000\n");
     }
     let hsmp = fake.of("HSMP power limits (AMD)");
-    assert!(hsmp.state == State::Usable && hsmp.why.contains("between 96 W and 400 W"), "{hsmp}");
+    assert!(
+        hsmp.state == State::Usable && hsmp.why.contains("between 96 W and 400 W"),
+        "{hsmp}"
+    );
     assert_eq!(fake.of("HSMP socket power (AMD)").state, State::Usable);
     fake.put("sys/class/hwmon/hwmon0/power1_input", "4294967295000\n");
     let power = fake.of("HSMP socket power (AMD)");
-    assert!(power.state == State::Unusable && power.why.contains("stands for none"), "{power}");
+    assert!(
+        power.state == State::Unusable && power.why.contains("stands for none"),
+        "{power}"
+    );
     fake.denied.push(("power1_cap".into(), Errno::ACCESS));
-    assert!(fake.of("HSMP power limits (AMD)").remedy.unwrap().contains("root"));
+    assert!(
+        fake.of("HSMP power limits (AMD)")
+            .remedy
+            .unwrap()
+            .contains("root")
+    );
 }
 
 #[test]
 fn a_sensor_that_says_nonsense_is_named_with_its_reading() {
     let fake = Fake::intel();
-    for (reading, word) in [("4294967295000\n", "stands for none"), ("0\n", "zero watts"), ("none\n", "not a whole number")] {
+    for (reading, word) in [
+        ("4294967295000\n", "stands for none"),
+        ("0\n", "zero watts"),
+        ("none\n", "not a whole number"),
+    ] {
         fake.put("sys/class/hwmon/hwmon2/power1_average", reading);
         let hwmon = fake.of("hwmon power sensors");
-        assert!(hwmon.state == State::Unusable && hwmon.why.contains(word), "{hwmon}");
+        assert!(
+            hwmon.state == State::Unusable && hwmon.why.contains(word),
+            "{hwmon}"
+        );
         assert!(hwmon.evidence.ends_with("power1_average"));
     }
 }
@@ -227,7 +260,10 @@ fn sensors_of_other_things_are_no_meter_of_the_machine() {
     fake.put("sys/class/hwmon/hwmon0/name", "nvme\n");
     fake.put("sys/class/hwmon/hwmon0/power1_input", "5000000\n");
     let hwmon = fake.of("hwmon power sensors");
-    assert!(hwmon.state == State::Unusable && hwmon.why.contains("nvme-power1"), "{hwmon}");
+    assert!(
+        hwmon.state == State::Unusable && hwmon.why.contains("nvme-power1"),
+        "{hwmon}"
+    );
 }
 
 #[test]
@@ -235,15 +271,41 @@ fn a_stricter_limit_by_another_way_is_named() {
     let fake = Fake::intel();
     fake.zone("intel-rapl-mmio:0", "package-0", true);
     assert_eq!(fake.of("RAPL power limits").state, State::Usable);
-    fake.put("sys/class/powercap/intel-rapl-mmio:0/constraint_0_power_limit_uw", "15000000\n");
+    fake.put(
+        "sys/class/powercap/intel-rapl-mmio:0/constraint_0_power_limit_uw",
+        "15000000\n",
+    );
     let limits = fake.of("RAPL power limits");
-    assert!(limits.state == State::Limited && limits.why.contains("holds 15 W"), "{limits}");
+    assert!(
+        limits.state == State::Limited && limits.why.contains("holds 15 W"),
+        "{limits}"
+    );
+}
+
+#[test]
+fn a_read_only_sys_is_named_at_every_lever() {
+    let mut fake = Fake::intel();
+    fake.denied.push(("power_limit_uw".into(), Errno::ROFS));
+    fake.denied.push(("scaling_max_freq".into(), Errno::ROFS));
+    for what in ["RAPL power limits", "CPU frequency limit"] {
+        let lever = fake.of(what);
+        assert!(
+            lever.state == State::Unusable && lever.why.contains("read-only"),
+            "{lever}"
+        );
+        assert!(lever.remedy.unwrap().contains("container"));
+    }
 }
 
 #[test]
 fn energy_events_are_counted_by_the_running_kernel_alone() {
     let fake = Fake::intel();
-    assert!(fake.of("perf energy events").remedy.unwrap().contains("modprobe rapl"));
+    assert!(
+        fake.of("perf energy events")
+            .remedy
+            .unwrap()
+            .contains("modprobe rapl")
+    );
     for (file, text) in [
         ("type", "23"),
         ("cpumask", "0"),
@@ -254,17 +316,26 @@ fn energy_events_are_counted_by_the_running_kernel_alone() {
         fake.put(&format!("sys/bus/event_source/devices/power/{file}"), text);
     }
     let perf = fake.of("perf energy events");
-    assert!(perf.state == State::Unusable && perf.why.contains("running kernel"), "{perf}");
+    assert!(
+        perf.state == State::Unusable && perf.why.contains("running kernel"),
+        "{perf}"
+    );
 }
 
 #[test]
 fn the_platforms_counter_is_a_meter_of_its_own() {
     let fake = Fake::intel();
     let psys = fake.of("RAPL platform energy");
-    assert!(psys.state == State::Unusable && psys.why.contains("psys"), "{psys}");
+    assert!(
+        psys.state == State::Unusable && psys.why.contains("psys"),
+        "{psys}"
+    );
     fake.zone("intel-rapl:2", "psys", false);
     let psys = fake.of("RAPL platform energy");
-    assert!(psys.state == State::Usable && psys.why.contains("board's choice"), "{psys}");
+    assert!(
+        psys.state == State::Usable && psys.why.contains("board's choice"),
+        "{psys}"
+    );
     assert!(!fake.of("RAPL energy").why.contains("psys"));
 }
 

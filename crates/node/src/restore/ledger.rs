@@ -284,5 +284,6 @@ fn is_plausible(path: &Path, roots: &Roots) -> bool {
     let straight = path.is_absolute() && path.components().all(|part| part != Component::ParentDir);
     let elsewhere = ["/etc", "/usr", "/bin", "/sbin", "/lib", "/boot", "/dev"];
     let inside = path.starts_with(&roots.sys) || path.starts_with(&roots.proc_);
-    path == Path::new(crate::hsmp::DEVICE) || straight && (inside || !elsewhere.iter().any(|no| path.starts_with(no)))
+    path == Path::new(crate::hsmp::DEVICE)
+        || straight && (inside || !elsewhere.iter().any(|no| path.starts_with(no)))
 }

@@ -462,3 +462,77 @@ fn remove_group(dir: &Path) -> Result<bool, String> {
     }
     Err(format!("{last}; remove it by hand: rmdir {}", dir.display()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hsmp::fake::FakeSockets;
+
+    #[test]
+    fn numbers_are_the_same_within_the_tolerance_and_words_never() {
+        assert!(same("50000000", "49875000", 1_000_000) && !same("50000000", "48000000", 1_000_000));
+        assert!(!same("50000000", "50000001", 0) && same("max 10000", "max 10000", 0));
+        assert!(!same("max", "50", 1_000_000));
+    }
+
+    #[test]
+    fn a_sockets_limit_is_put_back_only_while_it_is_ours() {
+        let sockets = FakeSockets::new(2);
+        let mut port = Port::of(sockets.clone());
+        let mut put_back = |ours: &[u32]| put_back_by(&mut port, 1, 240_000, ours).unwrap();
+        sockets.0.lock().unwrap().limit[1] = 90_000;
+        assert_eq!(put_back(&[120_000]), Some(90_000), "somebody else's");
+        assert_eq!(put_back(&[120_000, 90_000]), Some(240_000));
+        assert_eq!(put_back(&[90_000]), None, "already as found");
+        assert_eq!(sockets.0.lock().unwrap().limit, [200_000, 240_000]);
+    }
+
+    #[test]
+    fn each_part_is_put_back_on_its_own_and_the_worst_is_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let part = |name: &str, now: &str| {
+            let path = dir.path().join(name);
+            fs::write(&path, now).unwrap();
+            Undo::Files {
+                what: name.into(),
+                ours: vec![FileValues {
+                    path: path.clone(),
+                    values: vec!["7".into()],
+                    tolerance: 1,
+                }],
+                steps: vec![FileValue {
+                    path,
+                    value: "100".into(),
+                }],
+            }
+        };
+        let several = |parts| {
+            Undo::Several {
+                what: "all".into(),
+                parts,
+            }
+            .carry_out()
+        };
+        // The hardware made 8 of our 7.
+        assert!(matches!(
+            several(vec![part("a", "8"), part("b", "100")]),
+            Outcome::Restored { .. }
+        ));
+        assert!(matches!(
+            several(vec![part("a", "100")]),
+            Outcome::Unchanged { .. }
+        ));
+        assert!(matches!(
+            several(vec![part("a", "8"), part("b", "55")]),
+            Outcome::Foreign { .. }
+        ));
+        assert_eq!(fs::read_to_string(dir.path().join("a")).unwrap(), "100");
+        let gone = part("gone", "7");
+        fs::remove_file(dir.path().join("gone")).unwrap();
+        assert!(matches!(several(vec![gone.clone()]), Outcome::Gone { .. }));
+        assert!(matches!(
+            several(vec![gone, part("a", "7")]),
+            Outcome::Restored { .. }
+        ));
+    }
+}

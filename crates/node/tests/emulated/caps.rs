@@ -1,0 +1,267 @@
+//! The limiter with a hardware lever: the same allocation means the same, whatever holds the cap.
+
+use super::{Bench, wait_for};
+use headroom_node::cap::law::Binding;
+use headroom_node::cap::{Allocation, Event, Limiter, LimiterOptions};
+use headroom_node::limit::{LeverKind, LeverPreference};
+use headroom_node::power::{MeterPreference, PowerModel};
+use headroom_node::restore::Registry;
+use headroom_testbed::hardware::HardwareConfig;
+use headroom_testbed::hardware::config::{RaplConfig, Zones};
+use headroom_units::{Cores, Source, Watts};
+use std::time::{Duration, Instant};
+
+fn limiter(bench: &Bench, lever: LeverPreference, meter: MeterPreference, registry: &Registry) -> Limiter {
+    let model = PowerModel::default_for(Cores::new(16.0)).unwrap();
+    let options = LimiterOptions {
+        lever,
+        ..LimiterOptions::default()
+    };
+    let opened = Limiter::open(&bench.roots(), &bench.target(), model, meter, options, registry);
+    let (limiter, _) = opened.unwrap();
+    limiter
+}
+
+fn all(cap: Option<f64>) -> Allocation {
+    Allocation {
+        cores: Cores::new(16.0),
+        cap: cap.map(Watts::new),
+    }
+}
+
+fn holds(limiter: &Limiter, cap: f64) {
+    let power = || limiter.status().power.map(|power| power.value.get());
+    wait_for("the power to come under the cap", || {
+        power().is_some_and(|watts| watts < cap * 1.03)
+    });
+    // And stays there, from one second to the next.
+    let (mut sum, mut count) = (0.0, 0);
+    let until = Instant::now() + Duration::from_secs(1);
+    while Instant::now() < until {
+        if let Some(watts) = power() {
+            (sum, count) = (sum + watts, count + 1);
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let mean = sum / f64::from(count.max(1));
+    assert!(count > 0 && mean < cap * 1.05, "{mean} W over a cap of {cap} W");
+    // Without real processes nothing is throttled, so the software cap has no reason to give more than the model says.
+    if limiter.status().lever != LeverKind::Software {
+        assert!(mean > cap * 0.8, "{mean} W far under a cap of {cap} W");
+    }
+}
+
+#[test]
+fn a_cap_is_held_by_rapl_by_hsmp_and_by_quota_alike() {
+    let amd = HardwareConfig {
+        rapl: RaplConfig {
+            zones: Zones::Amd,
+            ..RaplConfig::default()
+        },
+        ..HardwareConfig::default()
+    };
+    for (config, lever, kind) in [
+        (HardwareConfig::default(), LeverPreference::Auto, LeverKind::Rapl),
+        (amd, LeverPreference::Auto, LeverKind::Hsmp),
+        (
+            HardwareConfig::default(),
+            LeverPreference::software(),
+            LeverKind::Software,
+        ),
+    ] {
+        let Some(bench) = Bench::new(config) else { return };
+        bench.load(16.0);
+        let registry = Registry::new();
+        let limiter = limiter(&bench, lever, MeterPreference::Auto, &registry);
+        assert_eq!(limiter.lever().chosen, kind, "{}", limiter.lever());
+        let applied = limiter.apply(all(Some(70.0))).unwrap();
+        assert_eq!((applied.cap, applied.lever), (Some(Watts::new(70.0)), kind));
+        holds(&limiter, 70.0);
+        let status = limiter.status();
+        assert_eq!(status.power.unwrap().source, Source::Emulated);
+        assert_eq!(status.lever, kind);
+        assert_eq!(
+            status.quota < Cores::new(16.0),
+            kind == LeverKind::Software,
+            "{status:?}"
+        );
+        wait_for("the cap to be what binds", || {
+            limiter.status().binding == Binding::Cap
+        });
+        if kind != LeverKind::Software {
+            // The cap is on what the meter counts, memory included; the packages get what is left.
+            let limit = status.hardware_limit.unwrap().get();
+            assert!((60.0..=70.0).contains(&limit), "{status:?}");
+        }
+        assert_eq!(limiter.take_events(), [], "{kind}");
+        let applied = limiter.apply(all(None)).unwrap();
+        assert_eq!(
+            (applied.effective_quota, applied.binding),
+            (Cores::new(16.0), Binding::Allocation)
+        );
+        drop(limiter);
+    }
+}
+
+#[test]
+fn a_cap_beyond_what_the_hardware_holds_is_bounded_and_said() {
+    let Some(bench) = Bench::new(HardwareConfig::default()) else {
+        return;
+    };
+    bench.load(16.0);
+    let registry = Registry::new();
+    let limiter = limiter(&bench, LeverPreference::Auto, MeterPreference::Auto, &registry);
+    let bounds = limiter.cap_bounds().unwrap();
+    assert_eq!(
+        (bounds.smallest, bounds.largest),
+        (Watts::new(20.0), Watts::new(100.0))
+    );
+    assert_eq!(limiter.apply(all(Some(500.0))).unwrap().cap_bounded, Some(bounds));
+    let applied = limiter.apply(all(Some(5.0))).unwrap();
+    assert_eq!(
+        (applied.cap_bounded, applied.binding),
+        (Some(bounds), Binding::Floor)
+    );
+    let mut events = Vec::new();
+    wait_for("the cap to be reported as not kept", || {
+        events.extend(limiter.take_events());
+        events
+            .iter()
+            .any(|event| matches!(event, Event::CapNotKept { .. } | Event::CapInert { .. }))
+    });
+}
+
+#[test]
+fn a_limit_that_does_nothing_is_found_out_and_the_quota_takes_over() {
+    let Some(bench) = Bench::new(HardwareConfig::default()) else {
+        return;
+    };
+    bench.load(16.0);
+    bench.fault("inert intel-rapl:0");
+    bench.fault("inert intel-rapl:1");
+    let registry = Registry::new();
+    let limiter = limiter(&bench, LeverPreference::Auto, MeterPreference::Auto, &registry);
+    limiter.apply(all(Some(65.0))).unwrap();
+    let mut events = Vec::new();
+    wait_for("the limit to be found out", || {
+        events.extend(limiter.take_events());
+        events
+            .iter()
+            .any(|event| matches!(event, Event::LeverGivenUp { .. }))
+    });
+    assert!(
+        matches!(
+            events[0],
+            Event::CapInert {
+                lever: LeverKind::Rapl,
+                ..
+            }
+        ),
+        "{events:?}"
+    );
+    assert!(events[0].to_string().contains("does nothing"), "{}", events[0]);
+    holds(&limiter, 65.0);
+    let choice = limiter.lever();
+    assert_eq!(
+        (choice.chosen, choice.passed_over.len()),
+        (LeverKind::Software, 1),
+        "{choice}"
+    );
+    assert!(limiter.status().quota < Cores::new(16.0));
+    assert_eq!(bench.limit_w(0, 0), 50.0, "the useless limit is as it was found");
+    assert_eq!(limiter.cap_bounds(), None);
+}
+
+#[test]
+fn a_locked_limit_falls_to_the_quota_or_is_refused_where_only_the_hardware_may() {
+    let Some(bench) = Bench::new(HardwareConfig::default()) else {
+        return;
+    };
+    bench.load(16.0);
+    bench.fault("locked intel-rapl:0");
+    let registry = Registry::new();
+    let only: LeverPreference = "rapl".parse().unwrap();
+    let strict = limiter(&bench, only, MeterPreference::Auto, &registry);
+    let error = strict.apply(all(Some(65.0))).unwrap_err().to_string();
+    assert!(error.contains("locked by the firmware"), "{error}");
+    drop(strict);
+    let limiter = limiter(&bench, LeverPreference::Auto, MeterPreference::Auto, &registry);
+    let applied = limiter.apply(all(Some(65.0))).unwrap();
+    assert_eq!(applied.lever, LeverKind::Software);
+    let events = limiter.take_events();
+    assert!(
+        matches!(&events[..], [Event::LeverGivenUp { reason, .. }] if reason.contains("BIOS")),
+        "{events:?}"
+    );
+    holds(&limiter, 65.0);
+}
+
+#[test]
+fn a_modelled_meter_keeps_the_hardware_out_of_it() {
+    let Some(bench) = Bench::new(HardwareConfig::default()) else {
+        return;
+    };
+    let registry = Registry::new();
+    let limiter = limiter(&bench, LeverPreference::Auto, MeterPreference::Model, &registry);
+    let choice = limiter.lever();
+    assert_eq!(choice.chosen, LeverKind::Software);
+    assert!(choice.passed_over[0].reason.contains("modelled"), "{choice}");
+}
+
+#[test]
+fn another_writer_of_the_hardware_limit_is_said_and_overruled() {
+    let Some(bench) = Bench::new(HardwareConfig::default()) else {
+        return;
+    };
+    bench.load(16.0);
+    let registry = Registry::new();
+    let limiter = limiter(&bench, LeverPreference::Auto, MeterPreference::Auto, &registry);
+    limiter.apply(all(Some(70.0))).unwrap();
+    std::thread::sleep(Duration::from_millis(500));
+    bench.write(
+        "class/powercap/intel-rapl:1/constraint_0_power_limit_uw",
+        "48000000",
+    );
+    let mut events = Vec::new();
+    wait_for("the other writer to be said", || {
+        events.extend(limiter.take_events());
+        events.iter().any(|event| matches!(event, Event::Foreign(_)))
+    });
+    wait_for("our limit to be back", || bench.limit_w(1, 0) < 40.0);
+    drop(limiter);
+    assert_eq!(
+        (bench.limit_w(0, 0), bench.limit_w(1, 0)),
+        (50.0, 48.0),
+        "theirs is what is put back"
+    );
+}
+
+#[test]
+fn a_frozen_counter_is_a_lost_meter_and_the_limit_stays() {
+    let Some(bench) = Bench::new(HardwareConfig::default()) else {
+        return;
+    };
+    bench.load(16.0);
+    let registry = Registry::new();
+    let limiter = limiter(&bench, LeverPreference::Auto, MeterPreference::Auto, &registry);
+    limiter.apply(all(Some(70.0))).unwrap();
+    holds(&limiter, 70.0);
+    bench.fault("frozen intel-rapl:0");
+    let mut events = Vec::new();
+    wait_for("the meter to be lost", || {
+        events.extend(limiter.take_events());
+        events
+            .iter()
+            .any(|event| matches!(event, Event::MeterLost { .. }))
+    });
+    assert!(
+        bench.limit_w(0, 0) < 36.0,
+        "the hardware holds the cap without a meter"
+    );
+    assert!(limiter.status().power.is_none());
+    bench.clear();
+    wait_for("the meter to be back", || {
+        events.extend(limiter.take_events());
+        events.iter().any(|event| matches!(event, Event::MeterBack))
+    });
+}

@@ -1,0 +1,329 @@
+//! RAPL and HSMP limits: what is written, what is read back, what the kernel refuses, and what is put back.
+
+use super::Bench;
+use headroom_node::limit::{HardwareCap, HsmpLimits, PowerLimitError, RaplLimits};
+use headroom_node::restore::{Ledger, Outcome, Registry, recover};
+use headroom_testbed::hardware::config::{LimitKind, RaplConfig, Zones};
+use headroom_testbed::hardware::{HardwareConfig, Operation};
+use headroom_units::Watts;
+use rustix::io::Errno;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+fn watts(value: f64) -> Option<Watts> {
+    Some(Watts::new(value))
+}
+
+#[test]
+fn a_cap_is_split_quantised_read_back_and_lifted() {
+    let Some(bench) = Bench::new(HardwareConfig::default()) else {
+        return;
+    };
+    let registry = Registry::new();
+    let mut limits = RaplLimits::open(&bench.roots(), &registry).unwrap();
+    let bounds = limits.bounds();
+    assert_eq!(
+        (bounds.smallest, bounds.largest),
+        (Watts::new(20.0), Watts::new(100.0))
+    );
+    let window = bench.zone(0, "constraint_0_time_window_us");
+    // 60.3 W are 30.15 each, and the hardware holds eighths of a watt.
+    let set = limits.set(watts(60.3)).unwrap();
+    assert_eq!((set.limit, set.bounded), (Watts::new(60.25), None));
+    assert_eq!((bench.limit_w(0, 0), bench.limit_w(1, 0)), (30.125, 30.125));
+    assert_eq!(bench.limit_w(0, 1), 30.125, "bursts are held too");
+    assert_eq!(
+        bench.zone(0, "constraint_0_time_window_us"),
+        window,
+        "the window is left alone"
+    );
+    // What the kernel would cut to 15 bits (4096 W is 0 W) never reaches it.
+    for (asked, held) in [(4096.0 * 2.0, 100.0), (1.0, 20.0)] {
+        let set = limits.set(watts(asked)).unwrap();
+        assert_eq!(
+            (set.limit, set.bounded.is_some()),
+            (Watts::new(held), true),
+            "{asked}"
+        );
+    }
+    assert_eq!(limits.set(None).unwrap().limit, Watts::new(100.0));
+    assert_eq!((bench.limit_w(0, 0), bench.limit_w(0, 1)), (50.0, 60.0));
+    limits.set(watts(50.0)).unwrap();
+    drop(limits);
+    assert_eq!((bench.limit_w(1, 0), bench.limit_w(1, 1)), (50.0, 60.0));
+}
+
+#[test]
+fn limits_are_found_by_name_and_not_by_number() {
+    let Some(bench) = Bench::new(HardwareConfig {
+        rapl: RaplConfig {
+            constraints: vec![LimitKind::PeakPower, LimitKind::ShortTerm, LimitKind::LongTerm],
+            ..RaplConfig::default()
+        },
+        ..HardwareConfig::default()
+    }) else {
+        return;
+    };
+    let peak = bench.limit_w(0, 0);
+    let registry = Registry::new();
+    let mut limits = RaplLimits::open(&bench.roots(), &registry).unwrap();
+    limits.set(watts(60.0)).unwrap();
+    assert_eq!(
+        (bench.limit_w(0, 0), bench.limit_w(0, 1), bench.limit_w(0, 2)),
+        (peak, 30.0, 30.0)
+    );
+    let report = registry.restore_all();
+    assert!(report.is_clean() && report.restored() == 1, "{report}");
+    assert_eq!((bench.limit_w(0, 1), bench.limit_w(0, 2)), (60.0, 50.0));
+    let error = limits.set(watts(40.0)).unwrap_err().to_string();
+    assert!(error.contains("put back"), "{error}");
+}
+
+#[test]
+fn a_maximum_of_zero_or_without_data_is_no_maximum() {
+    for fault in [
+        "reads constraint_0_max_power_uw 0",
+        "error read ENODATA constraint_0_max_power_uw",
+    ] {
+        let Some(bench) = Bench::new(HardwareConfig::default()) else {
+            return;
+        };
+        bench.fault(fault);
+        let mut limits = RaplLimits::open(&bench.roots(), &Registry::new()).unwrap();
+        assert_eq!(limits.bounds().largest, Watts::new(100.0), "{fault}");
+        assert_eq!(
+            limits.set(watts(70.0)).unwrap().limit,
+            Watts::new(70.0),
+            "{fault}"
+        );
+    }
+}
+
+#[test]
+fn a_limit_that_is_switched_off_is_switched_on_with_it_and_off_again() {
+    let Some(bench) = Bench::new(HardwareConfig::default()) else {
+        return;
+    };
+    bench.write("class/powercap/intel-rapl:0/enabled", "0");
+    let mut limits = RaplLimits::open(&bench.roots(), &Registry::new()).unwrap();
+    limits.set(watts(60.0)).unwrap();
+    assert_eq!(bench.zone(0, "enabled"), "1");
+    drop(limits);
+    assert_eq!(
+        (bench.zone(0, "enabled"), bench.limit_w(0, 0)),
+        ("0".into(), 50.0)
+    );
+}
+
+#[test]
+fn a_locked_limit_is_said_and_the_other_package_goes_back() {
+    let Some(bench) = Bench::new(HardwareConfig::default()) else {
+        return;
+    };
+    let mut limits = RaplLimits::open(&bench.roots(), &Registry::new()).unwrap();
+    limits.set(watts(80.0)).unwrap();
+    bench.fault("locked intel-rapl:1");
+    let error = limits.set(watts(60.0)).unwrap_err();
+    assert!(
+        matches!(&error, PowerLimitError::Locked { zone, .. } if zone == "package-1"),
+        "{error}"
+    );
+    assert!(
+        error.to_string().contains("unlock power limits in the BIOS"),
+        "{error}"
+    );
+    assert_eq!(bench.limit_w(0, 0), 40.0, "all or none");
+    bench.clear();
+    limits.set(watts(60.0)).unwrap();
+    assert_eq!((bench.limit_w(0, 0), bench.limit_w(1, 0)), (30.0, 30.0));
+}
+
+#[test]
+fn every_answer_to_a_write_is_an_error_with_a_remedy_and_changes_nothing() {
+    let Some(bench) = Bench::new(HardwareConfig::default()) else {
+        return;
+    };
+    let mut limits = RaplLimits::open(&bench.roots(), &Registry::new()).unwrap();
+    for (on, errno, word) in [
+        (Operation::Write, Errno::INVAL, "refuses this value"),
+        (Operation::Write, Errno::NODATA, "locked by the firmware"),
+        (Operation::Write, Errno::IO, "dmesg"),
+        (Operation::Open, Errno::ACCESS, "run as root"),
+        (Operation::Open, Errno::ROFS, "read-only"),
+    ] {
+        bench.fails(on, errno, "intel-rapl:1/constraint_0_power_limit_uw");
+        let error = limits.set(watts(60.0)).unwrap_err().to_string();
+        assert!(error.contains(word), "{errno}: {error}");
+        bench.clear();
+        assert_eq!(
+            (bench.limit_w(0, 0), bench.limit_w(1, 0)),
+            (50.0, 50.0),
+            "{errno}"
+        );
+    }
+    for asked in [0.0, -5.0, f64::NAN, f64::INFINITY] {
+        assert!(
+            matches!(limits.set(watts(asked)), Err(PowerLimitError::NotACap { .. })),
+            "{asked}"
+        );
+    }
+    bench.fault("emptied class/powercap");
+    let error = RaplLimits::open(&bench.roots(), &Registry::new())
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("no intel-rapl zone"), "{error}");
+}
+
+#[test]
+fn another_writer_is_said_and_theirs_is_what_is_put_back() {
+    let Some(bench) = Bench::new(HardwareConfig::default()) else {
+        return;
+    };
+    let mut limits = RaplLimits::open(&bench.roots(), &Registry::new()).unwrap();
+    limits.set(watts(60.0)).unwrap();
+    bench.write(
+        "class/powercap/intel-rapl:1/constraint_0_power_limit_uw",
+        "45000000",
+    );
+    assert_eq!(limits.look().unwrap()[0].seen, "45000000");
+    limits.set(watts(60.0)).unwrap();
+    assert_eq!(bench.limit_w(1, 0), 30.0);
+    drop(limits);
+    assert_eq!((bench.limit_w(0, 0), bench.limit_w(1, 0)), (50.0, 45.0));
+}
+
+#[test]
+fn amd_zones_have_no_limits_and_hsmp_has() {
+    let Some(bench) = Bench::new(HardwareConfig {
+        rapl: RaplConfig {
+            zones: Zones::Amd,
+            ..RaplConfig::default()
+        },
+        ..HardwareConfig::default()
+    }) else {
+        return;
+    };
+    let error = RaplLimits::open(&bench.roots(), &Registry::new())
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("AMD"), "{error}");
+    let cap = |socket: usize| bench.read(&format!("class/hwmon/hwmon{socket}/power1_cap"));
+    let registry = Registry::new();
+    let mut limits = HsmpLimits::open(&bench.roots(), &registry).unwrap();
+    let set = limits.set(watts(70.0)).unwrap();
+    assert_eq!(
+        (set.limit, cap(0), cap(1)),
+        (Watts::new(70.0), "35000000".into(), "35000000".into())
+    );
+    assert_eq!(limits.set(watts(1e9)).unwrap().limit, Watts::new(100.0));
+    limits.set(watts(50.0)).unwrap();
+    for (errno, word) in [
+        (Errno::TIMEDOUT, "enable HSMP in the BIOS"),
+        (Errno::NOMSG, "does not know the message"),
+        (Errno::REMOTEIO, "not enabled"),
+        (Errno::INVAL, "refuses this value"),
+        (Errno::BUSY, "try again"),
+        (Errno::PERM, "root"),
+        (Errno::NODEV, "driver was unloaded"),
+    ] {
+        bench.fails(Operation::Write, errno, "hwmon1/power1_cap");
+        let error = limits.set(watts(80.0)).unwrap_err().to_string();
+        assert!(error.contains(word), "{errno}: {error}");
+        bench.clear();
+        limits.set(watts(50.0)).unwrap();
+    }
+    drop(limits);
+    assert_eq!((cap(0), cap(1)), ("50000000".into(), "50000000".into()));
+}
+
+const TREE: &str = "HEADROOM_NODE_TEST_TREE";
+const RUN_DIR: &str = "HEADROOM_NODE_TEST_RUN_DIR";
+
+/// Not a test of its own: the process that is killed.
+#[test]
+#[ignore = "run by another test of this file"]
+fn limiting_child() {
+    let Ok(tree) = std::env::var(TREE) else { return };
+    let roots = headroom_node::Roots::at(&tree, PathBuf::from(&tree).join("headroom-testbed/proc"));
+    let registry = Registry::new();
+    let (ledger, _) = Ledger::open(&PathBuf::from(std::env::var(RUN_DIR).unwrap()), &roots).unwrap();
+    registry.attach(ledger).unwrap();
+    let mut limits = RaplLimits::open(&roots, &registry).unwrap();
+    limits.set(watts(60.3)).unwrap();
+    println!("READY");
+    for step in 0.. {
+        // Never a multiple of the hardware's unit: what is in the file is never what was written.
+        limits.set(watts(40.05 + f64::from(step % 40))).unwrap();
+    }
+}
+
+#[test]
+fn a_killed_process_leaves_limits_that_the_next_start_puts_back() {
+    let Some(bench) = Bench::new(HardwareConfig::default()) else {
+        return;
+    };
+    let run_dir = bench.dir.path().join("run");
+    for _ in 0..5 {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command
+            .args([
+                "--ignored",
+                "--exact",
+                "limits::limiting_child",
+                "--nocapture",
+                "--test-threads=1",
+            ])
+            .env(TREE, bench.emulated.root())
+            .env(RUN_DIR, &run_dir)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .process_group(0);
+        let mut child = command.spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        lines
+            .map_while(Result::ok)
+            .find(|line| line.contains("READY"))
+            .expect("the child says that it is ready");
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(bench.limit_w(0, 0) < 50.0);
+        let report = recover(&run_dir, &bench.roots()).unwrap();
+        assert!(report.is_clean() && report.restored() == 1, "{report}");
+        assert_eq!(
+            (
+                bench.limit_w(0, 0),
+                bench.limit_w(0, 1),
+                bench.limit_w(1, 0),
+                bench.limit_w(1, 1)
+            ),
+            (50.0, 60.0, 50.0, 60.0)
+        );
+    }
+    assert!(!fs::exists(run_dir.join("undo.json")).unwrap());
+}
+
+#[test]
+fn what_cannot_be_put_back_is_said_and_the_rest_is() {
+    let Some(bench) = Bench::new(HardwareConfig::default()) else {
+        return;
+    };
+    let registry = Registry::new();
+    let mut limits = RaplLimits::open(&bench.roots(), &registry).unwrap();
+    limits.set(watts(60.0)).unwrap();
+    bench.fails(
+        Operation::Write,
+        Errno::NODATA,
+        "intel-rapl:1/constraint_0_power_limit_uw",
+    );
+    let report = registry.restore_all();
+    let failed: Vec<&Outcome> = report.failed().collect();
+    assert!(
+        failed.len() == 1 && failed[0].to_string().contains("package-1"),
+        "{report}"
+    );
+    assert_eq!(bench.limit_w(0, 0), 50.0, "the other package is as it was found");
+    bench.clear();
+}
