@@ -53,6 +53,7 @@ pub struct CgroupMachine {
     frequency: Option<FrequencyReader>,
     allocated: Allocation,
     energy_before: Option<Reading<Joules>>,
+    quota_before: Cores,
 }
 
 impl CgroupMachine {
@@ -80,6 +81,7 @@ impl CgroupMachine {
                 cap: model.limit(now),
             },
             energy_before: None,
+            quota_before: now,
             limiter,
         };
         Ok((machine, choice))
@@ -122,14 +124,17 @@ impl Machine for CgroupMachine {
         for event in self.limiter.take_events() {
             tracing::warn!("{event}");
         }
-        let usable = self.limiter.status().quota.min(self.allocated.cores);
+        // A cap's loop moves the quota within the period: the mean of its ends stands for it.
+        let quota = self.limiter.status().quota;
+        let before = std::mem::replace(&mut self.quota_before, quota);
+        let usable = ((quota + before) / 2.0).min(self.allocated.cores);
         let energy = sample.as_ref().map(|sample| sample.energy);
         let before = std::mem::replace(&mut self.energy_before, energy);
         MachinePeriod {
             cpu_time: usage.map(|usage| usage.used),
             utilisation: usage
                 .filter(|_| usable > Cores::ZERO)
-                .map(|usage| Ratio::new(usage.busy / usable)),
+                .map(|usage| Ratio::new(usage.busy / usable).min(Ratio::new(1.0))),
             power: sample.as_ref().and_then(|sample| sample.power),
             energy: energy
                 .zip(before)
