@@ -29,5 +29,5 @@ pub use fixed::Fixed;
 pub use guardian::Guardian;
 pub use law::Law;
 pub use plant::{CoreRange, Plant, PlantError, PowerEnvelope, Slo};
-pub use seen::{Latency, Seen, Traffic};
+pub use seen::{Distribution, Latency, Seen, Traffic};
 pub use slo_power::{SloPower, SloPowerError, Tuning};

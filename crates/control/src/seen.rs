@@ -41,10 +41,17 @@ pub struct Traffic {
 /// Latency of the requests that were answered in one period.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Latency {
-    /// Mean.
-    pub mean: Seconds,
     /// The percentile that the SLO speaks of.
     pub at_slo: Seconds,
+    /// The rest of the distribution; `None` where the source of telemetry tells one percentile only.
+    pub distribution: Option<Distribution>,
+}
+
+/// Mean and percentiles of one period's latencies.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Distribution {
+    /// Mean.
+    pub mean: Seconds,
     /// Median.
     pub p50: Seconds,
     /// 95th percentile.

@@ -28,7 +28,7 @@ prop_compose! {
             oldest_in_flight: (in_flight > 0).then(|| Seconds::new(0.3)),
             latency: p95_ms.map(|ms| {
                 let at = Seconds::from_millis(ms);
-                Latency { mean: at, at_slo: at, p50: at, p95: at, p99: at, p999: at }
+                Latency { at_slo: at, distribution: None }
             }),
         };
         Seen {
@@ -91,7 +91,7 @@ proptest! {
             let cores = plant().cores().round_up(Cores::new(cores));
             let allocated = Allocation { cores, cap: plant().bound_cap(Watts::new(cap), cores) };
             let at = Seconds::from_millis(late_ms);
-            let latency = Latency { mean: at, at_slo: at, p50: at, p95: at, p99: at, p999: at };
+            let latency = Latency { at_slo: at, distribution: None };
             let traffic =
                 Traffic { arrivals: 50, completions: 50, latency: Some(latency), ..Traffic::default() };
             let seen = Seen {

@@ -44,12 +44,14 @@ fn seen(arrivals: u64, p95_ms: f64, utilisation: f64, watts: f64, cores: f64, ca
             arrivals,
             completions: arrivals,
             latency: Some(Latency {
-                mean: at * 0.4,
                 at_slo: at,
-                p50: at * 0.3,
-                p95: at,
-                p99: at,
-                p999: at,
+                distribution: Some(Distribution {
+                    mean: at * 0.4,
+                    p50: at * 0.3,
+                    p95: at,
+                    p99: at,
+                    p999: at,
+                }),
             }),
             ..Traffic::default()
         }),

@@ -4,6 +4,7 @@
 //! on the machine is changed.
 
 use crate::cli::LawName;
+use crate::telemetry_config::TelemetryConfig;
 use headroom_control::{
     CoreRange, Fixed, Guardian, Law, Plant, PlantError, PowerEnvelope, Slo, SloPower, SloPowerError, Tuning,
     guardian,
@@ -39,8 +40,11 @@ pub struct ConfigError {
 pub struct Config {
     /// The promise.
     pub slo: SloConfig,
-    /// The data plane.
-    pub gateway: GatewayConfig,
+    /// The data plane; absent where another proxy is in front of the service and `[telemetry]` says how to listen to
+    /// it.
+    pub gateway: Option<GatewayConfig>,
+    /// Another source of telemetry than the gateway.
+    pub telemetry: Option<TelemetryConfig>,
     /// What is controlled.
     pub service: ServiceConfig,
     /// The law and its parameters.
@@ -399,10 +403,15 @@ impl Config {
 
     /// The key that the gateway's objection is about.
     pub fn gateway_key(&self, error: &GatewayError) -> String {
+        let cleartext = |address| {
+            self.gateway
+                .as_ref()
+                .is_some_and(|gateway| gateway.listen.contains(address))
+        };
         let key = match error {
             GatewayError::Config { key, .. } => key,
             GatewayError::BackendUrl { .. } | GatewayError::Resolve { .. } => "backends",
-            GatewayError::Bind { address, .. } if self.gateway.listen.contains(address) => "listen",
+            GatewayError::Bind { address, .. } if cleartext(address) => "listen",
             GatewayError::Bind { .. } | GatewayError::Tls { .. } => "tls",
             _ => return "gateway".to_owned(),
         };
@@ -433,6 +442,19 @@ impl Config {
 
     fn check(&self, document: &Document) -> Result<(), ConfigError> {
         self.slo(document)?;
+        match (&self.gateway, &self.telemetry) {
+            (None, None) => {
+                let why = "is missing: without it nothing is seen of the requests. Where another proxy is in front \
+                           of the service, [telemetry] says how to listen to it";
+                return Err(document.error("gateway", why));
+            }
+            (Some(_), Some(_)) => {
+                let why = "stands beside [gateway]: the gateway is its own telemetry. Remove one of the two";
+                return Err(document.error("telemetry", why));
+            }
+            (None, Some(telemetry)) => telemetry.check(document)?,
+            (Some(_), None) => {}
+        }
         let service = &self.service;
         let named = [
             ("cgroup", service.cgroup.is_some()),

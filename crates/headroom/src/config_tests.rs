@@ -149,6 +149,40 @@ fn more_cores_than_the_machine_has_are_refused() {
 }
 
 #[test]
+fn another_proxy_is_listened_to_instead_of_the_gateway() {
+    let without = GOOD.replace(
+        "[gateway]\nbackends = [{ url = \"http://127.0.0.1:8081\" }]\n",
+        "",
+    );
+    let message = parse(&without).unwrap_err().to_string();
+    assert!(
+        message.contains("gateway: is missing") && message.contains("[telemetry]"),
+        "{message}"
+    );
+    let haproxy = "[telemetry.haproxy]\nlog = \"udp:127.0.0.1:5140\"\nstatistics = \"/run/haproxy.sock\"\n";
+    parse(&format!("{without}{haproxy}")).unwrap();
+    let message = parse(&format!("{GOOD}{haproxy}")).unwrap_err().to_string();
+    assert!(message.contains("stands beside [gateway]"), "{message}");
+    let message = parse(&format!("{without}[telemetry]\n")).unwrap_err().to_string();
+    assert!(
+        message.contains("haproxy") && message.contains("prometheus"),
+        "{message}"
+    );
+    let wrong = haproxy.replace("udp:", "tcp:");
+    let message = parse(&format!("{without}{wrong}")).unwrap_err().to_string();
+    assert!(
+        message.contains("telemetry.haproxy.log") && message.contains("tcp:127.0.0.1:5140"),
+        "{message}"
+    );
+    let format = haproxy.replace("statistics", "log_format = \"%ci %b\"\nstatistics");
+    let message = parse(&format!("{without}{format}")).unwrap_err().to_string();
+    assert!(
+        message.contains("telemetry.haproxy.log_format") && message.contains("log-format"),
+        "{message}"
+    );
+}
+
+#[test]
 fn a_file_that_is_not_there_says_how_to_make_one() {
     let message = Config::read(Path::new("/nonexistent/headroom.toml"))
         .unwrap_err()

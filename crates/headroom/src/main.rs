@@ -8,6 +8,7 @@ mod failure;
 mod live;
 mod say;
 mod stop;
+mod telemetry_config;
 
 use clap::Parser;
 use cli::{Cli, Command};
@@ -51,7 +52,7 @@ fn log_to_standard_error(verbose: u8) {
     let filter = tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| level.into());
     tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(std::io::stderr)
+        .with_writer(|| say::StandardError)
         .with_target(false)
         .with_ansi(std::io::stderr().is_terminal())
         .init();

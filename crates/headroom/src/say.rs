@@ -2,15 +2,65 @@
 
 use crate::failure::Failure;
 use anyhow::Context;
+use std::collections::VecDeque;
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Lines kept while the live view has the terminal; beyond it the oldest go.
+const MOST_HELD: usize = 1000;
+
+/// What is held back while the live view has the terminal; nothing while it has not.
+static HELD: Mutex<Option<VecDeque<Vec<u8>>>> = Mutex::new(None);
+
+fn held() -> MutexGuard<'static, Option<VecDeque<Vec<u8>>>> {
+    HELD.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// From now on nothing is written to standard error: the live view has the terminal.
+pub fn hold() {
+    held().get_or_insert_default();
+}
+
+/// Writes what was held back, and from now on writes at once again.
+pub fn release() {
+    let lines = held().take().unwrap_or_default();
+    let mut out = io::stderr().lock();
+    for line in lines {
+        // Nobody may read it any more; then there is nobody to tell.
+        let _ = out.write_all(&line);
+    }
+}
+
+/// Standard error, for notes and for the log: held back while the live view has the terminal.
+#[derive(Clone, Copy, Debug)]
+pub struct StandardError;
+
+impl Write for StandardError {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut held = held();
+        let Some(lines) = held.as_mut() else {
+            drop(held);
+            return io::stderr().lock().write(bytes);
+        };
+        if lines.len() == MOST_HELD {
+            lines.pop_front();
+        }
+        lines.push_back(bytes.to_owned());
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        io::stderr().lock().flush()
+    }
+}
 
 /// Writes a line to standard error, as `eprintln!` does, but goes on where nobody reads it any more: a service must
 /// not end with the reader of its log.
 macro_rules! note {
     ($($arg:tt)*) => {{
         use std::io::Write as _;
-        let _ = writeln!(std::io::stderr().lock(), $($arg)*);
+        let _ = writeln!($crate::say::StandardError, $($arg)*);
     }};
 }
 pub(crate) use note;

@@ -2,8 +2,7 @@
 
 use crate::cli::{Balance, GatewayArgs};
 use crate::failure::Failure;
-use crate::live::GatewayTelemetry;
-use crate::live::Telemetry;
+use crate::live::{GatewayTelemetry, Known, Telemetry};
 use crate::say;
 use crate::stop::Stop;
 use headroom_gateway::{BackendConfig, Gateway, GatewayConfig, HealthConfig, TlsListenConfig};
@@ -55,7 +54,10 @@ pub fn run(args: &GatewayArgs) -> Result<(), Failure> {
         let Some(period) = telemetry.take(Duration::from_millis(500)) else {
             continue;
         };
-        let at = |percentile| period.histogram.value_at_percentile(percentile) as f64 / 1e3;
+        let Known::Histogram(histogram) = &period.latency else {
+            continue;
+        };
+        let at = |percentile| histogram.value_at_percentile(percentile) as f64 / 1e3;
         tracing::info!(
             arrivals = period.arrivals,
             failures = period.failures,

@@ -6,12 +6,12 @@ use crate::failure::Failure;
 use crate::live::admin::{self, Status};
 use crate::live::run::{RunPlan, Watchers};
 use crate::live::view::View;
-use crate::live::{CgroupMachine, Frame, GatewayTelemetry, Machine, calibrate, run, undo};
+use crate::live::{CgroupMachine, Frame, GatewayTelemetry, Machine, Telemetry, calibrate, run, undo};
 use crate::say;
 use crate::stop::Stop;
 use anyhow::Context;
 use headroom_control::{Guardian, Law, Plant};
-use headroom_gateway::{Gateway, Handle};
+use headroom_gateway::Gateway;
 use headroom_node::Roots;
 use headroom_node::cap::LimiterOptions;
 use headroom_node::cgroup::Target;
@@ -160,40 +160,73 @@ fn serve(
         }
         None => None,
     };
-    let gateway = Gateway::start(config.gateway.clone())
-        .map_err(|error| document.error(&config.gateway_key(&error), error))?;
-    for address in gateway.local_addrs() {
-        say::note!("serving {} on {address}", world.target.name);
-    }
-    for note in world.notes() {
+    let mut notes = world.notes();
+    let gateway = match &config.gateway {
+        None => None,
+        Some(gateway) => {
+            let started = Gateway::start(gateway.clone());
+            Some(started.map_err(|error| document.error(&config.gateway_key(&error), error))?)
+        }
+    };
+    let mut telemetry: Box<dyn Telemetry + '_> = match (&gateway, &config.telemetry) {
+        (Some(gateway), _) => {
+            for address in gateway.local_addrs() {
+                say::note!("serving {} on {address}", world.target.name);
+            }
+            Box::new(GatewayTelemetry(gateway))
+        }
+        (None, Some(telemetry)) => {
+            let (telemetry, more) = telemetry.open(document, config.slo(document)?)?;
+            notes.extend(more);
+            telemetry
+        }
+        (None, None) => return Err(Failure::usage(document.error("gateway", "is missing"))),
+    };
+    for note in &notes {
         say::note!("note: {note}");
     }
-    let outcome = control(args, config, document, world, stop, &recorder, &gateway, admin);
+    let ready = Ready {
+        notes,
+        telemetry: &mut *telemetry,
+        recorder: &recorder,
+        admin,
+    };
+    let outcome = control(args, config, document, world, ready, stop);
     // Whatever happened to the control plane, requests being served are finished, with everything on.
     let full = world.plant.full();
     if let Err(error) = world.machine.apply(full) {
         tracing::warn!("everything could not be put to full for the end: {error:#}");
     }
-    gateway.shutdown_blocking(gateway.drain_timeout());
+    drop(telemetry);
+    if let Some(gateway) = gateway {
+        gateway.shutdown_blocking(gateway.drain_timeout());
+    }
     outcome
 }
 
-#[expect(
-    clippy::too_many_arguments,
-    reason = "everything that a run needs comes together here"
-)]
+/// What a run is started with.
+struct Ready<'a> {
+    notes: Vec<String>,
+    telemetry: &'a mut dyn Telemetry,
+    recorder: &'a Recorder,
+    admin: Option<TcpListener>,
+}
+
 fn control(
     args: &UpArgs,
     config: &Config,
     document: &Document,
     world: &mut World,
+    ready: Ready<'_>,
     stop: &Stop,
-    recorder: &Recorder,
-    gateway: &Handle,
-    admin: Option<TcpListener>,
 ) -> Result<Option<RunSummary>, Failure> {
+    let Ready {
+        notes,
+        telemetry,
+        recorder,
+        admin,
+    } = ready;
     let period = Duration::from_secs_f64(config.control.period_ms / 1e3);
-    let mut telemetry = GatewayTelemetry(gateway);
     let rate = match config.service.requests_per_core_s {
         Some(rate) => PerSecond::new(rate),
         None => {
@@ -203,7 +236,7 @@ fn control(
                 length.as_secs_f64()
             );
             world.machine.apply(world.plant.full())?;
-            match calibrate::service_rate(&mut world.machine, &mut telemetry, length, stop)? {
+            match calibrate::service_rate(&mut world.machine, telemetry, length, stop)? {
                 Some(rate) => rate,
                 None => return Ok(None),
             }
@@ -232,7 +265,7 @@ fn control(
             guard: (config.law.name == LawName::SloPower).then(|| slo.target() * config.law.slo_power.guard),
         },
         plant: world.plant,
-        notes: world.notes(),
+        notes,
         power_source: world.choice.chosen.source(),
         config: document.text().to_owned(),
         lines_every: 10,
@@ -245,7 +278,7 @@ fn control(
     let done = |at: Seconds| at.get() >= duration;
     let live = run::World {
         machine: &mut world.machine,
-        telemetry: &mut telemetry,
+        telemetry,
         recorder,
     };
     let summary = run::run(&plan, &mut law, live, watchers, stop, done)?;

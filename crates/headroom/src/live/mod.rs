@@ -15,12 +15,11 @@ pub mod undo;
 pub mod view;
 
 pub use machine::{CgroupMachine, Machine};
-pub use telemetry::{GatewayTelemetry, Telemetry, TrafficPeriod};
+pub use telemetry::{GatewayTelemetry, Haproxy, Known, Prometheus, Telemetry, TrafficPeriod};
 pub use tick::Tick;
 
 use crate::stop::Stop;
-use hdrhistogram::Histogram;
-use headroom_control::{Allocation, Guardian, Latency, Law, Seen, Slo, Traffic};
+use headroom_control::{Allocation, Distribution, Guardian, Latency, Law, Seen, Slo, Traffic};
 use headroom_units::{Ratio, Seconds};
 use std::time::{Duration, Instant};
 
@@ -118,7 +117,16 @@ impl ControlLoop<'_> {
                 decision.reasons.first().map_or("", |reason| &reason.text)
             );
         }
-        let (histogram, backends) = telemetry.map_or((None, Vec::new()), |t| (Some(t.histogram), t.backends));
+
+        let (histogram, backends) = match telemetry {
+            Some(TrafficPeriod {
+                latency: Known::Histogram(histogram),
+                backends,
+                ..
+            }) => (Some(histogram), backends),
+            Some(period) => (None, period.backends),
+            None => (None, Vec::new()),
+        };
         Tick {
             at,
             seen,
@@ -142,21 +150,32 @@ impl ControlLoop<'_> {
             failures: period.failures,
             in_flight: period.in_flight,
             oldest_in_flight: period.oldest_in_flight,
-            latency: latency(&period.histogram, self.frame.slo.percentile()),
+            latency: latency(&period.latency, self.frame.slo.percentile()),
         }
     }
 }
 
-/// The latency of a period's histogram (microseconds), `None` where it is empty.
-fn latency(histogram: &Histogram<u64>, percentile: Ratio) -> Option<Latency> {
+/// The latency of a period, `None` where nothing was answered.
+fn latency(known: &Known, percentile: Ratio) -> Option<Latency> {
+    let histogram = match known {
+        Known::AtSlo(at_slo) => {
+            return at_slo.map(|at_slo| Latency {
+                at_slo,
+                distribution: None,
+            });
+        }
+        Known::Histogram(histogram) => histogram,
+    };
     let at = |percent: f64| Seconds::from_micros(histogram.value_at_percentile(percent) as f64);
     (!histogram.is_empty()).then(|| Latency {
-        mean: Seconds::from_micros(histogram.mean()),
         at_slo: at(percentile.as_percent()),
-        p50: at(50.0),
-        p95: at(95.0),
-        p99: at(99.0),
-        p999: at(99.9),
+        distribution: Some(Distribution {
+            mean: Seconds::from_micros(histogram.mean()),
+            p50: at(50.0),
+            p95: at(95.0),
+            p99: at(99.0),
+            p999: at(99.9),
+        }),
     })
 }
 

@@ -3,6 +3,9 @@
 use super::tick::BackendTick;
 use hdrhistogram::Histogram;
 use headroom_gateway::Handle;
+use headroom_telemetry::haproxy::HaproxyTelemetry;
+use headroom_telemetry::prometheus::PrometheusTelemetry;
+use headroom_telemetry::{Latency, TelemetryPeriod};
 use headroom_units::Seconds;
 use std::time::Duration;
 
@@ -25,10 +28,19 @@ pub struct TrafficPeriod {
     pub in_flight: u64,
     /// Age of the oldest of these.
     pub oldest_in_flight: Option<Seconds>,
-    /// Latencies of the requests answered, in microseconds.
-    pub histogram: Histogram<u64>,
+    /// Latency of the requests answered.
+    pub latency: Known,
     /// The backends.
     pub backends: Vec<BackendTick>,
+}
+
+/// What is known of the latencies of a period.
+#[derive(Clone, Debug)]
+pub enum Known {
+    /// Every request's, in microseconds.
+    Histogram(Histogram<u64>),
+    /// The SLO's percentile alone; `None` where no request was answered.
+    AtSlo(Option<Seconds>),
 }
 
 /// The gateway of this process.
@@ -63,8 +75,55 @@ impl Telemetry for GatewayTelemetry<'_> {
             failures: stats.service.failures,
             in_flight: stats.service.in_flight,
             oldest_in_flight: stats.oldest_in_flight.map(Seconds::from),
-            histogram: stats.histogram,
+            latency: Known::Histogram(stats.histogram),
             backends,
         })
     }
+}
+
+/// An existing HAProxy's log and statistics socket.
+pub struct Haproxy(pub HaproxyTelemetry);
+
+impl Telemetry for Haproxy {
+    fn take(&mut self, patience: Duration) -> Option<TrafficPeriod> {
+        told(self.0.take_period(patience))
+    }
+}
+
+/// An existing Prometheus.
+pub struct Prometheus(pub PrometheusTelemetry);
+
+impl Telemetry for Prometheus {
+    fn take(&mut self, patience: Duration) -> Option<TrafficPeriod> {
+        told(self.0.take_period(patience))
+    }
+}
+
+/// A period of another source, unless it is lost: then why is said.
+fn told(period: TelemetryPeriod) -> Option<TrafficPeriod> {
+    if let Some(lost) = &period.lost {
+        tracing::warn!("{lost}");
+        return None;
+    }
+    if period.malformed > 0 {
+        tracing::warn!(lines = period.malformed, by_kind = ?period.malformed_by_kind, "lines that cannot be read");
+    }
+    let backends = period.backends.iter().map(|backend| BackendTick {
+        name: backend.name.clone(),
+        requests: backend.requests,
+        failures: backend.failures,
+        healthy: backend.healthy.unwrap_or(true),
+    });
+    Some(TrafficPeriod {
+        arrivals: period.arrivals,
+        completions: period.completions,
+        failures: period.failures,
+        in_flight: period.in_flight.unwrap_or(0),
+        oldest_in_flight: period.oldest_in_flight,
+        backends: backends.collect(),
+        latency: match period.latency {
+            Latency::Histogram(histogram) => Known::Histogram(*histogram),
+            Latency::Percentile { value, .. } => Known::AtSlo(value),
+        },
+    })
 }

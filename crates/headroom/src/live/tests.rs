@@ -65,7 +65,7 @@ fn answered(latency_ms: u64) -> Option<TrafficPeriod> {
         failures: 0,
         in_flight: 0,
         oldest_in_flight: None,
-        histogram,
+        latency: Known::Histogram(histogram),
         backends: Vec::new(),
     })
 }

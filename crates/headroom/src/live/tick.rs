@@ -27,7 +27,7 @@ pub struct Tick {
     pub target: Seconds,
     /// The latency above which the law repairs, where it has such a threshold.
     pub guard: Option<Seconds>,
-    /// Latencies of the period, in microseconds; `None` where telemetry was lost.
+    /// Latencies of the period, in microseconds; `None` where they are not known one by one.
     pub histogram: Option<Histogram<u64>>,
     /// The backends.
     pub backends: Vec<BackendTick>,

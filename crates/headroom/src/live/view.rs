@@ -1,6 +1,7 @@
 //! The live view in the terminal: latency against the target, cores, cap and watts, and the last reasons.
 
 use super::tick::Tick;
+use crate::say;
 use crate::stop::Stop;
 use headroom_units::{Seconds, Source};
 use ratatui::backend::CrosstermBackend;
@@ -64,6 +65,7 @@ impl View {
     /// Where the terminal cannot be set up.
     pub fn open(stop: Stop) -> io::Result<Self> {
         terminal::enable_raw_mode()?;
+        say::hold();
         if let Err(error) = execute!(io::stderr(), EnterAlternateScreen, cursor::Hide) {
             give_back();
             return Err(error);
@@ -119,6 +121,7 @@ impl Drop for View {
 fn give_back() {
     let _ = execute!(io::stderr(), LeaveAlternateScreen, cursor::Show);
     let _ = terminal::disable_raw_mode();
+    say::release();
 }
 
 fn run(messages: &Receiver<Message>, stop: &Stop) -> io::Result<()> {

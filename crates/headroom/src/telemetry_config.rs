@@ -1,0 +1,171 @@
+//! `[telemetry]`: an existing HAProxy or Prometheus instead of the gateway.
+
+use crate::config::{ConfigError, Document};
+use crate::failure::Failure;
+use crate::live::{Haproxy, Prometheus, Telemetry};
+use headroom_control::Slo;
+use headroom_telemetry::haproxy::{LogFormat, LogSource, Scope, StatisticsAddress};
+use headroom_telemetry::{HaproxyConfig, HaproxyTelemetry, PrometheusConfig, PrometheusTelemetry};
+use serde::Deserialize;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// `[telemetry]`: exactly one of its two tables.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TelemetryConfig {
+    /// HAProxy's log and statistics socket.
+    pub haproxy: Option<HaproxyTable>,
+    /// Two queries to a Prometheus.
+    pub prometheus: Option<PrometheusTable>,
+}
+
+/// `[telemetry.haproxy]`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HaproxyTable {
+    /// `udp:ADDRESS`, `unix:PATH` or `file:PATH`.
+    pub log: String,
+    /// The line of HAProxy's configuration that sets the format.
+    #[serde(default = "default_format")]
+    pub log_format: String,
+    /// Frontends whose requests count.
+    #[serde(default)]
+    pub frontends: Vec<String>,
+    /// Backends whose requests count.
+    #[serde(default)]
+    pub backends: Vec<String>,
+    /// The statistics socket: a path, or an address on loopback.
+    pub statistics: Option<String>,
+}
+
+fn default_format() -> String {
+    "option httplog".to_owned()
+}
+
+/// `[telemetry.prometheus]`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PrometheusTable {
+    /// Base address.
+    pub url: String,
+    /// PromQL for the latency at the SLO's percentile, in seconds.
+    pub latency: String,
+    /// PromQL for the request rate, per second.
+    pub rate: String,
+    /// PromQL for the number of requests in flight.
+    pub in_flight: Option<String>,
+    /// PromQL for the rate of failed requests, per second.
+    pub failure_rate: Option<String>,
+    /// PromQL for the time of the newest sample.
+    pub latest_sample: Option<String>,
+    /// A reply older than this is stale, in seconds.
+    #[serde(default = "default_max_age_s")]
+    pub max_age_s: f64,
+    /// Certificate authorities for https, PEM.
+    pub ca_file: Option<PathBuf>,
+}
+
+const fn default_max_age_s() -> f64 {
+    60.0
+}
+
+/// Permissions of a log socket that is made: its owner and group.
+const SOCKET_MODE: u32 = 0o660;
+
+impl TelemetryConfig {
+    /// Checks what can be checked without opening anything.
+    ///
+    /// # Errors
+    /// Both tables or none, an address or a format that is none, with its line.
+    pub fn check(&self, document: &Document) -> Result<(), ConfigError> {
+        match (&self.haproxy, &self.prometheus) {
+            (Some(table), None) => table.config(document).map(|_| ()),
+            (None, Some(table)) if table.max_age_s > 0.0 => Ok(()),
+            (None, Some(table)) => {
+                let why = format!("is {}: it must be greater than 0", table.max_age_s);
+                Err(document.error("telemetry.prometheus.max_age_s", why))
+            }
+            _ => {
+                let why = "needs exactly one of [telemetry.haproxy] and [telemetry.prometheus]";
+                Err(document.error("telemetry", why))
+            }
+        }
+    }
+
+    /// Starts to listen; what the user should know of this source.
+    ///
+    /// # Errors
+    /// A log that cannot be received, an address that is none.
+    pub fn open(&self, document: &Document, slo: Slo) -> Result<(Box<dyn Telemetry>, Vec<String>), Failure> {
+        if let Some(table) = &self.haproxy {
+            let telemetry = HaproxyTelemetry::start(table.config(document)?)
+                .map_err(|error| document.error("telemetry.haproxy", error))?;
+            let mut notes = vec![format!("requests are seen through HAProxy's log ({})", table.log)];
+            notes.extend(telemetry.notes());
+            return Ok((Box::new(Haproxy(telemetry)), notes));
+        }
+        let Some(table) = &self.prometheus else {
+            self.check(document)?;
+            return Err(Failure::usage(document.error("telemetry", "names no source")));
+        };
+        let telemetry = PrometheusTelemetry::start(table.config(slo))
+            .map_err(|error| document.error("telemetry.prometheus", error))?;
+        let note = format!(
+            "requests are seen through Prometheus at {}: as old and as coarse as its scrapes",
+            table.url
+        );
+        Ok((Box::new(Prometheus(telemetry)), vec![note]))
+    }
+}
+
+impl HaproxyTable {
+    fn config(&self, document: &Document) -> Result<HaproxyConfig, ConfigError> {
+        let bad_log = || {
+            let why = format!(
+                "{:?} is no place to receive a log from: write udp:ADDRESS, unix:PATH or file:PATH",
+                self.log
+            );
+            document.error("telemetry.haproxy.log", why)
+        };
+        let (kind, place) = self.log.split_once(':').ok_or_else(bad_log)?;
+        let source = match kind {
+            "udp" => LogSource::Udp(place.parse().map_err(|_| bad_log())?),
+            "unix" => LogSource::Unix {
+                path: PathBuf::from(place),
+                mode: SOCKET_MODE,
+                group: None,
+            },
+            "file" => LogSource::File(PathBuf::from(place)),
+            _ => return Err(bad_log()),
+        };
+        let format = LogFormat::compile(&self.log_format)
+            .map_err(|error| document.error("telemetry.haproxy.log_format", error))?;
+        Ok(HaproxyConfig {
+            format,
+            scope: Scope {
+                frontends: self.frontends.clone(),
+                backends: self.backends.clone(),
+            },
+            statistics: self.statistics.as_ref().map(|place| match place.parse() {
+                Ok(address) => StatisticsAddress::Tcp(address),
+                Err(_) => StatisticsAddress::Unix(PathBuf::from(place)),
+            }),
+            ..HaproxyConfig::new(source)
+        })
+    }
+}
+
+impl PrometheusTable {
+    fn config(&self, slo: Slo) -> PrometheusConfig {
+        let percentile = slo.percentile().as_percent();
+        PrometheusConfig {
+            in_flight: self.in_flight.clone(),
+            failure_rate: self.failure_rate.clone(),
+            latest_sample: self.latest_sample.clone(),
+            max_age: Duration::from_secs_f64(self.max_age_s.clamp(0.0, 1e9)),
+            ca_file: self.ca_file.clone(),
+            ..PrometheusConfig::new(&self.url, percentile, &self.latency, &self.rate)
+        }
+    }
+}
