@@ -131,7 +131,10 @@ mod tests {
 
     #[test]
     fn a_source_is_one_lower_case_word() {
-        assert_eq!(serde_json::to_string(&Source::Estimated).unwrap(), "\"estimated\"");
+        assert_eq!(
+            serde_json::to_string(&Source::Estimated).unwrap(),
+            "\"estimated\""
+        );
         assert_eq!(Source::Emulated.to_string(), "emulated");
     }
 }

@@ -16,7 +16,6 @@ use headroom_node::Roots;
 use headroom_node::cap::LimiterOptions;
 use headroom_node::cgroup::Target;
 use headroom_node::cpu::{QuotaOptions, online};
-use headroom_node::power::Choice;
 use headroom_node::restore;
 use headroom_record::{Limits, Recorder, RunSummary, summary_table};
 use headroom_units::{Cores, PerSecond, Seconds};
@@ -66,7 +65,6 @@ pub fn run(args: &UpArgs) -> Result<(), Failure> {
 /// The machine as a configuration describes it.
 struct World {
     machine: CgroupMachine,
-    choice: Choice,
     plant: Plant,
     target: Target,
 }
@@ -89,7 +87,7 @@ impl World {
             cpuset: config.service.lever == Lever::Cpuset,
             ..LimiterOptions::default()
         };
-        let (machine, choice) = CgroupMachine::open(
+        let machine = CgroupMachine::open(
             roots,
             &target,
             model,
@@ -104,17 +102,9 @@ impl World {
         let plant = config.plant(document, range, envelope)?;
         Ok(Self {
             machine,
-            choice,
             plant,
             target,
         })
-    }
-
-    fn notes(&self) -> Vec<String> {
-        vec![
-            self.choice.to_string(),
-            "the power cap is held in software, by CPU quota".to_owned(),
-        ]
     }
 
     fn describe(&self, config: &Config) -> String {
@@ -133,7 +123,7 @@ impl World {
             power.per_core.get(),
             power.lowest_cap.get(),
         );
-        for note in self.notes() {
+        for note in self.machine.notes() {
             text.push_str(&format!("note     {note}\n"));
         }
         text.push_str("nothing was changed");
@@ -160,7 +150,7 @@ fn serve(
         }
         None => None,
     };
-    let mut notes = world.notes();
+    let mut notes = world.machine.notes();
     let gateway = match &config.gateway {
         None => None,
         Some(gateway) => {
@@ -266,7 +256,7 @@ fn control(
         },
         plant: world.plant,
         notes,
-        power_source: world.choice.chosen.source(),
+        power_source: world.machine.source(),
         config: document.text().to_owned(),
         lines_every: 10,
     };

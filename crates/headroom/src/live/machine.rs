@@ -8,7 +8,7 @@ use headroom_node::cpu::UsageMeter;
 use headroom_node::frequency::FrequencyReader;
 use headroom_node::power::{Choice, Meter, MeterPreference, PowerModel, choose};
 use headroom_node::restore::Registry;
-use headroom_units::{Cores, Hertz, Joules, Ratio, Reading, Seconds, Watts};
+use headroom_units::{Cores, Hertz, Joules, Ratio, Reading, Seconds, Source, Watts};
 
 /// Whatever can be told how many cores and watts a service may use, and says what it used.
 pub trait Machine {
@@ -54,10 +54,12 @@ pub struct CgroupMachine {
     allocated: Allocation,
     energy_before: Option<Reading<Joules>>,
     quota_before: Cores,
+    choice: Choice,
+    source: Source,
 }
 
 impl CgroupMachine {
-    /// Opens all that will be read and written, and changes nothing yet; the meter that was chosen, and why.
+    /// Opens all that will be read and written, and changes nothing yet.
     ///
     /// # Errors
     /// A file that is missing or may not be written, a meter that cannot be used.
@@ -68,11 +70,12 @@ impl CgroupMachine {
         preference: MeterPreference,
         options: LimiterOptions,
         registry: &Registry,
-    ) -> anyhow::Result<(Self, Choice)> {
+    ) -> anyhow::Result<Self> {
         let (limiter, choice) = Limiter::open(roots, target, model, preference, options, registry)?;
-        let (meter, _) = choose(preference, roots, target, model, limiter.allocated())?;
+        let (mut meter, _) = choose(preference, roots, target, model, limiter.allocated())?;
         let now = limiter.allocated().now();
-        let machine = Self {
+        let source = meter.sample()?.energy.source;
+        Ok(Self {
             usage: UsageMeter::open(roots, target)?,
             meter,
             frequency: FrequencyReader::open(roots),
@@ -82,9 +85,20 @@ impl CgroupMachine {
             },
             energy_before: None,
             quota_before: now,
+            choice,
+            source,
             limiter,
-        };
-        Ok((machine, choice))
+        })
+    }
+
+    /// Which meter and which lever for caps were chosen, and why not others: what a run falls back to.
+    pub fn notes(&self) -> Vec<String> {
+        vec![self.choice.to_string(), self.limiter.lever().to_string()]
+    }
+
+    /// Where the watts come from.
+    pub fn source(&self) -> Source {
+        self.source
     }
 
     /// The most cores that can be allocated here: the machine's, or the limit that was found.

@@ -80,7 +80,10 @@ pub fn run(
         law: name.to_owned(),
         trace: plan.trace.clone(),
         seed: plan.seed,
-        world: headroom_record::World::Live,
+        world: match plan.power_source {
+            Source::Emulated => headroom_record::World::Emulated,
+            _ => headroom_record::World::Live,
+        },
         period: Seconds::from(plan.frame.period),
         slo: headroom_record::Slo {
             percentile: plan.frame.slo.percentile().as_percent(),

@@ -20,7 +20,7 @@ use headroom_node::Roots;
 use headroom_node::cap::LimiterOptions;
 use headroom_node::cgroup::{CgroupScope, ScopeOptions};
 use headroom_node::cpu::online;
-use headroom_node::power::{Choice, MeterPreference, PowerModel};
+use headroom_node::power::{MeterPreference, PowerModel};
 use headroom_node::restore;
 use headroom_record::{Archive, Limits, Recorder, RunSummary, summary_table};
 use headroom_units::{Cores, PerSecond, Ratio, Seconds};
@@ -83,7 +83,6 @@ pub fn run(args: &DemoArgs) -> Result<(), Failure> {
 /// Everything that the runs share.
 struct Stage {
     machine: CgroupMachine,
-    choice: Choice,
     model: PowerModel,
     gateway: Handle,
     recorder: Recorder,
@@ -176,7 +175,7 @@ impl Stage {
         say::note!("starting the wiki");
         let wiki = Wiki::start(&scope)?;
         let model = PowerModel::default_for(machine_cores)?;
-        let (machine, choice) = CgroupMachine::open(
+        let machine = CgroupMachine::open(
             roots,
             scope.target(),
             model,
@@ -192,7 +191,6 @@ impl Stage {
         })?;
         Ok(Self {
             machine,
-            choice,
             model,
             gateway,
             recorder,
@@ -202,11 +200,9 @@ impl Stage {
     }
 
     fn notes(&self) -> Vec<String> {
-        vec![
-            self.choice.to_string(),
-            "the power cap is held in software, by CPU quota".to_owned(),
-            "service, gateway and load generator share this machine".to_owned(),
-        ]
+        let mut notes = self.machine.notes();
+        notes.push("service, gateway and load generator share this machine".to_owned());
+        notes
     }
 
     fn load(&self, seed: u64, trace: Arc<Trace>, spacing: Spacing) -> anyhow::Result<LoadHandle> {
@@ -273,7 +269,7 @@ impl Stage {
             },
             plant,
             notes: self.notes(),
-            power_source: self.choice.chosen.source(),
+            power_source: self.machine.source(),
             config: format!("{args:?}"),
             lines_every: 10,
         };
