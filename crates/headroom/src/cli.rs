@@ -29,6 +29,14 @@ pub enum Command {
     Demo(DemoArgs),
     /// Keep a service inside its promise: gateway, meters, actuators, law and recorder in one process.
     Up(UpArgs),
+    /// Serve this node to a controller: meters, limits under a lease, everything put back when the lease runs out.
+    Agent(AgentArgs),
+    /// Keep a service on many nodes inside its promise: drives agents and gateways with one law.
+    Controller(ControllerArgs),
+    /// Make the certificates that agents, gateways and the controller show each other, and say what each is for.
+    Certs(CertsArgs),
+    /// Put back by hand what an agent, `up` or `demo` that was killed left limited.
+    Release(ReleaseArgs),
     /// Say which levers and meters this machine has, and for each one it lacks, why and what would help.
     Doctor(DoctorArgs),
     /// Run the data plane alone: an HTTP reverse proxy with health checks, balancing and latency histograms.
@@ -134,6 +142,153 @@ pub struct UpArgs {
     pub no_view: bool,
 }
 
+/// `headroom agent`.
+#[derive(Debug, Args)]
+pub struct AgentArgs {
+    /// The configuration file.
+    #[arg(long, short, value_name = "FILE", required_unless_present_any = ["example", "cgroup"])]
+    pub config: Option<PathBuf>,
+    /// Instead of a file: the service's control group.
+    #[arg(long, value_name = "DIR", conflicts_with = "config", requires = "listen")]
+    pub cgroup: Option<PathBuf>,
+    /// Instead of a file: a Unix socket to listen on, as unix:/path (TCP needs certificates, and a file that names
+    /// them). May be given more than once.
+    #[arg(long, value_name = "ADDR", requires = "cgroup")]
+    pub listen: Vec<String>,
+    /// Check the configuration and what it needs of this machine, change nothing, and stop.
+    #[arg(long)]
+    pub check: bool,
+    /// Print an example configuration that explains every key, and stop.
+    #[arg(long)]
+    pub example: bool,
+    /// Folder for the record of what is to be put back if this program is killed. By default /run/headroom for root,
+    /// and $XDG_RUNTIME_DIR/headroom for others.
+    #[arg(long, value_name = "DIR")]
+    pub run_dir: Option<PathBuf>,
+    /// Use this tree instead of /sys.
+    #[arg(long, default_value = "/sys", value_name = "DIR")]
+    pub sys: PathBuf,
+    /// Use this tree instead of /proc.
+    #[arg(long, default_value = "/proc", value_name = "DIR")]
+    pub proc: PathBuf,
+}
+
+/// `headroom controller`.
+#[derive(Debug, Args)]
+pub struct ControllerArgs {
+    /// The configuration file.
+    #[arg(long, short, value_name = "FILE", required_unless_present = "example")]
+    pub config: Option<PathBuf>,
+    /// Check the configuration, ask every node and gateway, change nothing, and stop.
+    #[arg(long)]
+    pub check: bool,
+    /// Print an example configuration that explains every key, and stop.
+    #[arg(long)]
+    pub example: bool,
+    /// Stop after this many seconds; by default at SIGINT or SIGTERM.
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pub duration: Option<f64>,
+    /// The name of the run in the record, in the report and in `headroom runs`.
+    #[arg(long, value_name = "NAME", default_value = "controller")]
+    pub name: String,
+    /// Print the run summary as JSON on standard output, and nothing else there.
+    #[arg(long)]
+    pub json: bool,
+    /// Log one line a period instead of the live view (the default where standard error is no terminal).
+    #[arg(long)]
+    pub no_view: bool,
+}
+
+/// `headroom certs`.
+#[derive(Debug, Args)]
+pub struct CertsArgs {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: CertsCommand,
+}
+
+/// Where certificates are.
+#[derive(Debug, Args)]
+pub struct CertsDir {
+    /// Folder of the authority and of what it signed.
+    #[arg(long, default_value = "certs", value_name = "DIR")]
+    pub dir: PathBuf,
+}
+
+/// What can be done with certificates. None of it overwrites a file, save `renew`.
+#[derive(Debug, Subcommand)]
+pub enum CertsCommand {
+    /// Make an authority: ca.crt and ca.key.
+    Create {
+        /// Where.
+        #[command(flatten)]
+        dir: CertsDir,
+        /// How long it is valid.
+        #[arg(long, default_value_t = headroom_wire::certs::AUTHORITY_DAYS, value_name = "DAYS")]
+        days: u32,
+    },
+    /// Make the certificate of one node's agent, or of one gateway's control port.
+    IssueNode {
+        /// Where.
+        #[command(flatten)]
+        dir: CertsDir,
+        /// The node's name, as the controller reaches it.
+        #[arg(value_name = "NAME")]
+        name: String,
+        /// Other DNS names and IP addresses under which the controller reaches it. May be given more than once.
+        #[arg(long, value_name = "NAME|IP", value_delimiter = ',')]
+        also: Vec<String>,
+        /// How long it is valid.
+        #[arg(long, default_value_t = headroom_wire::certs::CERTIFICATE_DAYS, value_name = "DAYS")]
+        days: u32,
+    },
+    /// Make the controller's certificate.
+    IssueController {
+        /// Where.
+        #[command(flatten)]
+        dir: CertsDir,
+        /// How long it is valid.
+        #[arg(long, default_value_t = headroom_wire::certs::CERTIFICATE_DAYS, value_name = "DAYS")]
+        days: u32,
+    },
+    /// Replace a node's or the controller's certificate by a new one of the same names, with a new key.
+    Renew {
+        /// The certificate, in the authority's folder.
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+        /// How long the new one is valid.
+        #[arg(long, default_value_t = headroom_wire::certs::CERTIFICATE_DAYS, value_name = "DAYS")]
+        days: u32,
+    },
+    /// Say whose each certificate is and for how many more days it is valid.
+    Show {
+        /// Where.
+        #[command(flatten)]
+        dir: CertsDir,
+        /// These files instead of the folder's.
+        #[arg(value_name = "FILE")]
+        files: Vec<PathBuf>,
+        /// Say that it ends soon where fewer days than this are left.
+        #[arg(long, default_value_t = 30, value_name = "DAYS")]
+        soon: u32,
+    },
+}
+
+/// `headroom release`.
+#[derive(Debug, Args)]
+pub struct ReleaseArgs {
+    /// The run folder of the program that was killed. By default /run/headroom for root, and
+    /// $XDG_RUNTIME_DIR/headroom for others.
+    #[arg(long, value_name = "DIR")]
+    pub run_dir: Option<PathBuf>,
+    /// Use this tree instead of /sys.
+    #[arg(long, default_value = "/sys", value_name = "DIR")]
+    pub sys: PathBuf,
+    /// Use this tree instead of /proc.
+    #[arg(long, default_value = "/proc", value_name = "DIR")]
+    pub proc: PathBuf,
+}
+
 /// `headroom doctor`.
 #[derive(Debug, Args)]
 pub struct DoctorArgs {
@@ -175,6 +330,19 @@ pub struct GatewayArgs {
     /// Path to ask each backend for every second; a backend that does not answer it is left out.
     #[arg(long, value_name = "PATH")]
     pub health: Option<String>,
+    /// Let a controller observe and command this gateway here: unix:/path, or an IP address and a port with
+    /// certificates. May be given more than once.
+    #[arg(long, value_name = "ADDR")]
+    pub control: Vec<String>,
+    /// For --control over TCP: the authority's certificate, as `headroom certs` makes it.
+    #[arg(long, value_name = "FILE", requires_all = ["control_cert", "control_key"])]
+    pub control_ca: Option<PathBuf>,
+    /// For --control over TCP: this gateway's certificate (`headroom certs issue-node`).
+    #[arg(long, value_name = "FILE", requires = "control_ca")]
+    pub control_cert: Option<PathBuf>,
+    /// For --control over TCP: the key to it.
+    #[arg(long, value_name = "FILE", requires = "control_ca")]
+    pub control_key: Option<PathBuf>,
     /// How long to wait for requests being served when told to stop, in seconds.
     #[arg(long, default_value_t = 30.0, value_name = "SECONDS", value_parser = seconds_or_none)]
     pub drain: f64,

@@ -1,7 +1,10 @@
-//! The configuration file of `headroom up`.
+//! The configuration files: that of `headroom up` here, those of [`agent`] and [`controller`] below.
 //!
 //! Every mistake is one error that names the file, the line, the value and the remedy, and is found before anything
 //! on the machine is changed.
+
+pub mod agent;
+pub mod controller;
 
 use crate::cli::LawName;
 use crate::telemetry_config::TelemetryConfig;
@@ -14,6 +17,7 @@ use headroom_node::cgroup::TargetSpec;
 use headroom_node::power::{MeterPreference, ModelError, PowerModel};
 use headroom_units::{Cores, PerSecond, Ratio, Seconds, Watts};
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -77,6 +81,27 @@ pub struct SloConfig {
 
 const fn default_percentile() -> f64 {
     95.0
+}
+
+impl SloConfig {
+    /// The latency promise.
+    ///
+    /// # Errors
+    /// Where it is not one, with its line.
+    pub fn slo(&self, document: &Document) -> Result<Slo, ConfigError> {
+        Slo::new(
+            Ratio::from_percent(self.percentile),
+            Seconds::from_millis(self.target_ms),
+        )
+        .map_err(|error| {
+            let key = if matches!(error, PlantError::Percentile(_)) {
+                "slo.percentile"
+            } else {
+                "slo.target_ms"
+            };
+            document.error(key, error)
+        })
+    }
 }
 
 /// `[service]`.
@@ -151,6 +176,40 @@ impl Default for LawConfig {
             name: default_law(),
             slo_power: Tuning::default(),
         }
+    }
+}
+
+impl LawConfig {
+    /// The law for this promise and machine.
+    ///
+    /// # Errors
+    /// A parameter outside its range, or a target that no number of cores can meet, with its line.
+    pub fn law(
+        &self,
+        document: &Document,
+        slo: Slo,
+        plant: Plant,
+        service_rate: PerSecond,
+    ) -> Result<Box<dyn Law>, ConfigError> {
+        match self.name {
+            LawName::Fixed => Ok(Box::new(Fixed::new(plant))),
+            LawName::SloPower => match SloPower::new(slo, plant, service_rate, self.slo_power.clone()) {
+                Ok(law) => Ok(Box::new(law)),
+                Err(error @ SloPowerError::OutOfRange { key, .. }) => {
+                    Err(document.error(&format!("law.slo-power.{key}"), error))
+                }
+                Err(error @ SloPowerError::TargetOutOfReach(_)) => {
+                    Err(document.error("slo.target_ms", error))
+                }
+            },
+        }
+    }
+
+    fn check(&self, document: &Document) -> Result<(), ConfigError> {
+        self.slo_power.check().map_err(|error| match &error {
+            SloPowerError::OutOfRange { key, .. } => document.error(&format!("law.slo-power.{key}"), error),
+            SloPowerError::TargetOutOfReach(_) => document.error("slo.target_ms", error),
+        })
     }
 }
 
@@ -270,34 +329,12 @@ impl Config {
     /// # Errors
     /// [`ConfigError`] for a file that cannot be read or understood, or a value that is outside its range.
     pub fn read(file: &Path) -> Result<(Self, Document), ConfigError> {
-        let text = std::fs::read_to_string(file).map_err(|error| ConfigError {
-            file: file.to_owned(),
-            line: None,
-            message: format!(
-                "cannot be read: {error}. `headroom up --example > headroom.toml` writes one to start from"
-            ),
-        })?;
-        Self::parse(file, text)
+        let document = Document::read(file, "up")?;
+        Self::checked(document)
     }
 
-    /// Parses and checks a text.
-    ///
-    /// # Errors
-    /// As [`Config::read`].
-    pub fn parse(file: &Path, text: String) -> Result<(Self, Document), ConfigError> {
-        let document = Document {
-            file: file.to_owned(),
-            text,
-        };
-        let config: Self = toml::from_str(&document.text).map_err(|error| ConfigError {
-            file: document.file.clone(),
-            line: error.span().map(|span| document.line_of(&span)),
-            message: format!(
-                "{}{}. `headroom up --example` prints every key with its meaning",
-                error.message().trim(),
-                error.span().map(|span| document.quote(&span)).unwrap_or_default()
-            ),
-        })?;
+    fn checked(document: Document) -> Result<(Self, Document), ConfigError> {
+        let config: Self = document.parse("up")?;
         config.check(&document)?;
         Ok((config, document))
     }
@@ -307,56 +344,20 @@ impl Config {
     /// # Errors
     /// Where it is not one, with its line.
     pub fn slo(&self, document: &Document) -> Result<Slo, ConfigError> {
-        Slo::new(
-            Ratio::from_percent(self.slo.percentile),
-            Seconds::from_millis(self.slo.target_ms),
-        )
-        .map_err(|error| {
-            let key = if matches!(error, PlantError::Percentile(_)) {
-                "slo.percentile"
-            } else {
-                "slo.target_ms"
-            };
-            document.error(key, error)
-        })
-    }
-
-    /// The law for this promise and machine.
-    ///
-    /// # Errors
-    /// A parameter outside its range, or a target that no number of cores can meet, with its line.
-    pub fn law(
-        &self,
-        document: &Document,
-        plant: Plant,
-        service_rate: PerSecond,
-    ) -> Result<Box<dyn Law>, ConfigError> {
-        let slo = self.slo(document)?;
-        match self.law.name {
-            LawName::Fixed => Ok(Box::new(Fixed::new(plant))),
-            LawName::SloPower => match SloPower::new(slo, plant, service_rate, self.law.slo_power.clone()) {
-                Ok(law) => Ok(Box::new(law)),
-                Err(error @ SloPowerError::OutOfRange { key, .. }) => {
-                    Err(document.error(&format!("law.slo-power.{key}"), error))
-                }
-                Err(error @ SloPowerError::TargetOutOfReach(_)) => {
-                    Err(document.error("slo.target_ms", error))
-                }
-            },
-        }
+        self.slo.slo(document)
     }
 
     /// The law inside the guardian.
     ///
     /// # Errors
-    /// As [`Config::law`].
+    /// As [`LawConfig::law`].
     pub fn guarded_law(
         &self,
         document: &Document,
         plant: Plant,
         service_rate: PerSecond,
     ) -> Result<Guardian<Box<dyn Law>>, ConfigError> {
-        let law = self.law(document, plant, service_rate)?;
+        let law = self.law.law(document, self.slo(document)?, plant, service_rate)?;
         Ok(Guardian::new(law, plant, self.control.lost_periods_to_full))
     }
 
@@ -418,28 +419,6 @@ impl Config {
         format!("gateway.{key}")
     }
 
-    /// The key that names the service.
-    pub fn target_key(&self) -> &'static str {
-        match self.target() {
-            TargetSpec::Path(_) => "service.cgroup",
-            TargetSpec::Unit(_) => "service.systemd_unit",
-            TargetSpec::Container(_) => "service.container",
-            TargetSpec::Pid(_) => "service.pid",
-        }
-    }
-
-    /// How the service is named.
-    pub fn target(&self) -> TargetSpec {
-        let service = &self.service;
-        // The check at parsing has seen to it that exactly one is given.
-        match (&service.cgroup, &service.systemd_unit, &service.container) {
-            (Some(path), ..) => TargetSpec::Path(path.to_string_lossy().into_owned()),
-            (_, Some(unit), _) => TargetSpec::Unit(unit.clone()),
-            (.., Some(id)) => TargetSpec::Container(id.clone()),
-            _ => TargetSpec::Pid(service.pid.unwrap_or_default()),
-        }
-    }
-
     fn check(&self, document: &Document) -> Result<(), ConfigError> {
         self.slo(document)?;
         match (&self.gateway, &self.telemetry) {
@@ -456,11 +435,62 @@ impl Config {
             (Some(_), None) => {}
         }
         let service = &self.service;
+        service.check(document)?;
+        let rate = service.requests_per_core_s.unwrap_or(1.0);
+        document.within(&[
+            ("service.calibrate_s", service.calibrate_s, 0.1, 86_400.0),
+            ("service.requests_per_core_s", rate, 1e-6, 1e9),
+        ])?;
+        self.control.check(document)?;
+        self.record.check(document)?;
+        self.law.check(document)
+    }
+}
+
+impl ControlConfig {
+    fn check(&self, document: &Document) -> Result<(), ConfigError> {
+        document.within(&[("control.period_ms", self.period_ms, 100.0, 60_000.0)])
+    }
+}
+
+impl RecordConfig {
+    fn check(&self, document: &Document) -> Result<(), ConfigError> {
+        // A century, and an exbibyte: above these, a time or a size is a mistake.
+        document.within(&[
+            ("record.max_age_days", self.max_age_days, 1e-6, 36_525.0),
+            ("record.max_mib", self.max_mib, 1.0, 1_099_511_627_776.0),
+        ])
+    }
+}
+
+impl ServiceConfig {
+    /// The key that names the service.
+    pub fn target_key(&self) -> &'static str {
+        match self.target() {
+            TargetSpec::Path(_) => "service.cgroup",
+            TargetSpec::Unit(_) => "service.systemd_unit",
+            TargetSpec::Container(_) => "service.container",
+            TargetSpec::Pid(_) => "service.pid",
+        }
+    }
+
+    /// How the service is named.
+    pub fn target(&self) -> TargetSpec {
+        // The check at parsing has seen to it that exactly one is given.
+        match (&self.cgroup, &self.systemd_unit, &self.container) {
+            (Some(path), ..) => TargetSpec::Path(path.to_string_lossy().into_owned()),
+            (_, Some(unit), _) => TargetSpec::Unit(unit.clone()),
+            (.., Some(id)) => TargetSpec::Container(id.clone()),
+            _ => TargetSpec::Pid(self.pid.unwrap_or_default()),
+        }
+    }
+
+    fn check(&self, document: &Document) -> Result<(), ConfigError> {
         let named = [
-            ("cgroup", service.cgroup.is_some()),
-            ("systemd_unit", service.systemd_unit.is_some()),
-            ("container", service.container.is_some()),
-            ("pid", service.pid.is_some()),
+            ("cgroup", self.cgroup.is_some()),
+            ("systemd_unit", self.systemd_unit.is_some()),
+            ("container", self.container.is_some()),
+            ("pid", self.pid.is_some()),
         ];
         let given: Vec<&str> = named
             .iter()
@@ -477,30 +507,69 @@ impl Config {
                 format!("name the service by one of cgroup, systemd_unit, container, pid; here: {found}");
             return Err(document.error("service", why));
         }
-        let rate = service.requests_per_core_s.unwrap_or(1.0);
-        // A century, and an exbibyte: above these, a time or a size is a mistake.
-        let ranged = [
-            ("control.period_ms", self.control.period_ms, 100.0, 60_000.0),
-            ("service.quota_period_ms", service.quota_period_ms, 1.0, 1_000.0),
-            ("service.calibrate_s", service.calibrate_s, 0.1, 86_400.0),
-            ("service.requests_per_core_s", rate, 1e-6, 1e9),
-            ("record.max_age_days", self.record.max_age_days, 1e-6, 36_525.0),
-            ("record.max_mib", self.record.max_mib, 1.0, 1_099_511_627_776.0),
-        ];
-        for (key, value, least, most) in ranged {
-            if !(least..=most).contains(&value) {
-                let why = format!("is {value:?}: it must be between {least:?} and {most:?}");
-                return Err(document.error(key, why));
-            }
-        }
-        self.law.slo_power.check().map_err(|error| match &error {
-            SloPowerError::OutOfRange { key, .. } => document.error(&format!("law.slo-power.{key}"), error),
-            SloPowerError::TargetOutOfReach(_) => document.error("slo.target_ms", error),
-        })
+        document.within(&[("service.quota_period_ms", self.quota_period_ms, 1.0, 1_000.0)])
     }
 }
 
 impl Document {
+    /// Reads a file of `headroom COMMAND`.
+    ///
+    /// # Errors
+    /// Where it cannot be read.
+    pub fn read(file: &Path, command: &str) -> Result<Self, ConfigError> {
+        let text = std::fs::read_to_string(file).map_err(|error| ConfigError {
+            file: file.to_owned(),
+            line: None,
+            message: format!(
+                "cannot be read: {error}. `headroom {command} --example` prints one to start from"
+            ),
+        })?;
+        Ok(Self {
+            file: file.to_owned(),
+            text,
+        })
+    }
+
+    /// Understands the text as the configuration of `headroom COMMAND`.
+    ///
+    /// # Errors
+    /// A text that is no TOML, an unknown key, a value of the wrong kind, with its line.
+    pub fn parse<T: DeserializeOwned>(&self, command: &str) -> Result<T, ConfigError> {
+        toml::from_str(&self.text).map_err(|error| ConfigError {
+            file: self.file.clone(),
+            line: error.span().map(|span| self.line_of(&span)),
+            message: format!(
+                "{}{}. `headroom {command} --example` prints every key with its meaning",
+                error.message().trim(),
+                error.span().map(|span| self.quote(&span)).unwrap_or_default()
+            ),
+        })
+    }
+
+    /// Refuses a number outside its range, each with its key, its least and its most.
+    fn within(&self, numbers: &[(&str, f64, f64, f64)]) -> Result<(), ConfigError> {
+        for (key, value, least, most) in numbers {
+            if !(*least..=*most).contains(value) {
+                let why = format!("is {value:?}: it must be between {least:?} and {most:?}");
+                return Err(self.error(key, why));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a key of a table of the first level is written.
+    fn has(&self, table: &str, key: &str) -> bool {
+        let inside = |root: &DeTable<'_>| {
+            root.iter()
+                .find(|(name, _)| name.get_ref().as_ref() == table)
+                .is_some_and(|(_, value)| match value.get_ref() {
+                    DeValue::Table(inner) => inner.iter().any(|(name, _)| name.get_ref().as_ref() == key),
+                    _ => false,
+                })
+        };
+        DeTable::parse(&self.text).is_ok_and(|root| inside(root.get_ref()))
+    }
+
     /// The whole text.
     pub fn text(&self) -> &str {
         &self.text

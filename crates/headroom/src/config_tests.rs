@@ -19,7 +19,10 @@ guard = 0.8
 "#;
 
 fn parse(text: &str) -> Result<(Config, Document), ConfigError> {
-    Config::parse(Path::new("headroom.toml"), text.to_owned())
+    Config::checked(Document {
+        file: "headroom.toml".into(),
+        text: text.to_owned(),
+    })
 }
 
 fn error(from: &str, to: &str) -> String {
@@ -108,7 +111,7 @@ fn a_target_that_no_cores_can_meet_is_refused_with_both_numbers() {
     let (config, document) = parse(&GOOD.replace("target_ms = 250", "target_ms = 4")).unwrap();
     let range = config.core_range(&document, Cores::new(2.0)).unwrap();
     let plant = config.plant(&document, range, envelope()).unwrap();
-    let Err(error) = config.law(&document, plant, PerSecond::new(250.0)) else {
+    let Err(error) = config.guarded_law(&document, plant, PerSecond::new(250.0)) else {
         panic!("it was accepted")
     };
     let message = error.to_string();

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod cli;
+mod cluster;
 mod commands;
 mod config;
 mod failure;
@@ -32,6 +33,10 @@ fn run(command: Command) -> Result<(), Failure> {
     match command {
         Command::Demo(args) => commands::demo::run(&args),
         Command::Up(args) => commands::up::run(&args),
+        Command::Agent(args) => commands::agent::run(&args),
+        Command::Controller(args) => commands::controller::run(&args),
+        Command::Certs(args) => commands::certs::run(&args),
+        Command::Release(args) => commands::release::run(&args),
         Command::Doctor(args) => commands::doctor::run(&args),
         Command::Gateway(args) => commands::gateway::run(&args),
         Command::Load(args) => commands::load::run(&args),
@@ -56,4 +61,10 @@ fn log_to_standard_error(verbose: u8) {
         .with_target(false)
         .with_ansi(std::io::stderr().is_terminal())
         .init();
+}
+
+/// A number that no other start of a program has: the standard library's hasher is seeded by the system.
+fn random() -> u64 {
+    use std::hash::{BuildHasher, Hasher, RandomState};
+    RandomState::new().build_hasher().finish()
 }

@@ -1,11 +1,15 @@
 //! `headroom gateway`: the data plane alone.
 
 use crate::cli::{Balance, GatewayArgs};
+use crate::cluster::gateway_port::ControlPort;
+use crate::config::agent::{TlsConfig, listen_of_flags};
 use crate::failure::Failure;
 use crate::live::{GatewayTelemetry, Known, Telemetry};
 use crate::say;
 use crate::stop::Stop;
-use headroom_gateway::{BackendConfig, Gateway, GatewayConfig, HealthConfig, TlsListenConfig};
+use headroom_gateway::{BackendConfig, Gateway, GatewayConfig, Handle, HealthConfig, TlsListenConfig};
+use headroom_wire::server::Listen;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Serves until a signal comes, then drains.
@@ -40,16 +44,50 @@ pub fn run(args: &GatewayArgs) -> Result<(), Failure> {
         },
         ..GatewayConfig::default()
     };
-    let gateway = Gateway::start(config).map_err(Failure::usage)?;
+    let control = control_places(args)?;
+    let gateway = Arc::new(Gateway::start(config).map_err(Failure::usage)?);
     for address in gateway.local_addrs() {
         say::note!("listening on {address}");
     }
-    let mut telemetry = GatewayTelemetry(&gateway);
+    let port = if control.is_empty() {
+        None
+    } else {
+        let port = ControlPort::serve(Arc::clone(&gateway), control).map_err(Failure::Usage)?;
+        for address in port.addresses() {
+            say::note!("control on {address}");
+        }
+        Some(port)
+    };
+    match &port {
+        // Periods are the controller's: what were taken here would be missing there.
+        Some(_) => stop.wait(),
+        None => tell_each_second(&gateway, &stop),
+    }
+    drop(port);
+    say::note!("draining");
+    let report = gateway.shutdown_blocking(Duration::from_secs_f64(args.drain.clamp(0.0, 3600.0)));
+    tracing::info!(?report, "drained");
+    Ok(())
+}
+
+/// Where controllers may command it.
+fn control_places(args: &GatewayArgs) -> Result<Vec<Listen>, Failure> {
+    let files = args
+        .control_ca
+        .clone()
+        .zip(args.control_cert.clone())
+        .zip(args.control_key.clone());
+    let tls = files.map(|((ca, certificate), key)| TlsConfig { ca, certificate, key });
+    Ok(listen_of_flags("--control", &args.control, tls.as_ref())?)
+}
+
+fn tell_each_second(gateway: &Handle, stop: &Stop) {
+    let mut telemetry = GatewayTelemetry(gateway);
     let mut next = Instant::now();
     loop {
         next += Duration::from_secs(1);
         if stop.wait_until(next) {
-            break;
+            return;
         }
         let Some(period) = telemetry.take(Duration::from_millis(500)) else {
             continue;
@@ -68,8 +106,4 @@ pub fn run(args: &GatewayArgs) -> Result<(), Failure> {
             "one second"
         );
     }
-    say::note!("draining");
-    let report = gateway.shutdown_blocking(Duration::from_secs_f64(args.drain.clamp(0.0, 3600.0)));
-    tracing::info!(?report, "drained");
-    Ok(())
 }

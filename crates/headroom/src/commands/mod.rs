@@ -1,9 +1,13 @@
 //! One module a command.
 
+pub mod agent;
+pub mod certs;
+pub mod controller;
 pub mod demo;
 pub mod doctor;
 pub mod gateway;
 pub mod load;
+pub mod release;
 pub mod report;
 pub mod service;
 pub mod trace;

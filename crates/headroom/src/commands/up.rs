@@ -71,8 +71,8 @@ struct World {
 
 impl World {
     fn open(config: &Config, document: &Document, roots: &Roots) -> Result<Self, Failure> {
-        let target = Target::resolve(roots, &config.target())
-            .map_err(|error| document.error(config.target_key(), error))?;
+        let target = Target::resolve(roots, &config.service.target())
+            .map_err(|error| document.error(config.service.target_key(), error))?;
         let machine_cores = Cores::new(online(roots)?.len() as f64);
         let model = config
             .power
@@ -95,7 +95,7 @@ impl World {
             options,
             restore::global(),
         )
-        .map_err(|error| document.error(config.target_key(), format!("{error:#}")))?;
+        .map_err(|error| document.error(config.service.target_key(), format!("{error:#}")))?;
         let most = machine.most_cores()?;
         let range = config.core_range(document, most)?;
         let envelope = machine.envelope(&model, range.min())?;
@@ -256,7 +256,7 @@ fn control(
         },
         plant: world.plant,
         notes,
-        power_source: world.machine.source(),
+        power_source: Some(world.machine.source()),
         config: document.text().to_owned(),
         lines_every: 10,
     };

@@ -14,9 +14,9 @@ mod tick;
 pub mod undo;
 pub mod view;
 
-pub use machine::{CgroupMachine, Machine};
+pub use machine::{CgroupMachine, Machine, MachinePeriod};
 pub use telemetry::{GatewayTelemetry, Haproxy, Known, Prometheus, Telemetry, TrafficPeriod};
-pub use tick::Tick;
+pub use tick::{BackendTick, Tick};
 
 use crate::stop::Stop;
 use headroom_control::{Allocation, Distribution, Guardian, Latency, Law, Seen, Slo, Traffic};
@@ -179,7 +179,5 @@ fn latency(known: &Known, percentile: Ratio) -> Option<Latency> {
     })
 }
 
-#[cfg(test)]
-use machine::MachinePeriod;
 #[cfg(test)]
 mod tests;

@@ -28,8 +28,8 @@ pub struct RunPlan {
     pub plant: Plant,
     /// What it falls back to, in plain words.
     pub notes: Vec<String>,
-    /// Where its watts come from.
-    pub power_source: Source,
+    /// Where its watts come from; `None` where no watt is known because several sources do not add.
+    pub power_source: Option<Source>,
     /// Its configuration, as text.
     pub config: String,
     /// A line on standard error every so many periods, where there is no view.
@@ -93,7 +93,7 @@ pub fn run(
                 .guard
                 .map(|guard| Ratio::new(guard / plan.frame.slo.target())),
         },
-        power_source: Some(plan.power_source),
+        power_source: plan.power_source,
         notes: plan.notes.clone(),
         config: plan.config.clone(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -135,7 +135,8 @@ pub fn run(
     Ok(record.into_run().finish()?)
 }
 
-fn host() -> String {
+/// The name of this machine.
+pub fn host() -> String {
     std::fs::read_to_string("/proc/sys/kernel/hostname")
         .map_or("unknown".to_owned(), |name| name.trim().to_owned())
 }

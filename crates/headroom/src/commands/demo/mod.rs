@@ -269,7 +269,7 @@ impl Stage {
             },
             plant,
             notes: self.notes(),
-            power_source: self.machine.source(),
+            power_source: Some(self.machine.source()),
             config: format!("{args:?}"),
             lines_every: 10,
         };

@@ -1,0 +1,294 @@
+//! The control port of a gateway: what it counts, told to one controller; the backends, as that controller wants them.
+
+use anyhow::Context;
+use headroom_gateway::{BackendChange, Handle, PeriodStats};
+use headroom_wire::message::{
+    Backend, BackendPeriod, BackendState, GatewayDescription, GatewayPeriod, Range, SetBackend,
+};
+use headroom_wire::proto::gateway_server;
+use headroom_wire::server::{Limits, Listen, Listener, log_rejected, serve_gateway};
+use headroom_wire::tonic::codegen::tokio_stream::Stream;
+use headroom_wire::tonic::{self, Request, Response, Status};
+use headroom_wire::{Address, Refusal, proto};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task;
+use std::thread::JoinHandle;
+use std::time::Duration;
+use tokio::sync::{mpsc, watch};
+
+/// The periods that may be asked for, in milliseconds.
+const PERIOD_MS: Range = Range::new(20.0, 60_000.0);
+
+/// A busy core of the gateway is waited for at least this long: a period that is longer is better than one not whole.
+const LEAST_PATIENCE: Duration = Duration::from_millis(250);
+
+/// A control port that is served. Dropped, it is closed.
+#[derive(Debug)]
+pub struct ControlPort {
+    addresses: Vec<Address>,
+    stop: watch::Sender<bool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl ControlPort {
+    /// Serves a gateway's counters and backends at the given places, on a thread of its own.
+    ///
+    /// # Errors
+    /// A place that cannot be listened at, a thread that cannot be started.
+    pub fn serve(gateway: Arc<Handle>, places: Vec<Listen>) -> anyhow::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        let listeners = runtime.block_on(async {
+            let mut listeners = Vec::new();
+            for place in places {
+                listeners.push(Listener::open(place).await?);
+            }
+            anyhow::Ok(listeners)
+        });
+        let listeners = listeners.context("the control port")?;
+        let addresses = listeners
+            .iter()
+            .map(|listener| listener.address().clone())
+            .collect();
+        let (stop, stopping) = watch::channel(false);
+        let service = Control {
+            gateway,
+            run: crate::random(),
+            observed: Arc::default(),
+        };
+        let thread = std::thread::Builder::new()
+            .name("control-port".to_owned())
+            .spawn(move || {
+                runtime.block_on(async {
+                    let mut servers = tokio::task::JoinSet::new();
+                    for listener in listeners {
+                        let mut stopping = stopping.clone();
+                        let stopped = async move {
+                            let _ = stopping.wait_for(|stop| *stop).await;
+                        };
+                        let limits = Limits {
+                            drain: Duration::from_millis(100),
+                            ..Limits::default()
+                        };
+                        servers.spawn(serve_gateway(
+                            listener,
+                            service.clone(),
+                            limits,
+                            log_rejected(),
+                            stopped,
+                        ));
+                    }
+                    while servers.join_next().await.is_some() {}
+                });
+            })?;
+        Ok(Self {
+            addresses,
+            stop,
+            thread: Some(thread),
+        })
+    }
+
+    /// Where it listens.
+    pub fn addresses(&self) -> &[Address] {
+        &self.addresses
+    }
+}
+
+impl Drop for ControlPort {
+    fn drop(&mut self) {
+        let _ = self.stop.send(true);
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the thread of the control port had panicked");
+        }
+    }
+}
+
+#[derive(Clone)]
+struct Control {
+    gateway: Arc<Handle>,
+    run: u64,
+    observed: Arc<AtomicBool>,
+}
+
+/// The right to take periods, which one stream has.
+struct Turn(Arc<AtomicBool>);
+
+impl Turn {
+    fn take(observed: &Arc<AtomicBool>) -> Result<Self, Refusal> {
+        if observed.swap(true, Ordering::AcqRel) {
+            return Err(Refusal::Busy {
+                what: "observer (counters are taken by one controller)".to_owned(),
+                limit: 1,
+            });
+        }
+        Ok(Self(Arc::clone(observed)))
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
+}
+
+/// Periods on their way; at most one waits for its reader, and the next one is longer.
+struct Periods(mpsc::Receiver<proto::GatewayPeriod>);
+
+impl Stream for Periods {
+    type Item = Result<proto::GatewayPeriod, Status>;
+
+    fn poll_next(
+        mut self: Pin<&mut Self>,
+        context: &mut task::Context<'_>,
+    ) -> task::Poll<Option<Self::Item>> {
+        self.0.poll_recv(context).map(|period| period.map(Ok))
+    }
+}
+
+impl Control {
+    fn backends(&self) -> Vec<Backend> {
+        let known = self.gateway.backends_health().into_iter();
+        known
+            .map(|backend| Backend {
+                url: backend.url,
+                state: match backend.state {
+                    headroom_gateway::BackendState::Up => BackendState::Up,
+                    headroom_gateway::BackendState::Drain => BackendState::Drain,
+                    headroom_gateway::BackendState::Down => BackendState::Down,
+                },
+                weight: backend.weight,
+                healthy: backend.healthy,
+            })
+            .collect()
+    }
+
+    fn change(&self, change: SetBackend) -> Result<Backend, Refusal> {
+        let index = usize::try_from(change.backend).unwrap_or(usize::MAX);
+        let last = self.gateway.backend_count().saturating_sub(1) as f64;
+        Refusal::check_range(
+            "backend",
+            f64::from(change.backend),
+            Range::new(0.0, last),
+            "in the list",
+        )?;
+        let state = change.state.map(|state| match state {
+            BackendState::Up => headroom_gateway::BackendState::Up,
+            BackendState::Drain => headroom_gateway::BackendState::Drain,
+            BackendState::Down => headroom_gateway::BackendState::Down,
+        });
+        let changes = [
+            state.map(BackendChange::State),
+            change.weight.map(BackendChange::Weight),
+        ];
+        for change in changes.into_iter().flatten() {
+            let refused = |error: headroom_gateway::GatewayError| {
+                headroom_wire::Invalid::new("backend", error, "a state or a weight that it takes")
+            };
+            self.gateway.set_backend_state(index, change).map_err(refused)?;
+        }
+        self.backends().into_iter().nth(index).ok_or(Refusal::Ending)
+    }
+
+    fn message(&self, number: u64, stats: PeriodStats) -> GatewayPeriod {
+        let health = self.gateway.backends_health();
+        let latencies = stats.histogram.iter_recorded();
+        GatewayPeriod {
+            number,
+            run: self.run,
+            length: stats.since,
+            arrivals: stats.service.arrivals,
+            completions: stats.service.completions,
+            failures: stats.service.failures,
+            in_flight: stats.service.in_flight,
+            oldest_in_flight: stats.oldest_in_flight,
+            latencies: latencies
+                .map(|value| (value.value_iterated_to(), value.count_at_value()))
+                .collect(),
+            backends: stats
+                .backends
+                .iter()
+                .zip(health)
+                .map(|(backend, health)| BackendPeriod {
+                    requests: backend.counts.arrivals,
+                    failures: backend.counts.failures,
+                    healthy: health.healthy,
+                })
+                .collect(),
+            cores_missing: u32::try_from(stats.cores_missing).unwrap_or(u32::MAX),
+        }
+    }
+
+    /// Takes one period after another until nobody reads them.
+    async fn observe(self, turn: Turn, period: Duration, periods: mpsc::Sender<proto::GatewayPeriod>) {
+        let _turn = turn;
+        let patience = period.max(LEAST_PATIENCE);
+        self.gateway.take_period(patience).await;
+        let mut due = tokio::time::interval(period);
+        due.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        due.tick().await;
+        for number in 1.. {
+            tokio::select! {
+                _ = due.tick() => {}
+                () = periods.closed() => return,
+            }
+            let stats = self.gateway.take_period(patience).await;
+            if periods.send(self.message(number, stats).into()).await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+#[tonic::async_trait]
+impl gateway_server::Gateway for Control {
+    type ObserveStream = Periods;
+
+    async fn describe(
+        &self,
+        _: Request<proto::DescribeGatewayRequest>,
+    ) -> Result<Response<proto::GatewayDescription>, Status> {
+        let description = GatewayDescription {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            run: self.run,
+            listen: self
+                .gateway
+                .local_addrs()
+                .iter()
+                .map(ToString::to_string)
+                .collect(),
+            backends: self.backends(),
+            observe_period_ms: PERIOD_MS,
+        };
+        Ok(Response::new(description.into()))
+    }
+
+    async fn observe(
+        &self,
+        request: Request<proto::ObserveGatewayRequest>,
+    ) -> Result<Response<Periods>, Status> {
+        let period_ms = request.into_inner().period_ms;
+        Refusal::check_range("period_ms", period_ms as f64, PERIOD_MS, "ms")?;
+        let turn = Turn::take(&self.observed)?;
+        let (sender, receiver) = mpsc::channel(1);
+        let period = Duration::from_millis(period_ms);
+        tokio::spawn(Self::observe(self.clone(), turn, period, sender));
+        Ok(Response::new(Periods(receiver)))
+    }
+
+    async fn set_backend(
+        &self,
+        request: Request<proto::SetBackendRequest>,
+    ) -> Result<Response<proto::BackendSet>, Status> {
+        let change = SetBackend::try_from(request.into_inner()).map_err(Refusal::from)?;
+        let backend = self.change(change)?;
+        tracing::info!(?change, "a controller changed a backend");
+        Ok(Response::new(proto::BackendSet {
+            backend: Some(backend.into()),
+        }))
+    }
+}

@@ -1,0 +1,517 @@
+//! Many agents as one machine.
+
+use super::node::{NodeOptions, NodeState, NodeTask, Wish};
+use super::{Network, Shared};
+use crate::live::{Machine, MachinePeriod};
+use anyhow::{Context, bail};
+use headroom_control::{Allocation, CoreRange, NodeCapacity, Plant, PowerEnvelope, Spread};
+use headroom_units::{Cores, Hertz, Joules, Ratio, Reading, Seconds, Source, Watts};
+use headroom_wire::Address;
+use headroom_wire::client::ClientOptions;
+use headroom_wire::message::{self, Description, Holder, Microjoules, Sample};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::watch;
+
+/// How long it is waited for the answers to one decision; what comes later counts from the next period on.
+const LONGEST_ANSWER: Duration = Duration::from_millis(400);
+
+/// How the nodes are reached and commanded.
+#[derive(Clone, Debug)]
+pub struct ClusterOptions {
+    /// Each node's name and address.
+    pub nodes: Vec<(String, Address)>,
+    /// How they are reached.
+    pub client: ClientOptions,
+    /// In whose name.
+    pub holder: Holder,
+    /// How long a lease lives.
+    pub lease: Duration,
+    /// The control period.
+    pub period: Duration,
+    /// The smallest change of cores.
+    pub step: Cores,
+}
+
+/// A node, as the controller has it.
+#[derive(Debug)]
+struct Node {
+    name: String,
+    state: Arc<Shared<NodeState>>,
+    wish: watch::Sender<Wish>,
+    counted: Counted,
+}
+
+/// What a node had counted when it was last asked. It outlives a connection: what it counted while it was cut off is
+/// told when it is back, as long as it is the same run of its agent.
+#[derive(Debug, Default)]
+struct Counted {
+    run: u64,
+    energy: Option<Reading<Microjoules>>,
+    cpu: Option<Duration>,
+}
+
+/// What was found at the start.
+#[derive(Clone, Debug)]
+pub struct Described {
+    /// What can be allocated.
+    pub plant: Plant,
+    /// Where the watts come from; `None` where the nodes' sources differ.
+    pub source: Option<Source>,
+    /// What the user should know, a line each.
+    pub notes: Vec<String>,
+}
+
+/// Many agents as one machine: what is decided for all is spread over those that are there.
+///
+/// Only live nodes count: one that is lost has no capacity and nothing in force. It puts itself back when its lease ends,
+/// and is described anew when it returns.
+#[derive(Debug)]
+pub struct ClusterMachine {
+    nodes: Vec<Node>,
+    spread: Spread,
+    plant: Option<Plant>,
+    /// Not all cores of the nodes may be used, so that full is less than everything.
+    bounded: bool,
+    mixed: bool,
+    // Last: dropping it ends the tasks, which release their nodes.
+    _network: Network,
+}
+
+impl ClusterMachine {
+    /// Starts to connect to every node.
+    ///
+    /// # Errors
+    /// A step that is none, a thread that cannot be started.
+    pub fn start(options: ClusterOptions) -> anyhow::Result<Self> {
+        let spread = Spread::new(options.step)?;
+        let (stop, stopping) = watch::channel(false);
+        let (mut nodes, mut tasks) = (Vec::new(), Vec::new());
+        for (name, address) in options.nodes {
+            let state = Arc::new(Shared::new(NodeState::default()));
+            let (wish, wishes) = watch::channel(Wish::default());
+            let task = NodeTask {
+                options: NodeOptions {
+                    name: name.clone(),
+                    address,
+                    client: options.client.clone(),
+                    holder: options.holder.clone(),
+                    lease: options.lease,
+                    stuck: options.lease.max(options.period * 5),
+                    period: options.period,
+                },
+                state: Arc::clone(&state),
+                wish: wishes,
+                stop: stopping.clone(),
+                sequence: 0,
+            };
+            tasks.push(task.run());
+            nodes.push(Node {
+                name,
+                state,
+                wish,
+                counted: Counted::default(),
+            });
+        }
+        Ok(Self {
+            nodes,
+            spread,
+            plant: None,
+            bounded: false,
+            mixed: false,
+            _network: Network::start("cluster-nodes", tasks, stop)?,
+        })
+    }
+
+    /// Waits until every node was described, or until the time is over and at least one was; then nodes that are not
+    /// there yet may come later, and share in what was found here.
+    ///
+    /// # Errors
+    /// No node can be reached, each is held by another controller, or none can be commanded: why, for each.
+    pub fn describe(&mut self, patience: Duration, most: Option<Cores>) -> anyhow::Result<Described> {
+        let deadline = Instant::now() + patience;
+        for node in &self.nodes {
+            node.state.wait(deadline, |state| state.description.is_some());
+        }
+        let mut notes = Vec::new();
+        let mut found = Vec::new();
+        for node in &self.nodes {
+            let state = node.state.lock();
+            let usable = match (&state.description, &state.held_by) {
+                (None, _) => Err(state
+                    .trouble
+                    .clone()
+                    .unwrap_or_else(|| "it does not answer".to_owned())),
+                (_, Some(holder)) => Err(format!(
+                    "it is held by {holder:?}: stop that controller, or wait until its lease ends"
+                )),
+                (Some(description), None) => {
+                    capacity(description).map(|capacity| (description.clone(), capacity))
+                }
+            };
+            match usable {
+                Ok(usable) => found.push(usable),
+                Err(why) => notes.push(format!("node {}: {why}", node.name)),
+            }
+        }
+        if found.is_empty() {
+            bail!("no node can be commanded: {}", notes.join("; "));
+        }
+        let capacities: Vec<NodeCapacity> = found.iter().map(|(_, capacity)| *capacity).collect();
+        let (fewest, all) = self.spread.range(&capacities);
+        let most = most.map_or(all, |most| most.min(all));
+        let range = CoreRange::new(fewest, most, self.spread.step())
+            .with_context(|| format!("{} nodes", found.len()))?;
+        let plant = Plant::new(range, envelope(&capacities, most))?;
+        self.plant = Some(plant);
+        self.bounded = most < all;
+        let sources: Vec<Source> = found.iter().map(|(description, _)| description.source).collect();
+        let one = sources.iter().all(|source| *source == sources[0]);
+        if !one {
+            notes.push(
+                "the nodes' watts come from different sources and are not added: no power of the cluster is known"
+                    .to_owned(),
+            );
+        }
+        Ok(Described {
+            plant,
+            source: one.then(|| sources[0]),
+            notes,
+        })
+    }
+
+    /// Why no node obeys, where each that is there is another controller's.
+    pub fn all_held(&self) -> Option<String> {
+        let mut held = Vec::new();
+        for node in &self.nodes {
+            let state = node.state.lock();
+            if state.is_live() {
+                return None;
+            }
+            if state.held_by.is_some() {
+                held.push(format!(
+                    "node {}: {}",
+                    node.name,
+                    state.trouble.as_deref().unwrap_or_default()
+                ));
+            }
+        }
+        (!held.is_empty()).then(|| held.join("; "))
+    }
+
+    fn live(&self) -> impl Iterator<Item = (&Node, Description, Option<Sample>, message::Allocation)> {
+        self.nodes.iter().filter_map(|node| {
+            let state = node.state.lock();
+            let live = state.is_live().then(|| state.description.clone()).flatten()?;
+            Some((node, live, state.sample.clone(), state.in_force))
+        })
+    }
+}
+
+/// What a node can be given.
+fn capacity(description: &Description) -> Result<NodeCapacity, String> {
+    let cores = description
+        .cores
+        .ok_or("its cores cannot be limited: `headroom doctor` there says why")?;
+    let cap = description
+        .cap
+        .ok_or("its power cannot be limited: `headroom doctor` there says why")?;
+    let whole = f64::from(description.node.cores_online).max(cores.maximum);
+    let envelope = description.envelope.ok_or("it does not know what it draws")?;
+    Ok(NodeCapacity {
+        fewest: Cores::new(cores.minimum),
+        most: Cores::new(cores.maximum),
+        power: PowerEnvelope {
+            base: envelope.idle,
+            per_core: (envelope.full - envelope.idle) / whole,
+            lowest_cap: Watts::new(cap.minimum),
+        },
+    })
+}
+
+/// The line through what all nodes can need with no core and with all.
+fn envelope(nodes: &[NodeCapacity], most: Cores) -> PowerEnvelope {
+    let base: Watts = nodes.iter().map(|node| node.power.base).sum();
+    let all: Cores = nodes.iter().map(|node| node.most).sum();
+    let cores: Watts = nodes
+        .iter()
+        .map(|node| node.power.per_core * node.most.get())
+        .sum();
+    let per_core = cores / all.max(Cores::new(f64::MIN_POSITIVE)).get();
+    let lowest: Watts = nodes.iter().map(|node| node.power.lowest_cap).sum();
+    let fewest: Cores = nodes.iter().map(|node| node.fewest).sum();
+    let bound = base + per_core * fewest.min(most).get();
+    PowerEnvelope {
+        base,
+        per_core,
+        lowest_cap: lowest.min(bound),
+    }
+}
+
+fn cores_in_force(description: &Description, in_force: &message::Allocation) -> Cores {
+    let all = description
+        .cores
+        .map_or(f64::from(description.node.cores_online), |range| range.maximum);
+    in_force.cores.unwrap_or(Cores::new(all))
+}
+
+impl Machine for ClusterMachine {
+    fn observe(&mut self) -> MachinePeriod {
+        let seen: Vec<_> = self
+            .live()
+            .map(|(node, description, sample, in_force)| {
+                let cores = cores_in_force(&description, &in_force);
+                (node.name.clone(), sample, cores)
+            })
+            .collect();
+        let samples: Option<Vec<&Sample>> = seen.iter().map(|(_, sample, _)| sample.as_ref()).collect();
+        let samples = samples.filter(|samples| !samples.is_empty());
+        let usable: Cores = seen.iter().map(|(.., cores)| *cores).sum();
+        let busy = samples.as_ref().and_then(|samples| {
+            samples
+                .iter()
+                .map(|sample| sample.cpu.map(|cpu| cpu.busy))
+                .sum::<Option<Cores>>()
+        });
+        let throttled = samples.as_ref().and_then(|samples| {
+            let shares: Option<Vec<f64>> = samples
+                .iter()
+                .map(|sample| Some(sample.cpu?.throttled_share.get()))
+                .collect();
+            let shares = shares?;
+            Some(Ratio::new(shares.iter().sum::<f64>() / shares.len() as f64))
+        });
+        let frequency = samples.as_ref().and_then(|samples| {
+            let all: Option<Vec<f64>> = samples
+                .iter()
+                .map(|sample| Some(sample.frequency?.value.get()))
+                .collect();
+            let all = all?;
+            Some(Hertz::new(all.iter().sum::<f64>() / all.len() as f64))
+        });
+        let power: Option<Vec<(&str, Reading<Watts>)>> = seen
+            .iter()
+            .map(|(name, sample, _)| Some((name.as_str(), sample.as_ref()?.energy?.power?)))
+            .collect();
+        let power = power.and_then(|power| sum(&power, &mut self.mixed));
+        let zone = format!("{} of {} nodes", seen.len(), self.nodes.len());
+        let (energy, cpu_time) = self.counted();
+        MachinePeriod {
+            cpu_time,
+            utilisation: busy
+                .filter(|_| usable > Cores::ZERO)
+                .map(|busy| Ratio::new(busy / usable)),
+            power,
+            energy,
+            throttled,
+            frequency,
+            zone,
+        }
+    }
+
+    fn allocated(&self) -> Allocation {
+        let (mut cores, mut cap) = (Cores::ZERO, Watts::ZERO);
+        for (_, description, _, in_force) in self.live() {
+            let given = cores_in_force(&description, &in_force);
+            cores += given;
+            cap += match (in_force.cap, capacity(&description)) {
+                (Some(cap), _) => cap,
+                (None, Ok(capacity)) => capacity.power.limit(given),
+                (None, Err(_)) => Watts::ZERO,
+            };
+        }
+        Allocation { cores, cap }
+    }
+
+    fn apply(&mut self, allocation: Allocation) -> anyhow::Result<()> {
+        let live: Vec<(usize, NodeCapacity)> = self
+            .nodes
+            .iter()
+            .enumerate()
+            .filter_map(|(index, node)| {
+                let state = node.state.lock();
+                Some((index, capacity(state.description.as_ref()?).ok()?))
+            })
+            .collect();
+        if live.is_empty() {
+            bail!("no node is there");
+        }
+        // One that another holds is asked all the same, so that it is ours when that lease ends; it counts for nothing
+        // until then.
+        let ours: Vec<bool> = live
+            .iter()
+            .map(|(index, _)| self.nodes[*index].state.lock().held_by.is_none())
+            .collect();
+        let mine: Vec<NodeCapacity> = live
+            .iter()
+            .zip(&ours)
+            .filter(|(_, ours)| **ours)
+            .map(|((_, capacity), _)| *capacity)
+            .collect();
+        // A node that came later than the plant was measured by is part of everything, too.
+        let full = !self.bounded
+            && self
+                .plant
+                .is_some_and(|plant| allocation.cores >= plant.cores().max());
+        let cores = if full {
+            Cores::new(f64::INFINITY)
+        } else {
+            allocation.cores
+        };
+        let limits_nothing = self
+            .plant
+            .is_some_and(|plant| allocation.cap >= plant.power().limit(allocation.cores));
+        let cap = if limits_nothing {
+            Watts::new(f64::MAX)
+        } else {
+            allocation.cap
+        };
+        let mut shares = self.spread.shares(cores, cap, &mine).into_iter();
+        let mut asked = Vec::new();
+        for ((index, capacity), ours) in live.iter().zip(&ours) {
+            let share = if *ours {
+                shares.next()
+            } else {
+                self.spread.shares(cores, cap, &[*capacity]).pop()
+            };
+            let Some(share) = share else { continue };
+            let node = &self.nodes[*index];
+            let wanted = message::Allocation {
+                cores: Some(share.cores.min(capacity.most)),
+                cap: Some(share.cap),
+            };
+            let number = node.wish(wanted);
+            if *ours {
+                asked.push((node, number));
+            }
+        }
+        let deadline = Instant::now() + LONGEST_ANSWER;
+        let mut refused = Vec::new();
+        for (node, number) in asked {
+            let answered = |state: &NodeState| state.answered >= number || !state.is_live();
+            if !node.state.wait(deadline, answered) {
+                tracing::warn!(node = node.name, "the node has not answered yet");
+            }
+            let state = node.state.lock();
+            if state.refused && state.held_by.is_none() {
+                refused.push(format!(
+                    "node {}: {}",
+                    node.name,
+                    state.trouble.as_deref().unwrap_or_default()
+                ));
+            }
+        }
+        if refused.is_empty() {
+            Ok(())
+        } else {
+            bail!("{}", refused.join("; "))
+        }
+    }
+}
+
+impl Node {
+    /// Wishes, or says that the last wish stands; its number.
+    fn wish(&self, allocation: message::Allocation) -> u64 {
+        let now = Instant::now();
+        let connected_anew = {
+            let state = self.state.lock();
+            state.in_force == message::Allocation::AS_FOUND || state.refused
+        };
+        let mut number = 0;
+        self.wish.send_if_modified(|wish| {
+            let changed = wish.allocation != allocation || wish.number == 0 || connected_anew;
+            wish.at = Some(now);
+            if changed {
+                wish.number += 1;
+                wish.allocation = allocation;
+            }
+            number = wish.number;
+            changed
+        });
+        number
+    }
+}
+
+impl ClusterMachine {
+    /// Energy and processor time of all live nodes since the last call; `None` where one of them cannot tell.
+    fn counted(&mut self) -> (Option<Reading<Joules>>, Option<Seconds>) {
+        let (mut energies, mut cpus) = (Some(Vec::new()), Some(Seconds::ZERO));
+        let mut any = false;
+        for node in &mut self.nodes {
+            let state = node.state.lock();
+            let Some(sample) = state.sample.as_ref().filter(|_| state.is_live()) else {
+                if state.is_live() {
+                    (energies, cpus) = (None, None);
+                }
+                continue;
+            };
+            any = true;
+            let now = Counted {
+                run: sample.agent_run,
+                energy: sample.energy.map(|energy| energy.accumulated),
+                cpu: sample.cpu.map(|cpu| cpu.usage),
+            };
+            drop(state);
+            let (energy, cpu) = now.since(&node.counted);
+            node.counted = now;
+            match (&mut energies, energy) {
+                (Some(energies), Some(energy)) => energies.push((node.name.as_str(), energy)),
+                _ => energies = None,
+            }
+            cpus = cpus.zip(cpu).map(|(sum, cpu)| sum + cpu);
+        }
+        if !any {
+            return (None, None);
+        }
+        (
+            energies.and_then(|energies| sum(&energies, &mut self.mixed)),
+            cpus,
+        )
+    }
+}
+
+impl Counted {
+    fn since(&self, before: &Self) -> (Option<Reading<Joules>>, Option<Seconds>) {
+        if self.run != before.run {
+            return (None, None);
+        }
+        let energy = self
+            .energy
+            .zip(before.energy)
+            .filter(|(now, before)| now.source == before.source)
+            .map(|(now, before)| {
+                let counted = now.value.0.saturating_sub(before.value.0);
+                Reading::new(Joules::from(Microjoules(counted)), now.source)
+            });
+        let cpu = self
+            .cpu
+            .zip(before.cpu)
+            .map(|(now, before)| Seconds::from(now.saturating_sub(before)));
+        (energy, cpu)
+    }
+}
+
+/// The sum of readings of one source. Of several there is none, and that is said when it is found first.
+fn sum<T: Copy + std::ops::Add<Output = T>>(
+    readings: &[(&str, Reading<T>)],
+    mixed: &mut bool,
+) -> Option<Reading<T>> {
+    let ((_, first), rest) = readings.split_first()?;
+    let mut sum = *first;
+    for (_, reading) in rest {
+        match sum.plus(*reading) {
+            Ok(more) => sum = more,
+            Err(error) => {
+                if !std::mem::replace(mixed, true) {
+                    let of: Vec<String> = readings
+                        .iter()
+                        .map(|(name, reading)| format!("{name} {}", reading.source))
+                        .collect();
+                    tracing::warn!("the cluster's power is not known: {error}: {}", of.join(", "));
+                }
+                return None;
+            }
+        }
+    }
+    Some(sum)
+}

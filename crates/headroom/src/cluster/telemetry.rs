@@ -1,0 +1,272 @@
+//! Many gateways as one source of telemetry.
+
+use super::{BackOff, Network, Shared, told_to_end};
+use crate::live::{BackendTick, Telemetry, TrafficPeriod};
+use hdrhistogram::Histogram;
+use headroom_gateway::service_histogram;
+use headroom_units::Seconds;
+use headroom_wire::Address;
+use headroom_wire::client::{CallError, ClientOptions, GatewayClient};
+use headroom_wire::message::{Backend, BackendPeriod, GatewayPeriod};
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::watch;
+
+/// A gateway is asked for so many periods in one of the control loop's, whose clock is another: what belongs to the
+/// neighbouring period is at most one of them.
+const PARTS: u32 = 10;
+/// But none shorter than this.
+const SHORTEST_PART: Duration = Duration::from_millis(20);
+
+/// What one gateway told since it was last asked.
+#[derive(Debug)]
+struct GatewayState {
+    /// Its backends; `None` while it is not connected.
+    backends: Option<Vec<Backend>>,
+    /// Periods added up here.
+    periods: u64,
+    sum: GatewayPeriod,
+    histogram: Histogram<u64>,
+    /// The sum is not whole: threads of the gateway did not answer, or the connection was lost.
+    broken: bool,
+    trouble: Option<String>,
+}
+
+impl Default for GatewayState {
+    fn default() -> Self {
+        Self {
+            backends: None,
+            periods: 0,
+            sum: GatewayPeriod::default(),
+            histogram: service_histogram(),
+            broken: true,
+            trouble: None,
+        }
+    }
+}
+
+impl GatewayState {
+    fn add(&mut self, period: GatewayPeriod) {
+        self.periods += 1;
+        self.broken |= period.cores_missing > 0;
+        let sum = &mut self.sum;
+        sum.arrivals += period.arrivals;
+        sum.completions += period.completions;
+        sum.failures += period.failures;
+        sum.in_flight = period.in_flight;
+        sum.oldest_in_flight = period.oldest_in_flight;
+        for (value, count) in period.latencies {
+            self.histogram.saturating_record_n(value, count);
+        }
+        sum.backends
+            .resize(period.backends.len(), BackendPeriod::default());
+        for (sum, backend) in sum.backends.iter_mut().zip(period.backends) {
+            sum.requests += backend.requests;
+            sum.failures += backend.failures;
+            sum.healthy = backend.healthy;
+        }
+    }
+
+    /// What was added up, and begins anew; `None` where nothing was or it is not whole.
+    fn take(&mut self) -> Option<(GatewayPeriod, Histogram<u64>)> {
+        let whole = self.periods > 0 && !self.broken && self.backends.is_some();
+        self.periods = 0;
+        self.broken = self.backends.is_none();
+        let sum = std::mem::take(&mut self.sum);
+        let histogram = std::mem::replace(&mut self.histogram, service_histogram());
+        whole.then_some((sum, histogram))
+    }
+}
+
+#[derive(Debug)]
+struct Gateway {
+    name: String,
+    state: Arc<Shared<GatewayState>>,
+}
+
+/// Many gateways as one source of telemetry. The periods of all are added; one that is missing makes the period lost, for
+/// its requests may be the slow ones.
+#[derive(Debug)]
+pub struct ClusterTelemetry {
+    gateways: Vec<Gateway>,
+    _network: Network,
+}
+
+impl ClusterTelemetry {
+    /// Starts to connect to every gateway.
+    ///
+    /// # Errors
+    /// A thread that cannot be started.
+    pub fn start(
+        gateways: Vec<(String, Address)>,
+        client: &ClientOptions,
+        period: Duration,
+    ) -> io::Result<Self> {
+        let (stop, stopping) = watch::channel(false);
+        let part = (period / PARTS).max(SHORTEST_PART);
+        let (mut known, mut tasks) = (Vec::new(), Vec::new());
+        for (name, address) in gateways {
+            let state = Arc::new(Shared::new(GatewayState::default()));
+            tasks.push(attend(
+                name.clone(),
+                address,
+                client.clone(),
+                part,
+                Arc::clone(&state),
+                stopping.clone(),
+            ));
+            known.push(Gateway { name, state });
+        }
+        Ok(Self {
+            gateways: known,
+            _network: Network::start("cluster-gateways", tasks, stop)?,
+        })
+    }
+
+    /// Waits until every gateway was connected to, or the time is over; why not, for each that was not.
+    pub fn connect(&self, patience: Duration) -> Vec<String> {
+        let deadline = Instant::now() + patience;
+        let mut missing = Vec::new();
+        for gateway in &self.gateways {
+            if !gateway.state.wait(deadline, |state| state.backends.is_some()) {
+                let state = gateway.state.lock();
+                let why = state.trouble.as_deref().unwrap_or("it does not answer");
+                missing.push(format!("gateway {}: {why}", gateway.name));
+            }
+        }
+        missing
+    }
+}
+
+impl Telemetry for ClusterTelemetry {
+    fn take(&mut self, patience: Duration) -> Option<TrafficPeriod> {
+        let deadline = Instant::now() + patience;
+        let mut all = TrafficPeriod {
+            arrivals: 0,
+            completions: 0,
+            failures: 0,
+            in_flight: 0,
+            oldest_in_flight: None,
+            histogram: service_histogram(),
+            backends: Vec::new(),
+        };
+        let mut whole = true;
+        for gateway in &self.gateways {
+            // Nothing to wait for while it is not connected.
+            gateway
+                .state
+                .wait(deadline, |state| state.periods > 0 || state.backends.is_none());
+            let mut state = gateway.state.lock();
+            let backends = state.backends.clone().unwrap_or_default();
+            let Some((sum, histogram)) = state.take() else {
+                let why = state.trouble.as_deref().unwrap_or("its period is not whole");
+                tracing::warn!(gateway = gateway.name, "{why}");
+                whole = false;
+                continue;
+            };
+            all.arrivals += sum.arrivals;
+            all.completions += sum.completions;
+            all.failures += sum.failures;
+            all.in_flight += sum.in_flight;
+            let oldest = sum.oldest_in_flight.map(Seconds::from);
+            all.oldest_in_flight = match (all.oldest_in_flight, oldest) {
+                (Some(one), Some(other)) => Some(one.max(other)),
+                (one, other) => one.or(other),
+            };
+            // Both have the same bounds.
+            if all.histogram.add(&histogram).is_err() {
+                whole = false;
+            }
+            for (backend, period) in backends.iter().zip(&sum.backends) {
+                merge(&mut all.backends, backend, period);
+            }
+        }
+        whole.then_some(all)
+    }
+}
+
+/// A backend that several gateways send to is one.
+fn merge(all: &mut Vec<BackendTick>, backend: &Backend, period: &BackendPeriod) {
+    match all.iter_mut().find(|known| known.name == backend.url) {
+        Some(known) => {
+            known.requests += period.requests;
+            known.failures += period.failures;
+            known.healthy |= period.healthy;
+        }
+        None => all.push(BackendTick {
+            name: backend.url.clone(),
+            requests: period.requests,
+            failures: period.failures,
+            healthy: period.healthy,
+        }),
+    }
+}
+
+async fn attend(
+    name: String,
+    address: Address,
+    options: ClientOptions,
+    part: Duration,
+    state: Arc<Shared<GatewayState>>,
+    mut stop: watch::Receiver<bool>,
+) {
+    let mut back_off = BackOff::new();
+    loop {
+        let error = tokio::select! {
+            error = observe(&address, &options, part, &state, &mut back_off) => error,
+            () = told_to_end(&mut stop) => return,
+        };
+        state.change(|state| {
+            if state.backends.take().is_some() {
+                tracing::warn!(gateway = name, "the gateway is lost: {error}");
+            }
+            state.broken = true;
+            state.trouble = Some(error.to_string());
+        });
+        tokio::select! {
+            () = tokio::time::sleep(back_off.again()) => {}
+            () = told_to_end(&mut stop) => return,
+        }
+    }
+}
+
+/// Adds period to period until the connection ends; why it did.
+async fn observe(
+    address: &Address,
+    options: &ClientOptions,
+    part: Duration,
+    state: &Shared<GatewayState>,
+    back_off: &mut BackOff,
+) -> CallError {
+    let connect = async {
+        let client = GatewayClient::connect(address, options).await?;
+        let periods = client.observe(part).await?;
+        Ok((client, periods))
+    };
+    let (client, mut periods) = match connect.await {
+        Ok(connected) => connected,
+        Err(error) => return error,
+    };
+    *back_off = BackOff::new();
+    state.change(|state| {
+        *state = GatewayState {
+            backends: Some(client.gateway().backends.clone()),
+            // What was counted while nobody was connected is in no period.
+            broken: true,
+            ..GatewayState::default()
+        };
+    });
+    loop {
+        match periods.next().await {
+            Ok(Some(period)) => state.change(|state| state.add(period)),
+            Ok(None) => {
+                return CallError::Unreachable {
+                    address: address.clone(),
+                    why: "the gateway has ended".to_owned(),
+                };
+            }
+            Err(error) => return error,
+        }
+    }
+}

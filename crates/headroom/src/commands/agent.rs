@@ -1,0 +1,119 @@
+//! `headroom agent`: one node served to a controller, under a lease that puts everything back when it runs out.
+
+use crate::cli::AgentArgs;
+use crate::config::Document;
+use crate::config::agent::{AgentFile, EXAMPLE};
+use crate::failure::Failure;
+use crate::live::undo;
+use crate::say;
+use crate::stop::Stop;
+use anyhow::anyhow;
+use headroom_node::Roots;
+use headroom_node::agent::{Agent, AgentConfig, AgentError, LocalMachine, Machine};
+use headroom_node::cpu::online;
+use headroom_node::restore;
+use headroom_units::Cores;
+use headroom_wire::server::Listen;
+use std::time::{Duration, Instant};
+
+/// How often it is looked whether the agent's threads still run.
+const WATCH: Duration = Duration::from_millis(500);
+
+/// What it prints before each address that it listens on, for whoever started it.
+const LISTENING: &str = "listening on ";
+
+/// Serves until a signal comes; then puts everything back.
+///
+/// # Errors
+/// A configuration, a certificate, a service or a run folder that cannot be used: nothing was changed then. An agent
+/// that broke, or something that could not be put back.
+pub fn run(args: &AgentArgs) -> Result<(), Failure> {
+    if args.example {
+        return say::result(EXAMPLE.trim_end());
+    }
+    let (file, document) = match (&args.config, &args.cgroup) {
+        (Some(config), _) => AgentFile::read(config)?,
+        (None, Some(cgroup)) => AgentFile::of_flags(cgroup, &args.listen)?,
+        // The command line does not let this through.
+        (None, None) => {
+            return Err(Failure::usage(anyhow!(
+                "give --config FILE, or --cgroup DIR and --listen ADDR"
+            )));
+        }
+    };
+    let roots = Roots::at(&args.sys, &args.proc);
+    let listen = file.listen(&document)?;
+    if args.check {
+        let mut machine = open(&file, &document, &roots)?;
+        return say::result(describe(&mut machine, &file.agent.listen));
+    }
+    let stop = Stop::at_signals()?;
+    let run_dir = args.run_dir.clone().unwrap_or_else(undo::default_run_dir);
+    // Before the machine is opened: what is found must be what was there before an agent that was killed.
+    undo::promise(&run_dir, &roots)?;
+    let machine = open(&file, &document, &roots)?;
+    serve(&file, &document, listen, machine, &stop)
+}
+
+fn open(file: &AgentFile, document: &Document, roots: &Roots) -> Result<LocalMachine, Failure> {
+    let cores = Cores::new(online(roots).map_err(Failure::usage)?.len() as f64);
+    let options = file.machine(document, roots, cores)?;
+    let machine = LocalMachine::open(options, restore::global());
+    Ok(machine.map_err(|error| document.error("service", error))?)
+}
+
+fn describe(machine: &mut LocalMachine, listen: &[String]) -> String {
+    let about = machine.about();
+    let mut text = format!("node     {}\nservice  {}\n", about.node.name, about.service);
+    for place in listen {
+        text.push_str(&format!("listen   {place}\n"));
+    }
+    let ranges = machine.ranges();
+    for (name, unit, range) in [("cores   ", "cores", ranges.cores), ("cap     ", "W", ranges.cap)] {
+        match range {
+            Ok(range) => text.push_str(&format!(
+                "{name} {:.2} to {:.2} {unit}\n",
+                range.minimum, range.maximum
+            )),
+            Err(none) => text.push_str(&format!("{name} cannot be limited: {}\n", none.reason)),
+        }
+    }
+    text.push_str(&format!("note     {}\nnothing was changed", machine.meter()));
+    text
+}
+
+fn serve(
+    file: &AgentFile,
+    document: &Document,
+    listen: Vec<Listen>,
+    machine: LocalMachine,
+    stop: &Stop,
+) -> Result<(), Failure> {
+    say::note!("note: {}", machine.meter());
+    let config = AgentConfig {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        lease: file.leases(),
+        ..AgentConfig::at(listen)
+    };
+    let agent = Agent::start(config, Box::new(machine)).map_err(|error| match error {
+        AgentError::Listen(_) => Failure::from(document.error("agent.listen", error)),
+        AgentError::Setting { .. } => Failure::from(document.error("agent", error)),
+        AgentError::Thread(_) | AgentError::Panicked => Failure::from(error),
+    })?;
+    for address in agent.addresses() {
+        say::note!("{LISTENING}{address}");
+    }
+    while agent.is_running() && !stop.wait_until(Instant::now() + WATCH) {}
+    let done = agent.stop()?;
+    for note in &done.notes {
+        say::note!("{note}");
+    }
+    if done.failed.is_empty() {
+        Ok(())
+    } else {
+        Err(Failure::Run(anyhow!(
+            "not everything could be put back; `headroom release` tries again: {}",
+            done.failed.join("; ")
+        )))
+    }
+}

@@ -1,0 +1,98 @@
+//! `headroom certs`: the certificates that agents, gateways and the controller show each other.
+
+use crate::cli::{CertsArgs, CertsCommand};
+use crate::failure::Failure;
+use crate::say;
+use headroom_wire::certs::{Authority, Certificate, Role, Validity, Written, inspect, inspect_dir};
+use std::path::Path;
+use std::time::SystemTime;
+
+/// Makes, renews or shows certificates, and says of each file what it is for.
+///
+/// # Errors
+/// A file that is there already, is missing, or is not what it should be; a name or a validity that is none. Nothing was
+/// written then.
+pub fn run(args: &CertsArgs) -> Result<(), Failure> {
+    match &args.command {
+        CertsCommand::Create { dir, days } => {
+            let (authority, written) =
+                Authority::create(&dir.dir, validity(*days)?).map_err(Failure::usage)?;
+            tell(&written)?;
+            say::result(format_args!(
+                "made {:?}; next: `headroom certs issue-node NAME` for each node, `headroom certs issue-controller` once",
+                authority.certificate().subject
+            ))?;
+        }
+        CertsCommand::IssueNode {
+            dir,
+            name,
+            also,
+            days,
+        } => {
+            let written = open(&dir.dir)?.issue_node(name, also, validity(*days)?);
+            tell(&written.map_err(Failure::usage)?)?;
+        }
+        CertsCommand::IssueController { dir, days } => {
+            let written = open(&dir.dir)?.issue_controller(validity(*days)?);
+            tell(&written.map_err(Failure::usage)?)?;
+        }
+        CertsCommand::Renew { file, days } => {
+            let dir = file.parent().filter(|dir| !dir.as_os_str().is_empty());
+            let dir = dir.unwrap_or(Path::new("."));
+            let file = dir.join(file.file_name().unwrap_or_default());
+            let written = open(dir)?.renew(&file, validity(*days)?);
+            tell(&written.map_err(Failure::usage)?)?;
+            say::result("restart what shows it: it is read at the start")?;
+        }
+        CertsCommand::Show { dir, files, soon } => {
+            let found = if files.is_empty() {
+                inspect_dir(&dir.dir)
+            } else {
+                files.iter().map(|file| inspect(file)).collect()
+            };
+            show(&found.map_err(Failure::usage)?, *soon)?;
+        }
+    }
+    Ok(())
+}
+
+fn open(dir: &Path) -> Result<Authority, Failure> {
+    Authority::open(dir).map_err(|error| {
+        let hint = "`headroom certs create` makes an authority; --dir names where it is";
+        Failure::usage(anyhow::Error::from(error).context(hint))
+    })
+}
+
+fn validity(days: u32) -> Result<Validity, Failure> {
+    Validity::days(days).map_err(Failure::usage)
+}
+
+fn tell(written: &[Written]) -> Result<(), Failure> {
+    written.iter().try_for_each(say::result)
+}
+
+fn show(certificates: &[Certificate], soon_days: u32) -> Result<(), Failure> {
+    if certificates.is_empty() {
+        say::result("no certificate is there")?;
+    }
+    for certificate in certificates {
+        let role = match certificate.role {
+            Role::Authority => "authority",
+            Role::Node => "node",
+            Role::Controller => "controller",
+            Role::Other => "none of ours",
+        };
+        let names = match certificate.names.as_slice() {
+            [] => String::new(),
+            names => format!(", good for {}", names.join(", ")),
+        };
+        say::result(format_args!(
+            "{}: {role} {:?}, signed by {:?}{names}: {}",
+            certificate.path.display(),
+            certificate.subject,
+            certificate.issuer,
+            certificate.standing(SystemTime::now(), soon_days)
+        ))?;
+    }
+    Ok(())
+}

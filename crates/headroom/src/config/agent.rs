@@ -1,0 +1,358 @@
+//! The configuration file of `headroom agent`, and the certificates that agents, gateways and controllers name.
+
+use super::{ConfigError, Document, Lever, PowerConfig, ServiceConfig};
+use headroom_node::Roots;
+use headroom_node::agent::{LeaseLimits, LocalOptions, MOST_LISTENERS};
+use headroom_node::cap::LimiterOptions;
+use headroom_node::cpu::QuotaOptions;
+use headroom_units::{Cores, Seconds};
+use headroom_wire::Address;
+use headroom_wire::server::Listen;
+use headroom_wire::tls::{ServerTls, TlsFiles};
+use serde::Deserialize;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// An example with every key: what `headroom agent --example` prints.
+pub const EXAMPLE: &str = include_str!("../../agent.example.toml");
+
+/// Keys of `[service]` that a node does not decide about.
+const CONTROLLERS_KEYS: [&str; 5] = [
+    "cores_min",
+    "cores_max",
+    "cores_step",
+    "requests_per_core_s",
+    "calibrate_s",
+];
+
+/// The whole file.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AgentFile {
+    /// How the node is served.
+    pub agent: AgentSection,
+    /// The node's certificate, for TCP.
+    pub tls: Option<TlsConfig>,
+    /// What is controlled.
+    pub service: ServiceConfig,
+    /// The meters.
+    #[serde(default)]
+    pub power: PowerConfig,
+}
+
+/// `[agent]`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AgentSection {
+    /// Where it listens.
+    pub listen: Vec<String>,
+    /// The node's name; the host's by default.
+    pub name: Option<String>,
+    /// The shortest lease, in milliseconds.
+    #[serde(default = "default_shortest_lease_ms")]
+    pub shortest_lease_ms: f64,
+    /// The longest lease, in milliseconds.
+    #[serde(default = "default_longest_lease_ms")]
+    pub longest_lease_ms: f64,
+    /// `--sys` and `--proc` are emulated hardware, and every figure is labelled so.
+    #[serde(default)]
+    pub emulated: bool,
+}
+
+fn default_shortest_lease_ms() -> f64 {
+    LeaseLimits::default().shortest.as_secs_f64() * 1e3
+}
+
+fn default_longest_lease_ms() -> f64 {
+    LeaseLimits::default().longest.as_secs_f64() * 1e3
+}
+
+/// `[tls]`: files as `headroom certs` makes them.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TlsConfig {
+    /// The authority's certificate.
+    pub ca: PathBuf,
+    /// The own certificate.
+    pub certificate: PathBuf,
+    /// The private key to it.
+    pub key: PathBuf,
+}
+
+impl TlsConfig {
+    /// As the wire wants them.
+    pub fn files(&self) -> TlsFiles {
+        TlsFiles {
+            ca: self.ca.clone(),
+            certificate: self.certificate.clone(),
+            key: self.key.clone(),
+        }
+    }
+}
+
+impl AgentFile {
+    /// Reads and checks a file.
+    ///
+    /// # Errors
+    /// [`ConfigError`] for a file that cannot be read or understood, or a value that is outside its range.
+    pub fn read(file: &Path) -> Result<(Self, Document), ConfigError> {
+        Self::checked(Document::read(file, "agent")?)
+    }
+
+    /// One made of the command line's words.
+    ///
+    /// # Errors
+    /// As [`AgentFile::read`].
+    pub fn of_flags(cgroup: &Path, listen: &[String]) -> Result<(Self, Document), ConfigError> {
+        let mut root = toml::Table::new();
+        let mut agent = toml::Table::new();
+        agent.insert("listen".to_owned(), listen.to_vec().into());
+        let mut service = toml::Table::new();
+        service.insert("cgroup".to_owned(), cgroup.to_string_lossy().into_owned().into());
+        root.insert("agent".to_owned(), agent.into());
+        root.insert("service".to_owned(), service.into());
+        Self::checked(Document {
+            file: "the command line".into(),
+            text: root.to_string(),
+        })
+    }
+
+    fn checked(document: Document) -> Result<(Self, Document), ConfigError> {
+        let config: Self = document.parse("agent")?;
+        config.check(&document)?;
+        Ok((config, document))
+    }
+
+    fn check(&self, document: &Document) -> Result<(), ConfigError> {
+        self.service.check(document)?;
+        for key in CONTROLLERS_KEYS {
+            if document.has("service", key) {
+                let why = "is the controller's to decide, for all nodes together: remove it here";
+                return Err(document.error(&format!("service.{key}"), why));
+            }
+        }
+        let count = self.agent.listen.len();
+        if !(1..=MOST_LISTENERS).contains(&count) {
+            let why = format!("has {count} places: give 1 to {MOST_LISTENERS}");
+            return Err(document.error("agent.listen", why));
+        }
+        let (shortest, longest) = (self.agent.shortest_lease_ms, self.agent.longest_lease_ms);
+        document.within(&[
+            ("agent.shortest_lease_ms", shortest, 1.0, 86_400_000.0),
+            ("agent.longest_lease_ms", longest, shortest, 86_400_000.0),
+        ])?;
+        for listen in &self.agent.listen {
+            place(document, "agent.listen", listen)?;
+        }
+        Ok(())
+    }
+
+    /// Where the agent is to listen, with its certificates read and checked.
+    ///
+    /// # Errors
+    /// A place that is none, TCP without certificates, certificates that cannot be used; with their line.
+    pub fn listen(&self, document: &Document) -> Result<Vec<Listen>, ConfigError> {
+        listen(document, "agent.listen", &self.agent.listen, self.tls.as_ref())
+    }
+
+    /// The leases that may be asked for.
+    pub fn leases(&self) -> LeaseLimits {
+        let length = |ms: f64| Duration::from_secs_f64(ms / 1e3);
+        LeaseLimits {
+            shortest: length(self.agent.shortest_lease_ms),
+            longest: length(self.agent.longest_lease_ms),
+        }
+    }
+
+    /// The machine to be served.
+    ///
+    /// # Errors
+    /// Figures of power that cannot be, with their line.
+    pub fn machine(
+        &self,
+        document: &Document,
+        roots: &Roots,
+        machine_cores: Cores,
+    ) -> Result<LocalOptions, ConfigError> {
+        let model = self
+            .power
+            .model
+            .model(machine_cores)
+            .map_err(|error| document.error("power.model", error))?;
+        Ok(LocalOptions {
+            roots: roots.clone(),
+            target: self.service.target(),
+            model,
+            meter: self.power.meter,
+            limiter: LimiterOptions {
+                quota: QuotaOptions {
+                    period: Seconds::from_millis(self.service.quota_period_ms),
+                    ..QuotaOptions::default()
+                },
+                cpuset: self.service.lever == Lever::Cpuset,
+                ..LimiterOptions::default()
+            },
+            emulated: self.agent.emulated,
+            name: self.agent.name.clone(),
+        })
+    }
+}
+
+enum Place {
+    Unix(PathBuf),
+    Tcp(SocketAddr),
+}
+
+fn place(document: &Document, key: &str, text: &str) -> Result<Place, ConfigError> {
+    let address: Address = text.parse().map_err(|error| document.error(key, error))?;
+    match address {
+        Address::Unix(path) => Ok(Place::Unix(path)),
+        Address::Tcp { .. } => text.parse().map(Place::Tcp).map_err(|_| {
+            let why = format!(
+                "{text:?} has a host's name: listen on an IP address of this machine, or 0.0.0.0 for all"
+            );
+            document.error(key, why)
+        }),
+    }
+}
+
+/// Places that the command line gives, under a name of an option.
+///
+/// # Errors
+/// As [`AgentFile::listen`].
+pub fn listen_of_flags(
+    option: &str,
+    places: &[String],
+    tls: Option<&TlsConfig>,
+) -> Result<Vec<Listen>, ConfigError> {
+    let document = Document {
+        file: "the command line".into(),
+        text: String::new(),
+    };
+    listen(&document, option, places, tls)
+}
+
+/// Places to listen at, with their certificates read and checked.
+fn listen(
+    document: &Document,
+    key: &str,
+    places: &[String],
+    tls: Option<&TlsConfig>,
+) -> Result<Vec<Listen>, ConfigError> {
+    let mut found = Vec::new();
+    for text in places {
+        found.push(match place(document, key, text)? {
+            Place::Unix(path) => Listen::Unix { path },
+            Place::Tcp(address) => {
+                let Some(tls) = tls else {
+                    let why = format!(
+                        "{text} is TCP, which is served with certificates only: make them with `headroom certs` and name \
+                         them under [tls], or listen on unix:/path"
+                    );
+                    return Err(document.error(key, why));
+                };
+                let tls = ServerTls::load(&tls.files()).map_err(|error| document.error("tls", error))?;
+                Listen::Tcp { address, tls }
+            }
+        });
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str =
+        "[agent]\nlisten = [\"unix:/run/headroom/agent.sock\"]\n\n[service]\ncgroup = \"/web\"\n";
+
+    fn parse(text: &str) -> Result<(AgentFile, Document), ConfigError> {
+        AgentFile::checked(Document {
+            file: "agent.toml".into(),
+            text: text.to_owned(),
+        })
+    }
+
+    fn error(from: &str, to: &str) -> String {
+        assert!(GOOD.contains(from));
+        let parsed = parse(&GOOD.replace(from, to)).and_then(|(file, document)| file.listen(&document));
+        parsed.expect_err("a mistake must not pass").to_string()
+    }
+
+    #[test]
+    fn the_example_is_a_configuration_also_with_every_key_written() {
+        parse(EXAMPLE).unwrap();
+        let mut whole = String::new();
+        for line in EXAMPLE.lines() {
+            let setting = line.strip_prefix("# ").filter(|rest| {
+                let name = rest.split(' ').next().unwrap_or_default();
+                rest.contains(" = ") && !["systemd_unit", "container", "pid"].contains(&name)
+                    || rest.starts_with('[')
+            });
+            whole.push_str(setting.unwrap_or(line));
+            whole.push('\n');
+        }
+        assert_ne!(whole, EXAMPLE);
+        let (file, _) = parse(&whole).unwrap();
+        assert_eq!(file.leases(), LeaseLimits::default(), "it names the defaults");
+        assert!(file.tls.is_some());
+    }
+
+    #[test]
+    fn each_mistake_is_told_with_file_line_value_and_remedy() {
+        for (from, to, said) in [
+            (
+                "unix:/run/headroom/agent.sock",
+                "node1",
+                "agent.toml:2: agent.listen: \"node1\" is no address",
+            ),
+            (
+                "unix:/run/headroom/agent.sock",
+                "node1:7443",
+                "listen on an IP address of this machine",
+            ),
+            (
+                "unix:/run/headroom/agent.sock",
+                "10.0.0.1:7443",
+                "agent.toml:2: agent.listen: 10.0.0.1:7443 is TCP",
+            ),
+            (
+                "[\"unix:/run/headroom/agent.sock\"]",
+                "[]",
+                "has 0 places: give 1 to 8",
+            ),
+            (
+                "\n[service]",
+                "longest_lease_ms = 10\n[service]",
+                "agent.toml:3: agent.longest_lease_ms: is 10.0",
+            ),
+            (
+                "\n[service]",
+                "shortest_lease_ms = -1\n[service]",
+                "agent.toml:3: agent.shortest_lease_ms: is -1.0",
+            ),
+            (
+                "\n[service]",
+                "shortest = 1\n[service]",
+                "agent.toml:3: unknown field `shortest`",
+            ),
+            ("cgroup = \"/web\"\n", "", "name the service by one of"),
+            (
+                "cgroup = \"/web\"\n",
+                "cgroup = \"/web\"\ncores_max = 2.0\n",
+                "agent.toml:6: service.cores_max: is the controller's",
+            ),
+        ] {
+            let text = error(from, to);
+            assert!(text.contains(said), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_command_lines_words_are_a_configuration_too() {
+        let (file, _) = AgentFile::of_flags(Path::new("/web \"x\""), &["unix:/a".to_owned()]).unwrap();
+        assert_eq!(file.service.target().to_string(), "cgroup /web \"x\"");
+        assert_eq!(file.agent.listen, ["unix:/a"]);
+    }
+}

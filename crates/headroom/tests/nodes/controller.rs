@@ -1,0 +1,361 @@
+//! `headroom controller` with agents, a gateway and a wiki on this machine.
+
+use crate::common::{Agent, Certs, Group, Program, headroom, run, until};
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// A wiki in a group.
+pub fn wiki(group: &Group, listen: &str) -> (Program, SocketAddr) {
+    let mut command = headroom();
+    command.args(["service", "wiki", "--page-cpu-ms", "2", "--listen", listen]);
+    let mut program = Program::start(&mut command);
+    let address = program.said("listening on ").parse().unwrap();
+    group.add(program.pid());
+    (program, address)
+}
+
+/// A gateway in front of wikis, with its control port on a Unix socket.
+pub struct Gateway {
+    _program: Program,
+    pub address: SocketAddr,
+    dir: tempfile::TempDir,
+}
+
+impl Gateway {
+    pub fn start(backends: &[SocketAddr]) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let mut command = headroom();
+        command.args(["gateway", "--listen", "127.0.0.1:0", "--health", "/"]);
+        for backend in backends {
+            command.args(["--backend", &format!("http://{backend}")]);
+        }
+        command
+            .arg("--control")
+            .arg(format!("unix:{}", dir.path().join("gateway.sock").display()));
+        let mut program = Program::start(&mut command);
+        let address = program.said("listening on ").parse().unwrap();
+        program.said("control on ");
+        Self {
+            _program: program,
+            address,
+            dir,
+        }
+    }
+
+    pub fn control(&self) -> String {
+        format!("unix:{}", self.dir.path().join("gateway.sock").display())
+    }
+}
+
+/// A controller's configuration, in a folder of its own.
+pub struct Config {
+    pub dir: tempfile::TempDir,
+    pub text: String,
+}
+
+impl Config {
+    pub fn new(nodes: &[(&str, String)], gateway: &str, lease_ms: u32) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let nodes: String = nodes
+            .iter()
+            .map(|(name, at)| format!("{name} = \"{at}\"\n"))
+            .collect();
+        let db = dir.path().join("record.db");
+        let text = format!(
+            "[slo]\ntarget_ms = 250\n\n[nodes]\n{nodes}\n[gateways]\ng1 = \"{gateway}\"\n\n[cluster]\nname = \"first\"\n\
+             lease_ms = {lease_ms}\nwait_s = 20\nrequests_per_core_s = 400\n\n[law]\nname = \"slo-power\"\n\n[control]\n\
+             period_ms = 200\n\n[record]\ndb = \"{}\"\n\n[admin]\nlisten = \"127.0.0.1:0\"\n",
+            db.display()
+        );
+        Self { dir, text }
+    }
+
+    pub fn with(mut self, from: &str, to: &str) -> Self {
+        assert!(self.text.contains(from), "{from:?} is not in the configuration");
+        self.text = self.text.replace(from, to);
+        self
+    }
+
+    pub fn file(&self) -> PathBuf {
+        let file = self.dir.path().join("controller.toml");
+        fs::write(&file, &self.text).unwrap();
+        file
+    }
+
+    pub fn command(&self) -> std::process::Command {
+        let mut command = headroom();
+        command
+            .args(["controller", "--json", "--no-view", "--config"])
+            .arg(self.file());
+        command
+    }
+
+    /// Starts it and waits until its loop runs; where its admin port is.
+    pub fn start(&self) -> (Program, SocketAddr) {
+        let mut program = Program::start(&mut self.command());
+        let admin = program.said("metrics on http://");
+        let admin = admin.strip_suffix("/metrics").unwrap().parse().unwrap();
+        (program, admin)
+    }
+}
+
+/// Asks for a path on a connection of its own; the status and the body.
+pub fn get(address: SocketAddr, path: &str) -> std::io::Result<(u16, String)> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(Duration::from_secs(30)))?;
+    write!(
+        stream,
+        "GET {path} HTTP/1.1\r\nHost: nodes\r\nConnection: close\r\n\r\n"
+    )?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    let status = answer.split(' ').nth(1).and_then(|status| status.parse().ok());
+    let (_, body) = answer.split_once("\r\n\r\n").unwrap_or_default();
+    Ok((status.unwrap_or(0), body.to_owned()))
+}
+
+/// The last period, as the admin port tells it.
+pub fn status(admin: SocketAddr) -> Option<serde_json::Value> {
+    serde_json::from_str(&get(admin, "/status").ok()?.1).ok()
+}
+
+/// Requests one after another, until it is dropped.
+pub struct Traffic {
+    pub answered: Arc<AtomicU64>,
+    pub wrong: Arc<AtomicU64>,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Traffic {
+    pub fn to(address: SocketAddr) -> Self {
+        let counters = [Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0))];
+        let [answered, wrong] = counters.clone();
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let thread = std::thread::spawn(move || {
+            while !stopped.load(Ordering::Relaxed) {
+                let counter = match get(address, "/") {
+                    Ok((200, _)) => &counters[0],
+                    _ => &counters[1],
+                };
+                counter.fetch_add(1, Ordering::Relaxed);
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        });
+        Self {
+            answered,
+            wrong,
+            stop,
+            thread: Some(thread),
+        }
+    }
+}
+
+impl Drop for Traffic {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn address(agent: &Agent) -> String {
+    agent.address().to_string()
+}
+
+#[test]
+fn cores_are_spread_over_the_nodes_and_released_at_the_end_and_after_kill_9() {
+    let (Some(one), Some(two)) = (Group::new(), Group::new()) else {
+        return;
+    };
+    let (first, second) = (Agent::start(&one), Agent::start(&two));
+    let (_wiki, at) = wiki(&one, "127.0.0.1:0");
+    let gateway = Gateway::start(&[at]);
+    let traffic = Traffic::to(gateway.address);
+    let nodes = [("n1", address(&first)), ("n2", address(&second))];
+    let config = Config::new(&nodes, &gateway.control(), 2000);
+
+    let (mut controller, admin) = config.start();
+    // The load is low: the law saves, on both nodes alike.
+    until("both nodes have fewer cores", || {
+        let (one, two) = (one.cores()?, two.cores()?);
+        (one < 1.5 && two < 1.5 && (one - two).abs() < 0.11).then_some(())
+    });
+    let seen = status(admin).unwrap();
+    assert!(seen["seen"]["traffic"]["arrivals"].as_u64().is_some(), "{seen}");
+    assert_eq!(seen["seen"]["power"]["source"], "estimated", "{seen}");
+    assert!(seen["seen"]["utilisation"].as_f64().is_some(), "{seen}");
+
+    // Another controller is refused, by name, at once and with nothing changed.
+    let before = (one.cores(), two.cores());
+    let other = second_of(&nodes, &gateway);
+    let (code, _, err) = run(&mut other.command());
+    assert_eq!(code, Some(2), "{err}");
+    assert!(
+        err.contains("no node can be commanded") && err.contains("held by \"first\""),
+        "{err}"
+    );
+    assert!(before.0.is_some() && one.cores().is_some());
+
+    // Killed, nobody renews: each node puts itself back when its lease ends.
+    controller.kill();
+    until("the nodes put themselves back", || {
+        (one.cores().is_none() && two.cores().is_none()).then_some(())
+    });
+
+    // The next one takes over, and releases when it is told to stop.
+    let (mut controller, admin) = config.start();
+    until("both nodes are limited again", || {
+        one.cores().zip(two.cores()).map(|_| ())
+    });
+    until("requests are counted", || {
+        let seen = status(admin)?;
+        (seen["seen"]["period"].as_u64()? > 3 && seen["seen"]["traffic"]["completions"].as_u64()? > 0)
+            .then_some(())
+    });
+    controller.stop();
+    assert_eq!((one.cores(), two.cores()), (None, None), "{}", controller.err());
+    let summary: serde_json::Value = serde_json::from_str(&controller.out()).unwrap();
+    assert_eq!(summary["energy_j"]["source"], "estimated", "{summary}");
+    assert!(
+        summary["requests"]["completed"].as_u64().unwrap() > 0,
+        "{summary}"
+    );
+    assert!(traffic.answered.load(Ordering::Relaxed) > 0);
+    assert_eq!(traffic.wrong.load(Ordering::Relaxed), 0, "no request noticed");
+}
+
+/// A second controller of the same nodes.
+fn second_of(nodes: &[(&str, String)], gateway: &Gateway) -> Config {
+    Config::new(nodes, &gateway.control(), 2000)
+        .with("name = \"first\"", "name = \"second\"")
+        .with("wait_s = 20", "wait_s = 2")
+}
+
+#[test]
+fn a_node_that_dies_counts_no_more_and_is_taken_back_when_it_returns() {
+    let (Some(one), Some(two)) = (Group::new(), Group::new()) else {
+        return;
+    };
+    let (first, mut second) = (Agent::start(&one), Agent::start(&two));
+    let (_wiki, at) = wiki(&one, "127.0.0.1:0");
+    let gateway = Gateway::start(&[at]);
+    let nodes = [("n1", address(&first)), ("n2", address(&second))];
+    let config = Config::new(&nodes, &gateway.control(), 2000).with("slo-power", "fixed");
+    let (mut controller, admin) = config.start();
+    let allocated = || status(admin)?["seen"]["allocated"]["cores"].as_f64();
+    let all = until("both are counted", || {
+        allocated().filter(|_| one.cores().zip(two.cores()).is_some())
+    });
+
+    second.program.kill();
+    until("one is counted", || {
+        allocated().filter(|cores| *cores < 0.75 * all)
+    });
+    assert!(
+        controller.err().contains("the node is lost"),
+        "{}",
+        controller.err()
+    );
+    second.program = Agent::again(&two, second.dir.path());
+    until("both are counted again", || {
+        allocated().filter(|cores| *cores > 0.99 * all)
+    });
+    assert!(
+        controller.err().contains("the node is back"),
+        "{}",
+        controller.err()
+    );
+    until("it is commanded", || two.cores());
+
+    // A gateway that is gone is lost telemetry, and everything goes to full; its return is noticed.
+    let lost = |admin| status(admin).filter(|status| status["seen"]["traffic"].is_null());
+    drop(gateway);
+    until("telemetry is lost", || lost(admin));
+    controller.stop();
+    assert_eq!((one.cores(), two.cores()), (None, None));
+}
+
+#[test]
+fn what_cannot_be_reached_is_told_and_nothing_starts() {
+    let Some(group) = Group::new() else { return };
+    let agent = Agent::start(&group);
+    let dir = tempfile::tempdir().unwrap();
+    let nowhere = format!("unix:{}/none.sock", dir.path().display());
+    let quick = |config: Config| config.with("wait_s = 20", "wait_s = 0.5");
+    let (code, _, err) = run(&mut quick(Config::new(&[("n1", nowhere.clone())], &nowhere, 2000)).command());
+    assert_eq!(code, Some(2), "{err}");
+    assert!(
+        err.contains("controller.toml:4: nodes: no node can be commanded: node n1: "),
+        "{err}"
+    );
+    assert!(err.contains("start `headroom agent` there"), "{err}");
+
+    let config = quick(Config::new(&[("n1", address(&agent))], &nowhere, 2000));
+    let (code, _, err) = run(&mut config.command());
+    assert_eq!(code, Some(2), "{err}");
+    assert!(
+        err.contains("gateways: none can be reached: gateway g1: "),
+        "{err}"
+    );
+
+    let gateway = Gateway::start(&["127.0.0.1:9".parse().unwrap()]);
+    let config = Config::new(
+        &[("n1", address(&agent)), ("n2", nowhere)],
+        &gateway.control(),
+        2000,
+    );
+    let (code, out, err) = run(quick(config).command().arg("--check"));
+    assert_eq!(code, Some(0), "{err}");
+    assert!(
+        out.contains("note     node n2: ") && out.ends_with("nothing was changed\n"),
+        "{out}"
+    );
+    assert_eq!(group.cores(), None);
+}
+
+#[test]
+fn a_gateway_is_reached_over_tcp_with_the_controllers_certificate_only() {
+    let Some(group) = Group::new() else { return };
+    let (agent, certs, other) = (Agent::start(&group), Certs::new(), Certs::new());
+    let mut command = headroom();
+    command.args([
+        "gateway",
+        "--listen",
+        "127.0.0.1:0",
+        "--backend",
+        "http://127.0.0.1:9",
+        "--control",
+        "127.0.0.1:0",
+    ]);
+    let (code, _, err) = run(&mut command);
+    assert_eq!(code, Some(2));
+    assert!(err.contains("--control: 127.0.0.1:0 is TCP"), "{err}");
+    for (option, file) in [
+        ("--control-ca", "ca.crt"),
+        ("--control-cert", "node-n1.crt"),
+        ("--control-key", "node-n1.key"),
+    ] {
+        command.arg(option).arg(certs.dir().join(file));
+    }
+    let mut gateway = Program::start(&mut command);
+    let control = gateway.said("control on ");
+    let config = |certs: &Certs| {
+        Config::new(&[("n1", address(&agent))], &control, 2000)
+            .with("[law]", &format!("{}\n[law]", certs.section("controller")))
+            .with("wait_s = 20", "wait_s = 3")
+    };
+    let (code, _, err) = run(config(&certs).command().arg("--check"));
+    assert_eq!(code, Some(0), "{err}");
+    let (code, _, err) = run(config(&other).command().arg("--check"));
+    assert_eq!(code, Some(2));
+    assert!(err.contains("gateways: none can be reached"), "{err}");
+}

@@ -1,0 +1,8 @@
+//! Agents and controllers as their users meet them: real processes, sockets, certificates and control groups. What this
+//! machine or this user cannot run prints `skipped: why`.
+
+mod agent;
+mod certs;
+mod common;
+mod controller;
+mod namespaces;
