@@ -12,6 +12,7 @@
 //! | [`guardian`] | the wrapper of every law that puts all to full when telemetry is lost |
 //! | [`queueing`] | Equations 1 to 3 of the SLO-Power paper |
 //! | [`estimate`] | the least-squares line read one step ahead |
+//! | [`spread`] | one decision for a cluster, spread over its nodes |
 #![forbid(unsafe_code)]
 
 pub mod decision;
@@ -23,6 +24,7 @@ pub mod plant;
 pub mod queueing;
 pub mod seen;
 pub mod slo_power;
+pub mod spread;
 
 pub use decision::{Allocation, Decision, Reason};
 pub use fixed::Fixed;
@@ -31,3 +33,4 @@ pub use law::Law;
 pub use plant::{CoreRange, Plant, PlantError, PowerEnvelope, Slo};
 pub use seen::{Distribution, Latency, Seen, Traffic};
 pub use slo_power::{SloPower, SloPowerError, Tuning};
+pub use spread::{NodeCapacity, NodeShare, Spread};
