@@ -4,7 +4,10 @@ use std::error::Error;
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed=proto");
-    let files = protox::compile(["headroom/v1/agent.proto"], ["proto"])?;
+    let files = protox::compile(
+        ["headroom/v1/agent.proto", "headroom/v1/gateway.proto"],
+        ["proto"],
+    )?;
     tonic_prost_build::configure()
         .build_transport(false)
         .compile_fds(files)?;

@@ -1,6 +1,9 @@
 //! Calls an agent.
 
 mod channel;
+mod gateway;
+
+pub use gateway::{GatewayClient, GatewayPeriods};
 
 use crate::message::{Applied, Apply, Description, Holder, Released, Sample};
 use crate::proto::agent_client::AgentClient;
@@ -97,7 +100,7 @@ pub enum CallError {
 /// connect anew. A clone uses the same connection.
 #[derive(Clone, Debug)]
 pub struct Client {
-    caller: Caller,
+    caller: Caller<AgentClient<Channel>>,
     agent: Description,
 }
 
@@ -182,21 +185,23 @@ impl Client {
 }
 
 #[derive(Clone, Debug)]
-struct Caller {
-    inner: AgentClient<Channel>,
+struct Caller<C> {
+    inner: C,
     channel: Channel,
     answer_time: Duration,
 }
 
-impl Caller {
+impl Caller<AgentClient<Channel>> {
     async fn describe(&self) -> Result<Description, CallError> {
         self.call(async |inner| inner.describe(proto::DescribeRequest {}).await)
             .await
     }
+}
 
+impl<C: Clone> Caller<C> {
     async fn call<M, T>(
         &self,
-        call: impl AsyncFnOnce(&mut AgentClient<Channel>) -> Result<Response<M>, Status>,
+        call: impl AsyncFnOnce(&mut C) -> Result<Response<M>, Status>,
     ) -> Result<T, CallError>
     where
         T: TryFrom<M, Error = Invalid>,
@@ -207,7 +212,7 @@ impl Caller {
 
     async fn answered<M>(
         &self,
-        call: impl AsyncFnOnce(&mut AgentClient<Channel>) -> Result<Response<M>, Status>,
+        call: impl AsyncFnOnce(&mut C) -> Result<Response<M>, Status>,
     ) -> Result<M, CallError> {
         let mut inner = self.inner.clone();
         match tokio::time::timeout(self.answer_time, call(&mut inner)).await {

@@ -4,9 +4,14 @@
 //! amount, a missing part, a list longer than its limit.
 
 mod description;
+mod gateway;
 mod sample;
 
 pub use description::{Availability, Description, Lever, Meter, Node, PowerEnvelope};
+pub use gateway::{
+    Backend, BackendPeriod, BackendState, GatewayDescription, GatewayPeriod, LARGEST_WEIGHT, MOST_BACKENDS,
+    MOST_LATENCIES, SetBackend,
+};
 pub use sample::{CpuSample, EnergySample, MOST_TROUBLES, MOST_ZONES, Microjoules, Sample, ZoneSample};
 
 use crate::check::{Invalid, amount, at_most, micros, millis, optional_amount};

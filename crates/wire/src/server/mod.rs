@@ -5,6 +5,7 @@ mod listen;
 pub use listen::{Listen, ListenError, Listener, SOCKET_MODE};
 
 use crate::proto::agent_server::{Agent, AgentServer};
+use crate::proto::gateway_server::{Gateway, GatewayServer};
 use crate::tls::{Side, explain};
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
@@ -21,6 +22,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
+use tonic::body::Body;
 use tonic::codegen::Service;
 
 /// After a handshake that failed, so many bytes are still read and thrown away: a connection closed on unread bytes
@@ -126,6 +128,55 @@ pub async fn serve<A: Agent>(
     stop: impl Future<Output = ()>,
 ) {
     let service = AgentServer::new(agent).max_decoding_message_size(limits.request_bytes);
+    serve_any(listener, service, limits, on_rejected, stop).await;
+}
+
+/// [`serve`] for a gateway's contract.
+pub async fn serve_gateway<G: Gateway>(
+    listener: Listener,
+    gateway: G,
+    limits: Limits,
+    on_rejected: OnRejected,
+    stop: impl Future<Output = ()>,
+) {
+    let service = GatewayServer::new(gateway).max_decoding_message_size(limits.request_bytes);
+    serve_any(listener, service, limits, on_rejected, stop).await;
+}
+
+/// What answers requests: a service as generated.
+trait Answers:
+    Service<
+        http::Request<hyper::body::Incoming>,
+        Response = http::Response<Body>,
+        Error = Infallible,
+        Future: Send + 'static,
+    > + Clone
+    + Send
+    + Sync
+    + 'static
+{
+}
+
+impl<S> Answers for S where
+    S: Service<
+            http::Request<hyper::body::Incoming>,
+            Response = http::Response<Body>,
+            Error = Infallible,
+            Future: Send + 'static,
+        > + Clone
+        + Send
+        + Sync
+        + 'static
+{
+}
+
+async fn serve_any<S: Answers>(
+    listener: Listener,
+    service: S,
+    limits: Limits,
+    on_rejected: OnRejected,
+    stop: impl Future<Output = ()>,
+) {
     let (stopping, stopped) = watch::channel(false);
     let server = Arc::new(Server {
         connections: Arc::new(Semaphore::new(limits.connections)),
@@ -188,16 +239,16 @@ impl Listener {
     }
 }
 
-struct Server<A> {
+struct Server<S> {
     connections: Arc<Semaphore>,
     handshakes: Arc<Semaphore>,
     limits: Limits,
     on_rejected: OnRejected,
-    service: AgentServer<A>,
+    service: S,
     stopped: watch::Receiver<bool>,
 }
 
-impl<A: Agent> Server<A> {
+impl<S: Answers> Server<S> {
     async fn attend(self: Arc<Self>, accepted: Accepted, handshaking: OwnedSemaphorePermit) {
         match accepted {
             Accepted::Unix(stream) => {
@@ -249,9 +300,9 @@ impl<A: Agent> Server<A> {
         let _ = self.stopped.clone().wait_for(|stopped| *stopped).await;
     }
 
-    async fn converse<S>(&self, stream: S, peer: Peer)
+    async fn converse<T>(&self, stream: T, peer: Peer)
     where
-        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let Ok(_permit) = self.connections.clone().try_acquire_owned() else {
             let limit = self.limits.connections;

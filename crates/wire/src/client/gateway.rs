@@ -1,0 +1,94 @@
+//! Calls a gateway.
+
+use super::channel::{self, Channel};
+use super::{ANSWER_BYTES, CallError, Caller, ClientOptions};
+use crate::message::{Backend, GatewayDescription, GatewayPeriod, SetBackend};
+use crate::proto::gateway_client;
+use crate::{Address, proto};
+use std::time::Duration;
+use tonic::Streaming;
+
+/// A connection to one gateway's control port. It does not reconnect. A clone uses the same connection.
+#[derive(Clone, Debug)]
+pub struct GatewayClient {
+    caller: Caller<gateway_client::GatewayClient<Channel>>,
+    gateway: GatewayDescription,
+}
+
+impl GatewayClient {
+    /// Connects and asks the gateway who it is.
+    ///
+    /// # Errors
+    /// [`CallError`].
+    pub async fn connect(address: &Address, options: &ClientOptions) -> Result<Self, CallError> {
+        let channel = channel::connect(address, options).await?;
+        let inner = gateway_client::GatewayClient::with_origin(channel.clone(), channel::origin())
+            .max_decoding_message_size(ANSWER_BYTES);
+        let caller = Caller {
+            inner,
+            channel,
+            answer_time: options.answer_time,
+        };
+        let gateway = caller
+            .call(async |inner| inner.describe(proto::DescribeGatewayRequest {}).await)
+            .await?;
+        Ok(Self { caller, gateway })
+    }
+
+    /// What the gateway said about itself when the connection was made.
+    pub fn gateway(&self) -> &GatewayDescription {
+        &self.gateway
+    }
+
+    /// Changes one backend; the backend as it is then.
+    ///
+    /// # Errors
+    /// [`CallError`].
+    pub async fn set_backend(&self, change: SetBackend) -> Result<Backend, CallError> {
+        let request = proto::SetBackendRequest::from(change);
+        self.caller
+            .call(async |inner| inner.set_backend(request).await)
+            .await
+    }
+
+    /// Asks for one period after another.
+    ///
+    /// # Errors
+    /// [`CallError`].
+    pub async fn observe(&self, period: Duration) -> Result<GatewayPeriods, CallError> {
+        let period_ms = u64::try_from(period.as_millis()).unwrap_or(u64::MAX);
+        let request = proto::ObserveGatewayRequest { period_ms };
+        let stream = self
+            .caller
+            .answered(async |inner| inner.observe(request).await)
+            .await?;
+        Ok(GatewayPeriods {
+            stream,
+            channel: self.caller.channel.clone(),
+        })
+    }
+}
+
+/// The periods of one observation.
+#[derive(Debug)]
+pub struct GatewayPeriods {
+    stream: Streaming<proto::GatewayPeriod>,
+    channel: Channel,
+}
+
+impl GatewayPeriods {
+    /// The next period; `None` when the gateway ended the stream, which it does when it ends itself.
+    ///
+    /// # Errors
+    /// [`CallError`]; the stream is over then.
+    pub async fn next(&mut self) -> Result<Option<GatewayPeriod>, CallError> {
+        match self.stream.message().await {
+            Ok(None) => Ok(None),
+            Ok(Some(message)) => message
+                .try_into()
+                .map(Some)
+                .map_err(|invalid| self.channel.nonsense(invalid)),
+            Err(status) => Err(self.channel.failed(status).await),
+        }
+    }
+}

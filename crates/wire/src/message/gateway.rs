@@ -1,0 +1,343 @@
+//! What a gateway says about itself and what it counted.
+
+use super::Range;
+use crate::check::{Invalid, at_most, micros};
+use crate::proto;
+use std::time::Duration;
+
+/// The most backends of one gateway.
+pub const MOST_BACKENDS: usize = 256;
+/// The most different latencies in one period: more than three digits of a microsecond to two minutes can tell apart.
+pub const MOST_LATENCIES: usize = 32_768;
+/// The largest weight of a backend.
+pub const LARGEST_WEIGHT: u32 = 1000;
+
+/// What a gateway is.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GatewayDescription {
+    /// The version of its program.
+    pub version: String,
+    /// A number drawn when it started.
+    pub run: u64,
+    /// Where it serves requests.
+    pub listen: Vec<String>,
+    /// Its backends, in the order of its configuration. At most [`MOST_BACKENDS`].
+    pub backends: Vec<Backend>,
+    /// The periods of an observation that may be asked for, in milliseconds.
+    pub observe_period_ms: Range,
+}
+
+/// What is wanted of a backend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BackendState {
+    /// It takes requests, with the weight it has.
+    Up,
+    /// It takes no new request; those in flight finish.
+    Drain,
+    /// It takes no new request, and its pooled connections are closed.
+    Down,
+}
+
+/// One backend.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Backend {
+    /// Its URL.
+    pub url: String,
+    /// What is wanted of it.
+    pub state: BackendState,
+    /// Its share of the requests, beside those of the others.
+    pub weight: u32,
+    /// Whether it passes its health check; true where there is none.
+    pub healthy: bool,
+}
+
+/// A change of one backend. `None` leaves it as it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SetBackend {
+    /// Which, counted from 0.
+    pub backend: u32,
+    /// The state.
+    pub state: Option<BackendState>,
+    /// The weight, at most [`LARGEST_WEIGHT`].
+    pub weight: Option<u32>,
+}
+
+/// What was counted in one period.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GatewayPeriod {
+    /// Counts the periods of a stream from 1, without gaps.
+    pub number: u64,
+    /// As in [`GatewayDescription`].
+    pub run: u64,
+    /// How long it was.
+    pub length: Duration,
+    /// Requests that arrived.
+    pub arrivals: u64,
+    /// Requests answered.
+    pub completions: u64,
+    /// Requests that failed.
+    pub failures: u64,
+    /// Requests being served at its end.
+    pub in_flight: u64,
+    /// The age of the oldest of these.
+    pub oldest_in_flight: Option<Duration>,
+    /// Latencies of the requests answered, in microseconds, growing, and how many had each. At most [`MOST_LATENCIES`].
+    pub latencies: Vec<(u64, u64)>,
+    /// Each backend's part, in the order of [`GatewayDescription::backends`]. At most [`MOST_BACKENDS`].
+    pub backends: Vec<BackendPeriod>,
+    /// Threads of the gateway that did not answer in time: what they counted comes with the next period.
+    pub cores_missing: u32,
+}
+
+/// One backend's part of a period.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BackendPeriod {
+    /// Requests sent to it.
+    pub requests: u64,
+    /// Requests that it failed.
+    pub failures: u64,
+    /// Whether it passes its health check.
+    pub healthy: bool,
+}
+
+fn state_number(state: Option<BackendState>) -> i32 {
+    let state = match state {
+        None => proto::BackendState::Unspecified,
+        Some(BackendState::Up) => proto::BackendState::Up,
+        Some(BackendState::Drain) => proto::BackendState::Drain,
+        Some(BackendState::Down) => proto::BackendState::Down,
+    };
+    state.into()
+}
+
+fn state(value: i32) -> Result<Option<BackendState>, Invalid> {
+    match proto::BackendState::try_from(value) {
+        Ok(proto::BackendState::Unspecified) => Ok(None),
+        Ok(proto::BackendState::Up) => Ok(Some(BackendState::Up)),
+        Ok(proto::BackendState::Drain) => Ok(Some(BackendState::Drain)),
+        Ok(proto::BackendState::Down) => Ok(Some(BackendState::Down)),
+        Err(_) => Err(Invalid::new("backend.state", value, "1 up, 2 drain or 3 down")),
+    }
+}
+
+impl From<Backend> for proto::Backend {
+    fn from(backend: Backend) -> Self {
+        Self {
+            url: backend.url,
+            state: state_number(Some(backend.state)),
+            weight: backend.weight,
+            healthy: backend.healthy,
+        }
+    }
+}
+
+impl TryFrom<proto::Backend> for Backend {
+    type Error = Invalid;
+    fn try_from(message: proto::Backend) -> Result<Self, Invalid> {
+        Ok(Self {
+            state: state(message.state)?.ok_or_else(|| Invalid::missing("backend.state"))?,
+            url: message.url,
+            weight: message.weight,
+            healthy: message.healthy,
+        })
+    }
+}
+
+impl TryFrom<proto::BackendSet> for Backend {
+    type Error = Invalid;
+    fn try_from(message: proto::BackendSet) -> Result<Self, Invalid> {
+        message
+            .backend
+            .ok_or_else(|| Invalid::missing("backend"))?
+            .try_into()
+    }
+}
+
+impl From<SetBackend> for proto::SetBackendRequest {
+    fn from(change: SetBackend) -> Self {
+        Self {
+            backend: change.backend,
+            state: state_number(change.state),
+            weight: change.weight,
+        }
+    }
+}
+
+impl TryFrom<proto::SetBackendRequest> for SetBackend {
+    type Error = Invalid;
+    fn try_from(message: proto::SetBackendRequest) -> Result<Self, Invalid> {
+        if let Some(weight) = message.weight.filter(|weight| *weight > LARGEST_WEIGHT) {
+            return Err(Invalid::new("weight", weight, format!("0 to {LARGEST_WEIGHT}")));
+        }
+        Ok(Self {
+            backend: message.backend,
+            state: state(message.state)?,
+            weight: message.weight,
+        })
+    }
+}
+
+impl From<GatewayDescription> for proto::GatewayDescription {
+    fn from(description: GatewayDescription) -> Self {
+        Self {
+            protocol: crate::PROTOCOL,
+            version: description.version,
+            run: description.run,
+            listen: description.listen,
+            backends: description.backends.into_iter().map(Into::into).collect(),
+            observe_period_ms: Some(description.observe_period_ms.into()),
+        }
+    }
+}
+
+impl TryFrom<proto::GatewayDescription> for GatewayDescription {
+    type Error = Invalid;
+    fn try_from(message: proto::GatewayDescription) -> Result<Self, Invalid> {
+        if message.protocol != crate::PROTOCOL {
+            let expected = format!("{}: run one version of headroom on both ends", crate::PROTOCOL);
+            return Err(Invalid::new("protocol", message.protocol, expected));
+        }
+        Ok(Self {
+            version: message.version,
+            run: message.run,
+            listen: at_most("listen", message.listen, MOST_BACKENDS)?,
+            backends: at_most("backends", message.backends, MOST_BACKENDS)?
+                .into_iter()
+                .map(TryInto::try_into)
+                .collect::<Result<_, _>>()?,
+            observe_period_ms: message
+                .observe_period_ms
+                .ok_or_else(|| Invalid::missing("observe_period_ms"))?
+                .try_into()?,
+        })
+    }
+}
+
+impl From<GatewayPeriod> for proto::GatewayPeriod {
+    fn from(period: GatewayPeriod) -> Self {
+        let backend = |backend: BackendPeriod| proto::BackendPeriod {
+            requests: backend.requests,
+            failures: backend.failures,
+            healthy: backend.healthy,
+        };
+        let (latency_us, latency_count) = period.latencies.into_iter().unzip();
+        Self {
+            number: period.number,
+            run: period.run,
+            length_us: micros(period.length),
+            arrivals: period.arrivals,
+            completions: period.completions,
+            failures: period.failures,
+            in_flight: period.in_flight,
+            oldest_in_flight_us: period.oldest_in_flight.map(micros),
+            latency_us,
+            latency_count,
+            backends: period.backends.into_iter().map(backend).collect(),
+            cores_missing: period.cores_missing,
+        }
+    }
+}
+
+impl TryFrom<proto::GatewayPeriod> for GatewayPeriod {
+    type Error = Invalid;
+    fn try_from(message: proto::GatewayPeriod) -> Result<Self, Invalid> {
+        let values = at_most("latency_us", message.latency_us, MOST_LATENCIES)?;
+        let counts = message.latency_count;
+        if counts.len() != values.len() {
+            let expected = format!("as many as latency_us, {}", values.len());
+            return Err(Invalid::new(
+                "latency_count",
+                format!("{} long", counts.len()),
+                expected,
+            ));
+        }
+        if let Some(pair) = values.windows(2).find(|pair| pair[0] >= pair[1]) {
+            let expected = format!("more than {} before it", pair[0]);
+            return Err(Invalid::new("latency_us", pair[1], expected));
+        }
+        let backend = |message: proto::BackendPeriod| BackendPeriod {
+            requests: message.requests,
+            failures: message.failures,
+            healthy: message.healthy,
+        };
+        Ok(Self {
+            number: message.number,
+            run: message.run,
+            length: Duration::from_micros(message.length_us),
+            arrivals: message.arrivals,
+            completions: message.completions,
+            failures: message.failures,
+            in_flight: message.in_flight,
+            oldest_in_flight: message.oldest_in_flight_us.map(Duration::from_micros),
+            latencies: values.into_iter().zip(counts).collect(),
+            backends: at_most("backends", message.backends, MOST_BACKENDS)?
+                .into_iter()
+                .map(backend)
+                .collect(),
+            cores_missing: message.cores_missing,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_period_reads_as_it_was_written(
+            counts in proptest::collection::btree_map(1u64..120_000_000, 1u64..1000, 0..50),
+            arrivals: u64, in_flight: u64, oldest in proptest::option::of(0u64..1_000_000),
+        ) {
+            let period = GatewayPeriod {
+                number: 3,
+                run: 5,
+                length: Duration::from_millis(100),
+                arrivals,
+                in_flight,
+                oldest_in_flight: oldest.map(Duration::from_micros),
+                latencies: counts.into_iter().collect(),
+                backends: vec![BackendPeriod { requests: 1, failures: 2, healthy: true }],
+                ..GatewayPeriod::default()
+            };
+            let message = proto::GatewayPeriod::from(period.clone());
+            prop_assert_eq!(GatewayPeriod::try_from(message), Ok(period));
+        }
+    }
+
+    #[test]
+    fn latencies_that_make_no_histogram_are_refused() {
+        let message = |latency_us: Vec<u64>, latency_count: Vec<u64>| proto::GatewayPeriod {
+            latency_us,
+            latency_count,
+            ..proto::GatewayPeriod::default()
+        };
+        for (values, counts, said) in [
+            (vec![1, 2], vec![1], "latency_count is 1 long"),
+            (vec![2, 2], vec![1, 1], "latency_us is 2: expected more than 2"),
+            (vec![1; MOST_LATENCIES + 1], vec![], "at most 32768"),
+        ] {
+            let error = GatewayPeriod::try_from(message(values, counts))
+                .unwrap_err()
+                .to_string();
+            assert!(error.contains(said), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_change_says_which_state_or_none() {
+        let request = |state, weight| proto::SetBackendRequest {
+            backend: 1,
+            state,
+            weight,
+        };
+        assert_eq!(SetBackend::try_from(request(0, None)).unwrap().state, None);
+        assert_eq!(
+            SetBackend::try_from(request(2, None)).unwrap().state,
+            Some(BackendState::Drain)
+        );
+        assert!(SetBackend::try_from(request(9, None)).is_err());
+        assert!(SetBackend::try_from(request(0, Some(1001))).is_err());
+    }
+}
