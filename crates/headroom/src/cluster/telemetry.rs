@@ -1,7 +1,7 @@
 //! Many gateways as one source of telemetry.
 
 use super::{BackOff, Network, Shared, told_to_end};
-use crate::live::{BackendTick, Telemetry, TrafficPeriod};
+use crate::live::{BackendTick, Known, Telemetry, TrafficPeriod};
 use hdrhistogram::Histogram;
 use headroom_gateway::service_histogram;
 use headroom_units::Seconds;
@@ -148,9 +148,10 @@ impl Telemetry for ClusterTelemetry {
             failures: 0,
             in_flight: 0,
             oldest_in_flight: None,
-            histogram: service_histogram(),
+            latency: Known::AtSlo(None),
             backends: Vec::new(),
         };
+        let mut latencies = service_histogram();
         let mut whole = true;
         for gateway in &self.gateways {
             // Nothing to wait for while it is not connected.
@@ -175,13 +176,14 @@ impl Telemetry for ClusterTelemetry {
                 (one, other) => one.or(other),
             };
             // Both have the same bounds.
-            if all.histogram.add(&histogram).is_err() {
+            if latencies.add(&histogram).is_err() {
                 whole = false;
             }
             for (backend, period) in backends.iter().zip(&sum.backends) {
                 merge(&mut all.backends, backend, period);
             }
         }
+        all.latency = Known::Histogram(latencies);
         whole.then_some(all)
     }
 }

@@ -81,7 +81,7 @@ pub fn run(
         trace: plan.trace.clone(),
         seed: plan.seed,
         world: match plan.power_source {
-            Source::Emulated => headroom_record::World::Emulated,
+            Some(Source::Emulated) => headroom_record::World::Emulated,
             _ => headroom_record::World::Live,
         },
         period: Seconds::from(plan.frame.period),
