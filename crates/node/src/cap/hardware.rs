@@ -19,8 +19,9 @@ const LOOK_S: f64 = 1.0;
 const INERT_SHARE: f64 = 1.1;
 const INERT_W: f64 = 1.0;
 const INERT_S: f64 = 2.0;
-/// From this share of the cap on, the cap is what holds the machine.
-const AT_CAP: f64 = 0.97;
+/// From this share of the cap on, the cap is what holds the machine: frequencies come in steps, so hardware stays under
+/// its limit by up to one.
+const AT_CAP: f64 = 0.95;
 /// The least that the packages are asked to keep to, however much the rest draws.
 const LEAST_W: f64 = 1.0;
 

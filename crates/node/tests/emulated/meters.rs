@@ -18,11 +18,12 @@ fn after(meter: &mut impl Meter, ms: u64) -> Result<MeterSample, MeterError> {
     meter.sample()
 }
 
-/// A sample that has a power; the counter may not have moved on a busy machine.
+/// The power over long enough that one step of the emulator's clock more or less does not show. The counter may not
+/// have moved on a busy machine: then the next time.
 fn power(meter: &mut impl Meter) -> f64 {
     let mut watts = None;
     wait_for("a power", || {
-        watts = after(meter, 100).unwrap().power.map(|power| power.value.get());
+        watts = after(meter, 400).unwrap().power.map(|power| power.value.get());
         watts.is_some()
     });
     watts.unwrap()
@@ -52,12 +53,9 @@ fn a_loaded_machine_is_measured_and_everything_is_labelled_emulated() {
     };
     bench.load(16.0);
     let mut meter = RaplMeter::open(&bench.roots()).unwrap();
-    std::thread::sleep(Duration::from_millis(300));
-    let watts = power(&mut meter);
-    assert!(
-        (80.0..105.0).contains(&watts),
-        "{watts} W of a machine that draws 92"
-    );
+    wait_for("the 92 W that the machine draws", || {
+        (83.0..101.0).contains(&power(&mut meter))
+    });
     let sample = after(&mut meter, 100).unwrap();
     assert_eq!(sample.energy.source, Source::Emulated);
     let counted: Vec<&str> = sample
@@ -77,7 +75,10 @@ fn a_loaded_machine_is_measured_and_everything_is_labelled_emulated() {
         );
     }
     let mut psys = RaplMeter::open_total(&bench.roots(), RaplTotal::Platform).unwrap();
-    assert!(power(&mut psys) > watts, "the platform contains the packages");
+    // 20 W of fans and disks besides.
+    wait_for("the platform, which contains the packages", || {
+        (101.0..123.0).contains(&power(&mut psys))
+    });
 }
 
 #[test]
@@ -223,8 +224,7 @@ fn a_zone_that_vanishes_and_comes_back_is_counted_while_it_is_there() {
     bench.fault("vanished intel-rapl:1:1");
     let sample = after(&mut meter, 100).unwrap();
     assert_eq!(sample.power, None, "the total has changed");
-    let one = power(&mut meter);
-    assert!(one < 0.7 * both, "{one} W of {both}");
+    wait_for("one package's power", || power(&mut meter) < 0.7 * both);
     let refused = meter.refused();
     assert!(
         refused
@@ -306,11 +306,11 @@ fn an_amd_server_is_measured_by_zones_by_hsmp_and_by_hwmon() {
     let mut rapl = RaplMeter::open(&bench.roots()).unwrap();
     let mut hsmp = HsmpMeter::open(&bench.roots()).unwrap();
     let mut hwmon = HwmonMeter::open(&bench.roots()).unwrap();
-    let (rapl, hsmp, hwmon_w) = (power(&mut rapl), power(&mut hsmp), power(&mut hwmon));
-    assert!(
-        (hsmp / rapl - 1.0).abs() < 0.2 && (hwmon_w / rapl - 1.0).abs() < 0.2,
-        "{rapl} {hsmp} {hwmon_w}"
-    );
+    let near = |one: f64, other: f64| (one / other - 1.0).abs() < 0.2;
+    wait_for("all of them to agree", || {
+        let watts = power(&mut rapl);
+        near(power(&mut hsmp), watts) && near(power(&mut hwmon), watts)
+    });
     bench.fault("reads hwmon0/power1_input 4294967295000");
     let error = HsmpMeter::open(&bench.roots()).unwrap_err().to_string();
     assert!(error.contains("stands for none"), "{error}");
