@@ -62,12 +62,23 @@ pub struct Described {
     pub notes: Vec<String>,
 }
 
+/// Every node is held by another controller.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// Who holds which, and for how long.
+    pub why: String,
+    /// All of them by one of our own name: most likely this one's predecessor, whose leases are about to end.
+    pub by_our_name: bool,
+}
+
 /// Many agents as one machine: what is decided for all is spread over those that are there.
 ///
 /// Only live nodes count: one that is lost has no capacity and nothing in force. It puts itself back when its lease ends,
 /// and is described anew when it returns.
 #[derive(Debug)]
 pub struct ClusterMachine {
+    /// In whose name nodes are held.
+    name: String,
     nodes: Vec<Node>,
     spread: Spread,
     plant: Option<Plant>,
@@ -114,6 +125,7 @@ impl ClusterMachine {
             });
         }
         Ok(Self {
+            name: options.holder.name().to_owned(),
             nodes,
             spread,
             plant: None,
@@ -181,22 +193,23 @@ impl ClusterMachine {
     }
 
     /// Why no node obeys, where each that is there is another controller's.
-    pub fn all_held(&self) -> Option<String> {
-        let mut held = Vec::new();
+    pub fn all_held(&self) -> Option<Held> {
+        let (mut held, mut by_our_name) = (Vec::new(), true);
         for node in &self.nodes {
             let state = node.state.lock();
             if state.is_live() {
                 return None;
             }
-            if state.held_by.is_some() {
-                held.push(format!(
-                    "node {}: {}",
-                    node.name,
-                    state.trouble.as_deref().unwrap_or_default()
-                ));
+            if let Some(holder) = &state.held_by {
+                by_our_name &= *holder == self.name;
+                let why = state.trouble.as_deref().unwrap_or_default();
+                held.push(format!("node {}: {why}", node.name));
             }
         }
-        (!held.is_empty()).then(|| held.join("; "))
+        (!held.is_empty()).then(|| Held {
+            why: held.join("; "),
+            by_our_name,
+        })
     }
 
     fn live(&self) -> impl Iterator<Item = (&Node, Description, Option<Sample>, message::Allocation)> {
@@ -514,4 +527,72 @@ fn sum<T: Copy + std::ops::Add<Output = T>>(
         }
     }
     Some(sum)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counted(run: u64, microjoules: u64, source: Source, cpu_ms: u64) -> Counted {
+        Counted {
+            run,
+            energy: Some(Reading::new(Microjoules(microjoules), source)),
+            cpu: Some(Duration::from_millis(cpu_ms)),
+        }
+    }
+
+    #[test]
+    fn energy_is_what_the_same_run_of_an_agent_counted_since() {
+        let before = counted(1, 1_000_000, Source::Measured, 100);
+        let (energy, cpu) = counted(1, 3_500_000, Source::Measured, 350).since(&before);
+        assert_eq!(energy, Some(Reading::new(Joules::new(2.5), Source::Measured)));
+        assert_eq!(cpu, Some(Seconds::new(0.25)));
+        assert_eq!(
+            counted(2, 3_500_000, Source::Measured, 350).since(&before),
+            (None, None),
+            "another run"
+        );
+        let (energy, _) = counted(1, 3_500_000, Source::Estimated, 350).since(&before);
+        assert_eq!(energy, None, "another meter");
+        assert_eq!(
+            counted(1, 5, Source::Measured, 1).since(&Counted::default()),
+            (None, None),
+            "seen first"
+        );
+    }
+
+    #[test]
+    fn watts_of_different_sources_are_not_added() {
+        let (measured, estimated) = (
+            Reading::new(Watts::new(40.0), Source::Measured),
+            Reading::new(Watts::new(2.0), Source::Estimated),
+        );
+        let mut mixed = false;
+        let sum_of = sum(&[("a", measured), ("b", measured)], &mut mixed);
+        assert_eq!(
+            (sum_of, mixed),
+            (Some(Reading::new(Watts::new(80.0), Source::Measured)), false)
+        );
+        assert_eq!(sum(&[("a", measured), ("b", estimated)], &mut mixed), None);
+        assert!(mixed);
+    }
+
+    #[test]
+    fn the_clusters_line_meets_what_all_nodes_need_with_all_their_cores() {
+        let node = |base: f64, per_core: f64, most: f64| NodeCapacity {
+            fewest: Cores::new(0.1),
+            most: Cores::new(most),
+            power: PowerEnvelope {
+                base: Watts::new(base),
+                per_core: Watts::new(per_core),
+                lowest_cap: Watts::new(base + 0.05),
+            },
+        };
+        let nodes = [node(46.52, 2.86, 16.0), node(10.0, 5.0, 4.0)];
+        let cluster = envelope(&nodes, Cores::new(20.0));
+        let all: f64 = nodes.iter().map(|node| node.power.limit(node.most).get()).sum();
+        assert!((cluster.limit(Cores::new(20.0)).get() - all).abs() < 1e-9);
+        let range = CoreRange::new(Cores::new(0.2), Cores::new(20.0), Cores::new(0.1)).unwrap();
+        assert!(Plant::new(range, cluster).is_ok(), "{cluster:?}");
+    }
 }

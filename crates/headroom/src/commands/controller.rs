@@ -17,7 +17,7 @@ use headroom_record::{Limits, Recorder, RunSummary, summary_table};
 use headroom_units::{Cores, PerSecond, Seconds};
 use headroom_wire::message::Holder;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Runs until a signal, a key or the given duration ends it; then releases every node and prints the summary. However it
 /// ends, each node puts itself back when its lease does.
@@ -155,11 +155,21 @@ fn serve(
     }
     // The first lease: only now is it known who else holds a node.
     let full = cluster.found.plant.full();
-    let applied = cluster.machine.apply(full);
-    if let Some(held) = cluster.machine.all_held() {
-        return Err(Failure::usage(anyhow!("no node can be commanded: {held}")));
+    let give_up = Instant::now() + config.lease() + Duration::from_secs(1);
+    loop {
+        let applied = cluster.machine.apply(full);
+        let Some(held) = cluster.machine.all_held() else {
+            applied?;
+            break;
+        };
+        // A predecessor that was killed keeps its nodes until its leases end, and they are this one's then.
+        if !held.by_our_name || Instant::now() >= give_up {
+            return Err(Failure::usage(anyhow!("no node can be commanded: {}", held.why)));
+        }
+        if stop.wait_until(Instant::now() + Duration::from_millis(200)) {
+            return Ok(None);
+        }
     }
-    applied?;
     let rate = match config.cluster.requests_per_core_s {
         Some(rate) => PerSecond::new(rate),
         None => {

@@ -211,6 +211,10 @@ fn cores_are_spread_over_the_nodes_and_released_at_the_end_and_after_kill_9() {
         (one.cores().is_none() && two.cores().is_none()).then_some(())
     });
 
+    // One that is killed and started again at once waits for the leases of the one before.
+    let (mut controller, _) = config.start();
+    until("both nodes are limited", || one.cores().zip(two.cores()));
+    controller.kill();
     // The next one takes over, and releases when it is told to stop.
     let (mut controller, admin) = config.start();
     until("both nodes are limited again", || {

@@ -5,4 +5,5 @@ mod agent;
 mod certs;
 mod common;
 mod controller;
+mod gateway;
 mod namespaces;

@@ -88,8 +88,12 @@ pub(super) async fn connect(address: &Address, options: &ClientOptions) -> Resul
 
 fn explain_unix(error: &io::Error) -> String {
     match error.kind() {
-        io::ErrorKind::NotFound => "there is no such socket: start `headroom agent` there".into(),
-        io::ErrorKind::ConnectionRefused => "nobody listens on that socket: start `headroom agent`".into(),
+        io::ErrorKind::NotFound => {
+            "there is no such socket: start `headroom agent` there, or a gateway with --control".into()
+        }
+        io::ErrorKind::ConnectionRefused => {
+            "nobody listens on that socket: start `headroom agent`, or a gateway with --control".into()
+        }
         io::ErrorKind::PermissionDenied => {
             "this user may not open the socket: run as its owner, or as a member of its group".into()
         }
@@ -100,7 +104,7 @@ fn explain_unix(error: &io::Error) -> String {
 fn explain_tcp(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::ConnectionRefused => {
-            "nobody listens there: start `headroom agent` on that node".into()
+            "nobody listens there: start `headroom agent` on that node, or a gateway with --control".into()
         }
         _ => error.to_string(),
     }

@@ -58,7 +58,7 @@ pub enum CallError {
     #[error(transparent)]
     Tls(#[from] TlsError),
     /// No connection, or it was lost.
-    #[error("the agent at {address} cannot be reached: {why}")]
+    #[error("{address} cannot be reached: {why}")]
     Unreachable {
         /// Where.
         address: Address,
@@ -66,7 +66,7 @@ pub enum CallError {
         why: String,
     },
     /// No answer in time. Whether an [`Apply`] was carried out is not known: send it again with the same sequence number.
-    #[error("the agent at {address} did not answer within {seconds} s", seconds = after.as_secs_f64())]
+    #[error("{address} did not answer within {seconds} s", seconds = after.as_secs_f64())]
     NoAnswer {
         /// Where.
         address: Address,
@@ -77,7 +77,7 @@ pub enum CallError {
     #[error(transparent)]
     Refused(#[from] Refusal),
     /// The answer breaks the contract.
-    #[error("the agent at {address} answered nonsense: {invalid}")]
+    #[error("{address} answered nonsense: {invalid}")]
     Nonsense {
         /// Where.
         address: Address,
@@ -85,7 +85,7 @@ pub enum CallError {
         invalid: Invalid,
     },
     /// A gRPC status that carries no refusal: not an agent of ours, or of another version.
-    #[error("the agent at {address} answered {code:?}: {message}")]
+    #[error("{address} answered {code:?}: {message}")]
     Other {
         /// Where.
         address: Address,
