@@ -1,5 +1,6 @@
 //! Many agents as one machine.
 
+use super::counted::{Counted, sum};
 use super::node::{NodeOptions, NodeState, NodeTask, Wish};
 use super::{Network, Shared};
 use crate::live::{Machine, MachinePeriod};
@@ -8,7 +9,7 @@ use headroom_control::{Allocation, CoreRange, NodeCapacity, Plant, PowerEnvelope
 use headroom_units::{Cores, Hertz, Joules, Ratio, Reading, Seconds, Source, Watts};
 use headroom_wire::Address;
 use headroom_wire::client::ClientOptions;
-use headroom_wire::message::{self, Description, Holder, Microjoules, Sample};
+use headroom_wire::message::{self, Description, Holder, Sample};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
@@ -40,15 +41,6 @@ struct Node {
     state: Arc<Shared<NodeState>>,
     wish: watch::Sender<Wish>,
     counted: Counted,
-}
-
-/// What a node had counted when it was last asked. It outlives a connection: what it counted while it was cut off is
-/// told when it is back, as long as it is the same run of its agent.
-#[derive(Debug, Default)]
-struct Counted {
-    run: u64,
-    energy: Option<Reading<Microjoules>>,
-    cpu: Option<Duration>,
 }
 
 /// What was found at the start.
@@ -337,13 +329,14 @@ impl Machine for ClusterMachine {
     }
 
     fn apply(&mut self, allocation: Allocation) -> anyhow::Result<()> {
-        let live: Vec<(usize, NodeCapacity)> = self
+        let live: Vec<(usize, NodeCapacity, message::Range)> = self
             .nodes
             .iter()
             .enumerate()
             .filter_map(|(index, node)| {
                 let state = node.state.lock();
-                Some((index, capacity(state.description.as_ref()?).ok()?))
+                let description = state.description.as_ref()?;
+                Some((index, capacity(description).ok()?, description.cap?))
             })
             .collect();
         if live.is_empty() {
@@ -353,13 +346,13 @@ impl Machine for ClusterMachine {
         // until then.
         let ours: Vec<bool> = live
             .iter()
-            .map(|(index, _)| self.nodes[*index].state.lock().held_by.is_none())
+            .map(|(index, ..)| self.nodes[*index].state.lock().held_by.is_none())
             .collect();
         let mine: Vec<NodeCapacity> = live
             .iter()
             .zip(&ours)
             .filter(|(_, ours)| **ours)
-            .map(|((_, capacity), _)| *capacity)
+            .map(|((_, capacity, _), _)| *capacity)
             .collect();
         // A node that came later than the plant was measured by is part of everything, too.
         let full = !self.bounded
@@ -381,7 +374,7 @@ impl Machine for ClusterMachine {
         };
         let mut shares = self.spread.shares(cores, cap, &mine).into_iter();
         let mut asked = Vec::new();
-        for ((index, capacity), ours) in live.iter().zip(&ours) {
+        for ((index, capacity, caps), ours) in live.iter().zip(&ours) {
             let share = if *ours {
                 shares.next()
             } else {
@@ -391,7 +384,12 @@ impl Machine for ClusterMachine {
             let node = &self.nodes[*index];
             let wanted = message::Allocation {
                 cores: Some(share.cores.min(capacity.most)),
-                cap: Some(share.cap),
+                // What holds the cap may have a narrower range than what the cores can need.
+                cap: Some(
+                    share
+                        .cap
+                        .clamp(Watts::new(caps.minimum), Watts::new(caps.maximum)),
+                ),
             };
             let number = node.wish(wanted);
             if *ours {
@@ -483,99 +481,9 @@ impl ClusterMachine {
     }
 }
 
-impl Counted {
-    fn since(&self, before: &Self) -> (Option<Reading<Joules>>, Option<Seconds>) {
-        if self.run != before.run {
-            return (None, None);
-        }
-        let energy = self
-            .energy
-            .zip(before.energy)
-            .filter(|(now, before)| now.source == before.source)
-            .map(|(now, before)| {
-                let counted = now.value.0.saturating_sub(before.value.0);
-                Reading::new(Joules::from(Microjoules(counted)), now.source)
-            });
-        let cpu = self
-            .cpu
-            .zip(before.cpu)
-            .map(|(now, before)| Seconds::from(now.saturating_sub(before)));
-        (energy, cpu)
-    }
-}
-
-/// The sum of readings of one source. Of several there is none, and that is said when it is found first.
-fn sum<T: Copy + std::ops::Add<Output = T>>(
-    readings: &[(&str, Reading<T>)],
-    mixed: &mut bool,
-) -> Option<Reading<T>> {
-    let ((_, first), rest) = readings.split_first()?;
-    let mut sum = *first;
-    for (_, reading) in rest {
-        match sum.plus(*reading) {
-            Ok(more) => sum = more,
-            Err(error) => {
-                if !std::mem::replace(mixed, true) {
-                    let of: Vec<String> = readings
-                        .iter()
-                        .map(|(name, reading)| format!("{name} {}", reading.source))
-                        .collect();
-                    tracing::warn!("the cluster's power is not known: {error}: {}", of.join(", "));
-                }
-                return None;
-            }
-        }
-    }
-    Some(sum)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn counted(run: u64, microjoules: u64, source: Source, cpu_ms: u64) -> Counted {
-        Counted {
-            run,
-            energy: Some(Reading::new(Microjoules(microjoules), source)),
-            cpu: Some(Duration::from_millis(cpu_ms)),
-        }
-    }
-
-    #[test]
-    fn energy_is_what_the_same_run_of_an_agent_counted_since() {
-        let before = counted(1, 1_000_000, Source::Measured, 100);
-        let (energy, cpu) = counted(1, 3_500_000, Source::Measured, 350).since(&before);
-        assert_eq!(energy, Some(Reading::new(Joules::new(2.5), Source::Measured)));
-        assert_eq!(cpu, Some(Seconds::new(0.25)));
-        assert_eq!(
-            counted(2, 3_500_000, Source::Measured, 350).since(&before),
-            (None, None),
-            "another run"
-        );
-        let (energy, _) = counted(1, 3_500_000, Source::Estimated, 350).since(&before);
-        assert_eq!(energy, None, "another meter");
-        assert_eq!(
-            counted(1, 5, Source::Measured, 1).since(&Counted::default()),
-            (None, None),
-            "seen first"
-        );
-    }
-
-    #[test]
-    fn watts_of_different_sources_are_not_added() {
-        let (measured, estimated) = (
-            Reading::new(Watts::new(40.0), Source::Measured),
-            Reading::new(Watts::new(2.0), Source::Estimated),
-        );
-        let mut mixed = false;
-        let sum_of = sum(&[("a", measured), ("b", measured)], &mut mixed);
-        assert_eq!(
-            (sum_of, mixed),
-            (Some(Reading::new(Watts::new(80.0), Source::Measured)), false)
-        );
-        assert_eq!(sum(&[("a", measured), ("b", estimated)], &mut mixed), None);
-        assert!(mixed);
-    }
 
     #[test]
     fn the_clusters_line_meets_what_all_nodes_need_with_all_their_cores() {

@@ -1,0 +1,111 @@
+//! What nodes counted since they were asked last, and sums of it.
+
+use headroom_units::{Joules, Reading, Seconds};
+use headroom_wire::message::Microjoules;
+use std::time::Duration;
+
+/// What a node had counted when it was last asked. It outlives a connection: what it counted while it was cut off is
+/// told when it is back, as long as it is the same run of its agent.
+#[derive(Debug, Default)]
+pub(super) struct Counted {
+    pub(super) run: u64,
+    pub(super) energy: Option<Reading<Microjoules>>,
+    pub(super) cpu: Option<Duration>,
+}
+
+impl Counted {
+    /// What was counted between; `None` where it cannot be told.
+    pub(super) fn since(&self, before: &Self) -> (Option<Reading<Joules>>, Option<Seconds>) {
+        if self.run != before.run {
+            return (None, None);
+        }
+        let energy = self
+            .energy
+            .zip(before.energy)
+            .filter(|(now, before)| now.source == before.source)
+            .map(|(now, before)| {
+                let counted = now.value.0.saturating_sub(before.value.0);
+                Reading::new(Joules::from(Microjoules(counted)), now.source)
+            });
+        let cpu = self
+            .cpu
+            .zip(before.cpu)
+            .map(|(now, before)| Seconds::from(now.saturating_sub(before)));
+        (energy, cpu)
+    }
+}
+
+/// The sum of readings of one source. Of several there is none, and that is said when it is found first.
+pub(super) fn sum<T: Copy + std::ops::Add<Output = T>>(
+    readings: &[(&str, Reading<T>)],
+    mixed: &mut bool,
+) -> Option<Reading<T>> {
+    let ((_, first), rest) = readings.split_first()?;
+    let mut sum = *first;
+    for (_, reading) in rest {
+        match sum.plus(*reading) {
+            Ok(more) => sum = more,
+            Err(error) => {
+                if !std::mem::replace(mixed, true) {
+                    let of: Vec<String> = readings
+                        .iter()
+                        .map(|(name, reading)| format!("{name} {}", reading.source))
+                        .collect();
+                    tracing::warn!("the cluster's power is not known: {error}: {}", of.join(", "));
+                }
+                return None;
+            }
+        }
+    }
+    Some(sum)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use headroom_units::{Source, Watts};
+
+    fn counted(run: u64, microjoules: u64, source: Source, cpu_ms: u64) -> Counted {
+        Counted {
+            run,
+            energy: Some(Reading::new(Microjoules(microjoules), source)),
+            cpu: Some(Duration::from_millis(cpu_ms)),
+        }
+    }
+
+    #[test]
+    fn energy_is_what_the_same_run_of_an_agent_counted_since() {
+        let before = counted(1, 1_000_000, Source::Measured, 100);
+        let (energy, cpu) = counted(1, 3_500_000, Source::Measured, 350).since(&before);
+        assert_eq!(energy, Some(Reading::new(Joules::new(2.5), Source::Measured)));
+        assert_eq!(cpu, Some(Seconds::new(0.25)));
+        assert_eq!(
+            counted(2, 3_500_000, Source::Measured, 350).since(&before),
+            (None, None),
+            "another run"
+        );
+        let (energy, _) = counted(1, 3_500_000, Source::Estimated, 350).since(&before);
+        assert_eq!(energy, None, "another meter");
+        assert_eq!(
+            counted(1, 5, Source::Measured, 1).since(&Counted::default()),
+            (None, None),
+            "seen first"
+        );
+    }
+
+    #[test]
+    fn watts_of_different_sources_are_not_added() {
+        let (measured, estimated) = (
+            Reading::new(Watts::new(40.0), Source::Measured),
+            Reading::new(Watts::new(2.0), Source::Estimated),
+        );
+        let mut mixed = false;
+        let sum_of = sum(&[("a", measured), ("b", measured)], &mut mixed);
+        assert_eq!(
+            (sum_of, mixed),
+            (Some(Reading::new(Watts::new(80.0), Source::Measured)), false)
+        );
+        assert_eq!(sum(&[("a", measured), ("b", estimated)], &mut mixed), None);
+        assert!(mixed);
+    }
+}

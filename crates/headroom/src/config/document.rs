@@ -1,0 +1,140 @@
+//! A configuration file's text, and errors that name its lines.
+
+use serde::de::DeserializeOwned;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use toml::de::{DeTable, DeValue};
+
+/// A mistake in the configuration.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}{}: {message}", file.display(), line.map(|l| format!(":{l}")).unwrap_or_default())]
+pub struct ConfigError {
+    /// The file.
+    pub file: PathBuf,
+    /// The line, from 1, where the mistake belongs to one.
+    pub line: Option<usize>,
+    /// What is wrong with which value, and what to do.
+    pub message: String,
+}
+
+/// The file's text, to find the line of a key in.
+#[derive(Clone, Debug)]
+pub struct Document {
+    pub(super) file: PathBuf,
+    pub(super) text: String,
+}
+
+impl Document {
+    /// Reads a file of `headroom COMMAND`.
+    ///
+    /// # Errors
+    /// Where it cannot be read.
+    pub fn read(file: &Path, command: &str) -> Result<Self, ConfigError> {
+        let text = std::fs::read_to_string(file).map_err(|error| ConfigError {
+            file: file.to_owned(),
+            line: None,
+            message: format!(
+                "cannot be read: {error}. `headroom {command} --example` prints one to start from"
+            ),
+        })?;
+        Ok(Self {
+            file: file.to_owned(),
+            text,
+        })
+    }
+
+    /// Understands the text as the configuration of `headroom COMMAND`.
+    ///
+    /// # Errors
+    /// A text that is no TOML, an unknown key, a value of the wrong kind, with its line.
+    pub fn parse<T: DeserializeOwned>(&self, command: &str) -> Result<T, ConfigError> {
+        toml::from_str(&self.text).map_err(|error| ConfigError {
+            file: self.file.clone(),
+            line: error.span().map(|span| self.line_of(&span)),
+            message: format!(
+                "{}{}. `headroom {command} --example` prints every key with its meaning",
+                error.message().trim(),
+                error.span().map(|span| self.quote(&span)).unwrap_or_default()
+            ),
+        })
+    }
+
+    /// Refuses a number outside its range, each with its key, its least and its most.
+    pub(super) fn within(&self, numbers: &[(&str, f64, f64, f64)]) -> Result<(), ConfigError> {
+        for (key, value, least, most) in numbers {
+            if !(*least..=*most).contains(value) {
+                let why = format!("is {value:?}: it must be between {least:?} and {most:?}");
+                return Err(self.error(key, why));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a key of a table of the first level is written.
+    pub(super) fn has(&self, table: &str, key: &str) -> bool {
+        let inside = |root: &DeTable<'_>| {
+            root.iter()
+                .find(|(name, _)| name.get_ref().as_ref() == table)
+                .is_some_and(|(_, value)| match value.get_ref() {
+                    DeValue::Table(inner) => inner.iter().any(|(name, _)| name.get_ref().as_ref() == key),
+                    _ => false,
+                })
+        };
+        DeTable::parse(&self.text).is_ok_and(|root| inside(root.get_ref()))
+    }
+
+    /// The whole text.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// An error at a key (`slo.percentile`), or at the nearest table around it where the key is not written.
+    pub fn error(&self, key: &str, why: impl std::fmt::Display) -> ConfigError {
+        ConfigError {
+            file: self.file.clone(),
+            line: self.find(key),
+            message: format!("{key}: {why}"),
+        }
+    }
+
+    fn find(&self, key: &str) -> Option<usize> {
+        let root = DeTable::parse(&self.text).ok()?;
+        let mut line = None;
+        let mut table = root.get_ref();
+        for part in key.split('.') {
+            let Some((name, value)) = table.iter().find(|(name, _)| name.get_ref().as_ref() == part) else {
+                break;
+            };
+            line = Some(self.line_of(&name.span()));
+            match value.get_ref() {
+                DeValue::Table(inner) => table = inner,
+                _ => break,
+            }
+        }
+        line
+    }
+
+    fn line_of(&self, span: &Range<usize>) -> usize {
+        self.text
+            .bytes()
+            .take(span.start)
+            .filter(|byte| *byte == b'\n')
+            .count()
+            + 1
+    }
+
+    /// The line that a span begins in, to show beside the message.
+    fn quote(&self, span: &Range<usize>) -> String {
+        let line = self
+            .text
+            .lines()
+            .nth(self.line_of(span) - 1)
+            .unwrap_or_default()
+            .trim();
+        if line.is_empty() {
+            String::new()
+        } else {
+            format!(", in `{line}`")
+        }
+    }
+}
