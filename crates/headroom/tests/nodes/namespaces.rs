@@ -200,8 +200,8 @@ fn a_node_that_is_cut_off_puts_itself_back_and_is_taken_back_when_it_returns() {
     let cut = Instant::now();
     until("the node puts itself back", || cores(2).is_none().then_some(()));
     let restored = cut.elapsed();
-    // The lease may have been renewed just before the cut; the rest is this machine's own slowness.
-    assert!(restored < LEASE + Duration::from_secs(2), "{restored:?}");
+    // The lease may have been renewed just before the cut; the rest is room for a busy machine.
+    assert!(restored < LEASE * 3, "{restored:?}");
     until("its cores are the others'", || near(0, 1.5).and(near(1, 1.5)));
     let reassigned = cut.elapsed();
     let healthy = || {
