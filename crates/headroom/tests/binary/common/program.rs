@@ -131,6 +131,9 @@ impl Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            println!("{} had said:\n{}", self.what, self.err());
+        }
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

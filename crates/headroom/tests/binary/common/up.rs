@@ -126,6 +126,8 @@ impl Up {
                 .parse()
                 .ok()
         });
+        // What came before the first period is in none of them.
+        up.counted("headroom_periods_total", 1.0);
         up
     }
 
