@@ -17,6 +17,7 @@ use headroom_control::{
 };
 use headroom_gateway::{GatewayConfig, GatewayError};
 use headroom_node::cgroup::TargetSpec;
+use headroom_node::limit::LeverPreference;
 use headroom_node::power::{MeterPreference, ModelError, PowerModel};
 use headroom_units::{Cores, PerSecond, Ratio, Seconds, Watts};
 use serde::Deserialize;
@@ -205,9 +206,12 @@ impl LawConfig {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PowerConfig {
-    /// Which meter to take.
+    /// Which meter to take, or which to try in turn.
     #[serde(default)]
     pub meter: MeterPreference,
+    /// What holds caps, or what to try in turn.
+    #[serde(default)]
+    pub cap_lever: LeverPreference,
     /// The figures of the modelled meter.
     #[serde(default)]
     pub model: ModelConfig,

@@ -85,6 +85,7 @@ impl World {
                 ..QuotaOptions::default()
             },
             cpuset: config.service.lever == Lever::Cpuset,
+            lever: config.power.cap_lever,
             ..LimiterOptions::default()
         };
         let machine = CgroupMachine::open(

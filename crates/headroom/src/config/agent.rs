@@ -191,6 +191,7 @@ impl AgentFile {
                     ..QuotaOptions::default()
                 },
                 cpuset: self.service.lever == Lever::Cpuset,
+                lever: self.power.cap_lever,
                 ..LimiterOptions::default()
             },
             emulated: self.agent.emulated,

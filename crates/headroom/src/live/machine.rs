@@ -115,10 +115,16 @@ impl CgroupMachine {
     /// Where the machine cannot be read.
     pub fn envelope(&self, model: &PowerModel, fewest: Cores) -> anyhow::Result<PowerEnvelope> {
         let smallest = self.limiter.bounds()?.smallest;
+        let held = model.minimum_cap(fewest, smallest.min(fewest));
+        // Where the hardware holds caps, it takes none under its own lowest.
+        let lowest = self
+            .limiter
+            .cap_bounds()
+            .map_or(held, |bounds| bounds.smallest.max(held));
         Ok(PowerEnvelope {
             base: model.base,
             per_core: model.per_allocated_core + model.per_busy_core,
-            lowest_cap: model.minimum_cap(fewest, smallest.min(fewest)),
+            lowest_cap: lowest.min(model.limit(fewest)),
         })
     }
 }
