@@ -47,6 +47,10 @@ pub struct GatewayConfig {
     /// How long [`crate::Handle::shutdown`] waits for requests in flight unless told otherwise, in
     /// milliseconds. Default 30 000.
     pub drain_timeout_ms: u64,
+    /// Listen although another gateway of this user still listens on the same address: to take over from it
+    /// without a refused connection. The kernel shares connections out between the two until the other one
+    /// drains. Default false: an address in use is an error.
+    pub takeover: bool,
 }
 
 impl Default for GatewayConfig {
@@ -63,6 +67,7 @@ impl Default for GatewayConfig {
             limits: LimitConfig::default(),
             forwarding: ForwardingConfig::default(),
             drain_timeout_ms: 30_000,
+            takeover: false,
         }
     }
 }

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 #[non_exhaustive]
 pub enum GatewayError {
     /// A configured value is outside what is allowed.
-    #[error("gateway: {key} = {value}: allowed is {allowed}")]
+    #[error("{key} = {value}: allowed is {allowed}")]
     Config {
         /// The key, with its table.
         key: String,
@@ -19,7 +19,7 @@ pub enum GatewayError {
         allowed: String,
     },
     /// A backend's URL cannot be used.
-    #[error("gateway: backend `{url}`: {why}; write it as http://host:port")]
+    #[error("backend `{url}`: {why}; write it as http://host:port")]
     BackendUrl {
         /// The URL as configured.
         url: String,
@@ -27,7 +27,7 @@ pub enum GatewayError {
         why: String,
     },
     /// A backend's host name has no address.
-    #[error("gateway: backend `{url}`: its host name does not resolve: {source}")]
+    #[error("backend `{url}`: its host name does not resolve: {source}")]
     Resolve {
         /// The URL as configured.
         url: String,
@@ -35,7 +35,7 @@ pub enum GatewayError {
         source: io::Error,
     },
     /// A listening socket could not be opened.
-    #[error("gateway: cannot listen on {address}: {source}{}", bind_remedy(.source))]
+    #[error("cannot listen on {address}: {source}{}", bind_remedy(.source))]
     Bind {
         /// The address as configured.
         address: SocketAddr,
@@ -43,7 +43,7 @@ pub enum GatewayError {
         source: io::Error,
     },
     /// A certificate or key file cannot be used.
-    #[error("gateway: {}: {why}", .path.display())]
+    #[error("{}: {why}", .path.display())]
     Tls {
         /// The file.
         path: PathBuf,
@@ -51,7 +51,7 @@ pub enum GatewayError {
         why: String,
     },
     /// A thread or its runtime could not be started.
-    #[error("gateway: cannot start thread {thread}: {source}")]
+    #[error("cannot start thread {thread}: {source}")]
     Thread {
         /// Name of the thread.
         thread: String,
@@ -59,7 +59,7 @@ pub enum GatewayError {
         source: io::Error,
     },
     /// There is no backend of this number.
-    #[error("gateway: there is no backend {index}: the {count} backends are numbered from 0")]
+    #[error("there is no backend {index}: the {count} backends are numbered from 0")]
     NoSuchBackend {
         /// The number asked for.
         index: usize,

@@ -64,6 +64,12 @@ impl Gateway {
         for listen in cleartext.chain(tls) {
             let (wanted, tls) = listen?;
             let mut address = wanted;
+            if !config.takeover {
+                check_free(wanted).map_err(|source| GatewayError::Bind {
+                    address: wanted,
+                    source,
+                })?;
+            }
             for core in &mut sockets {
                 let (socket, bound) =
                     bind(address, config.limits.listen_backlog).map_err(|source| GatewayError::Bind {
@@ -162,6 +168,17 @@ fn resolve(backend: &Backend) -> Result<SocketAddr, GatewayError> {
             url: backend.url.clone(),
             source,
         })
+}
+
+/// Whether nobody listens on an address yet. The sockets of [`bind`] would share it with another gateway of this
+/// user and say nothing; one that does not share is refused.
+fn check_free(address: SocketAddr) -> io::Result<()> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_reuse_address(true)?;
+    if address.is_ipv6() {
+        socket.set_only_v6(true)?;
+    }
+    socket.bind(&address.into())
 }
 
 /// A listening socket that shares its port with the other cores, and with a successor process.

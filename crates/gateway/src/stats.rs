@@ -144,6 +144,23 @@ pub struct PeriodStats {
 }
 
 impl PeriodStats {
+    /// Adds what was counted in the period before, which nobody used: counters and latencies add up, the gauges and
+    /// the cores missing stay this period's.
+    pub fn add_earlier(&mut self, earlier: &Self) {
+        self.since += earlier.since;
+        let in_flight = self.service.in_flight;
+        self.service.add(&earlier.service);
+        self.service.in_flight = in_flight;
+        // Both histograms have the bounds of `service_histogram`, so every value of one fits into the other.
+        let _ = self.histogram.add(&earlier.histogram);
+        for (backend, earlier) in self.backends.iter_mut().zip(&earlier.backends) {
+            let in_flight = backend.counts.in_flight;
+            backend.counts.add(&earlier.counts);
+            backend.counts.in_flight = in_flight;
+            let _ = backend.histogram.add(&earlier.histogram);
+        }
+    }
+
     /// Latency at `percentile` (0 to 100) of the period's completions; `None` without a completion.
     pub fn latency(&self, percentile: f64) -> Option<Seconds> {
         (!self.histogram.is_empty()).then(|| {
@@ -257,6 +274,43 @@ mod tests {
             (0, 2, 0)
         );
         assert_eq!(core.backends[0].counts.in_flight, 1);
+    }
+
+    #[test]
+    fn an_unused_period_adds_its_counters_and_latencies_and_not_its_gauges() {
+        let period = |arrivals, in_flight, latency_us| {
+            let mut histogram = service_histogram();
+            histogram.saturating_record(latency_us);
+            let counts = Counts {
+                arrivals,
+                in_flight,
+                ..Counts::default()
+            };
+            let mut of_backend = backend_histogram();
+            of_backend.saturating_record(latency_us);
+            PeriodStats {
+                since: Duration::from_secs(1),
+                service: counts,
+                histogram,
+                backends: vec![BackendPeriod {
+                    url: "http://127.0.0.1:1".into(),
+                    counts,
+                    histogram: of_backend,
+                }],
+                oldest_in_flight: None,
+                tunnels: 0,
+                connections: 0,
+                cores_missing: 0,
+            }
+        };
+        let mut now = period(5, 2, 300);
+        now.add_earlier(&period(7, 9, 900));
+        assert_eq!(now.since, Duration::from_secs(2));
+        assert_eq!((now.service.arrivals, now.service.in_flight), (12, 2));
+        assert_eq!((now.histogram.len(), now.histogram.max()), (2, 900));
+        let backend = &now.backends[0];
+        assert_eq!((backend.counts.arrivals, backend.counts.in_flight), (12, 2));
+        assert_eq!(backend.histogram.len(), 2);
     }
 
     #[test]

@@ -367,3 +367,16 @@ fn the_limit_of_connections_queues_the_rest() {
     third.stream.set_read_timeout(Some(PATIENCE)).unwrap();
     assert_eq!(third.receive().status(), 200);
 }
+
+#[test]
+fn an_address_that_another_gateway_listens_on_is_refused_unless_it_is_to_be_taken_over() {
+    let backend = Backend::http(|_| ok("first"));
+    let first = Gateway::start(config(&[&backend])).unwrap();
+    let address = first.local_addrs()[0];
+    let mut second = config(&[&backend]);
+    second.listen = vec![address];
+    let error = Gateway::start(second.clone()).unwrap_err().to_string();
+    assert!(error.contains(&address.to_string()), "{error}");
+    second.takeover = true;
+    Gateway::start(second).unwrap();
+}

@@ -315,6 +315,10 @@ pub struct GatewayArgs {
     /// Threads, each with its own runtime, listener and connection pools.
     #[arg(long, default_value_t = 1, value_name = "N")]
     pub threads: usize,
+    /// Listen although another gateway still listens on the address, to take over from it without a refused
+    /// connection: start this one, then stop the other.
+    #[arg(long)]
+    pub takeover: bool,
     /// How a backend is chosen.
     #[arg(long, value_enum, default_value_t = Balance::LeastConnections)]
     pub balance: Balance,

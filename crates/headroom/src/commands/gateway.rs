@@ -34,6 +34,7 @@ pub fn run(args: &GatewayArgs) -> Result<(), Failure> {
             .collect(),
         backends: args.backend.iter().map(BackendConfig::new).collect(),
         threads: args.threads,
+        takeover: args.takeover,
         balance: match args.balance {
             Balance::RoundRobin => headroom_gateway::Balance::RoundRobin,
             Balance::LeastConnections => headroom_gateway::Balance::LeastConnections,
@@ -82,7 +83,7 @@ fn control_places(args: &GatewayArgs) -> Result<Vec<Listen>, Failure> {
 }
 
 fn tell_each_second(gateway: &Handle, stop: &Stop) {
-    let mut telemetry = GatewayTelemetry(gateway);
+    let mut telemetry = GatewayTelemetry::new(gateway);
     let mut next = Instant::now();
     loop {
         next += Duration::from_secs(1);

@@ -164,7 +164,7 @@ fn serve(
             for address in gateway.local_addrs() {
                 say::note!("serving {} on {address}", world.target.name);
             }
-            Box::new(GatewayTelemetry(gateway))
+            Box::new(GatewayTelemetry::new(gateway))
         }
         (None, Some(telemetry)) => {
             let (telemetry, more) = telemetry.open(document, config.slo(document)?)?;

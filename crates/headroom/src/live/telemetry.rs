@@ -2,7 +2,7 @@
 
 use super::tick::BackendTick;
 use hdrhistogram::Histogram;
-use headroom_gateway::Handle;
+use headroom_gateway::{Handle, PeriodStats};
 use headroom_telemetry::haproxy::HaproxyTelemetry;
 use headroom_telemetry::prometheus::PrometheusTelemetry;
 use headroom_telemetry::{Latency, TelemetryPeriod};
@@ -44,20 +44,38 @@ pub enum Known {
 }
 
 /// The gateway of this process.
-pub struct GatewayTelemetry<'a>(pub &'a Handle);
+pub struct GatewayTelemetry<'a> {
+    gateway: &'a Handle,
+    /// What was counted in lost periods: it comes with the next whole one.
+    unused: Option<PeriodStats>,
+}
+
+impl<'a> GatewayTelemetry<'a> {
+    /// Reads this gateway.
+    pub fn new(gateway: &'a Handle) -> Self {
+        Self {
+            gateway,
+            unused: None,
+        }
+    }
+}
 
 impl Telemetry for GatewayTelemetry<'_> {
     fn take(&mut self, patience: Duration) -> Option<TrafficPeriod> {
-        let stats = self.0.take_period_blocking(patience);
+        let mut stats = self.gateway.take_period_blocking(patience);
+        if let Some(unused) = self.unused.take() {
+            stats.add_earlier(&unused);
+        }
         if stats.cores_missing > 0 {
             // A core that does not answer may hold the slow requests: half the truth is no telemetry.
             tracing::warn!(
                 cores_missing = stats.cores_missing,
                 "the gateway did not answer in time"
             );
+            self.unused = Some(stats);
             return None;
         }
-        let health = self.0.backends_health();
+        let health = self.gateway.backends_health();
         let backends = stats
             .backends
             .iter()

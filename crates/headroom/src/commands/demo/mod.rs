@@ -228,7 +228,7 @@ impl Stage {
         // Longer than needed: the measurement stops it.
         let trace = Trace::constant(rate, Seconds::from(CALIBRATION * 4))?;
         let load = self.load(0, Arc::new(trace), Spacing::Even)?;
-        let mut telemetry = GatewayTelemetry(&self.gateway);
+        let mut telemetry = GatewayTelemetry::new(&self.gateway);
         let measured = calibrate::service_rate(&mut self.machine, &mut telemetry, CALIBRATION, stop);
         load.stop();
         load.join()?;
@@ -275,7 +275,7 @@ impl Stage {
         };
         self.machine.apply(plant.full())?;
         let load = self.load(args.seed, Arc::clone(day), Spacing::Poisson)?;
-        let mut telemetry = GatewayTelemetry(&self.gateway);
+        let mut telemetry = GatewayTelemetry::new(&self.gateway);
         // The run ends with the last answer, which comes soon after the trace's end or never.
         let ends = day.duration();
         let done = |at: Seconds| at >= ends && (load.is_finished() || at >= ends + AFTER_THE_END);
