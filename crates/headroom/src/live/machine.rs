@@ -6,6 +6,7 @@ use headroom_node::cap::{Limiter, LimiterOptions};
 use headroom_node::cgroup::Target;
 use headroom_node::cpu::UsageMeter;
 use headroom_node::frequency::FrequencyReader;
+use headroom_node::limit::LeverKind;
 use headroom_node::power::{Choice, Meter, MeterPreference, PowerModel, choose};
 use headroom_node::restore::Registry;
 use headroom_units::{Cores, Hertz, Joules, Ratio, Reading, Seconds, Source, Watts};
@@ -93,7 +94,22 @@ impl CgroupMachine {
 
     /// Which meter and which lever for caps were chosen, and why not others: what a run falls back to.
     pub fn notes(&self) -> Vec<String> {
-        vec![self.choice.to_string(), self.limiter.lever().to_string()]
+        let Choice {
+            chosen, passed_over, ..
+        } = &self.choice;
+        let mut meter = format!("power is {} by {chosen}", self.source);
+        let unusable: Vec<String> = passed_over.iter().map(|over| over.meter.to_string()).collect();
+        if !unusable.is_empty() {
+            meter.push_str(&format!(
+                ": no {} here (`headroom doctor` says why)",
+                unusable.join(", ")
+            ));
+        }
+        let lever = match self.limiter.lever().chosen {
+            LeverKind::Software => "power caps are held in software, by CPU quota".to_owned(),
+            hardware => format!("power caps are held by the hardware ({hardware})"),
+        };
+        vec![meter, lever]
     }
 
     /// Where the watts come from.
