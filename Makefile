@@ -33,7 +33,7 @@ bench-agent: setup-build ## The agent's share of a core, and the time from a dec
 	$(CARGO) run --release --locked --package headroom-node --example agent_cost
 
 apache: build ## Ten minutes of the Wikipedia trace on Debian's apache2, fixed and then slo-power
-	@scripts/need apache2 php:libapache2-mod-php
+	@scripts/need apache2 php:libapache2-mod-php curl
 	scripts/apache
 
 setup-build:
