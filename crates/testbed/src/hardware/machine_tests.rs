@@ -1,7 +1,7 @@
 use super::config::{Driver, HardwareConfig, LimitKind, Zones};
 use super::machine::{CpuLoad, Machine};
 use super::rapl::ZoneKind;
-use headroom_units::{Ratio, Seconds, Watts};
+use headroom_units::{Ratio, Seconds};
 use proptest::prelude::*;
 
 const TICK: Seconds = Seconds::new(0.02);
