@@ -10,7 +10,7 @@
 //! | [`slo_power`] | the SLO-Power system as published: Control Unit, Elastic Scaler, Power Allocator |
 //! | [`fixed`] | everything on: the reference that savings are measured against |
 //! | [`guardian`] | the wrapper of every law that puts all to full when telemetry is lost |
-//! | [`queueing`] | Equations 1 to 3 of the SLO-Power paper |
+//! | [`queueing`] | Equations 1 to 3 of the SLO-Power paper; Erlang's formulas and exact processor sharing |
 //! | [`estimate`] | the least-squares line read one step ahead |
 //! | [`spread`] | one decision for a cluster, spread over its nodes |
 #![forbid(unsafe_code)]
