@@ -5,7 +5,7 @@
 //! most requests fail, the law may give but not take: an unreachable backend is quick and idle, and looks to any law
 //! like one that could do with less.
 
-use crate::decision::{Allocation, Decision, Reason};
+use crate::decision::{Decision, Reason};
 use crate::law::Law;
 use crate::plant::Plant;
 use crate::seen::Seen;
@@ -61,8 +61,7 @@ impl<L: Law> Guardian<L> {
         self.lost = 0;
         let mut decision = self.law.decide(seen);
         let (wanted, now) = (decision.allocation, seen.allocated);
-        let takes = wanted.cores < now.cores || wanted.cap < now.cap;
-        if takes && traffic.failures > traffic.completions {
+        if wanted.takes_from(&now) && traffic.failures > traffic.completions {
             let text = format!(
                 "{} requests failed and {} were answered: nothing is taken away meanwhile",
                 traffic.failures, traffic.completions
@@ -71,10 +70,7 @@ impl<L: Law> Guardian<L> {
                 ("failures", traffic.failures as f64),
                 ("completions", traffic.completions as f64),
             ];
-            decision.allocation = Allocation {
-                cores: wanted.cores.max(now.cores),
-                cap: wanted.cap.max(now.cap),
-            };
+            decision.allocation = wanted.most(now);
             decision.reasons = vec![Reason::new(FAILING, text, &numbers)];
         }
         decision

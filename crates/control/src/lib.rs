@@ -30,7 +30,7 @@ pub use decision::{Allocation, Decision, Reason};
 pub use fixed::Fixed;
 pub use guardian::Guardian;
 pub use law::Law;
-pub use plant::{CoreRange, Plant, PlantError, PowerEnvelope, Slo};
+pub use plant::{CoreRange, FrequencyRange, Plant, PlantError, PowerEnvelope, Slo};
 pub use seen::{Distribution, Latency, Seen, Traffic};
 pub use slo_power::{SloPower, SloPowerError, Tuning};
 pub use spread::{NodeCapacity, NodeShare, Spread};

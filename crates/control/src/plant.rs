@@ -2,7 +2,7 @@
 //! relation of cores to power.
 
 use crate::decision::Allocation;
-use headroom_units::{Cores, Ratio, Seconds, Watts};
+use headroom_units::{Cores, Hertz, Ratio, Seconds, Watts};
 use serde::{Deserialize, Serialize};
 
 /// Values that describe no possible service or machine.
@@ -24,6 +24,18 @@ pub enum PlantError {
         /// Upper end, in cores.
         max: f64,
         /// Step, in cores.
+        step: f64,
+    },
+    /// The range of frequencies is empty or its step is not one.
+    #[error(
+        "frequencies from {min} to {max} Hz in steps of {step}: need 0 < minimum <= maximum and 0 < step <= maximum"
+    )]
+    Frequencies {
+        /// Lower end, in hertz.
+        min: f64,
+        /// Upper end, in hertz.
+        max: f64,
+        /// Step, in hertz.
         step: f64,
     },
     /// The power figures are negative or not finite.
@@ -127,6 +139,68 @@ impl CoreRange {
     }
 }
 
+/// The frequencies that the processors can be limited to: from `min` to `max` in steps. Where the hardware knows
+/// discrete frequencies, the step is the smallest gap between two, and what is in force is read back.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FrequencyRange {
+    min: Hertz,
+    max: Hertz,
+    step: Hertz,
+}
+
+impl FrequencyRange {
+    /// The range from `min` to `max`.
+    ///
+    /// # Errors
+    /// [`PlantError::Frequencies`].
+    pub fn new(min: Hertz, max: Hertz, step: Hertz) -> Result<Self, PlantError> {
+        let fits = min.get() > 0.0 && min <= max && step.get() > 0.0 && step <= max && max.is_finite();
+        if fits {
+            Ok(Self { min, max, step })
+        } else {
+            Err(PlantError::Frequencies {
+                min: min.get(),
+                max: max.get(),
+                step: step.get(),
+            })
+        }
+    }
+
+    /// The lowest frequency.
+    pub const fn min(&self) -> Hertz {
+        self.min
+    }
+
+    /// The highest frequency.
+    pub const fn max(&self) -> Hertz {
+        self.max
+    }
+
+    /// The smallest change.
+    pub const fn step(&self) -> Hertz {
+        self.step
+    }
+
+    /// The smallest multiple of the step that is at least `frequency`, within the range. What no frequency satisfies
+    /// (an infinite or NaN need) becomes the highest.
+    pub fn round_up(&self, frequency: Hertz) -> Hertz {
+        self.at_steps(frequency, |steps| (steps - 1e-9).ceil())
+    }
+
+    /// The largest multiple of the step that is at most `frequency`, within the range; the highest for an infinite or
+    /// NaN one.
+    pub fn round_down(&self, frequency: Hertz) -> Hertz {
+        self.at_steps(frequency, |steps| (steps + 1e-9).floor())
+    }
+
+    fn at_steps(&self, frequency: Hertz, round: fn(f64) -> f64) -> Hertz {
+        if !frequency.is_finite() {
+            return self.max;
+        }
+        (self.step * round(frequency / self.step)).clamp(self.min, self.max)
+    }
+}
+
 /// A multiple of a step without the dust that binary fractions leave, so that reasons and tables read well.
 fn tidy(cores: f64) -> f64 {
     (cores * 1e9).round() / 1e9
@@ -156,10 +230,12 @@ impl PowerEnvelope {
 pub struct Plant {
     cores: CoreRange,
     power: PowerEnvelope,
+    #[serde(default)]
+    frequency: Option<FrequencyRange>,
 }
 
 impl Plant {
-    /// A plant of these cores and this power.
+    /// A plant of these cores and this power, whose frequency cannot be limited.
     ///
     /// # Errors
     /// [`PlantError::Power`].
@@ -170,7 +246,11 @@ impl Plant {
             && power.limit(cores.max()).is_finite()
             && power.lowest_cap <= power.limit(cores.min());
         if fits {
-            Ok(Self { cores, power })
+            Ok(Self {
+                cores,
+                power,
+                frequency: None,
+            })
         } else {
             Err(PlantError::Power {
                 base: power.base.get(),
@@ -190,12 +270,23 @@ impl Plant {
         self.power
     }
 
-    /// Everything on: all cores, and the cap where it limits nothing.
-    pub fn full(&self) -> Allocation {
-        Allocation {
-            cores: self.cores.max(),
-            cap: self.power.limit(self.cores.max()),
+    /// The same plant with processors whose frequency can be limited within this range.
+    #[must_use]
+    pub const fn with_frequency(self, range: FrequencyRange) -> Self {
+        Self {
+            frequency: Some(range),
+            ..self
         }
+    }
+
+    /// The frequencies that the processors can be limited to; `None` where there is no lever for it.
+    pub const fn frequency(&self) -> Option<FrequencyRange> {
+        self.frequency
+    }
+
+    /// Everything on: all cores, the cap where it limits nothing, any frequency.
+    pub fn full(&self) -> Allocation {
+        Allocation::new(self.cores.max(), self.power.limit(self.cores.max()))
     }
 
     /// The cap bounded to what these cores can need and the machine accepts.
@@ -248,7 +339,55 @@ mod tests {
         assert!(Plant::new(range(), power).is_err());
     }
 
+    #[test]
+    fn frequencies_are_rounded_to_a_step_within_the_range() {
+        let ghz = |ghz: f64| Hertz::new(ghz * 1e9);
+        let range = FrequencyRange::new(ghz(0.8), ghz(2.75), ghz(0.1)).unwrap();
+        assert_eq!(range.round_up(ghz(1.31)), ghz(1.4));
+        assert_eq!(range.round_down(ghz(1.39)), ghz(1.3));
+        assert_eq!(
+            (range.round_up(ghz(1.3)), range.round_down(ghz(1.3))),
+            (ghz(1.3), ghz(1.3))
+        );
+        assert_eq!(
+            (range.round_down(ghz(0.1)), range.round_up(ghz(9.0))),
+            (ghz(0.8), ghz(2.75))
+        );
+        assert_eq!(range.round_down(ghz(f64::INFINITY)), ghz(2.75));
+        assert_eq!(range.round_up(ghz(f64::NAN)), ghz(2.75));
+        let error = FrequencyRange::new(ghz(2.0), ghz(1.0), ghz(0.1)).unwrap_err();
+        assert!(
+            error.to_string().contains("from 2000000000 to 1000000000 Hz"),
+            "{error}"
+        );
+        assert!(FrequencyRange::new(Hertz::ZERO, ghz(1.0), ghz(0.1)).is_err());
+        assert!(FrequencyRange::new(ghz(1.0), ghz(2.0), Hertz::ZERO).is_err());
+    }
+
+    #[test]
+    fn a_plant_has_a_frequency_where_it_was_given_one_and_full_limits_none() {
+        let power = PowerEnvelope {
+            base: Watts::new(46.52),
+            per_core: Watts::new(2.86),
+            lowest_cap: Watts::new(40.0),
+        };
+        let plant = Plant::new(range(), power).unwrap();
+        assert_eq!(plant.frequency(), None);
+        let frequencies = FrequencyRange::new(Hertz::new(8e8), Hertz::new(3e9), Hertz::new(1e8)).unwrap();
+        let plant = plant.with_frequency(frequencies);
+        assert_eq!(plant.frequency(), Some(frequencies));
+        assert_eq!(plant.full().frequency, None);
+    }
+
     proptest! {
+        #[test]
+        fn a_frequency_is_rounded_within_the_range_by_less_than_a_step(asked in 0.0..1e10f64) {
+            let range = FrequencyRange::new(Hertz::new(8e8), Hertz::new(3e9), Hertz::new(1e8)).unwrap();
+            let (down, up) = (range.round_down(Hertz::new(asked)), range.round_up(Hertz::new(asked)));
+            prop_assert!(range.min() <= down && down <= up && up <= range.max());
+            prop_assert!((up - down).get() <= 1e8 + 1.0);
+        }
+
         #[test]
         fn rounding_up_stays_in_the_range_and_on_a_step(need in -10.0..1e6f64) {
             let rounded = range().round_up(Cores::new(need)).get();

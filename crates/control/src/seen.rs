@@ -1,7 +1,7 @@
 //! What a law is given: one period of the service and its machine.
 
 use crate::decision::Allocation;
-use headroom_units::{PerSecond, Ratio, Reading, Seconds, Watts};
+use headroom_units::{Hertz, PerSecond, Ratio, Reading, Seconds, Watts};
 use serde::{Deserialize, Serialize};
 
 /// What was seen in one period.
@@ -19,6 +19,10 @@ pub struct Seen {
     pub utilisation: Option<Ratio>,
     /// Mean power; `None` where no meter answered.
     pub power: Option<Reading<Watts>>,
+    /// Mean frequency of the processors; `None` where the machine does not say. It is absent in recordings that are
+    /// older than it.
+    #[serde(default)]
+    pub frequency: Option<Reading<Hertz>>,
 }
 
 /// The requests of one period.

@@ -38,6 +38,7 @@ prop_compose! {
             traffic: (!lost).then_some(traffic),
             utilisation: utilisation.map(Ratio::new),
             power: watts.map(|w| Estimated(Watts::new(w)).into()),
+            frequency: None,
         }
     }
 }
@@ -65,7 +66,8 @@ proptest! {
             let mut allocated = plant.full();
             for period in &periods {
                 let decision = guardian.decide(&Seen { allocated, ..period.clone() });
-                let Allocation { cores, cap } = decision.allocation;
+                let Allocation { cores, cap, frequency } = decision.allocation;
+                prop_assert_eq!(frequency, None);
                 prop_assert!(cores >= plant.cores().min() && cores <= plant.cores().max());
                 prop_assert!(cap >= plant.power().lowest_cap);
                 prop_assert!(cap <= plant.power().limit(plant.cores().max()));
@@ -89,7 +91,7 @@ proptest! {
                 law.decide(period);
             }
             let cores = plant().cores().round_up(Cores::new(cores));
-            let allocated = Allocation { cores, cap: plant().bound_cap(Watts::new(cap), cores) };
+            let allocated = Allocation::new(cores, plant().bound_cap(Watts::new(cap), cores));
             let at = Seconds::from_millis(late_ms);
             let latency = Latency { at_slo: at, distribution: None };
             let traffic =
@@ -101,6 +103,7 @@ proptest! {
                 traffic: Some(traffic),
                 utilisation: Some(Ratio::new(0.5)),
                 power: Some(Estimated(Watts::new(8.0)).into()),
+                frequency: None,
             };
             let decided = law.decide(&seen).allocation;
             prop_assert!(decided.cores >= allocated.cores && decided.cap >= allocated.cap);

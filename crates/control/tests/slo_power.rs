@@ -36,10 +36,7 @@ fn seen(arrivals: u64, p95_ms: f64, utilisation: f64, watts: f64, cores: f64, ca
     Seen {
         period: 0,
         length: Seconds::new(1.0),
-        allocated: Allocation {
-            cores: Cores::new(cores),
-            cap: Watts::new(cap),
-        },
+        allocated: Allocation::new(Cores::new(cores), Watts::new(cap)),
         traffic: Some(Traffic {
             arrivals,
             completions: arrivals,
@@ -57,6 +54,7 @@ fn seen(arrivals: u64, p95_ms: f64, utilisation: f64, watts: f64, cores: f64, ca
         }),
         utilisation: Some(Ratio::new(utilisation)),
         power: Some(Estimated(Watts::new(watts)).into()),
+        frequency: None,
     }
 }
 
@@ -117,10 +115,7 @@ fn within_the_hold_band_nothing_changes() {
     assert_eq!(rule(&decision), "hold-near-target");
     assert_eq!(
         decision.allocation,
-        Allocation {
-            cores: Cores::new(6.0),
-            cap: Watts::new(60.0)
-        }
+        Allocation::new(Cores::new(6.0), Watts::new(60.0))
     );
 }
 
@@ -212,10 +207,7 @@ fn a_service_that_answers_nothing_at_all_is_late_and_an_idle_one_is_not() {
 fn quotas_move_in_steps_of_a_tenth_and_the_power_with_them() {
     let plant = plant(0.2, 2.0, 0.1);
     let mut law = SloPower::new(slo(), plant, PerSecond::new(250.0), authors()).unwrap();
-    let mut allocation = Allocation {
-        cores: Cores::new(1.0),
-        cap: Watts::new(49.0),
-    };
+    let mut allocation = Allocation::new(Cores::new(1.0), Watts::new(49.0));
     for _ in 0..5 {
         let period = seen(50, 60.0, 0.3, 40.0, allocation.cores.get(), allocation.cap.get());
         allocation = law.decide(&period).allocation;
@@ -292,4 +284,13 @@ fn a_recorded_period_comes_back_from_json_as_it_was() {
     let json = serde_json::to_string(&(&period, &decision)).unwrap();
     let back: (Seen, Decision) = serde_json::from_str(&json).unwrap();
     assert_eq!(back, (period, decision));
+}
+
+#[test]
+fn a_frequency_that_something_else_limited_is_let_go() {
+    let mut period = seen(10, 120.0, 0.5, 50.0, 6.0, 60.0);
+    period.allocated.frequency = Some(Hertz::new(1.2e9));
+    let decision = law(authors()).decide(&period);
+    assert_eq!(rule(&decision), "hold-near-target");
+    assert_eq!(decision.allocation.frequency, None);
 }

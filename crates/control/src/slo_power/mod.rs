@@ -115,22 +115,13 @@ impl SloPower {
                     ("asked_w", change.asked.get()),
                 ],
             );
-            return (
-                Allocation {
-                    cores: now.cores,
-                    cap: change.cap,
-                },
-                vec![reason],
-            );
+            return (Allocation::new(now.cores, change.cap), vec![reason]);
         }
         let wanted = self.elastic.reactive(now.cores);
         let late = format!("{late} and power at its limit for {}", written(now.cores));
         if wanted.cores <= now.cores {
             let text = format!("{late}, which are all there are: everything is on already");
-            let allocation = Allocation {
-                cores: wanted.cores,
-                cap: self.power.limit(wanted.cores),
-            };
+            let allocation = Allocation::new(wanted.cores, self.power.limit(wanted.cores));
             return (allocation, vec![Reason::new("at-maximum", text, &numbers)]);
         }
         let text = format!(
@@ -171,10 +162,7 @@ impl SloPower {
                 written(now.cores),
                 change.cap.get()
             );
-            let allocation = Allocation {
-                cores: wanted.cores,
-                cap: change.cap,
-            };
+            let allocation = Allocation::new(wanted.cores, change.cap);
             return (allocation, vec![Reason::new("at-maximum", text, &numbers)]);
         }
         let text = format!(
@@ -232,13 +220,7 @@ impl SloPower {
                 );
                 let numbers = [("sustained_periods", sustained), ("cap_w", change.cap.get())];
                 let reason = Reason::new("scale-down-power", text, &numbers);
-                (
-                    Allocation {
-                        cores: now.cores,
-                        cap: change.cap,
-                    },
-                    vec![reason],
-                )
+                (Allocation::new(now.cores, change.cap), vec![reason])
             }
             Err(why) => {
                 let reason = Reason::new(
@@ -285,13 +267,7 @@ impl SloPower {
         );
         let numbers = [("cap_w", change.cap.get()), ("asked_w", change.asked.get())];
         let follows = Reason::new("power-follows-cores", text, &numbers);
-        (
-            Allocation {
-                cores,
-                cap: change.cap,
-            },
-            vec![why, follows],
-        )
+        (Allocation::new(cores, change.cap), vec![why, follows])
     }
 
     fn hold_near_target(&self, seen: &Seen, latency: Seconds) -> (Allocation, Vec<Reason>) {
@@ -365,7 +341,11 @@ impl Law for SloPower {
             Some(_) => self.save(seen),
         };
         Decision {
-            allocation,
+            // The paper's system leaves the frequency to the cap.
+            allocation: Allocation {
+                frequency: None,
+                ..allocation
+            },
             expected_rate: self.elastic.expected_rate(),
             reasons,
         }

@@ -287,12 +287,15 @@ impl Machine for ClusterMachine {
             Some(Ratio::new(shares.iter().sum::<f64>() / shares.len() as f64))
         });
         let frequency = samples.as_ref().and_then(|samples| {
-            let all: Option<Vec<f64>> = samples
+            let all: Option<Vec<(&str, Reading<Hertz>)>> = seen
                 .iter()
-                .map(|sample| Some(sample.frequency?.value.get()))
+                .zip(samples)
+                .map(|((name, ..), sample)| Some((name.as_str(), sample.frequency?)))
                 .collect();
             let all = all?;
-            Some(Hertz::new(all.iter().sum::<f64>() / all.len() as f64))
+            // That sources differ is said of the power.
+            let sum = sum(&all, &mut true)?;
+            Some(sum.map(|hertz| hertz / all.len() as f64))
         });
         let power: Option<Vec<(&str, Reading<Watts>)>> = seen
             .iter()
@@ -325,7 +328,7 @@ impl Machine for ClusterMachine {
                 (None, Err(_)) => Watts::ZERO,
             };
         }
-        Allocation { cores, cap }
+        Allocation::new(cores, cap)
     }
 
     fn apply(&mut self, allocation: Allocation) -> anyhow::Result<()> {

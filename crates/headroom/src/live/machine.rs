@@ -9,7 +9,7 @@ use headroom_node::frequency::FrequencyReader;
 use headroom_node::limit::LeverKind;
 use headroom_node::power::{Choice, Meter, MeterPreference, PowerModel, choose};
 use headroom_node::restore::Registry;
-use headroom_units::{Cores, Hertz, Joules, Ratio, Reading, Seconds, Source, Watts};
+use headroom_units::{Cores, Hertz, Joules, Measured, Ratio, Reading, Seconds, Source, Watts};
 
 /// Whatever can be told how many cores and watts a service may use, and says what it used.
 pub trait Machine {
@@ -41,7 +41,7 @@ pub struct MachinePeriod {
     /// Share of the quota's periods in which the service was throttled.
     pub throttled: Option<Ratio>,
     /// Mean frequency.
-    pub frequency: Option<Hertz>,
+    pub frequency: Option<Reading<Hertz>>,
     /// Which part of the machine the meter speaks of.
     pub zone: String,
 }
@@ -80,10 +80,7 @@ impl CgroupMachine {
             usage: UsageMeter::open(roots, target)?,
             meter,
             frequency: FrequencyReader::open(roots),
-            allocated: Allocation {
-                cores: now,
-                cap: model.limit(now),
-            },
+            allocated: Allocation::new(now, model.limit(now)),
             energy_before: None,
             quota_before: now,
             choice,
@@ -179,7 +176,11 @@ impl Machine for CgroupMachine {
             throttled: usage
                 .filter(|usage| usage.periods > 0)
                 .map(|usage| Ratio::new(usage.throttled_periods as f64 / usage.periods as f64)),
-            frequency: self.frequency.as_ref().and_then(FrequencyReader::mean),
+            frequency: self
+                .frequency
+                .as_ref()
+                .and_then(FrequencyReader::mean)
+                .map(|mean| Measured(mean).into()),
             zone: sample
                 .and_then(|sample| {
                     sample
@@ -197,7 +198,7 @@ impl Machine for CgroupMachine {
     }
 
     fn apply(&mut self, allocation: Allocation) -> anyhow::Result<()> {
-        let Allocation { cores, cap } = allocation;
+        let Allocation { cores, cap, .. } = allocation;
         let applied = self.limiter.apply(headroom_node::cap::Allocation {
             cores,
             cap: Some(cap),
@@ -205,10 +206,7 @@ impl Machine for CgroupMachine {
         if let Some(bounds) = applied.bounded {
             tracing::warn!(%cores, given = %applied.cores, "the machine bounds the cores: {bounds:?}");
         }
-        self.allocated = Allocation {
-            cores: applied.cores,
-            cap: applied.cap.unwrap_or(cap),
-        };
+        self.allocated = Allocation::new(applied.cores, applied.cap.unwrap_or(cap));
         Ok(())
     }
 }

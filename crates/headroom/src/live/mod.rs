@@ -100,12 +100,13 @@ impl ControlLoop<'_> {
             traffic: telemetry.as_ref().map(|period| self.traffic(period)),
             utilisation: machine.utilisation,
             power: machine.power,
+            frequency: machine.frequency,
         };
         let decision = self.law.decide(&seen);
         let actuation_failed = match self.machine.apply(decision.allocation) {
             Ok(()) => false,
             Err(error) => {
-                let Allocation { cores, cap } = decision.allocation;
+                let Allocation { cores, cap, .. } = decision.allocation;
                 tracing::error!(%cores, %cap, "the decision could not be carried out: {error:#}");
                 true
             }
@@ -135,7 +136,6 @@ impl ControlLoop<'_> {
             energy: machine.energy,
             zone: machine.zone,
             throttled: machine.throttled,
-            frequency: machine.frequency,
             target: self.frame.slo.target(),
             guard: self.frame.guard,
             histogram,

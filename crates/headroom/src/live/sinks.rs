@@ -66,7 +66,7 @@ fn record(tick: &Tick, envelope: &PowerEnvelope) -> PeriodRecord {
         energy: tick.energy,
         utilisation: seen.utilisation,
         throttled: tick.throttled,
-        frequency: tick.frequency,
+        frequency: seen.frequency.map(|frequency| frequency.value),
         telemetry_lost: seen.traffic.is_none(),
         seen: serde_json::to_value(seen).unwrap_or_default(),
         decided: serde_json::to_value(&tick.decision).unwrap_or_default(),

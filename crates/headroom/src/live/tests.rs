@@ -112,10 +112,7 @@ fn play(law: Box<dyn Law>, machine: &mut Scripted, periods: Vec<Option<TrafficPe
 
 fn machine(cores: f64, cap: f64) -> Scripted {
     Scripted {
-        allocated: Allocation {
-            cores: Cores::new(cores),
-            cap: Watts::new(cap),
-        },
+        allocated: Allocation::new(Cores::new(cores), Watts::new(cap)),
         applied: Vec::new(),
         refuses: false,
         utilisation: 0.4,

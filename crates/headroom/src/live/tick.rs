@@ -2,7 +2,7 @@
 
 use hdrhistogram::Histogram;
 use headroom_control::{Decision, Seen};
-use headroom_units::{Hertz, Joules, Ratio, Reading, Seconds};
+use headroom_units::{Joules, Ratio, Reading, Seconds};
 
 /// One control period.
 #[derive(Clone, Debug)]
@@ -21,8 +21,6 @@ pub struct Tick {
     pub zone: String,
     /// Share of the quota's periods in which the service was throttled.
     pub throttled: Option<Ratio>,
-    /// Mean frequency of the processors.
-    pub frequency: Option<Hertz>,
     /// The SLO's target.
     pub target: Seconds,
     /// The latency above which the law repairs, where it has such a threshold.
