@@ -8,6 +8,7 @@
 //! | module | it is |
 //! |---|---|
 //! | [`slo_power`] | the SLO-Power system as published: Control Unit, Elastic Scaler, Power Allocator |
+//! | [`hpa`] | the Horizontal Pod Autoscaler of Kubernetes, in full and as the SLO-Power authors ran it |
 //! | [`fixed`] | everything on: the reference that savings are measured against |
 //! | [`guardian`] | the wrapper of every law that puts all to full when telemetry is lost |
 //! | [`queueing`] | Equations 1 to 3 of the SLO-Power paper; Erlang's formulas and exact processor sharing |
@@ -19,7 +20,9 @@ pub mod decision;
 pub mod estimate;
 pub mod fixed;
 pub mod guardian;
+pub mod hpa;
 pub mod law;
+pub mod parameter;
 pub mod plant;
 pub mod queueing;
 pub mod seen;
@@ -29,7 +32,9 @@ pub mod spread;
 pub use decision::{Allocation, Decision, Reason};
 pub use fixed::Fixed;
 pub use guardian::Guardian;
+pub use hpa::{Hpa, HpaTuning, K8sAsRun, K8sAsRunTuning};
 pub use law::Law;
+pub use parameter::OutOfRange;
 pub use plant::{CoreRange, FrequencyRange, Plant, PlantError, PowerEnvelope, Slo};
 pub use seen::{Distribution, Latency, Seen, Traffic};
 pub use slo_power::{SloPower, SloPowerError, Tuning};
