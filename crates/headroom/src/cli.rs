@@ -37,6 +37,8 @@ pub enum Command {
     Certs(CertsArgs),
     /// Put back by hand what an agent, `up` or `demo` that was killed left limited.
     Release(ReleaseArgs),
+    /// Emulate a two-package server with RAPL, cpufreq and idle states, on which everything else can be tried.
+    Emulate(EmulateArgs),
     /// Say which levers and meters this machine has, and for each one it lacks, why and what would help.
     Doctor(DoctorArgs),
     /// Run the data plane alone: an HTTP reverse proxy with health checks, balancing and latency histograms.
@@ -74,8 +76,9 @@ pub struct DemoArgs {
     /// The laws to compare, in this order; the first is what savings are measured against.
     #[arg(long, value_delimiter = ',', default_values_t = [LawName::Fixed, LawName::SloPower])]
     pub laws: Vec<LawName>,
-    /// Cores that the service may have at most. By default 0.6 of this machine's: the rest is for the gateway and
-    /// the load generator, which run here too.
+    /// Cores of this machine that the service may have at most; on emulated hardware, those that stand for all cores
+    /// of the emulated server. By default 0.6 of this machine's: the rest is for the gateway and the load generator,
+    /// which run here too.
     #[arg(long, value_name = "CORES")]
     pub cores: Option<f64>,
     /// Folder for the recorded run and the HTML report.
@@ -85,12 +88,27 @@ pub struct DemoArgs {
     /// and $XDG_RUNTIME_DIR/headroom for others.
     #[arg(long, value_name = "DIR")]
     pub run_dir: Option<PathBuf>,
+    /// What the demo runs on.
+    #[arg(long, value_enum, default_value_t = Hardware::Auto)]
+    pub hardware: Hardware,
     /// Print the run summaries as a JSON array on standard output, and nothing else there.
     #[arg(long)]
     pub json: bool,
     /// Print a line now and then instead of the live view.
     #[arg(long)]
     pub no_view: bool,
+}
+
+/// What a demonstration runs on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Hardware {
+    /// This machine where it has RAPL that can be read and written, else the emulated server, else (without /dev/fuse)
+    /// this machine with a modelled meter and a software cap. Which, and why, is said at the start.
+    Auto,
+    /// This machine with what it has.
+    Real,
+    /// The emulated server.
+    Emulated,
 }
 
 /// A control law, by name.
@@ -140,6 +158,12 @@ pub struct UpArgs {
     /// Log one line a period instead of the live view (the default where standard error is no terminal).
     #[arg(long)]
     pub no_view: bool,
+    /// Use this tree instead of /sys, such as the one of `headroom emulate`.
+    #[arg(long, default_value = "/sys", value_name = "DIR")]
+    pub sys: PathBuf,
+    /// Use this tree instead of /proc.
+    #[arg(long, default_value = "/proc", value_name = "DIR")]
+    pub proc: PathBuf,
 }
 
 /// `headroom agent`.
@@ -287,6 +311,59 @@ pub struct ReleaseArgs {
     /// Use this tree instead of /proc.
     #[arg(long, default_value = "/proc", value_name = "DIR")]
     pub proc: PathBuf,
+    /// Wait until standard input closes, and put back then: how an agent, `up` and `demo` are watched over by a process
+    /// of their own, so that nothing stays limited when they are killed.
+    #[arg(long, hide = true)]
+    pub when_input_closes: bool,
+}
+
+/// `headroom emulate`.
+///
+/// Mounts a FUSE tree that looks like the /sys of a server and behaves like it: energy counts and wraps, a power limit
+/// or a lower frequency really slows the processes in its control groups. Everything it yields is labelled emulated.
+/// It runs until a signal comes; then everything is taken away.
+///
+///   headroom emulate --group web &
+///   echo PID > /run/headroom/emulated/fs/cgroup/web/cgroup.procs
+///   headroom up --sys /run/headroom/emulated --proc /run/headroom/emulated/headroom-testbed/proc --config ...
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub struct EmulateArgs {
+    /// Where to mount it. By default /run/headroom/emulated for root, and $XDG_RUNTIME_DIR/headroom/emulated for others.
+    #[arg(long, value_name = "DIR")]
+    pub at: Option<PathBuf>,
+    /// A TOML file that describes the machine; by default the servers of the SLO-Power testbed.
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Print an example of that file, with every key and its default, and stop.
+    #[arg(long)]
+    pub example: bool,
+    /// Real cores that stand for all the emulated ones. By default 0.6 of this machine's.
+    #[arg(long, value_name = "CORES")]
+    pub real_cores: Option<f64>,
+    /// A control group to make on the emulated machine. May be given more than once; `mkdir` in its fs/cgroup does as
+    /// much.
+    #[arg(long, value_name = "NAME")]
+    pub group: Vec<String>,
+    /// The real control group that holds the emulated ones.
+    #[arg(long, value_name = "NAME", default_value = "headroom-emulated")]
+    pub name: String,
+    /// The real control group in which that one is made.
+    #[arg(long, value_name = "GROUP", default_value = "/")]
+    pub parent: String,
+    /// Emulate figures only: no real control group is made, and nothing is slowed.
+    #[arg(long)]
+    pub figures_only: bool,
+    /// Take away what an emulator left at this place that was killed together with the program that watched it, and
+    /// stop.
+    #[arg(long)]
+    pub clean: bool,
+    /// Be the process behind the tree (for `headroom emulate` itself).
+    #[arg(long, hide = true, requires = "hardware_json")]
+    pub worker: bool,
+    /// The machine, for a worker.
+    #[arg(long, hide = true, value_name = "JSON")]
+    pub hardware_json: Option<String>,
 }
 
 /// `headroom doctor`.

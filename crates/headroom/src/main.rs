@@ -5,6 +5,7 @@ mod cli;
 mod cluster;
 mod commands;
 mod config;
+mod emulator;
 mod failure;
 mod live;
 mod say;
@@ -37,6 +38,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Controller(args) => commands::controller::run(&args),
         Command::Certs(args) => commands::certs::run(&args),
         Command::Release(args) => commands::release::run(&args),
+        Command::Emulate(args) => commands::emulate::run(&args),
         Command::Doctor(args) => commands::doctor::run(&args),
         Command::Gateway(args) => commands::gateway::run(&args),
         Command::Load(args) => commands::load::run(&args),

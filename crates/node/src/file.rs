@@ -69,8 +69,8 @@ impl FileError {
         }
     }
 
-    /// The thing behind the file is gone: the file does not exist (ENOENT), or its cgroup was removed while the
-    /// file was open (ENODEV).
+    /// The thing behind the file is gone: the file does not exist (ENOENT), its cgroup was removed while the file was
+    /// open (ENODEV), or the emulated hardware it belongs to died (ENOTCONN).
     pub fn is_gone(&self) -> bool {
         is_gone(&self.cause)
     }
@@ -95,6 +95,7 @@ impl FileError {
             Errno::NODEV | Errno::NXIO => {
                 "its driver was unloaded or its CPUs were switched off: bring them back"
             }
+            Errno::NOTCONN => "the emulated hardware died: start it again (headroom emulate)",
             Errno::BUSY if is_policy => "the CPUs of this policy are offline: switch one of them on",
             Errno::BUSY => "something else still uses it: see what runs in it, and try again",
             Errno::INVAL if name == "energy_uj" => {
@@ -119,7 +120,10 @@ impl FileError {
 
 pub(crate) fn is_gone(cause: &io::Error) -> bool {
     let errno = cause.raw_os_error().map(Errno::from_raw_os_error);
-    matches!(errno, Some(Errno::NOENT | Errno::NODEV | Errno::NOTDIR))
+    matches!(
+        errno,
+        Some(Errno::NOENT | Errno::NODEV | Errno::NOTDIR | Errno::NOTCONN)
+    )
 }
 
 /// The text of a file without the blank space around it. Longer than a mebibyte is cut off there.

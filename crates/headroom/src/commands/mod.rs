@@ -5,6 +5,7 @@ pub mod certs;
 pub mod controller;
 pub mod demo;
 pub mod doctor;
+pub mod emulate;
 pub mod gateway;
 pub mod load;
 pub mod release;

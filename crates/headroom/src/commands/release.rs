@@ -1,11 +1,16 @@
-//! `headroom release`: puts back by hand what a killed run left.
+//! `headroom release`: puts back what a killed run left, by hand or as the process that watches over a run.
 
 use crate::cli::ReleaseArgs;
 use crate::failure::Failure;
 use crate::live::undo;
 use crate::say;
 use anyhow::anyhow;
+use headroom_node::restore::{self, LedgerError};
 use headroom_node::{Roots, agent};
+use std::io::Read;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 /// Puts back what is recorded, and says what it was.
 ///
@@ -14,13 +19,17 @@ use headroom_node::{Roots, agent};
 /// be used; something that could not be put back, which stays recorded.
 pub fn run(args: &ReleaseArgs) -> Result<(), Failure> {
     let run_dir = args.run_dir.clone().unwrap_or_else(undo::default_run_dir);
+    let roots = Roots::at(&args.sys, &args.proc);
+    if args.when_input_closes {
+        return guard(&run_dir, &roots);
+    }
     if !run_dir.exists() {
         return say::result(format_args!(
             "nothing was left: there is no {}",
             run_dir.display()
         ));
     }
-    let report = agent::release(&run_dir, &Roots::at(&args.sys, &args.proc)).map_err(Failure::usage)?;
+    let report = agent::release(&run_dir, &roots).map_err(Failure::usage)?;
     for outcome in &report.outcomes {
         say::result(outcome)?;
     }
@@ -34,5 +43,37 @@ pub fn run(args: &ReleaseArgs) -> Result<(), Failure> {
             report.outcomes.len(),
             run_dir.display()
         ))),
+    }
+}
+
+/// Waits until the process that holds the other end of standard input has ended, and puts back what it left: nothing,
+/// unless it was killed.
+fn guard(run_dir: &Path, roots: &Roots) -> Result<(), Failure> {
+    use signal_hook::consts::signal::{SIGHUP, SIGINT, SIGTERM};
+    // Whatever stops the run (a service manager stops all of its processes) must leave this one until the run has ended.
+    for signal in [SIGHUP, SIGINT, SIGTERM] {
+        signal_hook::flag::register(signal, Arc::new(AtomicBool::new(false)))?;
+    }
+    let mut ignored = [0; 64];
+    loop {
+        match std::io::stdin().read(&mut ignored) {
+            Ok(0) => break,
+            Err(error) if error.kind() != std::io::ErrorKind::Interrupted => break,
+            _ => {}
+        }
+    }
+    if !restore::is_recorded(run_dir) {
+        return Ok(());
+    }
+    match agent::release(run_dir, roots) {
+        Ok(report) => {
+            for outcome in &report.outcomes {
+                say::note!("left by a run that was killed: {outcome}");
+            }
+            Ok(())
+        }
+        // The next start was faster, and has put everything back.
+        Err(LedgerError::InUse { .. }) => Ok(()),
+        Err(error) => Err(Failure::Run(error.into())),
     }
 }

@@ -32,7 +32,7 @@ pub fn run(args: &UpArgs) -> Result<(), Failure> {
         return say::result(EXAMPLE.trim_end());
     };
     let (config, document) = Config::read(file)?;
-    let roots = Roots::default();
+    let roots = Roots::at(&args.sys, &args.proc);
     if !args.check {
         // Before anything is looked at: what a killed run left in force is not what was found.
         let run_dir = args.run_dir.clone().unwrap_or_else(undo::default_run_dir);

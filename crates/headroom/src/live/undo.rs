@@ -1,9 +1,13 @@
-//! The promise that everything is put back: on exit, on panic, on a signal, and after kill -9 by the next start.
+//! The promise that everything is put back: on exit, on panic, on a signal, and after kill -9, then by a process that
+//! does nothing but wait for that; where it was killed too, by the next start or by `headroom release`.
 
 use crate::failure::Failure;
 use headroom_node::Roots;
 use headroom_node::restore::{self, Ledger};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
+use std::process::{ChildStdin, Command, Stdio};
+use std::sync::OnceLock;
 
 /// Where this user's runs keep the record of what is to be put back.
 pub fn default_run_dir() -> PathBuf {
@@ -32,7 +36,39 @@ pub fn promise(run_dir: &Path, roots: &Roots) -> Result<(), Failure> {
         tracing::warn!("left by a run that was killed: {outcome}");
     }
     restore::global().attach(ledger).map_err(Failure::usage)?;
+    watch_over(run_dir, roots);
     Ok(())
+}
+
+/// Its other end is the guard's standard input: the kernel closes it when this process ends, however it ends.
+static GUARD: OnceLock<ChildStdin> = OnceLock::new();
+
+/// Starts the guard, which puts back at once what this process leaves if it is killed.
+fn watch_over(run_dir: &Path, roots: &Roots) {
+    let start = || -> std::io::Result<Option<ChildStdin>> {
+        let mut guard = Command::new(std::env::current_exe()?)
+            .args(["release", "--when-input-closes", "--run-dir"])
+            .arg(run_dir)
+            .arg("--sys")
+            .arg(&roots.sys)
+            .arg("--proc")
+            .arg(&roots.proc_)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            // What ends this process from the terminal must not end the guard with it.
+            .process_group(0)
+            .spawn()?;
+        Ok(guard.stdin.take())
+    };
+    match start() {
+        // Set once: a process makes one promise.
+        Ok(Some(input)) => drop(GUARD.set(input)),
+        Ok(None) => {}
+        Err(error) => tracing::warn!(
+            "nothing watches over this process ({error}): if it is killed, the next start or `headroom release` puts back \
+             what it changed"
+        ),
+    }
 }
 
 /// Puts everything back now, and says what could not be.

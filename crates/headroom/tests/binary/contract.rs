@@ -78,13 +78,13 @@ pub fn number(summary: &Value, path: &str) -> f64 {
     found.as_f64().unwrap_or_else(|| panic!("{path} is {found}"))
 }
 
-/// Checks a live run's summary that had traffic: every key is there, and its values can be true. `before` is how many
-/// requests may have been under way when the run began.
-pub fn assert_summary(summary: &Value, law: &str, most_cores: f64, before: f64) {
+/// Checks a run's summary that had traffic, in a world (`live`, `emulated`): every key is there, and its values can be
+/// true. `before` is how many requests may have been under way when the run began.
+pub fn assert_summary(summary: &Value, law: &str, world: &str, most_cores: f64, before: f64) {
     check("", summary, KEYS);
     let of = |path: &str| number(summary, path);
     assert_eq!(summary["law"], law);
-    assert_eq!(summary["world"], "live");
+    assert_eq!(summary["world"], world);
     assert!(of("periods") > 0.0);
     // Every request that came was answered, failed or still on its way at the end, none twice.
     assert!(of("requests.completed") > 0.0);

@@ -1,10 +1,11 @@
 //! `headroom demo`: it ends well, stops at once, and leaves neither a group nor a process.
 
 use crate::common::{
-    Program, children_of, exists_anywhere, headroom, is_alive, root_or_skipped, undo_left, until,
+    Program, children_of, exists_anywhere, fuse_or_skipped, guard_of, headroom, is_alive, root_or_skipped,
+    undo_left, until,
 };
 use crate::contract::{assert_summary, number};
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::path::Path;
 use tempfile::TempDir;
@@ -12,13 +13,13 @@ use tempfile::TempDir;
 /// A demo in a folder of its own.
 struct Demo {
     program: Program,
-    wiki: Vec<u32>,
-    group: String,
+    children: Vec<u32>,
+    groups: Vec<String>,
 }
 
 impl Demo {
-    /// Starts it and waits until it measures its wiki.
-    fn start(folder: &Path) -> Self {
+    /// Starts it on given hardware, and waits until it measures its wiki.
+    fn start(folder: &Path, hardware: &str) -> Self {
         let mut program = Program::start(
             headroom()
                 .args([
@@ -29,8 +30,8 @@ impl Demo {
                     "0.5",
                     "--json",
                     "--no-view",
-                    "--run-dir",
                 ])
+                .args(["--hardware", hardware, "--run-dir"])
                 .arg(folder.join("run"))
                 .arg("--out")
                 .arg(folder.join("out")),
@@ -38,35 +39,56 @@ impl Demo {
         program.said("that it measures", |err| {
             err.contains("measuring what one core serves").then_some(())
         });
-        let group = format!("headroom-demo-{}", program.pid());
-        assert!(exists_anywhere(&group));
-        let wiki = children_of(program.pid());
-        assert_eq!(wiki.len(), 1, "the wiki is a process of its own");
-        Self { program, wiki, group }
+        let (demo, server) = (
+            format!("headroom-demo-{}", program.pid()),
+            format!("headroom-emulated-{}", program.pid()),
+        );
+        let children = children_of(program.pid());
+        let groups = match hardware {
+            "emulated" => vec![server.clone(), format!("{server}/{demo}")],
+            _ => vec![demo],
+        };
+        assert!(groups.iter().all(|group| exists_anywhere(group)), "{groups:?}");
+        // The wiki and the guard, and the emulated server where there is one.
+        assert_eq!(children.len(), 1 + groups.len());
+        Self {
+            program,
+            children,
+            groups,
+        }
     }
 
     fn assert_nothing_is_left(&self, folder: &Path) {
-        assert!(!exists_anywhere(&self.group), "{}", self.program.err());
-        assert!(!self.wiki.iter().any(|pid| is_alive(*pid)));
-        assert!(!undo_left(&folder.join("run")));
+        until("nothing of it is left", || {
+            let groups = self.groups.iter().any(|group| exists_anywhere(group));
+            let children = self.children.iter().any(|pid| is_alive(*pid));
+            (!groups && !children && !undo_left(&folder.join("run"))).then_some(())
+        });
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        assert!(!mounts.contains(folder.to_str().unwrap()), "{mounts}");
     }
 }
 
-fn folder() -> Option<TempDir> {
-    root_or_skipped("the demo").then(|| tempfile::tempdir().unwrap())
+fn folder(hardware: &str) -> Option<TempDir> {
+    let can = match hardware {
+        "emulated" => fuse_or_skipped("the demo on emulated hardware"),
+        _ => root_or_skipped("the demo"),
+    };
+    can.then(|| tempfile::tempdir().unwrap())
 }
 
 #[test]
-fn compares_two_laws_and_leaves_a_report() {
-    let Some(folder) = folder() else { return };
+fn compares_two_laws_on_emulated_hardware_and_leaves_a_report() {
+    let Some(folder) = folder("emulated") else { return };
     let folder = folder.path();
-    let mut demo = Demo::start(folder);
+    let mut demo = Demo::start(folder, "emulated");
     demo.program.succeeds();
     demo.assert_nothing_is_left(folder);
     let summaries = demo.program.json();
     assert_eq!(summaries.as_array().map(Vec::len), Some(2));
     for (summary, law) in summaries.as_array().unwrap().iter().zip(["fixed", "slo-power"]) {
-        assert_summary(summary, law, 0.5, 32.0);
+        assert_summary(summary, law, "emulated", 16.0, 64.0);
+        assert_eq!(summary["energy_j"]["source"], "emulated");
         if number(summary, "latency_ms.p999") > 4_000.0 {
             println!(
                 "skipped: that no request of the demo fails: the machine was too busy to answer them in time"
@@ -84,16 +106,23 @@ fn compares_two_laws_and_leaves_a_report() {
     }
     // Both were offered the same requests, up to those under way where one run ends and the next begins.
     let offered = |at: usize| number(&summaries[at], "requests.offered");
-    assert!((offered(0) - offered(1)).abs() <= 32.0, "{summaries}");
+    assert!((offered(0) - offered(1)).abs() <= 64.0, "{summaries}");
     let html = fs::read_to_string(folder.join("out/demo.html")).unwrap();
     assert!(html.contains("slo-power") && html.contains("fixed") && html.contains("<svg"));
     assert!(folder.join("out/headroom.db").exists());
+    let err = demo.program.err();
+    for said in [
+        "an emulated server of 2 x 8 cores",
+        "Every watt is emulated",
+        "held by the hardware (rapl)",
+    ] {
+        assert!(err.contains(said), "{said}: {err}");
+    }
 }
 
-#[test]
-fn stops_at_once_in_the_middle_of_a_day() {
-    let Some(folder) = folder() else { return };
-    let mut demo = Demo::start(folder.path());
+fn stops_at_once(hardware: &str) {
+    let Some(folder) = folder(hardware) else { return };
+    let mut demo = Demo::start(folder.path(), hardware);
     demo.program.said("that the day begins", |err| {
         err.contains("fixed: 30 s of the day").then_some(())
     });
@@ -109,18 +138,42 @@ fn stops_at_once_in_the_middle_of_a_day() {
 }
 
 #[test]
-fn after_kill_9_its_wiki_ends_and_the_next_start_removes_its_group() {
-    let Some(folder) = folder() else { return };
-    let mut killed = Demo::start(folder.path());
+fn stops_at_once_in_the_middle_of_a_day() {
+    stops_at_once("real");
+    stops_at_once("emulated");
+}
+
+#[test]
+fn after_kill_9_nothing_is_left_on_emulated_hardware() {
+    let Some(folder) = folder("emulated") else { return };
+    for _ in 0..2 {
+        let mut killed = Demo::start(folder.path(), "emulated");
+        killed.program.signal(Signal::KILL);
+        killed.program.wait();
+        killed.assert_nothing_is_left(folder.path());
+    }
+}
+
+#[test]
+fn after_kill_9_its_wiki_ends_and_its_group_is_removed_at_once_or_by_the_next_start() {
+    let Some(folder) = folder("real") else { return };
+    let mut killed = Demo::start(folder.path(), "real");
+    killed.program.signal(Signal::KILL);
+    killed.program.wait();
+    killed.assert_nothing_is_left(folder.path());
+
+    let mut killed = Demo::start(folder.path(), "real");
+    let guard = i32::try_from(guard_of(killed.program.pid())).unwrap();
+    kill_process(Pid::from_raw(guard).unwrap(), Signal::KILL).unwrap();
     killed.program.signal(Signal::KILL);
     killed.program.wait();
     until("the wiki ends by itself", || {
-        (!killed.wiki.iter().any(|pid| is_alive(*pid))).then_some(())
+        (!killed.children.iter().any(|pid| is_alive(*pid))).then_some(())
     });
-    assert!(exists_anywhere(&killed.group) && undo_left(&folder.path().join("run")));
+    assert!(exists_anywhere(&killed.groups[0]) && undo_left(&folder.path().join("run")));
 
-    let mut next = Demo::start(folder.path());
-    assert!(!exists_anywhere(&killed.group), "{}", next.program.err());
+    let mut next = Demo::start(folder.path(), "real");
+    assert!(!exists_anywhere(&killed.groups[0]), "{}", next.program.err());
     assert!(
         next.program.err().contains("left by a run that was killed"),
         "{}",

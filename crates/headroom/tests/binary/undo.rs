@@ -1,8 +1,8 @@
 //! Every write to the machine is undone, however the program ends.
 
-use crate::common::{Config, Group, Program, Up, free_port, run, undo_left, until};
+use crate::common::{Config, Group, Program, Up, free_port, guard_of, run, undo_left, until};
 use crate::contract::number;
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 
 /// A run for a group without traffic: the law saves more and more, so that there is much to put back.
@@ -16,6 +16,12 @@ fn until_it_saves(group: &Group, found: f64) {
     until("the law saves", || {
         group.cores().filter(|cores| *cores < 0.7 * found)
     });
+}
+
+/// Kills the process that would put everything back at once.
+fn kill_guard(up: &Up) {
+    let guard = i32::try_from(guard_of(up.program.pid())).unwrap();
+    kill_process(Pid::from_raw(guard).unwrap(), Signal::KILL).unwrap();
 }
 
 fn ends_by(signal: Signal) {
@@ -73,13 +79,37 @@ fn a_stop_during_the_measurement_puts_everything_back() {
 }
 
 #[test]
-fn after_kill_9_the_next_start_puts_everything_back_and_has_all_cores_again() {
+fn after_kill_9_the_guard_puts_everything_back_at_once() {
+    let Some(group) = Group::new() else { return };
+    group.limit(90_000, 100_000);
+    let before = group.settings();
+    let config = idle(&group);
+    for _ in 0..2 {
+        let mut up = Up::start(&config);
+        until_it_saves(&group, 0.9);
+        up.program.signal(Signal::KILL);
+        up.program.wait();
+        until("everything is as it was found", || {
+            (group.settings() == before && !undo_left(&config.run_dir())).then_some(())
+        });
+        let err = until("what was put back is said", || {
+            let err = up.program.err();
+            err.contains("left by a run that was killed: put back")
+                .then_some(err)
+        });
+        assert!(!err.contains("somebody else"), "{err}");
+    }
+}
+
+#[test]
+fn after_kill_9_of_the_guard_too_the_next_start_puts_everything_back_and_has_all_cores_again() {
     let Some(group) = Group::new() else { return };
     group.limit(90_000, 100_000);
     let before = group.settings();
     let config = idle(&group);
     let mut up = Up::start(&config);
     until_it_saves(&group, 0.9);
+    kill_guard(&up);
     up.program.signal(Signal::KILL);
     up.program.wait();
     assert!(group.cores().unwrap() < 0.7 * 0.9, "kill -9 leaves it as it is");
@@ -117,6 +147,9 @@ fn a_cpuset_is_put_back_after_a_signal_and_after_kill_9() {
         until("a CPU is taken away", || {
             (set() != before.get("cpuset.cpus").cloned()).then_some(())
         });
+        if signal == Signal::KILL {
+            kill_guard(&up);
+        }
         up.program.signal(signal);
         up.program.wait();
         if signal == Signal::KILL {

@@ -62,7 +62,7 @@ fn a_run_ends_in_the_contracts_summary_and_in_reports() {
     assert!(TcpStream::connect(up.gateway).is_err(), "nobody listens any more");
     let summary = up.program.json();
     let most = std::thread::available_parallelism().unwrap().get() as f64;
-    assert_summary(&summary, "slo-power", most.min(1.5), 0.0);
+    assert_summary(&summary, "slo-power", "live", most.min(1.5), 0.0);
     assert_eq!(summary["energy_j"]["source"], "estimated");
     assert_eq!(number(&summary, "requests.completed"), 160.0);
     assert_eq!(number(&summary, "requests.failed"), 0.0);

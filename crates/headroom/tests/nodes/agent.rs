@@ -39,7 +39,7 @@ fn a_lease_that_runs_out_and_a_stop_put_back_what_was_found() {
 }
 
 #[test]
-fn after_kill_9_the_next_start_or_a_release_by_hand_puts_back() {
+fn after_kill_9_the_guard_or_the_next_start_or_a_release_by_hand_puts_back() {
     let Some(group) = Group::new() else { return };
     let mut agent = Agent::start(&group);
     let run_dir = agent.run_dir();
@@ -51,6 +51,13 @@ fn after_kill_9_the_next_start_or_a_release_by_hand_puts_back() {
     assert_eq!(group.cores(), Some(0.2));
 
     agent.program.kill();
+    until("the guard puts back", || group.cores().is_none().then_some(()));
+    until("nothing is recorded", || {
+        (!run_dir.join("undo.json").exists()).then_some(())
+    });
+    agent.program = Agent::again(&group, agent.dir.path());
+    local(&agent.address(), 0.2, LONG).unwrap();
+    agent.program.kill_with_guard();
     assert_eq!(group.cores(), Some(0.2), "nobody was left to put it back");
     agent.program = Agent::again(&group, agent.dir.path());
     assert_eq!(group.cores(), None);
@@ -58,7 +65,7 @@ fn after_kill_9_the_next_start_or_a_release_by_hand_puts_back() {
     assert!(err.contains("left by a run that was killed: put back"), "{err}");
 
     local(&agent.address(), 0.25, LONG).unwrap();
-    agent.program.kill();
+    agent.program.kill_with_guard();
     assert_eq!(group.cores(), Some(0.25));
     let (code, out, err) = release();
     assert_eq!((code, group.cores()), (Some(0), None), "{err}");

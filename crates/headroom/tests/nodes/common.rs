@@ -106,6 +106,22 @@ impl Program {
         self.child.wait().unwrap();
     }
 
+    /// Kills it together with the process that watches over it, which would put everything back at once.
+    pub fn kill_with_guard(&mut self) {
+        let parent = format!("PPid:\t{}\n", self.pid());
+        let watches = |pid: &i32| {
+            let about = |file: &str| fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default();
+            about("status").contains(&parent) && about("cmdline").contains("--when-input-closes")
+        };
+        let guard = until("the guard", || {
+            let processes = fs::read_dir("/proc").unwrap();
+            let mut pids = processes.filter_map(|entry| entry.unwrap().file_name().to_str()?.parse().ok());
+            pids.find(watches)
+        });
+        kill_process(Pid::from_raw(guard).unwrap(), Signal::KILL).unwrap();
+        self.kill();
+    }
+
     /// Stops it by SIGTERM; it must end well.
     pub fn stop(&mut self) {
         self.signal(Signal::TERM);

@@ -255,6 +255,11 @@ fn take(lock: &File) -> Result<(), rustix::io::Errno> {
     }
 }
 
+/// Whether a run directory has a record of something that is to be put back. It may be that of a running process.
+pub fn is_recorded(dir: &Path) -> bool {
+    dir.join(FILE).exists()
+}
+
 /// Puts back what a dead process left in a run directory, and leaves the directory free for the next.
 ///
 /// # Errors

@@ -378,18 +378,35 @@ fn is_dead(mountpoint: &Path) -> bool {
     matches!(fs::metadata(mountpoint), Err(error) if Errno::from_io_error(&error) == Some(Errno::NOTCONN))
 }
 
+/// Takes away the mount of an emulator that was killed, so that its directory is an empty one again; whether there was
+/// one. A mount whose emulator runs is left alone.
+///
+/// # Errors
+/// [`HardwareError::MountPoint`]: the kernel refuses.
+pub fn detach_dead(mountpoint: &Path) -> Result<bool, HardwareError> {
+    let mut was_dead = false;
+    for _ in 0..MOST_DEAD_MOUNTS {
+        if !is_dead(mountpoint) {
+            break;
+        }
+        was_dead = true;
+        rustix::mount::unmount(mountpoint, UnmountFlags::DETACH).map_err(|errno| {
+            HardwareError::MountPoint {
+                path: mountpoint.to_path_buf(),
+                cause: errno.into(),
+            }
+        })?;
+    }
+    Ok(was_dead)
+}
+
 /// Makes a directory ready to be mounted on.
 fn prepare(mountpoint: &Path) -> Result<(), HardwareError> {
     let fail = |cause| HardwareError::MountPoint {
         path: mountpoint.to_path_buf(),
         cause,
     };
-    for _ in 0..MOST_DEAD_MOUNTS {
-        if !is_dead(mountpoint) {
-            break;
-        }
-        rustix::mount::unmount(mountpoint, UnmountFlags::DETACH).map_err(|errno| fail(errno.into()))?;
-    }
+    detach_dead(mountpoint)?;
     fs::create_dir_all(mountpoint).map_err(fail)?;
     if mountpoint.join(OWN_DIR).join("emulated").exists() {
         return Err(HardwareError::AlreadyMounted {

@@ -72,7 +72,7 @@ mod world;
 mod zones;
 
 pub use config::{CgroupVersion, Driver, HardwareConfig};
-pub use emulated::{Control, Emulated, RealOptions};
+pub use emulated::{Control, Emulated, RealOptions, detach_dead};
 pub use error::HardwareError;
 pub use fault::{Command, Fault, Operation};
 pub use machine::Machine;

@@ -1,5 +1,6 @@
 //! `headroom demo`: a built-in service under a compressed day, once with everything on and once under control.
 
+mod ground;
 mod wiki;
 
 use super::report::write_html;
@@ -12,18 +13,17 @@ use crate::live::{CgroupMachine, Frame, GatewayTelemetry, Machine, Telemetry, ca
 use crate::say;
 use crate::stop::Stop;
 use anyhow::{Context, anyhow, bail};
-use headroom_control::{CoreRange, Fixed, Guardian, Law, Plant, Slo, SloPower, Tuning, guardian};
+use ground::Ground;
+use headroom_control::{Fixed, Guardian, Law, Plant, Slo, SloPower, Tuning, guardian};
 use headroom_gateway::{BackendConfig, Gateway, GatewayConfig, Handle};
 use headroom_load::http::{LoadConfig, LoadHandle, Pacing, Paths};
 use headroom_load::{Arrivals, Spacing, Trace};
-use headroom_node::Roots;
 use headroom_node::cap::LimiterOptions;
 use headroom_node::cgroup::{CgroupScope, ScopeOptions};
-use headroom_node::cpu::online;
 use headroom_node::power::{MeterPreference, PowerModel};
 use headroom_node::restore;
 use headroom_record::{Archive, Limits, Recorder, RunSummary, summary_table};
-use headroom_units::{Cores, PerSecond, Ratio, Seconds};
+use headroom_units::{PerSecond, Ratio, Seconds};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,8 +35,6 @@ const PERIOD: Duration = Duration::from_millis(500);
 const CALIBRATION: Duration = Duration::from_secs(8);
 /// The trace's peak, as a share of what all cores of the service can serve: room enough that `fixed` is never late.
 const PEAK: f64 = 0.7;
-/// The service's share of the machine by default; the rest is for gateway and load generator, which run here too.
-const SERVICE_SHARE: f64 = 0.6;
 /// How long after the trace's end its last requests may take.
 const AFTER_THE_END: Seconds = Seconds::new(15.0);
 
@@ -60,11 +58,12 @@ pub fn run(args: &DemoArgs) -> Result<(), Failure> {
         .compressed_to(Seconds::new(args.duration))
         .map_err(Failure::usage)?;
     let stop = Stop::at_signals()?;
-    let roots = Roots::default();
     let run_dir = args.run_dir.clone().unwrap_or_else(undo::default_run_dir);
-    undo::promise(&run_dir, &roots)?;
-    let outcome = stage(args, slo, &day, &roots, &stop);
+    let ground = Ground::prepare(args, &run_dir)?;
+    undo::promise(&run_dir, &ground.roots)?;
+    let outcome = stage(args, slo, &day, &ground, &stop);
     undo::keep();
+    drop(ground);
     let Some(summaries) = outcome? else {
         say::note!("stopped");
         return Ok(());
@@ -86,6 +85,8 @@ struct Stage {
     model: PowerModel,
     gateway: Handle,
     recorder: Recorder,
+    ground: String,
+    real_per_core: f64,
     wiki: Wiki,
     _scope: CgroupScope,
 }
@@ -94,15 +95,12 @@ fn stage(
     args: &DemoArgs,
     slo: Slo,
     day: &Trace,
-    roots: &Roots,
+    ground: &Ground,
     stop: &Stop,
 ) -> Result<Option<Vec<RunSummary>>, Failure> {
-    let machine_cores = Cores::new(online(roots)?.len() as f64);
-    let most = args.cores.map_or(machine_cores * SERVICE_SHARE, Cores::new);
-    let range = cores(most, machine_cores)?;
-    let mut stage = Stage::build(args, roots, machine_cores)?;
-    let envelope = stage.machine.envelope(&stage.model, range.min())?;
-    let plant = Plant::new(range, envelope).map_err(Failure::usage)?;
+    let mut stage = Stage::build(args, ground)?;
+    let envelope = stage.machine.envelope(&stage.model, ground.range.min())?;
+    let plant = Plant::new(ground.range, envelope).map_err(Failure::usage)?;
     for note in stage.notes() {
         say::note!("note: {note}");
     }
@@ -147,15 +145,6 @@ fn run_name(law: LawName) -> String {
     format!("demo-{law}")
 }
 
-fn cores(most: Cores, machine: Cores) -> Result<CoreRange, Failure> {
-    if most > machine {
-        let why = format!("--cores {}: this machine has {}", most.get(), machine.get());
-        return Err(Failure::usage(anyhow!(why)));
-    }
-    let step = Cores::new(0.1);
-    CoreRange::new(Cores::new(0.2).min(most), most, step).map_err(Failure::usage)
-}
-
 fn law(name: LawName, slo: Slo, plant: Plant, rate: PerSecond) -> Result<Guardian<Box<dyn Law>>, Failure> {
     let law: Box<dyn Law> = match name {
         LawName::Fixed => Box::new(Fixed::new(plant)),
@@ -167,14 +156,15 @@ fn law(name: LawName, slo: Slo, plant: Plant, rate: PerSecond) -> Result<Guardia
 }
 
 impl Stage {
-    fn build(args: &DemoArgs, roots: &Roots, machine_cores: Cores) -> Result<Self, Failure> {
+    fn build(args: &DemoArgs, ground: &Ground) -> Result<Self, Failure> {
+        let roots = &ground.roots;
         let recorder = Recorder::open(&args.out.join("headroom.db"), Limits::default())?;
         let name = format!("headroom-demo-{}", std::process::id());
         let scope = CgroupScope::create(roots, &ScopeOptions::named(name), restore::global())
             .context("the demo's service needs a cgroup of its own: run as root (sudo)")?;
         say::note!("starting the wiki");
         let wiki = Wiki::start(&scope)?;
-        let model = PowerModel::default_for(machine_cores)?;
+        let model = PowerModel::default_for(ground.cores)?;
         let machine = CgroupMachine::open(
             roots,
             scope.target(),
@@ -194,13 +184,16 @@ impl Stage {
             model,
             gateway,
             recorder,
+            ground: ground.note.clone(),
+            real_per_core: ground.real_per_core,
             wiki,
             _scope: scope,
         })
     }
 
     fn notes(&self) -> Vec<String> {
-        let mut notes = self.machine.notes();
+        let mut notes = vec![self.ground.clone()];
+        notes.extend(self.machine.notes());
         notes.push("service, gateway and load generator share this machine".to_owned());
         notes
     }
@@ -223,7 +216,7 @@ impl Stage {
     /// Measures what one core serves, under even load at about half of what all cores of the service can do.
     fn calibrate(&mut self, plant: Plant, stop: &Stop) -> Result<Option<PerSecond>, Failure> {
         say::note!("measuring what one core serves, for {} s", CALIBRATION.as_secs());
-        let guess = 1.0 / Seconds::from_millis(wiki::PAGE_CPU_MS).get();
+        let guess = self.real_per_core / Seconds::from_millis(wiki::PAGE_CPU_MS).get();
         let rate = PerSecond::new(0.5 * guess * plant.cores().max().get());
         // Longer than needed: the measurement stops it.
         let trace = Trace::constant(rate, Seconds::from(CALIBRATION * 4))?;

@@ -7,7 +7,7 @@ mod up;
 
 pub use group::{Group, exists_anywhere};
 pub use net::{Answer, Server, Traffic, connect_and_send, free_port, get, read_answer};
-pub use program::{Program, children_of, headroom, is_alive, run};
+pub use program::{Program, children_of, guard_of, headroom, is_alive, run};
 pub use up::{Config, Up, Wiki, undo_left};
 
 use std::time::{Duration, Instant};
@@ -41,4 +41,13 @@ pub fn root_or_skipped(what: &str) -> bool {
         println!("skipped: {what} needs root");
     }
     root
+}
+
+/// Whether hardware can be emulated here; says so where it cannot.
+pub fn fuse_or_skipped(what: &str) -> bool {
+    let device = std::path::Path::new("/dev/fuse").exists();
+    if !device {
+        println!("skipped: {what} needs /dev/fuse");
+    }
+    device && root_or_skipped(what)
 }

@@ -170,3 +170,12 @@ pub fn is_alive(pid: u32) -> bool {
             .is_some_and(|(_, rest)| !rest.trim_start().starts_with('Z'))
     })
 }
+
+/// The process that watches over a running program and puts back what it leaves when it is killed.
+pub fn guard_of(program: u32) -> u32 {
+    let watches = |pid: &u32| {
+        fs::read_to_string(format!("/proc/{pid}/cmdline"))
+            .is_ok_and(|line| line.contains("--when-input-closes"))
+    };
+    until("the guard", || children_of(program).into_iter().find(watches))
+}

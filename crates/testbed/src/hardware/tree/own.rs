@@ -30,10 +30,18 @@ pub(super) fn entries(world: &World, path: &[&str]) -> Option<Entries> {
                 .collect();
             pids.sort_unstable();
             pids.dedup();
-            let mut all = vec![file("cpuinfo", 0o444), file("stat", 0o444), dir("self")];
+            let mut all = vec![
+                file("cpuinfo", 0o444),
+                file("stat", 0o444),
+                dir("self"),
+                dir("sys"),
+            ];
             all.extend(pids.iter().map(|pid| dir(pid.to_string())));
             Some(all)
         }
+        [OWN_DIR, "proc", "sys"] => Some(vec![dir("kernel")]),
+        [OWN_DIR, "proc", "sys", "kernel"] => Some(vec![dir("random")]),
+        [OWN_DIR, "proc", "sys", "kernel", "random"] => Some(vec![file("boot_id", 0o444)]),
         [OWN_DIR, "proc", "self"] => Some(vec![file("cgroup", 0o444), file("mountinfo", 0o444)]),
         [OWN_DIR, "proc", pid] => {
             world.backing.group_of(pid.parse().ok()?)?;
@@ -69,6 +77,10 @@ pub(super) fn read(world: &World, path: &[&str], caller: Caller) -> Result<Strin
         [OWN_DIR, "state"] => serde_json::to_string_pretty(&world.snapshot()).map_err(|_| Errno::IO),
         [OWN_DIR, "proc", "cpuinfo"] => Ok(cpuinfo(world)),
         [OWN_DIR, "proc", "stat"] => Ok(stat(world)),
+        // What is emulated goes with the real machine's boot: records of what is to be put back name it.
+        [OWN_DIR, "proc", "sys", "kernel", "random", "boot_id"] => {
+            std::fs::read_to_string("/proc/sys/kernel/random/boot_id").map_err(|_| Errno::NOENT)
+        }
         [OWN_DIR, "proc", "self", "cgroup"] => membership(world, caller.process()),
         [OWN_DIR, "proc", pid, "cgroup"] => membership(world, pid.parse().map_err(|_| Errno::NOENT)?),
         [OWN_DIR, "proc", _, "mountinfo"] => Ok(mountinfo(world.groups.version())),
