@@ -37,5 +37,5 @@ pub use law::Law;
 pub use parameter::OutOfRange;
 pub use plant::{CoreRange, FrequencyRange, Plant, PlantError, PowerEnvelope, Slo};
 pub use seen::{Distribution, Latency, Seen, Traffic};
-pub use slo_power::{SloPower, SloPowerError, Tuning};
+pub use slo_power::{Mode, SloPower, SloPowerError, Tuning};
 pub use spread::{NodeCapacity, NodeShare, Spread};

@@ -56,7 +56,10 @@ fn laws() -> Vec<Box<dyn Law>> {
 fn laws_that_know_the_slo() -> Vec<Box<dyn Law>> {
     let slo = Slo::new(Ratio::from_percent(95.0), Seconds::new(0.25)).unwrap();
     let mu = PerSecond::new(250.0);
+    let alone = |mode| Box::new(SloPower::with_mode(slo, plant(), mu, Tuning::default(), mode).unwrap());
     vec![
+        alone(Mode::PowerOnly),
+        alone(Mode::ElasticOnly),
         Box::new(Fixed::new(plant())),
         Box::new(SloPower::new(slo, plant(), mu, Tuning::default()).unwrap()),
         Box::new(SloPower::new(slo, plant(), mu, Tuning::paper_only()).unwrap()),

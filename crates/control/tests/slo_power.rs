@@ -294,3 +294,85 @@ fn a_frequency_that_something_else_limited_is_let_go() {
     assert_eq!(rule(&decision), "hold-near-target");
     assert_eq!(decision.allocation.frequency, None);
 }
+
+fn alone(mode: Mode) -> SloPower {
+    let plant = plant(2.0, 16.0, 1.0);
+    SloPower::with_mode(slo(), plant, PerSecond::new(9.0), authors(), mode).unwrap()
+}
+
+#[test]
+fn power_alone_repairs_with_the_cap_and_keeps_all_cores_on() {
+    let mut law = alone(Mode::PowerOnly);
+    assert_eq!(law.name(), "power-only");
+    // 70 W of the 92.28 W of 16 cores: |(250 - 500) / 500| = 0.5, bounded.
+    let decision = law.decide(&seen(41, 500.0, 0.5, 60.0, 16.0, 70.0));
+    assert_eq!(rule(&decision), "scale-up-power");
+    assert_eq!(decision.allocation.cores, Cores::new(16.0));
+    assert!((decision.allocation.cap.get() - 92.28).abs() < 1e-9);
+    let decision = law.decide(&seen(41, 500.0, 0.5, 90.0, 16.0, 92.28));
+    assert_eq!(rule(&decision), "at-maximum");
+    // Fewer cores than all are none of its doing: it puts them back, and counts on them.
+    let decision = law.decide(&seen(41, 500.0, 0.5, 60.0, 6.0, 60.0));
+    assert_eq!(rule(&decision), "scale-up-power");
+    assert_eq!(decision.allocation.cores, Cores::new(16.0));
+    assert_eq!(decision.allocation.cap, Watts::new(90.0));
+}
+
+#[test]
+fn power_alone_saves_a_step_of_the_cap_a_period_and_never_a_core() {
+    let mut law = alone(Mode::PowerOnly);
+    let mut cap = 92.28;
+    for period in 1..=20 {
+        let decision = law.decide(&seen(5, 50.0, 0.1, 50.0, 16.0, cap));
+        assert_eq!(rule(&decision), "scale-down-power");
+        assert_eq!(decision.allocation.cores, Cores::new(16.0));
+        cap = decision.allocation.cap.get();
+        assert!((cap - (92.28 - 0.6 * f64::from(period))).abs() < 1e-9);
+    }
+    // 1.1 times what is consumed is the end.
+    assert_eq!(
+        rule(&law.decide(&seen(5, 50.0, 0.1, 75.0, 16.0, 80.0))),
+        "hold-cap"
+    );
+}
+
+#[test]
+fn cores_alone_repair_at_once_and_never_touch_the_cap() {
+    let mut law = alone(Mode::ElasticOnly);
+    assert_eq!(law.name(), "elastic-only");
+    // Whatever cap is in force, it counts as at its limit: 41/s needs 11 cores by Eq. 3.
+    let decision = law.decide(&seen(41, 212.0, 0.5, 55.0, 6.0, 50.0));
+    assert_eq!(rule(&decision), "scale-up-cores");
+    assert_eq!(decision.reasons.len(), 1);
+    assert_eq!(decision.allocation.cores, Cores::new(11.0));
+    assert!((decision.allocation.cap.get() - 92.28).abs() < 1e-9);
+    let decision = law.decide(&seen(400, 212.0, 0.99, 90.0, 16.0, 92.28));
+    assert_eq!(rule(&decision), "at-maximum");
+}
+
+#[test]
+fn cores_alone_prepare_for_load_and_save_a_step_every_d_periods() {
+    let mut law = alone(Mode::ElasticOnly);
+    let decision = law.decide(&seen(41, 150.0, 0.9, 55.0, 6.0, 92.28));
+    assert_eq!(rule(&decision), "scale-up-proactive");
+    assert_eq!(decision.allocation.cores, Cores::new(9.0));
+    let mut law = alone(Mode::ElasticOnly);
+    let mut cores = 16.0;
+    let mut course = Vec::new();
+    for _ in 0..11 {
+        let decision = law.decide(&seen(41, 50.0, 0.3, 60.0, cores, 92.28));
+        cores = decision.allocation.cores.get();
+        assert!((decision.allocation.cap.get() - 92.28).abs() < 1e-9);
+        course.push((cores, rule(&decision).to_owned()));
+    }
+    for (period, (cores, rule)) in course.iter().enumerate() {
+        let steps = (period + 1) / 5;
+        assert_eq!(*cores, 16.0 - steps as f64);
+        let expected = if (period + 1) % 5 == 0 {
+            "scale-down-cores"
+        } else {
+            "hold-cores"
+        };
+        assert_eq!(rule, expected);
+    }
+}

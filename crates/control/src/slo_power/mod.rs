@@ -7,6 +7,7 @@
 //! | Elastic Scaler (III-C, Equations 1-3) | [`elastic`] |
 //! | Power Allocator (III-D, Equation 4) | [`allocator`] |
 //! | its parameters | [`Tuning`] |
+//! | either component alone (V-B, Figure 6) | [`Mode`] |
 //!
 //! Three places where the paper leaves a choice, and what is done:
 //! - Algorithm 1, line 10 scales down if `c_{t+1} - curr_cores >= delta`, which would remove cores where more are
@@ -18,8 +19,10 @@
 
 pub mod allocator;
 pub mod elastic;
+mod mode;
 mod tuning;
 
+pub use mode::Mode;
 pub use tuning::{PowerReference, SloPowerError, Tuning};
 
 use crate::decision::{Allocation, Decision, Reason};
@@ -36,6 +39,8 @@ use headroom_units::{Cores, PerSecond, Ratio, Seconds};
 #[derive(Clone, Debug)]
 pub struct SloPower {
     slo: Slo,
+    plant: Plant,
+    mode: Mode,
     tuning: Tuning,
     elastic: ElasticScaler,
     power: PowerAllocator,
@@ -55,6 +60,20 @@ impl SloPower {
         service_rate: PerSecond,
         tuning: Tuning,
     ) -> Result<Self, SloPowerError> {
+        Self::with_mode(slo, plant, service_rate, tuning, Mode::Joint)
+    }
+
+    /// The same, whole or one of its components alone.
+    ///
+    /// # Errors
+    /// As [`SloPower::new`].
+    pub fn with_mode(
+        slo: Slo,
+        plant: Plant,
+        service_rate: PerSecond,
+        tuning: Tuning,
+        mode: Mode,
+    ) -> Result<Self, SloPowerError> {
         tuning.check()?;
         let guarded = slo.target() * tuning.guard;
         let elastic = ElasticScaler::new(
@@ -66,6 +85,8 @@ impl SloPower {
         )?;
         Ok(Self {
             slo,
+            plant,
+            mode,
             elastic,
             power: PowerAllocator::new(plant, slo.target(), &tuning),
             utilisation: LineEstimator::new(tuning.utilisation_window_periods),
@@ -157,11 +178,14 @@ impl SloPower {
         let wanted = self.elastic.proactive(now.cores);
         if wanted.cores <= now.cores {
             let change = self.power.raise_one_step(now);
-            let text = format!(
-                "{busy} with all {} on: the cap goes to {:.2} W",
-                written(now.cores),
-                change.cap.get()
-            );
+            let all = written(now.cores);
+            let text = match self.mode {
+                Mode::ElasticOnly => format!("{busy} with all {all} on: there is no more to give"),
+                _ => format!(
+                    "{busy} with all {all} on: the cap goes to {:.2} W",
+                    change.cap.get()
+                ),
+            };
             let allocation = Allocation::new(wanted.cores, change.cap);
             return (allocation, vec![Reason::new("at-maximum", text, &numbers)]);
         }
@@ -188,6 +212,7 @@ impl SloPower {
         self.sustained = self.sustained.saturating_add(1);
         let duration = self.tuning.sustained_periods;
         if self.sustained >= duration
+            && self.mode != Mode::PowerOnly
             && let Some(wanted) = self.elastic.scale_down(now.cores)
         {
             self.sustained = 0;
@@ -210,6 +235,16 @@ impl SloPower {
             return self.with_power_of_cores_at_least_consumed(seen, wanted.cores, reason);
         }
         let sustained = f64::from(self.sustained);
+        if self.mode == Mode::ElasticOnly {
+            let text = format!(
+                "under both thresholds for {} periods, {duration} of which take a step of cores that Eq. 3 can spare: \
+                 {} stay",
+                self.sustained,
+                written(now.cores)
+            );
+            let numbers = [("sustained_periods", sustained), ("cores", now.cores.get())];
+            return (now, vec![Reason::new("hold-cores", text, &numbers)]);
+        }
         match self.power.lower(seen) {
             Ok(change) => {
                 let text = format!(
@@ -260,6 +295,9 @@ impl SloPower {
         change: CapChange,
         why: Reason,
     ) -> (Allocation, Vec<Reason>) {
+        if self.mode == Mode::ElasticOnly {
+            return (Allocation::new(cores, now.cap), vec![why]);
+        }
         let text = format!(
             "Eq. 4 moves the cap with the cores, from {:.2} to {:.2} W",
             now.cap.get(),
@@ -293,22 +331,11 @@ impl SloPower {
 
 impl Law for SloPower {
     fn name(&self) -> &'static str {
-        "slo-power"
+        self.mode.name()
     }
 
     fn rules(&self) -> &'static [&'static str] {
-        &[
-            "scale-up-power",
-            "scale-up-cores",
-            "scale-up-proactive",
-            "at-maximum",
-            "scale-down-cores",
-            "scale-down-power",
-            "power-follows-cores",
-            "hold-near-target",
-            "hold-cap",
-            "hold-unseen",
-        ]
+        self.mode.rules()
     }
 
     fn decide(&mut self, seen: &Seen) -> Decision {
@@ -319,6 +346,10 @@ impl Law for SloPower {
             self.utilisation.push(utilisation.get());
         }
         self.power.observe(seen);
+        let seen = &Seen {
+            allocated: self.mode.pinned(seen.allocated, self.plant),
+            ..seen.clone()
+        };
 
         let latency = seen
             .traffic
@@ -340,6 +371,7 @@ impl Law for SloPower {
             None => self.hold_unseen(seen),
             Some(_) => self.save(seen),
         };
+        let allocation = self.mode.pinned(allocation, self.plant);
         Decision {
             // The paper's system leaves the frequency to the cap.
             allocation: Allocation {
