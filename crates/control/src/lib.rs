@@ -9,6 +9,8 @@
 //! |---|---|
 //! | [`slo_power`] | the SLO-Power system as published: Control Unit, Elastic Scaler, Power Allocator |
 //! | [`hpa`] | the Horizontal Pod Autoscaler of Kubernetes, in full and as the SLO-Power authors ran it |
+//! | [`pegasus`] | Pegasus, as published and as the SLO-Power authors ran it |
+//! | [`power_manager`] | fixed caps by SLO level, and the powersave governor |
 //! | [`fixed`] | everything on: the reference that savings are measured against |
 //! | [`guardian`] | the wrapper of every law that puts all to full when telemetry is lost |
 //! | [`queueing`] | Equations 1 to 3 of the SLO-Power paper; Erlang's formulas and exact processor sharing |
@@ -23,7 +25,9 @@ pub mod guardian;
 pub mod hpa;
 pub mod law;
 pub mod parameter;
+pub mod pegasus;
 pub mod plant;
+pub mod power_manager;
 pub mod queueing;
 pub mod seen;
 pub mod slo_power;
@@ -35,7 +39,9 @@ pub use guardian::Guardian;
 pub use hpa::{Hpa, HpaTuning, K8sAsRun, K8sAsRunTuning};
 pub use law::Law;
 pub use parameter::OutOfRange;
+pub use pegasus::{Pegasus, PegasusTuning, PegasusVariant};
 pub use plant::{CoreRange, FrequencyRange, Plant, PlantError, PowerEnvelope, Slo};
+pub use power_manager::{PowerManager, PowerManagerTuning, Powersave, PowersaveError};
 pub use seen::{Distribution, Latency, Seen, Traffic};
 pub use slo_power::{Mode, SloPower, SloPowerError, Tuning};
 pub use spread::{NodeCapacity, NodeShare, Spread};

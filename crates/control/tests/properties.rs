@@ -11,7 +11,9 @@ fn plant() -> Plant {
         per_core: Watts::new(2.86),
         lowest_cap: Watts::new(6.2),
     };
-    Plant::new(cores, power).unwrap()
+    let ghz = |ghz: f64| Hertz::new(ghz * 1e9);
+    let frequency = FrequencyRange::new(ghz(0.8), ghz(2.1), ghz(0.1)).unwrap();
+    Plant::new(cores, power).unwrap().with_frequency(frequency)
 }
 
 prop_compose! {
@@ -50,19 +52,30 @@ fn laws() -> Vec<Box<dyn Law>> {
     laws.push(Box::new(
         K8sAsRun::new(plant(), K8sAsRunTuning::default()).unwrap(),
     ));
+    for variant in [PegasusVariant::Published, PegasusVariant::AsRun] {
+        laws.push(Box::new(
+            Pegasus::new(slo(), plant(), variant, PegasusTuning::default()).unwrap(),
+        ));
+    }
+    let tuning = PowerManagerTuning::default();
+    laws.push(Box::new(PowerManager::new(slo(), plant(), &tuning).unwrap()));
+    laws.push(Box::new(Powersave::new(plant()).unwrap()));
     laws
 }
 
+fn slo() -> Slo {
+    Slo::new(Ratio::from_percent(95.0), Seconds::new(0.25)).unwrap()
+}
+
 fn laws_that_know_the_slo() -> Vec<Box<dyn Law>> {
-    let slo = Slo::new(Ratio::from_percent(95.0), Seconds::new(0.25)).unwrap();
     let mu = PerSecond::new(250.0);
-    let alone = |mode| Box::new(SloPower::with_mode(slo, plant(), mu, Tuning::default(), mode).unwrap());
+    let alone = |mode| Box::new(SloPower::with_mode(slo(), plant(), mu, Tuning::default(), mode).unwrap());
     vec![
         alone(Mode::PowerOnly),
         alone(Mode::ElasticOnly),
         Box::new(Fixed::new(plant())),
-        Box::new(SloPower::new(slo, plant(), mu, Tuning::default()).unwrap()),
-        Box::new(SloPower::new(slo, plant(), mu, Tuning::paper_only()).unwrap()),
+        Box::new(SloPower::new(slo(), plant(), mu, Tuning::default()).unwrap()),
+        Box::new(SloPower::new(slo(), plant(), mu, Tuning::paper_only()).unwrap()),
     ]
 }
 
@@ -80,7 +93,8 @@ proptest! {
             for period in &periods {
                 let decision = guardian.decide(&Seen { allocated, ..period.clone() });
                 let Allocation { cores, cap, frequency } = decision.allocation;
-                prop_assert_eq!(frequency, None);
+                let range = plant.frequency().unwrap();
+                prop_assert!(frequency.is_none_or(|f| f >= range.min() && f <= range.max()));
                 prop_assert!(cores >= plant.cores().min() && cores <= plant.cores().max());
                 prop_assert!(cap >= plant.power().lowest_cap);
                 prop_assert!(cap <= plant.power().limit(plant.cores().max()));
