@@ -76,12 +76,16 @@ impl Shape {
         };
         match self {
             Self::Exponential {} | Self::Deterministic {} => Ok(()),
-            Self::Lognormal { scv } if !(*scv > 0.0 && *scv <= 1e6) => {
-                bad("scv", scv.to_string(), "above 0 and at most 1000000 (0 is kind = \"deterministic\")")
-            }
-            Self::Hyperexponential { scv } if !(*scv > 1.0 && *scv <= 1e6) => {
-                bad("scv", scv.to_string(), "above 1 and at most 1000000 (1 is kind = \"exponential\")")
-            }
+            Self::Lognormal { scv } if !(*scv > 0.0 && *scv <= 1e6) => bad(
+                "scv",
+                scv.to_string(),
+                "above 0 and at most 1000000 (0 is kind = \"deterministic\")",
+            ),
+            Self::Hyperexponential { scv } if !(*scv > 1.0 && *scv <= 1e6) => bad(
+                "scv",
+                scv.to_string(),
+                "above 1 and at most 1000000 (1 is kind = \"exponential\")",
+            ),
             Self::Pareto { exponent, .. } if !(*exponent > 0.0 && *exponent <= 100.0) => {
                 bad("exponent", exponent.to_string(), "above 0 and at most 100")
             }
@@ -90,7 +94,11 @@ impl Shape {
             }
             Self::Empirical { values, weights } => {
                 if values.is_empty() || values.len() > MOST_VALUES {
-                    return bad("values", format!("{} values", values.len()), "1 to 1000000 values");
+                    return bad(
+                        "values",
+                        format!("{} values", values.len()),
+                        "1 to 1000000 values",
+                    );
                 }
                 if let Some(value) = values.iter().find(|value| !(**value >= 0.0 && value.is_finite())) {
                     return bad("values", value.to_string(), "0 or more, each");
@@ -99,12 +107,21 @@ impl Shape {
                     let count = format!("{} weights for {} values", weights.len(), values.len());
                     return bad("weights", count, "one for each value, or none at all");
                 }
-                if let Some(weight) = weights.iter().find(|weight| !(**weight >= 0.0 && weight.is_finite())) {
+                if let Some(weight) = weights
+                    .iter()
+                    .find(|weight| !(**weight >= 0.0 && weight.is_finite()))
+                {
                     return bad("weights", weight.to_string(), "0 or more, each");
                 }
-                let sum: f64 = weighed(values, weights).map(|(value, weight)| value * weight).sum();
+                let sum: f64 = weighed(values, weights)
+                    .map(|(value, weight)| value * weight)
+                    .sum();
                 if !(sum > 0.0 && sum.is_finite()) {
-                    return bad("values", "a mean of 0".to_owned(), "such that their mean is above 0");
+                    return bad(
+                        "values",
+                        "a mean of 0".to_owned(),
+                        "such that their mean is above 0",
+                    );
                 }
                 Ok(())
             }
@@ -145,7 +162,10 @@ impl Shape {
 
 fn weighed<'a>(values: &'a [f64], weights: &'a [f64]) -> impl Iterator<Item = (f64, f64)> + 'a {
     let weight = |at: usize| weights.get(at).copied().unwrap_or(1.0);
-    values.iter().enumerate().map(move |(at, value)| (*value, weight(at)))
+    values
+        .iter()
+        .enumerate()
+        .map(move |(at, value)| (*value, weight(at)))
 }
 
 /// E[X^j] of the truncated Pareto distribution with smallest value 1.
@@ -232,7 +252,9 @@ impl Alias {
     fn new(values: &[f64], weights: &[f64], mean: f64) -> Self {
         let count = values.len() as f64;
         let total: f64 = weighed(values, weights).map(|(_, weight)| weight).sum();
-        let sum: f64 = weighed(values, weights).map(|(value, weight)| value * weight).sum();
+        let sum: f64 = weighed(values, weights)
+            .map(|(value, weight)| value * weight)
+            .sum();
         let scale = mean * total / sum;
         let mut columns: Vec<(f64, u32)> = weighed(values, weights)
             .enumerate()
@@ -259,7 +281,11 @@ impl Alias {
         let place = rng.uniform() * self.columns.len() as f64;
         let column = place as usize;
         let (stay, other) = self.columns[column];
-        let chosen = if place - column as f64 >= stay { other as usize } else { column };
+        let chosen = if place - column as f64 >= stay {
+            other as usize
+        } else {
+            column
+        };
         self.values[chosen]
     }
 }
@@ -277,12 +303,27 @@ mod tests {
             Shape::Deterministic {},
             Shape::Lognormal { scv: 0.5 },
             Shape::Lognormal { scv: 4.0 },
-            Shape::Pareto { exponent: 1.5, range: 1e3 },
-            Shape::Pareto { exponent: 2.0, range: 50.0 },
-            Shape::Pareto { exponent: 1.0, range: 100.0 },
+            Shape::Pareto {
+                exponent: 1.5,
+                range: 1e3,
+            },
+            Shape::Pareto {
+                exponent: 2.0,
+                range: 50.0,
+            },
+            Shape::Pareto {
+                exponent: 1.0,
+                range: 100.0,
+            },
             Shape::Hyperexponential { scv: 4.0 },
-            Shape::Empirical { values: vec![1.0, 2.0, 10.0, 0.0], weights: vec![5.0, 3.0, 1.0, 0.5] },
-            Shape::Empirical { values: vec![3.0, 1.0], weights: vec![] },
+            Shape::Empirical {
+                values: vec![1.0, 2.0, 10.0, 0.0],
+                weights: vec![5.0, 3.0, 1.0, 0.5],
+            },
+            Shape::Empirical {
+                values: vec![3.0, 1.0],
+                weights: vec![],
+            },
         ];
         for shape in shapes {
             shape.check("size").unwrap();
@@ -300,20 +341,60 @@ mod tests {
             let scv = squares / f64::from(count) / (mean * mean) - 1.0;
             assert!((mean / 0.25 - 1.0).abs() < 0.01, "{shape:?}: mean {mean}");
             let off = (scv - shape.scv()).abs();
-            assert!(off < 0.05 * shape.scv() + 1e-9, "{shape:?}: SCV {scv}, stated {}", shape.scv());
+            assert!(
+                off < 0.05 * shape.scv() + 1e-9,
+                "{shape:?}: SCV {scv}, stated {}",
+                shape.scv()
+            );
         }
     }
 
     #[test]
     fn a_shape_that_is_none_is_named_with_its_value_and_rule() {
         let cases = [
-            (Shape::Lognormal { scv: -1.0 }, "size.scv: is -1: it must be above 0"),
-            (Shape::Hyperexponential { scv: 1.0 }, "size.scv: is 1: it must be above 1"),
-            (Shape::Pareto { exponent: 0.0, range: 2.0 }, "size.exponent: is 0"),
-            (Shape::Pareto { exponent: 1.0, range: 1.0 }, "size.range: is 1"),
-            (Shape::Empirical { values: vec![], weights: vec![] }, "size.values: is 0 values"),
-            (Shape::Empirical { values: vec![0.0], weights: vec![] }, "size.values: is a mean of 0"),
-            (Shape::Empirical { values: vec![1.0], weights: vec![1.0, 2.0] }, "size.weights: is 2 weights for 1"),
+            (
+                Shape::Lognormal { scv: -1.0 },
+                "size.scv: is -1: it must be above 0",
+            ),
+            (
+                Shape::Hyperexponential { scv: 1.0 },
+                "size.scv: is 1: it must be above 1",
+            ),
+            (
+                Shape::Pareto {
+                    exponent: 0.0,
+                    range: 2.0,
+                },
+                "size.exponent: is 0",
+            ),
+            (
+                Shape::Pareto {
+                    exponent: 1.0,
+                    range: 1.0,
+                },
+                "size.range: is 1",
+            ),
+            (
+                Shape::Empirical {
+                    values: vec![],
+                    weights: vec![],
+                },
+                "size.values: is 0 values",
+            ),
+            (
+                Shape::Empirical {
+                    values: vec![0.0],
+                    weights: vec![],
+                },
+                "size.values: is a mean of 0",
+            ),
+            (
+                Shape::Empirical {
+                    values: vec![1.0],
+                    weights: vec![1.0, 2.0],
+                },
+                "size.weights: is 2 weights for 1",
+            ),
         ];
         for (shape, expected) in cases {
             let error = shape.check("size").unwrap_err().to_string();

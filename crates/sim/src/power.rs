@@ -87,7 +87,10 @@ impl PowerFigures {
             ("shutting_down_w", self.shutting_down_w),
         ];
         let bad = |field: &str, value: f64, rule: &str| {
-            Err(ScenarioError::new(format!("{key}.{field}"), format!("is {value}: it must be {rule}")))
+            Err(ScenarioError::new(
+                format!("{key}.{field}"),
+                format!("is {value}: it must be {rule}"),
+            ))
         };
         for (field, value) in watts {
             if !(0.0..=1e5).contains(&value) {
@@ -108,7 +111,11 @@ impl PowerFigures {
             return bad("highest_ghz", self.highest_ghz, "0.1 to 10");
         }
         if !(self.lowest_ghz >= 0.1 && self.lowest_ghz <= self.highest_ghz) {
-            return bad("lowest_ghz", self.lowest_ghz, "0.1 or more and at most highest_ghz");
+            return bad(
+                "lowest_ghz",
+                self.lowest_ghz,
+                "0.1 or more and at most highest_ghz",
+            );
         }
         let steps = (self.highest_ghz - self.lowest_ghz) / self.step_ghz;
         if !(self.step_ghz > 0.0 && steps <= MOST_FREQUENCIES) {
@@ -252,7 +259,10 @@ mod tests {
     fn the_levels_are_those_of_the_emulated_hardware() {
         let model = model();
         assert_eq!(model.paces().len(), 29);
-        assert_eq!((model.at(Level(0)).ghz, model.at(Level(0)).duty), (0.8, 1.0 / 16.0));
+        assert_eq!(
+            (model.at(Level(0)).ghz, model.at(Level(0)).duty),
+            (0.8, 1.0 / 16.0)
+        );
         assert_eq!((model.at(Level(15)).ghz, model.at(Level(15)).duty), (0.8, 1.0));
         assert_eq!(model.at(model.top()).ghz, 2.1);
         assert_eq!(model.at(model.top()).speed, 1.0);
@@ -281,7 +291,9 @@ mod tests {
         type Spoil = fn(&mut PowerFigures);
         let cases: [(&str, Spoil); 6] = [
             ("p.base_w", |p| p.base_w = f64::NAN),
-            ("p.dynamic_per_core_w", |p| (p.dynamic_per_core_w, p.static_per_core_w) = (0.0, 0.0)),
+            ("p.dynamic_per_core_w", |p| {
+                (p.dynamic_per_core_w, p.static_per_core_w) = (0.0, 0.0)
+            }),
             ("p.lowest_voltage", |p| p.lowest_voltage = 0.0),
             ("p.highest_ghz", |p| p.highest_ghz = 0.0),
             ("p.lowest_ghz", |p| p.lowest_ghz = 3.0),

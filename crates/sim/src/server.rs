@@ -77,12 +77,20 @@ impl Server {
 
     /// The work still to be done for the jobs of now.
     pub(crate) fn remaining_s(&self) -> f64 {
-        self.jobs.entries().iter().map(|(key, _)| key - self.virtual_s).sum()
+        self.jobs
+            .entries()
+            .iter()
+            .map(|(key, _)| key - self.virtual_s)
+            .sum()
     }
 
     /// When the oldest job arrived.
     pub(crate) fn oldest_s(&self) -> Option<f64> {
-        self.jobs.entries().iter().map(|(_, job)| job.arrived).min_by(f64::total_cmp)
+        self.jobs
+            .entries()
+            .iter()
+            .map(|(_, job)| job.arrived)
+            .min_by(f64::total_cmp)
     }
 
     pub(crate) fn each_job(&self) -> impl Iterator<Item = &Job> {
@@ -186,10 +194,18 @@ mod tests {
         let mut done = Vec::new();
         let mut acts = acts.iter().peekable();
         loop {
-            let rate = if jobs.is_empty() { 0.0 } else { speed * (cores / jobs.len() as f64).min(1.0) };
+            let rate = if jobs.is_empty() {
+                0.0
+            } else {
+                speed * (cores / jobs.len() as f64).min(1.0)
+            };
             let next_act = acts.peek().map_or(f64::INFINITY, |act| act.0);
             let least = jobs.iter().map(|job| job.1).fold(f64::INFINITY, f64::min);
-            let next_done = if rate > 0.0 { now + least / rate } else { f64::INFINITY };
+            let next_done = if rate > 0.0 {
+                now + least / rate
+            } else {
+                f64::INFINITY
+            };
             let next = next_act.min(next_done);
             if next == f64::INFINITY {
                 return done;
@@ -199,7 +215,9 @@ mod tests {
             }
             now = next;
             if next_done <= next_act {
-                let at = (0..jobs.len()).min_by(|a, b| jobs[*a].1.total_cmp(&jobs[*b].1)).unwrap();
+                let at = (0..jobs.len())
+                    .min_by(|a, b| jobs[*a].1.total_cmp(&jobs[*b].1))
+                    .unwrap();
                 done.push((now, jobs.remove(at).0));
             } else {
                 match acts.next().unwrap().1 {
@@ -273,14 +291,38 @@ mod tests {
     #[test]
     fn half_a_core_serves_one_job_at_half_the_speed() {
         let mut server = Server::new(0.5, 1.0);
-        assert_eq!(server.arrive(0.0, 1.0, Job { arrived: 0.0, user: 0 }), 2.0);
+        assert_eq!(
+            server.arrive(
+                0.0,
+                1.0,
+                Job {
+                    arrived: 0.0,
+                    user: 0
+                }
+            ),
+            2.0
+        );
     }
 
     #[test]
     fn a_server_that_never_falls_idle_keeps_its_precision() {
         let mut server = Server::new(2.0, 1.0);
-        server.arrive(0.0, 3e6, Job { arrived: 0.0, user: 0 });
-        let due = server.arrive(2e6, 0.5, Job { arrived: 2e6, user: 0 });
+        server.arrive(
+            0.0,
+            3e6,
+            Job {
+                arrived: 0.0,
+                user: 0,
+            },
+        );
+        let due = server.arrive(
+            2e6,
+            0.5,
+            Job {
+                arrived: 2e6,
+                user: 0,
+            },
+        );
         assert_eq!(due, 2e6 + 0.5);
         let (_, due) = server.complete(due).unwrap();
         assert_eq!(due, 3e6);

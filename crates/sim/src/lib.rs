@@ -1,0 +1,72 @@
+//! The simulated world: what the live loop is to a machine, this is to a model of one, millions of events a second.
+//!
+//! [`run`] takes a [`Scenario`], a law (in its guardian, as it runs live) and a seed. Each period the law is given the
+//! same [`Seen`](headroom_control::Seen) that the live loop gives it, and its [`Decision`](headroom_control::Decision)
+//! is carried out. A law cannot tell the difference: there is no `if simulated` anywhere.
+//!
+//! ```
+//! use headroom_control::{Fixed, Guardian};
+//! use headroom_sim::{Scenario, run};
+//!
+//! let scenario = Scenario { duration_s: Some(60.0), ..Scenario::default() };
+//! let plant = scenario.plant()?;
+//! let mut law = Guardian::new(Fixed::new(plant), plant, 5);
+//! let totals = run(&scenario, &mut law, 1, &mut |period| assert!(period.cores.get() == 48.0))?;
+//! assert_eq!(totals.periods, 60);
+//! # Ok::<(), headroom_sim::RunError>(())
+//! ```
+//!
+//! # What the world is
+//!
+//! | part | module | model |
+//! |---|---|---|
+//! | requests | [`arrivals`], [`distribution`] | a trace, Poisson, even, MMPP, or users who think; sizes of any shape |
+//! | balancer | [`balancer`] | round robin, least connections, weighted, by size; notices a lost node after a while |
+//! | node | `server`, `node` | M/G/k processor sharing: n requests on k cores are served at min(1, k/n) each; k may be a fraction |
+//! | power | [`power`] | by cores allocated, cores busy, and frequency; boot and shutdown draw power of their own |
+//! | caps | [`capping`] | a running average held by the frequency, below the lowest by stopping, as RAPL does |
+//! | faults | [`faults`] | nodes lost, switched off, slow, deaf to caps; telemetry lost |
+//! | control | `world` | periods; telemetry with delay, noise, loss; decisions take effect after their delays |
+//!
+//! # What can be relied on
+//!
+//! - **Deterministic.** Same scenario, law and seed: same bytes out. Nothing is drawn for two purposes from one stream, so
+//!   changing the law changes neither arrivals nor sizes ([`random`]).
+//! - **Checked in every run.** Little's law (L = λ W, as an identity of the run's own sums), conservation of work, of
+//!   requests and of energy (sum over states of power times time). A run whose accounts differ ends in an error.
+//! - **Bounded.** Memory does not grow with a run's length; events and requests in flight have limits
+//!   ([`scenario::Limits`]) that end the run with an error that says so.
+//!
+//! # What it is not
+//!
+//! A request is one piece of work on one core: no memory, disk or network, no caches that warm up, no queue in front of
+//! the node, no client that gives up. All cores of a node run at one frequency, and a cap is held by the whole node at
+//! once. Cores are shared ideally: no scheduler's time slices, no cost of switching, no quota period. The operating system's
+//! governor is `performance`: a core that is not limited runs at its highest frequency.
+#![forbid(unsafe_code)]
+
+pub mod arrivals;
+pub mod balancer;
+pub mod capping;
+pub mod distribution;
+mod error;
+pub mod faults;
+mod heap;
+pub mod histogram;
+mod node;
+pub mod power;
+pub mod random;
+pub mod scenario;
+mod server;
+pub mod totals;
+mod world;
+
+pub use arrivals::{ArrivalProcess, Spacing};
+pub use distribution::Shape;
+pub use error::{RunError, ScenarioError};
+pub use faults::Fault;
+pub use histogram::LatencyHistogram;
+pub use node::{NodeOutcome, NodeState};
+pub use scenario::Scenario;
+pub use totals::{RunLatency, Totals};
+pub use world::{Bare, Controller, Outcome, run, run_many};

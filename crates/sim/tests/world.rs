@@ -1,0 +1,449 @@
+//! The world under control: what stays the same, what a cap, a fault and a lost period do.
+
+use headroom_control::{Allocation, Decision, Fixed, Guardian, Law, Plant, Reason, Seen, SloPower, Tuning};
+use headroom_sim::{
+    ArrivalProcess, Bare, Fault, NodeState, RunError, Scenario, Shape, Spacing, Totals, run, run_many,
+};
+use headroom_units::{Cores, Hertz, Seconds, Watts};
+
+/// A law that asks for the same in each period, from a given one on; everything before.
+struct Constant {
+    plant: Plant,
+    allocation: Allocation,
+    from: u64,
+}
+
+impl Law for Constant {
+    fn name(&self) -> &'static str {
+        "constant"
+    }
+    fn rules(&self) -> &'static [&'static str] {
+        &["constant"]
+    }
+    fn decide(&mut self, seen: &Seen) -> Decision {
+        Decision {
+            allocation: if seen.period >= self.from {
+                self.allocation
+            } else {
+                self.plant.full()
+            },
+            expected_rate: None,
+            reasons: vec![Reason::new("constant", "as told".to_owned(), &[])],
+        }
+    }
+    fn forget(&mut self) {}
+}
+
+fn day() -> Vec<f64> {
+    (0..12).map(|hour| 140.0 + 90.0 * f64::from(hour).sin()).collect()
+}
+
+fn default_day() -> Scenario {
+    Scenario::default().with_trace(day(), Seconds::new(10.0), Spacing::Poisson)
+}
+
+fn slo_power(scenario: &Scenario) -> Guardian<SloPower> {
+    let plant = scenario.plant().unwrap();
+    let tuning = Tuning::default();
+    let law = SloPower::new(scenario.slo().unwrap(), plant, scenario.service_rate(), tuning).unwrap();
+    Guardian::new(law, plant, 5)
+}
+
+fn fixed(scenario: &Scenario) -> Guardian<Fixed> {
+    let plant = scenario.plant().unwrap();
+    Guardian::new(Fixed::new(plant), plant, 5)
+}
+
+/// Everything that a run tells, as text: to be the same, it must be the same to the bit.
+fn told(scenario: &Scenario, seed: u64) -> (Totals, String) {
+    let mut all = String::new();
+    let totals = run(scenario, &mut slo_power(scenario), seed, &mut |period| {
+        all += &serde_json::to_string(&(period.seen, period.decision, period.traffic, period.nodes)).unwrap();
+        all += &format!("{:?}\n", (period.energy, period.power, period.throttled));
+    })
+    .unwrap();
+    (totals, all)
+}
+
+fn constant(scenario: &Scenario, cores: f64, cap_w: f64, ghz: Option<f64>) -> Totals {
+    let plant = scenario.plant().unwrap();
+    let allocation = Allocation {
+        frequency: ghz.map(|ghz| Hertz::new(ghz * 1e9)),
+        ..Allocation::new(Cores::new(cores), Watts::new(cap_w))
+    };
+    let mut law = Constant {
+        plant,
+        allocation,
+        from: 0,
+    };
+    run(scenario, &mut Bare(&mut law), 3, &mut |_| {}).unwrap()
+}
+
+#[test]
+fn the_same_seed_gives_the_same_bytes_and_another_does_not() {
+    let scenario = default_day();
+    assert_eq!(told(&scenario, 1), told(&scenario, 1));
+    assert_ne!(told(&scenario, 1).1, told(&scenario, 2).1);
+}
+
+#[test]
+fn many_runs_come_in_the_order_of_their_jobs() {
+    let scenario = default_day();
+    let seeds: Vec<u64> = (0..6).collect();
+    let alone: Vec<Totals> = seeds.iter().map(|seed| told(&scenario, *seed).0).collect();
+    assert_eq!(run_many(&seeds, 3, |_, seed| told(&scenario, *seed).0), alone);
+    assert_eq!(
+        run_many(&seeds, 1, |index, seed| (index as u64, *seed)),
+        seeds.iter().map(|s| (*s, *s)).collect::<Vec<_>>()
+    );
+}
+
+#[test]
+fn another_law_meets_the_same_requests() {
+    let scenario = default_day();
+    let mut controlled = Vec::new();
+    run(&scenario, &mut slo_power(&scenario), 7, &mut |period| {
+        controlled.push(period.traffic.arrivals)
+    })
+    .unwrap();
+    let mut free = Vec::new();
+    let all = run(&scenario, &mut fixed(&scenario), 7, &mut |period| {
+        free.push(period.traffic.arrivals)
+    })
+    .unwrap();
+    assert_eq!(controlled, free);
+    assert_eq!(all.offered, free.iter().sum::<u64>());
+    // The sizes are the same too: on ample cores nothing waits, so the latencies are the sizes.
+    let (all, fewer) = (
+        constant(&scenario, 48.0, 276.0, None),
+        constant(&scenario, 45.0, 276.0, None),
+    );
+    let latency = |totals: &Totals| totals.latency.unwrap();
+    assert!((latency(&fewer).mean / latency(&all).mean - 1.0).abs() < 1e-6);
+    assert_eq!(latency(&fewer).p50, latency(&all).p50);
+}
+
+#[test]
+fn users_who_think_meet_the_same_sizes_under_another_law() {
+    let think = Shape::Exponential {};
+    let arrivals = ArrivalProcess::Sessions {
+        users: 100,
+        think_s: 1.0,
+        think,
+    };
+    let scenario = Scenario {
+        arrivals,
+        duration_s: Some(200.0),
+        ..Scenario::default()
+    };
+    let free = constant(&scenario, 48.0, 276.0, None);
+    let tight = constant(&scenario, 6.0, 276.0, None);
+    // The response time law: λ = users / (R + Z).
+    for totals in [&free, &tight] {
+        let expected = 100.0 / (1.0 + totals.latency.unwrap().mean.get());
+        assert!(
+            (totals.arrival_rate.get() / expected - 1.0).abs() < 0.02,
+            "{}",
+            totals.arrival_rate
+        );
+    }
+    assert!(tight.arrival_rate < free.arrival_rate);
+    assert!(tight.in_system_mean <= 100.0);
+}
+
+#[test]
+fn slo_power_saves_and_keeps_the_promise() {
+    let scenario = default_day();
+    let free = run(&scenario, &mut fixed(&scenario), 1, &mut |_| {}).unwrap();
+    let saved = told(&scenario, 1).0;
+    assert!(
+        saved.energy.get() < 0.97 * free.energy.get(),
+        "{} of {}",
+        saved.energy,
+        free.energy
+    );
+    assert!(
+        saved.share_over().unwrap().get() < 0.15,
+        "{:?}",
+        saved.share_over()
+    );
+    assert!(saved.decisions.values().sum::<u64>() >= saved.periods);
+    assert_eq!((free.periods_over, free.failed, saved.failed), (0, 0, 0));
+}
+
+#[test]
+fn a_node_at_rest_draws_what_the_model_says() {
+    let arrivals = ArrivalProcess::Poisson { rate_per_s: 1e-6 };
+    let scenario = Scenario {
+        arrivals,
+        duration_s: Some(100.0),
+        ..Scenario::default()
+    };
+    let totals = constant(&scenario, 48.0, 276.0, None);
+    assert!(
+        (totals.power_mean.get() - 3.0 * (46.52 + 0.86 * 16.0)).abs() < 0.01,
+        "{}",
+        totals.power_mean
+    );
+}
+
+#[test]
+fn a_frequency_limit_slows_everything_by_as_much() {
+    let scenario = Scenario {
+        arrivals: ArrivalProcess::Poisson { rate_per_s: 20.0 },
+        duration_s: Some(400.0),
+        ..Scenario::default()
+    };
+    let (fast, slow) = (
+        constant(&scenario, 48.0, 276.0, None),
+        constant(&scenario, 48.0, 276.0, Some(0.85)),
+    );
+    let ratio = slow.latency.unwrap().mean / fast.latency.unwrap().mean;
+    assert!((ratio / (2.1 / 0.8) - 1.0).abs() < 0.01, "{ratio}");
+    assert!(slow.energy < fast.energy);
+}
+
+#[test]
+fn a_cap_is_held_and_a_lower_one_is_never_faster() {
+    let scenario = Scenario {
+        arrivals: ArrivalProcess::Poisson { rate_per_s: 500.0 },
+        duration_s: Some(120.0),
+        ..Scenario::default()
+    };
+    let caps = [274.0, 226.0, 215.0, 205.0, 202.0];
+    let runs = run_many(&caps, 2, |_, cap| constant(&scenario, 48.0, *cap, None));
+    for (cap, totals) in caps.iter().zip(&runs) {
+        // The first period is before the first decision.
+        assert!(
+            totals.power_mean.get() <= cap * 1.01,
+            "{cap} W: {}",
+            totals.power_mean
+        );
+    }
+    for pair in runs.windows(2) {
+        let mean = |totals: &Totals| totals.latency.unwrap().mean;
+        assert!(
+            mean(&pair[1]) >= mean(&pair[0]) * 0.999,
+            "{} {}",
+            mean(&pair[0]),
+            mean(&pair[1])
+        );
+        assert!(pair[1].energy <= pair[0].energy * 1.001);
+    }
+    let slowest = runs[4].latency.unwrap().mean / runs[0].latency.unwrap().mean;
+    assert!(slowest > 1.5, "{slowest}");
+}
+
+#[test]
+fn below_the_lowest_frequency_cores_are_stopped() {
+    let scenario = Scenario {
+        arrivals: ArrivalProcess::Poisson { rate_per_s: 100.0 },
+        duration_s: Some(60.0),
+        ..Scenario::default()
+    };
+    let plant = scenario.plant().unwrap();
+    // Two cores a node and the lowest cap: all of them busy at the lowest frequency, and less is asked for.
+    let allocation = Allocation::new(Cores::new(12.0), plant.power().lowest_cap);
+    let mut law = Constant {
+        plant,
+        allocation,
+        from: 0,
+    };
+    let mut throttled = 0.0;
+    let totals = run(&scenario, &mut Bare(&mut law), 3, &mut |period| {
+        throttled += period.throttled.get()
+    })
+    .unwrap();
+    assert!(throttled / totals.periods as f64 > 0.5, "{throttled}");
+}
+
+#[test]
+fn a_cap_that_is_ignored_binds_nothing() {
+    let mut scenario = Scenario {
+        arrivals: ArrivalProcess::Poisson { rate_per_s: 500.0 },
+        duration_s: Some(60.0),
+        ..Scenario::default()
+    };
+    let held = constant(&scenario, 48.0, 205.0, None);
+    let ignore = |node| Fault::CapIgnored {
+        node,
+        at_s: 0.0,
+        until_s: 60.0,
+    };
+    scenario.faults = vec![ignore(1), ignore(2), ignore(3)];
+    let ignored = constant(&scenario, 48.0, 205.0, None);
+    let free = constant(&scenario, 48.0, 276.0, None);
+    assert!(ignored.latency.unwrap().mean < held.latency.unwrap().mean);
+    assert_eq!(ignored.latency, free.latency);
+    assert!(ignored.cap_mean < free.cap_mean && ignored.energy == free.energy);
+}
+
+#[test]
+fn a_lost_node_fails_its_requests_draws_nothing_and_comes_back_full() {
+    let mut scenario = Scenario {
+        arrivals: ArrivalProcess::Poisson { rate_per_s: 300.0 },
+        duration_s: Some(120.0),
+        ..Scenario::default()
+    };
+    scenario.faults = vec![Fault::NodeLoss {
+        node: 2,
+        at_s: 20.5,
+        until_s: Some(30.0),
+    }];
+    scenario.nodes[0].boot_s = 20.0;
+    let mut states = Vec::new();
+    let mut powers = Vec::new();
+    let mut failures = Vec::new();
+    let totals = run(&scenario, &mut fixed(&scenario), 1, &mut |period| {
+        states.push(period.nodes[1].state);
+        powers.push(period.nodes[1].power.get());
+        failures.push(period.traffic.failures);
+        let nodes_on = period
+            .nodes
+            .iter()
+            .filter(|node| node.state == NodeState::On)
+            .count();
+        if period.at.get() != 51.0 {
+            assert_eq!(
+                period.seen.allocated.cores.get(),
+                16.0 * nodes_on as f64,
+                "at {}",
+                period.at
+            );
+        }
+    })
+    .unwrap();
+    assert_eq!(
+        (states[19], states[21], states[35], states[60]),
+        (NodeState::On, NodeState::Lost, NodeState::Booting, NodeState::On)
+    );
+    assert_eq!((powers[25], powers[35]), (0.0, 70.0));
+    // Until the balancer notices, after 2 s, every third request fails; then none.
+    assert!((150..250).contains(&totals.failed), "{}", totals.failed);
+    assert_eq!(failures[23..].iter().sum::<u64>(), 0);
+}
+
+#[test]
+fn a_node_that_is_switched_off_finishes_first_and_fails_nothing() {
+    let mut scenario = Scenario {
+        arrivals: ArrivalProcess::Poisson { rate_per_s: 200.0 },
+        duration_s: Some(120.0),
+        ..Scenario::default()
+    };
+    scenario.faults = vec![Fault::Shutdown {
+        node: 3,
+        at_s: 10.2,
+        until_s: Some(40.0),
+    }];
+    scenario.nodes[0].boot_s = 10.0;
+    let mut states = Vec::new();
+    let mut powers = Vec::new();
+    let totals = run(&scenario, &mut slo_power(&scenario), 1, &mut |period| {
+        states.push(period.nodes[2].state);
+        powers.push(period.nodes[2].power.get());
+    })
+    .unwrap();
+    assert_eq!(totals.failed, 0);
+    assert_eq!(
+        (states[14], states[30], states[45], states[70]),
+        (
+            NodeState::ShuttingDown,
+            NodeState::Off,
+            NodeState::Booting,
+            NodeState::On
+        )
+    );
+    assert_eq!((powers[14], powers[30], powers[45]), (55.0, 3.0, 70.0));
+}
+
+#[test]
+fn a_slow_node_is_slow() {
+    let mut scenario = Scenario {
+        arrivals: ArrivalProcess::Poisson { rate_per_s: 30.0 },
+        duration_s: Some(200.0),
+        ..Scenario::default()
+    };
+    let before = constant(&scenario, 48.0, 276.0, None);
+    scenario.faults = vec![Fault::SlowNode {
+        node: 1,
+        factor: 0.5,
+        at_s: 0.0,
+        until_s: 1e6,
+    }];
+    let after = constant(&scenario, 48.0, 276.0, None);
+    // A third of the requests takes twice as long.
+    let ratio = after.latency.unwrap().mean / before.latency.unwrap().mean;
+    assert!((ratio - 4.0 / 3.0).abs() < 0.05, "{ratio}");
+}
+
+#[test]
+fn lost_telemetry_holds_and_then_gives_everything() {
+    let mut scenario = default_day();
+    scenario.faults = vec![Fault::TelemetryLost {
+        at_s: 60.2,
+        until_s: 80.2,
+    }];
+    let mut cores = Vec::new();
+    let totals = run(&scenario, &mut slo_power(&scenario), 1, &mut |period| {
+        cores.push(period.decision.allocation.cores.get());
+    })
+    .unwrap();
+    assert_eq!(totals.telemetry_lost_periods, 20);
+    assert!(cores[59] < 48.0, "{}", cores[59]);
+    assert_eq!((cores[60], cores[70]), (cores[59], 48.0));
+    scenario.faults.clear();
+    scenario.telemetry.loss = 0.25;
+    let lossy = told(&scenario, 1).0.telemetry_lost_periods;
+    assert!((15..45).contains(&lossy), "{lossy} of 120");
+}
+
+#[test]
+fn telemetry_may_be_late_and_noisy() {
+    let mut scenario = default_day();
+    scenario.telemetry.delay_s = 2.5;
+    let late = told(&scenario, 1).0;
+    assert_eq!(late.periods, 120);
+    scenario.telemetry.delay_s = 0.0;
+    let prompt = told(&scenario, 1).0;
+    assert!(late.energy != prompt.energy && late.offered == prompt.offered);
+    scenario.telemetry.power_noise = 0.1;
+    scenario.telemetry.latency_noise = 0.1;
+    let mut off = 0.0f64;
+    run(&scenario, &mut slo_power(&scenario), 1, &mut |period| {
+        off = off.max((period.seen.power.unwrap().value / period.power.value - 1.0).abs());
+    })
+    .unwrap();
+    assert!((0.1..1.0).contains(&off), "{off}");
+}
+
+#[test]
+fn a_run_that_would_not_end_is_ended_and_says_so() {
+    let mut scenario = Scenario {
+        arrivals: ArrivalProcess::Poisson { rate_per_s: 2000.0 },
+        ..Scenario::default()
+    };
+    let refused = run(&scenario, &mut fixed(&scenario), 1, &mut |_| {})
+        .unwrap_err()
+        .to_string();
+    assert!(
+        refused.starts_with("arrivals: brings 2000 requests per second on average, and all 3 nodes"),
+        "{refused}"
+    );
+    assert!(refused.contains("can serve 1152"), "{refused}");
+    scenario.allow_overload = true;
+    scenario.limits.in_flight = 10_000;
+    let error = run(&scenario, &mut fixed(&scenario), 1, &mut |_| {}).unwrap_err();
+    assert!(
+        matches!(error, RunError::TooManyInFlight { limit: 10_000, .. }),
+        "{error}"
+    );
+    assert!(error.to_string().contains("48 cores"), "{error}");
+    scenario.limits.events = 1_000;
+    let error = run(&scenario, &mut fixed(&scenario), 1, &mut |_| {})
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.starts_with("limits.events: the run was stopped after 1000 events"),
+        "{error}"
+    );
+}
