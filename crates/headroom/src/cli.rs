@@ -1,5 +1,9 @@
 //! The command line: what can be asked for, and the help that teaches it.
 
+mod law;
+
+pub use law::LawName;
+
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -111,25 +115,6 @@ pub enum Hardware {
     Emulated,
 }
 
-/// A control law, by name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, serde::Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum LawName {
-    /// Everything on, always: the reference for savings.
-    Fixed,
-    /// SLO-Power as published: cores by its M/G/k/PS model, power caps, under one Control Unit.
-    SloPower,
-}
-
-impl std::fmt::Display for LawName {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Fixed => "fixed",
-            Self::SloPower => "slo-power",
-        })
-    }
-}
-
 /// `headroom up`.
 #[derive(Debug, Args)]
 pub struct UpArgs {
@@ -142,6 +127,9 @@ pub struct UpArgs {
     /// Print an example configuration that explains every key, and stop.
     #[arg(long)]
     pub example: bool,
+    /// Run this law instead of the configuration's; its parameters are still the configuration's.
+    #[arg(long, value_enum, value_name = "LAW")]
+    pub law: Option<LawName>,
     /// Stop after this many seconds; by default at SIGINT or SIGTERM.
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub duration: Option<f64>,
@@ -209,6 +197,9 @@ pub struct ControllerArgs {
     /// Print an example configuration that explains every key, and stop.
     #[arg(long)]
     pub example: bool,
+    /// Run this law instead of the configuration's; its parameters are still the configuration's.
+    #[arg(long, value_enum, value_name = "LAW")]
+    pub law: Option<LawName>,
     /// Stop after this many seconds; by default at SIGINT or SIGTERM.
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub duration: Option<f64>,

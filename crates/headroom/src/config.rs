@@ -6,15 +6,13 @@
 pub mod agent;
 pub mod controller;
 mod document;
+mod law;
 
 pub use document::{ConfigError, Document};
+pub use law::LawConfig;
 
-use crate::cli::LawName;
 use crate::telemetry_config::TelemetryConfig;
-use headroom_control::{
-    CoreRange, Fixed, Guardian, Law, Plant, PlantError, PowerEnvelope, Slo, SloPower, SloPowerError, Tuning,
-    guardian,
-};
+use headroom_control::{CoreRange, Guardian, Law, Plant, PlantError, PowerEnvelope, Slo, guardian};
 use headroom_gateway::{GatewayConfig, GatewayError};
 use headroom_node::cgroup::TargetSpec;
 use headroom_node::limit::LeverPreference;
@@ -141,65 +139,6 @@ pub enum Lever {
     Quota,
     /// Whole cores.
     Cpuset,
-}
-
-/// `[law]`.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct LawConfig {
-    /// The law.
-    #[serde(default = "default_law")]
-    pub name: LawName,
-    /// The parameters of SLO-Power.
-    #[serde(default, rename = "slo-power")]
-    pub slo_power: Tuning,
-}
-
-const fn default_law() -> LawName {
-    LawName::SloPower
-}
-
-impl Default for LawConfig {
-    fn default() -> Self {
-        Self {
-            name: default_law(),
-            slo_power: Tuning::default(),
-        }
-    }
-}
-
-impl LawConfig {
-    /// The law for this promise and machine.
-    ///
-    /// # Errors
-    /// A parameter outside its range, or a target that no number of cores can meet, with its line.
-    pub fn law(
-        &self,
-        document: &Document,
-        slo: Slo,
-        plant: Plant,
-        service_rate: PerSecond,
-    ) -> Result<Box<dyn Law>, ConfigError> {
-        match self.name {
-            LawName::Fixed => Ok(Box::new(Fixed::new(plant))),
-            LawName::SloPower => match SloPower::new(slo, plant, service_rate, self.slo_power.clone()) {
-                Ok(law) => Ok(Box::new(law)),
-                Err(error @ SloPowerError::OutOfRange { key, .. }) => {
-                    Err(document.error(&format!("law.slo-power.{key}"), error))
-                }
-                Err(error @ SloPowerError::TargetOutOfReach(_)) => {
-                    Err(document.error("slo.target_ms", error))
-                }
-            },
-        }
-    }
-
-    fn check(&self, document: &Document) -> Result<(), ConfigError> {
-        self.slo_power.check().map_err(|error| match &error {
-            SloPowerError::OutOfRange { key, .. } => document.error(&format!("law.slo-power.{key}"), error),
-            SloPowerError::TargetOutOfReach(_) => document.error("slo.target_ms", error),
-        })
-    }
 }
 
 /// `[power]`.

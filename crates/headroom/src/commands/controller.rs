@@ -1,6 +1,6 @@
 //! `headroom controller`: many agents and gateways under one law.
 
-use crate::cli::{ControllerArgs, LawName};
+use crate::cli::ControllerArgs;
 use crate::cluster::{ClusterMachine, ClusterOptions, ClusterTelemetry, Described};
 use crate::config::Document;
 use crate::config::controller::{ControllerFile, EXAMPLE};
@@ -29,7 +29,8 @@ pub fn run(args: &ControllerArgs) -> Result<(), Failure> {
     let Some(file) = args.config.as_ref().filter(|_| !args.example) else {
         return say::result(EXAMPLE.trim_end());
     };
-    let (config, document) = ControllerFile::read(file)?;
+    let (mut config, document) = ControllerFile::read(file)?;
+    config.law.name = args.law.unwrap_or(config.law.name);
     let mut cluster = Cluster::open(&config, &document)?;
     if let Some(rate) = config.cluster.requests_per_core_s {
         cluster.law(&config, &document, PerSecond::new(rate))?;
@@ -205,7 +206,7 @@ fn serve(
         frame: Frame {
             period,
             slo,
-            guard: (config.law.name == LawName::SloPower).then(|| slo.target() * config.law.slo_power.guard),
+            guard: config.law.guard(slo),
         },
         plant: cluster.found.plant,
         notes: cluster.found.notes.clone(),

@@ -1,6 +1,6 @@
 //! `headroom up`: gateway, meters, actuators, law and recorder in one process in front of any service.
 
-use crate::cli::{LawName, UpArgs};
+use crate::cli::UpArgs;
 use crate::config::{Config, Document, EXAMPLE, Lever};
 use crate::failure::Failure;
 use crate::live::admin::{self, Status};
@@ -31,7 +31,8 @@ pub fn run(args: &UpArgs) -> Result<(), Failure> {
     let Some(file) = args.config.as_ref().filter(|_| !args.example) else {
         return say::result(EXAMPLE.trim_end());
     };
-    let (config, document) = Config::read(file)?;
+    let (mut config, document) = Config::read(file)?;
+    config.law.name = args.law.unwrap_or(config.law.name);
     let roots = Roots::at(&args.sys, &args.proc);
     if !args.check {
         // Before anything is looked at: what a killed run left in force is not what was found.
@@ -253,7 +254,7 @@ fn control(
         frame: Frame {
             period,
             slo,
-            guard: (config.law.name == LawName::SloPower).then(|| slo.target() * config.law.slo_power.guard),
+            guard: config.law.guard(slo),
         },
         plant: world.plant,
         notes,

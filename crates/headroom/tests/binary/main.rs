@@ -9,6 +9,7 @@ mod contract;
 mod demo;
 mod gateway;
 mod independence;
+mod laws;
 mod openmetrics;
 mod telemetry;
 mod undo;

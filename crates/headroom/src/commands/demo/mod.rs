@@ -6,6 +6,7 @@ mod wiki;
 use super::report::write_html;
 use super::trace;
 use crate::cli::{DemoArgs, LawName};
+use crate::config::LawConfig;
 use crate::failure::Failure;
 use crate::live::run::{RunPlan, Watchers, World};
 use crate::live::view::View;
@@ -14,7 +15,7 @@ use crate::say;
 use crate::stop::Stop;
 use anyhow::{Context, anyhow, bail};
 use ground::Ground;
-use headroom_control::{Fixed, Guardian, Law, Plant, Slo, SloPower, Tuning, guardian};
+use headroom_control::{Guardian, Law, Plant, Slo, guardian};
 use headroom_gateway::{BackendConfig, Gateway, GatewayConfig, Handle};
 use headroom_load::http::{LoadConfig, LoadHandle, Pacing, Paths};
 use headroom_load::{Arrivals, Spacing, Trace};
@@ -146,12 +147,9 @@ fn run_name(law: LawName) -> String {
 }
 
 fn law(name: LawName, slo: Slo, plant: Plant, rate: PerSecond) -> Result<Guardian<Box<dyn Law>>, Failure> {
-    let law: Box<dyn Law> = match name {
-        LawName::Fixed => Box::new(Fixed::new(plant)),
-        LawName::SloPower => {
-            Box::new(SloPower::new(slo, plant, rate, Tuning::default()).map_err(Failure::usage)?)
-        }
-    };
+    let law = LawConfig::of(name)
+        .build(slo, plant, rate)
+        .map_err(Failure::usage)?;
     Ok(Guardian::new(law, plant, guardian::DEFAULT_PATIENCE_PERIODS))
 }
 
@@ -258,7 +256,7 @@ impl Stage {
             frame: Frame {
                 period: PERIOD,
                 slo,
-                guard: (name == LawName::SloPower).then(|| slo.target() * Tuning::default().guard),
+                guard: LawConfig::of(name).guard(slo),
             },
             plant,
             notes: self.notes(),

@@ -119,7 +119,12 @@ pub struct Up {
 impl Up {
     /// Starts it and waits until its control loop runs.
     pub fn start(config: &Config) -> Self {
-        let mut up = Self::start_calibrating(config);
+        Self::start_with(config, &[])
+    }
+
+    /// The same with more words on its command line.
+    pub fn start_with(config: &Config, more: &[&str]) -> Self {
+        let mut up = Self::start_command(config.command().args(more));
         up.admin = up.program.said("where its metrics are", |err| {
             after(err, "metrics on http://")?
                 .strip_suffix("/metrics")?
@@ -133,7 +138,11 @@ impl Up {
 
     /// Starts it and waits until its gateway listens; its admin port is not known yet.
     pub fn start_calibrating(config: &Config) -> Self {
-        let mut program = Program::start(&mut config.command());
+        Self::start_command(&mut config.command())
+    }
+
+    fn start_command(command: &mut std::process::Command) -> Self {
+        let mut program = Program::start(command);
         let gateway = program.said("where it listens", |err| {
             let line = err.lines().find(|line| line.starts_with("serving "))?;
             line.rsplit_once(" on ")?.1.parse().ok()

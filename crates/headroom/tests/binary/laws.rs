@@ -1,0 +1,78 @@
+//! Every law, chosen on the command line or in the file.
+
+use crate::common::{Config, Group, Up, Wiki, get, headroom, run};
+use crate::contract::number;
+use rustix::process::Signal;
+
+#[test]
+fn a_law_of_the_command_line_controls_the_service_with_the_file_s_parameters() {
+    let Some(group) = Group::new() else { return };
+    group.limit(150_000, 100_000);
+    let wiki = Wiki::start("127.0.0.1:0");
+    group.add(wiki.program.pid());
+    for (law, table, rule) in [
+        // A page takes a few milliseconds and the target is 250: far under.
+        ("pegasus", "", "far-under"),
+        // One sync a second, and nobody asks for anything: fewer pods would do.
+        (
+            "hpa",
+            "[law.hpa]\nsync_s = 1\n[law.hpa.down]\nstabilisation_window_s = 0\n",
+            "scale-down",
+        ),
+    ] {
+        let config = Config::new(group.path(), &format!("http://{}", wiki.address))
+            .with("[power]\n", &format!("{table}[power]\n"));
+        let mut up = Up::start_with(&config, &["--law", law]);
+        let decided = |up: &Up| {
+            let metrics = up.metrics();
+            assert!(
+                metrics
+                    .of("headroom_decisions_total")
+                    .all(|sample| sample.labels["law"] == law)
+            );
+            metrics
+                .of("headroom_decisions_total")
+                .any(|sample| sample.labels["rule"] == rule && sample.value > 0.0)
+        };
+        let mut asked = 0;
+        crate::common::until(&format!("{law} decides by {rule}"), || {
+            get(up.gateway, "/").unwrap();
+            asked += 1;
+            decided(&up).then_some(())
+        });
+        up.counted("headroom_service_completions_total", f64::from(asked));
+        let status: serde_json::Value = serde_json::from_str(&up.admin("/status").body).unwrap();
+        assert_eq!(status["law"], law);
+        up.program.signal(Signal::TERM);
+        up.program.succeeds();
+        let summary = up.program.json();
+        assert_eq!(summary["law"], law);
+        assert!(number(&summary, "power_w.allocated_mean") > 0.0);
+        assert_eq!(number(&summary, "requests.completed"), f64::from(asked));
+    }
+}
+
+#[test]
+fn every_law_that_needs_no_frequency_is_possible_on_this_machine() {
+    let Some(group) = Group::new() else { return };
+    for law in [
+        "fixed",
+        "slo-power",
+        "power-only",
+        "elastic-only",
+        "hpa",
+        "k8s-as-run",
+        "pegasus",
+        "pegasus-as-run",
+        "power-manager",
+    ] {
+        let config = Config::new(group.path(), "http://127.0.0.1:9").with("slo-power\"", &format!("{law}\""));
+        let (status, program) = run(headroom().args(["up", "--check", "--config"]).arg(config.file()));
+        assert!(status.success(), "{law}: {}", program.err());
+        assert!(
+            program.out().contains(&format!("law      {law}\n")),
+            "{}",
+            program.out()
+        );
+    }
+}
