@@ -251,7 +251,7 @@ fn five_periods_without_telemetry_put_everything_to_full_and_no_fewer() {
 }
 
 #[test]
-fn while_most_requests_fail_the_law_gives_but_does_not_take() {
+fn while_most_requests_fail_the_law_gives_but_does_not_take_and_then_everything_goes_to_full() {
     let mut guardian = Guardian::new(law(authors()), plant(2.0, 16.0, 1.0), 5);
     // A backend that refuses connections: quick failures, nothing in flight, idle cores.
     let mut down = seen(0, 0.0, 0.0, 46.0, 6.0, 60.0);
@@ -260,11 +260,20 @@ fn while_most_requests_fail_the_law_gives_but_does_not_take() {
         failures: 40,
         ..Traffic::default()
     });
-    for _ in 0..20 {
+    for _ in 0..4 {
         let decision = guardian.decide(&down);
         assert_eq!(rule(&decision), "failing-hold");
         assert_eq!(decision.allocation, down.allocated);
     }
+    // Whatever comes back must find everything on.
+    for _ in 0..3 {
+        let decision = guardian.decide(&down);
+        assert_eq!(rule(&decision), "failing-full");
+        assert_eq!(decision.allocation, plant(2.0, 16.0, 1.0).full());
+    }
+    // Answers begin the count anew.
+    guardian.decide(&seen(10, 60.0, 0.4, 50.0, 16.0, 92.28));
+    assert_eq!(rule(&guardian.decide(&down)), "failing-hold");
     // One that hangs until requests time out is late, and is given more.
     let mut hung = down.clone();
     hung.traffic = Some(Traffic {

@@ -6,4 +6,5 @@ mod certs;
 mod common;
 mod controller;
 mod gateway;
+mod kill;
 mod namespaces;
