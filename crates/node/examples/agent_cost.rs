@@ -219,6 +219,7 @@ async fn streaming(
     let allocation = Allocation {
         cores: Some(Cores::new(8.0)),
         cap,
+        frequency: None,
     };
     let apply = |sequence| Apply {
         holder: Holder::new("bench", 1).expect("a name and a number"),
@@ -274,10 +275,12 @@ async fn acting() -> Outcome<()> {
                         cores.minimum + share * (cores.maximum - cores.minimum),
                     )),
                     cap: None,
+                    frequency: None,
                 },
                 _ => Allocation {
                     cores: None,
                     cap: Some(Watts::new(range.minimum + span * (0.5 + share * 0.5))),
+                    frequency: None,
                 },
             };
             let length = Duration::from_secs(60);

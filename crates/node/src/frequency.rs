@@ -3,7 +3,9 @@
 
 pub mod limit;
 
-pub use limit::{FrequencyActuator, FrequencyBounds, FrequencyError, FrequencyInForce, FrequencyMode};
+pub use limit::{
+    FrequencyActuator, FrequencyBounds, FrequencyError, FrequencyInForce, FrequencyMode, FrequencyUse,
+};
 
 use crate::{Roots, file};
 use headroom_units::{Hertz, Ratio};

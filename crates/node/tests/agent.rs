@@ -168,10 +168,12 @@ async fn what_is_out_of_range_or_nonsense_changes_nothing() {
     let cores = |cores: f64| Allocation {
         cores: Some(Cores::new(cores)),
         cap: None,
+        frequency: None,
     };
     let cap = |cap: f64| Allocation {
         cores: None,
         cap: Some(Watts::new(cap)),
+        frequency: None,
     };
     for (asked, length, words) in [
         (cap(39.9), LONG, "cap_w is 39.9 W, outside 40 to 92 W"),

@@ -157,6 +157,7 @@ fn cores(cores: f64) -> Allocation {
     Allocation {
         cores: Some(Cores::new(cores)),
         cap: None,
+        frequency: None,
     }
 }
 
@@ -172,6 +173,7 @@ async fn the_kernels_quota_follows_the_lease() {
     let low = Allocation {
         cores: None,
         cap: Some(Watts::new(cap.minimum * 1.05)),
+        frequency: None,
     };
     let applied = client.apply(ask(1, 2, LONG, low)).await.unwrap();
     assert_eq!(applied.in_force, low);

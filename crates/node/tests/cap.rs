@@ -36,6 +36,7 @@ fn a_busy_service_is_held_under_the_cap() {
         .apply(Allocation {
             cores,
             cap: Some(cap),
+            frequency: None,
         })
         .unwrap();
     assert_eq!(
@@ -70,7 +71,13 @@ fn a_busy_service_is_held_under_the_cap() {
     assert_eq!(limiter.take_events(), []);
 
     // Without the cap the allocation alone holds.
-    let applied = limiter.apply(Allocation { cores, cap: None }).unwrap();
+    let applied = limiter
+        .apply(Allocation {
+            cores,
+            cap: None,
+            frequency: None,
+        })
+        .unwrap();
     assert_eq!(
         (applied.effective_quota, applied.binding),
         (cores, Binding::Allocation)
@@ -81,6 +88,7 @@ fn a_busy_service_is_held_under_the_cap() {
         .apply(Allocation {
             cores,
             cap: Some(model.idle(cores) * 0.5),
+            frequency: None,
         })
         .unwrap();
     let until = Instant::now() + Duration::from_secs(10);
@@ -137,7 +145,13 @@ fn whole_cpus_follow_the_allocation_down_and_up() {
     .unwrap();
     let most = limiter.bounds().unwrap().largest;
     for cores in [most, Cores::new(1.0), Cores::new(0.5), most] {
-        let applied = limiter.apply(Allocation { cores, cap: None }).unwrap();
+        let applied = limiter
+            .apply(Allocation {
+                cores,
+                cap: None,
+                frequency: None,
+            })
+            .unwrap();
         assert_eq!(
             applied.cpus.as_ref().unwrap().len() as f64,
             cores.get().ceil(),
@@ -172,6 +186,7 @@ fn a_lease_that_nobody_renews_gives_everything_back() {
         .apply(Allocation {
             cores: Cores::new(2.0),
             cap: Some(model.limit(Cores::new(1.0))),
+            frequency: None,
         })
         .unwrap();
     let until = Instant::now() + Duration::from_millis(700);
@@ -231,6 +246,7 @@ fn a_lost_meter_is_said_once_and_the_model_holds_the_cap() {
         .apply(Allocation {
             cores,
             cap: Some(model.power(cores, Cores::new(2.0), FULL)),
+            frequency: None,
         })
         .unwrap();
     let wait = |wanted: fn(&Event) -> bool| {
@@ -281,6 +297,7 @@ fn a_group_that_vanishes_under_the_cap_is_reported_and_nothing_panics() {
         .apply(Allocation {
             cores: Cores::new(1.0),
             cap,
+            frequency: None,
         })
         .unwrap();
     scope.remove();
@@ -288,6 +305,7 @@ fn a_group_that_vanishes_under_the_cap_is_reported_and_nothing_panics() {
         .apply(Allocation {
             cores: Cores::new(0.7),
             cap,
+            frequency: None,
         })
         .unwrap_err()
         .to_string();

@@ -71,6 +71,7 @@ fn child() {
         .apply(Allocation {
             cores: Cores::new(1.0),
             cap: Some(cap),
+            frequency: None,
         })
         .unwrap();
     println!("READY 0");
@@ -83,6 +84,7 @@ fn child() {
                 .apply(Allocation {
                     cores: Cores::new(0.5),
                     cap: None,
+                    frequency: None,
                 })
                 .unwrap_err();
             println!("SAYS {again}");
@@ -439,6 +441,7 @@ fn a_cap_that_is_none_changes_nothing() {
         let allocation = Allocation {
             cores: Cores::new(1.0),
             cap: Some(Watts::new(cap)),
+            frequency: None,
         };
         assert!(
             limiter
@@ -452,7 +455,8 @@ fn a_cap_that_is_none_changes_nothing() {
         limiter
             .apply(Allocation {
                 cores: Cores::new(-1.0),
-                cap: None
+                cap: None,
+                frequency: None,
             })
             .is_err()
     );

@@ -236,6 +236,7 @@ mod tests {
         let in_force = Allocation {
             cores: Some(Cores::new(1.5)),
             cap: None,
+            frequency: None,
         };
         vec![
             Refusal::HeldByAnother {

@@ -289,6 +289,7 @@ pub fn apply(
             allocation: Allocation {
                 cores: Some(Cores::new(cores)),
                 cap: None,
+                frequency: None,
             },
         };
         Ok(client.apply(apply).await?.in_force)

@@ -228,6 +228,7 @@ impl Keeper {
             service: about.service,
             cores: ranges.cores.ok(),
             cap: ranges.cap.ok(),
+            frequency: ranges.frequency.ok(),
             levers: about.levers,
             meters: about.meters,
             envelope: about.envelope,

@@ -14,7 +14,7 @@ pub trait Machine: Send {
     /// What can be asked of it now; the processors and the limits above the service may change.
     fn ranges(&mut self) -> Ranges;
 
-    /// Puts an allocation in force, within its ranges. `None` for cores or cap leaves it, or puts it back, as it was
+    /// Puts an allocation in force, within its ranges. `None` for a part of it leaves that, or puts it back, as it was
     /// found. What was found is noted before the first write, where it survives this process.
     ///
     /// # Errors
@@ -79,6 +79,8 @@ pub struct Ranges {
     pub cores: Result<Range, NoLever>,
     /// The power cap, in watts.
     pub cap: Result<Range, NoLever>,
+    /// The limit on the frequency, in hertz.
+    pub frequency: Result<Range, NoLever>,
 }
 
 impl Ranges {
@@ -95,6 +97,12 @@ impl Ranges {
                 &self.cores,
             ),
             ("cap_w", "W", allocation.cap.map(|cap| cap.get()), &self.cap),
+            (
+                "frequency_hz",
+                "Hz",
+                allocation.frequency.map(|limit| limit.get()),
+                &self.frequency,
+            ),
         ];
         for (field, unit, value, range) in asked {
             let Some(value) = value else { continue };
@@ -221,11 +229,13 @@ mod tests {
         let ranges = Ranges {
             cores: Ok(Range::new(0.1, 2.0)),
             cap: Err(none),
+            frequency: Ok(Range::new(0.8e9, 2.1e9)),
         };
         let ask = |cores: Option<f64>, cap: Option<f64>| {
             let allocation = Allocation {
                 cores: cores.map(Cores::new),
                 cap: cap.map(Watts::new),
+                frequency: None,
             };
             ranges.check(&allocation).map_err(|refusal| refusal.to_string())
         };
@@ -238,6 +248,14 @@ mod tests {
         assert_eq!(
             ask(Some(1.0), Some(50.0)),
             Err("this node cannot limit cap_w: no meter; load the driver".into())
+        );
+        let slow = Allocation {
+            frequency: Some(Hertz::new(0.5e9)),
+            ..Allocation::AS_FOUND
+        };
+        assert_eq!(
+            ranges.check(&slow).unwrap_err().to_string(),
+            "frequency_hz is 500000000 Hz, outside 800000000 to 2100000000 Hz"
         );
     }
 

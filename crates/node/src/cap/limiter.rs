@@ -3,18 +3,19 @@
 use super::event::Event;
 use super::hardware::Hardware;
 use super::law::{Binding, CapOptions, SoftwareCap};
+use super::pace::Pace;
 use super::state::{Seen, State};
 use crate::Roots;
 use crate::cgroup::Target;
 use crate::cpu::{CpuError, CpuList, CpusetActuator, QuotaActuator, QuotaBounds, QuotaOptions, UsageMeter};
-use crate::frequency::FrequencyReader;
+use crate::frequency::{FrequencyBounds, FrequencyError, FrequencyReader, FrequencyUse};
 use crate::limit::{self, CapBounds, LeverChoice, LeverKind, LeverPreference, PowerLimitError};
 use crate::power::{
     Allocated, Choice, HsmpMeter, Meter, MeterError, MeterKind, MeterPreference, MeterSample, PowerModel,
     RaplMeter, choose,
 };
 use crate::restore::Registry;
-use headroom_units::{Cores, Ratio, Reading, Seconds, Watts};
+use headroom_units::{Cores, Hertz, Ratio, Reading, Seconds, Watts};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -28,6 +29,9 @@ pub struct Allocation {
     pub cores: Cores,
     /// The power cap of the machine; nothing for none.
     pub cap: Option<Watts>,
+    /// The highest frequency of the machine's processors; nothing for none.
+    #[serde(default)]
+    pub frequency: Option<Hertz>,
 }
 
 /// What is in force after an allocation.
@@ -49,6 +53,10 @@ pub struct Applied {
     pub lever: LeverKind,
     /// The CPUs chosen, where the limiter chooses them.
     pub cpus: Option<CpuList>,
+    /// The limit on the frequency, as read back of the fastest policy; nothing where none is in force.
+    pub frequency: Option<Hertz>,
+    /// Why the limit on the frequency that was asked for is not in force. The rest of the allocation is.
+    pub frequency_refused: Option<String>,
 }
 
 /// How limits are set.
@@ -65,6 +73,8 @@ pub struct LimiterOptions {
     pub step: Seconds,
     /// Whether whole CPUs are chosen as well (cpuset), the allocation rounded up to them.
     pub cpuset: bool,
+    /// Whether the frequency is limited where an allocation says so.
+    pub frequency: FrequencyUse,
     /// If no allocation comes for so long, everything is given back: losing the controller may cost energy, never
     /// latency. Nothing for no such limit.
     pub lease: Option<Seconds>,
@@ -78,6 +88,7 @@ impl Default for LimiterOptions {
             cap: CapOptions::default(),
             step: Seconds::from_millis(50.0),
             cpuset: false,
+            frequency: FrequencyUse::default(),
             lease: None,
         }
     }
@@ -95,6 +106,9 @@ pub enum LimitError {
     /// The hardware's power limit.
     #[error(transparent)]
     Power(#[from] PowerLimitError),
+    /// The frequency.
+    #[error(transparent)]
+    Frequency(#[from] FrequencyError),
     /// What was to hold caps cannot, and nothing else was to.
     #[error(
         "no power cap can be held by \"{wanted}\": {reason}; set the power lever to auto or software to go without it"
@@ -258,6 +272,7 @@ impl Limiter {
             fallback,
             quota,
             cpuset,
+            pace: Pace::open(roots, options.frequency, registry),
             allocated: allocated.clone(),
             cores: now,
             frequency: Ratio::new(1.0),
@@ -361,6 +376,14 @@ impl Limiter {
     /// bounds are the model's: [`PowerModel::minimum_cap`], [`PowerModel::maximum_cap`]).
     pub fn cap_bounds(&self) -> Option<CapBounds> {
         self.shared.lock().hardware.as_ref().map(Hardware::bounds)
+    }
+
+    /// Between which frequencies the processors can be limited.
+    ///
+    /// # Errors
+    /// Why they cannot be, in words.
+    pub fn frequency(&self) -> Result<FrequencyBounds, String> {
+        self.shared.lock().pace.bounds()
     }
 
     /// What holds caps, and what was passed over or given up, and why.

@@ -9,6 +9,7 @@ pub mod event;
 mod hardware;
 pub mod law;
 pub mod limiter;
+mod pace;
 mod state;
 
 pub use event::Event;

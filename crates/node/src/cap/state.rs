@@ -4,10 +4,12 @@ use super::event::Event;
 use super::hardware::{Hardware, Verdict};
 use super::law::{Binding, CapInput, SoftwareCap};
 use super::limiter::{Allocation, Applied, CapStatus, LimitError};
+use super::pace::Pace;
 use crate::cpu::{CpuError, CpusetActuator, InForce, QuotaActuator};
+use crate::frequency::FrequencyError;
 use crate::limit::{CapInForce, LeverChoice, LeverKind, LeverPassedOver, PowerLimitError};
 use crate::power::{Allocated, MeterError};
-use headroom_units::{Cores, Ratio, Reading, Seconds, Watts};
+use headroom_units::{Cores, Hertz, Ratio, Reading, Seconds, Watts};
 use std::collections::VecDeque;
 use std::time::Instant;
 
@@ -41,6 +43,7 @@ pub(super) struct State {
     pub(super) lever_choice: LeverChoice,
     pub(super) quota: QuotaActuator,
     pub(super) cpuset: Option<CpusetActuator>,
+    pub(super) pace: Pace,
     pub(super) allocated: Allocated,
     pub(super) cores: Cores,
     pub(super) frequency: Ratio,
@@ -100,6 +103,10 @@ impl State {
         if let Some(cap) = allocation.cap.filter(|cap| !(cap.is_finite() && cap.get() > 0.0)) {
             return Err(LimitError::NotACap { asked: cap });
         }
+        let speed = allocation.frequency;
+        if let Some(asked) = speed.filter(|speed| !(speed.is_finite() && speed.get() > 0.0)) {
+            return Err(FrequencyError::NotAFrequency { asked }.into());
+        }
         // The CPUs come first: how large the quota may be follows from them.
         let cpus = match &mut self.cpuset {
             None => None,
@@ -117,6 +124,8 @@ impl State {
         let cap_bounded = self.hold(allocation.cap)?.and_then(|in_force| in_force.bounded);
         let quota = self.law.quota(cores, self.frequency, true);
         let in_force = self.write(quota)?;
+        // Last, since what fails here must not keep cores from the service.
+        let (frequency, frequency_refused) = self.limit_frequency(speed);
         self.given_back = false;
         self.cores = cores;
         self.allocated.set(cores);
@@ -135,7 +144,27 @@ impl State {
             cap_bounded,
             lever: self.status.lever,
             cpus,
+            frequency,
+            frequency_refused,
         })
+    }
+
+    /// Limits the frequency; what is in force of it, and why it is not what was asked for.
+    fn limit_frequency(&mut self, limit: Option<Hertz>) -> (Option<Hertz>, Option<String>) {
+        match self.pace.limit(limit) {
+            Ok(None) => (None, None),
+            Ok(Some(told)) => {
+                for foreign in told.foreign {
+                    self.status.foreign_writes += 1;
+                    self.report(Event::Foreign(foreign));
+                }
+                (limit.map(|_| told.limit), None)
+            }
+            Err(reason) => {
+                self.status.failed_writes += 1;
+                (None, Some(reason))
+            }
+        }
     }
 
     /// Tells whatever holds caps the cap. What is in force of it is known of the hardware alone.
@@ -196,7 +225,11 @@ impl State {
         let applied = self.apply(Allocation {
             cores: most,
             cap: None,
+            frequency: None,
         })?;
+        if let Some(reason) = applied.frequency_refused.clone() {
+            self.report(Event::WriteFailed { reason });
+        }
         self.given_back = true;
         Ok(applied)
     }

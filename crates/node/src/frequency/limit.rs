@@ -21,6 +21,8 @@ use std::path::{Path, PathBuf};
 
 /// The most policies: one a CPU on the largest machines.
 const MOST_POLICIES: usize = 8192;
+/// Where a driver takes any number: processors run at multiples of a bus clock of 100 MHz.
+const USUAL_STEP_KHZ: u64 = 100_000;
 /// acpi-cpufreq's top entry is so much above the base frequency where there is turbo, kHz.
 const TURBO_MARK_KHZ: u64 = 1_000;
 
@@ -33,6 +35,17 @@ pub enum FrequencyMode {
     Max,
     /// Exactly this one: governor `userspace`, which drivers in active mode do not have.
     Setspeed,
+}
+
+/// Whether the frequency is a lever at all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum FrequencyUse {
+    /// Where the machine has it.
+    #[default]
+    Auto,
+    /// It is left alone.
+    Off,
 }
 
 /// A frequency that cannot be set.
@@ -101,6 +114,9 @@ pub struct FrequencyBounds {
     pub lowest: Hertz,
     /// The highest of any policy: what was found as limit, as that is somebody's decision.
     pub highest: Hertz,
+    /// The smallest gap between two frequencies that can be told apart: between two of a driver's own, turbo's mark not
+    /// counted, and 100 MHz where a driver takes any number.
+    pub step: Hertz,
     /// Where the highest stands for turbo (acpi-cpufreq), the highest without it.
     pub below_turbo: Option<Hertz>,
     /// The lowest efficient one, where the driver says it (amd-pstate): under it, energy per unit of work rises.
@@ -173,6 +189,17 @@ impl Policy {
             .find(|step| **step <= bounded)
             .copied()
             .unwrap_or(bounded)
+    }
+
+    /// The smallest gap between two frequencies.
+    fn step(&self) -> Option<u64> {
+        match self.steps_khz[..] {
+            [] => Some(USUAL_STEP_KHZ),
+            _ => {
+                let gaps = self.steps_khz.windows(2).map(|pair| pair[1] - pair[0]);
+                gaps.filter(|gap| *gap > TURBO_MARK_KHZ).min()
+            }
+        }
     }
 
     /// The highest frequency without turbo, where the top entry is the mark of turbo.
@@ -297,6 +324,7 @@ impl FrequencyActuator {
         FrequencyBounds {
             lowest: khz(all().map(|policy| policy.lowest_khz).min().unwrap_or(0)),
             highest: khz(all().map(|policy| policy.highest_khz).max().unwrap_or(0)),
+            step: khz(all().filter_map(Policy::step).min().unwrap_or(USUAL_STEP_KHZ)),
             below_turbo: all().filter_map(Policy::below_turbo).max().map(khz),
             efficient_floor: all().filter_map(|policy| policy.efficient_khz).max().map(khz),
         }

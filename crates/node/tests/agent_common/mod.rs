@@ -84,6 +84,7 @@ impl Machine for Fake {
         Ranges {
             cores: Ok(Range::new(0.1, 4.0)),
             cap,
+            frequency: Ok(Range::new(0.8e9, 3.0e9)),
         }
     }
 
@@ -200,6 +201,7 @@ pub fn allocation(cores: f64, cap: f64) -> Allocation {
     Allocation {
         cores: Some(Cores::new(cores)),
         cap: Some(Watts::new(cap)),
+        frequency: None,
     }
 }
 

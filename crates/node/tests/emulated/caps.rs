@@ -26,6 +26,7 @@ fn all(cap: Option<f64>) -> Allocation {
     Allocation {
         cores: Cores::new(16.0),
         cap: cap.map(Watts::new),
+        frequency: None,
     }
 }
 

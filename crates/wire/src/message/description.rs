@@ -23,6 +23,10 @@ pub struct Description {
     pub cores: Option<Range>,
     /// The power caps that may be asked for, in watts; `None` where the node has no lever for power.
     pub cap: Option<Range>,
+    /// The limits on the processors' frequency that may be asked for, in hertz; `None` where the node has no lever for
+    /// it. Its step is the smallest change that makes a difference: a driver with frequencies of its own takes the next
+    /// lower.
+    pub frequency: Option<Range>,
     /// Every lever that the agent knows, usable or not.
     pub levers: Vec<Lever>,
     /// Every meter that the agent knows, usable or not.
@@ -139,6 +143,7 @@ impl From<Description> for proto::Description {
             service: description.service,
             cores: description.cores.map(Into::into),
             cap_w: description.cap.map(Into::into),
+            frequency_hz: description.frequency.map(Into::into),
             levers: description.levers.into_iter().map(Into::into).collect(),
             meters: description.meters.into_iter().map(Into::into).collect(),
             envelope: description.envelope.map(Into::into),
@@ -170,6 +175,7 @@ impl TryFrom<proto::Description> for Description {
             service: message.service,
             cores: message.cores.map(Range::try_from).transpose()?,
             cap: message.cap_w.map(Range::try_from).transpose()?,
+            frequency: message.frequency_hz.map(Range::try_from).transpose()?,
             levers: at_most("levers", message.levers, MOST_DEVICES)?
                 .into_iter()
                 .map(TryInto::try_into)

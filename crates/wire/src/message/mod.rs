@@ -16,7 +16,7 @@ pub use sample::{CpuSample, EnergySample, MOST_TROUBLES, MOST_ZONES, Microjoules
 
 use crate::check::{Invalid, amount, at_most, micros, millis, optional_amount};
 use crate::proto;
-use headroom_units::{Cores, Watts};
+use headroom_units::{Cores, Hertz, Watts};
 use std::fmt;
 use std::time::Duration;
 
@@ -25,13 +25,15 @@ pub const LONGEST_HOLDER: usize = 64;
 /// The most notes in one answer.
 pub const MOST_NOTES: usize = 64;
 
-/// Cores and power that a service may use. `None` is "not limited by the agent": what was found stands.
+/// Cores and power that a service may use, and how fast the processors may run. `None` is "not limited by the agent": what was found stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Allocation {
     /// Cores.
     pub cores: Option<Cores>,
     /// The power cap.
     pub cap: Option<Watts>,
+    /// The highest frequency of the processors.
+    pub frequency: Option<Hertz>,
 }
 
 impl Allocation {
@@ -39,6 +41,7 @@ impl Allocation {
     pub const AS_FOUND: Self = Self {
         cores: None,
         cap: None,
+        frequency: None,
     };
 }
 
@@ -49,8 +52,12 @@ impl fmt::Display for Allocation {
             None => f.write_str("cores as found, ")?,
         }
         match self.cap {
-            Some(cap) => write!(f, "cap {cap:.1}"),
-            None => f.write_str("no cap"),
+            Some(cap) => write!(f, "cap {cap:.1}")?,
+            None => f.write_str("no cap")?,
+        }
+        match self.frequency {
+            Some(limit) => write!(f, ", at most {:.2} GHz", limit.get() / 1e9),
+            None => Ok(()),
         }
     }
 }
@@ -60,6 +67,7 @@ impl From<Allocation> for proto::Allocation {
         Self {
             cores: allocation.cores.map(Cores::get),
             cap_w: allocation.cap.map(Watts::get),
+            frequency_hz: allocation.frequency.map(Hertz::get),
         }
     }
 }
@@ -70,6 +78,7 @@ impl TryFrom<proto::Allocation> for Allocation {
         Ok(Self {
             cores: optional_amount("allocation.cores", message.cores)?.map(Cores::new),
             cap: optional_amount("allocation.cap_w", message.cap_w)?.map(Watts::new),
+            frequency: optional_amount("allocation.frequency_hz", message.frequency_hz)?.map(Hertz::new),
         })
     }
 }

@@ -16,10 +16,12 @@ fn allocations() -> impl Strategy<Value = Allocation> {
     (
         proptest::option::of(0.0..1e6f64),
         proptest::option::of(0.0..1e6f64),
+        proptest::option::of(0.0..1e10f64),
     )
-        .prop_map(|(cores, cap)| Allocation {
+        .prop_map(|(cores, cap, frequency)| Allocation {
             cores: cores.map(Cores::new),
             cap: cap.map(Watts::new),
+            frequency: frequency.map(Hertz::new),
         })
 }
 
@@ -104,6 +106,11 @@ pub(crate) fn description() -> Description {
             step: 0.1,
         }),
         cap: Some(Range::new(40.0, 92.0)),
+        frequency: Some(Range {
+            minimum: 0.8e9,
+            maximum: 2.1e9,
+            step: 1e8,
+        }),
         levers: vec![Lever {
             name: "rapl limit".into(),
             availability: Availability::Unusable,
@@ -217,17 +224,31 @@ fn an_apply_without_numbers_is_refused() {
         allocation: Some(proto::Allocation {
             cores: Some(2.0),
             cap_w: Some(60.0),
+            frequency_hz: Some(1.2e9),
         }),
     };
     assert!(Apply::try_from(good.clone()).is_ok());
     let with = |cores, cap_w| proto::ApplyRequest {
-        allocation: Some(proto::Allocation { cores, cap_w }),
+        allocation: Some(proto::Allocation {
+            cores,
+            cap_w,
+            frequency_hz: None,
+        }),
+        ..good.clone()
+    };
+    let slow = |frequency_hz| proto::ApplyRequest {
+        allocation: Some(proto::Allocation {
+            frequency_hz: Some(frequency_hz),
+            ..proto::Allocation::default()
+        }),
         ..good.clone()
     };
     for (field, bad) in [
         ("allocation.cores", with(Some(f64::NAN), None)),
         ("allocation.cores", with(Some(-1.0), None)),
         ("allocation.cap_w", with(None, Some(f64::INFINITY))),
+        ("allocation.frequency_hz", slow(f64::NAN)),
+        ("allocation.frequency_hz", slow(-1.0)),
         (
             "allocation",
             proto::ApplyRequest {

@@ -37,6 +37,7 @@ pub fn description() -> Description {
         service: "a test".into(),
         cores: Some(Range::new(0.1, 16.0)),
         cap: Some(Range::new(40.0, 92.0)),
+        frequency: None,
         levers: vec![],
         meters: vec![],
         envelope: None,
@@ -131,6 +132,7 @@ pub fn apply(cores: f64, cap: f64) -> Apply {
         allocation: Allocation {
             cores: Some(Cores::new(cores)),
             cap: Some(Watts::new(cap)),
+            frequency: None,
         },
     }
 }

@@ -95,7 +95,7 @@ impl LocalMachine {
         let target = Target::resolve(&options.roots, &options.target)?;
         // Tried once, so that an agent that could never limit anything does not start.
         let limiter = open_limiter(&options, &target, registry)?;
-        let (_, caps) = ranges_of(&options, &limiter)?;
+        let caps = possible(&options, &limiter)?.caps;
         let lever = limiter.lever().chosen;
         drop(limiter);
         let allocated = Allocated::new(Cores::new(cpu::effective(&options.roots, &target)?.len() as f64));
@@ -118,22 +118,21 @@ impl LocalMachine {
         self.eyes.choice()
     }
 
-    /// Cores, and caps in watts, that can be asked of the limits as they are now; where nobody holds the node, of limits
-    /// opened to be asked.
-    fn look(&self) -> Result<(Range, Range), OpenError> {
+    /// What can be asked of the limits as they are now; where nobody holds the node, of limits opened to be asked.
+    fn look(&self) -> Result<Possible, OpenError> {
         let Some(limiter) = &self.limiter else {
             let target = Target::resolve(&self.options.roots, &self.options.target)?;
             let limiter = open_limiter(&self.options, &target, &self.registry)?;
-            return Ok(ranges_of(&self.options, &limiter)?);
+            return Ok(possible(&self.options, &limiter)?);
         };
-        let (cores, now) = ranges_of(&self.options, limiter)?;
+        let now = possible(&self.options, limiter)?;
         // A hardware limit is on the packages, and what the rest of the machine draws is learnt under the lease: a cap that
         // was accepted when it began must not be refused at its renewal.
         let caps = Range::new(
-            now.minimum.min(self.caps.minimum),
-            now.maximum.max(self.caps.maximum),
+            now.caps.minimum.min(self.caps.minimum),
+            now.caps.maximum.max(self.caps.maximum),
         );
-        Ok((cores, caps))
+        Ok(Possible { caps, ..now })
     }
 
     /// The label of a figure: on emulated hardware there is one alone.
@@ -152,7 +151,7 @@ impl LocalMachine {
                 // The service may have been started anew since, in a group of another name.
                 let target = Target::resolve(&self.options.roots, &self.options.target)?;
                 let limiter = open_limiter(&self.options, &target, &self.registry)?;
-                (_, self.caps) = ranges_of(&self.options, &limiter)?;
+                self.caps = possible(&self.options, &limiter)?.caps;
                 limiter
             }
         };
@@ -160,7 +159,7 @@ impl LocalMachine {
         Ok(self.limiter.insert(limiter))
     }
 
-    fn limit(&mut self, allocation: Allocation) -> Result<Vec<String>, OpenError> {
+    fn tell(&mut self, allocation: Allocation) -> Result<(Cores, cap::Applied), OpenError> {
         let limiter = self.limiter()?;
         let cores = match allocation.cores {
             Some(cores) => cores,
@@ -169,7 +168,13 @@ impl LocalMachine {
         let applied = limiter.apply(cap::Allocation {
             cores,
             cap: allocation.cap,
+            frequency: allocation.frequency,
         })?;
+        Ok((cores, applied))
+    }
+
+    fn limit(&mut self, allocation: Allocation) -> Result<Vec<String>, MachineError> {
+        let (cores, applied) = self.tell(allocation).map_err(MachineError::new)?;
         let cap = match &applied.cap_bounded {
             Some(bounds) => applied.cap.map(|cap| cap.clamp(bounds.smallest, bounds.largest)),
             None => applied.cap,
@@ -177,8 +182,14 @@ impl LocalMachine {
         self.in_force = Allocation {
             cores: allocation.cores.map(|_| applied.cores),
             cap,
+            frequency: applied.frequency,
         };
         self.allocated.set(applied.cores);
+        if let Some(why) = applied.frequency_refused {
+            return Err(MachineError::new(format!(
+                "the limit on the frequency is not in force: {why}"
+            )));
+        }
         let mut notes = Vec::new();
         if applied.binding == Binding::Floor {
             notes.push(format!(
@@ -222,8 +233,17 @@ fn open_limiter(options: &LocalOptions, target: &Target, registry: &Registry) ->
     opened.map(|(limiter, _)| limiter)
 }
 
-/// Cores, and caps in watts, that limits can hold now: the hardware's where it holds caps, else the model's.
-fn ranges_of(options: &LocalOptions, limiter: &Limiter) -> Result<(Range, Range), LimitError> {
+/// What limits can hold now.
+struct Possible {
+    /// In cores.
+    cores: Range,
+    /// In watts: the hardware's where it holds caps, else the model's.
+    caps: Range,
+    /// In hertz; why the frequency cannot be limited.
+    frequency: Result<Range, String>,
+}
+
+fn possible(options: &LocalOptions, limiter: &Limiter) -> Result<Possible, LimitError> {
     let bounds = limiter.bounds()?;
     let caps = match limiter.cap_bounds() {
         Some(caps) => Range::new(caps.smallest.get(), caps.largest.get()),
@@ -233,7 +253,16 @@ fn ranges_of(options: &LocalOptions, limiter: &Limiter) -> Result<(Range, Range)
             Range::new(lowest.get(), options.model.maximum_cap().get())
         }
     };
-    Ok((Range::new(bounds.smallest.get(), bounds.largest.get()), caps))
+    let frequency = limiter.frequency().map(|bounds| Range {
+        minimum: bounds.lowest.get(),
+        maximum: bounds.highest.get(),
+        step: bounds.step.get(),
+    });
+    Ok(Possible {
+        cores: Range::new(bounds.smallest.get(), bounds.largest.get()),
+        caps,
+        frequency,
+    })
 }
 
 impl Machine for LocalMachine {
@@ -259,19 +288,22 @@ impl Machine for LocalMachine {
     }
 
     fn ranges(&mut self) -> Ranges {
+        let none = |reason| NoLever {
+            reason,
+            remedy: String::new(),
+        };
         match self.look() {
-            Ok((cores, cap)) => Ranges {
-                cores: Ok(cores),
-                cap: Ok(cap),
+            Ok(possible) => Ranges {
+                cores: Ok(possible.cores),
+                cap: Ok(possible.caps),
+                frequency: possible.frequency.map_err(none),
             },
             Err(error) => {
-                let none = NoLever {
-                    reason: error.to_string(),
-                    remedy: String::new(),
-                };
+                let none = none(error.to_string());
                 Ranges {
                     cores: Err(none.clone()),
-                    cap: Err(none),
+                    cap: Err(none.clone()),
+                    frequency: Err(none),
                 }
             }
         }
@@ -285,7 +317,7 @@ impl Machine for LocalMachine {
                 false => Err(MachineError::new(done.failed.join("; "))),
             };
         }
-        self.limit(allocation).map_err(MachineError::new)
+        self.limit(allocation)
     }
 
     fn put_back(&mut self) -> PutBack {
@@ -304,8 +336,8 @@ impl Machine for LocalMachine {
                 .note(limiter.take_events().iter().map(ToString::to_string));
         }
         self.in_force = Allocation::AS_FOUND;
-        if let Ok((cores, _)) = self.look() {
-            self.allocated.set(Cores::new(cores.maximum));
+        if let Ok(possible) = self.look() {
+            self.allocated.set(Cores::new(possible.cores.maximum));
         }
         done
     }

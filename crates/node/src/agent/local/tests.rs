@@ -1,5 +1,5 @@
 use super::*;
-use headroom_units::Watts;
+use headroom_units::{Hertz, Watts};
 use headroom_wire::message::Availability;
 use std::fs;
 use std::path::Path;
@@ -54,6 +54,7 @@ fn cores(cores: f64) -> Allocation {
     Allocation {
         cores: Some(Cores::new(cores)),
         cap: None,
+        frequency: None,
     }
 }
 
@@ -105,6 +106,7 @@ fn a_cap_limits_by_quota_within_its_range() {
         .apply(Allocation {
             cores: None,
             cap: Some(half),
+            frequency: None,
         })
         .unwrap();
     let written: f64 = quota(dir.path()).split(' ').next().unwrap().parse().unwrap();
@@ -113,7 +115,8 @@ fn a_cap_limits_by_quota_within_its_range() {
         machine.in_force(),
         Allocation {
             cores: None,
-            cap: Some(half)
+            cap: Some(half),
+            frequency: None,
         }
     );
 }
@@ -159,6 +162,7 @@ fn a_cap_is_held_by_the_hardware_where_it_can_and_put_back() {
     let asked = Allocation {
         cores: Some(Cores::new(2.0)),
         cap: Some(cap),
+        frequency: None,
     };
     machine.apply(asked).unwrap();
     assert_eq!((limit(), quota(dir.path())), (50_000_000, "20000 10000".into()));
@@ -266,4 +270,113 @@ fn a_service_that_does_not_exist_stops_the_agent_before_it_starts() {
     options.target = "/nowhere".parse().unwrap();
     let error = LocalMachine::open(options, &Registry::new()).unwrap_err();
     assert!(error.to_string().contains("/nowhere"), "{error}");
+}
+
+/// Two policies of two processors each, from 0.8 to 3 GHz.
+fn policies(dir: &Path) {
+    for number in [0, 2] {
+        let policy = dir.join(format!("sys/devices/system/cpu/cpufreq/policy{number}"));
+        fs::create_dir_all(&policy).unwrap();
+        for (name, value) in [
+            ("cpuinfo_min_freq", "800000"),
+            ("cpuinfo_max_freq", "3000000"),
+            ("scaling_min_freq", "800000"),
+            ("scaling_max_freq", "2800000"),
+            ("scaling_cur_freq", "2000000"),
+            ("affected_cpus", "0 1"),
+        ] {
+            fs::write(policy.join(name), format!("{value}\n")).unwrap();
+        }
+    }
+}
+
+fn highest(dir: &Path) -> String {
+    let file = dir.join("sys/devices/system/cpu/cpufreq/policy2/scaling_max_freq");
+    fs::read_to_string(file).unwrap().trim().into()
+}
+
+fn slow(ghz: f64) -> Allocation {
+    Allocation {
+        frequency: Some(Hertz::new(ghz * 1e9)),
+        ..cores(1.5)
+    }
+}
+
+#[test]
+fn a_limit_on_the_frequency_is_written_beside_the_quota_and_put_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_, options) = machine(dir.path());
+    policies(dir.path());
+    let mut machine = LocalMachine::open(options, &Registry::new()).unwrap();
+    let range = machine.ranges().frequency.unwrap();
+    assert_eq!(
+        (range.minimum, range.maximum, range.step),
+        (0.8e9, 2.8e9, 1e8),
+        "what was found is somebody's decision"
+    );
+    assert_eq!(machine.apply(slow(1.25)), Ok(vec![]));
+    assert_eq!(
+        (quota(dir.path()), highest(dir.path())),
+        ("15000 10000".into(), "1250000".into())
+    );
+    assert_eq!(machine.in_force(), slow(1.25));
+    machine.apply(cores(1.0)).unwrap();
+    assert_eq!(
+        (highest(dir.path()), machine.in_force()),
+        ("2800000".into(), cores(1.0))
+    );
+    machine.apply(slow(0.9)).unwrap();
+    let done = machine.put_back();
+    assert!(done.failed.is_empty(), "{done:?}");
+    assert_eq!(
+        (quota(dir.path()), highest(dir.path())),
+        ("max 100000".into(), "2800000".into())
+    );
+}
+
+#[test]
+fn a_frequency_that_cannot_be_limited_costs_no_cores_and_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_, options) = machine(dir.path());
+    let mut machine = LocalMachine::open(options.clone(), &Registry::new()).unwrap();
+    let none = machine.ranges().frequency.unwrap_err();
+    assert!(none.reason.contains("cpufreq"), "{none:?}");
+    drop(machine);
+    policies(dir.path());
+    let mut machine = LocalMachine::open(options, &Registry::new()).unwrap();
+    machine.apply(cores(0.5)).unwrap();
+    for number in [0, 2] {
+        let file = format!("sys/devices/system/cpu/cpufreq/policy{number}/scaling_max_freq");
+        fs::remove_file(dir.path().join(&file)).unwrap();
+        fs::create_dir(dir.path().join(&file)).unwrap();
+    }
+    let why = machine.apply(slow(1.2)).unwrap_err().why;
+    assert!(
+        why.contains("the limit on the frequency is not in force") && why.contains("scaling_max_freq"),
+        "{why}"
+    );
+    assert_eq!(quota(dir.path()), "15000 10000");
+    assert_eq!(machine.in_force(), cores(1.5));
+}
+
+#[test]
+fn a_frequency_that_is_left_alone_is_no_lever() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_, mut options) = machine(dir.path());
+    policies(dir.path());
+    options.limiter.frequency = crate::frequency::FrequencyUse::Off;
+    let mut machine = LocalMachine::open(options, &Registry::new()).unwrap();
+    assert!(
+        machine
+            .ranges()
+            .frequency
+            .unwrap_err()
+            .reason
+            .contains("leaves the frequency alone")
+    );
+    assert_eq!(
+        machine.read().frequency.unwrap().value,
+        Hertz::new(2.0e9),
+        "it is read all the same"
+    );
 }
