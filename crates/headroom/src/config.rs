@@ -14,7 +14,10 @@ pub use law::LawConfig;
 use crate::telemetry_config::TelemetryConfig;
 use headroom_control::{CoreRange, Guardian, Law, Plant, PlantError, PowerEnvelope, Slo, guardian};
 use headroom_gateway::{GatewayConfig, GatewayError};
+use headroom_node::cap::LimiterOptions;
 use headroom_node::cgroup::TargetSpec;
+use headroom_node::cpu::QuotaOptions;
+use headroom_node::frequency::FrequencyUse;
 use headroom_node::limit::LeverPreference;
 use headroom_node::power::{MeterPreference, ModelError, PowerModel};
 use headroom_units::{Cores, PerSecond, Ratio, Seconds, Watts};
@@ -151,9 +154,28 @@ pub struct PowerConfig {
     /// What holds caps, or what to try in turn.
     #[serde(default)]
     pub cap_lever: LeverPreference,
+    /// Whether laws may limit the processors' frequency.
+    #[serde(default)]
+    pub frequency: FrequencyUse,
     /// The figures of the modelled meter.
     #[serde(default)]
     pub model: ModelConfig,
+}
+
+impl PowerConfig {
+    /// How a service is limited.
+    pub fn limiter(&self, service: &ServiceConfig) -> LimiterOptions {
+        LimiterOptions {
+            quota: QuotaOptions {
+                period: Seconds::from_millis(service.quota_period_ms),
+                ..QuotaOptions::default()
+            },
+            cpuset: service.lever == Lever::Cpuset,
+            lever: self.cap_lever,
+            frequency: self.frequency,
+            ..LimiterOptions::default()
+        }
+    }
 }
 
 /// `[power.model]`: what is absent has the default that [`PowerModel::default_for`] states.

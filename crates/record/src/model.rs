@@ -198,6 +198,9 @@ pub struct PeriodRecord {
     pub throttled: Option<Ratio>,
     /// Mean core frequency.
     pub frequency: Option<Hertz>,
+    /// The highest frequency that the cores might run at; `None` where nothing was limited.
+    #[serde(default)]
+    pub frequency_limit: Option<Hertz>,
     /// Whether the period's telemetry was lost.
     pub telemetry_lost: bool,
     /// What the law was given, whole, so that the period can be replayed.
@@ -266,6 +269,7 @@ impl PeriodRecord {
             utilisation: None,
             throttled: None,
             frequency: None,
+            frequency_limit: None,
             telemetry_lost: false,
             seen: serde_json::Value::Null,
             decided: serde_json::Value::Null,
@@ -309,6 +313,7 @@ impl PeriodRecord {
             ("utilisation", optional(self.utilisation.map(Ratio::get))),
             ("throttled", optional(self.throttled.map(Ratio::get))),
             ("frequency", optional(self.frequency.map(Hertz::get))),
+            ("frequency_limit", optional(self.frequency_limit.map(Hertz::get))),
         ];
         checks
             .into_iter()

@@ -77,6 +77,8 @@ const MIGRATIONS: &[&str] = &["
         reasons TEXT NOT NULL          -- JSON array of {rule, text, numbers}
     ) STRICT;
     CREATE UNIQUE INDEX periods_by_run ON periods (run, idx);
+", "
+    ALTER TABLE periods ADD COLUMN frequency_limit_hz REAL;
 "];
 
 /// The newest version of the file's layout that this program reads and writes (`PRAGMA user_version`).
@@ -287,14 +289,41 @@ mod tests {
         migrate(&mut connection, &path, &["CREATE TABLE a (x)"]).unwrap();
         connection.execute("INSERT INTO a VALUES (7)", []).unwrap();
         let both = ["CREATE TABLE a (x)", "ALTER TABLE a ADD COLUMN y DEFAULT 3"];
-        // Version 1 is the newest that this build knows when there is one migration; a list of two stands in for
-        // the program's own list after its next change.
+        // A list of two stands in for the program's own list after its next change.
         migrate(&mut connection, &path, &both).unwrap();
         let row: (i64, i64) = connection
             .query_row("SELECT x, y FROM a", [], |row| Ok((row.get(0)?, row.get(1)?)))
             .unwrap();
         assert_eq!(row, (7, 3));
         assert_eq!(user_version(&connection).unwrap(), 2);
+    }
+
+    #[test]
+    fn periods_recorded_before_there_were_frequency_limits_are_read_without_one() {
+        let (_folder, path) = file();
+        let mut connection = Connection::open(&path).unwrap();
+        migrate(&mut connection, &path, &MIGRATIONS[..1]).unwrap();
+        connection
+            .execute(
+                "INSERT INTO periods (run, idx, t_s, duration_s, arrivals, completions, failures, in_flight, cores,
+                    cap_at_limit, frequency_hz, telemetry_lost, seen, decided, reasons)
+                 VALUES (1, 0, 0.0, 1.0, 5, 5, 0, 0, 2.0, 0, 1.5e9, 0, 'null', 'null', '[]')",
+                [],
+            )
+            .unwrap();
+        drop(connection);
+        let connection = open_reader(&path).unwrap();
+        assert_eq!(user_version(&connection).unwrap(), SCHEMA_VERSION);
+        let period = connection
+            .query_row(
+                &format!("SELECT {} FROM periods", crate::rows::PERIOD_COLUMNS),
+                [],
+                crate::rows::read_period,
+            )
+            .unwrap();
+        assert_eq!(period.arrivals, 5);
+        let hertz = headroom_units::Hertz::new(1.5e9);
+        assert_eq!((period.frequency, period.frequency_limit), (Some(hertz), None));
     }
 
     #[test]

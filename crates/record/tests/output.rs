@@ -6,7 +6,7 @@ use common::{Day, histogram, joules, meta};
 use headroom_record::{
     Archive, Error, Limits, PeriodRecord, Reason, Recorder, RunId, RunMeta, report, summary_table, table,
 };
-use headroom_units::{Cores, Reading, Seconds, Source, Watts};
+use headroom_units::{Cores, Hertz, Reading, Seconds, Source, Watts};
 use std::path::{Path, PathBuf};
 
 /// A folder with a file in which these runs are recorded.
@@ -232,6 +232,37 @@ fn energies_of_different_sources_are_called_not_comparable() {
     assert!(changed.contains("parts are not added up"));
     let summaries: Vec<_> = ids.iter().map(|id| archive.summary(*id).unwrap()).collect();
     assert!(summary_table(&summaries).contains("mixed"));
+}
+
+#[test]
+fn a_frequency_is_plotted_where_one_is_known_and_kept_with_its_limit() {
+    let mut periods = vec![period(0), period(1)];
+    periods[1].frequency = Some(Hertz::new(1.4e9));
+    periods[1].frequency_limit = Some(Hertz::new(1.5e9));
+    let runs = vec![
+        (meta("slow"), periods.clone()),
+        (meta("fixed"), vec![period(0), period(1)]),
+    ];
+    let (_folder, archive, ids) = archive(runs);
+    let read = archive.periods(ids[0]).unwrap();
+    assert_eq!(
+        (read[1].frequency, read[1].frequency_limit),
+        (periods[1].frequency, periods[1].frequency_limit)
+    );
+    let with = report::run_html(&archive, ids[0]).unwrap();
+    assert!(with.contains("Core frequency") && with.contains("mean frequency") && with.contains(">limit<"));
+    assert!(
+        !report::run_html(&archive, ids[1])
+            .unwrap()
+            .contains("Core frequency")
+    );
+    let mut csv = Vec::new();
+    archive.export_csv(ids[0], &mut csv).unwrap();
+    let csv = String::from_utf8(csv).unwrap();
+    assert!(
+        csv.contains("frequency_hz,frequency_limit_hz") && csv.contains("1500000000"),
+        "{csv}"
+    );
 }
 
 #[test]

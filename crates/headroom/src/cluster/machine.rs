@@ -5,7 +5,9 @@ use super::node::{NodeOptions, NodeState, NodeTask, Wish};
 use super::{Network, Shared};
 use crate::live::{Machine, MachinePeriod};
 use anyhow::{Context, bail};
-use headroom_control::{Allocation, CoreRange, NodeCapacity, Plant, PowerEnvelope, Spread};
+use headroom_control::{
+    Allocation, CoreRange, FrequencyRange, NodeCapacity, Plant, PlantError, PowerEnvelope, Spread,
+};
 use headroom_units::{Cores, Hertz, Joules, Ratio, Reading, Seconds, Source, Watts};
 use headroom_wire::Address;
 use headroom_wire::client::ClientOptions;
@@ -166,7 +168,10 @@ impl ClusterMachine {
         let most = most.map_or(all, |most| most.min(all));
         let range = CoreRange::new(fewest, most, self.spread.step())
             .with_context(|| format!("{} nodes", found.len()))?;
-        let plant = Plant::new(range, envelope(&capacities, most))?;
+        let mut plant = Plant::new(range, envelope(&capacities, most))?;
+        if let Some(range) = frequencies(found.iter().map(|(description, _)| description.frequency)) {
+            plant = plant.with_frequency(range?);
+        }
         self.plant = Some(plant);
         self.bounded = most < all;
         let sources: Vec<Source> = found.iter().map(|(description, _)| description.source).collect();
@@ -253,6 +258,23 @@ fn envelope(nodes: &[NodeCapacity], most: Cores) -> PowerEnvelope {
     }
 }
 
+/// The frequencies that all nodes together can be limited to: one limit for all, which each keeps as near as it can.
+/// `None` where one of them has no lever for it, since a limit would then hold some nodes back and not the others.
+fn frequencies(
+    nodes: impl Iterator<Item = Option<message::Range>>,
+) -> Option<Result<FrequencyRange, PlantError>> {
+    let ranges: Vec<message::Range> = nodes.collect::<Option<_>>()?;
+    let least = |pick: fn(&message::Range) -> f64| ranges.iter().map(pick).reduce(f64::min);
+    let lowest = least(|range| range.minimum)?;
+    let highest = ranges.iter().map(|range| range.maximum).reduce(f64::max)?;
+    let step = least(|range| range.step)?;
+    Some(FrequencyRange::new(
+        Hertz::new(lowest),
+        Hertz::new(highest),
+        Hertz::new(step.min(highest)),
+    ))
+}
+
 fn cores_in_force(description: &Description, in_force: &message::Allocation) -> Cores {
     let all = description
         .cores
@@ -319,7 +341,13 @@ impl Machine for ClusterMachine {
 
     fn allocated(&self) -> Allocation {
         let (mut cores, mut cap) = (Cores::ZERO, Watts::ZERO);
+        // As fast as the fastest: where one node is not limited, the cluster is not.
+        let mut limits = Some(Vec::new());
         for (_, description, _, in_force) in self.live() {
+            limits = limits.zip(in_force.frequency).map(|(mut limits, limit)| {
+                limits.push(limit);
+                limits
+            });
             let given = cores_in_force(&description, &in_force);
             cores += given;
             cap += match (in_force.cap, capacity(&description)) {
@@ -328,18 +356,23 @@ impl Machine for ClusterMachine {
                 (None, Err(_)) => Watts::ZERO,
             };
         }
-        Allocation::new(cores, cap)
+        Allocation {
+            cores,
+            cap,
+            frequency: limits.and_then(|limits| limits.into_iter().reduce(Hertz::max)),
+        }
     }
 
     fn apply(&mut self, allocation: Allocation) -> anyhow::Result<()> {
-        let live: Vec<(usize, NodeCapacity, message::Range)> = self
+        let live: Vec<(usize, NodeCapacity, message::Range, Option<message::Range>)> = self
             .nodes
             .iter()
             .enumerate()
             .filter_map(|(index, node)| {
                 let state = node.state.lock();
                 let description = state.description.as_ref()?;
-                Some((index, capacity(description).ok()?, description.cap?))
+                let capacity = capacity(description).ok()?;
+                Some((index, capacity, description.cap?, description.frequency))
             })
             .collect();
         if live.is_empty() {
@@ -355,7 +388,7 @@ impl Machine for ClusterMachine {
             .iter()
             .zip(&ours)
             .filter(|(_, ours)| **ours)
-            .map(|((_, capacity, _), _)| *capacity)
+            .map(|((_, capacity, ..), _)| *capacity)
             .collect();
         // A node that came later than the plant was measured by is part of everything, too.
         let full = !self.bounded
@@ -377,7 +410,7 @@ impl Machine for ClusterMachine {
         };
         let mut shares = self.spread.shares(cores, cap, &mine).into_iter();
         let mut asked = Vec::new();
-        for ((index, capacity, caps), ours) in live.iter().zip(&ours) {
+        for ((index, capacity, caps, speeds), ours) in live.iter().zip(&ours) {
             let share = if *ours {
                 shares.next()
             } else {
@@ -393,6 +426,9 @@ impl Machine for ClusterMachine {
                         .cap
                         .clamp(Watts::new(caps.minimum), Watts::new(caps.maximum)),
                 ),
+                frequency: allocation.frequency.zip(*speeds).map(|(limit, speeds)| {
+                    limit.clamp(Hertz::new(speeds.minimum), Hertz::new(speeds.maximum))
+                }),
             };
             let number = node.wish(wanted);
             if *ours {
@@ -487,6 +523,23 @@ impl ClusterMachine {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_cluster_has_the_frequencies_of_all_its_nodes_or_none() {
+        let range = |minimum: f64, maximum: f64, step: f64| {
+            Some(message::Range {
+                minimum: minimum * 1e9,
+                maximum: maximum * 1e9,
+                step: step * 1e9,
+            })
+        };
+        let all = frequencies([range(0.8, 2.1, 0.1), range(1.2, 3.4, 0.2)].into_iter());
+        let all = all.unwrap().unwrap();
+        let ghz = |frequency: Hertz| (frequency.get() / 1e7).round() / 100.0;
+        assert_eq!((ghz(all.min()), ghz(all.max()), ghz(all.step())), (0.8, 3.4, 0.1));
+        assert!(frequencies([range(0.8, 2.1, 0.1), None].into_iter()).is_none());
+        assert!(frequencies(std::iter::empty()).is_none());
+    }
 
     #[test]
     fn the_clusters_line_meets_what_all_nodes_need_with_all_their_cores() {

@@ -125,6 +125,7 @@ impl Cluster {
             power.per_core.get(),
             power.lowest_cap.get(),
         );
+        text.push_str(&run::frequency_line(&self.found.plant));
         for note in &self.found.notes {
             text.push_str(&format!("note     {note}\n"));
         }

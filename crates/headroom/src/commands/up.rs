@@ -1,7 +1,7 @@
 //! `headroom up`: gateway, meters, actuators, law and recorder in one process in front of any service.
 
 use crate::cli::UpArgs;
-use crate::config::{Config, Document, EXAMPLE, Lever};
+use crate::config::{Config, Document, EXAMPLE};
 use crate::failure::Failure;
 use crate::live::admin::{self, Status};
 use crate::live::run::{RunPlan, Watchers};
@@ -13,9 +13,8 @@ use anyhow::Context;
 use headroom_control::{Guardian, Law, Plant};
 use headroom_gateway::Gateway;
 use headroom_node::Roots;
-use headroom_node::cap::LimiterOptions;
 use headroom_node::cgroup::Target;
-use headroom_node::cpu::{QuotaOptions, online};
+use headroom_node::cpu::online;
 use headroom_node::restore;
 use headroom_record::{Limits, Recorder, RunSummary, summary_table};
 use headroom_units::{Cores, PerSecond, Seconds};
@@ -80,28 +79,19 @@ impl World {
             .model
             .model(machine_cores)
             .map_err(|error| document.error("power.model", error))?;
-        let options = LimiterOptions {
-            quota: QuotaOptions {
-                period: Seconds::from_millis(config.service.quota_period_ms),
-                ..QuotaOptions::default()
-            },
-            cpuset: config.service.lever == Lever::Cpuset,
-            lever: config.power.cap_lever,
-            ..LimiterOptions::default()
-        };
         let machine = CgroupMachine::open(
             roots,
             &target,
             model,
             config.power.meter,
-            options,
+            config.power.limiter(&config.service),
             restore::global(),
         )
         .map_err(|error| document.error(config.service.target_key(), format!("{error:#}")))?;
         let most = machine.most_cores()?;
         let range = config.core_range(document, most)?;
         let envelope = machine.envelope(&model, range.min())?;
-        let plant = config.plant(document, range, envelope)?;
+        let plant = machine.with_frequency(config.plant(document, range, envelope)?)?;
         Ok(Self {
             machine,
             plant,
@@ -125,6 +115,7 @@ impl World {
             power.per_core.get(),
             power.lowest_cap.get(),
         );
+        text.push_str(&run::frequency_line(&self.plant));
         for note in self.machine.notes() {
             text.push_str(&format!("note     {note}\n"));
         }

@@ -1,11 +1,9 @@
 //! The configuration file of `headroom agent`, and the certificates that agents, gateways and controllers name.
 
-use super::{ConfigError, Document, Lever, PowerConfig, ServiceConfig};
+use super::{ConfigError, Document, PowerConfig, ServiceConfig};
 use headroom_node::Roots;
 use headroom_node::agent::{LeaseLimits, LocalOptions, MOST_LISTENERS};
-use headroom_node::cap::LimiterOptions;
-use headroom_node::cpu::QuotaOptions;
-use headroom_units::{Cores, Seconds};
+use headroom_units::Cores;
 use headroom_wire::Address;
 use headroom_wire::server::Listen;
 use headroom_wire::tls::{ServerTls, TlsFiles};
@@ -185,15 +183,7 @@ impl AgentFile {
             target: self.service.target(),
             model,
             meter: self.power.meter,
-            limiter: LimiterOptions {
-                quota: QuotaOptions {
-                    period: Seconds::from_millis(self.service.quota_period_ms),
-                    ..QuotaOptions::default()
-                },
-                cpuset: self.service.lever == Lever::Cpuset,
-                lever: self.power.cap_lever,
-                ..LimiterOptions::default()
-            },
+            limiter: self.power.limiter(&self.service),
             emulated: self.agent.emulated,
             name: self.agent.name.clone(),
         })

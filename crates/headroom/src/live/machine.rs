@@ -1,11 +1,12 @@
 //! What is controlled: one service's cgroup on this machine.
 
-use headroom_control::{Allocation, PowerEnvelope};
+use anyhow::bail;
+use headroom_control::{Allocation, FrequencyRange, Plant, PlantError, PowerEnvelope};
 use headroom_node::Roots;
 use headroom_node::cap::{Limiter, LimiterOptions};
 use headroom_node::cgroup::Target;
 use headroom_node::cpu::UsageMeter;
-use headroom_node::frequency::FrequencyReader;
+use headroom_node::frequency::{FrequencyBounds, FrequencyReader};
 use headroom_node::limit::LeverKind;
 use headroom_node::power::{Choice, Meter, MeterPreference, PowerModel, choose};
 use headroom_node::restore::Registry;
@@ -122,6 +123,18 @@ impl CgroupMachine {
         Ok(self.limiter.bounds()?.largest)
     }
 
+    /// The same plant with the frequency as a lever, where it is one here.
+    ///
+    /// # Errors
+    /// Where the machine names frequencies that are none.
+    pub fn with_frequency(&self, plant: Plant) -> anyhow::Result<Plant> {
+        match self.limiter.frequency() {
+            Ok(bounds) => Ok(with_frequency(plant, &bounds)?),
+            // `headroom doctor` says why.
+            Err(_) => Ok(plant),
+        }
+    }
+
     /// The relation of cores to power, for caps between the lowest that `fewest` cores leave and the highest.
     ///
     /// # Errors
@@ -140,6 +153,19 @@ impl CgroupMachine {
             lowest_cap: lowest.min(model.limit(fewest)),
         })
     }
+}
+
+/// A plant whose frequency can be limited within these bounds.
+fn with_frequency(plant: Plant, bounds: &FrequencyBounds) -> Result<Plant, PlantError> {
+    let FrequencyBounds {
+        lowest,
+        highest,
+        step,
+        ..
+    } = *bounds;
+    // What was found as a limit may lie under what the hardware can do at least.
+    let range = FrequencyRange::new(lowest.min(highest), highest, step.min(highest))?;
+    Ok(plant.with_frequency(range))
 }
 
 impl Machine for CgroupMachine {
@@ -198,15 +224,59 @@ impl Machine for CgroupMachine {
     }
 
     fn apply(&mut self, allocation: Allocation) -> anyhow::Result<()> {
-        let Allocation { cores, cap, .. } = allocation;
+        let Allocation {
+            cores,
+            cap,
+            frequency,
+        } = allocation;
         let applied = self.limiter.apply(headroom_node::cap::Allocation {
             cores,
             cap: Some(cap),
+            frequency,
         })?;
         if let Some(bounds) = applied.bounded {
             tracing::warn!(%cores, given = %applied.cores, "the machine bounds the cores: {bounds:?}");
         }
-        self.allocated = Allocation::new(applied.cores, applied.cap.unwrap_or(cap));
-        Ok(())
+        self.allocated = Allocation {
+            cores: applied.cores,
+            cap: applied.cap.unwrap_or(cap),
+            frequency: applied.frequency,
+        };
+        match applied.frequency_refused {
+            None => Ok(()),
+            Some(why) => bail!("the limit on the frequency is not in force: {why}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use headroom_control::CoreRange;
+
+    #[test]
+    fn a_limit_that_was_found_under_the_lowest_frequency_leaves_one() {
+        let cores = CoreRange::new(Cores::new(0.2), Cores::new(2.0), Cores::new(0.1)).unwrap();
+        let power = PowerEnvelope {
+            base: Watts::new(6.0),
+            per_core: Watts::new(2.86),
+            lowest_cap: Watts::new(6.4),
+        };
+        let plant = Plant::new(cores, power).unwrap();
+        let bounds = |lowest, highest| FrequencyBounds {
+            lowest: Hertz::new(lowest),
+            highest: Hertz::new(highest),
+            step: Hertz::new(1e8),
+            below_turbo: None,
+            efficient_floor: None,
+        };
+        let range = |lowest, highest| {
+            let plant = with_frequency(plant, &bounds(lowest, highest)).unwrap();
+            let range = plant.frequency().unwrap();
+            (range.min().get(), range.max().get(), range.step().get())
+        };
+        assert_eq!(range(0.8e9, 2.8e9), (0.8e9, 2.8e9, 1e8));
+        assert_eq!(range(0.8e9, 0.6e9), (0.6e9, 0.6e9, 1e8));
+        assert!(with_frequency(plant, &bounds(0.0, 0.0)).is_err());
     }
 }

@@ -43,6 +43,8 @@ struct BackendLabels {
     backend: String,
 }
 
+/// A family without labels has one metric or none: what is not known is absent.
+type NoLabels = [(&'static str, &'static str); 0];
 type FloatGauge = Gauge<f64, AtomicU64>;
 type FloatCounter = Counter<f64, AtomicU64>;
 
@@ -52,6 +54,8 @@ pub struct Metrics {
     registry: Registry,
     joules: Family<ZoneLabels, FloatCounter>,
     watts: Family<SourceLabels, FloatGauge>,
+    frequency: Family<SourceLabels, FloatGauge>,
+    frequency_limit: Family<NoLabels, FloatGauge>,
     cap: FloatGauge,
     cores: FloatGauge,
     utilisation: FloatGauge,
@@ -90,6 +94,8 @@ impl Metrics {
             joules,
             watts,
             latency,
+            frequency: Family::default(),
+            frequency_limit: Family::default(),
             cap: FloatGauge::default(),
             cores: FloatGauge::default(),
             utilisation: FloatGauge::default(),
@@ -110,6 +116,16 @@ impl Metrics {
         };
         let m = &metrics;
         registry.register("node_power_cap_watts", "Power cap in force", m.cap.clone());
+        registry.register(
+            "node_frequency_hertz",
+            "Mean frequency of the processors in the last period; absent where it is not known",
+            m.frequency.clone(),
+        );
+        registry.register(
+            "node_frequency_limit_hertz",
+            "Highest frequency that the processors may run at; absent where nothing is limited",
+            m.frequency_limit.clone(),
+        );
         registry.register("service_cores", "Cores allocated to the service", m.cores.clone());
         registry.register(
             "service_utilisation_ratio",
@@ -183,6 +199,18 @@ impl Metrics {
             self.watts
                 .get_or_create(&source(power.source))
                 .set(power.value.get());
+        }
+        self.frequency.clear();
+        if let Some(frequency) = tick.seen.frequency {
+            self.frequency
+                .get_or_create(&source(frequency.source))
+                .set(frequency.value.get());
+        }
+        match tick.decision.allocation.frequency {
+            Some(limit) => {
+                self.frequency_limit.get_or_create(&[]).set(limit.get());
+            }
+            None => self.frequency_limit.clear(),
         }
         self.cap.set(tick.decision.allocation.cap.get());
         self.cores.set(tick.decision.allocation.cores.get());

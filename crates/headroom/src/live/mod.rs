@@ -106,8 +106,13 @@ impl ControlLoop<'_> {
         let actuation_failed = match self.machine.apply(decision.allocation) {
             Ok(()) => false,
             Err(error) => {
-                let Allocation { cores, cap, .. } = decision.allocation;
-                tracing::error!(%cores, %cap, "the decision could not be carried out: {error:#}");
+                let Allocation {
+                    cores,
+                    cap,
+                    frequency,
+                } = decision.allocation;
+                let frequency = frequency.map(|limit| limit.to_string());
+                tracing::error!(%cores, %cap, frequency, "the decision could not be carried out: {error:#}");
                 true
             }
         };

@@ -7,7 +7,7 @@ use super::{ControlLoop, Frame, Machine, Telemetry};
 use crate::stop::Stop;
 use headroom_control::{Allocation, Guardian, Law, Plant};
 use headroom_record::{Recorder, RunMeta, RunSummary};
-use headroom_units::{Ratio, Seconds, Source};
+use headroom_units::{Hertz, Ratio, Seconds, Source};
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -133,6 +133,19 @@ pub fn run(
     }
     control.run(stop, done);
     Ok(record.into_run().finish()?)
+}
+
+/// The line of a `--check` that says between which frequencies the processors can be limited; empty where they cannot.
+pub fn frequency_line(plant: &Plant) -> String {
+    plant.frequency().map_or(String::new(), |range| {
+        let ghz = |frequency: Hertz| frequency.get() / 1e9;
+        format!(
+            "speed    {:.2} to {:.2} GHz in steps of {:.2}\n",
+            ghz(range.min()),
+            ghz(range.max()),
+            ghz(range.step())
+        )
+    })
 }
 
 /// The name of this machine.

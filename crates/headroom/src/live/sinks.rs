@@ -67,6 +67,7 @@ fn record(tick: &Tick, envelope: &PowerEnvelope) -> PeriodRecord {
         utilisation: seen.utilisation,
         throttled: tick.throttled,
         frequency: seen.frequency.map(|frequency| frequency.value),
+        frequency_limit: seen.allocated.frequency,
         telemetry_lost: seen.traffic.is_none(),
         seen: serde_json::to_value(seen).unwrap_or_default(),
         decided: serde_json::to_value(&tick.decision).unwrap_or_default(),

@@ -2,7 +2,7 @@
 
 use super::*;
 use headroom_control::{CoreRange, Fixed, Plant, PowerEnvelope, SloPower, Tuning};
-use headroom_units::{Cores, Estimated, Joules, PerSecond, Watts};
+use headroom_units::{Cores, Estimated, Hertz, Joules, Measured, PerSecond, Watts};
 use std::collections::VecDeque;
 
 /// What a scripted machine was told, and answers.
@@ -20,6 +20,7 @@ impl Machine for Scripted {
             utilisation: Some(Ratio::new(self.utilisation)),
             power: Some(Estimated(Watts::new(7.0)).into()),
             energy: Some(Estimated(Joules::new(0.1)).into()),
+            frequency: Some(Measured(Hertz::new(2.0e9)).into()),
             ..MachinePeriod::default()
         }
     }
@@ -213,6 +214,73 @@ fn the_metrics_say_what_the_ticks_said() {
         "{text}"
     );
     assert!(text.ends_with("# EOF\n"));
+}
+
+#[test]
+fn a_frequency_is_a_metric_where_it_is_known_and_its_limit_where_there_is_one() {
+    let mut ticks = play(
+        Box::new(Fixed::new(plant())),
+        &mut machine(2.0, 11.72),
+        vec![answered(10)],
+    );
+    let status = admin::Status::new("fixed", Duration::from_secs(1));
+    ticks[0].seen.frequency = None;
+    status.tick(&ticks[0]);
+    assert!(!status.metrics_text().contains("headroom_node_frequency_hertz{"));
+    assert!(
+        !status
+            .metrics_text()
+            .contains("headroom_node_frequency_limit_hertz{")
+    );
+    ticks[0].seen.frequency = Some(Measured(Hertz::new(1.5e9)).into());
+    ticks[0].decision.allocation.frequency = Some(Hertz::new(2.0e9));
+    status.tick(&ticks[0]);
+    let text = status.metrics_text();
+    for line in [
+        "headroom_node_frequency_hertz{source=\"measured\"} 1500000000.0",
+        "headroom_node_frequency_limit_hertz{} 2000000000.0",
+    ] {
+        assert!(text.lines().any(|l| l == line), "{line} is not in\n{text}");
+    }
+    ticks[0].decision.allocation.frequency = None;
+    status.tick(&ticks[0]);
+    assert!(
+        !status
+            .metrics_text()
+            .contains("headroom_node_frequency_limit_hertz{")
+    );
+}
+
+#[test]
+fn the_frequency_reaches_the_law_and_its_limit_the_machine() {
+    /// Limits the frequency to half of what it sees.
+    struct Halving(Plant);
+    impl Law for Halving {
+        fn name(&self) -> &'static str {
+            "halving"
+        }
+        fn rules(&self) -> &'static [&'static str] {
+            &["halve"]
+        }
+        fn decide(&mut self, seen: &Seen) -> headroom_control::Decision {
+            let frequency = seen.frequency.map(|seen| seen.value / 2.0);
+            headroom_control::Decision {
+                allocation: Allocation {
+                    frequency,
+                    ..self.0.full()
+                },
+                expected_rate: None,
+                reasons: vec![headroom_control::Reason::new("halve", "half".into(), &[])],
+            }
+        }
+        fn forget(&mut self) {}
+    }
+    let mut machine = machine(2.0, 11.72);
+    let ticks = play(Box::new(Halving(plant())), &mut machine, vec![answered(10), None]);
+    assert_eq!(machine.applied[0].frequency, Some(Hertz::new(1.0e9)));
+    assert_eq!(ticks[1].seen.allocated.frequency, Some(Hertz::new(1.0e9)));
+    let held = ticks[1].decision.allocation.frequency;
+    assert_eq!(held, Some(Hertz::new(1.0e9)), "held while nothing is seen");
 }
 
 #[test]

@@ -110,12 +110,13 @@ pub(crate) struct Columns {
     pub(crate) forecast: Column,
     pub(crate) failures: Column,
     pub(crate) frequency_ghz: Column,
+    pub(crate) frequency_limit_ghz: Column,
     /// What the period before expected of this one.
     expected: Option<f64>,
 }
 
 impl Columns {
-    fn all(&mut self) -> [&mut Column; 16] {
+    fn all(&mut self) -> [&mut Column; 17] {
         let [one, two, three, four] = &mut self.power_w;
         [
             &mut self.slo_ms,
@@ -134,6 +135,7 @@ impl Columns {
             &mut self.forecast,
             &mut self.failures,
             &mut self.frequency_ghz,
+            &mut self.frequency_limit_ghz,
         ]
     }
 
@@ -181,6 +183,7 @@ impl Columns {
             expected,
             Some(period.failures as f64),
             period.frequency.map(|frequency| frequency.get() / 1e9),
+            period.frequency_limit.map(|limit| limit.get() / 1e9),
         ];
         for (column, value) in self.all().into_iter().zip(values) {
             if let Some(point) = column.last_mut() {

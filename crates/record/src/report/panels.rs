@@ -115,16 +115,19 @@ pub(crate) fn of_one(run: &RunData, colour: usize) -> Vec<Panel<'_>> {
         panels.push(utilisation);
     }
 
-    if is_known(&columns.frequency_ghz) {
-        let mut frequency = maker.panel(
-            "Core frequency".to_owned(),
-            "GHz",
-            LOW,
-            Scale::from_zero(largest(&columns.frequency_ghz)),
-        );
-        frequency
-            .lines
-            .push(line("mean frequency", &main, Shape::Line, &columns.frequency_ghz));
+    if is_known(&columns.frequency_ghz) || is_known(&columns.frequency_limit_ghz) {
+        let top = largest(&columns.frequency_ghz).max(largest(&columns.frequency_limit_ghz));
+        let mut frequency = maker.panel("Core frequency".to_owned(), "GHz", LOW, Scale::from_zero(top));
+        if is_known(&columns.frequency_limit_ghz) {
+            frequency
+                .lines
+                .push(line("limit", "c5", Shape::Step, &columns.frequency_limit_ghz));
+        }
+        if is_known(&columns.frequency_ghz) {
+            frequency
+                .lines
+                .push(line("mean frequency", &main, Shape::Line, &columns.frequency_ghz));
+        }
         panels.push(frequency);
     }
 
@@ -303,6 +306,12 @@ pub(crate) fn of_several<'a>(runs: &'a [RunData], colours: &[usize]) -> Vec<Pane
         let mut utilisation = maker.panel("Utilisation of the allocated cores".to_owned(), "%", LOW, scale);
         each(&mut utilisation, Shape::Line, |run| &run.columns.utilisation, "");
         panels.push(utilisation);
+    }
+    if runs.iter().any(|run| is_known(&run.columns.frequency_ghz)) {
+        let scale = Scale::from_zero(top(|run| &run.columns.frequency_ghz));
+        let mut frequency = maker.panel("Core frequency, mean".to_owned(), "GHz", LOW, scale);
+        each(&mut frequency, Shape::Line, |run| &run.columns.frequency_ghz, "");
+        panels.push(frequency);
     }
     let mut rate = maker.panel(
         "Request rate".to_owned(),
