@@ -1,7 +1,7 @@
 //! What nodes counted since they were asked last, and sums of it.
 
 use headroom_units::{Joules, Reading, Seconds};
-use headroom_wire::message::Microjoules;
+use headroom_wire::message::{Microjoules, RefusedReadings, Sample};
 use std::time::Duration;
 
 /// What a node had counted when it was last asked. It outlives a connection: what it counted while it was cut off is
@@ -11,9 +11,31 @@ pub(super) struct Counted {
     pub(super) run: u64,
     pub(super) energy: Option<Reading<Microjoules>>,
     pub(super) cpu: Option<Duration>,
+    pub(super) refused: Option<RefusedReadings>,
 }
 
 impl Counted {
+    /// What a sample says.
+    pub(super) fn of(sample: &Sample) -> Self {
+        Self {
+            run: sample.agent_run,
+            energy: sample.energy.map(|energy| energy.accumulated),
+            cpu: sample.cpu.map(|cpu| cpu.usage),
+            refused: sample.refused.clone(),
+        }
+    }
+
+    /// Readings that the meter refused between, all of them where the agent's count is a new one.
+    pub(super) fn refused_since(&self, before: &Self) -> Option<RefusedReadings> {
+        let now = self.refused.clone()?;
+        let same = before.refused.as_ref().filter(|_| before.run == self.run);
+        let earlier = same.map_or(0, |before| before.count);
+        Some(RefusedReadings {
+            count: now.count.saturating_sub(earlier),
+            ..now
+        })
+    }
+
     /// What was counted between; `None` where it cannot be told.
     pub(super) fn since(&self, before: &Self) -> (Option<Reading<Joules>>, Option<Seconds>) {
         if self.run != before.run {
@@ -70,7 +92,25 @@ mod tests {
             run,
             energy: Some(Reading::new(Microjoules(microjoules), source)),
             cpu: Some(Duration::from_millis(cpu_ms)),
+            refused: None,
         }
+    }
+
+    #[test]
+    fn refused_readings_are_counted_once_and_those_of_a_new_run_from_nothing() {
+        let refused = |run: u64, count: u64| Counted {
+            run,
+            refused: Some(RefusedReadings {
+                meter: "rapl".to_owned(),
+                count,
+            }),
+            ..Counted::default()
+        };
+        let since = |now: &Counted, before: &Counted| now.refused_since(before).map(|refused| refused.count);
+        assert_eq!(since(&refused(1, 5), &Counted::default()), Some(5));
+        assert_eq!(since(&refused(1, 7), &refused(1, 5)), Some(2));
+        assert_eq!(since(&refused(2, 3), &refused(1, 5)), Some(3));
+        assert_eq!(since(&Counted::default(), &refused(1, 5)), None);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use super::counted::{Counted, sum};
 use super::node::{NodeOptions, NodeState, NodeTask, Wish};
 use super::{Network, Shared};
-use crate::live::{Machine, MachinePeriod};
+use crate::live::{Machine, MachinePeriod, Refused};
 use anyhow::{Context, bail};
 use headroom_control::{
     Allocation, CoreRange, FrequencyRange, NodeCapacity, Plant, PlantError, PowerEnvelope, Spread,
@@ -282,18 +282,24 @@ fn cores_in_force(description: &Description, in_force: &message::Allocation) -> 
     in_force.cores.unwrap_or(Cores::new(all))
 }
 
+/// Cores that a node's service could use: what is allocated, or what a software cap left of it.
+fn usable(allocated: Cores, sample: Option<&Sample>) -> Cores {
+    let left = sample.and_then(|sample| sample.usable);
+    left.map_or(allocated, |left| left.min(allocated))
+}
+
 impl Machine for ClusterMachine {
     fn observe(&mut self) -> MachinePeriod {
         let seen: Vec<_> = self
             .live()
             .map(|(node, description, sample, in_force)| {
                 let cores = cores_in_force(&description, &in_force);
-                (node.name.clone(), sample, cores)
+                (node.name.clone(), usable(cores, sample.as_ref()), sample)
             })
             .collect();
-        let samples: Option<Vec<&Sample>> = seen.iter().map(|(_, sample, _)| sample.as_ref()).collect();
+        let samples: Option<Vec<&Sample>> = seen.iter().map(|(.., sample)| sample.as_ref()).collect();
         let samples = samples.filter(|samples| !samples.is_empty());
-        let usable: Cores = seen.iter().map(|(.., cores)| *cores).sum();
+        let usable: Cores = seen.iter().map(|(_, usable, _)| *usable).sum();
         let busy = samples.as_ref().and_then(|samples| {
             samples
                 .iter()
@@ -321,21 +327,23 @@ impl Machine for ClusterMachine {
         });
         let power: Option<Vec<(&str, Reading<Watts>)>> = seen
             .iter()
-            .map(|(name, sample, _)| Some((name.as_str(), sample.as_ref()?.energy?.power?)))
+            .map(|(name, _, sample)| Some((name.as_str(), sample.as_ref()?.energy?.power?)))
             .collect();
         let power = power.and_then(|power| sum(&power, &mut self.mixed));
         let zone = format!("{} of {} nodes", seen.len(), self.nodes.len());
+        let refused = self.refused();
         let (energy, cpu_time) = self.counted();
         MachinePeriod {
             cpu_time,
             utilisation: busy
                 .filter(|_| usable > Cores::ZERO)
-                .map(|busy| Ratio::new(busy / usable)),
+                .map(|busy| Ratio::new(busy / usable).min(Ratio::new(1.0))),
             power,
             energy,
             throttled,
             frequency,
             zone,
+            refused,
         }
     }
 
@@ -483,6 +491,21 @@ impl Node {
 }
 
 impl ClusterMachine {
+    /// Readings that the meters of live nodes refused since [`ClusterMachine::counted`] was called last.
+    fn refused(&self) -> Vec<Refused> {
+        let told = self.nodes.iter().filter_map(|node| {
+            let state = node.state.lock();
+            let sample = state.sample.as_ref().filter(|_| state.is_live())?;
+            let refused = Counted::of(sample).refused_since(&node.counted)?;
+            Some(Refused {
+                node: node.name.clone(),
+                meter: refused.meter,
+                count: refused.count,
+            })
+        });
+        told.collect()
+    }
+
     /// Energy and processor time of all live nodes since the last call; `None` where one of them cannot tell.
     fn counted(&mut self) -> (Option<Reading<Joules>>, Option<Seconds>) {
         let (mut energies, mut cpus) = (Some(Vec::new()), Some(Seconds::ZERO));
@@ -496,11 +519,7 @@ impl ClusterMachine {
                 continue;
             };
             any = true;
-            let now = Counted {
-                run: sample.agent_run,
-                energy: sample.energy.map(|energy| energy.accumulated),
-                cpu: sample.cpu.map(|cpu| cpu.usage),
-            };
+            let now = Counted::of(sample);
             drop(state);
             let (energy, cpu) = now.since(&node.counted);
             node.counted = now;
@@ -523,6 +542,31 @@ impl ClusterMachine {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_software_cap_left_is_what_could_be_used() {
+        let sample = |usable: Option<f64>| Sample {
+            number: 1,
+            agent_run: 1,
+            uptime: Duration::ZERO,
+            period: Duration::ZERO,
+            cpu: None,
+            machine_utilisation: None,
+            zones: Vec::new(),
+            energy: None,
+            frequency: None,
+            in_force: message::Allocation::AS_FOUND,
+            lease: None,
+            troubles: Vec::new(),
+            usable: usable.map(Cores::new),
+            refused: None,
+        };
+        let usable = |left| usable(Cores::new(2.0), Some(&sample(left))).get();
+        assert_eq!(
+            (usable(Some(0.5)), usable(Some(4.0)), usable(None)),
+            (0.5, 2.0, 2.0)
+        );
+    }
 
     #[test]
     fn a_cluster_has_the_frequencies_of_all_its_nodes_or_none() {

@@ -1,5 +1,6 @@
 //! What is controlled: one service's cgroup on this machine.
 
+use super::run;
 use anyhow::bail;
 use headroom_control::{Allocation, FrequencyRange, Plant, PlantError, PowerEnvelope};
 use headroom_node::Roots;
@@ -45,6 +46,19 @@ pub struct MachinePeriod {
     pub frequency: Option<Reading<Hertz>>,
     /// Which part of the machine the meter speaks of.
     pub zone: String,
+    /// Readings that meters refused, for each node and its meter.
+    pub refused: Vec<Refused>,
+}
+
+/// Readings of one node's meter that cannot be true and were left out, in one period.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// The node's name.
+    pub node: String,
+    /// The meter: `rapl`, `hwmon`.
+    pub meter: String,
+    /// How many.
+    pub count: u64,
 }
 
 /// A cgroup with its quota, its meters and the software cap.
@@ -55,6 +69,9 @@ pub struct CgroupMachine {
     frequency: Option<FrequencyReader>,
     allocated: Allocation,
     energy_before: Option<Reading<Joules>>,
+    refused_before: u64,
+    /// This machine's name.
+    node: String,
     quota_before: Cores,
     choice: Choice,
     source: Source,
@@ -83,6 +100,8 @@ impl CgroupMachine {
             frequency: FrequencyReader::open(roots),
             allocated: Allocation::new(now, model.limit(now)),
             energy_before: None,
+            refused_before: 0,
+            node: run::host(),
             quota_before: now,
             choice,
             source,
@@ -189,6 +208,8 @@ impl Machine for CgroupMachine {
         let usable = ((quota + before) / 2.0).min(self.allocated.cores);
         let energy = sample.as_ref().map(|sample| sample.energy);
         let before = std::mem::replace(&mut self.energy_before, energy);
+        let refused: u64 = self.meter.refused().iter().map(|refused| refused.count).sum();
+        let refused_before = std::mem::replace(&mut self.refused_before, refused);
         MachinePeriod {
             cpu_time: usage.map(|usage| usage.used),
             utilisation: usage
@@ -216,6 +237,11 @@ impl Machine for CgroupMachine {
                         .map(|zone| zone.zone.clone())
                 })
                 .unwrap_or_default(),
+            refused: vec![Refused {
+                node: self.node.clone(),
+                meter: self.meter.name().to_owned(),
+                count: refused.saturating_sub(refused_before),
+            }],
         }
     }
 

@@ -33,6 +33,12 @@ struct SourceLabels {
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct MeterLabels {
+    node: String,
+    meter: String,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct DecisionLabels {
     law: String,
     rule: String,
@@ -54,6 +60,7 @@ pub struct Metrics {
     registry: Registry,
     joules: Family<ZoneLabels, FloatCounter>,
     watts: Family<SourceLabels, FloatGauge>,
+    refused: Family<MeterLabels, Counter>,
     frequency: Family<SourceLabels, FloatGauge>,
     frequency_limit: Family<NoLabels, FloatGauge>,
     cap: FloatGauge,
@@ -94,6 +101,7 @@ impl Metrics {
             joules,
             watts,
             latency,
+            refused: Family::default(),
             frequency: Family::default(),
             frequency_limit: Family::default(),
             cap: FloatGauge::default(),
@@ -116,6 +124,11 @@ impl Metrics {
         };
         let m = &metrics;
         registry.register("node_power_cap_watts", "Power cap in force", m.cap.clone());
+        registry.register(
+            "node_meter_refused",
+            "Readings of a power meter that cannot be true and were left out",
+            m.refused.clone(),
+        );
         registry.register(
             "node_frequency_hertz",
             "Mean frequency of the processors in the last period; absent where it is not known",
@@ -199,6 +212,13 @@ impl Metrics {
             self.watts
                 .get_or_create(&source(power.source))
                 .set(power.value.get());
+        }
+        for refused in &tick.refused {
+            let labels = MeterLabels {
+                node: refused.node.clone(),
+                meter: refused.meter.clone(),
+            };
+            self.refused.get_or_create(&labels).inc_by(refused.count);
         }
         self.frequency.clear();
         if let Some(frequency) = tick.seen.frequency {

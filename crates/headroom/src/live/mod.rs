@@ -14,7 +14,7 @@ mod tick;
 pub mod undo;
 pub mod view;
 
-pub use machine::{CgroupMachine, Machine, MachinePeriod};
+pub use machine::{CgroupMachine, Machine, MachinePeriod, Refused};
 pub use telemetry::{GatewayTelemetry, Haproxy, Known, Prometheus, Telemetry, TrafficPeriod};
 pub use tick::{BackendTick, Tick};
 
@@ -141,6 +141,7 @@ impl ControlLoop<'_> {
             energy: machine.energy,
             zone: machine.zone,
             throttled: machine.throttled,
+            refused: machine.refused,
             target: self.frame.slo.target(),
             guard: self.frame.guard,
             histogram,

@@ -217,6 +217,32 @@ fn the_metrics_say_what_the_ticks_said() {
 }
 
 #[test]
+fn refused_readings_are_counted_by_node_and_meter() {
+    let mut ticks = play(
+        Box::new(Fixed::new(plant())),
+        &mut machine(2.0, 11.72),
+        vec![answered(10)],
+    );
+    let refused = |node: &str, count| Refused {
+        node: node.to_owned(),
+        meter: "rapl".to_owned(),
+        count,
+    };
+    let status = admin::Status::new("fixed", Duration::from_secs(1));
+    for (one, other) in [(2, 0), (1, 0)] {
+        ticks[0].refused = vec![refused("n1", one), refused("n2", other)];
+        status.tick(&ticks[0]);
+    }
+    let text = status.metrics_text();
+    for line in [
+        "headroom_node_meter_refused_total{node=\"n1\",meter=\"rapl\"} 3",
+        "headroom_node_meter_refused_total{node=\"n2\",meter=\"rapl\"} 0",
+    ] {
+        assert!(text.lines().any(|l| l == line), "{line} is not in\n{text}");
+    }
+}
+
+#[test]
 fn a_frequency_is_a_metric_where_it_is_known_and_its_limit_where_there_is_one() {
     let mut ticks = play(
         Box::new(Fixed::new(plant())),

@@ -1,5 +1,6 @@
 //! What one control period leaves behind, for whoever shows, counts or records it.
 
+use super::machine::Refused;
 use hdrhistogram::Histogram;
 use headroom_control::{Decision, Seen};
 use headroom_units::{Joules, Ratio, Reading, Seconds};
@@ -21,6 +22,8 @@ pub struct Tick {
     pub zone: String,
     /// Share of the quota's periods in which the service was throttled.
     pub throttled: Option<Ratio>,
+    /// Readings that meters refused, for each node and its meter.
+    pub refused: Vec<Refused>,
     /// The SLO's target.
     pub target: Seconds,
     /// The latency above which the law repairs, where it has such a threshold.

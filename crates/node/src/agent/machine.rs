@@ -1,9 +1,9 @@
 //! What an agent serves: a machine that can be read, limited and put back. [`super::LocalMachine`] is this one; a test
 //! gives another.
 
-use headroom_units::{Hertz, Ratio, Reading, Source};
+use headroom_units::{Cores, Hertz, Ratio, Reading, Source};
 use headroom_wire::Refusal;
-use headroom_wire::message::{Allocation, Lever, Meter, Node, PowerEnvelope, Range};
+use headroom_wire::message::{Allocation, Lever, Meter, Node, PowerEnvelope, Range, RefusedReadings};
 use std::time::Duration;
 
 /// A machine with one service on it. It is used by one thread.
@@ -142,6 +142,11 @@ pub struct Counters {
     pub energy: Option<EnergyCounters>,
     /// The mean frequency of the processors, now.
     pub frequency: Option<Reading<Hertz>>,
+    /// What the service can use now: the quota, which a software cap may hold under the allocation; nothing where
+    /// nothing is limited.
+    pub usable: Option<Cores>,
+    /// The meter's readings that were not believed.
+    pub refused: Option<RefusedReadings>,
     /// What went wrong since the reading before, a line each.
     pub troubles: Vec<String>,
 }
@@ -218,7 +223,7 @@ pub struct ZoneCounter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use headroom_units::{Cores, Watts};
+    use headroom_units::Watts;
 
     #[test]
     fn what_the_machine_has_not_is_refused_with_the_value_and_the_range() {

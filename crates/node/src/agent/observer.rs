@@ -73,6 +73,11 @@ impl Differences {
             in_force: standing.in_force,
             lease: standing.lease,
             troubles: standing.troubles,
+            // A cap's loop moves the quota within the period: the mean of its ends stands for it.
+            usable: counters
+                .usable
+                .map(|now| (now + before.usable.unwrap_or(now)) / 2.0),
+            refused: counters.refused.clone(),
         }
     }
 }
@@ -253,6 +258,22 @@ mod tests {
             "2 s over the 4 s since the last reading"
         );
         assert_eq!(sample.energy.unwrap().power.unwrap().value, Watts::new(10.0));
+    }
+
+    #[test]
+    fn what_could_be_used_is_the_mean_of_the_periods_ends() {
+        let with = |usable: Option<f64>| Counters {
+            usable: usable.map(Cores::new),
+            ..Counters::default()
+        };
+        let mut differences = Differences::new(Duration::ZERO, with(None));
+        let mut usable = |second, now| {
+            let sample = differences.advance(Duration::from_secs(second), &with(now), standing());
+            sample.usable.map(Cores::get)
+        };
+        assert_eq!(usable(1, Some(2.0)), Some(2.0));
+        assert_eq!(usable(2, Some(1.0)), Some(1.5));
+        assert_eq!(usable(3, None), None);
     }
 
     #[test]

@@ -12,7 +12,9 @@ pub use gateway::{
     Backend, BackendPeriod, BackendState, GatewayDescription, GatewayPeriod, LARGEST_WEIGHT, MOST_BACKENDS,
     MOST_LATENCIES, SetBackend,
 };
-pub use sample::{CpuSample, EnergySample, MOST_TROUBLES, MOST_ZONES, Microjoules, Sample, ZoneSample};
+pub use sample::{
+    CpuSample, EnergySample, MOST_TROUBLES, MOST_ZONES, Microjoules, RefusedReadings, Sample, ZoneSample,
+};
 
 use crate::check::{Invalid, amount, at_most, micros, millis, optional_amount};
 use crate::proto;

@@ -48,6 +48,19 @@ pub struct Sample {
     pub lease: Option<LeaseState>,
     /// What went wrong in this period. At most [`MOST_TROUBLES`].
     pub troubles: Vec<String>,
+    /// Cores that the service could use: what a software cap left of the allocation; `None` where nothing is limited.
+    pub usable: Option<Cores>,
+    /// The meter's readings that were not believed; `None` where no meter answered.
+    pub refused: Option<RefusedReadings>,
+}
+
+/// Readings of a meter that cannot be true and were left out.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RefusedReadings {
+    /// The meter: `rapl`, `hwmon`.
+    pub meter: String,
+    /// How many since the agent began to count; only grows.
+    pub count: u64,
 }
 
 /// The processor time of the service.
@@ -111,6 +124,11 @@ impl From<Sample> for proto::Sample {
             in_force: Some(sample.in_force.into()),
             lease: sample.lease.map(Into::into),
             troubles: sample.troubles,
+            usable_cores: sample.usable.map(Cores::get),
+            refused: sample.refused.map(|refused| proto::RefusedReadings {
+                meter: refused.meter,
+                count: refused.count,
+            }),
         }
     }
 }
@@ -147,6 +165,11 @@ impl TryFrom<proto::Sample> for Sample {
                 .try_into()?,
             lease: message.lease.map(Into::into),
             troubles: at_most("troubles", message.troubles, MOST_TROUBLES)?,
+            usable: optional_amount("usable_cores", message.usable_cores)?.map(Cores::new),
+            refused: message.refused.map(|refused| RefusedReadings {
+                meter: refused.meter,
+                count: refused.count,
+            }),
         })
     }
 }

@@ -63,6 +63,8 @@ prop_compose! {
         in_force in allocations(),
         lease in proptest::option::of(leases()),
         troubles in proptest::collection::vec(".{0,40}", 0..MOST_TROUBLES),
+        usable in proptest::option::of(0.0..1e4f64),
+        refused in proptest::option::of(("[a-z]{1,8}", any::<u64>())),
     ) -> Sample {
         Sample {
             number: numbers.0,
@@ -80,6 +82,8 @@ prop_compose! {
             in_force,
             lease,
             troubles,
+            usable: usable.map(Cores::new),
+            refused: refused.map(|(meter, count)| RefusedReadings { meter, count }),
         }
     }
 }

@@ -83,6 +83,8 @@ impl Agent for Echo {
                     in_force: Allocation::AS_FOUND,
                     lease: None,
                     troubles: vec![],
+                    usable: None,
+                    refused: None,
                 }
                 .into())
             })

@@ -11,6 +11,7 @@ use crate::file;
 use crate::frequency::FrequencyReader;
 use crate::power::{Allocated, Choice, Meter, MeterSample, choose};
 use headroom_units::{Joules, Reading, Seconds, Source};
+use headroom_wire::message::RefusedReadings;
 use std::collections::HashMap;
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -30,6 +31,8 @@ pub(super) struct Eyes {
     meter: Box<dyn Meter>,
     choice: Choice,
     energy: EnergyTotals,
+    /// Readings that the meters before this one did not believe.
+    refused_before: u64,
     frequency: Option<FrequencyReader>,
     busy: Option<(Instant, BusyCounters)>,
     opened: Instant,
@@ -59,6 +62,7 @@ impl Eyes {
             meter,
             choice,
             energy: EnergyTotals::default(),
+            refused_before: 0,
             frequency: FrequencyReader::open(&options.roots),
             busy: None,
             opened: Instant::now(),
@@ -117,8 +121,18 @@ impl Eyes {
             machine: self.busy(),
             energy,
             frequency: frequency.map(|mean| Reading::new(mean, self.label(Source::Measured))),
+            usable: None,
+            refused: Some(RefusedReadings {
+                meter: self.meter.name().to_owned(),
+                count: self.refused_before.saturating_add(self.refused()),
+            }),
             troubles: std::mem::take(&mut self.noted),
         }
+    }
+
+    /// Readings that this meter did not believe.
+    fn refused(&self) -> u64 {
+        self.meter.refused().iter().map(|refused| refused.count).sum()
     }
 
     fn busy(&mut self) -> Option<BusyCounters> {
@@ -136,6 +150,7 @@ impl Eyes {
     /// Opens everything anew; the totals go on from where they were. A failure is told by the next reading's own.
     pub(super) fn reopen(&mut self) {
         let old = (self.opened, self.failing);
+        let refused = self.refused_before.saturating_add(self.refused());
         self.opened = Instant::now();
         let opened = Target::resolve(&self.options.roots, &self.options.target)
             .map_err(OpenError::from)
@@ -150,6 +165,7 @@ impl Eyes {
                     cpu,
                     energy,
                     noted,
+                    refused_before: refused,
                     busy: self.busy,
                     failing: old.1,
                     ..fresh

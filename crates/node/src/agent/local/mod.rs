@@ -351,7 +351,10 @@ impl Machine for LocalMachine {
             self.eyes
                 .note(limiter.take_events().iter().map(ToString::to_string));
         }
-        self.eyes.read()
+        Counters {
+            usable: self.limiter.as_ref().map(|limiter| limiter.status().quota),
+            ..self.eyes.read()
+        }
     }
 }
 

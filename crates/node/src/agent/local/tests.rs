@@ -111,6 +111,10 @@ fn a_cap_limits_by_quota_within_its_range() {
         .unwrap();
     let written: f64 = quota(dir.path()).split(' ').next().unwrap().parse().unwrap();
     assert!((2_000.0..38_000.0).contains(&written), "{written}");
+    let counters = machine.read();
+    let usable = counters.usable.unwrap().get();
+    assert!((0.2..3.8).contains(&usable), "{usable} of 4 cores under the cap");
+    assert_eq!(counters.refused.unwrap().count, 0);
     assert_eq!(
         machine.in_force(),
         Allocation {
