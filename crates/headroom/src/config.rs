@@ -21,7 +21,7 @@ use headroom_node::frequency::FrequencyUse;
 use headroom_node::limit::LeverPreference;
 use headroom_node::power::{MeterPreference, ModelError, PowerModel};
 use headroom_units::{Cores, PerSecond, Ratio, Seconds, Watts};
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
@@ -257,8 +257,22 @@ impl Default for RecordConfig {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct AdminConfig {
-    /// Address of /metrics, /healthz and /readyz.
+    /// Address of /metrics, /healthz and /readyz; `"off"` for none.
+    #[serde(deserialize_with = "address_or_off")]
     pub listen: Option<SocketAddr>,
+}
+
+/// An address and a port, or `"off"`.
+fn address_or_off<'de, D: Deserializer<'de>>(input: D) -> Result<Option<SocketAddr>, D::Error> {
+    let text = String::deserialize(input)?;
+    match text.as_str() {
+        "off" | "" => Ok(None),
+        address => address.parse().map(Some).map_err(|_| {
+            serde::de::Error::custom(format!(
+                "{address:?} is no IP address with a port, as \"127.0.0.1:9187\"; \"off\" listens nowhere"
+            ))
+        }),
+    }
 }
 
 impl Default for AdminConfig {

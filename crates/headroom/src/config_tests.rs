@@ -152,6 +152,27 @@ fn more_cores_than_the_machine_has_are_refused() {
 }
 
 #[test]
+fn the_admin_port_can_be_switched_off_and_a_word_that_is_none_is_named() {
+    let listen =
+        |value: &str| toml::from_str::<AdminConfig>(&format!("listen = {value}")).map(|admin| admin.listen);
+    assert_eq!(listen("\"off\""), Ok(None));
+    assert_eq!(listen("\"\""), Ok(None));
+    assert_eq!(
+        listen("\"127.0.0.1:0\""),
+        Ok(Some(SocketAddr::from(([127, 0, 0, 1], 0))))
+    );
+    let error = listen("\"none\"").unwrap_err().to_string();
+    assert!(
+        error.contains("\"none\" is no IP address with a port") && error.contains("\"off\""),
+        "{error}"
+    );
+    assert_eq!(
+        AdminConfig::default().listen,
+        Some(SocketAddr::from(([127, 0, 0, 1], 9187)))
+    );
+}
+
+#[test]
 fn another_proxy_is_listened_to_instead_of_the_gateway() {
     let without = GOOD.replace(
         "[gateway]\nbackends = [{ url = \"http://127.0.0.1:8081\" }]\n",
