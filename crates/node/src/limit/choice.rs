@@ -20,6 +20,17 @@ pub enum LeverKind {
     Software,
 }
 
+impl LeverKind {
+    /// What [`crate::probe`] calls it.
+    pub const fn finding(self) -> &'static str {
+        match self {
+            Self::Rapl => "RAPL power limits",
+            Self::Hsmp => "HSMP power limits (AMD)",
+            Self::Software => "software power cap",
+        }
+    }
+}
+
 impl Word for LeverKind {
     const ALL: &'static [Self] = &[Self::Rapl, Self::Hsmp, Self::Software];
     const WHAT: &'static str = "power lever";

@@ -1,6 +1,6 @@
 //! Cores, frequency and idle states.
 
-use super::{Finding, Kind, Machine, State, finding, in_words, remedy_for};
+use super::{FREQUENCY_LIMIT, Finding, Kind, Machine, State, finding, in_words, remedy_for};
 use crate::cgroup::Version;
 use crate::file;
 use crate::frequency::FrequencyReader;
@@ -123,7 +123,7 @@ fn software_cap(quota: &Finding, usage: &Finding) -> Finding {
 fn frequency(machine: &Machine<'_>) -> [Finding; 2] {
     let dir = machine.roots.sys("devices/system/cpu/cpufreq");
     let meter = |state, why: String| finding("CPU frequency", Kind::Meter, state, dir.clone(), why);
-    let lever = |state, why: String| finding("CPU frequency limit", Kind::Lever, state, dir.clone(), why);
+    let lever = |state, why: String| finding(FREQUENCY_LIMIT, Kind::Lever, state, dir.clone(), why);
     let policies = policies(machine.roots);
     if policies.is_empty() {
         let (why, remedy) = match machine.virtual_machine {

@@ -16,6 +16,9 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+/// What the finding about limits on the frequency is called.
+pub(crate) const FREQUENCY_LIMIT: &str = "CPU frequency limit";
+
 /// What a finding is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

@@ -3,7 +3,7 @@
 use super::{Finding, Kind, Machine, State, finding, in_words, remedy_for};
 use crate::file::{self, FileError};
 use crate::hsmp::{self, Message, Port};
-use crate::limit::{HardwareCap, HsmpLimits, PowerLimitError, RaplLimits};
+use crate::limit::{HardwareCap, HsmpLimits, LeverKind, PowerLimitError, RaplLimits};
 use crate::power::hwmon::{self, Scope};
 use crate::power::rapl::counted;
 use crate::power::{MeterKind, RaplTotal, perf, sensor};
@@ -14,8 +14,8 @@ use rustix::io::Errno;
 use std::path::PathBuf;
 
 const USE_SOFTWARE_CAP: &str = "use the software power cap";
-const RAPL_LIMITS: &str = "RAPL power limits";
-const HSMP_LIMITS: &str = "HSMP power limits (AMD)";
+const RAPL_LIMITS: &str = LeverKind::Rapl.finding();
+const HSMP_LIMITS: &str = LeverKind::Hsmp.finding();
 /// CAP_PERFMON and CAP_SYS_ADMIN (include/uapi/linux/capability.h).
 const MAY_COUNT: [u32; 2] = [38, 21];
 

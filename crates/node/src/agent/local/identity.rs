@@ -1,6 +1,7 @@
 //! Who this machine is, and what it has.
 
 use super::LocalOptions;
+use crate::frequency::FrequencyUse;
 use crate::limit::LeverKind;
 use crate::power::Choice;
 use crate::probe::{self, Finding, Kind, State};
@@ -30,19 +31,8 @@ pub(super) fn node(roots: &Roots, name: Option<&str>) -> Node {
 pub(super) fn devices(options: &LocalOptions, choice: &Choice, lever: LeverKind) -> (Vec<Lever>, Vec<Meter>) {
     let mut levers = Vec::new();
     let mut meters = Vec::new();
-    // By the names that reports use, each as `headroom doctor` calls it.
-    let kind = choice.chosen.to_string();
-    let chosen = match kind.as_str() {
-        "rapl" => "RAPL energy",
-        "model" => "modelled power",
-        "hwmon" => "hwmon power sensors",
-        other => other,
-    };
-    let holds = match lever {
-        LeverKind::Rapl => "RAPL power limits",
-        LeverKind::Hsmp => "HSMP power limits (AMD)",
-        LeverKind::Software => "software power cap",
-    };
+    let (chosen, holds) = (choice.chosen.finding(), lever.finding());
+    let paced = options.limiter.frequency == FrequencyUse::Auto;
     for finding in probe::probe(&options.roots) {
         let availability = match finding.state {
             State::Usable | State::Limited => Availability::Usable,
@@ -53,7 +43,9 @@ pub(super) fn devices(options: &LocalOptions, choice: &Choice, lever: LeverKind)
         match finding.kind {
             Kind::Lever => levers.push(Lever {
                 availability,
-                in_use: in_use(&["CPU quota", holds]) || (options.limiter.cpuset && in_use(&["CPU sets"])),
+                in_use: in_use(&["CPU quota", holds])
+                    || (options.limiter.cpuset && in_use(&["CPU sets"]))
+                    || (paced && availability == Availability::Usable && in_use(&[probe::FREQUENCY_LIMIT])),
                 reason: finding.why,
                 remedy,
                 name: finding.what,
