@@ -174,7 +174,6 @@ impl Panel {
             },
             || Ok(()),
         )?;
-        tracing::warn!("{foreign}");
         Ok(Some(foreign))
     }
 

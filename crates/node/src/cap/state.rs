@@ -60,8 +60,8 @@ pub(super) struct State {
 }
 
 impl State {
+    /// Whoever takes the events says them: here they are not logged, so that each is said once.
     pub(super) fn report(&mut self, event: Event) {
-        tracing::warn!("{event}");
         if self.events.len() >= MOST_EVENTS {
             self.events.pop_front();
             self.status.dropped_events += 1;

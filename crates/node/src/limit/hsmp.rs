@@ -229,7 +229,6 @@ impl Socket {
             },
             || Ok(()),
         )?;
-        tracing::warn!("{foreign}");
         Ok(Some(foreign))
     }
 }

@@ -190,8 +190,8 @@ impl Registry {
         })
     }
 
-    /// Puts everything back, the last registered first, and allows no further write through the handles. Calling it
-    /// again does nothing. Not async-signal-safe: call it from a thread that waits for signals, not from a handler.
+    /// Puts everything back, the last registered first, and allows no further write through the handles. What could not
+    /// be put back earlier is tried again after that, and is told again where it still cannot. Not async-signal-safe: call it from a thread that waits for signals, not from a handler.
     pub fn restore_all(&self) -> RestoreReport {
         Self::drain(self.lock())
     }
@@ -211,9 +211,22 @@ impl Registry {
 
     fn drain(mut inner: MutexGuard<'_, Inner>) -> RestoreReport {
         let mut outcomes = Vec::new();
+        let earlier = std::mem::take(&mut inner.failed);
         while let Some(last) = inner.records.len().checked_sub(1) {
             outcomes.extend(inner.restore_at(last));
         }
+        // Older than all that: what they found is what was there first.
+        let mut still = Vec::new();
+        for undo in earlier.into_iter().rev() {
+            let outcome = undo.carry_out();
+            if matches!(outcome, Outcome::Failed { .. }) {
+                still.insert(0, undo);
+            }
+            outcomes.push(outcome);
+        }
+        still.append(&mut inner.failed);
+        still.truncate(MOST_RECORDS);
+        inner.failed = still;
         if let Err(error) = inner.save() {
             outcomes.push(Outcome::Failed {
                 what: "the state file".into(),
@@ -381,6 +394,33 @@ mod tests {
         assert!(registry.restore_all().outcomes.is_empty());
         assert!(matches!(put(&first, &a, "3"), Err(RestoreError::Released { .. })));
         assert_eq!(fs::read_to_string(&a).unwrap(), "1");
+    }
+
+    #[test]
+    fn what_could_not_be_put_back_is_tried_again_and_told_until_it_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let a = dir.path().join("a");
+        fs::write(&a, "1").unwrap();
+        let registry = Registry::new();
+        let handle = registry.register(undo(&a, "1")).unwrap();
+        put(&handle, &a, "2").unwrap();
+        // A directory in the file's place can neither be read nor written.
+        fs::remove_file(&a).unwrap();
+        fs::create_dir(&a).unwrap();
+        drop(handle);
+        for _ in 0..2 {
+            let report = registry.restore_all();
+            assert_eq!(
+                (report.outcomes.len(), report.failed().count()),
+                (1, 1),
+                "{report}"
+            );
+        }
+        fs::remove_dir(&a).unwrap();
+        fs::write(&a, "2").unwrap();
+        assert_eq!(registry.restore_all().restored(), 1);
+        assert_eq!(fs::read_to_string(&a).unwrap(), "1");
+        assert!(registry.restore_all().outcomes.is_empty());
     }
 
     #[test]

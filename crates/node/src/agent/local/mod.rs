@@ -322,16 +322,20 @@ impl Machine for LocalMachine {
 
     fn put_back(&mut self) -> PutBack {
         let mut done = PutBack::default();
-        if let Some(limiter) = self.limiter.take() {
+        let limiter = self.limiter.take();
+        if let Some(limiter) = &limiter {
             // Without a cap its thread writes no more, so that nothing comes between here and the restoration. Where this
             // fails, so does what follows, and that is told.
             let _ = limiter.give_back();
-            for outcome in self.registry.restore_all().outcomes {
-                match outcome {
-                    Outcome::Failed { .. } => done.failed.push(outcome.to_string()),
-                    _ => done.notes.push(outcome.to_string()),
-                }
+        }
+        // Also where nothing is limited: what could not be put back earlier is tried again.
+        for outcome in self.registry.restore_all().outcomes {
+            match outcome {
+                Outcome::Failed { .. } => done.failed.push(outcome.to_string()),
+                _ => done.notes.push(outcome.to_string()),
             }
+        }
+        if let Some(limiter) = limiter {
             self.eyes
                 .note(limiter.take_events().iter().map(ToString::to_string));
         }

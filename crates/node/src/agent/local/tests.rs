@@ -81,6 +81,29 @@ fn an_allocation_is_written_and_put_back() {
 }
 
 #[test]
+fn what_could_not_be_put_back_is_tried_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_, options) = machine(dir.path());
+    let mut machine = LocalMachine::open(options, &Registry::new()).unwrap();
+    machine.apply(cores(1.0)).unwrap();
+    let file = dir.path().join("sys/fs/cgroup/web/cpu.max");
+    fs::remove_file(&file).unwrap();
+    fs::create_dir(&file).unwrap();
+    for _ in 0..2 {
+        let done = machine.put_back();
+        assert!(
+            done.failed.len() == 1 && done.failed[0].contains("cpu.max"),
+            "{done:?}"
+        );
+    }
+    fs::remove_dir(&file).unwrap();
+    fs::write(&file, "10000 10000\n").unwrap();
+    let done = machine.put_back();
+    assert_eq!((done.failed.len(), done.notes.len()), (0, 1), "{done:?}");
+    assert_eq!(quota(dir.path()), "max 100000");
+}
+
+#[test]
 fn what_somebody_changed_between_two_leases_is_what_is_put_back_next() {
     let dir = tempfile::tempdir().unwrap();
     let (_, options) = machine(dir.path());
@@ -276,6 +299,47 @@ fn a_service_that_does_not_exist_stops_the_agent_before_it_starts() {
     assert!(error.to_string().contains("/nowhere"), "{error}");
 }
 
+/// Counts what is logged of somebody else's writes.
+#[derive(Default)]
+struct Logged(std::sync::atomic::AtomicU32);
+
+impl tracing::Subscriber for Logged {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+        *metadata.level() <= tracing::Level::WARN
+    }
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+    fn event(&self, _: &tracing::Event<'_>) {
+        self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    }
+    fn enter(&self, _: &tracing::span::Id) {}
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
+#[test]
+fn somebody_elses_write_is_told_once_and_left_to_the_caller_to_log() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_, options) = machine(dir.path());
+    let logged = std::sync::Arc::new(Logged::default());
+    tracing::subscriber::with_default(logged.clone(), || {
+        let mut machine = LocalMachine::open(options, &Registry::new()).unwrap();
+        machine.apply(cores(1.0)).unwrap();
+        fs::write(dir.path().join("sys/fs/cgroup/web/cpu.max"), "300000 100000\n").unwrap();
+        machine.apply(cores(2.0)).unwrap();
+        let told = machine.read().troubles;
+        assert_eq!(told.len(), 1, "{told:?}");
+        assert!(
+            told[0].contains("somebody else wrote \"300000 100000\""),
+            "{told:?}"
+        );
+        assert!(machine.read().troubles.is_empty());
+    });
+    assert_eq!(logged.0.load(std::sync::atomic::Ordering::Relaxed), 0);
+}
+
 /// Two policies of two processors each, from 0.8 to 3 GHz.
 fn policies(dir: &Path) {
     for number in [0, 2] {
@@ -312,6 +376,16 @@ fn a_limit_on_the_frequency_is_written_beside_the_quota_and_put_back() {
     let (_, options) = machine(dir.path());
     policies(dir.path());
     let mut machine = LocalMachine::open(options, &Registry::new()).unwrap();
+    let about = machine.about();
+    let lever = |name: &str| {
+        about
+            .levers
+            .iter()
+            .find(|lever| lever.name == name)
+            .unwrap()
+            .in_use
+    };
+    assert!(lever("CPU frequency limit") && lever("CPU quota") && !lever("CPU sets"));
     let range = machine.ranges().frequency.unwrap();
     assert_eq!(
         (range.minimum, range.maximum, range.step),
