@@ -24,9 +24,9 @@ pub struct Level {
 #[serde(deny_unknown_fields, default)]
 pub struct PowerManagerTuning {
     /// The levels, from the tightest target to the loosest. The targets are the paper's strict, medium and relaxed (150,
-    /// 200 and 250 ms). It says that each had a cap of its own and does not print them: 0.70, 0.65 and 0.60 (193, 179
-    /// and 166 W of its 276 W) are ours, chosen because the manager drew less there than the others (some 190 W) and
-    /// was late at every level.
+    /// 200 and 250 ms). It says that each had a cap of its own and does not print them: 0.72, 0.70 and 0.68 (199, 193
+    /// and 188 W of its 276 W) are ours. They lie below the 203 W at which its power component was late in 5 % of the
+    /// periods, since this manager was late at every level, and above the 180 W that its authors let Pegasus go down to.
     pub levels: Vec<Level>,
     /// A cap in watts instead, whatever the target.
     pub cap_w: Option<f64>,
@@ -36,7 +36,7 @@ impl Default for PowerManagerTuning {
     fn default() -> Self {
         let level = |(target_ms, cap_share)| Level { target_ms, cap_share };
         Self {
-            levels: [(150.0, 0.70), (200.0, 0.65), (250.0, 0.60)].map(level).to_vec(),
+            levels: [(150.0, 0.72), (200.0, 0.70), (250.0, 0.68)].map(level).to_vec(),
             cap_w: None,
         }
     }
@@ -242,12 +242,12 @@ mod tests {
     fn the_level_is_the_loosest_that_the_target_allows() {
         // 276 W in all.
         for (target_ms, cap_w) in [
-            (100.0, 193.2),
-            (150.0, 193.2),
-            (199.0, 193.2),
-            (200.0, 179.4),
-            (250.0, 165.6),
-            (900.0, 165.6),
+            (100.0, 198.72),
+            (150.0, 198.72),
+            (199.0, 198.72),
+            (200.0, 193.2),
+            (250.0, 187.68),
+            (900.0, 187.68),
         ] {
             let mut law = PowerManager::new(slo(target_ms), plant(), &PowerManagerTuning::default()).unwrap();
             let allocation = law.decide(&any_period()).allocation;

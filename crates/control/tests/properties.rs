@@ -145,4 +145,32 @@ proptest! {
             }
         }
     }
+
+    /// Whatever a law has seen: once its telemetry was lost for long enough, everything goes to full, and it goes on from
+    /// there as if it had just been started.
+    #[test]
+    fn after_lost_telemetry_every_law_starts_again_from_full(
+        before in prop::collection::vec(any_period(), 0..60), after in prop::collection::vec(any_period(), 1..60),
+    ) {
+        let plant = plant();
+        for (law, mut fresh) in laws().into_iter().zip(laws()) {
+            let mut guardian = Guardian::new(law, plant, 5);
+            for period in &before {
+                guardian.decide(period);
+            }
+            for period in before.iter().chain(&after).cycle().take(5) {
+                let decision = guardian.decide(&Seen { traffic: None, ..period.clone() });
+                if decision.reasons[0].rule == "telemetry-lost-full" {
+                    prop_assert_eq!(decision.allocation, plant.full());
+                }
+            }
+            let mut allocated = plant.full();
+            for period in after.iter().filter(|period| period.traffic.is_some()) {
+                let seen = Seen { allocated, ..period.clone() };
+                let decision = guardian.decide(&seen);
+                prop_assert_eq!(&decision, &fresh.decide(&seen), "{}", fresh.name());
+                allocated = decision.allocation;
+            }
+        }
+    }
 }

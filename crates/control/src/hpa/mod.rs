@@ -350,5 +350,9 @@ impl Law for Hpa {
         self.window = Window::default();
         self.behaviour.forget();
         self.starting.clear();
+        // As a controller that starts again: what is in force then is the first proposal of its windows.
+        self.clock_s = 0.0;
+        self.next_sync_s = self.tuning.sync_s;
+        self.last_period = None;
     }
 }
