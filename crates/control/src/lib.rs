@@ -7,6 +7,7 @@
 //!
 //! | module | it is |
 //! |---|---|
+//! | [`headroom`] | our own law: the cheapest point that keeps the promise with a stated confidence |
 //! | [`slo_power`] | the SLO-Power system as published: Control Unit, Elastic Scaler, Power Allocator |
 //! | [`hpa`] | the Horizontal Pod Autoscaler of Kubernetes, in full and as the SLO-Power authors ran it |
 //! | [`pegasus`] | Pegasus, as published and as the SLO-Power authors ran it |
@@ -23,6 +24,7 @@ pub mod estimate;
 pub mod fixed;
 pub mod guardian;
 pub mod hpa;
+pub mod headroom;
 pub mod law;
 pub mod parameter;
 pub mod pegasus;
@@ -37,6 +39,7 @@ pub use decision::{Allocation, Decision, Reason};
 pub use fixed::Fixed;
 pub use guardian::Guardian;
 pub use hpa::{Hpa, HpaTuning, K8sAsRun, K8sAsRunTuning};
+pub use headroom::{Headroom, HeadroomError, HeadroomTuning};
 pub use law::Law;
 pub use parameter::OutOfRange;
 pub use pegasus::{Pegasus, PegasusTuning, PegasusVariant};

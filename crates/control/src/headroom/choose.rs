@@ -1,0 +1,169 @@
+//! The cheapest point: which cores, at which frequency.
+//!
+//! For every frequency the fewest cores are sought (by halving, since more cores are never later) that keep the
+//! period's percentile under the bound with the confidence asked for; of these points, one for each frequency, the one
+//! that is expected to draw the least is taken. Fewer cores at a higher frequency idle less; more cores at a lower one
+//! do the same work at a lower voltage: which is cheaper is for the learned power to say.
+
+use super::cost::Cost;
+use super::latency::LatencyModel;
+use super::power::PowerModel;
+use crate::plant::Plant;
+use headroom_units::{Cores, Hertz, Watts};
+
+/// The most frequencies that are looked at; of more, evenly many are left out.
+const MOST_FREQUENCIES: usize = 48;
+
+/// What the next period is expected to bring.
+#[derive(Clone, Debug)]
+pub(super) struct Demand {
+    /// Expected arrivals per second.
+    pub rate: f64,
+    /// What they may be instead, with probabilities.
+    pub cases: Vec<(f64, f64)>,
+    /// Requests left over beside those, per second of the period.
+    pub backlog: f64,
+    /// Seconds.
+    pub length: f64,
+    /// What the percentile must stay under, in seconds.
+    pub bound: f64,
+}
+
+/// A point and what is expected there.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Point {
+    pub cores: Cores,
+    /// The limit of the frequency; `None` at the highest.
+    pub frequency: Option<Hertz>,
+    /// That over the highest.
+    pub pace: f64,
+    pub watts: Watts,
+    /// Probability that the period's percentile lies above the bound.
+    pub late: f64,
+}
+
+/// What was learned, as the search uses it.
+pub(super) struct Learned<'a> {
+    pub latency: &'a mut LatencyModel,
+    pub cost: &'a Cost,
+    pub power: &'a PowerModel,
+    /// Caution learned from periods that were late, in ln of the percentile.
+    pub caution: f64,
+}
+
+impl Learned<'_> {
+    /// The probability that a period is late.
+    pub(super) fn late(&mut self, demand: &Demand, cores: f64, pace: f64) -> f64 {
+        let cost = self.cost.at(pace);
+        demand
+            .cases
+            .iter()
+            .map(|&(rate, share)| {
+                let (ln, queueing) = self
+                    .latency
+                    .ln(cores, (rate + demand.backlog) * cost / cores, cost);
+                share
+                    * self
+                        .latency
+                        .late(ln + self.caution, queueing, rate * demand.length, demand.bound)
+            })
+            .sum()
+    }
+
+    /// The percentile expected at the expected rate, in seconds.
+    pub(super) fn expected(&mut self, demand: &Demand, point: &Point) -> f64 {
+        let (cores, cost) = (point.cores.get(), self.cost.at(point.pace));
+        self.latency.ln(cores, demand.rate * cost / cores, cost).0.exp()
+    }
+
+    /// Utilisation at the expected rate.
+    pub(super) fn load(&self, demand: &Demand, point: &Point) -> f64 {
+        (demand.rate + demand.backlog) * self.cost.at(point.pace) / point.cores.get()
+    }
+
+    pub(super) fn point(
+        &mut self,
+        demand: &Demand,
+        cores: Cores,
+        frequency: Option<Hertz>,
+        pace: f64,
+    ) -> Point {
+        let busy = ((demand.rate + demand.backlog) * self.cost.at(pace)).min(cores.get());
+        Point {
+            cores,
+            frequency,
+            pace,
+            watts: self.power.at(cores.get(), busy, pace),
+            late: self.late(demand, cores.get(), pace),
+        }
+    }
+}
+
+/// The points of a plant.
+#[derive(Clone, Debug)]
+pub(super) struct Grid {
+    plant: Plant,
+    /// Limit and that over the highest, the highest first.
+    paces: Vec<(Option<Hertz>, f64)>,
+    /// The range of cores in steps.
+    first: u64,
+    last: u64,
+}
+
+impl Grid {
+    pub(super) fn new(plant: Plant) -> Self {
+        let mut paces = vec![(None, 1.0)];
+        if let Some(range) = plant.frequency() {
+            let steps = ((range.max() - range.min()) / range.step()).ceil().max(0.0) as usize;
+            let every = (steps + 1).div_ceil(MOST_FREQUENCIES).max(1);
+            for step in (1..=steps).step_by(every) {
+                let limit = range.round_down(range.max() - range.step() * step as f64);
+                paces.push((Some(limit), limit / range.max()));
+            }
+            paces.dedup_by(|a, b| a.1 == b.1);
+        }
+        let cores = plant.cores();
+        Self {
+            plant,
+            paces,
+            first: (cores.min() / cores.step()).floor() as u64,
+            last: (cores.max() / cores.step() - 1e-9).ceil() as u64,
+        }
+    }
+
+    fn cores(&self, steps: u64) -> Cores {
+        let range = self.plant.cores();
+        range.round_up(range.step() * steps as f64)
+    }
+
+    /// The cheapest point whose probability of being late is at most `allowed`; `None` where there is none.
+    pub(super) fn cheapest(&self, learned: &mut Learned<'_>, demand: &Demand, allowed: f64) -> Option<Point> {
+        let mut best: Option<Point> = None;
+        for &(frequency, pace) in &self.paces {
+            let fits = |learned: &mut Learned<'_>, steps: u64| {
+                learned.late(demand, self.cores(steps).get(), pace) <= allowed
+            };
+            if !fits(learned, self.last) {
+                // A lower frequency is later still.
+                break;
+            }
+            let (mut late, mut fit) = (self.first, self.last);
+            if fits(learned, self.first) {
+                fit = self.first;
+            }
+            while fit - late > 1 {
+                let middle = late + (fit - late) / 2;
+                if fits(learned, middle) {
+                    fit = middle;
+                } else {
+                    late = middle;
+                }
+            }
+            let point = learned.point(demand, self.cores(fit), frequency, pace);
+            if best.is_none_or(|best| point.watts < best.watts) {
+                best = Some(point);
+            }
+        }
+        best
+    }
+}

@@ -1,0 +1,104 @@
+//! The core time that one request costs, learned from what was busy and what was answered, as load and frequency
+//! change: cost(φ) = fixed + scaled/φ, φ being the frequency over the highest and `fixed` the part that waits for
+//! memory, which no frequency makes faster.
+
+use super::kalman::Kalman;
+
+/// Squared coefficient of variation of a period's cost, times its requests: what the sizes and the requests cut by the
+/// period's ends scatter.
+const SCATTER: f64 = 2.0;
+/// Relative standard deviation that is left however many requests there are.
+const FLOOR: f64 = 0.02;
+
+/// The cost of a request, in seconds of a core.
+#[derive(Clone, Debug)]
+pub(super) struct Cost {
+    filter: Kalman<2>,
+    prior: f64,
+}
+
+impl Cost {
+    /// From a calibrated service rate, in requests per second and core at the highest frequency: believed to within a
+    /// factor of two or so until something is seen.
+    pub(super) fn new(service_rate: f64) -> Self {
+        let prior = 1.0 / service_rate;
+        Self {
+            filter: Kalman::new(
+                [0.0, prior],
+                [0.12 * prior, 0.5 * prior],
+                [0.001 * prior, 0.004 * prior],
+            ),
+            prior,
+        }
+    }
+
+    /// At a frequency of `pace` times the highest.
+    pub(super) fn at(&self, pace: f64) -> f64 {
+        self.filter.expected(&[1.0, 1.0 / pace])
+    }
+
+    /// Takes a period: core seconds that were busy, requests answered and requests that came to lie or went since its
+    /// beginning, half of whose cost is counted.
+    pub(super) fn observe(&mut self, busy: f64, completions: f64, change_in_flight: f64, pace: f64) {
+        let requests = completions + change_in_flight / 2.0;
+        if !(busy > 0.0 && completions >= 1.0 && requests >= 1.0 && pace > 0.0) {
+            return;
+        }
+        let expected = self.at(pace);
+        let unsure = change_in_flight.abs() / (2.0 * requests);
+        let relative = SCATTER / requests + FLOOR * FLOOR + unsure * unsure;
+        self.filter.observe(
+            &[1.0, 1.0 / pace],
+            busy / requests,
+            relative * expected * expected,
+        );
+        let [fixed, scaled] = self.filter.state();
+        let scaled = scaled.clamp(self.prior / 100.0, self.prior * 100.0);
+        self.filter.set_state([fixed.clamp(0.0, scaled), scaled]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wrong_calibration_is_corrected_within_a_few_periods() {
+        let mut cost = Cost::new(50.0);
+        for _ in 0..10 {
+            cost.observe(6.0, 100.0, 0.0, 1.0);
+        }
+        assert!((cost.at(1.0) / 0.06 - 1.0).abs() < 0.1, "{}", cost.at(1.0));
+    }
+
+    #[test]
+    fn the_part_that_frequency_does_not_change_is_found() {
+        let mut cost = Cost::new(20.0);
+        for i in 0..2_000 {
+            let pace = [1.0, 0.7, 0.45][i / 20 % 3];
+            cost.observe(100.0 * (0.01 + 0.04 / pace), 100.0, 0.0, pace);
+        }
+        for pace in [1.0, 0.55] {
+            let truth = 0.01 + 0.04 / pace;
+            assert!(
+                (cost.at(pace) / truth - 1.0).abs() < 0.03,
+                "{} for {truth}",
+                cost.at(pace)
+            );
+        }
+    }
+
+    #[test]
+    fn nonsense_is_not_taken() {
+        let mut cost = Cost::new(20.0);
+        for (busy, completions, pace) in [
+            (f64::NAN, 10.0, 1.0),
+            (1.0, 0.0, 1.0),
+            (1.0, 10.0, f64::NAN),
+            (-1.0, 9.0, 1.0),
+        ] {
+            cost.observe(busy, completions, 0.0, pace);
+        }
+        assert_eq!(cost.at(1.0), 0.05);
+    }
+}

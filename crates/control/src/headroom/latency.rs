@@ -1,0 +1,422 @@
+//! What the percentile of a period will be, and how far it may be off.
+//!
+//! The model is [`crate::queueing::percentile`], which knows the cores, the load and how the sizes are spread. Three
+//! things it cannot know are learned: the spread itself (from the ratio of the periods' P95 to their medians), a scale
+//! (waiting that is not for a core, and what the spread's family misses), and a power to which the queueing's share is
+//! raised (several nodes under one balancer are not one pool, and arrivals need not be Poisson):
+//!
+//! ```text
+//! ln percentile = ln cost(φ) + ln F(c, 0) + scale + (1 + power) ln [F(c, ρ) / F(c, 0)]
+//! ```
+//!
+//! What is left scatters; its variance is learned for one request and divided by the requests of a period, because the
+//! percentile of few requests is itself uncertain.
+
+use super::kalman::Kalman;
+use crate::plant::CoreRange;
+use crate::queueing::percentile::{ServiceSizes, normal_exceeds, sharing_percentile};
+use headroom_units::{Cores, Ratio};
+
+/// Between two columns of the table, in the logarithm of the cores.
+const CORES_STEP: f64 = 0.12;
+/// Between two rows, in −ln(1 − ρ).
+const LOAD_STEP: f64 = 0.125;
+/// Rows; the last is at a load of 98.2 %.
+const ROWS: usize = 33;
+/// ln F never exceeds this; it stands for "far too late".
+const MOST: f64 = 12.0;
+
+/// ln F of one distribution of sizes and one percentile over cores and load, filled in as it is asked for.
+#[derive(Clone, Debug)]
+struct Table {
+    sizes: ServiceSizes,
+    percentile: Ratio,
+    first: f64,
+    columns: usize,
+    cells: Vec<Option<f64>>,
+}
+
+impl Table {
+    fn new(sizes: ServiceSizes, percentile: Ratio, range: CoreRange) -> Self {
+        let first = range.min().get().ln();
+        let columns = ((range.max().get().ln() - first) / CORES_STEP).ceil().max(0.0) as usize + 2;
+        Self {
+            sizes,
+            percentile,
+            first,
+            columns,
+            cells: vec![None; columns * ROWS],
+        }
+    }
+
+    fn cell(&mut self, column: usize, row: usize) -> f64 {
+        let index = column * ROWS + row;
+        if let Some(known) = self.cells[index] {
+            return known;
+        }
+        let cores = Cores::new((self.first + column as f64 * CORES_STEP).exp());
+        let load = Ratio::new(-(-(row as f64) * LOAD_STEP).exp_m1());
+        let value = sharing_percentile(cores, load, &self.sizes, self.percentile)
+            .ln()
+            .min(MOST);
+        self.cells[index] = Some(value);
+        value
+    }
+
+    /// ln F. Beyond the table's last row it grows as 1/(1 − ρ), as every percentile does in the end.
+    fn ln(&mut self, cores: f64, load: f64) -> f64 {
+        if !(load < 1.0 && cores > 0.0) {
+            return MOST;
+        }
+        let place = |value: f64, most: usize| {
+            let value = value.clamp(0.0, most as f64);
+            let low = (value.floor() as usize).min(most - 1);
+            (low, value - low as f64)
+        };
+        let depth = -(-load.max(0.0)).ln_1p() / LOAD_STEP;
+        let (column, right) = place((cores.ln() - self.first) / CORES_STEP, self.columns - 1);
+        let (row, down) = place(depth, ROWS - 1);
+        let left = self.cell(column, row) * (1.0 - down) + self.cell(column, row + 1) * down;
+        let other = self.cell(column + 1, row) * (1.0 - down) + self.cell(column + 1, row + 1) * down;
+        let beyond = (depth - (ROWS - 1) as f64).max(0.0) * LOAD_STEP;
+        (left * (1.0 - right) + other * right + beyond).min(MOST)
+    }
+}
+
+/// Squared coefficients of variation of the sizes to choose from; the third is the exponential distribution.
+const SPREADS: [f64; 5] = [0.0, 0.3, 1.0, 2.5, 7.0];
+const EXPONENTIAL: usize = 2;
+
+#[derive(Clone, Debug)]
+struct Shape {
+    at_slo: Table,
+    median: Table,
+    p95: Table,
+    /// Mean square of how far the ratio of P95 to median was off, in logarithms.
+    off: f64,
+}
+
+/// Weight of the newest period in a shape's record.
+const SHAPE_FORGET: f64 = 1.0 / 100.0;
+/// Periods before another shape is believed, and what its record must fall under.
+const SHAPE_PROBATION: u32 = 20;
+const SHAPE_BETTER: f64 = 0.8;
+
+/// Bounds of the two learned parameters.
+const SCALE: (f64, f64) = (-3.0, 3.0);
+const POWER: (f64, f64) = (-0.4, 1.5);
+/// Variance of ln percentile for one request until it is known (1.45² for exponential times and P95), its bounds, and
+/// what is left however many there are.
+const SCATTER: f64 = 2.1;
+const SCATTER_BOUNDS: (f64, f64) = (0.3, 30.0);
+const FLOOR: f64 = 0.03;
+const SCATTER_FORGET: f64 = 1.0 / 100.0;
+/// Loads above this tell nothing of a period as short as the queue's memory.
+const MOST_LOAD: f64 = 0.95;
+/// What a surprise is, in standard deviations, and what is left of it one period later.
+const SURPRISE: f64 = 2.2;
+const SURPRISE_STAYS: f64 = 0.6;
+
+/// Where a period's percentile was measured.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Measured {
+    pub cores: f64,
+    /// λ cost / c.
+    pub load: f64,
+    /// Core seconds a request costs at the frequency of the period.
+    pub cost: f64,
+    pub completions: f64,
+    pub at_slo: f64,
+    pub median_and_p95: Option<(f64, f64)>,
+}
+
+/// The learned latency of the service.
+#[derive(Clone, Debug)]
+pub(super) struct LatencyModel {
+    shapes: Vec<Shape>,
+    shape: usize,
+    shape_periods: u32,
+    filter: Kalman<2>,
+    scatter: f64,
+    surprise: f64,
+    percentile: Ratio,
+}
+
+impl LatencyModel {
+    pub(super) fn new(percentile: Ratio, range: CoreRange) -> Self {
+        let shapes = SPREADS
+            .iter()
+            .enumerate()
+            .map(|(i, scv)| {
+                let sizes = if i == EXPONENTIAL {
+                    ServiceSizes::exponential()
+                } else {
+                    ServiceSizes::lognormal(*scv)
+                };
+                let table = |percentile: f64| Table::new(sizes.clone(), Ratio::new(percentile), range);
+                Shape {
+                    at_slo: table(percentile.get()),
+                    median: table(0.5),
+                    p95: table(0.95),
+                    off: 0.0,
+                }
+            })
+            .collect();
+        Self {
+            shapes,
+            shape: EXPONENTIAL,
+            shape_periods: 0,
+            filter: new_filter(),
+            scatter: SCATTER,
+            surprise: 0.0,
+            percentile,
+        }
+    }
+
+    /// Squared coefficient of variation of the sizes, as far as it was learned.
+    pub(super) fn spread(&self) -> f64 {
+        SPREADS[self.shape]
+    }
+
+    /// What surprise is left, as a factor of the percentile.
+    pub(super) fn surprise(&self) -> f64 {
+        self.surprise.exp()
+    }
+
+    /// ln of the percentile in seconds, and the ln of the queueing's share in it.
+    pub(super) fn ln(&mut self, cores: f64, load: f64, cost: f64) -> (f64, f64) {
+        let table = &mut self.shapes[self.shape].at_slo;
+        let alone = table.ln(cores, 0.0);
+        let queueing = (table.ln(cores, load) - alone).max(0.0);
+        let [scale, power] = self.filter.state();
+        let value = cost.ln() + alone + scale + (1.0 + power) * queueing + self.surprise;
+        (value.min(2.0 * MOST), queueing)
+    }
+
+    /// The probability that the percentile of a period of so many requests lies above `bound`, where
+    /// [`Self::ln`] gave `ln` and `queueing`.
+    ///
+    /// The percentile of n requests lies above a bound where at least m = ⌊n (1 − p)⌋ + 1 of them do. How many do is
+    /// taken as Poisson, each with the probability (1 − p) e^{−g (bound/percentile − 1)}, an exponential tail (a power
+    /// law on the other side). g is read from the scatter: the asymptotic variance of the ln of a sample percentile
+    /// of n values is p / ((1 − p) g² n).
+    pub(super) fn late(&self, ln: f64, queueing: f64, requests: f64, bound: f64) -> f64 {
+        let unsure = (self.filter.uncertainty(&[1.0, queueing.min(3.0)]) + FLOOR * FLOOR).sqrt();
+        let ratio = bound / (ln + unsure).exp();
+        let allowed = 1.0 - self.percentile.get();
+        let steepness = ((1.0 - allowed) / (allowed * self.scatter)).sqrt();
+        let each = if ratio >= 1.0 {
+            allowed * (-steepness * (ratio - 1.0)).exp()
+        } else {
+            (allowed * ratio.powf(-steepness)).min(1.0)
+        };
+        let requests = requests.max(1.0);
+        let enough = (requests * allowed + 1e-9).floor() + 1.0;
+        at_least(enough, requests * each)
+    }
+
+    /// Takes a period's percentile.
+    pub(super) fn observe(&mut self, seen: &Measured) {
+        self.surprise *= SURPRISE_STAYS;
+        let fits = seen.completions >= 3.0
+            && seen.at_slo > 0.0
+            && seen.at_slo.is_finite()
+            && seen.cost > 0.0
+            && seen.cores > 0.0
+            && seen.load >= 0.0;
+        if !fits {
+            return;
+        }
+        let load = seen.load.min(MOST_LOAD);
+        self.learn_shape(seen, load);
+        let table = &mut self.shapes[self.shape].at_slo;
+        let alone = table.ln(seen.cores, 0.0);
+        let queueing = (table.ln(seen.cores, load) - alone).max(0.0);
+        let weights = [1.0, queueing];
+        let off = seen.at_slo.ln() - seen.cost.ln() - alone - queueing;
+        let known = self.filter.uncertainty(&weights);
+        // A period that was overloaded says by how much, not how the queue behaves.
+        let over = (seen.load - MOST_LOAD).max(0.0) * 4.0;
+        let noise = self.scatter / seen.completions + FLOOR * FLOOR + over * over;
+        let off = self.filter.observe(&weights, off, noise);
+        let [scale, power] = self.filter.state();
+        self.filter
+            .set_state([scale.clamp(SCALE.0, SCALE.1), power.clamp(POWER.0, POWER.1)]);
+        let deviation = (noise + known).sqrt();
+        if off > SURPRISE * deviation && over == 0.0 {
+            self.surprise = self.surprise.max(off - deviation).min(MOST);
+        } else if over == 0.0 {
+            let one = ((off * off - known - FLOOR * FLOOR) * seen.completions).clamp(0.0, SCATTER_BOUNDS.1);
+            self.scatter = (self.scatter + SCATTER_FORGET * (one - self.scatter))
+                .clamp(SCATTER_BOUNDS.0, SCATTER_BOUNDS.1);
+        }
+    }
+
+    fn learn_shape(&mut self, seen: &Measured, load: f64) {
+        let Some((median, p95)) = seen.median_and_p95 else {
+            return;
+        };
+        if !(median > 0.0 && p95 >= median && p95.is_finite() && seen.completions >= 20.0) {
+            return;
+        }
+        let ratio = (p95 / median).ln();
+        for shape in &mut self.shapes {
+            let expected = shape.p95.ln(seen.cores, load) - shape.median.ln(seen.cores, load);
+            let weight = SHAPE_FORGET.max(1.0 / f64::from(self.shape_periods + 1));
+            shape.off += weight * ((ratio - expected).powi(2) - shape.off);
+        }
+        self.shape_periods = self.shape_periods.saturating_add(1);
+        let off = |i: usize| self.shapes[i].off;
+        let best = (0..SPREADS.len())
+            .reduce(|a, b| if off(b) < off(a) { b } else { a })
+            .unwrap_or(EXPONENTIAL);
+        if best != self.shape
+            && self.shape_periods >= SHAPE_PROBATION
+            && off(best) < SHAPE_BETTER * off(self.shape)
+        {
+            // The scale moves so that what was predicted of an idle service stays as it was.
+            let cores = seen.cores;
+            let (old, new) = (
+                self.shapes[self.shape].at_slo.ln(cores, load),
+                self.shapes[best].at_slo.ln(cores, load),
+            );
+            let [scale, power] = self.filter.state();
+            self.filter
+                .set_state([(scale + old - new).clamp(SCALE.0, SCALE.1), power]);
+            self.shape = best;
+        }
+    }
+
+    pub(super) fn forget_surprise(&mut self) {
+        self.surprise = 0.0;
+    }
+}
+
+/// P(N ≥ m) for N Poisson with this mean; by the normal distribution of its square root's neighbour (Anscombe) where
+/// there are many.
+fn at_least(m: f64, mean: f64) -> f64 {
+    if m > 40.0 {
+        return normal_exceeds(2.0 * ((m - 0.125).sqrt() - (mean + 0.375).sqrt()));
+    }
+    let (mut term, mut below) = ((-mean).exp(), 0.0);
+    let mut count = 0.0;
+    while count < m {
+        below += term;
+        count += 1.0;
+        term *= mean / count;
+    }
+    (1.0 - below).clamp(0.0, 1.0)
+}
+
+/// Scale and power: the calibrated cost is within a factor of two of the latency, several nodes and bursts make the
+/// queueing's share somewhat larger.
+fn new_filter() -> Kalman<2> {
+    Kalman::new([0.0, 0.1], [0.5, 0.25], [0.006, 0.004])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn range() -> CoreRange {
+        CoreRange::new(Cores::new(1.0), Cores::new(48.0), Cores::new(1.0)).unwrap()
+    }
+
+    fn model() -> LatencyModel {
+        LatencyModel::new(Ratio::new(0.95), range())
+    }
+
+    #[test]
+    fn the_table_is_the_formula() {
+        let mut table = Table::new(ServiceSizes::exponential(), Ratio::new(0.95), range());
+        for (cores, load) in [(1.0, 0.5), (7.0, 0.83), (16.0, 0.9), (48.0, 0.3), (30.0, 0.95)] {
+            let exact = sharing_percentile(
+                Cores::new(cores),
+                Ratio::new(load),
+                &ServiceSizes::exponential(),
+                Ratio::new(0.95),
+            );
+            let got = table.ln(cores, load).exp();
+            assert!(
+                (got / exact - 1.0).abs() < 0.04,
+                "{cores} {load}: {got} for {exact}"
+            );
+        }
+        assert_eq!(table.ln(4.0, 1.0), MOST);
+        assert_eq!(table.ln(4.0, f64::NAN), MOST);
+        assert!(table.ln(4.0, 0.995) > table.ln(4.0, 0.99) + 0.6);
+    }
+
+    /// Periods of a service of this spread and scale.
+    fn teach(model: &mut LatencyModel, scv: f64, scale: f64, periods: usize) {
+        let sizes = ServiceSizes::lognormal(scv);
+        for i in 0..periods {
+            let (cores, load) = (10.0, [0.5, 0.6, 0.7, 0.8][i % 4]);
+            let at = |p: f64| {
+                0.04 * scale * sharing_percentile(Cores::new(cores), Ratio::new(load), &sizes, Ratio::new(p))
+            };
+            model.observe(&Measured {
+                cores,
+                load,
+                cost: 0.04,
+                completions: 150.0,
+                at_slo: at(0.95),
+                median_and_p95: Some((at(0.5), at(0.95))),
+            });
+        }
+    }
+
+    #[test]
+    fn spread_and_scale_are_learned() {
+        for (scv, scale) in [(0.3, 1.0), (7.0, 1.3), (0.0, 1.5)] {
+            let mut model = model();
+            teach(&mut model, scv, scale, 200);
+            assert_eq!(model.spread(), scv);
+            let exact = 0.04
+                * scale
+                * sharing_percentile(
+                    Cores::new(14.0),
+                    Ratio::new(0.65),
+                    &ServiceSizes::lognormal(scv),
+                    Ratio::new(0.95),
+                );
+            let got = model.ln(14.0, 0.65, 0.04).0.exp();
+            assert!((got / exact - 1.0).abs() < 0.06, "{scv}: {got} for {exact}");
+        }
+    }
+
+    #[test]
+    fn a_surprise_counts_at_once_and_passes() {
+        let mut model = model();
+        teach(&mut model, 0.3, 1.0, 200);
+        let before = model.ln(10.0, 0.7, 0.04).0;
+        model.observe(&Measured {
+            cores: 10.0,
+            load: 0.6,
+            cost: 0.04,
+            completions: 150.0,
+            at_slo: 0.4,
+            median_and_p95: None,
+        });
+        assert!(model.surprise() > 1.5);
+        assert!(model.ln(10.0, 0.7, 0.04).0 > before + 0.4);
+        teach(&mut model, 0.3, 1.0, 12);
+        assert!(model.surprise() < 1.02);
+    }
+
+    #[test]
+    fn the_probability_of_a_late_period_is_that_of_its_order_statistic() {
+        let model = model();
+        // 140 requests: late are those periods in which 8 or more of them are. At a bound of 1.3 times the percentile
+        // each is with 2 %, so it is Poisson with mean 2.85: about 1 %. What is uncertain makes it more.
+        let late = model.late(0.0, 0.0, 140.0, 1.3);
+        assert!(late > 0.01, "{late}");
+        assert!((at_least(8.0, 2.85) - 0.0095).abs() < 1e-3);
+        assert!((at_least(1.0, 0.1) - (1.0 - (-0.1f64).exp())).abs() < 1e-12);
+        // The two branches meet.
+        let (exact, close) = (at_least(40.0, 30.0), at_least(40.5, 30.0));
+        assert!((exact - close).abs() < 0.01, "{exact} {close}");
+        assert!(model.late(0.0, 0.0, 10_000.0, 2.5) < model.late(0.0, 0.0, 100.0, 2.5));
+        assert!(model.late(1.0, 0.0, 100.0, 2.0) > 0.5);
+    }
+}

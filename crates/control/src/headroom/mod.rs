@@ -1,0 +1,455 @@
+//! Headroom's own law: the cheapest point that keeps the promise with a stated confidence.
+//!
+//! Every period it learns from what was seen, and asks which cores, frequency and cap are cheapest among those that keep
+//! the *next* period's percentile under the guard with the chosen confidence.
+//!
+//! | part | here |
+//! |---|---|
+//! | the arrival rate of the next period and the distribution of its error | [`forecast`] |
+//! | core time per request, by frequency (μ, learned) | [`cost`] |
+//! | the percentile at a point, from M/G/k processor sharing, and the probability that a period is late | [`latency`] |
+//! | watts at a point | [`power`] |
+//! | the search | [`choose`] |
+//!
+//! When it is wrong it reacts in the same period: a percentile well above what the model gives for that period's load is
+//! added to what is expected at once and fades as it is not confirmed, a backlog is to be worked off within one
+//! period, a late period never takes anything away, and each late period makes all later ones a little more cautious,
+//! so that in the long run they are as rare as asked (the gradient step of online quantile estimation; Gibbs and Candès,
+//! "Adaptive conformal inference under distribution shift", 2021).
+
+mod choose;
+mod cost;
+mod forecast;
+mod kalman;
+mod latency;
+mod power;
+mod tuning;
+
+pub use tuning::{HeadroomError, HeadroomTuning};
+
+use crate::decision::{Allocation, Decision, Reason};
+use crate::law::Law;
+use crate::plant::{Plant, Slo};
+use crate::seen::{Seen, Traffic};
+use choose::{Demand, Grid, Learned, Point};
+use cost::Cost;
+use forecast::{Forecast, Forecaster, Method};
+use headroom_units::{Cores, PerSecond, Ratio, Seconds, Watts};
+use latency::{LatencyModel, Measured};
+use power::PowerModel;
+
+/// What a late period adds to the caution, in ln of the percentile; and its bounds.
+const CAUTION_STEP: f64 = 0.05;
+const CAUTION: (f64, f64) = (-0.2, 0.5);
+/// A cap within this share of the consumption may have slowed the machine.
+const CAP_BINDS: f64 = 0.97;
+/// What a cap that seems to bind adds to the margin, what is left of that a period later, and the most it may be.
+const MARGIN_STEP: f64 = 0.03;
+const MARGIN_STAYS: f64 = 0.995;
+const MOST_MARGIN: f64 = 0.3;
+/// A cap is lowered where that takes at least this share of it.
+const CAP_WORTH: f64 = 0.01;
+/// More requests than this for each core in force, at a period's end, are a backlog.
+const PRESENT_PER_CORE: f64 = 2.0;
+/// A surprise worth telling, as a factor.
+const TOLD_SURPRISE: f64 = 1.05;
+
+const WARM_UP: &str = "warm-up";
+const UNSEEN: &str = "hold-unseen";
+const CHEAPEST: &str = "cheapest-point";
+const KEEP: &str = "keep-point";
+const LATE: &str = "late-takes-nothing";
+const SURPRISED: &str = "latency-surprise";
+const BACKLOG: &str = "backlog";
+const MAXIMUM: &str = "at-maximum";
+const CAP: &str = "cap-above-need";
+
+/// The law.
+#[derive(Clone, Debug)]
+pub struct Headroom {
+    slo: Slo,
+    plant: Plant,
+    tuning: HeadroomTuning,
+    grid: Grid,
+    forecaster: Forecaster,
+    cost: Cost,
+    latency: LatencyModel,
+    power: PowerModel,
+    caution: f64,
+    /// What was added to the cap's margin because caps seemed to bind.
+    margin: f64,
+    periods: u32,
+    in_flight: Option<f64>,
+}
+
+impl Headroom {
+    /// The law for a promise, a machine and a service rate of μ requests per second and core at the highest frequency,
+    /// which is corrected as requests are seen.
+    ///
+    /// # Errors
+    /// [`HeadroomError`]: a parameter out of its range, or a service rate that is not one.
+    pub fn new(
+        slo: Slo,
+        plant: Plant,
+        service_rate: PerSecond,
+        tuning: HeadroomTuning,
+    ) -> Result<Self, HeadroomError> {
+        tuning.check()?;
+        if !(service_rate.get() > 0.0 && service_rate.is_finite()) {
+            return Err(HeadroomError::ServiceRate(service_rate.get()));
+        }
+        Ok(Self {
+            slo,
+            plant,
+            grid: Grid::new(plant),
+            forecaster: Forecaster::new(),
+            cost: Cost::new(service_rate.get()),
+            latency: LatencyModel::new(slo.percentile(), plant.cores()),
+            power: PowerModel::new(plant.power()),
+            caution: 0.0,
+            margin: 0.0,
+            periods: 0,
+            in_flight: None,
+            tuning,
+        })
+    }
+
+    /// The service rate per core at the highest frequency, as learned so far.
+    pub fn service_rate(&self) -> PerSecond {
+        PerSecond::new(1.0 / self.cost.at(1.0))
+    }
+
+    /// The latency promise.
+    pub const fn slo(&self) -> Slo {
+        self.slo
+    }
+
+    fn guard(&self) -> Seconds {
+        self.slo.target() * self.tuning.guard
+    }
+
+    /// The frequency of a period over the highest: the limit in force, or less where the cap bound and the machine says
+    /// so.
+    fn pace(&self, seen: &Seen) -> f64 {
+        let Some(range) = self.plant.frequency() else {
+            return 1.0;
+        };
+        let limit = seen.allocated.frequency.map_or(1.0, |limit| limit / range.max());
+        let bound = seen
+            .power
+            .is_some_and(|power| power.value >= seen.allocated.cap * CAP_BINDS);
+        let told = seen
+            .frequency
+            .filter(|_| bound)
+            .map_or(1.0, |mean| mean.value / range.max());
+        let pace = limit.min(told);
+        if pace.is_finite() {
+            pace.clamp(range.min() / range.max(), 1.0)
+        } else {
+            1.0
+        }
+    }
+
+    fn learn(&mut self, seen: &Seen, traffic: &Traffic) {
+        let length = seen.length.get();
+        let cores = seen.allocated.cores.get();
+        let pace = self.pace(seen);
+        if let Some(rate) = seen.arrival_rate() {
+            self.forecaster.observe(seen.period, rate.get(), length);
+        }
+        let busy = seen.utilisation.map(|share| share.get().clamp(0.0, 1.0) * cores);
+        let in_flight = traffic.in_flight as f64;
+        if let Some(busy) = busy {
+            let change = in_flight - self.in_flight.unwrap_or(in_flight);
+            self.cost
+                .observe(busy * length, traffic.completions as f64, change, pace);
+            if let Some(power) = seen.power {
+                self.power.observe(power.value, cores, busy, pace);
+            }
+        }
+        self.in_flight = Some(in_flight);
+        if let Some(power) = seen.power {
+            self.margin *= MARGIN_STAYS;
+            if power.value >= seen.allocated.cap * CAP_BINDS {
+                self.margin = (self.margin + MARGIN_STEP).min(MOST_MARGIN);
+            }
+        }
+        if let (Some(latency), Some(rate)) = (traffic.latency, seen.arrival_rate()) {
+            let cost = self.cost.at(pace);
+            self.latency.observe(&Measured {
+                cores,
+                load: rate.get() * cost / cores,
+                cost,
+                completions: traffic.completions as f64,
+                at_slo: latency.at_slo.get(),
+                median_and_p95: latency.distribution.map(|d| (d.p50.get(), d.p95.get())),
+            });
+        }
+    }
+
+    /// The step of online quantile estimation: late periods are to be as rare as `1 - confidence`.
+    fn learn_caution(&mut self, late: bool) {
+        let allowed = 1.0 - self.tuning.confidence;
+        let step = if late {
+            CAUTION_STEP * (1.0 - allowed)
+        } else {
+            -CAUTION_STEP * allowed
+        };
+        self.caution = (self.caution + step).clamp(CAUTION.0, CAUTION.1);
+    }
+
+    fn cap(&self, cores: Cores, pace: f64) -> Watts {
+        let margin = self.tuning.cap_margin.max(3.0 * self.power.noise()) + self.margin;
+        let need = self.power.at(cores.get(), cores.get(), pace) * (1.0 + margin);
+        self.plant.bound_cap(need, cores)
+    }
+
+    fn demand(&self, forecast: &Forecast, seen: &Seen, traffic: &Traffic) -> Demand {
+        let cores = seen.allocated.cores.get();
+        let usual = PRESENT_PER_CORE * cores + 3.0;
+        let length = seen.length.get().max(1e-3);
+        Demand {
+            rate: forecast.rate,
+            cases: forecast.cases.clone(),
+            backlog: (traffic.in_flight as f64 - usual).max(0.0) / length,
+            length,
+            bound: self.guard().get(),
+        }
+    }
+}
+
+impl Law for Headroom {
+    fn name(&self) -> &'static str {
+        "headroom"
+    }
+
+    fn rules(&self) -> &'static [&'static str] {
+        &[
+            WARM_UP, UNSEEN, CHEAPEST, KEEP, LATE, SURPRISED, BACKLOG, MAXIMUM, CAP,
+        ]
+    }
+
+    fn decide(&mut self, seen: &Seen) -> Decision {
+        let now = seen.allocated;
+        let Some(traffic) = &seen.traffic else {
+            let text = "no telemetry: what is in force stays".to_owned();
+            return decision(now, None, vec![Reason::new(UNSEEN, text, &[])]);
+        };
+        self.learn(seen, traffic);
+        let Some(forecast) = self.forecaster.next() else {
+            let text = "no arrival rate yet: what is in force stays".to_owned();
+            return decision(now, None, vec![Reason::new(UNSEEN, text, &[])]);
+        };
+        let expected = Some(PerSecond::new(forecast.rate));
+        self.periods = self.periods.saturating_add(1);
+        if self.periods < self.tuning.warm_up_periods {
+            let text = format!(
+                "period {} of {} to look before deciding: everything on",
+                self.periods, self.tuning.warm_up_periods
+            );
+            let numbers = [("warm_up_periods", f64::from(self.tuning.warm_up_periods))];
+            return decision(
+                self.plant.full(),
+                expected,
+                vec![Reason::new(WARM_UP, text, &numbers)],
+            );
+        }
+
+        let latency = traffic.latency_to_judge();
+        let late = latency > self.guard();
+        self.learn_caution(late);
+        let demand = self.demand(&forecast, seen, traffic);
+        let allowed = 1.0 - self.tuning.confidence;
+        let pace = now
+            .frequency
+            .zip(self.plant.frequency())
+            .map_or(1.0, |(limit, range)| limit / range.max());
+        let mut learned = Learned {
+            latency: &mut self.latency,
+            cost: &self.cost,
+            power: &self.power,
+            caution: self.caution,
+        };
+        let Some(best) = self.grid.cheapest(&mut learned, &demand, allowed) else {
+            let full = self.plant.full();
+            let point = learned.point(&demand, full.cores, None, 1.0);
+            let mut reasons = vec![self.maximum(&forecast, &point)];
+            reasons.extend(self.troubles(&demand, traffic));
+            return decision(full, expected, reasons);
+        };
+        let current = learned.point(&demand, now.cores, now.frequency, pace);
+        let idle = learned.power.at(0.0, 0.0, 1.0);
+        let gain = (current.watts - best.watts).get();
+        let worth = self.tuning.least_gain * (current.watts - idle).get().max(0.0);
+        let keeps = current.late <= allowed && gain < worth;
+        let point = if keeps { current } else { best };
+        let (load, usual) = (learned.load(&demand, &point), learned.expected(&demand, &point));
+
+        let need = self.cap(point.cores, point.pace);
+        let worthwhile = need > now.cap || need < now.cap * (1.0 - CAP_WORTH) || !keeps;
+        let wanted = Allocation {
+            cores: point.cores,
+            cap: if worthwhile { need } else { now.cap },
+            frequency: point.frequency,
+        };
+        let rule = if keeps { KEEP } else { CHEAPEST };
+        let mut reasons = vec![self.explain(rule, &forecast, &point, &current, load, Seconds::new(usual))];
+        reasons.extend(self.troubles(&demand, traffic));
+        let mut allocation = wanted;
+        if late && wanted.takes_from(&now) {
+            allocation = wanted.most(now);
+            let text = format!(
+                "{} {:.0} ms > guard {:.0} ms: nothing is taken away after a late period",
+                percentile_name(self.slo.percentile()),
+                latency.as_millis(),
+                self.guard().as_millis()
+            );
+            let numbers = [
+                ("latency_ms", latency.as_millis()),
+                ("guard_ms", self.guard().as_millis()),
+            ];
+            reasons.push(Reason::new(LATE, text, &numbers));
+        }
+        if allocation.cap != now.cap {
+            reasons.push(self.explain_cap(now, allocation, point.pace));
+        }
+        decision(allocation, expected, reasons)
+    }
+
+    fn forget(&mut self) {
+        self.forecaster.forget();
+        self.latency.forget_surprise();
+        self.in_flight = None;
+        self.periods = 0;
+    }
+}
+
+impl Headroom {
+    fn explain(
+        &self,
+        rule: &'static str,
+        forecast: &Forecast,
+        point: &Point,
+        current: &Point,
+        load: f64,
+        usual: Seconds,
+    ) -> Reason {
+        let at = point.frequency.map_or_else(String::new, |limit| {
+            format!(" at up to {:.2} GHz", limit.get() / 1e9)
+        });
+        let stays = if rule == KEEP { " stay:" } else { ":" };
+        let text = format!(
+            "{:.1}/s ± {:.1} expected by the {}, {:.2} ms of a core each: {}{at}{stays} {} {:.0} ms expected, above {:.0} \
+             ms with {:.2} %, {:.1} W",
+            forecast.rate,
+            forecast.deviation,
+            method_name(forecast.method),
+            self.cost.at(point.pace) * 1e3,
+            written(point.cores),
+            percentile_name(self.slo.percentile()),
+            usual.as_millis(),
+            self.guard().as_millis(),
+            point.late * 100.0,
+            point.watts.get(),
+        );
+        Reason::new(
+            rule,
+            text,
+            &[
+                ("expected_rate_per_s", forecast.rate),
+                ("rate_deviation_per_s", forecast.deviation),
+                ("cores", point.cores.get()),
+                ("pace", point.pace),
+                ("expected_utilisation", load),
+                ("expected_latency_ms", usual.as_millis()),
+                ("guard_ms", self.guard().as_millis()),
+                ("late_probability", point.late),
+                ("expected_w", point.watts.get()),
+                ("before_w", current.watts.get()),
+                ("cost_ms", self.cost.at(point.pace) * 1e3),
+                ("service_spread_scv", self.latency.spread()),
+                ("caution", self.caution),
+            ],
+        )
+    }
+
+    fn maximum(&self, forecast: &Forecast, point: &Point) -> Reason {
+        let text = format!(
+            "{:.1}/s ± {:.1} expected: not even all {} keep {} under {:.0} ms with {} % confidence: everything on",
+            forecast.rate,
+            forecast.deviation,
+            written(point.cores),
+            percentile_name(self.slo.percentile()),
+            self.guard().as_millis(),
+            self.tuning.confidence * 100.0
+        );
+        let numbers = [
+            ("expected_rate_per_s", forecast.rate),
+            ("rate_deviation_per_s", forecast.deviation),
+            ("late_probability", point.late),
+            ("cores", point.cores.get()),
+        ];
+        Reason::new(MAXIMUM, text, &numbers)
+    }
+
+    /// What made the law ask for more than the forecast alone would have.
+    fn troubles(&self, demand: &Demand, traffic: &Traffic) -> Vec<Reason> {
+        let mut reasons = Vec::new();
+        if demand.backlog > 0.0 {
+            let text = format!(
+                "{} requests were left at the period's end: {:.0}/s more, to work them off within one period",
+                traffic.in_flight, demand.backlog
+            );
+            let numbers = [
+                ("in_flight", traffic.in_flight as f64),
+                ("backlog_per_s", demand.backlog),
+            ];
+            reasons.push(Reason::new(BACKLOG, text, &numbers));
+        }
+        let surprise = self.latency.surprise();
+        if surprise > TOLD_SURPRISE {
+            let text = format!(
+                "latency was above what the model gives for such a load: {surprise:.2} times that is expected for now"
+            );
+            reasons.push(Reason::new(SURPRISED, text, &[("factor", surprise)]));
+        }
+        reasons
+    }
+
+    fn explain_cap(&self, now: Allocation, wanted: Allocation, pace: f64) -> Reason {
+        let most = self.power.at(wanted.cores.get(), wanted.cores.get(), pace).get();
+        let text = format!(
+            "{} can draw {most:.1} W when all are busy: the cap goes from {:.2} to {:.2} W and slows nothing",
+            written(wanted.cores),
+            now.cap.get(),
+            wanted.cap.get()
+        );
+        Reason::new(CAP, text, &[("need_w", most), ("cap_w", wanted.cap.get())])
+    }
+}
+
+fn decision(allocation: Allocation, expected_rate: Option<PerSecond>, reasons: Vec<Reason>) -> Decision {
+    Decision {
+        allocation,
+        expected_rate,
+        reasons,
+    }
+}
+
+fn method_name(method: Method) -> String {
+    match method {
+        Method::Line => "line".to_owned(),
+        Method::Level => "level".to_owned(),
+        Method::Season(periods) => format!("season of {periods:.0} periods"),
+    }
+}
+
+/// Cores as people write them: 0.9, without the dust that sums of tenths leave.
+fn written(cores: Cores) -> Cores {
+    Cores::new((cores.get() * 1e3).round() / 1e3)
+}
+
+/// P95, P99.9: as people write it.
+fn percentile_name(percentile: Ratio) -> String {
+    format!("P{}", (percentile.as_percent() * 1e6).round() / 1e6)
+}
