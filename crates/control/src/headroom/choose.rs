@@ -6,13 +6,18 @@
 //! do the same work at a lower voltage: which is cheaper is for the learned power to say.
 
 use super::cost::Cost;
-use super::latency::LatencyModel;
+use super::latency::{At, LatencyModel};
 use super::power::PowerModel;
 use crate::plant::Plant;
 use headroom_units::{Cores, Hertz, Watts};
 
 /// The most frequencies that are looked at; of more, evenly many are left out.
 const MOST_FREQUENCIES: usize = 48;
+
+/// Everything goes on where even so a period is late with more than this probability.
+const HOPELESS: f64 = 0.3;
+/// A point that is late this much more often than everything on is as good.
+const LITTLE_MORE: f64 = 1.25;
 
 /// What the next period is expected to bring.
 #[derive(Clone, Debug)]
@@ -23,10 +28,19 @@ pub(super) struct Demand {
     pub cases: Vec<(f64, f64)>,
     /// Requests left over beside those, per second of the period.
     pub backlog: f64,
+    /// What the load is multiplied with because latency said it was larger than it looked.
+    pub surprise: f64,
     /// Seconds.
     pub length: f64,
     /// What the percentile must stay under, in seconds.
     pub bound: f64,
+}
+
+impl Demand {
+    /// Requests per second to have cores for, where `rate` arrive.
+    fn load(&self, rate: f64) -> f64 {
+        rate * self.surprise + self.backlog
+    }
 }
 
 /// A point and what is expected there.
@@ -59,13 +73,14 @@ impl Learned<'_> {
             .cases
             .iter()
             .map(|&(rate, share)| {
-                let (ln, queueing) = self
-                    .latency
-                    .ln(cores, (rate + demand.backlog) * cost / cores, cost);
-                share
-                    * self
-                        .latency
-                        .late(ln + self.caution, queueing, rate * demand.length, demand.bound)
+                let at = At {
+                    cores,
+                    load: demand.load(rate) * cost / cores,
+                    requests: rate * demand.length,
+                    length: demand.length / cost,
+                };
+                let (ln, queueing) = self.latency.ln(cores, at.load, cost);
+                share * self.latency.late(&at, ln + self.caution, queueing, demand.bound)
             })
             .sum()
     }
@@ -73,12 +88,12 @@ impl Learned<'_> {
     /// The percentile expected at the expected rate, in seconds.
     pub(super) fn expected(&mut self, demand: &Demand, point: &Point) -> f64 {
         let (cores, cost) = (point.cores.get(), self.cost.at(point.pace));
-        self.latency.ln(cores, demand.rate * cost / cores, cost).0.exp()
+        self.latency.ln(cores, demand.load(demand.rate) * cost / cores, cost).0.exp()
     }
 
     /// Utilisation at the expected rate.
     pub(super) fn load(&self, demand: &Demand, point: &Point) -> f64 {
-        (demand.rate + demand.backlog) * self.cost.at(point.pace) / point.cores.get()
+        demand.load(demand.rate) * self.cost.at(point.pace) / point.cores.get()
     }
 
     pub(super) fn point(
@@ -136,8 +151,15 @@ impl Grid {
         range.round_up(range.step() * steps as f64)
     }
 
-    /// The cheapest point whose probability of being late is at most `allowed`; `None` where there is none.
-    pub(super) fn cheapest(&self, learned: &mut Learned<'_>, demand: &Demand, allowed: f64) -> Option<Point> {
+    /// The cheapest point whose probability of being late is at most `allowed`, or little more than with everything on,
+    /// where more of anything would not help; `None` where even then most periods would be late. With the point comes
+    /// the probability that was allowed.
+    pub(super) fn cheapest(&self, learned: &mut Learned<'_>, demand: &Demand, allowed: f64) -> Option<(Point, f64)> {
+        let full = learned.late(demand, self.cores(self.last).get(), 1.0);
+        if full > HOPELESS {
+            return None;
+        }
+        let allowed = allowed.max(full * LITTLE_MORE);
         let mut best: Option<Point> = None;
         for &(frequency, pace) in &self.paces {
             let fits = |learned: &mut Learned<'_>, steps: u64| {
@@ -164,6 +186,6 @@ impl Grid {
                 best = Some(point);
             }
         }
-        best
+        best.map(|best| (best, allowed))
     }
 }

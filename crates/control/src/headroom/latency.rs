@@ -14,7 +14,9 @@
 
 use super::kalman::Kalman;
 use crate::plant::CoreRange;
-use crate::queueing::percentile::{ServiceSizes, normal_exceeds, sharing_percentile};
+use crate::queueing::percentile::{
+    Congestion, SLICES, ServiceSizes, congestion_left, normal_exceeds, sharing_congestion, sharing_percentile,
+};
 use headroom_units::{Cores, Ratio};
 
 /// Between two columns of the table, in the logarithm of the cores.
@@ -26,48 +28,28 @@ const ROWS: usize = 33;
 /// ln F never exceeds this; it stands for "far too late".
 const MOST: f64 = 12.0;
 
-/// ln F of one distribution of sizes and one percentile over cores and load, filled in as it is asked for.
+/// A function of cores and load, filled in as it is asked for, and interpolated in between.
 #[derive(Clone, Debug)]
-struct Table {
-    sizes: ServiceSizes,
-    percentile: Ratio,
+struct Table<const N: usize> {
     first: f64,
     columns: usize,
-    cells: Vec<Option<f64>>,
+    cells: Vec<Option<[f64; N]>>,
 }
 
-impl Table {
-    fn new(sizes: ServiceSizes, percentile: Ratio, range: CoreRange) -> Self {
+impl<const N: usize> Table<N> {
+    fn new(range: CoreRange) -> Self {
         let first = range.min().get().ln();
         let columns = ((range.max().get().ln() - first) / CORES_STEP).ceil().max(0.0) as usize + 2;
         Self {
-            sizes,
-            percentile,
             first,
             columns,
             cells: vec![None; columns * ROWS],
         }
     }
 
-    fn cell(&mut self, column: usize, row: usize) -> f64 {
-        let index = column * ROWS + row;
-        if let Some(known) = self.cells[index] {
-            return known;
-        }
-        let cores = Cores::new((self.first + column as f64 * CORES_STEP).exp());
-        let load = Ratio::new(-(-(row as f64) * LOAD_STEP).exp_m1());
-        let value = sharing_percentile(cores, load, &self.sizes, self.percentile)
-            .ln()
-            .min(MOST);
-        self.cells[index] = Some(value);
-        value
-    }
-
-    /// ln F. Beyond the table's last row it grows as 1/(1 − ρ), as every percentile does in the end.
-    fn ln(&mut self, cores: f64, load: f64) -> f64 {
-        if !(load < 1.0 && cores > 0.0) {
-            return MOST;
-        }
+    /// The values there, and how far the load lies beyond the table's last row, in −ln(1 − ρ). The cores and the load
+    /// are positive, the load below 1.
+    fn at(&mut self, cores: f64, load: f64, function: impl Fn(f64, f64) -> [f64; N]) -> ([f64; N], f64) {
         let place = |value: f64, most: usize| {
             let value = value.clamp(0.0, most as f64);
             let low = (value.floor() as usize).min(most - 1);
@@ -76,10 +58,51 @@ impl Table {
         let depth = -(-load.max(0.0)).ln_1p() / LOAD_STEP;
         let (column, right) = place((cores.ln() - self.first) / CORES_STEP, self.columns - 1);
         let (row, down) = place(depth, ROWS - 1);
-        let left = self.cell(column, row) * (1.0 - down) + self.cell(column, row + 1) * down;
-        let other = self.cell(column + 1, row) * (1.0 - down) + self.cell(column + 1, row + 1) * down;
-        let beyond = (depth - (ROWS - 1) as f64).max(0.0) * LOAD_STEP;
-        (left * (1.0 - right) + other * right + beyond).min(MOST)
+        let mut sum = [0.0; N];
+        for (column, share) in [(column, 1.0 - right), (column + 1, right)] {
+            for (row, part) in [(row, 1.0 - down), (row + 1, down)] {
+                let index = column * ROWS + row;
+                let first = self.first;
+                let cell = self.cells[index].get_or_insert_with(|| {
+                    let cores = (first + column as f64 * CORES_STEP).exp();
+                    function(cores, -(-(row as f64) * LOAD_STEP).exp_m1())
+                });
+                for (sum, value) in sum.iter_mut().zip(cell) {
+                    *sum += share * part * *value;
+                }
+            }
+        }
+        (sum, (depth - (ROWS - 1) as f64).max(0.0) * LOAD_STEP)
+    }
+}
+
+/// ln F of one distribution of sizes and one percentile.
+#[derive(Clone, Debug)]
+struct Percentile {
+    sizes: ServiceSizes,
+    percentile: Ratio,
+    table: Table<1>,
+}
+
+impl Percentile {
+    fn new(sizes: ServiceSizes, percentile: Ratio, range: CoreRange) -> Self {
+        Self {
+            sizes,
+            percentile,
+            table: Table::new(range),
+        }
+    }
+
+    /// ln F. Beyond the table's last row it grows as 1/(1 − ρ), as every percentile does in the end.
+    fn ln(&mut self, cores: f64, load: f64) -> f64 {
+        if !(load < 1.0 && cores > 0.0) {
+            return MOST;
+        }
+        let (sizes, percentile) = (&self.sizes, self.percentile);
+        let ([value], beyond) = self.table.at(cores, load, |cores, load| {
+            [sharing_percentile(Cores::new(cores), Ratio::new(load), sizes, percentile).ln().min(MOST)]
+        });
+        (value + beyond).min(MOST)
     }
 }
 
@@ -89,9 +112,9 @@ const EXPONENTIAL: usize = 2;
 
 #[derive(Clone, Debug)]
 struct Shape {
-    at_slo: Table,
-    median: Table,
-    p95: Table,
+    at_slo: Percentile,
+    median: Percentile,
+    p95: Percentile,
     /// Mean square of how far the ratio of P95 to median was off, in logarithms.
     off: f64,
 }
@@ -110,9 +133,15 @@ const POWER: (f64, f64) = (-0.4, 1.5);
 const SCATTER: f64 = 2.1;
 const SCATTER_BOUNDS: (f64, f64) = (0.3, 30.0);
 const FLOOR: f64 = 0.03;
-const SCATTER_FORGET: f64 = 1.0 / 100.0;
+const CONGESTED_BOUNDS: (f64, f64) = (0.2, 6.0);
+/// A probability not worth adding up.
+const NEGLIGIBLE: f64 = 1e-7;
 /// Loads above this tell nothing of a period as short as the queue's memory.
 const MOST_LOAD: f64 = 0.95;
+/// Congestion is not looked up beyond this load.
+const MOST_CONGESTED: f64 = 0.97;
+/// The load is never taken for more than one and this times what it looks.
+const MOST_SURPRISE: f64 = 1.0;
 /// What a surprise is, in standard deviations, and what is left of it one period later.
 const SURPRISE: f64 = 2.2;
 const SURPRISE_STAYS: f64 = 0.6;
@@ -126,8 +155,20 @@ pub(super) struct Measured {
     /// Core seconds a request costs at the frequency of the period.
     pub cost: f64,
     pub completions: f64,
+    /// The period's length, in seconds.
+    pub length: f64,
     pub at_slo: f64,
     pub median_and_p95: Option<(f64, f64)>,
+}
+
+/// Where a period is expected to be.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct At {
+    pub cores: f64,
+    pub load: f64,
+    pub requests: f64,
+    /// The period's length in mean service times.
+    pub length: f64,
 }
 
 /// The learned latency of the service.
@@ -136,8 +177,10 @@ pub(super) struct LatencyModel {
     shapes: Vec<Shape>,
     shape: usize,
     shape_periods: u32,
+    congestion: Table<8>,
     filter: Kalman<2>,
-    scatter: f64,
+    /// Of the squares of what is left: for one request, and as a multiple of what congestion explains.
+    scatter: Kalman<2>,
     surprise: f64,
     percentile: Ratio,
 }
@@ -153,7 +196,7 @@ impl LatencyModel {
                 } else {
                     ServiceSizes::lognormal(*scv)
                 };
-                let table = |percentile: f64| Table::new(sizes.clone(), Ratio::new(percentile), range);
+                let table = |percentile: f64| Percentile::new(sizes.clone(), Ratio::new(percentile), range);
                 Shape {
                     at_slo: table(percentile.get()),
                     median: table(0.5),
@@ -167,7 +210,8 @@ impl LatencyModel {
             shape: EXPONENTIAL,
             shape_periods: 0,
             filter: new_filter(),
-            scatter: SCATTER,
+            congestion: Table::new(range),
+            scatter: Kalman::new([SCATTER, 1.0], [1.0, 1.0], [0.03, 0.03]),
             surprise: 0.0,
             percentile,
         }
@@ -178,9 +222,9 @@ impl LatencyModel {
         SPREADS[self.shape]
     }
 
-    /// What surprise is left, as a factor of the percentile.
+    /// The surprise that is left, as a factor of the load.
     pub(super) fn surprise(&self) -> f64 {
-        self.surprise.exp()
+        1.0 + self.surprise
     }
 
     /// ln of the percentile in seconds, and the ln of the queueing's share in it.
@@ -189,30 +233,57 @@ impl LatencyModel {
         let alone = table.ln(cores, 0.0);
         let queueing = (table.ln(cores, load) - alone).max(0.0);
         let [scale, power] = self.filter.state();
-        let value = cost.ln() + alone + scale + (1.0 + power) * queueing + self.surprise;
+        let value = cost.ln() + alone + scale + (1.0 + power) * queueing;
         (value.min(2.0 * MOST), queueing)
     }
 
-    /// The probability that the percentile of a period of so many requests lies above `bound`, where
+    /// How much larger or smaller than usual the percentile of a whole period is for being congested or calm: ln of the
+    /// factor in each of [`SLICES`]. `length` is that of the period in mean service times.
+    fn congestion(&mut self, cores: f64, load: f64, length: f64) -> [f64; 7] {
+        let load = load.clamp(0.0, MOST_CONGESTED);
+        let ([mean, slices @ ..], _) = self.congestion.at(cores, load, |cores, load| {
+            let Congestion { mean, slices } = sharing_congestion(cores, load);
+            let mut values = [mean; 8];
+            values[1..].copy_from_slice(&slices);
+            values
+        });
+        let [_, power] = self.filter.state();
+        let left = congestion_left(load, mean, length);
+        slices.map(|slice| (1.0 + power) * (left * slice).max(-0.9).ln_1p())
+    }
+
+    /// The probability that the percentile of a period at these cores and this load lies above `bound`, where
     /// [`Self::ln`] gave `ln` and `queueing`.
     ///
     /// The percentile of n requests lies above a bound where at least m = ⌊n (1 − p)⌋ + 1 of them do. How many do is
     /// taken as Poisson, each with the probability (1 − p) e^{−g (bound/percentile − 1)}, an exponential tail (a power
-    /// law on the other side). g is read from the scatter: the asymptotic variance of the ln of a sample percentile
-    /// of n values is p / ((1 − p) g² n).
-    pub(super) fn late(&self, ln: f64, queueing: f64, requests: f64, bound: f64) -> f64 {
+    /// law on the other side), the percentile being that of a period as congested as it happens to be. g is read from
+    /// the scatter: the asymptotic variance of the ln of a sample percentile of n values is p / ((1 − p) g² n).
+    pub(super) fn late(&mut self, at: &At, ln: f64, queueing: f64, bound: f64) -> f64 {
         let unsure = (self.filter.uncertainty(&[1.0, queueing.min(3.0)]) + FLOOR * FLOOR).sqrt();
-        let ratio = bound / (ln + unsure).exp();
+        let [one, congested] = self.scatter.state();
         let allowed = 1.0 - self.percentile.get();
-        let steepness = ((1.0 - allowed) / (allowed * self.scatter)).sqrt();
-        let each = if ratio >= 1.0 {
-            allowed * (-steepness * (ratio - 1.0)).exp()
-        } else {
-            (allowed * ratio.powf(-steepness)).min(1.0)
-        };
-        let requests = requests.max(1.0);
+        let steepness = ((1.0 - allowed) / (allowed * one)).sqrt();
+        let requests = at.requests.max(1.0);
         let enough = (requests * allowed + 1e-9).floor() + 1.0;
-        at_least(enough, requests * each)
+        let ln_ratio = bound.ln() - ln - unsure;
+        let mut late = 0.0;
+        let slices = self.congestion(at.cores, at.load, at.length);
+        for (slice, share) in slices.iter().zip(SLICES).rev() {
+            let ratio = (ln_ratio - congested.sqrt() * slice).exp();
+            let each = if ratio >= 1.0 {
+                allowed * (-steepness * (ratio - 1.0)).exp()
+            } else {
+                (allowed * ratio.powf(-steepness)).min(1.0)
+            };
+            let slice = at_least(enough, requests * each);
+            late += share * slice;
+            if slice < NEGLIGIBLE {
+                // Calmer periods are later still less often.
+                break;
+            }
+        }
+        late
     }
 
     /// Takes a period's percentile.
@@ -237,19 +308,45 @@ impl LatencyModel {
         let known = self.filter.uncertainty(&weights);
         // A period that was overloaded says by how much, not how the queue behaves.
         let over = (seen.load - MOST_LOAD).max(0.0) * 4.0;
-        let noise = self.scatter / seen.completions + FLOOR * FLOOR + over * over;
+        let slices = self.congestion(seen.cores, load, seen.length / seen.cost);
+        let explained: f64 = slices.iter().zip(SLICES).map(|(slice, share)| share * slice * slice).sum();
+        let [one, congested] = self.scatter.state();
+        let noise = one / seen.completions + congested * explained + FLOOR * FLOOR + over * over;
         let off = self.filter.observe(&weights, off, noise);
         let [scale, power] = self.filter.state();
         self.filter
             .set_state([scale.clamp(SCALE.0, SCALE.1), power.clamp(POWER.0, POWER.1)]);
         let deviation = (noise + known).sqrt();
         if off > SURPRISE * deviation && over == 0.0 {
-            self.surprise = self.surprise.max(off - deviation).min(MOST);
-        } else if over == 0.0 {
-            let one = ((off * off - known - FLOOR * FLOOR) * seen.completions).clamp(0.0, SCATTER_BOUNDS.1);
-            self.scatter = (self.scatter + SCATTER_FORGET * (one - self.scatter))
-                .clamp(SCATTER_BOUNDS.0, SCATTER_BOUNDS.1);
+            let hidden = self.hidden_load(seen, load, seen.at_slo.ln() - deviation);
+            self.surprise = self.surprise.max(hidden);
         }
+        if over == 0.0 {
+            // A square has twice the square of its mean as variance; one far out is no more than a large one.
+            let square = (off * off - known - FLOOR * FLOOR).clamp(0.0, 12.0 * noise);
+            self.scatter.observe(&[1.0 / seen.completions, explained], square, 2.0 * noise * noise);
+            let [one, congested] = self.scatter.state();
+            self.scatter.set_state([
+                one.clamp(SCATTER_BOUNDS.0, SCATTER_BOUNDS.1),
+                congested.clamp(CONGESTED_BOUNDS.0, CONGESTED_BOUNDS.1),
+            ]);
+        }
+    }
+
+    /// By which share the load must have been larger than it looked for the percentile to be expected to be that late:
+    /// requests that came in a heap, cores that were taken away or slowed.
+    fn hidden_load(&mut self, seen: &Measured, load: f64, ln: f64) -> f64 {
+        let (mut low, mut high) = (load.max(0.05), MOST_LOAD);
+        let from = low;
+        for _ in 0..20 {
+            let middle = f64::midpoint(low, high);
+            if self.ln(seen.cores, middle, seen.cost).0 < ln {
+                low = middle;
+            } else {
+                high = middle;
+            }
+        }
+        (high / from - 1.0).clamp(0.0, MOST_SURPRISE)
     }
 
     fn learn_shape(&mut self, seen: &Measured, load: f64) {
@@ -328,7 +425,7 @@ mod tests {
 
     #[test]
     fn the_table_is_the_formula() {
-        let mut table = Table::new(ServiceSizes::exponential(), Ratio::new(0.95), range());
+        let mut table = Percentile::new(ServiceSizes::exponential(), Ratio::new(0.95), range());
         for (cores, load) in [(1.0, 0.5), (7.0, 0.83), (16.0, 0.9), (48.0, 0.3), (30.0, 0.95)] {
             let exact = sharing_percentile(
                 Cores::new(cores),
@@ -360,6 +457,7 @@ mod tests {
                 load,
                 cost: 0.04,
                 completions: 150.0,
+                length: 1.0,
                 at_slo: at(0.95),
                 median_and_p95: Some((at(0.5), at(0.95))),
             });
@@ -389,34 +487,43 @@ mod tests {
     fn a_surprise_counts_at_once_and_passes() {
         let mut model = model();
         teach(&mut model, 0.3, 1.0, 200);
-        let before = model.ln(10.0, 0.7, 0.04).0;
         model.observe(&Measured {
             cores: 10.0,
             load: 0.6,
             cost: 0.04,
             completions: 150.0,
+            length: 1.0,
             at_slo: 0.4,
             median_and_p95: None,
         });
-        assert!(model.surprise() > 1.5);
-        assert!(model.ln(10.0, 0.7, 0.04).0 > before + 0.4);
+        assert!(model.surprise() > 1.3, "{}", model.surprise());
         teach(&mut model, 0.3, 1.0, 12);
         assert!(model.surprise() < 1.02);
     }
 
     #[test]
     fn the_probability_of_a_late_period_is_that_of_its_order_statistic() {
-        let model = model();
+        let mut model = model();
+        let at = |requests: f64| At {
+            cores: 48.0,
+            load: 0.0,
+            requests,
+            length: 20.0,
+        };
         // 140 requests: late are those periods in which 8 or more of them are. At a bound of 1.3 times the percentile
         // each is with 2 %, so it is Poisson with mean 2.85: about 1 %. What is uncertain makes it more.
-        let late = model.late(0.0, 0.0, 140.0, 1.3);
+        let late = model.late(&at(140.0), 0.0, 0.0, 1.3);
         assert!(late > 0.01, "{late}");
         assert!((at_least(8.0, 2.85) - 0.0095).abs() < 1e-3);
         assert!((at_least(1.0, 0.1) - (1.0 - (-0.1f64).exp())).abs() < 1e-12);
         // The two branches meet.
         let (exact, close) = (at_least(40.0, 30.0), at_least(40.5, 30.0));
         assert!((exact - close).abs() < 0.01, "{exact} {close}");
-        assert!(model.late(0.0, 0.0, 10_000.0, 2.5) < model.late(0.0, 0.0, 100.0, 2.5));
-        assert!(model.late(1.0, 0.0, 100.0, 2.0) > 0.5);
+        assert!(model.late(&at(10_000.0), 0.0, 0.0, 2.5) < model.late(&at(100.0), 0.0, 0.0, 2.5));
+        assert!(model.late(&at(100.0), 1.0, 0.0, 2.0) > 0.5);
+        // What is congested scatters more.
+        let busy = At { cores: 4.0, load: 0.8, ..at(140.0) };
+        let (congested, calm) = (model.late(&busy, 0.0, 0.0, 1.6), model.late(&at(140.0), 0.0, 0.0, 1.6));
+        assert!(congested > 2.0 * calm, "{congested} {calm}");
     }
 }

@@ -181,6 +181,7 @@ impl Headroom {
                 load: rate.get() * cost / cores,
                 cost,
                 completions: traffic.completions as f64,
+                length,
                 at_slo: latency.at_slo.get(),
                 median_and_p95: latency.distribution.map(|d| (d.p50.get(), d.p95.get())),
             });
@@ -212,6 +213,7 @@ impl Headroom {
             rate: forecast.rate,
             cases: forecast.cases.clone(),
             backlog: (traffic.in_flight as f64 - usual).max(0.0) / length,
+            surprise: self.latency.surprise(),
             length,
             bound: self.guard().get(),
         }
@@ -270,7 +272,7 @@ impl Law for Headroom {
             power: &self.power,
             caution: self.caution,
         };
-        let Some(best) = self.grid.cheapest(&mut learned, &demand, allowed) else {
+        let Some((best, allowed)) = self.grid.cheapest(&mut learned, &demand, allowed) else {
             let full = self.plant.full();
             let point = learned.point(&demand, full.cores, None, 1.0);
             let mut reasons = vec![self.maximum(&forecast, &point)];
@@ -406,10 +408,11 @@ impl Headroom {
             ];
             reasons.push(Reason::new(BACKLOG, text, &numbers));
         }
-        let surprise = self.latency.surprise();
+        let surprise = demand.surprise;
         if surprise > TOLD_SURPRISE {
             let text = format!(
-                "latency was above what the model gives for such a load: {surprise:.2} times that is expected for now"
+                "latency was above what the model gives for such a load: {surprise:.2} times the load is prepared for, for \
+                 now"
             );
             reasons.push(Reason::new(SURPRISED, text, &[("factor", surprise)]));
         }

@@ -208,6 +208,63 @@ pub fn sharing_percentile(cores: Cores, load: Ratio, sizes: &ServiceSizes, perce
     high
 }
 
+/// Probabilities of the slices in which [`sharing_congestion`] gives the stretch: the calm ones first.
+pub(crate) const SLICES: [f64; 7] = [0.6, 0.25, 0.1, 0.035, 0.01, 0.004, 0.001];
+
+/// How unevenly requests are stretched by the others present at M/G/k processor sharing.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Congestion {
+    /// E\[R\]/E\[S\].
+    pub mean: f64,
+    /// The mean of each of [`SLICES`] of the stretch that an arrival sees, off the mean over all, in shares of
+    /// [`Self::mean`].
+    pub slices: [f64; 7],
+}
+
+/// The congestion with `cores` at a utilisation of `load` (bounded to 0..0.999).
+pub(crate) fn sharing_congestion(cores: f64, load: f64) -> Congestion {
+    let load = load.clamp(0.0, 0.999);
+    let alone = (1.0 / cores).max(1.0);
+    if load < 1e-6 || !cores.is_finite() || cores <= 0.0 {
+        return Congestion {
+            mean: alone,
+            slices: [0.0; 7],
+        };
+    }
+    let present = Present::new(cores, load);
+    let mean = (present.mean / (cores * load)).max(alone);
+    let seen = present.mean_stretch(cores);
+    let mut slices = [0.0; 7];
+    // From the most congested state down, filling the last slice first.
+    let (mut slice, mut room) = (SLICES.len() - 1, SLICES[SLICES.len() - 1]);
+    let mut above = 0.0;
+    for (i, at_least) in present.at_least.iter().enumerate().rev() {
+        let stretch = (((present.first + i) as f64 + 1.0) / cores).max(1.0);
+        let mut left = at_least - above;
+        above = *at_least;
+        while left > 0.0 {
+            let part = left.min(room);
+            slices[slice] += part * stretch;
+            left -= part;
+            room -= part;
+            if room > 0.0 || slice == 0 {
+                break;
+            }
+            slice -= 1;
+            room = SLICES[slice];
+        }
+    }
+    for (slice, share) in slices.iter_mut().zip(SLICES) {
+        *slice = (*slice / share - seen) / mean;
+    }
+    Congestion { mean, slices }
+}
+
+/// How much of the congestion that an arrival sees is left in the average over a period of `length` mean service times.
+pub(crate) fn congestion_left(load: f64, mean_stretch: f64, length: f64) -> f64 {
+    remembered((1.0 - load.clamp(0.0, 1.0)) * length / mean_stretch)
+}
+
 /// w: how much of the deviation seen at its start is left in a request's average, u being the work it needs times the
 /// rate at which the station forgets.
 fn remembered(u: f64) -> f64 {
@@ -347,6 +404,20 @@ mod tests {
         for (cores, load) in [(4.0, 1.0), (4.0, f64::NAN), (0.0, 0.5), (f64::NAN, 0.5)] {
             assert_eq!(at(cores, load, &sizes, 0.95), f64::INFINITY);
         }
+    }
+
+    #[test]
+    fn the_slices_of_congestion_are_those_of_the_geometric_distribution() {
+        // M/M/1: an arrival sees n others with probability (1 - rho) rho^n and is stretched by n + 1.
+        let congestion = sharing_congestion(1.0, 0.8);
+        assert!((congestion.mean - 5.0).abs() < 1e-5);
+        let mean: f64 = congestion.slices.iter().zip(SLICES).map(|(slice, share)| slice * share).sum();
+        assert!(mean.abs() < 1e-6, "{mean}");
+        // Above its quantile of 99.9 %, at n + 1 = ln 0.001 / ln 0.8 = 30.96, the mean of n + 1 is 1/(1 - rho) more.
+        let last = congestion.slices[6] * 5.0 + 5.0;
+        assert!((last - 35.5).abs() < 0.7, "{last}");
+        assert!(sharing_congestion(48.0, 0.3).slices.iter().all(|slice| slice.abs() < 1e-6));
+        assert!(congestion_left(0.8, 5.0, 1e6) < 0.01 && congestion_left(0.8, 5.0, 0.01) > 0.99);
     }
 
     #[test]
