@@ -70,7 +70,13 @@ fn slo() -> Slo {
 fn laws_that_know_the_slo() -> Vec<Box<dyn Law>> {
     let mu = PerSecond::new(250.0);
     let alone = |mode| Box::new(SloPower::with_mode(slo(), plant(), mu, Tuning::default(), mode).unwrap());
+    // With the guard that the others have.
+    let careful = HeadroomTuning {
+        guard: 0.8,
+        ..HeadroomTuning::default()
+    };
     vec![
+        Box::new(Headroom::new(slo(), plant(), mu, careful).unwrap()),
         alone(Mode::PowerOnly),
         alone(Mode::ElasticOnly),
         Box::new(Fixed::new(plant())),

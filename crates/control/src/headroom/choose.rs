@@ -14,6 +14,8 @@ use headroom_units::{Cores, Hertz, Watts};
 /// The most frequencies that are looked at; of more, evenly many are left out.
 const MOST_FREQUENCIES: usize = 48;
 
+/// A probability that is none.
+const NEVER: f64 = 1e-7;
 /// Everything goes on where even so a period is late with more than this probability.
 const HOPELESS: f64 = 0.3;
 /// A point that is late this much more often than everything on is as good.
@@ -66,29 +68,35 @@ pub(super) struct Learned<'a> {
 }
 
 impl Learned<'_> {
-    /// The probability that a period is late.
-    pub(super) fn late(&mut self, demand: &Demand, cores: f64, pace: f64) -> f64 {
+    /// The probability that a period is late; where it is above `enough`, anything above that.
+    pub(super) fn late(&mut self, demand: &Demand, cores: f64, pace: f64, enough: f64) -> f64 {
         let cost = self.cost.at(pace);
-        demand
-            .cases
-            .iter()
-            .map(|&(rate, share)| {
-                let at = At {
-                    cores,
-                    load: demand.load(rate) * cost / cores,
-                    requests: rate * demand.length,
-                    length: demand.length / cost,
-                };
-                let (ln, queueing) = self.latency.ln(cores, at.load, cost);
-                share * self.latency.late(&at, ln + self.caution, queueing, demand.bound)
-            })
-            .sum()
+        let mut sum = 0.0;
+        // The highest rate first: it decides soonest, and below a rate that is never late none is.
+        for &(rate, share) in demand.cases.iter().rev() {
+            let at = At {
+                cores,
+                load: demand.load(rate) * cost / cores,
+                requests: rate * demand.length,
+                length: demand.length / cost,
+            };
+            let (ln, queueing) = self.latency.ln(cores, at.load, cost);
+            let late = self.latency.late(&at, ln + self.caution, queueing, demand.bound);
+            sum += share * late;
+            if sum > enough || late < NEVER {
+                break;
+            }
+        }
+        sum
     }
 
     /// The percentile expected at the expected rate, in seconds.
     pub(super) fn expected(&mut self, demand: &Demand, point: &Point) -> f64 {
         let (cores, cost) = (point.cores.get(), self.cost.at(point.pace));
-        self.latency.ln(cores, demand.load(demand.rate) * cost / cores, cost).0.exp()
+        self.latency
+            .ln(cores, demand.load(demand.rate) * cost / cores, cost)
+            .0
+            .exp()
     }
 
     /// Utilisation at the expected rate.
@@ -109,7 +117,7 @@ impl Learned<'_> {
             frequency,
             pace,
             watts: self.power.at(cores.get(), busy, pace),
-            late: self.late(demand, cores.get(), pace),
+            late: self.late(demand, cores.get(), pace, 1.0),
         }
     }
 }
@@ -123,6 +131,8 @@ pub(super) struct Grid {
     /// The range of cores in steps.
     first: u64,
     last: u64,
+    /// The fewest steps that fitted last time, for each pace.
+    before: Vec<u64>,
 }
 
 impl Grid {
@@ -138,11 +148,13 @@ impl Grid {
             paces.dedup_by(|a, b| a.1 == b.1);
         }
         let cores = plant.cores();
+        let last = (cores.max() / cores.step() - 1e-9).ceil() as u64;
         Self {
             plant,
+            before: vec![last; paces.len()],
             paces,
             first: (cores.min() / cores.step()).floor() as u64,
-            last: (cores.max() / cores.step() - 1e-9).ceil() as u64,
+            last,
         }
     }
 
@@ -154,38 +166,79 @@ impl Grid {
     /// The cheapest point whose probability of being late is at most `allowed`, or little more than with everything on,
     /// where more of anything would not help; `None` where even then most periods would be late. With the point comes
     /// the probability that was allowed.
-    pub(super) fn cheapest(&self, learned: &mut Learned<'_>, demand: &Demand, allowed: f64) -> Option<(Point, f64)> {
-        let full = learned.late(demand, self.cores(self.last).get(), 1.0);
+    pub(super) fn cheapest(
+        &mut self,
+        learned: &mut Learned<'_>,
+        demand: &Demand,
+        allowed: f64,
+    ) -> Option<(Point, f64)> {
+        let full = learned.late(demand, self.cores(self.last).get(), 1.0, 1.0);
         if full > HOPELESS {
             return None;
         }
         let allowed = allowed.max(full * LITTLE_MORE);
         let mut best: Option<Point> = None;
-        for &(frequency, pace) in &self.paces {
-            let fits = |learned: &mut Learned<'_>, steps: u64| {
-                learned.late(demand, self.cores(steps).get(), pace) <= allowed
-            };
-            if !fits(learned, self.last) {
+        for index in 0..self.paces.len() {
+            let Some(steps) = self.fewest(learned, demand, allowed, index) else {
                 // A lower frequency is later still.
                 break;
-            }
-            let (mut late, mut fit) = (self.first, self.last);
-            if fits(learned, self.first) {
-                fit = self.first;
-            }
-            while fit - late > 1 {
-                let middle = late + (fit - late) / 2;
-                if fits(learned, middle) {
-                    fit = middle;
-                } else {
-                    late = middle;
-                }
-            }
-            let point = learned.point(demand, self.cores(fit), frequency, pace);
+            };
+            let (frequency, pace) = self.paces[index];
+            let point = learned.point(demand, self.cores(steps), frequency, pace);
             if best.is_none_or(|best| point.watts < best.watts) {
                 best = Some(point);
             }
         }
         best.map(|best| (best, allowed))
+    }
+
+    /// The fewest steps of cores that are late with at most the probability allowed: sought from where they were last
+    /// time, in steps that double.
+    fn fewest(
+        &mut self,
+        learned: &mut Learned<'_>,
+        demand: &Demand,
+        allowed: f64,
+        index: usize,
+    ) -> Option<u64> {
+        let pace = self.paces[index].1;
+        let mut fits = |steps: u64| learned.late(demand, self.cores(steps).get(), pace, allowed) <= allowed;
+        let start = self.before[index].clamp(self.first, self.last);
+        let mut width = 1;
+        let (mut late, mut fit);
+        if fits(start) {
+            (late, fit) = (start, start);
+            while fit > self.first {
+                late = fit.saturating_sub(width).max(self.first);
+                if !fits(late) {
+                    break;
+                }
+                fit = late;
+                width *= 2;
+            }
+        } else {
+            late = start;
+            loop {
+                fit = (late + width).min(self.last);
+                if fit == late {
+                    return None;
+                }
+                if fits(fit) {
+                    break;
+                }
+                late = fit;
+                width *= 2;
+            }
+        }
+        while fit > late + 1 {
+            let middle = late + (fit - late) / 2;
+            if fits(middle) {
+                fit = middle;
+            } else {
+                late = middle;
+            }
+        }
+        self.before[index] = fit;
+        Some(fit)
     }
 }

@@ -10,11 +10,20 @@ const SCATTER: f64 = 2.0;
 /// Relative standard deviation that is left however many requests there are.
 const FLOOR: f64 = 0.02;
 
+/// Weight of the newest period in what the last ones lay off, and from where on it is the service that has changed:
+/// four standard deviations of such an average.
+const LATELY: f64 = 0.3;
+const CHANGED: f64 = 1.7;
+/// The most that one period's cost may be over or under the expected one.
+const MOST_STEP: f64 = 3.0;
+
 /// The cost of a request, in seconds of a core.
 #[derive(Clone, Debug)]
 pub(super) struct Cost {
     filter: Kalman<2>,
     prior: f64,
+    /// What the last periods lay off, in standard deviations, the newest weighing most.
+    lately: f64,
 }
 
 impl Cost {
@@ -29,6 +38,7 @@ impl Cost {
                 [0.001 * prior, 0.004 * prior],
             ),
             prior,
+            lately: 0.0,
         }
     }
 
@@ -44,14 +54,21 @@ impl Cost {
         if !(busy > 0.0 && completions >= 1.0 && requests >= 1.0 && pace > 0.0) {
             return;
         }
+        // One period moves it by so much at most: what is far out is rather a bad reading than another service.
         let expected = self.at(pace);
+        let seen = (busy / requests).clamp(expected / MOST_STEP, expected * MOST_STEP);
         let unsure = change_in_flight.abs() / (2.0 * requests);
         let relative = SCATTER / requests + FLOOR * FLOOR + unsure * unsure;
-        self.filter.observe(
-            &[1.0, 1.0 / pace],
-            busy / requests,
-            relative * expected * expected,
-        );
+        let least = expected.min(seen);
+        let weights = [1.0, 1.0 / pace];
+        let noise = relative * least * least;
+        let deviation = (noise + self.filter.uncertainty(&weights)).sqrt();
+        self.lately += LATELY * ((seen - expected) / deviation - self.lately);
+        if self.lately.abs() > CHANGED {
+            self.filter.doubt();
+            self.lately = 0.0;
+        }
+        self.filter.observe(&weights, seen, noise);
         let [fixed, scaled] = self.filter.state();
         let scaled = scaled.clamp(self.prior / 100.0, self.prior * 100.0);
         self.filter.set_state([fixed.clamp(0.0, scaled), scaled]);
@@ -86,6 +103,15 @@ mod tests {
                 cost.at(pace)
             );
         }
+    }
+
+    #[test]
+    fn a_change_is_followed_after_long_quiet() {
+        let mut cost = Cost::new(20.0);
+        for i in 0..1_000 {
+            cost.observe(if i < 985 { 5.0 } else { 10.0 }, 100.0, 0.0, 1.0);
+        }
+        assert!((cost.at(1.0) / 0.1 - 1.0).abs() < 0.1, "{}", cost.at(1.0));
     }
 
     #[test]

@@ -92,6 +92,14 @@ impl<const N: usize> Kalman<N> {
         off
     }
 
+    /// Knows as little again as at the beginning, around the present values: what was seen lately does not fit them.
+    pub(super) fn doubt(&mut self) {
+        for i in 0..N {
+            self.covariance[i] = [0.0; N];
+            self.covariance[i][i] = self.most[i];
+        }
+    }
+
     fn through(&self, weights: &[f64; N]) -> [f64; N] {
         self.covariance
             .map(|row| row.iter().zip(weights).map(|(c, w)| c * w).sum())

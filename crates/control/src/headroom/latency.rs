@@ -13,98 +13,12 @@
 //! percentile of few requests is itself uncertain.
 
 use super::kalman::Kalman;
+use super::table::{MOST, Percentile, Table};
 use crate::plant::CoreRange;
 use crate::queueing::percentile::{
-    Congestion, SLICES, ServiceSizes, congestion_left, normal_exceeds, sharing_congestion, sharing_percentile,
+    Congestion, SLICES, ServiceSizes, congestion_left, normal_exceeds, sharing_congestion,
 };
-use headroom_units::{Cores, Ratio};
-
-/// Between two columns of the table, in the logarithm of the cores.
-const CORES_STEP: f64 = 0.12;
-/// Between two rows, in −ln(1 − ρ).
-const LOAD_STEP: f64 = 0.125;
-/// Rows; the last is at a load of 98.2 %.
-const ROWS: usize = 33;
-/// ln F never exceeds this; it stands for "far too late".
-const MOST: f64 = 12.0;
-
-/// A function of cores and load, filled in as it is asked for, and interpolated in between.
-#[derive(Clone, Debug)]
-struct Table<const N: usize> {
-    first: f64,
-    columns: usize,
-    cells: Vec<Option<[f64; N]>>,
-}
-
-impl<const N: usize> Table<N> {
-    fn new(range: CoreRange) -> Self {
-        let first = range.min().get().ln();
-        let columns = ((range.max().get().ln() - first) / CORES_STEP).ceil().max(0.0) as usize + 2;
-        Self {
-            first,
-            columns,
-            cells: vec![None; columns * ROWS],
-        }
-    }
-
-    /// The values there, and how far the load lies beyond the table's last row, in −ln(1 − ρ). The cores and the load
-    /// are positive, the load below 1.
-    fn at(&mut self, cores: f64, load: f64, function: impl Fn(f64, f64) -> [f64; N]) -> ([f64; N], f64) {
-        let place = |value: f64, most: usize| {
-            let value = value.clamp(0.0, most as f64);
-            let low = (value.floor() as usize).min(most - 1);
-            (low, value - low as f64)
-        };
-        let depth = -(-load.max(0.0)).ln_1p() / LOAD_STEP;
-        let (column, right) = place((cores.ln() - self.first) / CORES_STEP, self.columns - 1);
-        let (row, down) = place(depth, ROWS - 1);
-        let mut sum = [0.0; N];
-        for (column, share) in [(column, 1.0 - right), (column + 1, right)] {
-            for (row, part) in [(row, 1.0 - down), (row + 1, down)] {
-                let index = column * ROWS + row;
-                let first = self.first;
-                let cell = self.cells[index].get_or_insert_with(|| {
-                    let cores = (first + column as f64 * CORES_STEP).exp();
-                    function(cores, -(-(row as f64) * LOAD_STEP).exp_m1())
-                });
-                for (sum, value) in sum.iter_mut().zip(cell) {
-                    *sum += share * part * *value;
-                }
-            }
-        }
-        (sum, (depth - (ROWS - 1) as f64).max(0.0) * LOAD_STEP)
-    }
-}
-
-/// ln F of one distribution of sizes and one percentile.
-#[derive(Clone, Debug)]
-struct Percentile {
-    sizes: ServiceSizes,
-    percentile: Ratio,
-    table: Table<1>,
-}
-
-impl Percentile {
-    fn new(sizes: ServiceSizes, percentile: Ratio, range: CoreRange) -> Self {
-        Self {
-            sizes,
-            percentile,
-            table: Table::new(range),
-        }
-    }
-
-    /// ln F. Beyond the table's last row it grows as 1/(1 − ρ), as every percentile does in the end.
-    fn ln(&mut self, cores: f64, load: f64) -> f64 {
-        if !(load < 1.0 && cores > 0.0) {
-            return MOST;
-        }
-        let (sizes, percentile) = (&self.sizes, self.percentile);
-        let ([value], beyond) = self.table.at(cores, load, |cores, load| {
-            [sharing_percentile(Cores::new(cores), Ratio::new(load), sizes, percentile).ln().min(MOST)]
-        });
-        (value + beyond).min(MOST)
-    }
-}
+use headroom_units::Ratio;
 
 /// Squared coefficients of variation of the sizes to choose from; the third is the exponential distribution.
 const SPREADS: [f64; 5] = [0.0, 0.3, 1.0, 2.5, 7.0];
@@ -237,8 +151,8 @@ impl LatencyModel {
         (value.min(2.0 * MOST), queueing)
     }
 
-    /// How much larger or smaller than usual the percentile of a whole period is for being congested or calm: ln of the
-    /// factor in each of [`SLICES`]. `length` is that of the period in mean service times.
+    /// How far the percentile of a whole period lies off its usual one for being congested or calm: its share in each of
+    /// [`SLICES`], for [`Self::congested`]. `length` is that of the period in mean service times.
     fn congestion(&mut self, cores: f64, load: f64, length: f64) -> [f64; 7] {
         let load = load.clamp(0.0, MOST_CONGESTED);
         let ([mean, slices @ ..], _) = self.congestion.at(cores, load, |cores, load| {
@@ -247,9 +161,14 @@ impl LatencyModel {
             values[1..].copy_from_slice(&slices);
             values
         });
-        let [_, power] = self.filter.state();
         let left = congestion_left(load, mean, length);
-        slices.map(|slice| (1.0 + power) * (left * slice).max(-0.9).ln_1p())
+        slices.map(|slice| (left * slice).max(-0.9))
+    }
+
+    /// ln of the factor that such a share makes.
+    fn congested(&self, slice: f64) -> f64 {
+        let [_, power] = self.filter.state();
+        (1.0 + power) * slice.ln_1p()
     }
 
     /// The probability that the percentile of a period at these cores and this load lies above `bound`, where
@@ -270,7 +189,7 @@ impl LatencyModel {
         let mut late = 0.0;
         let slices = self.congestion(at.cores, at.load, at.length);
         for (slice, share) in slices.iter().zip(SLICES).rev() {
-            let ratio = (ln_ratio - congested.sqrt() * slice).exp();
+            let ratio = (ln_ratio - congested.sqrt() * self.congested(*slice)).exp();
             let each = if ratio >= 1.0 {
                 allowed * (-steepness * (ratio - 1.0)).exp()
             } else {
@@ -309,7 +228,11 @@ impl LatencyModel {
         // A period that was overloaded says by how much, not how the queue behaves.
         let over = (seen.load - MOST_LOAD).max(0.0) * 4.0;
         let slices = self.congestion(seen.cores, load, seen.length / seen.cost);
-        let explained: f64 = slices.iter().zip(SLICES).map(|(slice, share)| share * slice * slice).sum();
+        let explained: f64 = slices
+            .iter()
+            .zip(SLICES)
+            .map(|(slice, share)| share * self.congested(*slice).powi(2))
+            .sum();
         let [one, congested] = self.scatter.state();
         let noise = one / seen.completions + congested * explained + FLOOR * FLOOR + over * over;
         let off = self.filter.observe(&weights, off, noise);
@@ -324,7 +247,8 @@ impl LatencyModel {
         if over == 0.0 {
             // A square has twice the square of its mean as variance; one far out is no more than a large one.
             let square = (off * off - known - FLOOR * FLOOR).clamp(0.0, 12.0 * noise);
-            self.scatter.observe(&[1.0 / seen.completions, explained], square, 2.0 * noise * noise);
+            self.scatter
+                .observe(&[1.0 / seen.completions, explained], square, 2.0 * noise * noise);
             let [one, congested] = self.scatter.state();
             self.scatter.set_state([
                 one.clamp(SCATTER_BOUNDS.0, SCATTER_BOUNDS.1),
@@ -414,6 +338,8 @@ fn new_filter() -> Kalman<2> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::queueing::percentile::sharing_percentile;
+    use headroom_units::Cores;
 
     fn range() -> CoreRange {
         CoreRange::new(Cores::new(1.0), Cores::new(48.0), Cores::new(1.0)).unwrap()
@@ -421,27 +347,6 @@ mod tests {
 
     fn model() -> LatencyModel {
         LatencyModel::new(Ratio::new(0.95), range())
-    }
-
-    #[test]
-    fn the_table_is_the_formula() {
-        let mut table = Percentile::new(ServiceSizes::exponential(), Ratio::new(0.95), range());
-        for (cores, load) in [(1.0, 0.5), (7.0, 0.83), (16.0, 0.9), (48.0, 0.3), (30.0, 0.95)] {
-            let exact = sharing_percentile(
-                Cores::new(cores),
-                Ratio::new(load),
-                &ServiceSizes::exponential(),
-                Ratio::new(0.95),
-            );
-            let got = table.ln(cores, load).exp();
-            assert!(
-                (got / exact - 1.0).abs() < 0.04,
-                "{cores} {load}: {got} for {exact}"
-            );
-        }
-        assert_eq!(table.ln(4.0, 1.0), MOST);
-        assert_eq!(table.ln(4.0, f64::NAN), MOST);
-        assert!(table.ln(4.0, 0.995) > table.ln(4.0, 0.99) + 0.6);
     }
 
     /// Periods of a service of this spread and scale.
@@ -504,16 +409,17 @@ mod tests {
     #[test]
     fn the_probability_of_a_late_period_is_that_of_its_order_statistic() {
         let mut model = model();
+        teach(&mut model, 0.3, 1.0, 100);
         let at = |requests: f64| At {
             cores: 48.0,
             load: 0.0,
             requests,
             length: 20.0,
         };
-        // 140 requests: late are those periods in which 8 or more of them are. At a bound of 1.3 times the percentile
-        // each is with 2 %, so it is Poisson with mean 2.85: about 1 %. What is uncertain makes it more.
-        let late = model.late(&at(140.0), 0.0, 0.0, 1.3);
-        assert!(late > 0.01, "{late}");
+        // 140 requests: late are those periods in which 8 or more of them are, where a mean of 7 is; what is
+        // uncertain makes it more.
+        let late = model.late(&at(140.0), 0.0, 0.0, 1.0);
+        assert!((0.4..0.85).contains(&late), "{late}");
         assert!((at_least(8.0, 2.85) - 0.0095).abs() < 1e-3);
         assert!((at_least(1.0, 0.1) - (1.0 - (-0.1f64).exp())).abs() < 1e-12);
         // The two branches meet.
@@ -522,8 +428,15 @@ mod tests {
         assert!(model.late(&at(10_000.0), 0.0, 0.0, 2.5) < model.late(&at(100.0), 0.0, 0.0, 2.5));
         assert!(model.late(&at(100.0), 1.0, 0.0, 2.0) > 0.5);
         // What is congested scatters more.
-        let busy = At { cores: 4.0, load: 0.8, ..at(140.0) };
-        let (congested, calm) = (model.late(&busy, 0.0, 0.0, 1.6), model.late(&at(140.0), 0.0, 0.0, 1.6));
+        let busy = At {
+            cores: 4.0,
+            load: 0.8,
+            ..at(140.0)
+        };
+        let (congested, calm) = (
+            model.late(&busy, 0.0, 0.0, 1.6),
+            model.late(&at(140.0), 0.0, 0.0, 1.6),
+        );
         assert!(congested > 2.0 * calm, "{congested} {calm}");
     }
 }

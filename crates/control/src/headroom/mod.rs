@@ -23,6 +23,7 @@ mod forecast;
 mod kalman;
 mod latency;
 mod power;
+mod table;
 mod tuning;
 
 pub use tuning::{HeadroomError, HeadroomTuning};
@@ -37,6 +38,7 @@ use forecast::{Forecast, Forecaster, Method};
 use headroom_units::{Cores, PerSecond, Ratio, Seconds, Watts};
 use latency::{LatencyModel, Measured};
 use power::PowerModel;
+use std::ops::RangeInclusive;
 
 /// What a late period adds to the caution, in ln of the percentile; and its bounds.
 const CAUTION_STEP: f64 = 0.05;
@@ -51,6 +53,8 @@ const MOST_MARGIN: f64 = 0.3;
 const CAP_WORTH: f64 = 0.01;
 /// More requests than this for each core in force, at a period's end, are a backlog.
 const PRESENT_PER_CORE: f64 = 2.0;
+/// Lengths that a period may have, in seconds; of others nothing is learned.
+const PERIOD_S: RangeInclusive<f64> = 1e-3..=86_400.0;
 /// A surprise worth telling, as a factor.
 const TOLD_SURPRISE: f64 = 1.05;
 
@@ -153,6 +157,10 @@ impl Headroom {
     fn learn(&mut self, seen: &Seen, traffic: &Traffic) {
         let length = seen.length.get();
         let cores = seen.allocated.cores.get();
+        let most = self.plant.cores().max().get();
+        if !(PERIOD_S.contains(&length) && cores > 0.0 && cores <= 2.0 * most) {
+            return;
+        }
         let pace = self.pace(seen);
         if let Some(rate) = seen.arrival_rate() {
             self.forecaster.observe(seen.period, rate.get(), length);
@@ -206,9 +214,10 @@ impl Headroom {
     }
 
     fn demand(&self, forecast: &Forecast, seen: &Seen, traffic: &Traffic) -> Demand {
-        let cores = seen.allocated.cores.get();
+        let range = self.plant.cores();
+        let cores = seen.allocated.cores.clamp(range.min(), range.max()).get();
         let usual = PRESENT_PER_CORE * cores + 3.0;
-        let length = seen.length.get().max(1e-3);
+        let length = seen.length.get().clamp(*PERIOD_S.start(), *PERIOD_S.end());
         Demand {
             rate: forecast.rate,
             cases: forecast.cases.clone(),
@@ -232,7 +241,16 @@ impl Law for Headroom {
     }
 
     fn decide(&mut self, seen: &Seen) -> Decision {
-        let now = seen.allocated;
+        let range = self.plant.cores();
+        let now = Allocation {
+            // What is no number of cores is taken for the most, so that it cannot spread.
+            cores: if seen.allocated.cores.is_finite() {
+                seen.allocated.cores
+            } else {
+                range.max()
+            },
+            ..seen.allocated
+        };
         let Some(traffic) = &seen.traffic else {
             let text = "no telemetry: what is in force stays".to_owned();
             return decision(now, None, vec![Reason::new(UNSEEN, text, &[])]);
@@ -279,7 +297,12 @@ impl Law for Headroom {
             reasons.extend(self.troubles(&demand, traffic));
             return decision(full, expected, reasons);
         };
-        let current = learned.point(&demand, now.cores, now.frequency, pace);
+        let current = learned.point(
+            &demand,
+            now.cores.clamp(range.min(), range.max()),
+            now.frequency,
+            pace,
+        );
         let idle = learned.power.at(0.0, 0.0, 1.0);
         let gain = (current.watts - best.watts).get();
         let worth = self.tuning.least_gain * (current.watts - idle).get().max(0.0);

@@ -1,20 +1,14 @@
 //! The parameters of Headroom's own law. None of them describes a trace or a machine.
 
+use crate::parameter::OutOfRange;
 use serde::{Deserialize, Serialize};
 
 /// The law cannot be built from these values.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum HeadroomError {
     /// A parameter lies outside its range.
-    #[error("{key} is {value}: it must be {range}")]
-    OutOfRange {
-        /// The parameter's key.
-        key: &'static str,
-        /// Its value.
-        value: f64,
-        /// What it may be, in words.
-        range: &'static str,
-    },
+    #[error(transparent)]
+    OutOfRange(#[from] OutOfRange),
     /// The service rate is not one.
     #[error("a service rate of {0} requests/s per core cannot be: it must be greater than 0")]
     ServiceRate(f64),
@@ -26,7 +20,7 @@ pub enum HeadroomError {
 pub struct HeadroomTuning {
     /// The share of the target that the period's percentile is to stay under. 1.
     pub guard: f64,
-    /// With which probability it is to stay under it in each period. 0.99.
+    /// With which probability it is to stay under it in each period. 0.995.
     pub confidence: f64,
     /// Periods with everything on before the law decides for the first time. 3.
     pub warm_up_periods: u32,
@@ -41,7 +35,7 @@ impl Default for HeadroomTuning {
     fn default() -> Self {
         Self {
             guard: 1.0,
-            confidence: 0.99,
+            confidence: 0.995,
             warm_up_periods: 3,
             least_gain: 0.02,
             cap_margin: 0.02,
@@ -53,8 +47,8 @@ impl HeadroomTuning {
     /// Checks every parameter's range.
     ///
     /// # Errors
-    /// [`HeadroomError::OutOfRange`] for the first that is outside.
-    pub fn check(&self) -> Result<(), HeadroomError> {
+    /// [`OutOfRange`] for the first that is outside.
+    pub fn check(&self) -> Result<(), OutOfRange> {
         let checks = [
             (
                 "guard",
@@ -88,7 +82,7 @@ impl HeadroomTuning {
             ),
         ];
         match checks.into_iter().find(|(_, _, fits, _)| !fits) {
-            Some((key, value, _, range)) => Err(HeadroomError::OutOfRange { key, value, range }),
+            Some((key, value, _, range)) => Err(OutOfRange::new(key, value, range)),
             None => Ok(()),
         }
     }
