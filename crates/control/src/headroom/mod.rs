@@ -5,11 +5,11 @@
 //!
 //! | part | here |
 //! |---|---|
-//! | the arrival rate of the next period and the distribution of its error | [`forecast`] |
-//! | core time per request, by frequency (μ, learned) | [`cost`] |
-//! | the percentile at a point, from M/G/k processor sharing, and the probability that a period is late | [`latency`] |
-//! | watts at a point | [`power`] |
-//! | the search | [`choose`] |
+//! | the arrival rate of the next period and the distribution of its error | `forecast` |
+//! | core time per request, by frequency (μ, learned) | `cost` |
+//! | the percentile at a point, from M/G/k processor sharing, and the probability that a period is late | `latency` |
+//! | watts at a point | `power` |
+//! | the search | `choose` |
 //!
 //! When it is wrong it reacts in the same period: a percentile well above what the model gives for that period's load is
 //! added to what is expected at once and fades as it is not confirmed, a backlog is to be worked off within one
@@ -74,6 +74,8 @@ pub struct Headroom {
     slo: Slo,
     plant: Plant,
     tuning: HeadroomTuning,
+    /// The service rate that was measured before the start.
+    calibrated: PerSecond,
     grid: Grid,
     forecaster: Forecaster,
     cost: Cost,
@@ -102,9 +104,14 @@ impl Headroom {
         if !(service_rate.get() > 0.0 && service_rate.is_finite()) {
             return Err(HeadroomError::ServiceRate(service_rate.get()));
         }
-        Ok(Self {
+        Ok(Self::fresh(slo, plant, service_rate, tuning))
+    }
+
+    fn fresh(slo: Slo, plant: Plant, service_rate: PerSecond, tuning: HeadroomTuning) -> Self {
+        Self {
             slo,
             plant,
+            calibrated: service_rate,
             grid: Grid::new(plant),
             forecaster: Forecaster::new(),
             cost: Cost::new(service_rate.get()),
@@ -115,7 +122,7 @@ impl Headroom {
             periods: 0,
             in_flight: None,
             tuning,
-        })
+        }
     }
 
     /// The service rate per core at the highest frequency, as learned so far.
@@ -242,13 +249,11 @@ impl Law for Headroom {
 
     fn decide(&mut self, seen: &Seen) -> Decision {
         let range = self.plant.cores();
+        // What is no amount, or more than there is, is taken for the most, so that it cannot spread.
+        let most = self.plant.full();
         let now = Allocation {
-            // What is no number of cores is taken for the most, so that it cannot spread.
-            cores: if seen.allocated.cores.is_finite() {
-                seen.allocated.cores
-            } else {
-                range.max()
-            },
+            cores: within(seen.allocated.cores.get(), most.cores.get()).map_or(most.cores, Cores::new),
+            cap: within(seen.allocated.cap.get(), most.cap.get()).map_or(most.cap, Watts::new),
             ..seen.allocated
         };
         let Some(traffic) = &seen.traffic else {
@@ -342,10 +347,7 @@ impl Law for Headroom {
     }
 
     fn forget(&mut self) {
-        self.forecaster.forget();
-        self.latency.forget_surprise();
-        self.in_flight = None;
-        self.periods = 0;
+        *self = Self::fresh(self.slo, self.plant, self.calibrated, self.tuning.clone());
     }
 }
 
@@ -452,6 +454,11 @@ impl Headroom {
         );
         Reason::new(CAP, text, &[("need_w", most), ("cap_w", wanted.cap.get())])
     }
+}
+
+/// The value where it is a number from 0 to `most`.
+fn within(value: f64, most: f64) -> Option<f64> {
+    (0.0..=most).contains(&value).then_some(value)
 }
 
 fn decision(allocation: Allocation, expected_rate: Option<PerSecond>, reasons: Vec<Reason>) -> Decision {

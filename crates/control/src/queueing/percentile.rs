@@ -1,6 +1,6 @@
 //! A percentile of the response time of M/G/k processor sharing.
 //!
-//! The mean is insensitive to the service times' distribution and exact (see [`super::sharing_mean_latency`]); a
+//! The mean is insensitive to the service times' distribution and exact (see [`super::exact::sharing_mean_latency`]); a
 //! percentile is neither, and has no closed form. What is done here:
 //!
 //! - Requests present: the exact stationary distribution, p(n + 1) = p(n) a / min(n + 1, k). An arrival sees it

@@ -54,10 +54,6 @@ impl StepLevel {
         self.values = (self.values + 1.0).min(self.memory);
         self.level += (value - self.level) / self.values;
     }
-
-    pub(super) fn clear(&mut self) {
-        *self = Self::new(self.memory);
-    }
 }
 
 #[cfg(test)]

@@ -4,9 +4,9 @@
 //! out of sample:
 //!
 //! - the line: SLO-Power's ([`crate::estimate`]), with the trend of the last periods;
-//! - the level: the mean since the last jump ([`level`]), which beats the line on a steady load because it does not
+//! - the level: the mean since the last jump (`level`), which beats the line on a steady load because it does not
 //!   extrapolate noise;
-//! - seasons: what recurs in the history ([`season`]), at several resolutions, scaled by how the present cycle compares
+//! - seasons: what recurs in the history (`season`), at several resolutions, scaled by how the present cycle compares
 //!   with the former ones.
 //!
 //! The line speaks until another has been better than it for a while. What is stated with a rate is the distribution
@@ -320,18 +320,6 @@ impl Forecaster {
             method,
         })
     }
-
-    /// Forgets what the last periods said. What is known of the season stays: the day goes on while telemetry is lost.
-    pub(super) fn forget(&mut self) {
-        self.line.clear();
-        self.level.clear();
-        self.line_record.said = None;
-        self.level_record.said = None;
-        for season in self.seasons.iter_mut().flatten().flatten() {
-            season.scale.clear();
-            season.record.said = None;
-        }
-    }
 }
 
 /// Keeps a season's record where it is found again, if a little off; starts one where it is new.
@@ -463,7 +451,6 @@ mod tests {
     fn a_learned_day_survives_lost_telemetry() {
         let day = |i: usize| [60.0, 70.0, 160.0, 240.0, 230.0, 120.0, 110.0, 180.0][(i / 30) % 8];
         let (_, _, mut forecaster) = mean_square(day, 4 * 240, 1);
-        forecaster.forget();
         for i in 4 * 240 + 37..4 * 240 + 60 {
             forecaster.observe(i as u64, day(i), 1.0);
         }
