@@ -70,7 +70,7 @@ impl FileError {
     }
 
     /// The thing behind the file is gone: the file does not exist (ENOENT), its cgroup was removed while the file was
-    /// open (ENODEV), or the emulated hardware it belongs to died (ENOTCONN).
+    /// open (ENODEV), or the emulated hardware it belongs to died (ENOTCONN, and ECONNABORTED in the midst of a call).
     pub fn is_gone(&self) -> bool {
         is_gone(&self.cause)
     }
@@ -95,7 +95,9 @@ impl FileError {
             Errno::NODEV | Errno::NXIO => {
                 "its driver was unloaded or its CPUs were switched off: bring them back"
             }
-            Errno::NOTCONN => "the emulated hardware died: start it again (headroom emulate)",
+            Errno::NOTCONN | Errno::CONNABORTED => {
+                "the emulated hardware died: start it again (headroom emulate)"
+            }
             Errno::BUSY if is_policy => "the CPUs of this policy are offline: switch one of them on",
             Errno::BUSY => "something else still uses it: see what runs in it, and try again",
             Errno::INVAL if name == "energy_uj" => {
@@ -122,7 +124,7 @@ pub(crate) fn is_gone(cause: &io::Error) -> bool {
     let errno = cause.raw_os_error().map(Errno::from_raw_os_error);
     matches!(
         errno,
-        Some(Errno::NOENT | Errno::NODEV | Errno::NOTDIR | Errno::NOTCONN)
+        Some(Errno::NOENT | Errno::NODEV | Errno::NOTDIR | Errno::NOTCONN | Errno::CONNABORTED)
     )
 }
 

@@ -42,12 +42,14 @@ pub fn headroom() -> Command {
 pub struct Program {
     child: Child,
     dir: TempDir,
+    what: String,
 }
 
 impl Program {
     /// Starts a command.
     pub fn start(command: &mut Command) -> Self {
         let dir = tempfile::tempdir().unwrap();
+        let what = format!("{command:?}");
         let file = |name: &str| File::create(dir.path().join(name)).unwrap();
         let child = command
             .stdin(Stdio::null())
@@ -55,7 +57,7 @@ impl Program {
             .stderr(file("err"))
             .spawn()
             .unwrap();
-        Self { child, dir }
+        Self { child, dir, what }
     }
 
     /// Its number.
@@ -132,6 +134,9 @@ impl Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            println!("{} had said:\n{}", self.what, self.err());
+        }
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

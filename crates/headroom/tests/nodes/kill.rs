@@ -151,13 +151,6 @@ impl Drop for Server {
     fn drop(&mut self) {
         if std::thread::panicking() {
             println!("limits: {:?}", self.cores_and_cap());
-            for (name, program) in [
-                ("emulator", &self.emulator),
-                ("agent", &self.agent),
-                ("wiki", &self.wiki),
-            ] {
-                println!("{name} had said:\n{}", program.err());
-            }
         }
     }
 }

@@ -216,7 +216,9 @@ impl Keeper {
 
     fn describe(&mut self) -> Description {
         let now = self.now();
-        if now.saturating_sub(self.about.0) > DESCRIPTION_AGE {
+        // What could not be found out is looked for again: it may have been gone for a moment only.
+        let unknown = self.about.1.envelope.is_none();
+        if unknown || now.saturating_sub(self.about.0) > DESCRIPTION_AGE {
             self.about = (now, self.machine.about());
         }
         let about = self.about.1.clone();

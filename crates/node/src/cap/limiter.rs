@@ -270,6 +270,7 @@ impl Limiter {
             cap: None,
             hardware: lever.map(Hardware::new),
             fallback,
+            hardware_gone: None,
             quota,
             cpuset,
             pace: Pace::open(roots, options.frequency, registry),

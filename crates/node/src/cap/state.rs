@@ -11,7 +11,7 @@ use crate::limit::{CapInForce, LeverChoice, LeverKind, LeverPassedOver, PowerLim
 use crate::power::{Allocated, MeterError};
 use headroom_units::{Cores, Hertz, Ratio, Reading, Seconds, Watts};
 use std::collections::VecDeque;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Events that are kept until they are taken; beyond it the oldest go, and are counted.
 pub const MOST_EVENTS: usize = 256;
@@ -22,6 +22,9 @@ const EXCESS_STEPS: u32 = 40;
 const MEAN_TAU_S: f64 = 0.5;
 /// Changes of the quota smaller than this share of the allocation are not written: they are noise.
 const DEAD_BAND: f64 = 0.002;
+
+/// How long hardware that is gone is waited for until the law takes over: a driver that is loaded anew is back by then.
+const GONE_PATIENCE: Duration = Duration::from_secs(3);
 
 /// What the loop saw in one look.
 pub(super) struct Seen {
@@ -40,6 +43,8 @@ pub(super) struct State {
     pub(super) hardware: Option<Hardware>,
     /// Whether the law may take over where the hardware cannot hold a cap.
     pub(super) fallback: bool,
+    /// Since when the hardware's files are gone.
+    pub(super) hardware_gone: Option<Instant>,
     pub(super) lever_choice: LeverChoice,
     pub(super) quota: QuotaActuator,
     pub(super) cpuset: Option<CpusetActuator>,
@@ -176,14 +181,36 @@ impl State {
         };
         match hardware.hold(cap) {
             Ok(in_force) => {
+                self.hardware_gone = None;
                 self.note_limit(&in_force);
                 Ok(Some(in_force))
+            }
+            Err(error) if self.may_come_back(&error) => {
+                self.report_failed_write(&error);
+                Ok(None)
             }
             Err(error) if self.fallback => {
                 self.give_up(&error.to_string());
                 Ok(None)
             }
             Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Whether to wait for hardware that failed: its files are gone, and were there a moment ago.
+    fn may_come_back(&mut self, error: &PowerLimitError) -> bool {
+        if !error.is_gone() {
+            return false;
+        }
+        self.hardware_gone.get_or_insert_with(Instant::now).elapsed() < GONE_PATIENCE
+    }
+
+    fn report_failed_write(&mut self, error: &PowerLimitError) {
+        self.status.failed_writes += 1;
+        if !std::mem::replace(&mut self.write_fails, true) {
+            self.report(Event::WriteFailed {
+                reason: error.to_string(),
+            });
         }
     }
 
@@ -293,6 +320,7 @@ impl State {
         match step {
             Ok((set, verdict)) => {
                 if let Some(in_force) = set {
+                    self.hardware_gone = None;
                     self.note_limit(&in_force);
                 }
                 if let Verdict::Inert { limit, packages } = verdict {
@@ -308,14 +336,9 @@ impl State {
                     }
                 }
             }
-            Err(error) if self.fallback => self.give_up(&error.to_string()),
+            Err(error) if self.fallback && !self.may_come_back(&error) => self.give_up(&error.to_string()),
             Err(error) => {
-                self.status.failed_writes += 1;
-                if !std::mem::replace(&mut self.write_fails, true) {
-                    self.report(Event::WriteFailed {
-                        reason: error.to_string(),
-                    });
-                }
+                self.report_failed_write(&error);
                 return Some(self.status.binding);
             }
         }

@@ -74,6 +74,13 @@ pub enum PowerLimitError {
     },
 }
 
+impl PowerLimitError {
+    /// What sets the limit is gone, perhaps for a moment: its driver is being loaded anew.
+    pub fn is_gone(&self) -> bool {
+        matches!(self, Self::File(error) if error.is_gone())
+    }
+}
+
 impl From<PanelError> for PowerLimitError {
     fn from(error: PanelError) -> Self {
         match error {

@@ -194,6 +194,36 @@ fn a_locked_limit_falls_to_the_quota_or_is_refused_where_only_the_hardware_may()
 }
 
 #[test]
+fn a_limit_that_is_gone_for_a_moment_is_waited_for_and_one_that_stays_away_falls_to_the_quota() {
+    let Some(bench) = Bench::new(HardwareConfig::default()) else {
+        return;
+    };
+    bench.load(16.0);
+    let registry = Registry::new();
+    let limiter = limiter(&bench, LeverPreference::Auto, MeterPreference::Auto, &registry);
+    limiter.apply(all(Some(70.0))).unwrap();
+    let gone = "error write ENOENT intel-rapl:0/constraint_0_power_limit_uw";
+    bench.fault(gone);
+    let applied = limiter.apply(all(Some(65.0))).unwrap();
+    assert_eq!(applied.lever, LeverKind::Rapl, "it may come back");
+    assert!(
+        limiter
+            .take_events()
+            .iter()
+            .any(|event| matches!(event, Event::WriteFailed { .. }))
+    );
+    bench.clear();
+    holds(&bench, &limiter, 65.0);
+    assert_eq!(limiter.lever().chosen, LeverKind::Rapl);
+
+    bench.fault(gone);
+    limiter.apply(all(Some(60.0))).unwrap();
+    wait_for("the quota to take over", || {
+        limiter.lever().chosen == LeverKind::Software
+    });
+}
+
+#[test]
 fn a_modelled_meter_keeps_the_hardware_out_of_it() {
     let Some(bench) = Bench::new(HardwareConfig::default()) else {
         return;
