@@ -3,7 +3,7 @@ CARGO ?= cargo
 HEADROOM := target/release/headroom
 DEMO_ARGS ?=
 
-.PHONY: help demo test lint build bench-gateway bench-load bench-agent apache setup-build setup-test clean
+.PHONY: help demo test lint build bench-gateway bench-load bench-agent bench-sim apache setup-build setup-test clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -31,6 +31,9 @@ bench-load: setup-build ## The load generator's rate per core and send-time erro
 
 bench-agent: setup-build ## The agent's share of a core, and the time from a decision to the cap and the quota written
 	$(CARGO) run --release --locked --package headroom-node --example agent_cost
+
+bench-sim: setup-build ## Requests simulated per second: this simulator, SimPy, Ciw, on the same job
+	@scripts/bench-sim
 
 apache: build ## Ten minutes of the Wikipedia trace on Debian's apache2, fixed and then slo-power
 	@scripts/need apache2 php:libapache2-mod-php curl
