@@ -26,6 +26,7 @@
 //! | power | [`power`] | by cores allocated, cores busy, and frequency; boot and shutdown draw power of their own |
 //! | caps | [`capping`] | a running average held by the frequency, below the lowest by stopping, as RAPL does |
 //! | faults | [`faults`] | nodes lost, switched off, slow, deaf to caps; telemetry lost |
+//! | the possible | [`bound`] | the least energy that keeps the promise when all arrivals are known |
 //! | control | `world` | periods; telemetry with delay, noise, loss; decisions take effect after their delays |
 //!
 //! # What can be relied on
@@ -47,6 +48,7 @@
 
 pub mod arrivals;
 pub mod balancer;
+pub mod bound;
 pub mod capping;
 pub mod distribution;
 mod error;

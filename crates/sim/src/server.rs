@@ -156,6 +156,11 @@ impl Server {
         Some((job, self.settle()))
     }
 
+    /// When the next job is done if nothing changes.
+    pub(crate) fn due_s(&mut self) -> f64 {
+        self.settle()
+    }
+
     /// Another number of cores or another speed from now on; when the next job is done.
     pub(crate) fn set(&mut self, now_s: f64, cores: f64, speed: f64) -> f64 {
         self.advance(now_s);

@@ -1,0 +1,162 @@
+//! The provable side: the convex envelope of power over work.
+
+use super::{check, requests};
+use crate::error::ScenarioError;
+use crate::power::PowerModel;
+use crate::scenario::{NodeGroup, Scenario};
+use headroom_units::Joules;
+
+/// The convex envelope of the least power over the rate of work, piecewise linear: power at no work, then segments by
+/// rising price.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Envelope {
+    idle_w: f64,
+    /// Length in work per second, price in joules per second of full-speed work.
+    segments: Vec<(f64, f64)>,
+}
+
+impl Envelope {
+    pub(super) fn new(scenario: &Scenario) -> Self {
+        let insensitive = scenario.service.frequency_insensitive_share;
+        let mut idle_w = 0.0;
+        let mut segments = Vec::new();
+        for node in scenario.each_node() {
+            idle_w += node.power.base_w + node.power.static_per_core_w * node.fewest_cores;
+            segments.extend(of_node(node, insensitive));
+        }
+        // The cheapest work first: the least sum of convex functions of parts of one total.
+        segments.sort_by(|a, b| a.1.total_cmp(&b.1));
+        Self { idle_w, segments }
+    }
+
+    /// Least power at a rate of work; infinite beyond what the nodes can do.
+    pub(super) fn watts(&self, work: f64) -> f64 {
+        let (mut left, mut watts) = (work, self.idle_w);
+        for (length, price) in &self.segments {
+            let taken = left.min(*length);
+            watts += taken * price;
+            left -= taken;
+        }
+        if left > 1e-9 * work { f64::INFINITY } else { watts }
+    }
+
+    /// The price of a little more work at a rate, joules per second of full-speed work.
+    pub(super) fn price(&self, work: f64) -> f64 {
+        let mut below = 0.0;
+        for (length, price) in &self.segments {
+            below += length;
+            if work < below {
+                return *price;
+            }
+        }
+        self.segments.last().map_or(0.0, |segment| segment.1)
+    }
+}
+
+/// The segments of one node above its fewest cores at rest. At one level the least power is linear in work from nothing to
+/// the fewest cores busy and from there to all cores busy, so its lower hull has corners only there.
+fn of_node(node: &NodeGroup, insensitive: f64) -> Vec<(f64, f64)> {
+    let model = PowerModel::new(node.power, insensitive);
+    let mut corners = vec![(0.0, 0.0)];
+    for pace in model.paces() {
+        for cores in [node.fewest_cores, node.cores] {
+            let standing_w = node.power.static_per_core_w * (cores - node.fewest_cores);
+            corners.push((
+                cores * pace.speed * node.speed,
+                standing_w + cores * pace.dynamic_w,
+            ));
+        }
+    }
+    corners.sort_by(|a, b| a.0.total_cmp(&b.0).then(b.1.total_cmp(&a.1)));
+    let mut hull: Vec<(f64, f64)> = Vec::new();
+    for corner in corners {
+        while hull.last().is_some_and(|last| corner.1 <= last.1) && hull.len() > 1 {
+            hull.pop();
+        }
+        while hull.len() > 1 {
+            let (a, b) = (hull[hull.len() - 2], hull[hull.len() - 1]);
+            let above = (b.1 - a.1) * (corner.0 - a.0) >= (corner.1 - a.1) * (b.0 - a.0);
+            if !above {
+                break;
+            }
+            hull.pop();
+        }
+        if hull.last().is_none_or(|last| corner.0 > last.0) {
+            hull.push(corner);
+        }
+    }
+    hull.windows(2)
+        .map(|pair| {
+            (
+                pair[1].0 - pair[0].0,
+                (pair[1].1 - pair[0].1) / (pair[1].0 - pair[0].0),
+            )
+        })
+        .collect()
+}
+
+/// The least energy of any schedule, however clever: see the [module](super).
+///
+/// # Errors
+/// [`ScenarioError`] where the scenario is no world, has faults, or is a closed loop.
+pub fn lower_bound(scenario: &Scenario, seed: u64) -> Result<Joules, ScenarioError> {
+    check(scenario)?;
+    let length_s = scenario.duration().get();
+    let due_s = length_s - scenario.service.target_ms / 1e3;
+    let work_s: f64 = requests(scenario, seed)
+        .filter(|(at_s, _)| *at_s <= due_s)
+        .map(|(_, size_s)| size_s)
+        .sum();
+    // Beyond what everything at full speed can do nothing is owed: the bound is then that of everything busy.
+    let envelope = Envelope::new(scenario);
+    let most = envelope.segments.iter().map(|segment| segment.0).sum::<f64>();
+    Ok(Joules::new(
+        length_s * envelope.watts((work_s / length_s).min(most)),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// The least power by trying everything, on a grid of cores.
+    fn tried(node: &NodeGroup, work: f64) -> f64 {
+        let model = PowerModel::new(node.power, 0.0);
+        let mut least = f64::INFINITY;
+        for step in 0..=140 {
+            let cores = node.fewest_cores + (node.cores - node.fewest_cores) * f64::from(step) / 140.0;
+            for pace in model.paces() {
+                let busy = work / (pace.speed * node.speed);
+                if busy <= cores + 1e-12 {
+                    let watts =
+                        node.power.base_w + node.power.static_per_core_w * cores + busy * pace.dynamic_w;
+                    least = least.min(watts);
+                }
+            }
+        }
+        least
+    }
+
+    proptest! {
+        /// Never above what can be had, and convex.
+        #[test]
+        fn the_envelope_is_below_everything_and_convex(work in 0.0..16.0f64, other in 0.0..16.0f64) {
+            let node = NodeGroup { count: 1, ..NodeGroup::default() };
+            let scenario = Scenario { nodes: vec![node.clone()], ..Scenario::default() };
+            let envelope = Envelope::new(&scenario);
+            prop_assert!(envelope.watts(work) <= tried(&node, work) + 1e-9);
+            let middle = envelope.watts((work + other) / 2.0);
+            prop_assert!(middle <= (envelope.watts(work) + envelope.watts(other)) / 2.0 + 1e-9);
+        }
+    }
+
+    #[test]
+    fn nothing_to_do_costs_the_fewest_cores_at_rest_and_everything_costs_everything() {
+        let envelope = Envelope::new(&Scenario::default());
+        assert!((envelope.watts(0.0) - 3.0 * (46.52 + 2.0 * 0.86)).abs() < 1e-9);
+        assert!((envelope.watts(48.0) - 276.84).abs() < 1e-6);
+        assert_eq!(envelope.watts(48.1), f64::INFINITY);
+        assert!(envelope.price(0.5) < envelope.price(10.0));
+    }
+}
