@@ -78,6 +78,38 @@ impl Fault {
         }
     }
 
+    /// Faults of the same number on the same node cannot overlap: the end of one would end the other.
+    fn lever(&self) -> u8 {
+        match self {
+            Self::NodeLoss { .. } | Self::Shutdown { .. } => 0,
+            Self::CapIgnored { .. } => 1,
+            Self::SlowNode { .. } => 2,
+            Self::TelemetryLost { .. } => 3,
+        }
+    }
+
+    /// Checks that no two overlap that cannot.
+    pub(crate) fn check_overlaps(faults: &[Self]) -> Result<(), ScenarioError> {
+        let mut order: Vec<usize> = (0..faults.len()).collect();
+        let place = |at: &usize| (faults[*at].lever(), faults[*at].node());
+        order.sort_by(|a, b| {
+            place(a)
+                .cmp(&place(b))
+                .then(faults[*a].times_s().0.total_cmp(&faults[*b].times_s().0))
+        });
+        for pair in order.windows(2) {
+            let ((_, until_s), (at_s, _)) = (faults[pair[0]].times_s(), faults[pair[1]].times_s());
+            if place(&pair[0]) == place(&pair[1]) && until_s.is_none_or(|until_s| at_s < until_s) {
+                let why = format!(
+                    "is {at_s}: the one before it, faults.{}, has not ended by then",
+                    pair[0]
+                );
+                return Err(ScenarioError::new(format!("faults.{}.at_s", pair[1]), why));
+            }
+        }
+        Ok(())
+    }
+
     pub(crate) fn check(&self, key: &str, nodes: usize) -> Result<(), ScenarioError> {
         let bad = |field: &str, why: String| Err(ScenarioError::new(format!("{key}.{field}"), why));
         let (at_s, until_s) = self.times_s();

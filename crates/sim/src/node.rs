@@ -272,7 +272,7 @@ impl Node {
     /// A frequency limit as the node has it: one of its own frequencies; `None` where it limits nothing.
     pub(crate) fn frequency_read_back(&self, limit: Option<Hertz>) -> Option<Hertz> {
         let level = self.level_within(limit);
-        (level < self.model.top()).then(|| Hertz::new(self.model.at(level).ghz * 1e9))
+        (level < self.model.top()).then(|| Hertz::new((self.model.at(level).ghz * 1e9).round()))
     }
 
     /// Another state from now on.

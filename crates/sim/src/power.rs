@@ -178,7 +178,9 @@ impl PowerModel {
         // A hair above the last step belongs to it.
         let steps = ((highest_ghz - lowest_ghz) / step_ghz - 1e-9).ceil().max(0.0) as usize;
         for step in 0..=steps {
-            paces.push(pace((lowest_ghz + step as f64 * step_ghz).min(highest_ghz), 1.0));
+            // Without the dust that binary fractions leave.
+            let ghz = ((lowest_ghz + step as f64 * step_ghz) * 1e9).round() / 1e9;
+            paces.push(pace(ghz.min(highest_ghz), 1.0));
         }
         Self { figures, paces }
     }
@@ -280,7 +282,7 @@ mod tests {
     #[test]
     fn a_frequency_limit_is_the_highest_level_within_it() {
         let model = model();
-        assert_eq!(model.at(model.at_most(2.05)).ghz, 0.8 + 12.0 * 0.1);
+        assert_eq!(model.at(model.at_most(2.05)).ghz, 2.0);
         assert_eq!(model.at_most(9.0), model.top());
         assert_eq!(model.at_most(0.1), model.lowest_unthrottled());
         assert!((model.at(model.at_most(1.0)).ghz - 1.0).abs() < 1e-9);

@@ -362,6 +362,7 @@ impl Scenario {
         for (at, fault) in self.faults.iter().enumerate() {
             fault.check(&format!("faults.{at}"), nodes)?;
         }
+        Fault::check_overlaps(&self.faults)?;
         if self.limits.events == 0 {
             return Err(ScenarioError::new("limits.events", "is 0: a run needs events"));
         }

@@ -56,7 +56,7 @@ pub struct Totals {
     /// Periods held against the target: all but the first [`WARM_UP_PERIODS`].
     pub periods_judged: u64,
     /// How many of them were over it. A period with no request counts as kept; one in which none was answered although
-    /// some were being served is judged by the age of the oldest.
+    /// some were being served is judged by the age of the oldest, and one in which all that ended failed is over.
     pub periods_over: u64,
     /// Periods whose telemetry was lost.
     pub telemetry_lost_periods: u64,
@@ -133,10 +133,7 @@ pub(crate) struct Sums {
 impl Sums {
     pub(crate) fn add(&mut self, truth: &PeriodTruth, target: Seconds, latencies: &LatencyHistogram) {
         if self.periods >= WARM_UP_PERIODS {
-            let over = match truth.latency_to_judge {
-                Some(latency) => latency > target,
-                None => truth.completions == 0 && truth.failures > 0,
-            };
+            let over = truth.latency_to_judge.is_some_and(|latency| latency > target);
             self.over += u64::from(over);
         }
         self.periods += 1;

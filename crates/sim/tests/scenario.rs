@@ -157,6 +157,12 @@ fn what_is_wrong_is_named_with_key_value_and_rule() {
             "faults.0.at_s",
             "is -5",
         ),
+        (
+            "faults = [{ kind = \"slow-node\", node = 1, factor = 2, at_s = 5, until_s = 9 }, \
+             { kind = \"slow-node\", node = 1, factor = 2, at_s = 1, until_s = 6 }]",
+            "faults.0.at_s",
+            "is 5: the one before it, faults.1, has not ended",
+        ),
         ("[limits]\nevents = 0", "limits.events", "is 0"),
         ("[limits]\nin_flight = 0", "limits.in_flight", "is 0"),
     ] {

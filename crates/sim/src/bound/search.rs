@@ -5,7 +5,7 @@ use super::{Bound, check, lower_bound, requests};
 use crate::balancer::Balancer;
 use crate::error::RunError;
 use crate::power::{Level, PowerModel};
-use crate::scenario::Scenario;
+use crate::scenario::{Scenario, Telemetry};
 use crate::server::{Job, Server};
 use crate::world::{Bare, run};
 use headroom_control::{Allocation, Decision, Law, NodeCapacity, Plant, Reason, Seen, Spread};
@@ -119,6 +119,8 @@ pub fn clairvoyant(scenario: &Scenario, seed: u64, width: usize) -> Result<Bound
     // The schedule limits nothing by caps: each follows the cores, and must not bind while more cores are still there.
     let mut unbound = scenario.clone();
     unbound.delays.cap_s = scenario.delays.cores_s;
+    // Nor does it look at anything: it has nothing to wait for.
+    unbound.telemetry = Telemetry::default();
     Ok(Bound {
         lower: lower_bound(scenario, seed)?,
         totals: run(&unbound, &mut Bare(&mut law), seed, &mut |_| {})?,
@@ -162,7 +164,7 @@ impl<'a> Search<'a> {
             .iter()
             .enumerate()
             .map(|(at, ghz)| {
-                let limit = (at < highest).then(|| Hertz::new(ghz * 1e9));
+                let limit = (at < highest).then(|| Hertz::new((ghz * 1e9).round()));
                 (limit, nodes.iter().map(|node| node.model.at_most(*ghz)).collect())
             })
             .collect();

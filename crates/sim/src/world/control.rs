@@ -193,10 +193,12 @@ impl World<'_> {
             arrivals: traffic.arrivals,
             completions: traffic.completions,
             failures: traffic.failures,
-            latency_to_judge: traffic
-                .latency
-                .map(|latency| latency.at_slo)
-                .or(traffic.oldest_in_flight),
+            // Of a period in which nothing was answered, the age of the oldest request tells; failures are never kept.
+            latency_to_judge: match traffic.latency {
+                Some(latency) => Some(latency.at_slo),
+                None if traffic.failures > 0 => Some(Seconds::new(f64::INFINITY)),
+                None => traffic.oldest_in_flight,
+            },
             energy_j: metered.energy_j,
             cap_w: seen.allocated.cap.get(),
             busy_core_s: metered.busy_core_s,
