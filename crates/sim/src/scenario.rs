@@ -27,6 +27,9 @@ use headroom_control::{CoreRange, FrequencyRange, NodeCapacity, Plant, PlantErro
 use headroom_units::{Cores, Hertz, PerSecond, Ratio, Seconds, Watts};
 use serde::{Deserialize, Serialize};
 
+/// A scenario file that says what each key means, with its default.
+pub const EXAMPLE: &str = include_str!("../scenario.example.toml");
+
 /// The most nodes of a scenario.
 pub const MOST_NODES: usize = 1_024;
 /// The most faults of a scenario.

@@ -1,5 +1,6 @@
 //! Scenario files: what is left out is the default, and what is wrong is named with its key.
 
+use headroom_sim::scenario::EXAMPLE;
 use headroom_sim::{Scenario, ScenarioError};
 
 fn parse(text: &str) -> Result<Scenario, String> {
@@ -26,6 +27,56 @@ fn an_empty_file_is_the_default_and_the_default_is_the_papers_cluster() {
         (scenario.periods(), scenario.slo().unwrap().target().as_millis()),
         (900, 250.0)
     );
+}
+
+/// The keys of a table, and of the tables inside it, as dotted paths.
+fn keys(prefix: &str, value: &toml::Value, all: &mut Vec<String>) {
+    match value {
+        toml::Value::Table(table) => {
+            for (key, value) in table {
+                all.push(format!("{prefix}{key}"));
+                keys(&format!("{prefix}{key}."), value, all);
+            }
+        }
+        toml::Value::Array(array) => array.iter().for_each(|value| keys(prefix, value, all)),
+        _ => {}
+    }
+}
+
+#[test]
+fn the_example_is_the_default_and_names_every_key() {
+    assert_eq!(parse(EXAMPLE).unwrap(), Scenario::default());
+    let mut written = Vec::new();
+    keys("", &toml::from_str(EXAMPLE).unwrap(), &mut written);
+    let mut there_are = Vec::new();
+    keys(
+        "",
+        &toml::Value::try_from(Scenario::default()).unwrap(),
+        &mut there_are,
+    );
+    there_are.retain(|key| key != "faults");
+    written.sort();
+    there_are.sort();
+    assert_eq!(written, there_are);
+    // What is commented out is right, too.
+    let faults: String = EXAMPLE
+        .lines()
+        .skip_while(|line| *line != "# [[faults]]")
+        .take_while(|line| line.starts_with('#') && !line.contains("A run that"))
+        .map(|line| format!("{}\n", line.trim_start_matches(['#', ' '])))
+        .collect();
+    let faulty = parse(&faults).unwrap();
+    faulty.check().unwrap();
+    assert_eq!(faulty.faults.len(), 4);
+    for line in EXAMPLE.lines().filter(|line| line.starts_with("#   { kind")) {
+        let value = &line[line.find('{').unwrap()..=line.rfind('}').unwrap()];
+        let as_size = parse(&format!("[service]\nsize = {value}"));
+        let as_arrivals = parse(&format!("arrivals = {value}"));
+        let scenario = as_size
+            .or(as_arrivals)
+            .unwrap_or_else(|error| panic!("{line}: {error}"));
+        scenario.check().unwrap();
+    }
 }
 
 #[test]

@@ -357,6 +357,36 @@ fn a_node_that_is_switched_off_finishes_first_and_fails_nothing() {
 }
 
 #[test]
+fn with_no_node_left_everything_fails_and_the_run_goes_on() {
+    let mut scenario = Scenario {
+        duration_s: Some(90.0),
+        ..Scenario::default()
+    };
+    let lose = |node| Fault::NodeLoss {
+        node,
+        at_s: 20.0,
+        until_s: Some(30.0),
+    };
+    scenario.faults = vec![lose(1), lose(2), lose(3)];
+    scenario.nodes[0].boot_s = 10.0;
+    let mut answered = Vec::new();
+    let totals = run(&scenario, &mut slo_power(&scenario), 1, &mut |period| {
+        answered.push(period.traffic.completions);
+        if (21..30).contains(&period.seen.period) {
+            assert_eq!(
+                (period.seen.allocated.cores, period.seen.utilisation),
+                (Cores::ZERO, None)
+            );
+            assert_eq!(period.power.value, Watts::ZERO);
+        }
+    })
+    .unwrap();
+    assert_eq!(answered[21..39].iter().sum::<u64>(), 0);
+    assert!(answered[45] > 100);
+    assert!(totals.periods_over >= 19, "{}", totals.periods_over);
+}
+
+#[test]
 fn a_slow_node_is_slow() {
     let mut scenario = Scenario {
         arrivals: ArrivalProcess::Poisson { rate_per_s: 30.0 },

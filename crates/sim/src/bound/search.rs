@@ -61,8 +61,8 @@ impl Law for Replay {
 
 /// What can be chosen.
 struct Choices {
-    /// By number of steps: cores in all, and of each node.
-    cores: Vec<(Cores, Vec<f64>)>,
+    /// By number of steps: cores in all with a cap that they all fit into, and the cores of each node.
+    cores: Vec<(Allocation, Vec<f64>)>,
     /// By step: a limit (none for the highest), and each node's level under it.
     frequencies: Vec<(Option<Hertz>, Vec<Level>)>,
 }
@@ -114,7 +114,7 @@ pub fn clairvoyant(scenario: &Scenario, seed: u64, width: usize) -> Result<Bound
     check(scenario)?;
     let plant = scenario.plant()?;
     let search = Search::new(scenario)?;
-    let (schedule, _) = search.schedule(seed, width.max(1), &plant);
+    let (schedule, _) = search.schedule(seed, width.max(1));
     let mut law = Replay::new(plant, schedule.clone());
     // The schedule limits nothing by caps: each follows the cores, and must not bind while more cores are still there.
     let mut unbound = scenario.clone();
@@ -146,10 +146,12 @@ impl<'a> Search<'a> {
             .map(|step| {
                 let all = fewest + spread.step() * step as f64;
                 let each = spread.cores(all, &capacities);
-                (
-                    each.iter().copied().sum(),
-                    each.iter().map(|cores| cores.get()).collect(),
-                )
+                let limits = capacities
+                    .iter()
+                    .zip(&each)
+                    .map(|(node, cores)| node.power.limit(*cores));
+                let allocation = Allocation::new(each.iter().copied().sum(), limits.sum());
+                (allocation, each.iter().map(|cores| cores.get()).collect())
             })
             .collect();
         let mut ghz: Vec<f64> = nodes
@@ -179,7 +181,7 @@ impl<'a> Search<'a> {
     }
 
     /// The schedule, and its energy in joules.
-    fn schedule(&self, seed: u64, width: usize, plant: &Plant) -> (Vec<Allocation>, f64) {
+    fn schedule(&self, seed: u64, width: usize) -> (Vec<Allocation>, f64) {
         let length_s = self.scenario.service.period_s;
         let mut coming = requests(self.scenario, seed).peekable();
         let full = (self.choices.cores.len() - 1, self.choices.frequencies.len() - 1);
@@ -240,15 +242,14 @@ impl<'a> Search<'a> {
         choices.pop();
         choices.reverse();
         let energy_j = states.first().map_or(0.0, |best| best.energy_j);
-        let schedule = choices.into_iter().map(|choice| self.allocation(choice, plant));
+        let schedule = choices.into_iter().map(|choice| self.allocation(choice));
         (schedule.collect(), energy_j)
     }
 
-    fn allocation(&self, choice: (usize, usize), plant: &Plant) -> Allocation {
-        let cores = self.choices.cores[choice.0].0;
+    fn allocation(&self, choice: (usize, usize)) -> Allocation {
         Allocation {
             frequency: self.choices.frequencies[choice.1].0,
-            ..Allocation::new(cores, plant.power().limit(cores))
+            ..self.choices.cores[choice.0].0
         }
     }
 
@@ -462,22 +463,42 @@ impl Meters {
 mod tests {
     use super::*;
     use crate::arrivals::Spacing;
+    use crate::balancer::Rule;
+    use crate::power::PowerFigures;
+    use crate::scenario::NodeGroup;
     use headroom_units::Seconds;
 
     /// The energy that the search counts is what the simulator's meter says in the replay: one world, not two.
     #[test]
     fn the_search_and_the_simulator_agree() {
         let rates = vec![80.0, 200.0, 120.0];
-        let scenario = Scenario::default().with_trace(rates, Seconds::new(10.0), Spacing::Poisson);
-        let plant = scenario.plant().unwrap();
-        let search = Search::new(&scenario).unwrap();
-        let (schedule, counted_j) = search.schedule(5, 2, &plant);
-        let bound = clairvoyant(&scenario, 5, 2).unwrap();
-        assert_eq!(bound.schedule, schedule);
-        let metered_j = bound.totals.energy.get();
-        assert!(
-            (counted_j / metered_j - 1.0).abs() < 1e-9,
-            "{counted_j} {metered_j}"
-        );
+        let alike = Scenario::default().with_trace(rates, Seconds::new(10.0), Spacing::Poisson);
+        let mut unlike = alike.clone();
+        unlike.nodes.push(NodeGroup {
+            count: 1,
+            cores: 8.0,
+            speed: 1.6,
+            power: PowerFigures {
+                base_w: 80.0,
+                dynamic_per_core_w: 5.0,
+                highest_ghz: 3.0,
+                ..PowerFigures::default()
+            },
+            ..NodeGroup::default()
+        });
+        unlike.balancer.rule = Rule::LeastConnections {};
+        unlike.service.frequency_insensitive_share = 0.2;
+        for scenario in [alike, unlike] {
+            let search = Search::new(&scenario).unwrap();
+            let (schedule, counted_j) = search.schedule(5, 2);
+            let bound = clairvoyant(&scenario, 5, 2).unwrap();
+            assert_eq!(bound.schedule, schedule);
+            let metered_j = bound.totals.energy.get();
+            assert!(
+                (counted_j / metered_j - 1.0).abs() < 1e-9,
+                "{counted_j} {metered_j}"
+            );
+            assert!((0.0..0.1).contains(&bound.gap().get()), "{}", bound.gap());
+        }
     }
 }
