@@ -9,6 +9,8 @@ use headroom_units::{Ratio, Seconds};
 /// Each power of two is cut into this many buckets, so that a bucket is less than 0.1 % wide.
 const HALF: u64 = 1 << 10;
 const BITS: u32 = 10;
+/// Buckets that are added up at once where none is looked for.
+const BLOCK: usize = 64;
 /// The longest latency that is told apart, microseconds; longer ones count as this long. As in the flight recorder.
 pub const LATENCY_MAX_US: u64 = 3_600_000_000;
 
@@ -104,13 +106,24 @@ impl LatencyHistogram {
     /// ones does not exceed. Zero of nothing.
     pub fn at<const N: usize>(&self, shares: [f64; N]) -> [Seconds; N] {
         let mut values = [Seconds::ZERO; N];
-        let mut next = 0;
-        let mut below = 0;
-        for (value, count) in self.buckets() {
-            below += count;
-            while next < N && below as f64 >= (shares[next] * self.count as f64 - 1e-9).max(1.0) {
-                values[next] = Seconds::from_micros(value as f64);
-                next += 1;
+        if self.count == 0 {
+            return values;
+        }
+        let ranks = shares.map(|share| (share * self.count as f64 - 1e-9).ceil().max(1.0) as u64);
+        let (mut next, mut below) = (0, 0);
+        for (block, counts) in self.counts[self.first..=self.last].chunks(BLOCK).enumerate() {
+            // Most blocks hold none of the ranks, and adding up is all that they cost.
+            let within: u64 = counts.iter().sum();
+            if next == N || below + within < ranks[next] {
+                below += within;
+                continue;
+            }
+            for (at, count) in counts.iter().enumerate() {
+                below += count;
+                while next < N && below >= ranks[next] {
+                    values[next] = Seconds::from_micros(highest(self.first + block * BLOCK + at) as f64);
+                    next += 1;
+                }
             }
         }
         values
@@ -147,8 +160,9 @@ impl LatencyHistogram {
         if other.count == 0 {
             return;
         }
-        for at in other.first..=other.last {
-            self.counts[at] += other.counts[at];
+        let used = other.first..=other.last;
+        for (sum, count) in self.counts[used.clone()].iter_mut().zip(&other.counts[used]) {
+            *sum += count;
         }
         self.count += other.count;
         self.sum_s += other.sum_s;
