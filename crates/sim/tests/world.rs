@@ -234,6 +234,56 @@ fn a_cap_is_held_and_a_lower_one_is_never_faster() {
     assert!(slowest > 1.5, "{slowest}");
 }
 
+/// Where the emulated hardware settles with the same steady work under the same cap: power, and frequency over the highest.
+#[test]
+fn a_cap_settles_where_the_emulated_hardware_does() {
+    for (cap_w, work, power_w, frequency) in [
+        (92.0, 10.0, 80.28, 1.0),
+        (80.0, 10.0, 79.37, 0.9524),
+        (80.0, 14.0, 79.36, 0.7619),
+        (72.0, 6.0, 71.73, 0.9524),
+        (72.0, 14.0, 71.76, 0.5714),
+        (68.0, 5.0, 67.70, 0.7143),
+        (68.0, 10.0, 67.45, 0.4286),
+        (64.0, 2.0, 63.92, 0.9048),
+        (64.0, 6.0, 63.64, 0.3810),
+        (62.0, 2.0, 61.77, 0.3810),
+    ] {
+        let rate_per_s = 2000.0;
+        let mut scenario = Scenario {
+            duration_s: Some(60.0),
+            arrivals: ArrivalProcess::Even { rate_per_s },
+            ..Scenario::default()
+        };
+        scenario.nodes[0].count = 1;
+        scenario.service.rate_per_core_s = rate_per_s / work;
+        scenario.service.size = Shape::Deterministic {};
+        let allocation = Allocation::new(Cores::new(16.0), Watts::new(cap_w));
+        let mut law = Constant {
+            plant: scenario.plant().unwrap(),
+            allocation,
+            from: 0,
+        };
+        let (mut energy_j, mut last) = (0.0, 0.0);
+        run(&scenario, &mut Bare(&mut law), 1, &mut |period| {
+            if period.seen.period >= 30 {
+                energy_j += period.energy.value.get();
+                last = period.frequency.unwrap().get() / 2.1e9;
+            }
+        })
+        .unwrap();
+        let power = energy_j / 30.0;
+        assert!(
+            (power - power_w).abs() < 0.05,
+            "{cap_w} W, work {work}: {power} for {power_w}"
+        );
+        assert!(
+            (last - frequency).abs() < 1e-3,
+            "{cap_w} W, work {work}: {last} for {frequency}"
+        );
+    }
+}
+
 #[test]
 fn below_the_lowest_frequency_cores_are_stopped() {
     let scenario = Scenario {
