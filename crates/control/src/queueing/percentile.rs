@@ -27,8 +27,8 @@ const BOUNDARIES: [f64; 37] = [
 const NEGLIGIBLE: f64 = 1e-9;
 /// The most states looked at above the most frequent one; what lies beyond counts as the last.
 const MOST_STATES: usize = 20_000;
-/// Halvings of the interval in which a percentile is sought: to a part in 10⁷.
-const HALVINGS: usize = 24;
+/// Halvings of the interval in which a percentile is sought: to a part in 10⁵.
+const HALVINGS: usize = 17;
 
 /// A distribution of service times with mean 1, as classes of equal size within each.
 #[derive(Clone, Debug, PartialEq)]
@@ -170,11 +170,16 @@ pub fn sharing_percentile(cores: Cores, load: Ratio, sizes: &ServiceSizes, perce
         let mean_seen = present.mean_stretch(k);
         (Some(present), mean_of_all, mean_seen)
     };
+    // What a request of each class sees at its start and what is left of it does not depend on the time sought.
+    let classes: Vec<(f64, f64, f64)> = sizes
+        .classes
+        .iter()
+        .map(|&(size, share)| (size, share, 1.0 / remembered((1.0 - rho) * size)))
+        .collect();
     let late = |t: f64| -> f64 {
-        sizes
-            .classes
+        classes
             .iter()
-            .map(|&(size, share)| {
+            .map(|&(size, share, more)| {
                 let stretch = t / size;
                 if stretch < alone {
                     return share;
@@ -183,7 +188,7 @@ pub fn sharing_percentile(cores: Cores, load: Ratio, sizes: &ServiceSizes, perce
                     return 0.0;
                 };
                 // Late are those that saw a stretch above this one: (n + 1)/k > seen.
-                let seen = mean_seen + (stretch - mean_of_all) / remembered((1.0 - rho) * size);
+                let seen = mean_seen + (stretch - mean_of_all) * more;
                 if seen < alone {
                     return share;
                 }
