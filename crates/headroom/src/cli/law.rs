@@ -8,6 +8,9 @@ use clap::ValueEnum;
 pub enum LawName {
     /// Everything on, always: the reference for savings.
     Fixed,
+    /// Headroom's own: the cheapest cores, frequency and cap that keep the percentile under the target with a stated
+    /// confidence.
+    Headroom,
     /// SLO-Power as published: cores by its M/G/k/PS model, power caps, under one Control Unit.
     SloPower,
     /// SLO-Power's power component alone: all cores on, the cap moved.
@@ -32,6 +35,7 @@ impl std::fmt::Display for LawName {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Fixed => "fixed",
+            Self::Headroom => "headroom",
             Self::SloPower => "slo-power",
             Self::PowerOnly => "power-only",
             Self::ElasticOnly => "elastic-only",

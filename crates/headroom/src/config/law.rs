@@ -3,9 +3,9 @@
 use super::{ConfigError, Document};
 use crate::cli::LawName;
 use headroom_control::{
-    Fixed, Hpa, HpaTuning, K8sAsRun, K8sAsRunTuning, Law, Mode, OutOfRange, Pegasus, PegasusTuning,
-    PegasusVariant, Plant, PowerManager, PowerManagerTuning, Powersave, PowersaveError, Slo, SloPower,
-    SloPowerError, Tuning,
+    Fixed, Headroom, HeadroomError, HeadroomTuning, Hpa, HpaTuning, K8sAsRun, K8sAsRunTuning, Law, Mode,
+    OutOfRange, Pegasus, PegasusTuning, PegasusVariant, Plant, PowerManager, PowerManagerTuning, Powersave,
+    PowersaveError, Slo, SloPower, SloPowerError, Tuning,
 };
 use headroom_units::{PerSecond, Seconds};
 use serde::Deserialize;
@@ -17,6 +17,9 @@ pub struct LawConfig {
     /// The law.
     #[serde(default = "default_law")]
     pub name: LawName,
+    /// The parameters of Headroom's own law.
+    #[serde(default)]
+    pub headroom: HeadroomTuning,
     /// The parameters of SLO-Power, whole or with one of its components alone.
     #[serde(default, rename = "slo-power")]
     pub slo_power: Tuning,
@@ -60,6 +63,9 @@ pub enum LawObjection {
     /// SLO-Power's.
     #[error(transparent)]
     SloPower(#[from] SloPowerError),
+    /// That of Headroom's own law.
+    #[error(transparent)]
+    Headroom(#[from] HeadroomError),
     /// A parameter outside its range.
     #[error(transparent)]
     OutOfRange(#[from] OutOfRange),
@@ -73,6 +79,17 @@ impl LawError {
         let key = match &error {
             SloPowerError::OutOfRange { key, .. } => format!("law.slo-power.{key}"),
             SloPowerError::TargetOutOfReach(_) => "slo.target_ms".to_owned(),
+        };
+        Self {
+            key,
+            why: error.into(),
+        }
+    }
+
+    fn headroom(error: HeadroomError) -> Self {
+        let key = match &error {
+            HeadroomError::OutOfRange(bad) => format!("law.headroom.{}", bad.key),
+            HeadroomError::ServiceRate(_) => "service.requests_per_core_s".to_owned(),
         };
         Self {
             key,
@@ -94,6 +111,7 @@ impl LawConfig {
     pub fn of(name: LawName) -> Self {
         Self {
             name,
+            headroom: HeadroomTuning::default(),
             slo_power: Tuning::default(),
             hpa: HpaTuning::default(),
             k8s_as_run: K8sAsRunTuning::default(),
@@ -118,6 +136,10 @@ impl LawConfig {
         };
         match self.name {
             LawName::Fixed => Ok(Box::new(Fixed::new(plant))),
+            LawName::Headroom => {
+                let law = Headroom::new(slo, plant, service_rate, self.headroom.clone());
+                Ok(Box::new(law.map_err(LawError::headroom)?))
+            }
             LawName::SloPower => slo_power(Mode::Joint),
             LawName::PowerOnly => slo_power(Mode::PowerOnly),
             LawName::ElasticOnly => slo_power(Mode::ElasticOnly),
@@ -166,6 +188,9 @@ impl LawConfig {
             LawName::SloPower | LawName::PowerOnly | LawName::ElasticOnly => {
                 Some(slo.target() * self.slo_power.guard)
             }
+            LawName::Headroom => {
+                Some(slo.target() * self.headroom.guard).filter(|guard| *guard < slo.target())
+            }
             LawName::Fixed
             | LawName::Hpa
             | LawName::K8sAsRun
@@ -178,6 +203,7 @@ impl LawConfig {
 
     pub(super) fn check(&self, document: &Document) -> Result<(), ConfigError> {
         let all = || {
+            self.headroom.check().map_err(LawError::of("headroom"))?;
             self.slo_power.check().map_err(LawError::slo_power)?;
             self.hpa.check().map_err(LawError::of("hpa"))?;
             self.k8s_as_run.check().map_err(LawError::of("k8s-as-run"))?;
@@ -248,6 +274,10 @@ mod tests {
     fn each_law_s_mistake_comes_with_its_line() {
         for (table, said) in [
             (
+                "headroom]\nconfidence = 1.0",
+                "headroom.toml:2: law.headroom.confidence: confidence is 1: it must be",
+            ),
+            (
                 "hpa]\nsync_s = 0",
                 "headroom.toml:2: law.hpa.sync_s: sync_s is 0: it must be",
             ),
@@ -305,5 +335,9 @@ mod tests {
         assert_eq!(guard(LawName::SloPower), Some(Seconds::new(0.2)));
         assert_eq!(guard(LawName::ElasticOnly), Some(Seconds::new(0.2)));
         assert_eq!(guard(LawName::Pegasus), None);
+        assert_eq!(guard(LawName::Headroom), None, "its guard is the target");
+        let mut careful = LawConfig::of(LawName::Headroom);
+        careful.headroom.guard = 0.9;
+        assert_eq!(careful.guard(slo()), Some(Seconds::new(0.225)));
     }
 }
