@@ -3,7 +3,7 @@ CARGO ?= cargo
 HEADROOM := target/release/headroom
 DEMO_ARGS ?=
 
-.PHONY: help demo test lint build bench-gateway bench-load bench-agent bench-sim apache setup-build setup-test clean
+.PHONY: help demo test lint build bench-gateway bench-load bench-agent bench-sim apache mediawiki setup-build setup-test clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -38,6 +38,11 @@ bench-sim: setup-build ## Requests simulated per second: this simulator, SimPy, 
 apache: build ## Ten minutes of the Wikipedia trace on Debian's apache2, fixed and then slo-power
 	@scripts/need apache2 php:libapache2-mod-php curl
 	scripts/apache
+
+mediawiki: build ## Ten minutes each: Debian's MediaWiki behind our gateway and behind HAProxy, fixed and slo-power
+	@scripts/need curl apache2 haproxy mariadbd:mariadb-server memcached php:php-cli '/usr/sbin/php-fpm*:php-fpm' \
+	  /usr/share/mediawiki/index.php:mediawiki '/usr/lib/php/*/mysqli.so:php-mysql' '/usr/lib/php/*/apcu.so:php-apcu'
+	scripts/mediawiki/run
 
 setup-build:
 	@scripts/setup build
