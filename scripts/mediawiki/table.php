@@ -9,6 +9,9 @@
  */
 declare(strict_types=1);
 
+/** How far two telemetries of the same requests may be apart. */
+const AGREED = 0.05;
+
 /** The run summary, or what else is JSON. */
 function read(string $file): array
 {
@@ -120,6 +123,9 @@ function agreement(string $folder, string $name): void
     echo $line('P50, ms', $log['latency_ms']['p50'], $witness['latency_ms']['p50'], 1, []);
     echo $line('requests/s', $rate($log), $rate($witness), 2, $differences['arrivals']);
     echo "\n";
+    $most = max(apart($log['latency_ms']['p95'], $witness['latency_ms']['p95']) ?? INF, apart($rate($log), $rate($witness)) ?? INF);
+    echo $most <= AGREED ? 'They agree' : '**They do not agree**',
+        ' within ' . percent(AGREED, 0) . " on P95 and rate over the run.\n\n";
 }
 
 if ($argc < 3) {
