@@ -10,6 +10,7 @@ use super::latency::{At, LatencyModel};
 use super::power::PowerModel;
 use crate::plant::Plant;
 use headroom_units::{Cores, Hertz, Watts};
+use std::ops::Range;
 
 /// The most frequencies that are looked at; of more, evenly many are left out.
 const MOST_FREQUENCIES: usize = 48;
@@ -17,9 +18,12 @@ const MOST_FREQUENCIES: usize = 48;
 /// A probability that is none.
 const NEVER: f64 = 1e-7;
 /// Everything goes on where even so a period is late with more than this probability.
-const HOPELESS: f64 = 0.3;
+pub(super) const HOPELESS: f64 = 0.3;
 /// A point that is late this much more often than everything on is as good.
-const LITTLE_MORE: f64 = 1.25;
+const LITTLE_MORE: f64 = 1.05;
+/// Frequencies on either side of the last choice that are tried every period, and after how many periods all of them are.
+const NEAR: usize = 2;
+const ALL_EVERY: u32 = 16;
 
 /// What the next period is expected to bring.
 #[derive(Clone, Debug)]
@@ -133,6 +137,9 @@ pub(super) struct Grid {
     last: u64,
     /// The fewest steps that fitted last time, for each pace.
     before: Vec<u64>,
+    /// The frequency that was chosen last time, and since when not all were tried.
+    last_best: usize,
+    since_all: u32,
 }
 
 impl Grid {
@@ -155,6 +162,8 @@ impl Grid {
             paces,
             first: (cores.min() / cores.step()).floor() as u64,
             last,
+            last_best: 0,
+            since_all: ALL_EVERY,
         }
     }
 
@@ -177,8 +186,28 @@ impl Grid {
             return None;
         }
         let allowed = allowed.max(full * LITTLE_MORE);
+        let near = self.last_best.saturating_sub(NEAR)..(self.last_best + NEAR + 1).min(self.paces.len());
+        let all = 0..self.paces.len();
+        self.since_all += 1;
+        if self.since_all < ALL_EVERY
+            && let Some(best) = self.cheapest_of(learned, demand, allowed, near)
+        {
+            return Some((best, allowed));
+        }
+        self.since_all = 0;
+        self.cheapest_of(learned, demand, allowed, all).map(|best| (best, allowed))
+    }
+
+    /// The cheapest point at these frequencies.
+    fn cheapest_of(
+        &mut self,
+        learned: &mut Learned<'_>,
+        demand: &Demand,
+        allowed: f64,
+        paces: Range<usize>,
+    ) -> Option<Point> {
         let mut best: Option<Point> = None;
-        for index in 0..self.paces.len() {
+        for index in paces {
             let Some(steps) = self.fewest(learned, demand, allowed, index) else {
                 // A lower frequency is later still.
                 break;
@@ -187,9 +216,10 @@ impl Grid {
             let point = learned.point(demand, self.cores(steps), frequency, pace);
             if best.is_none_or(|best| point.watts < best.watts) {
                 best = Some(point);
+                self.last_best = index;
             }
         }
-        best.map(|best| (best, allowed))
+        best
     }
 
     /// The fewest steps of cores that are late with at most the probability allowed: sought from where they were last

@@ -32,7 +32,7 @@ use crate::decision::{Allocation, Decision, Reason};
 use crate::law::Law;
 use crate::plant::{Plant, Slo};
 use crate::seen::{Seen, Traffic};
-use choose::{Demand, Grid, Learned, Point};
+use choose::{Demand, Grid, HOPELESS, Learned, Point};
 use cost::Cost;
 use forecast::{Forecast, Forecaster, Method};
 use headroom_units::{Cores, PerSecond, Ratio, Seconds, Watts};
@@ -82,6 +82,8 @@ pub struct Headroom {
     latency: LatencyModel,
     power: PowerModel,
     caution: f64,
+    /// The probability of being late that was allowed for the newest period.
+    allowed: f64,
     /// What was added to the cap's margin because caps seemed to bind.
     margin: f64,
     periods: u32,
@@ -118,6 +120,7 @@ impl Headroom {
             latency: LatencyModel::new(slo.percentile(), plant.cores()),
             power: PowerModel::new(plant.power()),
             caution: 0.0,
+            allowed: 1.0 - tuning.confidence,
             margin: 0.0,
             periods: 0,
             in_flight: None,
@@ -203,14 +206,10 @@ impl Headroom {
         }
     }
 
-    /// The step of online quantile estimation: late periods are to be as rare as `1 - confidence`.
+    /// The step of online quantile estimation: late periods are to be as rare as was allowed, which is `1 - confidence`
+    /// or, where not even everything on would have made them that rare, little more than then.
     fn learn_caution(&mut self, late: bool) {
-        let allowed = 1.0 - self.tuning.confidence;
-        let step = if late {
-            CAUTION_STEP * (1.0 - allowed)
-        } else {
-            -CAUTION_STEP * allowed
-        };
+        let step = if late { CAUTION_STEP * (1.0 - self.allowed) } else { -CAUTION_STEP * self.allowed };
         self.caution = (self.caution + step).clamp(CAUTION.0, CAUTION.1);
     }
 
@@ -295,7 +294,9 @@ impl Law for Headroom {
             power: &self.power,
             caution: self.caution,
         };
-        let Some((best, allowed)) = self.grid.cheapest(&mut learned, &demand, allowed) else {
+        let found = self.grid.cheapest(&mut learned, &demand, allowed);
+        self.allowed = found.map_or(HOPELESS, |(_, allowed)| allowed);
+        let Some((best, allowed)) = found else {
             let full = self.plant.full();
             let point = learned.point(&demand, full.cores, None, 1.0);
             let mut reasons = vec![self.maximum(&forecast, &point)];
