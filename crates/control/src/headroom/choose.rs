@@ -21,6 +21,8 @@ const NEVER: f64 = 1e-7;
 pub(super) const HOPELESS: f64 = 0.3;
 /// A point that is late this much more often than everything on is as good.
 const LITTLE_MORE: f64 = 1.05;
+/// So many numbers of cores below the one that fits are tried.
+const LOOK: u64 = 3;
 /// Frequencies on either side of the last choice that are tried every period, and after how many periods all of them are.
 const NEAR: usize = 2;
 const ALL_EVERY: u32 = 16;
@@ -195,7 +197,8 @@ impl Grid {
             return Some((best, allowed));
         }
         self.since_all = 0;
-        self.cheapest_of(learned, demand, allowed, all).map(|best| (best, allowed))
+        self.cheapest_of(learned, demand, allowed, all)
+            .map(|best| (best, allowed))
     }
 
     /// The cheapest point at these frequencies.
@@ -237,14 +240,16 @@ impl Grid {
         let mut width = 1;
         let (mut late, mut fit);
         if fits(start) {
-            (late, fit) = (start, start);
+            fit = start;
+            // Some numbers of cores are worse than their neighbours: the next ones below are tried too.
+            late = fit;
             while fit > self.first {
-                late = fit.saturating_sub(width).max(self.first);
-                if !fits(late) {
-                    break;
+                let below = fit.saturating_sub(LOOK).max(self.first)..fit;
+                match below.rev().find(|steps| fits(*steps)) {
+                    Some(fewer) => fit = fewer,
+                    None => break,
                 }
-                fit = late;
-                width *= 2;
+                late = fit;
             }
         } else {
             late = start;

@@ -14,6 +14,7 @@
 
 use super::kalman::Kalman;
 use super::table::{MOST, Percentile, Table};
+use super::uneven::Uneven;
 use crate::plant::CoreRange;
 use crate::queueing::percentile::{
     Congestion, SLICES, ServiceSizes, congestion_left, normal_exceeds, sharing_congestion,
@@ -93,6 +94,7 @@ pub(super) struct LatencyModel {
     shape_periods: u32,
     congestion: Table<8>,
     filter: Kalman<2>,
+    uneven: Uneven,
     /// Of the squares of what is left: for one request, and as a multiple of what congestion explains.
     scatter: Kalman<2>,
     surprise: f64,
@@ -125,6 +127,7 @@ impl LatencyModel {
             shape_periods: 0,
             filter: new_filter(),
             congestion: Table::new(range),
+            uneven: Uneven::new(range),
             scatter: Kalman::new([SCATTER, 1.0], [1.0, 1.0], [0.03, 0.03]),
             surprise: 0.0,
             percentile,
@@ -147,6 +150,7 @@ impl LatencyModel {
         let alone = table.ln(cores, 0.0);
         let queueing = (table.ln(cores, load) - alone).max(0.0);
         let [scale, power] = self.filter.state();
+        let power = power + self.uneven.at(cores);
         let value = cost.ln() + alone + scale + (1.0 + power) * queueing;
         (value.min(2.0 * MOST), queueing)
     }
@@ -166,9 +170,9 @@ impl LatencyModel {
     }
 
     /// ln of the factor that such a share makes.
-    fn congested(&self, slice: f64) -> f64 {
+    fn congested(&self, cores: f64, slice: f64) -> f64 {
         let [_, power] = self.filter.state();
-        (1.0 + power) * slice.ln_1p()
+        (1.0 + power + self.uneven.at(cores)) * slice.ln_1p()
     }
 
     /// The probability that the percentile of a period at these cores and this load lies above `bound`, where
@@ -189,7 +193,7 @@ impl LatencyModel {
         let mut late = 0.0;
         let slices = self.congestion(at.cores, at.load, at.length);
         for (slice, share) in slices.iter().zip(SLICES).rev() {
-            let ratio = (ln_ratio - congested.sqrt() * self.congested(*slice)).exp();
+            let ratio = (ln_ratio - congested.sqrt() * self.congested(at.cores, *slice)).exp();
             let each = if ratio >= 1.0 {
                 allowed * (-steepness * (ratio - 1.0)).exp()
             } else {
@@ -223,7 +227,7 @@ impl LatencyModel {
         let alone = table.ln(seen.cores, 0.0);
         let queueing = (table.ln(seen.cores, load) - alone).max(0.0);
         let weights = [1.0, queueing];
-        let off = seen.at_slo.ln() - seen.cost.ln() - alone - queueing;
+        let off = seen.at_slo.ln() - seen.cost.ln() - alone - queueing * (1.0 + self.uneven.at(seen.cores));
         let known = self.filter.uncertainty(&weights);
         // A period that was overloaded says by how much, not how the queue behaves.
         let over = (seen.load - MOST_LOAD).max(0.0) * 4.0;
@@ -231,11 +235,12 @@ impl LatencyModel {
         let explained: f64 = slices
             .iter()
             .zip(SLICES)
-            .map(|(slice, share)| share * self.congested(*slice).powi(2))
+            .map(|(slice, share)| share * self.congested(seen.cores, *slice).powi(2))
             .sum();
         let [one, congested] = self.scatter.state();
         let noise = one / seen.completions + congested * explained + FLOOR * FLOOR + over * over;
         let off = self.filter.observe(&weights, off, noise);
+        self.uneven.observe(seen.cores, queueing, off, noise + known);
         let [scale, power] = self.filter.state();
         self.filter
             .set_state([scale.clamp(SCALE.0, SCALE.1), power.clamp(POWER.0, POWER.1)]);

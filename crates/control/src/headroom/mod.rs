@@ -8,6 +8,7 @@
 //! | the arrival rate of the next period and the distribution of its error | `forecast` |
 //! | core time per request, by frequency (μ, learned) | `cost` |
 //! | the percentile at a point, from M/G/k processor sharing, and the probability that a period is late | `latency` |
+//! | what some numbers of cores serve worse than their neighbours, as on several nodes | `uneven` |
 //! | watts at a point | `power` |
 //! | the search | `choose` |
 //!
@@ -25,6 +26,7 @@ mod latency;
 mod power;
 mod table;
 mod tuning;
+mod uneven;
 
 pub use tuning::{HeadroomError, HeadroomTuning};
 
@@ -209,7 +211,11 @@ impl Headroom {
     /// The step of online quantile estimation: late periods are to be as rare as was allowed, which is `1 - confidence`
     /// or, where not even everything on would have made them that rare, little more than then.
     fn learn_caution(&mut self, late: bool) {
-        let step = if late { CAUTION_STEP * (1.0 - self.allowed) } else { -CAUTION_STEP * self.allowed };
+        let step = if late {
+            CAUTION_STEP * (1.0 - self.allowed)
+        } else {
+            -CAUTION_STEP * self.allowed
+        };
         self.caution = (self.caution + step).clamp(CAUTION.0, CAUTION.1);
     }
 
