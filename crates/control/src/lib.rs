@@ -14,11 +14,14 @@
 //! | [`power_manager`] | fixed caps by SLO level, and the powersave governor |
 //! | [`fixed`] | everything on: the reference that savings are measured against |
 //! | [`guardian`] | the wrapper of every law that puts all to full when telemetry is lost |
+//! | [`capacity`] | how many requests a second a server can take: from its accept queue, a benchmark, or its CPU |
+//! | [`resize`] | how many servers a cluster has on, and the power state of each |
 //! | [`queueing`] | Equations 1 to 3 of the SLO-Power paper; Erlang's formulas and exact processor sharing |
 //! | [`estimate`] | the least-squares line read one step ahead |
 //! | [`spread`] | one decision for a cluster, spread over its nodes |
 #![forbid(unsafe_code)]
 
+pub mod capacity;
 pub mod decision;
 pub mod estimate;
 pub mod fixed;
@@ -31,10 +34,12 @@ pub mod pegasus;
 pub mod plant;
 pub mod power_manager;
 pub mod queueing;
+pub mod resize;
 pub mod seen;
 pub mod slo_power;
 pub mod spread;
 
+pub use capacity::{Capacity, Estimate, QueueMonitor, QueueTuning};
 pub use decision::{Allocation, Decision, Reason};
 pub use fixed::Fixed;
 pub use guardian::Guardian;
@@ -45,6 +50,7 @@ pub use parameter::OutOfRange;
 pub use pegasus::{Pegasus, PegasusTuning, PegasusVariant};
 pub use plant::{CoreRange, FrequencyRange, Plant, PlantError, PowerEnvelope, Slo};
 pub use power_manager::{PowerManager, PowerManagerTuning, Powersave, PowersaveError};
+pub use resize::{Fleet, Resizer, Stepwise};
 pub use seen::{Distribution, Latency, Seen, Traffic};
 pub use slo_power::{Mode, SloPower, SloPowerError, Tuning};
 pub use spread::{NodeCapacity, NodeShare, Spread};

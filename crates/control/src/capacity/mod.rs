@@ -1,0 +1,104 @@
+//! How many requests a second a server can take, now, for this workload, whatever its bottleneck: online capacity
+//! estimation (C.-H. Tsai, K. G. Shin, J. Reumann, S. Singhal, "Online Web Cluster Capacity Estimation and Its
+//! Application to Energy Conservation", IEEE TPDS 18(7), 2007; section and equation numbers here are that paper's).
+//!
+//! The *capacity* of a server is the most requests a second that it can take while its *drop ratio*, the share of
+//! connection attempts that find its accept queue full, stays under a threshold (Section 4: 1 %, each retry an attempt
+//! of its own). Three ways to estimate it:
+//!
+//! | module | it is | it fails where |
+//! |---|---|---|
+//! | [`queue`] | queue monitoring (Section 5.3): the queue grows whatever the bottleneck is | it has seen no overload yet: then it answers with a lower bound |
+//! | [`offline`] | offline static estimation (5.1): a benchmark's ramp, once | the workload is not the benchmark's |
+//! | [`utilisation`] | CPU-utilisation-based estimation (5.2): throughput over utilisation | the bottleneck is not the CPU |
+//!
+//! [`equations`] are Equations 1 to 5 alone; [`step`] makes of a listener's counters, which may wrap, restart, jump or
+//! be missing, the numbers of one sampling step, or says why it cannot.
+
+pub mod equations;
+pub mod offline;
+pub mod queue;
+pub mod step;
+pub mod tuning;
+pub mod unusable;
+pub mod utilisation;
+
+use crate::decision::Reason;
+use headroom_units::PerSecond;
+use serde::{Deserialize, Serialize};
+
+pub use offline::{Ramp, RampError, RampTuning, Spread, StaticCapacity};
+pub use queue::QueueMonitor;
+pub use step::{Counter, Listener, Observation, Sight, Step, StepMeter, Width};
+pub use tuning::QueueTuning;
+pub use unusable::Unusable;
+pub use utilisation::{UtilisationEstimator, UtilisationStep, UtilisationTuning};
+
+/// What is known of a capacity.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", content = "per_s", rename_all = "kebab-case")]
+pub enum Capacity {
+    /// The server takes this much and no more: its limit was met.
+    Exact(PerSecond),
+    /// It takes at least this much: its limit was not met yet.
+    LowerBound(PerSecond),
+    /// Nothing is known that holds now.
+    Unknown,
+}
+
+impl Capacity {
+    /// The number, whether exact or a lower bound.
+    pub const fn value(self) -> Option<PerSecond> {
+        match self {
+            Self::Exact(value) | Self::LowerBound(value) => Some(value),
+            Self::Unknown => None,
+        }
+    }
+
+    /// The word used in metrics and reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Exact(_) => "exact",
+            Self::LowerBound(_) => "lower-bound",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+/// An estimator's answer to one sampling step.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Estimate {
+    /// The capacity.
+    pub capacity: Capacity,
+    /// Which rule gave it, with its numbers.
+    pub reason: Reason,
+}
+
+impl Estimate {
+    fn unknown(rule: &'static str, text: String) -> Self {
+        Self {
+            capacity: Capacity::Unknown,
+            reason: Reason::new(rule, text, &[]),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_capacity_says_in_json_what_it_is() {
+        let json = |capacity: Capacity| serde_json::to_string(&capacity).unwrap();
+        assert_eq!(
+            json(Capacity::LowerBound(PerSecond::new(595.0))),
+            r#"{"kind":"lower-bound","per_s":595.0}"#
+        );
+        assert_eq!(json(Capacity::Unknown), r#"{"kind":"unknown"}"#);
+        assert_eq!(Capacity::Unknown.value(), None);
+        assert_eq!(
+            Capacity::Exact(PerSecond::new(5.0)).value(),
+            Some(PerSecond::new(5.0))
+        );
+    }
+}

@@ -1,0 +1,138 @@
+//! The parameters of queue monitoring.
+
+use crate::parameter::{Bound, OutOfRange};
+use serde::{Deserialize, Serialize};
+
+/// The parameters of queue monitoring, by default the paper's where it prints them. The keys are those of the
+/// configuration file's `[capacity.queue]` table.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct QueueTuning {
+    /// K, the places of the accept queue. Where absent, what the observation says that the listener was given. 128 on
+    /// the paper's servers, where the C library allowed no more.
+    pub queue_limit: Option<u32>,
+    /// T, seconds between two samples. 1. A sample that comes before half of it is joined with the next one (Figure 6:
+    /// intervals between 0 and 2 s on an overloaded server); the equations take the length that a step really had.
+    pub sampling_period_s: f64,
+    /// The drop ratio at which capacity is exceeded. 0.01.
+    pub drop_ratio: f64,
+    /// T_c, seconds by which the queue length is forecast: the time that another server takes to start. 60, the
+    /// start-up delay of Section 7.5.4 that is kept while the shutdown delay varies.
+    pub forecast_s: f64,
+    /// Alpha, the share of itself that an estimate keeps when it is adapted, from 0 to below 1. 0.9: the paper prints
+    /// none.
+    pub keep: f64,
+    /// The highest plausible rate of connections, per second: a counter that moved faster did not count connections.
+    /// 1,000,000.
+    pub most_per_s: f64,
+    /// Seconds for which the estimate is held when there is no usable observation; unknown after that. 10.
+    pub hold_s: f64,
+}
+
+impl Default for QueueTuning {
+    fn default() -> Self {
+        Self {
+            queue_limit: None,
+            sampling_period_s: 1.0,
+            drop_ratio: 0.01,
+            forecast_s: 60.0,
+            keep: 0.9,
+            most_per_s: 1e6,
+            hold_s: 10.0,
+        }
+    }
+}
+
+impl QueueTuning {
+    /// Checks every parameter's range.
+    ///
+    /// # Errors
+    /// The first that is outside.
+    pub fn check(&self) -> Result<(), OutOfRange> {
+        if self.queue_limit == Some(0) {
+            return Err(OutOfRange::new("queue_limit", 0.0, "1 or more"));
+        }
+        Bound::Seconds(0.001, 3_600.0).check("sampling_period_s", self.sampling_period_s)?;
+        Bound::Share.check("drop_ratio", self.drop_ratio)?;
+        Bound::Seconds(0.0, 3_600.0).check("forecast_s", self.forecast_s)?;
+        if !(0.0..1.0).contains(&self.keep) {
+            return Err(OutOfRange::new("keep", self.keep, "0 or more and below 1"));
+        }
+        if !(1.0..=1e9).contains(&self.most_per_s) {
+            return Err(OutOfRange::new(
+                "most_per_s",
+                self.most_per_s,
+                "between 1 and 1000000000",
+            ));
+        }
+        Bound::Seconds(0.0, 3_600.0).check("hold_s", self.hold_s)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_pass_and_what_is_outside_is_named() {
+        let good = QueueTuning::default();
+        assert_eq!(good.check(), Ok(()));
+        let wrong = [
+            (
+                "queue_limit is 0",
+                QueueTuning {
+                    queue_limit: Some(0),
+                    ..good
+                },
+            ),
+            (
+                "sampling_period_s is 0",
+                QueueTuning {
+                    sampling_period_s: 0.0,
+                    ..good
+                },
+            ),
+            (
+                "drop_ratio is 1.5",
+                QueueTuning {
+                    drop_ratio: 1.5,
+                    ..good
+                },
+            ),
+            (
+                "forecast_s is -1",
+                QueueTuning {
+                    forecast_s: -1.0,
+                    ..good
+                },
+            ),
+            ("keep is 1:", QueueTuning { keep: 1.0, ..good }),
+            (
+                "most_per_s is 0",
+                QueueTuning {
+                    most_per_s: 0.0,
+                    ..good
+                },
+            ),
+            (
+                "hold_s is NaN",
+                QueueTuning {
+                    hold_s: f64::NAN,
+                    ..good
+                },
+            ),
+        ];
+        for (said, tuning) in wrong {
+            let error = tuning.check().unwrap_err().to_string();
+            assert!(error.starts_with(said), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_table_keeps_the_defaults_of_what_it_leaves_out_and_refuses_what_it_does_not_know() {
+        let tuning: QueueTuning = serde_json::from_str(r#"{"queue_limit": 511, "keep": 0.5}"#).unwrap();
+        assert_eq!((tuning.queue_limit, tuning.keep), (Some(511), 0.5));
+        assert_eq!(tuning.drop_ratio, 0.01);
+        assert!(serde_json::from_str::<QueueTuning>(r#"{"alpha": 0.5}"#).is_err());
+    }
+}

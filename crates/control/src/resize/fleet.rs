@@ -1,0 +1,222 @@
+//! Which servers of a cluster are on: from a number to commands for each.
+
+use super::server::{Command, Health, PowerState, Server};
+use super::tuning::PowerTuning;
+use crate::parameter::OutOfRange;
+use headroom_units::Seconds;
+use serde::{Deserialize, Serialize};
+
+/// A command for one server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Order {
+    /// Which server, by its place in the list.
+    pub server: usize,
+    /// What is to be done to it.
+    pub command: Command,
+}
+
+/// The servers of a cluster.
+///
+/// Where more are needed, one that is draining comes back first (it is still up), then one that is off, then one that
+/// failed and whose wait is over; among equals the one with the fewest failures, then the first. Where fewer are, one that
+/// is still booting goes first, then one that is warming, then the last of those that serve. A server that fails makes
+/// room for another at once, for it is no longer on its way.
+#[derive(Clone, Debug)]
+pub struct Fleet {
+    servers: Vec<Server>,
+}
+
+impl Fleet {
+    /// A fleet of servers, each found serving (`true`) or off.
+    ///
+    /// # Errors
+    /// A parameter outside its range; no server, or more than [`super::MOST_SERVERS`].
+    pub fn new(tuning: PowerTuning, serving: &[bool], now: Seconds) -> Result<Self, OutOfRange> {
+        tuning.check()?;
+        if !(1..=super::MOST_SERVERS).contains(&serving.len()) {
+            return Err(OutOfRange::new(
+                "servers",
+                serving.len() as f64,
+                "between 1 and 4096",
+            ));
+        }
+        let servers = serving
+            .iter()
+            .map(|serving| Server::new(tuning, *serving, now))
+            .collect();
+        Ok(Self { servers })
+    }
+
+    /// The servers.
+    pub fn servers(&self) -> &[Server] {
+        &self.servers
+    }
+
+    /// Takes the time, how many servers should be on and what was seen of each, in their order; answers with what to do.
+    /// A server of which nothing was seen counts as not answering.
+    pub fn steer(&mut self, now: Seconds, target: usize, seen: &[Health]) -> Vec<Order> {
+        let health = |at: usize| seen.get(at).copied().unwrap_or_default();
+        let mut wanted: Vec<bool> = self
+            .servers
+            .iter()
+            .map(|one| leaving_rank(one).is_some())
+            .collect();
+        let on = wanted.iter().filter(|wanted| **wanted).count();
+        if on > target {
+            let mut leaving: Vec<usize> = (0..self.servers.len()).filter(|at| wanted[*at]).collect();
+            leaving.sort_by_key(|at| (leaving_rank(&self.servers[*at]), std::cmp::Reverse(*at)));
+            leaving
+                .iter()
+                .take(on - target)
+                .for_each(|at| wanted[*at] = false);
+        } else {
+            let rank = |at: usize| coming_rank(&self.servers[at], now, &health(at));
+            let mut coming: Vec<usize> = (0..self.servers.len()).filter(|at| rank(*at).is_some()).collect();
+            coming.sort_by_key(|at| (rank(*at), self.servers[*at].failures(), *at));
+            coming.iter().take(target - on).for_each(|at| wanted[*at] = true);
+        }
+        self.servers
+            .iter_mut()
+            .enumerate()
+            .filter_map(|(at, server)| {
+                let command = server.tick(now, wanted[at], &health(at))?;
+                Some(Order { server: at, command })
+            })
+            .collect()
+    }
+}
+
+/// In what order servers that are on or on their way go, the smallest first; `None` for the others.
+fn leaving_rank(server: &Server) -> Option<u8> {
+    match server.state() {
+        PowerState::Booting => Some(0),
+        PowerState::Warming => Some(1),
+        PowerState::Serving => Some(2),
+        PowerState::Off | PowerState::Draining | PowerState::Stopping | PowerState::Failed(_) => None,
+    }
+}
+
+/// In what order the others come, the smallest first; `None` for those that cannot.
+fn coming_rank(server: &Server, now: Seconds, health: &Health) -> Option<u8> {
+    match server.state() {
+        PowerState::Draining if health.answering => Some(0),
+        PowerState::Failed(_) if health.answering => Some(1),
+        PowerState::Off if server.may_start(now) => Some(2),
+        PowerState::Failed(_) if server.may_start(now) => Some(3),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const UP: Health = Health {
+        answering: true,
+        powered: Some(true),
+        connections: Some(0),
+        command_failed: false,
+    };
+    const DOWN: Health = Health {
+        answering: false,
+        powered: Some(false),
+        connections: None,
+        command_failed: false,
+    };
+
+    fn states(fleet: &Fleet) -> Vec<&'static str> {
+        fleet.servers().iter().map(|one| one.state().name()).collect()
+    }
+
+    fn order(server: usize, command: Command) -> Order {
+        Order { server, command }
+    }
+
+    #[test]
+    fn the_first_that_is_off_comes_and_the_last_that_serves_goes() {
+        let mut fleet = Fleet::new(PowerTuning::default(), &[true, false, false], Seconds::ZERO).unwrap();
+        let at = Seconds::new;
+        let orders = fleet.steer(at(1.0), 2, &[UP, DOWN, DOWN]);
+        assert_eq!(orders, [order(1, Command::PowerOn)]);
+        // One on its way is one on its way.
+        assert_eq!(fleet.steer(at(2.0), 2, &[UP, DOWN, DOWN]), []);
+        fleet.steer(at(3.0), 2, &[UP, UP, DOWN]);
+        fleet.steer(at(20.0), 2, &[UP, UP, DOWN]);
+        assert_eq!(states(&fleet), ["serving", "serving", "off"]);
+        assert_eq!(
+            fleet.steer(at(21.0), 1, &[UP, UP, DOWN]),
+            [order(1, Command::Disable)]
+        );
+        // The draining one comes back before the one that is off.
+        assert_eq!(
+            fleet.steer(at(21.5), 2, &[UP, UP, DOWN]),
+            [order(1, Command::Enable)]
+        );
+    }
+
+    #[test]
+    fn another_takes_the_place_of_one_that_fails_to_boot() {
+        let mut fleet = Fleet::new(PowerTuning::default(), &[true, false, false], Seconds::ZERO).unwrap();
+        fleet.steer(Seconds::new(1.0), 2, &[UP, DOWN, DOWN]);
+        let orders = fleet.steer(Seconds::new(302.0), 2, &[UP, DOWN, DOWN]);
+        assert_eq!(orders, [order(1, Command::Disable)]);
+        let orders = fleet.steer(Seconds::new(303.0), 2, &[UP, DOWN, DOWN]);
+        assert_eq!(orders, [order(2, Command::PowerOn)]);
+        assert_eq!(states(&fleet), ["serving", "off", "booting"]);
+        // With nobody left, it is tried again when its wait is over, and not before.
+        assert_eq!(fleet.steer(Seconds::new(331.0), 3, &[UP, DOWN, DOWN]), []);
+        let orders = fleet.steer(Seconds::new(332.0), 3, &[UP, DOWN, DOWN]);
+        assert_eq!(orders, [order(1, Command::PowerOn)]);
+    }
+
+    #[test]
+    fn a_boot_that_is_no_longer_wanted_ends_without_a_request() {
+        let mut fleet = Fleet::new(PowerTuning::default(), &[true, false], Seconds::ZERO).unwrap();
+        fleet.steer(Seconds::new(1.0), 2, &[UP, DOWN]);
+        assert_eq!(fleet.steer(Seconds::new(2.0), 1, &[UP, DOWN]), []);
+        let orders = fleet.steer(Seconds::new(50.0), 1, &[UP, UP]);
+        assert_eq!(orders, [order(1, Command::PowerOff)]);
+    }
+
+    #[test]
+    fn a_fleet_of_nobody_is_refused() {
+        assert!(Fleet::new(PowerTuning::default(), &[], Seconds::ZERO).is_err());
+        let tuning = PowerTuning {
+            backoff_s: 0.0,
+            ..PowerTuning::default()
+        };
+        assert!(Fleet::new(tuning, &[true], Seconds::ZERO).is_err());
+    }
+
+    proptest! {
+        /// A fleet of machines that obey ends where it is told to be, from wherever it was led.
+        #[test]
+        fn machines_that_obey_end_at_the_target(
+            serving in proptest::collection::vec(any::<bool>(), 1..8),
+            targets in proptest::collection::vec(0..9usize, 1..6),
+        ) {
+            let count = serving.len();
+            let mut fleet = Fleet::new(PowerTuning::default(), &serving, Seconds::ZERO).unwrap();
+            let mut powered = serving.clone();
+            let mut at_s = 0.0;
+            for target in targets {
+                let target = target.min(count);
+                for _ in 0..200 {
+                    at_s += 1.0;
+                    let seen: Vec<Health> = powered.iter().map(|on| if *on { UP } else { DOWN }).collect();
+                    for order in fleet.steer(Seconds::new(at_s), target, &seen) {
+                        match order.command {
+                            Command::PowerOn => powered[order.server] = true,
+                            Command::PowerOff => powered[order.server] = false,
+                            Command::Enable | Command::Disable => {}
+                        }
+                    }
+                }
+                let on = fleet.servers().iter().filter(|one| one.state() == PowerState::Serving).count();
+                let off = fleet.servers().iter().filter(|one| one.state() == PowerState::Off).count();
+                prop_assert_eq!((on, off), (target, count - target));
+            }
+        }
+    }
+}

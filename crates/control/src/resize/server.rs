@@ -1,0 +1,263 @@
+//! The power states of one server.
+//!
+//! ```text
+//!             wanted: power on         answers: enable       warm
+//!   Off ───────────────────► Booting ───────────────► Warming ────► Serving
+//!    ▲                          │ too long                │  lost     │ │ not wanted: disable
+//!    │                          ▼                         ▼           │ ▼
+//!    │                        Failed ◄────────────────────────────────┘ Draining (wanted again: enable, Serving)
+//!    │ off        power off     │ not wanted, or its wait is over         │ empty, or too long: power off
+//!    └──────────────────── Stopping ◄─────────────────────────────────────┘
+//! ```
+//!
+//! Only a server that takes requests (warming or serving) counts as capacity. After a failure it waits before it is tried
+//! again, each time twice as long, up to a limit.
+
+use super::tuning::PowerTuning;
+use headroom_units::Seconds;
+use serde::{Deserialize, Serialize};
+
+/// Why a server failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Cause {
+    /// It did not answer in time after it was powered on.
+    Boot,
+    /// It stopped answering.
+    Lost,
+    /// It was told to power off and is still on.
+    Stop,
+    /// A command could not be carried out.
+    Command,
+}
+
+/// A server's power state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PowerState {
+    /// Powered off.
+    Off,
+    /// Powered on, not answering yet.
+    Booting,
+    /// Takes requests for a short time now.
+    Warming,
+    /// Takes requests.
+    Serving,
+    /// Takes no new requests, finishes those it has (soft shutdown).
+    Draining,
+    /// Told to power off.
+    Stopping,
+    /// Did not do what it was told.
+    Failed(Cause),
+}
+
+impl PowerState {
+    /// Whether it takes requests, so that its capacity counts.
+    pub const fn takes_requests(self) -> bool {
+        matches!(self, Self::Warming | Self::Serving)
+    }
+
+    /// The word used in metrics: a bounded label set.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Booting => "booting",
+            Self::Warming => "warming",
+            Self::Serving => "serving",
+            Self::Draining => "draining",
+            Self::Stopping => "stopping",
+            Self::Failed(_) => "failed",
+        }
+    }
+}
+
+/// What is to be done to a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Command {
+    /// Switch its power on.
+    PowerOn,
+    /// Shut it down and switch its power off.
+    PowerOff,
+    /// Give it requests.
+    Enable,
+    /// Give it no new requests.
+    Disable,
+}
+
+/// What was seen of a server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Health {
+    /// Whether its service answers.
+    pub answering: bool,
+    /// Whether its power is on; `None` where nobody can say.
+    pub powered: Option<bool>,
+    /// Connections or requests that it still has; `None` where nobody can say.
+    pub connections: Option<u64>,
+    /// Whether the last command given to it could not be carried out.
+    pub command_failed: bool,
+}
+
+/// One server's state machine.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Server {
+    tuning: PowerTuning,
+    state: PowerState,
+    /// Since when it is in its state.
+    since_s: f64,
+    /// When it answered last, while it takes requests.
+    heard_s: f64,
+    failures: u32,
+    /// Not to be powered on before.
+    retry_s: f64,
+}
+
+impl Server {
+    /// A server that is found serving, or off. The caller has checked the parameters.
+    pub fn new(tuning: PowerTuning, serving: bool, now: Seconds) -> Self {
+        Self {
+            tuning,
+            state: if serving {
+                PowerState::Serving
+            } else {
+                PowerState::Off
+            },
+            since_s: now.get(),
+            heard_s: now.get(),
+            failures: 0,
+            retry_s: f64::NEG_INFINITY,
+        }
+    }
+
+    /// Its state.
+    pub const fn state(&self) -> PowerState {
+        self.state
+    }
+
+    /// Since when.
+    pub const fn since(&self) -> Seconds {
+        Seconds::new(self.since_s)
+    }
+
+    /// Failures in a row.
+    pub const fn failures(&self) -> u32 {
+        self.failures
+    }
+
+    /// Whether it may be powered on, as far as earlier failures go.
+    pub fn may_start(&self, now: Seconds) -> bool {
+        now.get() >= self.retry_s
+    }
+
+    /// Takes the time, whether the server is wanted, and what was seen of it; answers with what to do to it. At most one
+    /// command a call, and after each the next call says with [`Health`] what came of it.
+    pub fn tick(&mut self, now: Seconds, wanted: bool, health: &Health) -> Option<Command> {
+        let now_s = now.get();
+        if health.command_failed && matches!(self.state, PowerState::Booting | PowerState::Stopping) {
+            return self.fail(now_s, Cause::Command);
+        }
+        let age_s = now_s - self.since_s;
+        match self.state {
+            PowerState::Off => (wanted && self.may_start(now)).then(|| {
+                self.enter(PowerState::Booting, now_s);
+                Command::PowerOn
+            }),
+            PowerState::Booting => match (health.answering, wanted) {
+                (true, true) => self.admit(now_s),
+                // A boot is not interrupted: what a machine does to its disks meanwhile is its own affair.
+                (true, false) => self.stop(now_s),
+                (false, _) if age_s > self.tuning.boot_timeout_s => self.fail(now_s, Cause::Boot),
+                (false, _) => None,
+            },
+            PowerState::Warming | PowerState::Serving => self.tick_in_service(now_s, wanted, health),
+            PowerState::Draining if wanted && health.answering => {
+                self.heard_s = now_s;
+                self.enter(PowerState::Serving, now_s);
+                Some(Command::Enable)
+            }
+            PowerState::Draining => {
+                let empty = health.connections == Some(0) || health.powered == Some(false);
+                if empty || age_s > self.tuning.drain_timeout_s {
+                    self.stop(now_s)
+                } else {
+                    None
+                }
+            }
+            PowerState::Stopping => {
+                let off = match health.powered {
+                    Some(powered) => !powered,
+                    None => age_s >= self.tuning.shutdown_s && !health.answering,
+                };
+                if off {
+                    self.enter(PowerState::Off, now_s);
+                } else if age_s > self.tuning.stop_timeout_s {
+                    return self.fail(now_s, Cause::Stop);
+                }
+                None
+            }
+            PowerState::Failed(cause) => self.tick_failed(now_s, wanted, health, cause),
+        }
+    }
+
+    fn tick_in_service(&mut self, now_s: f64, wanted: bool, health: &Health) -> Option<Command> {
+        if health.answering {
+            self.heard_s = now_s;
+        } else if now_s - self.heard_s > self.tuning.lost_s || health.powered == Some(false) {
+            return self.fail(now_s, Cause::Lost);
+        }
+        let age_s = now_s - self.since_s;
+        if self.state == PowerState::Warming && age_s >= self.tuning.warm_up_s {
+            self.enter(PowerState::Serving, now_s);
+        } else if self.state == PowerState::Serving && age_s >= self.tuning.forgive_s {
+            self.failures = 0;
+        }
+        if wanted {
+            return None;
+        }
+        self.enter(PowerState::Draining, now_s);
+        Some(Command::Disable)
+    }
+
+    fn tick_failed(&mut self, now_s: f64, wanted: bool, health: &Health, cause: Cause) -> Option<Command> {
+        // It came by itself: a slow boot, a network that is back. One that would not stop has no such excuse.
+        if wanted && health.answering && cause != Cause::Stop && !health.command_failed {
+            return self.admit(now_s);
+        }
+        if health.powered == Some(false) {
+            self.enter(PowerState::Off, now_s);
+            return None;
+        }
+        let unwanted = !wanted && cause != Cause::Stop && cause != Cause::Command;
+        (unwanted || now_s >= self.retry_s)
+            .then(|| self.stop(now_s))
+            .flatten()
+    }
+
+    fn enter(&mut self, state: PowerState, now_s: f64) {
+        self.state = state;
+        self.since_s = now_s;
+    }
+
+    fn admit(&mut self, now_s: f64) -> Option<Command> {
+        self.heard_s = now_s;
+        self.enter(PowerState::Warming, now_s);
+        Some(Command::Enable)
+    }
+
+    fn stop(&mut self, now_s: f64) -> Option<Command> {
+        self.enter(PowerState::Stopping, now_s);
+        Some(Command::PowerOff)
+    }
+
+    fn fail(&mut self, now_s: f64, cause: Cause) -> Option<Command> {
+        self.failures = self.failures.saturating_add(1);
+        self.retry_s = now_s + self.tuning.backoff_s(self.failures);
+        self.enter(PowerState::Failed(cause), now_s);
+        // Whatever it does from now on, it gets no requests.
+        Some(Command::Disable)
+    }
+}
+
+#[cfg(test)]
+#[path = "server_tests.rs"]
+mod tests;

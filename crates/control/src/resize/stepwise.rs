@@ -1,0 +1,251 @@
+//! The static and the dynamic controller: one server more where the arrival rate exceeds the capacity of those that serve,
+//! one less where one can be spared.
+
+use super::tuning::ResizeTuning;
+use super::{ClusterSeen, PowerState, Resize, Resizer, ServerSeen};
+use crate::decision::Reason;
+use crate::parameter::{Bound, OutOfRange};
+use headroom_units::PerSecond;
+
+/// Where a server's capacity is taken from.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Basis {
+    /// The same for every server, always.
+    Fixed(PerSecond),
+    /// Each server's online estimate.
+    Online,
+}
+
+/// The controller of Section 7.5. A server of which nothing is known yet counts as the mean of those of which something
+/// is, for all have the same hardware and serve the same requests (Section 3).
+#[derive(Clone, Debug)]
+pub struct Stepwise {
+    basis: Basis,
+    tuning: ResizeTuning,
+    /// Since when a server has been one too many.
+    spare_since_s: Option<f64>,
+    /// Since when nothing could be decided.
+    blind_since_s: Option<f64>,
+    /// When the servers that take requests last became more.
+    joined_s: f64,
+    taking: Option<usize>,
+    target: usize,
+}
+
+/// All rules of both controllers.
+const RULES: [&str; 8] = [
+    "grow",
+    "shrink",
+    "fits",
+    "on-its-way",
+    "warming-up",
+    "sparing",
+    "blind-hold",
+    "blind-full",
+];
+
+impl Stepwise {
+    /// The static controller: every server has this capacity.
+    ///
+    /// # Errors
+    /// A parameter outside its range.
+    pub fn fixed(capacity: PerSecond, tuning: ResizeTuning) -> Result<Self, OutOfRange> {
+        Bound::Positive.check("capacity_per_s", capacity.get())?;
+        Self::new(Basis::Fixed(capacity), tuning)
+    }
+
+    /// The dynamic controller: every server has the capacity that was estimated online.
+    ///
+    /// # Errors
+    /// A parameter outside its range.
+    pub fn online(tuning: ResizeTuning) -> Result<Self, OutOfRange> {
+        Self::new(Basis::Online, tuning)
+    }
+
+    fn new(basis: Basis, tuning: ResizeTuning) -> Result<Self, OutOfRange> {
+        tuning.check()?;
+        Ok(Self {
+            basis,
+            tuning,
+            spare_since_s: None,
+            blind_since_s: None,
+            joined_s: f64::NEG_INFINITY,
+            taking: None,
+            target: tuning.min_servers,
+        })
+    }
+
+    /// The capacity of the servers that take requests, and the largest of one of them. `None` where of none is anything
+    /// known.
+    fn capacity(&self, servers: &[ServerSeen]) -> Option<(f64, f64)> {
+        let taking = servers.iter().filter(|one| one.state.takes_requests());
+        let known: Vec<Option<f64>> = taking
+            .map(|one| match self.basis {
+                Basis::Fixed(capacity) => Some(capacity.get()),
+                Basis::Online => one.capacity.value().map(PerSecond::get),
+            })
+            .collect();
+        let count = known.iter().flatten().count();
+        let sum: f64 = known.iter().flatten().sum();
+        let largest = known.iter().flatten().copied().reduce(f64::max)?;
+        Some((sum / count as f64 * known.len() as f64, largest))
+    }
+
+    /// Nothing can be decided: hold, and after a while everything on.
+    fn blind(&mut self, now_s: f64, all: usize, what: &str) -> Resize {
+        let since_s = *self.blind_since_s.get_or_insert(now_s);
+        let blind_s = now_s - since_s;
+        let numbers = [("blind_s", blind_s)];
+        if blind_s <= self.tuning.blind_s {
+            let text = format!("{what} for {blind_s:.1} s: {} servers as before", self.target);
+            return self.answer(all, "blind-hold", text, &numbers);
+        }
+        self.target = all;
+        let text = format!("{what} for {blind_s:.1} s: all {all} servers on");
+        self.answer(all, "blind-full", text, &numbers)
+    }
+
+    fn answer(
+        &mut self,
+        all: usize,
+        rule: &'static str,
+        text: String,
+        numbers: &[(&'static str, f64)],
+    ) -> Resize {
+        self.target = self.target.min(all).max(self.tuning.min_servers.min(all));
+        if rule != "sparing" {
+            self.spare_since_s = None;
+        }
+        Resize {
+            servers: self.target,
+            reason: Reason::new(rule, text, numbers),
+        }
+    }
+}
+
+impl Resizer for Stepwise {
+    fn name(&self) -> &'static str {
+        match self.basis {
+            Basis::Fixed(_) => "static",
+            Basis::Online => "dynamic",
+        }
+    }
+
+    fn rules(&self) -> &'static [&'static str] {
+        &RULES
+    }
+
+    fn decide(&mut self, seen: &ClusterSeen<'_>) -> Resize {
+        let now_s = seen.now.get();
+        let all = seen.servers.len();
+        let count =
+            |state: fn(PowerState) -> bool| seen.servers.iter().filter(|one| state(one.state)).count();
+        let taking = count(PowerState::takes_requests);
+        let booting = count(|state| state == PowerState::Booting);
+        // At the first call the servers that are found serving have long been warm.
+        if self.taking.is_some_and(|before| taking > before) {
+            self.joined_s = now_s;
+        }
+        if self.taking.is_none() {
+            self.target = taking + booting;
+        }
+        self.taking = Some(taking);
+
+        let Some(arriving) = seen
+            .arrival_rate
+            .map(PerSecond::get)
+            .filter(|rate| *rate >= 0.0 && rate.is_finite())
+        else {
+            return self.blind(now_s, all, "the arrival rate is not known");
+        };
+        if taking == 0 {
+            // Whatever a server takes, one is more than none.
+            self.blind_since_s = None;
+            self.target = booting.max(self.tuning.min_servers);
+            let rule = if booting > 0 { "on-its-way" } else { "grow" };
+            let text = format!(
+                "{arriving:.1}/s arrive and no server takes them: {} servers",
+                self.target
+            );
+            return self.answer(all, rule, text, &[("arrival_rate_per_s", arriving)]);
+        }
+        let known = self.capacity(seen.servers);
+        if known.is_none() && arriving == 0.0 {
+            self.blind_since_s = None;
+            let text = "nothing arrives, and no server's capacity is known: as before".to_owned();
+            return self.answer(all, "fits", text, &[("arrival_rate_per_s", arriving)]);
+        }
+        let Some((capacity, largest)) = known else {
+            return self.blind(now_s, all, "no server's capacity is known");
+        };
+        self.blind_since_s = None;
+
+        let usable = capacity * (1.0 - self.tuning.margin);
+        let without_one = (capacity - largest) * (1.0 - self.tuning.margin);
+        let numbers = [
+            ("arrival_rate_per_s", arriving),
+            ("capacity_per_s", capacity),
+            ("usable_per_s", usable),
+            ("taking_requests", taking as f64),
+            ("booting", booting as f64),
+        ];
+        let load = format!("{arriving:.1} arrive and {taking} servers take {usable:.1}/s");
+        let warm_s = now_s - self.joined_s;
+        if warm_s < self.tuning.warm_up_s {
+            let text = format!("{load}: the last to join has {warm_s:.1} s of its warm-up");
+            return self.answer(all, "warming-up", text, &numbers);
+        }
+        if arriving > usable {
+            // What one server takes is what the mean of those that serve takes; booting ones are no capacity, but need
+            // not be ordered twice.
+            let each = usable / taking as f64;
+            let needed = if each > 0.0 {
+                (arriving / each).ceil().min(all as f64) as usize
+            } else {
+                all
+            };
+            let allowed = taking + self.tuning.starts_at_once;
+            if booting >= self.tuning.starts_at_once || taking + booting >= needed {
+                self.target = taking + booting;
+                return self.answer(
+                    all,
+                    "on-its-way",
+                    format!("{load}: {booting} on their way"),
+                    &numbers,
+                );
+            }
+            self.target = needed.min(allowed);
+            let text = format!("{load}: {} servers", self.target.min(all));
+            return self.answer(all, "grow", text, &numbers);
+        }
+        self.target = taking + booting;
+        if booting > 0 {
+            return self.answer(
+                all,
+                "on-its-way",
+                format!("{load}: {booting} on their way"),
+                &numbers,
+            );
+        }
+        if taking <= self.tuning.min_servers || arriving > without_one {
+            return self.answer(
+                all,
+                "fits",
+                format!("{load}: enough, and none to spare"),
+                &numbers,
+            );
+        }
+        let spare_s = now_s - *self.spare_since_s.get_or_insert(now_s);
+        if spare_s < self.tuning.spare_for_s {
+            let text = format!("{load}: one could be spared for {spare_s:.1} s");
+            return self.answer(all, "sparing", text, &numbers);
+        }
+        self.target = taking - 1;
+        let text = format!("{load}, without one {without_one:.1}/s: {} servers", self.target);
+        self.answer(all, "shrink", text, &numbers)
+    }
+}
+
+#[cfg(test)]
+#[path = "stepwise_tests.rs"]
+mod tests;

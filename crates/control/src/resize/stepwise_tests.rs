@@ -1,0 +1,229 @@
+use super::*;
+use crate::capacity::Capacity;
+use headroom_units::Seconds;
+use proptest::prelude::*;
+
+const fn server(state: PowerState, per_s: f64) -> ServerSeen {
+    ServerSeen {
+        state,
+        capacity: Capacity::Exact(PerSecond::new(per_s)),
+    }
+}
+
+const fn serving(per_s: f64) -> ServerSeen {
+    server(PowerState::Serving, per_s)
+}
+
+const OFF: ServerSeen = ServerSeen {
+    state: PowerState::Off,
+    capacity: Capacity::Unknown,
+};
+const BOOTING: ServerSeen = ServerSeen {
+    state: PowerState::Booting,
+    capacity: Capacity::Unknown,
+};
+const NEW: ServerSeen = ServerSeen {
+    state: PowerState::Warming,
+    capacity: Capacity::Unknown,
+};
+
+fn decide(resizer: &mut Stepwise, at_s: f64, arriving: f64, servers: &[ServerSeen]) -> (usize, String) {
+    let resize = resizer.decide(&ClusterSeen {
+        now: Seconds::new(at_s),
+        arrival_rate: Some(PerSecond::new(arriving)),
+        servers,
+    });
+    (resize.servers, resize.reason.rule.into())
+}
+
+fn fixed() -> Stepwise {
+    Stepwise::fixed(PerSecond::new(595.0), ResizeTuning::default()).unwrap()
+}
+
+fn online() -> Stepwise {
+    Stepwise::online(ResizeTuning::default()).unwrap()
+}
+
+fn said(servers: usize, rule: &str) -> (usize, String) {
+    (servers, rule.to_owned())
+}
+
+/// Section 7.5 with its 595 requests/s a server and five servers.
+#[test]
+fn the_static_controller_through_a_rise_and_a_fall() {
+    let mut resizer = fixed();
+    let one = [serving(0.0), OFF, OFF, OFF, OFF];
+    let boot = [serving(0.0), BOOTING, OFF, OFF, OFF];
+    let warm = [serving(0.0), NEW, OFF, OFF, OFF];
+    let two = [serving(0.0), serving(0.0), OFF, OFF, OFF];
+    assert_eq!(decide(&mut resizer, 0.0, 595.0, &one), said(1, "fits"));
+    assert_eq!(decide(&mut resizer, 1.0, 596.0, &one), said(2, "grow"));
+    // While it boots, nothing more is ordered, however much arrives, and nothing is turned off.
+    assert_eq!(decide(&mut resizer, 2.0, 2_900.0, &boot), said(2, "on-its-way"));
+    assert_eq!(decide(&mut resizer, 3.0, 100.0, &boot), said(2, "on-its-way"));
+    // It takes requests: ten seconds of warm-up.
+    assert_eq!(decide(&mut resizer, 60.0, 100.0, &warm), said(2, "warming-up"));
+    assert_eq!(decide(&mut resizer, 69.9, 2_900.0, &two), said(2, "warming-up"));
+    assert_eq!(decide(&mut resizer, 70.0, 1_191.0, &two), said(3, "grow"));
+    assert_eq!(decide(&mut resizer, 71.0, 596.0, &two), said(2, "fits"));
+    assert_eq!(decide(&mut resizer, 72.0, 595.0, &two), said(1, "shrink"));
+    // The last one stays.
+    assert_eq!(decide(&mut resizer, 73.0, 0.0, &one), said(1, "fits"));
+}
+
+#[test]
+fn the_dynamic_controller_follows_the_estimates() {
+    // Less demand a request: 750 a server, so 1,400 need two and not three (Section 7.5.2).
+    let two = [serving(750.0), serving(750.0), OFF];
+    assert_eq!(decide(&mut online(), 0.0, 1_400.0, &two), said(2, "fits"));
+    assert_eq!(
+        decide(&mut fixed(), 0.0, 1_400.0, &two),
+        said(3, "grow"),
+        "the static controller turns on a third"
+    );
+    // More demand a request: 300 a server, which the static controller does not see (Section 7.5.3).
+    let one = [serving(300.0), OFF, OFF];
+    assert_eq!(decide(&mut online(), 0.0, 500.0, &one), said(2, "grow"));
+    assert_eq!(decide(&mut fixed(), 0.0, 500.0, &one), said(1, "fits"));
+}
+
+#[test]
+fn a_server_of_which_nothing_is_known_counts_as_its_peers() {
+    let servers = [serving(600.0), server(PowerState::Serving, 500.0), NEW, OFF];
+    assert_eq!(decide(&mut online(), 0.0, 1_650.0, &servers), said(3, "fits"));
+    assert_eq!(decide(&mut online(), 0.0, 1_651.0, &servers), said(4, "grow"));
+}
+
+#[test]
+fn what_boots_drains_stops_or_failed_is_no_capacity() {
+    use crate::resize::Cause;
+    for state in [
+        PowerState::Off,
+        PowerState::Draining,
+        PowerState::Stopping,
+        PowerState::Failed(Cause::Boot),
+    ] {
+        let servers = [serving(600.0), server(state, 600.0), OFF];
+        assert_eq!(
+            decide(&mut online(), 0.0, 601.0, &servers),
+            said(2, "grow"),
+            "{state:?}"
+        );
+    }
+    // One that boots is not capacity either: it is only not ordered again.
+    let servers = [serving(600.0), server(PowerState::Booting, 600.0), OFF];
+    assert_eq!(decide(&mut online(), 0.0, 601.0, &servers), said(2, "on-its-way"));
+}
+
+#[test]
+fn a_steep_rise_can_start_several_at_once() {
+    let tuning = ResizeTuning {
+        starts_at_once: 3,
+        ..ResizeTuning::default()
+    };
+    let mut resizer = Stepwise::fixed(PerSecond::new(100.0), tuning).unwrap();
+    let servers = [serving(0.0), OFF, OFF, OFF, OFF, OFF];
+    assert_eq!(decide(&mut resizer, 0.0, 250.0, &servers), said(3, "grow"));
+    assert_eq!(decide(&mut resizer, 1.0, 600.0, &servers), said(4, "grow"));
+    let servers = [serving(0.0), BOOTING, BOOTING, BOOTING, OFF, OFF];
+    assert_eq!(decide(&mut resizer, 2.0, 600.0, &servers), said(4, "on-its-way"));
+}
+
+#[test]
+fn a_margin_and_a_wait_make_it_slower_to_save() {
+    let tuning = ResizeTuning {
+        margin: 0.2,
+        spare_for_s: 5.0,
+        ..ResizeTuning::default()
+    };
+    let mut resizer = Stepwise::fixed(PerSecond::new(100.0), tuning).unwrap();
+    let two = [serving(0.0), serving(0.0), OFF];
+    assert_eq!(decide(&mut resizer, 0.0, 161.0, &two), said(3, "grow"));
+    assert_eq!(decide(&mut resizer, 1.0, 81.0, &two), said(2, "fits"));
+    assert_eq!(decide(&mut resizer, 2.0, 80.0, &two), said(2, "sparing"));
+    assert_eq!(decide(&mut resizer, 3.0, 81.0, &two), said(2, "fits"));
+    assert_eq!(decide(&mut resizer, 4.0, 80.0, &two), said(2, "sparing"));
+    assert_eq!(decide(&mut resizer, 9.0, 80.0, &two), said(1, "shrink"));
+}
+
+#[test]
+fn losing_sight_ends_with_everything_on() {
+    let mut resizer = fixed();
+    let servers = [serving(0.0), serving(0.0), OFF, OFF];
+    let mut blind = |at_s: f64| {
+        let resize = resizer.decide(&ClusterSeen {
+            now: Seconds::new(at_s),
+            arrival_rate: None,
+            servers: &servers,
+        });
+        (resize.servers, resize.reason.rule.into_owned())
+    };
+    assert_eq!(blind(0.0), said(2, "blind-hold"));
+    assert_eq!(blind(10.0), said(2, "blind-hold"));
+    assert_eq!(blind(11.0), said(4, "blind-full"));
+    // Nor without a single estimate.
+    let mut resizer = online();
+    assert_eq!(decide(&mut resizer, 0.0, 5.0, &[NEW, OFF]), said(1, "blind-hold"));
+    assert_eq!(
+        decide(&mut resizer, 11.0, 5.0, &[NEW, OFF]),
+        said(2, "blind-full")
+    );
+}
+
+#[test]
+fn with_no_server_on_the_fewest_are_started_and_waited_for() {
+    let mut resizer = online();
+    assert_eq!(decide(&mut resizer, 0.0, 50.0, &[OFF, OFF]), said(1, "grow"));
+    for second in 1..60 {
+        let got = decide(&mut resizer, f64::from(second), 50.0, &[BOOTING, OFF]);
+        assert_eq!(got, said(1, "on-its-way"));
+    }
+}
+
+#[test]
+fn an_idle_night_is_not_blindness() {
+    let mut resizer = online();
+    for second in 0..60 {
+        let idle = ServerSeen {
+            state: PowerState::Serving,
+            ..NEW
+        };
+        assert_eq!(
+            decide(&mut resizer, f64::from(second), 0.0, &[idle, OFF]),
+            said(1, "fits")
+        );
+    }
+}
+
+#[test]
+fn a_capacity_that_is_none_is_refused() {
+    assert!(Stepwise::fixed(PerSecond::ZERO, ResizeTuning::default()).is_err());
+    assert_eq!(online().name(), "dynamic");
+    assert_eq!(fixed().name(), "static");
+}
+
+proptest! {
+    /// Never less than the fewest, never more than there are, never a rule that is not listed; and never fewer than
+    /// arrivals need while something is known.
+    #[test]
+    fn what_is_asked_for_can_be_given(
+        steps in proptest::collection::vec((0.0..5_000.0f64, proptest::collection::vec(0..7usize, 1..8)), 1..60),
+        min_servers in 1..4usize,
+    ) {
+        let tuning = ResizeTuning { min_servers, ..ResizeTuning::default() };
+        let mut resizer = Stepwise::fixed(PerSecond::new(595.0), tuning).unwrap();
+        for (at, (arriving, states)) in steps.into_iter().enumerate() {
+            use PowerState::{Booting, Draining, Failed, Off, Serving, Stopping, Warming};
+            let states = states.into_iter().map(|state| {
+                [Off, Booting, Warming, Serving, Draining, Stopping, Failed(crate::resize::Cause::Lost)][state]
+            });
+            let servers: Vec<ServerSeen> = states.map(|state| server(state, 1.0)).collect();
+            let (target, rule) = decide(&mut resizer, at as f64, arriving, &servers);
+            prop_assert!(RULES.contains(&rule.as_str()));
+            prop_assert!(target >= min_servers.min(servers.len()) && target <= servers.len());
+            if rule == "shrink" {
+                prop_assert!(target as f64 * 595.0 >= arriving);
+            }
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! The parameters of cluster resizing.
+
+use crate::parameter::{Bound, OutOfRange};
+use serde::{Deserialize, Serialize};
+
+/// A day: the longest wait.
+const DAY_S: f64 = 86_400.0;
+
+/// The parameters of the static and the dynamic controller, by default the paper's. The keys are those of the
+/// configuration file's `[resize]` table.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ResizeTuning {
+    /// The fewest servers that are on. 1.
+    pub min_servers: usize,
+    /// Seconds after a server began to take requests before the next change. 10.
+    pub warm_up_s: f64,
+    /// How many servers may be on their way at once. 1, for the paper changes the number by one and waits; more follow a
+    /// steeper rise.
+    pub starts_at_once: usize,
+    /// The share of the capacity that is kept free: safety against an estimate that is too high. 0, as in the paper.
+    pub margin: f64,
+    /// Seconds for which a server must have been one too many before it is turned off. 0, as in the paper.
+    pub spare_for_s: f64,
+    /// Seconds without the arrival rate, or without any server's capacity, after which all servers are turned on: losing
+    /// sight costs energy, never latency. 10.
+    pub blind_s: f64,
+}
+
+impl Default for ResizeTuning {
+    fn default() -> Self {
+        Self {
+            min_servers: 1,
+            warm_up_s: 10.0,
+            starts_at_once: 1,
+            margin: 0.0,
+            spare_for_s: 0.0,
+            blind_s: 10.0,
+        }
+    }
+}
+
+impl ResizeTuning {
+    /// Checks every parameter's range.
+    ///
+    /// # Errors
+    /// The first that is outside.
+    pub fn check(&self) -> Result<(), OutOfRange> {
+        for (key, value) in [
+            ("min_servers", self.min_servers),
+            ("starts_at_once", self.starts_at_once),
+        ] {
+            if !(1..=super::MOST_SERVERS).contains(&value) {
+                return Err(OutOfRange::new(key, value as f64, "between 1 and 4096"));
+            }
+        }
+        Bound::Seconds(0.0, DAY_S).check("warm_up_s", self.warm_up_s)?;
+        if !(0.0..1.0).contains(&self.margin) {
+            return Err(OutOfRange::new("margin", self.margin, "0 or more and below 1"));
+        }
+        Bound::Seconds(0.0, DAY_S).check("spare_for_s", self.spare_for_s)?;
+        Bound::Seconds(0.0, DAY_S).check("blind_s", self.blind_s)
+    }
+}
+
+/// The time limits of a server's power states. The keys are those of the configuration file's `[power]` table.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct PowerTuning {
+    /// Seconds after which a server that was powered on and does not answer has failed to boot. 300.
+    pub boot_timeout_s: f64,
+    /// Seconds between its first answer and its counting as warm. 10, the paper's.
+    pub warm_up_s: f64,
+    /// Seconds without an answer after which a server that served has failed. 10.
+    pub lost_s: f64,
+    /// Seconds after which a draining server is stopped although it still has connections. 60.
+    pub drain_timeout_s: f64,
+    /// Seconds that a shutdown takes where nobody can say whether the power is off. 60, the paper's shutdown delay.
+    pub shutdown_s: f64,
+    /// Seconds after which a server that is said to be still powered has failed to stop. 300.
+    pub stop_timeout_s: f64,
+    /// Seconds before the first retry after a failure; each further failure doubles them. 30.
+    pub backoff_s: f64,
+    /// The most seconds before a retry. 3600.
+    pub backoff_most_s: f64,
+    /// Seconds of service after which earlier failures are forgotten. 300.
+    pub forgive_s: f64,
+}
+
+impl Default for PowerTuning {
+    fn default() -> Self {
+        Self {
+            boot_timeout_s: 300.0,
+            warm_up_s: 10.0,
+            lost_s: 10.0,
+            drain_timeout_s: 60.0,
+            shutdown_s: 60.0,
+            stop_timeout_s: 300.0,
+            backoff_s: 30.0,
+            backoff_most_s: 3_600.0,
+            forgive_s: 300.0,
+        }
+    }
+}
+
+impl PowerTuning {
+    /// Checks every parameter's range.
+    ///
+    /// # Errors
+    /// The first that is outside.
+    pub fn check(&self) -> Result<(), OutOfRange> {
+        let from_nothing = Bound::Seconds(0.0, DAY_S);
+        let some_time = Bound::Seconds(1.0, DAY_S);
+        some_time.check("boot_timeout_s", self.boot_timeout_s)?;
+        from_nothing.check("warm_up_s", self.warm_up_s)?;
+        from_nothing.check("lost_s", self.lost_s)?;
+        from_nothing.check("drain_timeout_s", self.drain_timeout_s)?;
+        from_nothing.check("shutdown_s", self.shutdown_s)?;
+        some_time.check("stop_timeout_s", self.stop_timeout_s)?;
+        some_time.check("backoff_s", self.backoff_s)?;
+        Bound::Seconds(self.backoff_s, DAY_S).check("backoff_most_s", self.backoff_most_s)?;
+        from_nothing.check("forgive_s", self.forgive_s)
+    }
+
+    /// The wait before a retry after this many failures in a row.
+    pub(super) fn backoff_s(&self, failures: u32) -> f64 {
+        let doublings = failures.saturating_sub(1).min(32);
+        (self.backoff_s * f64::from(doublings).exp2()).min(self.backoff_most_s)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_pass_and_what_is_outside_is_named() {
+        let resize = ResizeTuning::default();
+        assert_eq!(resize.check(), Ok(()));
+        let power = PowerTuning::default();
+        assert_eq!(power.check(), Ok(()));
+        let wrong = [
+            ResizeTuning {
+                min_servers: 0,
+                ..resize
+            }
+            .check(),
+            ResizeTuning {
+                margin: 1.0,
+                ..resize
+            }
+            .check(),
+            ResizeTuning {
+                blind_s: f64::NAN,
+                ..resize
+            }
+            .check(),
+            PowerTuning {
+                boot_timeout_s: 0.0,
+                ..power
+            }
+            .check(),
+            PowerTuning {
+                backoff_most_s: 10.0,
+                ..power
+            }
+            .check(),
+        ];
+        let keys: Vec<String> = wrong.into_iter().map(|one| one.unwrap_err().key.into()).collect();
+        assert_eq!(
+            keys,
+            [
+                "min_servers",
+                "margin",
+                "blind_s",
+                "boot_timeout_s",
+                "backoff_most_s"
+            ]
+        );
+        assert!(serde_json::from_str::<ResizeTuning>(r#"{"warm_up": 3}"#).is_err());
+        assert!(serde_json::from_str::<PowerTuning>(r#"{"boot": 3}"#).is_err());
+    }
+
+    #[test]
+    fn the_wait_doubles_up_to_its_limit() {
+        let power = PowerTuning::default();
+        let waits: Vec<f64> = (1..=9).map(|failures| power.backoff_s(failures)).collect();
+        assert_eq!(
+            waits,
+            [30.0, 60.0, 120.0, 240.0, 480.0, 960.0, 1_920.0, 3_600.0, 3_600.0]
+        );
+        assert_eq!(power.backoff_s(u32::MAX), 3_600.0);
+    }
+}
