@@ -27,6 +27,7 @@
 //! | caps | [`capping`] | a running average held by the frequency, below the lowest by stopping, as RAPL does |
 //! | faults | [`faults`] | nodes lost, switched off, slow, deaf to caps; telemetry lost |
 //! | the possible | [`bound`] | the least energy that keeps the promise when all arrivals are known |
+//! | accept queues | [`accept`] | a world of its own: clusters that are resized, limited queues, TCP's retries, worker processes |
 //! | control | `world` | periods; telemetry with delay, noise, loss; decisions take effect after their delays |
 //!
 //! # What can be relied on
@@ -40,12 +41,13 @@
 //!
 //! # What it is not
 //!
-//! A request is one piece of work on one core: no memory, disk or network, no caches that warm up, no queue in front of
-//! the node, no client that gives up. All cores of a node run at one frequency, and a cap is held by the whole node at
+//! A request is one piece of work on one core: no memory, disk or network, no caches that warm up; and, but for [`accept`], no
+//! queue in front of the node and no client that gives up. All cores of a node run at one frequency, and a cap is held by the whole node at
 //! once. Cores are shared ideally: no scheduler's time slices, no cost of switching, no quota period. The operating system's
 //! governor is `performance`: a core that is not limited runs at its highest frequency.
 #![forbid(unsafe_code)]
 
+pub mod accept;
 pub mod arrivals;
 pub mod balancer;
 pub mod bound;

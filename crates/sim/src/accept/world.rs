@@ -1,0 +1,446 @@
+//! The cluster at work.
+
+use super::scenario::AcceptScenario;
+use super::server::{AcceptServer, Counted, Request};
+use crate::arrivals::Arrivals;
+use crate::distribution::Sampler;
+use crate::error::RunError;
+use crate::heap::{Heap, Winners};
+use crate::histogram::LatencyHistogram;
+use crate::random::Rng;
+use crate::server::Job;
+use headroom_control::capacity::{Capacity, QueueMonitor, Step};
+use headroom_control::resize::{
+    ClusterSeen, Command, Fleet, Health, PowerState, Resize, Resizer, ServerSeen,
+};
+use headroom_units::{Joules, PerSecond, Ratio, Seconds};
+
+/// What one server did in a sampling step.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ServerStep {
+    /// Its power state at the end.
+    pub state: PowerState,
+    /// Its accept queue.
+    pub queue: Step,
+    /// Busy share of its CPUs.
+    pub utilisation: Ratio,
+    /// Its capacity as queue monitoring estimates it, where it takes requests.
+    pub capacity: Capacity,
+    /// What it drew.
+    pub energy: Joules,
+}
+
+/// What the cluster did in a sampling step.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AcceptStep<'a> {
+    /// Simulated time at its end.
+    pub at: Seconds,
+    /// Attempts at the whole cluster.
+    pub arrival_rate: PerSecond,
+    /// Each server.
+    pub servers: &'a [ServerStep],
+    /// What was decided at its end.
+    pub resize: &'a Resize,
+}
+
+/// What a run comes to.
+#[derive(Clone, Debug)]
+pub struct AcceptTotals {
+    /// Sampling steps.
+    pub steps: u64,
+    /// Requests that came, each however often it was tried.
+    pub requests: u64,
+    /// Those that were answered.
+    pub completed: u64,
+    /// Those whose clients gave up.
+    pub abandoned: u64,
+    /// Those that were lost with the power of their server.
+    pub lost: u64,
+    /// Those that are still on their way at the end.
+    pub in_flight: u64,
+    /// Attempts.
+    pub attempts: u64,
+    /// Attempts that were dropped.
+    pub drops: u64,
+    /// Energy of all servers, as simulated.
+    pub energy: Joules,
+    /// Server-seconds in which requests were taken.
+    pub serving_server_s: f64,
+    /// From the first attempt to the answer.
+    pub latency: LatencyHistogram,
+}
+
+/// The hardware of a server: what its commands do to it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Machine {
+    Off,
+    Booting { ready_s: f64 },
+    On,
+    ShuttingDown { off_s: f64 },
+}
+
+/// Runs a cluster under a resizer; `sink` is given each sampling step.
+///
+/// Each server that takes requests has a [`QueueMonitor`]; one that joins others starts with what they know. The same
+/// scenario, resizer and seed give the same run.
+///
+/// # Errors
+/// [`RunError::Scenario`] where the scenario is no world, [`RunError::TooManyEvents`] and [`RunError::TooManyInFlight`]
+/// where the run would not end, [`RunError::Account`] where requests or attempts do not add up, which would be an error of
+/// the simulator.
+pub fn run(
+    scenario: &AcceptScenario,
+    resizer: &mut dyn Resizer,
+    seed: u64,
+    sink: &mut dyn FnMut(&AcceptStep<'_>),
+) -> Result<AcceptTotals, RunError> {
+    scenario.check()?;
+    World::new(scenario, seed)?.run(resizer, sink)
+}
+
+/// An attempt to come.
+#[derive(Clone, Copy, Debug)]
+struct Retry {
+    request: Request,
+    /// How often it was dropped.
+    dropped: usize,
+    server: usize,
+}
+
+struct World<'a> {
+    scenario: &'a AcceptScenario,
+    arrivals: Arrivals,
+    next_arrival_s: f64,
+    wait: Sampler,
+    waits: Rng,
+    retries: Heap<Retry>,
+    servers: Vec<AcceptServer>,
+    due: Winners,
+    machines: Vec<Machine>,
+    enabled: Vec<bool>,
+    monitors: Vec<Option<QueueMonitor>>,
+    fleet: Fleet,
+    turn: usize,
+    /// Attempts since the last sample, those included that found no server.
+    attempts: u64,
+    totals: AcceptTotals,
+}
+
+impl<'a> World<'a> {
+    fn new(scenario: &'a AcceptScenario, seed: u64) -> Result<Self, RunError> {
+        let count = scenario.servers;
+        let serving: Vec<bool> = (0..count).map(|at| at < scenario.serving).collect();
+        let bad = |error: headroom_control::OutOfRange| crate::ScenarioError::new("queue", error.to_string());
+        let fleet = Fleet::new(scenario.power_states, &serving, Seconds::ZERO).map_err(bad)?;
+        let monitor = |on: &bool| {
+            on.then(|| QueueMonitor::new(scenario.queue))
+                .transpose()
+                .map_err(bad)
+        };
+        let server = AcceptServer::new(
+            scenario.backlog as usize,
+            scenario.workers as usize,
+            scenario.cores,
+        );
+        let mut arrivals = Arrivals::new(&scenario.arrivals, &scenario.cpu, scenario.cpu_s, seed);
+        Ok(Self {
+            scenario,
+            next_arrival_s: arrivals.next_s(),
+            arrivals,
+            wait: scenario.wait.scaled(scenario.wait_s),
+            // A stream that no user of closed-loop sessions has: there are never so many.
+            waits: Rng::of_user(seed, u32::MAX),
+            retries: Heap::new(),
+            servers: vec![server; count],
+            due: Winners::new(count),
+            machines: serving
+                .iter()
+                .map(|on| if *on { Machine::On } else { Machine::Off })
+                .collect(),
+            monitors: serving.iter().map(monitor).collect::<Result<_, _>>()?,
+            enabled: serving,
+            fleet,
+            turn: 0,
+            attempts: 0,
+            totals: AcceptTotals {
+                steps: 0,
+                requests: 0,
+                completed: 0,
+                abandoned: 0,
+                lost: 0,
+                in_flight: 0,
+                attempts: 0,
+                drops: 0,
+                energy: Joules::ZERO,
+                serving_server_s: 0.0,
+                latency: LatencyHistogram::new(),
+            },
+        })
+    }
+
+    fn run(
+        mut self,
+        resizer: &mut dyn Resizer,
+        sink: &mut dyn FnMut(&AcceptStep<'_>),
+    ) -> Result<AcceptTotals, RunError> {
+        let (limits, length_s) = (self.scenario.limits, self.scenario.duration_s);
+        let mut sample_s = self.scenario.step_s;
+        let mut events = 0;
+        while sample_s <= length_s * (1.0 + 1e-12) {
+            let (server, server_s) = self.due.first();
+            let retry_s = self.retries.first_key().unwrap_or(f64::INFINITY);
+            let now_s = self.next_arrival_s.min(server_s).min(retry_s).min(sample_s);
+            events += 1;
+            if events > limits.events {
+                return Err(RunError::TooManyEvents {
+                    limit: limits.events,
+                    at_s: now_s,
+                    length_s,
+                });
+            }
+            // Of what happens at once, the end of requests comes first: it makes room.
+            if server_s <= now_s {
+                self.serve(now_s, server);
+            } else if retry_s <= now_s {
+                if let Some((_, retry)) = self.retries.pop() {
+                    let again = Some(retry.server).filter(|at| self.enabled[*at]);
+                    self.attempt(now_s, retry.request, retry.dropped, again);
+                }
+            } else if self.next_arrival_s <= now_s {
+                let (cpu_s, user) = self.arrivals.take();
+                self.totals.requests += 1;
+                let job = Job { arrived: now_s, user };
+                self.next_arrival_s = self.arrivals.next_s();
+                self.attempt(now_s, Request { job, cpu_s }, 0, None);
+                if self.retries.len() as u64 > limits.in_flight {
+                    return Err(RunError::TooManyInFlight {
+                        limit: limits.in_flight,
+                        at_s: now_s,
+                        cores: self.scenario.cores * self.scenario.servers as f64,
+                    });
+                }
+            } else {
+                self.sample(now_s, resizer, sink);
+                sample_s = (self.totals.steps + 1) as f64 * self.scenario.step_s;
+            }
+        }
+        self.close()
+    }
+
+    fn serve(&mut self, now_s: f64, at: usize) {
+        let wait = &self.wait;
+        let has_wait = self.scenario.wait_s > 0.0;
+        let wait_s = |rng: &mut Rng| if has_wait { wait.sample(rng) } else { 0.0 };
+        let done = self.servers[at].happen(now_s, wait_s, &mut self.waits);
+        self.due.set(at, self.servers[at].due_s());
+        if let Some(job) = done {
+            self.totals.completed += 1;
+            self.totals.latency.record(Seconds::new(now_s - job.arrived));
+            self.answered(now_s, job);
+        }
+    }
+
+    fn answered(&mut self, now_s: f64, job: Job) {
+        if self.arrivals.answered(now_s, job.user) {
+            self.next_arrival_s = self.arrivals.next_s();
+        }
+    }
+
+    /// An attempt, at this server or at the next in turn.
+    fn attempt(&mut self, now_s: f64, request: Request, dropped: usize, server: Option<usize>) {
+        self.attempts += 1;
+        let server = server.or_else(|| self.next_in_turn());
+        if let Some(at) = server
+            && self.servers[at].offer(now_s, request)
+        {
+            self.due.set(at, self.servers[at].due_s());
+            return;
+        }
+        self.totals.drops += 1;
+        match self.scenario.retries.waits_s().get(dropped) {
+            Some(wait_s) => {
+                let retry = Retry {
+                    request,
+                    dropped: dropped + 1,
+                    // With no server on there is none to come back to: the first is as good as any.
+                    server: server.unwrap_or(0),
+                };
+                self.retries.push(now_s + wait_s, retry);
+            }
+            None => {
+                self.totals.abandoned += 1;
+                self.answered(now_s, request.job);
+            }
+        }
+    }
+
+    fn next_in_turn(&mut self) -> Option<usize> {
+        let count = self.servers.len();
+        let at = (0..count)
+            .map(|step| (self.turn + step) % count)
+            .find(|at| self.enabled[*at])?;
+        self.turn = at + 1;
+        Some(at)
+    }
+
+    /// The end of a sampling step: what was seen, what is decided, what is done.
+    fn sample(&mut self, now_s: f64, resizer: &mut dyn Resizer, sink: &mut dyn FnMut(&AcceptStep<'_>)) {
+        let step_s = self.scenario.step_s;
+        self.totals.steps += 1;
+        let attempts = std::mem::take(&mut self.attempts);
+        self.totals.attempts += attempts;
+        let steps: Vec<ServerStep> = (0..self.servers.len())
+            .map(|at| self.sample_server(now_s, at))
+            .collect();
+        let health: Vec<Health> = (0..self.servers.len()).map(|at| self.health(now_s, at)).collect();
+        let seen: Vec<ServerSeen> = steps
+            .iter()
+            .map(|one| ServerSeen {
+                state: one.state,
+                capacity: one.capacity,
+            })
+            .collect();
+        let arrival_rate = PerSecond::new(attempts as f64 / step_s);
+        let now = Seconds::new(now_s);
+        let resize = resizer.decide(&ClusterSeen {
+            now,
+            arrival_rate: Some(arrival_rate),
+            servers: &seen,
+        });
+        for order in self.fleet.steer(now, resize.servers, &health) {
+            self.carry_out(now_s, order.server, order.command, &steps);
+        }
+        sink(&AcceptStep {
+            at: now,
+            arrival_rate,
+            servers: &steps,
+            resize: &resize,
+        });
+    }
+
+    fn sample_server(&mut self, now_s: f64, at: usize) -> ServerStep {
+        let step_s = self.scenario.step_s;
+        let server = &mut self.servers[at];
+        let Counted {
+            arrivals,
+            accepts,
+            drops,
+            lengths_seen,
+        } = std::mem::take(&mut server.counted);
+        let queue = Step {
+            length: Seconds::new(step_s),
+            limit: f64::from(self.scenario.backlog),
+            queue_mean: (arrivals > 0).then(|| lengths_seen as f64 / arrivals as f64),
+            arrivals: arrivals as f64,
+            accepts: accepts as f64,
+            drops: drops as f64,
+        };
+        let utilisation = (server.read_busy_s(now_s) / (self.scenario.cores * step_s)).min(1.0);
+        let power = &self.scenario.power;
+        let watts = match self.machines[at] {
+            Machine::Off => power.off_w,
+            Machine::Booting { .. } => power.booting_w,
+            Machine::On => power.idle_w + (power.full_w - power.idle_w) * utilisation,
+            Machine::ShuttingDown { .. } => power.shutting_down_w,
+        };
+        let energy = Joules::new(watts * step_s);
+        self.totals.energy += energy;
+        if self.enabled[at] {
+            self.totals.serving_server_s += step_s;
+        }
+        let capacity = match &mut self.monitors[at] {
+            Some(monitor) => monitor.step(&queue).capacity,
+            None => Capacity::Unknown,
+        };
+        ServerStep {
+            state: self.fleet.servers()[at].state(),
+            queue,
+            utilisation: Ratio::new(utilisation),
+            capacity,
+            energy,
+        }
+    }
+
+    /// What a machine has become by now, and what can be seen of it.
+    fn health(&mut self, now_s: f64, at: usize) -> Health {
+        // A sampling step's end that is a rounding before a boot's is the same moment.
+        let reached = |time_s: f64| now_s >= time_s - 1e-9;
+        match self.machines[at] {
+            Machine::Booting { ready_s } if reached(ready_s) => self.machines[at] = Machine::On,
+            Machine::ShuttingDown { off_s } if reached(off_s) => self.machines[at] = Machine::Off,
+            _ => {}
+        }
+        Health {
+            answering: self.machines[at] == Machine::On,
+            powered: Some(self.machines[at] != Machine::Off),
+            connections: Some(self.servers[at].requests() as u64),
+            command_failed: false,
+        }
+    }
+
+    fn carry_out(&mut self, now_s: f64, at: usize, command: Command, steps: &[ServerStep]) {
+        match command {
+            Command::PowerOn => {
+                self.machines[at] = Machine::Booting {
+                    ready_s: now_s + self.scenario.boot_s,
+                };
+            }
+            Command::PowerOff => {
+                self.machines[at] = Machine::ShuttingDown {
+                    off_s: now_s + self.scenario.shutdown_s,
+                };
+                self.monitors[at] = None;
+                let lost = self.servers[at].lose(now_s);
+                self.due.set(at, f64::INFINITY);
+                self.totals.lost += lost.len() as u64;
+                for job in lost {
+                    self.answered(now_s, job);
+                }
+            }
+            Command::Enable => {
+                self.enabled[at] = true;
+                if self.monitors[at].is_none() {
+                    self.monitors[at] = self.newcomer(steps);
+                }
+            }
+            Command::Disable => self.enabled[at] = false,
+        }
+    }
+
+    /// The estimator of a server that joins: it starts with the mean of what the others know exactly.
+    fn newcomer(&self, steps: &[ServerStep]) -> Option<QueueMonitor> {
+        let exact: Vec<PerSecond> = steps
+            .iter()
+            .filter_map(|one| match one.capacity {
+                Capacity::Exact(capacity) if one.state.takes_requests() => Some(capacity),
+                _ => None,
+            })
+            .collect();
+        let mean = exact.iter().copied().sum::<PerSecond>() / exact.len().max(1) as f64;
+        // A mean of nothing, or of servers that serve nothing, is no knowledge.
+        QueueMonitor::joining(self.scenario.queue, mean)
+            .or_else(|_| QueueMonitor::new(self.scenario.queue))
+            .ok()
+    }
+
+    /// What came must have gone somewhere.
+    fn close(mut self) -> Result<AcceptTotals, RunError> {
+        self.totals.attempts += self.attempts;
+        let held: usize = self.servers.iter().map(AcceptServer::requests).sum();
+        self.totals.in_flight = (held + self.retries.len()) as u64;
+        let totals = self.totals;
+        let gone = totals.completed + totals.abandoned + totals.lost + totals.in_flight;
+        // Every drop leads to another attempt, a client that gives up, or one that is still waiting.
+        let tried = totals.requests + totals.drops - totals.abandoned - self.retries.len() as u64;
+        for (what, left, right) in [
+            ("requests", totals.requests, gone),
+            ("attempts", totals.attempts, tried),
+        ] {
+            if left != right {
+                let (left, right) = (left as f64, right as f64);
+                return Err(RunError::Account { what, left, right });
+            }
+        }
+        Ok(totals)
+    }
+}
