@@ -3,7 +3,7 @@ CARGO ?= cargo
 HEADROOM := target/release/headroom
 DEMO_ARGS ?=
 
-.PHONY: help demo test lint build bench-gateway bench-load bench-agent bench-sim apache mediawiki setup-build setup-test clean
+.PHONY: help demo test lint build bench-gateway bench-load bench-agent bench-capacity bench-sim apache mediawiki setup-build setup-test clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -31,6 +31,10 @@ bench-load: setup-build ## The load generator's rate per core and send-time erro
 
 bench-agent: setup-build ## The agent's share of a core, and the time from a decision to the cap and the quota written
 	$(CARGO) run --release --locked --package headroom-node --example agent_cost
+
+bench-capacity: setup-build ## What eBPF costs per connection, and each way to measure an accept queue per sample
+	@scripts/need clang ss:iproute2 netstat:net-tools vmstat:procps
+	$(CARGO) run --release --locked --package headroom-node --example queue_cost
 
 bench-sim: setup-build ## Requests simulated per second: this simulator, SimPy, Ciw, on the same job
 	@scripts/bench-sim

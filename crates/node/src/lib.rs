@@ -11,6 +11,7 @@
 //! - [`probe`] says in plain words which levers and meters this machine has.
 //! - [`agent`] serves one machine over gRPC, under a lease.
 //! - [`frequency`] reads the current frequency relative to the highest, and limits it.
+//! - [`queue`] measures the accept queue of a port, in five ways.
 //! - [`idle`] reads how long the CPUs were in which idle state.
 //!
 //! Nothing here decides how much a service needs: it is given an allocation and keeps it within what the machine
@@ -34,6 +35,7 @@ mod panel;
 pub mod power;
 mod powercap;
 pub mod probe;
+pub mod queue;
 pub mod restore;
 mod roots;
 

@@ -5,6 +5,7 @@
 
 mod cpu;
 mod power;
+mod queue;
 mod tools;
 
 use crate::Roots;
@@ -121,6 +122,7 @@ pub fn probe_with(roots: &Roots, permissions: &dyn Permissions) -> Vec<Finding> 
     let mut findings = Vec::new();
     findings.extend(cpu::findings(&machine));
     findings.extend(power::findings(&machine));
+    findings.extend(queue::findings(&machine));
     findings.extend(tools::findings(&machine));
     findings.sort_by_key(|finding| match finding.kind {
         Kind::Lever => 0,

@@ -486,3 +486,30 @@ fn this_machine_is_probed_without_a_change_and_every_finding_shows_its_evidence(
     let kinds: Vec<Kind> = findings.iter().map(|finding| finding.kind).collect();
     assert!(kinds.windows(2).all(|pair| pair[0] as u8 <= pair[1] as u8));
 }
+
+#[test]
+fn the_ways_to_measure_a_queue_follow_the_kernel_capabilities_and_agents() {
+    let fake = Fake::new("flags\t\t: fpu\n").cgroup2("cpuset cpu\n");
+    let ebpf = "accept queue by eBPF";
+    if headroom_queue_bpf::object().is_ok() {
+        fake.put("proc/sys/kernel/osrelease", "6.18.1\n");
+        assert_eq!(fake.of(ebpf).state, State::Usable);
+        fake.put("proc/sys/kernel/osrelease", "5.15.0-91-generic\n");
+        assert!(fake.of(ebpf).why.contains("5.15.0"));
+        fake.put("proc/self/status", "CapEff:\t0000000000000000\n");
+        assert!(fake.of(ebpf).remedy.unwrap().contains("CAP_BPF"));
+    } else {
+        assert!(fake.of(ebpf).remedy.unwrap().contains("clang"));
+    }
+    let kernel = "accept queue by sock_diag and /proc";
+    assert_eq!(fake.of(kernel).state, State::Unusable);
+    fake.put("proc/net/netstat", "TcpExt: ListenDrops\nTcpExt: 0\n");
+    assert_eq!(fake.of(kernel).state, State::Usable);
+    let snmp = "accept queue by SNMP";
+    assert_eq!(fake.of(snmp).state, State::Unusable);
+    fake.put(
+        "proc/net/udp",
+        "  sl  local_address rem_address   st\n  1: 0100007F:00A1 00000000:0000 07\n",
+    );
+    assert_eq!(fake.of(snmp).state, State::Limited);
+}

@@ -5,9 +5,9 @@ use crate::file;
 use std::path::PathBuf;
 
 /// Capability numbers (include/uapi/linux/capability.h).
-const CAP_SYS_ADMIN: u32 = 21;
-const CAP_PERFMON: u32 = 38;
-const CAP_BPF: u32 = 39;
+pub(super) const CAP_SYS_ADMIN: u32 = 21;
+pub(super) const CAP_PERFMON: u32 = 38;
+pub(super) const CAP_BPF: u32 = 39;
 
 pub(super) fn findings(machine: &Machine<'_>) -> Vec<Finding> {
     vec![

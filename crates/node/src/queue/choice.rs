@@ -1,0 +1,305 @@
+//! Which of the five methods is taken, in the user's order of preference, and why the others were not.
+
+use super::{
+    EbpfQueueMeter, KernelQueueMeter, QueueError, QueueMeter, SnmpOptions, SnmpQueueMeter, StatusPage,
+    StatusQueueMeter, ToolsQueueMeter,
+};
+use crate::Roots;
+use crate::order::{Order, OrderError, Word, deserialize_auto};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::fmt;
+use std::str::FromStr;
+
+/// A way to measure an accept queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum QueueMethod {
+    /// A program in the kernel that sees every arrival.
+    Ebpf,
+    /// The kernel's exported counters: sock_diag and `/proc`.
+    Kernel,
+    /// User-space tools: vmstat, ss, netstat.
+    Tools,
+    /// An SNMP agent.
+    Snmp,
+    /// The server's own status page.
+    Status,
+}
+
+impl Word for QueueMethod {
+    const ALL: &'static [Self] = &[Self::Ebpf, Self::Kernel, Self::Tools, Self::Snmp, Self::Status];
+    const WHAT: &'static str = "queue method";
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Ebpf => "ebpf",
+            Self::Kernel => "kernel",
+            Self::Tools => "tools",
+            Self::Snmp => "snmp",
+            Self::Status => "status",
+        }
+    }
+}
+
+impl fmt::Display for QueueMethod {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// What the user wants: a certain method, or the first of a list that works. In a configuration it is a word
+/// (`"auto"`, `"ebpf"`) or a list of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum QueuePreference {
+    /// The program in the kernel where it can be loaded, else what the kernel exports.
+    #[default]
+    Auto,
+    /// These and no other.
+    Ordered(Order<QueueMethod>),
+}
+
+impl QueuePreference {
+    /// One method alone.
+    pub fn one(method: QueueMethod) -> Self {
+        Self::Ordered(Order::one(method))
+    }
+
+    /// The methods to try, in order.
+    pub fn order(&self) -> Vec<QueueMethod> {
+        match self {
+            Self::Auto => vec![QueueMethod::Ebpf, QueueMethod::Kernel],
+            Self::Ordered(order) => order.iter().collect(),
+        }
+    }
+}
+
+impl fmt::Display for QueuePreference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Auto => f.write_str("auto"),
+            Self::Ordered(order) => order.fmt(f),
+        }
+    }
+}
+
+impl FromStr for QueuePreference {
+    type Err = OrderError;
+
+    /// `auto`, or methods with commas between them.
+    fn from_str(text: &str) -> Result<Self, OrderError> {
+        match text.trim() {
+            "auto" => Ok(Self::Auto),
+            list => list.parse().map(Self::Ordered),
+        }
+    }
+}
+
+impl Serialize for QueuePreference {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Auto => serializer.serialize_str("auto"),
+            Self::Ordered(order) => order.serialize(serializer),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for QueuePreference {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let order = deserialize_auto(deserializer)?;
+        Ok(order.map_or(Self::Auto, Self::Ordered))
+    }
+}
+
+/// What the methods need to know.
+#[derive(Clone, Debug)]
+pub struct QueueOptions {
+    /// The TCP port whose accept queue is measured.
+    pub port: u16,
+    /// Where `/sys` and `/proc` are.
+    pub roots: Roots,
+    /// The SNMP agent.
+    pub snmp: SnmpOptions,
+    /// The server's status page, where it has one.
+    pub status: Option<StatusPage>,
+}
+
+impl QueueOptions {
+    /// A port of this machine, with the agent at its usual place and no status page.
+    pub fn new(port: u16) -> Self {
+        Self {
+            port,
+            roots: Roots::default(),
+            snmp: SnmpOptions::default(),
+            status: None,
+        }
+    }
+}
+
+/// A method that was preferred to the chosen one and could not be used.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QueuePassedOver {
+    /// Which.
+    pub method: QueueMethod,
+    /// Why not.
+    pub reason: String,
+}
+
+/// Which method was chosen, and what was passed over on the way: to be said at the start of a run and in its report.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QueueChoice {
+    /// The method in use.
+    pub chosen: QueueMethod,
+    /// In the order in which they were tried.
+    pub passed_over: Vec<QueuePassedOver>,
+}
+
+impl fmt::Display for QueueChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the accept queue is measured by {}", self.chosen)?;
+        for QueuePassedOver { method, reason } in &self.passed_over {
+            write!(f, "; {method} cannot be used: {reason}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Opens one method.
+///
+/// # Errors
+/// [`QueueError::NobodyListens`] for a port without a listener, whichever the method: those that know nothing of ports
+/// would show other servers' numbers. Else why the method cannot be used.
+pub fn open(method: QueueMethod, options: &QueueOptions) -> Result<Box<dyn QueueMeter>, QueueError> {
+    Ok(match method {
+        QueueMethod::Ebpf => Box::new(EbpfQueueMeter::open(options.port, &options.roots)?),
+        QueueMethod::Kernel => Box::new(KernelQueueMeter::open(options.port, &options.roots)?),
+        QueueMethod::Tools => Box::new(ToolsQueueMeter::open(options.port)?),
+        QueueMethod::Snmp => Box::new(SnmpQueueMeter::open(options.port, &options.snmp)?),
+        QueueMethod::Status => {
+            let page = options.status.as_ref().ok_or_else(|| QueueError::Remote {
+                address: format!("the server on port {}", options.port),
+                what: "the address of its status page is not configured".into(),
+                remedy: "give it, such as http://127.0.0.1/server-status?auto (Apache, mod_status) or \
+                         http://127.0.0.1/nginx_status (nginx, stub_status)"
+                    .into(),
+            })?;
+            Box::new(StatusQueueMeter::open(options.port, page)?)
+        }
+    })
+}
+
+/// Opens the first method of the preference's order that works.
+///
+/// # Errors
+/// [`QueueError::NobodyListens`] for a port without a listener; [`QueueError::Unavailable`] where none of the order
+/// works.
+pub fn choose(
+    preference: QueuePreference,
+    options: &QueueOptions,
+) -> Result<(Box<dyn QueueMeter>, QueueChoice), QueueError> {
+    let mut passed_over = Vec::new();
+    for method in preference.order() {
+        match open(method, options) {
+            Ok(meter) => {
+                let choice = QueueChoice {
+                    chosen: method,
+                    passed_over,
+                };
+                return Ok((meter, choice));
+            }
+            Err(error @ QueueError::NobodyListens { .. }) => return Err(error),
+            Err(error) => passed_over.push(QueuePassedOver {
+                method,
+                reason: error.to_string(),
+            }),
+        }
+    }
+    let reasons: Vec<String> = passed_over
+        .iter()
+        .map(|p| format!("{}: {}", p.method, p.reason))
+        .collect();
+    Err(QueueError::Unavailable {
+        port: options.port,
+        wanted: preference,
+        reasons: reasons.join("; "),
+    })
+}
+
+/// Each of the five, opened or why it cannot be: to compare them side by side.
+pub fn every(options: &QueueOptions) -> Vec<(QueueMethod, Result<Box<dyn QueueMeter>, QueueError>)> {
+    QueueMethod::ALL
+        .iter()
+        .map(|&method| (method, open(method, options)))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+
+    #[test]
+    fn a_word_or_a_list_of_words_is_a_preference() {
+        let read =
+            |json: &str| serde_json::from_str::<QueuePreference>(json).map_err(|error| error.to_string());
+        assert_eq!(read("\"auto\""), Ok(QueuePreference::Auto));
+        assert_eq!(read("\"kernel\""), Ok(QueuePreference::one(QueueMethod::Kernel)));
+        let listed = read("[\"tools\", \"snmp\"]").unwrap();
+        assert_eq!(listed.order(), [QueueMethod::Tools, QueueMethod::Snmp]);
+        assert_eq!("tools, snmp".parse(), Ok(listed));
+        for preference in [listed, QueuePreference::Auto] {
+            assert_eq!(read(&serde_json::to_string(&preference).unwrap()), Ok(preference));
+        }
+        assert!(
+            read("\"perl\"")
+                .unwrap_err()
+                .contains("\"perl\" is no queue method")
+        );
+        assert_eq!(QueuePreference::Auto.order().last(), Some(&QueueMethod::Kernel));
+    }
+
+    #[test]
+    fn a_method_that_cannot_be_used_is_passed_over_with_its_reason() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let options = QueueOptions::new(listener.local_addr().unwrap().port());
+        let (meter, choice) = choose("status,kernel".parse().unwrap(), &options).unwrap();
+        assert_eq!(
+            (meter.method(), choice.chosen),
+            (QueueMethod::Kernel, QueueMethod::Kernel)
+        );
+        let said = choice.to_string();
+        assert!(
+            said.contains("by kernel; status cannot be used") && said.contains("mod_status"),
+            "{said}"
+        );
+        let error = choose(QueuePreference::one(QueueMethod::Status), &options)
+            .err()
+            .unwrap();
+        assert!(
+            matches!(&error, QueueError::Unavailable { .. }) && error.to_string().contains("stub_status")
+        );
+    }
+
+    #[test]
+    fn a_port_without_a_listener_is_an_error_whichever_the_method() {
+        let port = {
+            let short = TcpListener::bind("127.0.0.1:0").unwrap();
+            short.local_addr().unwrap().port()
+        };
+        let mut options = QueueOptions::new(port);
+        options.status = Some("http://127.0.0.1:9/nginx_status".parse().unwrap());
+        assert!(matches!(
+            choose(QueuePreference::Auto, &options),
+            Err(QueueError::NobodyListens { .. })
+        ));
+        for (method, opened) in every(&options) {
+            match opened {
+                Err(QueueError::NobodyListens { .. }) => {}
+                Err(error @ QueueError::Tool { .. }) => {
+                    println!("skipped: the accept queue by tools: {error}")
+                }
+                Err(error) => panic!("{method}: {error}"),
+                Ok(_) => panic!("{method} measures a port without a listener"),
+            }
+        }
+    }
+}

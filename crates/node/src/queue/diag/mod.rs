@@ -1,0 +1,193 @@
+//! The listeners of a port, asked of the kernel (sock_diag(7)): each with its queue, its limit and its drops. No
+//! privilege is needed.
+
+mod message;
+
+use super::{Listener, MOST_LISTENERS, QueueError};
+use message::{IPV4, IPV6, Message};
+use rustix::fd::OwnedFd;
+use rustix::io::Errno;
+use rustix::net::netlink::{SOCK_DIAG, SocketAddrNetlink};
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, sendto, socket_with};
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+/// The kernel answers from memory; should it not, the caller is not held.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// The kernel puts at most 32 KiB in one read.
+const BUFFER_BYTES: usize = 64 << 10;
+/// How often a dump is made again that sockets came or went in.
+const TRIES: usize = 4;
+/// How many ports a message names.
+const MOST_PORTS_NAMED: usize = 12;
+
+/// A socket to ask on.
+#[derive(Debug)]
+pub(super) struct Diag {
+    socket: OwnedFd,
+    sequence: u32,
+    buffer: Vec<u8>,
+}
+
+impl Diag {
+    /// Opens it.
+    pub(super) fn open() -> Result<Self, QueueError> {
+        let remedy = "the kernel needs CONFIG_INET_DIAG, and a sandbox must allow netlink sockets";
+        let fail = |errno: Errno| {
+            QueueError::refused("open a socket to ask for listeners on (sock_diag)", errno, remedy)
+        };
+        let socket = socket_with(
+            AddressFamily::NETLINK,
+            SocketType::DGRAM,
+            SocketFlags::CLOEXEC,
+            Some(SOCK_DIAG),
+        )
+        .map_err(fail)?;
+        set_socket_timeout(&socket, Timeout::Recv, Some(PATIENCE)).map_err(fail)?;
+        Ok(Self {
+            socket,
+            sequence: 0,
+            buffer: vec![0; BUFFER_BYTES],
+        })
+    }
+
+    /// The listeners of a port, by cookie; at least one.
+    pub(super) fn listeners(&mut self, port: u16) -> Result<Vec<Listener>, QueueError> {
+        // Port 0 would ask for all; nobody listens on it.
+        let mut found = match port {
+            0 => Vec::new(),
+            port => self.all(port)?,
+        };
+        if found.is_empty() {
+            return Err(QueueError::NobodyListens {
+                port,
+                others: self.others(),
+            });
+        }
+        if found.len() > MOST_LISTENERS {
+            return Err(QueueError::TooManyListeners { port });
+        }
+        found.sort_by_key(|listener| listener.cookie);
+        Ok(found)
+    }
+
+    /// Which ports somebody listens on, in words.
+    fn others(&mut self) -> String {
+        let Ok(all) = self.all(0) else {
+            return "the others could not be read".into();
+        };
+        let ports: BTreeSet<u16> = all.iter().map(|listener| listener.address.port()).collect();
+        let named: Vec<String> = ports.iter().take(MOST_PORTS_NAMED).map(u16::to_string).collect();
+        match (named.is_empty(), ports.len() > named.len()) {
+            (true, _) => "there is no listener at all".into(),
+            (_, false) => format!("somebody does on {}", named.join(", ")),
+            (_, true) => format!("somebody does on {} and others", named.join(", ")),
+        }
+    }
+
+    fn all(&mut self, port: u16) -> Result<Vec<Listener>, QueueError> {
+        let mut found = self.dump(IPV4, port)?;
+        match self.dump(IPV6, port) {
+            Ok(more) => found.extend(more),
+            // A kernel without IPv6 has no listeners on it.
+            Err(Errno::NOENT | Errno::AFNOSUPPORT) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+        Ok(found)
+    }
+
+    fn dump(&mut self, family: u8, port: u16) -> Result<Vec<Listener>, Errno> {
+        for _ in 1..TRIES {
+            if let Some(found) = self.dump_once(family, port)? {
+                return Ok(found);
+            }
+        }
+        self.dump_once(family, port)?.ok_or(Errno::AGAIN)
+    }
+
+    /// Nothing where sockets came or went meanwhile.
+    fn dump_once(&mut self, family: u8, port: u16) -> Result<Option<Vec<Listener>>, Errno> {
+        self.sequence = self.sequence.wrapping_add(1);
+        let request = message::request(family, port, self.sequence);
+        let kernel = SocketAddrNetlink::new(0, 0);
+        sendto(&self.socket, &request, SendFlags::empty(), &kernel)?;
+        let mut found = Vec::new();
+        let mut whole = true;
+        loop {
+            let length = match recv(&self.socket, &mut self.buffer[..], RecvFlags::empty()) {
+                Ok((_, length)) => length.min(self.buffer.len()),
+                Err(Errno::INTR) => continue,
+                Err(errno) => return Err(errno),
+            };
+            for message in message::messages(&self.buffer[..length], self.sequence) {
+                match message {
+                    // One more than the most shows that there are too many.
+                    Message::Listener(listener) if found.len() <= MOST_LISTENERS => found.push(listener),
+                    Message::Listener(_) | Message::Other => {}
+                    Message::Interrupted => whole = false,
+                    Message::Error(errno) => return Err(Errno::from_raw_os_error(errno)),
+                    Message::Done => return Ok(whole.then_some(found)),
+                }
+            }
+        }
+    }
+}
+
+impl From<Errno> for QueueError {
+    fn from(errno: Errno) -> Self {
+        let remedy = "the kernel needs CONFIG_INET_TCP_DIAG (modprobe tcp_diag)";
+        Self::refused(
+            "ask the kernel for the port's listeners (sock_diag)",
+            errno,
+            remedy,
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+
+    #[test]
+    fn listeners_of_both_families_are_found_and_those_of_other_ports_are_not() {
+        let mut diag = Diag::open().unwrap();
+        let four = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = four.local_addr().unwrap().port();
+        let found = diag.listeners(port).unwrap();
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].address, four.local_addr().unwrap());
+        assert!(found[0].cookie != 0 && found[0].drops == Some(0));
+        match TcpListener::bind(("::1", port)) {
+            Ok(six) => {
+                let found = diag.listeners(port).unwrap();
+                assert_eq!(found.len(), 2);
+                assert!(
+                    found
+                        .iter()
+                        .any(|listener| listener.address == six.local_addr().unwrap())
+                );
+            }
+            Err(error) => println!("skipped: a listener on IPv6's loopback: {error}"),
+        }
+    }
+
+    #[test]
+    fn a_port_that_nobody_listens_on_is_named_with_those_that_somebody_does() {
+        let mut diag = Diag::open().unwrap();
+        let other = TcpListener::bind("127.0.0.1:0").unwrap();
+        let closed = {
+            let short = TcpListener::bind("127.0.0.1:0").unwrap();
+            short.local_addr().unwrap().port()
+        };
+        for port in [closed, 0] {
+            let message = diag.listeners(port).unwrap_err().to_string();
+            assert!(
+                message.contains(&format!("port {port} ")) && message.contains("somebody does on"),
+                "{message}"
+            );
+        }
+        drop(other);
+    }
+}

@@ -1,0 +1,256 @@
+//! The accept queue of a TCP port: how long it is, what arrives at it, what the server takes from it, what is dropped.
+//!
+//! Five ways to measure, as in the paper (Tsai et al., "Online Web Cluster Capacity Estimation", Section 6), each a
+//! [`QueueMeter`], so that they can stand side by side:
+//!
+//! | method | per port | of the whole machine or server | CPU |
+//! |---|---|---|---|
+//! | [`QueueMethod::Ebpf`] | queue now, queue seen by each arrival, enqueued, accepted, dropped | | |
+//! | [`QueueMethod::Kernel`] | queue now, dropped | enqueued, dropped, failed attempts | yes |
+//! | [`QueueMethod::Tools`] | queue now | enqueued, dropped, failed attempts | yes, once a second |
+//! | [`QueueMethod::Snmp`] | | enqueued, failed attempts | yes, as old as the agent's cache |
+//! | [`QueueMethod::Status`] | | accepted, requests (and dropped, with nginx) of that server | with Apache |
+//!
+//! What a method cannot tell is `None`, never zero. Counters start at 0 when the meter is opened and never decrease.
+//! Where one of the raw counters went back or leapt beyond what is possible, or a listener came or went, the sample's
+//! [`epoch`](QueueSample::epoch) is another: nothing is said about the period between ([`QueueSample::since`]).
+//!
+//! Everything is about the network namespace of the calling thread. Messages are bounded, and so are the time limits:
+//! a tool has two seconds, an SNMP agent and a status page one second.
+
+pub mod choice;
+mod counter;
+mod diag;
+mod ebpf;
+mod kernel;
+mod period;
+mod procfs;
+mod snmp;
+mod status;
+mod tools;
+
+pub use choice::{QueueChoice, QueueMethod, QueueOptions, QueuePreference, choose, every, open};
+pub use ebpf::EbpfQueueMeter;
+pub use kernel::KernelQueueMeter;
+pub use period::{QueuePeriod, Scope};
+pub use snmp::{SnmpOptions, SnmpQueueMeter};
+pub use status::{StatusPage, StatusQueueMeter};
+pub use tools::ToolsQueueMeter;
+
+pub(crate) use tools::{TOOLS, installed};
+
+use crate::file::FileError;
+use headroom_units::Ratio;
+use serde::Serialize;
+use std::io;
+use std::net::SocketAddr;
+use std::time::Instant;
+
+/// The most listeners of one port that are looked at: one for each worker of a large machine.
+pub const MOST_LISTENERS: usize = headroom_queue_bpf::MOST_LISTENERS;
+
+/// Something that measures the accept queue of a port.
+pub trait QueueMeter: Send {
+    /// Which of the five.
+    fn method(&self) -> QueueMethod;
+
+    /// What it shows now.
+    ///
+    /// # Errors
+    /// [`QueueError::NobodyListens`] while no process listens on the port: the meter stays usable, and goes on when one
+    /// does again. Others say what failed.
+    fn sample(&mut self) -> Result<QueueSample, QueueError>;
+}
+
+/// What one meter showed at one time.
+#[derive(Clone, Debug, PartialEq)]
+pub struct QueueSample {
+    /// How it was measured.
+    pub method: QueueMethod,
+    /// When.
+    pub at: Instant,
+    /// Between samples of the same epoch the counters can be subtracted.
+    pub epoch: u64,
+    /// Counters of this port's listeners.
+    pub port: Counters,
+    /// Counters of the server process, whichever ports it listens on.
+    pub server: Counters,
+    /// Counters of all TCP listeners of the network namespace.
+    pub machine: Counters,
+    /// The queues of the port's listeners, summed.
+    pub length: Option<Length>,
+    /// What arrivals saw.
+    pub seen: Option<Seen>,
+    /// The share of the machine's CPU time that was used, since the sample before; the tool's last second with
+    /// [`QueueMethod::Tools`], and the server's own processes alone with [`QueueMethod::Status`].
+    pub cpu_busy: Option<Ratio>,
+    /// The parts: each listening socket of the port.
+    pub listeners: Vec<Listener>,
+}
+
+/// Events since the meter was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Counters {
+    /// Connections that were put in an accept queue.
+    pub enqueued: Option<u64>,
+    /// Connections that the server took from it.
+    pub accepts: Option<u64>,
+    /// Attempts that were dropped because of a full queue (or another want of the listener's, such as memory). The
+    /// client tries again, so one connection may count more than once, as in the paper (Section 6.1.2).
+    pub drops: Option<u64>,
+    /// Requests that the server answered.
+    pub requests: Option<u64>,
+    /// `tcpAttemptFails` (RFC 4022): connections that failed while being opened, in both directions. Linux 2.4 counted
+    /// dropped SYNs here; today's does not, so it is beside the drops and not among them.
+    pub attempt_fails: Option<u64>,
+}
+
+impl Counters {
+    /// Attempts to enter the queue: those that got in and those that were dropped.
+    pub fn arrivals(&self) -> Option<u64> {
+        Some(self.enqueued? + self.drops?)
+    }
+}
+
+/// The length of an accept queue.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Length {
+    /// Established connections that wait to be accepted.
+    pub now: u64,
+    /// The limit: the smaller of listen(2)'s argument and `net.core.somaxconn`. Linux lets in one more than it.
+    pub limit: u64,
+}
+
+/// What the arrivals saw in the queue, the dropped ones included: those saw a full one (Section 6.1.2).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Seen {
+    /// How many arrivals, since the meter was opened.
+    pub arrivals: u64,
+    /// The sum over them of the length that each saw.
+    pub sum: u64,
+    /// The longest that was seen since the sample before.
+    pub longest: u64,
+}
+
+/// One listening socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Listener {
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// The kernel's name for the socket, never used twice; 0 where the method does not tell it.
+    pub cookie: u64,
+    /// Its queue.
+    pub length: Length,
+    /// Its drops since the socket was made, as the kernel has them: 32 bits, which wrap.
+    pub drops: Option<u64>,
+    /// Connections put in its queue since the meter was opened.
+    pub enqueued: Option<u64>,
+}
+
+impl Listener {
+    /// The connections that its queue has room for.
+    pub fn places(&self) -> u64 {
+        self.length.limit + 1
+    }
+
+    /// Whether the next arrival is dropped.
+    pub fn is_full(&self) -> bool {
+        self.length.now >= self.places()
+    }
+}
+
+impl QueueSample {
+    /// The connections that the queues of the port's listeners have room for together: K of the paper's Equations 1 to
+    /// 3. Nothing where the method does not tell the queue.
+    pub fn places(&self) -> Option<u64> {
+        self.length
+            .map(|_| self.listeners.iter().map(Listener::places).sum())
+    }
+}
+
+/// The queue could not be measured.
+#[derive(Debug, thiserror::Error)]
+pub enum QueueError {
+    /// No process listens on the port.
+    #[error(
+        "nobody listens on TCP port {port} in this network namespace ({others}): start the server, or name its port"
+    )]
+    NobodyListens {
+        /// The port.
+        port: u16,
+        /// Which ports somebody listens on, in words.
+        others: String,
+    },
+    /// More listening sockets than are looked at.
+    #[error("port {port} has more than {MOST_LISTENERS} listening sockets: that many are not measured")]
+    TooManyListeners {
+        /// The port.
+        port: u16,
+    },
+    /// A file of the kernel.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// A file of the kernel, or an answer, lacks what is needed.
+    #[error("{what} does not show {wanted}: {remedy}")]
+    Missing {
+        /// The file, the tool or the address.
+        what: String,
+        /// What was looked for.
+        wanted: &'static str,
+        /// What to do.
+        remedy: String,
+    },
+    /// The kernel refused.
+    #[error("cannot {doing}: {cause}; {remedy}")]
+    Refused {
+        /// What was tried.
+        doing: String,
+        /// Why not.
+        cause: String,
+        /// What to do.
+        remedy: String,
+    },
+    /// A tool could not be run, or did not end in time.
+    #[error("{tool} {what}; {remedy}")]
+    Tool {
+        /// Its name.
+        tool: &'static str,
+        /// What went wrong.
+        what: String,
+        /// What to do.
+        remedy: String,
+    },
+    /// Somebody at the other end of a connection did not answer, or not as expected.
+    #[error("{address}: {what}; {remedy}")]
+    Remote {
+        /// Who was asked.
+        address: String,
+        /// What went wrong.
+        what: String,
+        /// What to do.
+        remedy: String,
+    },
+    /// The two samples have no period between them that anything could be said about.
+    #[error("{0}")]
+    NoPeriod(&'static str),
+    /// No method of the order works.
+    #[error("the accept queue of port {port} cannot be measured by {wanted}: {reasons}")]
+    Unavailable {
+        /// The port.
+        port: u16,
+        /// What was asked for.
+        wanted: QueuePreference,
+        /// Why none of it works.
+        reasons: String,
+    },
+}
+
+impl QueueError {
+    fn refused(doing: impl Into<String>, cause: impl Into<io::Error>, remedy: impl Into<String>) -> Self {
+        Self::Refused {
+            doing: doing.into(),
+            cause: cause.into().to_string(),
+            remedy: remedy.into(),
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! The kernel side of measuring an accept queue: one eBPF program, which counts at each connection put in the accept
+//! queue of a port, and what it saw there.
+//!
+//! The program is `accept_queue.bpf.c`, compiled when this crate is, where clang is there. This crate holds the compiled
+//! object and the names by which a loader finds its parts, nothing else: `headroom-node` loads it.
+#![forbid(unsafe_code)]
+
+/// The program's name in the object.
+pub const PROGRAM: &str = "accept_queue";
+/// The raw tracepoint it belongs on.
+pub const TRACEPOINT: &str = "sk_data_ready";
+/// The constant that says which port, a `u16`.
+pub const PORT: &str = "port";
+/// The constant that says which network namespace, by its inode, a `u32`.
+pub const NAMESPACE_INODE: &str = "namespace_inode";
+/// The map of tallies: per processor, from a listener's address in the kernel (`u64`) to a [`Tally`].
+pub const TALLIES: &str = "tallies";
+/// How many listeners it has room for.
+pub const MOST_LISTENERS: usize = 1024;
+/// The map of controls: an array of `u64`.
+pub const CONTROLS: &str = "controls";
+/// The control that says in which window the longest queue is looked for.
+pub const WINDOW: u32 = 0;
+/// The control that counts connections for which there was no room in the tallies.
+pub const LOST: u32 = 1;
+
+/// A tally of one listener on one processor, as the kernel side writes it: by [`field`].
+pub type Tally = [u64; 5];
+
+/// Places in a [`Tally`].
+pub mod field {
+    /// Connections put in the queue.
+    pub const ENQUEUED: usize = 0;
+    /// The sum over them of the queue's length that each saw.
+    pub const SEEN: usize = 1;
+    /// The longest queue seen in the window.
+    pub const LONGEST: usize = 2;
+    /// The window.
+    pub const WINDOW: usize = 3;
+    /// The listening socket's cookie, 0 while it has none.
+    pub const COOKIE: usize = 4;
+}
+
+/// Why there is no object; empty where there is one.
+#[cfg(any(test, not(compiled)))]
+const REASON: &str = include_str!(concat!(env!("OUT_DIR"), "/reason.txt"));
+
+/// Bytes on a boundary that an ELF header may be read at.
+#[cfg(compiled)]
+#[repr(C, align(16))]
+struct Aligned<T: ?Sized>(T);
+
+#[cfg(compiled)]
+static COMPILED: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/accept_queue.o")));
+
+/// The compiled object.
+///
+/// # Errors
+/// Why it was left out of this build, with no remedy: [`REMEDY`] is that.
+pub fn object() -> Result<&'static [u8], &'static str> {
+    #[cfg(compiled)]
+    return Ok(&COMPILED.0);
+    #[cfg(not(compiled))]
+    return Err(REASON);
+}
+
+/// What to do where [`object`] has none.
+pub const REMEDY: &str = "apt install clang, then: cargo clean -p headroom-queue-bpf, and build again";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_is_an_object_for_the_kernel_or_a_reason() {
+        match object() {
+            Ok(object) => {
+                assert_eq!(&object[..4], b"\x7fELF");
+                // e_machine of the ELF header: EM_BPF.
+                assert_eq!(u16::from_ne_bytes([object[18], object[19]]), 247);
+                assert!(REASON.is_empty());
+                for name in [PROGRAM, PORT, NAMESPACE_INODE, TALLIES, CONTROLS, TRACEPOINT] {
+                    assert!(
+                        object.windows(name.len()).any(|at| at == name.as_bytes()),
+                        "{name}"
+                    );
+                }
+            }
+            Err(reason) => {
+                assert!(!reason.is_empty());
+                println!("skipped: the eBPF program is not in this build: {reason}; {REMEDY}");
+            }
+        }
+    }
+}
