@@ -8,7 +8,7 @@ use headroom_node::queue::{
     ToolsQueueMeter, choose,
 };
 use headroom_units::Ratio;
-use queue_common::{attempt, connect, ebpf, is_installed, listener, port_of, until};
+use queue_common::{attempt, connect, ebpf, listener, port_of, until};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -169,7 +169,13 @@ fn a_listener_that_goes_and_comes_back_starts_another_epoch_and_is_never_subtrac
 
     drop((server, clients));
     for meter in &mut meters {
-        let error = meter.sample().unwrap_err();
+        // A process that another test starts meanwhile holds a copy of the socket for a moment, until its exec.
+        let error = (0..500)
+            .find_map(|_| {
+                std::thread::sleep(std::time::Duration::from_millis(10));
+                meter.sample().err()
+            })
+            .expect("somebody still listens");
         assert!(matches!(error, QueueError::NobodyListens { .. }), "{error}");
         assert!(error.to_string().contains(&port.to_string()), "{error}");
     }
@@ -257,10 +263,8 @@ fn a_listener_of_both_families_is_one() {
     if let Some(ebpf) = &mut ebpf {
         until(ebpf, "three", |sample| sample.port.enqueued == Some(3));
     }
-    if is_installed("ss") {
-        if let Some(mut tools) = tools(port) {
-            assert_eq!(tools.sample().unwrap().length, sample.length);
-        }
+    if let Some(mut tools) = tools(port) {
+        assert_eq!(tools.sample().unwrap().length, sample.length);
     }
     drop(clients);
 }

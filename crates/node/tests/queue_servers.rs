@@ -10,6 +10,7 @@ use queue_common::{connect, is_installed, listener, port_of, until};
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -26,6 +27,8 @@ impl Server {
             .env("SNMP_PERSISTENT_DIR", dir)
             .env("MIBS", "")
             .current_dir(dir)
+            // Apache ends its whole process group.
+            .process_group(0)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
@@ -98,7 +101,7 @@ fn snmpd_tells_the_machines_openings_to_those_that_may_see_them() {
         "snmpd",
         &[
             "-f",
-            "-LN",
+            "-Lo",
             "-I",
             "-smux",
             "-C",

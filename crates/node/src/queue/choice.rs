@@ -163,12 +163,15 @@ impl fmt::Display for QueueChoice {
     }
 }
 
+/// A meter, or why there is none.
+pub type Opened = Result<Box<dyn QueueMeter>, QueueError>;
+
 /// Opens one method.
 ///
 /// # Errors
 /// [`QueueError::NobodyListens`] for a port without a listener, whichever the method: those that know nothing of ports
 /// would show other servers' numbers. Else why the method cannot be used.
-pub fn open(method: QueueMethod, options: &QueueOptions) -> Result<Box<dyn QueueMeter>, QueueError> {
+pub fn open(method: QueueMethod, options: &QueueOptions) -> Opened {
     Ok(match method {
         QueueMethod::Ebpf => Box::new(EbpfQueueMeter::open(options.port, &options.roots)?),
         QueueMethod::Kernel => Box::new(KernelQueueMeter::open(options.port, &options.roots)?),
@@ -225,7 +228,7 @@ pub fn choose(
 }
 
 /// Each of the five, opened or why it cannot be: to compare them side by side.
-pub fn every(options: &QueueOptions) -> Vec<(QueueMethod, Result<Box<dyn QueueMeter>, QueueError>)> {
+pub fn every(options: &QueueOptions) -> Vec<(QueueMethod, Opened)> {
     QueueMethod::ALL
         .iter()
         .map(|&method| (method, open(method, options)))
