@@ -11,7 +11,7 @@ use headroom_wire::client::{CallError, Client, ClientOptions};
 use headroom_wire::message::{Allocation, Microjoules};
 use headroom_wire::server::Listen;
 use headroom_wire::tls::{ClientTls, ServerTls, TlsFiles};
-use headroom_wire::{Refusal, proto};
+use headroom_wire::{Refusal, Server, proto};
 use std::time::{Duration, Instant};
 
 const LONG: Duration = Duration::from_secs(60);
@@ -331,8 +331,8 @@ async fn an_agent_whose_machine_fails_says_so_on_every_side() {
     let client = served.connect().await;
     served.fake.set(|inside| inside.panics = true);
     let refused = refusal(client.apply(ask(1, 1, LONG, allocation(2.0, 60.0))).await);
-    assert_eq!(refused, Refusal::Ending);
-    assert_eq!(refusal(client.describe().await), Refusal::Ending);
+    assert_eq!(refused, Refusal::Ending(Server::Agent));
+    assert_eq!(refusal(client.describe().await), Refusal::Ending(Server::Agent));
     let handle = served.handle();
     until("the failure", || !handle.is_running()).await;
     assert!(matches!(served.stop().await, Err(AgentError::Panicked)));

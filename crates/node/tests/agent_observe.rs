@@ -3,8 +3,8 @@
 mod agent_common;
 
 use agent_common::{Served, allocation, ask, refusal, until};
-use headroom_wire::Refusal;
 use headroom_wire::client::Samples;
+use headroom_wire::{Refusal, Server};
 use std::time::Duration;
 
 const FAST: Duration = Duration::from_millis(10);
@@ -110,6 +110,7 @@ async fn streams_are_limited_by_connection_and_altogether_and_freed_by_leaving()
     assert_eq!(
         refused,
         Refusal::Busy {
+            server: Server::Agent,
             what: "streams of samples over one connection".into(),
             limit: 2
         }

@@ -22,7 +22,7 @@ pub mod tls;
 
 pub use address::{Address, AddressError};
 pub use check::Invalid;
-pub use refusal::{Refusal, TRAILER};
+pub use refusal::{Refusal, Server, TRAILER};
 
 /// The gRPC library that the generated service is written against: an implementation of it needs the same one.
 pub use tonic;

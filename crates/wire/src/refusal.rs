@@ -5,6 +5,7 @@ use crate::message::{Allocation, Range};
 use crate::proto;
 use prost::Message as _;
 use proto::refusal::Reason;
+use std::fmt;
 use std::time::Duration;
 use tonic::metadata::MetadataValue;
 use tonic::{Code, Status};
@@ -12,7 +13,41 @@ use tonic::{Code, Status};
 /// The trailer that carries a [`proto::Refusal`].
 pub const TRAILER: &str = "headroom-refusal-bin";
 
-/// Why an agent refused a request. Nothing was changed, save where [`Refusal::MachineRefused`] says what.
+/// Who serves: an agent or a gateway.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Server {
+    /// The agent of a node.
+    #[default]
+    Agent,
+    /// A gateway's control port.
+    Gateway,
+}
+
+impl Server {
+    /// Its word in messages.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Agent => "agent",
+            Self::Gateway => "gateway",
+        }
+    }
+
+    /// A server that says nothing of itself is an agent: gateways have always said it.
+    fn of_word(word: &str) -> Self {
+        match word == Self::Gateway.as_str() {
+            true => Self::Gateway,
+            false => Self::Agent,
+        }
+    }
+}
+
+impl fmt::Display for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// Why an agent or a gateway refused a request. Nothing was changed, save where [`Refusal::MachineRefused`] says what.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Refusal {
     /// Another holder's lease lives.
@@ -67,9 +102,11 @@ pub enum Refusal {
         /// What would help; empty where nothing does.
         remedy: String,
     },
-    /// A limit of the agent was reached.
-    #[error("the agent serves {limit} {what} and no more: close one, or try again later")]
+    /// A limit of the server was reached.
+    #[error("the {server} serves {limit} {what} and no more: close one, or try again later")]
     Busy {
+        /// Whose.
+        server: Server,
         /// Of what.
         what: String,
         /// How many.
@@ -83,9 +120,15 @@ pub enum Refusal {
         /// What is in force now.
         in_force: Allocation,
     },
-    /// The agent is ending.
-    #[error("the agent is ending and has put everything back; it takes no more requests")]
-    Ending,
+    /// The server is ending.
+    #[error(
+        "the {_0} is ending{put_back} and takes no more requests",
+        put_back = match _0 { Server::Agent => ", has put everything back", Server::Gateway => "" }
+    )]
+    Ending(
+        /// Which.
+        Server,
+    ),
 }
 
 impl Refusal {
@@ -97,7 +140,7 @@ impl Refusal {
             Self::Stale { .. } => Code::Aborted,
             Self::Busy { .. } => Code::ResourceExhausted,
             Self::MachineRefused { .. } => Code::Internal,
-            Self::Ending => Code::Unavailable,
+            Self::Ending(_) => Code::Unavailable,
         }
     }
 
@@ -173,12 +216,18 @@ impl From<Refusal> for proto::Refusal {
                 reason,
                 remedy,
             }),
-            Refusal::Busy { what, limit } => Reason::Busy(proto::Busy { what, limit }),
+            Refusal::Busy { server, what, limit } => Reason::Busy(proto::Busy {
+                what,
+                limit,
+                server: server.as_str().into(),
+            }),
             Refusal::MachineRefused { why, in_force } => Reason::MachineRefused(proto::MachineRefused {
                 why,
                 in_force: Some(in_force.into()),
             }),
-            Refusal::Ending => Reason::Ending(proto::Ending {}),
+            Refusal::Ending(server) => Reason::Ending(proto::Ending {
+                server: server.as_str().into(),
+            }),
         };
         Self { reason: Some(reason) }
     }
@@ -212,6 +261,7 @@ impl TryFrom<proto::Refusal> for Refusal {
                 remedy: no.remedy,
             },
             Reason::Busy(busy) => Self::Busy {
+                server: Server::of_word(&busy.server),
                 what: busy.what,
                 limit: busy.limit,
             },
@@ -222,7 +272,7 @@ impl TryFrom<proto::Refusal> for Refusal {
                     .ok_or_else(|| Invalid::missing("in_force"))?
                     .try_into()?,
             },
-            Reason::Ending(_) => Self::Ending,
+            Reason::Ending(ending) => Self::Ending(Server::of_word(&ending.server)),
         })
     }
 }
@@ -257,6 +307,7 @@ mod tests {
                 remedy: String::new(),
             },
             Refusal::Busy {
+                server: Server::Gateway,
                 what: "observers".into(),
                 limit: 16,
             },
@@ -264,7 +315,8 @@ mod tests {
                 why: "cpu.max: EINVAL".into(),
                 in_force,
             },
-            Refusal::Ending,
+            Refusal::Ending(Server::Agent),
+            Refusal::Ending(Server::Gateway),
         ]
     }
 

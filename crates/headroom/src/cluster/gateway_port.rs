@@ -9,7 +9,7 @@ use headroom_wire::proto::gateway_server;
 use headroom_wire::server::{Limits, Listen, Listener, log_rejected, serve_gateway};
 use headroom_wire::tonic::codegen::tokio_stream::Stream;
 use headroom_wire::tonic::{self, Request, Response, Status};
-use headroom_wire::{Address, Refusal, proto};
+use headroom_wire::{Address, Refusal, Server, proto};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -122,6 +122,7 @@ impl Turn {
     fn take(observed: &Arc<AtomicBool>) -> Result<Self, Refusal> {
         if observed.swap(true, Ordering::AcqRel) {
             return Err(Refusal::Busy {
+                server: Server::Gateway,
                 what: "observer (counters are taken by one controller)".to_owned(),
                 limit: 1,
             });
@@ -191,7 +192,10 @@ impl Control {
             };
             self.gateway.set_backend_state(index, change).map_err(refused)?;
         }
-        self.backends().into_iter().nth(index).ok_or(Refusal::Ending)
+        self.backends()
+            .into_iter()
+            .nth(index)
+            .ok_or(Refusal::Ending(Server::Gateway))
     }
 
     fn message(&self, number: u64, stats: PeriodStats) -> GatewayPeriod {

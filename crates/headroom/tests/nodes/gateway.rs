@@ -48,6 +48,10 @@ fn periods_lose_no_request_and_one_controller_takes_them_and_sets_the_backends()
             matches!(&refused, CallError::Refused(Refusal::Busy { limit: 1, .. })),
             "{refused}"
         );
+        assert!(
+            refused.to_string().starts_with("the gateway serves 1 observer"),
+            "{refused}"
+        );
         let short = other.observe(Duration::from_millis(1)).await.unwrap_err();
         assert!(
             short

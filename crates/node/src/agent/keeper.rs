@@ -6,10 +6,10 @@ use super::machine::{About, Counters, Machine, PutBack};
 use super::mailbox::{Receiver, Sender, mailbox};
 use super::observer::{Differences, Standing};
 use super::{LeaseLimits, ObserveLimits};
-use headroom_wire::Refusal;
 use headroom_wire::message::{
     Applied, Apply, Description, Holder, LeaseState, MOST_NOTES, MOST_TROUBLES, Released, Sample,
 };
+use headroom_wire::{Refusal, Server};
 use std::collections::VecDeque;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
@@ -318,6 +318,7 @@ impl Keeper {
             .filter(|observer| observer.connection == connection)
             .count();
         let busy = |what: &str, limit: usize| Refusal::Busy {
+            server: Server::Agent,
             what: what.into(),
             limit: limit as u64,
         };

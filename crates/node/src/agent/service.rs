@@ -10,7 +10,7 @@ use headroom_wire::proto::agent_server::Agent;
 use headroom_wire::server::Peer;
 use headroom_wire::tonic::codegen::tokio_stream::Stream;
 use headroom_wire::tonic::{self, Request, Response, Status};
-use headroom_wire::{Invalid, Refusal};
+use headroom_wire::{Invalid, Refusal, Server};
 use std::pin::Pin;
 use std::sync::mpsc::{SyncSender, TrySendError};
 use std::task::{Context, Poll};
@@ -33,12 +33,13 @@ impl Service {
             .try_send(command(answer))
             .map_err(|error| match error {
                 TrySendError::Full(_) => Refusal::Busy {
+                    server: Server::Agent,
                     what: "waiting requests".into(),
                     limit: self.waiting as u64,
                 },
-                TrySendError::Disconnected(_) => Refusal::Ending,
+                TrySendError::Disconnected(_) => Refusal::Ending(Server::Agent),
             })?;
-        answered.await.map_err(|_| Refusal::Ending)
+        answered.await.map_err(|_| Refusal::Ending(Server::Agent))
     }
 }
 

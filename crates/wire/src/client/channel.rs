@@ -1,8 +1,8 @@
-//! One HTTP/2 connection to an agent, which remembers why it ended.
+//! One HTTP/2 connection to an agent or a gateway, which remembers why it ended.
 
 use super::{CallError, ClientOptions};
 use crate::tls::{Side, explain, server_name};
-use crate::{Address, Invalid, Refusal};
+use crate::{Address, Invalid, Refusal, Server};
 use http::Uri;
 use hyper::client::conn::http2::{self, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -45,7 +45,11 @@ pub(super) struct Channel {
 
 /// Connects; the first request tells whether the agent accepted our certificate, since in TLS 1.3 a client is done
 /// before its certificate was looked at.
-pub(super) async fn connect(address: &Address, options: &ClientOptions) -> Result<Channel, CallError> {
+pub(super) async fn connect(
+    address: &Address,
+    options: &ClientOptions,
+    server: Server,
+) -> Result<Channel, CallError> {
     let unreachable = |why: String| CallError::Unreachable {
         address: address.clone(),
         why,
@@ -56,7 +60,7 @@ pub(super) async fn connect(address: &Address, options: &ClientOptions) -> Resul
                 let stream = UnixStream::connect(path)
                     .await
                     .map_err(|error| unreachable(explain_unix(&error)))?;
-                converse(address, stream, options).await
+                converse(address, stream, options, server).await
             }
             Address::Tcp { host, port } => {
                 let Some(tls) = &options.tls else {
@@ -72,8 +76,8 @@ pub(super) async fn connect(address: &Address, options: &ClientOptions) -> Resul
                 let stream = TlsConnector::from(tls.0.clone())
                     .connect(name, stream)
                     .await
-                    .map_err(|error| unreachable(explain(&error, Side::Client)))?;
-                converse(address, stream, options).await
+                    .map_err(|error| unreachable(explain(&error, Side::Client(server))))?;
+                converse(address, stream, options, server).await
             }
         }
     };
@@ -110,13 +114,19 @@ fn explain_tcp(error: &io::Error) -> String {
     }
 }
 
-async fn converse<S>(address: &Address, stream: S, options: &ClientOptions) -> Result<Channel, CallError>
+async fn converse<S>(
+    address: &Address,
+    stream: S,
+    options: &ClientOptions,
+    server: Server,
+) -> Result<Channel, CallError>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let why = Arc::new(OnceLock::new());
     let stream = Watched {
         stream,
+        server,
         why: why.clone(),
     };
     let (sender, connection) = http2::Builder::new(TokioExecutor::new())
@@ -137,8 +147,8 @@ where
     tokio::spawn(async move {
         let outcome = connection.await;
         let fallback = match outcome {
-            Ok(()) => "the agent closed the connection".to_string(),
-            Err(error) if error.is_timeout() => "the agent answers no more".to_string(),
+            Ok(()) => format!("the {server} closed the connection"),
+            Err(error) if error.is_timeout() => format!("the {server} answers no more"),
             Err(error) => with_sources(&error),
         };
         // What the stream itself said comes first: HTTP/2 keeps only its text.
@@ -230,13 +240,15 @@ impl Service<http::Request<Body>> for Channel {
 /// A stream that remembers the first error of its peer in plain words.
 struct Watched<S> {
     stream: S,
+    /// Whom the stream leads to.
+    server: Server,
     why: Arc<OnceLock<String>>,
 }
 
 impl<S> Watched<S> {
     fn note<T>(&self, result: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if let Poll::Ready(Err(error)) = &result {
-            let _ = self.why.set(explain(error, Side::Client));
+            let _ = self.why.set(explain(error, Side::Client(self.server)));
         }
         result
     }

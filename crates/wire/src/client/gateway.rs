@@ -4,7 +4,7 @@ use super::channel::{self, Channel};
 use super::{ANSWER_BYTES, CallError, Caller, ClientOptions};
 use crate::message::{Backend, GatewayDescription, GatewayPeriod, SetBackend};
 use crate::proto::gateway_client;
-use crate::{Address, proto};
+use crate::{Address, Server, proto};
 use std::time::Duration;
 use tonic::Streaming;
 
@@ -21,7 +21,7 @@ impl GatewayClient {
     /// # Errors
     /// [`CallError`].
     pub async fn connect(address: &Address, options: &ClientOptions) -> Result<Self, CallError> {
-        let channel = channel::connect(address, options).await?;
+        let channel = channel::connect(address, options, Server::Gateway).await?;
         let inner = gateway_client::GatewayClient::with_origin(channel.clone(), channel::origin())
             .max_decoding_message_size(ANSWER_BYTES);
         let caller = Caller {

@@ -8,7 +8,7 @@ pub use gateway::{GatewayClient, GatewayPeriods};
 use crate::message::{Applied, Apply, Description, Holder, Released, Sample};
 use crate::proto::agent_client::AgentClient;
 use crate::tls::{ClientTls, TlsError};
-use crate::{Address, Invalid, Refusal, proto};
+use crate::{Address, Invalid, Refusal, Server, proto};
 use channel::Channel;
 use std::time::Duration;
 use tonic::{Code, Response, Status, Streaming};
@@ -110,7 +110,7 @@ impl Client {
     /// # Errors
     /// [`CallError`]; a certificate that either end does not accept is [`CallError::Unreachable`] with the reason.
     pub async fn connect(address: &Address, options: &ClientOptions) -> Result<Self, CallError> {
-        let channel = channel::connect(address, options).await?;
+        let channel = channel::connect(address, options, Server::Agent).await?;
         let inner = AgentClient::with_origin(channel.clone(), channel::origin())
             .max_decoding_message_size(ANSWER_BYTES);
         let caller = Caller {

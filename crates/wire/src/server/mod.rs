@@ -279,7 +279,7 @@ impl<S: Answers> Server<S> {
                         self.converse(stream, Peer::new(address, certificate)).await;
                     }
                     Ok(Err((error, stream))) => {
-                        self.reject(address, explain(&error, Side::Agent));
+                        self.reject(address, explain(&error, Side::Server));
                         linger(stream).await;
                     }
                     Err(_) => {

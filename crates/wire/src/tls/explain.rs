@@ -1,30 +1,31 @@
 //! Why a TLS connection came to nothing, in plain words, told from either side.
 
+use crate::Server;
 use rustls::{AlertDescription, CertificateError, Error, InvalidMessage, PeerIncompatible};
 use std::io;
 
 /// Which end of the connection speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// The agent, about a client.
-    Agent,
-    /// The client, about an agent.
-    Client,
+    /// An agent or a gateway, about a client.
+    Server,
+    /// The client, about an agent or a gateway.
+    Client(Server),
 }
 
 impl Side {
     const fn peer(self) -> &'static str {
         match self {
-            Self::Agent => "client",
-            Self::Client => "agent",
+            Self::Server => "client",
+            Self::Client(server) => server.as_str(),
         }
     }
 
     /// The command that makes what the peer should have shown.
     const fn remedy(self) -> &'static str {
         match self {
-            Self::Agent => "it needs controller.crt of the same authority as this node's certificate",
-            Self::Client => "it needs node-NAME.crt of the same authority as the controller's certificate",
+            Self::Server => "it needs controller.crt of the same authority as this node's certificate",
+            Self::Client(_) => "it needs node-NAME.crt of the same authority as the controller's certificate",
         }
     }
 }
@@ -60,7 +61,7 @@ fn explain_tls(error: &Error, side: Side) -> String {
             | InvalidMessage::UnknownProtocolVersion
             | InvalidMessage::MessageTooLarge
             | InvalidMessage::InvalidEmptyPayload,
-        ) => format!("the {peer} does not speak TLS: agents take no cleartext connections over TCP"),
+        ) => format!("the {peer} does not speak TLS: over TCP no cleartext connections are taken"),
         Error::PeerIncompatible(
             PeerIncompatible::Tls13RequiredForQuic
             | PeerIncompatible::SupportedVersionsExtensionRequired
@@ -113,13 +114,13 @@ fn explain_certificate(error: &CertificateError, side: Side) -> String {
             format!("the {peer}'s certificate is good for another name: make one that has this name too")
         }
         CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => match side {
-            Side::Agent => {
+            Side::Server => {
                 "the client showed a certificate that is not the controller's (a node's commands no other \
                             node): it needs controller.crt"
                     .into()
             }
-            Side::Client => {
-                "the agent showed a certificate that is not a node's: it needs node-NAME.crt".into()
+            Side::Client(server) => {
+                format!("the {server} showed a certificate that is not a node's: it needs node-NAME.crt")
             }
         },
         other => format!("the {peer}'s certificate cannot be accepted: {other}"),
@@ -186,14 +187,25 @@ mod tests {
 
     #[test]
     fn each_side_names_the_other() {
-        let agent = words(Error::NoCertificatesPresented, Side::Agent);
+        let agent = words(Error::NoCertificatesPresented, Side::Server);
         assert!(agent.starts_with("the client showed no certificate") && agent.contains("controller.crt"));
-        let client = words(CertificateError::UnknownIssuer.into(), Side::Client);
+        let client = words(
+            CertificateError::UnknownIssuer.into(),
+            Side::Client(Server::Agent),
+        );
         assert!(
             client.contains("agent's certificate was signed by another authority"),
             "{client}"
         );
-        let cut = explain(&io::ErrorKind::ConnectionReset.into(), Side::Client);
+        let gateway = words(
+            CertificateError::UnknownIssuer.into(),
+            Side::Client(Server::Gateway),
+        );
+        assert!(gateway.contains("gateway's certificate was signed"), "{gateway}");
+        let cut = explain(
+            &io::ErrorKind::ConnectionReset.into(),
+            Side::Client(Server::Agent),
+        );
         assert_eq!(cut, "the agent cut the connection");
     }
 
