@@ -111,14 +111,16 @@ impl Permissions for OwnPermissions {
     }
 }
 
-/// Looks at everything, with the permissions of this process. Levers first, then meters, then tools.
+/// Looks at everything, with the permissions of this process. Levers first, then meters, then tools. Tools are of the
+/// kernel that this process runs on, whatever tree the levers and meters are looked for in.
 pub fn probe(roots: &Roots) -> Vec<Finding> {
-    probe_with(roots, &OwnPermissions)
+    probe_with(roots, &Roots::default(), &OwnPermissions)
 }
 
-/// As [`probe`], with other permissions.
-pub fn probe_with(roots: &Roots, permissions: &dyn Permissions) -> Vec<Finding> {
-    let machine = Machine::look(roots, permissions);
+/// As [`probe`], with other permissions, and another place for what the running kernel says of this process and of
+/// tools.
+pub fn probe_with(roots: &Roots, own: &Roots, permissions: &dyn Permissions) -> Vec<Finding> {
+    let machine = Machine::look(roots, own, permissions);
     let mut findings = Vec::new();
     findings.extend(cpu::findings(&machine));
     findings.extend(power::findings(&machine));
@@ -135,6 +137,8 @@ pub fn probe_with(roots: &Roots, permissions: &dyn Permissions) -> Vec<Finding> 
 /// What several probes need to know.
 struct Machine<'a> {
     roots: &'a Roots,
+    /// Of the kernel that this process runs on.
+    own: &'a Roots,
     permissions: &'a dyn Permissions,
     hierarchies: Result<Hierarchies, String>,
     /// The processor says that it runs under a hypervisor.
@@ -144,19 +148,20 @@ struct Machine<'a> {
 }
 
 impl<'a> Machine<'a> {
-    fn look(roots: &'a Roots, permissions: &'a dyn Permissions) -> Self {
+    fn look(roots: &'a Roots, own: &'a Roots, permissions: &'a dyn Permissions) -> Self {
         let cpuinfo = file::read(&roots.proc_("cpuinfo")).unwrap_or_default();
         let flags = cpuinfo
             .lines()
             .find(|line| line.starts_with("flags"))
             .unwrap_or_default();
-        let status = file::read(&roots.proc_("self/status")).unwrap_or_default();
+        let status = file::read(&own.proc_("self/status")).unwrap_or_default();
         let capabilities = status
             .lines()
             .find_map(|line| u64::from_str_radix(line.strip_prefix("CapEff:")?.trim(), 16).ok())
             .unwrap_or(0);
         Self {
             roots,
+            own,
             permissions,
             hierarchies: Hierarchies::read(roots).map_err(|error| error.to_string()),
             virtual_machine: flags.split_whitespace().any(|flag| flag == "hypervisor"),

@@ -113,9 +113,10 @@ fn rapl_energy(machine: &Machine<'_>, zones: &[Zone], total: RaplTotal) -> Findi
     }
     let names: Vec<&str> = of_total.iter().map(|zone| zone.name.as_str()).collect();
     let why = match total {
-        RaplTotal::Packages => format!("measured: {}", names.join(", ")),
+        RaplTotal::Packages => format!("{}: {}", machine.roots.source(), names.join(", ")),
         RaplTotal::Platform => format!(
-            "measured: {}; what it contains is the board's choice, so it is taken only where it is asked for",
+            "{}: {}; what it contains is the board's choice, so it is taken only where it is asked for",
+            machine.roots.source(),
             names.join(", ")
         ),
     };
@@ -291,8 +292,10 @@ fn hsmp_power(machine: &Machine<'_>) -> Finding {
     };
     match sensor::believe(power, Watts::new(powercap::MOST_WATTS)) {
         Ok(watts) => {
-            let why =
-                format!("measured: an average that the processor keeps, {watts:.0} of the first socket now");
+            let why = format!(
+                "{}: an average that the processor keeps, {watts:.0} of the first socket now",
+                machine.roots.source()
+            );
             find(State::Usable, evidence, why)
         }
         Err(nonsense) => find(
@@ -333,7 +336,7 @@ fn perf_energy(machine: &Machine<'_>) -> Finding {
     }
     let names: Vec<&str> = events.iter().map(|event| event.name).collect();
     let names = format!("{} on CPUs {cpus}", names.join(", "));
-    let level = machine.roots.proc_("sys/kernel/perf_event_paranoid");
+    let level = machine.own.proc_("sys/kernel/perf_event_paranoid");
     let level = file::read(&level)
         .ok()
         .and_then(|text| text.parse::<i64>().ok())
@@ -404,7 +407,11 @@ fn hwmon_sensors(machine: &Machine<'_>) -> Finding {
     };
     find(
         State::Usable,
-        format!("measured, of {of}: {}{more}", names(true, scope)),
+        format!(
+            "{}, of {of}: {}{more}",
+            machine.roots.source(),
+            names(true, scope)
+        ),
     )
 }
 

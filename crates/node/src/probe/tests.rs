@@ -112,10 +112,8 @@ impl Fake {
     }
 
     fn probe(&self) -> Vec<Finding> {
-        let findings = probe_with(
-            &Roots::at(self.dir.path().join("sys"), self.dir.path().join("proc")),
-            self,
-        );
+        let roots = Roots::at(self.dir.path().join("sys"), self.dir.path().join("proc"));
+        let findings = probe_with(&roots, &roots, self);
         for finding in &findings {
             assert!(!finding.why.is_empty());
             assert!(

@@ -20,7 +20,7 @@ pub(super) fn findings(machine: &Machine<'_>) -> Vec<Finding> {
 
 fn perf(machine: &Machine<'_>) -> Finding {
     const WHAT: &str = "perf events";
-    let path = machine.roots.proc_("sys/kernel/perf_event_paranoid");
+    let path = machine.own.proc_("sys/kernel/perf_event_paranoid");
     let level = file::read(&path).ok().and_then(|text| text.parse::<i64>().ok());
     let may = machine.has_capability(CAP_PERFMON) || machine.has_capability(CAP_SYS_ADMIN);
     let remedy = "run as root or with CAP_PERFMON, or: sysctl kernel.perf_event_paranoid=0";
@@ -58,7 +58,7 @@ fn perf(machine: &Machine<'_>) -> Finding {
 
 fn ebpf(machine: &Machine<'_>) -> Finding {
     const WHAT: &str = "eBPF";
-    let switch = machine.roots.proc_("sys/kernel/unprivileged_bpf_disabled");
+    let switch = machine.own.proc_("sys/kernel/unprivileged_bpf_disabled");
     if !switch.exists() {
         return finding(WHAT, Kind::Tool, State::Unusable, switch, "the kernel has none")
             .remedy("use a kernel with CONFIG_BPF_SYSCALL");
@@ -75,7 +75,7 @@ fn ebpf(machine: &Machine<'_>) -> Finding {
         )
         .remedy("run as root, or with CAP_BPF and CAP_PERFMON");
     }
-    let types = machine.roots.sys("kernel/btf/vmlinux");
+    let types = machine.own.sys("kernel/btf/vmlinux");
     match types.exists() {
         true => finding(
             WHAT,
@@ -122,7 +122,7 @@ fn fuse(machine: &Machine<'_>) -> Finding {
 
 fn network_namespaces(machine: &Machine<'_>) -> Finding {
     const WHAT: &str = "network namespaces";
-    let own = machine.roots.proc_("self/ns/net");
+    let own = machine.own.proc_("self/ns/net");
     if std::fs::symlink_metadata(&own).is_err() {
         return finding(WHAT, Kind::Tool, State::Unusable, own, "the kernel has none")
             .remedy("use a kernel with CONFIG_NET_NS");
@@ -130,7 +130,7 @@ fn network_namespaces(machine: &Machine<'_>) -> Finding {
     if machine.has_capability(CAP_SYS_ADMIN) {
         return finding(WHAT, Kind::Tool, State::Usable, own, "this process may make them");
     }
-    let limit = machine.roots.proc_("sys/user/max_user_namespaces");
+    let limit = machine.own.proc_("sys/user/max_user_namespaces");
     match file::read_u64(&limit) {
         Ok(most) if most > 0 => {
             let why = "only inside a user namespace of one's own, cut off from the machine's network";

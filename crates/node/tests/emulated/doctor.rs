@@ -48,6 +48,18 @@ fn a_sound_machine_has_every_meter_and_lever_of_its_kind() {
         let finding = of(&bench, what);
         assert_eq!(finding.state, State::Usable, "{finding}");
     }
+    let rapl = of(&bench, "RAPL energy").why;
+    assert!(
+        rapl.starts_with("emulated: ") && !rapl.contains("measured"),
+        "{rapl}"
+    );
+    for what in ["perf events", "eBPF", "network namespaces"] {
+        let tool = of(&bench, what);
+        assert!(
+            tool.evidence.starts_with("/proc") || tool.evidence.starts_with("/sys"),
+            "of the running kernel, not of the tree: {tool}"
+        );
+    }
     assert!(
         of(&bench, "RAPL power limits")
             .why
