@@ -43,12 +43,13 @@ pub fn run(args: &AgentArgs) -> Result<(), Failure> {
     };
     let roots = Roots::at(&args.sys, &args.proc);
     let listen = file.listen(&document)?;
+    let run_dir = args.run_dir.clone().unwrap_or_else(undo::default_run_dir);
     if args.check {
         let mut machine = open(&file, &document, &roots)?;
-        return say::result(describe(&mut machine, &file.agent.listen));
+        let left = undo::note_of_left(&run_dir);
+        return say::result(describe(&mut machine, &file.agent.listen, left));
     }
     let stop = Stop::at_signals()?;
-    let run_dir = args.run_dir.clone().unwrap_or_else(undo::default_run_dir);
     // Before the machine is opened: what is found must be what was there before an agent that was killed.
     undo::promise(&run_dir, &roots)?;
     let machine = open(&file, &document, &roots)?;
@@ -62,14 +63,19 @@ fn open(file: &AgentFile, document: &Document, roots: &Roots) -> Result<LocalMac
     Ok(machine.map_err(|error| document.error("service", error))?)
 }
 
-fn describe(machine: &mut LocalMachine, listen: &[String]) -> String {
+fn describe(machine: &mut LocalMachine, listen: &[String], left: Option<String>) -> String {
     let about = machine.about();
     let mut text = format!("node     {}\nservice  {}\n", about.node.name, about.service);
     for place in listen {
         text.push_str(&format!("listen   {place}\n"));
     }
     let ranges = machine.ranges();
-    for (name, unit, range) in [("cores   ", "cores", ranges.cores), ("cap     ", "W", ranges.cap)] {
+    let parts = [
+        ("cores   ", "cores", ranges.cores),
+        ("cap     ", "W", ranges.cap),
+        ("speed   ", "Hz", ranges.frequency),
+    ];
+    for (name, unit, range) in parts {
         match range {
             Ok(range) => text.push_str(&format!(
                 "{name} {:.2} to {:.2} {unit}\n",
@@ -78,7 +84,11 @@ fn describe(machine: &mut LocalMachine, listen: &[String]) -> String {
             Err(none) => text.push_str(&format!("{name} cannot be limited: {}\n", none.reason)),
         }
     }
-    text.push_str(&format!("note     {}\nnothing was changed", machine.meter()));
+    text.push_str(&format!("note     {}\n", machine.meter()));
+    if let Some(note) = left {
+        text.push_str(&format!("note     {note}\n"));
+    }
+    text.push_str("nothing was changed");
     text
 }
 

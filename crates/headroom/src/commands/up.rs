@@ -33,9 +33,9 @@ pub fn run(args: &UpArgs) -> Result<(), Failure> {
     let (mut config, document) = Config::read(file)?;
     config.law.name = args.law.unwrap_or(config.law.name);
     let roots = Roots::at(&args.sys, &args.proc);
+    let run_dir = args.run_dir.clone().unwrap_or_else(undo::default_run_dir);
     if !args.check {
         // Before anything is looked at: what a killed run left in force is not what was found.
-        let run_dir = args.run_dir.clone().unwrap_or_else(undo::default_run_dir);
         undo::promise(&run_dir, &roots)?;
     }
     let mut world = World::open(&config, &document, &roots)?;
@@ -44,7 +44,7 @@ pub fn run(args: &UpArgs) -> Result<(), Failure> {
         config.guarded_law(&document, world.plant, PerSecond::new(rate))?;
     }
     if args.check {
-        return say::result(world.describe(&config));
+        return say::result(world.describe(&config, undo::note_of_left(&run_dir)));
     }
     let stop = Stop::at_signals()?;
     let outcome = serve(args, &config, &document, &mut world, &stop);
@@ -99,7 +99,7 @@ impl World {
         })
     }
 
-    fn describe(&self, config: &Config) -> String {
+    fn describe(&self, config: &Config, left: Option<String>) -> String {
         let cores = self.plant.cores();
         let power = self.plant.power();
         let mut text = format!(
@@ -116,7 +116,7 @@ impl World {
             power.lowest_cap.get(),
         );
         text.push_str(&run::frequency_line(&self.plant));
-        for note in self.machine.notes() {
+        for note in self.machine.notes().into_iter().chain(left) {
             text.push_str(&format!("note     {note}\n"));
         }
         text.push_str("nothing was changed");

@@ -3,7 +3,7 @@
 
 use crate::failure::Failure;
 use headroom_node::Roots;
-use headroom_node::restore::{self, Ledger};
+use headroom_node::restore::{self, Ledger, Left};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, Command, Stdio};
@@ -38,6 +38,22 @@ pub fn promise(run_dir: &Path, roots: &Roots) -> Result<(), Failure> {
     restore::global().attach(ledger).map_err(Failure::usage)?;
     watch_over(run_dir, roots);
     Ok(())
+}
+
+/// What a `--check`, which puts nothing back, says of limits that are in force now.
+pub fn note_of_left(run_dir: &Path) -> Option<String> {
+    match restore::left(run_dir) {
+        Left::Nothing => None,
+        Left::OfRunning(pid) => Some(format!(
+            "{} belongs to a running headroom (pid {pid}): the limits found here may be its own",
+            run_dir.display()
+        )),
+        Left::OfKilled => Some(format!(
+            "a run that was killed left limits in force, and they are what was found here; the next start puts them back, \
+             and so does `headroom release --run-dir {0}` ({0} has the record)",
+            run_dir.display()
+        )),
+    }
 }
 
 /// Its other end is the guard's standard input: the kernel closes it when this process ends, however it ends.

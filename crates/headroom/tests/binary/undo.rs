@@ -114,6 +114,15 @@ fn after_kill_9_of_the_guard_too_the_next_start_puts_everything_back_and_has_all
     up.program.wait();
     assert!(group.cores().unwrap() < 0.7 * 0.9, "kill -9 leaves it as it is");
     assert!(undo_left(&config.run_dir()));
+    let (status, check) = run(config.command().arg("--check"));
+    assert!(status.success(), "{}", check.err());
+    let said = check.out();
+    assert!(
+        said.contains("a run that was killed left limits in force")
+            && said.contains("headroom release --run-dir"),
+        "{said}"
+    );
+    assert!(undo_left(&config.run_dir()), "checking puts nothing back");
 
     let config = config.with("name = \"slo-power\"", "name = \"fixed\"");
     let (status, next) = run(config.command().args(["--duration", "1"]));
@@ -175,6 +184,13 @@ fn what_an_administrator_sets_meanwhile_is_theirs() {
     up.program.succeeds();
     let left = group.cores().expect("a limit is left");
     assert!((left - 1.2).abs() < 1e-6, "{left} cores: {}", up.program.err());
+    let said = up.program.err().matches("somebody else wrote").count();
+    assert_eq!(
+        said,
+        1,
+        "each write of another is said once: {}",
+        up.program.err()
+    );
     assert!(!undo_left(&config.run_dir()));
 }
 

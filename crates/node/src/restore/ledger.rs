@@ -260,6 +260,39 @@ pub fn is_recorded(dir: &Path) -> bool {
     dir.join(FILE).exists()
 }
 
+/// What a run directory says before anything is done with it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Left {
+    /// Nothing is to be put back.
+    Nothing,
+    /// A running process keeps it; its process number, as it wrote it down.
+    OfRunning(String),
+    /// A process that was killed left something in force.
+    OfKilled,
+}
+
+/// Looks at a run directory and changes nothing.
+pub fn left(dir: &Path) -> Left {
+    let lock = dir.join(LOCK);
+    let Ok(mut owner) = File::open(&lock) else {
+        return match is_recorded(dir) {
+            true => Left::OfKilled,
+            false => Left::Nothing,
+        };
+    };
+    if take(&owner) == Err(rustix::io::Errno::WOULDBLOCK) {
+        let mut pid = String::new();
+        let _ = (&mut owner).take(32).read_to_string(&mut pid);
+        return Left::OfRunning(pid.trim().into());
+    }
+    // As when a ledger is dropped: a child between fork and exec shares the lock.
+    let _ = rustix::fs::flock(&owner, FlockOperation::Unlock);
+    match is_recorded(dir) {
+        true => Left::OfKilled,
+        false => Left::Nothing,
+    }
+}
+
 /// Puts back what a dead process left in a run directory, and leaves the directory free for the next.
 ///
 /// # Errors
