@@ -165,6 +165,9 @@ impl NodeTask {
                 }
                 Some(Err(error)) => return Some(error),
                 None => {
+                    if let Err(error) = self.look_again(client).await {
+                        return Some(error);
+                    }
                     let wanted = *wish.borrow_and_update();
                     if self.doubtful
                         && let Err(error) = self.describe(client).await
@@ -177,6 +180,21 @@ impl NodeTask {
                 }
             }
         }
+    }
+
+    /// Asks a node that had no lever when it was described last what it has now. Nothing is asked of such a node, so that
+    /// no refusal would ever tell that its levers are back.
+    async fn look_again(&self, client: &Client) -> Result<(), CallError> {
+        let lacks = |description: &Description| description.cores.is_none() || description.cap.is_none();
+        if !self.state.lock().description.as_ref().is_some_and(lacks) {
+            return Ok(());
+        }
+        let description = client.describe().await?;
+        if !lacks(&description) {
+            tracing::warn!(node = self.options.name, "the node can be commanded again");
+        }
+        self.state.change(|state| state.description = Some(description));
+        Ok(())
     }
 
     fn sampled(&self, sample: Sample) {

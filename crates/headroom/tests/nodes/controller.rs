@@ -288,6 +288,225 @@ fn a_node_that_dies_counts_no_more_and_is_taken_back_when_it_returns() {
     assert_eq!((one.cores(), two.cores()), (None, None));
 }
 
+/// A node of four cores in plain files, which anybody may make.
+struct Plain {
+    dir: tempfile::TempDir,
+    program: Program,
+}
+
+impl Plain {
+    fn start() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        for (path, text) in [
+            (
+                "proc/self/mountinfo",
+                "25 20 0:22 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw\n",
+            ),
+            ("proc/stat", "cpu  10 0 10 80 0 0 0 0 0 0\n"),
+            ("proc/cpuinfo", "processor\t: 0\n"),
+            ("proc/sys/kernel/hostname", "plain\n"),
+            ("sys/devices/system/cpu/online", "0-3\n"),
+            ("sys/fs/cgroup/cgroup.controllers", "cpuset cpu\n"),
+            ("sys/fs/cgroup/cgroup.subtree_control", "cpuset cpu\n"),
+            ("sys/fs/cgroup/cpuset.cpus.effective", "0-3\n"),
+            ("sys/fs/cgroup/web/cpu.max", "max 100000\n"),
+            (
+                "sys/fs/cgroup/web/cpu.stat",
+                "usage_usec 0\nnr_periods 0\nnr_throttled 0\nthrottled_usec 0\n",
+            ),
+        ] {
+            let path = dir.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        let mut command = headroom();
+        command.args(["agent", "--cgroup", "/web", "--listen"]);
+        command.arg(format!("unix:{}", dir.path().join("agent.sock").display()));
+        command.arg("--run-dir").arg(dir.path().join("run"));
+        command.arg("--sys").arg(dir.path().join("sys"));
+        command.arg("--proc").arg(dir.path().join("proc"));
+        let mut program = Program::start(&mut command);
+        program.said("listening on ");
+        Self { dir, program }
+    }
+
+    fn at(&self) -> String {
+        format!("unix:{}", self.dir.path().join("agent.sock").display())
+    }
+
+    fn group(&self) -> PathBuf {
+        self.dir.path().join("sys/fs/cgroup/web")
+    }
+
+    /// The quota in cores; nothing where there is none.
+    fn cores(&self) -> Option<f64> {
+        let text = fs::read_to_string(self.group().join("cpu.max")).ok()?;
+        let (quota, period) = text.trim().split_once(' ')?;
+        Some(quota.parse::<f64>().ok()? / period.parse::<f64>().ok()?)
+    }
+}
+
+#[test]
+fn a_node_whose_service_was_away_for_a_while_is_commanded_again() {
+    let node = Plain::start();
+    let gateway = Gateway::start(&["127.0.0.1:9".parse().unwrap()]);
+    let config = Config::new(&[("n1", node.at())], &gateway.control(), 1000);
+    let (mut controller, _) = config.start();
+    until("the node is limited", || node.cores());
+    let away = node.dir.path().join("away");
+    fs::rename(node.group(), &away).unwrap();
+    controller.said("/web");
+    fs::rename(&away, node.group()).unwrap();
+    fs::write(node.group().join("cpu.max"), "max 100000\n").unwrap();
+    until("the node is limited again", || node.cores());
+    controller.stop();
+    assert_eq!(node.cores(), None, "{}", node.program.err());
+}
+
+#[test]
+fn two_gateways_are_one_telemetry_and_one_that_is_lost_is_lost_telemetry() {
+    let node = Plain::start();
+    let mut wiki =
+        Program::start(headroom().args(["service", "wiki", "--page-cpu-ms", "2", "--listen", "127.0.0.1:0"]));
+    let at: SocketAddr = wiki.said("listening on ").parse().unwrap();
+    let (first, second) = (Gateway::start(&[at]), Gateway::start(&[at]));
+    let config = Config::new(&[("n1", node.at())], &first.control(), 2000).with(
+        "\n[cluster]",
+        &format!("g2 = \"{}\"\n\n[cluster]", second.control()),
+    );
+    let (mut controller, admin) = config.start();
+    let traffic = [Traffic::to(first.address), Traffic::to(second.address)];
+    let answered = || -> u64 {
+        traffic
+            .iter()
+            .map(|one| one.answered.load(Ordering::Relaxed))
+            .sum()
+    };
+    let counter = |name: &str| -> Option<u64> {
+        let metrics = get(admin, "/metrics").ok()?.1;
+        let value = metrics
+            .lines()
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;
+        value.parse().ok()
+    };
+    let more = answered() + 200;
+    until("both gateways answer", || (answered() >= more).then_some(()));
+    for one in &traffic {
+        let alone = one.answered.load(Ordering::Relaxed);
+        assert!(alone > 20, "both have had their share: {alone}");
+    }
+    drop(traffic);
+    // What is counted at the last comes with the next period.
+    let total = until("the traffic has ended", || {
+        let before = counter("headroom_service_completions_total")?;
+        std::thread::sleep(Duration::from_millis(700));
+        (counter("headroom_service_completions_total")? == before).then_some(before)
+    });
+    assert!(total >= 200, "{total} completions of both together");
+    let backends = get(admin, "/metrics").unwrap().1;
+    let sent: u64 = backends
+        .lines()
+        .filter(|line| line.starts_with("headroom_backend_requests_total{"))
+        .filter_map(|line| line.rsplit_once(' ')?.1.parse::<u64>().ok())
+        .sum();
+    assert!(sent >= total, "{sent} sent for {total} answered\n{backends}");
+    drop(second);
+    until("half of the requests are not seen: telemetry is lost", || {
+        status(admin).filter(|status| status["seen"]["traffic"].is_null())
+    });
+    controller.stop();
+}
+
+#[test]
+fn what_one_core_serves_is_measured_over_the_nodes_where_it_is_not_given() {
+    let Some(group) = Group::new() else { return };
+    let agent = Agent::start(&group);
+    let (_wiki, at) = wiki(&group, "127.0.0.1:0");
+    let gateway = Gateway::start(&[at]);
+    let _traffic = Traffic::to(gateway.address);
+    let config = Config::new(&[("n1", address(&agent))], &gateway.control(), 2000)
+        .with("requests_per_core_s = 400", "calibrate_s = 3.0");
+    let (mut controller, admin) = config.start();
+    let err = controller.err();
+    assert!(err.contains("measuring what one core serves, for 3 s"), "{err}");
+    let rate = err
+        .lines()
+        .find_map(|line| {
+            line.strip_prefix("one core serves ")?
+                .strip_suffix(" requests/s")?
+                .parse::<f64>()
+                .ok()
+        })
+        .unwrap_or_else(|| panic!("{err}"));
+    // The front page takes some tenths of a millisecond of processor time.
+    assert!((200.0..50_000.0).contains(&rate), "{rate} requests/s");
+    until("the law decides", || {
+        status(admin).filter(|status| status["decided"]["reasons"][0]["rule"].is_string())
+    });
+    controller.stop();
+    assert_eq!(group.cores(), None);
+}
+
+#[test]
+fn watts_of_an_emulated_and_of_an_estimated_node_are_never_added() {
+    let root = rustix::process::geteuid().is_root();
+    if !root || !std::path::Path::new("/dev/fuse").exists() {
+        println!("skipped: emulated hardware needs root and /dev/fuse");
+        return;
+    }
+    let plain = Plain::start();
+    let dir = tempfile::tempdir().unwrap();
+    let sys = dir.path().join("sys");
+    let mut command = headroom();
+    command
+        .args(["emulate", "--real-cores", "0.5", "--group", "web", "--at"])
+        .arg(&sys)
+        .args(["--name", &format!("headroom-mixed-{}", std::process::id())]);
+    let mut emulator = Program::start(&mut command);
+    emulator.said("an emulated server of ");
+    let socket = dir.path().join("agent.sock");
+    let mut command = headroom();
+    command.args(["agent", "--cgroup", "/web", "--listen"]);
+    command.arg(format!("unix:{}", socket.display()));
+    command.arg("--run-dir").arg(dir.path().join("run"));
+    command
+        .arg("--proc")
+        .arg(sys.join("headroom-testbed/proc"))
+        .arg("--sys")
+        .arg(&sys);
+    let mut agent = Program::start(&mut command);
+    agent.said("listening on ");
+    let gateway = Gateway::start(&["127.0.0.1:9".parse().unwrap()]);
+    let nodes = [
+        ("plain", plain.at()),
+        ("emulated", format!("unix:{}", socket.display())),
+    ];
+    let config = Config::new(&nodes, &gateway.control(), 2000).with("slo-power", "fixed");
+    let (mut controller, admin) = config.start();
+    assert!(
+        controller.err().contains("different sources and are not added"),
+        "{}",
+        controller.err()
+    );
+    let seen = until("both nodes are seen", || {
+        let seen = status(admin)?;
+        (seen["seen"]["period"].as_u64()? > 5 && seen["seen"]["utilisation"].is_number()).then_some(seen)
+    });
+    assert!(seen["seen"]["power"].is_null(), "{seen}");
+    let metrics = get(admin, "/metrics").unwrap().1;
+    for power in ["headroom_node_cpu_watts{", "headroom_node_cpu_joules_total{"] {
+        assert!(!metrics.contains(power), "{metrics}");
+    }
+    controller.stop();
+    let summary: serde_json::Value = serde_json::from_str(&controller.out()).unwrap();
+    assert!(
+        summary["energy_j"].is_null() || summary["energy_j"]["value"].is_null(),
+        "{summary}"
+    );
+    agent.stop();
+    emulator.stop();
+}
+
 #[test]
 fn what_cannot_be_reached_is_told_and_nothing_starts() {
     let Some(group) = Group::new() else { return };
