@@ -123,6 +123,10 @@ impl CgroupMachine {
             ));
         }
         let lever = match self.limiter.lever().chosen {
+            LeverKind::Frequency => {
+                "power caps are held by the processors' frequency, and by CPU quota below the lowest"
+                    .to_owned()
+            }
             LeverKind::Software => "power caps are held in software, by CPU quota".to_owned(),
             hardware => format!("power caps are held by the hardware ({hardware})"),
         };

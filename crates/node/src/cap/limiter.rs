@@ -4,6 +4,7 @@ use super::event::Event;
 use super::hardware::Hardware;
 use super::law::{Binding, CapOptions, SoftwareCap};
 use super::pace::Pace;
+use super::pacing::Pacing;
 use super::state::{Seen, State};
 use crate::Roots;
 use crate::cgroup::Target;
@@ -247,8 +248,10 @@ impl Limiter {
         let allocated = Allocated::new(now);
         let (meter, choice) = choose(meter, roots, target, model, &allocated)?;
         let measured = choice.chosen != MeterKind::Model;
+        let pace = Pace::open(roots, options.frequency, registry);
+        let paced = pace.bounds().map(drop);
         let (lever, lever_choice) =
-            limit::open(options.lever, roots, measured, registry).map_err(|passed_over| {
+            limit::open(options.lever, roots, measured, &paced, registry).map_err(|passed_over| {
                 let reasons = passed_over.iter().map(|p| format!("{}: {}", p.lever, p.reason));
                 LimitError::NoLever {
                     wanted: options.lever,
@@ -273,7 +276,11 @@ impl Limiter {
             hardware_gone: None,
             quota,
             cpuset,
-            pace: Pace::open(roots, options.frequency, registry),
+            pacing: (lever_choice.chosen == LeverKind::Frequency).then(|| {
+                let lowest = pace.bounds().map_or(Hertz::ZERO, |bounds| bounds.lowest);
+                Pacing::new(model, options.cap.time_constant, pace.relative(lowest))
+            }),
+            pace,
             allocated: allocated.clone(),
             cores: now,
             frequency: Ratio::new(1.0),
@@ -436,12 +443,14 @@ impl Eyes {
             Some(meter) => meter.sample().ok().as_ref().and_then(packages_of),
             None => sample.as_ref().ok().and_then(packages_of),
         };
+        let usage = self.usage.sample();
         Seen {
             power: sample.map(|sample| sample.power),
             packages,
+            busy: usage.as_ref().ok().map(|usage| usage.busy),
             // A burst may be throttled now and then under any quota: it binds where most periods are. Without an answer
             // it is taken as binding: the correction then follows the meter both ways.
-            throttled: self.usage.sample().map_or(true, |usage| {
+            throttled: usage.map_or(true, |usage| {
                 usage.throttled_periods > 0 && usage.throttled_periods * 2 >= usage.periods
             }),
             frequency: self

@@ -10,6 +10,7 @@ mod hardware;
 pub mod law;
 pub mod limiter;
 mod pace;
+mod pacing;
 mod state;
 
 pub use event::Event;

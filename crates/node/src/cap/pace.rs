@@ -5,7 +5,7 @@ use crate::frequency::{
     FrequencyActuator, FrequencyBounds, FrequencyError, FrequencyInForce, FrequencyMode, FrequencyUse,
 };
 use crate::restore::Registry;
-use headroom_units::Hertz;
+use headroom_units::{Hertz, Ratio};
 
 /// The lever for the frequency, or why there is none.
 #[derive(Debug)]
@@ -13,6 +13,10 @@ pub(super) struct Pace {
     lever: Result<FrequencyActuator, String>,
     /// Something was set: until then nothing of ours is there to be lifted.
     set: bool,
+    /// What the allocation limits it to.
+    allocated: Option<Hertz>,
+    /// What is left of it under a power cap.
+    capped: Option<Hertz>,
 }
 
 impl Pace {
@@ -23,7 +27,12 @@ impl Pace {
             FrequencyUse::Auto => FrequencyActuator::open(roots, FrequencyMode::Max, registry)
                 .map_err(|error| error.to_string()),
         };
-        Self { lever, set: false }
+        Self {
+            lever,
+            set: false,
+            allocated: None,
+            capped: None,
+        }
     }
 
     /// Between which frequencies a limit can lie; why there can be none.
@@ -32,12 +41,75 @@ impl Pace {
         Ok(lever.bounds())
     }
 
+    /// A frequency relative to the highest of the hardware.
+    pub(super) fn relative(&self, frequency: Hertz) -> Ratio {
+        let highest = self
+            .lever
+            .as_ref()
+            .map_or(Hertz::ZERO, |lever| lever.hardware_highest());
+        match highest > Hertz::ZERO {
+            true => Ratio::new((frequency / highest).min(1.0)),
+            false => Ratio::new(1.0),
+        }
+    }
+
+    /// Whether a power cap holds the frequency under this.
+    pub(super) fn is_capped_under(&self, frequency: Hertz) -> bool {
+        self.capped.is_some_and(|capped| capped < frequency)
+    }
+
+    /// The highest frequency that an allocation leaves, relative to the highest of the hardware.
+    pub(super) fn allocated(&self) -> Ratio {
+        let found = self.bounds().map_or(Hertz::ZERO, |bounds| bounds.highest);
+        self.relative(self.allocated.map_or(found, |limit| limit.min(found)))
+    }
+
+    /// Limits the frequency for a power cap to a share of the highest of the hardware, besides what is allocated; nothing
+    /// lifts that. It is moved by whole steps: down at once, up where there is room for one and a half.
+    ///
+    /// # Errors
+    /// Why the limit is not in force.
+    pub(super) fn cap(&mut self, ratio: Option<Ratio>) -> Result<Option<FrequencyInForce>, String> {
+        let capped = match ratio {
+            None => None,
+            Some(ratio) => {
+                let lever = self.lever.as_ref().map_err(Clone::clone)?;
+                let (bounds, highest) = (lever.bounds(), lever.hardware_highest());
+                let wanted = highest * ratio.get();
+                let steps = (wanted / bounds.step + 1e-6).floor();
+                let whole = (bounds.step * steps).clamp(bounds.lowest.min(bounds.highest), bounds.highest);
+                match self.capped {
+                    Some(now)
+                        if whole > now && wanted < now + bounds.step * 1.5 && wanted < bounds.highest =>
+                    {
+                        Some(now)
+                    }
+                    _ => Some(whole),
+                }
+            }
+        };
+        if capped == self.capped {
+            return Ok(None);
+        }
+        self.capped = capped;
+        self.write()
+    }
+
     /// Limits all processors from now on; nothing lifts the limit. Where that fails, none is left in force: a limit that
     /// is not known costs latency that nobody can account for.
     ///
     /// # Errors
     /// Why the limit is not in force.
     pub(super) fn limit(&mut self, limit: Option<Hertz>) -> Result<Option<FrequencyInForce>, String> {
+        self.allocated = limit;
+        self.write()
+    }
+
+    fn write(&mut self) -> Result<Option<FrequencyInForce>, String> {
+        let limit = match (self.allocated, self.capped) {
+            (Some(allocated), Some(capped)) => Some(allocated.min(capped)),
+            (allocated, capped) => allocated.or(capped),
+        };
         if limit.is_none() && !self.set {
             return Ok(None);
         }

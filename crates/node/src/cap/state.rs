@@ -5,6 +5,7 @@ use super::hardware::{Hardware, Verdict};
 use super::law::{Binding, CapInput, SoftwareCap};
 use super::limiter::{Allocation, Applied, CapStatus, LimitError};
 use super::pace::Pace;
+use super::pacing::{Pacing, PacingInput};
 use crate::cpu::{CpuError, CpusetActuator, InForce, QuotaActuator};
 use crate::frequency::FrequencyError;
 use crate::limit::{CapInForce, LeverChoice, LeverKind, LeverPassedOver, PowerLimitError};
@@ -31,6 +32,8 @@ pub(super) struct Seen {
     pub(super) power: Result<Option<Reading<Watts>>, MeterError>,
     /// Of that, the packages together.
     pub(super) packages: Option<Watts>,
+    /// Cores that the service had busy.
+    pub(super) busy: Option<Cores>,
     pub(super) throttled: bool,
     pub(super) frequency: Ratio,
 }
@@ -49,6 +52,8 @@ pub(super) struct State {
     pub(super) quota: QuotaActuator,
     pub(super) cpuset: Option<CpusetActuator>,
     pub(super) pace: Pace,
+    /// What holds caps by the frequency; nothing where something else does, or from the moment on that it is given up.
+    pub(super) pacing: Option<Pacing>,
     pub(super) allocated: Allocated,
     pub(super) cores: Cores,
     pub(super) frequency: Ratio,
@@ -127,16 +132,21 @@ impl State {
         let bounds = self.quota.bounds()?;
         let cores = asked.clamp(bounds.smallest, bounds.largest);
         let cap_bounded = self.hold(allocation.cap)?.and_then(|in_force| in_force.bounded);
-        let quota = self.law.quota(cores, self.frequency, true);
+        self.pace_cap(|pacing, highest, cap| pacing.set_cap(cap, cores, highest));
+        let quota = match self.is_paced() {
+            true => cores,
+            false => self.law.quota(cores, self.frequency, true),
+        };
         let in_force = self.write(quota)?;
         // Last, since what fails here must not keep cores from the service.
         let (frequency, frequency_refused) = self.limit_frequency(speed);
         self.given_back = false;
         self.cores = cores;
         self.allocated.set(cores);
-        self.status.binding = match &self.hardware {
-            Some(hardware) => hardware.binding(),
-            None => self.law.binding(quota, cores),
+        self.status.binding = match (&self.hardware, self.is_slowed()) {
+            (Some(hardware), _) => hardware.binding(),
+            (None, true) if quota >= cores => Binding::Cap,
+            (None, _) => self.law.binding(quota, cores),
         };
         let beyond = asked < bounds.smallest || asked > bounds.largest;
         Ok(Applied {
@@ -163,11 +173,58 @@ impl State {
                     self.status.foreign_writes += 1;
                     self.report(Event::Foreign(foreign));
                 }
-                (limit.map(|_| told.limit), None)
+                // A cap that holds it lower is no part of the allocation.
+                let in_force = |asked| match self.pace.is_capped_under(asked) {
+                    true => asked,
+                    false => told.limit,
+                };
+                (limit.map(in_force), None)
             }
             Err(reason) => {
                 self.status.failed_writes += 1;
                 (None, Some(reason))
+            }
+        }
+    }
+
+    /// Whether the frequency holds the cap, and can hold it alone.
+    fn is_paced(&self) -> bool {
+        self.pacing.as_ref().is_some_and(|pacing| !pacing.is_at_lowest())
+    }
+
+    /// Whether the cap slows the processors.
+    fn is_slowed(&self) -> bool {
+        let highest = self.pace.allocated();
+        self.pacing
+            .as_ref()
+            .is_some_and(|pacing| pacing.ratio() < highest)
+    }
+
+    /// Limits the frequency as the cap's law says; where that cannot be done, the quota holds caps from then on.
+    fn pace_cap(&mut self, decide: impl FnOnce(&mut Pacing, Ratio, Option<Watts>) -> Ratio) {
+        let highest = self.pace.allocated();
+        let Some(pacing) = &mut self.pacing else { return };
+        let ratio = decide(pacing, highest, self.cap);
+        match self.pace.cap(self.cap.map(|_| ratio)) {
+            Ok(told) => {
+                for foreign in told.into_iter().flat_map(|told| told.foreign) {
+                    self.status.foreign_writes += 1;
+                    self.report(Event::Foreign(foreign));
+                }
+            }
+            Err(reason) => {
+                self.status.failed_writes += 1;
+                self.pacing = None;
+                // It was lifted where it failed; what is allocated is asked for again with the next allocation.
+                let _ = self.pace.cap(None);
+                let lever = LeverKind::Frequency;
+                self.lever_choice.passed_over.push(LeverPassedOver {
+                    lever,
+                    reason: reason.clone(),
+                });
+                self.lever_choice.chosen = LeverKind::Software;
+                self.status.lever = LeverKind::Software;
+                self.report(Event::LeverGivenUp { lever, reason });
             }
         }
     }
@@ -288,6 +345,19 @@ impl State {
             true => self.step_hardware(measured, seen.packages, dt),
             false => None,
         };
+        if self.hardware.is_none() {
+            let (busy, throttled, allocated) = (seen.busy, seen.throttled, self.cores);
+            self.pace_cap(|pacing, highest, _| {
+                pacing.step(PacingInput {
+                    measured,
+                    busy,
+                    throttled,
+                    allocated,
+                    highest,
+                    dt,
+                })
+            });
+        }
         let binding = binding.unwrap_or_else(|| self.step_law(measured, seen.throttled, dt));
         self.mean_power = measured.map(|now| {
             let mean = self.mean_power.unwrap_or(now);
@@ -353,6 +423,17 @@ impl State {
 
     /// The law's step.
     fn step_law(&mut self, measured: Option<Watts>, throttled: bool, dt: Seconds) -> Binding {
+        if self.is_paced() {
+            let binding = match self.is_slowed() {
+                true => Binding::Cap,
+                false => Binding::Allocation,
+            };
+            self.status.binding = binding;
+            if self.write_fails || self.status.quota < self.cores {
+                let _ = self.write(self.cores);
+            }
+            return binding;
+        }
         let quota = self.law.step(CapInput {
             measured,
             throttled,

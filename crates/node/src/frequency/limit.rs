@@ -156,6 +156,8 @@ struct Policy {
     lowest_khz: u64,
     /// The limit that was found.
     highest_khz: u64,
+    /// What the hardware can do.
+    hardware_khz: u64,
     /// Ascending; empty where any frequency between the bounds can be set.
     steps_khz: Vec<u64>,
     efficient_khz: Option<u64>,
@@ -175,6 +177,7 @@ impl Policy {
             dir: dir.into(),
             lowest_khz: number("cpuinfo_min_freq")?,
             highest_khz: number("scaling_max_freq")?.min(highest),
+            hardware_khz: highest,
             steps_khz,
             efficient_khz: number("amd_pstate_lowest_nonlinear_freq").ok(),
         })
@@ -388,6 +391,12 @@ impl FrequencyActuator {
             bounded: beyond.map(|_| bounds),
             foreign,
         })
+    }
+
+    /// The highest frequency of the hardware, whatever limit was found: what relative frequencies relate to.
+    pub fn hardware_highest(&self) -> Hertz {
+        let all = self.groups.iter().flat_map(|(_, policies)| policies);
+        khz(all.map(|policy| policy.hardware_khz).max().unwrap_or(0))
     }
 
     /// What was asked for last.

@@ -16,6 +16,8 @@ pub enum LeverKind {
     Rapl,
     /// AMD's socket limits by HSMP.
     Hsmp,
+    /// The processors' frequency (cpufreq), by feedback from the meter, and CPU quota below the lowest.
+    Frequency,
     /// CPU quota, by feedback from the meter.
     Software,
 }
@@ -26,19 +28,21 @@ impl LeverKind {
         match self {
             Self::Rapl => "RAPL power limits",
             Self::Hsmp => "HSMP power limits (AMD)",
+            Self::Frequency => crate::probe::FREQUENCY_LIMIT,
             Self::Software => "software power cap",
         }
     }
 }
 
 impl Word for LeverKind {
-    const ALL: &'static [Self] = &[Self::Rapl, Self::Hsmp, Self::Software];
+    const ALL: &'static [Self] = &[Self::Rapl, Self::Hsmp, Self::Frequency, Self::Software];
     const WHAT: &'static str = "power lever";
 
     fn as_str(self) -> &'static str {
         match self {
             Self::Rapl => "rapl",
             Self::Hsmp => "hsmp",
+            Self::Frequency => "frequency",
             Self::Software => "software",
         }
     }
@@ -54,7 +58,7 @@ impl fmt::Display for LeverKind {
 /// list of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum LeverPreference {
-    /// The hardware where it can, else the quota.
+    /// The hardware where it can, else the frequency, else the quota.
     #[default]
     Auto,
     /// These and no other.
@@ -136,6 +140,9 @@ impl fmt::Display for LeverChoice {
         f.write_str(match self.chosen {
             LeverKind::Rapl => "power caps are held by the hardware (RAPL)",
             LeverKind::Hsmp => "power caps are held by the hardware (HSMP)",
+            LeverKind::Frequency => {
+                "power caps are held by the processors' frequency, and by CPU quota below the lowest"
+            }
             LeverKind::Software => "power caps are held in software, by CPU quota",
         })?;
         for LeverPassedOver { lever, reason } in &self.passed_over {
@@ -145,11 +152,12 @@ impl fmt::Display for LeverChoice {
     }
 }
 
-/// A lever in use: nothing where caps are held in software.
+/// A lever in use: nothing where caps are held by a loop, over the frequency or the quota.
 pub type Opened = (Option<Box<dyn HardwareCap>>, LeverChoice);
 
-/// Opens the first lever of the order that works; the software cap is held by a loop of its own.
+/// Opens the first lever of the order that works; caps by frequency and by quota are held by a loop of their own.
 /// `measured` says whether the meter in use measures: a hardware limit holds true watts, which a model's are not.
+/// `frequency` says why the frequency cannot be limited.
 ///
 /// # Errors
 /// The levers passed over, where none of the order works.
@@ -157,12 +165,17 @@ pub fn open(
     preference: LeverPreference,
     roots: &Roots,
     measured: bool,
+    frequency: &Result<(), String>,
     registry: &Registry,
 ) -> Result<Opened, Vec<LeverPassedOver>> {
     let mut passed_over = Vec::new();
     for kind in preference.order() {
         let opened: Result<Option<Box<dyn HardwareCap>>, PowerLimitError> = match kind {
             LeverKind::Software => Ok(None),
+            LeverKind::Frequency => match frequency {
+                Ok(()) => Ok(None),
+                Err(why) => Err(PowerLimitError::NoLimits { why: why.clone() }),
+            },
             _ if !measured => Err(PowerLimitError::NoLimits {
                 why: "the power is modelled, and a hardware limit holds watts that are measured".into(),
             }),
@@ -217,20 +230,28 @@ mod tests {
     fn a_machine_without_limits_falls_to_the_quota_and_says_why() {
         let dir = tempfile::tempdir().unwrap();
         let roots = Roots::at(dir.path(), dir.path());
-        let (lever, choice) = open(LeverPreference::Auto, &roots, true, &Registry::new()).unwrap();
+        let none = Err("no cpufreq".to_owned());
+        let (lever, choice) = open(LeverPreference::Auto, &roots, true, &none, &Registry::new()).unwrap();
         assert!(lever.is_none());
         assert_eq!(
             (choice.chosen, choice.passed_over.len()),
-            (LeverKind::Software, 2)
+            (LeverKind::Software, 3)
         );
         assert!(
             choice.to_string().contains("by CPU quota; rapl cannot be used"),
             "{choice}"
         );
         let rapl = LeverPreference::Ordered(Order::one(LeverKind::Rapl));
-        let error = open(rapl, &roots, true, &Registry::new()).unwrap_err();
+        let error = open(rapl, &roots, true, &none, &Registry::new()).unwrap_err();
         assert!(error[0].reason.contains("does not exist"));
-        let error = open(rapl, &roots, false, &Registry::new()).unwrap_err();
+        let error = open(rapl, &roots, false, &none, &Registry::new()).unwrap_err();
         assert!(error[0].reason.contains("modelled"));
+        let (lever, choice) = open(LeverPreference::Auto, &roots, false, &Ok(()), &Registry::new()).unwrap();
+        assert!(lever.is_none());
+        assert_eq!(
+            (choice.chosen, choice.passed_over.len()),
+            (LeverKind::Frequency, 2),
+            "the frequency holds modelled watts, too"
+        );
     }
 }

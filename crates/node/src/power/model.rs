@@ -145,6 +145,21 @@ impl PowerModel {
         Cores::new(busy).clamp(Cores::ZERO, allocated.max(Cores::ZERO))
     }
 
+    /// The frequency relative to the highest at which so many busy cores fit within a cap: the inverse of
+    /// [`PowerModel::power`], bounded to 0 and 1.
+    pub fn frequency_within(&self, cap: Watts, allocated: Cores, busy: Cores) -> Ratio {
+        let room = cap - self.idle(allocated);
+        let all = self.per_busy_core.get() * busy.get().max(0.0);
+        let leak = self.leakage.get();
+        let share = match all > 0.0 && leak < 1.0 {
+            true => (room.get() / all - leak) / (1.0 - leak),
+            // The frequency changes nothing: either the power fits at any, or at none.
+            false if room.get() >= all => 1.0,
+            false => 0.0,
+        };
+        Ratio::new(share.clamp(0.0, 1.0).cbrt())
+    }
+
     /// The lowest cap that can be held with so many cores allocated, where at least `floor` must be left to them.
     pub fn minimum_cap(&self, allocated: Cores, floor: Cores) -> Watts {
         self.power(allocated, floor.min(allocated), Ratio::new(1.0))
@@ -165,6 +180,29 @@ mod tests {
 
     fn model(cores: f64) -> PowerModel {
         PowerModel::default_for(Cores::new(cores)).unwrap()
+    }
+
+    #[test]
+    fn the_frequency_within_a_cap_is_the_inverse_of_the_power() {
+        let model = PowerModel::default_for(Cores::new(16.0)).unwrap();
+        let (allocated, busy) = (Cores::new(8.0), Cores::new(5.0));
+        for ratio in [0.2, 0.5, 0.9, 1.0] {
+            let cap = model.power(allocated, busy, Ratio::new(ratio));
+            let back = model.frequency_within(cap, allocated, busy).get();
+            assert!((back - ratio).abs() < 1e-9, "{back} for {ratio}");
+        }
+        assert_eq!(
+            model.frequency_within(Watts::ZERO, allocated, busy),
+            Ratio::new(0.0)
+        );
+        assert_eq!(
+            model.frequency_within(Watts::new(1e6), allocated, busy),
+            Ratio::new(1.0)
+        );
+        assert_eq!(
+            model.frequency_within(model.idle(allocated), allocated, Cores::ZERO),
+            Ratio::new(1.0)
+        );
     }
 
     #[test]

@@ -6,9 +6,10 @@ use headroom_node::cap::{Allocation, Event, Limiter, LimiterOptions};
 use headroom_node::limit::{LeverKind, LeverPreference};
 use headroom_node::power::{Meter, MeterPreference, PowerModel, RaplMeter};
 use headroom_node::restore::Registry;
-use headroom_testbed::hardware::HardwareConfig;
 use headroom_testbed::hardware::config::{RaplConfig, Zones};
+use headroom_testbed::hardware::{HardwareConfig, Operation};
 use headroom_units::{Cores, Source, Watts};
+use rustix::io::Errno;
 use std::time::Duration;
 
 fn limiter(bench: &Bench, lever: LeverPreference, meter: MeterPreference, registry: &Registry) -> Limiter {
@@ -49,7 +50,7 @@ fn holds(bench: &Bench, limiter: &Limiter, cap: f64) {
 }
 
 #[test]
-fn a_cap_is_held_by_rapl_by_hsmp_and_by_quota_alike() {
+fn a_cap_is_held_by_rapl_by_hsmp_by_frequency_and_by_quota_alike() {
     let amd = HardwareConfig {
         rapl: RaplConfig {
             zones: Zones::Amd,
@@ -60,6 +61,11 @@ fn a_cap_is_held_by_rapl_by_hsmp_and_by_quota_alike() {
     for (config, lever, kind) in [
         (HardwareConfig::default(), LeverPreference::Auto, LeverKind::Rapl),
         (amd, LeverPreference::Auto, LeverKind::Hsmp),
+        (
+            HardwareConfig::default(),
+            "frequency".parse().unwrap(),
+            LeverKind::Frequency,
+        ),
         (
             HardwareConfig::default(),
             LeverPreference::software(),
@@ -86,6 +92,11 @@ fn a_cap_is_held_by_rapl_by_hsmp_and_by_quota_alike() {
             wait_for("the cap to be what binds", || {
                 limiter.status().binding == Binding::Cap
             });
+        }
+        let fastest = || bench.read("devices/system/cpu/cpufreq/policy5/scaling_max_freq");
+        if kind == LeverKind::Frequency {
+            assert!(fastest().parse::<u64>().unwrap() < 2_000_000, "{}", fastest());
+        } else if kind != LeverKind::Software {
             // The cap is on what the meter counts, memory included; the packages get what is left.
             let limit = status.hardware_limit.unwrap().get();
             assert!((60.0..=70.0).contains(&limit), "{status:?}");
@@ -96,8 +107,76 @@ fn a_cap_is_held_by_rapl_by_hsmp_and_by_quota_alike() {
             (applied.effective_quota, applied.binding),
             (Cores::new(16.0), Binding::Allocation)
         );
+        assert_eq!(
+            fastest(),
+            bench.read("devices/system/cpu/cpufreq/policy5/cpuinfo_max_freq")
+        );
         drop(limiter);
     }
+}
+
+#[test]
+fn what_the_lowest_frequency_leaves_over_a_cap_is_left_to_the_quota_and_all_is_put_back() {
+    let Some(bench) = Bench::new(HardwareConfig::default()) else {
+        return;
+    };
+    bench.load(16.0);
+    let policy = |file: &str| bench.read(&format!("devices/system/cpu/cpufreq/policy9/{file}"));
+    let found = (policy("scaling_min_freq"), policy("scaling_max_freq"));
+    let registry = Registry::new();
+    let limiter = limiter(
+        &bench,
+        "frequency".parse().unwrap(),
+        MeterPreference::Model,
+        &registry,
+    );
+    limiter.apply(all(Some(1.0))).unwrap();
+    wait_for("the quota to be taken as well", || {
+        policy("scaling_max_freq") == policy("cpuinfo_min_freq")
+            && limiter.status().quota < Cores::new(1.0)
+            && limiter.status().binding == Binding::Floor
+    });
+    // An allocation's own limit holds beside the cap's, and is what is told.
+    let applied = limiter
+        .apply(Allocation {
+            frequency: Some(headroom_units::Hertz::new(1.5e9)),
+            ..all(Some(500.0))
+        })
+        .unwrap();
+    assert_eq!(applied.frequency, Some(headroom_units::Hertz::new(1.5e9)));
+    wait_for("the allocation's limit alone to hold", || {
+        policy("scaling_max_freq") == "1500000"
+    });
+    wait_for("the quota to be given back", || {
+        limiter.status().quota == Cores::new(16.0)
+    });
+    drop(limiter);
+    assert_eq!((policy("scaling_min_freq"), policy("scaling_max_freq")), found);
+}
+
+#[test]
+fn a_frequency_that_cannot_be_written_any_more_leaves_the_cap_to_the_quota() {
+    let Some(bench) = Bench::new(HardwareConfig::default()) else {
+        return;
+    };
+    bench.load(16.0);
+    let registry = Registry::new();
+    let limiter = limiter(
+        &bench,
+        "frequency,software".parse().unwrap(),
+        MeterPreference::Auto,
+        &registry,
+    );
+    bench.fails(Operation::Write, Errno::IO, "scaling_max_freq");
+    limiter.apply(all(Some(65.0))).unwrap();
+    let events = limiter.take_events();
+    assert!(
+        matches!(&events[..], [Event::LeverGivenUp { lever: LeverKind::Frequency, reason }] if reason.contains("scaling_max_freq")),
+        "{events:?}"
+    );
+    assert_eq!(limiter.lever().chosen, LeverKind::Software);
+    holds(&bench, &limiter, 65.0);
+    bench.clear();
 }
 
 #[test]
@@ -231,7 +310,7 @@ fn a_modelled_meter_keeps_the_hardware_out_of_it() {
     let registry = Registry::new();
     let limiter = limiter(&bench, LeverPreference::Auto, MeterPreference::Model, &registry);
     let choice = limiter.lever();
-    assert_eq!(choice.chosen, LeverKind::Software);
+    assert_eq!(choice.chosen, LeverKind::Frequency);
     assert!(choice.passed_over[0].reason.contains("modelled"), "{choice}");
 }
 
