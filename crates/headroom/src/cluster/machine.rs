@@ -109,7 +109,6 @@ impl ClusterMachine {
                 wish: wishes,
                 stop: stopping.clone(),
                 sequence: 0,
-                doubtful: false,
             };
             tasks.push(task.run());
             nodes.push(Node {

@@ -69,8 +69,6 @@ pub(super) struct NodeTask {
     pub(super) wish: watch::Receiver<Wish>,
     pub(super) stop: watch::Receiver<bool>,
     pub(super) sequence: u64,
-    /// The node was described while it refused something: what it said may have been true for that moment only.
-    pub(super) doubtful: bool,
 }
 
 impl NodeTask {
@@ -169,11 +167,6 @@ impl NodeTask {
                         return Some(error);
                     }
                     let wanted = *wish.borrow_and_update();
-                    if self.doubtful
-                        && let Err(error) = self.describe(client).await
-                    {
-                        return Some(error);
-                    }
                     if let Err(error) = self.apply(client, wanted).await {
                         return Some(error);
                     }
@@ -182,10 +175,12 @@ impl NodeTask {
         }
     }
 
-    /// Asks a node that had no lever when it was described last what it has now. Nothing is asked of such a node, so that
+    /// Asks a node that had no lever, or could not say what it draws, when it was described last, what it has now. Nothing is asked of such a node, so that
     /// no refusal would ever tell that its levers are back.
     async fn look_again(&self, client: &Client) -> Result<(), CallError> {
-        let lacks = |description: &Description| description.cores.is_none() || description.cap.is_none();
+        let lacks = |description: &Description| {
+            description.cores.is_none() || description.cap.is_none() || description.envelope.is_none()
+        };
         if !self.state.lock().description.as_ref().is_some_and(lacks) {
             return Ok(());
         }
@@ -208,19 +203,6 @@ impl NodeTask {
             }
             state.sample = Some(sample);
         });
-    }
-
-    /// Asks anew what can be asked of the node. It is in doubt until it says what it can give and what that draws, or
-    /// takes a wish.
-    async fn describe(&mut self, client: &Client) -> Result<(), CallError> {
-        let description = client.describe().await?;
-        self.doubtful =
-            description.cores.is_none() || description.cap.is_none() || description.envelope.is_none();
-        self.state.change(|state| {
-            state.in_force = description.in_force;
-            state.description = Some(description);
-        });
-        Ok(())
     }
 
     /// Puts a wish in force, or renews its lease. Only what ends the connection is an error.
@@ -259,9 +241,12 @@ impl NodeTask {
         let refused = trouble.is_some();
         if refused {
             // What can be asked of it may have changed.
-            self.describe(client).await?;
+            let description = client.describe().await?;
+            self.state.change(|state| {
+                state.in_force = in_force.unwrap_or(description.in_force);
+                state.description = Some(description);
+            });
         }
-        self.doubtful = refused;
         self.state.change(|state| {
             if refused && state.trouble != trouble {
                 let why = trouble.as_deref().unwrap_or_default();
