@@ -5,8 +5,10 @@
 //! 1. The share of a core that an agent's process takes while it streams samples of four RAPL zones, 16 processors with
 //!    a frequency policy each, and one service: at 1 Hz and at 100 Hz, over its Unix socket and over mutual TLS. The
 //!    machine is a tree of files in the place of `/sys` and `/proc`, in memory where `/dev/shm` is there.
+//!    The same on the emulated server, whose own share is told apart: there each value is a call to another process.
 //! 2. The time from an Apply's arrival at the agent to the last write, and to the answer at the controller, on a real
-//!    control group: the quota alone, and a cap, which the software cap turns into a quota. Needs root.
+//!    control group: the quota alone, and a cap, which the software cap turns into a quota; on the emulated server the
+//!    quota, and a cap, which is the RAPL limits of two packages, written and read back. Needs root, and /dev/fuse.
 //!
 //! The agent runs in a process of its own, this program again, so that only its own time is counted.
 
@@ -16,6 +18,7 @@ use headroom_node::cap::LimiterOptions;
 use headroom_node::cgroup::{CgroupScope, ScopeOptions};
 use headroom_node::power::{MeterPreference, PowerModel};
 use headroom_node::restore::{self, Registry};
+use headroom_testbed::hardware::{Emulated, HardwareConfig};
 use headroom_units::{Cores, Watts};
 use headroom_wire::Address;
 use headroom_wire::certs::{Authority, Validity};
@@ -35,6 +38,9 @@ use std::time::{Duration, Instant};
 type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
 const AGENT: &str = "HEADROOM_AGENT_COST_AGENT";
+const EMULATOR: &str = "HEADROOM_AGENT_COST_EMULATOR";
+/// How often each write is timed.
+const ROUNDS: u32 = 2000;
 const CORES: u32 = 16;
 const ZONES: [(&str, &str); 4] = [
     ("intel-rapl:0", "package-0"),
@@ -46,6 +52,9 @@ const ZONES: [(&str, &str); 4] = [
 fn main() -> Outcome<()> {
     if let Ok(spec) = std::env::var(AGENT) {
         return agent(&spec);
+    }
+    if let Some(root) = std::env::var_os(EMULATOR) {
+        return emulator(Path::new(&root));
     }
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -99,7 +108,54 @@ fn main() -> Outcome<()> {
         println!("skipped: the time of a write needs a control group, which needs root");
         return Ok(());
     }
-    runtime.block_on(acting())
+    runtime.block_on(on_this_machine())?;
+    if !Path::new("/dev/fuse").exists() {
+        println!("skipped: the emulated server needs /dev/fuse");
+        return Ok(());
+    }
+    runtime.block_on(on_the_emulated_server())
+}
+
+/// The emulated server's own process: serves its tree until its standard input ends.
+fn emulator(root: &Path) -> Outcome<()> {
+    let emulated = Emulated::mount(HardwareConfig::default(), None, &root.join("sys"))?;
+    println!("ready");
+    while std::io::stdin().read(&mut [0; 64])? > 0 {}
+    emulated.unmount()?;
+    Ok(())
+}
+
+async fn on_the_emulated_server() -> Outcome<()> {
+    let dir = in_memory()?;
+    let root = dir.path();
+    let mut child = Command::new(std::env::current_exe()?)
+        .env(EMULATOR, root)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().ok_or("no output")?).read_line(&mut line)?;
+    if line.trim() != "ready" {
+        return Err("the emulated server could not be mounted".into());
+    }
+    fs::create_dir(root.join("sys/fs/cgroup/web"))?;
+    std::os::unix::fs::symlink(root.join("sys/headroom-testbed/proc"), root.join("proc"))?;
+    println!("on the emulated server (two packages, {CORES} cores), which is a process of its own:");
+    for (what, period_ms, seconds) in [("1 Hz, Unix socket", 1000, 20), ("100 Hz, Unix socket", 10, 10)] {
+        let before = used(child.id())?;
+        let (period, length) = (Duration::from_millis(period_ms), Duration::from_secs(seconds));
+        let (share, samples) = streaming(root, false, period, length, None).await?;
+        let own = (used(child.id())? - before).as_secs_f64() / length.as_secs_f64();
+        println!(
+            "  {what:<42} {:>7.3} % of a core, {samples} samples in {seconds} s; the server itself {:.3} %",
+            share * 100.0,
+            own * 100.0
+        );
+    }
+    let done = acting(Some(root), "/web", "a cap: RAPL limits of two packages").await;
+    drop(child.stdin.take());
+    child.wait()?;
+    done
 }
 
 /// The agent's own process: serves what the specification says until its standard input ends.
@@ -180,19 +236,23 @@ impl Process {
         })
     }
 
-    /// Processor time of all its threads so far, from the scheduler's own count in nanoseconds.
     fn used(&self) -> Outcome<Duration> {
-        let mut used = 0;
-        for task in fs::read_dir(format!("/proc/{}/task", self.child.id()))? {
-            let text = fs::read_to_string(task?.path().join("schedstat"))?;
-            used += text
-                .split(' ')
-                .next()
-                .ok_or("schedstat is empty")?
-                .parse::<u64>()?;
-        }
-        Ok(Duration::from_nanos(used))
+        used(self.child.id())
     }
+}
+
+/// Processor time of all threads of a process so far, from the scheduler's own count in nanoseconds.
+fn used(process: u32) -> Outcome<Duration> {
+    let mut used = 0;
+    for task in fs::read_dir(format!("/proc/{process}/task"))? {
+        let text = fs::read_to_string(task?.path().join("schedstat"))?;
+        used += text
+            .split(' ')
+            .next()
+            .ok_or("schedstat is empty")?
+            .parse::<u64>()?;
+    }
+    Ok(Duration::from_nanos(used))
 }
 
 impl Drop for Process {
@@ -247,7 +307,7 @@ async fn streaming(
     Ok((share, count))
 }
 
-async fn acting() -> Outcome<()> {
+async fn on_this_machine() -> Outcome<()> {
     let registry = Registry::new();
     let name = format!("headroom-cost-{}", std::process::id());
     let scope = match CgroupScope::create(&Roots::default(), &ScopeOptions::named(name), &registry) {
@@ -257,16 +317,23 @@ async fn acting() -> Outcome<()> {
             return Ok(());
         }
     };
-    let process = Process::start(None, &scope.target().cpu_dir.display().to_string(), None)?;
+    println!("on a control group of this machine:");
+    let group = scope.target().cpu_dir.display().to_string();
+    acting(None, &group, "a cap, and the quota that holds it").await
+}
+
+/// Times writes of a quota and of a cap by an agent on these trees.
+async fn acting(root: Option<&Path>, group: &str, cap: &str) -> Outcome<()> {
+    let process = Process::start(root, group, None)?;
     let client = Client::connect(&process.address, &ClientOptions::default()).await?;
     let range = client.agent().cap.ok_or("no cap")?;
     let cores = client.agent().cores.ok_or("no cores")?;
     let span = range.maximum - range.minimum;
-    println!("from an Apply to the write, on a control group of this machine, 2000 times each:");
+    println!("  from an Apply to the last write, {ROUNDS} times each:");
     let mut sequence = 0;
-    for what in ["the quota", "a cap, and the quota that holds it"] {
+    for what in ["the quota", cap] {
         let (mut writes, mut answers) = (Vec::new(), Vec::new());
-        for round in 0..2000 {
+        for round in 0..ROUNDS {
             sequence += 1;
             let share = f64::from(round % 10) / 10.0;
             let allocation = match what {
@@ -304,7 +371,7 @@ async fn acting() -> Outcome<()> {
             times.sort();
             let at = |share: f64| times[((times.len() - 1) as f64 * share) as usize].as_secs_f64() * 1e6;
             println!(
-                "  {what:<36} {name:<22} P50 {:>7.0} us, P99 {:>7.0} us",
+                "    {what:<34} {name:<22} P50 {:>7.0} us, P99 {:>7.0} us",
                 at(0.5),
                 at(0.99)
             );
