@@ -200,6 +200,15 @@ impl Archive {
         one(started)?.map_or_else(|| Err(self.no_such_run(asked)), Ok)
     }
 
+    /// The newest run of exactly this name.
+    ///
+    /// # Errors
+    /// There is none, or the file cannot be read.
+    pub fn newest(&self, name: &str) -> Result<RunInfo, Error> {
+        let found = self.list("WHERE name = ?1 ORDER BY id DESC LIMIT 1", params![name])?;
+        found.into_iter().next().ok_or_else(|| self.no_such_run(name))
+    }
+
     fn no_such_run(&self, asked: &str) -> Error {
         let there = self
             .list("ORDER BY id DESC LIMIT ?1", params![CANDIDATES_MAX])

@@ -72,6 +72,8 @@ fn runs_are_found_by_number_name_and_prefix() {
         several.contains("several") && several.contains("2 (day-slo-power") && several.contains("3 ("),
         "{several}"
     );
+    assert_eq!(archive.newest("day-slo-power").unwrap().id.0, 3);
+    assert!(archive.newest("day-s").is_err(), "the whole name is wanted");
     let none = archive.find("nightly").unwrap_err().to_string();
     assert!(
         none.contains("nightly") && none.contains("1 (day-fixed"),

@@ -52,7 +52,7 @@ impl Default for HardwareConfig {
             cpuidle: true,
             cgroup: CgroupVersion::V2,
             real_cores: None,
-            tick: Seconds::from_millis(20.0),
+            tick: Seconds::from_millis(10.0),
         }
     }
 }

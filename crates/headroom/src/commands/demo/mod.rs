@@ -136,7 +136,7 @@ fn stage(
     let runs = args
         .laws
         .iter()
-        .map(|law| archive.find(&run_name(*law)))
+        .map(|law| archive.newest(&run_name(*law)))
         .collect::<Result<Vec<_>, _>>()?;
     write_html(&archive, &runs, &args.out.join("demo.html"))?;
     Ok(Some(summaries))
