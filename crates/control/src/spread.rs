@@ -132,8 +132,9 @@ impl Spread {
     }
 
     /// Spreads an allocation: the cores as [`Spread::cores`], and the cap in proportion to what the cores of each node can
-    /// need (`limit(c)`), at least each node's lowest cap and at most its limit. Together the caps are the cap asked for
-    /// as far as these bounds allow.
+    /// need (`limit(c)`), at least each node's lowest cap. What is left when each has its limit goes on top of that, up to
+    /// the limit of all its cores: it limits nothing, but a law that leaves the cap where everything is on has allocated
+    /// that much. Together the caps are the cap asked for as far as these bounds allow.
     pub fn shares(&self, cores: Cores, cap: Watts, nodes: &[NodeCapacity]) -> Vec<NodeShare> {
         let cores = self.cores(cores, nodes);
         let bounds: Vec<(Watts, Watts)> = nodes
@@ -144,7 +145,22 @@ impl Spread {
                 (node.power.lowest_cap.min(limit), limit)
             })
             .collect();
-        let caps = split_cap(cap, &bounds);
+        let needed: Watts = bounds.iter().map(|(_, limit)| *limit).sum();
+        let caps = if cap > needed {
+            let room = |(node, (_, limit)): (&NodeCapacity, &(Watts, Watts))| {
+                (node.power.limit(node.most) - *limit).max(Watts::ZERO)
+            };
+            let all: Watts = nodes.iter().zip(&bounds).map(room).sum();
+            let share = if all > Watts::ZERO {
+                ((cap - needed) / all).min(1.0)
+            } else {
+                0.0
+            };
+            let with_room = |both: (&NodeCapacity, &(Watts, Watts))| both.1.1 + room(both) * share;
+            nodes.iter().zip(&bounds).map(with_room).collect()
+        } else {
+            split_cap(cap, &bounds)
+        };
         cores
             .into_iter()
             .zip(caps)
@@ -242,11 +258,23 @@ mod tests {
     fn a_cap_goes_by_what_the_cores_can_need() {
         let nodes = [node(1.0, 4.0), node(1.0, 4.0)];
         let whole = Spread::new(Cores::new(1.0)).unwrap();
-        let shares = whole.shares(Cores::new(3.0), Watts::new(100.0), &nodes);
+        let shares = whole.shares(Cores::new(3.0), Watts::new(21.0), &nodes);
         assert_eq!(
             (shares[0].cap, shares[1].cap),
             (Watts::new(12.0), Watts::new(9.0)),
-            "no more than they can need"
+            "what they can need"
+        );
+        let shares = whole.shares(Cores::new(3.0), Watts::new(28.5), &nodes);
+        assert_eq!(
+            (shares[0].cap, shares[1].cap),
+            (Watts::new(15.0), Watts::new(13.5)),
+            "half of what their other cores could need, on top"
+        );
+        let shares = whole.shares(Cores::new(3.0), Watts::new(100.0), &nodes);
+        assert_eq!(
+            (shares[0].cap, shares[1].cap),
+            (Watts::new(18.0), Watts::new(18.0)),
+            "no more than all their cores could need"
         );
         let shares = whole.shares(Cores::new(3.0), Watts::new(10.0), &nodes);
         assert_eq!(
@@ -338,11 +366,11 @@ mod tests {
             let shares = tenths().shares(Cores::new(asked), Watts::new(cap), &nodes);
             let (mut lowest, mut highest, mut sum) = (0.0, 0.0, 0.0);
             for (node, share) in nodes.iter().zip(&shares) {
-                let limit = node.power.limit(share.cores).get();
-                let low = node.power.lowest_cap.get().min(limit);
-                prop_assert!(share.cap.get() >= low - 1e-9 && share.cap.get() <= limit + 1e-9);
+                let low = node.power.lowest_cap.min(node.power.limit(share.cores)).get();
+                let high = node.power.limit(node.most.max(share.cores)).get();
+                prop_assert!(share.cap.get() >= low - 1e-9 && share.cap.get() <= high + 1e-9);
                 lowest += low;
-                highest += limit;
+                highest += high;
                 sum += share.cap.get();
             }
             prop_assert!((sum - cap.clamp(lowest, highest)).abs() < 1e-6, "{sum} for {cap} in {lowest} to {highest}");

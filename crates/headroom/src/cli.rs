@@ -1,8 +1,10 @@
 //! The command line: what can be asked for, and the help that teaches it.
 
 mod law;
+mod sim;
 
 pub use law::LawName;
+pub use sim::{CompareArgs, Paper, ReproduceArgs, SimArgs, SloPowerArgs, TuneArgs, WorldArgs};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::net::SocketAddr;
@@ -57,6 +59,14 @@ pub enum Command {
     Report(ReportArgs),
     /// List the recorded runs.
     Runs(RunsArgs),
+    /// Run a law in a simulated world: a trace, a scenario, a seed.
+    Sim(SimArgs),
+    /// Compare laws in the simulated world, over traces and seeds, with confidence intervals.
+    Compare(CompareArgs),
+    /// Reproduce a paper's evaluation in the simulated world, its numbers beside ours.
+    Reproduce(ReproduceArgs),
+    /// Search a law's parameters in the simulated world for a service and a trace of your own.
+    Tune(TuneArgs),
 }
 
 /// `headroom demo`.

@@ -9,6 +9,7 @@ mod emulator;
 mod failure;
 mod live;
 mod say;
+mod simulate;
 mod stop;
 mod telemetry_config;
 
@@ -46,6 +47,10 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Service(args) => commands::service::run(&args),
         Command::Report(args) => commands::report::report(&args),
         Command::Runs(args) => commands::report::runs(&args),
+        Command::Sim(args) => commands::sim::run(&args),
+        Command::Compare(args) => commands::compare::run(&args),
+        Command::Reproduce(args) => commands::reproduce::run(&args),
+        Command::Tune(args) => commands::tune::run(&args),
     }
 }
 

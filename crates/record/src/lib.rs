@@ -7,6 +7,7 @@
 //!   them as CSV or JSON lines.
 //! - [`RunSummary`] is the object in which every run ends; its keys are a contract. [`RunTotals`] computes it period
 //!   by period, with or without a recorder.
+//! - [`statistics`] says what several runs say together.
 //! - [`report`] renders one run, or several beside each other, as one self-contained HTML file; [`table`] as plain
 //!   text for a terminal.
 //!
@@ -29,6 +30,7 @@ mod recorder;
 pub mod report;
 mod rows;
 mod schema;
+pub mod statistics;
 mod summary;
 pub mod table;
 mod totals;

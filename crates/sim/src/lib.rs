@@ -61,6 +61,7 @@ mod node;
 pub mod power;
 pub mod random;
 pub mod scenario;
+pub mod search;
 mod server;
 pub mod totals;
 mod world;

@@ -21,6 +21,8 @@ pub enum Purpose {
     Sizes,
     /// Noise and loss of telemetry.
     Telemetry,
+    /// Which points a search tries.
+    Search,
 }
 
 impl Rng {

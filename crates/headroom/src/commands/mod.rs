@@ -2,6 +2,7 @@
 
 pub mod agent;
 pub mod certs;
+pub mod compare;
 pub mod controller;
 pub mod demo;
 pub mod doctor;
@@ -10,6 +11,9 @@ pub mod gateway;
 pub mod load;
 pub mod release;
 pub mod report;
+pub mod reproduce;
 pub mod service;
+pub mod sim;
 pub mod trace;
+pub mod tune;
 pub mod up;

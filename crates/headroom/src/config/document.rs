@@ -43,6 +43,14 @@ impl Document {
         })
     }
 
+    /// A text that ships with the program, under the name that errors give it.
+    pub fn shipped(name: &str, text: &str) -> Self {
+        Self {
+            file: name.into(),
+            text: text.to_owned(),
+        }
+    }
+
     /// Understands the text as the configuration of `headroom COMMAND`.
     ///
     /// # Errors
@@ -99,19 +107,36 @@ impl Document {
 
     fn find(&self, key: &str) -> Option<usize> {
         let root = DeTable::parse(&self.text).ok()?;
-        let mut line = None;
-        let mut table = root.get_ref();
-        for part in key.split('.') {
-            let Some((name, value)) = table.iter().find(|(name, _)| name.get_ref().as_ref() == part) else {
-                break;
-            };
-            line = Some(self.line_of(&name.span()));
-            match value.get_ref() {
-                DeValue::Table(inner) => table = inner,
+        let mut parts = key.split('.');
+        let first = parts.next()?;
+        let (name, value) = root
+            .get_ref()
+            .iter()
+            .find(|(name, _)| name.get_ref().as_ref() == first)?;
+        let mut line = self.line_of(&name.span());
+        let mut value = value.get_ref();
+        for part in parts {
+            value = match value {
+                DeValue::Table(inner) => {
+                    let Some((name, value)) = inner.iter().find(|(name, _)| name.get_ref().as_ref() == part)
+                    else {
+                        break;
+                    };
+                    line = self.line_of(&name.span());
+                    value.get_ref()
+                }
+                // An entry of a list, counted from 0.
+                DeValue::Array(entries) => {
+                    let Some(entry) = part.parse().ok().and_then(|at: usize| entries.get(at)) else {
+                        break;
+                    };
+                    line = self.line_of(&entry.span());
+                    entry.get_ref()
+                }
                 _ => break,
-            }
+            };
         }
-        line
+        Some(line)
     }
 
     fn line_of(&self, span: &Range<usize>) -> usize {

@@ -201,7 +201,11 @@ impl LawConfig {
         }
     }
 
-    pub(super) fn check(&self, document: &Document) -> Result<(), ConfigError> {
+    /// Checks the parameters of all laws, whichever runs.
+    ///
+    /// # Errors
+    /// One outside its range, with its line.
+    pub fn check(&self, document: &Document) -> Result<(), ConfigError> {
         let all = || {
             self.headroom.check().map_err(LawError::of("headroom"))?;
             self.slo_power.check().map_err(LawError::slo_power)?;

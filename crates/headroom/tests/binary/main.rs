@@ -11,6 +11,7 @@ mod gateway;
 mod independence;
 mod laws;
 mod openmetrics;
+mod sim;
 mod telemetry;
 mod undo;
 mod up;

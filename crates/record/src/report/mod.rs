@@ -18,6 +18,9 @@ mod panels;
 mod plot;
 mod run;
 mod scale;
+mod sheet;
+
+pub use sheet::{Bars, Grid, Section, Sheet, sheet_html};
 
 use crate::archive::Archive;
 use crate::error::Error;

@@ -1,0 +1,103 @@
+//! `headroom reproduce`: a paper's evaluation in the simulated world, its numbers beside ours.
+
+mod cases;
+mod page;
+mod rows;
+
+use crate::cli::{Paper, ReproduceArgs, SloPowerArgs};
+use crate::failure::Failure;
+use crate::say;
+use crate::simulate::{Progress, Table, Watched, figures, jobs, recorded, write_sheet};
+use cases::{Plan, Traces};
+use headroom_record::{Archive, Limits, Recorder};
+use headroom_sim::run_many;
+use serde_json::json;
+use std::time::Instant;
+
+/// Runs what was asked for.
+///
+/// # Errors
+/// Traces that cannot be read, a run that does not end, a record or a report that cannot be written.
+pub fn run(args: &ReproduceArgs) -> Result<(), Failure> {
+    match &args.paper {
+        Paper::SloPower(args) => slo_power(args),
+    }
+}
+
+fn slo_power(args: &SloPowerArgs) -> Result<(), Failure> {
+    let traces = Traces::read(args.traces.as_deref(), args.seeds)?;
+    let plan = Plan::new(args.duration)?;
+    let work: Vec<(usize, u64)> = (0..plan.cases().len())
+        .flat_map(|case| (1..=args.seeds).map(move |seed| (case, seed)))
+        .collect();
+    let started = Instant::now();
+    let progress = Progress::new("reproducing SLO-Power", work.len() as u64);
+    let done = run_many(&work, jobs(args.jobs), |_, (case, seed)| {
+        let case = &plan.cases()[*case];
+        let (setting, _) = case.setting(&traces, *seed);
+        let result = figures(&setting, case.law, *seed);
+        progress.add(1);
+        result
+    });
+    drop(progress);
+    let mut done = done.into_iter();
+    let mut results = Vec::new();
+    for _ in plan.cases() {
+        results.push(
+            done.by_ref()
+                .take(args.seeds as usize)
+                .collect::<Result<Vec<_>, _>>()?,
+        );
+    }
+    let recorder = Recorder::open(&args.db, Limits::default()).map_err(Failure::usage)?;
+    let mut plotted = Vec::new();
+    for (case, heading, name) in plan.plotted() {
+        let (setting, trace) = plan.cases()[case].setting(&traces, 1);
+        let watched = Watched {
+            setting: &setting,
+            law: plan.cases()[case].law,
+            trace: &trace,
+            seed: 1,
+            name,
+        };
+        let summary = recorded(&watched, &recorder)?;
+        plotted.extend(summary.run.map(|run| (heading.to_owned(), run)));
+    }
+    drop(recorder);
+    let evaluation = rows::Evaluation::of(&plan, &results, &traces);
+    let sheet = page::sheet(&evaluation, &plan, &traces, args, plotted);
+    write_sheet(&sheet, Some(&Archive::open(&args.db)?), &args.out)?;
+    say::note!(
+        "{} runs in {:.1} s, {} at once",
+        work.len(),
+        started.elapsed().as_secs_f64(),
+        jobs(args.jobs)
+    );
+    if args.json {
+        let calibration: Vec<_> = page::calibration(&plan)
+            .into_iter()
+            .map(|[figure, value, reason]| json!({ "figure": figure, "value": value, "reason": reason }))
+            .collect();
+        return say::result(json!({
+            "paper": "slo-power",
+            "traces": traces.said(),
+            "seeds": args.seeds,
+            "calibration": calibration,
+            "rows": evaluation.rows,
+            "figure_7": evaluation.grid,
+            "figure_8": evaluation.targets,
+        }));
+    }
+    let mut text = format!("{}\n\n", sheet.lead);
+    for section in &sheet.sections {
+        text.push_str(&format!("{}\n", section.title));
+        for grid in &section.tables {
+            text.push_str(&format!("{}\n", Table(grid)));
+        }
+        for line in &section.text {
+            text.push_str(&format!("  {line}\n"));
+        }
+        text.push('\n');
+    }
+    say::result(format_args!("{text}report: {}", args.out.display()))
+}

@@ -1,0 +1,395 @@
+//! `headroom tune`: the parameters of a law that need the least energy for a service and a trace.
+
+use crate::cli::{LawName, TuneArgs};
+use crate::config::LawConfig;
+use crate::failure::Failure;
+use crate::say;
+use crate::simulate::{Figures, Progress, Setting, figures, jobs};
+use anyhow::anyhow;
+use headroom_record::statistics::Estimate;
+use headroom_sim::run_many;
+use headroom_sim::search::{Axis, minimise};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+/// Periods over the target that are put up with where the defaults do not decide, as a share.
+const LEAST_ALLOWED: f64 = 0.01;
+/// Above every energy: sets that break the promise are told apart by how often alone.
+const BROKEN: f64 = 1e30;
+
+/// A parameter that is searched.
+struct Parameter {
+    table: &'static str,
+    key: &'static str,
+    axis: Axis,
+    get: fn(&LawConfig) -> f64,
+    set: fn(&mut LawConfig, f64),
+}
+
+macro_rules! parameter {
+    ($table:literal, $key:literal, $low:expr, $high:expr, $($field:ident).+) => {
+        Parameter {
+            table: $table,
+            key: $key,
+            axis: Axis { low: $low, high: $high, whole: false },
+            get: |law| law.$($field).+,
+            set: |law, value| law.$($field).+ = value,
+        }
+    };
+    ($table:literal, $key:literal, $low:expr, $high:expr, $($field:ident).+ as $whole:ty) => {
+        Parameter {
+            table: $table,
+            key: $key,
+            axis: Axis { low: $low, high: $high, whole: true },
+            get: |law| law.$($field).+ as f64,
+            set: |law, value| law.$($field).+ = value as $whole,
+        }
+    };
+    ($table:literal, $key:literal, $low:expr, $high:expr, $($field:ident).+ or $default:expr) => {
+        Parameter {
+            table: $table,
+            key: $key,
+            axis: Axis { low: $low, high: $high, whole: false },
+            get: |law| law.$($field).+.unwrap_or($default),
+            set: |law, value| law.$($field).+ = Some(value),
+        }
+    };
+}
+
+/// The parameters that matter to a law, over ranges that its checks accept.
+fn space(law: LawName, target_ms: f64) -> Vec<Parameter> {
+    let guard = || parameter!("slo-power", "guard", 0.5, 1.0, slo_power.guard);
+    let threshold = || {
+        parameter!(
+            "slo-power",
+            "utilisation_threshold",
+            0.4,
+            0.98,
+            slo_power.utilisation_threshold
+        )
+    };
+    let sustained = || {
+        parameter!(
+            "slo-power",
+            "sustained_periods",
+            1.0,
+            20.0,
+            slo_power.sustained_periods as u32
+        )
+    };
+    let requests = || {
+        parameter!(
+            "slo-power",
+            "request_window_periods",
+            2.0,
+            30.0,
+            slo_power.request_window_periods as usize
+        )
+    };
+    let used = || {
+        parameter!(
+            "slo-power",
+            "utilisation_window_periods",
+            2.0,
+            15.0,
+            slo_power.utilisation_window_periods as usize
+        )
+    };
+    let band = || {
+        parameter!(
+            "slo-power",
+            "hold_band_ms",
+            0.0,
+            target_ms,
+            slo_power.hold_band_ms
+        )
+    };
+    let floor = || {
+        parameter!(
+            "slo-power",
+            "cap_floor_over_consumed",
+            0.0,
+            1.5,
+            slo_power.cap_floor_over_consumed
+        )
+    };
+    match law {
+        LawName::SloPower => vec![
+            guard(),
+            threshold(),
+            sustained(),
+            requests(),
+            used(),
+            band(),
+            floor(),
+        ],
+        LawName::PowerOnly => vec![guard(), threshold(), sustained(), used(), band(), floor()],
+        LawName::ElasticOnly => vec![guard(), threshold(), sustained(), requests(), used(), band()],
+        LawName::Pegasus | LawName::PegasusAsRun => {
+            let published = law == LawName::Pegasus;
+            let mut all = vec![
+                parameter!("pegasus", "far_over", 1.0, 2.0, pegasus.far_over),
+                parameter!("pegasus", "under", 0.3, 0.95, pegasus.under),
+                parameter!("pegasus", "far_under", 0.0, 0.9, pegasus.far_under),
+                parameter!("pegasus", "raise", 0.01, 0.3, pegasus.raise),
+                parameter!("pegasus", "lower", 0.001, 0.05, pegasus.lower),
+                parameter!("pegasus", "lower_far", 0.001, 0.1, pegasus.lower_far),
+            ];
+            all.push(match published {
+                true => parameter!("pegasus", "hold_s", 0.0, 300.0, pegasus.hold_s or 300.0),
+                false => parameter!("pegasus", "hold_s", 0.0, 300.0, pegasus.hold_s or 30.0),
+            });
+            all
+        }
+        LawName::Hpa => vec![
+            parameter!("hpa", "target_utilisation", 0.3, 0.98, hpa.target_utilisation),
+            parameter!("hpa", "sync_s", 1.0, 60.0, hpa.sync_s),
+            parameter!("hpa", "tolerance", 0.0, 0.3, hpa.tolerance),
+            parameter!("hpa.down", "stabilisation_window_s", 0.0, 600.0, hpa.down.stabilisation_window_s or 300.0),
+        ],
+        LawName::K8sAsRun => vec![
+            parameter!(
+                "k8s-as-run",
+                "target_utilisation",
+                0.3,
+                0.98,
+                k8s_as_run.target_utilisation
+            ),
+            parameter!("k8s-as-run", "interval_s", 1.0, 30.0, k8s_as_run.interval_s),
+        ],
+        _ => Vec::new(),
+    }
+}
+
+/// What came of it. Differences are the tuned parameters' less the defaults', under the same arrivals and sizes, on seeds
+/// that the search never saw.
+#[derive(Debug, Serialize)]
+struct Outcome {
+    law: String,
+    trace: String,
+    tried: usize,
+    seeds: u64,
+    allowed_over_percent: f64,
+    parameters: BTreeMap<String, f64>,
+    toml: String,
+    energy_percent: Estimate,
+    periods_over_percent: Estimate,
+    default_over_percent: Estimate,
+    tuned_over_percent: Estimate,
+    default_j: Estimate,
+    tuned_j: Estimate,
+    recommended: bool,
+}
+
+/// Searches, judges the winner on fresh seeds, and prints both.
+///
+/// # Errors
+/// A law without parameters, a scenario or a trace that is wrong, a run that does not end.
+pub fn run(args: &TuneArgs) -> Result<(), Failure> {
+    let file = Setting::read(args.world.scenario.as_deref())?;
+    let parameters = space(args.law, file.scenario.service.target_ms);
+    if parameters.is_empty() {
+        return Err(Failure::usage(anyhow!(
+            "--law {}: it has no parameters to search. Choose another, or compare it as it is: headroom compare",
+            args.law
+        )));
+    }
+    if let Some(over) = args.max_over
+        && !(0.0..=100.0).contains(&over)
+    {
+        return Err(Failure::usage(anyhow!(
+            "--max-over is {over}: it must be 0 to 100 percent"
+        )));
+    }
+    file.guarded(args.law)?;
+    let world = |seed: u64| file.with_trace(args.trace.as_deref(), &args.world, seed);
+    let worlds = |from: u64| {
+        (from..from + args.seeds)
+            .map(world)
+            .collect::<Result<Vec<_>, _>>()
+    };
+    // The search sees the first seeds, the verdict is on the next.
+    let (train, judge) = (worlds(1)?, worlds(1 + args.seeds)?);
+    let trace = train.first().map_or_else(String::new, |(_, name)| name.clone());
+    let threads = jobs(args.jobs);
+    let started = Instant::now();
+
+    let all = args.budget * args.seeds + 2 * args.seeds;
+    let progress = Progress::new(format!("tuning {}", args.law), all);
+    let runs = |points: &[LawConfig], worlds: &[(Setting, String)], first: u64| {
+        let plan: Vec<(usize, usize)> = (0..points.len())
+            .flat_map(|point| (0..worlds.len()).map(move |seed| (point, seed)))
+            .collect();
+        let done = run_many(&plan, threads, |_, (point, seed)| {
+            let mut setting = worlds[*seed].0.clone();
+            setting.law = points[*point].clone();
+            let result = figures(&setting, args.law, first + *seed as u64);
+            progress.add(1);
+            result
+        });
+        let mut done = done.into_iter();
+        points
+            .iter()
+            .map(|_| done.by_ref().take(worlds.len()).collect::<Vec<_>>())
+            .collect::<Vec<_>>()
+    };
+    let whole = |results: Vec<Result<Figures, Failure>>| results.into_iter().collect::<Result<Vec<_>, _>>();
+    let mean = |figures: &[Figures], pick: fn(&Figures) -> f64| {
+        figures.iter().map(pick).sum::<f64>() / figures.len().max(1) as f64
+    };
+
+    let start: Vec<f64> = parameters
+        .iter()
+        .map(|parameter| (parameter.get)(&file.law))
+        .collect();
+    let config = |point: &[f64]| {
+        let mut law = file.law.clone();
+        for (parameter, value) in parameters.iter().zip(point) {
+            (parameter.set)(&mut law, *value);
+        }
+        law
+    };
+    let mut allowed = args.max_over.map(|percent| percent / 100.0);
+    let mut failed = None;
+    let axes: Vec<Axis> = parameters.iter().map(|parameter| parameter.axis).collect();
+    let found = minimise(&axes, &start, args.budget as usize, args.seed, |points| {
+        let configs: Vec<LawConfig> = points.iter().map(|point| config(point)).collect();
+        let each = runs(&configs, &train, 1)
+            .into_iter()
+            .map(|results| match whole(results) {
+                Ok(figures) => {
+                    let over = mean(&figures, |run| run.periods_over);
+                    // The first point is the defaults: what they reach is put up with.
+                    let allowed = *allowed.get_or_insert(over.max(LEAST_ALLOWED));
+                    if over > allowed {
+                        BROKEN * (1.0 + over)
+                    } else {
+                        mean(&figures, |run| run.energy_j)
+                    }
+                }
+                // A set that the law refuses, or under which the backlog grows without end, is no candidate; that the
+                // defaults are refused is an error.
+                Err(error) => {
+                    failed.get_or_insert(error);
+                    f64::NAN
+                }
+            });
+        each.collect()
+    });
+    if !found.value.is_finite() {
+        return Err(failed.unwrap_or_else(|| Failure::Run(anyhow!("no set of parameters could be run"))));
+    }
+    let verdict = runs(&[file.law.clone(), config(&found.point)], &judge, 1 + args.seeds);
+    drop(progress);
+    let mut verdict = verdict.into_iter().map(whole);
+    let (Some(default), Some(tuned)) = (verdict.next().transpose()?, verdict.next().transpose()?) else {
+        return Err(Failure::Run(anyhow!("nothing was judged")));
+    };
+    let allowed = allowed.unwrap_or(LEAST_ALLOWED);
+    let outcome = outcome(
+        args,
+        &trace,
+        &parameters,
+        &found.point,
+        found.tried,
+        allowed,
+        &default,
+        &tuned,
+    )
+    .ok_or_else(|| Failure::Run(anyhow!("nothing was judged")))?;
+    say::note!(
+        "{} sets of parameters in {:.1} s",
+        found.tried,
+        started.elapsed().as_secs_f64()
+    );
+    if args.json {
+        return say::result(serde_json::to_string(&outcome)?);
+    }
+    say::result(text(&outcome))
+}
+
+#[expect(clippy::too_many_arguments, reason = "what a search comes to, each part once")]
+fn outcome(
+    args: &TuneArgs,
+    trace: &str,
+    parameters: &[Parameter],
+    point: &[f64],
+    tried: usize,
+    allowed: f64,
+    default: &[Figures],
+    tuned: &[Figures],
+) -> Option<Outcome> {
+    let each =
+        |figures: &[Figures], pick: fn(&Figures) -> f64| figures.iter().map(pick).collect::<Vec<f64>>();
+    let (from, to) = (each(default, |run| run.energy_j), each(tuned, |run| run.energy_j));
+    let percent: Vec<f64> = to
+        .iter()
+        .zip(&from)
+        .map(|(to, from)| (to / from - 1.0) * 100.0)
+        .collect();
+    let over = |figures: &[Figures]| each(figures, |run| run.periods_over * 100.0);
+    let energy_percent = Estimate::of(&percent)?;
+    let tuned_over_percent = Estimate::of(&over(tuned))?;
+    let mut toml = String::new();
+    let mut last = "";
+    for (parameter, value) in parameters.iter().zip(point) {
+        if parameter.table != last {
+            toml.push_str(&format!("[law.{}]\n", parameter.table));
+            last = parameter.table;
+        }
+        match parameter.axis.whole {
+            true => toml.push_str(&format!("{} = {value:.0}\n", parameter.key)),
+            false => toml.push_str(&format!("{} = {value:?}\n", parameter.key)),
+        }
+    }
+    let named = parameters.iter().zip(point);
+    Some(Outcome {
+        law: args.law.to_string(),
+        trace: trace.to_owned(),
+        tried,
+        seeds: args.seeds,
+        allowed_over_percent: allowed * 100.0,
+        parameters: named
+            .map(|(parameter, value)| (format!("{}.{}", parameter.table, parameter.key), *value))
+            .collect(),
+        toml,
+        recommended: energy_percent.mean < 0.0
+            && energy_percent.is_not_zero()
+            && tuned_over_percent.mean <= allowed * 100.0,
+        energy_percent,
+        periods_over_percent: Estimate::of_differences(&over(tuned), &over(default))?,
+        default_over_percent: Estimate::of(&over(default))?,
+        tuned_over_percent,
+        default_j: Estimate::of(&from)?,
+        tuned_j: Estimate::of(&to)?,
+    })
+}
+
+fn text(outcome: &Outcome) -> String {
+    let verdict = match outcome.recommended {
+        true => {
+            "They are worth it: the saving is none of chance's, and the promise is kept as often as was asked."
+        }
+        false => {
+            "Keep the defaults: on seeds that the search never saw, the saving could be chance's, or the promise is broken \
+             more often than was asked. A larger --budget or more --seeds may find more."
+        }
+    };
+    format!(
+        "{}\n# {} sets of parameters on {}, {} seeds; judged on {} other seeds, with 95 % confidence:\n\
+         #   energy            {} % against the defaults ({} J, {} J)\n\
+         #   periods over      {} %, the defaults {} %, at most {:.2} % asked\n# {verdict}",
+        outcome.toml,
+        outcome.tried,
+        outcome.trace,
+        outcome.seeds,
+        outcome.seeds,
+        outcome.energy_percent.written(2),
+        outcome.tuned_j.written(0),
+        outcome.default_j.written(0),
+        outcome.tuned_over_percent.written(2),
+        outcome.default_over_percent.written(2),
+        outcome.allowed_over_percent,
+    )
+}

@@ -1,0 +1,18 @@
+//! The simulated world in the binary: scenarios from files, runs into the flight recorder, many runs at once.
+
+mod figures;
+mod progress;
+mod recorded;
+mod setting;
+mod table;
+
+pub use figures::{Figures, figures};
+pub use progress::Progress;
+pub use recorded::{Watched, recorded, unrecorded};
+pub use setting::{Setting, example, named_trace};
+pub use table::{Table, write_sheet};
+
+/// As many runs at once as asked, else as there are processors.
+pub fn jobs(asked: Option<usize>) -> usize {
+    asked.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))
+}

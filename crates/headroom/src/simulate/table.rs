@@ -1,0 +1,72 @@
+//! Sheets on a terminal and on disk.
+
+use crate::failure::Failure;
+use anyhow::Context;
+use headroom_record::Archive;
+use headroom_record::report::{Grid, Sheet, sheet_html};
+use std::fmt;
+use std::path::Path;
+
+/// A table as plain text: words to the left, figures to the right.
+pub struct Table<'a>(pub &'a Grid);
+
+impl fmt::Display for Table<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let grid = self.0;
+        let lines = || std::iter::once(&grid.header).chain(&grid.rows);
+        let width = |column: usize| {
+            let cells = lines().filter_map(|line| line.get(column));
+            cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+        };
+        let widths: Vec<usize> = (0..grid.header.len()).map(width).collect();
+        if !grid.caption.is_empty() {
+            writeln!(f, "{}", grid.caption)?;
+        }
+        for line in lines() {
+            let mut text = String::new();
+            for (column, (cell, width)) in line.iter().zip(&widths).enumerate() {
+                let padding = " ".repeat(width - cell.chars().count());
+                match grid.words.contains(&column) {
+                    true => text.push_str(&format!("  {cell}{padding}")),
+                    false => text.push_str(&format!("  {padding}{cell}")),
+                }
+            }
+            writeln!(f, "{}", text.trim_end())?;
+        }
+        Ok(())
+    }
+}
+
+/// Writes a sheet as one HTML file, making its folder where there is none.
+///
+/// # Errors
+/// A run that cannot be read, a file that cannot be written.
+pub fn write_sheet(sheet: &Sheet, archive: Option<&Archive>, out: &Path) -> Result<(), Failure> {
+    let html = sheet_html(sheet, archive)?;
+    if let Some(folder) = out.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+        std::fs::create_dir_all(folder)
+            .with_context(|| format!("the folder {} cannot be made", folder.display()))?;
+    }
+    std::fs::write(out, html).with_context(|| format!("{} cannot be written", out.display()))?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_stand_below_each_other() {
+        let text = |cells: [&str; 2]| cells.map(str::to_owned).to_vec();
+        let grid = Grid {
+            header: text(["law", "µ"]),
+            rows: vec![text(["fixed", "10.5"]), text(["a", "9.0"])],
+            words: vec![0],
+            caption: String::new(),
+        };
+        assert_eq!(
+            Table(&grid).to_string(),
+            "  law       µ\n  fixed  10.5\n  a       9.0\n"
+        );
+    }
+}

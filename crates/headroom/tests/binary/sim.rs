@@ -1,0 +1,389 @@
+//! What happens in the simulated world: runs, comparisons, the paper's evaluation, tuning. All of it is deterministic, so
+//! here figures may be compared to the byte.
+
+use crate::common::{headroom, run};
+use crate::contract::{assert_summary, number};
+use serde_json::Value;
+use std::fs;
+use std::path::Path;
+
+/// Runs to the end and gives back what was printed, which must be all that was expected.
+fn printed(args: &[&str]) -> String {
+    let (status, program) = run(headroom().args(args));
+    assert!(status.success(), "{args:?}: {}", program.err());
+    program.out()
+}
+
+fn json(args: &[&str]) -> Value {
+    serde_json::from_str(&printed(args)).unwrap()
+}
+
+/// What a refused or failed run says, and its exit status.
+fn refused(args: &[&str]) -> (Option<i32>, String) {
+    let (status, program) = run(headroom().args(args));
+    assert!(!status.success(), "{args:?} was accepted");
+    assert_eq!(program.out(), "", "nothing on standard output");
+    (status.code(), program.err())
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+#[test]
+fn the_same_seed_gives_the_same_bytes_and_every_key_of_the_contract() {
+    let args = ["sim", "--no-record", "--json", "--duration", "120", "--seed", "7"];
+    let first = printed(&args);
+    assert_eq!(printed(&args), first);
+    let summary: Value = serde_json::from_str(&first).unwrap();
+    assert_summary(&summary, "slo-power", "simulated", 48.0, 0.0);
+    assert_eq!(summary["trace"], "wikipedia-like");
+    assert_eq!(summary["energy_j"]["source"], "simulated");
+    assert_eq!(
+        (number(&summary, "periods"), number(&summary, "seed")),
+        (120.0, 7.0)
+    );
+    assert_ne!(
+        printed(&["sim", "--no-record", "--json", "--duration", "120", "--seed", "8"]),
+        first
+    );
+}
+
+#[test]
+fn every_law_can_be_simulated() {
+    for law in [
+        "fixed",
+        "headroom",
+        "slo-power",
+        "power-only",
+        "elastic-only",
+        "hpa",
+        "k8s-as-run",
+        "pegasus",
+        "pegasus-as-run",
+        "power-manager",
+        "powersave",
+    ] {
+        let summary = json(&[
+            "sim",
+            "--no-record",
+            "--json",
+            "--duration",
+            "60",
+            "--law",
+            law,
+            "--trace",
+            "azure",
+        ]);
+        assert_summary(&summary, law, "simulated", 48.0, 0.0);
+    }
+}
+
+#[test]
+fn a_run_is_recorded_as_a_live_one_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let (db, out) = (folder.path().join("runs.db"), folder.path().join("deep/sim.html"));
+    let (db, out) = (text(&db), text(&out));
+    let told = json(&[
+        "sim",
+        "--json",
+        "--duration",
+        "60",
+        "--db",
+        db,
+        "--out",
+        out,
+        "--name",
+        "tried",
+    ]);
+    let bare = json(&[
+        "sim",
+        "--json",
+        "--duration",
+        "60",
+        "--no-record",
+        "--name",
+        "tried",
+    ]);
+    for key in [
+        "requests",
+        "latency_ms",
+        "slo",
+        "energy_j",
+        "power_w",
+        "cores",
+        "utilisation_mean",
+        "decisions",
+    ] {
+        assert_eq!(told[key], bare[key], "{key}");
+    }
+    let report = folder.path().join("report.html");
+    let again = json(&["report", "tried", "--db", db, "--json", "--out", text(&report)]);
+    assert_eq!(again, told);
+    assert!(printed(&["runs", "--db", db]).contains("tried"));
+    let html = fs::read_to_string(out).unwrap();
+    assert!(html.contains("simulated") && html.contains("Power ratio") && html.contains("Cores allocated"));
+}
+
+#[test]
+fn the_example_is_the_default_and_every_key_of_it_is_known() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("scenario.toml");
+    fs::write(&file, printed(&["sim", "--example"])).unwrap();
+    let ask = [
+        "sim",
+        "--no-record",
+        "--json",
+        "--duration",
+        "60",
+        "--trace",
+        "azure",
+    ];
+    let of_file = printed(&[&ask[..], &["--scenario", text(&file)]].concat());
+    assert_eq!(of_file, printed(&ask));
+    // Without a trace its own arrivals count.
+    let own = json(&[
+        "sim",
+        "--no-record",
+        "--json",
+        "--duration",
+        "60",
+        "--scenario",
+        text(&file),
+    ]);
+    assert_eq!(own["trace"], "slo-power (arrivals of the scenario)");
+}
+
+#[test]
+fn a_wrong_scenario_is_one_error_with_its_place() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("s.toml");
+    for (scenario, line, said) in [
+        ("[service]\ntarget_msec = 9\n", ":2: ", "target_msec"),
+        ("[delays]\ncores_s = -1\n", ":2: delays.cores_s: ", "0 to 3600"),
+        (
+            "\n[[nodes]]\n\n[[nodes]]\nboot_s = -3\n",
+            ":5: nodes.1.boot_s: ",
+            "0 to 1000000",
+        ),
+        (
+            "[arrivals]\nkind = \"poisson\"\nrate_per_s = 5000\n",
+            ":1: arrivals: ",
+            "the backlog would grow without end",
+        ),
+        ("[law]\nname = \"magic\"\n", ":2: ", "magic"),
+        (
+            "[law.slo-power]\nguard = 3\n",
+            ":2: law.slo-power.guard: ",
+            "at most 1",
+        ),
+        (
+            "[control]\ntold_rate_per_core_s = 0\n",
+            ":2: control.told_rate_per_core_s: ",
+            "0.000001",
+        ),
+        (
+            "[control]\ntold_rate_per_core_s = 2\n",
+            ": service.target_ms: ",
+            "target",
+        ),
+        ("[service\n", ":1: ", "example"),
+    ] {
+        fs::write(&file, scenario).unwrap();
+        let (code, error) = refused(&["sim", "--no-record", "--scenario", text(&file)]);
+        assert_eq!(code, Some(2), "{error}");
+        assert!(
+            error.contains(&format!("s.toml{line}")) && error.contains(said),
+            "{scenario}: {error}"
+        );
+        assert_eq!(error.trim().lines().count(), 1, "{error}");
+    }
+    let (code, error) = refused(&["sim", "--no-record", "--law", "magic"]);
+    assert!(
+        code == Some(2) && error.contains("magic") && error.contains("slo-power"),
+        "{error}"
+    );
+    let (code, error) = refused(&["sim", "--no-record", "--duration=-5"]);
+    assert!(code == Some(2) && error.contains("seconds"), "{error}");
+    fs::write(&file, "100\n-7\n").unwrap();
+    let (code, error) = refused(&["sim", "--no-record", "--trace", text(&file)]);
+    assert!(
+        code == Some(2) && error.contains("s.toml:2") && error.contains("-7"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_run_that_would_not_end_is_bounded_and_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("s.toml");
+    for (limits, said) in [
+        ("events = 5000", "stopped after 5000 events"),
+        ("in_flight = 300", "the backlog grows without end"),
+    ] {
+        let scenario = format!(
+            "allow_overload = true\n[arrivals]\nkind = \"poisson\"\nrate_per_s = 5000\n[limits]\n{limits}\n"
+        );
+        fs::write(&file, scenario).unwrap();
+        let (code, error) = refused(&["sim", "--no-record", "--scenario", text(&file)]);
+        assert!(
+            code == Some(1) && error.contains(said) && error.contains("s.toml:6"),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn a_comparison_does_not_depend_on_how_many_run_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("compare.html");
+    let ask = |jobs: &str| {
+        printed(&[
+            "compare",
+            "--laws",
+            "fixed,slo-power,k8s-as-run",
+            "--traces",
+            "wikipedia,azure",
+            "--seeds",
+            "3",
+            "--duration",
+            "90",
+            "--json",
+            "--jobs",
+            jobs,
+            "--out",
+            text(&out),
+        ])
+    };
+    let one = ask("1");
+    assert_eq!(ask("2"), one);
+    let comparison: Value = serde_json::from_str(&one).unwrap();
+    let rows = comparison["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 6);
+    for row in rows {
+        let of = |path: &str| number(row, path);
+        // Nobody is under the bound.
+        assert!(of("energy_over_bound_percent.mean") > 0.0, "{row}");
+        assert_eq!(row["runs"].as_array().unwrap().len(), 3);
+        if row["law"] == "fixed" {
+            assert_eq!(of("energy_over_first_percent.mean"), 0.0);
+            assert!((of("cores.mean") - 48.0).abs() < 1e-6);
+        } else {
+            assert!(of("energy_over_first_percent.mean") < 0.0, "{row}");
+            assert!(of("cores.mean") < 48.0);
+        }
+        let sum: f64 = row["runs"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|run| number(run, "energy_j"))
+            .sum();
+        assert!((sum / 3.0 - of("energy_j.mean")).abs() < 1e-6 * sum);
+    }
+    let html = fs::read_to_string(&out).unwrap();
+    assert!(html.contains("k8s-as-run") && html.contains("confidence"));
+    let (code, error) = refused(&["compare", "--laws", "fixed,fixed"]);
+    assert!(code == Some(2) && error.contains("twice"), "{error}");
+}
+
+#[test]
+fn the_paper_s_numbers_stand_beside_ours() {
+    let folder = tempfile::tempdir().unwrap();
+    let (db, out) = (folder.path().join("r.db"), folder.path().join("r.html"));
+    let base = [
+        "reproduce",
+        "slo-power",
+        "--seeds",
+        "2",
+        "--duration",
+        "30",
+        "--db",
+        text(&db),
+        "--out",
+        text(&out),
+    ];
+    let told = json(&[&base[..], &["--json"]].concat());
+    let rows = told["rows"].as_array().unwrap();
+    for paper in [
+        "91", "58.1", "43.96", "0.91", "189", "203", "35", "193", "0.70", "96.64", "39", "0.86", "117",
+        "0.90", "0.16", "0.05", "12",
+    ] {
+        assert!(rows.iter().any(|row| row["paper"] == paper), "{paper}");
+    }
+    for row in rows {
+        assert!(row["ours"]["mean"].as_f64().is_some_and(f64::is_finite), "{row}");
+    }
+    assert_eq!(told["figure_7"].as_array().unwrap().len(), 15);
+    assert_eq!(told["figure_8"].as_array().unwrap().len(), 12);
+    assert!(told["traces"].as_str().unwrap().starts_with("generated"));
+    let html = fs::read_to_string(&out).unwrap();
+    for heading in [
+        "Figure 1",
+        "Figure 5",
+        "(a) Power component",
+        "(d) SLO-Power, Azure",
+        "Figure 7",
+        "Figure 8",
+    ] {
+        assert!(html.contains(heading), "{heading}");
+    }
+    assert!(printed(&["runs", "--db", text(&db)]).contains("slo-power-fig6d"));
+    let (code, error) = refused(&["reproduce", "slo-power", "--traces", text(folder.path())]);
+    assert!(
+        code == Some(2) && error.contains("wikipedia-cluster.txt"),
+        "{error}"
+    );
+}
+
+#[test]
+fn tuning_prints_what_a_scenario_can_hold_and_judges_it_on_other_seeds() {
+    let folder = tempfile::tempdir().unwrap();
+    let ask = |jobs: &str| {
+        json(&[
+            "tune",
+            "--law",
+            "k8s-as-run",
+            "--trace",
+            "azure",
+            "--budget",
+            "20",
+            "--seeds",
+            "2",
+            "--duration",
+            "120",
+            "--max-over",
+            "5",
+            "--json",
+            "--jobs",
+            jobs,
+        ])
+    };
+    let told = ask("1");
+    assert_eq!(ask("2"), told);
+    assert_eq!(number(&told, "tried"), 20.0);
+    assert!(number(&told, "tuned_over_percent.mean") >= 0.0);
+    let file = folder.path().join("tuned.toml");
+    fs::write(&file, told["toml"].as_str().unwrap()).unwrap();
+    // The third seed is the first that judged.
+    let ask = [
+        "sim",
+        "--no-record",
+        "--json",
+        "--law",
+        "k8s-as-run",
+        "--trace",
+        "azure",
+        "--duration",
+        "120",
+        "--seed",
+    ];
+    let energy = |more: &[&str]| number(&json(&[&ask[..], more].concat()), "energy_j.value");
+    let tuned = [
+        energy(&["3", "--scenario", text(&file)]),
+        energy(&["4", "--scenario", text(&file)]),
+    ];
+    let mean = (tuned[0] + tuned[1]) / 2.0;
+    assert!((mean / number(&told, "tuned_j.mean") - 1.0).abs() < 1e-9);
+    let (code, error) = refused(&["tune", "--law", "fixed"]);
+    assert!(code == Some(2) && error.contains("no parameters"), "{error}");
+}
