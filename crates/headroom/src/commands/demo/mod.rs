@@ -102,6 +102,7 @@ fn stage(
     let mut stage = Stage::build(args, ground)?;
     let envelope = stage.machine.envelope(&stage.model, ground.range.min())?;
     let plant = Plant::new(ground.range, envelope).map_err(Failure::usage)?;
+    let plant = stage.machine.with_frequency(plant)?;
     for note in stage.notes() {
         say::note!("note: {note}");
     }
