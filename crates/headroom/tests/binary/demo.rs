@@ -31,7 +31,7 @@ impl Demo {
                     "--json",
                     "--no-view",
                 ])
-                .args(["--hardware", hardware, "--run-dir"])
+                .args(["--laws", "fixed,slo-power", "--hardware", hardware, "--run-dir"])
                 .arg(folder.join("run"))
                 .arg("--out")
                 .arg(folder.join("out")),
