@@ -8,7 +8,7 @@ const GREY: usize = 0;
 
 /// The colours of runs, given their laws: for each the number of its class in the style sheet.
 ///
-/// `fixed` is grey in every report and `slo-power` blue; any other law has the colour that its name leads to, or the
+/// `fixed` is grey in every report, `slo-power` blue and `headroom` green; any other law has the colour that its name leads to, or the
 /// next that is free; so has a law's second run. Beyond seven runs colours repeat.
 pub(crate) fn colours(laws: &[&str]) -> Vec<usize> {
     let mut taken = Vec::with_capacity(laws.len());
@@ -22,6 +22,7 @@ fn wish(law: &str) -> usize {
     match law {
         "fixed" => GREY,
         "slo-power" => 1,
+        "headroom" => 3,
         // FNV-1a: the same colour in every report, on every machine.
         other => {
             let hash = other.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
@@ -48,6 +49,7 @@ mod tests {
     fn a_law_keeps_its_colour_and_no_two_share_one() {
         assert_eq!(colours(&["fixed", "slo-power"]), [0, 1]);
         assert_eq!(colours(&["slo-power", "fixed"]), [1, 0]);
+        assert_eq!(colours(&["fixed", "slo-power", "headroom"]), [0, 1, 3]);
         assert_eq!(colours(&["k8s-hpa"])[0], colours(&["fixed", "k8s-hpa"])[1]);
         let mut seven = colours(&["a", "b", "c", "d", "e", "f", "g"]);
         seven.sort_unstable();
