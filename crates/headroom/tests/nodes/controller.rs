@@ -402,7 +402,8 @@ fn two_gateways_are_one_telemetry_and_one_that_is_lost_is_lost_telemetry() {
         std::thread::sleep(Duration::from_millis(700));
         (counter("headroom_service_completions_total")? == before).then_some(before)
     });
-    assert!(total >= 200, "{total} completions of both together");
+    // What was answered before the first whole period of both belongs to no run.
+    assert!(total >= 150, "{total} completions of both together");
     let backends = get(admin, "/metrics").unwrap().1;
     let sent: u64 = backends
         .lines()
