@@ -8,24 +8,38 @@ const GREY: usize = 0;
 
 /// The colours of runs, given their laws: for each the number of its class in the style sheet.
 ///
-/// `fixed` is grey in every report, `slo-power` blue and `headroom` green; any other law has the colour that its name leads to, or the
-/// next that is free; so has a law's second run. Beyond seven runs colours repeat.
+/// `fixed` is grey in every report, `slo-power` blue and `headroom` green; any other law has the colour that its name leads
+/// to, or the next that is free; so has a law's second run. Beyond seven runs colours repeat.
 pub(crate) fn colours(laws: &[&str]) -> Vec<usize> {
-    let mut taken = Vec::with_capacity(laws.len());
-    for law in laws {
-        taken.push(free(&taken, wish(law)));
+    let mut given: Vec<Option<usize>> = vec![None; laws.len()];
+    // Those that always have theirs come first, wherever they stand.
+    for own in [true, false] {
+        for (at, law) in laws.iter().enumerate() {
+            if own_colour(law).is_some() == own {
+                let taken: Vec<usize> = given.iter().flatten().copied().collect();
+                given[at] = Some(free(&taken, wish(law)));
+            }
+        }
     }
-    taken
+    given.into_iter().flatten().collect()
+}
+
+/// The colour of a law that has the same in every report, whatever stands beside it.
+fn own_colour(law: &str) -> Option<usize> {
+    match law {
+        "fixed" => Some(GREY),
+        "slo-power" => Some(1),
+        "headroom" => Some(3),
+        _ => None,
+    }
 }
 
 fn wish(law: &str) -> usize {
-    match law {
-        "fixed" => GREY,
-        "slo-power" => 1,
-        "headroom" => 3,
+    match own_colour(law) {
+        Some(own) => own,
         // FNV-1a: the same colour in every report, on every machine.
-        other => {
-            let hash = other.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        None => {
+            let hash = law.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
                 (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
             });
             // Blue and grey are left to the two laws that always have them.
@@ -55,6 +69,16 @@ mod tests {
         seven.sort_unstable();
         seven.dedup();
         assert_eq!(seven.len(), 7);
+        let many = colours(&[
+            "elastic-only",
+            "k8s-as-run",
+            "hpa",
+            "pegasus",
+            "headroom",
+            "slo-power",
+            "fixed",
+        ]);
+        assert_eq!(many[4..], [3, 1, 0]);
         let twice = colours(&["slo-power", "slo-power"]);
         assert_ne!(twice[0], twice[1]);
     }
