@@ -208,6 +208,25 @@ impl Columns {
     }
 }
 
+/// Points that are no periods: a figure over whatever stands on the axis below. Thinned as a run is; a value that is not
+/// finite is a gap.
+pub(crate) fn of_points(points: &[(f64, f64)]) -> (Vec<Moment>, Column) {
+    let each = points.len().div_ceil(POINTS_MAX as usize).max(1);
+    let mut moments = Vec::new();
+    let mut column = Column::new();
+    for several in points.chunks(each) {
+        let mut point = Point::UNKNOWN;
+        several.iter().for_each(|(_, value)| point.add(Some(*value)));
+        column.push(point);
+        moments.push(Moment {
+            at_s: several.first().map_or(0.0, |first| first.0),
+            end_s: several.last().map_or(0.0, |last| last.0),
+            ..Moment::default()
+        });
+    }
+    (moments, column)
+}
+
 /// Whether a column has a value anywhere.
 pub(crate) fn is_known(column: &Column) -> bool {
     column.iter().any(|point| point.is_known())

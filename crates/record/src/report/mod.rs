@@ -8,6 +8,7 @@
 //!
 //! Every text that comes from a run is escaped: a law named `<script>` is shown, not run.
 
+mod chart;
 mod columns;
 mod comparison;
 mod decisions;
@@ -20,6 +21,7 @@ mod run;
 mod scale;
 mod sheet;
 
+pub use chart::{Chart, Curve, Stroke};
 pub use sheet::{Bars, Grid, Section, Sheet, sheet_html};
 
 use crate::archive::Archive;

@@ -4,7 +4,7 @@
 use super::columns::{Column, Moment, RunData, SOURCES, is_known, largest};
 use super::html::figure;
 use super::plot::{Line, Mark, Panel, Shape, Spans};
-use super::scale::Scale;
+use super::scale::{Axis, Scale};
 use headroom_units::Ratio;
 
 const TALL: f64 = 170.0;
@@ -385,9 +385,10 @@ impl Maker {
     fn panel<'a>(&self, title: String, unit: &'static str, height: f64, scale: Scale) -> Panel<'a> {
         Panel {
             title,
-            unit,
+            unit: unit.to_owned(),
             height,
             scale,
+            axis: Axis::Time,
             span: self.span,
             lines: Vec::new(),
             marks: Vec::new(),

@@ -2,7 +2,7 @@
 
 use super::columns::{Column, Moment, Point};
 use super::html::{escape, figure};
-use super::scale::{Scale, time_ticks};
+use super::scale::{Axis, Scale};
 use std::fmt::Write;
 
 /// The plot's coordinate system: width, and the margins of the part in which the lines are.
@@ -28,6 +28,8 @@ pub(crate) enum Shape {
     Area,
     /// A bar from the axis at each point above zero.
     Bars,
+    /// From point to point, each of them marked.
+    Marked,
 }
 
 /// One line of a panel.
@@ -55,18 +57,20 @@ pub(crate) struct Spans {
     pub(crate) spans: Vec<(f64, f64)>,
 }
 
-/// A plot over time.
+/// A plot over time, or over another quantity.
 pub(crate) struct Panel<'a> {
     pub(crate) title: String,
-    pub(crate) unit: &'static str,
+    pub(crate) unit: String,
     pub(crate) height: f64,
     pub(crate) scale: Scale,
-    /// Start and end of the time axis, in seconds.
+    /// What stands below.
+    pub(crate) axis: Axis,
+    /// Start and end of that axis; seconds where it is time.
     pub(crate) span: (f64, f64),
     pub(crate) lines: Vec<Line<'a>>,
     pub(crate) marks: Vec<Mark>,
     pub(crate) spans: Vec<Spans>,
-    /// Whether the time axis is labelled.
+    /// Whether the axis below is labelled.
     pub(crate) labelled: bool,
 }
 
@@ -94,7 +98,7 @@ impl Panel<'_> {
         let mut html = String::from("<figure class=\"panel\">\n<figcaption><b>");
         let _ = write!(html, "{}</b>", escape(&self.title));
         if !self.unit.is_empty() {
-            let _ = write!(html, " <span class=\"unit\">{}</span>", escape(self.unit));
+            let _ = write!(html, " <span class=\"unit\">{}</span>", escape(&self.unit));
         }
         html.push_str("<span class=\"legend\">");
         let entries = self
@@ -116,8 +120,9 @@ impl Panel<'_> {
         let total = self.foot() + strips * STRIP_EVERY + below;
         let _ = writeln!(
             html,
-            "<svg viewBox=\"0 0 {WIDTH} {total:.0}\" role=\"img\" aria-label=\"{} over time\">",
-            escape(&self.title)
+            "<svg viewBox=\"0 0 {WIDTH} {total:.0}\" role=\"img\" aria-label=\"{} over {}\">",
+            escape(&self.title),
+            escape(self.axis.said())
         );
         self.render_spans(&mut html);
         self.render_grid(&mut html);
@@ -173,7 +178,7 @@ impl Panel<'_> {
                 figure(tick)
             );
         }
-        for (at, label) in time_ticks(self.span.0, self.span.1) {
+        for (at, label) in self.axis.ticks(self.span.0, self.span.1) {
             let x = self.x(at);
             let _ = writeln!(
                 svg,
@@ -202,6 +207,13 @@ impl Panel<'_> {
                 let band = self.band_path(line.moments.iter().zip(line.column));
                 if !band.is_empty() {
                     let _ = writeln!(svg, "<path class=\"area envelope {}\" d=\"{band}\"/>", line.class);
+                }
+                self.line_path(points)
+            }
+            Shape::Marked => {
+                let dots = self.dots_path(line.moments.iter().zip(line.column));
+                if !dots.is_empty() {
+                    let _ = writeln!(svg, "<path class=\"line dots {}\" d=\"{dots}\"/>", line.class);
                 }
                 self.line_path(points)
             }
@@ -246,6 +258,17 @@ impl Panel<'_> {
                 write!(path, "M{x:.1} {y:.1}h0")
             };
             pen_down = true;
+        }
+        path
+    }
+
+    fn dots_path<'p>(&self, points: impl Iterator<Item = (&'p Moment, &'p Point)>) -> String {
+        let mut path = String::new();
+        for (moment, point) in points {
+            if let Some(value) = point.mean() {
+                let (x, y) = (self.x((moment.at_s + moment.end_s) / 2.0), self.y(value));
+                let _ = write!(path, "M{x:.1} {y:.1}h0");
+            }
         }
         path
     }
@@ -333,6 +356,9 @@ pub(crate) fn swatch(class: &str, shape: Shape, label: &str) -> String {
         ),
         Shape::Bars => format!("<path class=\"line {class}\" d=\"M6 12v-8M11 12v-5M16 12v-10\"/>"),
         Shape::Line | Shape::Step => format!("<path class=\"line {class}\" d=\"M0 7h22\"/>"),
+        Shape::Marked => format!(
+            "<path class=\"line {class}\" d=\"M0 7h22\"/><path class=\"line dots {class}\" d=\"M11 7h0\"/>"
+        ),
     };
     format!(
         "<span class=\"entry\"><svg viewBox=\"0 0 22 14\" aria-hidden=\"true\">{stroke}</svg>{}</span>",

@@ -1,5 +1,7 @@
 //! Axes: from values to places, and where the ticks stand.
 
+use super::html::figure;
+
 /// How values become heights.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Scale {
@@ -52,6 +54,24 @@ impl Scale {
         Self::from_zero(largest.max(target))
     }
 
+    /// A logarithmic axis of whole decades that holds the values above 0; others stand at its foot.
+    pub(crate) fn decades(values: impl Iterator<Item = f64>) -> Self {
+        let (low, high) = values
+            .filter(|value| *value > 0.0)
+            .fold((f64::INFINITY, 0.0_f64), |(low, high), value| {
+                (low.min(value), high.max(value))
+            });
+        if high == 0.0 {
+            return Self::Log { low: 1.0, high: 10.0 };
+        }
+        let low = 10_f64.powf(low.log10().floor());
+        let high = 10_f64.powf((high * 1.001).log10().ceil());
+        Self::Log {
+            low,
+            high: high.max(low * 10.0),
+        }
+    }
+
     /// A value's place: 0 at the low end, 1 at the high end; values outside stand at the ends.
     pub(crate) fn place(self, value: f64) -> f64 {
         let share = match self {
@@ -99,6 +119,41 @@ fn round_step(step: f64) -> f64 {
         _ => 10.0,
     };
     digit * power
+}
+
+/// What stands below a plot.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Axis {
+    /// Seconds since the start, written as a clock's time.
+    Time,
+    /// A quantity with its unit.
+    Quantity(String),
+}
+
+impl Axis {
+    /// What it is.
+    pub(crate) fn said(&self) -> &str {
+        match self {
+            Self::Time => "time",
+            Self::Quantity(what) => what,
+        }
+    }
+
+    /// Its ticks between two values, with their labels.
+    pub(crate) fn ticks(&self, from: f64, to: f64) -> Vec<(f64, String)> {
+        match self {
+            Self::Time => time_ticks(from, to),
+            Self::Quantity(_) if !(to - from).is_finite() || to <= from => Vec::new(),
+            Self::Quantity(_) => {
+                let step = round_step((to - from) / 6.0);
+                let first = (from / step - 1e-9).ceil() as i64;
+                let last = (to / step + 1e-9).floor() as i64;
+                (first..=last)
+                    .map(|number| (number as f64 * step, figure(number as f64 * step)))
+                    .collect()
+            }
+        }
+    }
 }
 
 /// Ticks of a time axis from `from` to `to`, in seconds, with their labels; five to ten of them.
@@ -184,6 +239,18 @@ mod tests {
         assert_eq!(clock(3725.0), "1:02:05 h");
         assert_eq!(clock(183_600.0), "2 d 3:00 h");
         assert!(time_ticks(5.0, 5.0).is_empty());
+    }
+
+    #[test]
+    fn quantities_are_written_as_figures() {
+        let rates = Axis::Quantity("requests/s".to_owned());
+        let labels: Vec<String> = rates
+            .ticks(0.0, 600.0)
+            .into_iter()
+            .map(|(_, label)| label)
+            .collect();
+        assert_eq!(labels, ["0", "100", "200", "300", "400", "500", "600"]);
+        assert!(rates.ticks(5.0, 5.0).is_empty() && rates.ticks(0.0, f64::NAN).is_empty());
     }
 
     proptest! {

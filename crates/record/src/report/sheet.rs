@@ -1,5 +1,6 @@
 //! A page of sections: text, tables, bars, and the panels of recorded runs. What evaluations are reported on.
 
+use super::chart::Chart;
 use super::columns::RunData;
 use super::html::{banner, escape, figure, page, thinning};
 use super::{palette, panels};
@@ -34,6 +35,8 @@ pub struct Section {
     pub text: Vec<String>,
     /// Tables.
     pub tables: Vec<Grid>,
+    /// Plots of curves, each over the whole width.
+    pub charts: Vec<Chart>,
     /// Bars, drawn beside each other.
     pub bars: Vec<Bars>,
     /// Recorded runs whose panels are drawn, each under its heading.
@@ -88,6 +91,9 @@ pub fn sheet_html(sheet: &Sheet, archive: Option<&Archive>) -> Result<String, Er
         }
         for grid in &section.tables {
             table(&mut body, grid);
+        }
+        for chart in &section.charts {
+            body.push_str(&chart.render());
         }
         if !section.bars.is_empty() {
             body.push_str("<div class=\"beside\">\n");
