@@ -478,6 +478,10 @@ pub struct LoadArgs {
     /// Connections at most.
     #[arg(long, default_value_t = 1024, value_name = "N")]
     pub connections: usize,
+    /// Open a new connection for every request, so that the server's accept queue sees each one. The result says how
+    /// long connecting took and how many connects needed TCP's retry (1 s and more): a full accept queue shows there.
+    #[arg(long)]
+    pub new_connections: bool,
     /// Time that a request may take, in milliseconds.
     #[arg(long, default_value_t = 10_000.0, value_name = "MS")]
     pub timeout_ms: f64,

@@ -27,6 +27,7 @@ pub fn run(args: &LoadArgs) -> Result<(), Failure> {
             Some(file) => Paths::Uniform(read_paths(file)?),
         },
         max_connections: args.connections,
+        keep_alive: !args.new_connections,
         timeout: Seconds::from_millis(args.timeout_ms),
         seed: args.seed,
         ..LoadConfig::new(
@@ -101,7 +102,8 @@ fn progress(load: &mut LoadHandle, stop: &Stop, length: Seconds) {
         let Ok(period) = load.take_period() else { return };
         let at = |percentile| period.latency.value_at_percentile(percentile) as f64 / 1e3;
         say::note!(
-            "{:>6.0} of {:.0} s  {:>7.0} requests/s  P50 {:.1} ms  P95 {:.1} ms  failed {}  outstanding {}",
+            "{:>6.0} of {:.0} s  {:>7.0} requests/s  P50 {:.1} ms  P95 {:.1} ms  failed {}  outstanding {}  \
+             connects retried {}",
             begin.elapsed().as_secs_f64(),
             length.get(),
             period.counts.offered as f64 / period.duration.get().max(1e-9),
@@ -109,6 +111,7 @@ fn progress(load: &mut LoadHandle, stop: &Stop, length: Seconds) {
             at(95.0),
             period.counts.failed.total(),
             period.outstanding,
+            period.counts.connects_retried,
         );
         if load.is_finished() {
             return;
@@ -121,11 +124,14 @@ fn table(result: &LoadResult) -> String {
     let counts = &result.counts;
     let failed = &counts.failed;
     let latency = &result.latency_ms;
+    let connect = &result.connect_ms;
     format!(
         "requests    {} offered, {} completed ({:.1}/s), {} failed\n\
          failures    {} connect, {} timeout, {} status >= 500, {} protocol, {} dropped (no room to wait)\n\
          latency     from the intended send time: mean {:.2} ms, P50 {:.2}, P95 {:.2}, P99 {:.2}, P99.9 {:.2}, \
          max {:.2}\n\
+         connects    {} opened: P50 {:.2} ms, P99 {:.2}, max {:.2}; {} took 0.99 s or more (a SYN sent again), {} given \
+         up{}\n\
          send error  P50 {:.0} us, P99 {:.0} us, max {:.0} us\n\
          generator   {:.2} s of CPU in {:.1} s",
         counts.offered,
@@ -143,6 +149,19 @@ fn table(result: &LoadResult) -> String {
         latency.p99,
         latency.p999,
         latency.max,
+        counts.connections,
+        connect.p50,
+        connect.p99,
+        connect.max,
+        counts.connects_retried,
+        counts.connects_given_up,
+        match counts.no_local_port {
+            0 => String::new(),
+            count => format!(
+                "; {count} failed because this machine has no free port left: lower the rate or widen \
+                 net.ipv4.ip_local_port_range"
+            ),
+        },
         result.send_error_us.p50,
         result.send_error_us.p99,
         result.send_error_us.max,

@@ -4,7 +4,6 @@ mod serving;
 
 use super::clock::{Moment, PreciseTimer};
 use super::config::{Pacing, Plan};
-use super::connection::Connection;
 use super::paths::PathChooser;
 use super::tally::LoadPeriod;
 use crate::arrivals::Arrivals;
@@ -157,9 +156,11 @@ impl Engine {
             for _ in 0..batch {
                 let (engine, slot) = (Rc::clone(self), self.add_slot());
                 tokio::task::spawn_local(async move {
-                    let opened = tokio::time::timeout(give_up, Connection::open(&engine.addresses)).await;
+                    let opened = tokio::time::timeout(give_up, engine.connect(&slot)).await;
+                    if let Some(start) = slot.connecting.take() {
+                        engine.period.borrow_mut().connect_given_up(start, Moment::now());
+                    }
                     let connection = opened.ok().and_then(Result::ok);
-                    engine.period.borrow_mut().counts.connections += u64::from(connection.is_some());
                     engine.warming.set(engine.warming.get() - 1);
                     engine.progress.notify_one();
                     engine.serve(slot, connection).await;
@@ -281,6 +282,7 @@ impl Engine {
             deadline: Cell::new(Moment::NEVER),
             expired: Cell::new(false),
             connected: Cell::new(false),
+            connecting: Cell::new(None),
         });
         self.slots.borrow_mut().push(Rc::clone(&slot));
         slot

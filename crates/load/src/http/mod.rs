@@ -16,6 +16,10 @@
 //! proxies do, an idempotent request whose connection, used before, ended before the answer's head is sent once more
 //! on a new one; its latency keeps counting and it is counted in [`Counts::retried`].
 //!
+//! **New connections.** Without keep-alive every request opens a connection of its own, so that the server's accept
+//! queue sees every one. How long each took to be established, and how many needed TCP's retry (a full accept queue
+//! drops the SYN), is counted: [`LoadPeriod::connect`], [`Counts::connects_retried`].
+//!
 //! Only cleartext `http://` is spoken.
 
 mod clock;

@@ -9,6 +9,11 @@ use serde::{Deserialize, Serialize};
 /// The longest latency that is told apart, microseconds (an hour); a longer one is recorded as this.
 const LONGEST_US: u64 = 3_600_000_000;
 
+/// A connection that took this long or longer needed a retry: Linux sends a SYN again after an initial timeout of
+/// 1 s (RFC 6298), which a timer of one tick (at most 10 ms) may cut short, and nothing else on a local network
+/// takes a second.
+const RETRIED_US: u64 = 990_000;
+
 /// Requests that failed, by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failures {
@@ -48,6 +53,13 @@ pub struct Counts {
     pub retried: u64,
     /// Connections opened, those before the first request included.
     pub connections: u64,
+    /// Attempts to connect that took 0.99 s or more, whether they came to something or were given up: the first SYN
+    /// (or the answer to it) was lost or refused by a full accept queue, and TCP's retry came 1 s later or more.
+    pub connects_retried: u64,
+    /// Attempts to connect that were given up because the request's time was over.
+    pub connects_given_up: u64,
+    /// Of the failures to connect, those for want of a free local port: this machine's limit, not the server's.
+    pub no_local_port: u64,
     /// Bytes of answers' bodies.
     pub body_bytes: u64,
 }
@@ -65,6 +77,9 @@ impl Counts {
         self.queued += other.queued;
         self.retried += other.retried;
         self.connections += other.connections;
+        self.connects_retried += other.connects_retried;
+        self.connects_given_up += other.connects_given_up;
+        self.no_local_port += other.no_local_port;
         self.body_bytes += other.body_bytes;
     }
 }
@@ -87,6 +102,9 @@ pub struct LoadPeriod {
     pub service: Histogram<u64>,
     /// Actual minus intended send time, of every request sent. It includes waiting for a connection.
     pub send_error: Histogram<u64>,
+    /// From the first SYN to the established connection, of every attempt that was not refused; of those given up,
+    /// the time until then (a lower bound). The kernel's retries are inside it.
+    pub connect: Histogram<u64>,
 }
 
 impl LoadPeriod {
@@ -99,12 +117,30 @@ impl LoadPeriod {
             latency: histogram(),
             service: histogram(),
             send_error: histogram(),
+            connect: histogram(),
         }
     }
 
     /// Ends the span.
     pub(crate) fn finish(&mut self, now: Seconds) {
         self.duration = now - self.start;
+    }
+
+    /// Counts a connection established at `end`.
+    pub(crate) fn connected(&mut self, start: Moment, end: Moment) {
+        self.counts.connections += 1;
+        self.connect_took(end.micros_since(start));
+    }
+
+    /// Counts an attempt to connect given up at `end`.
+    pub(crate) fn connect_given_up(&mut self, start: Moment, end: Moment) {
+        self.counts.connects_given_up += 1;
+        self.connect_took(end.micros_since(start));
+    }
+
+    fn connect_took(&mut self, micros: u64) {
+        self.connect.saturating_record(micros);
+        self.counts.connects_retried += u64::from(micros >= RETRIED_US);
     }
 
     /// Counts a request sent at `sent`.
@@ -141,6 +177,7 @@ impl LoadPeriod {
             (&mut self.latency, &later.latency),
             (&mut self.service, &later.service),
             (&mut self.send_error, &later.send_error),
+            (&mut self.connect, &later.connect),
         ] {
             // Both have the same bounds, the only reason for which adding could fail.
             let added = sum.add(part);
@@ -208,6 +245,8 @@ pub struct LoadResult {
     pub service_ms: Summary,
     /// Actual minus intended send time, microseconds.
     pub send_error_us: Summary,
+    /// From the first SYN to the established connection, milliseconds.
+    pub connect_ms: Summary,
     /// CPU time that the generator's thread used.
     pub generator_cpu_s: Seconds,
     /// The whole run as one period, with its histograms.
@@ -232,6 +271,7 @@ impl LoadResult {
             latency_ms: Summary::of(&whole.latency, 1000.0),
             service_ms: Summary::of(&whole.service, 1000.0),
             send_error_us: Summary::of(&whole.send_error, 1.0),
+            connect_ms: Summary::of(&whole.connect, 1000.0),
             generator_cpu_s: generator_cpu,
             whole,
         }
@@ -262,6 +302,20 @@ mod tests {
         assert!(Summary::of(&period.latency, 1000.0).max >= 2000.0);
         let service = Summary::of(&period.service, 1000.0);
         assert!((service.max - 2.0).abs() < 0.01, "{service:?}");
+    }
+
+    #[test]
+    fn a_connect_that_needed_a_retry_is_told_from_a_slow_one() {
+        let start = Moment::now();
+        let mut period = LoadPeriod::new(Seconds::ZERO, 0);
+        for seconds in [0.0001, 0.9, 1.003, 3.1] {
+            period.connected(start, start.after(seconds));
+        }
+        period.connect_given_up(start, start.after(0.2));
+        period.connect_given_up(start, start.after(7.0));
+        let counts = period.counts;
+        assert_eq!((counts.connections, counts.connects_given_up), (4, 2));
+        assert_eq!((counts.connects_retried, period.connect.len()), (3, 6));
     }
 
     #[test]

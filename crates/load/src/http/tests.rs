@@ -355,6 +355,59 @@ fn without_keep_alive_each_request_has_its_connection() {
 }
 
 #[test]
+fn a_full_accept_queue_shows_as_connects_that_needed_a_retry() {
+    // Of ten SYNs most are dropped, and sent again after 1 s, when the queue is being emptied.
+    let url = short_queue(Some(Duration::from_millis(500)));
+    let mut config = LoadConfig::new(url, open(100.0, 0.1, Spacing::Even));
+    config.keep_alive = false;
+    config.timeout = Seconds::new(20.0);
+    let result = run(config);
+    let counts = result.counts;
+    assert_eq!((counts.completed, counts.connections), (10, 10), "{counts:?}");
+    assert!((4..=9).contains(&counts.connects_retried), "{counts:?}");
+    assert_eq!(result.whole.connect.len(), 10);
+    assert!(result.connect_ms.max >= 990.0 && result.latency_ms.max >= result.connect_ms.max);
+
+    // Given up while its SYN waits for the retry: a lower bound is counted.
+    let mut config = LoadConfig::new(short_queue(None), open(100.0, 0.1, Spacing::Even));
+    config.keep_alive = false;
+    config.timeout = Seconds::new(0.3);
+    let counts = run(config).counts;
+    assert!((4..=9).contains(&counts.connects_given_up), "{counts:?}");
+    assert_eq!((counts.connects_retried, counts.failed.timeout), (0, 10));
+}
+
+/// The URL of a server with an accept queue of one (the kernel lets two in), which it begins to empty after a time,
+/// or never.
+fn short_queue(empty_after: Option<Duration>) -> String {
+    let (send, address) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        runtime.block_on(async move {
+            let socket = tokio::net::TcpSocket::new_v4().unwrap();
+            socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+            let listener = socket.listen(1).unwrap();
+            send.send(listener.local_addr().unwrap()).unwrap();
+            match empty_after {
+                Some(time) => tokio::time::sleep(time).await,
+                None => std::future::pending().await,
+            }
+            loop {
+                let (stream, _) = listener.accept().await.unwrap();
+                let service = service_fn(|_| async { Ok::<_, Infallible>(text("x")) });
+                let connection = hyper::server::conn::http1::Builder::new()
+                    .serve_connection(TokioIo::new(stream), service);
+                tokio::spawn(connection);
+            }
+        });
+    });
+    format!("http://{}/", address.recv().unwrap())
+}
+
+#[test]
 fn a_closed_loop_keeps_its_connections_busy_and_survives_a_dead_server() {
     let url = serve(|_| async { text("x") });
     let result = run(LoadConfig::new(

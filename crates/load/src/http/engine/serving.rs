@@ -10,6 +10,7 @@ use http::{Request, Uri};
 use http_body_util::Full;
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
+use std::io::{self, ErrorKind};
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
@@ -35,6 +36,8 @@ pub(super) struct Slot {
     pub(super) expired: Cell<bool>,
     /// Whether it holds an open connection.
     pub(super) connected: Cell<bool>,
+    /// Since when it tries to connect, while it does.
+    pub(super) connecting: Cell<Option<Moment>>,
 }
 
 impl Slot {
@@ -59,14 +62,19 @@ impl Engine {
             let intended = job.intended;
             slot.deadline.set(intended.after(self.timeout));
             let outcome = self
-                .until_deadline(&slot, self.perform(job, &mut connection))
+                .until_deadline(&slot, self.perform(job, &slot, &mut connection))
                 .await;
             slot.deadline.set(Moment::NEVER);
             slot.expired.set(false);
             if outcome.is_none() {
                 // The answer may still come; on this connection nothing else can be asked.
                 connection = None;
-                self.period.borrow_mut().timed_out(intended, Moment::now());
+                let now = Moment::now();
+                let mut period = self.period.borrow_mut();
+                if let Some(start) = slot.connecting.take() {
+                    period.connect_given_up(start, now);
+                }
+                period.timed_out(intended, now);
             }
             if !self.keep_alive {
                 connection = None;
@@ -134,17 +142,16 @@ impl Engine {
     }
 
     /// Sends a request, on a new connection if there is none, reads the answer and counts it.
-    async fn perform(&self, job: Job, connection: &mut Option<Connection>) {
+    async fn perform(&self, job: Job, slot: &Slot, connection: &mut Option<Connection>) {
         let mut sent_before = None;
         loop {
             let open = match connection {
                 Some(open) => open,
-                None => match Connection::open(&self.addresses).await {
-                    Ok(opened) => {
-                        self.period.borrow_mut().counts.connections += 1;
-                        connection.insert(opened)
-                    }
-                    Err(_) => {
+                None => match self.connect(slot).await {
+                    Ok(opened) => connection.insert(opened),
+                    Err(error) => {
+                        let no_port = error.kind() == ErrorKind::AddrNotAvailable;
+                        self.period.borrow_mut().counts.no_local_port += u64::from(no_port);
                         self.fail(|failed| &mut failed.connect);
                         return self.after_refusal().await;
                     }
@@ -186,6 +193,19 @@ impl Engine {
                 }
             }
         }
+    }
+
+    /// Opens a connection and counts how long it took. Where the caller gives up, `slot.connecting` says since when
+    /// it was being opened.
+    pub(super) async fn connect(&self, slot: &Slot) -> io::Result<Connection> {
+        let start = Moment::now();
+        slot.connecting.set(Some(start));
+        let opened = Connection::open(&self.addresses).await;
+        slot.connecting.set(None);
+        if opened.is_ok() {
+            self.period.borrow_mut().connected(start, Moment::now());
+        }
+        opened
     }
 
     /// A refusal may come without any waiting, so the others get their turn here; and a closed loop, which would
