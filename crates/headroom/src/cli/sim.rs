@@ -1,6 +1,7 @@
 //! The arguments of what happens in the simulator: `sim`, `compare`, `reproduce`, `tune`.
 
-use super::{LawName, Spacing, seconds};
+use super::shared::seconds;
+use super::{LawName, Spacing};
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
 

@@ -41,7 +41,7 @@ pub fn run(args: &AgentArgs) -> Result<(), Failure> {
             )));
         }
     };
-    let roots = Roots::at(&args.sys, &args.proc);
+    let roots = args.trees.roots();
     let listen = file.listen(&document)?;
     let run_dir = args.run_dir.clone().unwrap_or_else(undo::default_run_dir);
     if args.check {

@@ -30,7 +30,7 @@ pub fn run(args: &ControllerArgs) -> Result<(), Failure> {
         return say::result(EXAMPLE.trim_end());
     };
     let (mut config, document) = ControllerFile::read(file)?;
-    config.law.name = args.law.unwrap_or(config.law.name);
+    config.law.name = args.run.law.unwrap_or(config.law.name);
     let mut cluster = Cluster::open(&config, &document)?;
     if let Some(rate) = config.cluster.requests_per_core_s {
         cluster.law(&config, &document, PerSecond::new(rate))?;
@@ -43,7 +43,7 @@ pub fn run(args: &ControllerArgs) -> Result<(), Failure> {
     // Before the summary: the nodes are released.
     drop(cluster);
     let Some(summary) = outcome? else { return Ok(()) };
-    if args.json {
+    if args.run.json {
         say::result(serde_json::to_string(&summary)?)
     } else {
         say::result(summary_table(&[summary]))?;
@@ -194,16 +194,16 @@ fn serve(
         let address = admin::serve(admin, Arc::clone(&status))?;
         say::note!("metrics on http://{address}/metrics");
     }
-    let view = (!args.no_view && View::possible())
+    let view = (!args.run.no_view && View::possible())
         .then(|| View::open(stop.clone()))
         .transpose()
         .context("the live view cannot be opened; --no-view does without it")?;
     let slo = config.slo.slo(document)?;
     let plan = RunPlan {
-        name: args.name.clone(),
+        name: args.run.name.clone().unwrap_or_else(|| "controller".to_owned()),
         trace: "live traffic".to_owned(),
         seed: 0,
-        length: args.duration.map(Seconds::new),
+        length: args.run.duration.map(Seconds::new),
         frame: Frame {
             period,
             slo,
@@ -215,7 +215,7 @@ fn serve(
         config: document.text().to_owned(),
         lines_every: 10,
     };
-    let duration = args.duration.unwrap_or(f64::INFINITY);
+    let duration = args.run.duration.unwrap_or(f64::INFINITY);
     let watchers = Watchers {
         view: view.as_ref(),
         status: Some(&status),

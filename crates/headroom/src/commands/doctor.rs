@@ -3,7 +3,6 @@
 use crate::cli::DoctorArgs;
 use crate::failure::Failure;
 use crate::say;
-use headroom_node::Roots;
 use headroom_node::probe::{Finding, Kind, State, probe};
 use std::io::IsTerminal;
 
@@ -12,7 +11,7 @@ use std::io::IsTerminal;
 /// # Errors
 /// Standard output that cannot be written.
 pub fn run(args: &DoctorArgs) -> Result<(), Failure> {
-    let findings = probe(&Roots::at(&args.sys, &args.proc));
+    let findings = probe(&args.trees.roots());
     if args.json {
         return say::result(serde_json::to_string(&findings)?);
     }

@@ -19,7 +19,7 @@ use std::sync::atomic::AtomicBool;
 /// be used; something that could not be put back, which stays recorded.
 pub fn run(args: &ReleaseArgs) -> Result<(), Failure> {
     let run_dir = args.run_dir.clone().unwrap_or_else(undo::default_run_dir);
-    let roots = Roots::at(&args.sys, &args.proc);
+    let roots = args.trees.roots();
     if args.when_input_closes {
         return guard(&run_dir, &roots);
     }

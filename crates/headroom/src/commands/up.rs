@@ -31,8 +31,8 @@ pub fn run(args: &UpArgs) -> Result<(), Failure> {
         return say::result(EXAMPLE.trim_end());
     };
     let (mut config, document) = Config::read(file)?;
-    config.law.name = args.law.unwrap_or(config.law.name);
-    let roots = Roots::at(&args.sys, &args.proc);
+    config.law.name = args.run.law.unwrap_or(config.law.name);
+    let roots = args.trees.roots();
     let run_dir = args.run_dir.clone().unwrap_or_else(undo::default_run_dir);
     if !args.check {
         // Before anything is looked at: what a killed run left in force is not what was found.
@@ -51,7 +51,7 @@ pub fn run(args: &UpArgs) -> Result<(), Failure> {
     drop(world);
     undo::keep();
     let Some(summary) = outcome? else { return Ok(()) };
-    if args.json {
+    if args.run.json {
         say::result(serde_json::to_string(&summary)?)
     } else {
         say::result(format_args!(
@@ -232,16 +232,16 @@ fn control(
         let address = admin::serve(listener, Arc::clone(&status))?;
         say::note!("metrics on http://{address}/metrics");
     }
-    let view = (!args.no_view && View::possible())
+    let view = (!args.run.no_view && View::possible())
         .then(|| View::open(stop.clone()))
         .transpose()
         .context("the live view cannot be opened; --no-view does without it")?;
     let slo = config.slo(document)?;
     let plan = RunPlan {
-        name: args.name.clone(),
+        name: args.run.name.clone().unwrap_or_else(|| "up".to_owned()),
         trace: "live traffic".to_owned(),
         seed: 0,
-        length: args.duration.map(Seconds::new),
+        length: args.run.duration.map(Seconds::new),
         frame: Frame {
             period,
             slo,
@@ -253,7 +253,7 @@ fn control(
         config: document.text().to_owned(),
         lines_every: 10,
     };
-    let duration = args.duration.unwrap_or(f64::INFINITY);
+    let duration = args.run.duration.unwrap_or(f64::INFINITY);
     let watchers = Watchers {
         view: view.as_ref(),
         status: Some(&status),

@@ -1,0 +1,64 @@
+//! The arguments of `headroom gateway`.
+
+use super::shared::seconds_or_none;
+use clap::{Args, ValueEnum};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// `headroom gateway`.
+#[derive(Debug, Args)]
+pub struct GatewayArgs {
+    /// Address to serve HTTP/1.1 and cleartext HTTP/2 on. May be given more than once.
+    #[arg(long, value_name = "ADDR", required = true)]
+    pub listen: Vec<SocketAddr>,
+    /// A backend, as http://HOST:PORT. May be given more than once.
+    #[arg(long, value_name = "URL", required = true)]
+    pub backend: Vec<String>,
+    /// Threads, each with its own runtime, listener and connection pools.
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    pub threads: usize,
+    /// Listen although another gateway still listens on the address, to take over from it without a refused
+    /// connection: start this one, then stop the other.
+    #[arg(long)]
+    pub takeover: bool,
+    /// How a backend is chosen.
+    #[arg(long, value_enum, default_value_t = Balance::LeastConnections)]
+    pub balance: Balance,
+    /// Address to serve HTTPS on (HTTP/1.1 and HTTP/2 by ALPN); needs --tls-cert and --tls-key.
+    #[arg(long, value_name = "ADDR", requires_all = ["tls_cert", "tls_key"])]
+    pub tls_listen: Option<SocketAddr>,
+    /// Certificate chain, PEM.
+    #[arg(long, value_name = "FILE", requires = "tls_listen")]
+    pub tls_cert: Option<PathBuf>,
+    /// Private key, PEM.
+    #[arg(long, value_name = "FILE", requires = "tls_listen")]
+    pub tls_key: Option<PathBuf>,
+    /// Path to ask each backend for every second; a backend that does not answer it is left out.
+    #[arg(long, value_name = "PATH")]
+    pub health: Option<String>,
+    /// Let a controller observe and command this gateway here: unix:/path, or an IP address and a port with
+    /// certificates. May be given more than once.
+    #[arg(long, value_name = "ADDR")]
+    pub control: Vec<String>,
+    /// For --control over TCP: the authority's certificate, as `headroom certs` makes it.
+    #[arg(long, value_name = "FILE", requires_all = ["control_cert", "control_key"])]
+    pub control_ca: Option<PathBuf>,
+    /// For --control over TCP: this gateway's certificate (`headroom certs issue-node`).
+    #[arg(long, value_name = "FILE", requires = "control_ca")]
+    pub control_cert: Option<PathBuf>,
+    /// For --control over TCP: the key to it.
+    #[arg(long, value_name = "FILE", requires = "control_ca")]
+    pub control_key: Option<PathBuf>,
+    /// How long to wait for requests being served when told to stop, in seconds.
+    #[arg(long, default_value_t = 30.0, value_name = "SECONDS", value_parser = seconds_or_none)]
+    pub drain: f64,
+}
+
+/// How a backend is chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Balance {
+    /// In turn, by weight.
+    RoundRobin,
+    /// The one with the fewest requests in flight, by weight.
+    LeastConnections,
+}

@@ -1,0 +1,59 @@
+//! Arguments that several commands have.
+
+use super::LawName;
+use clap::Args;
+use headroom_node::Roots;
+use std::path::PathBuf;
+
+/// A run of a law on live traffic.
+#[derive(Debug, Args)]
+pub struct RunArgs {
+    /// Run this law instead of the configuration's; its parameters are still the configuration's.
+    #[arg(long, value_enum, value_name = "LAW")]
+    pub law: Option<LawName>,
+    /// Stop after this many seconds; by default at SIGINT or SIGTERM.
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pub duration: Option<f64>,
+    /// The name of the run in the record, in the report and in `headroom runs`; by default the command's.
+    #[arg(long, value_name = "NAME")]
+    pub name: Option<String>,
+    /// Print the run summary as JSON on standard output, and nothing else there.
+    #[arg(long)]
+    pub json: bool,
+    /// Log one line a period instead of the live view (the default where standard error is no terminal).
+    #[arg(long)]
+    pub no_view: bool,
+}
+
+/// Where the kernel's files are.
+#[derive(Debug, Args)]
+pub struct Trees {
+    /// Use this tree instead of /sys, such as the one of `headroom emulate`.
+    #[arg(long, default_value = "/sys", value_name = "DIR")]
+    pub sys: PathBuf,
+    /// Use this tree instead of /proc.
+    #[arg(long, default_value = "/proc", value_name = "DIR")]
+    pub proc: PathBuf,
+}
+
+impl Trees {
+    /// As the node's parts take them.
+    pub fn roots(&self) -> Roots {
+        Roots::at(&self.sys, &self.proc)
+    }
+}
+
+/// A length of time: more than nothing, and at most a hundred years.
+pub(super) fn seconds(text: &str) -> Result<f64, String> {
+    match seconds_or_none(text)? {
+        0.0 => Err("give more than 0 seconds".to_owned()),
+        seconds => Ok(seconds),
+    }
+}
+
+/// A length of time that may be nothing.
+pub(super) fn seconds_or_none(text: &str) -> Result<f64, String> {
+    let most = 36_525.0 * 86_400.0;
+    let seconds = text.parse().ok().filter(|seconds| (0.0..=most).contains(seconds));
+    seconds.ok_or_else(|| format!("give a number of seconds, at most {most}"))
+}
