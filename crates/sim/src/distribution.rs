@@ -2,6 +2,7 @@
 
 use crate::error::ScenarioError;
 use crate::random::Rng;
+use libm::tgamma;
 use serde::{Deserialize, Serialize};
 
 /// The most values of an empirical distribution.
@@ -32,6 +33,11 @@ pub enum Shape {
         /// Variance over squared mean, above 1.
         scv: f64,
     },
+    /// Weibull, which the gaps between the parts of a page have.
+    Weibull {
+        /// The exponent; 1 is the exponential distribution, a larger one spreads less.
+        shape: f64,
+    },
     /// Measured values, drawn with their weights and scaled to the mean.
     Empirical {
         /// The values, in any unit, none negative, not all zero.
@@ -52,6 +58,10 @@ impl Shape {
             Self::Pareto { exponent, range } => {
                 let first = pareto_moment(*exponent, *range, 1.0);
                 pareto_moment(*exponent, *range, 2.0) / (first * first) - 1.0
+            }
+            Self::Weibull { shape } => {
+                let first = tgamma(1.0 + 1.0 / shape);
+                tgamma(1.0 + 2.0 / shape) / (first * first) - 1.0
             }
             Self::Empirical { values, weights } => {
                 let moment = |power: i32| -> f64 {
@@ -92,6 +102,9 @@ impl Shape {
             Self::Pareto { range, .. } if !(*range > 1.0 && *range <= 1e9) => {
                 bad("range", range.to_string(), "above 1 and at most 1e9")
             }
+            Self::Weibull { shape } if !(0.1..=100.0).contains(shape) => {
+                bad("shape", shape.to_string(), "between 0.1 and 100")
+            }
             Self::Empirical { values, weights } => {
                 if values.is_empty() || values.len() > MOST_VALUES {
                     return bad(
@@ -125,7 +138,10 @@ impl Shape {
                 }
                 Ok(())
             }
-            Self::Lognormal { .. } | Self::Hyperexponential { .. } | Self::Pareto { .. } => Ok(()),
+            Self::Lognormal { .. }
+            | Self::Hyperexponential { .. }
+            | Self::Pareto { .. }
+            | Self::Weibull { .. } => Ok(()),
         }
     }
 
@@ -155,6 +171,10 @@ impl Shape {
                     means: [mean / (2.0 * often), mean / (2.0 * (1.0 - often))],
                 }
             }
+            Self::Weibull { shape } => Sampler::Weibull {
+                scale: mean / tgamma(1.0 + 1.0 / shape),
+                power: 1.0 / shape,
+            },
             Self::Empirical { values, weights } => Sampler::Empirical(Alias::new(values, weights, mean)),
         }
     }
@@ -215,6 +235,13 @@ pub enum Sampler {
         /// Means of the branches.
         means: [f64; 2],
     },
+    /// See [`Shape::Weibull`].
+    Weibull {
+        /// λ.
+        scale: f64,
+        /// 1/k.
+        power: f64,
+    },
     /// See [`Shape::Empirical`].
     Empirical(Alias),
 }
@@ -235,6 +262,8 @@ impl Sampler {
             Self::Hyperexponential { often, means } => {
                 means[usize::from(rng.uniform() >= *often)] * rng.exponential()
             }
+            // The inverse of 1 - exp(-(x/λ)^k).
+            Self::Weibull { scale, power } => scale * rng.exponential().powf(*power),
             Self::Empirical(alias) => alias.sample(rng),
         }
     }
@@ -316,6 +345,8 @@ mod tests {
                 range: 100.0,
             },
             Shape::Hyperexponential { scv: 4.0 },
+            Shape::Weibull { shape: 1.46 },
+            Shape::Weibull { shape: 0.8 },
             Shape::Empirical {
                 values: vec![1.0, 2.0, 10.0, 0.0],
                 weights: vec![5.0, 3.0, 1.0, 0.5],

@@ -66,7 +66,7 @@ mod server;
 pub mod totals;
 mod world;
 
-pub use arrivals::{ArrivalProcess, Spacing};
+pub use arrivals::{ArrivalProcess, Browsing, Spacing};
 pub use distribution::Shape;
 pub use error::{RunError, ScenarioError};
 pub use faults::Fault;

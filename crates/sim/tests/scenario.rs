@@ -123,7 +123,7 @@ fn unknown_keys_are_refused_at_every_depth() {
         "nmae = \"x\"",
         "[service]\ntarget = 3",
         "[service]\nsize = { kind = \"exponential\", scv = 1.0 }",
-        "[service]\nsize = { kind = \"weibull\" }",
+        "[service]\nsize = { kind = \"zipf\" }",
         "[[nodes]]\ncore = 3",
         "[[nodes]]\npower = { watts = 3 }",
         "[[nodes]]\ncapping = { interval = 3 }",

@@ -1,9 +1,13 @@
 //! When requests arrive.
 //!
 //! Open loop: whatever the service does, requests come as the process says (rate series, Poisson, even, MMPP). Closed
-//! loop: each of a fixed number of users sends a request, waits for the answer, thinks, and sends the next.
+//! loop: each of a fixed number of users sends a request, waits for the answer, thinks, and sends the next; or a number of
+//! users that changes over the day reads pages.
 
+mod browsing;
 mod process;
+
+pub use browsing::Browsing;
 
 pub(crate) use process::Arrivals;
 
@@ -71,6 +75,8 @@ pub enum ArrivalProcess {
         /// How think times are distributed.
         think: Shape,
     },
+    /// Closed loop of people who read pages, whose number follows a curve.
+    Browsing(Browsing),
 }
 
 impl ArrivalProcess {
@@ -95,7 +101,7 @@ impl ArrivalProcess {
                         .sum(),
                 )
             }
-            Self::Sessions { .. } => None,
+            Self::Sessions { .. } | Self::Browsing(_) => None,
         }
     }
 
@@ -105,6 +111,7 @@ impl ArrivalProcess {
             Self::Series {
                 rates_per_s, hold_s, ..
             } => Some(rates_per_s.len() as f64 * hold_s),
+            Self::Browsing(browsing) => Some(browsing.users.len() as f64 * browsing.hold_s),
             _ => None,
         }
     }
@@ -226,6 +233,7 @@ impl ArrivalProcess {
                 }
                 think.check(&format!("{key}.think"))
             }
+            Self::Browsing(browsing) => browsing.check(key),
         }
     }
 }

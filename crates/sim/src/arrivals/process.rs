@@ -1,5 +1,6 @@
 //! The processes at work.
 
+use super::browsing::Readers;
 use super::{ArrivalProcess, Spacing};
 use crate::distribution::{Sampler, Shape};
 use crate::heap::Heap;
@@ -10,6 +11,7 @@ use crate::random::{Purpose, Rng};
 pub(crate) enum Arrivals {
     Open(Open),
     Closed(Closed),
+    Readers(Box<Readers>),
 }
 
 impl Arrivals {
@@ -25,6 +27,9 @@ impl Arrivals {
                 size.scaled(size_s),
                 seed,
             )),
+            ArrivalProcess::Browsing(browsing) => {
+                Self::Readers(Box::new(Readers::new(browsing, size.scaled(size_s), seed)))
+            }
             open => Self::Open(Open {
                 process: match open {
                     ArrivalProcess::Series {
@@ -42,7 +47,9 @@ impl Arrivals {
                     ArrivalProcess::Poisson { rate_per_s } => Process::Poisson {
                         mean_s: 1.0 / rate_per_s,
                     },
-                    ArrivalProcess::Sessions { .. } => unreachable!("matched above"),
+                    ArrivalProcess::Sessions { .. } | ArrivalProcess::Browsing(_) => {
+                        unreachable!("matched above")
+                    }
                 },
                 now_s: 0.0,
                 times: Rng::new(seed, Purpose::Arrivals),
@@ -59,6 +66,7 @@ impl Arrivals {
         match self {
             Self::Open(open) => open.next_s(),
             Self::Closed(closed) => closed.thinking.first_key().unwrap_or(f64::INFINITY),
+            Self::Readers(readers) => readers.next_s(),
         }
     }
 
@@ -68,6 +76,7 @@ impl Arrivals {
         match self {
             Self::Open(open) => (open.size.sample(&mut open.sizes), 0),
             Self::Closed(closed) => closed.take(),
+            Self::Readers(readers) => readers.take(),
         }
     }
 
@@ -78,6 +87,10 @@ impl Arrivals {
             Self::Open(_) => false,
             Self::Closed(closed) => {
                 closed.think(now_s, user);
+                true
+            }
+            Self::Readers(readers) => {
+                readers.answered(now_s, user);
                 true
             }
         }

@@ -27,7 +27,7 @@ mod search;
 pub use envelope::lower_bound;
 pub use search::{Replay, clairvoyant};
 
-use crate::arrivals::{ArrivalProcess, Arrivals};
+use crate::arrivals::Arrivals;
 use crate::error::ScenarioError;
 use crate::scenario::Scenario;
 use crate::totals::Totals;
@@ -55,8 +55,8 @@ impl Bound {
 /// Refuses what a bound is not defined for.
 fn check(scenario: &Scenario) -> Result<(), ScenarioError> {
     scenario.check()?;
-    if matches!(scenario.arrivals, ArrivalProcess::Sessions { .. }) {
-        let why = "is \"sessions\": what arrives depends on the schedule, so nobody can know it beforehand. \
+    if scenario.arrivals.mean_rate_per_s().is_none() {
+        let why = "is a closed loop: what arrives depends on the schedule, so nobody can know it beforehand. \
                    Use an open loop";
         return Err(ScenarioError::new("arrivals.kind", why));
     }
