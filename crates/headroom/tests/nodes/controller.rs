@@ -395,6 +395,7 @@ fn two_gateways_are_one_telemetry_and_one_that_is_lost_is_lost_telemetry() {
         let alone = one.answered.load(Ordering::Relaxed);
         assert!(alone > 20, "both have had their share: {alone}");
     }
+    let clients = traffic.len() as u64;
     drop(traffic);
     // What is counted at the last comes with the next period.
     let total = until("the traffic has ended", || {
@@ -410,7 +411,11 @@ fn two_gateways_are_one_telemetry_and_one_that_is_lost_is_lost_telemetry() {
         .filter(|line| line.starts_with("headroom_backend_requests_total{"))
         .filter_map(|line| line.rsplit_once(' ')?.1.parse::<u64>().ok())
         .sum();
-    assert!(sent >= total, "{sent} sent for {total} answered\n{backends}");
+    // What was on its way when the run began was sent before it: at most one request of each client.
+    assert!(
+        sent + clients >= total,
+        "{sent} sent for {total} answered\n{backends}"
+    );
     drop(second);
     until("half of the requests are not seen: telemetry is lost", || {
         status(admin).filter(|status| status["seen"]["traffic"].is_null())
