@@ -12,7 +12,7 @@ pub use document::{ConfigError, Document};
 pub use law::LawConfig;
 
 use crate::telemetry_config::TelemetryConfig;
-use headroom_control::{CoreRange, Guardian, Law, Plant, PlantError, PowerEnvelope, Slo, guardian};
+use headroom_control::{CoreRange, Plant, PlantError, PowerEnvelope, Slo, guardian};
 use headroom_gateway::{GatewayConfig, GatewayError};
 use headroom_node::cap::LimiterOptions;
 use headroom_node::cgroup::TargetSpec;
@@ -20,10 +20,12 @@ use headroom_node::cpu::QuotaOptions;
 use headroom_node::frequency::FrequencyUse;
 use headroom_node::limit::LeverPreference;
 use headroom_node::power::{MeterPreference, ModelError, PowerModel};
-use headroom_units::{Cores, PerSecond, Ratio, Seconds, Watts};
+use headroom_record::Limits;
+use headroom_units::{Cores, Ratio, Seconds, Watts};
 use serde::{Deserialize, Deserializer};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// An example with every key, its default and what it means: what `headroom up --example` prints.
 pub const EXAMPLE: &str = include_str!("../headroom.example.toml");
@@ -307,20 +309,6 @@ impl Config {
         self.slo.slo(document)
     }
 
-    /// The law inside the guardian.
-    ///
-    /// # Errors
-    /// As [`LawConfig::law`].
-    pub fn guarded_law(
-        &self,
-        document: &Document,
-        plant: Plant,
-        service_rate: PerSecond,
-    ) -> Result<Guardian<Box<dyn Law>>, ConfigError> {
-        let law = self.law.law(document, self.slo(document)?, plant, service_rate)?;
-        Ok(Guardian::new(law, plant, self.control.lost_periods_to_full))
-    }
-
     /// The cores that can be allocated, on a machine of `machine_cores` cores.
     ///
     /// # Errors
@@ -408,12 +396,25 @@ impl Config {
 }
 
 impl ControlConfig {
+    /// Length of a period.
+    pub fn period(&self) -> Duration {
+        Duration::from_secs_f64(self.period_ms / 1e3)
+    }
+
     fn check(&self, document: &Document) -> Result<(), ConfigError> {
         document.within(&[("control.period_ms", self.period_ms, 100.0, 60_000.0)])
     }
 }
 
 impl RecordConfig {
+    /// What of it is kept.
+    pub fn limits(&self) -> Limits {
+        Limits {
+            max_age: Duration::from_secs_f64(self.max_age_days * 86_400.0),
+            max_bytes: (self.max_mib * 1024.0 * 1024.0) as u64,
+        }
+    }
+
     fn check(&self, document: &Document) -> Result<(), ConfigError> {
         // A century, and an exbibyte: above these, a time or a size is a mistake.
         document.within(&[

@@ -1,4 +1,5 @@
 use super::*;
+use headroom_units::PerSecond;
 
 const GOOD: &str = r#"[slo]
 percentile = 95
@@ -111,7 +112,8 @@ fn a_target_that_no_cores_can_meet_is_refused_with_both_numbers() {
     let (config, document) = parse(&GOOD.replace("target_ms = 250", "target_ms = 4")).unwrap();
     let range = config.core_range(&document, Cores::new(2.0)).unwrap();
     let plant = config.plant(&document, range, envelope()).unwrap();
-    let Err(error) = config.guarded_law(&document, plant, PerSecond::new(250.0)) else {
+    let slo = config.slo(&document).unwrap();
+    let Err(error) = config.law.law(&document, slo, plant, PerSecond::new(250.0)) else {
         panic!("it was accepted")
     };
     let message = error.to_string();

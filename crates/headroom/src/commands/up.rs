@@ -3,23 +3,18 @@
 use crate::cli::UpArgs;
 use crate::config::{Config, Document, EXAMPLE};
 use crate::failure::Failure;
-use crate::live::admin::{self, Status};
-use crate::live::run::{RunPlan, Watchers};
-use crate::live::view::View;
-use crate::live::{CgroupMachine, Frame, GatewayTelemetry, Machine, Telemetry, calibrate, run, undo};
+use crate::live::start::{self, ServiceRate, Start};
+use crate::live::{CgroupMachine, GatewayTelemetry, Machine, Telemetry, run, undo};
 use crate::say;
 use crate::stop::Stop;
-use anyhow::Context;
-use headroom_control::{Guardian, Law, Plant};
+use headroom_control::Plant;
 use headroom_gateway::Gateway;
 use headroom_node::Roots;
 use headroom_node::cgroup::Target;
 use headroom_node::cpu::online;
 use headroom_node::restore;
-use headroom_record::{Limits, Recorder, RunSummary, summary_table};
-use headroom_units::{Cores, PerSecond, Seconds};
-use std::net::TcpListener;
-use std::sync::Arc;
+use headroom_record::RunSummary;
+use headroom_units::{Cores, PerSecond};
 use std::time::Duration;
 
 /// Runs until a signal, a key or the given duration ends it; then drains, puts everything back and prints the summary.
@@ -41,7 +36,10 @@ pub fn run(args: &UpArgs) -> Result<(), Failure> {
     let mut world = World::open(&config, &document, &roots)?;
     // A law can be built only where mu is known; otherwise it is measured later.
     if let Some(rate) = config.service.requests_per_core_s {
-        config.guarded_law(&document, world.plant, PerSecond::new(rate))?;
+        let slo = config.slo(&document)?;
+        config
+            .law
+            .law(&document, slo, world.plant, PerSecond::new(rate))?;
     }
     if args.check {
         return say::result(world.describe(&config, undo::note_of_left(&run_dir)));
@@ -51,15 +49,7 @@ pub fn run(args: &UpArgs) -> Result<(), Failure> {
     drop(world);
     undo::keep();
     let Some(summary) = outcome? else { return Ok(()) };
-    if args.run.json {
-        say::result(serde_json::to_string(&summary)?)
-    } else {
-        say::result(format_args!(
-            "{}\nthe record: {}; `headroom report latest` draws it",
-            summary_table(&[summary]),
-            config.record.db.display()
-        ))
-    }
+    start::tell(summary, &args.run, &config.record.db)
 }
 
 /// The machine as a configuration describes it.
@@ -100,22 +90,13 @@ impl World {
     }
 
     fn describe(&self, config: &Config, left: Option<String>) -> String {
-        let cores = self.plant.cores();
-        let power = self.plant.power();
         let mut text = format!(
-            "law      {}\nservice  {} (cgroup {})\ncores    {} to {} in steps of {}\npower    {:.2} W + {:.2} W per \
-             core, caps from {:.2} W\n",
+            "law      {}\nservice  {} (cgroup {})\n{}",
             config.law.name,
             self.target.name,
             self.target.cpu_dir.display(),
-            cores.min().get(),
-            cores.max().get(),
-            cores.step().get(),
-            power.base.get(),
-            power.per_core.get(),
-            power.lowest_cap.get(),
+            run::plant_lines(&self.plant)
         );
-        text.push_str(&run::frequency_line(&self.plant));
         for note in self.machine.notes().into_iter().chain(left) {
             text.push_str(&format!("note     {note}\n"));
         }
@@ -131,18 +112,7 @@ fn serve(
     world: &mut World,
     stop: &Stop,
 ) -> Result<Option<RunSummary>, Failure> {
-    let limits = Limits {
-        max_age: Duration::from_secs_f64(config.record.max_age_days * 86_400.0),
-        max_bytes: (config.record.max_mib * 1024.0 * 1024.0) as u64,
-    };
-    let recorder = Recorder::open(&config.record.db, limits).map_err(Failure::usage)?;
-    // All that is to be listened on, before anything is measured or changed.
-    let admin = match config.admin.listen {
-        Some(listen) => {
-            Some(admin::bind(listen).map_err(|error| document.error("admin.listen", format!("{error:#}")))?)
-        }
-        None => None,
-    };
+    let (recorder, admin) = start::open(&config.record, &config.admin, document)?;
     let mut notes = world.machine.notes();
     let gateway = match &config.gateway {
         None => None,
@@ -168,13 +138,28 @@ fn serve(
     for note in &notes {
         say::note!("note: {note}");
     }
-    let ready = Ready {
+    let start = Start {
+        args: &args.run,
+        usual_name: "up",
+        slo: config.slo(document)?,
+        law: &config.law,
+        control: &config.control,
+        document,
+        plant: world.plant,
+        rate: ServiceRate {
+            given: config.service.requests_per_core_s.map(PerSecond::new),
+            measured_for: Duration::from_secs_f64(config.service.calibrate_s),
+            key: "service.requests_per_core_s",
+        },
         notes,
+        power_source: Some(world.machine.source()),
+    };
+    let live = run::World {
+        machine: &mut world.machine,
         telemetry: &mut *telemetry,
         recorder: &recorder,
-        admin,
     };
-    let outcome = control(args, config, document, world, ready, stop);
+    let outcome = start.run(live, admin, stop);
     // Whatever happened to the control plane, requests being served are finished, with everything on.
     let full = world.plant.full();
     if let Err(error) = world.machine.apply(full) {
@@ -185,85 +170,4 @@ fn serve(
         gateway.shutdown_blocking(gateway.drain_timeout());
     }
     outcome
-}
-
-/// What a run is started with.
-struct Ready<'a> {
-    notes: Vec<String>,
-    telemetry: &'a mut dyn Telemetry,
-    recorder: &'a Recorder,
-    admin: Option<TcpListener>,
-}
-
-fn control(
-    args: &UpArgs,
-    config: &Config,
-    document: &Document,
-    world: &mut World,
-    ready: Ready<'_>,
-    stop: &Stop,
-) -> Result<Option<RunSummary>, Failure> {
-    let Ready {
-        notes,
-        telemetry,
-        recorder,
-        admin,
-    } = ready;
-    let period = Duration::from_secs_f64(config.control.period_ms / 1e3);
-    let rate = match config.service.requests_per_core_s {
-        Some(rate) => PerSecond::new(rate),
-        None => {
-            let length = Duration::from_secs_f64(config.service.calibrate_s);
-            say::note!(
-                "measuring what one core serves, for {} s with everything on",
-                length.as_secs_f64()
-            );
-            world.machine.apply(world.plant.full())?;
-            match calibrate::service_rate(&mut world.machine, telemetry, length, stop)? {
-                Some(rate) => rate,
-                None => return Ok(None),
-            }
-        }
-    };
-    say::note!("one core serves {:.1} requests/s", rate.get());
-    let mut law: Guardian<Box<dyn Law>> = config.guarded_law(document, world.plant, rate)?;
-    let status = Arc::new(Status::new(law.law().name(), period));
-    if let Some(listener) = admin {
-        let address = admin::serve(listener, Arc::clone(&status))?;
-        say::note!("metrics on http://{address}/metrics");
-    }
-    let view = (!args.run.no_view && View::possible())
-        .then(|| View::open(stop.clone()))
-        .transpose()
-        .context("the live view cannot be opened; --no-view does without it")?;
-    let slo = config.slo(document)?;
-    let plan = RunPlan {
-        name: args.run.name.clone().unwrap_or_else(|| "up".to_owned()),
-        trace: "live traffic".to_owned(),
-        seed: 0,
-        length: args.run.duration.map(Seconds::new),
-        frame: Frame {
-            period,
-            slo,
-            guard: config.law.guard(slo),
-        },
-        plant: world.plant,
-        notes,
-        power_source: Some(world.machine.source()),
-        config: document.text().to_owned(),
-        lines_every: 10,
-    };
-    let duration = args.run.duration.unwrap_or(f64::INFINITY);
-    let watchers = Watchers {
-        view: view.as_ref(),
-        status: Some(&status),
-    };
-    let done = |at: Seconds| at.get() >= duration;
-    let live = run::World {
-        machine: &mut world.machine,
-        telemetry,
-        recorder,
-    };
-    let summary = run::run(&plan, &mut law, live, watchers, stop, done)?;
-    Ok(Some(summary))
 }

@@ -48,7 +48,7 @@ pub fn service_rate(
         if waited >= length * PATIENCE {
             bail!(
                 "the service rate could not be measured: {requests} requests and {:.2} s of CPU time in {:.0} s are \
-                 too few to tell. Send traffic, or set requests_per_core_s under [service]",
+                 too few to tell",
                 cpu.get(),
                 waited.as_secs_f64()
             );

@@ -9,6 +9,7 @@ mod machine;
 mod metrics;
 pub mod run;
 mod sinks;
+pub mod start;
 mod telemetry;
 mod tick;
 pub mod undo;
