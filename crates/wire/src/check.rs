@@ -42,6 +42,23 @@ impl Invalid {
     }
 }
 
+/// A revision of the contract that is spoken here.
+pub(crate) fn protocol(spoken: u32) -> Result<(), Invalid> {
+    if spoken == crate::PROTOCOL {
+        return Ok(());
+    }
+    let expected = format!("{}: run one version of headroom on both ends", crate::PROTOCOL);
+    Err(Invalid::new("protocol", spoken, expected))
+}
+
+/// A message within another that must be there.
+pub(crate) fn required<M, T>(field: &str, message: Option<M>) -> Result<T, Invalid>
+where
+    T: TryFrom<M, Error = Invalid>,
+{
+    message.ok_or_else(|| Invalid::missing(field))?.try_into()
+}
+
 /// A finite number that is not negative.
 pub(crate) fn amount(field: &str, value: f64) -> Result<f64, Invalid> {
     if value.is_finite() && value >= 0.0 {
@@ -76,6 +93,14 @@ pub(crate) fn at_most<T>(field: &str, list: Vec<T>, most: usize) -> Result<Vec<T
             format!("at most {most}"),
         ))
     }
+}
+
+/// Messages of a list that is no longer than its limit.
+pub(crate) fn each<M, T>(field: &str, list: Vec<M>, most: usize) -> Result<Vec<T>, Invalid>
+where
+    T: TryFrom<M, Error = Invalid>,
+{
+    at_most(field, list, most)?.into_iter().map(T::try_from).collect()
 }
 
 /// The source of a value.

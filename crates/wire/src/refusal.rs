@@ -1,6 +1,6 @@
 //! Why a request was refused: in words for people, as data for programs, as a gRPC code for everything between.
 
-use crate::check::{Invalid, millis};
+use crate::check::{Invalid, millis, required};
 use crate::message::{Allocation, Range};
 use crate::proto;
 use prost::Message as _;
@@ -244,10 +244,7 @@ impl TryFrom<proto::Refusal> for Refusal {
             Reason::OutOfRange(out) => Self::OutOfRange {
                 field: out.field,
                 value: out.value,
-                accepted: out
-                    .accepted
-                    .ok_or_else(|| Invalid::missing("accepted"))?
-                    .try_into()?,
+                accepted: required("accepted", out.accepted)?,
                 unit: out.unit,
             },
             Reason::Malformed(bad) => Self::Malformed(Invalid::new(bad.field, bad.value, bad.expected)),
@@ -267,10 +264,7 @@ impl TryFrom<proto::Refusal> for Refusal {
             },
             Reason::MachineRefused(refused) => Self::MachineRefused {
                 why: refused.why,
-                in_force: refused
-                    .in_force
-                    .ok_or_else(|| Invalid::missing("in_force"))?
-                    .try_into()?,
+                in_force: required("in_force", refused.in_force)?,
             },
             Reason::Ending(ending) => Self::Ending(Server::of_word(&ending.server)),
         })

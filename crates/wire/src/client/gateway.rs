@@ -1,12 +1,11 @@
 //! Calls a gateway.
 
 use super::channel::{self, Channel};
-use super::{ANSWER_BYTES, CallError, Caller, ClientOptions};
+use super::{ANSWER_BYTES, CallError, Caller, ClientOptions, Incoming};
 use crate::message::{Backend, GatewayDescription, GatewayPeriod, SetBackend};
 use crate::proto::gateway_client;
 use crate::{Address, Server, proto};
 use std::time::Duration;
-use tonic::Streaming;
 
 /// A connection to one gateway's control port. It does not reconnect. A clone uses the same connection.
 #[derive(Clone, Debug)]
@@ -24,11 +23,7 @@ impl GatewayClient {
         let channel = channel::connect(address, options, Server::Gateway).await?;
         let inner = gateway_client::GatewayClient::with_origin(channel.clone(), channel::origin())
             .max_decoding_message_size(ANSWER_BYTES);
-        let caller = Caller {
-            inner,
-            channel,
-            answer_time: options.answer_time,
-        };
+        let caller = Caller::new(inner, channel, options);
         let gateway = caller
             .call(async |inner| inner.describe(proto::DescribeGatewayRequest {}).await)
             .await?;
@@ -58,23 +53,14 @@ impl GatewayClient {
     pub async fn observe(&self, period: Duration) -> Result<GatewayPeriods, CallError> {
         let period_ms = u64::try_from(period.as_millis()).unwrap_or(u64::MAX);
         let request = proto::ObserveGatewayRequest { period_ms };
-        let stream = self
-            .caller
-            .answered(async |inner| inner.observe(request).await)
-            .await?;
-        Ok(GatewayPeriods {
-            stream,
-            channel: self.caller.channel.clone(),
-        })
+        let periods = self.caller.stream(async |inner| inner.observe(request).await);
+        Ok(GatewayPeriods(periods.await?))
     }
 }
 
 /// The periods of one observation.
 #[derive(Debug)]
-pub struct GatewayPeriods {
-    stream: Streaming<proto::GatewayPeriod>,
-    channel: Channel,
-}
+pub struct GatewayPeriods(Incoming<proto::GatewayPeriod>);
 
 impl GatewayPeriods {
     /// The next period; `None` when the gateway ended the stream, which it does when it ends itself.
@@ -82,13 +68,6 @@ impl GatewayPeriods {
     /// # Errors
     /// [`CallError`]; the stream is over then.
     pub async fn next(&mut self) -> Result<Option<GatewayPeriod>, CallError> {
-        match self.stream.message().await {
-            Ok(None) => Ok(None),
-            Ok(Some(message)) => message
-                .try_into()
-                .map(Some)
-                .map_err(|invalid| self.channel.nonsense(invalid)),
-            Err(status) => Err(self.channel.failed(status).await),
-        }
+        self.0.next().await
     }
 }

@@ -1,4 +1,4 @@
-//! Calls an agent.
+//! Calls an agent or a gateway.
 
 mod channel;
 mod gateway;
@@ -113,11 +113,7 @@ impl Client {
         let channel = channel::connect(address, options, Server::Agent).await?;
         let inner = AgentClient::with_origin(channel.clone(), channel::origin())
             .max_decoding_message_size(ANSWER_BYTES);
-        let caller = Caller {
-            inner,
-            channel,
-            answer_time: options.answer_time,
-        };
+        let caller = Caller::new(inner, channel, options);
         let agent = caller.describe().await?;
         Ok(Self { caller, agent })
     }
@@ -173,14 +169,8 @@ impl Client {
     pub async fn observe(&self, period: Duration) -> Result<Samples, CallError> {
         let period_ms = u64::try_from(period.as_millis()).unwrap_or(u64::MAX);
         let request = proto::ObserveRequest { period_ms };
-        let stream = self
-            .caller
-            .answered(async |inner| inner.observe(request).await)
-            .await?;
-        Ok(Samples {
-            stream,
-            channel: self.caller.channel.clone(),
-        })
+        let samples = self.caller.stream(async |inner| inner.observe(request).await);
+        Ok(Samples(samples.await?))
     }
 }
 
@@ -199,6 +189,14 @@ impl Caller<AgentClient<Channel>> {
 }
 
 impl<C: Clone> Caller<C> {
+    fn new(inner: C, channel: Channel, options: &ClientOptions) -> Self {
+        Self {
+            inner,
+            channel,
+            answer_time: options.answer_time,
+        }
+    }
+
     async fn call<M, T>(
         &self,
         call: impl AsyncFnOnce(&mut C) -> Result<Response<M>, Status>,
@@ -227,14 +225,43 @@ impl<C: Clone> Caller<C> {
             }
         }
     }
+
+    async fn stream<M>(
+        &self,
+        call: impl AsyncFnOnce(&mut C) -> Result<Response<Streaming<M>>, Status>,
+    ) -> Result<Incoming<M>, CallError> {
+        Ok(Incoming {
+            stream: self.answered(call).await?,
+            channel: self.channel.clone(),
+        })
+    }
+}
+
+/// Messages of one stream.
+#[derive(Debug)]
+struct Incoming<M> {
+    stream: Streaming<M>,
+    channel: Channel,
+}
+
+impl<M> Incoming<M> {
+    async fn next<T>(&mut self) -> Result<Option<T>, CallError>
+    where
+        T: TryFrom<M, Error = Invalid>,
+    {
+        match self.stream.message().await {
+            Ok(None) => Ok(None),
+            Ok(Some(message)) => T::try_from(message)
+                .map(Some)
+                .map_err(|invalid| self.channel.nonsense(invalid)),
+            Err(status) => Err(self.channel.failed(status).await),
+        }
+    }
 }
 
 /// The samples of one observation.
 #[derive(Debug)]
-pub struct Samples {
-    stream: Streaming<proto::Sample>,
-    channel: Channel,
-}
+pub struct Samples(Incoming<proto::Sample>);
 
 impl Samples {
     /// The next sample; `None` when the agent ended the stream, which it does when it ends itself.
@@ -244,13 +271,6 @@ impl Samples {
     /// # Errors
     /// [`CallError`]; the stream is over then.
     pub async fn next(&mut self) -> Result<Option<Sample>, CallError> {
-        match self.stream.message().await {
-            Ok(None) => Ok(None),
-            Ok(Some(message)) => message
-                .try_into()
-                .map(Some)
-                .map_err(|invalid| self.channel.nonsense(invalid)),
-            Err(status) => Err(self.channel.failed(status).await),
-        }
+        self.0.next().await
     }
 }

@@ -1,7 +1,7 @@
 //! What a node is and what can be asked of it.
 
 use super::{Allocation, LeaseState, Range};
-use crate::check::{Invalid, amount, at_most, source, source_number};
+use crate::check::{Invalid, amount, each, protocol, required, source, source_number};
 use crate::proto;
 use headroom_units::{Source, Watts};
 
@@ -159,15 +159,7 @@ impl From<Description> for proto::Description {
 impl TryFrom<proto::Description> for Description {
     type Error = Invalid;
     fn try_from(message: proto::Description) -> Result<Self, Invalid> {
-        if message.protocol != crate::PROTOCOL {
-            let expected = format!("{}: run one version of headroom on both ends", crate::PROTOCOL);
-            return Err(Invalid::new("protocol", message.protocol, expected));
-        }
-        let range = |name: &str, range: Option<proto::Range>| {
-            range
-                .ok_or_else(|| Invalid::missing(name))
-                .and_then(Range::try_from)
-        };
+        protocol(message.protocol)?;
         Ok(Self {
             agent_version: message.agent_version,
             agent_run: message.agent_run,
@@ -176,22 +168,13 @@ impl TryFrom<proto::Description> for Description {
             cores: message.cores.map(Range::try_from).transpose()?,
             cap: message.cap_w.map(Range::try_from).transpose()?,
             frequency: message.frequency_hz.map(Range::try_from).transpose()?,
-            levers: at_most("levers", message.levers, MOST_DEVICES)?
-                .into_iter()
-                .map(TryInto::try_into)
-                .collect::<Result<_, _>>()?,
-            meters: at_most("meters", message.meters, MOST_DEVICES)?
-                .into_iter()
-                .map(TryInto::try_into)
-                .collect::<Result<_, _>>()?,
+            levers: each("levers", message.levers, MOST_DEVICES)?,
+            meters: each("meters", message.meters, MOST_DEVICES)?,
             envelope: message.envelope.map(TryInto::try_into).transpose()?,
-            lease_ms: range("lease_ms", message.lease_ms)?,
-            observe_period_ms: range("observe_period_ms", message.observe_period_ms)?,
+            lease_ms: required("lease_ms", message.lease_ms)?,
+            observe_period_ms: required("observe_period_ms", message.observe_period_ms)?,
             source: source("source", message.source)?,
-            in_force: message
-                .in_force
-                .ok_or_else(|| Invalid::missing("in_force"))?
-                .try_into()?,
+            in_force: required("in_force", message.in_force)?,
             lease: message.lease.map(Into::into),
         })
     }

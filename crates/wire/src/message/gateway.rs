@@ -1,7 +1,7 @@
 //! What a gateway says about itself and what it counted.
 
 use super::Range;
-use crate::check::{Invalid, at_most, micros};
+use crate::check::{Invalid, at_most, each, micros, protocol, required};
 use crate::proto;
 use std::time::Duration;
 
@@ -146,10 +146,7 @@ impl TryFrom<proto::Backend> for Backend {
 impl TryFrom<proto::BackendSet> for Backend {
     type Error = Invalid;
     fn try_from(message: proto::BackendSet) -> Result<Self, Invalid> {
-        message
-            .backend
-            .ok_or_else(|| Invalid::missing("backend"))?
-            .try_into()
+        required("backend", message.backend)
     }
 }
 
@@ -193,22 +190,13 @@ impl From<GatewayDescription> for proto::GatewayDescription {
 impl TryFrom<proto::GatewayDescription> for GatewayDescription {
     type Error = Invalid;
     fn try_from(message: proto::GatewayDescription) -> Result<Self, Invalid> {
-        if message.protocol != crate::PROTOCOL {
-            let expected = format!("{}: run one version of headroom on both ends", crate::PROTOCOL);
-            return Err(Invalid::new("protocol", message.protocol, expected));
-        }
+        protocol(message.protocol)?;
         Ok(Self {
             version: message.version,
             run: message.run,
             listen: at_most("listen", message.listen, MOST_BACKENDS)?,
-            backends: at_most("backends", message.backends, MOST_BACKENDS)?
-                .into_iter()
-                .map(TryInto::try_into)
-                .collect::<Result<_, _>>()?,
-            observe_period_ms: message
-                .observe_period_ms
-                .ok_or_else(|| Invalid::missing("observe_period_ms"))?
-                .try_into()?,
+            backends: each("backends", message.backends, MOST_BACKENDS)?,
+            observe_period_ms: required("observe_period_ms", message.observe_period_ms)?,
         })
     }
 }

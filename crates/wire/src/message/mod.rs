@@ -16,7 +16,7 @@ pub use sample::{
     CpuSample, EnergySample, MOST_TROUBLES, MOST_ZONES, Microjoules, RefusedReadings, Sample, ZoneSample,
 };
 
-use crate::check::{Invalid, amount, at_most, micros, millis, optional_amount};
+use crate::check::{Invalid, amount, at_most, micros, millis, optional_amount, required};
 use crate::proto;
 use headroom_units::{Cores, Hertz, Watts};
 use std::fmt;
@@ -243,12 +243,11 @@ impl From<Apply> for proto::ApplyRequest {
 impl TryFrom<proto::ApplyRequest> for Apply {
     type Error = Invalid;
     fn try_from(message: proto::ApplyRequest) -> Result<Self, Invalid> {
-        let allocation = message.allocation.ok_or_else(|| Invalid::missing("allocation"))?;
         Ok(Self {
             holder: Holder::new(message.holder, message.lease_id)?,
             sequence: message.sequence,
             length: Duration::from_millis(message.lease_ms),
-            allocation: allocation.try_into()?,
+            allocation: required("allocation", message.allocation)?,
         })
     }
 }
@@ -281,10 +280,7 @@ impl TryFrom<proto::Applied> for Applied {
     type Error = Invalid;
     fn try_from(message: proto::Applied) -> Result<Self, Invalid> {
         Ok(Self {
-            in_force: message
-                .in_force
-                .ok_or_else(|| Invalid::missing("in_force"))?
-                .try_into()?,
+            in_force: required("in_force", message.in_force)?,
             lease: message.lease.ok_or_else(|| Invalid::missing("lease"))?.into(),
             took: Duration::from_micros(message.took_us),
             notes: at_most("notes", message.notes, MOST_NOTES)?,
@@ -318,10 +314,7 @@ impl TryFrom<proto::Released> for Released {
     fn try_from(message: proto::Released) -> Result<Self, Invalid> {
         Ok(Self {
             was_held: message.was_held,
-            in_force: message
-                .in_force
-                .ok_or_else(|| Invalid::missing("in_force"))?
-                .try_into()?,
+            in_force: required("in_force", message.in_force)?,
             notes: at_most("notes", message.notes, MOST_NOTES)?,
         })
     }

@@ -1,7 +1,9 @@
 //! What was seen in one period.
 
 use super::{Allocation, LeaseState};
-use crate::check::{Invalid, amount, at_most, micros, optional_amount, share, source, source_number};
+use crate::check::{
+    Invalid, amount, at_most, each, micros, optional_amount, required, share, source, source_number,
+};
 use crate::proto;
 use headroom_units::{Cores, Hertz, Joules, Ratio, Reading, Source, Watts};
 use std::time::Duration;
@@ -153,16 +155,10 @@ impl TryFrom<proto::Sample> for Sample {
                 .machine_utilisation
                 .map(|value| share("machine_utilisation", value))
                 .transpose()?,
-            zones: at_most("zones", message.zones, MOST_ZONES)?
-                .into_iter()
-                .map(TryInto::try_into)
-                .collect::<Result<_, _>>()?,
+            zones: each("zones", message.zones, MOST_ZONES)?,
             energy: message.energy.map(TryInto::try_into).transpose()?,
             frequency: message.frequency.map(frequency).transpose()?,
-            in_force: message
-                .in_force
-                .ok_or_else(|| Invalid::missing("in_force"))?
-                .try_into()?,
+            in_force: required("in_force", message.in_force)?,
             lease: message.lease.map(Into::into),
             troubles: at_most("troubles", message.troubles, MOST_TROUBLES)?,
             usable: optional_amount("usable_cores", message.usable_cores)?.map(Cores::new),
@@ -213,10 +209,7 @@ impl TryFrom<proto::Zone> for ZoneSample {
         Ok(Self {
             name: message.name,
             counted: message.counted,
-            energy: message
-                .energy
-                .ok_or_else(|| Invalid::missing("zone.energy"))?
-                .try_into()?,
+            energy: required("zone.energy", message.energy)?,
         })
     }
 }
