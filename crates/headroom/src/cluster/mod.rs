@@ -4,6 +4,7 @@
 //! with growing patience where the connection is lost. Between a task and the control loop lies what is known at last
 //! and what is wanted: neither waits for the other longer than it is told.
 
+mod capacity;
 mod counted;
 pub mod gateway_port;
 mod machine;

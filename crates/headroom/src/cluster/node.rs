@@ -175,8 +175,8 @@ impl NodeTask {
         }
     }
 
-    /// Asks a node that had no lever, or could not say what it draws, when it was described last, what it has now. Nothing is asked of such a node, so that
-    /// no refusal would ever tell that its levers are back.
+    /// Asks a node that had no lever, or could not say what it draws, when it was described last, what it has now. Nothing
+    /// is asked of such a node, so that no refusal would ever tell that its levers are back.
     async fn look_again(&self, client: &Client) -> Result<(), CallError> {
         let lacks = |description: &Description| {
             description.cores.is_none() || description.cap.is_none() || description.envelope.is_none()
