@@ -10,7 +10,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::registry::{Registry, Unit};
+use prometheus_client::registry::{Metric, Registry, Unit};
 use std::fmt;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -69,7 +69,7 @@ pub struct Metrics {
     throttled: FloatGauge,
     latency_at_slo: FloatGauge,
     target: FloatGauge,
-    in_flight: Gauge,
+    in_flight: FloatGauge,
     requests: Counter,
     completions: Counter,
     failures: Counter,
@@ -93,109 +93,66 @@ impl Metrics {
             Unit::Joules,
             joules.clone(),
         );
-        let watts = Family::default();
-        registry.register("node_cpu_watts", "Mean power in the last period", watts.clone());
         let latency = Arc::new(LatencyBuckets::default());
         registry.register_collector(Box::new(Arc::clone(&latency)));
-        let mut metrics = Self {
+        let all = &mut registry;
+        Self {
             joules,
-            watts,
             latency,
-            refused: Family::default(),
-            frequency: Family::default(),
-            frequency_limit: Family::default(),
-            cap: FloatGauge::default(),
-            cores: FloatGauge::default(),
-            utilisation: FloatGauge::default(),
-            throttled: FloatGauge::default(),
-            latency_at_slo: FloatGauge::default(),
-            target: FloatGauge::default(),
-            in_flight: Gauge::default(),
-            requests: Counter::default(),
-            completions: Counter::default(),
-            failures: Counter::default(),
-            backend_requests: Family::default(),
-            backend_failures: Family::default(),
-            decisions: Family::default(),
-            periods: Counter::default(),
-            lost: Counter::default(),
-            actuation_failures: Counter::default(),
-            registry: Registry::default(),
-        };
-        let m = &metrics;
-        registry.register("node_power_cap_watts", "Power cap in force", m.cap.clone());
-        registry.register(
-            "node_meter_refused",
-            "Readings of a power meter that cannot be true and were left out",
-            m.refused.clone(),
-        );
-        registry.register(
-            "node_frequency_hertz",
-            "Mean frequency of the processors in the last period; absent where it is not known",
-            m.frequency.clone(),
-        );
-        registry.register(
-            "node_frequency_limit_hertz",
-            "Highest frequency that the processors may run at; absent where nothing is limited",
-            m.frequency_limit.clone(),
-        );
-        registry.register("service_cores", "Cores allocated to the service", m.cores.clone());
-        registry.register(
-            "service_utilisation_ratio",
-            "Busy share of the allocated cores in the last period",
-            m.utilisation.clone(),
-        );
-        registry.register(
-            "service_throttled_ratio",
-            "Share of quota periods in which the service was throttled, in the last period",
-            m.throttled.clone(),
-        );
-        registry.register(
-            "service_latency_at_slo_seconds",
-            "Latency at the SLO's percentile in the last period",
-            m.latency_at_slo.clone(),
-        );
-        registry.register(
-            "service_latency_target_seconds",
-            "The SLO's target",
-            m.target.clone(),
-        );
-        registry.register("service_in_flight", "Requests being served", m.in_flight.clone());
-        registry.register("service_requests", "Requests that arrived", m.requests.clone());
-        registry.register(
-            "service_completions",
-            "Requests that were answered",
-            m.completions.clone(),
-        );
-        registry.register("service_failures", "Requests that failed", m.failures.clone());
-        registry.register(
-            "backend_requests",
-            "Requests sent to a backend",
-            m.backend_requests.clone(),
-        );
-        registry.register(
-            "backend_failures",
-            "Requests that a backend failed",
-            m.backend_failures.clone(),
-        );
-        registry.register(
-            "decisions",
-            "Decisions by the rule that took them",
-            m.decisions.clone(),
-        );
-        registry.register("periods", "Control periods", m.periods.clone());
-        registry.register(
-            "telemetry_lost_periods",
-            "Periods without telemetry",
-            m.lost.clone(),
-        );
-        registry.register(
-            "actuation_failures",
-            "Decisions that could not be carried out",
-            m.actuation_failures.clone(),
-        );
-        metrics.registry = registry;
-        metrics
+            watts: add(
+                all,
+                "node_cpu_watts",
+                "Mean power in the last period; absent where it is not known",
+            ),
+            cap: add(all, "node_power_cap_watts", "Power cap in force"),
+            refused: add(
+                all,
+                "node_meter_refused",
+                "Readings of a power meter that cannot be true and were left out",
+            ),
+            frequency: add(
+                all,
+                "node_frequency_hertz",
+                "Mean frequency of the processors in the last period; absent where it is not known",
+            ),
+            frequency_limit: add(
+                all,
+                "node_frequency_limit_hertz",
+                "Highest frequency that the processors may run at; absent where nothing is limited",
+            ),
+            cores: add(all, "service_cores", "Cores allocated to the service"),
+            utilisation: add(
+                all,
+                "service_utilisation_ratio",
+                "Busy share of the allocated cores in the last period",
+            ),
+            throttled: add(
+                all,
+                "service_throttled_ratio",
+                "Share of quota periods in which the service was throttled, in the last period",
+            ),
+            latency_at_slo: add(
+                all,
+                "service_latency_at_slo_seconds",
+                "Latency at the SLO's percentile in the last period",
+            ),
+            target: add(all, "service_latency_target_seconds", "The SLO's target"),
+            in_flight: add(all, "service_in_flight", "Requests being served"),
+            requests: add(all, "service_requests", "Requests that arrived"),
+            completions: add(all, "service_completions", "Requests that were answered"),
+            failures: add(all, "service_failures", "Requests that failed"),
+            backend_requests: add(all, "backend_requests", "Requests sent to a backend"),
+            backend_failures: add(all, "backend_failures", "Requests that a backend failed"),
+            decisions: add(all, "decisions", "Decisions by the rule that took them"),
+            periods: add(all, "periods", "Control periods"),
+            lost: add(all, "telemetry_lost_periods", "Periods without telemetry"),
+            actuation_failures: add(
+                all,
+                "actuation_failures",
+                "Decisions that could not be carried out",
+            ),
+            registry,
+        }
     }
 
     /// Takes one period.
@@ -208,6 +165,7 @@ impl Metrics {
             };
             self.joules.get_or_create(&labels).inc_by(energy.value.get());
         }
+        self.watts.clear();
         if let Some(power) = tick.seen.power {
             self.watts
                 .get_or_create(&source(power.source))
@@ -226,14 +184,14 @@ impl Metrics {
                 .get_or_create(&source(frequency.source))
                 .set(frequency.value.get());
         }
-        match tick.decision.allocation.frequency {
+        match tick.in_force.frequency {
             Some(limit) => {
                 self.frequency_limit.get_or_create(&[]).set(limit.get());
             }
             None => self.frequency_limit.clear(),
         }
-        self.cap.set(tick.decision.allocation.cap.get());
-        self.cores.set(tick.decision.allocation.cores.get());
+        self.cap.set(tick.in_force.cap.get());
+        self.cores.set(tick.in_force.cores.get());
         self.utilisation
             .set(tick.seen.utilisation.map_or(f64::NAN, |u| u.get()));
         self.throttled.set(tick.throttled.map_or(f64::NAN, |t| t.get()));
@@ -243,13 +201,13 @@ impl Metrics {
                 self.requests.inc_by(traffic.arrivals);
                 self.completions.inc_by(traffic.completions);
                 self.failures.inc_by(traffic.failures);
-                self.in_flight
-                    .set(i64::try_from(traffic.in_flight).unwrap_or(i64::MAX));
+                self.in_flight.set(traffic.in_flight as f64);
                 self.latency_at_slo
                     .set(traffic.latency.map_or(f64::NAN, |l| l.at_slo.get()));
             }
             None => {
                 self.lost.inc();
+                self.in_flight.set(f64::NAN);
                 self.latency_at_slo.set(f64::NAN);
             }
         }
@@ -286,6 +244,13 @@ impl Metrics {
         let _ = prometheus_client::encoding::text::encode(&mut text, &self.registry);
         text
     }
+}
+
+/// A metric, entered in the registry.
+fn add<M: Metric + Clone + Default>(registry: &mut Registry, name: &str, help: &str) -> M {
+    let metric = M::default();
+    registry.register(name, help, metric.clone());
+    metric
 }
 
 fn source(source: Source) -> SourceLabels {

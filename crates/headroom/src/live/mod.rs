@@ -138,6 +138,7 @@ impl ControlLoop<'_> {
             at,
             seen,
             decision,
+            in_force: self.machine.allocated(),
             actuation_failed,
             energy: machine.energy,
             zone: machine.zone,

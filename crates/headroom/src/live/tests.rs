@@ -217,6 +217,26 @@ fn the_metrics_say_what_the_ticks_said() {
 }
 
 #[test]
+fn what_is_not_in_force_or_not_known_is_in_no_metric() {
+    let mut machine = machine(0.5, 7.5);
+    machine.refuses = true;
+    let mut ticks = play(slo_power(), &mut machine, vec![answered(900), None]);
+    let status = admin::Status::new("slo-power", Duration::from_secs(1));
+    ticks[1].seen.power = None;
+    ticks.iter().for_each(|tick| status.tick(tick));
+    let text = status.metrics_text();
+    for line in [
+        "headroom_service_cores 0.5",
+        "headroom_node_power_cap_watts 7.5",
+        "headroom_actuation_failures_total 2",
+        "headroom_service_in_flight NaN",
+    ] {
+        assert!(text.lines().any(|l| l == line), "{line} is not in\n{text}");
+    }
+    assert!(!text.contains("headroom_node_cpu_watts{"), "{text}");
+}
+
+#[test]
 fn refused_readings_are_counted_by_node_and_meter() {
     let mut ticks = play(
         Box::new(Fixed::new(plant())),
@@ -259,7 +279,7 @@ fn a_frequency_is_a_metric_where_it_is_known_and_its_limit_where_there_is_one() 
             .contains("headroom_node_frequency_limit_hertz{")
     );
     ticks[0].seen.frequency = Some(Measured(Hertz::new(1.5e9)).into());
-    ticks[0].decision.allocation.frequency = Some(Hertz::new(2.0e9));
+    ticks[0].in_force.frequency = Some(Hertz::new(2.0e9));
     status.tick(&ticks[0]);
     let text = status.metrics_text();
     for line in [
@@ -268,7 +288,7 @@ fn a_frequency_is_a_metric_where_it_is_known_and_its_limit_where_there_is_one() 
     ] {
         assert!(text.lines().any(|l| l == line), "{line} is not in\n{text}");
     }
-    ticks[0].decision.allocation.frequency = None;
+    ticks[0].in_force.frequency = None;
     status.tick(&ticks[0]);
     assert!(
         !status

@@ -2,7 +2,7 @@
 
 use super::machine::Refused;
 use hdrhistogram::Histogram;
-use headroom_control::{Decision, Seen};
+use headroom_control::{Allocation, Decision, Seen};
 use headroom_units::{Joules, Ratio, Reading, Seconds};
 
 /// One control period.
@@ -14,6 +14,8 @@ pub struct Tick {
     pub seen: Seen,
     /// What it answered.
     pub decision: Decision,
+    /// What is in force after that.
+    pub in_force: Allocation,
     /// Whether the decision could not be carried out, wholly or in part.
     pub actuation_failed: bool,
     /// Energy consumed in the period.
