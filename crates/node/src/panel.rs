@@ -56,6 +56,8 @@ pub(crate) struct Definition {
     pub(crate) sequence: Sequence,
     /// By how much a number may read otherwise than it was written, because the hardware rounds it.
     pub(crate) tolerance: u64,
+    /// The files are one value together: what somebody else writes to one of them was meant with what is in the others.
+    pub(crate) joint: bool,
 }
 
 #[derive(Debug)]
@@ -154,16 +156,26 @@ impl Panel {
     pub(crate) fn look(&mut self, at: usize) -> Result<Option<ForeignWrite>, PanelError> {
         let setting = &mut self.settings[at];
         let seen = read_all(&setting.definition.paths)?;
-        let Some(file) = (0..seen.len()).find(|&file| seen[file] != setting.last[file]) else {
+        let foreign: Vec<usize> = (0..seen.len())
+            .filter(|&file| seen[file] != setting.last[file])
+            .collect();
+        let Some(&file) = foreign.first() else {
             return Ok(None);
         };
+        if setting.definition.joint {
+            setting.found.clone_from(&seen);
+        } else {
+            // What is in the other files is ours, and not what was found.
+            for file in foreign {
+                setting.found[file].clone_from(&seen[file]);
+            }
+        }
         let foreign = ForeignWrite {
             path: setting.definition.paths[file].clone(),
             expected: setting.last[file].clone(),
             seen: seen[file].clone(),
         };
-        setting.last.clone_from(&seen);
-        setting.found = seen;
+        setting.last = seen;
         let fresh = setting.undo();
         self.handle.write(
             |undo| {

@@ -33,6 +33,7 @@ impl Knob {
             paths,
             sequence,
             tolerance: 0,
+            joint: true,
         };
         Ok(Self(Panel::open(registry, what, vec![definition])?))
     }

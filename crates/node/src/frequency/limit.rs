@@ -318,6 +318,7 @@ impl FrequencyActuator {
             paths,
             sequence,
             tolerance: 0,
+            joint: false,
         })
     }
 

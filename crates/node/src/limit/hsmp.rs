@@ -76,6 +76,7 @@ impl HsmpLimits {
                 paths: vec![socket.cap()],
                 sequence,
                 tolerance: TOLERANCE_UW,
+                joint: false,
             });
         }
         let panel = Panel::open(registry, "the power limits of the sockets".into(), definitions)?;

@@ -94,6 +94,7 @@ impl RaplLimits {
                 paths,
                 sequence,
                 tolerance: TOLERANCE_UW,
+                joint: false,
             });
             zones.push(Zone {
                 name: package.name.clone(),

@@ -153,6 +153,21 @@ fn another_writer_is_said_and_what_they_wrote_is_what_comes_back() {
 }
 
 #[test]
+fn a_writer_of_the_lower_limit_alone_does_not_make_our_upper_one_what_was_found() {
+    let tree = Tree::new(&[0]);
+    let mut actuator = FrequencyActuator::open(&tree.roots(), FrequencyMode::Max, &Registry::new()).unwrap();
+    actuator.set(ghz(1.5)).unwrap();
+    tree.put(0, "scaling_min_freq", "1000000");
+    let set = actuator.set(ghz(1.8)).unwrap();
+    assert_eq!(set.foreign[0].seen, "1000000");
+    assert_eq!(set.limit, Hertz::new(1.8e9));
+    assert_eq!(actuator.bounds().highest, Hertz::new(3.0e9));
+    drop(actuator);
+    assert_eq!(tree.read(0, "scaling_max_freq"), "3000000");
+    assert_eq!(tree.read(0, "scaling_min_freq"), "1000000");
+}
+
+#[test]
 fn a_policy_that_goes_does_not_keep_the_others_from_being_put_back() {
     let tree = Tree::new(&[0, 1]);
     let registry = Registry::new();
