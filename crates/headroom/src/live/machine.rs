@@ -11,7 +11,7 @@ use headroom_node::frequency::{FrequencyBounds, FrequencyReader};
 use headroom_node::limit::LeverKind;
 use headroom_node::power::{Choice, Meter, MeterPreference, PowerModel, choose};
 use headroom_node::restore::Registry;
-use headroom_units::{Cores, Hertz, Joules, Measured, Ratio, Reading, Seconds, Source, Watts};
+use headroom_units::{Cores, Hertz, Joules, Ratio, Reading, Seconds, Source, Watts};
 
 /// Whatever can be told how many cores and watts a service may use, and says what it used.
 pub trait Machine {
@@ -68,6 +68,7 @@ pub struct CgroupMachine {
     meter: Box<dyn Meter>,
     frequency: Option<FrequencyReader>,
     allocated: Allocation,
+    /// As it was last read: what was consumed while the meter could not be read counts when it can be again.
     energy_before: Option<Reading<Joules>>,
     refused_before: u64,
     /// This machine's name.
@@ -75,6 +76,8 @@ pub struct CgroupMachine {
     quota_before: Cores,
     choice: Choice,
     source: Source,
+    /// Where what the processors' own files say comes from.
+    hardware: Source,
 }
 
 impl CgroupMachine {
@@ -105,6 +108,7 @@ impl CgroupMachine {
             quota_before: now,
             choice,
             source,
+            hardware: roots.source(),
             limiter,
         })
     }
@@ -191,6 +195,12 @@ fn with_frequency(plant: Plant, bounds: &FrequencyBounds) -> Result<Plant, Plant
     Ok(plant.with_frequency(range))
 }
 
+/// What was consumed since the energy was last read; nothing at first, and where the source is another.
+fn consumed(before: &mut Option<Reading<Joules>>, now: Reading<Joules>) -> Option<Reading<Joules>> {
+    let before = before.replace(now).filter(|before| before.source == now.source)?;
+    Some(now.map(|joules| (joules - before.value).max(Joules::ZERO)))
+}
+
 impl Machine for CgroupMachine {
     fn observe(&mut self) -> MachinePeriod {
         let usage = self
@@ -211,7 +221,7 @@ impl Machine for CgroupMachine {
         let before = std::mem::replace(&mut self.quota_before, quota);
         let usable = ((quota + before) / 2.0).min(self.allocated.cores);
         let energy = sample.as_ref().map(|sample| sample.energy);
-        let before = std::mem::replace(&mut self.energy_before, energy);
+        let consumed = energy.and_then(|energy| consumed(&mut self.energy_before, energy));
         let refused: u64 = self.meter.refused().iter().map(|refused| refused.count).sum();
         let refused_before = std::mem::replace(&mut self.refused_before, refused);
         MachinePeriod {
@@ -220,10 +230,7 @@ impl Machine for CgroupMachine {
                 .filter(|_| usable > Cores::ZERO)
                 .map(|usage| Ratio::new(usage.busy / usable).min(Ratio::new(1.0))),
             power: sample.as_ref().and_then(|sample| sample.power),
-            energy: energy
-                .zip(before)
-                .filter(|(now, before)| now.source == before.source)
-                .map(|(now, before)| now.map(|joules| (joules - before.value).max(Joules::ZERO))),
+            energy: consumed,
             throttled: usage
                 .filter(|usage| usage.periods > 0)
                 .map(|usage| Ratio::new(usage.throttled_periods as f64 / usage.periods as f64)),
@@ -231,7 +238,7 @@ impl Machine for CgroupMachine {
                 .frequency
                 .as_ref()
                 .and_then(FrequencyReader::mean)
-                .map(|mean| Measured(mean).into()),
+                .map(|mean| Reading::new(mean, self.hardware)),
             zone: sample
                 .and_then(|sample| {
                     sample
@@ -283,6 +290,19 @@ impl Machine for CgroupMachine {
 mod tests {
     use super::*;
     use headroom_control::CoreRange;
+    use headroom_units::{Estimated, Measured};
+
+    #[test]
+    fn what_is_consumed_is_counted_from_the_last_reading_of_the_same_source() {
+        let measured = |joules: f64| Reading::from(Measured(Joules::new(joules)));
+        let mut before = None;
+        assert_eq!(consumed(&mut before, measured(5.0)), None);
+        assert_eq!(consumed(&mut before, measured(7.0)), Some(measured(2.0)));
+        let estimated = Estimated(Joules::new(9.0)).into();
+        assert_eq!(consumed(&mut before, estimated), None);
+        assert_eq!(consumed(&mut before, measured(20.0)), None);
+        assert_eq!(consumed(&mut before, measured(21.5)), Some(measured(1.5)));
+    }
 
     #[test]
     fn a_limit_that_was_found_under_the_lowest_frequency_leaves_one() {

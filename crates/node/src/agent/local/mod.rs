@@ -28,7 +28,7 @@ pub struct LocalOptions {
     pub meter: MeterPreference,
     /// How limits are set. The agent's own lease is the only one: [`LimiterOptions::lease`] is not used.
     pub limiter: LimiterOptions,
-    /// The roots are emulated hardware: every figure is labelled so.
+    /// The roots are emulated hardware, also where their tree does not say so itself: every figure is labelled so.
     pub emulated: bool,
     /// The node's name; the host's where none is given.
     pub name: Option<String>,
@@ -86,6 +86,8 @@ impl LocalMachine {
     pub fn open(options: LocalOptions, registry: &Registry) -> Result<Self, OpenError> {
         let options = LocalOptions {
             model: options.model.validated()?,
+            // A tree that says that it is emulated is, whoever opens it.
+            emulated: options.emulated || options.roots.source() == Source::Emulated,
             limiter: LimiterOptions {
                 lease: None,
                 ..options.limiter
@@ -283,7 +285,7 @@ impl Machine for LocalMachine {
                 full: model.maximum_cap(),
                 source: self.label(Source::Estimated),
             }),
-            source: self.label(self.eyes.choice().chosen.source()),
+            source: self.label(self.eyes.choice().source),
         }
     }
 

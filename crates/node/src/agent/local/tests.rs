@@ -264,6 +264,17 @@ fn a_machine_says_who_it_is_and_what_it_has() {
     assert!(about.meters.iter().all(|meter| meter.source == Source::Emulated));
     drop(named);
 
+    let mark = dir.path().join("sys/headroom-testbed/emulated");
+    fs::create_dir_all(mark.parent().unwrap()).unwrap();
+    fs::write(&mark, "").unwrap();
+    let mut marked = LocalMachine::open(options.clone(), &Registry::new()).unwrap();
+    let about = marked.about();
+    assert_eq!(about.source, Source::Emulated, "the tree says so itself");
+    assert_eq!(about.envelope.unwrap().source, Source::Emulated);
+    assert!(about.meters.iter().all(|meter| meter.source == Source::Emulated));
+    drop(marked);
+    fs::remove_file(&mark).unwrap();
+
     let mut machine = LocalMachine::open(options, &Registry::new()).unwrap();
     let about = machine.about();
     assert_eq!((about.node.name.as_str(), about.node.cores_online), ("n1", 4));
