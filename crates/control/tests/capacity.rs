@@ -2,8 +2,8 @@
 //! Poisson arrivals, and clients that retry a dropped attempt as TCP does.
 
 use headroom_control::capacity::{
-    Capacity, QueueMonitor, QueueTuning, Ramp, RampTuning, Spread, Step, UtilisationEstimator,
-    UtilisationStep, UtilisationTuning,
+    Busy, BusyTimeMonitor, Capacity, Counter, Listener, Observation, QueueMonitor, QueueTuning, Ramp,
+    RampTuning, Sight, Spread, Step, UtilisationEstimator, UtilisationStep, UtilisationTuning,
 };
 use headroom_units::{PerSecond, Ratio, Seconds};
 use std::cmp::Reverse;
@@ -60,6 +60,9 @@ type Event = Reverse<(u64, u8, u32)>;
 const DONE: u8 = 0;
 const ATTEMPT: u8 = 1;
 const SECOND: u8 = 2;
+const LOOK: u8 = 3;
+/// How often [`Model::run_looking`] looks at the queue.
+const LOOK_S: f64 = 0.02;
 const FIRST_ATTEMPT: u32 = 0;
 
 fn event(at_s: f64, kind: u8, number: u32) -> Event {
@@ -74,18 +77,53 @@ impl Model {
         most: f64,
         seed: u64,
         rate: impl Fn(f64) -> f64,
+        each: impl FnMut(u32, &Step, f64),
+    ) {
+        self.run_looking(seconds, most, seed, rate, each, |_| {});
+    }
+
+    /// The same, and hands over what the kernel would show of the listener fifty times a second.
+    fn run_looking(
+        &self,
+        seconds: u32,
+        most: f64,
+        seed: u64,
+        rate: impl Fn(f64) -> f64,
         mut each: impl FnMut(u32, &Step, f64),
+        mut look: impl FnMut(&Observation),
     ) {
         let mut random = Random(seed);
         let mut events: BinaryHeap<Event> = BinaryHeap::new();
         events.push(event(random.exponential(1.0 / most), ATTEMPT, FIRST_ATTEMPT));
         events.push(event(1.0, SECOND, 1));
+        events.push(event(LOOK_S, LOOK, 1));
         let mut queue: VecDeque<()> = VecDeque::new();
         let (mut busy, mut seen, mut cpu_s) = (0, 0usize, 0.0);
         let (mut arrivals, mut accepts, mut drops) = (0.0, 0.0, 0.0);
+        let (mut busy_s, mut waited, mut before_s) = (0.0, 0.0, 0.0);
+        let mut counted = [0u64; 3];
         while let Some(Reverse((at_ns, kind, number))) = events.pop() {
             let at_s = at_ns as f64 / 1e9;
+            if !queue.is_empty() {
+                busy_s += at_s - before_s;
+            }
+            before_s = at_s;
             match kind {
+                LOOK => {
+                    look(&Observation {
+                        length: Seconds::new(LOOK_S),
+                        sight: Sight::Listening(Listener {
+                            identity: 1,
+                            limit: Some(self.limit as u32),
+                            length: Some(queue.len() as u32),
+                            lengths_seen: None,
+                            arrivals: Some(Counter::wide(counted[0])),
+                            accepts: Some(Counter::wide(counted[1])),
+                            drops: Some(Counter::wide(counted[2])),
+                        }),
+                    });
+                    events.push(event(f64::from(number + 1) * LOOK_S, LOOK, number + 1));
+                }
                 DONE => busy -= 1,
                 ATTEMPT => {
                     let mut came = true;
@@ -100,11 +138,13 @@ impl Model {
                     }
                     if came {
                         arrivals += 1.0;
+                        counted[0] += 1;
                         seen += queue.len();
                         if queue.len() < self.limit {
                             queue.push_back(());
                         } else {
                             drops += 1.0;
+                            counted[2] += 1;
                             // 1 s, 2 s, 4 s and so on, six times.
                             if number < 6 {
                                 events.push(event(at_s + f64::from(1 << number), ATTEMPT, number + 1));
@@ -120,9 +160,14 @@ impl Model {
                         arrivals,
                         accepts,
                         drops,
+                        busy: Some(Busy {
+                            time: Seconds::new(busy_s.min(1.0)),
+                            accepts: waited,
+                        }),
                     };
                     each(number, &step, (cpu_s / self.cpus).min(1.0));
                     (arrivals, accepts, drops, seen, cpu_s) = (0.0, 0.0, 0.0, 0, 0.0);
+                    (busy_s, waited) = (0.0, 0.0);
                     if number == seconds {
                         return;
                     }
@@ -132,6 +177,8 @@ impl Model {
             while busy < self.workers && queue.pop_front().is_some() {
                 busy += 1;
                 accepts += 1.0;
+                counted[1] += 1;
+                waited += f64::from(u8::from(kind == DONE));
                 let work_s = random.exponential(self.cpu_s);
                 cpu_s += work_s;
                 events.push(event(at_s + work_s + self.wait_s, DONE, 0));
@@ -352,4 +399,105 @@ fn a_drop_in_capacity_is_followed_by_the_next_overload() {
         |_, step, _| last = queue.step(step).capacity,
     );
     assert!(value(last) > 540.0 && value(last) < 680.0, "{last:?}");
+}
+
+/// What both kinds say at the end of a run, ours by fine looks at the queue as a live meter takes them, and ours by an
+/// exact account of the time for which somebody waited.
+fn all_kinds(model: &Model, seconds: u32, most: f64, seed: u64, rate: impl Fn(f64) -> f64) -> [Capacity; 3] {
+    let (mut published, mut looking, mut exact) = (
+        monitor(),
+        BusyTimeMonitor::new(QueueTuning::default()).unwrap(),
+        BusyTimeMonitor::new(QueueTuning::default()).unwrap(),
+    );
+    let mut last = [Capacity::Unknown; 3];
+    let [by_published, by_looking, by_exact] = &mut last;
+    model.run_looking(
+        seconds,
+        most,
+        seed,
+        rate,
+        |_, step, _| {
+            *by_published = published.step(step).capacity;
+            *by_exact = exact.step(step).capacity;
+        },
+        |observation| *by_looking = looking.observe(observation).capacity,
+    );
+    last
+}
+
+/// Bursts of 300 within a tenth of a second, once in ten seconds, over a load of a tenth: the published estimator takes
+/// the service rate of a second that was idle for the most part, ours does not.
+#[test]
+fn bursts_do_not_push_our_estimate_down() {
+    let truth = CPU_BOUND.true_capacity();
+    let rate = |at_s: f64| if at_s % 10.0 < 0.1 { 4_000.0 } else { 60.0 };
+    for seed in [1, 2, 3] {
+        let [published, looking, exact] = all_kinds(&CPU_BOUND, 200, 4_000.0, seed, rate);
+        println!(
+            "bursts: published {:.1}, ours {:.1} and {:.1}; theory {truth:.1}",
+            value(published),
+            value(looking),
+            value(exact)
+        );
+        assert!(value(published) < 0.6 * truth, "{published:?}");
+        for ours in [looking, exact] {
+            assert_eq!(ours.name(), "exact");
+            assert!(
+                (value(ours) / truth - 1.0).abs() < 0.06,
+                "{ours:?} against {truth}"
+            );
+        }
+    }
+}
+
+#[test]
+fn our_estimate_is_right_after_a_ramp_a_wave_and_with_requests_that_wait() {
+    for (name, model) in [("CPU", &CPU_BOUND), ("I/O", &IO_BOUND)] {
+        let truth = model.true_capacity();
+        let ramp = |at_s: f64| truth * (0.5 + at_s / 300.0);
+        let wave = |at_s: f64| truth * (0.65 - 0.5 * (at_s * std::f64::consts::TAU / 600.0).cos());
+        for seed in [1, 2] {
+            let after_ramp = all_kinds(model, 200, truth * 1.2, seed, ramp);
+            let after_wave = all_kinds(model, 600, truth * 1.2, seed, wave);
+            for (load, [_, looking, exact]) in [("ramp", after_ramp), ("wave", after_wave)] {
+                println!(
+                    "{name} {load}: ours {:.1} and {:.1}; theory {truth:.1}",
+                    value(looking),
+                    value(exact)
+                );
+                for ours in [looking, exact] {
+                    assert_eq!(ours.name(), "exact");
+                    assert!(
+                        (value(ours) / truth - 1.0).abs() < 0.05,
+                        "{name} {load}: {ours:?} against {truth}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+/// Where load never comes near the capacity, chance makes somebody wait now and then. Those moments must not make an
+/// exact estimate of what is served.
+#[test]
+fn light_load_gives_a_lower_bound_or_the_truth() {
+    let few = Model {
+        workers: 4,
+        limit: 64,
+        cpu_s: 0.05,
+        wait_s: 0.0,
+        cpus: 4.0,
+    };
+    let truth = few.true_capacity();
+    for share in [0.3, 0.6, 0.8] {
+        let [_, looking, exact] = all_kinds(&few, 2_000, truth, 5, |_| truth * share);
+        println!("{share}: {looking:?}, {exact:?}; theory {truth:.1}");
+        for ours in [looking, exact] {
+            match ours {
+                Capacity::Exact(value) => assert!((value.get() / truth - 1.0).abs() < 0.2, "{value:?}"),
+                Capacity::LowerBound(value) => assert!(value.get() < truth * 1.05, "{value:?}"),
+                Capacity::Unknown => panic!("nothing at {share}"),
+            }
+        }
+    }
 }

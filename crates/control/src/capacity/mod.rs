@@ -4,18 +4,22 @@
 //!
 //! The *capacity* of a server is the most requests a second that it can take while its *drop ratio*, the share of
 //! connection attempts that find its accept queue full, stays under a threshold (Section 4: 1 %, each retry an attempt
-//! of its own). Three ways to estimate it:
+//! of its own). Ways to estimate it:
 //!
 //! | module | it is | it fails where |
 //! |---|---|---|
 //! | [`queue`] | queue monitoring (Section 5.3): the queue grows whatever the bottleneck is | it has seen no overload yet: then it answers with a lower bound |
+//! | [`busy_time`] | queue monitoring of our own: the rate of accepts while somebody waits | nobody has waited yet: a lower bound |
 //! | [`offline`] | offline static estimation (5.1): a benchmark's ramp, once | the workload is not the benchmark's |
 //! | [`utilisation`] | CPU-utilisation-based estimation (5.2): throughput over utilisation | the bottleneck is not the CPU |
 //!
 //! [`equations`] are Equations 1 to 5 alone; [`step`] makes of a listener's counters, which may wrap, restart, jump or
 //! be missing, the numbers of one sampling step, or says why it cannot.
 
+pub mod busy;
+pub mod busy_time;
 pub mod equations;
+pub mod monitor;
 pub mod offline;
 pub mod queue;
 pub mod step;
@@ -27,10 +31,13 @@ use crate::decision::Reason;
 use headroom_units::PerSecond;
 use serde::{Deserialize, Serialize};
 
+pub use busy::{Busy, BusyMeter};
+pub use busy_time::BusyTimeMonitor;
+pub use monitor::Monitor;
 pub use offline::{Ramp, RampError, RampTuning, Spread, StaticCapacity};
 pub use queue::QueueMonitor;
 pub use step::{Counter, Listener, Observation, Sight, Step, StepMeter, Width};
-pub use tuning::QueueTuning;
+pub use tuning::{QueueKind, QueueTuning};
 pub use unusable::Unusable;
 pub use utilisation::{UtilisationEstimator, UtilisationStep, UtilisationTuning};
 

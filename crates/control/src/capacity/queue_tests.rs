@@ -14,6 +14,7 @@ fn step(arrivals: f64, accepts: f64, drops: f64, queue_mean: f64) -> Step {
         arrivals,
         accepts,
         drops,
+        busy: None,
     }
 }
 

@@ -5,6 +5,7 @@
 //! than are plausible, no more drops than arrivals, no queue longer than its limit, and arrivals, accepts, drops and
 //! growth of the queue that balance (Section 5.3: the queue grows by n_arr - (n_acc + n_d)).
 
+use super::busy::Busy;
 use super::tuning::QueueTuning;
 use super::unusable::Unusable;
 use headroom_units::{PerSecond, Seconds};
@@ -128,6 +129,8 @@ pub struct Step {
     pub accepts: f64,
     /// n_d, attempts dropped.
     pub drops: f64,
+    /// The part of it for which somebody waited in the queue; `None` where nobody looked so closely.
+    pub busy: Option<Busy>,
 }
 
 impl Step {
@@ -182,6 +185,12 @@ impl Step {
                 length: self.queue_mean.unwrap_or_default(),
                 limit: self.limit,
             });
+        }
+        let fits = |busy: Busy| {
+            busy.accepts.is_finite() && (0.0..=self.length.get() * (1.0 + 1e-6)).contains(&busy.time.get())
+        };
+        if !self.busy.is_none_or(fits) {
+            return Err(Unusable::NotCounts);
         }
         if self.queue_mean.is_none() && self.arrivals > 0.0 {
             return Err(Unusable::Missing {
@@ -308,6 +317,7 @@ impl StepMeter {
             arrivals: arrived,
             accepts: accepted,
             drops: drops.min(arrived),
+            busy: None,
         };
         if drops > arrived + SKEW {
             return Err(Unusable::DropsExceedArrivals {

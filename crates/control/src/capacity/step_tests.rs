@@ -42,7 +42,8 @@ fn a_step_is_the_difference_of_two_readings() {
             queue_mean: Some(4.0),
             arrivals: 600.0,
             accepts: 590.0,
-            drops: 6.0
+            drops: 6.0,
+            busy: None,
         }
     );
     assert_eq!(step.arrival_rate(), PerSecond::new(600.0));

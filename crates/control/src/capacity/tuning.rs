@@ -3,11 +3,25 @@
 use crate::parameter::{Bound, OutOfRange};
 use serde::{Deserialize, Serialize};
 
+/// Which queue monitoring.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum QueueKind {
+    /// The paper's: Equations 1 to 5.
+    #[default]
+    Published,
+    /// Ours: the rate of accepts while somebody waits.
+    BusyTime,
+}
+
 /// The parameters of queue monitoring, by default the paper's where it prints them. The keys are those of the
 /// configuration file's `[capacity.queue]` table.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct QueueTuning {
+    /// Which of the two ways. "published", or "busy-time", which needs neither the limit, nor the drop ratio, nor the
+    /// forecast.
+    pub kind: QueueKind,
     /// K, the places of the accept queue. Where absent, what the observation says that the listener was given. 128 on
     /// the paper's servers, where the C library allowed no more.
     pub queue_limit: Option<u32>,
@@ -32,6 +46,7 @@ pub struct QueueTuning {
 impl Default for QueueTuning {
     fn default() -> Self {
         Self {
+            kind: QueueKind::Published,
             queue_limit: None,
             sampling_period_s: 1.0,
             drop_ratio: 0.01,
@@ -132,7 +147,9 @@ mod tests {
     fn a_table_keeps_the_defaults_of_what_it_leaves_out_and_refuses_what_it_does_not_know() {
         let tuning: QueueTuning = serde_json::from_str(r#"{"queue_limit": 511, "keep": 0.5}"#).unwrap();
         assert_eq!((tuning.queue_limit, tuning.keep), (Some(511), 0.5));
-        assert_eq!(tuning.drop_ratio, 0.01);
+        assert_eq!((tuning.drop_ratio, tuning.kind), (0.01, QueueKind::Published));
+        let tuning: QueueTuning = serde_json::from_str(r#"{"kind": "busy-time"}"#).unwrap();
+        assert_eq!(tuning.kind, QueueKind::BusyTime);
         assert!(serde_json::from_str::<QueueTuning>(r#"{"alpha": 0.5}"#).is_err());
     }
 }

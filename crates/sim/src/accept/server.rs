@@ -22,6 +22,10 @@ pub(super) struct Counted {
     pub(super) drops: u64,
     /// Sum over arrivals of the queue length that each saw.
     pub(super) lengths_seen: u64,
+    /// Accepts of connections that had waited.
+    pub(super) waited: u64,
+    /// Time for which somebody waited.
+    pub(super) waiting_s: f64,
 }
 
 #[derive(Clone, Debug)]
@@ -34,7 +38,9 @@ pub(super) struct AcceptServer {
     cpu_due_s: f64,
     /// Requests that wait for something else, by when they are done.
     waiting: Heap<Job>,
-    pub(super) counted: Counted,
+    counted: Counted,
+    /// Since when somebody waits, or since the last reading.
+    waiting_since_s: Option<f64>,
     busy_before_s: f64,
 }
 
@@ -48,6 +54,7 @@ impl AcceptServer {
             cpu_due_s: f64::INFINITY,
             waiting: Heap::new(),
             counted: Counted::default(),
+            waiting_since_s: None,
             busy_before_s: 0.0,
         }
     }
@@ -62,6 +69,7 @@ impl AcceptServer {
         }
         self.queue.push_back(request);
         self.accept(now_s);
+        self.note_waiting(now_s);
         true
     }
 
@@ -111,8 +119,25 @@ impl AcceptServer {
         } else {
             self.waiting.pop()?.1
         };
+        let before = self.counted.accepts;
         self.accept(now_s);
+        self.counted.waited += self.counted.accepts - before;
+        self.note_waiting(now_s);
         Some(done)
+    }
+
+    /// Keeps the account of the time for which somebody waits.
+    fn note_waiting(&mut self, now_s: f64) {
+        if let Some(since_s) = self.waiting_since_s.take() {
+            self.counted.waiting_s += now_s - since_s;
+        }
+        self.waiting_since_s = (!self.queue.is_empty()).then_some(now_s);
+    }
+
+    /// What was counted since this was last asked.
+    pub(super) fn read_counted(&mut self, now_s: f64) -> Counted {
+        self.note_waiting(now_s);
+        std::mem::take(&mut self.counted)
     }
 
     /// CPU time used since this was last asked.
@@ -131,6 +156,7 @@ impl AcceptServer {
         lost.extend(self.waiting.entries().iter().map(|(_, job)| *job));
         self.waiting.clear();
         lost.extend(self.queue.drain(..).map(|request| request.job));
+        self.note_waiting(now_s);
         lost
     }
 }

@@ -9,7 +9,7 @@ use crate::heap::{Heap, Winners};
 use crate::histogram::LatencyHistogram;
 use crate::random::Rng;
 use crate::server::Job;
-use headroom_control::capacity::{Capacity, QueueMonitor, Step};
+use headroom_control::capacity::{Busy, Capacity, Monitor, Step};
 use headroom_control::resize::{
     ClusterSeen, Command, Fleet, Health, PowerState, Resize, Resizer, ServerSeen,
 };
@@ -81,7 +81,7 @@ enum Machine {
 
 /// Runs a cluster under a resizer; `sink` is given each sampling step.
 ///
-/// Each server that takes requests has a [`QueueMonitor`]; one that joins others starts with what they know. The same
+/// Each server that takes requests has a [`Monitor`] of the scenario's kind; one that joins others starts with what they know. The same
 /// scenario, resizer and seed give the same run.
 ///
 /// # Errors
@@ -118,7 +118,7 @@ struct World<'a> {
     due: Winners,
     machines: Vec<Machine>,
     enabled: Vec<bool>,
-    monitors: Vec<Option<QueueMonitor>>,
+    monitors: Vec<Option<Monitor>>,
     fleet: Fleet,
     turn: usize,
     /// Attempts since the last sample, those included that found no server.
@@ -132,11 +132,7 @@ impl<'a> World<'a> {
         let serving: Vec<bool> = (0..count).map(|at| at < scenario.serving).collect();
         let bad = |error: headroom_control::OutOfRange| crate::ScenarioError::new("queue", error.to_string());
         let fleet = Fleet::new(scenario.power_states, &serving, Seconds::ZERO).map_err(bad)?;
-        let monitor = |on: &bool| {
-            on.then(|| QueueMonitor::new(scenario.queue))
-                .transpose()
-                .map_err(bad)
-        };
+        let monitor = |on: &bool| on.then(|| Monitor::new(scenario.queue)).transpose().map_err(bad);
         let server = AcceptServer::new(
             scenario.backlog as usize,
             scenario.workers as usize,
@@ -326,7 +322,9 @@ impl<'a> World<'a> {
             accepts,
             drops,
             lengths_seen,
-        } = std::mem::take(&mut server.counted);
+            waited,
+            waiting_s,
+        } = server.read_counted(now_s);
         let queue = Step {
             length: Seconds::new(step_s),
             limit: f64::from(self.scenario.backlog),
@@ -334,6 +332,10 @@ impl<'a> World<'a> {
             arrivals: arrivals as f64,
             accepts: accepts as f64,
             drops: drops as f64,
+            busy: Some(Busy {
+                time: Seconds::new(waiting_s.min(step_s)),
+                accepts: waited as f64,
+            }),
         };
         let utilisation = (server.read_busy_s(now_s) / (self.scenario.cores * step_s)).min(1.0);
         let power = &self.scenario.power;
@@ -408,7 +410,7 @@ impl<'a> World<'a> {
     }
 
     /// The estimator of a server that joins: it starts with the mean of what the others know exactly.
-    fn newcomer(&self, steps: &[ServerStep]) -> Option<QueueMonitor> {
+    fn newcomer(&self, steps: &[ServerStep]) -> Option<Monitor> {
         let exact: Vec<PerSecond> = steps
             .iter()
             .filter_map(|one| match one.capacity {
@@ -418,8 +420,8 @@ impl<'a> World<'a> {
             .collect();
         let mean = exact.iter().copied().sum::<PerSecond>() / exact.len().max(1) as f64;
         // A mean of nothing, or of servers that serve nothing, is no knowledge.
-        QueueMonitor::joining(self.scenario.queue, mean)
-            .or_else(|_| QueueMonitor::new(self.scenario.queue))
+        Monitor::joining(self.scenario.queue, mean)
+            .or_else(|_| Monitor::new(self.scenario.queue))
             .ok()
     }
 

@@ -1,0 +1,220 @@
+//! The part of the time for which somebody waited in the accept queue: only then does a server show what it can do.
+//!
+//! While the queue is empty a server serves what comes, which says nothing about what it could serve. While somebody
+//! waits it serves as fast as it can. So the rate of accepts over the time with somebody waiting is the capacity,
+//! whatever the bottleneck, however short the overload, and with or without drops.
+//!
+//! [`BusyMeter`] takes observations that may follow on one another much faster than sampling steps, fifty a second, and
+//! counts the intervals at whose *start* the queue held more than could be accepted in them ([`safe_length`]): in those
+//! it was never empty. Looking at the start alone keeps the count honest. Were the end looked at too, intervals in which
+//! the server happened to be slow would be counted more often than those in which it happened to be fast.
+
+use super::step::{Counter, Listener, Observation, Sight};
+use super::tuning::QueueTuning;
+use headroom_units::{PerSecond, Seconds};
+use serde::{Deserialize, Serialize};
+
+/// Seconds over which the rate of accepts is averaged that says how long a queue must be.
+const RATE_MEMORY_S: f64 = 1.0;
+
+/// The part of a step for which somebody waited.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Busy {
+    /// How long that was.
+    pub time: Seconds,
+    /// Connections accepted in that time.
+    pub accepts: f64,
+}
+
+impl Busy {
+    /// Both parts together.
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            time: self.time + other.time,
+            accepts: self.accepts + other.accepts,
+        }
+    }
+}
+
+/// The queue length that a server of this rate will not empty in this time: what it accepts on average, three standard
+/// deviations of a Poisson count more, and one.
+pub fn safe_length(rate: PerSecond, time: Seconds) -> f64 {
+    let expected = (rate * time).max(0.0);
+    expected + 3.0 * expected.sqrt() + 1.0
+}
+
+/// Finds the intervals for which somebody waited.
+#[derive(Clone, Debug)]
+pub struct BusyMeter {
+    most_per_s: f64,
+    base: Option<Listener>,
+    /// Since `base` was read.
+    elapsed_s: f64,
+    /// The recent rate of accepts.
+    rate: PerSecond,
+}
+
+impl BusyMeter {
+    /// A meter with these parameters, which the caller has checked.
+    pub const fn new(tuning: &QueueTuning) -> Self {
+        Self {
+            most_per_s: tuning.most_per_s,
+            base: None,
+            elapsed_s: 0.0,
+            rate: PerSecond::ZERO,
+        }
+    }
+
+    /// Takes the newest observation of a server of which `capacity` is known so far; what it adds. Nothing where the
+    /// queue may have been empty, and where the counters do not go with those before.
+    pub fn take(&mut self, observation: &Observation, capacity: PerSecond) -> Busy {
+        let length_s = observation.length.get();
+        let usable = length_s > 0.0 && length_s.is_finite();
+        self.elapsed_s += if usable { length_s } else { f64::INFINITY };
+        let now = match observation.sight {
+            Sight::Listening(now) => now,
+            // The counters of the next observation cover this one.
+            Sight::Unread => return Busy::default(),
+            Sight::Nobody => {
+                self.base = None;
+                return Busy::default();
+            }
+        };
+        let time = Seconds::new(std::mem::take(&mut self.elapsed_s));
+        let Some(before) = self.base.replace(now) else {
+            return Busy::default();
+        };
+        let accepts = match time.is_finite() && before.identity == now.identity {
+            true => self.accepts(&before, &now, time),
+            false => None,
+        };
+        let Some(accepts) = accepts else {
+            self.rate = PerSecond::ZERO;
+            return Busy::default();
+        };
+        let needed = safe_length(self.rate.max(capacity), time);
+        let share = (time.get() / RATE_MEMORY_S).min(1.0);
+        self.rate += (PerSecond::new(accepts / time.get()) - self.rate) * share;
+        match before.length {
+            Some(length) if f64::from(length) >= needed => Busy { time, accepts },
+            _ => Busy::default(),
+        }
+    }
+
+    /// What was accepted between two readings. Where that is not counted it is what arrived, was not dropped and is not
+    /// in the queue; it may then be a little below 0, because counters are not read at one instant, and the next
+    /// interval has as much more.
+    fn accepts(&self, before: &Listener, now: &Listener, time: Seconds) -> Option<f64> {
+        let most = self.most_per_s * time.get();
+        let moved = |before: Option<Counter>, now: Option<Counter>| now?.since(before?, most);
+        moved(before.accepts, now.accepts).or_else(|| {
+            let growth = f64::from(now.length?) - f64::from(before.length?);
+            Some(moved(before.arrivals, now.arrivals)? - moved(before.drops, now.drops)? - growth)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seen(identity: u64, length: u32, accepts: u64) -> Observation {
+        Observation {
+            length: Seconds::new(0.02),
+            sight: Sight::Listening(Listener {
+                identity,
+                limit: Some(64),
+                length: Some(length),
+                lengths_seen: None,
+                arrivals: None,
+                accepts: Some(Counter::wide(accepts)),
+                drops: Some(Counter::wide(0)),
+            }),
+        }
+    }
+
+    fn meter() -> BusyMeter {
+        BusyMeter::new(&QueueTuning::default())
+    }
+
+    const fn busy(time_s: f64, accepts: f64) -> Busy {
+        Busy {
+            time: Seconds::new(time_s),
+            accepts,
+        }
+    }
+
+    #[test]
+    fn a_safe_length_is_more_than_will_be_accepted() {
+        assert_eq!(
+            safe_length(PerSecond::new(400.0), Seconds::new(0.01)),
+            4.0 + 6.0 + 1.0
+        );
+        assert_eq!(safe_length(PerSecond::ZERO, Seconds::new(1.0)), 1.0);
+    }
+
+    #[test]
+    fn only_what_begins_with_a_queue_that_lasts_counts() {
+        let mut meter = meter();
+        let known = PerSecond::new(500.0);
+        let none = Busy::default();
+        assert_eq!(meter.take(&seen(1, 60, 100), known), none, "the first");
+        // 500/s for 20 ms are 10, and 10.5 more to be safe: 60 are enough, and how many are left does not matter.
+        assert_eq!(meter.take(&seen(1, 0, 112), known), busy(0.02, 12.0));
+        assert_eq!(meter.take(&seen(1, 20, 120), known), none, "it was empty");
+        assert_eq!(
+            meter.take(&seen(1, 60, 128), known),
+            none,
+            "20 may have been used up"
+        );
+        assert_eq!(meter.take(&seen(2, 60, 200), known), none, "another socket");
+        assert_eq!(meter.take(&seen(2, 60, 210), known), busy(0.02, 10.0));
+        assert_eq!(meter.take(&seen(2, 60, 5), known), none, "the counter went back");
+    }
+
+    #[test]
+    fn an_interval_that_was_not_read_belongs_to_the_next() {
+        let mut meter = meter();
+        let unread = Observation {
+            length: Seconds::new(0.02),
+            sight: Sight::Unread,
+        };
+        let nobody = Observation {
+            sight: Sight::Nobody,
+            ..unread
+        };
+        meter.take(&seen(1, 60, 0), PerSecond::ZERO);
+        meter.take(&unread, PerSecond::ZERO);
+        assert_eq!(meter.take(&seen(1, 60, 8), PerSecond::ZERO), busy(0.04, 8.0));
+        meter.take(&nobody, PerSecond::ZERO);
+        assert_eq!(meter.take(&seen(1, 60, 16), PerSecond::ZERO), Busy::default());
+        let no_time = Observation {
+            length: Seconds::ZERO,
+            ..seen(1, 60, 20)
+        };
+        assert_eq!(meter.take(&no_time, PerSecond::ZERO), Busy::default());
+    }
+
+    #[test]
+    fn accepts_that_nobody_counts_are_what_arrivals_drops_and_the_queue_leave() {
+        let mut meter = meter();
+        let by_arrivals = |length, arrivals, drops| Observation {
+            length: Seconds::new(0.02),
+            sight: Sight::Listening(Listener {
+                identity: 1,
+                limit: Some(64),
+                length: Some(length),
+                lengths_seen: None,
+                arrivals: Some(Counter::wide(arrivals)),
+                accepts: None,
+                drops: Some(Counter::narrow(drops)),
+            }),
+        };
+        meter.take(&by_arrivals(50, 1_000, 10), PerSecond::ZERO);
+        // 30 came, 4 of them were dropped, 6 more wait.
+        assert_eq!(
+            meter.take(&by_arrivals(56, 1_030, 14), PerSecond::ZERO),
+            busy(0.02, 20.0)
+        );
+    }
+}

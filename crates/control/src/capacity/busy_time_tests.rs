@@ -1,0 +1,169 @@
+use super::*;
+use crate::capacity::{Counter, Listener, QueueMonitor, Sight};
+
+fn monitor() -> BusyTimeMonitor {
+    BusyTimeMonitor::new(QueueTuning::default()).unwrap()
+}
+
+/// A second in which so many arrived, were accepted and dropped, and somebody waited for so long while so many were
+/// accepted.
+fn step(arrivals: f64, accepts: f64, drops: f64, busy: (f64, f64)) -> Step {
+    Step {
+        length: Seconds::new(1.0),
+        limit: 64.0,
+        queue_mean: Some(10.0),
+        arrivals,
+        accepts,
+        drops,
+        busy: Some(Busy {
+            time: Seconds::new(busy.0),
+            accepts: busy.1,
+        }),
+    }
+}
+
+fn rule(estimate: &Estimate) -> &str {
+    estimate.reason.rule.as_ref()
+}
+
+fn per_s(estimate: &Estimate) -> f64 {
+    estimate.capacity.value().map_or(f64::NAN, PerSecond::get)
+}
+
+#[test]
+fn a_burst_within_a_step_says_what_the_server_can_do_and_not_what_came() {
+    let (mut ours, mut published) = (monitor(), QueueMonitor::new(QueueTuning::default()).unwrap());
+    for _ in 0..20 {
+        ours.step(&step(50.0, 50.0, 0.0, (0.0, 0.0)));
+        published.step(&step(50.0, 50.0, 0.0, (0.0, 0.0)));
+    }
+    // 200 at once: 64 wait, a tenth is dropped, and what was accepted took the server a fifth of a second at 600/s.
+    let burst = step(200.0, 180.0, 20.0, (0.2, 120.0));
+    assert_eq!(
+        published.step(&burst).capacity,
+        Capacity::Exact(PerSecond::new(180.0))
+    );
+    let estimate = ours.step(&burst);
+    assert_eq!(
+        (rule(&estimate), estimate.capacity.name()),
+        ("busy-time", "exact")
+    );
+    assert!((per_s(&estimate) - 600.0).abs() < 1e-9, "{estimate:?}");
+    // In the quiet after it nothing speaks against it.
+    let estimate = ours.step(&step(50.0, 50.0, 0.0, (0.0, 0.0)));
+    assert_eq!(rule(&estimate), "kept");
+    assert!((per_s(&estimate) - 600.0).abs() < 1e-9);
+}
+
+#[test]
+fn before_enough_waited_it_is_a_lower_bound_of_what_was_served_and_never_of_what_came() {
+    let mut monitor = monitor();
+    let idle = step(0.0, 0.0, 0.0, (0.0, 0.0));
+    assert_eq!(rule(&monitor.step(&idle)), "no-request-yet");
+    let mut last = Estimate::unknown("first-sample", String::new());
+    for _ in 0..200 {
+        last = monitor.step(&step(100.0, 100.0, 0.0, (0.0, 0.0)));
+    }
+    assert_eq!((rule(&last), last.capacity.name()), ("served", "lower-bound"));
+    assert!((99.0..=100.0).contains(&per_s(&last)), "{last:?}");
+    // 500 come and 102 are served: the bound moves by a tenth of what it was more.
+    let last = monitor.step(&step(500.0, 102.0, 0.0, (0.01, 3.0)));
+    assert!((99.9..=100.3).contains(&per_s(&last)), "{last:?}");
+}
+
+#[test]
+fn it_follows_a_server_that_slows_down_and_one_that_is_served_faster_without_waiting() {
+    let mut monitor = BusyTimeMonitor::joining(QueueTuning::default(), PerSecond::new(600.0)).unwrap();
+    let mut last = monitor.step(&step(620.0, 590.0, 10.0, (1.0, 590.0)));
+    assert!((590.0..600.0).contains(&per_s(&last)), "{last:?}");
+    for _ in 0..60 {
+        last = monitor.step(&step(320.0, 300.0, 20.0, (1.0, 300.0)));
+    }
+    assert!((per_s(&last) - 300.0).abs() < 3.0, "{last:?}");
+    let mut rules = Vec::new();
+    for _ in 0..60 {
+        last = monitor.step(&step(500.0, 500.0, 0.0, (0.0, 0.0)));
+        rules.push(rule(&last).to_owned());
+    }
+    assert!(rules.contains(&"faster".to_owned()), "{rules:?}");
+    assert!((485.0..=500.0).contains(&per_s(&last)), "{last:?}");
+}
+
+fn seen(identity: u64, length: u32, arrivals: u64, accepts: u64) -> Observation {
+    Observation {
+        length: Seconds::new(0.02),
+        sight: Sight::Listening(Listener {
+            identity,
+            limit: Some(65),
+            length: Some(length),
+            lengths_seen: None,
+            arrivals: Some(Counter::wide(arrivals)),
+            accepts: Some(Counter::wide(accepts)),
+            drops: Some(Counter::wide(0)),
+        }),
+    }
+}
+
+#[test]
+fn observations_at_any_rate_answer_once_a_period_and_another_socket_is_another_server() {
+    let mut monitor = monitor();
+    let mut answers = Vec::new();
+    // A queue of 50 that never empties, at 500/s.
+    for at in 0..=200u64 {
+        answers.push(monitor.observe(&seen(1, 50, 50 + at * 10, at * 10)));
+    }
+    assert_eq!(rule(&answers[0]), "first-sample");
+    let Some(last) = answers.last() else {
+        unreachable!()
+    };
+    assert_eq!((rule(last), last.capacity.name()), ("busy-time", "exact"));
+    assert!((per_s(last) - 500.0).abs() < 1e-6, "{last:?}");
+    let changes = answers.windows(2).filter(|two| two[0] != two[1]).count();
+    assert!(changes <= 4, "{changes} changes in 4 s");
+    // Another socket: nothing of the old one holds, and nothing comes from the difference of their counters.
+    let mut after = Vec::new();
+    for at in 0..=100u64 {
+        after.push(monitor.observe(&seen(2, 0, at, at)));
+    }
+    assert!(after.iter().any(|one| rule(one) == "another-listener"));
+    let Some(last) = after.last() else { unreachable!() };
+    assert!(
+        matches!(last.capacity, Capacity::LowerBound(bound) if bound.get() <= 50.0),
+        "{last:?}"
+    );
+}
+
+#[test]
+fn nobody_listening_is_no_estimate_and_what_cannot_be_read_is_held_for_a_while() {
+    let mut monitor = BusyTimeMonitor::joining(QueueTuning::default(), PerSecond::new(600.0)).unwrap();
+    let second = |sight| Observation {
+        length: Seconds::new(1.0),
+        sight,
+    };
+    for _ in 0..10 {
+        let estimate = monitor.observe(&second(Sight::Unread));
+        assert_eq!((rule(&estimate), per_s(&estimate)), ("held", 600.0));
+    }
+    assert_eq!(
+        monitor.observe(&second(Sight::Unread)).capacity,
+        Capacity::Unknown
+    );
+    let mut monitor = BusyTimeMonitor::joining(QueueTuning::default(), PerSecond::new(600.0)).unwrap();
+    let estimate = monitor.observe(&second(Sight::Nobody));
+    assert_eq!(
+        (rule(&estimate), estimate.capacity),
+        ("nobody-listens", Capacity::Unknown)
+    );
+    let mut monitor = BusyTimeMonitor::joining(QueueTuning::default(), PerSecond::new(600.0)).unwrap();
+    let no_time = Observation {
+        length: Seconds::ZERO,
+        sight: Sight::Unread,
+    };
+    assert_eq!(rule(&monitor.observe(&no_time)), "bad-length");
+    assert!(BusyTimeMonitor::joining(QueueTuning::default(), PerSecond::ZERO).is_err());
+    let without = Step {
+        busy: None,
+        ..step(1.0, 1.0, 0.0, (0.0, 0.0))
+    };
+    assert!(monitor.step(&without).reason.text.contains("somebody waited"));
+}

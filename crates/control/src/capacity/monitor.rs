@@ -1,0 +1,58 @@
+//! Either way of queue monitoring, as the parameters choose it.
+
+use super::Estimate;
+use super::busy_time::BusyTimeMonitor;
+use super::queue::QueueMonitor;
+use super::step::{Observation, Step};
+use super::tuning::{QueueKind, QueueTuning};
+use crate::parameter::OutOfRange;
+use headroom_units::PerSecond;
+
+/// The online estimator of one server, of the kind that its parameters name.
+#[derive(Clone, Debug)]
+pub enum Monitor {
+    /// The paper's.
+    Published(Box<QueueMonitor>),
+    /// Ours.
+    BusyTime(Box<BusyTimeMonitor>),
+}
+
+impl Monitor {
+    /// An estimator that knows nothing yet.
+    ///
+    /// # Errors
+    /// A parameter outside its range.
+    pub fn new(tuning: QueueTuning) -> Result<Self, OutOfRange> {
+        Ok(match tuning.kind {
+            QueueKind::Published => Self::Published(Box::new(QueueMonitor::new(tuning)?)),
+            QueueKind::BusyTime => Self::BusyTime(Box::new(BusyTimeMonitor::new(tuning)?)),
+        })
+    }
+
+    /// An estimator of a server that joins others like it: it starts with their capacity.
+    ///
+    /// # Errors
+    /// A parameter outside its range, or a capacity that is not above 0.
+    pub fn joining(tuning: QueueTuning, peers: PerSecond) -> Result<Self, OutOfRange> {
+        Ok(match tuning.kind {
+            QueueKind::Published => Self::Published(Box::new(QueueMonitor::joining(tuning, peers)?)),
+            QueueKind::BusyTime => Self::BusyTime(Box::new(BusyTimeMonitor::joining(tuning, peers)?)),
+        })
+    }
+
+    /// Takes one observation.
+    pub fn observe(&mut self, observation: &Observation) -> Estimate {
+        match self {
+            Self::Published(monitor) => monitor.observe(observation),
+            Self::BusyTime(monitor) => monitor.observe(observation),
+        }
+    }
+
+    /// Takes one sampling step's numbers.
+    pub fn step(&mut self, step: &Step) -> Estimate {
+        match self {
+            Self::Published(monitor) => monitor.step(step),
+            Self::BusyTime(monitor) => monitor.step(step),
+        }
+    }
+}
