@@ -116,6 +116,7 @@ impl Model {
                             identity: 1,
                             limit: Some(self.limit as u32),
                             length: Some(queue.len() as u32),
+                            shortest: Some(queue.len() as u32),
                             lengths_seen: None,
                             arrivals: Some(Counter::wide(counted[0])),
                             accepts: Some(Counter::wide(counted[1])),

@@ -95,7 +95,7 @@ impl BusyMeter {
         let needed = safe_length(self.rate.max(capacity), time);
         let share = (time.get() / RATE_MEMORY_S).min(1.0);
         self.rate += (PerSecond::new(accepts / time.get()) - self.rate) * share;
-        match before.length {
+        match before.shortest {
             Some(length) if f64::from(length) >= needed => Busy { time, accepts },
             _ => Busy::default(),
         }
@@ -125,6 +125,7 @@ mod tests {
                 identity,
                 limit: Some(64),
                 length: Some(length),
+                shortest: Some(length),
                 lengths_seen: None,
                 arrivals: None,
                 accepts: Some(Counter::wide(accepts)),
@@ -204,6 +205,7 @@ mod tests {
                 identity: 1,
                 limit: Some(64),
                 length: Some(length),
+                shortest: Some(length),
                 lengths_seen: None,
                 arrivals: Some(Counter::wide(arrivals)),
                 accepts: None,

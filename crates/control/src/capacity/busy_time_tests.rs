@@ -96,6 +96,7 @@ fn seen(identity: u64, length: u32, arrivals: u64, accepts: u64) -> Observation 
             identity,
             limit: Some(65),
             length: Some(length),
+            shortest: Some(length),
             lengths_seen: None,
             arrivals: Some(Counter::wide(arrivals)),
             accepts: Some(Counter::wide(accepts)),

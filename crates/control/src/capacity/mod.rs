@@ -39,7 +39,9 @@ pub use queue::QueueMonitor;
 pub use step::{Counter, Listener, Observation, Sight, Step, StepMeter, Width};
 pub use tuning::{QueueKind, QueueTuning};
 pub use unusable::Unusable;
-pub use utilisation::{UtilisationEstimator, UtilisationStep, UtilisationTuning};
+pub use utilisation::{
+    UtilisationEstimator, UtilisationMeter, UtilisationReading, UtilisationStep, UtilisationTuning,
+};
 
 /// What is known of a capacity.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

@@ -81,6 +81,9 @@ pub struct Listener {
     pub limit: Option<u32>,
     /// Connections in the queue at this moment; `None` where it is not exported.
     pub length: Option<u32>,
+    /// The shortest queue of several sockets that connections come to; the length where there is one. A worker process
+    /// that takes from one of them is not kept busy by those who wait at another. `None` where it is not exported.
+    pub shortest: Option<u32>,
     /// Sum over all arrivals of the queue length that each saw, the limit for one that was dropped; `None` where nobody
     /// instruments arrivals.
     pub lengths_seen: Option<Counter>,

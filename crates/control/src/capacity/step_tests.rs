@@ -10,6 +10,7 @@ fn listener(arrivals: u64, accepts: u64, drops: u32, length: u32) -> Listener {
         identity: 7,
         limit: Some(128),
         length: Some(length),
+        shortest: Some(length),
         lengths_seen: Some(Counter::wide(arrivals * 4)),
         arrivals: Some(Counter::wide(arrivals)),
         accepts: Some(Counter::wide(accepts)),
@@ -222,7 +223,7 @@ prop_compose! {
         accepts in proptest::option::of(any_counter()),
         drops in proptest::option::of(any_counter()),
     ) -> Listener {
-        Listener { identity, limit, length, lengths_seen, arrivals, accepts, drops }
+        Listener { identity, limit, length, shortest: length, lengths_seen, arrivals, accepts, drops }
     }
 }
 
@@ -255,6 +256,7 @@ proptest! {
         let arrivals = accepts + u64::from(drops) + u64::from(growth);
         let at = |from: u64, drops_from: u32, share: u64| Listener {
             length: Some(growth * share as u32),
+            shortest: Some(growth * share as u32),
             lengths_seen: Some(Counter::wide(from.wrapping_add(arrivals * 3 * share))),
             arrivals: Some(Counter::wide(from.wrapping_add(arrivals * share))),
             accepts: Some(Counter::wide(from.wrapping_add(accepts * share))),

@@ -6,8 +6,9 @@
 use super::{Capacity, Estimate};
 use crate::decision::Reason;
 use crate::parameter::{Bound, OutOfRange};
-use headroom_units::{PerSecond, Ratio};
+use headroom_units::{PerSecond, Ratio, Seconds};
 use serde::{Deserialize, Serialize};
+use std::collections::VecDeque;
 
 /// The parameters. The keys are those of the configuration file's `[capacity.utilisation]` table.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -42,6 +43,110 @@ pub struct UtilisationStep {
     pub throughput: Option<PerSecond>,
     /// Share of the time for which the CPUs were not idle; `None` where it could not be read.
     pub utilisation: Option<Ratio>,
+}
+
+/// The most readings in a window.
+const MOST_READINGS: usize = 4_096;
+
+/// What was read at the end of a sampling step.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct UtilisationReading {
+    /// The time since the reading before.
+    pub length: Seconds,
+    /// Which counters these are: under another number they were started anew.
+    pub identity: u64,
+    /// Requests or connections served since the counters were started; `None` where it could not be read.
+    pub served: Option<u64>,
+    /// Share of the time for which the CPUs were not idle, since the reading before that had one; `None` where there is
+    /// no new one.
+    pub utilisation: Option<Ratio>,
+}
+
+/// Makes steps of readings, over a window: of a source that itself reads only now and then, such as an SNMP agent with a
+/// cache of five seconds, a single interval shows nothing or twice as much.
+#[derive(Clone, Debug)]
+pub struct UtilisationMeter {
+    window_s: f64,
+    base: Option<UtilisationReading>,
+    window: VecDeque<Interval>,
+    /// Since the last reading with a utilisation.
+    unknown_s: f64,
+}
+
+/// Between two readings.
+#[derive(Clone, Copy, Debug)]
+struct Interval {
+    length_s: f64,
+    served: f64,
+    /// The utilisation, and the time that it is of.
+    busy: Option<(f64, f64)>,
+}
+
+impl UtilisationMeter {
+    /// A meter with a window of this length; 0 for the newest reading alone.
+    ///
+    /// # Errors
+    /// A length outside its range.
+    pub fn new(window: Seconds) -> Result<Self, OutOfRange> {
+        Bound::Seconds(0.0, 3_600.0).check("window_s", window.get())?;
+        Ok(Self {
+            window_s: window.get(),
+            base: None,
+            window: VecDeque::new(),
+            unknown_s: 0.0,
+        })
+    }
+
+    /// Takes the newest reading.
+    pub fn take(&mut self, reading: &UtilisationReading) -> UtilisationStep {
+        let nothing = UtilisationStep {
+            throughput: None,
+            utilisation: None,
+        };
+        let length_s = reading.length.get();
+        let before = self.base.replace(*reading);
+        let usable = |before: &UtilisationReading| {
+            before.identity == reading.identity && length_s > 0.0 && length_s.is_finite()
+        };
+        let served = |before: &UtilisationReading| reading.served?.checked_sub(before.served?);
+        let Some(served) = before.filter(usable).as_ref().and_then(served) else {
+            self.window.clear();
+            self.unknown_s = 0.0;
+            return nothing;
+        };
+        self.unknown_s += length_s;
+        let busy = reading
+            .utilisation
+            .map(|busy| (busy.get(), std::mem::take(&mut self.unknown_s)));
+        self.window.push_back(Interval {
+            length_s,
+            served: served as f64,
+            busy,
+        });
+        let length = |window: &VecDeque<Interval>| window.iter().map(|one| one.length_s).sum::<f64>();
+        while self.window.len() > MOST_READINGS
+            || (self.window.len() > 1 && length(&self.window) - self.window[0].length_s >= self.window_s)
+        {
+            self.window.pop_front();
+        }
+        let whole_s = length(&self.window);
+        // A window that is not full is none: a source that reads now and then has shown nothing yet.
+        if whole_s < self.window_s {
+            return nothing;
+        }
+        let served: f64 = self.window.iter().map(|one| one.served).sum();
+        let (busy, of_s) = self
+            .window
+            .iter()
+            .filter_map(|one| one.busy)
+            .fold((0.0, 0.0), |sum, (busy, of_s)| {
+                (sum.0 + busy * of_s, sum.1 + of_s)
+            });
+        UtilisationStep {
+            throughput: Some(PerSecond::new(served / whole_s)),
+            utilisation: (of_s > 0.0).then(|| Ratio::new(busy / of_s)),
+        }
+    }
 }
 
 /// The estimator: it remembers nothing.
@@ -140,6 +245,61 @@ mod tests {
             utilisation: Some(Ratio::new(0.5)),
         };
         assert_eq!(estimator.observe(&unread).reason.rule, "unread");
+    }
+
+    fn reading(identity: u64, served: Option<u64>, utilisation: Option<f64>) -> UtilisationReading {
+        UtilisationReading {
+            length: Seconds::new(1.0),
+            identity,
+            served,
+            utilisation: utilisation.map(Ratio::new),
+        }
+    }
+
+    #[test]
+    fn a_reading_alone_is_its_difference_to_the_one_before() {
+        let mut meter = UtilisationMeter::new(Seconds::ZERO).unwrap();
+        let step = |throughput: Option<f64>, utilisation: Option<f64>| UtilisationStep {
+            throughput: throughput.map(PerSecond::new),
+            utilisation: utilisation.map(Ratio::new),
+        };
+        assert_eq!(meter.take(&reading(1, Some(100), None)), step(None, None));
+        assert_eq!(
+            meter.take(&reading(1, Some(160), Some(0.2))),
+            step(Some(60.0), Some(0.2))
+        );
+        assert_eq!(meter.take(&reading(1, Some(170), None)), step(Some(10.0), None));
+        // The counters were started anew, or went back: nothing is subtracted.
+        assert_eq!(meter.take(&reading(2, Some(900), Some(0.2))), step(None, None));
+        assert_eq!(meter.take(&reading(2, Some(800), Some(0.2))), step(None, None));
+        assert_eq!(meter.take(&reading(2, None, Some(0.2))), step(None, None));
+        assert_eq!(meter.take(&reading(2, Some(1_000), Some(0.2))), step(None, None));
+        assert_eq!(
+            meter.take(&reading(2, Some(1_030), Some(0.1))),
+            step(Some(30.0), Some(0.1))
+        );
+        assert!(UtilisationMeter::new(Seconds::new(f64::NAN)).is_err());
+    }
+
+    /// An agent that reads every fifth second: 50 requests a second and 0.3 of the CPUs, of which it shows nothing four
+    /// times and everything at the fifth.
+    #[test]
+    fn a_window_evens_out_what_a_cache_shows_in_jumps() {
+        let mut meter = UtilisationMeter::new(Seconds::new(10.0)).unwrap();
+        let mut last = Vec::new();
+        for second in 0..40u64 {
+            let fresh = second % 5 == 0;
+            let step = meter.take(&reading(1, Some(second / 5 * 250), fresh.then_some(0.3)));
+            last.push(step);
+        }
+        assert!(
+            last[..10].iter().all(|step| step.throughput.is_none()),
+            "the window fills"
+        );
+        for step in &last[10..] {
+            assert_eq!(step.throughput, Some(PerSecond::new(50.0)), "{last:?}");
+            assert!((step.utilisation.unwrap().get() - 0.3).abs() < 1e-12);
+        }
     }
 
     #[test]

@@ -362,6 +362,22 @@ fn parse_values(version: Version, values: &[String]) -> Option<Quota> {
     Some(Quota { quota_us, period_us })
 }
 
+/// The cores that a group's processes can use at most now: the least of the CPUs that they may run on and of the quotas
+/// of the group and of those above it. Reads only.
+///
+/// # Errors
+/// [`CpuError`] where a file cannot be read or understood.
+pub fn allowance(roots: &Roots, target: &Target) -> Result<Cores, CpuError> {
+    let mut least = Cores::new(effective(roots, target)?.len() as f64);
+    let groups = target.cpu_dir.ancestors();
+    for dir in groups.take_while(|dir| dir.starts_with(&target.cpu_root) && *dir != target.cpu_root) {
+        if let Some(limit) = limit_of(target.version, dir)? {
+            least = least.min(limit);
+        }
+    }
+    Ok(least)
+}
+
 /// The limit of any group, nothing where it has none or no such file (the root of version 2).
 fn limit_of(version: Version, dir: &Path) -> Result<Option<Cores>, CpuError> {
     let names: &[&str] = match version {
