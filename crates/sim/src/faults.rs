@@ -18,7 +18,7 @@ pub enum Fault {
         until_s: Option<f64>,
     },
     /// A node is switched off as planned: it is sent no more requests, finishes those it has, shuts down, and is off.
-    /// On its return it boots.
+    /// On its return it boots. One that is not on at the time (lost before, still booting) stays as it is.
     Shutdown {
         /// Which.
         node: usize,

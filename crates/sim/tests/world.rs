@@ -457,6 +457,29 @@ fn a_slow_node_is_slow() {
 }
 
 #[test]
+fn faults_that_meet_do_not_undo_each_other_whichever_is_listed_first() {
+    let slow = |at_s, until_s| Fault::SlowNode {
+        node: 1,
+        factor: 0.25,
+        at_s,
+        until_s,
+    };
+    let with = |faults: Vec<Fault>| {
+        let scenario = Scenario {
+            arrivals: ArrivalProcess::Poisson { rate_per_s: 30.0 },
+            duration_s: Some(100.0),
+            faults,
+            ..Scenario::default()
+        };
+        constant(&scenario, 48.0, 276.0, None).latency
+    };
+    let whole = with(vec![slow(0.0, 100.0)]);
+    assert_eq!(with(vec![slow(0.0, 50.0), slow(50.0, 100.0)]), whole);
+    assert_eq!(with(vec![slow(50.0, 100.0), slow(0.0, 50.0)]), whole);
+    assert_ne!(with(vec![slow(50.0, 100.0)]), whole);
+}
+
+#[test]
 fn lost_telemetry_holds_and_then_gives_everything() {
     let mut scenario = default_day();
     scenario.faults = vec![Fault::TelemetryLost {

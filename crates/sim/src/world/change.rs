@@ -74,7 +74,8 @@ impl PartialEq for Entry {
 }
 impl Eq for Entry {}
 
-/// What is going to happen. Bounded: a node has at most a few changes under way, and a period is ended once.
+/// What is going to happen. Bounded: of each node there are at most three changes a decision for as many decisions as fall
+/// into the longest delay, and its next choice of a level; of the rest, the faults and the end of the period.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Agenda {
     entries: BinaryHeap<Reverse<Entry>>,

@@ -129,12 +129,15 @@ impl<'a> World<'a> {
             seed,
         );
         let mut agenda = Agenda::default();
+        // Of what happens at once the first that was added comes first: a fault that ends when another begins on the same
+        // node must not take that one away, in whatever order the two are listed.
         for (index, fault) in scenario.faults.iter().enumerate() {
-            let (at_s, until_s) = fault.times_s();
-            agenda.add(at_s, Change::FaultBegins(index));
-            if let Some(until_s) = until_s {
+            if let (_, Some(until_s)) = fault.times_s() {
                 agenda.add(until_s, Change::FaultEnds(index));
             }
+        }
+        for (index, fault) in scenario.faults.iter().enumerate() {
+            agenda.add(fault.times_s().0, Change::FaultBegins(index));
         }
         agenda.add(scenario.service.period_s, Change::PeriodEnds);
         Ok(Self {
