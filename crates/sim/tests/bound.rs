@@ -73,4 +73,13 @@ fn what_no_bound_is_defined_for_is_refused() {
             .to_string()
             .starts_with("faults: is not empty")
     );
+    let mut slow = scenario();
+    slow.delays.cores_s = 1.0;
+    let refused = clairvoyant(&slow, 1, 1).unwrap_err().to_string();
+    assert!(
+        refused.starts_with("delays.cores_s: is 1: ") && refused.contains("less than service.period_s, 1"),
+        "{refused}"
+    );
+    // No schedule is sought for the other side, which holds whatever the delays are.
+    assert_eq!(lower_bound(&slow, 1), lower_bound(&scenario(), 1));
 }

@@ -22,10 +22,13 @@
 //! The optimum lies between the two. Both suppose that nodes stay on, as no law can switch them off.
 
 mod envelope;
+mod period;
+mod replay;
 mod search;
 
 pub use envelope::lower_bound;
-pub use search::{Replay, clairvoyant};
+pub use replay::Replay;
+pub use search::clairvoyant;
 
 use crate::arrivals::Arrivals;
 use crate::error::ScenarioError;

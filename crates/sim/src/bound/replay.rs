@@ -1,0 +1,43 @@
+//! A schedule as a law.
+
+use headroom_control::{Allocation, Decision, Law, Plant, Reason, Seen};
+
+/// The law that does what a schedule says: its n-th allocation after the n-th period.
+#[derive(Clone, Debug)]
+pub struct Replay {
+    plant: Plant,
+    schedule: Vec<Allocation>,
+}
+
+impl Replay {
+    /// Replays a schedule; after its end, everything.
+    pub const fn new(plant: Plant, schedule: Vec<Allocation>) -> Self {
+        Self { plant, schedule }
+    }
+}
+
+impl Law for Replay {
+    fn name(&self) -> &'static str {
+        "clairvoyant"
+    }
+
+    fn rules(&self) -> &'static [&'static str] {
+        &["replay"]
+    }
+
+    fn decide(&mut self, seen: &Seen) -> Decision {
+        let planned = self.schedule.get(seen.period as usize).copied();
+        let allocation = planned.unwrap_or_else(|| self.plant.full());
+        Decision {
+            allocation,
+            expected_rate: None,
+            reasons: vec![Reason::new(
+                "replay",
+                format!("what the schedule says for period {}", seen.period + 1),
+                &[("cores", allocation.cores.get())],
+            )],
+        }
+    }
+
+    fn forget(&mut self) {}
+}
