@@ -16,7 +16,7 @@
 //! | [`guardian`] | the wrapper of every law that puts all to full when telemetry is lost |
 //! | [`capacity`] | how many requests a second a server can take: from its accept queue, a benchmark, or its CPU |
 //! | [`resize`] | how many servers a cluster has on, and the power state of each |
-//! | [`queueing`] | Equations 1 to 3 of the SLO-Power paper; Erlang's formulas and exact processor sharing |
+//! | [`queueing`] | Equations 1 to 3 of the SLO-Power paper; processor sharing: the exact mean, and a percentile |
 //! | [`estimate`] | the least-squares line read one step ahead |
 //! | [`spread`] | one decision for a cluster, spread over its nodes |
 #![forbid(unsafe_code)]

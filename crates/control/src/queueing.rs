@@ -3,7 +3,7 @@
 //! Equation 1 is E\[R\] = c / (cμ − λ). It is not the M/G/k processor-sharing queue that the paper names: it is c
 //! independent M/G/1-PS cores under a random split, and overestimates the mean at many cores (10 against 1.37
 //! service times at 16 cores and 90 % load). It stands here because the paper's law is a baseline that must stay
-//! runnable. [`exact`] has the model that the paper names, and its neighbours; [`percentile`] a percentile of it.
+//! runnable. [`exact`] has the mean of the model that the paper names; [`percentile`] a percentile of it.
 
 pub mod exact;
 pub mod percentile;

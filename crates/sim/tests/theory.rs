@@ -4,10 +4,11 @@
 //! by as many independent seeds as there are; the first 1 % of them meet an emptier server, which is far below the
 //! tolerances.
 
+use headroom_control::queueing::exact::sharing_mean_latency;
 use headroom_control::{Fixed, Guardian};
 use headroom_sim::scenario::{NodeGroup, Service};
 use headroom_sim::{ArrivalProcess, LatencyHistogram, Scenario, Shape, run, run_many};
-use headroom_units::Seconds;
+use headroom_units::{Cores, PerSecond, Seconds};
 
 /// Requests of each figure.
 const REQUESTS: f64 = 4e6;
@@ -75,17 +76,14 @@ fn close(what: &str, got: Seconds, expected: f64, tolerance: f64) {
     );
 }
 
-/// Erlang C: the probability that all k cores are busy, by the usual recursion of Erlang B.
-fn erlang_c(k: usize, a: f64) -> f64 {
-    let blocked = (1..=k).fold(1.0, |b, n| a * b / (n as f64 + a * b));
-    let rho = a / k as f64;
-    blocked / (1.0 - rho * (1.0 - blocked))
-}
-
-/// 1/μ + C/(kμ - λ), whatever the distribution of sizes.
-fn exact_mean(k: usize, rho: f64) -> f64 {
-    let a = rho * k as f64;
-    1.0 + erlang_c(k, a) / (k as f64 - a)
+/// Of processor sharing, whatever the distribution of sizes.
+fn exact_mean(cores: f64, rho: f64) -> f64 {
+    sharing_mean_latency(
+        Cores::new(cores),
+        PerSecond::new(rho * cores),
+        PerSecond::new(1.0),
+    )
+    .get()
 }
 
 /// A row of the table of event-simulated oracles.
@@ -102,7 +100,7 @@ fn row(cores: usize, rho: f64, size: Shape, [mean, p95, p99]: [f64; 3], p99_tole
     close(
         &format!("{name}: mean against theory"),
         all.mean().unwrap(),
-        exact_mean(cores, rho),
+        exact_mean(cores as f64, rho),
         0.01,
     );
     close(
@@ -161,8 +159,8 @@ fn the_mean_is_insensitive() {
         Shape::Deterministic {},
     ];
     for size in shapes {
-        for (cores, rho) in [(1, 0.7), (16, 0.9)] {
-            let all = simulate(cores as f64, rho, size.clone());
+        for (cores, rho) in [(1.0, 0.7), (16.0, 0.9)] {
+            let all = simulate(cores, rho, size.clone());
             close(
                 &format!("{size:?} on {cores}"),
                 all.mean().unwrap(),
@@ -192,9 +190,16 @@ fn the_spread_of_latencies_is_coffmans() {
     }
 }
 
-/// A quota of half a core is a core of half the speed: M/M/1-PS with mean service 2.
+/// A quota of half a core is a core of half the speed: M/M/1-PS with mean service 2. One and a half are between one and two.
 #[test]
-fn half_a_core_is_half_as_fast() {
+fn fractions_of_cores_are_as_fast_as_theory_says() {
     let all = simulate(0.5, 0.8, Shape::Exponential {});
     close("half a core", all.mean().unwrap(), 10.0, 0.01);
+    let all = simulate(1.5, 0.8, LOGNORMAL);
+    close(
+        "a core and a half",
+        all.mean().unwrap(),
+        exact_mean(1.5, 0.8),
+        0.01,
+    );
 }
