@@ -135,7 +135,7 @@ impl CoreRange {
         }
         // A hair below the multiple belongs to it: 0.30000000000000004 is three steps of 0.1, not four.
         let steps = (cores / self.step - 1e-9).ceil();
-        Cores::new(tidy(steps * self.step.get())).clamp(self.min, self.max)
+        tidy(self.step * steps).clamp(self.min, self.max)
     }
 }
 
@@ -202,8 +202,8 @@ impl FrequencyRange {
 }
 
 /// A multiple of a step without the dust that binary fractions leave, so that reasons and tables read well.
-fn tidy(cores: f64) -> f64 {
-    (cores * 1e9).round() / 1e9
+pub(crate) fn tidy(cores: Cores) -> Cores {
+    Cores::new((cores.get() * 1e9).round() / 1e9)
 }
 
 /// The power that a number of cores can need: `limit(c) = base + per_core · c`, the line that the SLO-Power

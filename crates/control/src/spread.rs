@@ -6,7 +6,7 @@
 //! they must: one step more changes one node by one step, and when a node goes, no other loses. That needs no memory of
 //! what was given before, so the same call always gives the same answer.
 
-use crate::plant::{CoreRange, PlantError, PowerEnvelope};
+use crate::plant::{CoreRange, PlantError, PowerEnvelope, tidy};
 use headroom_units::{Cores, Watts};
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -87,8 +87,7 @@ impl Spread {
     }
 
     fn cores_of(&self, steps: u64) -> Cores {
-        // Without the dust that binary fractions leave.
-        Cores::new((steps as f64 * self.step.get() * 1e9).round() / 1e9)
+        tidy(self.step * steps as f64)
     }
 
     /// The fewest and the most cores that these nodes can have together, in whole steps.

@@ -202,6 +202,19 @@ fn pods_of_several_cores_move_together() {
         }),
         "cores_per_pod is 2.5: it must be a multiple of 1, the smallest change of cores, and at most 48"
     );
+    // One pod of 30 cores is too little for the fewest, 40, and two are more than there are.
+    let refused = Hpa::new(
+        plant(40.0, 48.0, 1.0),
+        PerSecond::new(24.0),
+        HpaTuning {
+            cores_per_pod: Some(30.0),
+            ..HpaTuning::default()
+        },
+    );
+    assert_eq!(
+        refused.unwrap_err().to_string(),
+        "cores_per_pod is 30: it must be such that a whole number of pods makes 40 to 48 cores"
+    );
     assert_eq!(
         error(HpaTuning {
             max_pods: Some(4),
@@ -319,6 +332,19 @@ fn as_run_on_three_nodes_each_gets_whole_cores() {
             .starts_with("nodes is 64: it must be at most 48"),
         "{error}"
     );
+}
+
+#[test]
+fn as_run_as_many_nodes_as_steps_are_accepted_whatever_the_step() {
+    let tuning = |nodes| K8sAsRunTuning {
+        nodes,
+        ..K8sAsRunTuning::default()
+    };
+    // 2.3 / 0.1 is a hair below 23.
+    let tenths = plant(0.1, 2.3, 0.1);
+    assert!(K8sAsRun::new(tenths, tuning(23)).is_ok());
+    let error = K8sAsRun::new(tenths, tuning(24)).unwrap_err().to_string();
+    assert!(error.contains("at most 23, one step"), "{error}");
 }
 
 #[test]

@@ -47,7 +47,7 @@ impl RampTuning {
 /// Why a ramp cannot go on.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 pub enum RampError {
-    /// A parameter is outside its range.
+    /// The steps are so short that the window would hold too many.
     #[error(
         "the window of {window_s} s holds more than {MOST_STEPS} steps: sample less often, or shorten window_s"
     )]

@@ -73,9 +73,10 @@ impl K8sAsRun {
     /// A parameter outside its range, or more nodes than there are steps of cores.
     pub fn new(plant: Plant, tuning: K8sAsRunTuning) -> Result<Self, OutOfRange> {
         tuning.check()?;
-        let steps = plant.cores().max() / plant.cores().step();
+        // A hair below a whole number belongs to it: 2.3 cores are 23 steps of 0.1.
+        let steps = (plant.cores().max() / plant.cores().step() + 1e-9).floor();
         if f64::from(tuning.nodes) > steps {
-            let range = format!("at most {}, one step of cores a node", steps.floor());
+            let range = format!("at most {steps}, one step of cores a node");
             return Err(OutOfRange::new("nodes", f64::from(tuning.nodes), range));
         }
         Ok(Self {

@@ -102,6 +102,14 @@ impl Hpa {
         }
         let fewest = (cores.min().get() / cores_per_pod - 1e-9).ceil().max(1.0) as u32;
         let most = (cores.max().get() / cores_per_pod + 1e-9).floor() as u32;
+        if fewest > most {
+            let range = format!(
+                "such that a whole number of pods makes {} to {} cores",
+                cores.min().get(),
+                cores.max().get()
+            );
+            return Err(OutOfRange::new("cores_per_pod", cores_per_pod, range));
+        }
         let range = (tuning.min_pods.unwrap_or(fewest), tuning.max_pods.unwrap_or(most));
         for (key, pods) in [("min_pods", range.0), ("max_pods", range.1)] {
             if !(fewest..=most).contains(&pods) {

@@ -17,8 +17,8 @@ pub struct Order {
 
 /// The servers of a cluster.
 ///
-/// Where more are needed, one that is draining comes back first (it is still up), then one that is off, then one that
-/// failed and whose wait is over; among equals the one with the fewest failures, then the first. Where fewer are, one that
+/// Where more are needed, one that is draining comes back first (it is still up), then one that failed and answers again,
+/// then one that is off, then one that failed and whose wait is over; among equals the one with the fewest failures, then the first. Where fewer are, one that
 /// is still booting goes first, then one that is warming, then the last of those that serve. A server that fails makes
 /// room for another at once, for it is no longer on its way.
 #[derive(Clone, Debug)]
@@ -34,11 +34,8 @@ impl Fleet {
     pub fn new(tuning: PowerTuning, serving: &[bool], now: Seconds) -> Result<Self, OutOfRange> {
         tuning.check()?;
         if !(1..=super::MOST_SERVERS).contains(&serving.len()) {
-            return Err(OutOfRange::new(
-                "servers",
-                serving.len() as f64,
-                "between 1 and 4096",
-            ));
+            let range = format!("between 1 and {}", super::MOST_SERVERS);
+            return Err(OutOfRange::new("servers", serving.len() as f64, range));
         }
         let servers = serving
             .iter()

@@ -11,6 +11,11 @@ const BOOTING: Health = Health {
     answering: false,
     ..UP
 };
+/// Up, and empty.
+const IDLE: Health = Health {
+    connections: Some(0),
+    ..UP
+};
 const DOWN: Health = Health {
     answering: false,
     powered: Some(false),
@@ -44,16 +49,7 @@ fn from_off_to_serving_and_back() {
             (71.0, true, UP, None, PowerState::Serving),
             (99.0, false, UP, Some(Command::Disable), PowerState::Draining),
             (100.0, false, UP, None, PowerState::Draining),
-            (
-                101.0,
-                false,
-                Health {
-                    connections: Some(0),
-                    ..UP
-                },
-                Some(Command::PowerOff),
-                PowerState::Stopping,
-            ),
+            (101.0, false, IDLE, Some(Command::PowerOff), PowerState::Stopping),
             // A server that is being powered down cannot be turned on until it is off.
             (102.0, true, BOOTING, None, PowerState::Stopping),
             (160.0, true, DOWN, None, PowerState::Off),
@@ -215,16 +211,7 @@ fn a_server_that_will_not_stop_is_told_again() {
         &mut server(true),
         &[
             (1.0, false, UP, Some(Command::Disable), PowerState::Draining),
-            (
-                2.0,
-                false,
-                Health {
-                    connections: Some(0),
-                    ..UP
-                },
-                Some(Command::PowerOff),
-                PowerState::Stopping,
-            ),
+            (2.0, false, IDLE, Some(Command::PowerOff), PowerState::Stopping),
             (
                 303.0,
                 false,

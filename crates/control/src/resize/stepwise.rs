@@ -227,6 +227,10 @@ impl Resizer for Stepwise {
                 &numbers,
             );
         }
+        if taking < self.tuning.min_servers.min(all) {
+            let text = format!("{load}: the fewest that are on are {}", self.tuning.min_servers);
+            return self.answer(all, "grow", text, &numbers);
+        }
         if taking <= self.tuning.min_servers || arriving > without_one {
             return self.answer(
                 all,

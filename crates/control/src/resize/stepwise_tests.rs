@@ -181,6 +181,23 @@ fn with_no_server_on_the_fewest_are_started_and_waited_for() {
 }
 
 #[test]
+fn fewer_than_the_fewest_is_said_to_be_too_few() {
+    let tuning = ResizeTuning {
+        min_servers: 3,
+        ..ResizeTuning::default()
+    };
+    let mut resizer = Stepwise::fixed(PerSecond::new(100.0), tuning).unwrap();
+    assert_eq!(
+        decide(&mut resizer, 0.0, 10.0, &[serving(0.0), OFF, OFF, OFF]),
+        said(3, "grow")
+    );
+    // There are no more than two.
+    let two = [serving(0.0), serving(0.0)];
+    assert_eq!(decide(&mut resizer, 20.0, 10.0, &two), said(2, "warming-up"));
+    assert_eq!(decide(&mut resizer, 30.0, 10.0, &two), said(2, "fits"));
+}
+
+#[test]
 fn an_idle_night_is_not_blindness() {
     let mut resizer = online();
     for second in 0..60 {

@@ -51,7 +51,8 @@ impl ResizeTuning {
             ("starts_at_once", self.starts_at_once),
         ] {
             if !(1..=super::MOST_SERVERS).contains(&value) {
-                return Err(OutOfRange::new(key, value as f64, "between 1 and 4096"));
+                let range = format!("between 1 and {}", super::MOST_SERVERS);
+                return Err(OutOfRange::new(key, value as f64, range));
             }
         }
         Bound::Seconds(0.0, DAY_S).check("warm_up_s", self.warm_up_s)?;

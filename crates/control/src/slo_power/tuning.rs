@@ -1,5 +1,6 @@
 //! The parameters of SLO-Power.
 
+use crate::parameter::{Bound, OutOfRange};
 use crate::queueing::TargetOutOfReach;
 use serde::{Deserialize, Serialize};
 
@@ -7,15 +8,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum SloPowerError {
     /// A parameter lies outside its range.
-    #[error("{key} is {value}: it must be {range}")]
-    OutOfRange {
-        /// The parameter's key.
-        key: &'static str,
-        /// Its value.
-        value: f64,
-        /// What it may be, in words.
-        range: &'static str,
-    },
+    #[error(transparent)]
+    OutOfRange(#[from] OutOfRange),
     /// μT ≤ 1.
     #[error(transparent)]
     TargetOutOfReach(#[from] TargetOutOfReach),
@@ -32,8 +26,11 @@ pub enum PowerReference {
     Guarded,
 }
 
+/// The longest window of an estimator, periods.
+const MOST_WINDOW: usize = 10_000;
+
 /// The parameters, by default those of the authors' own runs. The keys are those of the configuration file's
-/// `[law]` table.
+/// `[law.slo-power]` table.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Tuning {
@@ -93,70 +90,26 @@ impl Tuning {
     /// Checks every parameter's range.
     ///
     /// # Errors
-    /// [`SloPowerError::OutOfRange`] for the first that is outside.
-    pub fn check(&self) -> Result<(), SloPowerError> {
-        let share = "greater than 0 and at most 1";
-        let window = "between 2 and 10000 periods";
-        let positive = "greater than 0";
-        let not_negative = "0 or more";
-        let in_share = |v: f64| v > 0.0 && v <= 1.0;
-        let in_window = |v: usize| (2..=10_000).contains(&v);
-        let checks = [
-            ("guard", self.guard, in_share(self.guard), share),
-            (
-                "utilisation_threshold",
-                self.utilisation_threshold,
-                in_share(self.utilisation_threshold),
-                share,
-            ),
-            (
-                "sustained_periods",
-                f64::from(self.sustained_periods),
-                self.sustained_periods >= 1,
-                "1 or more",
-            ),
-            (
-                "request_window_periods",
-                self.request_window_periods as f64,
-                in_window(self.request_window_periods),
-                window,
-            ),
-            (
-                "utilisation_window_periods",
-                self.utilisation_window_periods as f64,
-                in_window(self.utilisation_window_periods),
-                window,
-            ),
-            (
-                "power_step_w_per_core",
-                self.power_step_w_per_core.unwrap_or(1.0),
-                self.power_step_w_per_core
-                    .is_none_or(|v| v > 0.0 && v.is_finite()),
-                positive,
-            ),
-            (
-                "at_limit_margin_w",
-                self.at_limit_margin_w.unwrap_or(0.0),
-                self.at_limit_margin_w.is_none_or(|v| v >= 0.0 && v.is_finite()),
-                not_negative,
-            ),
-            (
-                "hold_band_ms",
-                self.hold_band_ms,
-                self.hold_band_ms >= 0.0 && self.hold_band_ms.is_finite(),
-                not_negative,
-            ),
-            (
-                "cap_floor_over_consumed",
-                self.cap_floor_over_consumed,
-                self.cap_floor_over_consumed >= 0.0 && self.cap_floor_over_consumed.is_finite(),
-                not_negative,
-            ),
-        ];
-        match checks.into_iter().find(|(_, _, fits, _)| !fits) {
-            Some((key, value, _, range)) => Err(SloPowerError::OutOfRange { key, value, range }),
-            None => Ok(()),
+    /// The first that is outside.
+    pub fn check(&self) -> Result<(), OutOfRange> {
+        Bound::Share.check("guard", self.guard)?;
+        Bound::Share.check("utilisation_threshold", self.utilisation_threshold)?;
+        if self.sustained_periods == 0 {
+            return Err(OutOfRange::new("sustained_periods", 0.0, "1 or more"));
         }
+        for (key, periods) in [
+            ("request_window_periods", self.request_window_periods),
+            ("utilisation_window_periods", self.utilisation_window_periods),
+        ] {
+            if !(2..=MOST_WINDOW).contains(&periods) {
+                let range = format!("between 2 and {MOST_WINDOW} periods");
+                return Err(OutOfRange::new(key, periods as f64, range));
+            }
+        }
+        Bound::Positive.check("power_step_w_per_core", self.power_step_w_per_core.unwrap_or(1.0))?;
+        Bound::NotNegative.check("at_limit_margin_w", self.at_limit_margin_w.unwrap_or(0.0))?;
+        Bound::NotNegative.check("hold_band_ms", self.hold_band_ms)?;
+        Bound::NotNegative.check("cap_floor_over_consumed", self.cap_floor_over_consumed)
     }
 }
 
@@ -172,47 +125,34 @@ mod tests {
 
     #[test]
     fn a_value_out_of_range_is_named() {
-        let error = Tuning {
-            guard: 1.5,
-            ..Tuning::default()
+        type Spoil = fn(&mut Tuning);
+        let cases: [(&str, Spoil); 9] = [
+            ("guard is 1.5: it must be greater than 0 and at most 1", |t| {
+                t.guard = 1.5
+            }),
+            ("utilisation_threshold is NaN", |t| {
+                t.utilisation_threshold = f64::NAN
+            }),
+            ("sustained_periods is 0", |t| t.sustained_periods = 0),
+            ("request_window_periods is 1", |t| t.request_window_periods = 1),
+            (
+                "utilisation_window_periods is 10001: it must be between 2 and 10000 periods",
+                |t| t.utilisation_window_periods = 10_001,
+            ),
+            ("power_step_w_per_core is 0", |t| {
+                t.power_step_w_per_core = Some(0.0)
+            }),
+            ("at_limit_margin_w is -1", |t| t.at_limit_margin_w = Some(-1.0)),
+            ("hold_band_ms is inf", |t| t.hold_band_ms = f64::INFINITY),
+            ("cap_floor_over_consumed is -0.1", |t| {
+                t.cap_floor_over_consumed = -0.1
+            }),
+        ];
+        for (said, spoil) in cases {
+            let mut tuning = Tuning::default();
+            spoil(&mut tuning);
+            let error = tuning.check().unwrap_err().to_string();
+            assert!(error.starts_with(said), "{error}");
         }
-        .check()
-        .unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "guard is 1.5: it must be greater than 0 and at most 1"
-        );
-        assert!(
-            Tuning {
-                utilisation_threshold: f64::NAN,
-                ..Tuning::default()
-            }
-            .check()
-            .is_err()
-        );
-        assert!(
-            Tuning {
-                sustained_periods: 0,
-                ..Tuning::default()
-            }
-            .check()
-            .is_err()
-        );
-        assert!(
-            Tuning {
-                request_window_periods: 1,
-                ..Tuning::default()
-            }
-            .check()
-            .is_err()
-        );
-        assert!(
-            Tuning {
-                power_step_w_per_core: Some(0.0),
-                ..Tuning::default()
-            }
-            .check()
-            .is_err()
-        );
     }
 }

@@ -77,7 +77,7 @@ pub enum LawObjection {
 impl LawError {
     fn slo_power(error: SloPowerError) -> Self {
         let key = match &error {
-            SloPowerError::OutOfRange { key, .. } => format!("law.slo-power.{key}"),
+            SloPowerError::OutOfRange(bad) => format!("law.slo-power.{}", bad.key),
             SloPowerError::TargetOutOfReach(_) => "slo.target_ms".to_owned(),
         };
         Self {
@@ -208,7 +208,7 @@ impl LawConfig {
     pub fn check(&self, document: &Document) -> Result<(), ConfigError> {
         let all = || {
             self.headroom.check().map_err(LawError::of("headroom"))?;
-            self.slo_power.check().map_err(LawError::slo_power)?;
+            self.slo_power.check().map_err(LawError::of("slo-power"))?;
             self.hpa.check().map_err(LawError::of("hpa"))?;
             self.k8s_as_run.check().map_err(LawError::of("k8s-as-run"))?;
             self.pegasus.check().map_err(LawError::of("pegasus"))?;
