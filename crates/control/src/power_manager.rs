@@ -112,11 +112,6 @@ impl PowerManager {
             level_ms: tuning.cap_w.is_none().then_some(level.target_ms),
         })
     }
-
-    /// The cap.
-    pub const fn cap(&self) -> Watts {
-        self.cap
-    }
 }
 
 impl Law for PowerManager {
@@ -266,8 +261,8 @@ mod tests {
             cap_w: Some(150.0),
             ..PowerManagerTuning::default()
         };
-        let law = PowerManager::new(slo(150.0), plant(), &tuning).unwrap();
-        assert_eq!(law.cap(), Watts::new(150.0));
+        let mut law = PowerManager::new(slo(150.0), plant(), &tuning).unwrap();
+        assert_eq!(law.decide(&any_period()).allocation.cap, Watts::new(150.0));
         for cap_w in [80.0, 300.0] {
             let tuning = PowerManagerTuning {
                 cap_w: Some(cap_w),

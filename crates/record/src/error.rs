@@ -118,6 +118,9 @@ pub enum Error {
     /// Writing an export failed.
     #[error("cannot write the export: {0}")]
     Export(#[from] std::io::Error),
+    /// Recorded runs are to be drawn, and the file that holds them was not given.
+    #[error("run {0} is to be drawn, and no flight recorder file was given: name the one that holds it")]
+    NoArchive(i64),
     /// A comparison of no runs was asked for.
     #[error("a comparison needs at least one run")]
     NothingToCompare,

@@ -228,7 +228,7 @@ fn a_stalled_disk_costs_periods_and_never_the_loop() {
     let blocker = rusqlite::Connection::open(&path).unwrap();
     blocker.execute_batch("BEGIN IMMEDIATE").unwrap();
     let latencies = histogram();
-    let mut longest = Duration::ZERO;
+    let mut slow = 0;
     let mut index = 0;
     // The queue holds 1,024 and the writer's hands 256 more.
     while recorder.health().dropped < 100 && index < 10_000 {
@@ -240,14 +240,15 @@ fn a_stalled_disk_costs_periods_and_never_the_loop() {
         );
         let start = Instant::now();
         run.record(period, &latencies);
-        longest = longest.max(start.elapsed());
+        slow += u32::from(start.elapsed() > Duration::from_secs(1));
         index += 1;
     }
     let dropped = recorder.health().dropped;
     assert_eq!(dropped, 100);
     assert!(index > 1_024, "the queue was full after {index}");
-    // The writer waits for the lock for seconds; a hand-over that waited for it would take as long.
-    assert!(longest < Duration::from_secs(2), "{longest:?}");
+    // The writer waits for the lock for seconds: hand-overs that waited for it would take as long, a hundred of them. A few
+    // may fall into a moment in which the machine does something else.
+    assert!(slow <= 5, "{slow} hand-overs took more than a second");
     blocker.execute_batch("COMMIT").unwrap();
     let summary = run.finish().unwrap();
     assert_eq!(summary.dropped_periods, dropped);

@@ -290,6 +290,11 @@ fn odd_runs_have_reports_too() {
     for id in &ids {
         let html = report::run_html(&archive, *id).unwrap();
         assert!(!html.contains("NaN"), "{id}");
+        // Where nothing was answered nothing was good.
+        let known = !archive.latencies(*id).unwrap().is_empty();
+        let card = html.split("P95 of the run").next().unwrap();
+        let class = card.rsplit("<div class=\"card ").next().unwrap();
+        assert_eq!(class.starts_with("good"), known, "{id}: {class}");
     }
     assert!(!report::comparison_html(&archive, &ids).unwrap().contains("NaN"));
     let runs = archive.runs(&headroom_record::RunFilter::default()).unwrap();

@@ -86,11 +86,6 @@ impl Totals {
         (self.periods_judged > 0).then(|| Ratio::new(self.periods_over as f64 / self.periods_judged as f64))
     }
 
-    /// Energy over answered requests; `None` where none was.
-    pub fn joules_per_request(&self) -> Option<Joules> {
-        (self.completed > 0).then(|| self.energy / self.completed as f64)
-    }
-
     /// Power ratio: consumed over allocated (SLO-Power, Section V-B).
     pub fn power_ratio(&self) -> Option<Ratio> {
         (self.cap_mean > Watts::ZERO).then(|| Ratio::new(self.power_mean / self.cap_mean))

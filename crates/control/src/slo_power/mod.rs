@@ -96,13 +96,8 @@ impl SloPower {
     }
 
     /// αT: the latency above which something is done.
-    pub fn guarded_target(&self) -> Seconds {
+    fn guarded_target(&self) -> Seconds {
         self.slo.target() * self.tuning.guard
-    }
-
-    /// The latency promise.
-    pub const fn slo(&self) -> Slo {
-        self.slo
     }
 
     fn repair(&mut self, seen: &Seen, latency: Seconds) -> (Allocation, Vec<Reason>) {

@@ -6,6 +6,9 @@ const COLOURS: usize = 7;
 /// The class of the reference's colour.
 const GREY: usize = 0;
 
+/// The colours that no law has in every report.
+const OTHERS: [usize; 4] = [2, 4, 5, 6];
+
 /// The colours of runs, given their laws: for each the number of its class in the style sheet.
 ///
 /// `fixed` is grey in every report, `slo-power` blue and `headroom` green; any other law has the colour that its name leads
@@ -42,8 +45,7 @@ fn wish(law: &str) -> usize {
             let hash = law.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
                 (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
             });
-            // Blue and grey are left to the two laws that always have them.
-            2 + (hash % (COLOURS as u64 - 2)) as usize
+            OTHERS[(hash % OTHERS.len() as u64) as usize]
         }
     }
 }
@@ -79,6 +81,11 @@ mod tests {
             "fixed",
         ]);
         assert_eq!(many[4..], [3, 1, 0]);
+        // Alone, too, no other law takes one of theirs.
+        let alone: Vec<usize> = (b'a'..=b'z')
+            .map(|letter| colours(&[&char::from(letter).to_string()])[0])
+            .collect();
+        assert!(alone.iter().all(|colour| OTHERS.contains(colour)), "{alone:?}");
         let twice = colours(&["slo-power", "slo-power"]);
         assert_ne!(twice[0], twice[1]);
     }

@@ -137,18 +137,17 @@ fn cards(run: &RunData) -> String {
         source,
         "",
     ));
-    let late = |ms: Option<f64>| {
-        if ms.is_some_and(|ms| ms > summary.slo.target_ms) {
-            "bad"
-        } else {
-            "good"
-        }
+    // What nobody knows is neither.
+    let late = match summary.slo.latency_ms {
+        Some(ms) if ms > summary.slo.target_ms => "bad",
+        Some(_) => "good",
+        None => "",
     };
     html.push_str(&card(
         &format!("{} of the run", percentile_name(summary.slo.percentile)),
         &with_unit(summary.slo.latency_ms, "ms"),
         &format!("target {} ms", trimmed(summary.slo.target_ms)),
-        late(summary.slo.latency_ms),
+        late,
     ));
     let over_state = match summary.slo.periods_over {
         Some(over) if over > Ratio::new(0.02) => "bad",

@@ -103,7 +103,7 @@ pub fn sheet_html(sheet: &Sheet, archive: Option<&Archive>) -> Result<String, Er
             body.push_str("</div>\n");
         }
         for (heading, run) in &section.runs {
-            let data = RunData::load(archive.ok_or(Error::NothingToCompare)?, *run)?;
+            let data = RunData::load(archive.ok_or(Error::NoArchive(run.0))?, *run)?;
             let colour = palette::colours(&[&data.summary.law])
                 .first()
                 .copied()
@@ -240,6 +240,7 @@ mod tests {
             sections: vec![section],
             ..Sheet::default()
         };
-        assert!(sheet_html(&sheet, None).is_err());
+        let error = sheet_html(&sheet, None).unwrap_err().to_string();
+        assert!(error.starts_with("run 1 is to be drawn"), "{error}");
     }
 }

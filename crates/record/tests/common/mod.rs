@@ -9,7 +9,7 @@ use headroom_record::{LatencySummary, PeriodRecord, Reason, RunMeta, Slo, World}
 use headroom_units::{Cores, Joules, PerSecond, Ratio, Reading, Seconds, Source, Watts};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 /// Requests a second that one core can serve.
 const MU: f64 = 24.0;
@@ -202,11 +202,6 @@ impl Day {
             &[("p95_ms", p95_ms)],
         )
     }
-}
-
-/// A duration as the histogram counts it.
-pub fn micros(duration: Duration) -> u64 {
-    duration.as_micros() as u64
 }
 
 /// One joule reading of a source.
