@@ -12,6 +12,7 @@
 //! - [`agent`] serves one machine over gRPC, under a lease.
 //! - [`frequency`] reads the current frequency relative to the highest, and limits it.
 //! - [`queue`] measures the accept queue of a port, in five ways.
+//! - [`switch`] switches another machine's power: IPMI, Redfish, Wake-on-LAN, commands.
 //! - [`idle`] reads how long the CPUs were in which idle state.
 //!
 //! Nothing here decides how much a service needs: it is given an allocation and keeps it within what the machine
@@ -38,5 +39,6 @@ pub mod probe;
 pub mod queue;
 pub mod restore;
 mod roots;
+pub mod switch;
 
 pub use roots::Roots;
