@@ -523,7 +523,12 @@ fn the_state_and_weight_of_a_server_are_set() {
         socket.set_state("app", "s1", state, PATIENCE).unwrap();
         assert!(row().status.starts_with(status), "{}", row().status);
         assert_eq!(row().healthy(), state == ServerState::Ready);
+        let told = socket.servers("app", PATIENCE).unwrap();
+        let told = told.iter().find(|server| server.name == "s1").unwrap();
+        assert_eq!((told.state, told.checked), (state, false));
     }
+    assert!(socket.servers("none", PATIENCE).is_err());
+    socket.set_weight_percent("app", "s1", 100, PATIENCE).unwrap();
     socket.set_weight("app", "s1", 17, PATIENCE).unwrap();
     assert_eq!(row().weight, Some(17));
     let error = socket
