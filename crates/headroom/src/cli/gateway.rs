@@ -36,6 +36,10 @@ pub struct GatewayArgs {
     /// Path to ask each backend for every second; a backend that does not answer it is left out.
     #[arg(long, value_name = "PATH")]
     pub health: Option<String>,
+    /// Kept-alive connections to each backend, for each thread. With 0 each request is a connection of its own, so that a
+    /// backend's accept queue sees every request (which `headroom resize` can go by).
+    #[arg(long, default_value_t = 256, value_name = "N")]
+    pub backend_idle: usize,
     /// Let a controller observe and command this gateway here: unix:/path, or an IP address and a port with
     /// certificates. May be given more than once.
     #[arg(long, value_name = "ADDR")]

@@ -221,6 +221,7 @@ impl Control {
                     requests: backend.counts.arrivals,
                     failures: backend.counts.failures,
                     healthy: health.healthy,
+                    in_flight: Some(backend.counts.in_flight),
                 })
                 .collect(),
             cores_missing: u32::try_from(stats.cores_missing).unwrap_or(u32::MAX),

@@ -65,6 +65,7 @@ impl GatewayState {
             sum.requests += backend.requests;
             sum.failures += backend.failures;
             sum.healthy = backend.healthy;
+            sum.in_flight = backend.in_flight;
         }
     }
 

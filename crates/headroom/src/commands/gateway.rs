@@ -7,7 +7,9 @@ use crate::failure::Failure;
 use crate::live::{GatewayTelemetry, Known, Telemetry};
 use crate::say;
 use crate::stop::Stop;
-use headroom_gateway::{BackendConfig, Gateway, GatewayConfig, Handle, HealthConfig, TlsListenConfig};
+use headroom_gateway::{
+    BackendConfig, Gateway, GatewayConfig, Handle, HealthConfig, LimitConfig, TlsListenConfig,
+};
 use headroom_wire::server::Listen;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -42,6 +44,10 @@ pub fn run(args: &GatewayArgs) -> Result<(), Failure> {
         health: HealthConfig {
             path: args.health.clone(),
             ..HealthConfig::default()
+        },
+        limits: LimitConfig {
+            max_idle_per_backend_per_core: args.backend_idle,
+            ..LimitConfig::default()
         },
         ..GatewayConfig::default()
     };

@@ -35,6 +35,16 @@ impl GatewayClient {
         &self.gateway
     }
 
+    /// Asks the gateway again who it is and how its backends are.
+    ///
+    /// # Errors
+    /// [`CallError`].
+    pub async fn describe(&self) -> Result<GatewayDescription, CallError> {
+        self.caller
+            .call(async |inner| inner.describe(proto::DescribeGatewayRequest {}).await)
+            .await
+    }
+
     /// Changes one backend; the backend as it is then.
     ///
     /// # Errors

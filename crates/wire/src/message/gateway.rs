@@ -98,6 +98,8 @@ pub struct BackendPeriod {
     pub failures: u64,
     /// Whether it passes its health check.
     pub healthy: bool,
+    /// Requests that it is serving at the period's end; `None` where the gateway does not tell.
+    pub in_flight: Option<u64>,
 }
 
 fn state_number(state: Option<BackendState>) -> i32 {
@@ -207,6 +209,7 @@ impl From<GatewayPeriod> for proto::GatewayPeriod {
             requests: backend.requests,
             failures: backend.failures,
             healthy: backend.healthy,
+            in_flight: backend.in_flight,
         };
         let (latency_us, latency_count) = period.latencies.into_iter().unzip();
         Self {
@@ -247,6 +250,7 @@ impl TryFrom<proto::GatewayPeriod> for GatewayPeriod {
             requests: message.requests,
             failures: message.failures,
             healthy: message.healthy,
+            in_flight: message.in_flight,
         };
         Ok(Self {
             number: message.number,
@@ -286,7 +290,7 @@ mod tests {
                 in_flight,
                 oldest_in_flight: oldest.map(Duration::from_micros),
                 latencies: counts.into_iter().collect(),
-                backends: vec![BackendPeriod { requests: 1, failures: 2, healthy: true }],
+                backends: vec![BackendPeriod { requests: 1, failures: 2, healthy: true, in_flight: oldest }],
                 ..GatewayPeriod::default()
             };
             let message = proto::GatewayPeriod::from(period.clone());
