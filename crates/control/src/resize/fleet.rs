@@ -1,6 +1,6 @@
 //! Which servers of a cluster are on: from a number to commands for each.
 
-use super::server::{Command, Health, PowerState, Server};
+use super::server::{Command, Found, Health, PowerState, Server};
 use super::tuning::PowerTuning;
 use crate::parameter::OutOfRange;
 use headroom_units::Seconds;
@@ -32,14 +32,23 @@ impl Fleet {
     /// # Errors
     /// A parameter outside its range; no server, or more than [`super::MOST_SERVERS`].
     pub fn new(tuning: PowerTuning, serving: &[bool], now: Seconds) -> Result<Self, OutOfRange> {
+        let found = |serving: &bool| if *serving { Found::Answering } else { Found::Off };
+        Self::found(tuning, &serving.iter().map(found).collect::<Vec<_>>(), now)
+    }
+
+    /// A fleet of servers, each as it is found: after a restart of the controller nothing else is known.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn found(tuning: PowerTuning, found: &[Found], now: Seconds) -> Result<Self, OutOfRange> {
         tuning.check()?;
-        if !(1..=super::MOST_SERVERS).contains(&serving.len()) {
+        if !(1..=super::MOST_SERVERS).contains(&found.len()) {
             let range = format!("between 1 and {}", super::MOST_SERVERS);
-            return Err(OutOfRange::new("servers", serving.len() as f64, range));
+            return Err(OutOfRange::new("servers", found.len() as f64, range));
         }
-        let servers = serving
+        let servers = found
             .iter()
-            .map(|serving| Server::new(tuning, *serving, now))
+            .map(|found| Server::new(tuning, *found, now))
             .collect();
         Ok(Self { servers })
     }
@@ -97,7 +106,7 @@ fn leaving_rank(server: &Server) -> Option<u8> {
 fn coming_rank(server: &Server, now: Seconds, health: &Health) -> Option<u8> {
     match server.state() {
         PowerState::Draining if health.answering => Some(0),
-        PowerState::Failed(_) if health.answering => Some(1),
+        PowerState::Failed(_) | PowerState::Off if health.answering => Some(1),
         PowerState::Off if server.may_start(now) => Some(2),
         PowerState::Failed(_) if server.may_start(now) => Some(3),
         _ => None,

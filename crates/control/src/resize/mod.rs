@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 
 pub use fleet::{Fleet, Order};
 pub use schedule::{Schedule, ScheduleError, Scheduled};
-pub use server::{Cause, Command, Health, PowerState, Server};
+pub use server::{Cause, Command, Found, Health, PowerState, Server};
 pub use stepwise::Stepwise;
 pub use tuning::{PowerTuning, ResizeTuning};
 

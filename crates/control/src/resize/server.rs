@@ -98,6 +98,28 @@ pub struct Health {
     pub command_failed: bool,
 }
 
+/// How a server is found when nothing is known of what it was told before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Found {
+    /// It answers.
+    Answering,
+    /// Its power is on and it does not answer: it boots, shuts down or hangs. It is waited for as for one that boots.
+    Powered,
+    /// Neither.
+    Off,
+}
+
+impl From<&Health> for Found {
+    fn from(health: &Health) -> Self {
+        match (health.answering, health.powered) {
+            (true, _) => Self::Answering,
+            (false, Some(true)) => Self::Powered,
+            (false, _) => Self::Off,
+        }
+    }
+}
+
 /// One server's state machine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Server {
@@ -113,14 +135,14 @@ pub struct Server {
 }
 
 impl Server {
-    /// A server that is found serving, or off. The caller has checked the parameters.
-    pub fn new(tuning: PowerTuning, serving: bool, now: Seconds) -> Self {
+    /// A server that is found as it is. The caller has checked the parameters.
+    pub fn new(tuning: PowerTuning, found: Found, now: Seconds) -> Self {
         Self {
             tuning,
-            state: if serving {
-                PowerState::Serving
-            } else {
-                PowerState::Off
+            state: match found {
+                Found::Answering => PowerState::Serving,
+                Found::Powered => PowerState::Booting,
+                Found::Off => PowerState::Off,
             },
             since_s: now.get(),
             heard_s: now.get(),
@@ -158,6 +180,15 @@ impl Server {
         }
         let age_s = now_s - self.since_s;
         match self.state {
+            // Somebody switched it on, or it was booting when nobody could tell: it is as good as one that was started, and
+            // one that is not wanted must not be left running unseen.
+            PowerState::Off if health.answering && health.powered != Some(false) => {
+                if wanted {
+                    self.admit(now_s)
+                } else {
+                    self.stop(now_s)
+                }
+            }
             PowerState::Off => (wanted && self.may_start(now)).then(|| {
                 self.enter(PowerState::Booting, now_s);
                 Command::PowerOn

@@ -24,7 +24,67 @@ const DOWN: Health = Health {
 };
 
 fn server(serving: bool) -> Server {
-    Server::new(PowerTuning::default(), serving, Seconds::ZERO)
+    let found = if serving { Found::Answering } else { Found::Off };
+    Server::new(PowerTuning::default(), found, Seconds::ZERO)
+}
+
+#[test]
+fn a_controller_that_starts_again_finds_what_is_there() {
+    for (health, found) in [
+        (UP, Found::Answering),
+        (BOOTING, Found::Powered),
+        (DOWN, Found::Off),
+        (Health::default(), Found::Off),
+    ] {
+        assert_eq!(Found::from(&health), found);
+    }
+    // One that boots is waited for, wanted or not, and no longer than any other.
+    let powered = || Server::new(PowerTuning::default(), Found::Powered, Seconds::ZERO);
+    run(
+        &mut powered(),
+        &[
+            (1.0, true, BOOTING, None, PowerState::Booting),
+            (60.0, true, UP, Some(Command::Enable), PowerState::Warming),
+        ],
+    );
+    run(
+        &mut powered(),
+        &[(60.0, false, UP, Some(Command::PowerOff), PowerState::Stopping)],
+    );
+    run(
+        &mut powered(),
+        &[(
+            301.0,
+            true,
+            BOOTING,
+            Some(Command::Disable),
+            PowerState::Failed(Cause::Boot),
+        )],
+    );
+}
+
+#[test]
+fn one_that_was_taken_for_off_and_answers_is_used_or_stopped() {
+    let nobody_can_say = Health { powered: None, ..UP };
+    for up in [UP, nobody_can_say] {
+        run(
+            &mut server(false),
+            &[(1.0, true, up, Some(Command::Enable), PowerState::Warming)],
+        );
+        run(
+            &mut server(false),
+            &[(1.0, false, up, Some(Command::PowerOff), PowerState::Stopping)],
+        );
+    }
+    // Its power is said to be off, and something answers in its place: that is nothing to be stopped.
+    let another = Health {
+        powered: Some(false),
+        ..UP
+    };
+    run(
+        &mut server(false),
+        &[(1.0, false, another, None, PowerState::Off)],
+    );
 }
 
 /// Runs a table of (time, wanted, seen, command expected, state expected).
