@@ -45,7 +45,7 @@ pub struct GatewayArgs {
     #[arg(long, value_name = "ADDR")]
     pub control: Vec<String>,
     /// For --control over TCP: the authority's certificate, as `headroom certs` makes it.
-    #[arg(long, value_name = "FILE", requires_all = ["control_cert", "control_key"])]
+    #[arg(long, value_name = "FILE", requires_all = ["control", "control_cert", "control_key"])]
     pub control_ca: Option<PathBuf>,
     /// For --control over TCP: this gateway's certificate (`headroom certs issue-node`).
     #[arg(long, value_name = "FILE", requires = "control_ca")]

@@ -85,7 +85,8 @@ fn control_places(args: &GatewayArgs) -> Result<Vec<Listen>, Failure> {
         .zip(args.control_cert.clone())
         .zip(args.control_key.clone());
     let tls = files.map(|((ca, certificate), key)| TlsConfig { ca, certificate, key });
-    Ok(listen_of_flags("--control", &args.control, tls.as_ref())?)
+    let tls_at = "by --control-ca, --control-cert and --control-key";
+    Ok(listen_of_flags("--control", &args.control, tls.as_ref(), tls_at)?)
 }
 
 fn tell_each_second(gateway: &Handle, stop: &Stop) {

@@ -151,7 +151,8 @@ impl AgentFile {
     /// # Errors
     /// A place that is none, TCP without certificates, certificates that cannot be used; with their line.
     pub fn listen(&self, document: &Document) -> Result<Vec<Listen>, ConfigError> {
-        listen(document, "agent.listen", &self.agent.listen, self.tls.as_ref())
+        let tls = self.tls.as_ref();
+        listen(document, "agent.listen", &self.agent.listen, tls, "under [tls]")
     }
 
     /// The leases that may be asked for.
@@ -208,7 +209,7 @@ fn place(document: &Document, key: &str, text: &str) -> Result<Place, ConfigErro
     }
 }
 
-/// Places that the command line gives, under a name of an option.
+/// Places that the command line gives, under a name of an option; `tls_at` says where it gives certificates.
 ///
 /// # Errors
 /// As [`AgentFile::listen`].
@@ -216,12 +217,13 @@ pub fn listen_of_flags(
     option: &str,
     places: &[String],
     tls: Option<&TlsConfig>,
+    tls_at: &str,
 ) -> Result<Vec<Listen>, ConfigError> {
     let document = Document {
         file: "the command line".into(),
         text: String::new(),
     };
-    listen(&document, option, places, tls)
+    listen(&document, option, places, tls, tls_at)
 }
 
 /// Places to listen at, with their certificates read and checked.
@@ -230,6 +232,7 @@ fn listen(
     key: &str,
     places: &[String],
     tls: Option<&TlsConfig>,
+    tls_at: &str,
 ) -> Result<Vec<Listen>, ConfigError> {
     let mut found = Vec::new();
     for text in places {
@@ -239,7 +242,7 @@ fn listen(
                 let Some(tls) = tls else {
                     let why = format!(
                         "{text} is TCP, which is served with certificates only: make them with `headroom certs` and name \
-                         them under [tls], or listen on unix:/path"
+                         them {tls_at}, or listen on unix:/path"
                     );
                     return Err(document.error(key, why));
                 };

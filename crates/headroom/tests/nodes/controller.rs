@@ -567,7 +567,10 @@ fn a_gateway_is_reached_over_tcp_with_the_controllers_certificate_only() {
     ]);
     let (code, _, err) = run(&mut command);
     assert_eq!(code, Some(2));
-    assert!(err.contains("--control: 127.0.0.1:0 is TCP"), "{err}");
+    assert!(
+        err.contains("--control: 127.0.0.1:0 is TCP") && err.contains("--control-ca"),
+        "{err}"
+    );
     for (option, file) in [
         ("--control-ca", "ca.crt"),
         ("--control-cert", "node-n1.crt"),

@@ -14,6 +14,8 @@ use rustix::io::Errno;
 use std::path::PathBuf;
 
 const USE_SOFTWARE_CAP: &str = "use the software power cap";
+/// What helps where the sensors belong to the host.
+const USE_HOST_OR_MODEL: &str = "run on the host, or use the modelled meter (its watts are estimates)";
 const RAPL_LIMITS: &str = LeverKind::Rapl.finding();
 const HSMP_LIMITS: &str = LeverKind::Hsmp.finding();
 /// CAP_PERFMON and CAP_SYS_ADMIN (include/uapi/linux/capability.h).
@@ -49,7 +51,7 @@ fn no_zones(machine: &Machine<'_>) -> (&'static str, &'static str) {
     match (dir.is_dir(), machine.virtual_machine) {
         (_, true) => (
             "a virtual machine has no energy counters: they belong to its host",
-            "run on the host, or use the modelled meter (its watts are estimates)",
+            USE_HOST_OR_MODEL,
         ),
         (true, false) => (
             "the powercap directory has no RAPL zone: the driver is not loaded, or the container masks it",
@@ -200,7 +202,7 @@ fn why_no_limit(error: &PowerLimitError) -> String {
 }
 
 /// Why there is no HSMP, and what to do.
-fn no_hsmp(machine: &Machine<'_>) -> (PathBuf, &'static str, Option<&'static str>) {
+fn no_hsmp(machine: &Machine<'_>, kind: Kind) -> (PathBuf, &'static str, Option<&'static str>) {
     let cpuinfo = machine.roots.proc_("cpuinfo");
     let amd = file::read(&cpuinfo).unwrap_or_default().contains("AuthenticAMD");
     let device = PathBuf::from(hsmp::DEVICE);
@@ -209,7 +211,10 @@ fn no_hsmp(machine: &Machine<'_>) -> (PathBuf, &'static str, Option<&'static str
         (true, true) => (
             device,
             "it belongs to the host of this virtual machine",
-            Some(USE_SOFTWARE_CAP),
+            Some(match kind {
+                Kind::Lever => USE_SOFTWARE_CAP,
+                Kind::Meter | Kind::Tool => USE_HOST_OR_MODEL,
+            }),
         ),
         (true, false) => (
             device,
@@ -220,7 +225,7 @@ fn no_hsmp(machine: &Machine<'_>) -> (PathBuf, &'static str, Option<&'static str
 }
 
 fn absent_hsmp(machine: &Machine<'_>, what: &str, kind: Kind) -> Finding {
-    let (evidence, why, remedy) = no_hsmp(machine);
+    let (evidence, why, remedy) = no_hsmp(machine, kind);
     let found = finding(what, kind, State::Unusable, evidence, why);
     match remedy {
         Some(remedy) => found.remedy(remedy),
@@ -317,7 +322,7 @@ fn perf_energy(machine: &Machine<'_>) -> Finding {
                 State::Unusable,
                 "a virtual machine has no energy events: they belong to its host".into(),
             )
-            .remedy("run on the host, or use the modelled meter (its watts are estimates)"),
+            .remedy(USE_HOST_OR_MODEL),
             false => find(
                 State::Unusable,
                 "the kernel has no energy events (perf's power unit)".into(),
@@ -376,9 +381,12 @@ fn hwmon_sensors(machine: &Machine<'_>) -> Finding {
             (true, true) => "a virtual machine has no power sensors".into(),
             (false, true) => "no sensor of this machine reports power".into(),
         };
-        return find(State::Unusable, why).remedy(
-            "load the driver of the ACPI power meter (acpi_power_meter) or of the processor (amd_energy)",
-        );
+        return find(State::Unusable, why).remedy(match machine.virtual_machine && sensors.is_empty() {
+            true => USE_HOST_OR_MODEL,
+            false => {
+                "load the driver of the ACPI power meter (acpi_power_meter) or of the processor (amd_energy)"
+            }
+        });
     };
     for sensor in sensors.iter().filter(|sensor| sensor.scope == scope) {
         let most = Watts::new(hwmon::MOST_MACHINE_WATTS);

@@ -359,6 +359,15 @@ fn a_virtual_machine_without_anything_falls_to_the_model_and_the_software_cap() 
         "{modelled}"
     );
     assert!(modelled.why.contains("highest is assumed"));
+    let amd = Fake::new("vendor_id\t: AuthenticAMD\nflags\t\t: fpu hypervisor\n");
+    for (what, helps) in [
+        ("HSMP socket power (AMD)", "modelled meter"),
+        ("hwmon power sensors", "modelled meter"),
+        ("HSMP power limits (AMD)", "software power cap"),
+    ] {
+        let remedy = amd.of(what).remedy.unwrap();
+        assert!(remedy.contains(helps), "{what}: {remedy}");
+    }
 }
 
 #[test]
