@@ -3,6 +3,8 @@
 
 mod faults;
 mod files;
+mod frequencies;
+mod groups;
 mod killed;
 mod real;
 
