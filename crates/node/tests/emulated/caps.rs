@@ -31,6 +31,26 @@ fn all(cap: Option<f64>) -> Allocation {
     }
 }
 
+/// The usual machine under full load, and a limiter on it.
+fn usual(lever: LeverPreference, meter: MeterPreference) -> Option<(Bench, Registry, Limiter)> {
+    let bench = Bench::usual()?;
+    bench.load(16.0);
+    let registry = Registry::new();
+    let limiter = limiter(&bench, lever, meter, &registry);
+    // In this order, so that the limiter goes before its machine.
+    Some((bench, registry, limiter))
+}
+
+/// Waits until an event is told; all of them until then.
+fn events_until(limiter: &Limiter, what: &str, is_it: impl Fn(&Event) -> bool) -> Vec<Event> {
+    let mut events = Vec::new();
+    wait_for(what, || {
+        events.extend(limiter.take_events());
+        events.iter().any(&is_it)
+    });
+    events
+}
+
 /// The mean over a second and a half, as the counters have it, comes under the cap, and not far under it.
 fn holds(bench: &Bench, limiter: &Limiter, cap: f64) {
     // Without real processes nothing is throttled, so the software cap has no reason to give more than the model says.
@@ -117,9 +137,7 @@ fn a_cap_is_held_by_rapl_by_hsmp_by_frequency_and_by_quota_alike() {
 
 #[test]
 fn what_the_lowest_frequency_leaves_over_a_cap_is_left_to_the_quota_and_all_is_put_back() {
-    let Some(bench) = Bench::new(HardwareConfig::default()) else {
-        return;
-    };
+    let Some(bench) = Bench::usual() else { return };
     bench.load(16.0);
     let policy = |file: &str| bench.read(&format!("devices/system/cpu/cpufreq/policy9/{file}"));
     let found = (policy("scaling_min_freq"), policy("scaling_max_freq"));
@@ -156,9 +174,7 @@ fn what_the_lowest_frequency_leaves_over_a_cap_is_left_to_the_quota_and_all_is_p
 
 #[test]
 fn a_frequency_that_cannot_be_written_any_more_leaves_the_cap_to_the_quota() {
-    let Some(bench) = Bench::new(HardwareConfig::default()) else {
-        return;
-    };
+    let Some(bench) = Bench::usual() else { return };
     bench.load(16.0);
     let registry = Registry::new();
     let limiter = limiter(
@@ -181,12 +197,9 @@ fn a_frequency_that_cannot_be_written_any_more_leaves_the_cap_to_the_quota() {
 
 #[test]
 fn a_cap_beyond_what_the_hardware_holds_is_bounded_and_said() {
-    let Some(bench) = Bench::new(HardwareConfig::default()) else {
+    let Some((_bench, _registry, limiter)) = usual(LeverPreference::Auto, MeterPreference::Auto) else {
         return;
     };
-    bench.load(16.0);
-    let registry = Registry::new();
-    let limiter = limiter(&bench, LeverPreference::Auto, MeterPreference::Auto, &registry);
     let bounds = limiter.cap_bounds().unwrap();
     assert_eq!(
         (bounds.smallest, bounds.largest),
@@ -198,32 +211,22 @@ fn a_cap_beyond_what_the_hardware_holds_is_bounded_and_said() {
         (applied.cap_bounded, applied.binding),
         (Some(bounds), Binding::Floor)
     );
-    let mut events = Vec::new();
-    wait_for("the cap to be reported as not kept", || {
-        events.extend(limiter.take_events());
-        events
-            .iter()
-            .any(|event| matches!(event, Event::CapNotKept { .. } | Event::CapInert { .. }))
+    events_until(&limiter, "the cap to be reported as not kept", |event| {
+        matches!(event, Event::CapNotKept { .. } | Event::CapInert { .. })
     });
 }
 
 #[test]
 fn a_limit_that_does_nothing_is_found_out_and_the_quota_takes_over() {
-    let Some(bench) = Bench::new(HardwareConfig::default()) else {
-        return;
-    };
+    let Some(bench) = Bench::usual() else { return };
     bench.load(16.0);
     bench.fault("inert intel-rapl:0");
     bench.fault("inert intel-rapl:1");
     let registry = Registry::new();
     let limiter = limiter(&bench, LeverPreference::Auto, MeterPreference::Auto, &registry);
     limiter.apply(all(Some(65.0))).unwrap();
-    let mut events = Vec::new();
-    wait_for("the limit to be found out", || {
-        events.extend(limiter.take_events());
-        events
-            .iter()
-            .any(|event| matches!(event, Event::LeverGivenUp { .. }))
+    let events = events_until(&limiter, "the limit to be found out", |event| {
+        matches!(event, Event::LeverGivenUp { .. })
     });
     assert!(
         matches!(
@@ -250,9 +253,7 @@ fn a_limit_that_does_nothing_is_found_out_and_the_quota_takes_over() {
 
 #[test]
 fn a_locked_limit_falls_to_the_quota_or_is_refused_where_only_the_hardware_may() {
-    let Some(bench) = Bench::new(HardwareConfig::default()) else {
-        return;
-    };
+    let Some(bench) = Bench::usual() else { return };
     bench.load(16.0);
     bench.fault("locked intel-rapl:0");
     let registry = Registry::new();
@@ -274,12 +275,9 @@ fn a_locked_limit_falls_to_the_quota_or_is_refused_where_only_the_hardware_may()
 
 #[test]
 fn a_limit_that_is_gone_for_a_moment_is_waited_for_and_one_that_stays_away_falls_to_the_quota() {
-    let Some(bench) = Bench::new(HardwareConfig::default()) else {
+    let Some((bench, _registry, limiter)) = usual(LeverPreference::Auto, MeterPreference::Auto) else {
         return;
     };
-    bench.load(16.0);
-    let registry = Registry::new();
-    let limiter = limiter(&bench, LeverPreference::Auto, MeterPreference::Auto, &registry);
     limiter.apply(all(Some(70.0))).unwrap();
     let gone = "error write ENOENT intel-rapl:0/constraint_0_power_limit_uw";
     bench.fault(gone);
@@ -304,9 +302,7 @@ fn a_limit_that_is_gone_for_a_moment_is_waited_for_and_one_that_stays_away_falls
 
 #[test]
 fn a_modelled_meter_keeps_the_hardware_out_of_it() {
-    let Some(bench) = Bench::new(HardwareConfig::default()) else {
-        return;
-    };
+    let Some(bench) = Bench::usual() else { return };
     let registry = Registry::new();
     let limiter = limiter(&bench, LeverPreference::Auto, MeterPreference::Model, &registry);
     let choice = limiter.lever();
@@ -316,22 +312,17 @@ fn a_modelled_meter_keeps_the_hardware_out_of_it() {
 
 #[test]
 fn another_writer_of_the_hardware_limit_is_said_and_overruled() {
-    let Some(bench) = Bench::new(HardwareConfig::default()) else {
+    let Some((bench, _registry, limiter)) = usual(LeverPreference::Auto, MeterPreference::Auto) else {
         return;
     };
-    bench.load(16.0);
-    let registry = Registry::new();
-    let limiter = limiter(&bench, LeverPreference::Auto, MeterPreference::Auto, &registry);
     limiter.apply(all(Some(70.0))).unwrap();
     std::thread::sleep(Duration::from_millis(500));
     bench.write(
         "class/powercap/intel-rapl:1/constraint_0_power_limit_uw",
         "48000000",
     );
-    let mut events = Vec::new();
-    wait_for("the other writer to be said", || {
-        events.extend(limiter.take_events());
-        events.iter().any(|event| matches!(event, Event::Foreign(_)))
+    events_until(&limiter, "the other writer to be said", |event| {
+        matches!(event, Event::Foreign(_))
     });
     wait_for("our limit to be back", || bench.limit_w(1, 0) < 40.0);
     drop(limiter);
@@ -344,21 +335,14 @@ fn another_writer_of_the_hardware_limit_is_said_and_overruled() {
 
 #[test]
 fn a_frozen_counter_is_a_lost_meter_and_the_limit_stays() {
-    let Some(bench) = Bench::new(HardwareConfig::default()) else {
+    let Some((bench, _registry, limiter)) = usual(LeverPreference::Auto, MeterPreference::Auto) else {
         return;
     };
-    bench.load(16.0);
-    let registry = Registry::new();
-    let limiter = limiter(&bench, LeverPreference::Auto, MeterPreference::Auto, &registry);
     limiter.apply(all(Some(70.0))).unwrap();
     holds(&bench, &limiter, 70.0);
     bench.fault("frozen intel-rapl:0");
-    let mut events = Vec::new();
-    wait_for("the meter to be lost", || {
-        events.extend(limiter.take_events());
-        events
-            .iter()
-            .any(|event| matches!(event, Event::MeterLost { .. }))
+    events_until(&limiter, "the meter to be lost", |event| {
+        matches!(event, Event::MeterLost { .. })
     });
     assert!(
         bench.limit_w(0, 0) < 36.0,
@@ -366,8 +350,7 @@ fn a_frozen_counter_is_a_lost_meter_and_the_limit_stays() {
     );
     assert!(limiter.status().power.is_none());
     bench.clear();
-    wait_for("the meter to be back", || {
-        events.extend(limiter.take_events());
-        events.iter().any(|event| matches!(event, Event::MeterBack))
+    events_until(&limiter, "the meter to be back", |event| {
+        matches!(event, Event::MeterBack)
     });
 }

@@ -69,9 +69,7 @@ fn a_sound_machine_has_every_meter_and_lever_of_its_kind() {
 
 #[test]
 fn each_answer_of_the_power_tree_is_named() {
-    let Some(bench) = Bench::new(HardwareConfig::default()) else {
-        return;
-    };
+    let Some(bench) = Bench::usual() else { return };
     for (fault, what, word) in [
         (
             "error open EACCES intel-rapl:0/energy_uj",

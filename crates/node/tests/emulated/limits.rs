@@ -1,9 +1,9 @@
 //! RAPL and HSMP limits: what is written, what is read back, what the kernel refuses, and what is put back.
 
-use super::Bench;
+use super::{Bench, HSMP_ANSWERS};
 use headroom_node::limit::{HardwareCap, HsmpLimits, PowerLimitError, RaplLimits};
 use headroom_node::restore::{Ledger, Outcome, Registry, recover};
-use headroom_testbed::hardware::config::{LimitKind, RaplConfig, Zones};
+use headroom_testbed::hardware::config::{LimitKind, RaplConfig};
 use headroom_testbed::hardware::{HardwareConfig, Operation};
 use headroom_units::Watts;
 use rustix::io::Errno;
@@ -19,9 +19,7 @@ fn watts(value: f64) -> Option<Watts> {
 
 #[test]
 fn a_cap_is_split_quantised_read_back_and_lifted() {
-    let Some(bench) = Bench::new(HardwareConfig::default()) else {
-        return;
-    };
+    let Some(bench) = Bench::usual() else { return };
     let registry = Registry::new();
     let mut limits = RaplLimits::open(&bench.roots(), &registry).unwrap();
     let bounds = limits.bounds();
@@ -88,9 +86,7 @@ fn a_maximum_of_zero_or_without_data_is_no_maximum() {
         "reads constraint_0_max_power_uw 0",
         "error read ENODATA constraint_0_max_power_uw",
     ] {
-        let Some(bench) = Bench::new(HardwareConfig::default()) else {
-            return;
-        };
+        let Some(bench) = Bench::usual() else { return };
         bench.fault(fault);
         let mut limits = RaplLimits::open(&bench.roots(), &Registry::new()).unwrap();
         assert_eq!(limits.bounds().largest, Watts::new(100.0), "{fault}");
@@ -104,9 +100,7 @@ fn a_maximum_of_zero_or_without_data_is_no_maximum() {
 
 #[test]
 fn a_limit_that_is_switched_off_is_switched_on_with_it_and_off_again() {
-    let Some(bench) = Bench::new(HardwareConfig::default()) else {
-        return;
-    };
+    let Some(bench) = Bench::usual() else { return };
     bench.write("class/powercap/intel-rapl:0/enabled", "0");
     let mut limits = RaplLimits::open(&bench.roots(), &Registry::new()).unwrap();
     limits.set(watts(60.0)).unwrap();
@@ -120,9 +114,7 @@ fn a_limit_that_is_switched_off_is_switched_on_with_it_and_off_again() {
 
 #[test]
 fn a_locked_limit_is_said_and_the_other_package_goes_back() {
-    let Some(bench) = Bench::new(HardwareConfig::default()) else {
-        return;
-    };
+    let Some(bench) = Bench::usual() else { return };
     let mut limits = RaplLimits::open(&bench.roots(), &Registry::new()).unwrap();
     limits.set(watts(80.0)).unwrap();
     bench.fault("locked intel-rapl:1");
@@ -143,9 +135,7 @@ fn a_locked_limit_is_said_and_the_other_package_goes_back() {
 
 #[test]
 fn every_answer_to_a_write_is_an_error_with_a_remedy_and_changes_nothing() {
-    let Some(bench) = Bench::new(HardwareConfig::default()) else {
-        return;
-    };
+    let Some(bench) = Bench::usual() else { return };
     let mut limits = RaplLimits::open(&bench.roots(), &Registry::new()).unwrap();
     for (on, errno, word) in [
         (Operation::Write, Errno::INVAL, "refuses this value"),
@@ -179,9 +169,7 @@ fn every_answer_to_a_write_is_an_error_with_a_remedy_and_changes_nothing() {
 
 #[test]
 fn another_writer_is_said_and_theirs_is_what_is_put_back() {
-    let Some(bench) = Bench::new(HardwareConfig::default()) else {
-        return;
-    };
+    let Some(bench) = Bench::usual() else { return };
     let mut limits = RaplLimits::open(&bench.roots(), &Registry::new()).unwrap();
     limits.set(watts(60.0)).unwrap();
     bench.write(
@@ -197,15 +185,7 @@ fn another_writer_is_said_and_theirs_is_what_is_put_back() {
 
 #[test]
 fn amd_zones_have_no_limits_and_hsmp_has() {
-    let Some(bench) = Bench::new(HardwareConfig {
-        rapl: RaplConfig {
-            zones: Zones::Amd,
-            ..RaplConfig::default()
-        },
-        ..HardwareConfig::default()
-    }) else {
-        return;
-    };
+    let Some(bench) = Bench::amd() else { return };
     let error = RaplLimits::open(&bench.roots(), &Registry::new())
         .unwrap_err()
         .to_string();
@@ -220,21 +200,13 @@ fn amd_zones_have_no_limits_and_hsmp_has() {
     );
     assert_eq!(limits.set(watts(1e9)).unwrap().limit, Watts::new(100.0));
     limits.set(watts(50.0)).unwrap();
-    for (errno, word) in [
-        (Errno::TIMEDOUT, "enable HSMP in the BIOS"),
-        (Errno::NOMSG, "does not know the message"),
-        (Errno::REMOTEIO, "not enabled"),
-        (Errno::INVAL, "refuses this value"),
-        (Errno::BUSY, "try again"),
-        (Errno::PERM, "root"),
-        (Errno::NODEV, "driver was unloaded"),
-    ] {
-        bench.fails(Operation::Write, errno, "hwmon1/power1_cap");
-        let error = limits.set(watts(80.0)).unwrap_err().to_string();
-        assert!(error.contains(word), "{errno}: {error}");
-        bench.clear();
-        limits.set(watts(50.0)).unwrap();
-    }
+    let answers = [&HSMP_ANSWERS[..], &[(Errno::INVAL, "refuses this value")]].concat();
+    let mut asked = 50.0;
+    bench.answers(Operation::Write, "hwmon1/power1_cap", &answers, || {
+        // Another one each time, so that there is something to write.
+        asked = 130.0 - asked;
+        limits.set(watts(asked))
+    });
     drop(limits);
     assert_eq!((cap(0), cap(1)), ("50000000".into(), "50000000".into()));
 }
@@ -262,9 +234,7 @@ fn limiting_child() {
 
 #[test]
 fn a_killed_process_leaves_limits_that_the_next_start_puts_back() {
-    let Some(bench) = Bench::new(HardwareConfig::default()) else {
-        return;
-    };
+    let Some(bench) = Bench::usual() else { return };
     let run_dir = bench.dir.path().join("run");
     for _ in 0..5 {
         let mut command = Command::new(std::env::current_exe().unwrap());
@@ -307,9 +277,7 @@ fn a_killed_process_leaves_limits_that_the_next_start_puts_back() {
 
 #[test]
 fn what_cannot_be_put_back_is_said_and_the_rest_is() {
-    let Some(bench) = Bench::new(HardwareConfig::default()) else {
-        return;
-    };
+    let Some(bench) = Bench::usual() else { return };
     let registry = Registry::new();
     let mut limits = RaplLimits::open(&bench.roots(), &registry).unwrap();
     limits.set(watts(60.0)).unwrap();

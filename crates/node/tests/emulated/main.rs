@@ -9,9 +9,11 @@ mod meters;
 
 use headroom_node::Roots;
 use headroom_node::cgroup::Target;
+use headroom_testbed::hardware::config::{RaplConfig, Zones};
 use headroom_testbed::hardware::{Control, Emulated, Fault, HardwareConfig, Operation};
 use headroom_units::Cores;
 use rustix::io::Errno;
+use std::fmt::{Debug, Display};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -43,6 +45,22 @@ impl Bench {
         Some(Self { emulated, dir })
     }
 
+    /// The usual machine.
+    fn usual() -> Option<Self> {
+        Self::new(HardwareConfig::default())
+    }
+
+    /// An AMD server, whose zones have no limits.
+    fn amd() -> Option<Self> {
+        Self::new(HardwareConfig {
+            rapl: RaplConfig {
+                zones: Zones::Amd,
+                ..RaplConfig::default()
+            },
+            ..HardwareConfig::default()
+        })
+    }
+
     fn roots(&self) -> Roots {
         Roots::at(self.emulated.root(), self.emulated.proc_root())
     }
@@ -67,6 +85,27 @@ impl Bench {
         self.machine()
             .inject(Fault::error(on, errno, files).unwrap())
             .unwrap();
+    }
+
+    /// Gives each answer to an operation on files: the attempt fails with its word, and succeeds again without it.
+    fn answers<T: Debug, E: Display>(
+        &self,
+        on: Operation,
+        files: &str,
+        said: &[(Errno, &str)],
+        mut attempt: impl FnMut() -> Result<T, E>,
+    ) {
+        for (errno, word) in said {
+            self.fails(on, *errno, files);
+            match attempt() {
+                Ok(done) => panic!("{errno}: {done:?}"),
+                Err(error) => assert!(error.to_string().contains(word), "{errno}: {error}"),
+            }
+            self.clear();
+            if let Err(error) = attempt() {
+                panic!("after {errno}: {error}");
+            }
+        }
     }
 
     fn clear(&self) {
@@ -98,6 +137,16 @@ impl Bench {
         text.parse::<f64>().unwrap() / 1e6
     }
 }
+
+/// What the kernel answers for HSMP, each with a word of what is made of it.
+const HSMP_ANSWERS: [(Errno, &str); 6] = [
+    (Errno::TIMEDOUT, "enable HSMP in the BIOS"),
+    (Errno::NOMSG, "does not know the message"),
+    (Errno::REMOTEIO, "not enabled"),
+    (Errno::BUSY, "try again"),
+    (Errno::PERM, "root"),
+    (Errno::NODEV, "driver was unloaded"),
+];
 
 /// Waits until it holds; says what did not.
 fn wait_for(what: &str, mut holds: impl FnMut() -> bool) {
