@@ -1,7 +1,7 @@
-//! Seeded traces that ship with the product, so that nothing need be downloaded: a diurnal day like Wikipedia's
-//! and a flat line with rare spikes like Azure's.
+//! Seeded traces that ship with the product, so that nothing need be downloaded: a diurnal day like Wikipedia's,
+//! a flat line with rare spikes like Azure's, and two weeks like ClarkNet's.
 //!
-//! Both are shaped after the traces that the SLO-Power authors published (`wikipedia-cluster` and
+//! The first two are shaped after the traces that the SLO-Power authors published (`wikipedia-cluster` and
 //! `azure-cluster`; the values here are drawn, not copied): the shape of the day is a Fourier series fitted to
 //! the published day, the rest are distributions whose parameters were chosen to match the statistics below.
 //!
@@ -17,6 +17,10 @@
 //!
 //! (Lag: autocorrelation. The rows of this module are printed by its test `statistics_of_many_seeds`.)
 //! The published Azure trace also has a weak rhythm of 12 values (0.31 at lag 12), which this one leaves out.
+
+mod clarknet;
+
+pub use clarknet::{ClarknetLike, clarknet_like};
 
 use crate::random::{exponential, normal};
 use crate::trace::{MAX_VALUES, Trace, TraceError};

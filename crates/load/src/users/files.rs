@@ -1,0 +1,534 @@
+//! The site: files with their sizes and popularity, and which document embeds what.
+
+use super::distribution::{Shape, Truncated};
+use super::user::Model;
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+
+/// The most files of a set.
+pub const MAX_FILES: usize = 100_000;
+
+/// The most bytes that a set may come to when it is written: a mistake in the number of files must not fill a disk.
+const MAX_WRITTEN_BYTES: u64 = 20 << 30;
+
+/// Sizes: with this probability from the body, else from the tail.
+const BODY_SHARE: f64 = 0.93;
+
+/// Where the body ends and the tail begins, bytes.
+const TAIL_FROM: f64 = 133_000.0;
+
+/// The largest file, bytes, before scaling: the tail's exponent of 1.1 leaves the mean of an unbounded one to chance.
+const LARGEST: f64 = 50e6;
+
+/// Sizes of the body, bytes: lognormal, mu = 9.357, sigma = 1.318, at most where the tail begins.
+const BODY: Truncated = Truncated {
+    shape: Shape::Lognormal {
+        mu: 9.357,
+        sigma: 1.318,
+    },
+    largest: TAIL_FROM,
+};
+
+/// Sizes of the tail, bytes: Pareto, k = 133,000, alpha = 1.1, at most 50 MB.
+const TAIL: Truncated = Truncated {
+    shape: Shape::Pareto {
+        smallest: TAIL_FROM,
+        exponent: 1.1,
+    },
+    largest: LARGEST,
+};
+
+/// Sizes of what is asked for, bytes, which the popular documents are chosen to match: Pareto, k = 1,000,
+/// alpha = 1.0, at most the largest file.
+const REQUESTED: Truncated = Truncated {
+    shape: Shape::Pareto {
+        smallest: 1000.0,
+        exponent: 1.0,
+    },
+    largest: LARGEST,
+};
+
+/// Of a set's files, those that are only ever embedded.
+const EMBEDDED_SHARE: f64 = 0.38;
+
+/// Into how many parts of equal requested share the sizes are cut for the matching.
+const PARTS: usize = 32;
+
+/// What is wrong with a file set.
+#[derive(Debug, thiserror::Error)]
+pub enum FileSetError {
+    /// A figure is out of its range.
+    #[error("{setting} = {value}: {remedy}")]
+    BadSetting {
+        /// The setting.
+        setting: &'static str,
+        /// Its value.
+        value: String,
+        /// What to give instead.
+        remedy: &'static str,
+    },
+    /// The set is too large to be written.
+    #[error(
+        "the file set comes to {bytes} bytes, more than {MAX_WRITTEN_BYTES}; give fewer files or a smaller size scale"
+    )]
+    TooLarge {
+        /// Its size, bytes.
+        bytes: u64,
+    },
+    /// A file could not be written.
+    #[error(
+        "{file}: cannot be written: {error}; name a folder with room for {bytes} bytes that this user may write to"
+    )]
+    Unwritable {
+        /// The file or folder.
+        file: String,
+        /// What the system answered.
+        error: io::Error,
+        /// What the whole set needs.
+        bytes: u64,
+    },
+}
+
+/// What [`FileSet::generate`] makes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct FileSetConfig {
+    /// How many files; 2,000 by default, from 10 to [`MAX_FILES`].
+    pub files: usize,
+    /// Zipf's exponent of the documents' popularity; 1 by default, from 0 to 3.
+    pub popularity_exponent: f64,
+    /// Every size is multiplied by this after it was drawn; 1 by default. A half is the decreased demand of the
+    /// capacity paper (Section 7.5.2).
+    pub size_scale: f64,
+    /// How many objects documents embed.
+    pub model: Model,
+    /// The same seed gives the same set.
+    pub seed: u64,
+}
+
+impl Default for FileSetConfig {
+    fn default() -> Self {
+        Self {
+            files: 2000,
+            popularity_exponent: 1.0,
+            size_scale: 1.0,
+            model: Model::default(),
+            seed: 1,
+        }
+    }
+}
+
+/// A site's files: documents first, then those that are only embedded.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FileSet {
+    /// Bytes.
+    sizes: Vec<u64>,
+    /// Of each document, how often it is due in a block of references; 1 or more.
+    popularity: Vec<u32>,
+    /// Of each document, the files that it embeds.
+    embedded: Vec<Vec<usize>>,
+}
+
+impl FileSet {
+    /// Draws a file set.
+    ///
+    /// # Errors
+    /// [`FileSetError::BadSetting`] where a figure is out of its range.
+    pub fn generate(config: &FileSetConfig) -> Result<Self, FileSetError> {
+        check(config)?;
+        let mut rng = ChaCha8Rng::seed_from_u64(config.seed);
+        let draw = |rng: &mut ChaCha8Rng| {
+            let size = if rng.random::<f64>() < BODY_SHARE {
+                BODY.sample(rng)
+            } else {
+                TAIL.sample(rng)
+            };
+            size.ceil()
+        };
+        let unscaled: Vec<f64> = (0..config.files).map(|_| draw(&mut rng)).collect();
+        let only_embedded = (config.files as f64 * EMBEDDED_SHARE) as usize;
+        let documents = config.files - only_embedded;
+        let popularity = matched(
+            &unscaled[..documents],
+            &zipf_counts(documents, config.popularity_exponent),
+        );
+        let embedded = (0..documents)
+            .map(|_| {
+                if rng.random::<f64>() >= config.model.embedding_share {
+                    return Vec::new();
+                }
+                let count = config.model.embedded.sample(&mut rng) as usize;
+                (0..count)
+                    .map(|_| rng.random_range(documents..config.files))
+                    .collect()
+            })
+            .collect();
+        let scaled = |size: &f64| (size * config.size_scale).ceil().max(1.0) as u64;
+        Ok(Self {
+            sizes: unscaled.iter().map(scaled).collect(),
+            popularity,
+            embedded,
+        })
+    }
+
+    /// How many files there are.
+    pub fn len(&self) -> usize {
+        self.sizes.len()
+    }
+
+    /// Whether there are none; never, of a set that was generated.
+    pub fn is_empty(&self) -> bool {
+        self.sizes.is_empty()
+    }
+
+    /// The size of a file, bytes.
+    pub fn size(&self, file: usize) -> u64 {
+        self.sizes[file]
+    }
+
+    /// All sizes together, bytes.
+    pub fn bytes(&self) -> u64 {
+        self.sizes.iter().sum()
+    }
+
+    /// How often each document is due in a block of references. Documents are the files `0..popularity().len()`.
+    pub fn popularity(&self) -> &[u32] {
+        &self.popularity
+    }
+
+    /// The files that a document embeds, in the order in which they are fetched; none of a file that is no document.
+    pub fn embedded(&self, document: usize) -> &[usize] {
+        self.embedded.get(document).map_or(&[], Vec::as_slice)
+    }
+
+    /// The name of a file, below the folder or the URL that holds the set.
+    pub fn name(&self, file: usize) -> String {
+        if file < self.popularity.len() {
+            format!("d{file:06}.html")
+        } else {
+            format!("e{file:06}.bin")
+        }
+    }
+
+    /// Writes the files into a folder, which is made if need be, and `files.txt` beside them with name, bytes and
+    /// popularity of each. Files of these names are overwritten. The content is filler; only the sizes matter.
+    ///
+    /// # Errors
+    /// [`FileSetError::TooLarge`] beyond 20 GiB, [`FileSetError::Unwritable`] with the file.
+    pub fn write(&self, folder: &Path) -> Result<(), FileSetError> {
+        let bytes = self.bytes();
+        if bytes > MAX_WRITTEN_BYTES {
+            return Err(FileSetError::TooLarge { bytes });
+        }
+        let failed = |path: &Path, error| FileSetError::Unwritable {
+            file: path.display().to_string(),
+            error,
+            bytes,
+        };
+        fs::create_dir_all(folder).map_err(|error| failed(folder, error))?;
+        for file in 0..self.len() {
+            let path = folder.join(self.name(file));
+            fs::File::create(&path)
+                .and_then(|mut out| fill(&mut out, self.size(file)))
+                .map_err(|error| failed(&path, error))?;
+        }
+        let path = folder.join("files.txt");
+        let list = || {
+            let mut out = BufWriter::new(fs::File::create(&path)?);
+            writeln!(out, "# name, bytes, references in a block (0: only embedded)")?;
+            for file in 0..self.len() {
+                let popularity = self.popularity.get(file).copied().unwrap_or(0);
+                writeln!(out, "{} {} {popularity}", self.name(file), self.size(file))?;
+            }
+            out.flush()
+        };
+        list().map_err(|error| failed(&path, error))
+    }
+}
+
+/// Lines of 64 characters, without anything that a server would take for markup to act on.
+fn fill(out: &mut impl Write, bytes: u64) -> io::Result<()> {
+    const LINE: &[u8; 64] = b"filler text of a generated file set, sixty-four bytes each line\n";
+    let chunk = LINE.repeat(1024);
+    let mut left = bytes;
+    while left > 0 {
+        let part = left.min(chunk.len() as u64) as usize;
+        out.write_all(&chunk[..part])?;
+        left -= part as u64;
+    }
+    Ok(())
+}
+
+fn check(config: &FileSetConfig) -> Result<(), FileSetError> {
+    let bad = |setting, value: String, remedy| {
+        Err(FileSetError::BadSetting {
+            setting,
+            value,
+            remedy,
+        })
+    };
+    if !(10..=MAX_FILES).contains(&config.files) {
+        return bad("files", config.files.to_string(), "give from 10 to 100,000 files");
+    }
+    if !(0.0..=3.0).contains(&config.popularity_exponent) {
+        let value = config.popularity_exponent.to_string();
+        return bad("popularity exponent", value, "give a number from 0 to 3");
+    }
+    if !(1e-3..=1e3).contains(&config.size_scale) {
+        let value = config.size_scale.to_string();
+        return bad("size scale", value, "give a factor from 0.001 to 1,000");
+    }
+    Ok(())
+}
+
+/// How often the document of each rank is due: proportional to rank^-exponent, such that the least popular one is due
+/// about once; the most popular first.
+fn zipf_counts(documents: usize, exponent: f64) -> Vec<u32> {
+    let last = documents as f64;
+    // With an exponent of 3 the first of 62,000 documents would be due 2e14 times; beyond this, ratios are cut.
+    let most = 1e6;
+    (1..=documents)
+        .map(|rank| (last / rank as f64).powf(exponent).round().clamp(1.0, most) as u32)
+        .collect()
+}
+
+/// Gives each document its popularity such that the sizes of what is asked for follow [`REQUESTED`].
+///
+/// The sizes are cut into parts of equal requested share, each of which should get the same sum of counts. The few
+/// counts above that sum are spread over the parts, and take their neighbours' share too; then each part, the
+/// smallest sizes first because they are the fewest, takes the largest counts that still fit. SURGE states the aim;
+/// the way here is our own.
+fn matched(sizes: &[f64], counts: &[u32]) -> Vec<u32> {
+    let mut by_size: Vec<usize> = (0..sizes.len()).collect();
+    by_size.sort_by(|a, b| sizes[*b].total_cmp(&sizes[*a]));
+    let mut free: Vec<Vec<usize>> = vec![Vec::new(); PARTS];
+    for document in by_size {
+        let share = REQUESTED.cumulative(sizes[document]).unwrap_or(0.0);
+        free[((share * PARTS as f64) as usize).min(PARTS - 1)].push(document);
+    }
+    let each = counts.iter().map(|count| f64::from(*count)).sum::<f64>() / PARTS as f64;
+    let mut wanted = vec![each; PARTS];
+    let mut popularity = vec![1; sizes.len()];
+    let mut left: BTreeMap<u32, usize> = BTreeMap::new();
+    let mut large = 0.0;
+    for count in counts {
+        if f64::from(*count) <= each {
+            *left.entry(*count).or_default() += 1;
+            continue;
+        }
+        // Multiples of the golden ratio fall evenly into the unit interval, however many there are.
+        let centre = ((0.5 + 0.618_034 * large) % 1.0 * PARTS as f64) as usize;
+        large += 1.0;
+        let mut nearest: Vec<usize> = (0..PARTS).collect();
+        nearest.sort_by_key(|part| part.abs_diff(centre));
+        if let Some(document) = nearest.iter().find_map(|part| free[*part].pop()) {
+            popularity[document] = *count;
+        }
+        let mut rest = f64::from(*count);
+        for part in nearest {
+            let taken = wanted[part].min(rest);
+            wanted[part] -= taken;
+            rest -= taken;
+        }
+    }
+    for (documents, wanted) in free.iter_mut().zip(wanted) {
+        let mut wanted = wanted;
+        while let Some(document) = documents.pop() {
+            // Those that follow in this part need 1 at least.
+            let most = (wanted - documents.len() as f64).max(1.0) as u32;
+            let fitting = left.range(..=most).next_back().or_else(|| left.iter().next());
+            let Some((&count, &times)) = fitting else { break };
+            if times == 1 {
+                left.remove(&count);
+            } else {
+                left.insert(count, times - 1);
+            }
+            popularity[document] = count;
+            wanted -= f64::from(count);
+        }
+    }
+    popularity
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rand::seq::SliceRandom;
+
+    fn set(files: usize) -> FileSet {
+        FileSet::generate(&FileSetConfig {
+            files,
+            ..FileSetConfig::default()
+        })
+        .unwrap()
+    }
+
+    #[test]
+    fn sizes_have_the_stated_body_and_tail() {
+        let set = set(MAX_FILES);
+        let mut sizes: Vec<u64> = (0..set.len()).map(|file| set.size(file)).collect();
+        sizes.sort_unstable();
+        let count = sizes.len() as f64;
+        let below = |size: f64| sizes.partition_point(|s| (*s as f64) < size) as f64 / count;
+        // Of a binomial share the standard error is 0.0008 here.
+        assert!((1.0 - below(133_001.0) - 0.07).abs() < 0.004);
+        // The body is cut at z = (ln 133000 - 9.357) / 1.318 = 1.8495, P = 0.96781; its median is the whole one's
+        // quantile at 0.48390, z = -0.0404.
+        let body = below(133_001.0);
+        let median = sizes[(body / 2.0 * count) as usize] as f64;
+        let stated = f64::exp(9.357 - 0.0404 * 1.318);
+        assert!((median / stated - 1.0).abs() < 0.02, "{median} against {stated}");
+        // The tail's median: the truncation at 50 MB cuts 0.15 % off, k 2^(1/1.1) without it.
+        let tail = sizes[((1.0 - (1.0 - body) / 2.0) * count) as usize] as f64;
+        assert!(
+            (tail / (133_000.0 * 2f64.powf(1.0 / 1.1)) - 1.0).abs() < 0.05,
+            "{tail}"
+        );
+        assert!(sizes[sizes.len() - 1] <= 50_000_000);
+    }
+
+    #[test]
+    fn popularity_is_zipf() {
+        let set = set(2000);
+        let mut counts: Vec<u32> = set.popularity().to_vec();
+        counts.sort_unstable_by(|a, b| b.cmp(a));
+        let first = f64::from(counts[0]);
+        for rank in [2, 3, 5, 10, 50] {
+            let ratio = first / f64::from(counts[rank - 1]);
+            assert!((ratio / rank as f64 - 1.0).abs() < 0.02, "{rank}: {ratio}");
+        }
+        assert_eq!(counts[counts.len() - 1], 1);
+    }
+
+    /// The largest distance between the distribution of requested documents' sizes and the stated one.
+    fn distance(sizes: &[u64], popularity: &[u32]) -> f64 {
+        let mut order: Vec<usize> = (0..popularity.len()).collect();
+        order.sort_by_key(|document| sizes[*document]);
+        let total: f64 = popularity.iter().map(|count| f64::from(*count)).sum();
+        let mut sum = 0.0;
+        let mut farthest: f64 = 0.0;
+        for document in order {
+            sum += f64::from(popularity[document]) / total;
+            farthest = farthest.max((sum - REQUESTED.cumulative(sizes[document] as f64).unwrap()).abs());
+        }
+        farthest
+    }
+
+    #[test]
+    fn popular_documents_are_chosen_to_match_the_requested_sizes() {
+        let set = set(2000);
+        let documents = set.popularity().len();
+        let matched = distance(&set.sizes[..documents], set.popularity());
+        let mut shuffled = set.popularity().to_vec();
+        shuffled.shuffle(&mut ChaCha8Rng::seed_from_u64(1));
+        let by_chance = distance(&set.sizes[..documents], &shuffled);
+        println!("requested sizes, farthest from the stated: {matched:.3}; by chance {by_chance:.3}");
+        assert!(
+            matched < 0.2 && matched < by_chance / 2.0,
+            "{matched} {by_chance}"
+        );
+    }
+
+    #[test]
+    fn documents_embed_files_that_are_none() {
+        let set = set(20_000);
+        let documents = set.popularity().len();
+        assert_eq!(documents, 12_400);
+        let embedding = (0..documents).filter(|d| !set.embedded(*d).is_empty()).count() as f64;
+        assert!((embedding / documents as f64 - 30.0 / 62.0).abs() < 0.02);
+        // P(floor(Pareto(1, 2.43)) = 1) = 1 - 2^-2.43.
+        let one = (0..documents).filter(|d| set.embedded(*d).len() == 1).count() as f64;
+        assert!((one / embedding - (1.0 - 2f64.powf(-2.43))).abs() < 0.03);
+        let most = (0..documents).map(|d| set.embedded(d).len()).max().unwrap();
+        assert!((10..=150).contains(&most), "{most}");
+        assert!(
+            (0..documents)
+                .flat_map(|d| set.embedded(d))
+                .all(|file| (documents..set.len()).contains(file))
+        );
+        assert!(set.embedded(documents).is_empty());
+    }
+
+    #[test]
+    fn sets_are_seeded_and_scaled() {
+        let config = FileSetConfig {
+            files: 100,
+            ..FileSetConfig::default()
+        };
+        let whole = FileSet::generate(&config).unwrap();
+        assert_eq!(whole, FileSet::generate(&config).unwrap());
+        assert_ne!(
+            whole,
+            FileSet::generate(&FileSetConfig { seed: 2, ..config }).unwrap()
+        );
+        let half = FileSetConfig {
+            size_scale: 0.5,
+            ..config
+        };
+        let half = FileSet::generate(&half).unwrap();
+        assert_eq!(half.popularity, whole.popularity);
+        assert!((0..100).all(|file| half.size(file) == whole.size(file).div_ceil(2)));
+    }
+
+    #[test]
+    fn a_set_is_written_with_its_sizes_and_a_list() {
+        let folder = tempfile::tempdir().unwrap();
+        let set = FileSet::generate(&FileSetConfig {
+            files: 40,
+            size_scale: 0.01,
+            ..FileSetConfig::default()
+        })
+        .unwrap();
+        let site = folder.path().join("site");
+        set.write(&site).unwrap();
+        for file in 0..set.len() {
+            assert_eq!(
+                fs::metadata(site.join(set.name(file))).unwrap().len(),
+                set.size(file)
+            );
+        }
+        let list = fs::read_to_string(site.join("files.txt")).unwrap();
+        assert_eq!(list.lines().count(), 41);
+        assert!(list.contains(&format!("{} {} 0\n", set.name(39), set.size(39))));
+
+        let in_the_way = folder.path().join("file");
+        fs::write(&in_the_way, "").unwrap();
+        let message = set.write(&in_the_way).unwrap_err().to_string();
+        assert!(message.contains("file: cannot be written"), "{message}");
+    }
+
+    #[test]
+    fn figures_out_of_range_are_named() {
+        let config = FileSetConfig::default();
+        for (config, expected) in [
+            (FileSetConfig { files: 9, ..config }, "files = 9"),
+            (
+                FileSetConfig {
+                    files: MAX_FILES + 1,
+                    ..config
+                },
+                "files = 100001",
+            ),
+            (
+                FileSetConfig {
+                    popularity_exponent: f64::NAN,
+                    ..config
+                },
+                "popularity exponent = NaN",
+            ),
+            (
+                FileSetConfig {
+                    size_scale: 0.0,
+                    ..config
+                },
+                "size scale = 0",
+            ),
+        ] {
+            let message = FileSet::generate(&config).unwrap_err().to_string();
+            assert!(message.starts_with(expected), "{message}");
+        }
+    }
+}
