@@ -21,5 +21,5 @@ pub mod trace;
 pub mod users;
 
 pub use arrivals::{Arrivals, Spacing};
-pub use http::{LoadConfig, LoadError, LoadHandle, LoadPeriod, LoadResult, Pacing, Paths};
+pub use http::{LoadConfig, LoadError, LoadHandle, LoadPeriod, LoadResult, Pacing, Paths, Replay, UserLoad};
 pub use trace::{Trace, TraceError};

@@ -1,7 +1,9 @@
 //! What to send, how fast and over how many connections; checked before anything is sent.
 
-use super::paths::{PathChooser, Paths};
+use super::paths::{PathChooser, Paths, parse_all};
+use super::replay::Replay;
 use crate::arrivals::Arrivals;
+use crate::users::{Model, Site, UserCurve};
 use bytes::Bytes;
 use headroom_units::Seconds;
 use http::{HeaderMap, HeaderValue, Method, Uri, header};
@@ -104,12 +106,36 @@ pub enum Pacing {
         /// For how long.
         duration: Seconds,
     },
+    /// Open loop: an access log's requests at its own times.
+    Replay(Box<Replay>),
+    /// Closed loop: users whose number follows a curve. Each may hold one connection, so
+    /// [`LoadConfig::max_connections`] must be as large as the curve's peak.
+    Users(Box<UserLoad>),
+}
+
+/// Users to emulate.
+#[derive(Debug)]
+pub struct UserLoad {
+    /// How many there are over time; rounded to whole users.
+    pub curve: UserCurve,
+    /// For how long.
+    pub duration: Seconds,
+    /// How they behave.
+    pub model: Model,
+    /// What they browse. A file set lies below the URL's path; of a site that is not known,
+    /// [`LoadConfig::paths`] says what each object's path is.
+    pub site: Site,
 }
 
 impl Pacing {
     /// An open loop over these arrivals.
     pub fn open(arrivals: Arrivals) -> Self {
         Self::Open(Box::new(arrivals))
+    }
+
+    /// Users.
+    pub fn users(load: UserLoad) -> Self {
+        Self::Users(Box::new(load))
     }
 }
 
@@ -139,7 +165,7 @@ pub struct LoadConfig {
     pub timeout: Seconds,
     /// Whether connections are used again (HTTP/1.1 keep-alive); they are by default.
     pub keep_alive: bool,
-    /// The seed of the choice of paths.
+    /// The seed of the choice of paths, and of users.
     pub seed: u64,
 }
 
@@ -171,6 +197,10 @@ pub(crate) struct Plan {
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
     pub(crate) paths: PathChooser,
+    /// The paths that a replay or a site of files names by index.
+    pub(crate) files: Vec<Uri>,
+    /// Of users.
+    pub(crate) seed: u64,
     pub(crate) pacing: Pacing,
     pub(crate) max_connections: usize,
     pub(crate) warm_connections: usize,
@@ -198,6 +228,20 @@ impl Plan {
                 "give a positive number of seconds",
             )?;
         }
+        if let Pacing::Users(load) = &config.pacing {
+            config.warm_connections = 0;
+            let remedy = "give a positive number of seconds";
+            in_range("duration", load.duration.get(), f64::MIN_POSITIVE, 1e9, remedy)?;
+            let remedy = "each user may hold a connection: allow as many connections (at most 60,000), or lower \
+                          the curve's peak";
+            in_range(
+                "users",
+                load.curve.peak(),
+                0.0,
+                config.max_connections as f64 + 0.5,
+                remedy,
+            )?;
+        }
         let remedy = "give from 1 to 60,000 connections";
         in_range(
             "max_connections",
@@ -212,6 +256,20 @@ impl Plan {
         in_range("timeout", config.timeout.get(), 0.001, 3600.0, remedy)?;
 
         let (addresses, host, path) = find_target(&config.url)?;
+        let files = match &mut config.pacing {
+            Pacing::Replay(replay) => parse_all(&replay.take_paths())?,
+            Pacing::Users(load) => match load.site.files() {
+                Some(files) => {
+                    let folder = path.split('?').next().unwrap_or_default().trim_end_matches('/');
+                    let paths: Vec<String> = (0..files.len())
+                        .map(|file| format!("{folder}/{}", files.name(file)))
+                        .collect();
+                    parse_all(&paths)?
+                }
+                None => Vec::new(),
+            },
+            Pacing::Open(_) | Pacing::Closed { .. } => Vec::new(),
+        };
         let mut headers = config.headers;
         headers.entry(header::HOST).or_insert(host);
         if !config.keep_alive {
@@ -224,6 +282,8 @@ impl Plan {
             headers,
             body: config.body,
             paths: PathChooser::new(config.paths, &path, config.seed)?,
+            files,
+            seed: config.seed,
             pacing: config.pacing,
             max_connections: config.max_connections,
             warm_connections: config.warm_connections.min(config.max_connections),

@@ -1,18 +1,21 @@
 //! The generator's thread: one dispatcher that releases requests when they are due, one task per connection.
 
+mod browsing;
 mod serving;
 
 use super::clock::{Moment, PreciseTimer};
 use super::config::{Pacing, Plan};
 use super::paths::PathChooser;
+use super::replay::Replay;
 use super::tally::LoadPeriod;
 use crate::arrivals::Arrivals;
+use browsing::Population;
 use bytes::Bytes;
 use headroom_units::Seconds;
-use http::{HeaderMap, Method};
+use http::{HeaderMap, Method, Uri};
 use serving::{Job, Slot};
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -41,6 +44,8 @@ pub(crate) enum Command {
 enum Source {
     Open(Box<Arrivals>),
     Closed { duration: f64 },
+    Replay { requests: Box<Replay>, paths: Vec<Uri> },
+    Users(Rc<Population>),
 }
 
 /// Everything on the generator's thread. Borrows are short: none is held over an `await`.
@@ -72,6 +77,9 @@ pub(crate) struct Engine {
     warming: Cell<usize>,
     /// Something that the main task waits for has happened.
     progress: Notify,
+    /// Until when the main task sleeps; and that it must look again, because a user wakes before.
+    armed: Cell<Moment>,
+    rearm: Notify,
 }
 
 /// Runs a load to its end on the current thread's local runtime and gives what was counted since the last
@@ -96,8 +104,10 @@ pub(crate) async fn run(plan: Plan, mut commands: mpsc::Receiver<Command>) -> io
             }
             continue;
         }
+        engine.armed.set(next);
         tokio::select! {
             waited = timer.wait_until(next) => waited?,
+            () = engine.rearm.notified() => {}
             command = commands.recv() => stopped = command.is_none_or(|command| engine.obey(command)),
         }
     }
@@ -115,6 +125,27 @@ impl Engine {
             Pacing::Closed { duration, .. } => Source::Closed {
                 duration: duration.get(),
             },
+            Pacing::Replay(requests) => Source::Replay {
+                requests,
+                paths: plan.files,
+            },
+            Pacing::Users(load) => Source::Users(Rc::new(Population {
+                curve: load.curve,
+                duration: load.duration.get(),
+                model: load.model,
+                site: RefCell::new(load.site),
+                files: plan.files,
+                seed: plan.seed,
+                most: plan.max_connections,
+                scale: Cell::new(1.0),
+                seats: RefCell::default(),
+                alarms: RefCell::new(BTreeSet::new()),
+                next_look: Cell::new(Moment::NEVER),
+                wanted: Cell::new(0),
+                present: Cell::new(0),
+                counted_until: Cell::new(Moment::NEVER),
+                came: Cell::new(0),
+            })),
         };
         Self {
             addresses: plan.addresses,
@@ -138,6 +169,8 @@ impl Engine {
             offering: Cell::new(false),
             warming: Cell::new(0),
             progress: Notify::new(),
+            armed: Cell::new(Moment::NEVER),
+            rearm: Notify::new(),
         }
     }
 
@@ -179,8 +212,13 @@ impl Engine {
     }
 
     fn begin(self: &Rc<Self>) {
-        self.origin.set(Moment::now());
+        let now = Moment::now();
+        self.origin.set(now);
         self.offering.set(true);
+        if let Source::Users(people) = &*self.source.borrow() {
+            people.next_look.set(now);
+            people.counted_until.set(now);
+        }
         if self.closed_loop {
             for slot in self.slots.borrow().iter() {
                 slot.wake();
@@ -208,6 +246,14 @@ impl Engine {
                 (arrivals.peek().map_or(end, Seconds::get), end)
             }
             Source::Closed { duration } => (*duration, *duration),
+            Source::Replay { requests, .. } => {
+                let end = requests.duration().get();
+                (requests.peek().map_or(end, Seconds::get), end)
+            }
+            Source::Users(people) => {
+                let end = origin.after(people.duration);
+                return (now < end).then(|| people.next_event().min(end));
+            }
         };
         let next = origin.after(next);
         (next > now || next < origin.after(end)).then_some(next)
@@ -222,27 +268,39 @@ impl Engine {
         let now = Moment::now();
         let origin = self.origin.get();
         let elapsed = self.elapsed(now);
+        let people = match &*self.source.borrow() {
+            Source::Users(people) => Some(Rc::clone(people)),
+            _ => None,
+        };
+        if let Some(people) = people {
+            return self.attend(&people, now, RELEASE_BATCH);
+        }
         for _ in 0..RELEASE_BATCH {
-            let intended = {
-                let Source::Open(arrivals) = &mut *self.source.borrow_mut() else {
-                    return;
-                };
-                match arrivals.peek() {
-                    Some(time) if time <= elapsed => arrivals.next(),
-                    _ => None,
-                }
+            let job = match &mut *self.source.borrow_mut() {
+                Source::Open(arrivals) => arrivals
+                    .peek()
+                    .filter(|time| *time <= elapsed)
+                    .and_then(|_| arrivals.next())
+                    .map(|intended| self.job(origin.after(intended.get()))),
+                Source::Replay { requests, paths } => requests
+                    .peek()
+                    .filter(|time| *time <= elapsed)
+                    .and_then(|_| requests.take())
+                    .map(|due| Job {
+                        intended: origin.after(due.at.get()),
+                        uri: paths[due.path].clone(),
+                        head: due.head,
+                        close: false,
+                    }),
+                Source::Closed { .. } | Source::Users(_) => None,
             };
-            let Some(intended) = intended else { return };
-            self.release(origin.after(intended.get()));
+            let Some(job) = job else { return };
+            self.release(job);
         }
     }
 
     /// Gives a request to a free connection, a new one or the queue, in this order; or drops it.
-    fn release(self: &Rc<Self>, intended: Moment) {
-        let job = Job {
-            intended,
-            uri: self.paths.borrow_mut().choose(),
-        };
+    fn release(self: &Rc<Self>, job: Job) {
         self.offer();
         let free = loop {
             match self.idle.borrow_mut().pop_front() {
@@ -318,8 +376,10 @@ impl Engine {
             }
             Command::SetScale(scale) => {
                 let elapsed = self.elapsed(Moment::now());
-                if let Source::Open(arrivals) = &mut *self.source.borrow_mut() {
-                    arrivals.set_scale(elapsed, scale);
+                match &mut *self.source.borrow_mut() {
+                    Source::Open(arrivals) => arrivals.set_scale(elapsed, scale),
+                    Source::Users(people) => people.scale.set(scale),
+                    Source::Closed { .. } | Source::Replay { .. } => {}
                 }
                 false
             }
@@ -329,7 +389,12 @@ impl Engine {
 
     /// Ends the period and begins the next.
     fn swap_period(&self) -> Box<LoadPeriod> {
-        let now = self.elapsed(Moment::now());
+        let moment = Moment::now();
+        let now = self.elapsed(moment);
+        if let Source::Users(people) = &*self.source.borrow() {
+            self.count_users(people, moment);
+            self.period.borrow_mut().users = people.present.get() as u64;
+        }
         let mut period = self.period.borrow_mut();
         let next = Box::new(LoadPeriod::new(now, period.outstanding));
         let mut ended = std::mem::replace(&mut *period, next);

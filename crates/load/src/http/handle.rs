@@ -95,8 +95,9 @@ impl LoadHandle {
         Ok(*period)
     }
 
-    /// Multiplies every rate of the trace from now on; 1 at the start. A request that is already due stays. A
-    /// closed loop has no rate, so it changes nothing there.
+    /// Multiplies every rate of the trace, or the number of users, from now on; 1 at the start. A request that is
+    /// already due stays, and there are never more users than connections. Other closed loops and replays have
+    /// no rate, so it changes nothing there.
     ///
     /// # Errors
     /// [`LoadError::BadSetting`] where the factor is negative or not finite, [`LoadError::Ended`] once the load

@@ -129,7 +129,7 @@ impl PathChooser {
     }
 }
 
-fn parse_all(paths: &[String]) -> Result<Vec<Uri>, LoadError> {
+pub(crate) fn parse_all(paths: &[String]) -> Result<Vec<Uri>, LoadError> {
     if paths.is_empty() || paths.len() > MAX_PATHS {
         return Err(LoadError::BadSetting {
             setting: "number of paths",

@@ -60,6 +60,12 @@ pub struct Counts {
     pub connects_given_up: u64,
     /// Of the failures to connect, those for want of a free local port: this machine's limit, not the server's.
     pub no_local_port: u64,
+    /// Pages that users began to fetch.
+    pub pages_begun: u64,
+    /// Pages of which every object was completed.
+    pub pages_completed: u64,
+    /// Pages of which some object failed; where it was the document, the rest was not asked for.
+    pub pages_failed: u64,
     /// Bytes of answers' bodies.
     pub body_bytes: u64,
 }
@@ -80,6 +86,9 @@ impl Counts {
         self.connects_retried += other.connects_retried;
         self.connects_given_up += other.connects_given_up;
         self.no_local_port += other.no_local_port;
+        self.pages_begun += other.pages_begun;
+        self.pages_completed += other.pages_completed;
+        self.pages_failed += other.pages_failed;
         self.body_bytes += other.body_bytes;
     }
 }
@@ -95,6 +104,10 @@ pub struct LoadPeriod {
     pub counts: Counts,
     /// Requests offered and neither completed nor failed at its end.
     pub outstanding: u64,
+    /// Users there at its end.
+    pub users: u64,
+    /// The time that users were there, summed over them: by the duration it is their mean number.
+    pub user_seconds: f64,
     /// From the intended send time to the end of the answer: of completed requests, and of those that timed out,
     /// at the time they were given up (a lower bound). Other failures have no latency.
     pub latency: Histogram<u64>,
@@ -114,10 +127,21 @@ impl LoadPeriod {
             duration: Seconds::ZERO,
             counts: Counts::default(),
             outstanding,
+            users: 0,
+            user_seconds: 0.0,
             latency: histogram(),
             service: histogram(),
             send_error: histogram(),
             connect: histogram(),
+        }
+    }
+
+    /// How many users were there on average.
+    pub fn users_mean(&self) -> f64 {
+        if self.duration > Seconds::ZERO {
+            self.user_seconds / self.duration.get()
+        } else {
+            0.0
         }
     }
 
@@ -148,17 +172,24 @@ impl LoadPeriod {
         self.send_error.saturating_record(sent.micros_since(intended));
     }
 
-    /// Counts a request answered at `end`.
-    pub(crate) fn answered(&mut self, status: http::StatusCode, intended: Moment, sent: Moment, end: Moment) {
+    /// Counts a request answered at `end`; whether it was completed.
+    pub(crate) fn answered(
+        &mut self,
+        status: http::StatusCode,
+        intended: Moment,
+        sent: Moment,
+        end: Moment,
+    ) -> bool {
         self.outstanding -= 1;
         if status.is_server_error() || status.as_u16() >= 600 {
             self.counts.failed.status += 1;
-            return;
+            return false;
         }
         self.counts.completed += 1;
         self.counts.client_errors += u64::from(status.is_client_error());
         self.latency.saturating_record(end.micros_since(intended));
         self.service.saturating_record(end.micros_since(sent));
+        true
     }
 
     /// Counts a request given up at `end`.
@@ -173,6 +204,8 @@ impl LoadPeriod {
         self.duration = later.start + later.duration - self.start;
         self.counts.add(&later.counts);
         self.outstanding = later.outstanding;
+        self.users = later.users;
+        self.user_seconds += later.user_seconds;
         for (sum, part) in [
             (&mut self.latency, &later.latency),
             (&mut self.service, &later.service),
@@ -234,6 +267,10 @@ pub struct LoadResult {
     pub duration_s: Seconds,
     /// Completed requests by that duration.
     pub completed_per_second: PerSecond,
+    /// Completed pages by that duration.
+    pub pages_per_second: PerSecond,
+    /// How many users were there on average.
+    pub users_mean: f64,
     /// What was counted.
     #[serde(flatten)]
     pub counts: Counts,
@@ -257,15 +294,19 @@ pub struct LoadResult {
 impl LoadResult {
     pub(crate) fn new(url: String, whole: LoadPeriod, generator_cpu: Seconds) -> Self {
         let duration = whole.duration;
-        let rate = if duration > Seconds::ZERO {
-            whole.counts.completed as f64 / duration.get()
-        } else {
-            0.0
+        let rate = |count: u64| {
+            PerSecond::new(if duration > Seconds::ZERO {
+                count as f64 / duration.get()
+            } else {
+                0.0
+            })
         };
         Self {
             url,
             duration_s: duration,
-            completed_per_second: PerSecond::new(rate),
+            completed_per_second: rate(whole.counts.completed),
+            pages_per_second: rate(whole.counts.pages_completed),
+            users_mean: whole.users_mean(),
             counts: whole.counts,
             failed_total: whole.counts.failed.total(),
             latency_ms: Summary::of(&whole.latency, 1000.0),

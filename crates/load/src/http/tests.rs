@@ -1,6 +1,8 @@
 //! End to end, against servers on loopback. The machine may be slow and noisy: counts are exact, times are
 //! compared with each other.
 
+mod users;
+
 use super::*;
 use crate::{Arrivals, Spacing, Trace};
 use bytes::Bytes;
@@ -87,15 +89,20 @@ fn raw_server(treat: impl Fn(usize, std::net::TcpStream) + Send + Sync + 'static
 
 /// Reads up to the end of a request's head; false at the end of the connection.
 fn read_head(stream: &mut std::net::TcpStream) -> bool {
+    head_of(stream).is_some()
+}
+
+/// A request's head; none at the end of the connection.
+fn head_of(stream: &mut std::net::TcpStream) -> Option<String> {
     let mut head = Vec::new();
     let mut byte = [0];
     while !head.ends_with(b"\r\n\r\n") {
         match stream.read(&mut byte) {
             Ok(1) => head.push(byte[0]),
-            _ => return false,
+            _ => return None,
         }
     }
-    true
+    String::from_utf8(head).ok()
 }
 
 #[test]

@@ -57,13 +57,18 @@ impl Default for Model {
 #[derive(Clone, Debug)]
 pub enum Site {
     /// A file set: pages come from its reference stream, which all users share, and embed what the set says.
-    Files(References),
+    Files(Box<References>),
     /// A site that is not known: how many objects a page embeds is drawn for each page, and what is asked for is
     /// left to who fetches it.
     Unknown,
 }
 
 impl Site {
+    /// A file set, browsed in the order that a seed gives.
+    pub fn of(files: Arc<FileSet>, seed: u64) -> Self {
+        Self::Files(Box::new(References::new(files, seed)))
+    }
+
     /// The file set, if it is one.
     pub fn files(&self) -> Option<&Arc<FileSet>> {
         match self {
@@ -180,7 +185,7 @@ mod tests {
     #[test]
     fn a_page_is_a_document_and_then_what_it_embeds() {
         let files = Arc::new(FileSet::generate(&FileSetConfig::default()).unwrap());
-        let mut site = Site::Files(References::new(Arc::clone(&files), 4));
+        let mut site = Site::of(Arc::clone(&files), 4);
         let mut user = User::new(4, 0);
         let model = Model::default();
         let mut pages = 0;

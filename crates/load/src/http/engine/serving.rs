@@ -6,7 +6,7 @@ use super::super::connection::{Broken, Connection};
 use super::super::tally::Failures;
 use super::Engine;
 use bytes::Bytes;
-use http::{Request, Uri};
+use http::{HeaderValue, Method, Request, Uri, header};
 use http_body_util::Full;
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
@@ -23,6 +23,10 @@ const REFUSED_PAUSE: Duration = Duration::from_millis(10);
 pub(super) struct Job {
     pub(super) intended: Moment,
     pub(super) uri: Uri,
+    /// Whether it is a HEAD request, whatever the load's method.
+    pub(super) head: bool,
+    /// Whether the server is told to close the connection after the answer.
+    pub(super) close: bool,
 }
 
 /// What the dispatcher and a connection's task share.
@@ -48,7 +52,7 @@ impl Slot {
     }
 
     /// Leaves the task's waker. Called in every poll that may wait.
-    fn register(&self, cx: &Context<'_>) {
+    pub(super) fn register(&self, cx: &Context<'_>) {
         let waker = self.waker.take().filter(|waker| waker.will_wake(cx.waker()));
         self.waker.set(Some(waker.unwrap_or_else(|| cx.waker().clone())));
     }
@@ -59,31 +63,37 @@ impl Engine {
     pub(super) async fn serve(self: Rc<Self>, slot: Rc<Slot>, mut connection: Option<Connection>) {
         loop {
             let job = self.next_job(&slot, &mut connection).await;
-            let intended = job.intended;
-            slot.deadline.set(intended.after(self.timeout));
-            let outcome = self
-                .until_deadline(&slot, self.perform(job, &slot, &mut connection))
-                .await;
-            slot.deadline.set(Moment::NEVER);
-            slot.expired.set(false);
-            if outcome.is_none() {
-                // The answer may still come; on this connection nothing else can be asked.
-                connection = None;
-                let now = Moment::now();
-                let mut period = self.period.borrow_mut();
-                if let Some(start) = slot.connecting.take() {
-                    period.connect_given_up(start, now);
-                }
-                period.timed_out(intended, now);
-            }
-            if !self.keep_alive {
-                connection = None;
-            }
+            self.carry_out(job, &slot, &mut connection).await;
             self.release_due();
             if !self.offering.get() {
                 self.progress.notify_one();
             }
         }
+    }
+
+    /// Sends a request and waits for the answer, until its deadline; whether it was completed.
+    pub(super) async fn carry_out(&self, job: Job, slot: &Slot, connection: &mut Option<Connection>) -> bool {
+        let intended = job.intended;
+        slot.deadline.set(intended.after(self.timeout));
+        let outcome = self
+            .until_deadline(slot, self.perform(job, slot, connection))
+            .await;
+        slot.deadline.set(Moment::NEVER);
+        slot.expired.set(false);
+        if outcome.is_none() {
+            // The answer may still come; on this connection nothing else can be asked.
+            *connection = None;
+            let now = Moment::now();
+            let mut period = self.period.borrow_mut();
+            if let Some(start) = slot.connecting.take() {
+                period.connect_given_up(start, now);
+            }
+            period.timed_out(intended, now);
+        }
+        if !self.keep_alive {
+            *connection = None;
+        }
+        outcome.unwrap_or(false)
     }
 
     /// The next request: one that waits, or one that the dispatcher brings. While there is none the connection
@@ -96,10 +106,7 @@ impl Engine {
             }
             if self.closed_loop && self.offering.get() {
                 self.offer();
-                return Poll::Ready(Job {
-                    intended: Moment::now(),
-                    uri: self.paths.borrow_mut().choose(),
-                });
+                return Poll::Ready(self.job(Moment::now()));
             }
             if !listed && let Some(job) = self.waiting.borrow_mut().pop_front() {
                 return Poll::Ready(job);
@@ -141,8 +148,18 @@ impl Engine {
         .await
     }
 
-    /// Sends a request, on a new connection if there is none, reads the answer and counts it.
-    async fn perform(&self, job: Job, slot: &Slot, connection: &mut Option<Connection>) {
+    /// A request of the load's method for the next of the load's paths.
+    pub(super) fn job(&self, intended: Moment) -> Job {
+        Job {
+            intended,
+            uri: self.paths.borrow_mut().choose(),
+            head: false,
+            close: false,
+        }
+    }
+
+    /// Sends a request, on a new connection if there is none, reads the answer and counts it. Whether it was completed.
+    async fn perform(&self, job: Job, slot: &Slot, connection: &mut Option<Connection>) -> bool {
         let mut sent_before = None;
         loop {
             let open = match connection {
@@ -153,7 +170,8 @@ impl Engine {
                         let no_port = error.kind() == ErrorKind::AddrNotAvailable;
                         self.period.borrow_mut().counts.no_local_port += u64::from(no_port);
                         self.fail(|failed| &mut failed.connect);
-                        return self.after_refusal().await;
+                        self.after_refusal().await;
+                        return false;
                     }
                 },
             };
@@ -164,30 +182,31 @@ impl Engine {
                     // Closed while it was idle; nothing was sent on it.
                     continue;
                 }
-                return self.fail(|failed| &mut failed.protocol);
+                self.fail(|failed| &mut failed.protocol);
+                return false;
             }
             let sent = Moment::now();
             if sent_before.is_none() {
                 self.period.borrow_mut().sent(job.intended, sent);
             }
             let first_sent = *sent_before.get_or_insert(sent);
-            match open.exchange(self.request(&job.uri)).await {
+            match open.exchange(self.request(&job)).await {
                 Ok(answer) => {
                     let mut period = self.period.borrow_mut();
                     period.counts.body_bytes += answer.body_bytes;
-                    period.answered(answer.status, job.intended, first_sent, Moment::now());
-                    return;
+                    return period.answered(answer.status, job.intended, first_sent, Moment::now());
                 }
                 Err(broken) => {
                     *connection = None;
                     // An unused connection is not tried again: the server, not bad luck, broke it.
                     let again = match broken {
                         Broken::BeforeSending => used,
-                        Broken::BeforeAnswer => used && self.idempotent,
+                        Broken::BeforeAnswer => used && (self.idempotent || job.head),
                         Broken::InAnswer => false,
                     };
                     if !again {
-                        return self.fail(|failed| &mut failed.protocol);
+                        self.fail(|failed| &mut failed.protocol);
+                        return false;
                     }
                     self.period.borrow_mut().counts.retried += 1;
                 }
@@ -224,11 +243,20 @@ impl Engine {
         period.outstanding -= 1;
     }
 
-    fn request(&self, uri: &Uri) -> Request<Full<Bytes>> {
+    fn request(&self, job: &Job) -> Request<Full<Bytes>> {
         let mut request = Request::new(Full::new(self.body.clone()));
-        *request.method_mut() = self.method.clone();
-        *request.uri_mut() = uri.clone();
+        *request.method_mut() = if job.head {
+            Method::HEAD
+        } else {
+            self.method.clone()
+        };
+        *request.uri_mut() = job.uri.clone();
         *request.headers_mut() = self.headers.clone();
+        if job.close {
+            request
+                .headers_mut()
+                .insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
         request
     }
 
