@@ -31,7 +31,7 @@ pub use release::ReleaseArgs;
 pub use service::{ServiceArgs, ServiceCommand};
 pub use shared::{RunArgs, Trees};
 pub use sim::{CompareArgs, Paper, ReproduceArgs, SimArgs, SloPowerArgs, TuneArgs, WorldArgs};
-pub use trace::{TraceArgs, TraceLike};
+pub use trace::TraceArgs;
 pub use up::UpArgs;
 
 use clap::{Parser, Subcommand};
@@ -75,9 +75,9 @@ pub enum Command {
     Doctor(DoctorArgs),
     /// Run the data plane alone: an HTTP reverse proxy with health checks, balancing and latency histograms.
     Gateway(GatewayArgs),
-    /// Send a trace's load to a URL, open loop, with latency measured from the intended send time.
+    /// Send load to a URL: a trace, users who browse, or an access log, with latency measured from the intended send time.
     Load(LoadArgs),
-    /// Write a trace like the Wikipedia or the Azure one, from a seed.
+    /// Write a trace: like the Wikipedia, the Azure or the ClarkNet one, a curve, or an access log's.
     Trace(TraceArgs),
     /// Run a built-in service to control.
     Service(ServiceArgs),

@@ -57,3 +57,8 @@ pub(super) fn seconds_or_none(text: &str) -> Result<f64, String> {
     let seconds = text.parse().ok().filter(|seconds| (0.0..=most).contains(seconds));
     seconds.ok_or_else(|| format!("give a number of seconds, at most {most}"))
 }
+
+/// A length of time with its unit (90s, 10m), or in seconds; in seconds.
+pub(super) fn time(text: &str) -> Result<f64, String> {
+    headroom_load::users::parse_duration(text).map(headroom_units::Seconds::get)
+}

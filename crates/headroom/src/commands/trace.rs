@@ -1,44 +1,102 @@
 //! `headroom trace`, and how the other commands name a trace.
 
-use crate::cli::{TraceArgs, TraceLike};
+use crate::cli::TraceArgs;
 use crate::failure::Failure;
 use crate::say;
+use anyhow::anyhow;
 use headroom_load::Trace;
-use headroom_load::generate::{Diurnal, FlatWithSpikes, diurnal, flat_with_spikes};
+use headroom_load::access_log::AccessLog;
+use headroom_load::generate::{
+    ClarknetLike, Diurnal, FlatWithSpikes, clarknet_like, diurnal, flat_with_spikes,
+};
+use headroom_load::users::UserCurve;
 use headroom_units::Seconds;
 use std::io::{self, Write};
 use std::path::Path;
 
-/// Writes a generated trace to standard output.
+/// Writes a trace to standard output: a generated one, a curve, or an access log's.
 ///
 /// # Errors
-/// A length of nothing; standard output that cannot be written.
+/// A length of nothing, what is no trace, a log that cannot be read; standard output that cannot be written.
 pub fn run(args: &TraceArgs) -> Result<(), Failure> {
-    let trace = match args.like {
-        TraceLike::Wikipedia => wikipedia(args.length, args.seed),
-        TraceLike::Azure => azure(args.length, args.seed),
-    }
-    .map_err(Failure::usage)?;
+    let trace = match (&args.from_log, &args.like) {
+        (Some(file), _) => read_log(file)?
+            .trace(Seconds::new(args.bin))
+            .map_err(Failure::usage)?,
+        (None, like) => generated(like.as_deref().unwrap_or_default(), args)?,
+    };
     let mut out = io::BufWriter::new(io::stdout().lock());
     let mut rates = trace.rates().iter();
     let lines = rates.try_for_each(|rate| writeln!(out, "{:.3}", rate.get()));
     say::written(lines.and_then(|()| out.flush()))
 }
 
-/// The trace that a name (`wikipedia`: one day, `azure`: 24 hours) or a file stands for; each value held `step`.
+fn generated(like: &str, args: &TraceArgs) -> Result<Trace, Failure> {
+    let trace = match like {
+        "wikipedia" => wikipedia(args.length.unwrap_or(1), args.seed),
+        "azure" => azure(args.length.unwrap_or(1), args.seed),
+        "clarknet-like" => clarknet(args.length.unwrap_or(14), args.seed),
+        curve if curve.contains(':') => {
+            let curve = UserCurve::parse(curve).map_err(Failure::usage)?;
+            if args.length.is_some() {
+                return Err(Failure::Usage(anyhow!(
+                    "--length is for the named traces; give a curve's --duration"
+                )));
+            }
+            let duration = args.duration.map(Seconds::new).or(curve.duration());
+            let duration =
+                duration.ok_or_else(|| Failure::Usage(anyhow!("this curve has no end; give --duration")))?;
+            return curve
+                .trace(duration, Seconds::new(args.bin))
+                .map_err(Failure::usage);
+        }
+        other => {
+            return Err(Failure::Usage(anyhow!(
+                "`{}` is no trace: write wikipedia, azure, clarknet-like, or a curve such as \
+                 sinusoid:mean=100,amplitude=80,period=10m",
+                other.escape_debug()
+            )));
+        }
+    };
+    trace.map_err(Failure::usage)
+}
+
+/// An access log; what is odd about it is said.
+///
+/// # Errors
+/// A log that cannot be read, or without any request in it.
+pub fn read_log(file: &Path) -> Result<AccessLog, Failure> {
+    let log = AccessLog::from_file(file).map_err(Failure::usage)?;
+    let shown = file.display();
+    for bad in &log.shown {
+        say::note!("{shown}:{}: skipped: {}", bad.line, bad.problem);
+    }
+    say::note!(
+        "{shown}: {} requests in {:.0} s, {} paths; {} bad lines skipped, {} behind one of a later second (sorted)",
+        log.requests.len(),
+        log.duration().get(),
+        log.paths.len(),
+        log.bad,
+        log.out_of_order,
+    );
+    Ok(log)
+}
+
+/// The trace that a name (`wikipedia`: one day, `azure`: 24 hours, `clarknet-like`: two weeks) or a file stands for; each
+/// value held `step`.
 ///
 /// # Errors
 /// A file that cannot be read or holds something other than rates, with its line.
 pub fn named(name: &str, step: Seconds, seed: u64) -> Result<Trace, Failure> {
-    match name {
-        "wikipedia" => Ok(wikipedia(1, seed)
-            .and_then(|trace| trace.with_step(step))
-            .map_err(Failure::usage)?),
-        "azure" => Ok(azure(24, seed)
-            .and_then(|trace| trace.with_step(step))
-            .map_err(Failure::usage)?),
-        file => Trace::from_file(Path::new(file), step).map_err(Failure::usage),
-    }
+    let trace = match name {
+        "wikipedia" => wikipedia(1, seed),
+        "azure" => azure(24, seed),
+        "clarknet-like" => clarknet(14, seed),
+        file => return Trace::from_file(Path::new(file), step).map_err(Failure::usage),
+    };
+    trace
+        .and_then(|trace| trace.with_step(step))
+        .map_err(Failure::usage)
 }
 
 fn wikipedia(days: usize, seed: u64) -> Result<Trace, headroom_load::TraceError> {
@@ -58,4 +116,12 @@ fn azure(hours: usize, seed: u64) -> Result<Trace, headroom_load::TraceError> {
         ..FlatWithSpikes::default()
     })?
     .named("azure-like"))
+}
+
+fn clarknet(days: usize, seed: u64) -> Result<Trace, headroom_load::TraceError> {
+    clarknet_like(&ClarknetLike {
+        days,
+        seed,
+        ..ClarknetLike::default()
+    })
 }

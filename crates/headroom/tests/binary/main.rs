@@ -10,6 +10,7 @@ mod demo;
 mod gateway;
 mod independence;
 mod laws;
+mod load;
 mod openmetrics;
 mod sim;
 mod telemetry;
