@@ -3,7 +3,6 @@
 
 use crate::decision::Allocation;
 use headroom_units::{Cores, Hertz, Ratio, Seconds, Watts};
-use serde::{Deserialize, Serialize};
 
 /// Values that describe no possible service or machine.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
@@ -54,7 +53,7 @@ pub enum PlantError {
 }
 
 /// A latency promise: this share of requests within this time.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Slo {
     percentile: Ratio,
     target: Seconds,
@@ -87,7 +86,7 @@ impl Slo {
 }
 
 /// The numbers of cores that can be allocated: from `min` to `max` in steps.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CoreRange {
     min: Cores,
     max: Cores,
@@ -141,7 +140,7 @@ impl CoreRange {
 
 /// The frequencies that the processors can be limited to: from `min` to `max` in steps. Where the hardware knows
 /// discrete frequencies, the step is the smallest gap between two, and what is in force is read back.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FrequencyRange {
     min: Hertz,
     max: Hertz,
@@ -208,7 +207,7 @@ pub(crate) fn tidy(cores: Cores) -> Cores {
 
 /// The power that a number of cores can need: `limit(c) = base + per_core · c`, the line that the SLO-Power
 /// authors fitted to their machine (2.86 c + 46.52 W, 92 W at 16 cores).
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PowerEnvelope {
     /// The line at no core.
     pub base: Watts,
@@ -226,11 +225,10 @@ impl PowerEnvelope {
 }
 
 /// What can be allocated.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Plant {
     cores: CoreRange,
     power: PowerEnvelope,
-    #[serde(default)]
     frequency: Option<FrequencyRange>,
 }
 
