@@ -158,6 +158,7 @@ impl Recorder {
             id,
             last_index: None,
             dropped,
+            refusal_noted: false,
             ended: false,
         })
     }
@@ -230,6 +231,8 @@ pub struct RunRecorder {
     id: RunId,
     last_index: Option<u64>,
     dropped: Arc<AtomicU64>,
+    /// Whether the run says that a period of it was refused.
+    refusal_noted: bool,
     ended: bool,
 }
 
@@ -242,7 +245,7 @@ impl RunRecorder {
     /// Hands a period over, with the latencies, in microseconds, of the requests that were answered in it. Never
     /// waits: where 1,024 periods already wait for the disk, this one is dropped, counted ([`Health::dropped`],
     /// [`RunSummary::dropped_periods`]) and `false` is answered. So it is with a period that no run can have (a NaN,
-    /// a number that does not ascend; [`Health::refused`]).
+    /// a number that does not ascend; [`Health::refused`]), and a note of the run says so.
     pub fn record(&mut self, period: PeriodRecord, latencies: &Histogram<u64>) -> bool {
         let Some(message) = self.message(period, latencies) else {
             return false;
@@ -293,6 +296,17 @@ impl RunRecorder {
                     field,
                     "the flight recorder refuses a period: the value is not a finite number or does not ascend"
                 );
+            }
+            if !self.refusal_noted {
+                let text = format!(
+                    "the recorder refused period {}, and any other like it: its {field} is not a finite number or does not \
+                     ascend, so it is in none of the sums",
+                    period.index
+                );
+                let note = Message::Note { run: self.id, text };
+                // Where the queue is full the next one that is refused says it.
+                let sender = self.inner.sender.as_ref();
+                self.refusal_noted = sender.is_some_and(|sender| sender.try_send(note).is_ok());
             }
             return None;
         }

@@ -322,7 +322,18 @@ fn impossible_periods_are_refused_and_counted() {
     long.seen = serde_json::json!("s".repeat(999_999));
     assert!(run.record(long, &latencies), "too long is cut, not refused");
     assert_eq!(recorder.health().refused, 3);
-    assert_eq!(run.finish().unwrap().periods, 2);
+    let summary = run.finish().unwrap();
+    assert_eq!(summary.periods, 2);
+    let refused: Vec<&String> = summary
+        .notes
+        .iter()
+        .filter(|note| note.contains("refused period"))
+        .collect();
+    assert_eq!(refused.len(), 1, "{:?}", summary.notes);
+    assert!(
+        refused[0].contains("period 5, and any other like it: its index"),
+        "{refused:?}"
+    );
     let periods = Archive::open(&path).unwrap().periods(RunId(1)).unwrap();
     assert_eq!(periods[1].reasons.len(), 32);
     assert!(periods[1].reasons[0].text.len() <= 4_096 && periods[1].reasons[0].text.ends_with('…'));

@@ -43,9 +43,9 @@ pub enum RunError {
         /// Simulated time asked for, seconds.
         length_s: f64,
     },
-    /// The limit on requests being served at once was reached: the service cannot keep up.
+    /// The limit on requests in the system at once was reached: the service cannot keep up.
     #[error(
-        "limits.in_flight: {limit} requests were being served at once at {at_s:.3} simulated seconds with {cores} cores \
+        "limits.in_flight: {limit} requests were in the system at once at {at_s:.3} simulated seconds with {cores} cores \
          allocated, so the backlog grows without end: lower the load, give more cores, or raise the limit"
     )]
     TooManyInFlight {

@@ -519,6 +519,19 @@ fn telemetry_may_be_late_and_noisy() {
     assert!((0.1..1.0).contains(&off), "{off}");
 }
 
+/// With telemetry 2.5 s late the first decision is taken at 3.5 s: three periods have ended by then under the full cap.
+#[test]
+fn a_cap_counts_from_when_it_is_in_force_however_late_telemetry_is() {
+    let mut scenario = Scenario {
+        duration_s: Some(20.0),
+        ..Scenario::default()
+    };
+    scenario.telemetry.delay_s = 2.5;
+    let full = scenario.plant().unwrap().full().cap.get();
+    let mean = constant(&scenario, 48.0, 205.0, None).cap_mean.get();
+    assert!((mean - (3.0 * full + 17.0 * 205.0) / 20.0).abs() < 1e-9, "{mean}");
+}
+
 #[test]
 fn a_run_that_would_not_end_is_ended_and_says_so() {
     let mut scenario = Scenario {

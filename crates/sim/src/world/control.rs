@@ -40,6 +40,9 @@ pub struct Outcome<'a> {
     pub seen: &'a Seen,
     /// What it answered.
     pub decision: &'a Decision,
+    /// What was in force at the end of the period, as it reads back. Where telemetry is late, what the law was given says
+    /// what was in force when it decided.
+    pub allocated: Allocation,
     /// The requests as they really were, without noise or loss.
     pub traffic: &'a Traffic,
     /// Their latencies.
@@ -77,6 +80,7 @@ pub(super) struct Period {
 pub(super) struct Pending {
     index: u64,
     at_s: f64,
+    allocated: Allocation,
     traffic: Traffic,
     latencies: LatencyHistogram,
     lost: bool,
@@ -124,11 +128,13 @@ impl World<'_> {
             .min_by(f64::total_cmp);
         // A fixed number of draws each period, so that what is lost never depends on what happened.
         let drawn = self.noise.uniform();
+        let allocated = self.allocated();
         let period = &mut self.period;
         let latencies = std::mem::replace(&mut period.latencies, self.spare.pop().unwrap_or_default());
         let pending = Pending {
             index: period.index,
             at_s: now_s,
+            allocated,
             traffic: Traffic {
                 arrivals: std::mem::take(&mut period.arrivals),
                 completions: std::mem::take(&mut period.completions),
@@ -173,6 +179,7 @@ impl World<'_> {
             at: Seconds::new(pending.at_s),
             seen: &seen,
             decision: &decision,
+            allocated: pending.allocated,
             traffic: &pending.traffic,
             latencies: &pending.latencies,
             energy: Simulated(Joules::new(metered.energy_j)).into(),
@@ -200,7 +207,7 @@ impl World<'_> {
                 None => traffic.oldest_in_flight,
             },
             energy_j: metered.energy_j,
-            cap_w: seen.allocated.cap.get(),
+            cap_w: pending.allocated.cap.get(),
             busy_core_s: metered.busy_core_s,
             allocated_core_s: metered.allocated_core_s,
             telemetry_lost: pending.lost,
