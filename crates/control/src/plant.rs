@@ -79,6 +79,11 @@ impl Slo {
         self.percentile
     }
 
+    /// P95, P99.9: the percentile as people write it.
+    pub fn name(&self) -> String {
+        format!("P{}", (self.percentile.as_percent() * 1e6).round() / 1e6)
+    }
+
     /// T: the time promised.
     pub const fn target(&self) -> Seconds {
         self.target
@@ -309,6 +314,14 @@ mod tests {
         assert_eq!(range().round_up(Cores::new(0.0)), Cores::new(0.2));
         assert_eq!(range().round_up(Cores::new(7.0)), Cores::new(2.0));
         assert_eq!(range().round_up(Cores::new(f64::INFINITY)), Cores::new(2.0));
+    }
+
+    #[test]
+    fn a_promise_is_named_as_people_write_its_percentile() {
+        for (percent, name) in [(95.0, "P95"), (99.9, "P99.9"), (57.0, "P57")] {
+            let slo = Slo::new(Ratio::from_percent(percent), Seconds::new(0.25)).unwrap();
+            assert_eq!(slo.name(), name);
+        }
     }
 
     #[test]

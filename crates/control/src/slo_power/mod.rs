@@ -105,7 +105,7 @@ impl SloPower {
         let now = seen.allocated;
         let late = format!(
             "{} {:.0} ms > guard {:.0} ms",
-            percentile_name(self.slo.percentile()),
+            self.slo.name(),
             latency.as_millis(),
             self.guarded_target().as_millis()
         );
@@ -307,7 +307,7 @@ impl SloPower {
         let guard = self.guarded_target().as_millis();
         let text = format!(
             "{} {:.0} ms is within {:.0} ms of the guard {guard:.0} ms: close enough, nothing changes",
-            percentile_name(self.slo.percentile()),
+            self.slo.name(),
             latency.as_millis(),
             self.tuning.hold_band_ms,
         );
@@ -389,20 +389,4 @@ impl Law for SloPower {
 /// Cores as people write them: 0.9, without the dust that sums of tenths leave.
 fn written(cores: Cores) -> Cores {
     Cores::new((cores.get() * 1e3).round() / 1e3)
-}
-
-/// P95, P99.9: as people write it.
-fn percentile_name(percentile: Ratio) -> String {
-    format!("P{}", (percentile.as_percent() * 1e6).round() / 1e6)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_percentile_is_named_as_people_write_it() {
-        assert_eq!(percentile_name(Ratio::from_percent(95.0)), "P95");
-        assert_eq!(percentile_name(Ratio::from_percent(99.9)), "P99.9");
-    }
 }
