@@ -170,12 +170,6 @@ impl PeriodStats {
         })
     }
 
-    /// Mean latency of the period's completions; `None` without a completion.
-    pub fn latency_mean(&self) -> Option<Seconds> {
-        (!self.histogram.is_empty())
-            .then(|| Seconds::from(Duration::from_secs_f64(self.histogram.mean() / 1e6)))
-    }
-
     /// Mean arrival rate of the period.
     pub fn arrival_rate(&self) -> PerSecond {
         let seconds = self.since.as_secs_f64();

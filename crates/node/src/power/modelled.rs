@@ -5,7 +5,7 @@ use super::model::PowerModel;
 use super::{Meter, MeterError, MeterSample, ZoneSample};
 use crate::Roots;
 use crate::cgroup::Target;
-use crate::cpu::{UsageMeter, UsageSample};
+use crate::cpu::UsageMeter;
 use crate::frequency::FrequencyReader;
 use headroom_units::{Joules, Ratio, Reading, Source};
 
@@ -18,7 +18,8 @@ pub struct ModelledMeter {
     allocated_before: f64,
     frequency: Option<FrequencyReader>,
     energy: Joules,
-    last: Option<UsageSample>,
+    /// Of the usage, up to the last sample.
+    rebases: u64,
     /// Estimated; on emulated hardware nothing is more than emulated.
     source: Source,
 }
@@ -48,17 +49,12 @@ impl ModelledMeter {
             allocated_before,
             frequency,
             energy: Joules::ZERO,
-            last: None,
+            rebases: 0,
             source: match roots.source() {
                 Source::Emulated => Source::Emulated,
                 _ => Source::Estimated,
             },
         })
-    }
-
-    /// What the target did in the interval of the last sample.
-    pub fn last_usage(&self) -> Option<UsageSample> {
-        self.last
     }
 }
 
@@ -77,8 +73,7 @@ impl Meter for ModelledMeter {
             .as_ref()
             .and_then(FrequencyReader::ratio)
             .unwrap_or(Ratio::new(1.0));
-        let rebased = usage.rebases > self.last.map_or(0, |last| last.rebases);
-        self.last = Some(usage);
+        let rebased = usage.rebases > std::mem::replace(&mut self.rebases, usage.rebases);
         let power = allocated.map(|allocated| self.model.power(allocated, usage.busy, frequency));
         if let Some(power) = power {
             self.energy += power * usage.elapsed;

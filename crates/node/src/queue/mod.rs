@@ -154,11 +154,6 @@ impl Listener {
     pub fn places(&self) -> u64 {
         self.length.limit + 1
     }
-
-    /// Whether the next arrival is dropped.
-    pub fn is_full(&self) -> bool {
-        self.length.now >= self.places()
-    }
 }
 
 impl QueueSample {
