@@ -110,10 +110,15 @@ impl AgentFile {
         service.insert("cgroup".to_owned(), cgroup.to_string_lossy().into_owned().into());
         root.insert("agent".to_owned(), agent.into());
         root.insert("service".to_owned(), service.into());
-        Self::checked(Document {
-            file: "the command line".into(),
+        let config: Self = Document {
             text: root.to_string(),
-        })
+            ..command_line()
+        }
+        .parse("agent")?;
+        // Nobody has written a file: errors name no line of it.
+        let document = command_line();
+        config.check(&document)?;
+        Ok((config, document))
     }
 
     fn checked(document: Document) -> Result<(Self, Document), ConfigError> {
@@ -191,6 +196,14 @@ impl AgentFile {
     }
 }
 
+/// Stands for a file where options are given instead.
+fn command_line() -> Document {
+    Document {
+        file: "the command line".into(),
+        text: String::new(),
+    }
+}
+
 enum Place {
     Unix(PathBuf),
     Tcp(SocketAddr),
@@ -219,11 +232,7 @@ pub fn listen_of_flags(
     tls: Option<&TlsConfig>,
     tls_at: &str,
 ) -> Result<Vec<Listen>, ConfigError> {
-    let document = Document {
-        file: "the command line".into(),
-        text: String::new(),
-    };
-    listen(&document, option, places, tls, tls_at)
+    listen(&command_line(), option, places, tls, tls_at)
 }
 
 /// Places to listen at, with their certificates read and checked.
@@ -348,5 +357,8 @@ mod tests {
         let (file, _) = AgentFile::of_flags(Path::new("/web \"x\""), &["unix:/a".to_owned()]).unwrap();
         assert_eq!(file.service.target().to_string(), "cgroup /web \"x\"");
         assert_eq!(file.agent.listen, ["unix:/a"]);
+        let (file, document) = AgentFile::of_flags(Path::new("/web"), &["127.0.0.1:1".to_owned()]).unwrap();
+        let error = file.listen(&document).unwrap_err().to_string();
+        assert!(error.starts_with("the command line: agent.listen: "), "{error}");
     }
 }
