@@ -1,6 +1,7 @@
 //! The command line: what can be asked for, and the help that teaches it.
 
 mod agent;
+mod capacity;
 mod certs;
 mod controller;
 mod demo;
@@ -18,6 +19,7 @@ mod trace;
 mod up;
 
 pub use agent::AgentArgs;
+pub use capacity::CapacityArgs;
 pub use certs::{CertsArgs, CertsCommand};
 pub use controller::ControllerArgs;
 pub use demo::{DemoArgs, Hardware};
@@ -73,6 +75,8 @@ pub enum Command {
     Emulate(EmulateArgs),
     /// Say which levers and meters this machine has, and for each one it lacks, why and what would help.
     Doctor(DoctorArgs),
+    /// Say how many connections a second the server of a port can take, from its accept queue and by four other ways.
+    Capacity(CapacityArgs),
     /// Run the data plane alone: an HTTP reverse proxy with health checks, balancing and latency histograms.
     Gateway(GatewayArgs),
     /// Send load to a URL: a trace, users who browse, or an access log, with latency measured from the intended send time.

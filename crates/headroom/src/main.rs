@@ -41,6 +41,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Release(args) => commands::release::run(&args),
         Command::Emulate(args) => commands::emulate::run(&args),
         Command::Doctor(args) => commands::doctor::run(&args),
+        Command::Capacity(args) => commands::capacity::run(&args),
         Command::Gateway(args) => commands::gateway::run(&args),
         Command::Load(args) => commands::load::run(&args),
         Command::Trace(args) => commands::trace::run(&args),

@@ -20,7 +20,11 @@ const MEMORY_S: f64 = 10.0;
 /// Accepts with somebody waiting that make an estimate exact: were they a Poisson process, this many would have a
 /// standard error of a tenth. No fewer are remembered either, however slow the server.
 const ENOUGH_ACCEPTS: f64 = 100.0;
-/// The service rate proves an estimate too low where it is above it by this many standard errors.
+/// The share of itself that the smoothed service rate keeps in a step.
+const SERVED_KEEP: f64 = 0.8;
+/// What was served is at least the smoothed service rate less this many standard errors,
+const BOUND_ERRORS: f64 = 2.0;
+/// and it proves an estimate too low where it is above it by this many.
 const ERRORS: f64 = 3.0;
 
 /// The estimator of one server. It is fed observations at any rate: the more often, the shorter the queues that it can
@@ -39,7 +43,7 @@ pub struct BusyTimeMonitor {
     elapsed_s: f64,
     /// Time and accepts with somebody waiting, the older the less.
     memory: Busy,
-    /// The smoothed service rate, and the highest that it was: what the server has shown to serve.
+    /// The smoothed service rate, and what the server has shown to serve at least.
     served: PerSecond,
     bound: PerSecond,
     exact: bool,
@@ -150,8 +154,10 @@ impl BusyTimeMonitor {
         self.blind_s = 0.0;
         let service_rate = step.service_rate();
         self.begun |= step.accepts > 0.0;
-        self.served = self.served * self.tuning.keep + service_rate * (1.0 - self.tuning.keep);
-        self.bound = self.bound.max(self.served);
+        self.served = self.served * SERVED_KEEP + service_rate * (1.0 - SERVED_KEEP);
+        self.bound = self
+            .bound
+            .max(self.served - standard_error(self.served, step.length) * BOUND_ERRORS);
         if !self.begun {
             let text = "no request has come yet, so nothing is known".to_owned();
             return Estimate::unknown("no-request-yet", text);
@@ -236,13 +242,10 @@ impl BusyTimeMonitor {
         .plus(busy);
     }
 
-    /// Whether the smoothed service rate exceeds the estimate by more than chance. A mean with the weights
-    /// (1 - a) a^i has the variance of one of (1 + a)/(1 - a) steps.
+    /// Whether the smoothed service rate exceeds the estimate by more than chance.
     fn is_faster(&self, step: Seconds) -> bool {
-        let steps = (1.0 + self.tuning.keep) / (1.0 - self.tuning.keep);
-        let rate = self.rate().get();
-        let error = (rate / (step.get() * steps)).sqrt();
-        self.served.get() > rate + ERRORS * error
+        let rate = self.rate();
+        self.served > rate + standard_error(rate, step) * ERRORS
     }
 
     /// The rate with somebody waiting where at least a quarter of what makes it exact was seen.
@@ -287,6 +290,13 @@ impl BusyTimeMonitor {
             _ => Estimate::unknown(unusable.rule(), unusable.to_string()),
         }
     }
+}
+
+/// Of the smoothed service rate, were accepts a Poisson process of this rate: a mean with the weights (1 - a) a^i has the
+/// variance of one of (1 + a)/(1 - a) steps.
+fn standard_error(rate: PerSecond, step: Seconds) -> PerSecond {
+    let steps = (1.0 + SERVED_KEEP) / (1.0 - SERVED_KEEP);
+    PerSecond::new((rate.get() / (step.get() * steps)).max(0.0).sqrt())
 }
 
 #[cfg(test)]

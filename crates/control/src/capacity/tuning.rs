@@ -20,7 +20,7 @@ pub enum QueueKind {
 #[serde(deny_unknown_fields, default)]
 pub struct QueueTuning {
     /// Which of the two ways. "published", or "busy-time", which needs neither the limit, nor the drop ratio, nor the
-    /// forecast.
+    /// forecast, nor alpha.
     pub kind: QueueKind,
     /// K, the places of the accept queue. Where absent, what the observation says that the listener was given. 128 on
     /// the paper's servers, where the C library allowed no more.

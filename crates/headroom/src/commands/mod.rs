@@ -1,6 +1,7 @@
 //! One module a command.
 
 pub mod agent;
+pub mod capacity;
 pub mod certs;
 pub mod compare;
 pub mod controller;

@@ -3,6 +3,7 @@
 
 mod backend;
 mod bad_input;
+mod capacity;
 mod commands;
 mod common;
 mod contract;

@@ -44,6 +44,7 @@ pub(crate) use tools::{TOOLS, installed};
 use crate::file::FileError;
 use headroom_units::Ratio;
 use serde::Serialize;
+use std::collections::BTreeSet;
 use std::io;
 use std::net::SocketAddr;
 use std::time::Instant;
@@ -240,6 +241,15 @@ pub enum QueueError {
         /// Why none of it works.
         reasons: String,
     },
+}
+
+/// The TCP ports of this network namespace that somebody listens on; of more sockets than [`MOST_LISTENERS`] those of the
+/// first.
+///
+/// # Errors
+/// [`QueueError::Refused`] where the kernel does not tell.
+pub fn listening_ports() -> Result<BTreeSet<u16>, QueueError> {
+    diag::Diag::open()?.ports()
 }
 
 impl QueueError {

@@ -72,12 +72,20 @@ impl Diag {
         Ok(found)
     }
 
+    /// All ports that somebody listens on.
+    pub(super) fn ports(&mut self) -> Result<BTreeSet<u16>, QueueError> {
+        Ok(self
+            .all(0)?
+            .iter()
+            .map(|listener| listener.address.port())
+            .collect())
+    }
+
     /// Which ports somebody listens on, in words.
     fn others(&mut self) -> String {
-        let Ok(all) = self.all(0) else {
+        let Ok(ports) = self.ports() else {
             return "the others could not be read".into();
         };
-        let ports: BTreeSet<u16> = all.iter().map(|listener| listener.address.port()).collect();
         let named: Vec<String> = ports.iter().take(MOST_PORTS_NAMED).map(u16::to_string).collect();
         match (named.is_empty(), ports.len() > named.len()) {
             (true, _) => "there is no listener at all".into(),

@@ -1,0 +1,268 @@
+//! What was seen of all methods, kept within a bound, and what it comes to.
+
+use super::others::Count;
+use super::seen::Row;
+use super::way::{Way, number};
+use headroom_control::Reason;
+use headroom_control::capacity::{Capacity, Estimate};
+use headroom_node::queue::{QueueMethod, Scope};
+use std::collections::BTreeMap;
+
+/// Rows kept of one method: of a longer run every second one, then every fourth, and so on. Figures are of all of them.
+const MOST_ROWS: usize = 8_192;
+
+/// The rows of one method.
+#[derive(Clone, Debug, Default)]
+pub struct Kept {
+    /// In the order of time.
+    pub rows: Vec<Row>,
+    stride: u64,
+    /// How many there were, and how many of them failed.
+    pub samples: u64,
+    /// See `samples`.
+    pub failures: u64,
+    /// The last failure.
+    pub failure: Option<String>,
+    /// Sum and largest of the times between samples, seconds, and how many of those there were.
+    intervals: (f64, f64, u64),
+    /// Sum of the CPU shares, and how many.
+    cpu: (f64, u64),
+    /// The scope of its counts.
+    pub scope: Option<Scope>,
+    /// The newest counts of connections and drops.
+    pub connections: Option<u64>,
+    /// See `connections`.
+    pub drops: Option<u64>,
+    counted: Count,
+}
+
+impl Kept {
+    fn push(&mut self, row: Row) {
+        self.samples += 1;
+        if let Some(interval) = row.interval {
+            let (sum, most, count) = self.intervals;
+            self.intervals = (sum + interval.get(), most.max(interval.get()), count + 1);
+        }
+        match &row.seen {
+            Ok(seen) => {
+                self.scope = seen.scope.or(self.scope);
+                self.connections = seen.connections.or(self.connections);
+                self.drops = seen.drops.or(self.drops);
+                if let Some(cpu) = seen.cpu {
+                    self.cpu = (self.cpu.0 + cpu.get(), self.cpu.1 + 1);
+                }
+            }
+            Err(error) => {
+                self.failures += 1;
+                self.failure = Some(error.clone());
+            }
+        }
+        self.stride = self.stride.max(1);
+        if self.samples.is_multiple_of(self.stride) {
+            self.rows.push(row);
+        }
+        if self.rows.len() > MOST_ROWS {
+            let mut keep = false;
+            self.rows.retain(|_| {
+                keep = !keep;
+                keep
+            });
+            self.stride *= 2;
+        }
+    }
+
+    /// Mean and largest time between samples that did not fail, seconds.
+    pub fn interval_s(&self) -> Option<(f64, f64)> {
+        let (sum, most, count) = self.intervals;
+        (count > 0).then(|| (sum / count as f64, most))
+    }
+
+    /// The mean share of CPU time.
+    pub fn cpu_mean(&self) -> Option<f64> {
+        (self.cpu.1 > 0).then(|| self.cpu.0 / self.cpu.1 as f64)
+    }
+}
+
+/// The figures of one way to an estimate.
+#[derive(Clone, Debug)]
+pub struct Figures {
+    /// The newest estimate.
+    pub latest: Estimate,
+    /// When the first exact one came, seconds.
+    pub exact_from_s: Option<f64>,
+    exact: (f64, u64),
+    /// The lowest and the highest exact estimate.
+    pub range: Option<(f64, f64)>,
+}
+
+impl Figures {
+    fn push(&mut self, at_s: f64, estimate: Estimate) {
+        if let Capacity::Exact(value) = estimate.capacity {
+            let value = value.get();
+            self.exact_from_s = self.exact_from_s.or(Some(at_s));
+            self.exact = (self.exact.0 + value, self.exact.1 + 1);
+            let (least, most) = self.range.unwrap_or((value, value));
+            self.range = Some((least.min(value), most.max(value)));
+        }
+        self.latest = estimate;
+    }
+
+    /// The mean of the exact estimates.
+    pub fn mean(&self) -> Option<f64> {
+        (self.exact.1 > 0).then(|| self.exact.0 / self.exact.1 as f64)
+    }
+}
+
+/// Everything.
+#[derive(Clone, Debug, Default)]
+pub struct History {
+    /// By method.
+    pub methods: BTreeMap<QueueMethod, Kept>,
+    /// By way.
+    pub ways: BTreeMap<Way, Figures>,
+}
+
+impl History {
+    /// Takes a row, as it is after an estimate was withheld that is not this port's; says what is new, once.
+    pub fn push(&mut self, mut row: Row) -> Vec<String> {
+        let mut news = Vec::new();
+        let method = row.method;
+        self.withhold(&mut row);
+        let at_s = row.at.get();
+        for (way, estimate) in &row.estimates {
+            if number(estimate).is_none() && self.is_new(*way, estimate) {
+                news.push(format!("{}: {}", way.label(), estimate.reason.text));
+            }
+            self.ways
+                .entry(*way)
+                .or_insert_with(|| Figures {
+                    latest: estimate.clone(),
+                    exact_from_s: None,
+                    exact: (0.0, 0),
+                    range: None,
+                })
+                .push(at_s, estimate.clone());
+        }
+        self.methods.entry(method).or_default().push(row);
+        news
+    }
+
+    /// An estimate that there cannot be for a reason that was not given at the sample before.
+    fn is_new(&self, way: Way, estimate: &Estimate) -> bool {
+        // There is never one at the first sample, and none before requests come or in a quiet: nothing to tell.
+        let silent = ["first-sample", "no-request-yet", "idle"];
+        let rule = estimate.reason.rule.as_ref();
+        let before = self
+            .ways
+            .get(&way)
+            .map(|figures| figures.latest.reason.rule.as_ref());
+        !silent.contains(&rule) && before != Some(rule)
+    }
+
+    /// Takes back the estimates of counts that are mostly not this port's.
+    fn withhold(&mut self, row: &mut Row) {
+        let Ok(seen) = &row.seen else { return };
+        let Some(connections) = seen.connections else {
+            return;
+        };
+        let kept = self.methods.entry(row.method).or_default();
+        kept.counted.push(row.at, connections);
+        if seen.scope != Some(Scope::Machine) {
+            return;
+        }
+        let port = self.methods.get(&QueueMethod::Ebpf).map(|kept| &kept.counted);
+        let own = self.methods.get(&row.method).map(|kept| &kept.counted);
+        let Some((others, all)) = own.zip(port).and_then(|(own, port)| own.beyond(port)) else {
+            return;
+        };
+        for (_, estimate) in &mut row.estimates {
+            let text = format!(
+                "{others:.0} of the last {all:.0} connections of this machine came to other ports: what it serves there \
+                 would be counted here"
+            );
+            let numbers = [("others", others), ("connections", all)];
+            *estimate = Estimate {
+                capacity: Capacity::Unknown,
+                reason: Reason::new("other-ports", text, &numbers),
+            };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::seen::Seen;
+    use super::*;
+    use headroom_units::{PerSecond, Seconds};
+
+    fn row(at_s: f64, method: QueueMethod, scope: Scope, connections: u64, capacity: f64) -> Row {
+        let estimate = Estimate {
+            capacity: Capacity::Exact(PerSecond::new(capacity)),
+            reason: Reason::new("utilisation", String::new(), &[]),
+        };
+        Row {
+            at: Seconds::new(at_s),
+            method,
+            interval: Some(Seconds::new(1.0)),
+            seen: Ok(Seen {
+                scope: Some(scope),
+                connections: Some(connections),
+                ..Seen::default()
+            }),
+            estimates: vec![(Way::Cpu(method), estimate)],
+        }
+    }
+
+    #[test]
+    fn the_machine_s_connections_are_no_estimate_where_they_are_other_ports() {
+        let mut history = History::default();
+        let mut news = Vec::new();
+        for second in 0..20u32 {
+            let (at_s, count) = (f64::from(second), u64::from(second) * 100);
+            history.push(row(at_s, QueueMethod::Ebpf, Scope::Port, count, 500.0));
+            // From the tenth second on another server is busy too.
+            let elsewhere = u64::from(second.saturating_sub(10)) * 80;
+            news.extend(history.push(row(
+                at_s,
+                QueueMethod::Kernel,
+                Scope::Machine,
+                count + elsewhere,
+                600.0,
+            )));
+        }
+        let figures = &history.ways[&Way::Cpu(QueueMethod::Kernel)];
+        assert_eq!(figures.latest.capacity, Capacity::Unknown);
+        assert_eq!(
+            (figures.mean(), figures.range),
+            (Some(600.0), Some((600.0, 600.0)))
+        );
+        assert_eq!(news.len(), 1, "said once: {news:?}");
+        assert!(news[0].contains("other ports"), "{news:?}");
+        assert_eq!(
+            history.ways[&Way::Cpu(QueueMethod::Ebpf)].latest.capacity.name(),
+            "exact"
+        );
+    }
+
+    #[test]
+    fn a_long_run_keeps_a_bounded_number_of_rows_and_the_figures_of_all() {
+        let mut history = History::default();
+        let samples = MOST_ROWS as u32 * 5;
+        for at in 0..samples {
+            history.push(row(
+                f64::from(at),
+                QueueMethod::Kernel,
+                Scope::Machine,
+                u64::from(at),
+                f64::from(at % 2),
+            ));
+        }
+        let kept = &history.methods[&QueueMethod::Kernel];
+        assert!(kept.rows.len() <= MOST_ROWS && kept.rows.len() > MOST_ROWS / 4);
+        assert_eq!(
+            (kept.samples, kept.interval_s()),
+            (u64::from(samples), Some((1.0, 1.0)))
+        );
+        assert_eq!(history.ways[&Way::Cpu(QueueMethod::Kernel)].mean(), Some(0.5));
+    }
+}

@@ -1,0 +1,307 @@
+//! `headroom capacity`: how many connections a second the server of a port can take.
+
+mod cpu;
+mod history;
+mod others;
+mod report;
+mod seen;
+mod tables;
+mod view;
+mod watch;
+mod way;
+
+use crate::cli::CapacityArgs;
+use crate::failure::Failure;
+use crate::say;
+use crate::stop::Stop;
+use cpu::GroupCpu;
+use headroom_control::capacity::{QueueTuning, StaticCapacity};
+use headroom_node::cgroup::TargetSpec;
+use headroom_node::queue::{
+    Opened, QueueError, QueueMethod, QueueOptions, QueuePreference, SnmpOptions, listening_ports, open,
+};
+use headroom_units::{PerSecond, Seconds};
+use history::History;
+use seen::Row;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::time::{Duration, Instant};
+use view::View;
+use watch::Watch;
+use way::{Way, name};
+
+/// Rows that wait to be taken: the methods' threads wait when there are more.
+const MOST_WAITING: usize = 256;
+/// How often the flag is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// The most that is remembered of what was said on the way.
+const MOST_NEWS: usize = 100;
+
+/// A method that cannot be used here.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct PassedOver {
+    /// Which.
+    pub method: QueueMethod,
+    /// Why, and what helps.
+    pub reason: String,
+}
+
+/// What a run was, for its report.
+pub struct Run<'a> {
+    args: &'a CapacityArgs,
+    tuning: QueueTuning,
+    methods: Vec<QueueMethod>,
+    passed_over: Vec<PassedOver>,
+    /// What a reader must know.
+    remarks: Vec<String>,
+    fixed: Option<StaticCapacity>,
+    /// What was said on the way, with its time.
+    news: Vec<(f64, String)>,
+    duration: Seconds,
+}
+
+/// Watches until the time is over or a signal comes; then prints the table and writes the report.
+///
+/// # Errors
+/// A parameter outside its range, a port that nobody listens on, no method that works, a file that cannot be written.
+pub fn run(args: &CapacityArgs) -> Result<(), Failure> {
+    let tuning = QueueTuning {
+        queue_limit: args.queue_limit,
+        sampling_period_s: args.period,
+        drop_ratio: args.threshold / 100.0,
+        forecast_s: args.forecast,
+        keep: args.alpha,
+        hold_s: (10.0 * args.period).min(3_600.0),
+        ..QueueTuning::default()
+    };
+    tuning.check().map_err(Failure::usage)?;
+    let fixed = args
+        .fixed
+        .map(|rate| StaticCapacity::new(PerSecond::new(rate)))
+        .transpose()
+        .map_err(Failure::usage)?;
+    let roots = args.trees.roots();
+    let spec = match (&args.cgroup, args.pid) {
+        (Some(group), _) => Some(TargetSpec::Path(group.clone())),
+        (None, pid) => pid.map(TargetSpec::Pid),
+    };
+    let cpu = spec
+        .map(|spec| GroupCpu::open(&roots, &spec))
+        .transpose()
+        .map_err(Failure::usage)?;
+    let options = QueueOptions {
+        roots,
+        snmp: SnmpOptions {
+            agent: args.snmp,
+            community: args.snmp_community.clone(),
+        },
+        status: args.status_url.clone(),
+        ..QueueOptions::new(args.port)
+    };
+    let mut run = Run {
+        args,
+        tuning,
+        methods: Vec::new(),
+        passed_over: Vec::new(),
+        remarks: Vec::new(),
+        fixed,
+        news: Vec::new(),
+        duration: Seconds::ZERO,
+    };
+    let started = Instant::now();
+    let watches = open_all(&mut run, &options, cpu, started)?;
+    run.remark(&options)?;
+    let stop = Stop::at_signals()?;
+    let history = run.watch(watches, started, &stop)?;
+    run.finish(&history)
+}
+
+/// Opens what works, and keeps why the others do not.
+fn open_all(
+    run: &mut Run<'_>,
+    options: &QueueOptions,
+    mut cpu: Option<GroupCpu>,
+    started: Instant,
+) -> Result<Vec<Watch>, Failure> {
+    let wanted = run.args.method.unwrap_or(QueuePreference::Auto);
+    let order = match wanted {
+        QueuePreference::Auto => ALL.to_vec(),
+        QueuePreference::Ordered(_) => wanted.order(),
+    };
+    if let Some(cpu) = cpu.as_ref().filter(|_| order.contains(&QueueMethod::Kernel)) {
+        run.remarks
+            .push(format!("the CPU utilisation by /proc is that of {}", cpu.name()));
+    }
+    let mut watches = Vec::new();
+    for method in order {
+        match open_one(method, options) {
+            Ok((meter, looking)) => {
+                let cpu = cpu.take_if(|_| method == QueueMethod::Kernel);
+                watches.push(Watch::new(meter, looking, cpu, run.tuning, started).map_err(Failure::usage)?);
+                run.methods.push(method);
+            }
+            Err(error @ QueueError::NobodyListens { .. }) => return Err(Failure::usage(error)),
+            Err(error) => {
+                let reason = error.to_string();
+                say::note!("{} cannot be used: {reason}", name(method));
+                run.passed_over.push(PassedOver { method, reason });
+            }
+        }
+    }
+    if watches.is_empty() {
+        return Err(Failure::usage(anyhow::anyhow!(
+            "none of the ways to measure works here; the reasons are above"
+        )));
+    }
+    Ok(watches)
+}
+
+const ALL: [QueueMethod; 5] = [
+    QueueMethod::Ebpf,
+    QueueMethod::Kernel,
+    QueueMethod::Tools,
+    QueueMethod::Snmp,
+    QueueMethod::Status,
+];
+
+type Meter = Box<dyn headroom_node::queue::QueueMeter>;
+
+/// A method's meter, and a second one for the looks in between, where those would make its CPU utilisation one of
+/// hundredths of a second.
+fn open_one(method: QueueMethod, options: &QueueOptions) -> Result<(Meter, Option<Meter>), QueueError> {
+    let meter: Opened = open(method, options);
+    let looking = (method == QueueMethod::Kernel)
+        .then(|| open(method, options))
+        .transpose();
+    Ok((meter?, looking?))
+}
+
+impl Run<'_> {
+    /// What a reader must know of the port and of this machine.
+    fn remark(&mut self, options: &QueueOptions) -> Result<(), Failure> {
+        let port = self.args.port;
+        let others: Vec<String> = listening_ports()?
+            .into_iter()
+            .filter(|other| *other != port)
+            .map(|other| other.to_string())
+            .collect();
+        let of_machine: Vec<&str> = self
+            .methods
+            .iter()
+            .filter(|method| !matches!(method, QueueMethod::Ebpf | QueueMethod::Status))
+            .map(|method| name(*method))
+            .collect();
+        if !others.is_empty() && !of_machine.is_empty() {
+            let named = match others.len() {
+                0..=12 => others.join(", "),
+                more => format!("{} and {} more", others[..12].join(", "), more - 12),
+            };
+            let checked = match self.methods.contains(&QueueMethod::Ebpf) {
+                true => "where they are many, as eBPF tells, those estimates are withheld",
+                false => "their estimates hold only while next to nothing comes there",
+            };
+            self.remarks.push(format!(
+                "{} count connections of the whole machine, those to port {named} too: {checked}",
+                of_machine.join(" and ")
+            ));
+        }
+        let sockets = open(QueueMethod::Kernel, options).and_then(|mut meter| meter.sample());
+        if let Ok(sample) = sockets
+            && sample.listeners.len() > 1
+        {
+            self.remarks.push(format!(
+                "{} sockets listen on port {port}: they are read as one queue of {} places. The published estimator \
+                 takes it for one, although one of them may overflow while others are empty; the estimate by busy time \
+                 counts only while somebody waits at each socket that connections come to",
+                sample.listeners.len(),
+                sample.places().unwrap_or(0)
+            ));
+        }
+        for remark in &self.remarks {
+            say::note!("{remark}");
+        }
+        Ok(())
+    }
+
+    /// Runs the methods and takes their rows.
+    fn watch(&mut self, watches: Vec<Watch>, started: Instant, stop: &Stop) -> Result<History, Failure> {
+        let view = match View::possible() && !self.args.no_view {
+            true => Some(View::open(self, stop.clone())?),
+            false => None,
+        };
+        let (sender, rows) = sync_channel(MOST_WAITING);
+        let mut threads = Vec::new();
+        for watch in watches {
+            let (sender, stop) = (sender.clone(), stop.clone());
+            let thread = std::thread::Builder::new().name("watch".to_owned());
+            threads.push(thread.spawn(move || watch.run(&sender, &stop))?);
+        }
+        drop(sender);
+        let end = self
+            .args
+            .duration
+            .map(|seconds| started + Duration::from_secs_f64(seconds));
+        let history = self.take_rows(&rows, end, view.as_ref(), stop);
+        stop.raise();
+        drop(rows);
+        for thread in threads {
+            if thread.join().is_err() {
+                return Err(anyhow::anyhow!("a thread that measures panicked; please report it").into());
+            }
+        }
+        self.duration = started.elapsed().into();
+        Ok(history)
+    }
+
+    fn take_rows(
+        &mut self,
+        rows: &Receiver<Row>,
+        end: Option<Instant>,
+        view: Option<&View>,
+        stop: &Stop,
+    ) -> History {
+        let mut history = History::default();
+        let lead = self.methods.first().copied();
+        let over = || end.is_some_and(|end| Instant::now() >= end) || stop.is_raised();
+        while !over() {
+            let left = end.map_or(LOOK_EVERY, |end| end.saturating_duration_since(Instant::now()));
+            let mut row = match rows.recv_timeout(left.min(LOOK_EVERY)) {
+                Ok(row) => row,
+                Err(RecvTimeoutError::Timeout) => continue,
+                Err(RecvTimeoutError::Disconnected) => break,
+            };
+            let leads = lead == Some(row.method);
+            if let Some(fixed) = self.fixed.filter(|_| leads) {
+                row.estimates.push((Way::Static, fixed.estimate()));
+            }
+            let shown = row.clone();
+            for news in history.push(row) {
+                say::note!("{:8.1} s  {news}", shown.at.get());
+                if self.news.len() < MOST_NEWS {
+                    self.news.push((shown.at.get(), news));
+                }
+            }
+            match view {
+                Some(view) => view.show(&history),
+                None if leads => say::note!("{}", tables::line(&shown, &history)),
+                None => {}
+            }
+        }
+        history
+    }
+
+    /// The table, the JSON and the files.
+    fn finish(&self, history: &History) -> Result<(), Failure> {
+        if let Some(file) = &self.args.csv {
+            report::write(file, &tables::csv(history))?;
+        }
+        report::write(&self.args.html, &report::html(self, history)?)?;
+        if self.args.json {
+            return say::result(serde_json::to_string(&tables::json(self, history))?);
+        }
+        say::result(format_args!(
+            "{}\nreport: {}",
+            tables::table(self, history),
+            self.args.html.display()
+        ))
+    }
+}

@@ -1,0 +1,299 @@
+//! What a meter shows, as the estimators take it, and as a row of the record.
+
+use super::way::Way;
+use headroom_control::capacity::{Counter, Estimate, Listener, Observation, Sight, UtilisationReading};
+use headroom_node::queue::{Counters, QueueError, QueueMethod, QueuePeriod, QueueSample, Scope};
+use headroom_units::{PerSecond, Ratio, Seconds};
+use std::collections::BTreeSet;
+
+/// One sample of one method.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// When, since the start.
+    pub at: Seconds,
+    /// By which method.
+    pub method: QueueMethod,
+    /// The time since the sample before that did not fail.
+    pub interval: Option<Seconds>,
+    /// What was seen, or why nothing was.
+    pub seen: Result<Seen, String>,
+    /// What it says of the capacity.
+    pub estimates: Vec<(Way, Estimate)>,
+}
+
+/// What was seen since the sample before.
+#[derive(Clone, Debug, Default)]
+pub struct Seen {
+    /// Whose events these are, where there are any.
+    pub scope: Option<Scope>,
+    /// Attempts, accepts or requests, and the dropped share.
+    pub arrival_rate: Option<PerSecond>,
+    /// What was served.
+    pub service_rate: Option<PerSecond>,
+    /// The dropped share of the attempts.
+    pub drop_ratio: Option<Ratio>,
+    /// Connections (or requests, where those are not told) and drops since the start.
+    pub connections: Option<u64>,
+    /// Drops since the start.
+    pub drops: Option<u64>,
+    /// The mean length of the queue that arrivals saw, else its length now.
+    pub queue_mean: Option<f64>,
+    /// The places of the queue.
+    pub places: Option<u64>,
+    /// The length that can overflow within a step (Equation 2).
+    pub threshold: Option<f64>,
+    /// Share of the CPU time that was used.
+    pub cpu: Option<Ratio>,
+    /// Why there is no difference to the sample before, where there is none.
+    pub note: Option<String>,
+}
+
+impl Seen {
+    /// The difference between two samples.
+    pub fn between(before: Option<&QueueSample>, now: &QueueSample) -> Self {
+        let period = before.map(|before| now.since(before));
+        let (period, note) = match period {
+            None => (None, None),
+            Some(Ok(period)) => (Some(period), None),
+            Some(Err(error)) => (None, Some(error.to_string())),
+        };
+        let arrivals = period.as_ref().and_then(QueuePeriod::arrival_rate);
+        let served = period.as_ref().and_then(QueuePeriod::service_rate);
+        let counters = [now.port, now.server, now.machine];
+        let narrowest = |of: fn(&Counters) -> Option<u64>| counters.iter().find_map(of);
+        Self {
+            scope: arrivals
+                .or(served)
+                .map(|(_, scope)| scope)
+                .or(before.map(|_| widest(now))),
+            arrival_rate: arrivals.map(|(rate, _)| rate),
+            // Of a whole machine only openings are counted; in the long run as many are served.
+            service_rate: served
+                .map(|(rate, _)| rate)
+                .or_else(|| period.as_ref().and_then(openings)),
+            drop_ratio: period
+                .as_ref()
+                .and_then(QueuePeriod::drop_ratio)
+                .map(|(ratio, _)| ratio),
+            connections: narrowest(|one| one.enqueued.or(one.accepts).or(one.requests)),
+            drops: narrowest(|one| one.drops),
+            queue_mean: period
+                .as_ref()
+                .and_then(|period| period.seen_mean)
+                .or(now.length.map(|length| length.now as f64)),
+            places: now.places(),
+            threshold: None,
+            cpu: now.cpu_busy,
+            note,
+        }
+    }
+}
+
+fn openings(period: &QueuePeriod) -> Option<PerSecond> {
+    let enqueued = period.machine.enqueued? as f64;
+    Some(PerSecond::new(enqueued / period.duration.get()))
+}
+
+fn widest(sample: &QueueSample) -> Scope {
+    match (sample.port, sample.server) {
+        (port, _) if port.enqueued.is_some() => Scope::Port,
+        (_, server) if server != Counters::default() => Scope::Server,
+        _ => Scope::Machine,
+    }
+}
+
+/// What the listener's meter showed, as the estimators of queue monitoring take it.
+///
+/// Where nothing counts the port's own connections (sock_diag) they are those of the whole machine: true of a machine
+/// that serves nothing else.
+pub fn observation(
+    length: Seconds,
+    sample: &Result<QueueSample, QueueError>,
+    known: &mut Known,
+) -> Observation {
+    let sight = match sample {
+        Ok(sample) => Sight::Listening(listener(sample, known)),
+        Err(QueueError::NobodyListens { .. }) => {
+            *known = Known::default();
+            Sight::Nobody
+        }
+        Err(_) => Sight::Unread,
+    };
+    Observation { length, sight }
+}
+
+/// Which of several sockets connections come to.
+#[derive(Clone, Debug, Default)]
+pub struct Known(BTreeSet<u64>);
+
+impl Known {
+    /// Of those sockets the shortest queue: a worker that takes from one is not kept busy by those who wait at another.
+    fn shortest(&mut self, sample: &QueueSample) -> Option<u64> {
+        if let [one] = sample.listeners.as_slice() {
+            return Some(one.length.now);
+        }
+        for socket in &sample.listeners {
+            if socket.length.now > 0 || socket.enqueued.unwrap_or(0) > 0 || socket.drops.unwrap_or(0) > 0 {
+                self.0.insert(socket.cookie);
+            }
+        }
+        let used = |socket: &&headroom_node::queue::Listener| self.0.contains(&socket.cookie);
+        sample
+            .listeners
+            .iter()
+            .filter(used)
+            .map(|socket| socket.length.now)
+            .min()
+    }
+}
+
+fn listener(sample: &QueueSample, known: &mut Known) -> Listener {
+    let narrow = |value: u64| u32::try_from(value).ok();
+    let (port, machine) = (&sample.port, &sample.machine);
+    let of_machine = || Some(machine.enqueued? + port.drops?);
+    Listener {
+        identity: sample.epoch,
+        limit: sample.places().and_then(narrow),
+        length: sample.length.and_then(|length| narrow(length.now)),
+        shortest: known.shortest(sample).and_then(narrow),
+        lengths_seen: sample.seen.map(|seen| Counter::wide(seen.sum)),
+        arrivals: port.arrivals().or_else(of_machine).map(Counter::wide),
+        accepts: port.accepts.map(Counter::wide),
+        drops: port.drops.map(Counter::wide),
+    }
+}
+
+/// What a meter of throughput and CPU showed. `cpu` is whose CPU it is to be, where it is not what the meter shows.
+pub fn reading(length: Seconds, sample: &QueueSample, cpu: Option<Option<Ratio>>) -> UtilisationReading {
+    let served = |counters: &Counters| counters.accepts.or(counters.requests);
+    UtilisationReading {
+        length,
+        identity: sample.epoch,
+        served: served(&sample.port)
+            .or_else(|| served(&sample.server))
+            .or(sample.machine.enqueued),
+        utilisation: cpu.unwrap_or(sample.cpu_busy),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use headroom_node::queue::Length;
+    use std::net::{Ipv4Addr, SocketAddr};
+    use std::time::{Duration, Instant};
+
+    fn socket(cookie: u64, now: u64, enqueued: u64) -> headroom_node::queue::Listener {
+        headroom_node::queue::Listener {
+            address: SocketAddr::from((Ipv4Addr::LOCALHOST, 80)),
+            cookie,
+            length: Length { now, limit: 63 },
+            drops: Some(0),
+            enqueued: Some(enqueued),
+        }
+    }
+
+    fn sample(sockets: Vec<headroom_node::queue::Listener>) -> QueueSample {
+        let now = sockets.iter().map(|one| one.length.now).sum();
+        QueueSample {
+            method: QueueMethod::Ebpf,
+            at: Instant::now(),
+            epoch: 3,
+            port: Counters {
+                enqueued: Some(100),
+                accepts: Some(90),
+                drops: Some(7),
+                ..Counters::default()
+            },
+            server: Counters::default(),
+            machine: Counters::default(),
+            length: Some(Length {
+                now,
+                limit: 63 * sockets.len() as u64,
+            }),
+            seen: None,
+            cpu_busy: None,
+            listeners: sockets,
+        }
+    }
+
+    #[test]
+    fn a_sample_is_an_observation_with_its_epoch_as_identity() {
+        let mut known = Known::default();
+        let seen = observation(
+            Seconds::new(1.0),
+            &Ok(sample(vec![socket(1, 10, 100)])),
+            &mut known,
+        );
+        let Sight::Listening(listener) = seen.sight else {
+            panic!("{seen:?}")
+        };
+        assert_eq!((listener.identity, listener.limit), (3, Some(64)));
+        assert_eq!((listener.length, listener.shortest), (Some(10), Some(10)));
+        assert_eq!(listener.arrivals, Some(Counter::wide(107)));
+        assert_eq!(listener.accepts, Some(Counter::wide(90)));
+        let refused = QueueError::Refused {
+            doing: "look".to_owned(),
+            cause: "no".to_owned(),
+            remedy: "none".to_owned(),
+        };
+        assert_eq!(
+            observation(Seconds::new(1.0), &Err(refused), &mut known).sight,
+            Sight::Unread
+        );
+        let nobody = QueueError::NobodyListens {
+            port: 80,
+            others: String::new(),
+        };
+        assert_eq!(
+            observation(Seconds::new(1.0), &Err(nobody), &mut known).sight,
+            Sight::Nobody
+        );
+    }
+
+    #[test]
+    fn of_several_sockets_only_those_count_that_connections_come_to() {
+        let mut known = Known::default();
+        assert_eq!(
+            known.shortest(&sample(vec![socket(1, 0, 0), socket(2, 0, 0)])),
+            None
+        );
+        assert_eq!(
+            known.shortest(&sample(vec![socket(1, 5, 5), socket(2, 0, 0)])),
+            Some(5)
+        );
+        // Once one has come to the second, nobody waiting there means that its worker may be idle.
+        assert_eq!(
+            known.shortest(&sample(vec![socket(1, 5, 5), socket(2, 0, 1)])),
+            Some(0)
+        );
+        assert_eq!(
+            known.shortest(&sample(vec![socket(1, 5, 5), socket(2, 9, 9)])),
+            Some(5)
+        );
+    }
+
+    #[test]
+    fn without_a_count_of_the_port_s_own_the_machine_s_are_taken() {
+        let mut by_kernel = sample(vec![socket(1, 10, 0)]);
+        by_kernel.port = Counters {
+            drops: Some(7),
+            ..Counters::default()
+        };
+        by_kernel.machine.enqueued = Some(500);
+        let listener = listener(&by_kernel, &mut Known::default());
+        assert_eq!(
+            (listener.arrivals, listener.accepts),
+            (Some(Counter::wide(507)), None)
+        );
+        let mut later = by_kernel.clone();
+        later.at += Duration::from_secs(2);
+        later.machine.enqueued = Some(560);
+        let seen = Seen::between(Some(&by_kernel), &later);
+        assert_eq!(seen.service_rate, Some(PerSecond::new(30.0)));
+        assert_eq!((seen.scope, seen.queue_mean), (Some(Scope::Machine), Some(10.0)));
+        later.epoch += 1;
+        let seen = Seen::between(Some(&by_kernel), &later);
+        assert!(seen.service_rate.is_none() && seen.note.unwrap().contains("came or went"));
+    }
+}

@@ -1,0 +1,232 @@
+//! One method on a thread of its own: it samples, estimates, and hands over a row a period. Slow methods hold up nobody
+//! else, as Figure 6 of the paper wants it seen.
+
+use super::cpu::GroupCpu;
+use super::seen::{Known, Row, Seen, observation, reading};
+use super::way::Way;
+use crate::stop::Stop;
+use headroom_control::capacity::{
+    BusyTimeMonitor, Capacity, Estimate, QueueMonitor, QueueTuning, UtilisationEstimator, UtilisationMeter,
+    UtilisationTuning,
+};
+use headroom_control::{OutOfRange, Reason};
+use headroom_node::queue::{QueueError, QueueMeter, QueueMethod, QueueSample};
+use headroom_units::Seconds;
+use std::sync::mpsc::SyncSender;
+use std::time::{Duration, Instant};
+
+/// An SNMP agent reads the kernel's counters every fifth second or so: a window of two such intervals.
+const SNMP_WINDOW_S: f64 = 10.0;
+/// How often a queue is looked at in a period, for the time with somebody waiting.
+const LOOKS: u32 = 50;
+/// But no more often than this, and no more seldom.
+const SHORTEST_LOOK: Duration = Duration::from_millis(5);
+const LONGEST_LOOK: Duration = Duration::from_millis(100);
+
+/// A method at work.
+pub struct Watch {
+    method: QueueMethod,
+    meter: Box<dyn QueueMeter>,
+    /// A second meter for the looks in between, where one would disturb the first one's CPU utilisation.
+    looking: Option<Box<dyn QueueMeter>>,
+    cpu: Option<GroupCpu>,
+    period: Duration,
+    started: Instant,
+    estimators: Estimators,
+}
+
+/// What can be estimated from a method's samples.
+struct Estimators {
+    published: Option<(QueueMonitor, Known)>,
+    busy_time: Option<(BusyTimeMonitor, Known)>,
+    by_cpu: Option<(UtilisationMeter, UtilisationEstimator)>,
+}
+
+impl Estimators {
+    fn new(method: QueueMethod, tuning: QueueTuning) -> Result<Self, OutOfRange> {
+        let sees_queue = matches!(method, QueueMethod::Ebpf | QueueMethod::Kernel);
+        let queue = |tuning| Ok::<_, OutOfRange>((QueueMonitor::new(tuning)?, Known::default()));
+        let busy_time = |tuning| Ok::<_, OutOfRange>((BusyTimeMonitor::new(tuning)?, Known::default()));
+        let window_s = match method {
+            QueueMethod::Snmp => SNMP_WINDOW_S,
+            _ => 0.0,
+        };
+        let by_cpu = || {
+            let estimator = UtilisationEstimator::new(UtilisationTuning::default())?;
+            Ok::<_, OutOfRange>((UtilisationMeter::new(Seconds::new(window_s))?, estimator))
+        };
+        Ok(Self {
+            published: sees_queue.then(|| queue(tuning)).transpose()?,
+            busy_time: sees_queue.then(|| busy_time(tuning)).transpose()?,
+            by_cpu: (method != QueueMethod::Ebpf).then(by_cpu).transpose()?,
+        })
+    }
+}
+
+/// When the sample before was taken, of one stream of samples.
+#[derive(Default)]
+struct Clock(Option<Instant>);
+
+impl Clock {
+    fn since(&mut self, now: Instant, otherwise: Duration) -> Seconds {
+        self.0
+            .replace(now)
+            .map_or(otherwise, |before| now - before)
+            .into()
+    }
+}
+
+type Sampled = Result<QueueSample, QueueError>;
+
+impl Watch {
+    /// A method that was opened; `looking` is a second meter of the same kind, where it needs one.
+    ///
+    /// # Errors
+    /// A parameter outside its range.
+    pub fn new(
+        meter: Box<dyn QueueMeter>,
+        looking: Option<Box<dyn QueueMeter>>,
+        cpu: Option<GroupCpu>,
+        tuning: QueueTuning,
+        started: Instant,
+    ) -> Result<Self, OutOfRange> {
+        let method = meter.method();
+        Ok(Self {
+            method,
+            meter,
+            looking,
+            cpu,
+            period: Duration::from_secs_f64(tuning.sampling_period_s),
+            started,
+            estimators: Estimators::new(method, tuning)?,
+        })
+    }
+
+    /// Samples until the flag is raised or nobody takes the rows.
+    pub fn run(mut self, rows: &SyncSender<Row>, stop: &Stop) {
+        let looks = match self.estimators.busy_time {
+            Some(_) => (self.period / LOOKS)
+                .clamp(SHORTEST_LOOK, LONGEST_LOOK)
+                .min(self.period),
+            None => self.period,
+        };
+        let mut next = self.started;
+        let mut due = self.started;
+        let (mut fine, mut coarse) = (Clock::default(), Clock::default());
+        let mut before: Option<QueueSample> = None;
+        let mut latest: Option<Estimate> = None;
+        while !stop.wait_until(next) {
+            let now = Instant::now();
+            let whole = now >= due;
+            let mut sampled: Option<Sampled> = None;
+            if whole || (self.looking.is_none() && self.estimators.busy_time.is_some()) {
+                sampled = Some(self.meter.sample());
+            }
+            if let Some((monitor, known)) = &mut self.estimators.busy_time {
+                let looked = self.looking.as_mut().map(|meter| meter.sample());
+                if let Some(seen) = looked.as_ref().or(sampled.as_ref()) {
+                    let at = seen.as_ref().map_or_else(|_| Instant::now(), |sample| sample.at);
+                    let length = fine.since(at, looks);
+                    latest = Some(monitor.observe(&observation(length, seen, known)));
+                }
+            }
+            if whole && let Some(sampled) = sampled {
+                let row = self.row(sampled, &mut before, &mut coarse, latest.clone());
+                if rows.send(row).is_err() {
+                    return;
+                }
+                // A method that takes longer than a period skips those that it missed.
+                while due <= Instant::now() {
+                    due += self.period;
+                }
+            }
+            next += looks;
+            let now = Instant::now();
+            if next < now {
+                next = now;
+            }
+            next = next.min(due);
+        }
+    }
+
+    fn row(
+        &mut self,
+        sampled: Sampled,
+        before: &mut Option<QueueSample>,
+        clock: &mut Clock,
+        by_busy_time: Option<Estimate>,
+    ) -> Row {
+        let method = self.method;
+        let at = sampled
+            .as_ref()
+            .map_or_else(|_| Instant::now(), |sample| sample.at);
+        let length = clock.since(at, self.period);
+        let mut estimates = Vec::new();
+        let mut threshold = None;
+        if let Some((monitor, known)) = &mut self.estimators.published {
+            let estimate = monitor.observe(&observation(length, &sampled, known));
+            let numbers = &estimate.reason.numbers;
+            threshold = numbers
+                .iter()
+                .find(|(name, _)| name == "queue_threshold")
+                .map(|found| found.1);
+            estimates.push((Way::Published(method), estimate));
+        }
+        estimates.extend(by_busy_time.map(|estimate| (Way::BusyTime(method), estimate)));
+        let cpu = self.cpu.as_mut().map(GroupCpu::busy);
+        if let Some((meter, estimator)) = &mut self.estimators.by_cpu {
+            let estimate = match &sampled {
+                Ok(sample) => {
+                    let since = before.as_ref().map_or(length, |before| (at - before.at).into());
+                    let step = meter.take(&reading(since, sample, cpu));
+                    match (step.throughput, step.utilisation) {
+                        (None, _) => nothing(
+                            "first-sample",
+                            "too few samples yet to compare counters".to_owned(),
+                        ),
+                        (_, None) if method == QueueMethod::Status && cpu.is_none() => nothing(
+                            "unread",
+                            "the status page tells no CPU time: only Apache's does".to_owned(),
+                        ),
+                        _ => estimator.observe(&step),
+                    }
+                }
+                Err(error) => unread(error),
+            };
+            estimates.push((Way::Cpu(method), estimate));
+        }
+        let interval = before.as_ref().map(|before| (at - before.at).into());
+        let seen = match sampled {
+            Ok(sample) => {
+                let mut seen = Seen::between(before.as_ref(), &sample);
+                seen.threshold = threshold;
+                seen.cpu = cpu.unwrap_or(seen.cpu);
+                *before = Some(sample);
+                Ok(seen)
+            }
+            Err(error) => Err(error.to_string()),
+        };
+        Row {
+            at: (at - self.started).into(),
+            method,
+            interval: interval.filter(|_| seen.is_ok()),
+            seen,
+            estimates,
+        }
+    }
+}
+
+fn unread(error: &QueueError) -> Estimate {
+    let rule = match error {
+        QueueError::NobodyListens { .. } => "nobody-listens",
+        _ => "unread",
+    };
+    nothing(rule, error.to_string())
+}
+
+fn nothing(rule: &'static str, text: String) -> Estimate {
+    Estimate {
+        capacity: Capacity::Unknown,
+        reason: Reason::new(rule, text, &[]),
+    }
+}

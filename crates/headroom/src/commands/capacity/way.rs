@@ -1,0 +1,71 @@
+//! The ways to an estimate: an estimator and what it is fed by.
+
+use headroom_control::capacity::{Capacity, Estimate};
+use headroom_node::queue::QueueMethod;
+use headroom_units::PerSecond;
+
+/// An estimator, and the method that feeds it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Way {
+    /// Queue monitoring as published (Equations 1 to 5).
+    Published(QueueMethod),
+    /// Our own queue monitoring: the rate of accepts while somebody waits.
+    BusyTime(QueueMethod),
+    /// Throughput over CPU utilisation.
+    Cpu(QueueMethod),
+    /// A benchmark's figure.
+    Static,
+}
+
+impl Way {
+    /// The estimator's word.
+    pub const fn estimator(self) -> &'static str {
+        match self {
+            Self::Published(_) => "queue, published",
+            Self::BusyTime(_) => "queue, busy time",
+            Self::Cpu(_) => "CPU utilisation",
+            Self::Static => "static",
+        }
+    }
+
+    /// What feeds it.
+    pub const fn method(self) -> Option<QueueMethod> {
+        match self {
+            Self::Published(method) | Self::BusyTime(method) | Self::Cpu(method) => Some(method),
+            Self::Static => None,
+        }
+    }
+
+    /// Both, for a legend.
+    pub fn label(self) -> String {
+        match self.method() {
+            Some(method) => format!("{} ({})", self.estimator(), name(method)),
+            None => self.estimator().to_owned(),
+        }
+    }
+}
+
+/// A method as people know it.
+pub const fn name(method: QueueMethod) -> &'static str {
+    match method {
+        QueueMethod::Ebpf => "eBPF",
+        QueueMethod::Kernel => "sock_diag, /proc",
+        QueueMethod::Tools => "vmstat, netstat",
+        QueueMethod::Snmp => "SNMP",
+        QueueMethod::Status => "status page",
+    }
+}
+
+/// A capacity for people: `at least 120.0`, `131.2`, `-`.
+pub fn words(capacity: Capacity) -> String {
+    match capacity {
+        Capacity::Exact(value) => format!("{:.1}", value.get()),
+        Capacity::LowerBound(value) => format!("at least {:.1}", value.get()),
+        Capacity::Unknown => "-".to_owned(),
+    }
+}
+
+/// The number of an estimate, where there is one.
+pub fn number(estimate: &Estimate) -> Option<f64> {
+    estimate.capacity.value().map(PerSecond::get)
+}
