@@ -1,5 +1,7 @@
 //! The load generator beside wrk, against nginx: `make bench-load`.
 //!
+//! Beside wrk with kept connections, and beside wrk and ab with a new connection for every request.
+//!
 //! nginx answers a fixed 100 bytes from one worker on CPU 1; the generator, or `wrk -t1 -c64`, runs on CPU 0. The
 //! rounds alternate, so that what else happens on the machine falls on all alike. The figures are minimum, median
 //! and maximum over the rounds. Arguments: rounds (4 by default) and seconds of each measurement (2).
@@ -84,17 +86,25 @@ impl Nginx {
 /// The figures of one measurement, in the order of its table's columns.
 type Figures = Vec<f64>;
 
-fn closed(url: &str, seconds: f64) -> Outcome<Figures> {
+fn closed(url: &str, seconds: f64, keep_alive: bool) -> Outcome<Figures> {
     let pacing = Pacing::Closed {
         connections: CONNECTIONS,
         duration: Seconds::new(seconds),
     };
-    let result = run(LoadConfig::new(url, pacing))?;
+    let mut config = LoadConfig::new(url, pacing);
+    config.keep_alive = keep_alive;
+    let result = run(config)?;
+    // With new connections the time to open one counts, as it does for the others.
+    let latency = if keep_alive {
+        result.service_ms
+    } else {
+        result.latency_ms
+    };
     Ok(vec![
         result.completed_per_second.get(),
         cpu_us(&result),
-        result.service_ms.p50,
-        result.service_ms.p99,
+        latency.p50,
+        latency.p99,
     ])
 }
 
@@ -127,11 +137,16 @@ fn cpu_us(result: &LoadResult) -> f64 {
     1e6 * result.generator_cpu_s.get() / result.counts.completed as f64
 }
 
-fn wrk(url: &str, seconds: f64) -> Outcome<Figures> {
+fn wrk(url: &str, seconds: f64, keep_alive: bool) -> Outcome<Figures> {
     let before = children_cpu()?;
     let output = Command::new("taskset")
         .args(["-c", "0", "wrk", "-t1", &format!("-c{CONNECTIONS}"), "--latency"])
         .arg(format!("-d{}s", seconds.ceil()))
+        .args(if keep_alive {
+            &[][..]
+        } else {
+            &["-H", "Connection: close"]
+        })
         .arg(url)
         .stderr(Stdio::inherit())
         .output()?;
@@ -153,6 +168,42 @@ fn wrk(url: &str, seconds: f64) -> Outcome<Figures> {
         1e6 * cpu / requests,
         milliseconds(after("50%")?)?,
         milliseconds(after("99%")?)?,
+    ])
+}
+
+/// ab, which opens a connection for every request; it tells whole milliseconds.
+fn ab(url: &str, seconds: f64) -> Outcome<Figures> {
+    let before = children_cpu()?;
+    let output = Command::new("taskset")
+        .args([
+            "-c",
+            "0",
+            "ab",
+            "-q",
+            "-r",
+            "-n",
+            "10000000",
+            "-c",
+            &CONNECTIONS.to_string(),
+        ])
+        .args(["-t", &seconds.ceil().to_string(), url])
+        .stderr(Stdio::inherit())
+        .output()?;
+    let text = String::from_utf8(output.stdout)?;
+    let cpu = children_cpu()? - before;
+    let after = |label: &str| -> Outcome<f64> {
+        let line = text.lines().find_map(|line| line.trim().strip_prefix(label));
+        let word = line.and_then(|line| line.split_whitespace().next());
+        Ok(word
+            .ok_or_else(|| format!("ab did not print `{label}`:\n{text}"))?
+            .parse()?)
+    };
+    let requests = after("Complete requests:")?;
+    Ok(vec![
+        after("Requests per second:")?,
+        1e6 * cpu / requests,
+        after("50%")?,
+        after("99%")?,
     ])
 }
 
@@ -232,6 +283,7 @@ fn main() -> Outcome<()> {
     need("taskset", "-V", "util-linux")?;
     need("nginx", "-v", "nginx-light")?;
     need("wrk", "-v", "wrk")?;
+    need("ab", "-V", "apache2-utils")?;
     if std::thread::available_parallelism()?.get() < 2 {
         return Err("this needs CPUs 0 and 1: one for nginx, one for the generator".into());
     }
@@ -246,11 +298,15 @@ fn main() -> Outcome<()> {
     sched_setaffinity(None, &first)?;
 
     let (mut generator, mut reference) = (Vec::new(), Vec::new());
+    let (mut opening, mut wrk_opening, mut ab_opening) = (Vec::new(), Vec::new(), Vec::new());
     let mut timed: [Vec<Figures>; OPEN_LOOPS.len()] = Default::default();
     for round in 0..rounds {
         eprintln!("round {} of {rounds}", round + 1);
-        reference.push(wrk(&nginx.url, seconds)?);
-        generator.push(closed(&nginx.url, seconds)?);
+        reference.push(wrk(&nginx.url, seconds, true)?);
+        generator.push(closed(&nginx.url, seconds, true)?);
+        wrk_opening.push(wrk(&nginx.url, seconds, false)?);
+        opening.push(closed(&nginx.url, seconds, false)?);
+        ab_opening.push(ab(&nginx.url, seconds)?);
         for (figures, load) in timed.iter_mut().zip(OPEN_LOOPS) {
             figures.push(open(&nginx.url, load, seconds, round)?);
         }
@@ -261,6 +317,11 @@ fn main() -> Outcome<()> {
     header(&["requests/s", "CPU us/request", "P50 ms", "P99 ms"]);
     row("headroom, closed", &generator, &[0, 2, 3, 3]);
     row("wrk -t1 -c64", &reference, &[0, 2, 3, 3]);
+    println!("\nThe same with a new connection for every request");
+    header(&["requests/s", "CPU us/request", "P50 ms", "P99 ms"]);
+    row("headroom, closed", &opening, &[0, 2, 3, 3]);
+    row("wrk, Connection: close", &wrk_opening, &[0, 2, 3, 3]);
+    row("ab -c 64", &ab_opening, &[0, 2, 0, 0]);
     println!("\nOpen loop (Poisson), the same generator; send error = actual - intended send time");
     header(&[
         "send error P50 us",
