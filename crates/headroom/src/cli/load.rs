@@ -26,7 +26,7 @@ Examples:
   headroom load --url http://127.0.0.1/ --users ramp:to=800,over=5m --new-connections
   headroom load --write-files /var/www/html/site --files 2000
   headroom load --url http://127.0.0.1/site/ --files 2000 --users 300 --duration 30m
-  headroom load --url http://127.0.0.1/ --replay access.log --speed 10
+  headroom load --url http://127.0.0.1/ --replay access.log --speed 10 --new-connections
 
 A server whose accept queue is full drops the packets that open connections (SYN); the client's
 kernel sends them again after 1 s and more. `connects retried` counts those: the service is beyond

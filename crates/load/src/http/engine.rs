@@ -112,6 +112,7 @@ pub(crate) async fn run(plan: Plan, mut commands: mpsc::Receiver<Command>) -> io
         }
     }
     engine.offering.set(false);
+    engine.send_home();
     engine.drain(&mut commands).await;
     sweeper.abort();
     Ok(engine.swap_period())

@@ -2,8 +2,8 @@
 
 use super::super::clock::Moment;
 use super::super::connection::Connection;
-use super::Engine;
 use super::serving::{Job, Slot};
+use super::{Engine, Source};
 use crate::users::{Model, Site, User, UserCurve};
 use http::Uri;
 use std::cell::{Cell, RefCell};
@@ -76,6 +76,16 @@ impl Engine {
             let Some(alarm) = due else { return };
             people.alarms.borrow_mut().remove(&alarm);
             people.seats.borrow()[alarm.1].slot.wake();
+        }
+    }
+
+    /// Wakes every user at the end of the load, so that those who wait in the middle of a page let go of their
+    /// connections: a server with few workers may be waiting for one of them to serve those who still ask.
+    pub(super) fn send_home(&self) {
+        if let Source::Users(people) = &*self.source.borrow() {
+            for seat in people.seats.borrow().iter() {
+                seat.slot.wake();
+            }
         }
     }
 

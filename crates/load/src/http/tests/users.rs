@@ -1,7 +1,7 @@
 //! Users and replays, end to end.
 
 use super::*;
-use crate::users::{FileSet, FileSetConfig, Model, Shape, Site, UserCurve};
+use crate::users::{FileSet, FileSetConfig, Model, Shape, Site, Truncated, UserCurve};
 
 /// Connections and requests that were taken, and the requests' first lines.
 #[derive(Default)]
@@ -133,6 +133,41 @@ fn users_browse_a_file_set_and_fetch_what_it_embeds() {
         assert_eq!(after[..compared], embedded[..compared]);
         left = &after[compared..];
     }
+}
+
+#[test]
+fn at_the_end_users_let_go_of_their_connections() {
+    // A server with one worker, which keeps a connection until its user closes it.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            while head_of(&mut stream).is_some() {
+                if stream
+                    .write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")
+                    .is_err()
+                {
+                    break;
+                }
+            }
+        }
+    });
+    // Every page embeds something, and waits far longer for it than the load lasts.
+    let mut model = hasty();
+    model.embedding_share = 1.0;
+    model.active_off_s = Truncated {
+        shape: Shape::Pareto {
+            smallest: 50.0,
+            exponent: 2.0,
+        },
+        largest: 100.0,
+    };
+    let url = format!("http://{address}/");
+    let result = run(LoadConfig::new(url, users("5", 0.5, model, Site::Unknown)));
+    // The first user held the worker to the end; then the others were answered, one after the other.
+    assert_eq!((result.counts.offered, result.counts.completed), (5, 5));
+    assert!(result.duration_s.get() < 5.0, "{}", result.duration_s.get());
 }
 
 #[test]
