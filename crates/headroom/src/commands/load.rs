@@ -255,6 +255,10 @@ fn table(result: &LoadResult, has_users: bool) -> String {
     } else {
         String::new()
     };
+    let why = match &result.connect_error {
+        Some(error) => format!(" (the first: {error})"),
+        None => String::new(),
+    };
     let no_port = match counts.no_local_port {
         0 => String::new(),
         count => format!(
@@ -264,7 +268,7 @@ fn table(result: &LoadResult, has_users: bool) -> String {
     };
     format!(
         "{users}requests    {} offered, {} completed ({:.1}/s), {} failed\n\
-         failures    {} connect, {} timeout, {} status >= 500, {} protocol, {} dropped (no room to wait)\n\
+         failures    {} connect{why}, {} timeout, {} status >= 500, {} protocol, {} dropped (no room to wait)\n\
          latency     from the intended send time: mean {:.2} ms, P50 {:.2}, P95 {:.2}, P99 {:.2}, P99.9 {:.2}, \
          max {:.2}\n\
          connects    {} opened: P50 {:.2} ms, P99 {:.2}, max {:.2}; {} took 0.99 s or more (a SYN sent again), {} given \

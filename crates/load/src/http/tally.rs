@@ -104,6 +104,8 @@ pub struct LoadPeriod {
     pub counts: Counts,
     /// Requests offered and neither completed nor failed at its end.
     pub outstanding: u64,
+    /// Why the first of the connections that failed did, in the system's words.
+    pub connect_error: Option<String>,
     /// Users there at its end.
     pub users: u64,
     /// The time that users were there, summed over them: by the duration it is their mean number.
@@ -127,6 +129,7 @@ impl LoadPeriod {
             duration: Seconds::ZERO,
             counts: Counts::default(),
             outstanding,
+            connect_error: None,
             users: 0,
             user_seconds: 0.0,
             latency: histogram(),
@@ -204,6 +207,9 @@ impl LoadPeriod {
         self.duration = later.start + later.duration - self.start;
         self.counts.add(&later.counts);
         self.outstanding = later.outstanding;
+        if self.connect_error.is_none() {
+            self.connect_error.clone_from(&later.connect_error);
+        }
         self.users = later.users;
         self.user_seconds += later.user_seconds;
         for (sum, part) in [
@@ -276,6 +282,8 @@ pub struct LoadResult {
     pub counts: Counts,
     /// All kinds of failure together.
     pub failed_total: u64,
+    /// Why the first of the connections that failed did, in the system's words.
+    pub connect_error: Option<String>,
     /// Latency from the intended send time, milliseconds.
     pub latency_ms: Summary,
     /// Latency from the actual send, milliseconds: what a closed-loop generator would have reported.
@@ -309,6 +317,7 @@ impl LoadResult {
             users_mean: whole.users_mean(),
             counts: whole.counts,
             failed_total: whole.counts.failed.total(),
+            connect_error: whole.connect_error.clone(),
             latency_ms: Summary::of(&whole.latency, 1000.0),
             service_ms: Summary::of(&whole.service, 1000.0),
             send_error_us: Summary::of(&whole.send_error, 1.0),

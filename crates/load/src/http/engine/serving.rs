@@ -168,7 +168,11 @@ impl Engine {
                     Ok(opened) => connection.insert(opened),
                     Err(error) => {
                         let no_port = error.kind() == ErrorKind::AddrNotAvailable;
-                        self.period.borrow_mut().counts.no_local_port += u64::from(no_port);
+                        {
+                            let mut period = self.period.borrow_mut();
+                            period.counts.no_local_port += u64::from(no_port);
+                            period.connect_error.get_or_insert_with(|| error.to_string());
+                        }
                         self.fail(|failed| &mut failed.connect);
                         self.after_refusal().await;
                         return false;

@@ -204,7 +204,10 @@ fn a_page_without_its_document_is_left_and_refused_users_do_not_storm() {
 
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let pacing = users("20", 0.5, hasty(), Site::Unknown);
-    let tally = run(LoadConfig::new(format!("http://{free}/"), pacing)).counts;
+    let result = run(LoadConfig::new(format!("http://{free}/"), pacing));
+    let tally = result.counts;
+    let why = result.connect_error.unwrap();
+    assert!(why.contains("refused"), "{why}");
     // Each waits 50 ms at least before it tries again, and a part of that before the first time.
     assert!((1..=220).contains(&tally.failed.connect), "{tally:?}");
     assert_eq!(tally.failed.connect, tally.pages_failed);
