@@ -19,7 +19,8 @@ const SYSTEMS: &str = "/redfish/v1/Systems";
 const SESSIONS: &str = "/redfish/v1/SessionService/Sessions";
 /// How long between two looks at a task where the service does not say.
 const TASK_POLL: Duration = Duration::from_millis(500);
-/// The longest pause that a service may ask for between two looks.
+/// The shortest and the longest pause that a service may ask for between two looks.
+const SHORTEST_POLL: Duration = Duration::from_millis(100);
 const LONGEST_POLL: Duration = Duration::from_secs(5);
 /// The end of a session is waited for no longer than this: the action itself has succeeded or failed already.
 const LOG_OUT: Duration = Duration::from_secs(2);
@@ -57,7 +58,7 @@ pub struct RedfishConfig {
     /// Instead: its own certificate, PEM, such as the one that it came with and signed itself. Only this one is accepted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificate: Option<PathBuf>,
-    /// Seconds that one action has, its task included. 30.
+    /// Seconds that one action has, its task included; the end of its session has two more. 30.
     #[serde(default = "default_limit_s")]
     pub limit_s: f64,
 }
@@ -116,29 +117,29 @@ impl RedfishSwitch {
 
     /// Does it, within the time limit; whether the system was on before.
     fn act(&self, action: Action) -> Result<Option<bool>, SwitchError> {
-        let acted = async {
-            let mut talk = Talk {
-                switch: self,
-                connection: Connection::new(self.endpoint.clone(), Arc::clone(&self.tls)),
-                token: None,
-                session: None,
-            };
-            talk.log_in().await?;
-            let outcome = talk.act(action).await;
-            talk.log_out().await;
-            outcome
+        let mut talk = Talk {
+            switch: self,
+            connection: Connection::new(self.endpoint.clone(), Arc::clone(&self.tls)),
+            token: None,
+            session: None,
         };
-        // The timer belongs to the runtime, so it must be made inside it.
-        self.runtime
-            .block_on(async { tokio::time::timeout(self.limit, acted).await })
-            .unwrap_or_else(|_| {
-                Err(SwitchError::Network {
-                    who: self.config.url.clone(),
-                    cause: format!("did not finish within {} s", self.config.limit_s),
-                    remedy: "is the address right and the service processor reachable? A slow one needs a larger limit_s"
-                        .into(),
-                })
-            })
+        let too_slow = |_| SwitchError::Network {
+            who: self.config.url.clone(),
+            cause: format!("did not finish within {} s", self.config.limit_s),
+            remedy:
+                "is the address right and the service processor reachable? A slow one needs a larger limit_s"
+                    .into(),
+        };
+        // The timers belong to the runtime, so they must be made inside it.
+        self.runtime.block_on(async {
+            let deadline = tokio::time::Instant::now() + self.limit;
+            let logged_in = tokio::time::timeout_at(deadline, talk.log_in()).await;
+            logged_in.map_err(too_slow)??;
+            let outcome = tokio::time::timeout_at(deadline, talk.act(action)).await;
+            // Also where the time is over: each session that is left behind is one fewer for the next action.
+            talk.log_out().await;
+            outcome.map_err(too_slow)?
+        })
     }
 }
 
@@ -363,7 +364,8 @@ impl Talk<'_> {
                 }
                 _ => {}
             }
-            tokio::time::sleep(answer.retry_after.unwrap_or(TASK_POLL).min(LONGEST_POLL)).await;
+            let pause = answer.retry_after.unwrap_or(TASK_POLL);
+            tokio::time::sleep(pause.clamp(SHORTEST_POLL, LONGEST_POLL)).await;
             answer = self.ask("GET", &monitor, None).await?;
             // A task monitor that is done answers as the action itself would have, and is then gone.
             let is_task = answer

@@ -349,6 +349,27 @@ fn one_that_hangs_has_its_time_limit() {
 }
 
 #[test]
+fn a_task_that_does_not_end_in_time_is_not_pressed_and_its_session_is_ended() {
+    const LOOKS: u32 = 10_000;
+    let bmc = Bmc::start();
+    bmc.machine.lock().unwrap().task_looks = Some(LOOKS);
+    let mut switch = open(RedfishConfig {
+        limit_s: 3.0,
+        ..bmc.config()
+    });
+    let error = switch.on().unwrap_err().to_string();
+    assert!(error.contains("within 3 s"), "{error}");
+    let machine = bmc.machine.lock().unwrap();
+    let looks = LOOKS - machine.task_looks.unwrap();
+    assert!(looks <= 30, "{looks} looks in 3 s");
+    if looks == 0 {
+        println!("skipped: the end of a session: the machine was too busy to begin one in time");
+    } else {
+        assert_eq!(machine.sessions, 0);
+    }
+}
+
+#[test]
 fn an_address_without_tls_is_refused() {
     let bmc = Bmc::start();
     for (url, said) in [
