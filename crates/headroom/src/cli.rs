@@ -32,7 +32,9 @@ pub use record::{ReportArgs, RunsArgs};
 pub use release::ReleaseArgs;
 pub use service::{ServiceArgs, ServiceCommand};
 pub use shared::{RunArgs, Trees};
-pub use sim::{CompareArgs, Paper, ReproduceArgs, SimArgs, SloPowerArgs, TuneArgs, WorldArgs};
+pub use sim::{
+    CapacityPaperArgs, CompareArgs, Paper, ReproduceArgs, SimArgs, SloPowerArgs, TuneArgs, WorldArgs,
+};
 pub use trace::TraceArgs;
 pub use up::UpArgs;
 

@@ -106,6 +106,32 @@ pub struct ReproduceArgs {
 pub enum Paper {
     /// The evaluation of the SLO-Power paper (its Section V): Figures 1 and 5 to 8, its numbers beside ours.
     SloPower(SloPowerArgs),
+    /// The evaluation of the capacity paper (its Section 7): Figures 9 to 12 and the energy that clusters save which follow
+    /// their load, its numbers beside ours.
+    Capacity(CapacityPaperArgs),
+}
+
+/// `headroom reproduce capacity`.
+#[derive(Debug, Args)]
+pub struct CapacityPaperArgs {
+    /// How many seeds each figure is the mean of. A seed takes two or three minutes of a processor.
+    #[arg(long, default_value_t = 3, value_name = "N", value_parser = clap::value_parser!(u64).range(2..=1_000))]
+    pub seeds: u64,
+    /// Runs at once; by default as many as there are processors.
+    #[arg(long, value_name = "N", value_parser = jobs)]
+    pub jobs: Option<usize>,
+    /// Simulate servers of this share of the paper's capacity under as much less load: a look, not a reproduction.
+    #[arg(long, default_value_t = 1.0, value_name = "SHARE", value_parser = share)]
+    pub scale: f64,
+    /// Make the day this share as long: a look, not a reproduction.
+    #[arg(long, default_value_t = 1.0, value_name = "SHARE", value_parser = share)]
+    pub day: f64,
+    /// The report to write.
+    #[arg(long, default_value = "out/capacity-paper.html", value_name = "FILE")]
+    pub out: PathBuf,
+    /// Print the tables as JSON on standard output, and nothing else there.
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// `headroom reproduce slo-power`.
@@ -170,4 +196,9 @@ pub struct TuneArgs {
 fn jobs(text: &str) -> Result<usize, String> {
     let jobs = text.parse().ok().filter(|jobs| (1..=1024).contains(jobs));
     jobs.ok_or_else(|| "give a number of runs at once, 1 to 1024".to_owned())
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    let share = text.parse().ok().filter(|share| (0.01..=1.0).contains(share));
+    share.ok_or_else(|| "give a share between 0.01 and 1".to_owned())
 }

@@ -1,5 +1,6 @@
 //! `headroom reproduce`: a paper's evaluation in the simulated world, its numbers beside ours.
 
+mod capacity;
 mod cases;
 mod page;
 mod rows;
@@ -9,9 +10,11 @@ use crate::failure::Failure;
 use crate::say;
 use crate::simulate::{Progress, Table, Watched, figures, jobs, recorded, write_sheet};
 use cases::{Plan, Traces};
+use headroom_record::report::Sheet;
 use headroom_record::{Archive, Limits, Recorder};
 use headroom_sim::run_many;
 use serde_json::json;
+use std::path::Path;
 use std::time::Instant;
 
 /// Runs what was asked for.
@@ -21,6 +24,7 @@ use std::time::Instant;
 pub fn run(args: &ReproduceArgs) -> Result<(), Failure> {
     match &args.paper {
         Paper::SloPower(args) => slo_power(args),
+        Paper::Capacity(args) => capacity::reproduce(args),
     }
 }
 
@@ -88,6 +92,11 @@ fn slo_power(args: &SloPowerArgs) -> Result<(), Failure> {
             "figure_8": evaluation.targets,
         }));
     }
+    show(&sheet, &args.out)
+}
+
+/// Prints the sheet's tables and texts, and where its page is.
+fn show(sheet: &Sheet, page: &Path) -> Result<(), Failure> {
     let mut text = format!("{}\n\n", sheet.lead);
     for section in &sheet.sections {
         text.push_str(&format!("{}\n", section.title));
@@ -99,5 +108,5 @@ fn slo_power(args: &SloPowerArgs) -> Result<(), Failure> {
         }
         text.push('\n');
     }
-    say::result(format_args!("{text}report: {}", args.out.display()))
+    say::result(format_args!("{text}report: {}", page.display()))
 }

@@ -1,7 +1,7 @@
 //! The evaluation as a sheet: what a reader of the paper looks for, in the paper's order.
 
 use super::cases::{BASELINES, GUARDS, Plan, TARGETS_MS, THRESHOLDS, Traces};
-use super::rows::{Evaluation, Row, TargetPoint};
+use super::rows::{Evaluation, TargetPoint, beside};
 use crate::cli::SloPowerArgs;
 use headroom_record::RunId;
 use headroom_record::report::{Bars, Grid, Section, Sheet};
@@ -75,28 +75,9 @@ pub fn sheet(
             .map(|text| (*text).to_owned())
             .collect::<Vec<String>>()
     };
-    let of = |figures: &[&str]| Grid {
-        header: words(&["figure", "what", "paper", "ours", "why they differ"]),
-        rows: evaluation
-            .rows
-            .iter()
-            .filter(|row| figures.contains(&row.figure))
-            .map(|row: &Row| {
-                vec![
-                    row.figure.to_owned(),
-                    row.what.clone(),
-                    row.paper.to_owned(),
-                    row.written(),
-                    row.why.clone(),
-                ]
-            })
-            .collect(),
-        words: vec![0, 1, 4],
-        caption: String::new(),
-    };
     let section = |title: &str, figures: &[&str]| Section {
         title: title.to_owned(),
-        tables: vec![of(figures)],
+        tables: vec![beside(&evaluation.rows, figures)],
         ..Section::default()
     };
     let mut figure_7 = section("Figure 7: guard and utilisation threshold", &["7"]);

@@ -6,6 +6,7 @@ mod settings;
 use super::cases::{BASELINES, CaseId, GUARDS, Plan, TARGETS_MS, THRESHOLDS, Traces};
 use crate::simulate::Figures;
 use components::{figure_1, figure_5, figure_6};
+use headroom_record::report::Grid;
 use headroom_record::statistics::Estimate;
 use serde::Serialize;
 use settings::{figure_7, figure_8};
@@ -33,6 +34,30 @@ impl Row {
     pub fn written(&self) -> String {
         self.ours
             .map_or("-".to_owned(), |ours| ours.written(self.decimals))
+    }
+}
+
+/// The rows of some figures as a table.
+pub fn beside(rows: &[Row], figures: &[&str]) -> Grid {
+    Grid {
+        header: ["figure", "what", "paper", "ours", "why they differ"]
+            .map(str::to_owned)
+            .to_vec(),
+        rows: rows
+            .iter()
+            .filter(|row| figures.contains(&row.figure))
+            .map(|row| {
+                vec![
+                    row.figure.to_owned(),
+                    row.what.clone(),
+                    row.paper.to_owned(),
+                    row.written(),
+                    row.why.clone(),
+                ]
+            })
+            .collect(),
+        words: vec![0, 1, 4],
+        caption: String::new(),
     }
 }
 

@@ -1,0 +1,117 @@
+//! `headroom reproduce capacity`: Section 7 of the capacity paper in the simulated world.
+
+mod measure;
+mod page;
+mod plan;
+mod rows;
+
+use super::show;
+use crate::cli::CapacityPaperArgs;
+use crate::failure::Failure;
+use crate::say;
+use crate::simulate::{Progress, jobs, write_sheet};
+use headroom_sim::run_many;
+use measure::{Day, Wave};
+use plan::Plan;
+use serde_json::json;
+use std::time::Instant;
+
+/// How many ramps find the capacity: Section 7.4.
+const RAMPS: u64 = 10;
+/// The wait of the I/O-bound page, seconds: Section 7.4.
+const WAIT_S: f64 = 0.5;
+
+/// Everything that was measured.
+pub struct Measured {
+    /// What each ramp found.
+    pub ramps_per_s: Vec<f64>,
+    /// The sinusoid, bound by the CPU, and by the workers; seed by seed.
+    pub waves: [Vec<Wave>; 2],
+    /// The days, case by case, seed by seed.
+    pub days: Vec<Vec<Day>>,
+}
+
+/// One of many runs.
+enum Work {
+    Ramp(u64),
+    Wave(usize, u64),
+    Day(usize, u64),
+}
+
+enum Done {
+    Ramp(Option<f64>),
+    Wave(usize, Wave),
+    Day(usize, Day),
+}
+
+/// Runs it.
+///
+/// # Errors
+/// A run that does not end, ramps that find nothing, a report that cannot be written.
+pub fn reproduce(args: &CapacityPaperArgs) -> Result<(), Failure> {
+    let plan = Plan::new(args.scale, args.day)?;
+    let started = Instant::now();
+    let measured = measure_all(&plan, args)?;
+    let rows = rows::rows(&plan, &measured);
+    let sheet = page::sheet(&plan, &measured, &rows, args);
+    write_sheet(&sheet, None, &args.out)?;
+    let runs = RAMPS as usize + (2 + plan.cases.len()) * args.seeds as usize;
+    say::note!(
+        "{runs} runs in {:.1} s, {} at once",
+        started.elapsed().as_secs_f64(),
+        jobs(args.jobs)
+    );
+    if args.json {
+        let calibration: Vec<_> = page::calibration(&plan)
+            .into_iter()
+            .map(|[figure, value, reason]| json!({ "figure": figure, "value": value, "reason": reason }))
+            .collect();
+        return say::result(json!({
+            "paper": "capacity",
+            "seeds": args.seeds,
+            "calibration": calibration,
+            "rows": rows,
+        }));
+    }
+    show(&sheet, &args.out)
+}
+
+fn measure_all(plan: &Plan, args: &CapacityPaperArgs) -> Result<Measured, Failure> {
+    // The long ones first, so that no thread is left alone with one at the end.
+    let days = (0..plan.cases.len()).flat_map(|case| (1..=args.seeds).map(move |seed| Work::Day(case, seed)));
+    let waves = (0..2).flat_map(|wait| (1..=args.seeds).map(move |seed| Work::Wave(wait, seed)));
+    let work: Vec<Work> = days.chain(waves).chain((1..=RAMPS).map(Work::Ramp)).collect();
+    let waits_s = [0.0, WAIT_S];
+    let progress = Progress::new("reproducing the capacity paper", work.len() as u64);
+    let done = run_many(&work, jobs(args.jobs), |_, work| {
+        let done = match work {
+            Work::Ramp(seed) => measure::ramp(&plan.ramp(), *seed).map(Done::Ramp),
+            Work::Wave(wait, seed) => {
+                let (scenario, truth) = (
+                    plan.sinusoid(waits_s[*wait]),
+                    plan.true_capacity_per_s(waits_s[*wait]),
+                );
+                measure::wave(&scenario, truth, *seed).map(|wave| Done::Wave(*wait, wave))
+            }
+            Work::Day(case, seed) => {
+                measure::day(plan, &plan.cases[*case], *seed).map(|day| Done::Day(*case, day))
+            }
+        };
+        progress.add(1);
+        done
+    });
+    drop(progress);
+    let mut measured = Measured {
+        ramps_per_s: Vec::new(),
+        waves: [Vec::new(), Vec::new()],
+        days: vec![Vec::new(); plan.cases.len()],
+    };
+    for one in done {
+        match one? {
+            Done::Ramp(found) => measured.ramps_per_s.extend(found),
+            Done::Wave(wait, wave) => measured.waves[wait].push(wave),
+            Done::Day(case, day) => measured.days[case].push(day),
+        }
+    }
+    Ok(measured)
+}
