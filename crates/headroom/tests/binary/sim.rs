@@ -387,3 +387,47 @@ fn tuning_prints_what_a_scenario_can_hold_and_judges_it_on_other_seeds() {
     let (code, error) = refused(&["tune", "--law", "fixed"]);
     assert!(code == Some(2) && error.contains("no parameters"), "{error}");
 }
+
+#[test]
+fn the_capacity_paper_s_numbers_stand_beside_ours() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("r.html");
+    let base = [
+        "reproduce",
+        "capacity",
+        "--seeds",
+        "2",
+        "--scale",
+        "0.1",
+        "--day",
+        "0.05",
+    ];
+    let told = json(&[&base[..], &["--out", text(&out), "--json"]].concat());
+    let rows = told["rows"].as_array().unwrap();
+    for paper in [
+        "595", "586", "614", "38", "31", "25", "35", "44", "0.001", "0.002", "43", "36",
+    ] {
+        assert!(rows.iter().any(|row| row["paper"] == paper), "{paper}");
+    }
+    // A cluster that follows its load saves energy, even on so short a day.
+    let saved = |what: &str| {
+        let row = rows
+            .iter()
+            .find(|row| row["what"].as_str().unwrap().starts_with(what));
+        row.unwrap()["ours"]["mean"].as_f64().unwrap()
+    };
+    assert!(saved("standard demand, dynamic: energy saved") > 5.0, "{rows:?}");
+    assert!(saved("standard demand, static: energy saved") > 5.0, "{rows:?}");
+    let html = fs::read_to_string(&out).unwrap();
+    for heading in [
+        "Figure 9",
+        "Figure 10",
+        "Figure 11",
+        "Figure 12",
+        "A look, not a reproduction",
+    ] {
+        assert!(html.contains(heading), "{heading}");
+    }
+    let (code, error) = refused(&["reproduce", "capacity", "--scale", "2"]);
+    assert!(code == Some(2) && error.contains("between 0.01 and 1"), "{error}");
+}

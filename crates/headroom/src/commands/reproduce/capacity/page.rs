@@ -1,7 +1,7 @@
 //! The reproduction as a sheet: the paper's figures in its order.
 
 use super::super::rows::{Row, beside};
-use super::measure::Wave;
+use super::measure::{Day, Wave};
 use super::plan::{Controller, DELAYS_S, Demand, Plan};
 use super::{Measured, WAIT_S, rows::saved};
 use crate::cli::CapacityPaperArgs;
@@ -130,6 +130,11 @@ pub fn sheet(plan: &Plan, measured: &Measured, rows: &[Row], args: &CapacityPape
                     truth(WAIT_S),
                 ),
             ),
+            Section {
+                title: "Section 7.5: all days of clusters".to_owned(),
+                tables: vec![days(plan, measured)],
+                ..Section::default()
+            },
             section("Section 7.5.1: the standard workload", &["7.5.1"], Vec::new()),
             section(
                 "Section 7.5.2, Figure 11: decreased demand",
@@ -147,6 +152,46 @@ pub fn sheet(plan: &Plan, measured: &Measured, rows: &[Row], args: &CapacityPape
                 vec![delay_chart(plan, measured)],
             ),
         ],
+    }
+}
+
+/// Every controller's days with the usual delays.
+fn days(plan: &Plan, measured: &Measured) -> Grid {
+    let base = &plan.calibration.cluster;
+    let usual =
+        plan.cases.iter().enumerate().filter(|(_, case)| {
+            (case.cluster.boot_s, case.cluster.shutdown_s) == (base.boot_s, base.shutdown_s)
+        });
+    let rows = usual.map(|(at, case)| {
+        let of = |pick: fn(&Day) -> f64, decimals: usize| {
+            let values: Vec<f64> = measured.days[at].iter().map(pick).collect();
+            Estimate::of(&values).map_or_else(|| "-".to_owned(), |estimate| estimate.written(decimals))
+        };
+        vec![
+            case.demand.name().to_owned(),
+            case.controller.name(),
+            of(|day| day.energy_j / 1e6, 3),
+            of(|day| day.serving, 2),
+            of(|day| day.changes as f64, 0),
+            of(|day| day.p99_s * 1e3, 0),
+            of(|day| day.drop_ratio * 100.0, 4),
+        ]
+    });
+    Grid {
+        caption: "Means over the seeds, with 95 % confidence intervals".to_owned(),
+        header: [
+            "demand",
+            "controller",
+            "energy MJ",
+            "servers serving",
+            "changes",
+            "P99 ms",
+            "queue full %",
+        ]
+        .map(str::to_owned)
+        .to_vec(),
+        rows: rows.collect(),
+        words: vec![0, 1],
     }
 }
 
