@@ -355,7 +355,7 @@ mod tests {
             plan.delayed(60.0, 60.0)
         );
         let mean = plan.curve_per_s.iter().sum::<f64>() / plan.curve_per_s.len() as f64;
-        assert!((mean / 1_450.0 - 1.0).abs() < 1e-9, "{mean}");
+        assert!((mean / 1_360.0 - 1.0).abs() < 1e-9, "{mean}");
         // What the increased demand needs, all servers together can give.
         let peak = plan.curve_per_s.iter().copied().fold(0.0, f64::max);
         assert!(peak < 5.0 * plan.calibration.increased_per_s, "{peak}");
