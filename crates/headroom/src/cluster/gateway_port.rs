@@ -221,7 +221,8 @@ impl Control {
                     requests: backend.counts.arrivals,
                     failures: backend.counts.failures,
                     healthy: health.healthy,
-                    in_flight: Some(backend.counts.in_flight),
+                    // Of a core that did not answer, only an older number is known.
+                    in_flight: (stats.cores_missing == 0).then_some(backend.counts.in_flight),
                 })
                 .collect(),
             cores_missing: u32::try_from(stats.cores_missing).unwrap_or(u32::MAX),

@@ -98,7 +98,8 @@ pub struct BackendPeriod {
     pub failures: u64,
     /// Whether it passes its health check.
     pub healthy: bool,
-    /// Requests that it is serving at the period's end; `None` where the gateway does not tell.
+    /// Requests that it is serving at the period's end; `None` where that is not known: a thread of the gateway did not
+    /// answer, or the gateway does not tell.
     pub in_flight: Option<u64>,
 }
 
