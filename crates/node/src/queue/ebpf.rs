@@ -6,7 +6,7 @@
 //! the queue: what was put in it and is not there any more was accepted.
 
 use super::diag::Diag;
-use super::kernel::{Parts, sum};
+use super::kernel::{Advance, Parts, sum};
 use super::{Counters, Length, Listener, QueueError, QueueMeter, QueueMethod, QueueSample, Seen};
 use crate::Roots;
 use aya::maps::{Array, MapData, PerCpuHashMap};
@@ -57,12 +57,40 @@ struct Account {
     retired: Counted,
     /// What dropped arrivals saw.
     full_seen: u64,
+    /// Drops of a full queue, and all drops of the sockets, of which those are a part.
+    drops: u64,
+    socket_drops: u64,
+    /// Whether the queue may have been full when it was last read.
+    was_full: bool,
     accepts: u64,
     /// What a queue held before its arrivals were counted: accepts are this and the arrivals less what is in the queue.
     held: Option<i64>,
 }
 
+/// Two arrivals at once may each miss the other.
+const NEARLY_FULL: u64 = 2;
+
 impl Account {
+    /// Counts drops, where the queue may have been full: the kernel counts with them handshakes that the client broke off,
+    /// such as the checks of a load balancer that answers a SYN-ACK with a reset. `longest` is the longest queue that an
+    /// arrival saw since the last reading.
+    fn drop_full(&mut self, parts: &Advance, longest: u64, listeners: &[Listener]) {
+        let grown = parts.drops.unwrap_or(0).saturating_sub(self.socket_drops);
+        self.socket_drops += grown;
+        let nearly = |length: u64| {
+            let shortest = listeners.iter().map(|listener| listener.length.limit).min();
+            shortest.is_none_or(|limit| length + NEARLY_FULL >= limit)
+        };
+        let is_full = listeners
+            .iter()
+            .any(|listener| listener.length.now + NEARLY_FULL >= listener.length.limit);
+        if nearly(longest) || is_full || self.was_full {
+            self.drops += grown;
+            self.full_seen += parts.full_seen;
+        }
+        self.was_full = is_full;
+    }
+
     /// What was put in the queue and is no longer there was accepted; across the coming or going of a listener nothing
     /// is concluded, because its queue went with it.
     fn accept(&mut self, enqueued: u64, now: u64, steady: bool) -> u64 {
@@ -218,15 +246,16 @@ impl QueueMeter for EbpfQueueMeter {
         let counted = total(&tallies);
         let enqueued = counted.enqueued + self.account.retired.enqueued;
         let length: Length = sum(&listeners);
-        self.account.full_seen += parts.full_seen;
+        let full_seen = self.account.full_seen;
+        self.account.drop_full(&parts, counted.longest, &listeners);
         let accepts = self.account.accept(enqueued, length.now, parts.steady);
-        let drops = parts.drops.unwrap_or(0);
+        let drops = parts.drops.map(|_| self.account.drops);
         let mut longest = counted.longest;
-        if parts.full_seen > 0 {
+        if self.account.full_seen > full_seen {
             longest = listeners.iter().map(Listener::places).fold(longest, u64::max);
         }
         let seen = Seen {
-            arrivals: enqueued + drops,
+            arrivals: enqueued + drops.unwrap_or(0),
             sum: counted.seen + self.account.retired.seen + self.account.full_seen,
             longest,
         };
@@ -249,7 +278,7 @@ impl QueueMeter for EbpfQueueMeter {
             port: Counters {
                 enqueued: Some(enqueued),
                 accepts: Some(accepts),
-                drops: parts.drops,
+                drops,
                 ..Counters::default()
             },
             server: Counters::default(),
@@ -362,6 +391,34 @@ fn innermost(error: &(dyn Error + 'static)) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn drops_of_a_queue_that_was_never_full_are_no_overflows() {
+        let listener = |now| Listener {
+            address: "127.0.0.1:80".parse().unwrap(),
+            cookie: 1,
+            length: Length { now, limit: 16 },
+            drops: None,
+            enqueued: None,
+        };
+        let advance = |drops| Advance {
+            drops: Some(drops),
+            full_seen: 17,
+            steady: true,
+        };
+        let mut account = Account::default();
+        account.drop_full(&advance(3), 2, &[listener(0)]);
+        assert_eq!((account.drops, account.full_seen), (0, 0));
+        // An arrival saw the queue nearly full.
+        account.drop_full(&advance(5), 15, &[listener(0)]);
+        assert_eq!((account.drops, account.full_seen), (2, 17));
+        // It is full now, and may have been until the next reading.
+        account.drop_full(&advance(6), 0, &[listener(17)]);
+        account.drop_full(&advance(9), 0, &[listener(0)]);
+        assert_eq!(account.drops, 6);
+        account.drop_full(&advance(10), 0, &[listener(0)]);
+        assert_eq!(account.drops, 6);
+    }
 
     #[test]
     fn the_processors_tallies_are_added_and_old_windows_have_no_longest() {
