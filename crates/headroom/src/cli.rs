@@ -12,6 +12,7 @@ mod law;
 mod load;
 mod record;
 mod release;
+mod resize;
 mod service;
 mod shared;
 mod sim;
@@ -30,6 +31,7 @@ pub use law::LawName;
 pub use load::{LoadArgs, Spacing};
 pub use record::{ReportArgs, RunsArgs};
 pub use release::ReleaseArgs;
+pub use resize::ResizeArgs;
 pub use service::{ServiceArgs, ServiceCommand};
 pub use shared::{RunArgs, Trees};
 pub use sim::{
@@ -69,6 +71,9 @@ pub enum Command {
     Agent(AgentArgs),
     /// Keep a service on many nodes inside its promise: drives agents and gateways with one law.
     Controller(ControllerArgs),
+    /// Keep as many servers of a cluster on as its load needs: drains and stops them, starts them again before they are
+    /// missed.
+    Resize(ResizeArgs),
     /// Make the certificates that agents, gateways and the controller show each other, and say what each is for.
     Certs(CertsArgs),
     /// Put back by hand what an agent, `up` or `demo` that was killed left limited.

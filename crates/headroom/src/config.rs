@@ -7,6 +7,7 @@ pub mod agent;
 pub mod controller;
 mod document;
 mod law;
+pub mod resize;
 
 pub use document::{ConfigError, Document};
 pub use law::LawConfig;

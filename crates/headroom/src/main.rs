@@ -8,6 +8,7 @@ mod config;
 mod emulator;
 mod failure;
 mod live;
+mod resize;
 mod say;
 mod simulate;
 mod stop;
@@ -37,6 +38,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Up(args) => commands::up::run(&args),
         Command::Agent(args) => commands::agent::run(&args),
         Command::Controller(args) => commands::controller::run(&args),
+        Command::Resize(args) => commands::resize::run(&args),
         Command::Certs(args) => commands::certs::run(&args),
         Command::Release(args) => commands::release::run(&args),
         Command::Emulate(args) => commands::emulate::run(&args),

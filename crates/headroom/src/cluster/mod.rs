@@ -72,14 +72,17 @@ impl<T> Shared<T> {
 
 /// The thread that has the tasks. Dropped, it tells them to end and waits for them, not for ever.
 #[derive(Debug)]
-struct Network {
+pub struct Network {
     stop: watch::Sender<bool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Network {
     /// Starts a task for each of the given, which are told when to end.
-    fn start<F>(name: &str, tasks: Vec<F>, stop: watch::Sender<bool>) -> io::Result<Self>
+    ///
+    /// # Errors
+    /// Where the thread or its runtime cannot be started.
+    pub fn start<F>(name: &str, tasks: Vec<F>, stop: watch::Sender<bool>) -> io::Result<Self>
     where
         F: Future<Output = ()> + Send + 'static,
     {
@@ -116,21 +119,23 @@ impl Drop for Network {
 }
 
 /// Waits until tasks are told to end.
-async fn told_to_end(stop: &mut watch::Receiver<bool>) {
+pub async fn told_to_end(stop: &mut watch::Receiver<bool>) {
     // An error is the end of whoever could tell.
     let _ = stop.wait_for(|stop| *stop).await;
 }
 
 /// The wait before the next try.
 #[derive(Debug)]
-struct BackOff(Duration);
+pub struct BackOff(Duration);
 
 impl BackOff {
-    const fn new() -> Self {
+    /// The first.
+    pub const fn new() -> Self {
         Self(FIRST_BACK_OFF)
     }
 
-    fn again(&mut self) -> Duration {
+    /// How long to wait now; twice as long the next time.
+    pub fn again(&mut self) -> Duration {
         let now = self.0;
         self.0 = (now * 2).min(LONGEST_BACK_OFF);
         now

@@ -13,6 +13,7 @@ pub mod load;
 pub mod release;
 pub mod report;
 pub mod reproduce;
+pub mod resize;
 pub mod service;
 pub mod sim;
 pub mod trace;

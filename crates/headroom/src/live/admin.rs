@@ -19,7 +19,22 @@ const MAX_CONNECTIONS: usize = 64;
 /// A client that takes longer to send its request's head is dropped.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What the admin port tells, shared with the loop that knows it.
+/// What an admin port tells, shared with the loop that knows it.
+pub trait Board: Send + Sync + 'static {
+    /// The metrics as `/metrics` gives them.
+    fn metrics_text(&self) -> String;
+
+    /// When the loop finished its last period, whether it was one that a service can rely on, and that period as JSON.
+    fn last(&self) -> (Instant, bool, String);
+
+    /// A loop that has not finished a period for this long is stuck.
+    fn stale_after(&self) -> Duration;
+
+    /// What must come for it to be ready, in words.
+    fn awaited(&self) -> &'static str;
+}
+
+/// What the admin port of a law's run tells.
 #[derive(Debug)]
 pub struct Status {
     law: &'static str,
@@ -72,69 +87,74 @@ impl Status {
             json: json.to_string(),
         };
     }
+}
 
-    /// The metrics as `/metrics` gives them.
-    pub fn metrics_text(&self) -> String {
+impl Board for Status {
+    fn metrics_text(&self) -> String {
         self.metrics.render()
     }
 
-    fn answer(&self, method: &Method, path: &str) -> Response<Full<Bytes>> {
-        let (status, kind, body) = match (method, path) {
-            (&Method::GET | &Method::HEAD, "/metrics") => (
-                StatusCode::OK,
-                "application/openmetrics-text; version=1.0.0; charset=utf-8",
-                self.metrics_text(),
-            ),
-            (&Method::GET | &Method::HEAD, "/healthz") => self.health(),
-            (&Method::GET | &Method::HEAD, "/readyz") => self.readiness(),
-            (&Method::GET | &Method::HEAD, "/status") => {
-                let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-                (StatusCode::OK, "application/json", last.json.clone())
-            }
-            (&Method::GET | &Method::HEAD, _) => (
-                StatusCode::NOT_FOUND,
-                PLAIN,
-                "try /metrics, /healthz, /readyz or /status\n".to_owned(),
-            ),
-            _ => (
-                StatusCode::METHOD_NOT_ALLOWED,
-                PLAIN,
-                "only GET and HEAD\n".to_owned(),
-            ),
-        };
-        let mut response = Response::new(Full::new(Bytes::from(body)));
-        *response.status_mut() = status;
-        response
-            .headers_mut()
-            .insert(header::CONTENT_TYPE, header::HeaderValue::from_static(kind));
-        response
+    fn last(&self) -> (Instant, bool, String) {
+        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        (last.at, last.ready, last.json.clone())
     }
 
-    fn health(&self) -> (StatusCode, &'static str, String) {
-        let age = self
-            .last
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .at
-            .elapsed();
-        if age <= self.stale_after {
-            (StatusCode::OK, PLAIN, "ok\n".to_owned())
-        } else {
-            let why = format!(
-                "the control loop has not finished a period for {:.1} s\n",
-                age.as_secs_f64()
-            );
-            (StatusCode::SERVICE_UNAVAILABLE, PLAIN, why)
-        }
+    fn stale_after(&self) -> Duration {
+        self.stale_after
     }
 
-    fn readiness(&self) -> (StatusCode, &'static str, String) {
-        if self.last.lock().unwrap_or_else(PoisonError::into_inner).ready {
-            (StatusCode::OK, PLAIN, "ready\n".to_owned())
-        } else {
-            let why = "no period with telemetry and a healthy backend yet\n".to_owned();
-            (StatusCode::SERVICE_UNAVAILABLE, PLAIN, why)
-        }
+    fn awaited(&self) -> &'static str {
+        "no period with telemetry and a healthy backend yet\n"
+    }
+}
+
+fn answer(board: &impl Board, method: &Method, path: &str) -> Response<Full<Bytes>> {
+    let (status, kind, body) = match (method, path) {
+        (&Method::GET | &Method::HEAD, "/metrics") => (
+            StatusCode::OK,
+            "application/openmetrics-text; version=1.0.0; charset=utf-8",
+            board.metrics_text(),
+        ),
+        (&Method::GET | &Method::HEAD, "/healthz") => health(board),
+        (&Method::GET | &Method::HEAD, "/readyz") => readiness(board),
+        (&Method::GET | &Method::HEAD, "/status") => (StatusCode::OK, "application/json", board.last().2),
+        (&Method::GET | &Method::HEAD, _) => (
+            StatusCode::NOT_FOUND,
+            PLAIN,
+            "try /metrics, /healthz, /readyz or /status\n".to_owned(),
+        ),
+        _ => (
+            StatusCode::METHOD_NOT_ALLOWED,
+            PLAIN,
+            "only GET and HEAD\n".to_owned(),
+        ),
+    };
+    let mut response = Response::new(Full::new(Bytes::from(body)));
+    *response.status_mut() = status;
+    response
+        .headers_mut()
+        .insert(header::CONTENT_TYPE, header::HeaderValue::from_static(kind));
+    response
+}
+
+fn health(board: &impl Board) -> (StatusCode, &'static str, String) {
+    let age = board.last().0.elapsed();
+    if age <= board.stale_after() {
+        (StatusCode::OK, PLAIN, "ok\n".to_owned())
+    } else {
+        let why = format!(
+            "the control loop has not finished a period for {:.1} s\n",
+            age.as_secs_f64()
+        );
+        (StatusCode::SERVICE_UNAVAILABLE, PLAIN, why)
+    }
+}
+
+fn readiness(board: &impl Board) -> (StatusCode, &'static str, String) {
+    if board.last().1 {
+        (StatusCode::OK, PLAIN, "ready\n".to_owned())
+    } else {
+        (StatusCode::SERVICE_UNAVAILABLE, PLAIN, board.awaited().to_owned())
     }
 }
 
@@ -153,7 +173,7 @@ pub fn bind(listen: SocketAddr) -> anyhow::Result<TcpListener> {
 ///
 /// # Errors
 /// Where the thread or its runtime cannot be started.
-pub fn serve(listener: TcpListener, status: Arc<Status>) -> anyhow::Result<SocketAddr> {
+pub fn serve(listener: TcpListener, status: Arc<impl Board>) -> anyhow::Result<SocketAddr> {
     listener.set_nonblocking(true)?;
     let address = listener.local_addr()?;
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -165,7 +185,7 @@ pub fn serve(listener: TcpListener, status: Arc<Status>) -> anyhow::Result<Socke
     Ok(address)
 }
 
-async fn accept(listener: TcpListener, status: Arc<Status>) {
+async fn accept(listener: TcpListener, status: Arc<impl Board>) {
     let listener = match tokio::net::TcpListener::from_std(listener) {
         Ok(listener) => listener,
         Err(error) => return tracing::error!(%error, "the admin port cannot be served"),
@@ -187,7 +207,7 @@ async fn accept(listener: TcpListener, status: Arc<Status>) {
         let status = Arc::clone(&status);
         tokio::spawn(async move {
             let service = service_fn(|request: Request<Incoming>| {
-                let response = status.answer(request.method(), request.uri().path());
+                let response = answer(&*status, request.method(), request.uri().path());
                 async move { Ok::<_, Infallible>(response) }
             });
             let served = http1::Builder::new()

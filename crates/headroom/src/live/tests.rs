@@ -1,6 +1,7 @@
 //! The loop on a machine and a gateway of literals.
 
 use super::*;
+use crate::live::admin::Board;
 use headroom_control::{CoreRange, Fixed, Plant, PowerEnvelope, SloPower, Tuning};
 use headroom_units::{Cores, Estimated, Hertz, Joules, Measured, PerSecond, Watts};
 use std::collections::VecDeque;

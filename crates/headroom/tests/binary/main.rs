@@ -13,6 +13,7 @@ mod independence;
 mod laws;
 mod load;
 mod openmetrics;
+mod resize;
 mod sim;
 mod telemetry;
 mod undo;

@@ -1,0 +1,192 @@
+//! `headroom resize`: as many servers of a cluster on as its load needs.
+
+use crate::cli::ResizeArgs;
+use crate::config::Document;
+use crate::config::resize::{AtExit, CheckTarget, ControllerKind, EXAMPLE, ResizeFile};
+use crate::failure::Failure;
+use crate::live::admin;
+use crate::resize::{
+    Checks, Cluster, Energy, Gateways, Hand, HaproxyServers, Journal, Parts, Queue, ResizeStatus,
+    ServerParts, Summary, balancer::Balancer, leave,
+};
+use crate::say;
+use crate::stop::Stop;
+use anyhow::anyhow;
+use headroom_units::PerSecond;
+use std::fs::File;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// For how long the servers, their switches and the balancer are waited for at the start.
+const FIND: Duration = Duration::from_secs(10);
+/// A line at least every so many periods.
+const LINE_EVERY: u64 = 10;
+
+/// Runs until a signal or the given duration ends it; then leaves every server serving and prints the summary.
+///
+/// # Errors
+/// A configuration that cannot be used, a balancer that cannot be relied on at the start, another controller with this
+/// file: nothing was changed then.
+pub fn run(args: &ResizeArgs) -> Result<(), Failure> {
+    let Some(file) = args.config.as_ref().filter(|_| !args.example) else {
+        return say::result(EXAMPLE.trim_end());
+    };
+    let (config, document) = ResizeFile::read(file)?;
+    let looks_only = args.check || args.dry_run;
+    // Held until the end.
+    let _lock = if looks_only { None } else { Some(lock(file)?) };
+    let bound = config
+        .admin
+        .listen
+        .filter(|_| !args.check)
+        .map(admin::bind)
+        .transpose();
+    let bound = bound.map_err(|error| document.error("admin.listen", format!("{error:#}")))?;
+    let mut journal = match &config.record.file {
+        Some(file) if !looks_only => Some(
+            Journal::open(file, config.record.max_mib)
+                .map_err(|error| document.error("record.file", format!("{error:#}")))?,
+        ),
+        _ => None,
+    };
+    let stop = Stop::at_signals()?;
+    let parts = assemble(&config, &document)?;
+    let found = Cluster::find(parts, looks_only, FIND, &stop)
+        .map_err(|error| document.error("balancer", format!("{error:#}")))?;
+    let Some(mut cluster) = found else { return Ok(()) };
+    let notes = cluster.notes();
+    if args.check {
+        return say::result(describe(&config, &cluster, &notes));
+    }
+    for note in &notes {
+        say::note!("note: {note}");
+    }
+    for (name, state) in cluster.states() {
+        say::note!("{name} is found {}", state.name());
+    }
+    let status = Arc::new(ResizeStatus::new(cluster.resizer_name(), config.period()));
+    if let Some(bound) = bound {
+        let address = admin::serve(bound, Arc::clone(&status))?;
+        say::note!("metrics on http://{address}/metrics");
+    }
+    let mut summary = Summary::new(cluster.resizer_name(), args.dry_run);
+    let started = Instant::now();
+    let duration = args.duration.map(Duration::from_secs_f64);
+    let mut next = started;
+    loop {
+        next += config.period();
+        if stop.wait_until(next) || duration.is_some_and(|duration| started.elapsed() >= duration) {
+            break;
+        }
+        let tick = cluster.tick();
+        status.tick(&tick);
+        summary.tick(&tick);
+        if let Some(journal) = &mut journal {
+            journal.tick(&tick);
+        }
+        if tick.is_news() || tick.period.is_multiple_of(LINE_EVERY) {
+            say::note!("{}", tick.line());
+        }
+        // Periods that were missed, as while the machine slept, are not made up for.
+        next = next.max(Instant::now() - config.period());
+    }
+    if !args.dry_run && config.exit.servers == AtExit::Serving {
+        for left in leave(&mut cluster, Duration::from_secs_f64(config.exit.wait_s)) {
+            say::note!("warning: {left}");
+        }
+    }
+    if args.json {
+        say::result(summary.json())
+    } else {
+        say::result(summary.text())
+    }
+}
+
+/// Keeps a second controller with the same file away: they would undo each other's work.
+fn lock(file: &Path) -> Result<File, Failure> {
+    let opened = File::open(file)?;
+    opened.try_lock().map_err(|error| {
+        Failure::usage(anyhow!(
+            "{}: another headroom resize runs with this file ({error}); stop it first",
+            file.display()
+        ))
+    })?;
+    Ok(opened)
+}
+
+/// Makes everything that the file names.
+fn assemble(config: &ResizeFile, document: &Document) -> Result<Parts, Failure> {
+    let tuning = config.queue_tuning(document)?;
+    let poll = Duration::from_secs_f64(config.control.power_poll_s);
+    let mut servers = Vec::new();
+    let mut targets: Vec<CheckTarget> = Vec::new();
+    for (name, table) in &config.servers {
+        let switch = table
+            .power
+            .open()
+            .map_err(|error| document.error(&format!("servers.{name}.power"), error))?;
+        targets.push(config.check_target(document, name)?);
+        servers.push(ServerParts {
+            name: name.clone(),
+            hand: Hand::start(name, switch, poll)?,
+            queue: table
+                .accept_queue
+                .map(|port| Queue::new(port, config.capacity.method, tuning)),
+        });
+    }
+    let members: Vec<String> = config
+        .servers
+        .values()
+        .map(|table| table.member.clone())
+        .collect();
+    let balancer: Box<dyn Balancer> = match config.haproxy() {
+        Some((address, table)) => Box::new(HaproxyServers::new(
+            address,
+            table.backend.clone(),
+            members,
+            table.warm_up_weight_percent,
+        )),
+        None => Box::new(Gateways::start(
+            config.gateway_addresses(document)?,
+            members,
+            &config.client(document)?,
+            config.period(),
+        )?),
+    };
+    let limit = Duration::from_secs_f64(config.control.check_limit_s);
+    let kind = config.controller.kind;
+    let given = config.controller.capacity_per_s.map(PerSecond::new);
+    Ok(Parts {
+        servers,
+        balancer,
+        checks: Checks::start(targets, config.period(), limit)?,
+        resizer: config.resizer(document)?,
+        tuning: config.power,
+        demand: config.demand(),
+        fixed: given.filter(|_| kind != ControllerKind::Dynamic),
+        clock_offset_s: (kind == ControllerKind::Scheduled).then_some(config.controller.utc_offset_s),
+        energy: config.energy.map(Energy::new),
+        period: config.period(),
+    })
+}
+
+fn describe(config: &ResizeFile, cluster: &Cluster, notes: &[String]) -> String {
+    let mut text = format!(
+        "controller {}\nbalancer   {}\ndemand     {}\n",
+        cluster.resizer_name(),
+        cluster.balancer_name(),
+        match config.demand() {
+            crate::config::resize::Demand::AcceptQueue => "connections at the accept queues",
+            crate::config::resize::Demand::Balancer => "requests at the balancer",
+        }
+    );
+    for (name, state) in cluster.states() {
+        let kind = config.servers.get(&name).map_or("", |table| table.power.kind());
+        text.push_str(&format!("server     {name}: {}, power by {kind}\n", state.name()));
+    }
+    for note in notes {
+        text.push_str(&format!("note       {note}\n"));
+    }
+    text + "nothing was changed"
+}

@@ -1,0 +1,110 @@
+//! What the servers draw, by a model: figures of the user's for each state. Always an estimate, and labelled so.
+
+use headroom_control::resize::PowerState;
+use headroom_sim::accept::ServerPower;
+use headroom_units::{Joules, Seconds};
+
+/// One server in one period, as the model sees it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Load {
+    /// Its power state.
+    pub state: PowerState,
+    /// Whether its power is on; `None` where nobody can say.
+    pub powered: Option<bool>,
+    /// The used share of its capacity; `None` where that is not known.
+    pub used: Option<f64>,
+}
+
+/// Energy since the start of the run.
+#[derive(Clone, Copy, Debug)]
+pub struct Energy {
+    power: ServerPower,
+    /// Of the servers as they were.
+    pub spent: Joules,
+    /// Of the same work with every server on.
+    pub always_on: Joules,
+}
+
+impl Energy {
+    /// Nothing yet.
+    pub const fn new(power: ServerPower) -> Self {
+        Self {
+            power,
+            spent: Joules::ZERO,
+            always_on: Joules::ZERO,
+        }
+    }
+
+    /// Adds a period. An unknown share counts as all of it; a server that failed draws what one at full load draws, unless
+    /// its power is known to be off.
+    pub fn add(&mut self, length: Seconds, servers: &[Load]) {
+        let ServerPower {
+            idle_w,
+            full_w,
+            booting_w,
+            shutting_down_w,
+            off_w,
+        } = self.power;
+        let at = |used: f64| idle_w + (full_w - idle_w) * used.clamp(0.0, 1.0);
+        // The same work, spread over all.
+        let work: f64 = servers
+            .iter()
+            .filter(|one| one.state.takes_requests())
+            .map(|one| one.used.unwrap_or(1.0).clamp(0.0, 1.0))
+            .sum();
+        let each = work / servers.len().max(1) as f64;
+        for one in servers {
+            let watts = match one.state {
+                PowerState::Off => off_w,
+                PowerState::Booting => booting_w,
+                PowerState::Warming | PowerState::Serving => at(one.used.unwrap_or(1.0)),
+                PowerState::Draining => at(one.used.unwrap_or(0.0)),
+                PowerState::Stopping => shutting_down_w,
+                PowerState::Failed(_) if one.powered == Some(false) => off_w,
+                PowerState::Failed(_) => full_w,
+            };
+            self.spent += Joules::new(watts * length.get());
+            self.always_on += Joules::new(at(each) * length.get());
+        }
+    }
+
+    /// The share that was saved against every server on; `None` where nothing was spent by either.
+    pub fn saving(&self) -> Option<f64> {
+        (self.always_on > Joules::ZERO).then(|| 1.0 - self.spent / self.always_on)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use headroom_control::resize::Cause;
+
+    #[test]
+    fn states_draw_what_the_model_says_and_the_same_work_is_done_always_on() {
+        let mut energy = Energy::new(ServerPower::default());
+        let load = |state, used| Load {
+            state,
+            powered: None,
+            used,
+        };
+        energy.add(
+            Seconds::new(10.0),
+            &[load(PowerState::Serving, Some(0.5)), load(PowerState::Off, None)],
+        );
+        assert!((energy.spent.get() - 625.0).abs() < 1e-9);
+        // A quarter of each.
+        assert!((energy.always_on.get() - 2.0 * 612.5).abs() < 1e-9);
+        assert!((energy.saving().unwrap() - (1.0 - 625.0 / 1225.0)).abs() < 1e-9);
+        let mut failed = Energy::new(ServerPower::default());
+        let broken = load(PowerState::Failed(Cause::Lost), None);
+        failed.add(Seconds::new(1.0), &[broken]);
+        assert!((failed.spent.get() - 65.0).abs() < 1e-9);
+        let off = Load {
+            powered: Some(false),
+            ..broken
+        };
+        failed.add(Seconds::new(1.0), &[off]);
+        assert!((failed.spent.get() - 65.0).abs() < 1e-9);
+        assert_eq!(Energy::new(ServerPower::default()).saving(), None);
+    }
+}

@@ -1,0 +1,165 @@
+//! An HAProxy, through its statistics socket.
+
+use super::balancer::{Admission, Balancer, Look, Member, Traffic, Wanted};
+use headroom_telemetry::haproxy::{
+    RowKind, ServerRow, ServerState, StatisticsAddress, StatisticsError, StatisticsSocket,
+};
+use std::time::{Duration, Instant};
+
+/// An HAProxy.
+#[derive(Debug)]
+pub struct HaproxyServers {
+    socket: StatisticsSocket,
+    backend: String,
+    /// The servers' names, in the controller's order.
+    names: Vec<String>,
+    warm_up_weight_percent: u32,
+    /// What the last look showed of the servers, in the controller's order.
+    rows: Vec<ServerRow>,
+    /// The process, when it was read, and its requests then.
+    before: Option<(u64, Instant, u64)>,
+}
+
+impl HaproxyServers {
+    /// The servers of a backend; nothing is asked yet.
+    pub const fn new(
+        address: StatisticsAddress,
+        backend: String,
+        names: Vec<String>,
+        warm_up_weight_percent: u32,
+    ) -> Self {
+        Self {
+            socket: StatisticsSocket::new(address),
+            backend,
+            names,
+            warm_up_weight_percent,
+            rows: Vec::new(),
+            before: None,
+        }
+    }
+
+    fn read(&mut self, patience: Duration) -> Result<Look, String> {
+        let words = |error: StatisticsError| error.to_string();
+        // Each of the two has half of the time.
+        let half = patience / 2;
+        let told = self.socket.servers(&self.backend, half).map_err(words)?;
+        let at = Instant::now();
+        let counted = self.socket.read(half).map_err(words)?;
+        let mut rows = Vec::with_capacity(self.names.len());
+        let mut members = Vec::with_capacity(self.names.len());
+        for name in &self.names {
+            let Some(row) = told.iter().find(|row| row.name == *name) else {
+                let others: Vec<&str> = told.iter().map(|row| row.name.as_str()).collect();
+                return Err(format!(
+                    "HAProxy's backend {} has no server {name}: it has {}",
+                    self.backend,
+                    others.join(", ")
+                ));
+            };
+            let sessions = counted
+                .rows
+                .iter()
+                .find(|row| row.kind == RowKind::Server && row.proxy == self.backend && row.name == *name)
+                .map(|row| row.sessions);
+            members.push(Member {
+                admission: match row.state {
+                    ServerState::Ready => Admission::Ready,
+                    ServerState::Drain => Admission::Drain,
+                    ServerState::Maintenance => Admission::Out,
+                },
+                in_flight: sessions,
+                well: row.checked.then_some(row.up),
+            });
+            rows.push(row.clone());
+        }
+        let total = counted
+            .rows
+            .iter()
+            .find(|row| row.kind == RowKind::Backend && row.proxy == self.backend)
+            .map(|row| row.sessions_total);
+        let pid = counted.process.pid;
+        let now = total.map(|total| (pid, at, total));
+        let traffic = self
+            .before
+            .zip(now)
+            .and_then(|((pid, then, before), (same, at, total))| {
+                // Another process counts from zero.
+                let arrivals = total.checked_sub(before).filter(|_| pid == same)?;
+                Some(Traffic {
+                    length: at.duration_since(then),
+                    arrivals,
+                    completions: None,
+                    failures: None,
+                    latencies: None,
+                })
+            });
+        self.before = now;
+        self.rows = rows;
+        Ok(Look { members, traffic })
+    }
+}
+
+impl Balancer for HaproxyServers {
+    fn name(&self) -> String {
+        format!("HAProxy's backend {} ({})", self.backend, self.socket.address())
+    }
+
+    fn look(&mut self, patience: Duration) -> Result<Look, String> {
+        let look = self.read(patience);
+        if look.is_err() {
+            // What came while it could not be read is in no period.
+            self.before = None;
+        }
+        look
+    }
+
+    fn want(&mut self, wanted: &[Wanted], patience: Duration) -> Result<(), String> {
+        let until = Instant::now() + patience;
+        for (row, wanted) in self.rows.iter_mut().zip(wanted) {
+            let state = match wanted.admission {
+                Admission::Ready => ServerState::Ready,
+                Admission::Drain => ServerState::Drain,
+                Admission::Out => ServerState::Maintenance,
+            };
+            let percent = if wanted.warming && state == ServerState::Ready {
+                self.warm_up_weight_percent
+            } else {
+                100
+            };
+            // As HAProxy computes it: a share of the configured weight, and not nothing.
+            let weight = (row.configured_weight * percent / 100).max(u32::from(row.configured_weight > 0));
+            let left = || {
+                let left = until.saturating_duration_since(Instant::now());
+                (!left.is_zero())
+                    .then_some(left)
+                    .ok_or_else(|| "HAProxy did not take all changes within the period".to_owned())
+            };
+            let (backend, name) = (&self.backend, &row.name);
+            // Before it gets requests, so that it never has more than its share.
+            if weight != row.weight {
+                let set = self.socket.set_weight_percent(backend, name, percent, left()?);
+                set.map_err(|error| error.to_string())?;
+                row.weight = weight;
+            }
+            if state != row.state {
+                let set = self.socket.set_state(backend, name, state, left()?);
+                set.map_err(|error| error.to_string())?;
+                row.state = state;
+            }
+        }
+        Ok(())
+    }
+
+    fn notes(&self) -> Vec<String> {
+        self.rows
+            .iter()
+            .filter(|row| !row.checked)
+            .map(|row| {
+                format!(
+                    "HAProxy does not check {}/{}: add `check` to its `server` line, or it gets requests while it is down",
+                    self.backend, row.name
+                )
+            })
+            .collect()
+    }
+}

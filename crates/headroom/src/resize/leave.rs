@@ -1,0 +1,98 @@
+//! The end: every server is left serving, for nobody will start one any more.
+
+use super::balancer::{Admission, Wanted};
+use super::cluster::Cluster;
+use super::hand::PowerOrder;
+use crate::say;
+use std::time::{Duration, Instant};
+
+/// How often the servers are looked at.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
+/// A server that does not answer is started again after this long, where nobody can say whether its power is on.
+const START_AGAIN: Duration = Duration::from_secs(15);
+/// The balancer has this long for the last word.
+const LAST_WORD: Duration = Duration::from_secs(3);
+
+/// Starts every server that does not answer and gives requests to each that does; at the end of `wait` to all, for the
+/// balancer's own checks keep requests from one that is down. What could not be done, in words.
+pub fn leave(cluster: &mut Cluster, wait: Duration) -> Vec<String> {
+    let parts = &mut cluster.parts;
+    let count = parts.servers.len();
+    let mut started: Vec<Option<Instant>> = vec![None; count];
+    let wanted = |ready: &[bool]| -> Vec<Wanted> {
+        let one = |ready: &bool| Wanted {
+            admission: if *ready { Admission::Ready } else { Admission::Out },
+            warming: false,
+        };
+        ready.iter().map(one).collect()
+    };
+    let mut until = Instant::now() + wait;
+    let mut last_word = false;
+    loop {
+        let answering: Vec<bool> = (0..count).map(|at| parts.checks.answers(at).is_ok()).collect();
+        for (at, server) in parts.servers.iter().enumerate() {
+            let told = started[at];
+            let due = match server.hand.powered() {
+                // Booting, or shutting down: then it is off soon, and is started then.
+                Some(true) => false,
+                Some(false) => told.is_none_or(|at| at.elapsed() > Duration::from_secs(1)),
+                None => told.is_none_or(|at| at.elapsed() > START_AGAIN),
+            };
+            if !answering[at] && due && !server.hand.busy() {
+                if told.is_none() {
+                    say::note!("starting {} before the end", server.name);
+                }
+                server.hand.set_eager(true);
+                server.hand.order(PowerOrder::On);
+                started[at] = Some(Instant::now());
+            }
+        }
+        let ready = if last_word {
+            vec![true; count]
+        } else {
+            answering.clone()
+        };
+        let look = parts.balancer.look(parts.period);
+        let told = parts.balancer.want(&wanted(&ready), parts.period);
+        let admitted = look.as_ref().is_ok_and(|look| {
+            let members = look.members.iter().zip(&ready);
+            members
+                .into_iter()
+                .all(|(member, ready)| !ready || member.admission == Admission::Ready)
+        });
+        let served = answering.iter().all(|answers| *answers);
+        if admitted && told.is_ok() && (served || last_word) {
+            return left(cluster, &answering);
+        }
+        if Instant::now() >= until {
+            if last_word {
+                let why = look
+                    .err()
+                    .or(told.err())
+                    .unwrap_or_else(|| "it has not taken every change".to_owned());
+                let mut left = left(cluster, &answering);
+                left.push(format!(
+                    "the balancer could not be told that every server gets requests: {why}"
+                ));
+                return left;
+            }
+            last_word = true;
+            until = Instant::now() + LAST_WORD;
+        }
+        std::thread::sleep(LOOK_AGAIN);
+    }
+}
+
+fn left(cluster: &Cluster, answering: &[bool]) -> Vec<String> {
+    let servers = cluster.parts.servers.iter().enumerate();
+    servers
+        .filter(|(at, _)| !answering[*at])
+        .map(|(_, server)| {
+            let why = server
+                .hand
+                .trouble()
+                .map_or(String::new(), |why| format!(": {why}"));
+            format!("{} does not answer yet{why}", server.name)
+        })
+        .collect()
+}

@@ -1,0 +1,276 @@
+//! The servers' accept queues, and their capacities by them.
+
+use headroom_control::OutOfRange;
+use headroom_control::capacity::{Capacity, Estimate, Observation, QueueMonitor, QueueTuning, Sight, Step};
+use headroom_control::decision::Reason;
+use headroom_node::queue::{
+    Counters, QueueError, QueueMeter, QueueMethod, QueueOptions, QueuePreference, QueueSample, choose,
+};
+use headroom_units::{PerSecond, Seconds};
+use std::time::Instant;
+
+/// Counts of one sampling step.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Counted {
+    /// Attempts to enter the queue.
+    pub arrivals: f64,
+    /// Connections accepted.
+    pub accepts: f64,
+    /// Attempts dropped.
+    pub drops: f64,
+    /// How long the step was, in seconds.
+    pub length_s: f64,
+}
+
+impl Counted {
+    /// The arrival rate.
+    pub fn arrival_rate(&self) -> f64 {
+        if self.length_s > 0.0 {
+            self.arrivals / self.length_s
+        } else {
+            0.0
+        }
+    }
+}
+
+/// What a queue showed in one sampling step.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Shown {
+    /// It was counted.
+    Counted(Counted),
+    /// Nobody listens: nothing can arrive.
+    Nobody,
+    /// It is not known, and why.
+    Unknown(String),
+}
+
+/// One server's accept queue.
+pub struct Queue {
+    port: u16,
+    preference: QueuePreference,
+    tuning: QueueTuning,
+    meter: Option<Box<dyn QueueMeter>>,
+    before: Option<QueueSample>,
+    looked: Instant,
+    monitor: Option<QueueMonitor>,
+    estimate: Option<Estimate>,
+}
+
+impl std::fmt::Debug for Queue {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Queue")
+            .field("port", &self.port)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Queue {
+    /// The queue of a port of this machine. It is opened when somebody listens there.
+    pub fn new(port: u16, preference: QueuePreference, tuning: QueueTuning) -> Self {
+        Self {
+            port,
+            preference,
+            tuning,
+            meter: None,
+            before: None,
+            looked: Instant::now(),
+            monitor: None,
+            estimate: None,
+        }
+    }
+
+    /// Why the queue cannot be measured here at all, where that is known: what a start says.
+    pub fn obstacle(&mut self) -> Option<String> {
+        match self.sample() {
+            Err(error @ QueueError::Unavailable { .. }) => Some(error.to_string()),
+            _ => None,
+        }
+    }
+
+    fn sample(&mut self) -> Result<QueueSample, QueueError> {
+        if let Some(meter) = &mut self.meter {
+            return meter.sample();
+        }
+        // Of the servers of one machine, only a method that counts by port can tell one from another.
+        let preference = match self.preference {
+            QueuePreference::Auto => QueuePreference::one(QueueMethod::Ebpf),
+            given => given,
+        };
+        let (mut meter, choice) = choose(preference, &QueueOptions::new(self.port))?;
+        tracing::info!(port = self.port, "{choice}");
+        let sample = meter.sample();
+        self.meter = Some(meter);
+        sample
+    }
+
+    /// Takes one sampling step; `serving` says whether the server takes requests, so that its capacity is estimated.
+    pub fn step(&mut self, serving: bool) -> Shown {
+        let now = Instant::now();
+        let length = Seconds::from(now.duration_since(std::mem::replace(&mut self.looked, now)));
+        let sampled = self.sample();
+        let (step, shown) = match &sampled {
+            Ok(sample) => match counted(self.before.as_ref(), sample) {
+                Ok((step, counted)) => (Ok(step), Shown::Counted(counted)),
+                Err(why) => (Err(Sight::Unread), Shown::Unknown(why)),
+            },
+            Err(QueueError::NobodyListens { .. }) => (Err(Sight::Nobody), Shown::Nobody),
+            Err(error) => (Err(Sight::Unread), Shown::Unknown(error.to_string())),
+        };
+        self.before = sampled.ok();
+        if let Some(monitor) = self.monitor.as_mut().filter(|_| serving) {
+            self.estimate = Some(match step {
+                Ok(step) => monitor.step(&step),
+                Err(sight) => monitor.observe(&Observation { length, sight }),
+            });
+        }
+        shown
+    }
+
+    /// The capacity as it was last estimated, and why.
+    pub fn capacity(&self) -> (Capacity, Option<&Reason>) {
+        match &self.estimate {
+            Some(estimate) => (estimate.capacity, Some(&estimate.reason)),
+            None => (Capacity::Unknown, None),
+        }
+    }
+
+    /// The server joins: its estimator starts with what the others know exactly, or with nothing.
+    ///
+    /// # Errors
+    /// A parameter outside its range.
+    pub fn join(&mut self, peers: Option<PerSecond>) -> Result<(), OutOfRange> {
+        if self.monitor.is_none() {
+            let joining = peers.and_then(|peers| QueueMonitor::joining(self.tuning, peers).ok());
+            self.monitor = Some(match joining {
+                Some(monitor) => monitor,
+                None => QueueMonitor::new(self.tuning)?,
+            });
+        }
+        Ok(())
+    }
+
+    /// The server is gone: what was known of it is of no use to the next that listens there.
+    pub fn forget(&mut self) {
+        self.monitor = None;
+        self.estimate = None;
+    }
+}
+
+/// The step between two samples; why there is none.
+fn counted(before: Option<&QueueSample>, sample: &QueueSample) -> Result<(Step, Counted), String> {
+    let before = before.ok_or("the first sample: counters say something from the second on")?;
+    let period = sample.since(before).map_err(|error| error.to_string())?;
+    let Counters {
+        enqueued: Some(enqueued),
+        accepts: Some(accepts),
+        drops: Some(drops),
+        ..
+    } = period.port
+    else {
+        return Err(format!(
+            "{} does not count by port, so it cannot tell the servers of one machine apart: use method = \"ebpf\"",
+            sample.method
+        ));
+    };
+    let counted = Counted {
+        arrivals: (enqueued + drops) as f64,
+        accepts: accepts as f64,
+        drops: drops as f64,
+        length_s: period.duration.get(),
+    };
+    let ends = before.length.zip(sample.length);
+    let at_the_ends = ends.map(|(then, now)| (then.now + now.now) as f64 / 2.0);
+    let limit = sample.length.ok_or("the queue's limit is not known")?.limit;
+    let step = Step {
+        length: period.duration,
+        limit: limit as f64,
+        queue_mean: period.seen_mean.or(at_the_ends),
+        arrivals: counted.arrivals,
+        accepts: counted.accepts,
+        drops: counted.drops,
+        // A sample a period does not tell for how long somebody waited.
+        busy: None,
+    };
+    Ok((step, counted))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream};
+    use std::time::Duration;
+
+    #[test]
+    fn arrivals_are_counted_and_a_listener_that_goes_is_nobody() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut queue = Queue::new(address.port(), QueuePreference::Auto, QueueTuning::default());
+        if let Some(why) = queue.obstacle() {
+            println!("skipped: {why}");
+            return;
+        }
+        queue.join(None).unwrap();
+        let server = std::thread::spawn(move || {
+            for stream in listener.incoming().take(20) {
+                let mut stream = stream.unwrap();
+                let _ = stream.read(&mut [0; 1]);
+            }
+        });
+        queue.step(true);
+        for _ in 0..20 {
+            TcpStream::connect(address).unwrap().write_all(b"x").unwrap();
+        }
+        server.join().unwrap();
+        std::thread::sleep(Duration::from_millis(600));
+        // The server is gone by now, with its listener; what it counted before shows where it was still there.
+        assert!(matches!(queue.step(true), Shown::Nobody | Shown::Counted(_)));
+        assert_eq!(queue.step(true), Shown::Nobody);
+        queue.forget();
+        assert_eq!(queue.capacity().0, Capacity::Unknown);
+    }
+
+    #[test]
+    fn a_step_is_made_of_what_is_counted_by_port_alone() {
+        let sample = |at: Instant, enqueued: u64, port: bool| {
+            let counters = Counters {
+                enqueued: Some(enqueued),
+                accepts: Some(enqueued),
+                drops: Some(enqueued / 10),
+                ..Counters::default()
+            };
+            let (own, all) = if port {
+                (counters, Counters::default())
+            } else {
+                (Counters::default(), counters)
+            };
+            QueueSample {
+                method: QueueMethod::Ebpf,
+                at,
+                epoch: 0,
+                port: own,
+                server: Counters::default(),
+                machine: all,
+                length: Some(headroom_node::queue::Length { now: 4, limit: 128 }),
+                seen: None,
+                cpu_busy: None,
+                listeners: Vec::new(),
+            }
+        };
+        let then = Instant::now();
+        let now = then + Duration::from_secs(2);
+        let (step, told) = counted(Some(&sample(then, 0, true)), &sample(now, 100, true)).unwrap();
+        assert_eq!(
+            (step.limit, step.queue_mean, step.arrivals),
+            (128.0, Some(4.0), 110.0)
+        );
+        assert_eq!((told.drops, told.arrival_rate()), (10.0, 55.0));
+        let error = counted(Some(&sample(then, 0, false)), &sample(now, 100, false)).unwrap_err();
+        assert!(error.contains("ebpf"), "{error}");
+        assert!(
+            counted(None, &sample(now, 1, true))
+                .unwrap_err()
+                .contains("first sample")
+        );
+    }
+}
