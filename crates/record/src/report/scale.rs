@@ -156,7 +156,7 @@ impl Axis {
     }
 }
 
-/// Ticks of a time axis from `from` to `to`, in seconds, with their labels; five to ten of them.
+/// Ticks of a time axis from `from` to `to`, in seconds, with their labels; as many as stand beside each other.
 pub(crate) fn time_ticks(from: f64, to: f64) -> Vec<(f64, String)> {
     const STEPS: [f64; 19] = [
         1.0, 2.0, 5.0, 10.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 900.0, 1800.0, 3600.0, 7200.0, 10_800.0,
@@ -168,7 +168,7 @@ pub(crate) fn time_ticks(from: f64, to: f64) -> Vec<(f64, String)> {
     }
     let step = STEPS
         .into_iter()
-        .find(|step| length / step <= 10.0)
+        .find(|step| length / step <= 8.0)
         .unwrap_or_else(|| round_step(length / 6.0));
     let first = (from / step).ceil() as i64;
     let last = (to / step + 1e-9).floor() as i64;

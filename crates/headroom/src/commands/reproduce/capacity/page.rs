@@ -208,8 +208,8 @@ fn wave_chart(title: &str, waves: &[Wave], truth_per_s: f64) -> Vec<Chart> {
     let Some(wave) = waves.first() else {
         return Vec::new();
     };
-    // Where hardly anything arrives a few requests decide, and utilisation says anything.
-    let most = 3.0 * truth_per_s;
+    // Where hardly anything arrives a few requests decide, and utilisation says anything: that is not plotted in full.
+    let most = 1.6 * truth_per_s;
     let by_cpu = wave.by_cpu.iter();
     vec![Chart {
         title: title.to_owned(),
