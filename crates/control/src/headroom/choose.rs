@@ -1,12 +1,15 @@
 //! The cheapest point: which cores, at which frequency.
 //!
-//! For every frequency the fewest cores are sought (by halving, since more cores are never later) that keep the
+//! For a frequency the fewest cores are sought (by halving, since more cores are hardly ever later) that keep the
 //! period's percentile under the bound with the confidence asked for; of these points, one for each frequency, the one
 //! that is expected to draw the least is taken. Fewer cores at a higher frequency idle less; more cores at a lower one
 //! do the same work at a lower voltage: which is cheaper is for the learned power to say.
+//!
+//! Power is a sum of four products and the probability of being late one over a hundred cases, so power is asked first:
+//! once a point is known, another frequency is searched only if the most cores that would draw less there fit.
 
 use super::cost::Cost;
-use super::latency::{At, LatencyModel};
+use super::latency::{Arriving, LatencyModel};
 use super::power::PowerModel;
 use crate::plant::Plant;
 use headroom_units::{Cores, Hertz, Watts};
@@ -15,8 +18,8 @@ use std::ops::Range;
 /// The most frequencies that are looked at; of more, evenly many are left out.
 const MOST_FREQUENCIES: usize = 48;
 
-/// A probability that is none.
-const NEVER: f64 = 1e-7;
+/// How far off a probability may be for one of the cases.
+const ERROR: f64 = 1e-7;
 /// Everything goes on where even so a period is late with more than this probability.
 pub(super) const HOPELESS: f64 = 0.3;
 /// A point that is late this much more often than everything on is as good.
@@ -74,22 +77,43 @@ pub(super) struct Learned<'a> {
 }
 
 impl Learned<'_> {
-    /// The probability that a period is late; where it is above `enough`, anything above that.
-    pub(super) fn late(&mut self, demand: &Demand, cores: f64, pace: f64, enough: f64) -> f64 {
-        let cost = self.cost.at(pace);
-        let mut sum = 0.0;
-        // The highest rate first: it decides soonest, and below a rate that is never late none is.
+    /// The probability that a period is late.
+    fn late(&mut self, demand: &Demand, cores: f64, pace: f64) -> f64 {
+        self.late_until(demand, cores, pace, |_, _| false)
+    }
+
+    /// Whether a period is late with at most the probability allowed.
+    fn fits(&mut self, demand: &Demand, cores: f64, pace: f64, allowed: f64) -> bool {
+        let decided = |least: f64, most: f64| least > allowed || most <= allowed;
+        self.late_until(demand, cores, pace, decided) <= allowed
+    }
+
+    /// The probability that a period is late, as far as it is known when `decided` says of its bounds that they will do:
+    /// the lower one then.
+    fn late_until(
+        &mut self,
+        demand: &Demand,
+        cores: f64,
+        pace: f64,
+        decided: impl Fn(f64, f64) -> bool,
+    ) -> f64 {
+        let station = self.latency.station(cores, self.cost.at(pace));
+        let ln_bound = demand.bound.ln();
+        let (mut sum, mut rest) = (0.0, 1.0);
+        // The highest rate first: it decides soonest, and at a lower rate a period is late less often.
         for &(rate, share) in demand.cases.iter().rev() {
-            let at = At {
-                cores,
-                load: demand.load(rate) * cost / cores,
+            let arriving = Arriving {
+                load: demand.load(rate),
                 requests: rate * demand.length,
-                length: demand.length / cost,
+                length: demand.length,
             };
-            let (ln, queueing) = self.latency.ln(cores, at.load, cost);
-            let late = self.latency.late(&at, ln + self.caution, queueing, demand.bound);
+            let error = ERROR / share;
+            let late = self
+                .latency
+                .late(&station, &arriving, ln_bound, self.caution, error);
             sum += share * late;
-            if sum > enough || late < NEVER {
+            rest -= share;
+            if late * rest < ERROR || decided(sum, sum + late * rest) {
                 break;
             }
         }
@@ -110,6 +134,11 @@ impl Learned<'_> {
         demand.load(demand.rate) * self.cost.at(point.pace) / point.cores.get()
     }
 
+    fn watts(&self, demand: &Demand, cores: Cores, pace: f64) -> Watts {
+        let busy = ((demand.rate + demand.backlog) * self.cost.at(pace)).min(cores.get());
+        self.power.at(cores.get(), busy, pace)
+    }
+
     pub(super) fn point(
         &mut self,
         demand: &Demand,
@@ -117,13 +146,12 @@ impl Learned<'_> {
         frequency: Option<Hertz>,
         pace: f64,
     ) -> Point {
-        let busy = ((demand.rate + demand.backlog) * self.cost.at(pace)).min(cores.get());
         Point {
             cores,
             frequency,
             pace,
-            watts: self.power.at(cores.get(), busy, pace),
-            late: self.late(demand, cores.get(), pace, 1.0),
+            watts: self.watts(demand, cores, pace),
+            late: self.late(demand, cores.get(), pace),
         }
     }
 }
@@ -183,7 +211,7 @@ impl Grid {
         demand: &Demand,
         allowed: f64,
     ) -> Option<(Point, f64)> {
-        let full = learned.late(demand, self.cores(self.last).get(), 1.0, 1.0);
+        let full = learned.late(demand, self.cores(self.last).get(), 1.0);
         if full > HOPELESS {
             return None;
         }
@@ -201,7 +229,8 @@ impl Grid {
             .map(|best| (best, allowed))
     }
 
-    /// The cheapest point at these frequencies.
+    /// The cheapest point at these frequencies. That of the last choice comes first: it is mostly the cheapest again,
+    /// and then little has to be tried at the others.
     fn cheapest_of(
         &mut self,
         learned: &mut Learned<'_>,
@@ -209,20 +238,85 @@ impl Grid {
         allowed: f64,
         paces: Range<usize>,
     ) -> Option<Point> {
-        let mut best: Option<Point> = None;
-        for index in paces {
+        let first = self.last_best;
+        let others = paces.filter(|index| *index != first);
+        let mut best: Option<(u64, usize, Watts)> = None;
+        // A frequency lower than one at which not even all cores fit is later still.
+        let mut hopeless = self.paces.len();
+        for index in std::iter::once(first).chain(others) {
+            if index >= hopeless {
+                continue;
+            }
+            if let Some((_, _, watts)) = best {
+                let Some(fit) = self.cheaper(learned, demand, allowed, index, watts) else {
+                    continue;
+                };
+                self.before[index] = fit;
+            }
             let Some(steps) = self.fewest(learned, demand, allowed, index) else {
-                // A lower frequency is later still.
-                break;
+                hopeless = index;
+                continue;
             };
-            let (frequency, pace) = self.paces[index];
-            let point = learned.point(demand, self.cores(steps), frequency, pace);
-            if best.is_none_or(|best| point.watts < best.watts) {
-                best = Some(point);
-                self.last_best = index;
+            let watts = learned.watts(demand, self.cores(steps), self.paces[index].1);
+            if best.is_none_or(|(_, _, least)| watts < least) {
+                best = Some((steps, index, watts));
             }
         }
-        best
+        let (steps, index, _) = best?;
+        self.last_best = index;
+        let (frequency, pace) = self.paces[index];
+        Some(learned.point(demand, self.cores(steps), frequency, pace))
+    }
+
+    /// Steps of cores that fit and draw less than so much; `None` where there are none. Power rises with the cores, so
+    /// those just below are tried.
+    fn cheaper(
+        &self,
+        learned: &mut Learned<'_>,
+        demand: &Demand,
+        allowed: f64,
+        index: usize,
+        watts: Watts,
+    ) -> Option<u64> {
+        let pace = self.paces[index].1;
+        let draws_less =
+            |learned: &Learned<'_>, steps| learned.watts(demand, self.cores(steps), pace) < watts;
+        if !draws_less(learned, self.first) {
+            return None;
+        }
+        let (mut less, mut more) = (self.first, self.last + 1);
+        while more > less + 1 {
+            let middle = less + (more - less) / 2;
+            if draws_less(learned, middle) {
+                less = middle;
+            } else {
+                more = middle;
+            }
+        }
+        self.below(learned, less + 1, |learned, steps| {
+            learned.fits(demand, self.cores(steps).get(), pace, allowed)
+        })
+    }
+
+    /// The first number of steps just below this one that fits. Some numbers of cores are worse than their neighbours, so
+    /// the next ones are tried too, but only those that are better than what did not fit above them.
+    fn below(
+        &self,
+        learned: &mut Learned<'_>,
+        steps: u64,
+        fits: impl Fn(&mut Learned<'_>, u64) -> bool,
+    ) -> Option<u64> {
+        let mut worst = f64::INFINITY;
+        for steps in (steps.saturating_sub(LOOK).max(self.first)..steps).rev() {
+            let uneven = learned.latency.unevenness(self.cores(steps).get());
+            if uneven < worst {
+                if fits(learned, steps) {
+                    return Some(steps);
+                }
+                worst = uneven;
+            }
+        }
+        None
     }
 
     /// The fewest steps of cores that are late with at most the probability allowed: sought from where they were last
@@ -235,22 +329,17 @@ impl Grid {
         index: usize,
     ) -> Option<u64> {
         let pace = self.paces[index].1;
-        let mut fits = |steps: u64| learned.late(demand, self.cores(steps).get(), pace, allowed) <= allowed;
+        let fits =
+            |learned: &mut Learned<'_>, steps| learned.fits(demand, self.cores(steps).get(), pace, allowed);
         let start = self.before[index].clamp(self.first, self.last);
         let mut width = 1;
         let (mut late, mut fit);
-        if fits(start) {
+        if fits(learned, start) {
             fit = start;
-            // Some numbers of cores are worse than their neighbours: the next ones below are tried too.
-            late = fit;
-            while fit > self.first {
-                let below = fit.saturating_sub(LOOK).max(self.first)..fit;
-                match below.rev().find(|steps| fits(*steps)) {
-                    Some(fewer) => fit = fewer,
-                    None => break,
-                }
-                late = fit;
+            while let Some(fewer) = self.below(learned, fit, fits) {
+                fit = fewer;
             }
+            late = fit;
         } else {
             late = start;
             loop {
@@ -258,7 +347,7 @@ impl Grid {
                 if fit == late {
                     return None;
                 }
-                if fits(fit) {
+                if fits(learned, fit) {
                     break;
                 }
                 late = fit;
@@ -267,7 +356,7 @@ impl Grid {
         }
         while fit > late + 1 {
             let middle = late + (fit - late) / 2;
-            if fits(middle) {
+            if fits(learned, middle) {
                 fit = middle;
             } else {
                 late = middle;

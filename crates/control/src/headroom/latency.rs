@@ -13,7 +13,7 @@
 //! percentile of few requests is itself uncertain.
 
 use super::kalman::Kalman;
-use super::table::{MOST, Percentile, Table};
+use super::table::{MOST, Percentile, Place, Row, Table};
 use super::uneven::Uneven;
 use crate::plant::CoreRange;
 use crate::queueing::percentile::{
@@ -49,8 +49,6 @@ const SCATTER: f64 = 2.1;
 const SCATTER_BOUNDS: (f64, f64) = (0.3, 30.0);
 const FLOOR: f64 = 0.03;
 const CONGESTED_BOUNDS: (f64, f64) = (0.2, 6.0);
-/// A probability not worth adding up.
-const NEGLIGIBLE: f64 = 1e-7;
 /// Loads above this tell nothing of a period as short as the queue's memory.
 const MOST_LOAD: f64 = 0.95;
 /// Congestion is not looked up beyond this load.
@@ -76,13 +74,28 @@ pub(super) struct Measured {
     pub median_and_p95: Option<(f64, f64)>,
 }
 
-/// Where a period is expected to be.
+/// Some cores at some frequency: what of [`LatencyModel::late`] does not depend on the rate.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct At {
-    pub cores: f64,
+pub(super) struct Station {
+    cores: f64,
+    /// Core seconds a request costs.
+    cost: f64,
+    column: Place,
+    alone: f64,
+    /// ln of the percentile where nothing queues.
+    idle: f64,
+    /// What the queueing's share is raised to.
+    power: f64,
+}
+
+/// What arrives in a period.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Arriving {
+    /// Requests per second to be served, what was left over included.
     pub load: f64,
+    /// Requests of the period.
     pub requests: f64,
-    /// The period's length in mean service times.
+    /// The period's length, in seconds.
     pub length: f64,
 }
 
@@ -157,9 +170,8 @@ impl LatencyModel {
 
     /// How far the percentile of a whole period lies off its usual one for being congested or calm: its share in each of
     /// [`SLICES`], for [`Self::congested`]. `length` is that of the period in mean service times.
-    fn congestion(&mut self, cores: f64, load: f64, length: f64) -> [f64; 7] {
-        let load = load.clamp(0.0, MOST_CONGESTED);
-        let ([mean, slices @ ..], _) = self.congestion.at(cores, load, |cores, load| {
+    fn congestion(&mut self, column: Place, load: f64, row: Row, length: f64) -> [f64; 7] {
+        let [mean, slices @ ..] = self.congestion.at(column, row, |cores, load| {
             let Congestion { mean, slices } = sharing_congestion(cores, load);
             let mut values = [mean; 8];
             values[1..].copy_from_slice(&slices);
@@ -169,40 +181,84 @@ impl LatencyModel {
         slices.map(|slice| (left * slice).max(-0.9))
     }
 
-    /// ln of the factor that such a share makes.
-    fn congested(&self, cores: f64, slice: f64) -> f64 {
+    /// The power that the queueing's share is raised to.
+    fn power(&self, cores: f64) -> f64 {
         let [_, power] = self.filter.state();
-        (1.0 + power + self.uneven.at(cores)) * slice.ln_1p()
+        1.0 + power + self.uneven.at(cores)
     }
 
-    /// The probability that the percentile of a period at these cores and this load lies above `bound`, where
-    /// [`Self::ln`] gave `ln` and `queueing`.
+    /// What the power at this number of cores is above that at others.
+    pub(super) fn unevenness(&self, cores: f64) -> f64 {
+        self.uneven.at(cores)
+    }
+
+    /// These cores where a request costs so many core seconds.
+    pub(super) fn station(&mut self, cores: f64, cost: f64) -> Station {
+        let table = &mut self.shapes[self.shape].at_slo;
+        let column = table.column(cores);
+        let alone = table.ln_at(column, Row::NONE);
+        let [scale, _] = self.filter.state();
+        Station {
+            cores,
+            cost,
+            column,
+            alone,
+            idle: cost.ln() + alone + scale,
+            power: self.power(cores),
+        }
+    }
+
+    /// The probability that the percentile of a period lies above the bound whose ln is given, `caution` being added to
+    /// the ln of the percentile; to within `error`.
     ///
     /// The percentile of n requests lies above a bound where at least m = ⌊n (1 − p)⌋ + 1 of them do. How many do is
     /// taken as Poisson, each with the probability (1 − p) e^{−g (bound/percentile − 1)}, an exponential tail (a power
     /// law on the other side), the percentile being that of a period as congested as it happens to be. g is read from
     /// the scatter: the asymptotic variance of the ln of a sample percentile of n values is p / ((1 − p) g² n).
-    pub(super) fn late(&mut self, at: &At, ln: f64, queueing: f64, bound: f64) -> f64 {
+    pub(super) fn late(
+        &mut self,
+        station: &Station,
+        arriving: &Arriving,
+        ln_bound: f64,
+        caution: f64,
+        error: f64,
+    ) -> f64 {
+        let load = arriving.load * station.cost / station.cores;
+        let row = Row::new(load.min(MOST_CONGESTED));
+        let queued = if load <= MOST_CONGESTED {
+            self.shapes[self.shape].at_slo.ln_at(station.column, row)
+        } else {
+            self.shapes[self.shape].at_slo.ln(station.cores, load)
+        };
+        let queueing = (queued - station.alone).max(0.0);
+        let ln = (station.idle + station.power * queueing).min(2.0 * MOST);
         let unsure = (self.filter.uncertainty(&[1.0, queueing.min(3.0)]) + FLOOR * FLOOR).sqrt();
         let [one, congested] = self.scatter.state();
         let allowed = 1.0 - self.percentile.get();
         let steepness = ((1.0 - allowed) / (allowed * one)).sqrt();
-        let requests = at.requests.max(1.0);
+        let requests = arriving.requests.max(1.0);
         let enough = (requests * allowed + 1e-9).floor() + 1.0;
-        let ln_ratio = bound.ln() - ln - unsure;
-        let mut late = 0.0;
-        let slices = self.congestion(at.cores, at.load, at.length);
-        for (slice, share) in slices.iter().zip(SLICES).rev() {
-            let ratio = (ln_ratio - congested.sqrt() * self.congested(at.cores, *slice)).exp();
-            let each = if ratio >= 1.0 {
-                allowed * (-steepness * (ratio - 1.0)).exp()
+        let ln_ratio = ln_bound - ln - caution - unsure;
+        let congestion = self.congestion(
+            station.column,
+            load.clamp(0.0, MOST_CONGESTED),
+            row,
+            arriving.length / station.cost,
+        );
+        let power = congested.sqrt() * station.power;
+        let (mut late, mut rest) = (0.0, 1.0);
+        for (slice, share) in congestion.iter().zip(SLICES).rev() {
+            let ln_ratio = ln_ratio - power * slice.ln_1p();
+            let each = if ln_ratio >= 0.0 {
+                allowed * (-steepness * ln_ratio.exp_m1()).exp()
             } else {
-                (allowed * ratio.powf(-steepness)).min(1.0)
+                (allowed * (-steepness * ln_ratio).exp()).min(1.0)
             };
             let slice = at_least(enough, requests * each);
             late += share * slice;
-            if slice < NEGLIGIBLE {
-                // Calmer periods are later still less often.
+            rest -= share;
+            // Calmer periods are later still less often.
+            if slice * rest < error {
                 break;
             }
         }
@@ -231,11 +287,13 @@ impl LatencyModel {
         let known = self.filter.uncertainty(&weights);
         // A period that was overloaded says by how much, not how the queue behaves.
         let over = (seen.load - MOST_LOAD).max(0.0) * 4.0;
-        let slices = self.congestion(seen.cores, load, seen.length / seen.cost);
+        let column = self.congestion.column(seen.cores);
+        let slices = self.congestion(column, load, Row::new(load), seen.length / seen.cost);
+        let power = self.power(seen.cores);
         let explained: f64 = slices
             .iter()
             .zip(SLICES)
-            .map(|(slice, share)| share * self.congested(seen.cores, *slice).powi(2))
+            .map(|(slice, share)| share * (power * slice.ln_1p()).powi(2))
             .sum();
         let [one, congested] = self.scatter.state();
         let noise = one / seen.completions + congested * explained + FLOOR * FLOOR + over * over;
@@ -411,33 +469,77 @@ mod tests {
     fn the_probability_of_a_late_period_is_that_of_its_order_statistic() {
         let mut model = model();
         teach(&mut model, 0.3, 1.0, 100);
-        let at = |requests: f64| At {
-            cores: 48.0,
-            load: 0.0,
-            requests,
-            length: 20.0,
+        // So many requests a second with so many cores, at a bound so much above the percentile that is expected.
+        let late = |model: &mut LatencyModel, requests: f64, load: f64, ratio: f64| {
+            let station = model.station(requests * 0.04 / load, 0.04);
+            let arriving = Arriving {
+                load: requests,
+                requests,
+                length: 1.0,
+            };
+            let usual = model.ln(station.cores, load, 0.04).0;
+            model.late(&station, &arriving, usual + f64::ln(ratio), 0.0, 1e-9)
         };
         // 140 requests: late are those periods in which 8 or more of them are, where a mean of 7 is; what is
         // uncertain makes it more.
-        let late = model.late(&at(140.0), 0.0, 0.0, 1.0);
-        assert!((0.4..0.85).contains(&late), "{late}");
+        let even = late(&mut model, 140.0, 0.15, 1.0);
+        assert!((0.4..0.85).contains(&even), "{even}");
         assert!((at_least(8.0, 2.85) - 0.0095).abs() < 1e-3);
         assert!((at_least(1.0, 0.1) - (1.0 - (-0.1f64).exp())).abs() < 1e-12);
         // The two branches meet.
         let (exact, close) = (at_least(40.0, 30.0), at_least(40.5, 30.0));
         assert!((exact - close).abs() < 0.01, "{exact} {close}");
-        assert!(model.late(&at(10_000.0), 0.0, 0.0, 1.2) < model.late(&at(50.0), 0.0, 0.0, 1.2));
-        assert!(model.late(&at(100.0), 1.0, 0.0, 2.0) > 0.5);
+        assert!(late(&mut model, 1_000.0, 0.85, 1.2) < late(&mut model, 50.0, 0.85, 1.2));
+        assert!(late(&mut model, 100.0, 0.15, 0.7) > 0.5);
         // What is congested scatters more.
-        let busy = At {
-            cores: 4.0,
-            load: 0.8,
-            ..at(140.0)
-        };
         let (congested, calm) = (
-            model.late(&busy, 0.0, 0.0, 1.6),
-            model.late(&at(140.0), 0.0, 0.0, 1.6),
+            late(&mut model, 140.0, 0.8, 1.6),
+            late(&mut model, 140.0, 0.15, 1.6),
         );
         assert!(congested > 2.0 * calm, "{congested} {calm}");
+    }
+
+    #[test]
+    fn a_probability_is_known_to_within_the_error_asked_for() {
+        let mut model = model();
+        teach(&mut model, 1.0, 1.0, 100);
+        for (cores, ratio) in [(8.0, 1.1), (7.0, 1.5), (12.0, 0.9), (6.5, 2.0)] {
+            let station = model.station(cores, 0.04);
+            let arriving = Arriving {
+                load: 140.0,
+                requests: 140.0,
+                length: 1.0,
+            };
+            let usual = model.ln(cores, 5.6 / cores, 0.04).0;
+            let mut at = |error: f64| model.late(&station, &arriving, usual + f64::ln(ratio), 0.0, error);
+            let exact = at(0.0);
+            for error in [1e-6, 1e-4, 1e-2] {
+                let close = at(error);
+                assert!(close <= exact && exact - close <= error, "{close} for {exact}");
+            }
+        }
+    }
+
+    #[test]
+    fn more_caution_more_load_and_a_tighter_bound_are_later() {
+        let mut model = model();
+        teach(&mut model, 0.3, 1.0, 100);
+        let bound = 1.2 * model.ln(10.0, 0.72, 0.04).0.exp();
+        let mut late = |cores: f64, requests: f64, bound: f64, caution: f64| {
+            let station = model.station(cores, 0.04);
+            let arriving = Arriving {
+                load: requests,
+                requests,
+                length: 1.0,
+            };
+            model.late(&station, &arriving, f64::ln(bound), caution, 1e-12)
+        };
+        let usual = late(10.0, 180.0, bound, 0.0);
+        assert!((1e-4..0.5).contains(&usual), "{usual}");
+        assert!(late(10.0, 180.0, bound, 0.1) > usual);
+        assert!(late(10.0, 195.0, bound, 0.0) > usual);
+        assert!(late(10.0, 180.0, 0.9 * bound, 0.0) > usual);
+        assert!(late(12.0, 180.0, bound, 0.0) < usual);
+        assert!(late(10.0, 251.0, bound, 0.0) > 0.99, "overloaded");
     }
 }

@@ -15,8 +15,10 @@
 //! When it is wrong it reacts in the same period: a percentile well above what the model gives for that period's load is
 //! added to what is expected at once and fades as it is not confirmed, a backlog is to be worked off within one
 //! period, a late period never takes anything away, and each late period makes all later ones a little more cautious,
-//! so that in the long run they are as rare as asked (the gradient step of online quantile estimation; Gibbs and Candès,
-//! "Adaptive conformal inference under distribution shift", 2021).
+//! so that in the long run they are at least as rare as asked (the gradient step of online quantile estimation; Gibbs and
+//! Candès, "Adaptive conformal inference under distribution shift", 2021). It never makes the law bolder than its model:
+//! where the model is too careful, what that costs buys more on the next bad period than a rate of late periods that is
+//! met exactly.
 
 mod choose;
 mod cost;
@@ -42,9 +44,11 @@ use latency::{LatencyModel, Measured};
 use power::PowerModel;
 use std::ops::RangeInclusive;
 
-/// What a late period adds to the caution, in ln of the percentile; and its bounds.
+/// What a late period adds to the caution, in ln of the percentile; and its bounds. It does not go below zero: late
+/// periods are so rare that a law which may spend what its model spared does so for thousands of periods before it is
+/// told that it was wrong.
 const CAUTION_STEP: f64 = 0.05;
-const CAUTION: (f64, f64) = (-0.2, 0.5);
+const CAUTION: (f64, f64) = (0.0, 0.5);
 /// A cap within this share of the consumption may have slowed the machine.
 const CAP_BINDS: f64 = 0.97;
 /// What a cap that seems to bind adds to the margin, what is left of that a period later, and the most it may be.
@@ -208,7 +212,7 @@ impl Headroom {
         }
     }
 
-    /// The step of online quantile estimation: late periods are to be as rare as was allowed, which is `1 - confidence`
+    /// The step of online quantile estimation: late periods are to be at least as rare as was allowed: `1 - confidence`
     /// or, where not even everything on would have made them that rare, little more than then.
     fn learn_caution(&mut self, late: bool) {
         let step = if late {

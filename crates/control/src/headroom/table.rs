@@ -14,6 +14,53 @@ const ROWS: usize = 33;
 /// ln F never exceeds this; it stands for "far too late".
 pub(super) const MOST: f64 = 12.0;
 
+/// Between two lines of a table: the lower one, and how far on the way to the next.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    low: usize,
+    above: f64,
+}
+
+impl Place {
+    fn new(value: f64, most: usize) -> Self {
+        let value = value.clamp(0.0, most as f64);
+        let low = (value as usize).min(most - 1);
+        Self {
+            low,
+            above: value - low as f64,
+        }
+    }
+
+    fn corners(self) -> [(usize, f64); 2] {
+        [(self.low, 1.0 - self.above), (self.low + 1, self.above)]
+    }
+}
+
+/// Where a load lies; the same in all tables.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Row {
+    place: Place,
+    /// How far the load lies beyond the last row, in −ln(1 − ρ).
+    beyond: f64,
+}
+
+impl Row {
+    /// No load.
+    pub(super) const NONE: Self = Self {
+        place: Place { low: 0, above: 0.0 },
+        beyond: 0.0,
+    };
+
+    /// A load below 1; what is negative counts as none.
+    pub(super) fn new(load: f64) -> Self {
+        let depth = -(-load.max(0.0)).ln_1p() / LOAD_STEP;
+        Self {
+            place: Place::new(depth, ROWS - 1),
+            beyond: (depth - (ROWS - 1) as f64).max(0.0) * LOAD_STEP,
+        }
+    }
+}
+
 /// A function of cores and load, filled in as it is asked for, and interpolated in between.
 #[derive(Clone, Debug)]
 pub(super) struct Table<const N: usize> {
@@ -33,28 +80,23 @@ impl<const N: usize> Table<N> {
         }
     }
 
-    /// The values there, and how far the load lies beyond the table's last row, in −ln(1 − ρ). The cores and the load
-    /// are positive, the load below 1.
+    /// Where these cores lie; positive.
+    pub(super) fn column(&self, cores: f64) -> Place {
+        Place::new((cores.ln() - self.first) / CORES_STEP, self.columns - 1)
+    }
+
+    /// The values at a column and a row; each of the four cells around them is computed once.
     pub(super) fn at(
         &mut self,
-        cores: f64,
-        load: f64,
+        column: Place,
+        row: Row,
         function: impl Fn(f64, f64) -> [f64; N],
-    ) -> ([f64; N], f64) {
-        let place = |value: f64, most: usize| {
-            let value = value.clamp(0.0, most as f64);
-            let low = (value.floor() as usize).min(most - 1);
-            (low, value - low as f64)
-        };
-        let depth = -(-load.max(0.0)).ln_1p() / LOAD_STEP;
-        let (column, right) = place((cores.ln() - self.first) / CORES_STEP, self.columns - 1);
-        let (row, down) = place(depth, ROWS - 1);
+    ) -> [f64; N] {
         let mut sum = [0.0; N];
-        for (column, share) in [(column, 1.0 - right), (column + 1, right)] {
-            for (row, part) in [(row, 1.0 - down), (row + 1, down)] {
-                let index = column * ROWS + row;
+        for (column, share) in column.corners() {
+            for (row, part) in row.place.corners() {
                 let first = self.first;
-                let cell = self.cells[index].get_or_insert_with(|| {
+                let cell = self.cells[column * ROWS + row].get_or_insert_with(|| {
                     let cores = (first + column as f64 * CORES_STEP).exp();
                     function(cores, -(-(row as f64) * LOAD_STEP).exp_m1())
                 });
@@ -63,7 +105,7 @@ impl<const N: usize> Table<N> {
                 }
             }
         }
-        (sum, (depth - (ROWS - 1) as f64).max(0.0) * LOAD_STEP)
+        sum
     }
 }
 
@@ -89,15 +131,25 @@ impl Percentile {
         if !(load < 1.0 && cores > 0.0) {
             return MOST;
         }
+        self.ln_at(self.table.column(cores), Row::new(load))
+    }
+
+    /// Where these cores lie; positive.
+    pub(super) fn column(&self, cores: f64) -> Place {
+        self.table.column(cores)
+    }
+
+    /// [`Self::ln`] where the places are known.
+    pub(super) fn ln_at(&mut self, column: Place, row: Row) -> f64 {
         let (sizes, percentile) = (&self.sizes, self.percentile);
-        let ([value], beyond) = self.table.at(cores, load, |cores, load| {
+        let [value] = self.table.at(column, row, |cores, load| {
             [
                 sharing_percentile(Cores::new(cores), Ratio::new(load), sizes, percentile)
                     .ln()
                     .min(MOST),
             ]
         });
-        (value + beyond).min(MOST)
+        (value + row.beyond).min(MOST)
     }
 }
 

@@ -73,8 +73,9 @@ struct Record {
     /// Variance beyond the Poisson noise, relative to the square of the rate.
     excess: f64,
     errors: f64,
-    /// Errors in standard deviations, the newest last.
+    /// Errors in standard deviations, the newest last, and the same ascending.
     standardised: VecDeque<f64>,
+    sorted: Vec<f64>,
 }
 
 impl Record {
@@ -85,6 +86,7 @@ impl Record {
             excess: 0.01,
             errors: 0.0,
             standardised: VecDeque::new(),
+            sorted: Vec::new(),
         }
     }
 
@@ -97,10 +99,16 @@ impl Record {
             return;
         };
         let off = rate - said;
-        if self.standardised.len() == ERRORS {
-            self.standardised.pop_front();
+        let place =
+            |sorted: &[f64], value: f64| sorted.partition_point(|other| other.total_cmp(&value).is_lt());
+        if self.standardised.len() == ERRORS
+            && let Some(oldest) = self.standardised.pop_front()
+        {
+            self.sorted.remove(place(&self.sorted, oldest));
         }
-        self.standardised.push_back(off / self.deviation(said, length));
+        let newest = off / self.deviation(said, length);
+        self.standardised.push_back(newest);
+        self.sorted.insert(place(&self.sorted, newest), newest);
         self.errors += 1.0;
         let weight = (1.0 / self.errors).max(FORGET);
         self.mean_square += weight * (off * off - self.mean_square);
@@ -122,18 +130,16 @@ impl Record {
             (2.2, 0.02),
             (2.67, 0.01),
         ];
-        let known = self.standardised.len();
+        let known = self.sorted.len();
         let unseen = PRIOR_ERRORS / (known as f64 + PRIOR_ERRORS);
         let mut cases: Vec<(f64, f64)> = NORMAL
             .iter()
             .map(|(z, share)| (z * PRIOR_WIDTH, share * unseen))
             .collect();
-        let mut sorted: Vec<f64> = self.standardised.iter().copied().collect();
-        sorted.sort_by(f64::total_cmp);
         for (i, from) in SHARES.iter().enumerate() {
             let until = SHARES.get(i + 1).copied().unwrap_or(1.0);
             let place = |share: f64| (share * known as f64).round() as usize;
-            let part = &sorted[place(*from)..place(until)];
+            let part = &self.sorted[place(*from)..place(until)];
             if !part.is_empty() {
                 let count = part.len() as f64;
                 cases.push((
