@@ -22,6 +22,10 @@ pub struct ResizeArgs {
     /// Stop after this many seconds; by default at SIGINT or SIGTERM.
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub duration: Option<f64>,
+    /// Wait until standard input closes; unless "done" came before, do at the end what the controller could not: start every
+    /// server and give it requests. This is how a controller is watched over.
+    #[arg(long, hide = true, conflicts_with_all = ["check", "dry_run", "example", "duration"])]
+    pub when_input_closes: bool,
     /// Print the run summary as JSON on standard output, and nothing else there.
     #[arg(long)]
     pub json: bool,

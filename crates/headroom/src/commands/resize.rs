@@ -14,12 +14,19 @@ use crate::stop::Stop;
 use anyhow::anyhow;
 use headroom_units::PerSecond;
 use std::fs::File;
+use std::io::{Read, Write};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
+use std::process::{ChildStdin, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// For how long the servers, their switches and the balancer are waited for at the start.
 const FIND: Duration = Duration::from_secs(10);
+/// A controller that was killed may be started again within this time; else its guard acts.
+const SUCCESSOR: Duration = Duration::from_secs(5);
+/// What a guard is told by a controller that ended by itself.
+const DONE: &[u8] = b"done";
 /// A line at least every so many periods.
 const LINE_EVERY: u64 = 10;
 
@@ -32,6 +39,9 @@ pub fn run(args: &ResizeArgs) -> Result<(), Failure> {
     let Some(file) = args.config.as_ref().filter(|_| !args.example) else {
         return say::result(EXAMPLE.trim_end());
     };
+    if args.when_input_closes {
+        return watch_over(file);
+    }
     let (config, document) = ResizeFile::read(file)?;
     let looks_only = args.check || args.dry_run;
     // Held until the end.
@@ -65,6 +75,9 @@ pub fn run(args: &ResizeArgs) -> Result<(), Failure> {
     for (name, state) in cluster.states() {
         say::note!("{name} is found {}", state.name());
     }
+    let leaves = !args.dry_run && config.exit.servers == AtExit::Serving;
+    // From here on servers are switched off; whatever ends this process, somebody switches them on again.
+    let mut guard = leaves.then(|| Guard::start(file)).flatten();
     let status = Arc::new(ResizeStatus::new(cluster.resizer_name(), config.period()));
     if let Some(bound) = bound {
         let address = admin::serve(bound, Arc::clone(&status))?;
@@ -91,9 +104,12 @@ pub fn run(args: &ResizeArgs) -> Result<(), Failure> {
         // Periods that were missed, as while the machine slept, are not made up for.
         next = next.max(Instant::now() - config.period());
     }
-    if !args.dry_run && config.exit.servers == AtExit::Serving {
+    if leaves {
         for left in leave(&mut cluster, Duration::from_secs_f64(config.exit.wait_s)) {
             say::note!("warning: {left}");
+        }
+        if let Some(guard) = &mut guard {
+            guard.dismiss();
         }
     }
     if args.json {
@@ -113,6 +129,62 @@ fn lock(file: &Path) -> Result<File, Failure> {
         ))
     })?;
     Ok(opened)
+}
+
+/// A process that waits for the end of this one, and does what this one could not.
+struct Guard(ChildStdin);
+
+impl Guard {
+    /// Starts it. Without it the servers stay as they are if this process is killed.
+    fn start(file: &Path) -> Option<Self> {
+        let start = || -> std::io::Result<Option<ChildStdin>> {
+            let mut guard = Command::new(std::env::current_exe()?)
+                .args(["resize", "--when-input-closes", "--config"])
+                .arg(file)
+                .stdin(Stdio::piped())
+                .stdout(Stdio::null())
+                // What ends this process from the terminal must not end the guard with it.
+                .process_group(0)
+                .spawn()?;
+            Ok(guard.stdin.take())
+        };
+        match start() {
+            Ok(input) => input.map(Self),
+            Err(error) => {
+                tracing::warn!(
+                    "nothing watches over this process ({error}): if it is killed, servers stay off"
+                );
+                None
+            }
+        }
+    }
+
+    /// Everything is done: there is nothing left for it.
+    fn dismiss(&mut self) {
+        // It may be gone already; then nobody waits for the word.
+        let _ = self.0.write_all(DONE);
+    }
+}
+
+/// Waits for the controller's end, and leaves every server serving where that could not.
+fn watch_over(file: &Path) -> Result<(), Failure> {
+    let mut word = Vec::new();
+    std::io::stdin().take(16).read_to_end(&mut word)?;
+    if word == DONE {
+        return Ok(());
+    }
+    std::thread::sleep(SUCCESSOR);
+    // One that was started again has the lock, and the servers; and without the file there is nobody to act for.
+    let Ok(_lock) = lock(file) else { return Ok(()) };
+    say::note!("headroom resize was killed: every server is started and given requests");
+    let (config, document) = ResizeFile::read(file)?;
+    let parts = assemble(&config, &document)?;
+    let found = Cluster::find(parts, false, FIND, &Stop::default())?;
+    let Some(mut cluster) = found else { return Ok(()) };
+    for left in leave(&mut cluster, Duration::from_secs_f64(config.exit.wait_s)) {
+        say::note!("warning: {left}");
+    }
+    Ok(())
 }
 
 /// Makes everything that the file names.

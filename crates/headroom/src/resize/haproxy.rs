@@ -136,7 +136,7 @@ impl Balancer for HaproxyServers {
             };
             let (backend, name) = (&self.backend, &row.name);
             // Before it gets requests, so that it never has more than its share.
-            if weight != row.weight {
+            if self.warm_up_weight_percent < 100 && weight != row.weight {
                 let set = self.socket.set_weight_percent(backend, name, percent, left()?);
                 set.map_err(|error| error.to_string())?;
                 row.weight = weight;

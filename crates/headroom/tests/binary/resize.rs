@@ -458,6 +458,32 @@ fn servers_that_fail_to_boot_hang_or_die_are_no_capacity_and_are_tried_again() {
 }
 
 #[test]
+fn a_controller_that_is_killed_for_good_leaves_every_server_serving() {
+    let site = Site::new(2, Service::Wiki);
+    site.boot(1);
+    let _gateway = site.gateway();
+    let config = site.behind_gateway(&fixed());
+    let mut controller = resize(&config);
+    let _load = Load::to(site.front, CAPACITY_PER_S / 3);
+    site.until_states(&["serving", "off"]);
+    controller.signal(Signal::KILL);
+    controller.wait();
+    until("the guard has started the other server", || {
+        site.runs(2).then_some(())
+    });
+    // Which gets requests: it answers in its turn when the first is gone.
+    let address = (Ipv4Addr::LOCALHOST, site.ports[1]);
+    until("it answers", || TcpStream::connect(address).ok());
+    until("the guard is done", || {
+        controller.err().contains("every server is started").then_some(())
+    });
+    kill_process(site.pid(1).unwrap(), Signal::KILL).unwrap();
+    until("an answer of the other server", || {
+        get(site.front, "/").ok().filter(|answer| answer.status == 200)
+    });
+}
+
+#[test]
 fn a_dry_run_and_a_check_change_nothing() {
     let site = Site::new(2, Service::Wiki);
     site.boot(1);
