@@ -163,6 +163,25 @@ impl Recorder {
         })
     }
 
+    /// Replaces a run's configuration, as text, by one that says more: what was known only at its end, such as what it
+    /// measured of the service. It may have ended.
+    ///
+    /// # Errors
+    /// There is no such run, the disk refuses, or it does not answer within 30 s.
+    pub fn describe(&self, run: RunId, config: impl Into<String>) -> Result<(), Error> {
+        let (reply, answer) = mpsc::sync_channel(1);
+        self.inner.ask(Message::Describe {
+            run,
+            config: config.into(),
+            reply,
+        })?;
+        self.inner.wait(&answer)?.map_err(|source| Error::Database {
+            path: self.inner.path.clone(),
+            doing: "describing a run",
+            source,
+        })
+    }
+
     /// How the recorder fares.
     pub fn health(&self) -> Health {
         let shared = &self.inner.shared;

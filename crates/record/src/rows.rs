@@ -17,7 +17,7 @@ pub(crate) const TEXT_MAX_BYTES: usize = 4 << 10;
 pub(crate) const JSON_MAX_BYTES: usize = 64 << 10;
 
 /// Bytes kept of a run's configuration.
-const CONFIG_MAX_BYTES: usize = 1 << 20;
+pub(crate) const CONFIG_MAX_BYTES: usize = 1 << 20;
 
 /// Notes kept of a run.
 pub(crate) const NOTES_MAX: usize = 64;

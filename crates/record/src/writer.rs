@@ -42,6 +42,11 @@ pub(crate) enum Message {
         run: RunId,
         text: String,
     },
+    Describe {
+        run: RunId,
+        config: String,
+        reply: SyncSender<rusqlite::Result<()>>,
+    },
     Finish {
         run: RunId,
         ended_at: SystemTime,
@@ -129,6 +134,10 @@ impl Writer {
                     let _ = reply.send(result);
                 }
                 Message::Note { run, text } => self.note(run.0, &text),
+                Message::Describe { run, config, reply } => {
+                    // Who asked may have given up waiting.
+                    let _ = reply.send(self.describe(run.0, &config));
+                }
                 Message::Finish { run, ended_at, reply } => {
                     if let Some(summary) = self.finish(run.0, ended_at) {
                         let _ = reply.send(summary);
@@ -214,6 +223,20 @@ impl Writer {
         if let Err(error) = result {
             self.shared.failed(0, "writing a note", &error);
         }
+    }
+
+    fn describe(&mut self, run: i64, config: &str) -> rusqlite::Result<()> {
+        let config = rows::cut(config, rows::CONFIG_MAX_BYTES);
+        let changed = self
+            .connection
+            .execute("UPDATE runs SET config = ?2 WHERE id = ?1", params![run, &config])?;
+        if changed == 0 {
+            return Err(rusqlite::Error::QueryReturnedNoRows);
+        }
+        if let Some(open) = self.open.get_mut(&run) {
+            open.meta.config = config;
+        }
+        Ok(())
     }
 
     /// Writes a run's totals and histogram, which together cover the same periods.

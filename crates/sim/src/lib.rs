@@ -24,6 +24,7 @@
 //! | balancer | [`balancer`] | round robin, least connections, weighted, by size; notices a lost node after a while |
 //! | node | `server`, `node` | M/G/k processor sharing: n requests on k cores are served at min(1, k/n) each; k may be a fraction |
 //! | power | [`power`] | by cores allocated, cores busy, and frequency; boot and shutdown draw power of their own |
+//! | quota | [`quota`] | cores held by the kernel's bandwidth control: so much CPU time a period, on any cores |
 //! | caps | [`capping`] | a running average held by the frequency, below the lowest by stopping, as RAPL does |
 //! | faults | [`faults`] | nodes lost, switched off, slow, deaf to caps; telemetry lost |
 //! | the possible | [`bound`] | the least energy that keeps the promise when all arrivals are known |
@@ -43,7 +44,7 @@
 //!
 //! A request is one piece of work on one core: no memory, disk or network, no caches that warm up; and, but for [`accept`], no
 //! queue in front of the node and no client that gives up. All cores of a node run at one frequency, and a cap is held by the whole node at
-//! once. Cores are shared ideally: no scheduler's time slices, no cost of switching, no quota period. The operating system's
+//! once. Cores are shared ideally: no scheduler's time slices, no cost of switching, and but for [`quota`] no quota period. The operating system's
 //! governor is `performance`: a core that is not limited runs at its highest frequency.
 #![forbid(unsafe_code)]
 
@@ -59,6 +60,7 @@ mod heap;
 pub mod histogram;
 mod node;
 pub mod power;
+pub mod quota;
 pub mod random;
 pub mod scenario;
 pub mod search;

@@ -106,7 +106,7 @@ impl Node {
         let top = model.top();
         let levels = model.paces().len();
         Self {
-            server: Server::new(group.cores, group.speed),
+            server: Server::new(group.cores, group.speed).held_by(group.quota),
             told: full(&capacity),
             capacity,
             boot_s: group.boot_s,

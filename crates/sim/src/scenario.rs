@@ -23,6 +23,7 @@ use crate::distribution::Shape;
 use crate::error::ScenarioError;
 use crate::faults::Fault;
 use crate::power::{PowerFigures, PowerModel};
+use crate::quota::Quota;
 use headroom_control::{CoreRange, FrequencyRange, NodeCapacity, Plant, PlantError, PowerEnvelope, Slo};
 use headroom_units::{Cores, Hertz, PerSecond, Ratio, Seconds, Watts};
 use serde::{Deserialize, Serialize};
@@ -115,6 +116,8 @@ pub struct NodeGroup {
     pub power: PowerFigures,
     /// How caps are held.
     pub capping: Capping,
+    /// How its cores are held where that is by a quota. Not given: they are cores, shared ideally.
+    pub quota: Option<Quota>,
     /// The lowest cap that each takes, watts. Not given: what the fewest cores draw, all busy, at the lowest frequency.
     pub lowest_cap_w: Option<f64>,
     /// From power on to the first request, seconds.
@@ -132,6 +135,7 @@ impl Default for NodeGroup {
             speed: 1.0,
             power: PowerFigures::default(),
             capping: Capping::default(),
+            quota: None,
             lowest_cap_w: None,
             boot_s: 60.0,
             shutdown_s: 10.0,
@@ -431,6 +435,9 @@ impl Scenario {
             )?;
             group.power.check(&format!("{key}.power"))?;
             group.capping.check(&format!("{key}.capping"))?;
+            if let Some(quota) = &group.quota {
+                quota.check(&format!("{key}.quota"))?;
+            }
             let capacity = group.capacity().power;
             let most = capacity.limit(Cores::new(group.fewest_cores));
             if let Some(lowest_w) = group.lowest_cap_w {

@@ -1,6 +1,7 @@
 //! A processor-sharing server: k cores, n jobs, each job served at rate min(1, k/n) times the speed of a core.
 
 use crate::heap::Heap;
+use crate::quota::{Demand, Meter, Quota};
 
 /// A request being served.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -17,6 +18,7 @@ const FAR: f64 = 1e6;
 /// The server. Its virtual time V is the work that one job would have been given since the start:
 /// dV = min(1, k/n) · speed · dt. A job of size s that arrives at V is done at V + s whatever comes and goes meanwhile,
 /// so the jobs wait in a heap keyed by V + s, an event costs O(log n), and a change of cores or speed changes only dV.
+/// Where the cores are held by a quota, V stops and goes with it, and each job gets the same part of what the quota gives.
 ///
 /// Units: sizes and V in seconds of one core at full speed, time in seconds.
 #[derive(Clone, Debug)]
@@ -37,6 +39,8 @@ pub(crate) struct Server {
     work_s: f64,
     /// ∫ jobs dt: request-seconds, for Little's law.
     job_s: f64,
+    /// The cores that the node has, and the quota that holds those allocated, where one does.
+    held: Option<(f64, Meter)>,
 }
 
 impl Server {
@@ -52,6 +56,15 @@ impl Server {
             busy_core_s: 0.0,
             work_s: 0.0,
             job_s: 0.0,
+            held: None,
+        }
+    }
+
+    /// The same with its cores held by a quota; the node has as many as it has now.
+    pub(crate) fn held_by(self, quota: Option<Quota>) -> Self {
+        Self {
+            held: quota.map(|quota| (self.cores, Meter::new(quota, self.cores, self.speed))),
+            ..self
         }
     }
 
@@ -100,6 +113,9 @@ impl Server {
     /// Lets time pass until `now_s`, at the rates of now.
     #[inline]
     pub(crate) fn advance(&mut self, now_s: f64) {
+        if self.held.is_some() {
+            return self.advance_held(now_s);
+        }
         let dt = now_s - self.at_s;
         self.at_s = now_s;
         self.virtual_s += self.rate * dt;
@@ -107,6 +123,31 @@ impl Server {
         self.busy_core_s += busy_core_s;
         self.work_s += busy_core_s * self.speed;
         self.job_s += self.jobs.len() as f64 * dt;
+    }
+
+    /// As [`Self::advance`], under a quota.
+    fn advance_held(&mut self, now_s: f64) {
+        let (from_s, jobs) = (self.at_s, self.jobs.len() as f64);
+        self.at_s = now_s;
+        self.job_s += jobs * (now_s - from_s);
+        let demand = self.demand();
+        let Some((_, meter)) = &mut self.held else {
+            return;
+        };
+        let work_s = meter.advance(from_s, now_s, demand);
+        if work_s > 0.0 {
+            self.virtual_s += work_s / jobs;
+            self.work_s += work_s;
+            self.busy_core_s += work_s / self.speed;
+        }
+    }
+
+    fn demand(&self) -> Demand {
+        Demand {
+            jobs: self.jobs.len() as f64,
+            most_cores: self.held.map_or(self.cores, |(most, _)| most),
+            speed: self.speed,
+        }
     }
 
     /// The rates that follow from jobs, cores and speed; when the next job is done at these rates.
@@ -119,6 +160,10 @@ impl Server {
             self.virtual_s = 0.0;
             return f64::INFINITY;
         };
+        if let Some((_, meter)) = &self.held {
+            let left_s = (first - self.virtual_s).max(0.0);
+            return meter.due_s(self.at_s, left_s, self.demand());
+        }
         let jobs = self.jobs.len() as f64;
         if jobs <= self.cores {
             self.busy = jobs;
@@ -166,6 +211,9 @@ impl Server {
         self.advance(now_s);
         self.cores = cores;
         self.speed = speed;
+        if let Some((_, meter)) = &mut self.held {
+            meter.set(now_s, cores, speed);
+        }
         self.settle()
     }
 

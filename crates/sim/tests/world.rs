@@ -1,6 +1,8 @@
 //! The world under control: what stays the same, what a cap, a fault and a lost period do.
 
 use headroom_control::{Allocation, Decision, Fixed, Guardian, Law, Plant, Reason, Seen, SloPower, Tuning};
+use headroom_sim::quota::Quota;
+use headroom_sim::scenario::{NodeGroup, Service};
 use headroom_sim::{
     ArrivalProcess, Bare, Fault, NodeState, RunError, Scenario, Shape, Spacing, Totals, run, run_many,
 };
@@ -562,4 +564,57 @@ fn a_run_that_would_not_end_is_ended_and_says_so() {
         error.starts_with("limits.events: the run was stopped after 1000 events"),
         "{error}"
     );
+}
+
+/// On one node of 4 cores: at 1 request at a time and at a load that needs most of them.
+#[test]
+fn cores_held_by_a_quota_serve_as_much_and_short_requests_sooner() {
+    let world = |rate_per_s: f64, quota: Option<Quota>| Scenario {
+        duration_s: Some(400.0),
+        core_step: 0.1,
+        service: Service {
+            rate_per_core_s: 100.0,
+            size: Shape::Exponential {},
+            ..Service::default()
+        },
+        nodes: vec![NodeGroup {
+            count: 1,
+            cores: 4.0,
+            fewest_cores: 0.1,
+            quota,
+            ..NodeGroup::default()
+        }],
+        arrivals: ArrivalProcess::Poisson { rate_per_s },
+        ..Scenario::default()
+    };
+    let quota = Some(Quota::default());
+    let mean_ms = |totals: &Totals| totals.latency.unwrap().mean.as_millis();
+    // Half a core for requests of 10 ms each, at a tenth of what it can do: on half a core of its own one takes 20 ms
+    // and more; by the quota of 5 ms it runs for 5 ms, waits for 5, runs for 5, and so on: an exponential of mean 10 ms
+    // takes 10 + 5 / (e^0.5 - 1) = 17.7 ms where it begins with a period, and less than that and half a wait else.
+    let (own, held) = (
+        constant(&world(5.0, None), 0.5, 1e3, None),
+        constant(&world(5.0, quota), 0.5, 1e3, None),
+    );
+    assert!(
+        mean_ms(&own) > 20.0 && mean_ms(&held) < 0.93 * mean_ms(&own),
+        "{held:?}"
+    );
+    // Near what it can do, either serves all, on as much power.
+    let (own, held) = (
+        constant(&world(180.0, None), 2.0, 1e3, None),
+        constant(&world(180.0, quota), 2.0, 1e3, None),
+    );
+    assert!((held.completed as f64 / own.completed as f64 - 1.0).abs() < 1e-3);
+    assert!((held.energy / own.energy - 1.0).abs() < 1e-3);
+    assert!(
+        (mean_ms(&held) / mean_ms(&own) - 1.0).abs() < 0.15,
+        "{held:?} {own:?}"
+    );
+    // A quota of all cores is no quota.
+    let (own, held) = (
+        constant(&world(300.0, None), 4.0, 1e3, None),
+        constant(&world(300.0, quota), 4.0, 1e3, None),
+    );
+    assert!((mean_ms(&held) / mean_ms(&own) - 1.0).abs() < 1e-6);
 }

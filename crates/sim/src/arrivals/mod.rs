@@ -48,6 +48,11 @@ pub enum ArrivalProcess {
         #[serde(default)]
         spacing: Spacing,
     },
+    /// Instants, as they were recorded somewhere. With the last, arrivals end.
+    Times {
+        /// Each request's, seconds from the start, never falling.
+        at_s: Vec<f64>,
+    },
     /// A constant rate, exponential gaps.
     Poisson {
         /// Requests per second.
@@ -87,6 +92,7 @@ impl ArrivalProcess {
             Self::Series { rates_per_s, .. } => {
                 Some(rates_per_s.iter().sum::<f64>() / rates_per_s.len() as f64)
             }
+            Self::Times { at_s } => Some(at_s.len() as f64 / at_s.last().copied().unwrap_or(1.0).max(1.0)),
             Self::Poisson { rate_per_s } | Self::Even { rate_per_s } => Some(*rate_per_s),
             Self::Mmpp {
                 rates_per_s,
@@ -112,6 +118,7 @@ impl ArrivalProcess {
                 rates_per_s, hold_s, ..
             } => Some(rates_per_s.len() as f64 * hold_s),
             Self::Browsing(browsing) => Some(browsing.users.len() as f64 * browsing.hold_s),
+            Self::Times { at_s } => at_s.last().map(|last| last.max(1.0)),
             _ => None,
         }
     }
@@ -148,6 +155,29 @@ impl ArrivalProcess {
                         "hold_s",
                         hold_s.to_string(),
                         "above 0 and at most 1000000 seconds",
+                    );
+                }
+                Ok(())
+            }
+            Self::Times { at_s } => {
+                if at_s.len() > MOST_VALUES {
+                    return bad(
+                        "at_s",
+                        format!("{} values", at_s.len()),
+                        "at most 100000000 values",
+                    );
+                }
+                let before = std::iter::once(0.0).chain(at_s.iter().copied());
+                if let Some(at) = at_s
+                    .iter()
+                    .zip(before)
+                    .position(|(this, before)| !(*this >= before && this.is_finite()))
+                {
+                    let value = format!("{} at value {}", at_s[at], at + 1);
+                    return bad(
+                        "at_s",
+                        value,
+                        "0 or more, and not before the one that precedes it",
                     );
                 }
                 Ok(())
@@ -295,6 +325,10 @@ mod tests {
             times(&even, f64::INFINITY),
             [0.25, 0.75, 1.125, 1.375, 1.625, 1.875]
         );
+        let recorded = ArrivalProcess::Times {
+            at_s: vec![0.0, 0.5, 0.5, 7.0],
+        };
+        assert_eq!(times(&recorded, f64::INFINITY), [0.0, 0.5, 0.5, 7.0]);
         assert_eq!(
             times(&ArrivalProcess::Even { rate_per_s: 2.0 }, 2.0),
             [0.25, 0.75, 1.25, 1.75]
@@ -370,6 +404,10 @@ mod tests {
                     transitions_per_s: vec![vec![0.0, 1.0], vec![0.0, 5.0]],
                 },
                 "arrivals.transitions_per_s: is all 0 in row 2",
+            ),
+            (
+                ArrivalProcess::Times { at_s: vec![1.0, 0.5] },
+                "arrivals.at_s: is 0.5 at value 2",
             ),
             (
                 ArrivalProcess::Sessions {

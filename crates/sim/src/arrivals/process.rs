@@ -37,6 +37,7 @@ impl Arrivals {
                         hold_s,
                         spacing,
                     } => Process::Series(Series::new(rates_per_s.clone(), *hold_s, *spacing)),
+                    ArrivalProcess::Times { at_s } => Process::Times(at_s.clone().into_iter()),
                     ArrivalProcess::Mmpp {
                         rates_per_s,
                         transitions_per_s,
@@ -112,6 +113,7 @@ enum Process {
     Poisson { mean_s: f64 },
     Even { gap_s: f64 },
     Series(Series),
+    Times(std::vec::IntoIter<f64>),
     Mmpp(Mmpp),
 }
 
@@ -124,6 +126,7 @@ impl Open {
                 // The first after half a gap, so that n expected requests are n arrivals.
                 self.now_s += if self.now_s == 0.0 { *gap_s / 2.0 } else { *gap_s };
             }
+            Process::Times(times) => self.now_s = times.next().unwrap_or(f64::INFINITY),
             Process::Series(series) => self.now_s = series.next_s(self.now_s, &mut self.times),
             Process::Mmpp(mmpp) => self.now_s = mmpp.next_s(self.now_s, &mut self.times),
         }

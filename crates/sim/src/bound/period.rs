@@ -2,6 +2,7 @@
 
 use crate::balancer::Balancer;
 use crate::power::{Level, PowerModel};
+use crate::quota::Quota;
 use crate::scenario::Scenario;
 use crate::server::{Job, Server};
 use headroom_control::{Allocation, NodeCapacity, PlantError, Spread};
@@ -23,6 +24,7 @@ pub(super) struct Choices {
 struct Fixed {
     model: PowerModel,
     own_speed: f64,
+    quota: Option<Quota>,
 }
 
 /// A world between two periods.
@@ -62,6 +64,7 @@ impl<'a> World<'a> {
             .map(|group| Fixed {
                 model: PowerModel::new(group.power, insensitive),
                 own_speed: group.speed,
+                quota: group.quota,
             })
             .collect();
         let capacities: Vec<NodeCapacity> = scenario.each_node().map(|group| group.capacity()).collect();
@@ -111,7 +114,7 @@ impl<'a> World<'a> {
             .nodes
             .iter()
             .zip(cores)
-            .map(|(node, cores)| Server::new(*cores, node.own_speed))
+            .map(|(node, cores)| Server::new(*cores, node.own_speed).held_by(node.quota))
             .collect();
         State {
             servers,

@@ -60,7 +60,16 @@ impl fmt::Display for Calibration {
 
 /// CPU time that the calling thread has used, seconds.
 pub(super) fn thread_cpu() -> f64 {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
+    clock_s(ClockId::ThreadCPUTime)
+}
+
+/// CPU time that this process has used, seconds.
+pub(super) fn process_cpu() -> f64 {
+    clock_s(ClockId::ProcessCPUTime)
+}
+
+fn clock_s(clock: ClockId) -> f64 {
+    let time = clock_gettime(clock);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 

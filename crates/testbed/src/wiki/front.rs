@@ -129,13 +129,8 @@ impl Front {
             "/" => html(self.index.clone()),
             "/healthz" => plain(StatusCode::OK, "ok\n"),
             "/pages.txt" => typed(StatusCode::OK, "text/plain; charset=utf-8", self.list.clone()),
-            "/stats" => match serde_json::to_vec(&self.pool.stats()) {
-                Ok(json) => typed(StatusCode::OK, "application/json", json.into()),
-                Err(_) => plain(
-                    StatusCode::INTERNAL_SERVER_ERROR,
-                    "the statistics cannot be written\n",
-                ),
-            },
+            "/stats" => json(&self.pool.stats()),
+            "/costs" => json(&self.pool.costs()),
             path => match path
                 .strip_prefix("/wiki/")
                 .and_then(|title| self.store.find(title))
@@ -174,6 +169,16 @@ fn typed(status: StatusCode, kind: &'static str, body: Bytes) -> Response<Full<B
     // Each view is rendered, so that the load is the service's and not a cache's.
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
+}
+
+fn json(value: &impl serde::Serialize) -> Response<Full<Bytes>> {
+    match serde_json::to_vec(value) {
+        Ok(json) => typed(StatusCode::OK, "application/json", json.into()),
+        Err(_) => plain(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "the statistics cannot be written\n",
+        ),
+    }
 }
 
 fn html(document: Bytes) -> Response<Full<Bytes>> {

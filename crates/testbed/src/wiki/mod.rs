@@ -17,7 +17,8 @@
 //! [`WikiConfig::queue`] others waiting is answered 503 with `Retry-After`.
 //!
 //! **Routes.** `/` links to every page; `/wiki/TITLE` is a page; `/pages.txt` lists the pages' paths, one a line,
-//! for a load generator; `/healthz` answers without the workers; `/stats` is [`WikiStats`] as JSON.
+//! for a load generator; `/healthz` answers without the workers; `/stats` is [`WikiStats`] as JSON, and
+//! `/costs` is [`WikiCosts`]: what each page has cost so far, measured while it was served.
 
 mod calibrate;
 mod front;
@@ -27,7 +28,7 @@ mod words;
 mod workers;
 
 pub use calibrate::Calibration;
-pub use workers::WikiStats;
+pub use workers::{PageCost, WikiCosts, WikiStats};
 
 use headroom_units::Seconds;
 use socket2::{Domain, Protocol, Socket, Type};

@@ -126,6 +126,17 @@ fn every_listed_page_is_served_on_one_connection() {
     let stats: WikiStats = serde_json::from_str(&client.get("/stats").body).unwrap();
     assert_eq!((stats.pages, stats.pages_served, stats.queue_length), (8, 16, 0));
     assert!(stats.render_cpu_s > Seconds::ZERO);
+    let costs: WikiCosts = serde_json::from_str(&client.get("/costs").body).unwrap();
+    assert_eq!(costs.pages.len(), 8);
+    assert!(
+        costs
+            .pages
+            .iter()
+            .all(|page| page.views == 2 && page.cpu_s > Seconds::ZERO)
+    );
+    let rendering: Seconds = costs.pages.iter().map(|page| page.cpu_s).sum();
+    assert_eq!(rendering, stats.render_cpu_s);
+    assert!(costs.process_cpu_s > rendering);
     assert_eq!(wiki.shutdown().unwrap().pages_served, 16);
 }
 

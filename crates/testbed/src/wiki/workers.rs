@@ -1,6 +1,6 @@
 //! The threads that render, and the bounded queue before them.
 
-use super::calibrate::thread_cpu;
+use super::calibrate::{process_cpu, thread_cpu};
 use super::render;
 use super::store::Store;
 use bytes::Bytes;
@@ -36,6 +36,24 @@ pub struct WikiStats {
     pub render_cpu_s: Seconds,
 }
 
+/// What the views so far have cost; the answer of `/costs`. Between two of them lies what a load cost.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct WikiCosts {
+    /// CPU time of the whole process, rendering and all the rest: speaking HTTP, the kernel's work on its calls.
+    pub process_cpu_s: Seconds,
+    /// Each page, in the order of `/pages.txt`.
+    pub pages: Vec<PageCost>,
+}
+
+/// What rendering one page has cost so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PageCost {
+    /// How often it was rendered.
+    pub views: u64,
+    /// CPU time of the threads that rendered it.
+    pub cpu_s: Seconds,
+}
+
 /// The queue is full.
 pub(super) struct Full;
 
@@ -61,7 +79,8 @@ pub(super) struct Pool {
     served: AtomicU64,
     rejected: AtomicU64,
     abandoned: AtomicU64,
-    cpu_ns: AtomicU64,
+    /// Of each page: views, and CPU time in nanoseconds.
+    costs: Vec<(AtomicU64, AtomicU64)>,
 }
 
 impl std::fmt::Debug for Pool {
@@ -78,6 +97,7 @@ impl Pool {
         limit: usize,
     ) -> io::Result<(Arc<Self>, Vec<JoinHandle<()>>)> {
         let pool = Arc::new(Self {
+            costs: store.pages.iter().map(|_| Default::default()).collect(),
             store,
             workers,
             limit,
@@ -87,7 +107,6 @@ impl Pool {
             served: AtomicU64::new(0),
             rejected: AtomicU64::new(0),
             abandoned: AtomicU64::new(0),
-            cpu_ns: AtomicU64::new(0),
         });
         let mut threads = Vec::with_capacity(workers);
         for number in 0..workers {
@@ -137,7 +156,21 @@ impl Pool {
             pages_served: self.served.load(Ordering::Relaxed),
             rejected: self.rejected.load(Ordering::Relaxed),
             abandoned: self.abandoned.load(Ordering::Relaxed),
-            render_cpu_s: Seconds::new(self.cpu_ns.load(Ordering::Relaxed) as f64 / 1e9),
+            render_cpu_s: self.page_costs().map(|page| page.cpu_s).sum(),
+        }
+    }
+
+    fn page_costs(&self) -> impl Iterator<Item = PageCost> {
+        self.costs.iter().map(|(views, cpu_ns)| PageCost {
+            views: views.load(Ordering::Relaxed),
+            cpu_s: Seconds::new(cpu_ns.load(Ordering::Relaxed) as f64 / 1e9),
+        })
+    }
+
+    pub(super) fn costs(&self) -> WikiCosts {
+        WikiCosts {
+            process_cpu_s: Seconds::new(process_cpu()),
+            pages: self.page_costs().collect(),
         }
     }
 
@@ -151,7 +184,9 @@ impl Pool {
             let start = thread_cpu();
             let document = render::page(&self.store, &self.store.pages[job.page]);
             let spent = thread_cpu() - start;
-            self.cpu_ns.fetch_add((spent * 1e9) as u64, Ordering::Relaxed);
+            let (views, cpu_ns) = &self.costs[job.page];
+            views.fetch_add(1, Ordering::Relaxed);
+            cpu_ns.fetch_add((spent * 1e9) as u64, Ordering::Relaxed);
             self.busy.fetch_sub(1, Ordering::Relaxed);
             self.served.fetch_add(1, Ordering::Relaxed);
             // The client may have gone while its page was rendered.
