@@ -8,6 +8,7 @@ mod demo;
 mod doctor;
 mod emulate;
 mod gateway;
+mod beside;
 mod law;
 mod load;
 mod record;
@@ -27,6 +28,7 @@ pub use demo::{DemoArgs, Hardware};
 pub use doctor::DoctorArgs;
 pub use emulate::EmulateArgs;
 pub use gateway::{Balance, GatewayArgs};
+pub use beside::BesideArgs;
 pub use law::LawName;
 pub use load::{LoadArgs, Spacing};
 pub use record::{ReportArgs, RunsArgs};
@@ -98,6 +100,8 @@ pub enum Command {
     Runs(RunsArgs),
     /// Run a law in a simulated world: a trace, a scenario, a seed.
     Sim(SimArgs),
+    /// Show how far the simulated world is from the live one: a law live on emulated hardware, and the same simulated.
+    Beside(BesideArgs),
     /// Compare laws in the simulated world, over traces and seeds, with confidence intervals.
     Compare(CompareArgs),
     /// Reproduce a paper's evaluation in the simulated world, its numbers beside ours.

@@ -51,6 +51,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Report(args) => commands::report::report(&args),
         Command::Runs(args) => commands::report::runs(&args),
         Command::Sim(args) => commands::sim::run(&args),
+        Command::Beside(args) => commands::beside::run(&args),
         Command::Compare(args) => commands::compare::run(&args),
         Command::Reproduce(args) => commands::reproduce::run(&args),
         Command::Tune(args) => commands::tune::run(&args),

@@ -12,12 +12,14 @@
 //!   text for a terminal.
 //!
 //! Energies of different sources (measured, estimated, emulated, simulated) are never added or subtracted here:
-//! a run whose source changed reports them side by side, and a comparison across sources says that it is none.
+//! a run whose source changed reports them side by side, and a comparison across sources says that it is none. The one
+//! exception is [`beside`], where it is asked how far a simulated run is from the live one that it stands for.
 //!
 //! This crate knows of no control law, no Linux and no HTTP, and nothing in it can influence a run.
 #![forbid(unsafe_code)]
 
 mod archive;
+pub mod beside;
 mod clock;
 mod compare;
 mod error;

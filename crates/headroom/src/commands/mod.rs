@@ -2,6 +2,7 @@
 
 pub mod agent;
 pub mod capacity;
+pub mod beside;
 pub mod certs;
 pub mod compare;
 pub mod controller;

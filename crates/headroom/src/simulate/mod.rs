@@ -1,14 +1,18 @@
 //! The simulated world in the binary: scenarios from files, runs into the flight recorder, many runs at once.
 
+mod emulated;
 mod figures;
 mod progress;
 mod recorded;
+mod replay;
 mod setting;
 mod table;
 
+pub use emulated::{EmulatedRun, Measured, recorded_world};
 pub use figures::{Figures, figures};
 pub use progress::Progress;
 pub use recorded::{Watched, recorded, unrecorded};
+pub use replay::recorded_arrivals;
 pub use setting::{Setting, example, named_trace};
 pub use table::{Table, write_sheet};
 

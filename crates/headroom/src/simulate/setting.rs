@@ -161,7 +161,11 @@ impl Setting {
         Self::of(document.parse(COMMAND)?, Some(document)).checked()
     }
 
-    fn checked(self) -> Result<Self, Failure> {
+    /// The same, if it is a world.
+    ///
+    /// # Errors
+    /// As [`Setting::read`].
+    pub fn checked(self) -> Result<Self, Failure> {
         if let Some(told) = self.control.told_rate_per_core_s
             && !(1e-6..=1e9).contains(&told)
         {

@@ -214,6 +214,16 @@ fn power<'a>(maker: &Maker, run: &'a RunData, main: &str) -> Option<Panel<'a>> {
 
 /// The panels of several runs, a line for each.
 pub(crate) fn of_several<'a>(runs: &'a [RunData], colours: &[usize]) -> Vec<Panel<'a>> {
+    overlaid(runs, colours, false)
+}
+
+/// The panels of a live run and its simulation. Their watts are of different sources, and whether they say the same is
+/// what the page is for: here alone they share an axis.
+pub(crate) fn of_pair<'a>(runs: &'a [RunData; 2], colours: &[usize; 2]) -> Vec<Panel<'a>> {
+    overlaid(runs, colours, true)
+}
+
+fn overlaid<'a>(runs: &'a [RunData], colours: &[usize], one_power_axis: bool) -> Vec<Panel<'a>> {
     let span = runs
         .iter()
         .map(RunData::span)
@@ -293,7 +303,11 @@ pub(crate) fn of_several<'a>(runs: &'a [RunData], colours: &[usize]) -> Vec<Pane
     each(&mut cores, Shape::Step, |run| &run.columns.cores, "");
     panels.push(cores);
 
-    panels.extend(power_of_several(&maker, runs, colours, &each));
+    if one_power_axis {
+        panels.push(power_together(&maker, runs, colours, &each));
+    } else {
+        panels.extend(power_of_several(&maker, runs, colours, &each));
+    }
 
     if runs.iter().any(|run| is_known(&run.columns.ratio)) {
         let scale = Scale::from_zero(top(|run| &run.columns.ratio).max(0.97));
@@ -375,6 +389,46 @@ fn power_of_several<'a>(
         panels.push(panel);
     }
     panels
+}
+
+/// The power of all runs on one axis, whatever its source, which the title names.
+fn power_together<'a>(
+    maker: &Maker,
+    runs: &'a [RunData],
+    colours: &[usize],
+    each: &impl Fn(&mut Panel<'a>, Shape, Pick, &str),
+) -> Panel<'a> {
+    let metered: Pick = |run| {
+        let known = run.columns.power_w.iter().find(|column| is_known(column));
+        known.unwrap_or(&run.columns.power_w[0])
+    };
+    let named: Vec<String> = runs
+        .iter()
+        .map(|run| match run.summary.energy_j.source {
+            Some(source) if source.as_str() != run.summary.law => format!("{} ({source})", run.summary.law),
+            _ => run.summary.law.clone(),
+        })
+        .collect();
+    let title = format!(
+        "Power, {}: consumed (solid) against allocated (dashed)",
+        named.join(" and ")
+    );
+    let top = runs
+        .iter()
+        .map(|run| largest(metered(run)).max(largest(&run.columns.cap_w)))
+        .fold(0.0, f64::max);
+    let mut panel = maker.panel(title, "W", LOW + 40.0, Scale::from_zero(top));
+    for (run, colour) in runs.iter().zip(colours) {
+        panel.lines.push(Line {
+            label: String::new(),
+            class: format!("c{colour} thin dashed"),
+            shape: Shape::Step,
+            moments: &run.columns.moments,
+            column: &run.columns.cap_w,
+        });
+    }
+    each(&mut panel, Shape::Line, metered, "");
+    panel
 }
 
 struct Maker {

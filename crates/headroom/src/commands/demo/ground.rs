@@ -32,6 +32,8 @@ pub struct Ground {
     pub range: CoreRange,
     /// How much of a core of this machine one of its cores is.
     pub real_per_core: f64,
+    /// The machine, where it is emulated.
+    pub emulated: Option<HardwareConfig>,
     /// What it is, and why.
     pub note: String,
     /// Dropped, it takes the emulated server away.
@@ -77,6 +79,7 @@ impl Ground {
             cores: machine,
             range,
             real_per_core: 1.0,
+            emulated: None,
             note: format!("the demo runs on this machine: {why}"),
             _emulator: None,
         })
@@ -91,7 +94,7 @@ impl Ground {
         hardware.validate().map_err(Failure::usage)?;
         let cores = Cores::new(f64::from(hardware.cores()));
         let options = EmulatorOptions {
-            hardware,
+            hardware: hardware.clone(),
             at: std::path::absolute(run_dir)
                 .context("the run folder")?
                 .join(format!("demo-{}", std::process::id())),
@@ -109,6 +112,7 @@ impl Ground {
             cores,
             range: CoreRange::new(EMULATED_MIN, cores, EMULATED_STEP).map_err(Failure::usage)?,
             real_per_core: real / cores,
+            emulated: Some(hardware),
             note: format!("the demo runs on {what}: {why}. Every watt is emulated"),
             _emulator: Some(emulator),
         })

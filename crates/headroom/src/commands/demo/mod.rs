@@ -12,6 +12,7 @@ use crate::live::run::{RunPlan, Watchers, World};
 use crate::live::view::View;
 use crate::live::{CgroupMachine, Frame, GatewayTelemetry, Machine, Telemetry, calibrate, run, undo};
 use crate::say;
+use crate::simulate::{EmulatedRun, Measured};
 use crate::stop::Stop;
 use anyhow::{Context, anyhow, bail};
 use ground::Ground;
@@ -24,8 +25,11 @@ use headroom_node::cgroup::{CgroupScope, ScopeOptions};
 use headroom_node::power::{MeterPreference, PowerModel};
 use headroom_node::restore;
 use headroom_record::{Archive, Limits, Recorder, RunSummary, summary_table};
+use headroom_testbed::hardware::HardwareConfig;
+use headroom_testbed::wiki::WikiCosts;
 use headroom_units::{PerSecond, Ratio, Seconds};
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use wiki::Wiki;
@@ -44,6 +48,30 @@ const AFTER_THE_END: Seconds = Seconds::new(15.0);
 /// # Errors
 /// A machine that cannot run it, with the remedy; a run that broke.
 pub fn run(args: &DemoArgs) -> Result<(), Failure> {
+    let Some(summaries) = perform(args, &args.out.join("headroom.db"))? else {
+        return Ok(());
+    };
+    let report = args.out.join("demo.html");
+    let archive = Archive::open(&args.out.join("headroom.db"))?;
+    let runs = summaries
+        .iter()
+        .filter_map(|summary| summary.run)
+        .map(|run| archive.run(run))
+        .collect::<Result<Vec<_>, _>>()?;
+    write_html(&archive, &runs, &report)?;
+    if args.json {
+        say::result(serde_json::to_string(&summaries)?)
+    } else {
+        let table = summary_table(&summaries);
+        say::result(format_args!("{table}\nreport: {}", report.display()))
+    }
+}
+
+/// Runs each law on the day, and records the runs; nothing where it was stopped.
+///
+/// # Errors
+/// As [`run`].
+pub fn perform(args: &DemoArgs, db: &Path) -> Result<Option<Vec<RunSummary>>, Failure> {
     let slo = Slo::new(
         Ratio::from_percent(args.percentile),
         Seconds::from_millis(args.target_ms),
@@ -62,22 +90,21 @@ pub fn run(args: &DemoArgs) -> Result<(), Failure> {
     let run_dir = args.run_dir.clone().unwrap_or_else(undo::default_run_dir);
     let ground = Ground::prepare(args, &run_dir)?;
     undo::promise(&run_dir, &ground.roots)?;
-    let outcome = stage(args, slo, &day, &ground, &stop);
+    let outcome = stage(args, slo, &day, &ground, db, &stop);
     undo::keep();
     drop(ground);
-    let Some(summaries) = outcome? else {
+    let summaries = outcome?;
+    if summaries.is_none() {
         say::note!("stopped");
-        return Ok(());
-    };
-    if args.json {
-        say::result(serde_json::to_string(&summaries)?)
-    } else {
-        say::result(format_args!(
-            "{}\nreport: {}",
-            summary_table(&summaries),
-            args.out.join("demo.html").display()
-        ))
     }
+    Ok(summaries)
+}
+
+/// What each law is told.
+struct Told {
+    slo: Slo,
+    plant: Plant,
+    rate: PerSecond,
 }
 
 /// Everything that the runs share.
@@ -97,9 +124,10 @@ fn stage(
     slo: Slo,
     day: &Trace,
     ground: &Ground,
+    db: &Path,
     stop: &Stop,
 ) -> Result<Option<Vec<RunSummary>>, Failure> {
-    let mut stage = Stage::build(args, ground)?;
+    let mut stage = Stage::build(db, ground)?;
     let envelope = stage.machine.envelope(&stage.model, ground.range.min())?;
     let plant = Plant::new(ground.range, envelope).map_err(Failure::usage)?;
     let plant = stage.machine.with_frequency(plant)?;
@@ -126,20 +154,17 @@ fn stage(
         .context("the live view cannot be opened; --no-view does without it")?;
     let mut summaries = Vec::new();
     for (name, mut law) in args.laws.iter().zip(laws) {
+        let before = stage.wiki.costs()?;
         let Some(summary) = stage.replay(args, *name, &mut law, slo, plant, &day, view.as_ref(), stop)?
         else {
             return Ok(None);
         };
+        if let Some(hardware) = &ground.emulated {
+            let told = Told { slo, plant, rate };
+            stage.describe(&summary, *name, hardware, &told, &before)?;
+        }
         summaries.push(summary);
     }
-    drop(view);
-    let archive = Archive::open(stage.recorder.path())?;
-    let runs = args
-        .laws
-        .iter()
-        .map(|law| archive.newest(&run_name(*law)))
-        .collect::<Result<Vec<_>, _>>()?;
-    write_html(&archive, &runs, &args.out.join("demo.html"))?;
     Ok(Some(summaries))
 }
 
@@ -155,9 +180,9 @@ fn law(name: LawName, slo: Slo, plant: Plant, rate: PerSecond) -> Result<Guardia
 }
 
 impl Stage {
-    fn build(args: &DemoArgs, ground: &Ground) -> Result<Self, Failure> {
+    fn build(db: &Path, ground: &Ground) -> Result<Self, Failure> {
         let roots = &ground.roots;
-        let recorder = Recorder::open(&args.out.join("headroom.db"), Limits::default())?;
+        let recorder = Recorder::open(db, Limits::default())?;
         let name = format!("headroom-demo-{}", std::process::id());
         let scope = CgroupScope::create(roots, &ScopeOptions::named(name), restore::global())
             .context("the demo's service needs a cgroup of its own: run as root (sudo)")?;
@@ -225,6 +250,35 @@ impl Stage {
         load.stop();
         load.join()?;
         Ok(measured?)
+    }
+
+    /// Completes a run's record by the world that it was: the machine, and what the service cost while it ran.
+    fn describe(
+        &self,
+        summary: &RunSummary,
+        law: LawName,
+        hardware: &HardwareConfig,
+        told: &Told,
+        before: &WikiCosts,
+    ) -> Result<(), Failure> {
+        let measured = Measured::between(before, &self.wiki.costs()?);
+        let (Some(service), Some(run), Some(real_cores)) = (measured, summary.run, hardware.real_cores)
+        else {
+            return Ok(());
+        };
+        let world = EmulatedRun {
+            name: &summary.name,
+            hardware,
+            real_cores,
+            cpus: std::thread::available_parallelism().map_or(1.0, |cpus| cpus.get() as f64),
+            slo: told.slo,
+            period: PERIOD,
+            plant: told.plant,
+            law,
+            told: told.rate,
+            service: &service,
+        };
+        Ok(self.recorder.describe(run, world.text()?)?)
     }
 
     /// Replays the day under one law.

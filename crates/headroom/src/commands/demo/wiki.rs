@@ -3,6 +3,7 @@
 use crate::commands::service::LISTENING;
 use anyhow::{Context, bail};
 use headroom_node::cgroup::CgroupScope;
+use headroom_testbed::wiki::WikiCosts;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
@@ -72,6 +73,15 @@ impl Wiki {
         scope.add(wiki.child.id())?;
         Ok(wiki)
     }
+
+    /// What its pages have cost so far.
+    ///
+    /// # Errors
+    /// Where it does not answer, or not so.
+    pub fn costs(&self) -> anyhow::Result<WikiCosts> {
+        let (_, body) = get(self.address, "/costs")?;
+        serde_json::from_str(&body).context("the wiki's own account of its costs")
+    }
 }
 
 impl Drop for Wiki {
@@ -90,16 +100,22 @@ impl Drop for Wiki {
     }
 }
 
-/// The wiki's own list of its pages.
-fn pages(address: SocketAddr) -> anyhow::Result<Vec<String>> {
+/// Head and body of an answer of the wiki.
+fn get(address: SocketAddr, path: &str) -> anyhow::Result<(String, String)> {
     let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(5))?;
     stream.set_read_timeout(Some(Duration::from_secs(5)))?;
-    write!(stream, "GET /pages.txt HTTP/1.0\r\n\r\n")?;
+    write!(stream, "GET {path} HTTP/1.0\r\n\r\n")?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;
     let Some((head, body)) = answer.split_once("\r\n\r\n") else {
         bail!("the wiki answered {answer:?}")
     };
+    Ok((head.to_owned(), body.to_owned()))
+}
+
+/// The wiki's own list of its pages.
+fn pages(address: SocketAddr) -> anyhow::Result<Vec<String>> {
+    let (head, body) = get(address, "/pages.txt")?;
     let pages: Vec<String> = body
         .lines()
         .filter(|line| line.starts_with('/'))

@@ -1,0 +1,183 @@
+//! The page of live runs and their simulations, side by side.
+
+use super::columns::RunData;
+use super::html::{banner, escape, page, thinning};
+use super::{distribution, panels, plot, run};
+use crate::archive::Archive;
+use crate::beside::Beside;
+use crate::error::Error;
+use crate::model::RunId;
+use serde_json::{Value, json};
+use std::fmt::Write;
+
+/// The colours of a live run and of its simulation, the same for every law.
+const COLOURS: [usize; 2] = [1, 2];
+const NAMES: [&str; 2] = ["live", "simulated"];
+
+/// The page: for each pair a table of the figures, live, simulated and how far apart, and the panels with a line for each.
+///
+/// `remarks` stand at its head: what the simulator does not model.
+///
+/// # Errors
+/// No pair is given, a run that is not there, or a file that cannot be read.
+pub fn beside_html(archive: &Archive, pairs: &[(RunId, RunId)], remarks: &[String]) -> Result<String, Error> {
+    if pairs.is_empty() {
+        return Err(Error::NothingToCompare);
+    }
+    let mut loaded = Vec::new();
+    for (live, simulated) in pairs {
+        let mut runs = [
+            RunData::load(archive, *live)?,
+            RunData::load(archive, *simulated)?,
+        ];
+        // Both are of one law: plots name them by their world.
+        for (run, name) in runs.iter_mut().zip(NAMES) {
+            run.summary.law = name.to_owned();
+        }
+        loaded.push((Beside::of(archive, *live, *simulated)?, runs));
+    }
+    Ok(render(&loaded, remarks))
+}
+
+fn render(pairs: &[(Beside, [RunData; 2])], remarks: &[String]) -> String {
+    let laws: Vec<&str> = pairs.iter().map(|(beside, _)| beside.live.law.as_str()).collect();
+    let title = format!("Live and simulated: {}", laws.join(", "));
+    let mut body = String::new();
+    let _ = writeln!(
+        body,
+        "<header><p class=\"kind\">headroom beside</p><h1>{}</h1><p class=\"lead\">{}</p><p class=\"facts\">{}</p></header>",
+        escape(&title),
+        escape(&lead(pairs)),
+        escape(&facts(pairs))
+    );
+    body.push_str(&banner("What the simulator knows, and what it does not", remarks));
+    body.push_str(&overview(pairs));
+    let mut hover: Vec<Value> = Vec::new();
+    let mut span = (f64::INFINITY, 0.0_f64);
+    for (beside, runs) in pairs {
+        let _ = writeln!(body, "<h2>{}</h2>", escape(&beside.live.law));
+        body.push_str(&table(beside));
+        let _ = writeln!(
+            body,
+            "<p class=\"note\">{}</p>",
+            escape(&beside.by_period.text(runs[0].info.meta.period))
+        );
+        body.push_str("<section class=\"panels\">\n");
+        body.push_str(&thinning(
+            runs.iter().map(|run| run.periods_per_point).max().unwrap_or(1),
+        ));
+        for panel in panels::of_pair(runs, &COLOURS) {
+            body.push_str(&panel.render());
+        }
+        body.push_str("</section>\n");
+        if let Some(plot) = distribution::render(runs, &COLOURS) {
+            body.push_str(&plot);
+        }
+        for (data, colour) in runs.iter().zip(COLOURS) {
+            span = (span.0.min(data.span().0), span.1.max(data.span().1));
+            hover.push(run::hover(data, colour));
+        }
+    }
+    // The crosshair shows the runs of one pair: with several its box would be taller than the page.
+    let data = (pairs.len() == 1).then(
+        || json!({ "runs": hover, "span": [span.0, span.1], "axis": [plot::LEFT, plot::RIGHT, plot::WIDTH] }),
+    );
+    page(&title, &body, data.as_ref())
+}
+
+fn lead(pairs: &[(Beside, [RunData; 2])]) -> String {
+    let sentences = pairs.iter().map(|(beside, _)| {
+        let apart = |name: &str| {
+            let side = beside.sides.iter().find(|side| side.name == name);
+            side.map_or_else(String::new, |side| side.cells()[3].clone())
+        };
+        format!(
+            "{}: energy {}, cores {}, P95 {}.",
+            beside.live.law,
+            apart("energy"),
+            apart("cores, mean"),
+            apart("latency P95")
+        )
+    });
+    let all: Vec<String> = sentences.collect();
+    format!("How far the simulation is from the live run: {}", all.join(" "))
+}
+
+fn facts(pairs: &[(Beside, [RunData; 2])]) -> String {
+    let named = pairs.iter().map(|(beside, runs)| {
+        format!(
+            "runs {} ({}) and {} ({}), trace {}, seed {}",
+            runs[0].info.id,
+            beside.live.world,
+            runs[1].info.id,
+            beside.simulated.world,
+            beside.live.trace,
+            beside.live.seed
+        )
+    });
+    named.collect::<Vec<_>>().join(" \u{b7} ")
+}
+
+/// The figures that matter most, all pairs in one table; nothing where there is but one.
+fn overview(pairs: &[(Beside, [RunData; 2])]) -> String {
+    if pairs.len() < 2 {
+        return String::new();
+    }
+    let mut html =
+        String::from("<div class=\"scroll\"><table class=\"compare\"><thead><tr><th></th><th>unit</th>");
+    for (beside, _) in pairs {
+        let law = escape(&beside.live.law);
+        let _ = write!(
+            html,
+            "<th class=\"n\">{law}, live</th><th class=\"n\">simulated</th><th class=\"n\">apart</th>"
+        );
+    }
+    html.push_str("</tr></thead><tbody>\n");
+    let rows = pairs.first().map_or(0, |(beside, _)| beside.sides.len());
+    for row in 0..rows {
+        let mut begun = false;
+        for side in pairs.iter().filter_map(|(beside, _)| beside.sides.get(row)) {
+            let [unit, live, simulated, apart] = side.cells();
+            if !begun {
+                let _ = write!(
+                    html,
+                    "<tr><th scope=\"row\">{}</th><td class=\"quiet\">{unit}</td>",
+                    escape(&side.name)
+                );
+                begun = true;
+            }
+            let _ = write!(
+                html,
+                "<td class=\"n\">{live}</td><td class=\"n\">{simulated}</td><td class=\"n\"><b>{apart}</b></td>"
+            );
+        }
+        html.push_str("</tr>\n");
+    }
+    html.push_str("</tbody></table></div>\n");
+    html
+}
+
+fn table(beside: &Beside) -> String {
+    let source = |run: &crate::RunSummary| run.energy_j.source.map_or("no meter", |source| source.as_str());
+    let mut html =
+        String::from("<div class=\"scroll\"><table class=\"compare\"><thead><tr><th></th><th>unit</th>");
+    for ((name, colour), run) in NAMES.iter().zip(COLOURS).zip([&beside.live, &beside.simulated]) {
+        let _ = write!(
+            html,
+            "<th class=\"n\"><span class=\"dot c{colour}\"></span>{name} <span class=\"quiet\">({})</span></th>",
+            source(run)
+        );
+    }
+    html.push_str("<th class=\"n\">apart</th></tr></thead><tbody>\n");
+    for side in &beside.sides {
+        let [unit, live, simulated, apart] = side.cells();
+        let _ = writeln!(
+            html,
+            "<tr><th scope=\"row\">{}</th><td class=\"quiet\">{unit}</td><td class=\"n\">{live}</td>\
+             <td class=\"n\">{simulated}</td><td class=\"n\"><b>{apart}</b></td></tr>",
+            escape(&side.name)
+        );
+    }
+    html.push_str("</tbody></table></div>\n");
+    html
+}
