@@ -182,6 +182,17 @@ impl Recorder {
         })
     }
 
+    /// As [`RunRecorder::note`], of a run that may have ended: what was known only then.
+    ///
+    /// # Errors
+    /// The recorder has stopped, or its queue stays full for 30 s.
+    pub fn annotate(&self, run: RunId, text: impl Into<String>) -> Result<(), Error> {
+        self.inner.ask(Message::Note {
+            run,
+            text: text.into(),
+        })
+    }
+
     /// How the recorder fares.
     pub fn health(&self) -> Health {
         let shared = &self.inner.shared;

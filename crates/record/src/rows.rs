@@ -72,6 +72,11 @@ pub(crate) fn notes_text(notes: &[String]) -> String {
     serde_json::to_string(&kept).unwrap_or_else(|_| "[]".to_owned())
 }
 
+/// The notes of a run.
+pub(crate) fn notes_of(connection: &Connection, run: i64) -> rusqlite::Result<Vec<String>> {
+    connection.query_row("SELECT notes FROM runs WHERE id = ?1", [run], |row| json(row, 0))
+}
+
 /// A count as SQLite keeps it.
 pub(crate) fn count(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)

@@ -209,20 +209,29 @@ impl Writer {
     }
 
     fn note(&mut self, run: i64, text: &str) {
-        let Some(open) = self.open.get_mut(&run) else {
-            return;
-        };
-        if open.meta.notes.len() >= rows::NOTES_MAX || open.meta.notes.iter().any(|note| note == text) {
-            return;
-        }
-        open.meta.notes.push(rows::cut(text, rows::TEXT_MAX_BYTES));
-        let notes = rows::notes_text(&open.meta.notes);
-        let result = self
-            .connection
-            .execute("UPDATE runs SET notes = ?2 WHERE id = ?1", params![run, notes]);
-        if let Err(error) = result {
+        if let Err(error) = self.add_note(run, text) {
             self.shared.failed(0, "writing a note", &error);
         }
+    }
+
+    fn add_note(&mut self, run: i64, text: &str) -> rusqlite::Result<()> {
+        let mut notes = match self.open.get(&run) {
+            Some(open) => open.meta.notes.clone(),
+            // It has ended: what is known of it is in the file.
+            None => rows::notes_of(&self.connection, run)?,
+        };
+        if notes.len() >= rows::NOTES_MAX || notes.iter().any(|note| note == text) {
+            return Ok(());
+        }
+        notes.push(rows::cut(text, rows::TEXT_MAX_BYTES));
+        let written = rows::notes_text(&notes);
+        // The totals of a run go by its notes in memory, whatever the disk says to this.
+        if let Some(open) = self.open.get_mut(&run) {
+            open.meta.notes = notes;
+        }
+        self.connection
+            .execute("UPDATE runs SET notes = ?2 WHERE id = ?1", params![run, written])?;
+        Ok(())
     }
 
     fn describe(&mut self, run: i64, config: &str) -> rusqlite::Result<()> {

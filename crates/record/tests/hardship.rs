@@ -165,11 +165,15 @@ fn a_run_that_is_given_up_is_interrupted_and_keeps_its_percentiles() {
     // One that has ended can be described, too; one that there never was cannot.
     recorder.describe(id, "page_cpu_ms = 4.2").unwrap();
     assert!(recorder.describe(RunId(id.0 + 1), "x").is_err());
+    recorder.annotate(id, "others were there").unwrap();
+    recorder.annotate(id, "others were there").unwrap();
     drop(recorder);
     let archive = Archive::open(&path).unwrap();
     let info = archive.find("latest").unwrap();
     assert_eq!(info.state, RunState::Interrupted);
     assert_eq!(info.meta.config, "page_cpu_ms = 4.2");
+    let noted = info.meta.notes.iter().filter(|note| *note == "others were there");
+    assert_eq!(noted.count(), 1);
     let summary = archive.summary(info.id).unwrap();
     assert_eq!(summary.periods, 50);
     assert!(summary.latency_ms.p99.is_some());

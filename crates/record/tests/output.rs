@@ -3,8 +3,10 @@
 mod common;
 
 use common::{Day, histogram, joules, meta};
+use headroom_record::beside::Beside;
 use headroom_record::{
-    Archive, Error, Limits, PeriodRecord, Reason, Recorder, RunId, RunMeta, report, summary_table, table,
+    Archive, Error, Limits, PeriodRecord, Reason, Recorder, RunId, RunMeta, World, report, summary_table,
+    table,
 };
 use headroom_units::{Cores, Hertz, Reading, Seconds, Source, Watts};
 use std::path::{Path, PathBuf};
@@ -318,4 +320,57 @@ fn a_file_in_a_folder_that_may_not_be_written_is_read() {
     if writable {
         println!("skipped: this user may write everywhere, so the read-only folder was not one");
     }
+}
+
+/// A live run on emulated hardware and a simulated one: named by their worlds, in one table and on one axis.
+#[test]
+fn a_live_run_and_its_simulation_stand_side_by_side() {
+    let sourced = |source: Source, watts: f64| -> Vec<PeriodRecord> {
+        let periods = (0..20).map(|index| PeriodRecord {
+            energy: joules(watts, source),
+            power: Some(Reading::new(Watts::new(watts), source)),
+            cap: Some(Watts::new(60.0)),
+            ..period(index)
+        });
+        periods.collect()
+    };
+    let of = |world: World, law: &str| RunMeta { world, ..meta(law) };
+    let (_folder, archive, ids) = archive(vec![
+        (of(World::Emulated, "<b>law"), sourced(Source::Emulated, 50.0)),
+        (of(World::Simulated, "<b>law"), sourced(Source::Simulated, 51.0)),
+        (of(World::Emulated, "fixed"), sourced(Source::Emulated, 50.0)),
+    ]);
+    let beside = Beside::of(&archive, ids[0], ids[1]).unwrap();
+    let energy = &beside.sides[0];
+    assert_eq!((energy.live, energy.simulated), (Some(1000.0), Some(1020.0)));
+    assert!((energy.apart.unwrap() - 2.0).abs() < 1e-9);
+    assert_eq!((beside.by_period.periods, beside.by_period.cores), (20, 0.0));
+    assert!((beside.by_period.power_w - 1.0).abs() < 1e-9);
+    let json = serde_json::to_value(&beside).unwrap();
+    assert_eq!(json["live"]["energy_j"]["source"], "emulated");
+    assert_eq!(json["simulated"]["world"], "simulated");
+    assert_eq!(json["sides"][0]["name"], "energy");
+
+    let remarks = ["It knows <nothing> of the gateway.".to_owned()];
+    let html = report::beside_html(&archive, &[(ids[0], ids[1])], &remarks).unwrap();
+    assert_eq!(loads_something(&html), None);
+    assert!(html.contains("&lt;b&gt;law") && !html.contains("<b>law"));
+    assert!(html.contains("It knows &lt;nothing&gt; of the gateway."));
+    for part in [
+        "Power, live (emulated) and simulated: consumed (solid) against allocated (dashed)",
+        "<td class=\"n\"><b>+2.0 %</b></td>",
+        "<td class=\"n\">1000</td>",
+        "id=\"data\"",
+    ] {
+        assert!(html.contains(part), "{part}");
+    }
+    // Two pairs: a table of all, and no box at the crosshair.
+    let two = report::beside_html(&archive, &[(ids[0], ids[1]), (ids[2], ids[1])], &[]).unwrap();
+    assert!(
+        two.contains("fixed, live") && two.contains("&lt;b&gt;law, live") && !two.contains("id=\"data\"")
+    );
+    assert!(matches!(
+        report::beside_html(&archive, &[], &[]),
+        Err(Error::NothingToCompare)
+    ));
 }

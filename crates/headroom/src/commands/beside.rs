@@ -133,13 +133,13 @@ fn simulated(args: &BesideArgs, live: &RunInfo) -> Result<RunId, Failure> {
 /// The world with the requests of a live run, for as many periods and of the same length as it had.
 fn replayed(mut setting: Setting, live: &RunInfo, periods: &[PeriodRecord]) -> Result<Setting, Failure> {
     let pruned = live.pruned > 0;
-    if periods.is_empty() || pruned {
+    let Some(last) = periods.last().filter(|_| !pruned) else {
         let why = if pruned { "lacks its first" } else { "has no" };
         return Err(Failure::usage(anyhow!(
             "the record of run {} {why} periods: it cannot be simulated",
             live.id
         )));
-    }
+    };
     let lost = periods.iter().filter(|period| period.telemetry_lost).count();
     if lost > 0 {
         say::note!(
@@ -152,7 +152,7 @@ fn replayed(mut setting: Setting, live: &RunInfo, periods: &[PeriodRecord]) -> R
     scenario.service.period_s = meta.period.get();
     scenario.service.percentile = meta.slo.percentile;
     scenario.service.target_ms = meta.slo.target.as_millis();
-    scenario.duration_s = Some(periods.len() as f64 * meta.period.get());
+    scenario.duration_s = Some((last.at + last.duration).get());
     scenario.arrivals = ArrivalProcess::Times {
         at_s: recorded_arrivals(periods, meta.seed),
     };
@@ -189,5 +189,11 @@ fn table(beside: &Beside) -> String {
         words: vec![0, 1],
     };
     let period = beside.live.duration_s / beside.live.periods.max(1) as f64;
-    format!("{}  {}\n\n", Table(&grid), beside.by_period.text(period))
+    let notes: String = beside
+        .live
+        .notes
+        .iter()
+        .map(|note| format!("  live: {note}\n"))
+        .collect();
+    format!("{}  {}\n{notes}\n", Table(&grid), beside.by_period.text(period))
 }

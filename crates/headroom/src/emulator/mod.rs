@@ -178,6 +178,11 @@ impl Emulator {
         &self.options
     }
 
+    /// The process behind it; one that is started again has another.
+    pub fn pid(&self) -> Option<u32> {
+        self.shared.lock().worker.as_ref().map(|worker| worker.child.id())
+    }
+
     /// Why it is not started again, where it is not.
     pub fn given_up(&self) -> Option<String> {
         self.shared.lock().given_up.clone()

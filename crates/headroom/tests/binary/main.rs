@@ -4,6 +4,7 @@
 mod backend;
 mod bad_input;
 mod capacity;
+mod beside;
 mod commands;
 mod common;
 mod contract;

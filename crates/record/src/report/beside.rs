@@ -56,11 +56,18 @@ fn render(pairs: &[(Beside, [RunData; 2])], remarks: &[String]) -> String {
     let mut span = (f64::INFINITY, 0.0_f64);
     for (beside, runs) in pairs {
         let _ = writeln!(body, "<h2>{}</h2>", escape(&beside.live.law));
-        body.push_str(&table(beside));
+        if pairs.len() == 1 {
+            body.push_str(&table(beside));
+        }
         let _ = writeln!(
             body,
             "<p class=\"note\">{}</p>",
             escape(&beside.by_period.text(runs[0].info.meta.period))
+        );
+        let _ = writeln!(
+            body,
+            "<p class=\"facts\">Of the live run: {}</p>",
+            escape(&beside.live.notes.join(" \u{b7} "))
         );
         body.push_str("<section class=\"panels\">\n");
         body.push_str(&thinning(
@@ -158,14 +165,18 @@ fn overview(pairs: &[(Beside, [RunData; 2])]) -> String {
 }
 
 fn table(beside: &Beside) -> String {
-    let source = |run: &crate::RunSummary| run.energy_j.source.map_or("no meter", |source| source.as_str());
+    let source = |run: &crate::RunSummary, name: &str| match run.energy_j.source {
+        Some(source) if source.as_str() == name => String::new(),
+        Some(source) => format!(" <span class=\"quiet\">({source})</span>"),
+        None => " <span class=\"quiet\">(no meter)</span>".to_owned(),
+    };
     let mut html =
         String::from("<div class=\"scroll\"><table class=\"compare\"><thead><tr><th></th><th>unit</th>");
     for ((name, colour), run) in NAMES.iter().zip(COLOURS).zip([&beside.live, &beside.simulated]) {
         let _ = write!(
             html,
-            "<th class=\"n\"><span class=\"dot c{colour}\"></span>{name} <span class=\"quiet\">({})</span></th>",
-            source(run)
+            "<th class=\"n\"><span class=\"dot c{colour}\"></span>{name}{}</th>",
+            source(run, name)
         );
     }
     html.push_str("<th class=\"n\">apart</th></tr></thead><tbody>\n");

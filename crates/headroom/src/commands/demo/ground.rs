@@ -37,7 +37,7 @@ pub struct Ground {
     /// What it is, and why.
     pub note: String,
     /// Dropped, it takes the emulated server away.
-    _emulator: Option<Emulator>,
+    emulator: Option<Emulator>,
 }
 
 impl Ground {
@@ -70,6 +70,11 @@ impl Ground {
         }
     }
 
+    /// The process behind the emulated server.
+    pub fn emulator_pid(&self) -> Option<u32> {
+        self.emulator.as_ref()?.pid()
+    }
+
     fn real(args: &DemoArgs, roots: Roots, machine: Cores, why: String) -> Result<Self, Failure> {
         let most = args.cores.map_or(machine * SERVICE_SHARE, Cores::new);
         let range =
@@ -81,7 +86,7 @@ impl Ground {
             real_per_core: 1.0,
             emulated: None,
             note: format!("the demo runs on this machine: {why}"),
-            _emulator: None,
+            emulator: None,
         })
     }
 
@@ -114,7 +119,7 @@ impl Ground {
             real_per_core: real / cores,
             emulated: Some(hardware),
             note: format!("the demo runs on {what}: {why}. Every watt is emulated"),
-            _emulator: Some(emulator),
+            emulator: Some(emulator),
         })
     }
 }

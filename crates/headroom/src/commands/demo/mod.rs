@@ -1,5 +1,6 @@
 //! `headroom demo`: a built-in service under a compressed day, once with everything on and once under control.
 
+mod bystanders;
 mod ground;
 mod wiki;
 
@@ -15,6 +16,7 @@ use crate::say;
 use crate::simulate::{EmulatedRun, Measured};
 use crate::stop::Stop;
 use anyhow::{Context, anyhow, bail};
+use bystanders::Used;
 use ground::Ground;
 use headroom_control::{Guardian, Law, Plant, Slo, guardian};
 use headroom_gateway::{BackendConfig, Gateway, GatewayConfig, Handle};
@@ -115,6 +117,7 @@ struct Stage {
     recorder: Recorder,
     ground: String,
     real_per_core: f64,
+    emulator: Option<u32>,
     wiki: Wiki,
     _scope: CgroupScope,
 }
@@ -154,18 +157,30 @@ fn stage(
         .context("the live view cannot be opened; --no-view does without it")?;
     let mut summaries = Vec::new();
     for (name, mut law) in args.laws.iter().zip(laws) {
-        let before = stage.wiki.costs()?;
-        let Some(summary) = stage.replay(args, *name, &mut law, slo, plant, &day, view.as_ref(), stop)?
+        let before = (stage.wiki.costs()?, stage.used());
+        let Some(mut summary) = stage.replay(args, *name, &mut law, slo, plant, &day, view.as_ref(), stop)?
         else {
             return Ok(None);
         };
         if let Some(hardware) = &ground.emulated {
             let told = Told { slo, plant, rate };
-            stage.describe(&summary, *name, hardware, &told, &before)?;
+            stage.describe(&summary, *name, hardware, &told, &before.0)?;
+        }
+        if let Some(note) = stage.bystanders(before.1) {
+            say::note!("{name}: {note}");
+            if let Some(run) = summary.run {
+                stage.recorder.annotate(run, &note)?;
+            }
+            summary.notes.push(note);
         }
         summaries.push(summary);
     }
     Ok(Some(summaries))
+}
+
+/// The processors that this process may use.
+fn processors() -> f64 {
+    std::thread::available_parallelism().map_or(1.0, |cpus| cpus.get() as f64)
 }
 
 fn run_name(law: LawName) -> String {
@@ -210,6 +225,7 @@ impl Stage {
             recorder,
             ground: ground.note.clone(),
             real_per_core: ground.real_per_core,
+            emulator: ground.emulator_pid(),
             wiki,
             _scope: scope,
         })
@@ -270,7 +286,7 @@ impl Stage {
             name: &summary.name,
             hardware,
             real_cores,
-            cpus: std::thread::available_parallelism().map_or(1.0, |cpus| cpus.get() as f64),
+            cpus: processors(),
             slo: told.slo,
             period: PERIOD,
             plant: told.plant,
@@ -279,6 +295,19 @@ impl Stage {
             service: &service,
         };
         Ok(self.recorder.describe(run, world.text()?)?)
+    }
+
+    /// CPU time of everything, and of the demo's own processes.
+    fn used(&self) -> Option<Used> {
+        let mut ours = vec![std::process::id(), self.wiki.pid()];
+        ours.extend(self.emulator);
+        Used::until_now(&ours)
+    }
+
+    /// What other programs used since then, in words.
+    fn bystanders(&self, before: Option<Used>) -> Option<String> {
+        let (before, now) = before.zip(self.used())?;
+        Some(bystanders::sentence(now.by_others_since(&before, processors())))
     }
 
     /// Replays the day under one law.

@@ -74,6 +74,11 @@ impl Wiki {
         Ok(wiki)
     }
 
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// What its pages have cost so far.
     ///
     /// # Errors
