@@ -1,6 +1,7 @@
 //! The command line: what can be asked for, and the help that teaches it.
 
 mod agent;
+mod beside;
 mod capacity;
 mod certs;
 mod controller;
@@ -8,7 +9,6 @@ mod demo;
 mod doctor;
 mod emulate;
 mod gateway;
-mod beside;
 mod law;
 mod load;
 mod record;
@@ -21,6 +21,7 @@ mod trace;
 mod up;
 
 pub use agent::AgentArgs;
+pub use beside::BesideArgs;
 pub use capacity::CapacityArgs;
 pub use certs::{CertsArgs, CertsCommand};
 pub use controller::ControllerArgs;
@@ -28,7 +29,6 @@ pub use demo::{DemoArgs, Hardware};
 pub use doctor::DoctorArgs;
 pub use emulate::EmulateArgs;
 pub use gateway::{Balance, GatewayArgs};
-pub use beside::BesideArgs;
 pub use law::LawName;
 pub use load::{LoadArgs, Spacing};
 pub use record::{ReportArgs, RunsArgs};

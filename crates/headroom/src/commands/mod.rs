@@ -1,8 +1,8 @@
 //! One module a command.
 
 pub mod agent;
-pub mod capacity;
 pub mod beside;
+pub mod capacity;
 pub mod certs;
 pub mod compare;
 pub mod controller;

@@ -3,8 +3,8 @@
 
 mod backend;
 mod bad_input;
-mod capacity;
 mod beside;
+mod capacity;
 mod commands;
 mod common;
 mod contract;

@@ -8,8 +8,8 @@
 //!
 //! Every text that comes from a run is escaped: a law named `<script>` is shown, not run.
 
-mod chart;
 mod beside;
+mod chart;
 mod columns;
 mod comparison;
 mod decisions;
@@ -22,8 +22,8 @@ mod run;
 mod scale;
 mod sheet;
 
-pub use chart::{Chart, Curve, Stroke};
 pub use beside::beside_html;
+pub use chart::{Chart, Curve, Stroke};
 pub use sheet::{Bars, Grid, Section, Sheet, sheet_html};
 
 use crate::archive::Archive;

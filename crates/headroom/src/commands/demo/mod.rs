@@ -294,7 +294,11 @@ impl Stage {
             told: told.rate,
             service: &service,
         };
-        Ok(self.recorder.describe(run, world.text()?)?)
+        match world.text() {
+            Ok(text) => self.recorder.describe(run, text)?,
+            Err(why) => say::note!("`headroom beside` will not know the world of this run: {why}"),
+        }
+        Ok(())
     }
 
     /// CPU time of everything, and of the demo's own processes.
