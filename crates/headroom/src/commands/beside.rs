@@ -14,6 +14,9 @@ use headroom_record::{Archive, Limits, PeriodRecord, Recorder, RunId, RunInfo, W
 use headroom_sim::ArrivalProcess;
 use std::path::Path;
 
+/// A day that passes faster says nothing: ten periods are the laws' warm-up alone.
+const SHORTEST_S: f64 = 10.0;
+
 /// What a reader must know of every such comparison.
 const REMARKS: [&str; 6] = [
     "The live energy is that of an emulated server, the simulated one a model's: no watt here is measured. What is \
@@ -23,8 +26,9 @@ const REMARKS: [&str; 6] = [
      measured during the live run.",
     "Modelled: that the emulated cores are a CPU quota on real ones, given out every 10 ms, and that one request runs on a \
      whole real core, which is several emulated ones.",
-    "Not modelled: the gateway and the load generator (some tenths of a millisecond of each live latency, and their share \
-     of the processors), and whatever else ran on this machine.",
+    "Not modelled: the way through gateway, kernel and load generator (some 0.6 ms of each live latency on a machine of two \
+     processors, before anything queues), their share of the processors, and whatever else ran there meanwhile: how much \
+     that was stands with each run, and from some percent on the live latencies are largely its.",
     "Not modelled: the kernel's scheduler. Threads get slices of milliseconds in turn where the simulator shares a core \
      among all requests at every instant, so the live spread of latencies differs; a woken thread may wait for a core.",
     "Not modelled: the emulator's own grain. It moves the real quota for small changes of frequency at most ten times a \
@@ -69,6 +73,12 @@ pub fn run(args: &BesideArgs) -> Result<(), Failure> {
 
 /// Runs the laws live, on the emulated server; nothing where that was stopped.
 fn made(args: &BesideArgs) -> Result<Option<Vec<RunInfo>>, Failure> {
+    if !(args.duration >= SHORTEST_S && args.duration <= 86_400.0) {
+        return Err(Failure::usage(anyhow!(
+            "--duration {}: a day takes between {SHORTEST_S} s and 86400 s (60 is the default)",
+            args.duration
+        )));
+    }
     let demo = DemoArgs {
         duration: args.duration,
         target_ms: args.target_ms,

@@ -50,6 +50,12 @@ const AFTER_THE_END: Seconds = Seconds::new(15.0);
 /// # Errors
 /// A machine that cannot run it, with the remedy; a run that broke.
 pub fn run(args: &DemoArgs) -> Result<(), Failure> {
+    if !(args.duration >= 30.0 && args.duration <= 86_400.0) {
+        return Err(Failure::usage(anyhow!(
+            "--duration {}: a day takes between 30 s and 86400 s (120 is the default)",
+            args.duration
+        )));
+    }
     let Some(summaries) = perform(args, &args.out.join("headroom.db"))? else {
         return Ok(());
     };
@@ -79,12 +85,6 @@ pub fn perform(args: &DemoArgs, db: &Path) -> Result<Option<Vec<RunSummary>>, Fa
         Seconds::from_millis(args.target_ms),
     )
     .map_err(Failure::usage)?;
-    if !(args.duration >= 30.0 && args.duration <= 86_400.0) {
-        return Err(Failure::usage(anyhow!(
-            "--duration {}: a day takes between 30 s and 86400 s (120 is the default)",
-            args.duration
-        )));
-    }
     let day = trace::named(&args.trace, Seconds::new(10.0), args.seed)?
         .compressed_to(Seconds::new(args.duration))
         .map_err(Failure::usage)?;
