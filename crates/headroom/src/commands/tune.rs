@@ -1,6 +1,8 @@
 //! `headroom tune`: the parameters of a law that need the least energy for a service and a trace.
 
-use crate::cli::{LawName, TuneArgs};
+mod space;
+
+use crate::cli::TuneArgs;
 use crate::config::LawConfig;
 use crate::failure::Failure;
 use crate::say;
@@ -10,6 +12,7 @@ use headroom_record::statistics::Estimate;
 use headroom_sim::run_many;
 use headroom_sim::search::{Axis, minimise};
 use serde::Serialize;
+use space::{Parameter, space};
 use std::collections::BTreeMap;
 use std::time::Instant;
 
@@ -17,150 +20,6 @@ use std::time::Instant;
 const LEAST_ALLOWED: f64 = 0.01;
 /// Above every energy: sets that break the promise are told apart by how often alone.
 const BROKEN: f64 = 1e30;
-
-/// A parameter that is searched.
-struct Parameter {
-    table: &'static str,
-    key: &'static str,
-    axis: Axis,
-    get: fn(&LawConfig) -> f64,
-    set: fn(&mut LawConfig, f64),
-}
-
-macro_rules! parameter {
-    ($table:literal, $key:literal, $low:expr, $high:expr, $($field:ident).+) => {
-        Parameter {
-            table: $table,
-            key: $key,
-            axis: Axis { low: $low, high: $high, whole: false },
-            get: |law| law.$($field).+,
-            set: |law, value| law.$($field).+ = value,
-        }
-    };
-    ($table:literal, $key:literal, $low:expr, $high:expr, $($field:ident).+ as $whole:ty) => {
-        Parameter {
-            table: $table,
-            key: $key,
-            axis: Axis { low: $low, high: $high, whole: true },
-            get: |law| law.$($field).+ as f64,
-            set: |law, value| law.$($field).+ = value as $whole,
-        }
-    };
-    ($table:literal, $key:literal, $low:expr, $high:expr, $($field:ident).+ or $default:expr) => {
-        Parameter {
-            table: $table,
-            key: $key,
-            axis: Axis { low: $low, high: $high, whole: false },
-            get: |law| law.$($field).+.unwrap_or($default),
-            set: |law, value| law.$($field).+ = Some(value),
-        }
-    };
-}
-
-/// The parameters that matter to a law, over ranges that its checks accept.
-fn space(law: LawName, target_ms: f64) -> Vec<Parameter> {
-    let guard = || parameter!("slo-power", "guard", 0.5, 1.0, slo_power.guard);
-    let threshold = || {
-        parameter!(
-            "slo-power",
-            "utilisation_threshold",
-            0.4,
-            0.98,
-            slo_power.utilisation_threshold
-        )
-    };
-    let sustained = || {
-        parameter!(
-            "slo-power",
-            "sustained_periods",
-            1.0,
-            20.0,
-            slo_power.sustained_periods as u32
-        )
-    };
-    let requests = || {
-        parameter!(
-            "slo-power",
-            "request_window_periods",
-            2.0,
-            30.0,
-            slo_power.request_window_periods as usize
-        )
-    };
-    let used = || {
-        parameter!(
-            "slo-power",
-            "utilisation_window_periods",
-            2.0,
-            15.0,
-            slo_power.utilisation_window_periods as usize
-        )
-    };
-    let band = || {
-        parameter!(
-            "slo-power",
-            "hold_band_ms",
-            0.0,
-            target_ms,
-            slo_power.hold_band_ms
-        )
-    };
-    let floor = || {
-        parameter!(
-            "slo-power",
-            "cap_floor_over_consumed",
-            0.0,
-            1.5,
-            slo_power.cap_floor_over_consumed
-        )
-    };
-    match law {
-        LawName::SloPower => vec![
-            guard(),
-            threshold(),
-            sustained(),
-            requests(),
-            used(),
-            band(),
-            floor(),
-        ],
-        LawName::PowerOnly => vec![guard(), threshold(), sustained(), used(), band(), floor()],
-        LawName::ElasticOnly => vec![guard(), threshold(), sustained(), requests(), used(), band()],
-        LawName::Pegasus | LawName::PegasusAsRun => {
-            let published = law == LawName::Pegasus;
-            let mut all = vec![
-                parameter!("pegasus", "far_over", 1.0, 2.0, pegasus.far_over),
-                parameter!("pegasus", "under", 0.3, 0.95, pegasus.under),
-                parameter!("pegasus", "far_under", 0.0, 0.9, pegasus.far_under),
-                parameter!("pegasus", "raise", 0.01, 0.3, pegasus.raise),
-                parameter!("pegasus", "lower", 0.001, 0.05, pegasus.lower),
-                parameter!("pegasus", "lower_far", 0.001, 0.1, pegasus.lower_far),
-            ];
-            all.push(match published {
-                true => parameter!("pegasus", "hold_s", 0.0, 300.0, pegasus.hold_s or 300.0),
-                false => parameter!("pegasus", "hold_s", 0.0, 300.0, pegasus.hold_s or 30.0),
-            });
-            all
-        }
-        LawName::Hpa => vec![
-            parameter!("hpa", "target_utilisation", 0.3, 0.98, hpa.target_utilisation),
-            parameter!("hpa", "sync_s", 1.0, 60.0, hpa.sync_s),
-            parameter!("hpa", "tolerance", 0.0, 0.3, hpa.tolerance),
-            parameter!("hpa.down", "stabilisation_window_s", 0.0, 600.0, hpa.down.stabilisation_window_s or 300.0),
-        ],
-        LawName::K8sAsRun => vec![
-            parameter!(
-                "k8s-as-run",
-                "target_utilisation",
-                0.3,
-                0.98,
-                k8s_as_run.target_utilisation
-            ),
-            parameter!("k8s-as-run", "interval_s", 1.0, 30.0, k8s_as_run.interval_s),
-        ],
-        _ => Vec::new(),
-    }
-}
 
 /// What came of it. Differences are the tuned parameters' less the defaults', under the same arrivals and sizes, on seeds
 /// that the search never saw.
@@ -188,7 +47,9 @@ struct Outcome {
 /// A law without parameters, a scenario or a trace that is wrong, a run that does not end.
 pub fn run(args: &TuneArgs) -> Result<(), Failure> {
     let file = Setting::read(args.world.scenario.as_deref())?;
-    let parameters = space(args.law, file.scenario.service.target_ms);
+    // A law that this world does not bear is refused with its line, before its parameters are looked at.
+    file.guarded(args.law)?;
+    let parameters = space(args.law, &file)?;
     if parameters.is_empty() {
         return Err(Failure::usage(anyhow!(
             "--law {}: it has no parameters to search. Choose another, or compare it as it is: headroom compare",
@@ -202,7 +63,6 @@ pub fn run(args: &TuneArgs) -> Result<(), Failure> {
             "--max-over is {over}: it must be 0 to 100 percent"
         )));
     }
-    file.guarded(args.law)?;
     let world = |seed: u64| file.with_trace(args.trace.as_deref(), &args.world, seed);
     let worlds = |from: u64| {
         (from..from + args.seeds)
@@ -241,12 +101,12 @@ pub fn run(args: &TuneArgs) -> Result<(), Failure> {
 
     let start: Vec<f64> = parameters
         .iter()
-        .map(|parameter| (parameter.get)(&file.law))
+        .map(|parameter| parameter.get(&file.law))
         .collect();
     let config = |point: &[f64]| {
         let mut law = file.law.clone();
         for (parameter, value) in parameters.iter().zip(point) {
-            (parameter.set)(&mut law, *value);
+            parameter.set(&mut law, *value);
         }
         law
     };
