@@ -112,6 +112,11 @@ impl PowerManager {
             level_ms: tuning.cap_w.is_none().then_some(level.target_ms),
         })
     }
+
+    /// Its one cap.
+    pub const fn cap(&self) -> Watts {
+        self.cap
+    }
 }
 
 impl Law for PowerManager {

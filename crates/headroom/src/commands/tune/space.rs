@@ -147,8 +147,9 @@ pub(super) fn space(law: LawName, file: &Setting) -> Result<Vec<Parameter>, Fail
             let published = law == LawName::Pegasus;
             let mut all = vec![
                 parameter!("pegasus", "far_over", 1.0, 2.0, pegasus.far_over),
-                parameter!("pegasus", "under", 0.3, 0.95, pegasus.under),
-                parameter!("pegasus", "far_under", 0.0, 0.9, pegasus.far_under),
+                // Their ranges meet and do not overlap: far_under above under is refused.
+                parameter!("pegasus", "under", 0.6, 0.95, pegasus.under),
+                parameter!("pegasus", "far_under", 0.0, 0.6, pegasus.far_under),
                 parameter!("pegasus", "raise", 0.01, 0.3, pegasus.raise),
                 parameter!("pegasus", "lower", 0.001, 0.05, pegasus.lower),
                 parameter!("pegasus", "lower_far", 0.001, 0.1, pegasus.lower_far),
