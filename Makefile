@@ -3,7 +3,7 @@ CARGO ?= cargo
 HEADROOM := target/release/headroom
 DEMO_ARGS ?=
 
-.PHONY: help demo test lint build bench-gateway bench-load bench-agent bench-capacity bench-sim apache mediawiki setup-build setup-test clean
+.PHONY: help demo test lint build bench-gateway bench-load bench-agent bench-capacity bench-sim apache capacity mediawiki setup-build setup-test clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -42,6 +42,10 @@ bench-sim: setup-build ## Requests simulated per second: this simulator, SimPy, 
 apache: build ## Ten minutes of the Wikipedia trace on Debian's apache2, fixed and then slo-power
 	@scripts/need apache2 php:libapache2-mod-php curl
 	scripts/apache
+
+capacity: build ## The capacity of Debian's apache2 from its accept queue: ramps, waves, requests that wait, five meters (20 min)
+	@scripts/need apache2 php:libapache2-mod-php curl snmpd clang ip:iproute2 netstat:net-tools vmstat:procps
+	scripts/capacity
 
 mediawiki: build ## Ten minutes each: Debian's MediaWiki behind our gateway and behind HAProxy, fixed and slo-power
 	@scripts/need curl apache2 haproxy mariadbd:mariadb-server memcached php:php-cli '/usr/sbin/php-fpm*:php-fpm' \

@@ -47,6 +47,14 @@ pub struct CapacityArgs {
     /// The capacity that a benchmark found, in connections a second, to compare with.
     #[arg(long = "static", value_name = "RATE")]
     pub fixed: Option<f64>,
+    /// Call it capacity, as a benchmark under a slowly rising load does, once the drop ratio over this many seconds
+    /// reaches the threshold: the mean throughput of that window, and no other figure from then on. 60 in the paper.
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pub ramp: Option<f64>,
+    /// Instead of watching, find out how many samples a second each method can take now, one after another, each for so
+    /// many seconds.
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pub rates: Option<f64>,
     /// The server's status page: mod_status with ?auto (Apache), stub_status (nginx).
     #[arg(long, value_name = "URL")]
     pub status_url: Option<StatusPage>,

@@ -125,7 +125,11 @@ fn an_overloaded_server_shows_what_it_can_do_and_a_report_is_written() {
         (server.served.load(Ordering::Relaxed) > 20).then_some(())
     });
     let csv = dir.path().join("capacity.csv");
-    let mut command = capacity(port, dir.path(), &["--duration", "6", "--static", "123"]);
+    let mut command = capacity(
+        port,
+        dir.path(),
+        &["--duration", "6", "--static", "123", "--ramp", "2"],
+    );
     let (begun, served) = (Instant::now(), server.served.load(Ordering::Relaxed));
     let (status, program) = run(command.arg("--csv").arg(&csv));
     let truth = (server.served.load(Ordering::Relaxed) - served) as f64 / begun.elapsed().as_secs_f64();
@@ -149,7 +153,7 @@ fn an_overloaded_server_shows_what_it_can_do_and_a_report_is_written() {
     if !ebpf_or_skipped(&result, "capacity of an overloaded server") {
         return;
     }
-    for estimator in ["published", "busy-time"] {
+    for estimator in ["published", "busy-time", "ramp"] {
         let found = estimate(&result, estimator, "ebpf").unwrap();
         assert_eq!(found["capacity"]["kind"], "exact", "{found}");
         let per_s = found["mean_per_s"].as_f64().unwrap();
@@ -286,6 +290,28 @@ fn a_plain_user_is_told_what_is_missing_and_served_by_the_rest() {
     assert!(reason.contains("CAP_BPF") || reason.contains("clang"), "{reason}");
     let found = estimate(&result, "published", "kernel").unwrap();
     assert_eq!(found["scope"], "machine", "{found}");
+    drop(server);
+}
+
+#[test]
+fn how_often_each_method_can_sample_is_measured() {
+    let dir = tempfile::tempdir().unwrap();
+    let port = free_port();
+    let server = listener(port, 16);
+    let args = ["--rates", "0.3", "--method", "kernel,status"];
+    let (status, program) = run(&mut capacity(port, dir.path(), &args));
+    assert!(status.success(), "{}", program.err());
+    let result = program.json();
+    let rates = result["rates"].as_array().unwrap();
+    assert_eq!((rates.len(), &rates[0]["method"]), (1, &Value::from("kernel")));
+    let per_s = rates[0]["samples_per_s"].as_f64().unwrap();
+    let p50_us = rates[0]["p50_us"].as_f64().unwrap();
+    assert!(per_s > 5.0 && per_s * p50_us < 2.5e6, "{result}");
+    let passed_over = &result["passed_over"][0];
+    assert!(
+        passed_over["reason"].as_str().unwrap().contains("mod_status"),
+        "{result}"
+    );
     drop(server);
 }
 

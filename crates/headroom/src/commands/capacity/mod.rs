@@ -3,6 +3,7 @@
 mod cpu;
 mod history;
 mod others;
+mod rates;
 mod report;
 mod seen;
 mod tables;
@@ -15,7 +16,7 @@ use crate::failure::Failure;
 use crate::say;
 use crate::stop::Stop;
 use cpu::GroupCpu;
-use headroom_control::capacity::{QueueTuning, StaticCapacity};
+use headroom_control::capacity::{QueueTuning, RampTuning, StaticCapacity};
 use headroom_node::cgroup::TargetSpec;
 use headroom_node::queue::{
     Opened, QueueError, QueueMethod, QueueOptions, QueuePreference, SnmpOptions, listening_ports, open,
@@ -97,6 +98,9 @@ pub fn run(args: &CapacityArgs) -> Result<(), Failure> {
         status: args.status_url.clone(),
         ..QueueOptions::new(args.port)
     };
+    if let Some(seconds) = args.rates {
+        return rates::run(args, &options, Duration::from_secs_f64(seconds));
+    }
     let mut run = Run {
         args,
         tuning,
@@ -122,11 +126,11 @@ fn open_all(
     mut cpu: Option<GroupCpu>,
     started: Instant,
 ) -> Result<Vec<Watch>, Failure> {
-    let wanted = run.args.method.unwrap_or(QueuePreference::Auto);
-    let order = match wanted {
-        QueuePreference::Auto => ALL.to_vec(),
-        QueuePreference::Ordered(_) => wanted.order(),
-    };
+    let order = order(run.args);
+    let ramp = run.args.ramp.map(|window_s| RampTuning {
+        window_s,
+        drop_ratio: run.tuning.drop_ratio,
+    });
     if let Some(cpu) = cpu.as_ref().filter(|_| order.contains(&QueueMethod::Kernel)) {
         run.remarks
             .push(format!("the CPU utilisation by /proc is that of {}", cpu.name()));
@@ -136,7 +140,9 @@ fn open_all(
         match open_one(method, options) {
             Ok((meter, looking)) => {
                 let cpu = cpu.take_if(|_| method == QueueMethod::Kernel);
-                watches.push(Watch::new(meter, looking, cpu, run.tuning, started).map_err(Failure::usage)?);
+                watches.push(
+                    Watch::new(meter, looking, cpu, run.tuning, ramp, started).map_err(Failure::usage)?,
+                );
                 run.methods.push(method);
             }
             Err(error @ QueueError::NobodyListens { .. }) => return Err(Failure::usage(error)),
@@ -162,6 +168,14 @@ const ALL: [QueueMethod; 5] = [
     QueueMethod::Snmp,
     QueueMethod::Status,
 ];
+
+/// The methods that are asked for.
+fn order(args: &CapacityArgs) -> Vec<QueueMethod> {
+    match args.method.unwrap_or(QueuePreference::Auto) {
+        QueuePreference::Auto => ALL.to_vec(),
+        wanted @ QueuePreference::Ordered(_) => wanted.order(),
+    }
+}
 
 type Meter = Box<dyn headroom_node::queue::QueueMeter>;
 

@@ -164,7 +164,8 @@ pub fn table(run: &Run<'_>, history: &History) -> String {
     text.trim_end().to_owned()
 }
 
-fn plain(head: &[&str], rows: &[Vec<String>]) -> String {
+/// A table as plain text.
+pub fn plain(head: &[&str], rows: &[Vec<String>]) -> String {
     let width = |column: usize| {
         let cells = rows
             .iter()
@@ -207,6 +208,7 @@ pub fn json(run: &Run<'_>, history: &History) -> Value {
                     Way::Published(_) => "published",
                     Way::BusyTime(_) => "busy-time",
                     Way::Cpu(_) => "cpu",
+                    Way::Ramp(_) => "ramp",
                     Way::Static => "static",
                 },
                 "method": way.method(),
@@ -254,7 +256,7 @@ pub fn csv(history: &History) -> String {
     let ways: Vec<Way> = history.ways.keys().copied().collect();
     let mut text =
         "at_s,method,interval_s,arrivals_per_s,served_per_s,queue_mean,places,threshold,drop_ratio,\
-                    connections,drops,cpu,error"
+                    connections,drops,cpu"
             .to_owned();
     for way in &ways {
         let column = way
@@ -264,6 +266,7 @@ pub fn csv(history: &History) -> String {
             .replace([' ', '/'], "_");
         let _ = write!(text, ",{column}_per_s,{column}_kind");
     }
+    text.push_str(",error");
     text.push('\n');
     let mut rows: Vec<&Row> = history.methods.values().flat_map(|kept| &kept.rows).collect();
     rows.sort_by(|one, other| one.at.get().total_cmp(&other.at.get()));
@@ -288,7 +291,6 @@ pub fn csv(history: &History) -> String {
             count(seen.connections),
             count(seen.drops),
             put(seen.cpu.map(Ratio::get)),
-            error,
         ];
         text.push_str(&cells.join(","));
         for way in &ways {
@@ -303,7 +305,7 @@ pub fn csv(history: &History) -> String {
                 put(found.and_then(|(_, estimate)| number(estimate)))
             );
         }
-        text.push('\n');
+        let _ = writeln!(text, ",{error}");
     }
     text
 }

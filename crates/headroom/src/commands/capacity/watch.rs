@@ -6,8 +6,8 @@ use super::seen::{Known, Row, Seen, observation, reading};
 use super::way::Way;
 use crate::stop::Stop;
 use headroom_control::capacity::{
-    BusyTimeMonitor, Capacity, Estimate, QueueMonitor, QueueTuning, UtilisationEstimator, UtilisationMeter,
-    UtilisationTuning,
+    BusyTimeMonitor, Capacity, Estimate, QueueMonitor, QueueTuning, Ramp, RampTuning, Step, StepMeter,
+    Unusable, UtilisationEstimator, UtilisationMeter, UtilisationTuning,
 };
 use headroom_control::{OutOfRange, Reason};
 use headroom_node::queue::{QueueError, QueueMeter, QueueMethod, QueueSample};
@@ -40,10 +40,11 @@ struct Estimators {
     published: Option<(QueueMonitor, Known)>,
     busy_time: Option<(BusyTimeMonitor, Known)>,
     by_cpu: Option<(UtilisationMeter, UtilisationEstimator)>,
+    ramp: Option<(StepMeter, Ramp, Known)>,
 }
 
 impl Estimators {
-    fn new(method: QueueMethod, tuning: QueueTuning) -> Result<Self, OutOfRange> {
+    fn new(method: QueueMethod, tuning: QueueTuning, ramp: Option<RampTuning>) -> Result<Self, OutOfRange> {
         let sees_queue = matches!(method, QueueMethod::Ebpf | QueueMethod::Kernel);
         let queue = |tuning| Ok::<_, OutOfRange>((QueueMonitor::new(tuning)?, Known::default()));
         let busy_time = |tuning| Ok::<_, OutOfRange>((BusyTimeMonitor::new(tuning)?, Known::default()));
@@ -58,6 +59,10 @@ impl Estimators {
         Ok(Self {
             published: sees_queue.then(|| queue(tuning)).transpose()?,
             busy_time: sees_queue.then(|| busy_time(tuning)).transpose()?,
+            ramp: ramp
+                .filter(|_| sees_queue)
+                .map(|ramp| Ok((StepMeter::new(&tuning), Ramp::new(ramp)?, Known::default())))
+                .transpose()?,
             by_cpu: (method != QueueMethod::Ebpf).then(by_cpu).transpose()?,
         })
     }
@@ -88,6 +93,7 @@ impl Watch {
         looking: Option<Box<dyn QueueMeter>>,
         cpu: Option<GroupCpu>,
         tuning: QueueTuning,
+        ramp: Option<RampTuning>,
         started: Instant,
     ) -> Result<Self, OutOfRange> {
         let method = meter.method();
@@ -98,7 +104,7 @@ impl Watch {
             cpu,
             period: Duration::from_secs_f64(tuning.sampling_period_s),
             started,
-            estimators: Estimators::new(method, tuning)?,
+            estimators: Estimators::new(method, tuning, ramp)?,
         })
     }
 
@@ -173,6 +179,10 @@ impl Watch {
             estimates.push((Way::Published(method), estimate));
         }
         estimates.extend(by_busy_time.map(|estimate| (Way::BusyTime(method), estimate)));
+        if let Some((meter, ramp, known)) = &mut self.estimators.ramp {
+            let step = meter.take(&observation(length, &sampled, known));
+            estimates.push((Way::Ramp(method), by_ramp(ramp, step)));
+        }
         let cpu = self.cpu.as_mut().map(GroupCpu::busy);
         if let Some((meter, estimator)) = &mut self.estimators.by_cpu {
             let estimate = match &sampled {
@@ -222,6 +232,24 @@ fn unread(error: &QueueError) -> Estimate {
         _ => "unread",
     };
     nothing(rule, error.to_string())
+}
+
+/// What the rising load says; a step that cannot be used is left out of its window.
+fn by_ramp(ramp: &mut Ramp, step: Result<Step, Unusable>) -> Estimate {
+    let capacity = match step {
+        Ok(step) => ramp
+            .step(&step)
+            .map_err(|error| ("inconsistent", error.to_string())),
+        Err(unusable) => Err((unusable.rule(), unusable.to_string())),
+    };
+    match capacity {
+        Ok(Capacity::Unknown) => nothing("no-request-yet", "the window is not full yet".to_owned()),
+        Ok(capacity) => Estimate {
+            capacity,
+            reason: Reason::new("ramp", "the mean throughput of a window".to_owned(), &[]),
+        },
+        Err((rule, text)) => nothing(rule, text),
+    }
 }
 
 fn nothing(rule: &'static str, text: String) -> Estimate {

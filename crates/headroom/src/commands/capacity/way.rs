@@ -13,6 +13,8 @@ pub enum Way {
     BusyTime(QueueMethod),
     /// Throughput over CPU utilisation.
     Cpu(QueueMethod),
+    /// A benchmark's rising load: the throughput at which too many attempts were dropped.
+    Ramp(QueueMethod),
     /// A benchmark's figure.
     Static,
 }
@@ -24,6 +26,7 @@ impl Way {
             Self::Published(_) => "queue, published",
             Self::BusyTime(_) => "queue, busy time",
             Self::Cpu(_) => "CPU utilisation",
+            Self::Ramp(_) => "ramp",
             Self::Static => "static",
         }
     }
@@ -31,7 +34,9 @@ impl Way {
     /// What feeds it.
     pub const fn method(self) -> Option<QueueMethod> {
         match self {
-            Self::Published(method) | Self::BusyTime(method) | Self::Cpu(method) => Some(method),
+            Self::Published(method) | Self::BusyTime(method) | Self::Cpu(method) | Self::Ramp(method) => {
+                Some(method)
+            }
             Self::Static => None,
         }
     }
