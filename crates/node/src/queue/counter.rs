@@ -33,6 +33,11 @@ impl<const N: usize> Ledger<N> {
         }
     }
 
+    /// Whether there was a reading.
+    pub(super) fn has_begun(&self) -> bool {
+        self.at.is_some()
+    }
+
     /// Takes a reading, and yields the totals and whether nothing leapt. A counter that leapt or went back counts from
     /// where it is now; what happened meanwhile is not guessed.
     pub(super) fn advance(&mut self, at: Instant, raw: [Option<u64>; N]) -> ([Option<u64>; N], bool) {

@@ -2,6 +2,7 @@
 //! (`/proc/net/snmp`, `/proc/net/netstat`, `/proc/stat`).
 
 use super::counter::{Busy, Ledger, step};
+use super::deferred::Deferred;
 use super::diag::Diag;
 use super::procfs;
 use super::{Counters, Length, Listener, QueueError, QueueMeter, QueueMethod, QueueSample};
@@ -92,6 +93,7 @@ pub struct KernelQueueMeter {
     roots: Roots,
     diag: Diag,
     parts: Parts,
+    deferred: Deferred,
     /// Passive opens, failed attempts, drops.
     machine: Ledger<3>,
     busy: Busy,
@@ -109,6 +111,7 @@ impl KernelQueueMeter {
             roots: roots.clone(),
             diag: Diag::open()?,
             parts: Parts::default(),
+            deferred: Deferred::new(),
             machine: Ledger::new([usize::BITS; 3]),
             busy: Busy::default(),
             epoch: 0,
@@ -133,6 +136,7 @@ impl QueueMeter for KernelQueueMeter {
         let network = procfs::network(&self.roots)?;
         let (busy, whole) = procfs::cpu(&self.roots)?;
         let parts = self.parts.advance(at, &listeners);
+        let (drops, _) = self.deferred.take(at, &parts, Some(&network));
         let (machine, machine_steady) = self.machine.advance(
             at,
             [
@@ -149,7 +153,7 @@ impl QueueMeter for KernelQueueMeter {
             at,
             epoch: self.epoch,
             port: Counters {
-                drops: parts.drops,
+                drops,
                 ..Counters::default()
             },
             server: Counters::default(),

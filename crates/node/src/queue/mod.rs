@@ -20,6 +20,7 @@
 
 pub mod choice;
 mod counter;
+mod deferred;
 mod diag;
 mod ebpf;
 mod kernel;

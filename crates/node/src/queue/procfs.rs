@@ -13,6 +13,8 @@ pub(super) struct Exported {
     pub attempt_fails: u64,
     /// Attempts dropped by a listener; `ListenOverflows`, those by a full queue, are among them.
     pub listen_drops: u64,
+    /// Acknowledgements dropped on purpose, because the server waits for the client's first data (TCP_DEFER_ACCEPT).
+    pub deferred: u64,
 }
 
 /// Reads the network's counters, of the calling thread's network namespace.
@@ -32,6 +34,8 @@ pub(super) fn network(roots: &Roots) -> Result<Exported, QueueError> {
             .ok_or_else(|| missing(&snmp_path, "Tcp AttemptFails"))?,
         listen_drops: named(&netstat, "TcpExt:", "ListenDrops")
             .ok_or_else(|| missing(&netstat_path, "TcpExt ListenDrops"))?,
+        // A kernel that does not count them defers nothing.
+        deferred: named(&netstat, "TcpExt:", "TCPDeferAcceptDrop").unwrap_or(0),
     })
 }
 
