@@ -3,10 +3,11 @@
 
 mod queue_common;
 
+use headroom_node::Roots;
 use headroom_node::queue::{
-    QueueError, QueueMeter, SnmpOptions, SnmpQueueMeter, StatusPage, StatusQueueMeter,
+    KernelQueueMeter, QueueError, QueueMeter, SnmpOptions, SnmpQueueMeter, StatusPage, StatusQueueMeter,
 };
-use queue_common::{connect, is_installed, listener, port_of, until};
+use queue_common::{connect, ebpf, is_installed, listener, port_of, until};
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
@@ -226,4 +227,29 @@ fn apaches_mod_status_is_read() {
         .parse()
         .unwrap();
     requests_are_counted_without_the_askings(port, &page, false);
+    what_apache_defers_is_no_drop(port);
+}
+
+/// Apache sets TCP_DEFER_ACCEPT: the kernel drops an acknowledgement of each connection on purpose, and counts it at the
+/// socket.
+fn what_apache_defers_is_no_drop(port: u16) {
+    const CONNECTIONS: u64 = 60;
+    let mut kernel = KernelQueueMeter::open(port, &Roots::default()).unwrap();
+    let mut ebpf = ebpf(port);
+    let raw = |meter: &mut KernelQueueMeter| meter.sample().unwrap().listeners[0].drops.unwrap();
+    let before = raw(&mut kernel);
+    for _ in 0..CONNECTIONS {
+        get(port, "/");
+    }
+    let dropped = raw(&mut kernel) - before;
+    println!("the socket counts {dropped} drops of {CONNECTIONS} connections");
+    let told = [
+        Some(kernel.sample().unwrap()),
+        ebpf.as_mut().map(|ebpf| ebpf.sample().unwrap()),
+    ];
+    for sample in told.iter().flatten() {
+        let drops = sample.port.drops.unwrap();
+        // Counters are not read at one instant.
+        assert!(drops <= 2, "{}: {drops} drops", sample.method);
+    }
 }

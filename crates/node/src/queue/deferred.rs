@@ -2,10 +2,10 @@
 //!
 //! A server that sets TCP_DEFER_ACCEPT (Apache does) wants a connection only once the client has sent something. The
 //! kernel then drops the client's bare acknowledgement on purpose, and counts it among the socket's drops: one for every
-//! connection, however short the queue (`tcp_check_req`, tcp_minisocks.c). Two counters of the network namespace tell
-//! them apart: `TCPDeferAcceptDrop` has those on purpose, `ListenDrops` those for want of room. What is neither on
-//! purpose nor beyond `ListenDrops` is taken for this port's. Where other ports of the machine defer accepts as well,
-//! that may be too few, never too many.
+//! connection, however short the queue (`tcp_check_req`, tcp_minisocks.c). Handshakes that the client broke off are
+//! counted there too. Two counters of the network namespace tell them apart: `TCPDeferAcceptDrop` has those on purpose,
+//! `ListenDrops` those for want of room. What is neither on purpose nor beyond `ListenDrops` is taken for this port's.
+//! Where other ports of the machine defer accepts as well, that may be too few.
 
 use super::counter::Ledger;
 use super::kernel::Advance;
@@ -45,21 +45,21 @@ impl Deferred {
         !self.machine.has_begun() || !parts.steady || parts.drops.is_some_and(|drops| drops != self.last)
     }
 
-    /// The drops for want of room, and the sum over those since the last reading of the full queue that each saw.
-    pub(super) fn take(
-        &mut self,
-        at: Instant,
-        parts: &Advance,
-        machine: Option<&Exported>,
-    ) -> (Option<u64>, u64) {
+    /// The same of the drops for want of room alone.
+    pub(super) fn take(&mut self, at: Instant, parts: &Advance, machine: Option<&Exported>) -> Advance {
         let Some(drops) = parts.drops else {
-            return (None, parts.full_seen);
+            return *parts;
+        };
+        let of = |drops, full_seen| Advance {
+            drops: Some(drops),
+            full_seen,
+            steady: parts.steady,
         };
         let total = self.before + self.here;
         let grown = drops - self.last;
         self.last = drops;
         let Some(machine) = machine else {
-            return (Some(total), 0);
+            return of(total, 0);
         };
         if !parts.steady {
             // Sockets came or went: what they dropped meanwhile is not among the parts' drops.
@@ -70,14 +70,10 @@ impl Deferred {
         if !steady {
             self.begin(drops);
             self.machine.advance(at, counts);
-            return (Some(total), 0);
+            return of(total, 0);
         }
         let [deferred, for_want] = counted.map(|count| count.unwrap_or(0));
-        let own = drops - self.base;
-        let found = match deferred {
-            0 => own,
-            deferred => own.saturating_sub(deferred).min(for_want),
-        };
+        let found = (drops - self.base).saturating_sub(deferred).min(for_want);
         // The counters are not read at one instant: for a moment it can seem to be less.
         self.here = self.here.max(found);
         let real = self.before + self.here - total;
@@ -85,7 +81,7 @@ impl Deferred {
             0 => 0,
             grown => (parts.full_seen as f64 * (real as f64 / grown as f64).min(1.0)).round() as u64,
         };
-        (Some(self.before + self.here), full_seen)
+        of(self.before + self.here, full_seen)
     }
 
     fn begin(&mut self, drops: u64) {
@@ -100,6 +96,16 @@ impl Deferred {
 mod tests {
     use super::*;
     use std::time::Duration;
+
+    fn taken(
+        account: &mut Deferred,
+        at: Instant,
+        parts: &Advance,
+        machine: Option<&Exported>,
+    ) -> (Option<u64>, u64) {
+        let found = account.take(at, parts, machine);
+        (found.drops, found.full_seen)
+    }
 
     fn parts(drops: u64, grown: u64, steady: bool) -> Advance {
         Advance {
@@ -124,24 +130,42 @@ mod tests {
         let mut account = Deferred::new();
         assert!(account.is_needed(&parts(0, 0, true)), "the first");
         assert_eq!(
-            account.take(at(0), &parts(0, 0, true), Some(&machine(900, 70))),
+            taken(&mut account, at(0), &parts(0, 0, true), Some(&machine(900, 70))),
             (Some(0), 0)
         );
         assert!(!account.is_needed(&parts(0, 0, true)));
         // 200 connections, each deferred once; the counters were read before the last two.
         assert_eq!(
-            account.take(at(1), &parts(200, 200, true), Some(&machine(1_098, 70))),
+            taken(
+                &mut account,
+                at(1),
+                &parts(200, 200, true),
+                Some(&machine(1_098, 70))
+            ),
             (Some(0), 0)
         );
         // 100 more, and 30 that found no room.
         assert_eq!(
-            account.take(at(2), &parts(330, 130, true), Some(&machine(1_200, 100))),
+            taken(
+                &mut account,
+                at(2),
+                &parts(330, 130, true),
+                Some(&machine(1_200, 100))
+            ),
             (Some(30), 30 * 65)
         );
-        assert_eq!(account.take(at(3), &parts(330, 0, true), None), (Some(30), 0));
+        assert_eq!(
+            taken(&mut account, at(3), &parts(330, 0, true), None),
+            (Some(30), 0)
+        );
         // Another port's drops are not this one's.
         assert_eq!(
-            account.take(at(4), &parts(340, 10, true), Some(&machine(1_210, 900))),
+            taken(
+                &mut account,
+                at(4),
+                &parts(340, 10, true),
+                Some(&machine(1_210, 900))
+            ),
             (Some(30), 0)
         );
     }
@@ -151,27 +175,27 @@ mod tests {
         let start = Instant::now();
         let at = |s| start + Duration::from_secs(s);
         let mut account = Deferred::new();
-        account.take(at(0), &parts(0, 0, true), Some(&machine(0, 5)));
+        taken(&mut account, at(0), &parts(0, 0, true), Some(&machine(0, 5)));
         assert_eq!(
-            account.take(at(1), &parts(8, 8, true), Some(&machine(0, 13))),
+            taken(&mut account, at(1), &parts(8, 8, true), Some(&machine(0, 13))),
             (Some(8), 8 * 65)
         );
         // Another socket: nothing is known of the time between, and what was counted stays.
         assert_eq!(
-            account.take(at(2), &parts(8, 0, false), Some(&machine(0, 40))),
+            taken(&mut account, at(2), &parts(8, 0, false), Some(&machine(0, 40))),
             (Some(8), 0)
         );
         assert_eq!(
-            account.take(at(3), &parts(10, 2, true), Some(&machine(0, 42))),
+            taken(&mut account, at(3), &parts(10, 2, true), Some(&machine(0, 42))),
             (Some(10), 2 * 65)
         );
         // A counter that went back begins anew.
         assert_eq!(
-            account.take(at(4), &parts(12, 2, true), Some(&machine(0, 1))),
+            taken(&mut account, at(4), &parts(12, 2, true), Some(&machine(0, 1))),
             (Some(10), 0)
         );
         assert_eq!(
-            account.take(at(5), &parts(13, 1, true), Some(&machine(0, 2))),
+            taken(&mut account, at(5), &parts(13, 1, true), Some(&machine(0, 2))),
             (Some(11), 65)
         );
         let unknown = Advance {
@@ -179,6 +203,6 @@ mod tests {
             full_seen: 0,
             steady: true,
         };
-        assert_eq!(account.take(at(6), &unknown, None), (None, 0));
+        assert_eq!(taken(&mut account, at(6), &unknown, None), (None, 0));
     }
 }

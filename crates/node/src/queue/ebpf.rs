@@ -5,8 +5,10 @@
 //! drops, which the kernel counts per listener. Accepts follow from both, because nothing else takes a connection from
 //! the queue: what was put in it and is not there any more was accepted.
 
+use super::deferred::Deferred;
 use super::diag::Diag;
 use super::kernel::{Advance, Parts, sum};
+use super::procfs;
 use super::{Counters, Length, Listener, QueueError, QueueMeter, QueueMethod, QueueSample, Seen};
 use crate::Roots;
 use aya::maps::{Array, MapData, PerCpuHashMap};
@@ -28,8 +30,10 @@ const TIDY_AT: usize = program::MOST_LISTENERS / 2;
 /// built. The program is in the kernel as long as the meter lives.
 pub struct EbpfQueueMeter {
     port: u16,
+    roots: Roots,
     diag: Diag,
     parts: Parts,
+    deferred: Deferred,
     tallies: PerCpuHashMap<MapData, u64, Tally>,
     controls: Array<MapData, u64>,
     window: u64,
@@ -161,8 +165,10 @@ impl EbpfQueueMeter {
         let controls = loaded.take_map(program::CONTROLS).ok_or_else(lacks)?;
         let mut meter = Self {
             port,
+            roots: roots.clone(),
             diag,
             parts: Parts::default(),
+            deferred: Deferred::new(),
             tallies: PerCpuHashMap::try_from(tallies).map_err(map_error)?,
             controls: Array::try_from(controls).map_err(map_error)?,
             window: 0,
@@ -243,6 +249,11 @@ impl QueueMeter for EbpfQueueMeter {
         if !parts.steady {
             self.epoch += 1;
         }
+        let network = match self.deferred.is_needed(&parts) {
+            true => Some(procfs::network(&self.roots)?),
+            false => None,
+        };
+        let parts = self.deferred.take(at, &parts, network.as_ref());
         let counted = total(&tallies);
         let enqueued = counted.enqueued + self.account.retired.enqueued;
         let length: Length = sum(&listeners);

@@ -136,7 +136,7 @@ impl QueueMeter for KernelQueueMeter {
         let network = procfs::network(&self.roots)?;
         let (busy, whole) = procfs::cpu(&self.roots)?;
         let parts = self.parts.advance(at, &listeners);
-        let (drops, _) = self.deferred.take(at, &parts, Some(&network));
+        let parts = self.deferred.take(at, &parts, Some(&network));
         let (machine, machine_steady) = self.machine.advance(
             at,
             [
@@ -153,7 +153,7 @@ impl QueueMeter for KernelQueueMeter {
             at,
             epoch: self.epoch,
             port: Counters {
-                drops,
+                drops: parts.drops,
                 ..Counters::default()
             },
             server: Counters::default(),
