@@ -17,7 +17,8 @@ pub trait Law: Send {
     /// Takes one period's observation and decides about the next period.
     fn decide(&mut self, seen: &Seen) -> Decision;
 
-    /// Forgets what was observed so far: it is no longer true, for telemetry was lost for a while.
+    /// Forgets what is no longer true because telemetry was lost for a while: the law begins again from everything on. What it
+    /// learned that time does not change, such as how the day goes, it may keep.
     fn forget(&mut self);
 }
 

@@ -183,6 +183,21 @@ fn a_slower_service_is_learned_within_a_few_periods() {
 }
 
 #[test]
+fn what_was_learned_of_the_service_survives_lost_telemetry() {
+    let mut law = law();
+    let settled = settle(&mut law, 0, 200, 200.0, plant().full());
+    let learned = law.service_rate();
+    law.forget();
+    assert_eq!(law.service_rate(), learned);
+    // It looks again before it takes anything, and comes back to where it was.
+    let first = law.decide(&period(300, 200.0, plant().full()));
+    assert_eq!(first.allocation, plant().full());
+    let again = settle(&mut law, 301, 100, 200.0, plant().full());
+    let ratio = capacity(again.allocation) / capacity(settled.allocation);
+    assert!((0.9..1.1).contains(&ratio), "{ratio}");
+}
+
+#[test]
 fn the_cap_slows_nothing_and_is_near_what_can_be_drawn() {
     let mut law = law();
     let allocated = settle(&mut law, 0, 300, 200.0, plant().full()).allocation;

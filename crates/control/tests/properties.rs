@@ -153,7 +153,7 @@ proptest! {
     }
 
     /// Whatever a law has seen: once its telemetry was lost for long enough, everything goes to full, and it goes on from
-    /// there as if it had just been started.
+    /// there as if it had just been started; Headroom's own, which keeps what it learned, looks as long before it takes.
     #[test]
     fn after_lost_telemetry_every_law_starts_again_from_full(
         before in prop::collection::vec(any_period(), 0..60), after in prop::collection::vec(any_period(), 1..60),
@@ -173,8 +173,13 @@ proptest! {
             let mut allocated = plant.full();
             for period in after.iter().filter(|period| period.traffic.is_some()) {
                 let seen = Seen { allocated, ..period.clone() };
-                let decision = guardian.decide(&seen);
-                prop_assert_eq!(&decision, &fresh.decide(&seen), "{}", fresh.name());
+                let (decision, expected) = (guardian.decide(&seen), fresh.decide(&seen));
+                if fresh.name() != "headroom" {
+                    prop_assert_eq!(&decision, &expected, "{}", fresh.name());
+                } else if expected.reasons[0].rule == "warm-up" {
+                    prop_assert_eq!(decision.reasons[0].rule.as_ref(), "warm-up");
+                    prop_assert_eq!(decision.allocation, plant.full());
+                }
                 allocated = decision.allocation;
             }
         }

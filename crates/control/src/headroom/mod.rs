@@ -39,7 +39,7 @@ use crate::seen::{Seen, Traffic};
 use choose::{Demand, Grid, HOPELESS, Learned, Point};
 use cost::Cost;
 use forecast::{Forecast, Forecaster, Method};
-use headroom_units::{Cores, PerSecond, Ratio, Seconds, Watts};
+use headroom_units::{Cores, PerSecond, Seconds, Watts};
 use latency::{LatencyModel, Measured};
 use power::PowerModel;
 use std::ops::RangeInclusive;
@@ -80,8 +80,6 @@ pub struct Headroom {
     slo: Slo,
     plant: Plant,
     tuning: HeadroomTuning,
-    /// The service rate that was measured before the start.
-    calibrated: PerSecond,
     grid: Grid,
     forecaster: Forecaster,
     cost: Cost,
@@ -93,7 +91,8 @@ pub struct Headroom {
     /// What was added to the cap's margin because caps seemed to bind.
     margin: f64,
     periods: u32,
-    in_flight: Option<f64>,
+    /// Of the newest period seen: its number, and the requests at its end.
+    in_flight: Option<(u64, f64)>,
 }
 
 impl Headroom {
@@ -119,7 +118,6 @@ impl Headroom {
         Self {
             slo,
             plant,
-            calibrated: service_rate,
             grid: Grid::new(plant),
             forecaster: Forecaster::new(),
             cost: Cost::new(service_rate.get()),
@@ -184,14 +182,16 @@ impl Headroom {
         let busy = seen.utilisation.map(|share| share.get().clamp(0.0, 1.0) * cores);
         let in_flight = traffic.in_flight as f64;
         if let Some(busy) = busy {
-            let change = in_flight - self.in_flight.unwrap_or(in_flight);
+            // What went on in lost periods is none of this one's.
+            let before = self.in_flight.filter(|(period, _)| period + 1 == seen.period);
+            let change = in_flight - before.map_or(in_flight, |(_, before)| before);
             self.cost
                 .observe(busy * length, traffic.completions as f64, change, pace);
             if let Some(power) = seen.power {
                 self.power.observe(power.value, cores, busy, pace);
             }
         }
-        self.in_flight = Some(in_flight);
+        self.in_flight = Some((seen.period, in_flight));
         if let Some(power) = seen.power {
             self.margin *= MARGIN_STAYS;
             if power.value >= seen.allocated.cap * CAP_BINDS {
@@ -341,7 +341,7 @@ impl Law for Headroom {
             allocation = wanted.most(now);
             let text = format!(
                 "{} {:.0} ms > guard {:.0} ms: nothing is taken away after a late period",
-                percentile_name(self.slo.percentile()),
+                self.slo.name(),
                 latency.as_millis(),
                 self.guard().as_millis()
             );
@@ -357,8 +357,14 @@ impl Law for Headroom {
         decision(allocation, expected, reasons)
     }
 
+    /// What was seen just before is no longer what comes next: the present level of the load, who is being served. What was
+    /// learned of the service, of the machine and of the day is as true as it was, and it took hours; the forecaster drops
+    /// the day by itself where too much of it was not seen.
     fn forget(&mut self) {
-        *self = Self::fresh(self.slo, self.plant, self.calibrated, self.tuning.clone());
+        self.forecaster.lose_sight();
+        self.in_flight = None;
+        self.margin = 0.0;
+        self.periods = 0;
     }
 }
 
@@ -384,7 +390,7 @@ impl Headroom {
             method_name(forecast.method),
             self.cost.at(point.pace) * 1e3,
             written(point.cores),
-            percentile_name(self.slo.percentile()),
+            self.slo.name(),
             usual.as_millis(),
             self.guard().as_millis(),
             point.late * 100.0,
@@ -417,7 +423,7 @@ impl Headroom {
             forecast.rate,
             forecast.deviation,
             written(point.cores),
-            percentile_name(self.slo.percentile()),
+            self.slo.name(),
             self.guard().as_millis(),
             self.tuning.confidence * 100.0
         );
@@ -491,9 +497,4 @@ fn method_name(method: Method) -> String {
 /// Cores as people write them: 0.9, without the dust that sums of tenths leave.
 fn written(cores: Cores) -> Cores {
     Cores::new((cores.get() * 1e3).round() / 1e3)
-}
-
-/// P95, P99.9: as people write it.
-fn percentile_name(percentile: Ratio) -> String {
-    format!("P{}", (percentile.as_percent() * 1e6).round() / 1e6)
 }

@@ -206,6 +206,14 @@ impl Forecaster {
         }
     }
 
+    /// The last periods say nothing of the next one any more; the day, and how good everybody was at it, stay.
+    pub(super) fn lose_sight(&mut self) {
+        self.line = LineEstimator::new(LINE);
+        self.line_record.said = None;
+        self.level = StepLevel::new(LEVEL_MEMORY);
+        self.level_record.said = None;
+    }
+
     /// Takes the newest period: its number, and `rate` arrivals per second over `length` seconds. Periods that were
     /// lost since the last one leave their place in the history, so that the day goes on.
     pub(super) fn observe(&mut self, period: u64, rate: f64, length: f64) {
