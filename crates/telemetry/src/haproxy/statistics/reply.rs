@@ -37,8 +37,9 @@ pub(super) fn process(info: &str) -> Process {
 
 /// The lines of `show servers state`, whose first is the version of their format and whose second names the columns.
 pub(super) fn server_rows(text: &str) -> Result<Vec<ServerRow>, &'static str> {
-    /// Maintenance: forced, inherited, configured, for want of an address, by a host name's change.
-    const MAINTENANCE: u32 = 0x01 | 0x02 | 0x04 | 0x20 | 0x40;
+    /// Maintenance: forced, inherited, for want of an address. That a server was `disabled` by the configuration (0x04)
+    /// stays told of one that is ready meanwhile.
+    const MAINTENANCE: u32 = 0x01 | 0x02 | 0x20;
     /// Drain: forced, inherited.
     const DRAIN: u32 = 0x08 | 0x10;
     const CHECK_CONFIGURED: u32 = 0x02;
@@ -142,7 +143,8 @@ mod tests {
             srv_agent_addr srv_agent_port\n\
             3 app 1 s1 127.0.0.1 2 0 1 1 5 1 0 0 0 0 0 0 - 8081 - 0 0 - - 0\n\
             3 app 2 s2 127.0.0.1 0 8 25 100 5 8 2 0 6 0 0 0 - 8082 - 0 0 - - 0\n\
-            3 app 3 s3 127.0.0.1 0 1 1 1 5 1 0 0 14 0 0 0 - 8083 - 0 0 - - 0\n\n";
+            3 app 3 s3 127.0.0.1 0 1 1 1 5 1 0 0 14 0 0 0 - 8083 - 0 0 - - 0\n\
+            3 app 4 s4 127.0.0.1 2 4 1 1 5 1 0 0 14 0 0 0 - 8084 - 0 0 - - 0\n\n";
         let rows = server_rows(text).unwrap();
         let seen: Vec<_> = rows
             .iter()
@@ -163,6 +165,7 @@ mod tests {
                 ("s1", ServerState::Ready, true, false, 1, 1),
                 ("s2", ServerState::Drain, false, true, 25, 100),
                 ("s3", ServerState::Maintenance, false, true, 1, 1),
+                ("s4", ServerState::Ready, true, true, 1, 1),
             ]
         );
         for text in [
