@@ -5,6 +5,7 @@
 //!   of a web site.
 //! - [`access_log`]: a web server's log, as a trace or as requests to send again.
 //! - [`users`]: closed-loop users as SURGE models them, the site they browse, and how many there are over time.
+//! - [`families`]: seeded traces unlike those, by family: other lengths, scales and rhythms, flash crowds, bursts, silence.
 //! - [`arrivals`]: the intended send times over a trace, Poisson or even, with a rate that may change meanwhile.
 //! - [`http`]: the generator itself: open loop or users, latency from the intended send time, one thread.
 //!
@@ -14,6 +15,7 @@
 
 pub mod access_log;
 pub mod arrivals;
+pub mod families;
 pub mod generate;
 pub mod http;
 mod random;
