@@ -197,6 +197,20 @@ pub struct Telemetry {
     pub power_noise: f64,
     /// Relative standard deviation of utilisation as reported.
     pub utilisation_noise: f64,
+    /// Where the arrival rate is read from.
+    pub arrivals: ArrivalMeter,
+}
+
+/// Where a controller has the arrival rate from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ArrivalMeter {
+    /// The requests that came are counted: a Poisson process makes that number vary by itself.
+    #[default]
+    Counted,
+    /// The number of users is read, each of whom sends so many requests on average: the mean of what the process brings,
+    /// whatever came. Of an open loop only.
+    Users,
 }
 
 /// What ends a run that would not end.
@@ -475,7 +489,12 @@ impl Scenario {
             0.0,
             1.0,
             "",
-        )
+        )?;
+        if telemetry.arrivals == ArrivalMeter::Users && self.arrivals.mean_rate_per_s().is_none() {
+            let why = "is \"users\" with sessions, whose rate the service decides: use \"counted\"";
+            return Err(ScenarioError::new("telemetry.arrivals", why));
+        }
+        Ok(())
     }
 
     /// An open loop that brings more than everything can serve ends at a limit, sooner or later.

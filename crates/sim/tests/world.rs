@@ -2,7 +2,7 @@
 
 use headroom_control::{Allocation, Decision, Fixed, Guardian, Law, Plant, Reason, Seen, SloPower, Tuning};
 use headroom_sim::quota::Quota;
-use headroom_sim::scenario::{NodeGroup, Service};
+use headroom_sim::scenario::{ArrivalMeter, NodeGroup, Service};
 use headroom_sim::{
     ArrivalProcess, Bare, Fault, NodeState, RunError, Scenario, Shape, Spacing, Totals, run, run_many,
 };
@@ -617,4 +617,37 @@ fn cores_held_by_a_quota_serve_as_much_and_short_requests_sooner() {
         constant(&world(300.0, quota), 4.0, 1e3, None),
     );
     assert!((mean_ms(&held) / mean_ms(&own) - 1.0).abs() < 1e-6);
+}
+
+/// A rate read off the number of users is the process's own, while what comes varies about it.
+#[test]
+fn users_are_no_count_of_requests() {
+    let mut scenario = default_day();
+    scenario.telemetry.arrivals = ArrivalMeter::Users;
+    let plant = scenario.plant().unwrap();
+    let mut law = Guardian::new(Fixed::new(plant), plant, 5);
+    let (mut apart, mut told) = (0, Vec::new());
+    run(&scenario, &mut law, 3, &mut |period| {
+        let arrivals = period.seen.traffic.as_ref().unwrap().arrivals;
+        apart += u64::from(arrivals != period.traffic.arrivals);
+        told.push(arrivals as f64);
+    })
+    .unwrap();
+    for (second, told) in told.iter().enumerate() {
+        assert!(
+            (told - day()[second / 10]).abs() <= 0.5,
+            "second {second}: {told}"
+        );
+    }
+    assert!(apart > 100, "{apart} of 120 periods differ");
+    scenario.arrivals = ArrivalProcess::Sessions {
+        users: 10,
+        think_s: 1.0,
+        think: Shape::Exponential {},
+    };
+    let error = scenario.check().unwrap_err().to_string();
+    assert!(
+        error.starts_with("telemetry.arrivals: is \"users\" with sessions"),
+        "{error}"
+    );
 }

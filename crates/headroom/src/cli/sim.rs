@@ -3,6 +3,7 @@
 use super::shared::seconds;
 use super::{LawName, Spacing};
 use clap::{Args, Subcommand};
+use headroom_load::families::Family;
 use std::path::PathBuf;
 
 /// The world of a simulation.
@@ -65,16 +66,25 @@ pub struct CompareArgs {
     /// The world.
     #[command(flatten)]
     pub world: WorldArgs,
-    /// The laws; the first is what the others' differences are from.
-    #[arg(long, value_delimiter = ',', value_name = "LAW,...",
-          default_values_t = [LawName::Fixed, LawName::SloPower, LawName::PegasusAsRun, LawName::K8sAsRun])]
+    /// The laws; the first is what the others' differences are from. By default fixed, headroom, slo-power,
+    /// pegasus-as-run and k8s-as-run, and with --unseen all laws.
+    #[arg(long, value_delimiter = ',', value_name = "LAW,...")]
     pub laws: Vec<LawName>,
     /// The traces: `wikipedia`, `azure`, or files. A generated trace is another one with each seed.
     #[arg(long, value_delimiter = ',', default_values_t = ["wikipedia".to_owned(), "azure".to_owned()], value_name = "NAME|FILE,...")]
     pub traces: Vec<String>,
-    /// How many seeds; every law meets the same arrivals and sizes under the same seed.
-    #[arg(long, default_value_t = 20, value_name = "N", value_parser = clap::value_parser!(u64).range(2..=10_000))]
-    pub seeds: u64,
+    /// Instead of --traces: families of generated traces that no law was looked at on. Other lengths, a tenth and ten times
+    /// the load, weeks, another rhythm, flash crowds of ten times the load within a second, ramps, steps, walks, bursts, next
+    /// to nothing, next to everything, silence. Prints for each whether headroom needs the least energy of all laws that
+    /// keep the promise, and is late no more often than slo-power.
+    #[arg(long, conflicts_with_all = ["traces", "step"])]
+    pub unseen: bool,
+    /// Only these families of --unseen.
+    #[arg(long, value_delimiter = ',', value_name = "FAMILY,...", conflicts_with_all = ["traces", "step"])]
+    pub families: Vec<Family>,
+    /// How many seeds; every law meets the same arrivals and sizes under the same seed. By default 20, and with --unseen 5.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(2..=10_000))]
+    pub seeds: Option<u64>,
     /// The first seed.
     #[arg(long, default_value_t = 1, value_name = "SEED")]
     pub first_seed: u64,
@@ -142,7 +152,7 @@ pub struct SloPowerArgs {
     #[arg(long, value_name = "DIR", env = "HEADROOM_PUBLISHED_TRACES")]
     pub traces: Option<PathBuf>,
     /// How many seeds each figure is the mean of.
-    #[arg(long, default_value_t = 3, value_name = "N", value_parser = clap::value_parser!(u64).range(2..=1_000))]
+    #[arg(long, default_value_t = 10, value_name = "N", value_parser = clap::value_parser!(u64).range(2..=1_000))]
     pub seeds: u64,
     /// Runs at once; by default as many as there are processors.
     #[arg(long, value_name = "N", value_parser = jobs)]

@@ -76,7 +76,12 @@ pub fn figures(setting: &Setting, law: LawName, seed: u64) -> Result<Figures, Fa
         if let Some(latency) = outcome.traffic.latency {
             latency_ms.add(latency.at_slo.as_millis());
         }
-        forecast.add(outcome.arrival_rate(), outcome.decision.expected_rate);
+        // Against the rate as the law was told it, where it was told one.
+        let rate = outcome
+            .seen
+            .arrival_rate()
+            .unwrap_or_else(|| outcome.arrival_rate());
+        forecast.add(rate, outcome.decision.expected_rate);
         if outcome.seen.period >= settled {
             range = (range.0.min(outcome.cores), range.1.max(outcome.cores));
         }

@@ -189,26 +189,37 @@ impl Setting {
         args: &WorldArgs,
         seed: u64,
     ) -> Result<(Self, String), Failure> {
+        if trace.is_none() && self.has_arrivals {
+            let name = format!("{} (arrivals of the scenario)", self.scenario.name);
+            return Ok((self.cut(args)?, name));
+        }
+        let trace = named_trace(trace.unwrap_or("wikipedia"), Seconds::new(args.step), seed)?;
+        Ok((self.with_rates(&trace, args)?, trace.name().to_owned()))
+    }
+
+    /// The same with the arrivals of a trace that is at hand.
+    ///
+    /// # Errors
+    /// A trace that the nodes cannot serve.
+    pub fn with_rates(&self, trace: &Trace, args: &WorldArgs) -> Result<Self, Failure> {
         let mut with = self.clone();
-        let name = match trace {
-            None if self.has_arrivals => format!("{} (arrivals of the scenario)", self.scenario.name),
-            trace => {
-                let trace = named_trace(trace.unwrap_or("wikipedia"), Seconds::new(args.step), seed)?;
-                let duration_s = self.scenario.duration_s;
-                with.scenario = with.scenario.with_trace(
-                    trace.rates().iter().map(|rate| rate.get()).collect(),
-                    trace.step(),
-                    spacing(args.arrivals),
-                );
-                with.scenario.duration_s = duration_s;
-                trace.name().to_owned()
-            }
-        };
+        let duration_s = self.scenario.duration_s;
+        with.scenario = with.scenario.with_trace(
+            trace.rates().iter().map(|rate| rate.get()).collect(),
+            trace.step(),
+            spacing(args.arrivals),
+        );
+        with.scenario.duration_s = duration_s;
+        with.cut(args)
+    }
+
+    fn cut(&self, args: &WorldArgs) -> Result<Self, Failure> {
+        let mut with = self.clone();
         if args.duration.is_some() {
             with.scenario.duration_s = args.duration;
         }
         with.check()?;
-        Ok((with, name))
+        Ok(with)
     }
 
     fn check(&self) -> Result<(), Failure> {

@@ -287,6 +287,58 @@ fn a_comparison_does_not_depend_on_how_many_run_at_once() {
 }
 
 #[test]
+fn unseen_families_are_judged_one_by_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("unseen.html");
+    let base = [
+        "compare",
+        "--unseen",
+        "--families",
+        "tenfold,silences",
+        "--laws",
+        "fixed,headroom,slo-power",
+        "--seeds",
+        "2",
+        "--duration",
+        "40",
+        "--out",
+        text(&out),
+    ];
+    let told = json(&[&base[..], &["--json"]].concat());
+    let families = told["families"].as_array().unwrap();
+    assert_eq!(families.len(), 2);
+    for (family, cores) in families.iter().zip([480.0, 48.0]) {
+        let laws = family["laws"].as_array().unwrap();
+        assert_eq!(laws.len(), 3);
+        assert!(
+            (number(&laws[0], "cores.mean") - cores).abs() < 1e-6,
+            "ten times the plant: {family}"
+        );
+        for law in laws {
+            assert!(number(law, "energy_over_bound_percent.mean") > 0.0, "{law}");
+        }
+        let verdict = family["ordering"]["verdict"].as_str().unwrap();
+        assert!(["holds", "within-chance", "fails"].contains(&verdict));
+        let exceptions = family["ordering"]["exceptions"].as_array().unwrap();
+        assert_eq!(
+            exceptions.is_empty(),
+            verdict == "holds",
+            "what does not hold is said"
+        );
+    }
+    let printed = printed(&base);
+    assert!(
+        printed.contains("tenfold") && printed.contains("over the bound") && printed.contains("periods late")
+    );
+    assert!(printed.contains("of 2 families"), "{printed}");
+    assert!(fs::read_to_string(&out).unwrap().contains("of 2 families"));
+    let (code, error) = refused(&["compare", "--families", "flash"]);
+    assert!(code == Some(2) && error.contains("flash-crowds"), "{error}");
+    let (code, error) = refused(&["compare", "--unseen", "--traces", "azure"]);
+    assert!(code == Some(2) && error.contains("--traces"), "{error}");
+}
+
+#[test]
 fn the_paper_s_numbers_stand_beside_ours() {
     let folder = tempfile::tempdir().unwrap();
     let (db, out) = (folder.path().join("r.db"), folder.path().join("r.html"));

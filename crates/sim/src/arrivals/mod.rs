@@ -111,6 +111,31 @@ impl ArrivalProcess {
         }
     }
 
+    /// How many requests it brings on average between two moments; `None` of a closed loop. Of an MMPP the mean over all
+    /// states, whichever it is in. The process must have been checked.
+    pub fn expected(&self, from_s: f64, to_s: f64) -> Option<f64> {
+        let Self::Series {
+            rates_per_s, hold_s, ..
+        } = self
+        else {
+            return self.mean_rate_per_s().map(|rate| rate * (to_s - from_s));
+        };
+        let first = (from_s / hold_s).floor().max(0.0) as usize;
+        let held = rates_per_s.iter().enumerate().skip(first);
+        let within = held.map(|(at, rate)| {
+            let (begins_s, ends_s) = (at as f64 * hold_s, (at + 1) as f64 * hold_s);
+            (ends_s.min(to_s) - begins_s.max(from_s), rate)
+        });
+        // The first value may end a hair before the beginning.
+        let length = |(length_s, rate): (f64, &f64)| length_s.max(0.0) * rate;
+        Some(
+            within
+                .take_while(|(length_s, _)| *length_s > -1e-9)
+                .map(length)
+                .sum(),
+        )
+    }
+
     /// How long it lasts by itself, seconds; `None` where it goes on.
     pub fn length_s(&self) -> Option<f64> {
         match self {
@@ -333,6 +358,30 @@ mod tests {
             times(&ArrivalProcess::Even { rate_per_s: 2.0 }, 2.0),
             [0.25, 0.75, 1.25, 1.75]
         );
+    }
+
+    #[test]
+    fn what_is_expected_is_the_integral_of_the_rates() {
+        let series = ArrivalProcess::Series {
+            rates_per_s: vec![100.0, 0.0, 50.0],
+            hold_s: 10.0,
+            spacing: Spacing::Poisson,
+        };
+        let expected = |from_s, to_s| series.expected(from_s, to_s).unwrap();
+        assert_eq!(expected(0.0, 2.0), 200.0);
+        assert_eq!(expected(9.0, 11.0), 100.0);
+        assert_eq!(expected(8.0, 22.0), 300.0);
+        assert_eq!(expected(12.0, 14.0), 0.0);
+        assert_eq!(expected(28.0, 32.0), 100.0);
+        assert_eq!(expected(30.0, 31.0), 0.0);
+        let poisson = ArrivalProcess::Poisson { rate_per_s: 7.0 };
+        assert_eq!(poisson.expected(3.0, 5.0), Some(14.0));
+        let sessions = ArrivalProcess::Sessions {
+            users: 3,
+            think_s: 1.0,
+            think: Shape::Exponential {},
+        };
+        assert_eq!(sessions.expected(0.0, 1.0), None);
     }
 
     #[test]

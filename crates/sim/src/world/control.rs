@@ -4,6 +4,7 @@ use super::World;
 use super::change::Change;
 use crate::histogram::LatencyHistogram;
 use crate::node::{Metered, NodeOutcome, NodeState};
+use crate::scenario::ArrivalMeter;
 use crate::totals::PeriodTruth;
 use headroom_control::{
     Allocation, Decision, Distribution, Guardian, Latency, Law, NodeCapacity, Seen, Traffic,
@@ -233,7 +234,16 @@ impl World<'_> {
         let late = factor(telemetry.latency_noise);
         let hot = factor(telemetry.power_noise);
         let busy = factor(telemetry.utilisation_noise);
+        let length_s = self.scenario.service.period_s;
+        let arrivals = match telemetry.arrivals {
+            ArrivalMeter::Counted => None,
+            ArrivalMeter::Users => self
+                .scenario
+                .arrivals
+                .expected(pending.at_s - length_s, pending.at_s),
+        };
         let traffic = (!pending.lost).then(|| Traffic {
+            arrivals: arrivals.map_or(pending.traffic.arrivals, |expected| expected.round() as u64),
             latency: pending.traffic.latency.map(|latency| scaled(latency, late)),
             ..pending.traffic.clone()
         });

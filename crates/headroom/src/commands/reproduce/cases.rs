@@ -7,6 +7,7 @@ use crate::simulate::{Setting, named_trace};
 use headroom_load::Trace;
 use headroom_load::generate::PUBLISHED_STEP;
 use headroom_sim::Spacing;
+use headroom_sim::scenario::ArrivalMeter;
 use std::path::Path;
 
 /// The calibrated plant, with its reasons.
@@ -127,7 +128,6 @@ pub struct Case {
     /// The law.
     pub law: LawName,
     load: Load,
-    spacing: Spacing,
 }
 
 impl Case {
@@ -137,7 +137,7 @@ impl Case {
         let mut setting = self.world.clone();
         let duration_s = setting.scenario.duration_s;
         let rates = trace.rates().iter().map(|rate| rate.get()).collect();
-        setting.scenario = setting.scenario.with_trace(rates, trace.step(), self.spacing);
+        setting.scenario = setting.scenario.with_trace(rates, trace.step(), Spacing::Poisson);
         setting.scenario.duration_s = duration_s;
         (setting, trace.name().to_owned())
     }
@@ -162,12 +162,12 @@ pub struct Plan {
     pub joint: CaseId,
     /// As `power_only`.
     pub joint_azure: CaseId,
-    /// (a) with what the paper's text has alone: no hold band, no floor under the cap.
-    pub power_only_text: CaseId,
-    /// (b) told 24 requests per second and core.
-    pub elastic_told_24: CaseId,
-    /// (c) and (d) with evenly spaced arrivals.
-    pub joint_even: [CaseId; 2],
+    /// (a) with the hold band and the floor under the cap that the authors' code has.
+    pub power_only_code: CaseId,
+    /// (b) with Equation 3 as the authors' code applies it in the cluster.
+    pub elastic_code: CaseId,
+    /// (c) and (d) with requests counted.
+    pub joint_counted: [CaseId; 2],
     /// Figure 7, by guard and threshold.
     pub grid: Vec<Vec<CaseId>>,
     /// Figure 8, by target and law.
@@ -183,16 +183,6 @@ struct Builder {
 
 impl Builder {
     fn add(&mut self, law: LawName, load: Load, change: impl FnOnce(&mut Setting)) -> CaseId {
-        self.add_spaced(law, load, Spacing::Poisson, change)
-    }
-
-    fn add_spaced(
-        &mut self,
-        law: LawName,
-        load: Load,
-        spacing: Spacing,
-        change: impl FnOnce(&mut Setting),
-    ) -> CaseId {
         let mut world = self.base.clone();
         if load.is_one_node() {
             for group in &mut world.scenario.nodes {
@@ -201,12 +191,7 @@ impl Builder {
             world.law.k8s_as_run.nodes = 1;
         }
         change(&mut world);
-        self.cases.push(Case {
-            world,
-            law,
-            load,
-            spacing,
-        });
+        self.cases.push(Case { world, law, load });
         self.cases.len() - 1
     }
 }
@@ -215,6 +200,28 @@ impl Builder {
 fn keep_band(setting: &mut Setting) {
     let guarded_ms = setting.scenario.service.target_ms * setting.law.slo_power.guard;
     setting.law.slo_power.hold_band_ms = (guarded_ms - HOLD_FROM_MS).max(0.0);
+}
+
+/// The power component as the paper's text has it: it lowers the cap whenever latency is under the guard. The hold band, and
+/// the floor that keeps the cap above the consumption, are the authors' code's; so is that each step of 3/5 W is rounded up
+/// to a whole watt of each node.
+fn as_the_text(setting: &mut Setting) {
+    let nodes: u32 = setting.scenario.nodes.iter().map(|group| group.count).sum();
+    let tuning = &mut setting.law.slo_power;
+    tuning.hold_band_ms = 0.0;
+    tuning.cap_floor_over_consumed = 0.0;
+    // The law takes eta over D off the whole cap: with D = 1, eta.
+    tuning.power_step_w_per_core = Some(f64::from(nodes));
+    tuning.sustained_periods = 1;
+}
+
+/// The rate to be told so that Equation 3 comes to what the authors' code computes for its cluster: with μ = 24, the whole
+/// arrival rate, and the result times the number n of nodes. From n λT'/(μT' - 1) = λT'/(μ'T' - 1): μ' = 1/T' + (μ - 1/T')/n.
+fn told_as_in_the_cluster(setting: &Setting) -> f64 {
+    const CLUSTER_RATE: f64 = 24.0;
+    let guarded_s = setting.scenario.service.target_ms / 1e3 * setting.law.slo_power.guard;
+    let nodes: u32 = setting.scenario.nodes.iter().map(|group| group.count).sum();
+    1.0 / guarded_s + (CLUSTER_RATE - 1.0 / guarded_s) / f64::from(nodes.max(1))
 }
 
 impl Plan {
@@ -236,19 +243,19 @@ impl Plan {
         };
         let elastic_one = one(&mut plan, LawName::ElasticOnly);
         let powersave_one = one(&mut plan, LawName::Powersave);
-        let power_only = plan.add(LawName::PowerOnly, Load::Wikipedia, as_is);
+        let power_only = plan.add(LawName::PowerOnly, Load::Wikipedia, as_the_text);
         let elastic_only = plan.add(LawName::ElasticOnly, Load::Wikipedia, as_is);
         let joint = plan.add(LawName::SloPower, Load::Wikipedia, as_is);
         let joint_azure = plan.add(LawName::SloPower, Load::Azure, as_is);
-        let power_only_text = plan.add(LawName::PowerOnly, Load::Wikipedia, |setting| {
-            setting.law.slo_power.hold_band_ms = 0.0;
-            setting.law.slo_power.cap_floor_over_consumed = 0.0;
+        let power_only_code = plan.add(LawName::PowerOnly, Load::Wikipedia, as_is);
+        let elastic_code = plan.add(LawName::ElasticOnly, Load::Wikipedia, |setting| {
+            setting.control.told_rate_per_core_s = Some(told_as_in_the_cluster(setting));
         });
-        let elastic_told_24 = plan.add(LawName::ElasticOnly, Load::Wikipedia, |setting| {
-            setting.control.told_rate_per_core_s = Some(24.0);
+        let joint_counted = [Load::Wikipedia, Load::Azure].map(|load| {
+            plan.add(LawName::SloPower, load, |setting| {
+                setting.scenario.telemetry.arrivals = ArrivalMeter::Counted;
+            })
         });
-        let joint_even = [Load::Wikipedia, Load::Azure]
-            .map(|load| plan.add_spaced(LawName::SloPower, load, Spacing::Even, as_is));
         let grid = GUARDS.map(|guard| {
             let row = THRESHOLDS.map(|threshold| {
                 plan.add(LawName::SloPower, Load::Wikipedia, |setting| {
@@ -282,9 +289,9 @@ impl Plan {
             elastic_only,
             joint,
             joint_azure,
-            power_only_text,
-            elastic_told_24,
-            joint_even,
+            power_only_code,
+            elastic_code,
+            joint_counted,
             grid: grid.to_vec(),
             targets: targets.to_vec(),
             absolute_band: absolute_band.to_vec(),
@@ -317,5 +324,22 @@ impl Plan {
             (self.joint, "(c) SLO-Power, Wikipedia", "slo-power-fig6c"),
             (self.joint_azure, "(d) SLO-Power, Azure", "slo-power-fig6d"),
         ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cluster_s_equation_3_is_three_times_that_of_the_whole_rate() {
+        let document = Document::shipped("slo-power-paper.scenario.toml", CALIBRATION);
+        let setting = Setting::from_document(document).unwrap();
+        let told = told_as_in_the_cluster(&setting);
+        assert!((told - 34.0 / 3.0).abs() < 1e-9, "{told}");
+        let cores = |rate: f64, told: f64| rate * 0.2 / (told * 0.2 - 1.0);
+        for rate in [60.0, 139.5, 240.0] {
+            assert!((cores(rate, told) - 3.0 * cores(rate, 24.0)).abs() < 1e-9);
+        }
     }
 }

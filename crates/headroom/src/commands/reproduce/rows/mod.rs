@@ -68,7 +68,7 @@ pub struct GridPoint {
     pub guard: f64,
     /// β.
     pub threshold: f64,
-    /// Mean over the seconds of each second's P95.
+    /// Mean over the periods of each period's P95.
     pub p95_ms: Estimate,
     /// Mean cores.
     pub cores: Estimate,
@@ -83,9 +83,9 @@ pub struct TargetPoint {
     pub target_ms: f64,
     /// The law.
     pub law: String,
-    /// Mean over the seconds of each second's P95.
+    /// Mean over the periods of each period's P95.
     pub p95_ms: Estimate,
-    /// Seconds over the target, percent.
+    /// Periods over the target, percent.
     pub over_percent: Estimate,
     /// Mean power.
     pub power_w: Estimate,
@@ -158,7 +158,7 @@ impl Evaluation {
         let results = Results(results);
         let mut rows = figure_1(plan, &results);
         rows.extend(figure_5(traces, results.0.first().map_or(0, Vec::len) as u64));
-        rows.extend(figure_6(plan, &results));
+        rows.extend(figure_6(plan, &results, traces));
         let grid = GUARDS.iter().zip(&plan.grid).flat_map(|(guard, row)| {
             let results = &results;
             THRESHOLDS

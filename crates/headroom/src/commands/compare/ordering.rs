@@ -1,0 +1,216 @@
+//! Whether Headroom's own law is where it claims to be: under every law that keeps the promise, and late no more often than
+//! SLO-Power. Pure: figures in, verdict out.
+
+use headroom_record::statistics::Estimate;
+use serde::Serialize;
+
+/// The law of whom it is asked, and the one whose lateness is the measure.
+pub const OURS: &str = "headroom";
+/// As [`OURS`].
+pub const MEASURE: &str = "slo-power";
+
+/// A law keeps the promise that is late in at most this share of the periods, percent; where every law is late more often
+/// than that (an impossible load), so does the one that is late least often.
+pub const KEPT_PERCENT: f64 = 2.0;
+
+/// A law's figures, seed by seed.
+#[derive(Clone, Debug)]
+pub struct Measured {
+    /// Its name.
+    pub law: String,
+    /// Energy, joules.
+    pub energy_j: Vec<f64>,
+    /// Periods over the target, percent.
+    pub late_percent: Vec<f64>,
+}
+
+/// What can be said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// It holds in every mean.
+    Holds,
+    /// It does not hold in some mean, but each such difference could be chance's.
+    WithinChance,
+    /// It does not hold.
+    Fails,
+}
+
+impl Verdict {
+    /// In a word or two.
+    pub const fn said(self) -> &'static str {
+        match self {
+            Self::Holds => "holds",
+            Self::WithinChance => "chance",
+            Self::Fails => "NO",
+        }
+    }
+}
+
+/// The ordering on some traces.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Ordering {
+    /// Whether it holds.
+    pub verdict: Verdict,
+    /// What was taken for a promise kept, percent of the periods.
+    pub kept_percent: f64,
+    /// The laws that kept it, [`OURS`] apart.
+    pub kept_by: Vec<String>,
+    /// Where it does not hold, each with its figures.
+    pub exceptions: Vec<String>,
+}
+
+/// Judges the ordering; `None` where [`OURS`] was not run.
+pub fn ordering(laws: &[Measured]) -> Option<Ordering> {
+    let ours = laws.iter().find(|law| law.law == OURS)?;
+    let late = |law: &Measured| Estimate::of(&law.late_percent).map_or(f64::INFINITY, |late| late.mean);
+    let least = laws.iter().map(late).fold(f64::INFINITY, f64::min);
+    let kept_percent = KEPT_PERCENT.max(least);
+    let mut found = Ordering {
+        verdict: Verdict::Holds,
+        kept_percent,
+        kept_by: Vec::new(),
+        exceptions: Vec::new(),
+    };
+    let mut except = |said: String, surely: bool| {
+        let verdict = if surely {
+            Verdict::Fails
+        } else {
+            Verdict::WithinChance
+        };
+        found.verdict = found.verdict.max(verdict);
+        found.exceptions.push(said);
+    };
+    if late(ours) > kept_percent {
+        let said = format!(
+            "{OURS} is late in {:.2} % of the periods, which is no promise kept (at most {kept_percent:.2} %)",
+            late(ours)
+        );
+        except(said, true);
+    }
+    for law in laws
+        .iter()
+        .filter(|law| law.law != OURS && late(law) <= kept_percent)
+    {
+        let ratios = ours.energy_j.iter().zip(&law.energy_j);
+        let more: Vec<f64> = ratios
+            .map(|(ours, theirs)| (ours / theirs - 1.0) * 100.0)
+            .collect();
+        if let Some(more) = Estimate::of(&more).filter(|more| more.mean >= 0.0) {
+            let said = format!(
+                "{OURS} needs {} % more energy than {}, which is late in {:.2} % of the periods ({OURS}: {:.2} %)",
+                more.written(2),
+                law.law,
+                late(law),
+                late(ours)
+            );
+            except(said, more.is_not_zero());
+        }
+    }
+    if let Some(measure) = laws.iter().find(|law| law.law == MEASURE)
+        && let Some(more) = Estimate::of_differences(&ours.late_percent, &measure.late_percent)
+        && more.mean > 0.0
+    {
+        let said = format!(
+            "{OURS} is late in {:.2} % of the periods, {MEASURE} in {:.2} % (difference {} points)",
+            late(ours),
+            late(measure),
+            more.written(2)
+        );
+        except(said, more.is_not_zero());
+    }
+    found.kept_by = laws
+        .iter()
+        .filter(|law| law.law != OURS && late(law) <= kept_percent)
+        .map(|law| law.law.clone())
+        .collect();
+    Some(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn law(name: &str, energy_j: [f64; 3], late_percent: [f64; 3]) -> Measured {
+        Measured {
+            law: name.to_owned(),
+            energy_j: energy_j.to_vec(),
+            late_percent: late_percent.to_vec(),
+        }
+    }
+
+    fn field(ours_j: [f64; 3], ours_late: [f64; 3]) -> Vec<Measured> {
+        vec![
+            law("fixed", [100.0, 101.0, 102.0], [0.0; 3]),
+            law(OURS, ours_j, ours_late),
+            law(MEASURE, [84.0, 85.0, 86.0], [1.0, 1.2, 1.4]),
+            law("k8s-as-run", [70.0, 71.0, 72.0], [19.0, 20.0, 21.0]),
+        ]
+    }
+
+    #[test]
+    fn it_holds_below_every_law_that_keeps_the_promise_whatever_the_others_need() {
+        let found = ordering(&field([83.0, 84.0, 85.0], [0.4, 0.5, 0.6])).unwrap();
+        assert_eq!(found.verdict, Verdict::Holds);
+        assert_eq!(found.kept_by, ["fixed", MEASURE]);
+        assert!(found.exceptions.is_empty());
+        assert_eq!(found.kept_percent, KEPT_PERCENT);
+    }
+
+    #[test]
+    fn more_energy_than_a_law_that_keeps_it_is_an_exception() {
+        let found = ordering(&field([86.0, 87.1, 88.0], [0.4, 0.5, 0.6])).unwrap();
+        assert_eq!(found.verdict, Verdict::Fails);
+        assert_eq!(found.exceptions.len(), 1);
+        assert!(
+            found.exceptions[0].starts_with("headroom needs 2.39 ± "),
+            "{:?}",
+            found.exceptions
+        );
+        assert!(found.exceptions[0].contains("than slo-power, which is late in 1.20 %"));
+    }
+
+    #[test]
+    fn a_difference_that_could_be_chance_s_is_said_to_be() {
+        let found = ordering(&field([80.0, 85.1, 90.1], [0.4, 0.5, 0.6])).unwrap();
+        assert_eq!(found.verdict, Verdict::WithinChance);
+        assert_eq!(found.exceptions.len(), 1);
+    }
+
+    #[test]
+    fn late_more_often_than_the_measure_is_an_exception() {
+        let found = ordering(&field([83.0, 84.0, 85.0], [1.4, 1.6, 1.9])).unwrap();
+        assert_eq!(found.verdict, Verdict::Fails);
+        assert!(
+            found.exceptions[0].starts_with("headroom is late in 1.63 % of the periods, slo-power in 1.20 %"),
+            "{:?}",
+            found.exceptions
+        );
+        // And more often than counts as kept: both are said.
+        let found = ordering(&field([83.0, 84.0, 85.0], [2.4, 2.6, 2.9])).unwrap();
+        assert_eq!(found.exceptions.len(), 2);
+        assert_eq!(found.verdict, Verdict::Fails);
+    }
+
+    #[test]
+    fn where_everybody_is_late_the_least_late_is_the_measure() {
+        let late = [
+            law("fixed", [100.0; 3], [7.0; 3]),
+            law(OURS, [99.0; 3], [7.0; 3]),
+            law(MEASURE, [90.0; 3], [9.0; 3]),
+        ];
+        let found = ordering(&late).unwrap();
+        assert_eq!((found.verdict, found.kept_percent), (Verdict::Holds, 7.0));
+        assert_eq!(found.kept_by, ["fixed"]);
+        assert_eq!(ordering(&late[..1]), None);
+    }
+
+    #[test]
+    fn equal_energy_is_not_below() {
+        let equal = [
+            law("fixed", [100.0; 3], [0.0; 3]),
+            law(OURS, [100.0; 3], [0.0; 3]),
+        ];
+        assert_eq!(ordering(&equal).unwrap().verdict, Verdict::WithinChance);
+    }
+}
