@@ -120,15 +120,29 @@ pub fn sheet_html(sheet: &Sheet, archive: Option<&Archive>) -> Result<String, Er
     Ok(page(&sheet.title, &body, None))
 }
 
+/// From this many columns on a table may take the window's whole width.
+const WIDE: usize = 9;
+/// A column of words whose cells have at most so many characters is not broken into lines, and one with a cell of more
+/// than that many is not squeezed below a readable width.
+const SHORT: usize = 26;
+/// As [`SHORT`].
+const LONG: usize = 60;
+
 fn table(body: &mut String, grid: &Grid) {
     let class = |column: usize| {
-        if grid.words.contains(&column) {
-            ""
-        } else {
-            " class=\"n\""
+        let cells = grid.rows.iter().filter_map(|row| row.get(column));
+        let longest = cells.map(|cell| cell.chars().count()).max().unwrap_or(0);
+        match longest {
+            _ if !grid.words.contains(&column) => " class=\"n\"",
+            0..=SHORT => " class=\"short\"",
+            LONG.. => " class=\"long\"",
+            _ => "",
         }
     };
-    body.push_str("<div class=\"scroll\"><table class=\"compare\">");
+    let classes: Vec<&str> = (0..grid.header.len()).map(class).collect();
+    let class = |column: usize| classes.get(column).copied().unwrap_or_default();
+    let wide = if grid.header.len() >= WIDE { " wide" } else { "" };
+    let _ = write!(body, "<div class=\"scroll{wide}\"><table class=\"compare\">");
     if !grid.caption.is_empty() {
         let _ = write!(body, "<caption>{}</caption>", escape(&grid.caption));
     }
@@ -222,12 +236,33 @@ mod tests {
             ..Sheet::default()
         };
         let html = sheet_html(&sheet, None).unwrap();
-        assert!(html.contains("&lt;b&gt;laws") && html.contains("<td>&lt;script&gt;</td>"));
+        assert!(html.contains("&lt;b&gt;laws") && html.contains("<td class=\"short\">&lt;script&gt;</td>"));
         assert!(html.contains("<td class=\"n\">34.1</td>"));
         assert!(
             html.contains("fill c1\" style=\"width:25.0%") && html.contains("fill c0\" style=\"width:50.0%")
         );
         assert!(html.contains("left:100.0%") && !html.contains("<script>"));
+    }
+
+    #[test]
+    fn words_and_columns_decide_the_room_of_a_table() {
+        let drawn = |words: &str, columns: usize| {
+            let grid = Grid {
+                header: vec!["what".to_owned(); columns],
+                rows: vec![vec![words.to_owned(); columns]],
+                words: vec![0],
+                ..Grid::default()
+            };
+            let mut body = String::new();
+            table(&mut body, &grid);
+            body
+        };
+        assert!(drawn("over the bound", 3).contains("<td class=\"short\">over the bound</td>"));
+        assert!(drawn(&"why ".repeat(10), 3).contains("<td>why"));
+        assert!(drawn(&"why ".repeat(20), 3).contains("<td class=\"long\">why"));
+        assert!(
+            !drawn("law", WIDE - 1).contains("scroll wide") && drawn("law", WIDE).contains("scroll wide")
+        );
     }
 
     #[test]

@@ -6,6 +6,7 @@ use crate::cli::SloPowerArgs;
 use headroom_record::RunId;
 use headroom_record::report::{Bars, Grid, Section, Sheet};
 use headroom_record::statistics::Estimate;
+use headroom_sim::Shape;
 
 /// The calibration: which figure of the plant, its value, and what it is from.
 pub fn calibration(plan: &Plan) -> Vec<[String; 3]> {
@@ -21,7 +22,10 @@ pub fn calibration(plan: &Plan) -> Vec<[String; 3]> {
         ],
         [
             "service times".to_owned(),
-            format!("{:?}", service.size),
+            match &service.size {
+                Shape::Lognormal { scv } => format!("lognormal, squared coefficient of variation {scv}"),
+                other => format!("{other:?}"),
+            },
             "Figure 6(b): P95 97 ms beside that mean, so they hardly vary".to_owned(),
         ],
         [
