@@ -117,6 +117,9 @@ pub struct RunMeta {
     pub host: String,
     /// When the run started.
     pub started_at: SystemTime,
+    /// The least energy with which any schedule could have answered the run's requests; `None` where nobody knows it, as of
+    /// every run that was not simulated.
+    pub energy_bound: Option<Joules>,
 }
 
 /// Latency of the requests that were answered in one period.

@@ -86,9 +86,9 @@ pub(crate) fn count(value: u64) -> i64 {
 pub(crate) fn insert_run(connection: &Connection, meta: &RunMeta, now_ms: i64) -> rusqlite::Result<i64> {
     connection.execute(
         "INSERT INTO runs (name, started_at, state, updated_at, writer, law, trace, seed, world, period_s,
-            slo_percentile, slo_target_ms, guard, power_source, notes, config, version, host, totals, histogram)
+            slo_percentile, slo_target_ms, guard, power_source, notes, config, version, host, bound_j, totals, histogram)
          VALUES (:name, :started_at, 'running', :updated_at, :writer, :law, :trace, :seed, :world, :period_s,
-            :slo_percentile, :slo_target_ms, :guard, :power_source, :notes, :config, :version, :host, '', x'')",
+            :slo_percentile, :slo_target_ms, :guard, :power_source, :notes, :config, :version, :host, :bound_j, '', x'')",
         named_params! {
             ":name": cut(&meta.name, 256),
             ":started_at": unix_ms(meta.started_at),
@@ -107,6 +107,7 @@ pub(crate) fn insert_run(connection: &Connection, meta: &RunMeta, now_ms: i64) -
             ":config": cut(&meta.config, CONFIG_MAX_BYTES),
             ":version": cut(&meta.version, 256),
             ":host": cut(&meta.host, 256),
+            ":bound_j": meta.energy_bound.map(Joules::get),
         },
     )?;
     Ok(connection.last_insert_rowid())
@@ -258,7 +259,7 @@ pub(crate) fn read_period(row: &Row<'_>) -> rusqlite::Result<PeriodRecord> {
 
 /// The columns of a run's description, as [`read_meta`] reads them.
 pub(crate) const META_COLUMNS: &str = "name, started_at, law, trace, seed, world, period_s, slo_percentile, \
-    slo_target_ms, guard, power_source, notes, config, version, host";
+    slo_target_ms, guard, power_source, notes, config, version, host, bound_j";
 
 /// Reads the columns of [`META_COLUMNS`], which start at a row's first column.
 pub(crate) fn read_meta(row: &Row<'_>) -> rusqlite::Result<RunMeta> {
@@ -281,6 +282,7 @@ pub(crate) fn read_meta(row: &Row<'_>) -> rusqlite::Result<RunMeta> {
         config: row.get(12)?,
         version: row.get(13)?,
         host: row.get(14)?,
+        energy_bound: row.get::<_, Option<f64>>(15)?.map(Joules::new),
     })
 }
 

@@ -79,6 +79,8 @@ const MIGRATIONS: &[&str] = &["
     CREATE UNIQUE INDEX periods_by_run ON periods (run, idx);
 ", "
     ALTER TABLE periods ADD COLUMN frequency_limit_hz REAL;
+", "
+    ALTER TABLE runs ADD COLUMN bound_j REAL; -- what no schedule could go under
 "];
 
 /// The newest version of the file's layout that this program reads and writes (`PRAGMA user_version`).

@@ -130,7 +130,7 @@ pub(crate) fn metrics(summaries: &[RunSummary]) -> (Vec<Metric>, Vec<String>) {
         values,
         key: false,
     };
-    let metrics = vec![
+    let mut metrics = vec![
         metric("energy", "J", each(&energy_text)),
         metric(
             "source of the energy",
@@ -198,6 +198,10 @@ pub(crate) fn metrics(summaries: &[RunSummary]) -> (Vec<Metric>, Vec<String>) {
             number(&|run| run.utilisation_mean.map(Ratio::as_percent), 1),
         ),
     ];
+    if summaries.iter().any(|run| run.energy_over_bound.is_some()) {
+        let over = |run: &RunSummary| run.energy_over_bound.map(Ratio::as_percent);
+        metrics.insert(3, metric("energy over the bound", "%", number(&over, 2)));
+    }
     (metrics, remarks)
 }
 

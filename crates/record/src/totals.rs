@@ -268,6 +268,11 @@ impl RunTotals {
                 periods_judged: counts.judged,
                 periods_unknown: counts.unknown,
             },
+            energy_over_bound: meta
+                .energy_bound
+                .zip(energy.value)
+                .map(|(bound, energy)| Ratio::new(energy / bound - 1.0))
+                .filter(|over| *over >= Ratio::ZERO),
             joules_per_request: energy
                 .value
                 .filter(|_| counts.completed > 0)

@@ -458,3 +458,29 @@ proptest! {
         prop_assert!(share(worse_by) >= share(0.0));
     }
 }
+
+#[test]
+fn a_run_that_knows_its_bound_says_how_far_above_it_was() {
+    let mut totals = RunTotals::new(TARGET);
+    let mut one = period(0, 1.0);
+    one.energy = Some(Reading::new(Joules::new(120.0), Source::Simulated));
+    totals.add(&one, &histogram());
+    let bounded = |joules: f64| {
+        let meta = headroom_record::RunMeta {
+            energy_bound: Some(Joules::new(joules)),
+            ..meta("slo-power")
+        };
+        totals.summary(&meta)
+    };
+    let summary = bounded(100.0);
+    assert!((summary.energy_over_bound.unwrap().get() - 0.2).abs() < 1e-12);
+    let table = summary_table(&[summary]);
+    assert!(
+        table.contains("energy over the bound") && table.contains("20.00"),
+        "{table}"
+    );
+    // Proven for whoever answers everything: a run under it did not, and is not held against it.
+    assert_eq!(bounded(130.0).energy_over_bound, None);
+    let unknown = totals.summary(&meta("slo-power"));
+    assert!(!summary_table(&[unknown]).contains("bound"));
+}

@@ -9,6 +9,7 @@ use crate::say;
 use crate::simulate::{Figures, Progress, Setting, figures, jobs};
 use anyhow::anyhow;
 use headroom_record::statistics::Estimate;
+use headroom_sim::bound::lower_bound;
 use headroom_sim::run_many;
 use headroom_sim::search::{Axis, minimise};
 use serde::Serialize;
@@ -38,6 +39,9 @@ struct Outcome {
     tuned_over_percent: Estimate,
     default_j: Estimate,
     tuned_j: Estimate,
+    /// Energy over what no schedule can go under, percent; `None` where there is no such bound.
+    default_over_bound_percent: Option<Estimate>,
+    tuned_over_bound_percent: Option<Estimate>,
     recommended: bool,
 }
 
@@ -147,6 +151,11 @@ pub fn run(args: &TuneArgs) -> Result<(), Failure> {
         return Err(Failure::Run(anyhow!("nothing was judged")));
     };
     let allowed = allowed.unwrap_or(LEAST_ALLOWED);
+    let bounds: Option<Vec<f64>> = judge
+        .iter()
+        .zip(1 + args.seeds..)
+        .map(|((setting, _), seed)| Some(lower_bound(&setting.scenario, seed).ok()?.get()))
+        .collect();
     let outcome = outcome(
         args,
         &trace,
@@ -156,6 +165,7 @@ pub fn run(args: &TuneArgs) -> Result<(), Failure> {
         allowed,
         &default,
         &tuned,
+        bounds.as_deref(),
     )
     .ok_or_else(|| Failure::Run(anyhow!("nothing was judged")))?;
     say::note!(
@@ -179,6 +189,7 @@ fn outcome(
     allowed: f64,
     default: &[Figures],
     tuned: &[Figures],
+    bounds: Option<&[f64]>,
 ) -> Option<Outcome> {
     let each =
         |figures: &[Figures], pick: fn(&Figures) -> f64| figures.iter().map(pick).collect::<Vec<f64>>();
@@ -189,6 +200,13 @@ fn outcome(
         .map(|(to, from)| (to / from - 1.0) * 100.0)
         .collect();
     let over = |figures: &[Figures]| each(figures, |run| run.periods_over * 100.0);
+    let over_bound = |joules: &[f64]| {
+        let ratios = joules
+            .iter()
+            .zip(bounds?)
+            .map(|(joules, bound)| (joules / bound - 1.0) * 100.0);
+        Estimate::of(&ratios.collect::<Vec<f64>>())
+    };
     let energy_percent = Estimate::of(&percent)?;
     let tuned_over_percent = Estimate::of(&over(tuned))?;
     let mut toml = String::new();
@@ -221,12 +239,15 @@ fn outcome(
         periods_over_percent: Estimate::of_differences(&over(tuned), &over(default))?,
         default_over_percent: Estimate::of(&over(default))?,
         tuned_over_percent,
+        default_over_bound_percent: over_bound(&from),
+        tuned_over_bound_percent: over_bound(&to),
         default_j: Estimate::of(&from)?,
         tuned_j: Estimate::of(&to)?,
     })
 }
 
 fn text(outcome: &Outcome) -> String {
+    let written = |over: Option<Estimate>| over.map_or("-".to_owned(), |over| over.written(2));
     let verdict = match outcome.recommended {
         true => {
             "They are worth it: the saving is none of chance's, and the promise is kept as often as was asked."
@@ -239,6 +260,7 @@ fn text(outcome: &Outcome) -> String {
     format!(
         "{}\n# {} sets of parameters on {}, {} seeds; judged on {} other seeds, with 95 % confidence:\n\
          #   energy            {} % against the defaults ({} J, {} J)\n\
+         #   over the bound    {} %, the defaults {} %\n\
          #   periods over      {} %, the defaults {} %, at most {:.2} % asked\n# {verdict}",
         outcome.toml,
         outcome.tried,
@@ -248,6 +270,8 @@ fn text(outcome: &Outcome) -> String {
         outcome.energy_percent.written(2),
         outcome.tuned_j.written(0),
         outcome.default_j.written(0),
+        written(outcome.tuned_over_bound_percent),
+        written(outcome.default_over_bound_percent),
         outcome.tuned_over_percent.written(2),
         outcome.default_over_percent.written(2),
         outcome.allowed_over_percent,

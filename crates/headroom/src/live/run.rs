@@ -99,6 +99,7 @@ pub fn run(
         version: env!("CARGO_PKG_VERSION").to_owned(),
         host: host(),
         started_at: SystemTime::now(),
+        energy_bound: None,
     })?;
     let mut record = RecorderSink::new(run, plan.plant.power());
     let mut status = watchers.status.map(|status| StatusSink(Arc::clone(status)));

@@ -11,6 +11,7 @@ use headroom_record::{
     LatencySummary, PeriodRecord, Reason, Recorder, RunMeta, RunSummary, RunTotals, World,
 };
 use headroom_sim::Outcome;
+use headroom_sim::bound::lower_bound;
 use headroom_units::{Ratio, Seconds, Source};
 use std::time::SystemTime;
 
@@ -55,6 +56,8 @@ impl Watched<'_> {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             host: host(),
             started_at: SystemTime::now(),
+            // None where it cannot be said: of a closed loop, of nodes that fail.
+            energy_bound: lower_bound(scenario, self.seed).ok(),
         }
     }
 

@@ -39,6 +39,10 @@ fn the_same_seed_gives_the_same_bytes_and_every_key_of_the_contract() {
     assert_summary(&summary, "slo-power", "simulated", 48.0, 0.0);
     assert_eq!(summary["trace"], "wikipedia-like");
     assert_eq!(summary["energy_j"]["source"], "simulated");
+    assert!(
+        number(&summary, "energy_over_bound") > 0.0,
+        "nobody is under the bound"
+    );
     assert_eq!(
         (number(&summary, "periods"), number(&summary, "seed")),
         (120.0, 7.0)
@@ -113,6 +117,7 @@ fn a_run_is_recorded_as_a_live_one_is() {
         "power_w",
         "cores",
         "utilisation_mean",
+        "energy_over_bound",
         "decisions",
     ] {
         assert_eq!(told[key], bare[key], "{key}");
@@ -366,6 +371,9 @@ fn the_paper_s_numbers_stand_beside_ours() {
         assert!(row["ours"]["mean"].as_f64().is_some_and(f64::is_finite), "{row}");
     }
     assert_eq!(told["figure_7"].as_array().unwrap().len(), 15);
+    for point in told["figure_8"].as_array().unwrap() {
+        assert!(number(point, "energy_over_bound_percent.mean") > 0.0, "{point}");
+    }
     assert_eq!(told["figure_8"].as_array().unwrap().len(), 12);
     assert!(told["traces"].as_str().unwrap().starts_with("generated"));
     let html = fs::read_to_string(&out).unwrap();
@@ -414,6 +422,7 @@ fn tuning_prints_what_a_scenario_can_hold_and_judges_it_on_other_seeds() {
     assert_eq!(ask("2"), told);
     assert_eq!(number(&told, "tried"), 20.0);
     assert!(number(&told, "tuned_over_percent.mean") >= 0.0);
+    assert!(number(&told, "tuned_over_bound_percent.mean") > 0.0);
     let file = folder.path().join("tuned.toml");
     fs::write(&file, told["toml"].as_str().unwrap()).unwrap();
     // The third seed is the first that judged.

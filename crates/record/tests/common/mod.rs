@@ -38,6 +38,7 @@ pub fn meta(law: &str) -> RunMeta {
         version: "0.1.0".to_owned(),
         host: "test".to_owned(),
         started_at: SystemTime::now(),
+        energy_bound: None,
     }
 }
 

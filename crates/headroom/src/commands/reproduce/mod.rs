@@ -12,7 +12,9 @@ use crate::simulate::{Progress, Table, Watched, figures, jobs, recorded, write_s
 use cases::{Plan, Traces};
 use headroom_record::report::Sheet;
 use headroom_record::{Archive, Limits, Recorder};
+use headroom_sim::bound::lower_bound;
 use headroom_sim::run_many;
+use rows::Done;
 use serde_json::json;
 use std::path::Path;
 use std::time::Instant;
@@ -39,7 +41,10 @@ fn slo_power(args: &SloPowerArgs) -> Result<(), Failure> {
     let done = run_many(&work, jobs(args.jobs), |_, (case, seed)| {
         let case = &plan.cases()[*case];
         let (setting, _) = case.setting(&traces, *seed);
-        let result = figures(&setting, case.law, *seed);
+        let result = figures(&setting, case.law, *seed).map(|figures| Done {
+            bound_j: lower_bound(&setting.scenario, *seed).map_or(f64::NAN, |bound| bound.get()),
+            figures,
+        });
         progress.add(1);
         result
     });

@@ -93,6 +93,8 @@ pub struct TargetPoint {
     pub power_ratio: Estimate,
     /// Mean cores.
     pub cores: Estimate,
+    /// Energy over what no schedule can go under, percent.
+    pub energy_over_bound_percent: Estimate,
 }
 
 /// All of it.
@@ -105,24 +107,45 @@ pub struct Evaluation {
     pub targets: Vec<TargetPoint>,
 }
 
-struct Results<'a>(&'a [Vec<Figures>]);
+/// A run, and what no schedule could have gone under in its place, joules.
+#[derive(Clone, Copy, Debug)]
+pub struct Done {
+    /// Its figures.
+    pub figures: Figures,
+    /// The bound; NaN where there is none.
+    pub bound_j: f64,
+}
+
+struct Results<'a>(&'a [Vec<Done>]);
+
+/// Of no run.
+const NOTHING: Estimate = Estimate {
+    mean: f64::NAN,
+    half_width: None,
+    count: 0,
+};
 
 impl Results<'_> {
     fn each(&self, case: CaseId, pick: impl Fn(&Figures) -> f64) -> Vec<f64> {
-        self.0[case].iter().map(pick).collect()
+        self.0[case].iter().map(|done| pick(&done.figures)).collect()
     }
 
     fn of(&self, case: CaseId, pick: impl Fn(&Figures) -> f64) -> Estimate {
         // Every case is run with two seeds or more.
-        Estimate::of(&self.each(case, pick)).unwrap_or(Estimate {
-            mean: f64::NAN,
-            half_width: None,
-            count: 0,
-        })
+        Estimate::of(&self.each(case, pick)).unwrap_or(NOTHING)
     }
 
     fn mean(&self, case: CaseId, pick: impl Fn(&Figures) -> f64) -> f64 {
         self.of(case, pick).mean
+    }
+
+    /// Energy over the bound, less one, percent.
+    fn over_bound(&self, case: CaseId) -> Estimate {
+        let each: Vec<f64> = self.0[case]
+            .iter()
+            .map(|done| (done.figures.energy_j / done.bound_j - 1.0) * 100.0)
+            .collect();
+        Estimate::of(&each).unwrap_or(NOTHING)
     }
 
     /// A figure of one case over that of another, seed by seed.
@@ -154,7 +177,7 @@ fn nrmse(run: &Figures) -> f64 {
 
 impl Evaluation {
     /// Of the results of a plan, case by case, seed by seed.
-    pub fn of(plan: &Plan, results: &[Vec<Figures>], traces: &Traces) -> Self {
+    pub fn of(plan: &Plan, results: &[Vec<Done>], traces: &Traces) -> Self {
         let results = Results(results);
         let mut rows = figure_1(plan, &results);
         rows.extend(figure_5(traces, results.0.first().map_or(0, Vec::len) as u64));
@@ -183,6 +206,7 @@ impl Evaluation {
                 power_w: results.of(*case, watts),
                 power_ratio: results.of(*case, ratio),
                 cores: results.of(*case, cores),
+                energy_over_bound_percent: results.over_bound(*case),
             })
         });
         let targets: Vec<TargetPoint> = targets.collect();
