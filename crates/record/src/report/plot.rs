@@ -186,10 +186,14 @@ impl Panel<'_> {
                 self.foot()
             );
             if self.labelled {
-                // There is room beyond both ends, and no two labels come near each other.
+                let anchor = match x {
+                    x if x > RIGHT - 20.0 => "end",
+                    x if x < LEFT + 20.0 => "start",
+                    _ => "middle",
+                };
                 let _ = writeln!(
                     svg,
-                    "<text class=\"tick\" x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{label}</text>",
+                    "<text class=\"tick\" x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"{anchor}\">{label}</text>",
                     self.foot() + 17.0
                 );
             }

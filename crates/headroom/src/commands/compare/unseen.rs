@@ -239,7 +239,7 @@ fn table(results: &[OfFamily], laws: &[String], first: &str) -> Grid {
                 let found = family.laws.iter().find(|row| row.law == *law);
                 found
                     .and_then(pick)
-                    .map_or("-".to_owned(), |value| format!("{value:.2}"))
+                    .map_or("-".to_owned(), |value| format!("{:.2}", without_dust(value)))
             }));
             rows.push(line);
         }
@@ -250,6 +250,11 @@ fn table(results: &[OfFamily], laws: &[String], first: &str) -> Grid {
         words: vec![0, 1, 2],
         caption: String::new(),
     }
+}
+
+/// Zero where two decimals would say minus zero.
+fn without_dust(value: f64) -> f64 {
+    if value.abs() < 0.005 { 0.0 } else { value }
 }
 
 fn described(results: &[OfFamily]) -> Grid {
