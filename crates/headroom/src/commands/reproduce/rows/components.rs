@@ -163,8 +163,9 @@ pub(super) fn figure_6(plan: &Plan, results: &Results<'_>, traces: &Traces) -> V
         results.of(case, over),
         2,
         format!(
-            "as the paper's text has the component, a whole watt off each node at a time as in the authors' code. With what the authors' code adds, holding from P95 100 ms on and a floor \
-             of 1.1 times the consumption under the cap, the same plant has {:.2} % at a ratio of {:.2}",
+            "as the paper's text has the component, a whole watt off each node at a time as in the authors' code. With what \
+             that code adds, holding from P95 100 ms on and a floor of 1.1 times the consumption under the cap, the same \
+             plant has {:.2} % at a ratio of {:.2}",
             results.mean(code, over),
             results.mean(code, ratio)
         ),
