@@ -141,7 +141,8 @@ impl Archive {
         let read = || -> rusqlite::Result<Vec<RunInfo>> {
             let mut statement = self.connection.prepare(&format!(
                 "SELECT {META_COLUMNS}, id, ended_at, updated_at, state, writer, pruned,
-                    (SELECT count(*) FROM periods WHERE run = runs.id) FROM runs {condition}"
+                    (SELECT count(*) FROM periods WHERE run = runs.id) AS kept_rows
+                    FROM runs {condition}"
             ))?;
             statement
                 .query_map(values, |row| read_info(row, now_ms))?
@@ -393,7 +394,7 @@ fn read_info(row: &Row<'_>, now_ms: i64) -> rusqlite::Result<RunInfo> {
         ended_at: row.get::<_, Option<i64>>("ended_at")?.map(from_unix_ms),
         updated_at: from_unix_ms(updated_at),
         state,
-        rows: natural(row.get(21)?),
+        rows: natural(row.get("kept_rows")?),
         pruned: natural(row.get("pruned")?),
     })
 }
