@@ -3,7 +3,7 @@ CARGO ?= cargo
 HEADROOM := target/release/headroom
 DEMO_ARGS ?=
 
-.PHONY: help demo test lint build bench-gateway bench-load bench-agent bench-capacity bench-sim apache capacity mediawiki setup-build setup-test clean
+.PHONY: help demo test lint build bench-gateway bench-load bench-agent bench-capacity bench-sim apache capacity mediawiki resize setup-build setup-test clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -51,6 +51,10 @@ mediawiki: build ## Ten minutes each: Debian's MediaWiki behind our gateway and 
 	@scripts/need curl apache2 haproxy mariadbd:mariadb-server memcached php:php-cli '/usr/sbin/php-fpm*:php-fpm' \
 	  /usr/share/mediawiki/index.php:mediawiki '/usr/lib/php/*/mysqli.so:php-mysql' '/usr/lib/php/*/apcu.so:php-apcu'
 	scripts/mediawiki/run
+
+resize: build ## Three short days each: five live servers that a static and a dynamic controller start and stop
+	@scripts/need python3 haproxy
+	scripts/resize/run
 
 setup-build:
 	@scripts/setup build
