@@ -6,10 +6,14 @@ use super::way::{Way, number};
 use headroom_control::Reason;
 use headroom_control::capacity::{Capacity, Estimate};
 use headroom_node::queue::{QueueMethod, Scope};
+use headroom_units::Seconds;
 use std::collections::BTreeMap;
 
 /// Rows kept of one method: of a longer run every second one, then every fourth, and so on. Figures are of all of them.
 const MOST_ROWS: usize = 8_192;
+
+/// What an SNMP agent shows may be so much older than the asking: its cache, and the clock that it looks at for it.
+const AGENT_LAG: Seconds = Seconds::new(6.0);
 
 /// The rows of one method.
 #[derive(Clone, Debug, Default)]
@@ -170,9 +174,13 @@ impl History {
         if seen.scope != Some(Scope::Machine) {
             return;
         }
+        let lag = match row.method {
+            QueueMethod::Snmp => AGENT_LAG,
+            _ => Seconds::ZERO,
+        };
         let port = self.methods.get(&QueueMethod::Ebpf).map(|kept| &kept.counted);
         let own = self.methods.get(&row.method).map(|kept| &kept.counted);
-        let Some((others, all)) = own.zip(port).and_then(|(own, port)| own.beyond(port)) else {
+        let Some((others, all)) = own.zip(port).and_then(|(own, port)| own.beyond(port, lag)) else {
             return;
         };
         for (_, estimate) in &mut row.estimates {
@@ -193,7 +201,7 @@ impl History {
 mod tests {
     use super::super::seen::Seen;
     use super::*;
-    use headroom_units::{PerSecond, Seconds};
+    use headroom_units::PerSecond;
 
     fn row(at_s: f64, method: QueueMethod, scope: Scope, connections: u64, capacity: f64) -> Row {
         let estimate = Estimate {

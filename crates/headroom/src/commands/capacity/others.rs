@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 /// The shortest time over which counts are compared, and the longest that is remembered.
 const LEAST_S: f64 = 3.0;
-const MOST_S: f64 = 15.0;
+const MOST_S: f64 = 30.0;
 /// Samples remembered of each.
 const MOST_SAMPLES: usize = 4_096;
 /// Counts that are not taken at one instant may differ by so much and by this share.
@@ -45,9 +45,10 @@ impl Count {
     }
 
     /// How many of this count, the machine's, over its latest seconds were not the port's, where those are more than the
-    /// two counts can differ by chance; with how many there were.
-    pub fn beyond(&self, port: &Self) -> Option<(f64, f64)> {
-        let (first, last) = (port.0.front()?.0, port.0.back()?.0);
+    /// two counts can differ by chance; with how many there were. What this count shows may be older than its reading by
+    /// `lag`: then the port's over the longer time are what it can hold.
+    pub fn beyond(&self, port: &Self, lag: Seconds) -> Option<(f64, f64)> {
+        let (first, last) = (port.0.front()?.0 + lag.get(), port.0.back()?.0);
         // Both must have been counted over the same time.
         let inside = || {
             self.0
@@ -59,7 +60,7 @@ impl Count {
             return None;
         }
         let all = (to.1 - from.1) as f64;
-        let own = port.at(to.0)? - port.at(from.0)?;
+        let own = port.at(to.0)? - port.at(from.0 - lag.get())?;
         let others = all - own;
         (others > SLACK + SLACK_SHARE * own).then_some((others, all))
     }
@@ -94,7 +95,7 @@ mod tests {
             (3.5, 1_349),
             (4.5, 1_450),
         ]);
-        assert_eq!(same.beyond(&port), None);
+        assert_eq!(same.beyond(&port, Seconds::ZERO), None);
         let more = count(&[
             (0.5, 1_050),
             (1.5, 1_200),
@@ -102,20 +103,42 @@ mod tests {
             (3.5, 1_500),
             (4.5, 1_650),
         ]);
-        assert_eq!(more.beyond(&port), Some((200.0, 600.0)));
+        assert_eq!(more.beyond(&port, Seconds::ZERO), Some((200.0, 600.0)));
+    }
+
+    #[test]
+    fn a_count_that_lags_behind_is_compared_with_what_it_can_hold() {
+        // 100 a second for 20 s, then 10: an agent that reads every fifth second shows the old rate for longer.
+        let (mut port, mut agent) = (Count::default(), Count::default());
+        let so_far = |at: u32| u64::from(at.min(20) * 100 + at.saturating_sub(20) * 10);
+        let (mut hasty, mut patient) = (0, 0);
+        for at in 0..60u32 {
+            port.push(Seconds::new(f64::from(at)), so_far(at));
+            agent.push(Seconds::new(f64::from(at)), so_far(at / 5 * 5));
+            hasty += u32::from(agent.beyond(&port, Seconds::ZERO).is_some());
+            patient += u32::from(agent.beyond(&port, Seconds::new(6.0)).is_some());
+        }
+        assert!(hasty > 0 && patient == 0, "{hasty} {patient}");
     }
 
     #[test]
     fn too_short_a_time_and_a_count_that_began_anew_say_nothing() {
         let port = count(&[(0.0, 0), (1.0, 1), (2.0, 2), (3.0, 3)]);
-        assert_eq!(count(&[(0.5, 0), (2.5, 900)]).beyond(&port), None, "2 s");
-        assert_eq!(count(&[(0.5, 500), (1.5, 3), (2.5, 900)]).beyond(&port), None);
-        assert_eq!(Count::default().beyond(&port), None);
-        assert_eq!(port.beyond(&Count::default()), None);
+        assert_eq!(
+            count(&[(0.5, 0), (2.5, 900)]).beyond(&port, Seconds::ZERO),
+            None,
+            "2 s"
+        );
+        assert_eq!(
+            count(&[(0.5, 500), (1.5, 3), (2.5, 900)]).beyond(&port, Seconds::ZERO),
+            None
+        );
+        assert_eq!(Count::default().beyond(&port, Seconds::ZERO), None);
+        assert_eq!(port.beyond(&Count::default(), Seconds::ZERO), None);
         let mut long = Count::default();
         for second in 0..100u32 {
             long.push(Seconds::new(f64::from(second)), u64::from(second));
         }
-        assert!(long.0.len() <= 17, "{}", long.0.len());
+        assert!(long.0.len() <= 32, "{}", long.0.len());
     }
 }
