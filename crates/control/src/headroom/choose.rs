@@ -100,20 +100,28 @@ impl Learned<'_> {
         let station = self.latency.station(cores, self.cost.at(pace));
         let ln_bound = demand.bound.ln();
         let (mut sum, mut rest) = (0.0, 1.0);
-        // The highest rate first: it decides soonest, and at a lower rate a period is late less often.
-        for &(rate, share) in demand.cases.iter().rev() {
+        let mut late_at = |rate: f64, share: f64| {
             let arriving = Arriving {
                 load: demand.load(rate),
                 requests: rate * demand.length,
                 length: demand.length,
             };
-            let error = ERROR / share;
-            let late = self
-                .latency
-                .late(&station, &arriving, ln_bound, self.caution, error);
+            self.latency
+                .late(&station, &arriving, ln_bound, self.caution, ERROR / share)
+        };
+        // A high rate makes a period late by congestion, a low one by chance, for the percentile of few requests is nearly
+        // their slowest: between two rates it is never later than at the worse of them.
+        let Some(&(lowest, share)) = demand.cases.first() else {
+            return sum;
+        };
+        let slowest = late_at(lowest, share);
+        // The highest rate first: with many requests it decides soonest.
+        for &(rate, share) in demand.cases.iter().rev() {
+            let late = late_at(rate, share);
             sum += share * late;
             rest -= share;
-            if late * rest < ERROR || decided(sum, sum + late * rest) {
+            let most = late.max(slowest) * rest;
+            if most < ERROR || decided(sum, sum + most) {
                 break;
             }
         }
