@@ -31,7 +31,9 @@ impl Demo {
                     "--json",
                     "--no-view",
                 ])
-                .args(["--laws", "fixed,slo-power", "--hardware", hardware, "--run-dir"])
+                // Not slo-power: where the machine is busy, what one core is measured to serve can be too little for its
+                // Equation 2, which then refuses the target.
+                .args(["--laws", "fixed,headroom", "--hardware", hardware, "--run-dir"])
                 .arg(folder.join("run"))
                 .arg("--out")
                 .arg(folder.join("out")),
@@ -97,7 +99,7 @@ fn compares_two_laws_on_emulated_hardware_and_leaves_a_report() {
              answer them in time"
         );
     }
-    for (summary, law) in summaries.as_array().unwrap().iter().zip(["fixed", "slo-power"]) {
+    for (summary, law) in summaries.as_array().unwrap().iter().zip(["fixed", "headroom"]) {
         assert_summary(summary, law, "emulated", 16.0, 64.0);
         assert_eq!(summary["energy_j"]["source"], "emulated");
         if !too_busy {
@@ -115,7 +117,7 @@ fn compares_two_laws_on_emulated_hardware_and_leaves_a_report() {
     let offered = |at: usize| number(&summaries[at], "requests.offered");
     assert!(too_busy || (offered(0) - offered(1)).abs() <= 64.0, "{summaries}");
     let html = fs::read_to_string(folder.join("out/demo.html")).unwrap();
-    assert!(html.contains("slo-power") && html.contains("fixed") && html.contains("<svg"));
+    assert!(html.contains("headroom") && html.contains("fixed") && html.contains("<svg"));
     assert!(folder.join("out/headroom.db").exists());
     let err = demo.program.err();
     for said in [
@@ -137,7 +139,7 @@ fn stops_at_once(hardware: &str) {
     demo.program.succeeds();
     assert!(demo.program.err().contains("stopped"), "{}", demo.program.err());
     assert!(
-        !demo.program.err().contains("slo-power:"),
+        !demo.program.err().contains("headroom: 30 s of the day"),
         "no further law is tried"
     );
     assert_eq!(demo.program.out(), "");
