@@ -13,6 +13,7 @@ mod say;
 mod simulate;
 mod stop;
 mod telemetry_config;
+mod terminal;
 
 use clap::Parser;
 use cli::{Cli, Command};

@@ -10,6 +10,7 @@ use crate::config::{AdminConfig, ControlConfig, Document, LawConfig, RecordConfi
 use crate::failure::Failure;
 use crate::say;
 use crate::stop::Stop;
+use crate::terminal;
 use anyhow::Context;
 use headroom_control::{Guardian, Plant, Slo};
 use headroom_record::{Recorder, RunSummary, summary_table};
@@ -109,10 +110,7 @@ impl Start<'_> {
             let address = admin::serve(listener, Arc::clone(&status))?;
             say::note!("metrics on http://{address}/metrics");
         }
-        let view = (!self.args.no_view && View::possible())
-            .then(|| View::open(stop.clone()))
-            .transpose()
-            .context("the live view cannot be opened; --no-view does without it")?;
+        let view = terminal::view(self.args.no_view, || View::open(stop.clone()))?;
         let plan = RunPlan {
             name: self.args.name.as_deref().unwrap_or(self.usual_name).to_owned(),
             trace: "live traffic".to_owned(),

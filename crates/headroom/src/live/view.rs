@@ -1,31 +1,24 @@
 //! The live view in the terminal: latency against the target, cores, cap and watts, and the last reasons.
 
 use super::tick::Tick;
-use crate::say;
 use crate::stop::Stop;
+use crate::terminal::{Scene, Stage};
 use headroom_units::{Seconds, Source};
-use ratatui::backend::CrosstermBackend;
-use ratatui::crossterm::event::{self, Event, KeyCode, KeyModifiers};
-use ratatui::crossterm::terminal::{self, EnterAlternateScreen, LeaveAlternateScreen};
-use ratatui::crossterm::{cursor, execute};
+use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::symbols::Marker;
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Axis, Block, Chart, Dataset, Gauge, GraphType, Paragraph, Wrap};
-use ratatui::{Frame, Terminal};
 use std::collections::VecDeque;
-use std::io::{self, IsTerminal, Stderr};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::thread::JoinHandle;
-use std::time::Duration;
+use std::io;
 
 /// Periods kept for the plots.
 const HISTORY: usize = 600;
 /// Reasons shown.
 const REASONS: usize = 8;
-/// How often keys are looked at.
-const KEYS_EVERY: Duration = Duration::from_millis(100);
+/// Periods that wait where drawing is slow: half an hour of half seconds. The view's totals lack those beyond.
+const WAITING: usize = 4_096;
 
 /// What stays the same during a run.
 #[derive(Clone, Debug)]
@@ -42,10 +35,7 @@ pub struct Heading {
 
 /// The live view, on a thread of its own; dropped, it gives the terminal back.
 #[derive(Debug)]
-pub struct View {
-    ticks: Option<Sender<Message>>,
-    thread: Option<JoinHandle<()>>,
-}
+pub struct View(Stage<Message>);
 
 #[derive(Debug)]
 enum Message {
@@ -54,102 +44,22 @@ enum Message {
 }
 
 impl View {
-    /// Whether there is a terminal to show it in.
-    pub fn possible() -> bool {
-        io::stderr().is_terminal() && io::stdin().is_terminal()
-    }
-
-    /// Opens the view on standard error, so that standard output stays free; `q` and Ctrl-C raise `stop`.
+    /// Opens the view; `q` and Ctrl-C raise `stop`.
     ///
     /// # Errors
     /// Where the terminal cannot be set up.
     pub fn open(stop: Stop) -> io::Result<Self> {
-        terminal::enable_raw_mode()?;
-        say::hold();
-        if let Err(error) = execute!(io::stderr(), EnterAlternateScreen, cursor::Hide) {
-            give_back();
-            return Err(error);
-        }
-        let before = std::panic::take_hook();
-        std::panic::set_hook(Box::new(move |panic| {
-            give_back();
-            before(panic);
-        }));
-        let (ticks, received) = channel();
-        let thread = std::thread::Builder::new()
-            .name("view".to_owned())
-            .spawn(move || {
-                if let Err(error) = run(&received, &stop) {
-                    tracing::warn!(%error, "the live view ended");
-                }
-            })?;
-        Ok(Self {
-            ticks: Some(ticks),
-            thread: Some(thread),
-        })
+        Stage::open(Screen::default(), WAITING, stop).map(Self)
     }
 
     /// Begins a run: the plots start anew.
     pub fn begin(&self, heading: Heading) {
-        self.send(Message::Heading(heading));
+        self.0.send(Message::Heading(heading));
     }
 
     /// Shows one period.
     pub fn tick(&self, tick: &Tick) {
-        self.send(Message::Tick(Box::new(tick.clone())));
-    }
-
-    fn send(&self, message: Message) {
-        if let Some(ticks) = &self.ticks {
-            // The view may have ended by itself; the run goes on without it.
-            let _ = ticks.send(message);
-        }
-    }
-}
-
-impl Drop for View {
-    fn drop(&mut self) {
-        self.ticks = None;
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-        give_back();
-    }
-}
-
-/// Gives the terminal back as it was. Called from the panic hook too, so it must not fail.
-fn give_back() {
-    let _ = execute!(io::stderr(), LeaveAlternateScreen, cursor::Show);
-    let _ = terminal::disable_raw_mode();
-    say::release();
-}
-
-fn run(messages: &Receiver<Message>, stop: &Stop) -> io::Result<()> {
-    let mut terminal: Terminal<CrosstermBackend<Stderr>> =
-        Terminal::new(CrosstermBackend::new(io::stderr()))?;
-    let mut screen = Screen::default();
-    loop {
-        match messages.recv_timeout(KEYS_EVERY) {
-            Ok(Message::Heading(heading)) => {
-                screen = Screen {
-                    heading: Some(heading),
-                    ..Screen::default()
-                }
-            }
-            Ok(Message::Tick(tick)) => screen.take(&tick),
-            Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => return Ok(()),
-        }
-        while event::poll(Duration::ZERO)? {
-            if let Event::Key(key) = event::read()? {
-                let control_c =
-                    key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL);
-                if control_c || key.code == KeyCode::Char('q') {
-                    stop.raise();
-                }
-            }
-        }
-        terminal.draw(|frame| screen.draw(frame))?;
+        self.0.send(Message::Tick(Box::new(tick.clone())));
     }
 }
 
@@ -172,8 +82,28 @@ struct Screen {
     failures: u64,
 }
 
+impl Scene for Screen {
+    type Message = Message;
+
+    fn take(&mut self, message: Message) {
+        match message {
+            Message::Heading(heading) => {
+                *self = Self {
+                    heading: Some(heading),
+                    ..Self::default()
+                }
+            }
+            Message::Tick(tick) => self.keep(*tick),
+        }
+    }
+
+    fn draw(&self, frame: &mut Frame<'_>) {
+        self.draw_all(frame);
+    }
+}
+
 impl Screen {
-    fn take(&mut self, tick: &Tick) {
+    fn keep(&mut self, tick: Tick) {
         let at = tick.at.get();
         let put = |series: &mut VecDeque<(f64, f64)>, value: f64| {
             if series.len() == HISTORY {
@@ -212,10 +142,10 @@ impl Screen {
             self.reasons
                 .push_back(format!("{at:6.1} s  {}: {}", reason.rule, reason.text));
         }
-        self.latest = Some(Box::new(tick.clone()));
+        self.latest = Some(Box::new(tick));
     }
 
-    fn draw(&self, frame: &mut Frame<'_>) {
+    fn draw_all(&self, frame: &mut Frame<'_>) {
         let [head, progress, latency, middle, reasons] = Layout::vertical([
             Constraint::Length(2),
             Constraint::Length(1),

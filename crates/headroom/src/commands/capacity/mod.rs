@@ -15,6 +15,7 @@ use crate::cli::CapacityArgs;
 use crate::failure::Failure;
 use crate::say;
 use crate::stop::Stop;
+use crate::terminal;
 use cpu::GroupCpu;
 use headroom_control::capacity::{QueueTuning, RampTuning, StaticCapacity};
 use headroom_node::cgroup::TargetSpec;
@@ -238,10 +239,7 @@ impl Run<'_> {
 
     /// Runs the methods and takes their rows.
     fn watch(&mut self, watches: Vec<Watch>, started: Instant, stop: &Stop) -> Result<History, Failure> {
-        let view = match View::possible() && !self.args.no_view {
-            true => Some(View::open(self, stop.clone())?),
-            false => None,
-        };
+        let view = terminal::view(self.args.no_view, || View::open(self, stop.clone()))?;
         let (sender, rows) = sync_channel(MOST_WAITING);
         let mut threads = Vec::new();
         for watch in watches {

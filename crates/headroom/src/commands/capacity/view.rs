@@ -5,28 +5,19 @@ use super::history::History;
 use super::seen::{Row, Seen};
 use super::tables;
 use super::way::{name, number};
-use crate::say;
 use crate::stop::Stop;
+use crate::terminal::{Scene, Stage};
 use headroom_units::{PerSecond, Ratio};
-use ratatui::backend::CrosstermBackend;
-use ratatui::crossterm::event::{self, Event, KeyCode, KeyModifiers};
-use ratatui::crossterm::terminal::{self, EnterAlternateScreen, LeaveAlternateScreen};
-use ratatui::crossterm::{cursor, execute};
+use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::symbols::Marker;
 use ratatui::text::Line;
 use ratatui::widgets::{Axis, Block, Chart, Dataset, GraphType, Paragraph, Row as Cells, Table, Wrap};
-use ratatui::{Frame, Terminal};
-use std::io::{self, IsTerminal, Stderr};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
-use std::thread::JoinHandle;
-use std::time::Duration;
+use std::io;
 
 /// Samples that a plot shows.
 const SHOWN: usize = 300;
-/// How often keys are looked at.
-const KEYS_EVERY: Duration = Duration::from_millis(100);
 /// Colours of the ways, in their order.
 const COLOURS: [Color; 8] = [
     Color::Cyan,
@@ -41,10 +32,7 @@ const COLOURS: [Color; 8] = [
 
 /// The live view, on a thread of its own; dropped, it gives the terminal back.
 #[derive(Debug)]
-pub struct View {
-    pictures: Option<SyncSender<Box<Picture>>>,
-    thread: Option<JoinHandle<()>>,
-}
+pub struct View(Stage<Picture>);
 
 /// What is on the screen.
 #[derive(Clone, Debug, Default)]
@@ -59,27 +47,11 @@ struct Picture {
 }
 
 impl View {
-    /// Whether there is a terminal to show it in.
-    pub fn possible() -> bool {
-        io::stderr().is_terminal() && io::stdin().is_terminal()
-    }
-
-    /// Opens the view on standard error, so that standard output stays free; `q` and Ctrl-C raise `stop`.
+    /// Opens the view; `q` and Ctrl-C raise `stop`.
     ///
     /// # Errors
     /// Where the terminal cannot be set up.
     pub fn open(run: &Run<'_>, stop: Stop) -> io::Result<Self> {
-        terminal::enable_raw_mode()?;
-        say::hold();
-        if let Err(error) = execute!(io::stderr(), EnterAlternateScreen, cursor::Hide) {
-            give_back();
-            return Err(error);
-        }
-        let before = std::panic::take_hook();
-        std::panic::set_hook(Box::new(move |panic| {
-            give_back();
-            before(panic);
-        }));
         let methods: Vec<&str> = run.methods.iter().map(|method| name(*method)).collect();
         let mut notes = run.remarks.clone();
         let passed_over = run.passed_over.iter();
@@ -93,19 +65,8 @@ impl View {
             notes,
             ..Picture::default()
         };
-        // One picture waits at most: where drawing is slow, those in between are left out.
-        let (pictures, received) = sync_channel(1);
-        let thread = std::thread::Builder::new()
-            .name("view".to_owned())
-            .spawn(move || {
-                if let Err(error) = draw_all(&received, blank, &stop) {
-                    tracing::warn!(%error, "the live view ended");
-                }
-            })?;
-        Ok(Self {
-            pictures: Some(pictures),
-            thread: Some(thread),
-        })
+        // One picture waits at most: the newest are all alike.
+        Stage::open(blank, 1, stop).map(Self)
     }
 
     /// Shows what is known now.
@@ -135,60 +96,29 @@ impl View {
             ways: ways.collect(),
             ..Picture::default()
         };
-        if let Some(pictures) = &self.pictures {
-            // The one that waits is new enough, and a view that ended by itself needs none.
-            let _ = pictures.try_send(Box::new(picture));
-        }
-    }
-}
-
-impl Drop for View {
-    fn drop(&mut self) {
-        self.pictures = None;
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-        give_back();
-    }
-}
-
-/// Gives the terminal back as it was. Called from the panic hook too, so it must not fail.
-fn give_back() {
-    let _ = execute!(io::stderr(), LeaveAlternateScreen, cursor::Show);
-    let _ = terminal::disable_raw_mode();
-    say::release();
-}
-
-fn draw_all(pictures: &Receiver<Box<Picture>>, blank: Picture, stop: &Stop) -> io::Result<()> {
-    let mut terminal: Terminal<CrosstermBackend<Stderr>> =
-        Terminal::new(CrosstermBackend::new(io::stderr()))?;
-    let mut picture = blank.clone();
-    loop {
-        match pictures.recv_timeout(KEYS_EVERY) {
-            Ok(new) => {
-                picture = Picture {
-                    heading: blank.heading.clone(),
-                    notes: blank.notes.clone(),
-                    ..*new
-                }
-            }
-            Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => return Ok(()),
-        }
-        while event::poll(Duration::ZERO)? {
-            if let Event::Key(key) = event::read()? {
-                let control_c =
-                    key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL);
-                if control_c || key.code == KeyCode::Char('q') {
-                    stop.raise();
-                }
-            }
-        }
-        terminal.draw(|frame| picture.draw(frame))?;
+        self.0.send(picture);
     }
 }
 
 impl Picture {
+    fn points(&self, of: impl Fn(&Seen) -> Option<f64>) -> Vec<(f64, f64)> {
+        let value = |row: &Row| Some((row.at.get(), of(row.seen.as_ref().ok()?)?));
+        self.rows.iter().filter_map(value).collect()
+    }
+}
+
+impl Scene for Picture {
+    type Message = Self;
+
+    /// Heading and notes stay.
+    fn take(&mut self, new: Self) {
+        *self = Self {
+            heading: std::mem::take(&mut self.heading),
+            notes: std::mem::take(&mut self.notes),
+            ..new
+        };
+    }
+
     fn draw(&self, frame: &mut Frame<'_>) {
         let [head, top, ways, tables] = Layout::vertical([
             Constraint::Length(3),
@@ -259,11 +189,6 @@ impl Picture {
         table(frame, estimates, &tables::ESTIMATES, &self.estimates);
         table(frame, methods, &tables::METHODS, &self.methods);
     }
-
-    fn points(&self, of: impl Fn(&Seen) -> Option<f64>) -> Vec<(f64, f64)> {
-        let value = |row: &Row| Some((row.at.get(), of(row.seen.as_ref().ok()?)?));
-        self.rows.iter().filter_map(value).collect()
-    }
 }
 
 /// A name, a colour and the values over time.
@@ -322,6 +247,7 @@ mod tests {
     use headroom_control::capacity::{Capacity, Estimate};
     use headroom_node::queue::QueueMethod;
     use headroom_units::Seconds;
+    use ratatui::Terminal;
     use ratatui::backend::TestBackend;
 
     #[test]

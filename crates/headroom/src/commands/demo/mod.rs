@@ -15,6 +15,7 @@ use crate::live::{CgroupMachine, Frame, GatewayTelemetry, Machine, Telemetry, ca
 use crate::say;
 use crate::simulate::{EmulatedRun, Measured};
 use crate::stop::Stop;
+use crate::terminal;
 use anyhow::{Context, anyhow, bail};
 use bystanders::Used;
 use ground::Ground;
@@ -151,10 +152,7 @@ fn stage(
         .map(|name| law(*name, slo, plant, rate))
         .collect::<Result<Vec<_>, Failure>>()?;
 
-    let view = (!args.no_view && View::possible())
-        .then(|| View::open(stop.clone()))
-        .transpose()
-        .context("the live view cannot be opened; --no-view does without it")?;
+    let view = terminal::view(args.no_view, || View::open(stop.clone()))?;
     let mut summaries = Vec::new();
     for (name, mut law) in args.laws.iter().zip(laws) {
         let before = (stage.wiki.costs()?, stage.used());

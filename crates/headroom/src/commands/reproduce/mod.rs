@@ -76,28 +76,32 @@ fn slo_power(args: &SloPowerArgs) -> Result<(), Failure> {
     let evaluation = rows::Evaluation::of(&plan, &results, &traces);
     let sheet = page::sheet(&evaluation, &plan, &traces, args, plotted);
     write_sheet(&sheet, Some(&Archive::open(&args.db)?), &args.out)?;
-    say::note!(
-        "{} runs in {:.1} s, {} at once",
-        work.len(),
-        started.elapsed().as_secs_f64(),
-        jobs(args.jobs)
-    );
+    say_runs(work.len(), started, args.jobs);
     if args.json {
-        let calibration: Vec<_> = page::calibration(&plan)
-            .into_iter()
-            .map(|[figure, value, reason]| json!({ "figure": figure, "value": value, "reason": reason }))
-            .collect();
         return say::result(json!({
             "paper": "slo-power",
             "traces": traces.said(),
             "seeds": args.seeds,
-            "calibration": calibration,
+            "calibration": calibration_json(page::calibration(&plan)),
             "rows": evaluation.rows,
             "figure_7": evaluation.grid,
             "figure_8": evaluation.targets,
         }));
     }
     show(&sheet, &args.out)
+}
+
+/// Says how many runs it took, and how long.
+fn say_runs(runs: usize, started: Instant, asked: Option<usize>) {
+    let (took_s, at_once) = (started.elapsed().as_secs_f64(), jobs(asked));
+    say::note!("{runs} runs in {took_s:.1} s, {at_once} at once");
+}
+
+/// A calibration as `--json` prints it: figure, value, reason.
+fn calibration_json(lines: Vec<[String; 3]>) -> serde_json::Value {
+    let line =
+        |[figure, value, reason]: [String; 3]| json!({ "figure": figure, "value": value, "reason": reason });
+    lines.into_iter().map(line).collect()
 }
 
 /// Prints the sheet's tables and texts, and where its page is.

@@ -5,7 +5,7 @@ mod page;
 mod plan;
 mod rows;
 
-use super::show;
+use super::{calibration_json, say_runs, show};
 use crate::cli::CapacityPaperArgs;
 use crate::failure::Failure;
 use crate::say;
@@ -47,7 +47,7 @@ enum Done {
 /// Runs it.
 ///
 /// # Errors
-/// A run that does not end, ramps that find nothing, a report that cannot be written.
+/// A run that does not end, a report that cannot be written.
 pub fn reproduce(args: &CapacityPaperArgs) -> Result<(), Failure> {
     let plan = Plan::new(args.scale, args.day)?;
     let started = Instant::now();
@@ -56,20 +56,12 @@ pub fn reproduce(args: &CapacityPaperArgs) -> Result<(), Failure> {
     let sheet = page::sheet(&plan, &measured, &rows, args);
     write_sheet(&sheet, None, &args.out)?;
     let runs = RAMPS as usize + (2 + plan.cases.len()) * args.seeds as usize;
-    say::note!(
-        "{runs} runs in {:.1} s, {} at once",
-        started.elapsed().as_secs_f64(),
-        jobs(args.jobs)
-    );
+    say_runs(runs, started, args.jobs);
     if args.json {
-        let calibration: Vec<_> = page::calibration(&plan)
-            .into_iter()
-            .map(|[figure, value, reason]| json!({ "figure": figure, "value": value, "reason": reason }))
-            .collect();
         return say::result(json!({
             "paper": "capacity",
             "seeds": args.seeds,
-            "calibration": calibration,
+            "calibration": calibration_json(page::calibration(&plan)),
             "rows": rows,
         }));
     }
