@@ -1,11 +1,10 @@
 //! `headroom capacity` on real sockets: what it finds, and what it says where there is nothing to find.
 
 use super::common::{Program, free_port, headroom, root_or_skipped, run, until};
-use rustix::net::sockopt::{set_socket_reuseaddr, set_socket_reuseport};
-use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, listen, socket_with};
+use super::listener::listener;
 use serde_json::Value;
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -14,23 +13,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-
-/// A listener whose accept queue has this limit.
-fn listener(port: u16, limit: i32) -> TcpListener {
-    let address: SocketAddr = (Ipv4Addr::LOCALHOST, port).into();
-    let socket = socket_with(
-        AddressFamily::INET,
-        SocketType::STREAM,
-        SocketFlags::CLOEXEC,
-        None,
-    )
-    .unwrap();
-    set_socket_reuseaddr(&socket, true).unwrap();
-    set_socket_reuseport(&socket, true).unwrap();
-    bind(&socket, &address).unwrap();
-    listen(&socket, limit).unwrap();
-    socket.into()
-}
 
 /// A server of a few worker threads, each occupied for as long as a request takes.
 struct Workers {

@@ -12,6 +12,8 @@ mod demo;
 mod gateway;
 mod independence;
 mod laws;
+#[path = "../../../node/tests/queue_common/listener.rs"]
+mod listener;
 mod load;
 mod openmetrics;
 mod resize;

@@ -1,29 +1,14 @@
 //! Listeners and clients on loopback, with a queue of any limit.
 #![allow(dead_code, reason = "each test program uses what it needs of it")]
 
+mod listener;
+
+pub use listener::listener;
+
 use headroom_node::Roots;
 use headroom_node::queue::{EbpfQueueMeter, QueueError, QueueMeter, QueueSample};
-use rustix::net::sockopt::{set_socket_reuseaddr, set_socket_reuseport};
-use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, listen, socket_with};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
-
-/// A listener whose accept queue has this limit; port 0 takes a free one.
-pub fn listener(port: u16, limit: i32) -> TcpListener {
-    let address: SocketAddr = (Ipv4Addr::LOCALHOST, port).into();
-    let socket = socket_with(
-        AddressFamily::INET,
-        SocketType::STREAM,
-        SocketFlags::CLOEXEC,
-        None,
-    )
-    .unwrap();
-    set_socket_reuseaddr(&socket, true).unwrap();
-    set_socket_reuseport(&socket, true).unwrap();
-    bind(&socket, &address).unwrap();
-    listen(&socket, limit).unwrap();
-    socket.into()
-}
 
 pub fn port_of(listener: &TcpListener) -> u16 {
     listener.local_addr().unwrap().port()

@@ -1,13 +1,13 @@
 //! The page of live runs and their simulations, side by side.
 
-use super::columns::RunData;
-use super::html::{banner, escape, page, thinning};
-use super::{distribution, panels, plot, run};
+use super::columns::{RunData, whole_span};
+use super::html::{banner, escape, header, page, thinning};
+use super::{distribution, panels, run};
 use crate::archive::Archive;
 use crate::beside::Beside;
 use crate::error::Error;
 use crate::model::RunId;
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::fmt::Write;
 
 /// The colours of a live run and of its simulation, the same for every law.
@@ -42,18 +42,10 @@ pub fn beside_html(archive: &Archive, pairs: &[(RunId, RunId)], remarks: &[Strin
 fn render(pairs: &[(Beside, [RunData; 2])], remarks: &[String]) -> String {
     let laws: Vec<&str> = pairs.iter().map(|(beside, _)| beside.live.law.as_str()).collect();
     let title = format!("Live and simulated: {}", laws.join(", "));
-    let mut body = String::new();
-    let _ = writeln!(
-        body,
-        "<header><p class=\"kind\">headroom beside</p><h1>{}</h1><p class=\"lead\">{}</p><p class=\"facts\">{}</p></header>",
-        escape(&title),
-        escape(&lead(pairs)),
-        escape(&facts(pairs))
-    );
+    let mut body = header("headroom beside", &title, &lead(pairs), &facts(pairs));
     body.push_str(&banner("What the simulator knows, and what it does not", remarks));
     body.push_str(&overview(pairs));
     let mut hover: Vec<Value> = Vec::new();
-    let mut span = (f64::INFINITY, 0.0_f64);
     for (beside, runs) in pairs {
         let _ = writeln!(body, "<h2>{}</h2>", escape(&beside.live.law));
         if pairs.len() == 1 {
@@ -81,15 +73,15 @@ fn render(pairs: &[(Beside, [RunData; 2])], remarks: &[String]) -> String {
             body.push_str(&plot);
         }
         for (data, colour) in runs.iter().zip(COLOURS) {
-            span = (span.0.min(data.span().0), span.1.max(data.span().1));
             hover.push(run::hover(data, colour));
         }
     }
     // The crosshair shows the runs of one pair: with several its box would be taller than the page.
-    let data = (pairs.len() == 1).then(
-        || json!({ "runs": hover, "span": [span.0, span.1], "axis": [plot::LEFT, plot::RIGHT, plot::WIDTH] }),
-    );
-    page(&title, &body, data.as_ref())
+    let crosshair = match pairs {
+        [(_, runs)] => Some(run::crosshair(hover, whole_span(runs))),
+        _ => None,
+    };
+    page(&title, &body, crosshair.as_ref())
 }
 
 fn lead(pairs: &[(Beside, [RunData; 2])]) -> String {

@@ -297,3 +297,12 @@ impl RunData {
         (start, moments.last().map_or(start, |moment| moment.end_s))
     }
 }
+
+/// Start of the first and end of the last of several runs, in seconds.
+pub(crate) fn whole_span(runs: &[RunData]) -> (f64, f64) {
+    runs.iter()
+        .map(RunData::span)
+        .fold((f64::INFINITY, 0.0_f64), |whole, one| {
+            (whole.0.min(one.0), whole.1.max(one.1))
+        })
+}

@@ -1,14 +1,14 @@
 //! The report of several runs beside each other.
 
-use super::columns::RunData;
-use super::html::{banner, escape, figure, page, thinning};
-use super::{distribution, palette, panels, plot, run};
+use super::columns::{RunData, whole_span};
+use super::html::{banner, bar, escape, figure, header, page, thinning};
+use super::{distribution, palette, panels, run};
 use crate::clock::{unix_ms, utc_text};
 use crate::compare::Comparison;
 use crate::model::percentile_name;
 use crate::summary::RunSummary;
 use crate::table::{metrics, trimmed};
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::fmt::Write;
 
 pub(crate) fn render(runs: &[RunData]) -> String {
@@ -16,14 +16,7 @@ pub(crate) fn render(runs: &[RunData]) -> String {
     let colours = palette::colours(&laws);
     let summaries: Vec<RunSummary> = runs.iter().map(|run| run.summary.clone()).collect();
     let title = format!("{} on {}", laws.join(" against "), traces(runs));
-    let mut body = String::new();
-    let _ = writeln!(
-        body,
-        "<header><p class=\"kind\">headroom comparison</p><h1>{}</h1><p class=\"lead\">{}</p><p class=\"facts\">{}</p></header>",
-        escape(&title),
-        escape(&verdict(&summaries)),
-        escape(&facts(runs))
-    );
+    let mut body = header("headroom comparison", &title, &verdict(&summaries), &facts(runs));
     let (lines, remarks) = metrics(&summaries);
     body.push_str(&banner("Know before you read the figures", &remarks));
     body.push_str(&bars(&summaries, &colours));
@@ -61,20 +54,12 @@ pub(crate) fn render(runs: &[RunData]) -> String {
         let _ = write!(body, "<h2>How fast was it?</h2>\n{plot}");
     }
     body.push_str(&rules(&summaries, &colours));
-    let span = runs
-        .iter()
-        .map(RunData::span)
-        .fold((f64::INFINITY, 0.0_f64), |whole, one| {
-            (whole.0.min(one.0), whole.1.max(one.1))
-        });
     let hover: Vec<Value> = runs
         .iter()
         .zip(&colours)
         .map(|(data, colour)| run::hover(data, *colour))
         .collect();
-    let data =
-        json!({ "runs": hover, "span": [span.0, span.1], "axis": [plot::LEFT, plot::RIGHT, plot::WIDTH] });
-    page(&title, &body, Some(&data))
+    page(&title, &body, Some(&run::crosshair(hover, whole_span(runs))))
 }
 
 fn traces(runs: &[RunData]) -> String {
@@ -168,14 +153,14 @@ fn bars(summaries: &[RunSummary], colours: &[usize]) -> String {
         "<figure class=\"bars\" role=\"img\" aria-label=\"Energy by law\"><figcaption><b>Energy</b> <span class=\"unit\">J, {source}</span></figcaption>\n"
     );
     for (summary, colour, joules) in comparable {
-        let _ = writeln!(
-            html,
-            "<div class=\"bar\"><span class=\"name\">{}</span><span class=\"track\"><span class=\"fill c{colour}\" \
-             style=\"width:{:.1}%\"></span></span><span class=\"number\">{} J</span></div>",
-            escape(&summary.law),
-            (joules / most * 100.0).clamp(0.0, 100.0),
-            figure(joules)
-        );
+        let percent = (joules / most * 100.0).clamp(0.0, 100.0);
+        html.push_str(&bar(
+            &summary.law,
+            colour,
+            percent,
+            &format!("{} J", figure(joules)),
+            None,
+        ));
     }
     html.push_str("</figure>\n");
     html
@@ -184,15 +169,13 @@ fn bars(summaries: &[RunSummary], colours: &[usize]) -> String {
 fn rules(summaries: &[RunSummary], colours: &[usize]) -> String {
     let mut html = String::from("<h2>Which rules decided?</h2>\n<div class=\"columns\">\n");
     for (summary, colour) in summaries.iter().zip(colours) {
-        let mut sorted: Vec<(&String, &u64)> = summary.decisions.iter().collect();
-        sorted.sort_by(|one, other| other.1.cmp(one.1).then(one.0.cmp(other.0)));
         let _ = writeln!(
             html,
             "<table><caption><span class=\"dot c{colour}\"></span>{}</caption><thead><tr><th>rule</th>\
              <th class=\"n\">decisions</th></tr></thead><tbody>",
             escape(&summary.law)
         );
-        for (rule, count) in sorted {
+        for (rule, count) in run::by_count(&summary.decisions) {
             let _ = writeln!(
                 html,
                 "<tr><td><code>{}</code></td><td class=\"n\">{count}</td></tr>",

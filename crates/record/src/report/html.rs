@@ -61,6 +61,31 @@ pub(crate) fn page(title: &str, body: &str, hover: Option<&serde_json::Value>) -
     page
 }
 
+/// A page's head: what kind of page it is, its title, what it comes to, and where its figures are from. All are texts.
+pub(crate) fn header(kind: &str, title: &str, lead: &str, facts: &str) -> String {
+    format!(
+        "<header><p class=\"kind\">{}</p><h1>{}</h1><p class=\"lead\">{}</p><p class=\"facts\">{}</p></header>\n",
+        escape(kind),
+        escape(title),
+        escape(lead),
+        escape(facts)
+    )
+}
+
+/// A bar of a `figure.bars`: its name, its colour's number, how much of the track it fills in percent, the value at its end,
+/// and the place of a mark in percent.
+pub(crate) fn bar(name: &str, colour: usize, percent: f64, value: &str, mark_percent: Option<f64>) -> String {
+    let mark = mark_percent.map_or_else(String::new, |at| {
+        format!("<span class=\"at-mark\" style=\"left:{at:.1}%\"></span>")
+    });
+    format!(
+        "<div class=\"bar\"><span class=\"name\">{}</span><span class=\"track\">{mark}<span class=\"fill c{colour}\" \
+         style=\"width:{percent:.1}%\"></span></span><span class=\"number\">{}</span></div>\n",
+        escape(name),
+        escape(value)
+    )
+}
+
 /// A headline number: what it is, its value with the unit, and a line below; `state` is a class that colours it.
 pub(crate) fn card(label: &str, value: &str, below: &str, state: &str) -> String {
     format!(

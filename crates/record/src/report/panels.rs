@@ -1,7 +1,7 @@
 //! The stacked panels of a report, in the order of the SLO-Power paper's Figure 6: latency, cores, power and its
 //! ratio, utilisation, request rate and its forecast.
 
-use super::columns::{Column, Moment, RunData, SOURCES, is_known, largest};
+use super::columns::{Column, Moment, RunData, SOURCES, is_known, largest, whole_span};
 use super::html::figure;
 use super::plot::{Line, Mark, Panel, Shape, Spans};
 use super::scale::{Axis, Scale};
@@ -224,13 +224,9 @@ pub(crate) fn of_pair<'a>(runs: &'a [RunData; 2], colours: &[usize; 2]) -> Vec<P
 }
 
 fn overlaid<'a>(runs: &'a [RunData], colours: &[usize], one_power_axis: bool) -> Vec<Panel<'a>> {
-    let span = runs
-        .iter()
-        .map(RunData::span)
-        .fold((f64::INFINITY, 0.0_f64), |whole, one| {
-            (whole.0.min(one.0), whole.1.max(one.1))
-        });
-    let maker = Maker { span };
+    let maker = Maker {
+        span: whole_span(runs),
+    };
     let each = |panel: &mut Panel<'a>, shape: Shape, pick: Pick, extra: &str| {
         for (run, colour) in runs.iter().zip(colours).filter(|(run, _)| is_known(pick(run))) {
             panel.lines.push(Line {

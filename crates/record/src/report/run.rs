@@ -1,13 +1,14 @@
 //! The report of one run.
 
 use super::columns::{RunData, SOURCES};
-use super::html::{banner, card, escape, figure, page, thinning, thousands, with_unit};
+use super::html::{banner, card, escape, figure, header, page, thinning, thousands, with_unit};
 use super::{decisions::Decision, distribution, palette, panels, plot, scale};
 use crate::clock::{unix_ms, utc_text};
 use crate::model::percentile_name;
 use crate::table::{NONE, source_word, trimmed};
 use headroom_units::{Cores, Joules, Ratio, Watts};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
 pub(crate) fn render(run: &RunData) -> String {
@@ -17,19 +18,8 @@ pub(crate) fn render(run: &RunData) -> String {
         .copied()
         .unwrap_or_default();
     let title = format!("{}: {} on {}", run.info.meta.name, summary.law, summary.trace);
-    let mut body = String::new();
-    let _ = write!(
-        body,
-        "<header><p class=\"kind\">headroom flight recorder, run {}</p><h1>{}</h1>",
-        run.info.id,
-        escape(&title)
-    );
-    let _ = writeln!(
-        body,
-        "<p class=\"lead\">{}</p><p class=\"facts\">{}</p></header>",
-        escape(&verdict(run)),
-        escape(&facts(run))
-    );
+    let kind = format!("headroom flight recorder, run {}", run.info.id);
+    let mut body = header(&kind, &title, &verdict(run), &facts(run));
     body.push_str(&banner("Know before you read the figures", &summary.notes));
     body.push_str(&cards(run));
     body.push_str("<section class=\"panels\">\n");
@@ -49,8 +39,11 @@ pub(crate) fn render(run: &RunData) -> String {
         "<details><summary>The configuration in force</summary><pre>{}</pre></details>",
         escape(&run.info.meta.config)
     );
-    let data = json!({ "runs": [hover(run, colour)], "span": [run.span().0, run.span().1], "axis": [plot::LEFT, plot::RIGHT, plot::WIDTH] });
-    page(&title, &body, Some(&data))
+    page(
+        &title,
+        &body,
+        Some(&crosshair(vec![hover(run, colour)], run.span())),
+    )
 }
 
 /// What the run comes to, in one sentence.
@@ -199,14 +192,12 @@ fn rules(run: &RunData) -> String {
     if counts.is_empty() {
         return String::new();
     }
-    let mut sorted: Vec<(&String, &u64)> = counts.iter().collect();
-    sorted.sort_by(|one, other| other.1.cmp(one.1).then(one.0.cmp(other.0)));
     let mut html = String::from(
         "<h2>Which rules decided?</h2>\n<div class=\"scroll\"><table><thead><tr><th>rule</th><th class=\"n\">decisions</th>\
          <th class=\"n\">% of periods</th><th>for example</th></tr></thead><tbody>\n",
     );
     let periods = run.summary.periods.max(1) as f64;
-    for (rule, count) in sorted {
+    for (rule, count) in by_count(counts) {
         let example = run.decisions.examples.get(rule).map_or_else(
             || NONE.to_owned(),
             |(at_s, text)| {
@@ -227,6 +218,13 @@ fn rules(run: &RunData) -> String {
     }
     html.push_str("</tbody></table></div>\n");
     html
+}
+
+/// Rules by how often they decided, the most frequent first.
+pub(crate) fn by_count(counts: &BTreeMap<String, u64>) -> Vec<(&String, &u64)> {
+    let mut sorted: Vec<(&String, &u64)> = counts.iter().collect();
+    sorted.sort_by(|one, other| other.1.cmp(one.1).then(one.0.cmp(other.0)));
+    sorted
 }
 
 fn decisions(chosen: &[Decision], target_ms: f64) -> String {
@@ -341,6 +339,11 @@ fn periods(run: &RunData) -> String {
     }
     html.push_str("</tbody></table></div></details>\n");
     html
+}
+
+/// What a page's crosshair knows: what it shows of each run, and the time that its panels span.
+pub(crate) fn crosshair(runs: Vec<Value>, span: (f64, f64)) -> Value {
+    json!({ "runs": runs, "span": [span.0, span.1], "axis": [plot::LEFT, plot::RIGHT, plot::WIDTH] })
 }
 
 /// What the crosshair shows of a run: for each point its time, values and reason.

@@ -2,7 +2,7 @@
 
 use super::chart::Chart;
 use super::columns::RunData;
-use super::html::{banner, escape, figure, page, thinning};
+use super::html::{banner, bar, escape, figure, header, page, thinning};
 use super::{palette, panels};
 use crate::archive::Archive;
 use crate::error::Error;
@@ -69,20 +69,25 @@ pub struct Bars {
     pub mark: Option<f64>,
 }
 
+impl Bars {
+    /// Bars of law, label and value, without a mark.
+    pub fn of(title: &str, unit: &str, values: impl IntoIterator<Item = (String, String, f64)>) -> Self {
+        Self {
+            title: title.to_owned(),
+            unit: unit.to_owned(),
+            values: values.into_iter().collect(),
+            mark: None,
+        }
+    }
+}
+
 /// Renders the page as one HTML file.
 ///
 /// # Errors
 /// A run that is not in the archive, a file that cannot be read or is damaged; runs without an archive.
 pub fn sheet_html(sheet: &Sheet, archive: Option<&Archive>) -> Result<String, Error> {
-    let mut body = String::new();
-    let _ = writeln!(
-        body,
-        "<header><p class=\"kind\">{}</p><h1>{}</h1><p class=\"lead\">{}</p><p class=\"facts\">{}</p></header>",
-        escape(&sheet.kind),
-        escape(&sheet.title),
-        escape(&sheet.lead),
-        escape(&sheet.facts.join(" \u{b7} "))
-    );
+    let facts = sheet.facts.join(" \u{b7} ");
+    let mut body = header(&sheet.kind, &sheet.title, &sheet.lead, &facts);
     body.push_str(&banner("Know before you read the figures", &sheet.remarks));
     for section in &sheet.sections {
         let _ = writeln!(body, "<section><h2>{}</h2>", escape(&section.title));
@@ -188,20 +193,13 @@ fn bars(body: &mut String, chart: &Bars) {
     for (law, label, value) in &chart.values {
         let at = distinct.iter().position(|name| name == law);
         let colour = at.and_then(|at| colours.get(at)).copied().unwrap_or_default();
-        let mark = chart.mark.map_or_else(String::new, |mark| {
-            format!(
-                "<span class=\"at-mark\" style=\"left:{:.1}%\"></span>",
-                share(mark)
-            )
-        });
-        let _ = writeln!(
-            body,
-            "<div class=\"bar\"><span class=\"name\">{}</span><span class=\"track\">{mark}<span class=\"fill c{colour}\" \
-             style=\"width:{:.1}%\"></span></span><span class=\"number\">{}</span></div>",
-            escape(label),
+        body.push_str(&bar(
+            label,
+            colour,
             share(*value),
-            figure(*value)
-        );
+            &figure(*value),
+            chart.mark.map(share),
+        ));
     }
     body.push_str("</figure>\n");
 }

@@ -342,13 +342,9 @@ fn sheet(args: &CompareArgs, field: &Field, rows: &[Row], mut remarks: Vec<Strin
             words: vec![0],
             caption: String::new(),
         };
-        let bars = |title: &str, unit: &str, pick: fn(&Row) -> f64| Bars {
-            title: title.to_owned(),
-            unit: unit.to_owned(),
-            values: of_trace()
-                .map(|row| (row.law.clone(), row.law.clone(), pick(row)))
-                .collect(),
-            mark: None,
+        let bars = |title: &str, unit: &str, pick: fn(&Row) -> f64| {
+            let values = of_trace().map(|row| (row.law.clone(), row.law.clone(), pick(row)));
+            Bars::of(title, unit, values)
         };
         Section {
             title: format!("Trace {trace}"),

@@ -152,23 +152,18 @@ fn of_family(
 fn sheet(args: &CompareArgs, field: &Field, results: &[OfFamily]) -> Sheet {
     let (first, seeds) = (field.first(), field.seeds.len());
     let laws: Vec<String> = field.runners.iter().map(|runner| runner.name()).collect();
-    let bars = |title: &str, unit: &str, pick: fn(&Row) -> Option<f64>| Bars {
-        title: title.to_owned(),
-        unit: unit.to_owned(),
-        values: results
-            .iter()
-            .flat_map(|family| {
-                let shown = family
-                    .laws
-                    .iter()
-                    .filter(|row| row.law == OURS || row.law == MEASURE);
-                shown.filter_map(move |row| {
-                    let label = format!("{}, {}", family.family, row.law);
-                    Some((row.law.clone(), label, pick(row)?))
-                })
+    let bars = |title: &str, unit: &str, pick: fn(&Row) -> Option<f64>| {
+        let values = results.iter().flat_map(|family| {
+            let shown = family
+                .laws
+                .iter()
+                .filter(|row| row.law == OURS || row.law == MEASURE);
+            shown.filter_map(move |row| {
+                let label = format!("{}, {}", family.family, row.law);
+                Some((row.law.clone(), label, pick(row)?))
             })
-            .collect(),
-        mark: None,
+        });
+        Bars::of(title, unit, values)
     };
     Sheet {
         kind: "headroom compare --unseen".to_owned(),

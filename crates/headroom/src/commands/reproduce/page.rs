@@ -245,10 +245,5 @@ fn bars(evaluation: &Evaluation, title: &str, unit: &str, pick: fn(&TargetPoint)
             );
         }
     }
-    Bars {
-        title: title.to_owned(),
-        unit: unit.to_owned(),
-        values,
-        mark: None,
-    }
+    Bars::of(title, unit, values)
 }

@@ -1,4 +1,5 @@
 use super::*;
+use headroom_control::capacity::QueueTuning;
 
 /// The example, with the keys that are commented out and can stand beside the others.
 fn whole() -> String {

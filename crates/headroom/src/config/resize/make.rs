@@ -1,0 +1,130 @@
+//! What a file names, made.
+
+use super::tables::{ControllerKind, HaproxyBalancer};
+use super::{DAY_S, ResizeFile};
+use crate::config::{ConfigError, Document};
+use headroom_control::capacity::tuning::QueueKind;
+use headroom_control::capacity::{QueueMonitor, QueueTuning};
+use headroom_control::resize::{AlwaysOn, Resizer, Schedule, Scheduled, Stepwise};
+use headroom_telemetry::haproxy::StatisticsAddress;
+use headroom_units::{PerSecond, Seconds};
+use headroom_wire::Address;
+use headroom_wire::client::ClientOptions;
+use headroom_wire::tls::ClientTls;
+use std::path::PathBuf;
+use std::time::Duration;
+
+impl ResizeFile {
+    /// The parameters of queue monitoring, at the control period.
+    ///
+    /// # Errors
+    /// A parameter outside its range, with its line.
+    pub fn queue_tuning(&self, document: &Document) -> Result<QueueTuning, ConfigError> {
+        let period_s = self.control.period_ms / 1e3;
+        let given_s = self.capacity.queue.sampling_period_s;
+        if given_s != QueueTuning::default().sampling_period_s && given_s != period_s {
+            let why = format!(
+                "is {given_s}: queues are sampled once a period, so leave it out or set control.period_ms"
+            );
+            return Err(document.error("capacity.queue.sampling_period_s", why));
+        }
+        if self.capacity.queue.kind != QueueKind::Published {
+            let why =
+                "must be \"published\" here: the other way wants many samples a period, and one is taken";
+            return Err(document.error("capacity.queue.kind", why));
+        }
+        let tuning = QueueTuning {
+            sampling_period_s: period_s,
+            ..self.capacity.queue
+        };
+        QueueMonitor::new(tuning)
+            .map_err(|error| document.error(&format!("capacity.queue.{}", error.key), &error))?;
+        Ok(tuning)
+    }
+
+    /// The controller.
+    ///
+    /// # Errors
+    /// What it needs is missing or outside its range, with its line.
+    pub fn resizer(&self, document: &Document) -> Result<Box<dyn Resizer>, ConfigError> {
+        let table = &self.controller;
+        let capacity = || {
+            let missing = || document.error("controller.capacity_per_s", "is missing: what one server takes");
+            table.capacity_per_s.map(PerSecond::new).ok_or_else(missing)
+        };
+        Ok(match table.kind {
+            ControllerKind::AlwaysOn => Box::new(AlwaysOn),
+            ControllerKind::Static => Box::new(
+                Stepwise::fixed(capacity()?, self.resize)
+                    .map_err(|error| document.error("controller.capacity_per_s", error))?,
+            ),
+            ControllerKind::Dynamic => {
+                Box::new(Stepwise::online(self.resize).map_err(|error| document.error("resize", error))?)
+            }
+            ControllerKind::Scheduled => {
+                let wrong = |error| document.error("controller", error);
+                let slot = Seconds::new(table.slot_s);
+                let schedule = match (&table.slots, &table.curve_per_s) {
+                    (Some(slots), None) => Schedule::new(slot, slots.clone()),
+                    (None, Some(curve)) => {
+                        let curve: Vec<PerSecond> = curve.iter().copied().map(PerSecond::new).collect();
+                        Schedule::of_curve(&curve, Seconds::new(table.curve_step_s), slot, capacity()?)
+                    }
+                    _ => {
+                        let why = "a scheduled controller needs exactly one of slots and curve_per_s";
+                        return Err(document.error("controller", why));
+                    }
+                };
+                document.within(&[("controller.utc_offset_s", table.utc_offset_s, -DAY_S, DAY_S)])?;
+                let scheduled = Scheduled::new(schedule.map_err(wrong)?, Seconds::new(table.lead_s));
+                Box::new(scheduled.map_err(wrong)?)
+            }
+        })
+    }
+
+    /// Each gateway's name and address, by name.
+    ///
+    /// # Errors
+    /// A text that is no address, or TCP without certificates, with its line.
+    pub fn gateway_addresses(&self, document: &Document) -> Result<Vec<(String, Address)>, ConfigError> {
+        let one = |(name, text): (&String, &String)| {
+            let key = format!("balancer.gateways.{name}");
+            let address: Address = text.parse().map_err(|error| document.error(&key, error))?;
+            if matches!(address, Address::Tcp { .. }) && self.tls.is_none() {
+                let why = format!(
+                    "{address} is TCP, which is reached with certificates only: make them with `headroom certs` and name \
+                     them under [tls]"
+                );
+                return Err(document.error(&key, why));
+            }
+            Ok((name.clone(), address))
+        };
+        self.balancer.gateways.iter().map(one).collect()
+    }
+
+    /// How gateways are reached.
+    ///
+    /// # Errors
+    /// Certificates that cannot be used, with their line.
+    pub fn client(&self, document: &Document) -> Result<ClientOptions, ConfigError> {
+        let tls = self.tls.as_ref().map(|tls| ClientTls::load(&tls.files()));
+        let patience = Duration::from_secs(2);
+        Ok(ClientOptions {
+            tls: tls.transpose().map_err(|error| document.error("tls", error))?,
+            connect_time: patience,
+            answer_time: patience,
+            silence: patience,
+            ..ClientOptions::default()
+        })
+    }
+
+    /// Where HAProxy's statistics socket is.
+    pub fn haproxy(&self) -> Option<(StatisticsAddress, &HaproxyBalancer)> {
+        let table = self.balancer.haproxy.as_ref()?;
+        let address = match table.socket.parse() {
+            Ok(address) => StatisticsAddress::Tcp(address),
+            Err(_) => StatisticsAddress::Unix(PathBuf::from(&table.socket)),
+        };
+        Some((address, table))
+    }
+}

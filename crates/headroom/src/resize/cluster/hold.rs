@@ -1,0 +1,62 @@
+//! A decision that is overruled because the balancer cannot be relied on.
+
+use headroom_control::decision::Reason;
+use headroom_control::resize::{Health, PowerState, Resize};
+
+/// The rule of such a decision.
+pub const BALANCER_LOST: &str = "balancer-lost";
+
+/// While the balancer cannot be relied on, nobody who is up goes.
+pub(super) fn hold(decided: Resize, why: &str, states: &[PowerState], health: &[Health]) -> Resize {
+    let up = states
+        .iter()
+        .zip(health)
+        .filter(|(state, health)| match state {
+            PowerState::Booting | PowerState::Warming | PowerState::Serving => true,
+            PowerState::Draining => health.answering,
+            PowerState::Off | PowerState::Stopping | PowerState::Failed(_) => false,
+        })
+        .count();
+    if decided.servers >= up {
+        return decided;
+    }
+    Resize {
+        servers: up,
+        reason: Reason::new(
+            BALANCER_LOST,
+            format!(
+                "{why}: all {up} servers that are up stay, though {} would do",
+                decided.servers
+            ),
+            &[("servers", up as f64), ("decided", decided.servers as f64)],
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_goes_while_the_balancer_cannot_be_told() {
+        let decided = |servers| Resize {
+            servers,
+            reason: Reason::new("shrink", String::new(), &[]),
+        };
+        let states = [PowerState::Serving, PowerState::Draining, PowerState::Off];
+        let up = Health {
+            answering: true,
+            ..Health::default()
+        };
+        let health = [up, up, Health::default()];
+        let held = hold(decided(1), "no answer", &states, &health);
+        assert_eq!((held.servers, held.reason.rule.as_ref()), (2, BALANCER_LOST));
+        assert!(held.reason.text.starts_with("no answer: all 2 servers"));
+        // More are still started.
+        let more = hold(decided(3), "no answer", &states, &health);
+        assert_eq!((more.servers, more.reason.rule.as_ref()), (3, "shrink"));
+        // One that drains and does not answer cannot come back.
+        let health = [up, Health::default(), Health::default()];
+        assert_eq!(hold(decided(1), "no answer", &states, &health).servers, 1);
+    }
+}

@@ -1,0 +1,202 @@
+//! Behind our gateway: servers come and go, fail and are killed, and so is the controller.
+
+use super::load::Load;
+use super::site::{Service, Site};
+use super::{CAPACITY_PER_S, check, fixed, resize};
+use crate::common::{Program, get, headroom, run, until};
+use rustix::process::{Signal, kill_process};
+use serde_json::Value;
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+
+#[test]
+fn a_cluster_behind_the_gateway_follows_its_load_and_is_whole_at_the_end() {
+    let site = Site::new(3, Service::Wiki);
+    site.boot(1);
+    let _gateway = site.gateway();
+    let config = site.behind_gateway(&fixed());
+    let mut controller = resize(&config);
+    let load = Load::to(site.front, CAPACITY_PER_S / 3);
+    site.until_states(&["serving", "off", "off"]);
+    load.at(CAPACITY_PER_S * 5 / 2);
+    site.until_states(&["serving", "serving", "serving"]);
+    let metrics = controller.said("its metrics", |text| {
+        let address = text.split_once("metrics on http://")?.1.split_once('/')?.0;
+        address.parse::<SocketAddr>().ok()
+    });
+    let page = get(metrics, "/metrics").unwrap().body;
+    assert!(
+        page.contains("headroom_resize_servers{state=\"serving\"} 3"),
+        "{page}"
+    );
+    assert!(
+        page.contains("headroom_resize_transitions_total{from=\"off\",to=\"booting\"}"),
+        "{page}"
+    );
+    assert_eq!(get(metrics, "/readyz").unwrap().status, 200);
+    load.at(CAPACITY_PER_S / 3);
+    site.until_states(&["serving", "off", "off"]);
+    assert!(site.runs(1) && !site.runs(2) && !site.runs(3));
+    // The servers came and went under load, and nobody noticed.
+    let (answered, wrong) = load.counts();
+    assert!(answered > 100 && wrong == 0, "{answered} answered, {wrong} wrong");
+    // Two controllers with one file would undo each other's work.
+    let (status, second) = run(headroom().args(["resize", "--config"]).arg(&config));
+    assert_eq!(status.code(), Some(2));
+    assert!(second.err().contains("another headroom resize runs"));
+
+    controller.signal(Signal::TERM);
+    controller.succeeds();
+    assert!(
+        (1..=3).all(|server| site.runs(server)),
+        "a server was left off: {}",
+        controller.err()
+    );
+    let summary = controller.json();
+    let resize = &summary["resize"];
+    assert_eq!(summary["law"], "resize-static");
+    assert_eq!(resize["failures"], serde_json::json!({}));
+    assert!(
+        resize["transitions"]["draining-stopping"].as_u64() >= Some(2),
+        "{summary}"
+    );
+    assert!(resize["serving_mean"].as_f64().unwrap() < 3.0);
+    assert_eq!(summary["energy_j"]["source"], "estimated");
+    assert!(resize["saving"].as_f64().unwrap() > 0.0, "{summary}");
+    for _ in 0..3 {
+        assert_eq!(get(site.front, "/").unwrap().status, 200);
+    }
+    assert_eq!(load.counts().1, 0);
+}
+
+#[test]
+fn servers_that_fail_to_boot_hang_or_die_are_no_capacity_and_are_tried_again() {
+    let site = Site::new(3, Service::Wiki);
+    site.boot(1);
+    site.set(2, "hangs", true);
+    site.set(3, "broken", true);
+    let _gateway = site.gateway();
+    let config = site.behind_gateway(&fixed());
+    let mut controller = resize(&config);
+    let load = Load::to(site.front, CAPACITY_PER_S * 3 / 2);
+    // The start command of web2 hangs and is killed at its limit; web3's says that all is well, and nothing comes.
+    let failed = |server: usize, cause: &str| {
+        site.until_period(&format!("web{server} fails: {cause}"), |period| {
+            period["servers"][server - 1]["cause"] == cause
+        })
+    };
+    let period = failed(2, "command");
+    assert!(
+        period["servers"][1]["trouble"][0]
+            .as_str()
+            .unwrap()
+            .contains("did not end within 2 s")
+    );
+    let hung = fs::read_to_string(site.path("web2.hung")).unwrap();
+    let status = fs::read_to_string(format!("/proc/{}/status", hung.trim())).unwrap_or_default();
+    assert!(
+        status.is_empty() || status.contains("State:\tZ"),
+        "the hanging command lives: {status}"
+    );
+    failed(3, "boot");
+    // They are tried again, and waited for longer each time.
+    until("more tries", || {
+        (site.starts(2) >= 2 && site.starts(3) >= 2).then_some(())
+    });
+    let text = fs::read_to_string(site.path("journal.jsonl")).unwrap();
+    for line in text.lines() {
+        let period: Value = serde_json::from_str(line).unwrap();
+        for server in period["servers"].as_array().unwrap() {
+            let takes = ["warming", "serving"].contains(&server["state"].as_str().unwrap());
+            assert!(
+                !takes || server["answering"] == true || server["name"] == "web1",
+                "{period}"
+            );
+        }
+    }
+    site.set(2, "hangs", false);
+    site.set(3, "broken", false);
+    until("a second server", || {
+        (site.states().iter().filter(|state| *state == "serving").count() == 2).then_some(())
+    });
+
+    // One that serves is killed: another takes its place, and it comes back itself where it is needed.
+    let victim = if site.runs(2) { 2 } else { 3 };
+    kill_process(site.pid(victim).unwrap(), Signal::KILL).unwrap();
+    failed(victim, "lost");
+    until("a second server again", || {
+        (site.states().iter().filter(|state| *state == "serving").count() == 2).then_some(())
+    });
+
+    // The controller is killed, and finds everything as it is: nobody is started or stopped for it.
+    controller.signal(Signal::KILL);
+    controller.wait();
+    let starts: Vec<usize> = (1..=3).map(|server| site.starts(server)).collect();
+    let running: Vec<bool> = (1..=3).map(|server| site.runs(server)).collect();
+    fs::remove_file(site.path("journal.jsonl")).unwrap();
+    let controller = resize(&config);
+    until("ten periods", || {
+        (site.last()?["period"].as_u64()? >= 10).then_some(())
+    });
+    let states = site.states();
+    for (state, running) in states.iter().zip(&running) {
+        assert_eq!(state == "serving", *running, "{states:?} {}", controller.err());
+    }
+    assert_eq!(
+        starts,
+        (1..=3).map(|server| site.starts(server)).collect::<Vec<_>>()
+    );
+    assert!(load.counts().0 > 100);
+}
+
+#[test]
+fn a_controller_that_is_killed_for_good_leaves_every_server_serving() {
+    let site = Site::new(2, Service::Wiki);
+    site.boot(1);
+    let _gateway = site.gateway();
+    let config = site.behind_gateway(&fixed());
+    let mut controller = resize(&config);
+    let _load = Load::to(site.front, CAPACITY_PER_S / 3);
+    site.until_states(&["serving", "off"]);
+    controller.signal(Signal::KILL);
+    controller.wait();
+    until("the guard has started the other server", || {
+        site.runs(2).then_some(())
+    });
+    // Which gets requests: it answers in its turn when the first is gone.
+    let address = (Ipv4Addr::LOCALHOST, site.ports[1]);
+    until("it answers", || TcpStream::connect(address).ok());
+    until("the guard is done", || {
+        controller.err().contains("every server is started").then_some(())
+    });
+    kill_process(site.pid(1).unwrap(), Signal::KILL).unwrap();
+    until("an answer of the other server", || {
+        get(site.front, "/").ok().filter(|answer| answer.status == 200)
+    });
+}
+
+#[test]
+fn a_dry_run_and_a_check_change_nothing() {
+    let site = Site::new(2, Service::Wiki);
+    site.boot(1);
+    let _gateway = site.gateway();
+    let config = site.behind_gateway(&fixed());
+    let load = Load::to(site.front, CAPACITY_PER_S * 3 / 2);
+    let (status, checked) = check(&config);
+    assert!(status.success(), "{}", checked.err());
+    let said = checked.out();
+    assert!(
+        said.contains("web1: serving, power by command") && said.contains("web2: off"),
+        "{said}"
+    );
+    let mut dry = Program::start(
+        headroom()
+            .args(["resize", "--dry-run", "--json", "--duration", "4", "--config"])
+            .arg(&config),
+    );
+    dry.succeeds();
+    assert!(dry.err().contains("grow"), "{}", dry.err());
+    assert_eq!(dry.json()["resize"]["dry_run"], true);
+    assert_eq!((site.starts(2), site.runs(1), site.runs(2)), (0, true, false));
+    drop(load);
+}

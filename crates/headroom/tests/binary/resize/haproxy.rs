@@ -1,0 +1,162 @@
+//! Behind an HAProxy, whose servers are told by its statistics socket.
+
+use super::load::Load;
+use super::site::{Service, Site};
+use super::{CAPACITY_PER_S, check, fixed, resize};
+use crate::common::{Program, get, until};
+use rustix::process::Signal;
+use serde_json::Value;
+use std::fs;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+/// An HAProxy in front of a site, with a statistics socket.
+fn haproxy(site: &Site) -> Option<Program> {
+    if Command::new("haproxy").arg("-v").output().is_err() {
+        println!("skipped: haproxy is not installed (apt install haproxy)");
+        return None;
+    }
+    let mut text = format!(
+        "global\n stats socket {} mode 600 level admin\ndefaults\n mode http\n timeout connect 1s\n timeout client 30s\n \
+         timeout server 30s\n retries 3\n option redispatch 1\n option httpclose\nfrontend in\n bind {}\n default_backend app\n\
+         backend app\n balance roundrobin\n",
+        site.path("haproxy.sock").display(),
+        site.front
+    );
+    for server in 1..=site.ports.len() {
+        text.push_str(&format!(
+            " server web{server} 127.0.0.1:{} check inter 200ms weight 100{}\n",
+            site.ports[server - 1],
+            if server > 1 { " disabled" } else { "" }
+        ));
+    }
+    let file = site.path("haproxy.cfg");
+    fs::write(&file, text).unwrap();
+    let program = Program::start(Command::new("haproxy").args(["-db", "-f"]).arg(&file));
+    until("haproxy answers", || get(site.front, "/").ok());
+    Some(program)
+}
+
+fn behind_haproxy(site: &Site, kind: &str, rest: &str) -> PathBuf {
+    let head = format!(
+        "[controller]\n{kind}\n[balancer.haproxy]\nsocket = \"{}\"\nbackend = \"app\"\nwarm_up_weight_percent = 50",
+        site.path("haproxy.sock").display()
+    );
+    let port = |server: usize| format!("accept_queue = {}", site.ports[server - 1]);
+    site.config(&head, |server| {
+        let queue = if rest == "queues" {
+            port(server)
+        } else {
+            String::new()
+        };
+        format!("member = \"web{server}\"\n{queue}")
+    })
+}
+
+fn asked(socket: &Path, command: &str) -> String {
+    let mut stream = std::os::unix::net::UnixStream::connect(socket).unwrap();
+    stream.write_all(format!("{command}\n").as_bytes()).unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    text
+}
+
+#[test]
+fn a_cluster_behind_haproxy_keeps_its_servers_while_the_socket_is_gone() {
+    let site = Site::new(2, Service::Wiki);
+    site.boot(1);
+    let Some(_haproxy) = haproxy(&site) else { return };
+    let config = behind_haproxy(&site, &fixed(), "");
+    let mut controller = resize(&config);
+    let load = Load::to(site.front, CAPACITY_PER_S * 3 / 2);
+    // While it warms up it has half of its weight, and then all of it.
+    let warming = site.until_period("web2 warms up", |period| {
+        period["servers"][1]["state"] == "warming"
+    });
+    assert_eq!(warming["servers"][1]["command"], "enable");
+    site.until_states(&["serving", "serving"]);
+    let socket = site.path("haproxy.sock");
+    until("all of its weight", || {
+        asked(&socket, "get weight app/web2")
+            .contains("100 (initial 100)")
+            .then_some(())
+    });
+
+    let aside = site.path("aside.sock");
+    fs::rename(&socket, &aside).unwrap();
+    load.at(CAPACITY_PER_S / 3);
+    site.until_period("the balancer is lost", |period| {
+        period["balancer"]["trouble"]
+            .as_str()
+            .is_some_and(|why| why.contains("cannot be reached"))
+    });
+    std::thread::sleep(Duration::from_secs(2));
+    assert_eq!(site.states(), ["serving", "serving"]);
+    fs::rename(&aside, &socket).unwrap();
+    site.until_states(&["serving", "off"]);
+    let servers = asked(&socket, "show servers state app");
+    let web2 = servers.lines().find(|line| line.contains(" web2 ")).unwrap();
+    // Forced maintenance.
+    let told = |line: &str| line.split(' ').nth(6)?.parse::<u32>().ok();
+    assert_eq!(told(web2).map(|flags| flags & 0x23), Some(1), "{servers}");
+    let (answered, wrong) = load.counts();
+    assert!(answered > 50 && wrong == 0, "{answered} answered, {wrong} wrong");
+
+    controller.signal(Signal::TERM);
+    controller.succeeds();
+    assert!(site.runs(1) && site.runs(2));
+    let servers = asked(&socket, "show servers state app");
+    assert!(
+        servers
+            .lines()
+            .skip(2)
+            .all(|line| line.is_empty() || told(line).is_some_and(|flags| flags & 0x23 == 0)),
+        "{servers}"
+    );
+}
+
+#[test]
+fn the_dynamic_controller_goes_by_the_accept_queues() {
+    let python = Command::new("python3").arg("--version").output();
+    if !python.is_ok_and(|output| output.status.success()) {
+        println!("skipped: the server with few workers needs python3");
+        return;
+    }
+    // Each takes some 50 connections a second.
+    let site = Site::new(3, Service::Workers(1, 0.02));
+    site.boot(1);
+    let Some(_haproxy) = haproxy(&site) else { return };
+    let config = behind_haproxy(&site, "kind = \"dynamic\"", "queues");
+    // Rates of the few connections of a fifth of a second are noise.
+    let text = fs::read_to_string(&config).unwrap();
+    let text = text.replace("period_ms = 200.0", "period_ms = 1000.0");
+    fs::write(&config, format!("{text}[capacity.queue]\nforecast_s = 1.0\n")).unwrap();
+    let (status, checked) = check(&config);
+    assert!(status.success(), "{}", checked.err());
+    let said = checked.out();
+    assert!(said.contains("connections at the accept queues"), "{said}");
+    if said.contains("cannot be measured by ebpf") {
+        println!("skipped: {said}");
+        return;
+    }
+    let controller = resize(&config);
+    // More than the accept queue of one has places for.
+    let load = Load::of_clients(60, site.front, 20);
+    until("six periods", || {
+        (site.last()?["period"].as_u64()? >= 6).then_some(())
+    });
+    assert_eq!(site.states(), ["serving", "off", "off"]);
+    // Nobody said what a server takes: the queue of the first says that it is less than this.
+    load.at(120);
+    until("another server", || {
+        (site.states().iter().filter(|state| *state == "serving").count() >= 2).then_some(())
+    });
+    let capacity = |period: &Value| period["servers"][0]["capacity"].clone();
+    let period = site.until_period("a capacity that was met", |period| {
+        capacity(period)["kind"] == "exact"
+    });
+    let per_s = capacity(&period)["per_s"].as_f64().unwrap();
+    assert!((15.0..150.0).contains(&per_s), "{per_s}: {}", controller.err());
+}

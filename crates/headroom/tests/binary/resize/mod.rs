@@ -1,0 +1,29 @@
+//! `headroom resize` with real processes for machines: commands that boot them after a while, our gateway or an HAProxy in
+//! front of them.
+
+mod gateway;
+mod haproxy;
+mod load;
+mod power;
+mod site;
+
+use crate::common::{Program, headroom, run};
+use std::path::Path;
+use std::process::ExitStatus;
+
+/// What one server takes, as the static controller is told.
+const CAPACITY_PER_S: u64 = 50;
+
+/// The controller, running.
+fn resize(config: &Path) -> Program {
+    Program::start(headroom().args(["resize", "--json", "--config"]).arg(config))
+}
+
+/// A check of its file, which changes nothing.
+fn check(config: &Path) -> (ExitStatus, Program) {
+    run(headroom().args(["resize", "--check", "--config"]).arg(config))
+}
+
+fn fixed() -> String {
+    format!("kind = \"static\"\ncapacity_per_s = {CAPACITY_PER_S}.0")
+}

@@ -1,0 +1,233 @@
+//! A cluster on this machine: processes that stand for its servers, and the controller's files.
+
+use crate::common::{Program, free_port, headroom, until};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::path::PathBuf;
+use std::process::Command;
+use tempfile::TempDir;
+
+/// What stands for a machine's service: a process of the binary, or a program of the test's.
+pub enum Service {
+    Wiki,
+    /// A server of so many worker threads, each taking a connection, waiting for so many seconds and answering.
+    Workers(u32, f64),
+}
+
+/// Processes that stand for machines, their load balancer, and the controller's files.
+pub struct Site {
+    pub dir: TempDir,
+    pub ports: Vec<u16>,
+    /// Where the load balancer is.
+    pub front: SocketAddr,
+    service: Service,
+}
+
+impl Site {
+    pub fn new(servers: usize, service: Service) -> Self {
+        let site = Self {
+            dir: tempfile::tempdir().unwrap(),
+            ports: (0..servers).map(|_| free_port()).collect(),
+            front: (Ipv4Addr::LOCALHOST, free_port()).into(),
+            service,
+        };
+        fs::write(site.path("workers.py"), WORKERS).unwrap();
+        site
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// Makes a server fail in a way that its start command knows, or ends that.
+    pub fn set(&self, server: usize, how: &str, on: bool) {
+        let file = self.path(&format!("web{server}.{how}"));
+        if on {
+            fs::write(file, "").unwrap();
+        } else {
+            fs::remove_file(file).unwrap();
+        }
+    }
+
+    /// How often a server was told to start.
+    pub fn starts(&self, server: usize) -> usize {
+        let text = fs::read_to_string(self.path(&format!("web{server}.starts"))).unwrap_or_default();
+        text.lines().count()
+    }
+
+    pub fn pid(&self, server: usize) -> Option<Pid> {
+        let text = fs::read_to_string(self.path(&format!("web{server}.pid"))).ok()?;
+        Pid::from_raw(text.trim().parse().ok()?)
+    }
+
+    pub fn runs(&self, server: usize) -> bool {
+        let Some(pid) = self.pid(server) else { return false };
+        let status = fs::read_to_string(format!("/proc/{}/status", pid.as_raw_nonzero()));
+        status.is_ok_and(|text| !text.contains("State:\tZ"))
+    }
+
+    /// The command that starts a server after a moment, which is its boot.
+    fn start_script(&self, server: usize) -> String {
+        let (dir, port) = (self.dir.path().display(), self.ports[server - 1]);
+        let service = match self.service {
+            Service::Wiki => format!(
+                "{} service wiki --listen 127.0.0.1:{port} --workers 2 --page-cpu-ms 0.2",
+                env!("CARGO_BIN_EXE_headroom")
+            ),
+            Service::Workers(workers, wait_s) => {
+                format!("python3 {dir}/workers.py {port} {workers} {wait_s}")
+            }
+        };
+        format!(
+            "echo start >> {dir}/web{server}.starts\n\
+             [ -e {dir}/web{server}.hangs ] && {{ echo $$ > {dir}/web{server}.hung; sleep 600; }}\n\
+             [ -e {dir}/web{server}.broken ] && exit 0\n\
+             (sleep 0.3; exec {service}) > {dir}/web{server}.log 2>&1 &\n\
+             echo $! > {dir}/web{server}.pid"
+        )
+    }
+
+    /// Starts a server by hand.
+    pub fn boot(&self, server: usize) {
+        let booted = Command::new("/bin/sh")
+            .args(["-c", &self.start_script(server)])
+            .status();
+        assert!(booted.unwrap().success());
+        let address = (Ipv4Addr::LOCALHOST, self.ports[server - 1]);
+        until("a server answers", || TcpStream::connect(address).ok());
+        fs::remove_file(self.path(&format!("web{server}.starts"))).unwrap();
+    }
+
+    fn power(&self, server: usize) -> String {
+        let dir = self.dir.path().display();
+        let script = |text: &str| serde_json::json!(["/bin/sh", "-c", text]).to_string();
+        let file = format!("{dir}/web{server}.pid");
+        format!(
+            "kind = \"command\"\nstart = {}\nstop = {}\nstate = {}\nlimit_s = 2.0\n",
+            script(&self.start_script(server)),
+            script(&format!("kill $(cat {file})")),
+            script(&format!(
+                "grep -qs '^State:.[RSDT]' /proc/$(cat {file} 2>/dev/null || echo none)/status || exit 1"
+            )),
+        )
+    }
+
+    /// The controller's file: the given tables, and a table for each server with `member` and what else is given.
+    pub fn config(&self, head: &str, member: impl Fn(usize) -> String) -> PathBuf {
+        let mut text = format!(
+            "{head}\n[resize]\nwarm_up_s = 0.6\nblind_s = 3.0\n[power]\nboot_timeout_s = 6.0\nwarm_up_s = 0.4\n\
+             lost_s = 1.5\ndrain_timeout_s = 5.0\nshutdown_s = 1.0\nstop_timeout_s = 6.0\nbackoff_s = 1.0\n\
+             backoff_most_s = 4.0\nforgive_s = 60.0\n[control]\nperiod_ms = 200.0\npower_poll_s = 0.5\n[energy]\n\
+             [exit]\nwait_s = 20.0\n[record]\nfile = \"{}\"\n[admin]\nlisten = \"127.0.0.1:0\"\n",
+            self.path("journal.jsonl").display()
+        );
+        for server in 1..=self.ports.len() {
+            text.push_str(&format!(
+                "[servers.web{server}]\ncheck = \"tcp:127.0.0.1:{}\"\n{}\n[servers.web{server}.power]\n{}",
+                self.ports[server - 1],
+                member(server),
+                self.power(server)
+            ));
+        }
+        let file = self.path("resize.toml");
+        fs::write(&file, text).unwrap();
+        file
+    }
+
+    pub fn url(&self, server: usize) -> String {
+        format!("http://127.0.0.1:{}", self.ports[server - 1])
+    }
+
+    /// Our gateway in front of all.
+    pub fn gateway(&self) -> Program {
+        let mut command = headroom();
+        command
+            .args(["gateway", "--backend-idle", "0", "--balance", "round-robin"])
+            .arg("--listen")
+            .arg(self.front.to_string())
+            .arg(format!("--control=unix:{}", self.path("gateway.sock").display()));
+        for server in 1..=self.ports.len() {
+            command.arg("--backend").arg(self.url(server));
+        }
+        let mut gateway = Program::start(&mut command);
+        gateway.said("control on", |text| text.contains("control on").then_some(()));
+        gateway
+    }
+
+    pub fn behind_gateway(&self, kind: &str) -> PathBuf {
+        let head = format!(
+            "[controller]\n{kind}\n[balancer.gateways]\ng1 = \"unix:{}\"",
+            self.path("gateway.sock").display()
+        );
+        self.config(&head, |server| format!("member = \"{}\"", self.url(server)))
+    }
+
+    /// The last whole line of the record.
+    pub fn last(&self) -> Option<Value> {
+        let text = fs::read_to_string(self.path("journal.jsonl")).ok()?;
+        let whole = &text[..=text.rfind('\n')?];
+        serde_json::from_str(whole.lines().last()?).ok()
+    }
+
+    /// Each server's state, by the record.
+    pub fn states(&self) -> Vec<String> {
+        let last = self.last().unwrap_or_default();
+        let servers = last["servers"].as_array().cloned().unwrap_or_default();
+        servers
+            .iter()
+            .map(|one| one["state"].as_str().unwrap().to_owned())
+            .collect()
+    }
+
+    pub fn until_states(&self, states: &[&str]) {
+        until(&format!("{states:?}, being {:?}", self.states()), || {
+            (self.states() == states).then_some(())
+        });
+    }
+
+    /// Waits until a period of the record is as asked for; that period.
+    pub fn until_period(&self, what: &str, found: impl Fn(&Value) -> bool) -> Value {
+        until(what, || {
+            let text = fs::read_to_string(self.path("journal.jsonl")).ok()?;
+            let lines = text.lines().filter_map(|line| serde_json::from_str(line).ok());
+            lines.into_iter().find(|period| found(period))
+        })
+    }
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            println!("the last period: {}", self.last().unwrap_or_default());
+        }
+        for server in 1..=self.ports.len() {
+            if self.runs(server) {
+                let _ = kill_process(self.pid(server).unwrap(), Signal::KILL);
+            }
+        }
+    }
+}
+
+const WORKERS: &str = "
+import socket, sys, threading, time
+port, workers, wait = int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
+listener = socket.socket()
+listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+listener.bind(('127.0.0.1', port))
+listener.listen(16)
+def work():
+    while True:
+        connection, _ = listener.accept()
+        try:
+            if connection.recv(4096):
+                time.sleep(wait)
+                connection.sendall(b'HTTP/1.1 200 OK\\r\\nContent-Length: 2\\r\\nConnection: close\\r\\n\\r\\nok')
+        except OSError:
+            pass
+        connection.close()
+for _ in range(workers):
+    threading.Thread(target=work, daemon=True).start()
+threading.Event().wait()
+";
