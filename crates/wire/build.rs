@@ -5,7 +5,11 @@ use std::error::Error;
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed=proto");
     let files = protox::compile(
-        ["headroom/v1/agent.proto", "headroom/v1/gateway.proto"],
+        [
+            "headroom/v1/agent.proto",
+            "headroom/v1/gateway.proto",
+            "headroom/v1/queue.proto",
+        ],
         ["proto"],
     )?;
     tonic_prost_build::configure()

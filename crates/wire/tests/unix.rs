@@ -2,8 +2,9 @@
 
 mod common;
 
-use common::{Running, apply, description};
+use common::{Running, apply, description, sights};
 use headroom_wire::client::{CallError, Client, ClientOptions};
+use headroom_wire::message::{QueueMethod, WatchQueue};
 use headroom_wire::server::{Limits, Listen, ListenError, Listener};
 use headroom_wire::{Address, Refusal};
 use std::os::unix::fs::PermissionsExt;
@@ -59,6 +60,42 @@ async fn every_call_goes_there_and_back() {
         refused.to_string().starts_with("allocation.cores is NaN"),
         "{refused}"
     );
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn an_accept_queue_is_watched_and_what_is_no_port_or_no_order_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let running = Running::start(listen(&dir.path().join("a.sock")), Limits::default()).await;
+    let client = connect(&running.address).await.unwrap();
+    let watch = WatchQueue {
+        port: 80,
+        methods: vec![QueueMethod::Ebpf, QueueMethod::Snmp],
+        period: Duration::from_millis(200),
+    };
+    let mut seen = vec![];
+    let mut stream = client.watch_queue(watch.clone()).await.unwrap();
+    while let Some(sight) = stream.next().await.unwrap() {
+        seen.push(sight);
+    }
+    assert_eq!(seen, sights(&watch));
+
+    let no_port = WatchQueue {
+        port: 0,
+        ..watch.clone()
+    };
+    let twice = WatchQueue {
+        methods: vec![QueueMethod::Kernel; 2],
+        ..watch
+    };
+    for (asked, words) in [(no_port, "port is 0"), (twice, "each method at most once")] {
+        let refused = client.watch_queue(asked).await.unwrap_err();
+        assert!(
+            matches!(&refused, CallError::Refused(Refusal::Malformed(_)))
+                && refused.to_string().contains(words),
+            "{refused}"
+        );
+    }
     running.stop().await;
 }
 

@@ -5,7 +5,7 @@ use super::lease::Lease;
 use super::machine::{About, Counters, Machine, PutBack};
 use super::mailbox::{Receiver, Sender, mailbox};
 use super::observer::{Differences, Standing};
-use super::{LeaseLimits, ObserveLimits};
+use super::{LeaseLimits, ObserveLimits, QueueLimits};
 use headroom_wire::message::{
     Applied, Apply, Description, Holder, LeaseState, MOST_NOTES, MOST_TROUBLES, Released, Sample,
 };
@@ -89,14 +89,16 @@ impl Troubles {
 pub(super) struct Settings {
     pub(super) version: String,
     pub(super) run: u64,
+    /// When the agent's clock began.
+    pub(super) started: Instant,
     pub(super) lease: LeaseLimits,
     pub(super) observe: ObserveLimits,
+    pub(super) queues: QueueLimits,
 }
 
 pub(super) struct Keeper {
     machine: Box<dyn Machine>,
     settings: Settings,
-    started: Instant,
     lease: Lease,
     observers: Vec<Observer>,
     troubles: Troubles,
@@ -108,18 +110,17 @@ pub(super) struct Keeper {
 
 impl Keeper {
     pub(super) fn new(mut machine: Box<dyn Machine>, settings: Settings) -> Self {
-        let started = Instant::now();
         let counters = machine.read();
+        let now = settings.started.elapsed();
         let about = machine.about();
         let mut keeper = Self {
             machine,
             settings,
-            started,
             lease: Lease::default(),
             observers: Vec::new(),
             troubles: Troubles::default(),
-            reading: (Duration::ZERO, counters),
-            about: (Duration::ZERO, about),
+            reading: (now, counters),
+            about: (now, about),
             put_back_again: None,
         };
         for trouble in std::mem::take(&mut keeper.reading.1.troubles) {
@@ -147,7 +148,7 @@ impl Keeper {
     }
 
     fn now(&self) -> Duration {
-        self.started.elapsed()
+        self.settings.started.elapsed()
     }
 
     fn until_next(&self) -> Duration {
@@ -236,6 +237,7 @@ impl Keeper {
             envelope: about.envelope,
             lease_ms: self.settings.lease.range(),
             observe_period_ms: self.settings.observe.range(),
+            queue_period_ms: Some(self.settings.queues.range()),
             source: about.source,
             in_force: self.machine.in_force(),
             lease: self.lease.state(now),

@@ -4,9 +4,9 @@
 //! machine, and puts everything back to what it found when the lease is released or not renewed, when it ends, and,
 //! from the state file, when it is started again after it was killed.
 //!
-//! One thread has the machine ([`Machine`]) and does one thing after the other; another runs the network. Between them
-//! are a bounded queue of requests and, for each stream of samples, a place for the newest one: a caller that reads
-//! slowly costs no memory and gets what is newest.
+//! One thread has the machine ([`Machine`]) and does one thing after the other; another runs the network; each accept
+//! queue that somebody watches has one too. Between them are a bounded queue of requests and, for each stream of samples,
+//! a place for the newest one: a caller that reads slowly costs no memory and gets what is newest.
 
 mod keeper;
 pub mod lease;
@@ -14,24 +14,28 @@ mod local;
 pub mod machine;
 mod mailbox;
 mod observer;
+mod queues;
 mod service;
 mod state;
 
 pub use lease::Lease;
 pub use local::{LocalMachine, LocalOptions, OpenError};
 pub use machine::{Machine, MachineError, PutBack};
+pub use queues::QueueLimits;
 pub use state::{keep_state, release};
 
+use crate::Roots;
 use headroom_wire::Address;
 use headroom_wire::message::Range;
 use headroom_wire::server::{Limits, Listen, ListenError, Listener, log_rejected, serve};
 use keeper::{Command, Keeper, Settings};
+use queues::Queues;
 use service::Service;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::sync::mpsc::{self, SyncSender};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -109,6 +113,10 @@ pub struct AgentConfig {
     pub lease: LeaseLimits,
     /// How the machine may be observed.
     pub observe: ObserveLimits,
+    /// How accept queues may be watched.
+    pub queues: QueueLimits,
+    /// Where `/sys` and `/proc` are, for watching accept queues.
+    pub roots: Roots,
     /// Requests that wait for the machine at once; more are refused.
     pub waiting: usize,
     /// The limits of each listener's connections.
@@ -123,6 +131,8 @@ impl AgentConfig {
             version: env!("CARGO_PKG_VERSION").into(),
             lease: LeaseLimits::default(),
             observe: ObserveLimits::default(),
+            queues: QueueLimits::default(),
+            roots: Roots::default(),
             waiting: 64,
             connections: Limits::default(),
         }
@@ -146,9 +156,12 @@ impl AgentConfig {
                 "a shortest above 0 and a longest that is not shorter",
             );
         }
+        let periods = "a shortest of 1 ms or more and a longest that is not shorter";
         if self.observe.shortest < Duration::from_millis(1) || self.observe.longest < self.observe.shortest {
-            let expected = "a shortest of 1 ms or more and a longest that is not shorter";
-            return no("observe", format!("{:?}", self.observe), expected);
+            return no("observe", format!("{:?}", self.observe), periods);
+        }
+        if self.queues.shortest < Duration::from_millis(1) || self.queues.longest < self.queues.shortest {
+            return no("queues", format!("{:?}", self.queues), periods);
         }
         if !(1..=4096).contains(&self.waiting) {
             return no("waiting", self.waiting.to_string(), "1 to 4096 requests");
@@ -189,6 +202,7 @@ pub enum AgentError {
 pub struct AgentHandle {
     addresses: Vec<Address>,
     commands: SyncSender<Command>,
+    queues: Queues,
     stop_network: watch::Sender<bool>,
     keeper: Option<JoinHandle<PutBack>>,
     network: Option<JoinHandle<()>>,
@@ -209,11 +223,20 @@ impl Agent {
         let settings = Settings {
             version: config.version.clone(),
             run: random(),
+            started: Instant::now(),
             lease: config.lease,
             observe: config.observe,
+            queues: config.queues,
         };
+        let queues = Queues::new(
+            config.queues,
+            config.roots.clone(),
+            settings.run,
+            settings.started,
+        );
         let service = Service {
             commands: commands.clone(),
+            queues: queues.clone(),
             waiting: config.waiting,
             observe: config.observe,
             lease: config.lease,
@@ -237,6 +260,7 @@ impl Agent {
         Ok(AgentHandle {
             addresses,
             commands,
+            queues,
             stop_network,
             keeper: Some(keeper),
             network: Some(network),
@@ -269,6 +293,7 @@ impl AgentHandle {
         // An error means that the thread is gone already.
         let _ = self.commands.send(Command::Stop);
         let keeper = self.keeper.take().map(JoinHandle::join);
+        self.queues.end();
         // Only now: whoever asks until here is still answered, and the streams have ended with the keeper.
         let _ = self.stop_network.send(true);
         let network = self.network.take().map(JoinHandle::join);

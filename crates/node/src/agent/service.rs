@@ -4,7 +4,8 @@ use super::LeaseLimits;
 use super::ObserveLimits;
 use super::keeper::Command;
 use super::mailbox::Receiver;
-use headroom_wire::message::{Apply, Holder, Sample};
+use super::queues::{Queues, Sighted};
+use headroom_wire::message::{Apply, Holder, Sample, WatchQueue};
 use headroom_wire::proto;
 use headroom_wire::proto::agent_server::Agent;
 use headroom_wire::server::Peer;
@@ -21,6 +22,7 @@ use tokio::sync::oneshot;
 #[derive(Clone)]
 pub(super) struct Service {
     pub(super) commands: SyncSender<Command>,
+    pub(super) queues: Queues,
     pub(super) waiting: usize,
     pub(super) observe: ObserveLimits,
     pub(super) lease: LeaseLimits,
@@ -60,9 +62,29 @@ impl Stream for Samples {
     }
 }
 
+/// Sights of an accept queue on their way into messages.
+pub(super) struct Sights(Receiver<Sighted>);
+
+impl Stream for Sights {
+    type Item = Result<proto::QueueSight, Status>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        Pin::new(&mut self.0)
+            .poll_next(context)
+            .map(|sight| sight.map(|sight| Ok(sight.sent().into())))
+    }
+}
+
+/// Over which connection a request came.
+fn connection<T>(request: &Request<T>) -> u64 {
+    let peer = request.extensions().get::<Peer>();
+    peer.map_or(0, |peer| peer.connection)
+}
+
 #[tonic::async_trait]
 impl Agent for Service {
     type ObserveStream = Samples;
+    type WatchQueueStream = Sights;
 
     async fn describe(
         &self,
@@ -73,10 +95,7 @@ impl Agent for Service {
     }
 
     async fn observe(&self, request: Request<proto::ObserveRequest>) -> Result<Response<Samples>, Status> {
-        let connection = request
-            .extensions()
-            .get::<Peer>()
-            .map_or(0, |peer| peer.connection);
+        let connection = connection(&request);
         let period_ms = request.into_inner().period_ms;
         Refusal::check_range("period_ms", period_ms as f64, self.observe.range(), "ms")?;
         let period = Duration::from_millis(period_ms);
@@ -114,5 +133,14 @@ impl Agent for Service {
         let holder = Holder::new(request.holder, request.lease_id).map_err(malformed)?;
         let released = self.ask(|answer| Command::Release { holder, answer }).await??;
         Ok(Response::new(released.into()))
+    }
+
+    async fn watch_queue(
+        &self,
+        request: Request<proto::WatchQueueRequest>,
+    ) -> Result<Response<Sights>, Status> {
+        let connection = connection(&request);
+        let watch = WatchQueue::try_from(request.into_inner()).map_err(malformed)?;
+        Ok(Response::new(Sights(self.queues.watch(&watch, connection)?)))
     }
 }

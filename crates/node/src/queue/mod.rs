@@ -26,6 +26,7 @@ mod ebpf;
 mod kernel;
 mod period;
 mod procfs;
+mod sight;
 mod snmp;
 mod status;
 mod tools;
@@ -36,10 +37,12 @@ pub use choice::{
 pub use ebpf::EbpfQueueMeter;
 pub use kernel::KernelQueueMeter;
 pub use period::{QueuePeriod, Scope};
+pub use sight::SightReader;
 pub use snmp::{SnmpOptions, SnmpQueueMeter};
 pub use status::{StatusPage, StatusQueueMeter};
 pub use tools::ToolsQueueMeter;
 
+pub(crate) use sight::{methods_of, told};
 pub(crate) use tools::{TOOLS, installed};
 
 use crate::file::FileError;
@@ -228,6 +231,12 @@ pub enum QueueError {
         what: String,
         /// What to do.
         remedy: String,
+    },
+    /// The queue is another machine's, and the agent there cannot measure it, or cannot be asked.
+    #[error("{why}")]
+    Elsewhere {
+        /// Why, and what helps.
+        why: String,
     },
     /// The two samples have no period between them that anything could be said about.
     #[error("{0}")]

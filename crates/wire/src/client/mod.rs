@@ -2,8 +2,10 @@
 
 mod channel;
 mod gateway;
+mod queue;
 
 pub use gateway::{GatewayClient, GatewayPeriods};
+pub use queue::QueueSights;
 
 use crate::message::{Applied, Apply, Description, Holder, Released, Sample};
 use crate::proto::agent_client::AgentClient;
@@ -83,6 +85,16 @@ pub enum CallError {
         address: Address,
         /// What.
         invalid: Invalid,
+    },
+    /// The agent's version cannot do what is asked.
+    #[error("the agent at {address} is of version {version}, which cannot {what}: update headroom there")]
+    Outdated {
+        /// Where.
+        address: Address,
+        /// Its version.
+        version: String,
+        /// What was asked.
+        what: &'static str,
     },
     /// A gRPC status that carries no refusal: not an agent of ours, or of another version.
     #[error("{address} answered {code:?}: {message}")]

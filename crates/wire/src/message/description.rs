@@ -37,6 +37,9 @@ pub struct Description {
     pub lease_ms: Range,
     /// The periods of an observation that may be asked for, in milliseconds.
     pub observe_period_ms: Range,
+    /// The periods in which an accept queue may be watched, in milliseconds; `None` where the agent's version cannot
+    /// watch.
+    pub queue_period_ms: Option<Range>,
     /// What the machine's figures are.
     pub source: Source,
     /// What is in force now.
@@ -149,6 +152,7 @@ impl From<Description> for proto::Description {
             envelope: description.envelope.map(Into::into),
             lease_ms: Some(description.lease_ms.into()),
             observe_period_ms: Some(description.observe_period_ms.into()),
+            queue_period_ms: description.queue_period_ms.map(Into::into),
             source: source_number(description.source),
             in_force: Some(description.in_force.into()),
             lease: description.lease.map(Into::into),
@@ -173,6 +177,7 @@ impl TryFrom<proto::Description> for Description {
             envelope: message.envelope.map(TryInto::try_into).transpose()?,
             lease_ms: required("lease_ms", message.lease_ms)?,
             observe_period_ms: required("observe_period_ms", message.observe_period_ms)?,
+            queue_period_ms: message.queue_period_ms.map(Range::try_from).transpose()?,
             source: source("source", message.source)?,
             in_force: required("in_force", message.in_force)?,
             lease: message.lease.map(Into::into),

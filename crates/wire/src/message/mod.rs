@@ -5,12 +5,17 @@
 
 mod description;
 mod gateway;
+mod queue;
 mod sample;
 
 pub use description::{Availability, Description, Lever, Meter, Node, PowerEnvelope};
 pub use gateway::{
     Backend, BackendPeriod, BackendState, GatewayDescription, GatewayPeriod, LARGEST_WEIGHT, MOST_BACKENDS,
     MOST_LATENCIES, SetBackend,
+};
+pub use queue::{
+    LARGEST_COUNT, MOST_QUEUE_LISTENERS, QueueCounters, QueueLength, QueueListener, QueueMethod, QueueSample,
+    QueueSeen, QueueShown, QueueSight, WatchQueue,
 };
 pub use sample::{
     CpuSample, EnergySample, MOST_TROUBLES, MOST_ZONES, Microjoules, RefusedReadings, Sample, ZoneSample,

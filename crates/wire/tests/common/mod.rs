@@ -5,7 +5,8 @@ use headroom_units::{Cores, Source, Watts};
 use headroom_wire::certs::{AUTHORITY_DAYS, Authority, Validity};
 use headroom_wire::client::ClientOptions;
 use headroom_wire::message::{
-    Allocation, Applied, Apply, Description, Holder, LeaseState, Node, Range, Sample,
+    Allocation, Applied, Apply, Description, Holder, LeaseState, Node, QueueCounters, QueueMethod,
+    QueueSample, QueueShown, QueueSight, Range, Sample, WatchQueue,
 };
 use headroom_wire::proto::agent_server::Agent;
 use headroom_wire::server::{Limits, Listen, Listener, OnRejected, Peer, Rejected, serve};
@@ -43,15 +44,62 @@ pub fn description() -> Description {
         envelope: None,
         lease_ms: Range::new(1000.0, 60_000.0),
         observe_period_ms: Range::new(10.0, 60_000.0),
+        queue_period_ms: Some(Range::new(10.0, 60_000.0)),
         source: Source::Emulated,
         in_force: Allocation::AS_FOUND,
         lease: None,
     }
 }
 
+/// What a watch of any port shows: a sample, nobody, nothing.
+pub fn sights(watch: &WatchQueue) -> Vec<QueueSight> {
+    let sample = QueueSample {
+        method: watch.methods.first().copied().unwrap_or(QueueMethod::Kernel),
+        meter: 1,
+        epoch: 2,
+        port: QueueCounters {
+            enqueued: Some(watch.port.into()),
+            ..QueueCounters::default()
+        },
+        server: QueueCounters::default(),
+        machine: QueueCounters::default(),
+        length: None,
+        seen: None,
+        cpu_busy: None,
+        listeners: vec![],
+    };
+    let nobody = QueueShown::Nobody {
+        others: "somebody on 22".into(),
+    };
+    let unavailable = QueueShown::Unavailable {
+        why: "no privilege".into(),
+    };
+    let shown = [QueueShown::Sample(Box::new(sample)), nobody, unavailable];
+    let numbered = (1..).zip(shown).map(|(number, shown)| QueueSight {
+        number,
+        agent_run: 7,
+        uptime: watch.period * number as u32,
+        age: Duration::from_micros(3),
+        shown,
+    });
+    numbered.collect()
+}
+
 #[tonic::async_trait]
 impl Agent for Echo {
     type ObserveStream = Pin<Box<dyn Stream<Item = Result<proto::Sample, Status>> + Send>>;
+    type WatchQueueStream = Pin<Box<dyn Stream<Item = Result<proto::QueueSight, Status>> + Send>>;
+
+    async fn watch_queue(
+        &self,
+        request: Request<proto::WatchQueueRequest>,
+    ) -> Result<Response<Self::WatchQueueStream>, Status> {
+        let watch = WatchQueue::try_from(request.into_inner()).map_err(Refusal::from)?;
+        let sights: Vec<_> = sights(&watch).into_iter().map(|sight| Ok(sight.into())).collect();
+        Ok(Response::new(Box::pin(tonic::codegen::tokio_stream::iter(
+            sights,
+        ))))
+    }
 
     async fn describe(
         &self,

@@ -1,0 +1,246 @@
+//! Accept queues, watched for whoever asks.
+//!
+//! Each watched queue has a thread, beside the machine's and not in it: loading a program into the kernel takes a tenth
+//! of a second and asking an SNMP agent up to a whole one, and a lease must end in time meanwhile. Watching changes
+//! nothing on the machine, so that it needs no lease; whoever the listener lets in may ask.
+//!
+//! Those who watch one port by one order of methods share its meter, and each is told what is new to it. A meter that
+//! nobody is told of any more is kept for [`QueueLimits::kept`], then it goes.
+
+mod watch;
+mod watcher;
+
+use super::mailbox::{Receiver, mailbox};
+use crate::Roots;
+use crate::queue::{QueueOptions, QueuePreference, methods_of};
+use headroom_wire::message::{Range, WatchQueue};
+use headroom_wire::{Refusal, Server};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+pub(super) use watcher::Sighted;
+use watcher::Watcher;
+
+/// How accept queues may be watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueueLimits {
+    /// The shortest period.
+    pub shortest: Duration,
+    /// The longest period.
+    pub longest: Duration,
+    /// Queues that are watched at once; more are refused. One that nobody is told of any more makes room. A port that is
+    /// watched by two orders of methods is two. Each by eBPF is a program that the kernel runs whenever any socket of the
+    /// machine gets data, so that there should not be very many.
+    pub queues: usize,
+    /// Streams of sights at once; more are refused.
+    pub streams: usize,
+    /// Streams of sights at once over one connection; more are refused.
+    pub streams_per_connection: usize,
+    /// How long a meter is kept that nobody is told of.
+    pub kept: Duration,
+}
+
+impl Default for QueueLimits {
+    fn default() -> Self {
+        Self {
+            shortest: Duration::from_millis(10),
+            longest: Duration::from_secs(60),
+            queues: 16,
+            streams: 64,
+            streams_per_connection: 16,
+            kept: Duration::from_secs(10),
+        }
+    }
+}
+
+impl QueueLimits {
+    pub(super) fn range(&self) -> Range {
+        Range::new(
+            self.shortest.as_secs_f64() * 1e3,
+            self.longest.as_secs_f64() * 1e3,
+        )
+    }
+}
+
+/// What is watched, and by which order of methods.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Key {
+    port: u16,
+    methods: QueuePreference,
+}
+
+/// A queue and those who watch it.
+#[derive(Debug)]
+struct Watched {
+    key: Key,
+    watchers: Vec<Watcher>,
+    /// Since when nobody has watched.
+    left: Option<Instant>,
+}
+
+impl Watched {
+    /// Forgets those who hung up.
+    fn tidy(&mut self, now: Instant) {
+        self.watchers.retain(|watcher| !watcher.has_left());
+        match self.watchers.is_empty() {
+            true => drop(self.left.get_or_insert(now)),
+            false => self.left = None,
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    /// By a number that is never used twice.
+    watched: BTreeMap<u64, Watched>,
+    next: u64,
+    /// Meters opened.
+    meters: u64,
+    threads: Vec<JoinHandle<()>>,
+    ended: bool,
+}
+
+#[derive(Debug)]
+struct Shared {
+    limits: QueueLimits,
+    roots: Roots,
+    agent_run: u64,
+    /// When the agent's clock began.
+    started: Instant,
+    table: Mutex<Table>,
+    /// Rung when somebody comes to watch, and at the end.
+    bell: Condvar,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// All watched queues.
+#[derive(Clone, Debug)]
+pub(super) struct Queues(Arc<Shared>);
+
+impl Queues {
+    pub(super) fn new(limits: QueueLimits, roots: Roots, agent_run: u64, started: Instant) -> Self {
+        Self(Arc::new(Shared {
+            limits,
+            roots,
+            agent_run,
+            started,
+            table: Mutex::default(),
+            bell: Condvar::new(),
+        }))
+    }
+
+    /// Where the sights of a queue come out, from now on.
+    pub(super) fn watch(&self, asked: &WatchQueue, connection: u64) -> Result<Receiver<Sighted>, Refusal> {
+        let limits = &self.0.limits;
+        let period_ms = asked.period.as_secs_f64() * 1e3;
+        Refusal::check_range("period_ms", period_ms, limits.range(), "ms")?;
+        let busy = |what: &str, limit: usize| Refusal::Busy {
+            server: Server::Agent,
+            what: what.into(),
+            limit: limit as u64,
+        };
+        let now = Instant::now();
+        let mut table = self.0.lock();
+        if table.ended {
+            return Err(Refusal::Ending(Server::Agent));
+        }
+        table.watched.values_mut().for_each(|watched| watched.tidy(now));
+        let watchers = || table.watched.values().flat_map(|watched| &watched.watchers);
+        let of_this = watchers()
+            .filter(|watcher| watcher.connection == connection)
+            .count();
+        if of_this >= limits.streams_per_connection {
+            let what = "streams of an accept queue's sights over one connection";
+            return Err(busy(what, limits.streams_per_connection));
+        }
+        if watchers().count() >= limits.streams {
+            return Err(busy("streams of an accept queue's sights", limits.streams));
+        }
+        let key = Key {
+            port: asked.port,
+            methods: methods_of(&asked.methods),
+        };
+        let known = table.watched.iter().find(|(_, watched)| watched.key == key);
+        let id = match known.map(|(id, _)| *id) {
+            Some(id) => id,
+            None => {
+                if table.watched.len() >= limits.queues && !table.make_room() {
+                    return Err(busy("watched accept queues", limits.queues));
+                }
+                self.start(&mut table, key, now)
+                    .map_err(|error| busy(&format!("watched accept queues ({error})"), table.watched.len()))?
+            }
+        };
+        let (sights, receiver) = mailbox();
+        if let Some(watched) = table.watched.get_mut(&id) {
+            watched.left = None;
+            watched
+                .watchers
+                .push(Watcher::new(connection, asked.period, now, sights));
+        }
+        drop(table);
+        self.0.bell.notify_all();
+        Ok(receiver)
+    }
+
+    /// Starts the thread of a queue.
+    fn start(&self, table: &mut Table, key: Key, now: Instant) -> std::io::Result<u64> {
+        let id = table.next;
+        let options = QueueOptions {
+            roots: self.0.roots.clone(),
+            ..QueueOptions::new(key.port)
+        };
+        let shared = Arc::clone(&self.0);
+        // It waits for the table, which is held here, before it looks for its queue there.
+        let thread = std::thread::Builder::new()
+            .name(format!("queue-{}", key.port))
+            .spawn(move || watch::look_after(&shared, id, key.methods, options))?;
+        table.next += 1;
+        table.threads.retain(|thread| !thread.is_finished());
+        table.threads.push(thread);
+        let watched = Watched {
+            key,
+            watchers: Vec::new(),
+            left: Some(now),
+        };
+        table.watched.insert(id, watched);
+        Ok(id)
+    }
+
+    /// Ends every stream, and waits for the threads: for as long as a look takes at most, which is two seconds where a
+    /// tool hangs.
+    pub(super) fn end(&self) {
+        let threads = {
+            let mut table = self.0.lock();
+            table.ended = true;
+            table.watched.clear();
+            std::mem::take(&mut table.threads)
+        };
+        self.0.bell.notify_all();
+        for thread in threads {
+            if thread.join().is_err() {
+                tracing::error!("a thread that watches an accept queue had panicked");
+            }
+        }
+    }
+}
+
+impl Table {
+    /// Gives up the queue that nobody has watched for the longest time; whether there was one.
+    fn make_room(&mut self) -> bool {
+        let left = self
+            .watched
+            .iter()
+            .filter_map(|(id, watched)| Some((watched.left?, *id)));
+        match left.min() {
+            Some((_, id)) => self.watched.remove(&id).is_some(),
+            None => false,
+        }
+    }
+}

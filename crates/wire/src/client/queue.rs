@@ -1,0 +1,41 @@
+//! Watching an accept queue through an agent.
+
+use super::{CallError, Client, Incoming};
+use crate::message::{QueueSight, WatchQueue};
+use crate::proto;
+
+impl Client {
+    /// Asks for a sight of a port's accept queue a period; the first comes at once.
+    ///
+    /// # Errors
+    /// [`CallError`]; [`CallError::Outdated`] where the agent's version cannot watch.
+    pub async fn watch_queue(&self, watch: WatchQueue) -> Result<QueueSights, CallError> {
+        if self.agent.queue_period_ms.is_none() {
+            return Err(CallError::Outdated {
+                address: self.address().clone(),
+                version: self.agent.agent_version.clone(),
+                what: "watch accept queues",
+            });
+        }
+        let request = proto::WatchQueueRequest::from(watch);
+        let sights = self.caller.stream(async |inner| inner.watch_queue(request).await);
+        Ok(QueueSights(sights.await?))
+    }
+}
+
+/// The sights of one watch.
+#[derive(Debug)]
+pub struct QueueSights(Incoming<proto::QueueSight>);
+
+impl QueueSights {
+    /// The next sight; `None` when the agent ended the stream, which it does when it ends itself.
+    ///
+    /// It waits as long as it takes; a connection that is lost is noticed within twice
+    /// [`super::ClientOptions::silence`].
+    ///
+    /// # Errors
+    /// [`CallError`]; the stream is over then.
+    pub async fn next(&mut self) -> Result<Option<QueueSight>, CallError> {
+        self.0.next().await
+    }
+}

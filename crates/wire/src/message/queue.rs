@@ -1,0 +1,380 @@
+//! The accept queue of a port, as an agent tells it.
+
+use crate::check::{Invalid, each, micros, millis, required, share};
+use crate::proto;
+use headroom_units::Ratio;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// The most listening sockets of one port that a sample names.
+pub const MOST_QUEUE_LISTENERS: usize = 1024;
+/// The largest count: ten million events a second take 28 years to it, and sums of those that are added stay exact.
+pub const LARGEST_COUNT: u64 = 1 << 53;
+/// The largest length or limit of a queue: the kernel has 32 bits.
+const LONGEST_QUEUE: u64 = u32::MAX as u64;
+
+/// A way to measure an accept queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QueueMethod {
+    /// A program in the kernel that sees every arrival.
+    Ebpf,
+    /// The kernel's exported counters.
+    Kernel,
+    /// User-space tools.
+    Tools,
+    /// The SNMP agent of the node.
+    Snmp,
+}
+
+impl From<QueueMethod> for i32 {
+    fn from(method: QueueMethod) -> Self {
+        let method = match method {
+            QueueMethod::Ebpf => proto::QueueMethod::Ebpf,
+            QueueMethod::Kernel => proto::QueueMethod::Kernel,
+            QueueMethod::Tools => proto::QueueMethod::Tools,
+            QueueMethod::Snmp => proto::QueueMethod::Snmp,
+        };
+        method.into()
+    }
+}
+
+fn method(field: &str, value: i32) -> Result<QueueMethod, Invalid> {
+    match proto::QueueMethod::try_from(value) {
+        Ok(proto::QueueMethod::Ebpf) => Ok(QueueMethod::Ebpf),
+        Ok(proto::QueueMethod::Kernel) => Ok(QueueMethod::Kernel),
+        Ok(proto::QueueMethod::Tools) => Ok(QueueMethod::Tools),
+        Ok(proto::QueueMethod::Snmp) => Ok(QueueMethod::Snmp),
+        Ok(proto::QueueMethod::Unspecified) | Err(_) => {
+            let expected = "1 eBPF, 2 the kernel's counters, 3 tools or 4 SNMP";
+            Err(Invalid::new(field, value, expected))
+        }
+    }
+}
+
+/// Asks for the sights of one port's accept queue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WatchQueue {
+    /// The TCP port, in the agent's network namespace; not 0.
+    pub port: u16,
+    /// The methods to try, in order, each at most once; none is the agent's own order.
+    pub methods: Vec<QueueMethod>,
+    /// The time between two sights.
+    pub period: Duration,
+}
+
+impl From<WatchQueue> for proto::WatchQueueRequest {
+    fn from(watch: WatchQueue) -> Self {
+        Self {
+            port: watch.port.into(),
+            methods: watch.methods.into_iter().map(i32::from).collect(),
+            period_ms: millis(watch.period),
+        }
+    }
+}
+
+impl TryFrom<proto::WatchQueueRequest> for WatchQueue {
+    type Error = Invalid;
+    fn try_from(message: proto::WatchQueueRequest) -> Result<Self, Invalid> {
+        let port = u16::try_from(message.port).ok().filter(|port| *port > 0);
+        let port = port.ok_or_else(|| Invalid::new("port", message.port, "a TCP port, 1 to 65535"))?;
+        let mut methods = Vec::new();
+        for value in message.methods {
+            let method = method("methods", value)?;
+            // So that there are at most as many as there are methods.
+            if methods.contains(&method) {
+                return Err(Invalid::new("methods", value, "each method at most once"));
+            }
+            methods.push(method);
+        }
+        Ok(Self {
+            port,
+            methods,
+            period: Duration::from_millis(message.period_ms),
+        })
+    }
+}
+
+/// What an agent saw of an accept queue at one moment.
+#[derive(Clone, Debug, PartialEq)]
+pub struct QueueSight {
+    /// Counts the sights of a stream from 1; a gap is as many as the receiver was too slow for.
+    pub number: u64,
+    /// As in [`super::Description`].
+    pub agent_run: u64,
+    /// When the queue was looked at, on a monotonic clock that began with the agent.
+    pub uptime: Duration,
+    /// How long the sight then waited at the agent before it was sent.
+    pub age: Duration,
+    /// What was seen.
+    pub shown: QueueShown,
+}
+
+/// What was seen of an accept queue.
+#[derive(Clone, Debug, PartialEq)]
+pub enum QueueShown {
+    /// Somebody listens.
+    Sample(Box<QueueSample>),
+    /// Nobody listens.
+    Nobody {
+        /// The ports that somebody does listen on, in words.
+        others: String,
+    },
+    /// It is not known.
+    Unavailable {
+        /// Why, and what helps.
+        why: String,
+    },
+}
+
+/// What a meter of an accept queue showed. What its method does not tell is `None`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct QueueSample {
+    /// How it was measured.
+    pub method: QueueMethod,
+    /// The agent's number of the meter: another number means that counters began again.
+    pub meter: u64,
+    /// Between samples of one agent's run, one meter and one epoch the counters can be subtracted.
+    pub epoch: u64,
+    /// Of the port's listeners.
+    pub port: QueueCounters,
+    /// Of the server process, whichever ports it listens on.
+    pub server: QueueCounters,
+    /// Of all TCP listeners of the agent's network namespace.
+    pub machine: QueueCounters,
+    /// The queues of the port's listeners, summed.
+    pub length: Option<QueueLength>,
+    /// What arrivals saw.
+    pub seen: Option<QueueSeen>,
+    /// The share of the machine's processor time that was used since the stream's sight before.
+    pub cpu_busy: Option<Ratio>,
+    /// Each listening socket of the port. At most [`MOST_QUEUE_LISTENERS`].
+    pub listeners: Vec<QueueListener>,
+}
+
+/// Counts of events since the meter was opened, each at most [`LARGEST_COUNT`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QueueCounters {
+    /// Connections that were put in an accept queue.
+    pub enqueued: Option<u64>,
+    /// Connections that the server took from it.
+    pub accepts: Option<u64>,
+    /// Attempts that were dropped for want of room, each retry one.
+    pub drops: Option<u64>,
+    /// Requests that the server answered.
+    pub requests: Option<u64>,
+    /// `tcpAttemptFails` (RFC 4022).
+    pub attempt_fails: Option<u64>,
+}
+
+/// The length of an accept queue.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QueueLength {
+    /// Established connections that wait to be accepted.
+    pub now: u64,
+    /// The limit. Linux lets in one more than it.
+    pub limit: u64,
+}
+
+/// What the arrivals saw in the queue, the dropped ones included.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QueueSeen {
+    /// How many arrivals, since the meter was opened.
+    pub arrivals: u64,
+    /// The sum over them of the length that each saw.
+    pub sum: u64,
+    /// The longest that was seen since the stream's sight before.
+    pub longest: u64,
+}
+
+/// One listening socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueueListener {
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// The kernel's number of the socket; 0 where the method does not tell it.
+    pub cookie: u64,
+    /// Its queue.
+    pub length: QueueLength,
+    /// Its drops since the socket was made, as the kernel has them: 32 bits, which wrap.
+    pub drops: Option<u64>,
+    /// Connections put in its queue since the meter was opened.
+    pub enqueued: Option<u64>,
+}
+
+fn count(field: &str, value: u64) -> Result<u64, Invalid> {
+    match value <= LARGEST_COUNT {
+        true => Ok(value),
+        false => Err(Invalid::new(field, value, "a count of at most 2^53")),
+    }
+}
+
+fn optional_count(field: &str, value: Option<u64>) -> Result<Option<u64>, Invalid> {
+    value.map(|value| count(field, value)).transpose()
+}
+
+impl From<QueueSight> for proto::QueueSight {
+    fn from(sight: QueueSight) -> Self {
+        use proto::queue_sight::Sight;
+        Self {
+            number: sight.number,
+            agent_run: sight.agent_run,
+            uptime_us: micros(sight.uptime),
+            age_us: micros(sight.age),
+            sight: Some(match sight.shown {
+                QueueShown::Sample(sample) => Sight::Sample((*sample).into()),
+                QueueShown::Nobody { others } => Sight::Nobody(proto::NobodyListens { others }),
+                QueueShown::Unavailable { why } => Sight::Unavailable(proto::Unavailable { why }),
+            }),
+        }
+    }
+}
+
+impl TryFrom<proto::QueueSight> for QueueSight {
+    type Error = Invalid;
+    fn try_from(message: proto::QueueSight) -> Result<Self, Invalid> {
+        use proto::queue_sight::Sight;
+        Ok(Self {
+            number: message.number,
+            agent_run: message.agent_run,
+            uptime: Duration::from_micros(message.uptime_us),
+            age: Duration::from_micros(message.age_us),
+            shown: match message.sight.ok_or_else(|| Invalid::missing("sight"))? {
+                Sight::Sample(sample) => QueueShown::Sample(Box::new(sample.try_into()?)),
+                Sight::Nobody(nobody) => QueueShown::Nobody {
+                    others: nobody.others,
+                },
+                Sight::Unavailable(unavailable) => QueueShown::Unavailable { why: unavailable.why },
+            },
+        })
+    }
+}
+
+impl From<QueueSample> for proto::QueueSample {
+    fn from(sample: QueueSample) -> Self {
+        Self {
+            method: sample.method.into(),
+            meter: sample.meter,
+            epoch: sample.epoch,
+            port: Some(sample.port.into()),
+            server: Some(sample.server.into()),
+            machine: Some(sample.machine.into()),
+            length: sample.length.map(Into::into),
+            seen: sample.seen.map(|seen| proto::QueueSeen {
+                arrivals: seen.arrivals,
+                sum: seen.sum,
+                longest: seen.longest,
+            }),
+            cpu_busy: sample.cpu_busy.map(Ratio::get),
+            listeners: sample.listeners.into_iter().map(Into::into).collect(),
+        }
+    }
+}
+
+impl TryFrom<proto::QueueSample> for QueueSample {
+    type Error = Invalid;
+    fn try_from(message: proto::QueueSample) -> Result<Self, Invalid> {
+        let seen = |seen: proto::QueueSeen| {
+            Ok::<_, Invalid>(QueueSeen {
+                arrivals: count("seen.arrivals", seen.arrivals)?,
+                sum: count("seen.sum", seen.sum)?,
+                longest: count("seen.longest", seen.longest)?,
+            })
+        };
+        Ok(Self {
+            method: method("method", message.method)?,
+            meter: message.meter,
+            epoch: message.epoch,
+            port: required("port", message.port)?,
+            server: required("server", message.server)?,
+            machine: required("machine", message.machine)?,
+            length: message.length.map(QueueLength::try_from).transpose()?,
+            seen: message.seen.map(seen).transpose()?,
+            cpu_busy: message.cpu_busy.map(|busy| share("cpu_busy", busy)).transpose()?,
+            listeners: each("listeners", message.listeners, MOST_QUEUE_LISTENERS)?,
+        })
+    }
+}
+
+impl From<QueueCounters> for proto::QueueCounters {
+    fn from(counters: QueueCounters) -> Self {
+        Self {
+            enqueued: counters.enqueued,
+            accepts: counters.accepts,
+            drops: counters.drops,
+            requests: counters.requests,
+            attempt_fails: counters.attempt_fails,
+        }
+    }
+}
+
+impl TryFrom<proto::QueueCounters> for QueueCounters {
+    type Error = Invalid;
+    fn try_from(message: proto::QueueCounters) -> Result<Self, Invalid> {
+        Ok(Self {
+            enqueued: optional_count("enqueued", message.enqueued)?,
+            accepts: optional_count("accepts", message.accepts)?,
+            drops: optional_count("drops", message.drops)?,
+            requests: optional_count("requests", message.requests)?,
+            attempt_fails: optional_count("attempt_fails", message.attempt_fails)?,
+        })
+    }
+}
+
+impl From<QueueLength> for proto::QueueLength {
+    fn from(length: QueueLength) -> Self {
+        Self {
+            now: length.now,
+            limit: length.limit,
+        }
+    }
+}
+
+impl TryFrom<proto::QueueLength> for QueueLength {
+    type Error = Invalid;
+    fn try_from(message: proto::QueueLength) -> Result<Self, Invalid> {
+        // Sums of all listeners' may be as many times longer.
+        let most = LONGEST_QUEUE * MOST_QUEUE_LISTENERS as u64;
+        for (field, value) in [("length.now", message.now), ("length.limit", message.limit)] {
+            if value > most {
+                return Err(Invalid::new(field, value, format!("at most {most} connections")));
+            }
+        }
+        Ok(Self {
+            now: message.now,
+            limit: message.limit,
+        })
+    }
+}
+
+impl From<QueueListener> for proto::QueueListener {
+    fn from(listener: QueueListener) -> Self {
+        Self {
+            address: listener.address.to_string(),
+            cookie: listener.cookie,
+            length: Some(listener.length.into()),
+            drops: listener.drops,
+            enqueued: listener.enqueued,
+        }
+    }
+}
+
+impl TryFrom<proto::QueueListener> for QueueListener {
+    type Error = Invalid;
+    fn try_from(message: proto::QueueListener) -> Result<Self, Invalid> {
+        let address = message.address.parse();
+        Ok(Self {
+            address: address.map_err(|_| {
+                let expected = "an IP address and a port";
+                Invalid::new("listener.address", &message.address, expected)
+            })?,
+            cookie: message.cookie,
+            length: required("listener.length", message.length)?,
+            drops: optional_count("listener.drops", message.drops)?,
+            enqueued: optional_count("listener.enqueued", message.enqueued)?,
+        })
+    }
+}
+
+#[cfg(test)]
+#[path = "queue_tests.rs"]
+mod tests;

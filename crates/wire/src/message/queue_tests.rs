@@ -1,0 +1,221 @@
+use super::*;
+use proptest::prelude::*;
+use prost::Message as _;
+
+fn counters() -> impl Strategy<Value = QueueCounters> {
+    proptest::array::uniform5(proptest::option::of(0..=LARGEST_COUNT)).prop_map(
+        |[enqueued, accepts, drops, requests, attempt_fails]| QueueCounters {
+            enqueued,
+            accepts,
+            drops,
+            requests,
+            attempt_fails,
+        },
+    )
+}
+
+fn lengths() -> impl Strategy<Value = QueueLength> {
+    (0..1u64 << 32, 0..1u64 << 32).prop_map(|(now, limit)| QueueLength { now, limit })
+}
+
+fn listeners() -> impl Strategy<Value = QueueListener> {
+    (
+        (any::<std::net::IpAddr>(), any::<u16>()),
+        any::<u64>(),
+        lengths(),
+        proptest::option::of(0..1u64 << 32),
+        proptest::option::of(0..=LARGEST_COUNT),
+    )
+        .prop_map(|(address, cookie, length, drops, enqueued)| QueueListener {
+            address: address.into(),
+            cookie,
+            length,
+            drops,
+            enqueued,
+        })
+}
+
+fn methods() -> impl Strategy<Value = QueueMethod> {
+    prop_oneof![
+        Just(QueueMethod::Ebpf),
+        Just(QueueMethod::Kernel),
+        Just(QueueMethod::Tools),
+        Just(QueueMethod::Snmp)
+    ]
+}
+
+prop_compose! {
+    fn queue_samples()(
+        method in methods(),
+        numbers: (u64, u64),
+        port in counters(),
+        server in counters(),
+        machine in counters(),
+        length in proptest::option::of(lengths()),
+        seen in proptest::option::of((0..=LARGEST_COUNT, 0..=LARGEST_COUNT, 0..=LARGEST_COUNT)),
+        cpu_busy in proptest::option::of(0.0..=1.0f64),
+        listeners in proptest::collection::vec(listeners(), 0..5),
+    ) -> QueueSample {
+        QueueSample {
+            method,
+            meter: numbers.0,
+            epoch: numbers.1,
+            port,
+            server,
+            machine,
+            length,
+            seen: seen.map(|(arrivals, sum, longest)| QueueSeen { arrivals, sum, longest }),
+            cpu_busy: cpu_busy.map(Ratio::new),
+            listeners,
+        }
+    }
+}
+
+fn sights() -> impl Strategy<Value = QueueSight> {
+    let shown = prop_oneof![
+        queue_samples().prop_map(|sample| QueueShown::Sample(Box::new(sample))),
+        ".{0,40}".prop_map(|others| QueueShown::Nobody { others }),
+        ".{0,40}".prop_map(|why| QueueShown::Unavailable { why }),
+    ];
+    (any::<(u64, u64)>(), 0..1u64 << 50, 0..1u64 << 40, shown).prop_map(|(numbers, uptime, age, shown)| {
+        QueueSight {
+            number: numbers.0,
+            agent_run: numbers.1,
+            uptime: Duration::from_micros(uptime),
+            age: Duration::from_micros(age),
+            shown,
+        }
+    })
+}
+
+/// Through the bytes of the wire and back.
+fn there_and_back<M: prost::Message + Default>(message: M) -> M {
+    M::decode(message.encode_to_vec().as_slice()).unwrap()
+}
+
+#[test]
+fn a_sight_without_its_parts_or_with_what_cannot_be_is_refused() {
+    use proto::queue_sight::Sight;
+    let whole = proto::QueueSample {
+        method: QueueMethod::Ebpf.into(),
+        port: Some(proto::QueueCounters::default()),
+        server: Some(proto::QueueCounters::default()),
+        machine: Some(proto::QueueCounters::default()),
+        ..proto::QueueSample::default()
+    };
+    let sight = |sample: proto::QueueSample| proto::QueueSight {
+        sight: Some(Sight::Sample(sample)),
+        ..proto::QueueSight::default()
+    };
+    assert!(QueueSight::try_from(sight(whole.clone())).is_ok());
+    let listener = proto::QueueListener {
+        address: "10.0.0.3:80".into(),
+        length: Some(proto::QueueLength::default()),
+        ..proto::QueueListener::default()
+    };
+    let beyond = LARGEST_COUNT + 1;
+    let mut broken = vec![("sight", proto::QueueSight::default())];
+    let mut no = |field, change: &dyn Fn(&mut proto::QueueSample)| {
+        let mut sample = whole.clone();
+        change(&mut sample);
+        broken.push((field, sight(sample)));
+    };
+    no("method", &|sample| sample.method = 0);
+    no("port", &|sample| sample.port = None);
+    no("machine", &|sample| sample.machine = None);
+    no("accepts", &|sample| {
+        sample.port = Some(proto::QueueCounters {
+            accepts: Some(beyond),
+            ..proto::QueueCounters::default()
+        });
+    });
+    no("seen.sum", &|sample| {
+        sample.seen = Some(proto::QueueSeen {
+            sum: beyond,
+            ..proto::QueueSeen::default()
+        });
+    });
+    no("length.limit", &|sample| {
+        sample.length = Some(proto::QueueLength {
+            now: 0,
+            limit: u64::MAX,
+        });
+    });
+    no("cpu_busy", &|sample| sample.cpu_busy = Some(f64::NAN));
+    no("listener.address", &|sample| {
+        sample.listeners = vec![proto::QueueListener {
+            address: "web1:80".into(),
+            ..listener.clone()
+        }];
+    });
+    no("listener.length", &|sample| {
+        sample.listeners = vec![proto::QueueListener {
+            length: None,
+            ..listener.clone()
+        }];
+    });
+    no("listeners", &|sample| {
+        sample.listeners = vec![listener.clone(); MOST_QUEUE_LISTENERS + 1];
+    });
+    for (field, message) in broken {
+        assert_eq!(QueueSight::try_from(message).unwrap_err().field, field);
+    }
+}
+
+#[test]
+fn a_watch_names_a_port_and_each_method_once() {
+    let good = proto::WatchQueueRequest {
+        port: 80,
+        methods: vec![1, 2],
+        period_ms: 200,
+    };
+    let watch = WatchQueue::try_from(good.clone()).unwrap();
+    assert_eq!(watch.methods, [QueueMethod::Ebpf, QueueMethod::Kernel]);
+    let port = |port| proto::WatchQueueRequest { port, ..good.clone() };
+    let methods = |methods: &[i32]| proto::WatchQueueRequest {
+        methods: methods.to_vec(),
+        ..good.clone()
+    };
+    for (field, bad) in [
+        ("port", port(0)),
+        ("port", port(65_536)),
+        ("methods", methods(&[0])),
+        ("methods", methods(&[5])),
+        ("methods", methods(&[1, 1])),
+    ] {
+        assert_eq!(WatchQueue::try_from(bad).unwrap_err().field, field);
+    }
+}
+
+proptest! {
+    #[test]
+    fn a_sight_of_a_queue_survives_the_wire(sight in sights()) {
+        let message = there_and_back(proto::QueueSight::from(sight.clone()));
+        prop_assert_eq!(QueueSight::try_from(message), Ok(sight));
+    }
+
+    #[test]
+    fn a_watch_survives_the_wire(port in 1..=u16::MAX, number in 0..=4usize, ms in 0..1u64 << 40) {
+        let all = [QueueMethod::Snmp, QueueMethod::Ebpf, QueueMethod::Tools, QueueMethod::Kernel];
+        let watch = WatchQueue { port, methods: all[..number].to_vec(), period: Duration::from_millis(ms) };
+        let message = there_and_back(proto::WatchQueueRequest::from(watch.clone()));
+        prop_assert_eq!(WatchQueue::try_from(message), Ok(watch));
+    }
+
+    #[test]
+    fn a_sight_with_a_wrong_byte_is_a_checked_sight_or_an_error(
+        sight in sights(), at: proptest::sample::Index, byte: u8,
+    ) {
+        let mut bytes = proto::QueueSight::from(sight).encode_to_vec();
+        let at = at.index(bytes.len());
+        bytes[at] = byte;
+        if let Ok(message) = proto::QueueSight::decode(bytes.as_slice())
+            && let Ok(QueueSight { shown: QueueShown::Sample(sample), .. }) = QueueSight::try_from(message)
+        {
+            for counters in [sample.port, sample.server, sample.machine] {
+                prop_assert!(counters.enqueued.is_none_or(|count| count <= LARGEST_COUNT));
+            }
+            prop_assert!(sample.cpu_busy.is_none_or(|busy| (0.0..=1.0).contains(&busy.get())));
+        }
+    }
+}
