@@ -9,9 +9,11 @@ mod counted;
 pub mod gateway_port;
 mod machine;
 mod node;
+mod queue;
 mod telemetry;
 
 pub use machine::{ClusterMachine, ClusterOptions, Described};
+pub use queue::{AgentQueue, WatchOptions};
 pub use telemetry::ClusterTelemetry;
 
 use std::future::Future;

@@ -11,6 +11,7 @@ use anyhow::anyhow;
 use headroom_node::Roots;
 use headroom_node::agent::{Agent, AgentConfig, AgentError, LocalMachine, Machine};
 use headroom_node::cpu::online;
+use headroom_node::probe::{Finding, QUEUE_BY_EBPF, QUEUE_BY_KERNEL, State, probe};
 use headroom_node::restore;
 use headroom_units::Cores;
 use headroom_wire::server::Listen;
@@ -46,14 +47,18 @@ pub fn run(args: &AgentArgs) -> Result<(), Failure> {
     let run_dir = args.run_dir.clone().unwrap_or_else(undo::default_run_dir);
     if args.check {
         let mut machine = open(&file, &document, &roots)?;
-        let left = undo::note_of_left(&run_dir);
-        return say::result(describe(&mut machine, &file.agent.listen, left));
+        let notes = [Some(watching(&roots)), undo::note_of_left(&run_dir)];
+        return say::result(describe(
+            &mut machine,
+            &file.agent.listen,
+            notes.into_iter().flatten(),
+        ));
     }
     let stop = Stop::at_signals()?;
     // Before the machine is opened: what is found must be what was there before an agent that was killed.
     undo::promise(&run_dir, &roots)?;
     let machine = open(&file, &document, &roots)?;
-    serve(&file, &document, listen, machine, &stop)
+    serve(&file, &document, listen, &roots, machine, &stop)
 }
 
 fn open(file: &AgentFile, document: &Document, roots: &Roots) -> Result<LocalMachine, Failure> {
@@ -63,7 +68,38 @@ fn open(file: &AgentFile, document: &Document, roots: &Roots) -> Result<LocalMac
     Ok(machine.map_err(|error| document.error("service", error))?)
 }
 
-fn describe(machine: &mut LocalMachine, listen: &[String], left: Option<String>) -> String {
+/// By what accept queues can be watched here.
+fn watching(roots: &Roots) -> String {
+    let findings = probe(roots);
+    let of = |what: &str| findings.iter().find(|finding| finding.what == what);
+    let usable = |finding: &&Finding| finding.state == State::Usable;
+    match (of(QUEUE_BY_EBPF), of(QUEUE_BY_KERNEL).filter(usable)) {
+        (Some(ebpf), _) if ebpf.state == State::Usable => {
+            "accept queues can be watched by eBPF, port by port".to_owned()
+        }
+        (ebpf, Some(_)) => format!(
+            "accept queues can be watched by sock_diag alone, which counts no arrivals by port: {}",
+            ebpf.map_or_else(|| "no eBPF".to_owned(), reason)
+        ),
+        (_, None) => format!(
+            "accept queues cannot be watched: {}",
+            of(QUEUE_BY_KERNEL).map_or_else(|| "no sock_diag".to_owned(), reason)
+        ),
+    }
+}
+
+fn reason(finding: &Finding) -> String {
+    match &finding.remedy {
+        Some(remedy) => format!("{}; {remedy}", finding.why),
+        None => finding.why.clone(),
+    }
+}
+
+fn describe(
+    machine: &mut LocalMachine,
+    listen: &[String],
+    notes: impl IntoIterator<Item = String>,
+) -> String {
     let about = machine.about();
     let mut text = format!("node     {}\nservice  {}\n", about.node.name, about.service);
     for place in listen {
@@ -85,7 +121,7 @@ fn describe(machine: &mut LocalMachine, listen: &[String], left: Option<String>)
         }
     }
     text.push_str(&format!("note     {}\n", machine.meter()));
-    if let Some(note) = left {
+    for note in notes {
         text.push_str(&format!("note     {note}\n"));
     }
     text.push_str("nothing was changed");
@@ -96,11 +132,14 @@ fn serve(
     file: &AgentFile,
     document: &Document,
     listen: Vec<Listen>,
+    roots: &Roots,
     machine: LocalMachine,
     stop: &Stop,
 ) -> Result<(), Failure> {
     say::note!("note: {}", machine.meter());
+    say::note!("note: {}", watching(roots));
     let config = AgentConfig {
+        roots: roots.clone(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         lease: file.leases(),
         ..AgentConfig::at(listen)

@@ -1,6 +1,7 @@
 //! `headroom resize`: as many servers of a cluster on as its load needs.
 
 use crate::cli::ResizeArgs;
+use crate::cluster::{AgentQueue, WatchOptions};
 use crate::config::Document;
 use crate::config::resize::{AtExit, CheckTarget, ControllerKind, EXAMPLE, ResizeFile};
 use crate::failure::Failure;
@@ -13,6 +14,7 @@ use crate::say;
 use crate::stop::Stop;
 use anyhow::anyhow;
 use headroom_units::PerSecond;
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::unix::process::CommandExt;
@@ -29,6 +31,10 @@ const SUCCESSOR: Duration = Duration::from_secs(5);
 const DONE: &[u8] = b"done";
 /// A line at least every so many periods.
 const LINE_EVERY: u64 = 10;
+/// An agent is asked for so many sights of a queue in one of the loop's periods, so that there always is a new one;
+const QUEUE_PARTS: u32 = 5;
+/// but in none shorter than this.
+const SHORTEST_QUEUE_PART: Duration = Duration::from_millis(20);
 
 /// Runs until a signal or the given duration ends it; then leaves every server serving and prints the summary.
 ///
@@ -191,6 +197,7 @@ fn watch_over(file: &Path) -> Result<(), Failure> {
 fn assemble(config: &ResizeFile, document: &Document) -> Result<Parts, Failure> {
     let tuning = config.queue_tuning(document)?;
     let poll = Duration::from_secs_f64(config.control.power_poll_s);
+    let mut agents = agents(config, document)?;
     let mut servers = Vec::new();
     let mut targets: Vec<CheckTarget> = Vec::new();
     for (name, table) in &config.servers {
@@ -202,9 +209,12 @@ fn assemble(config: &ResizeFile, document: &Document) -> Result<Parts, Failure> 
         servers.push(ServerParts {
             name: name.clone(),
             hand: Hand::start(name, switch, poll)?,
-            queue: table
-                .accept_queue
-                .map(|port| Queue::new(port, config.capacity.method, tuning)),
+            queue: match agents.remove(name) {
+                Some(agent) => Some(Queue::elsewhere(agent, tuning)),
+                None => table
+                    .accept_queue
+                    .map(|port| Queue::new(port, config.capacity.method, tuning)),
+            },
         });
     }
     let members: Vec<String> = config
@@ -243,6 +253,31 @@ fn assemble(config: &ResizeFile, document: &Document) -> Result<Parts, Failure> 
     })
 }
 
+/// The accept queues that are watched through agents, by the server's name.
+fn agents(config: &ResizeFile, document: &Document) -> Result<BTreeMap<String, AgentQueue>, Failure> {
+    if config.servers.values().all(|server| server.agent.is_none()) {
+        return Ok(BTreeMap::new());
+    }
+    let client = config.client(document)?;
+    let (mut names, mut watches) = (Vec::new(), Vec::new());
+    for (name, table) in &config.servers {
+        let Some((address, port)) = config.agent(document, name)?.zip(table.accept_queue) else {
+            continue;
+        };
+        names.push(name.clone());
+        watches.push(WatchOptions {
+            address,
+            client: client.clone(),
+            port,
+            methods: config.agent_methods(),
+            period: (config.period() / QUEUE_PARTS).max(SHORTEST_QUEUE_PART),
+            // The loop waits for nobody.
+            patience: Duration::ZERO,
+        });
+    }
+    Ok(names.into_iter().zip(AgentQueue::watch(watches)?).collect())
+}
+
 fn describe(config: &ResizeFile, cluster: &Cluster, notes: &[String]) -> String {
     let mut text = format!(
         "controller {}\nbalancer   {}\ndemand     {}\n",
@@ -256,6 +291,9 @@ fn describe(config: &ResizeFile, cluster: &Cluster, notes: &[String]) -> String 
     for (name, state) in cluster.states() {
         let kind = config.servers.get(&name).map_or("", |table| table.power.kind());
         text.push_str(&format!("server     {name}: {}, power by {kind}\n", state.name()));
+    }
+    for (name, place) in cluster.queues() {
+        text.push_str(&format!("queue      {name}: {place}\n"));
     }
     for note in notes {
         text.push_str(&format!("note       {note}\n"));

@@ -7,8 +7,8 @@
 //!   checks ────────┘   (resizer, fleet)     └─> balancer: ready, drain, out
 //! ```
 //!
-//! The loop never waits for a machine: a switch has a thread of its own, checks and gateways have tasks, an HAProxy is
-//! asked with a time limit. What the balancer was told is not remembered but read back each period, and told again where
+//! The loop never waits for a machine: a switch has a thread of its own, checks, gateways and the agents that watch accept
+//! queues have tasks, an HAProxy is asked with a time limit. What the balancer was told is not remembered but read back each period, and told again where
 //! it is otherwise: so a balancer that was restarted, or could not be reached for a while, is put right. While it cannot be
 //! reached nothing is drained or stopped, for nobody could keep the requests from a server that goes.
 
@@ -35,5 +35,5 @@ pub use haproxy::HaproxyServers;
 pub use journal::Journal;
 pub use leave::leave;
 pub use metrics::ResizeStatus;
-pub use queues::Queue;
+pub use queues::{Queue, distinguishing};
 pub use summary::Summary;

@@ -1,5 +1,6 @@
 //! The servers' accept queues, and their capacities by them.
 
+use crate::cluster::AgentQueue;
 use headroom_control::OutOfRange;
 use headroom_control::capacity::{Capacity, Estimate, Observation, QueueMonitor, QueueTuning, Sight, Step};
 use headroom_control::decision::Reason;
@@ -7,7 +8,10 @@ use headroom_node::queue::{
     Counters, QueueError, QueueMeter, QueueMethod, QueueOptions, QueuePreference, QueueSample, choose,
 };
 use headroom_units::{PerSecond, Seconds};
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// For how long an agent's first word is waited for at the start.
+const FIRST_WORD: Duration = Duration::from_secs(3);
 
 /// Counts of one sampling step.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -44,12 +48,22 @@ pub enum Shown {
     Unknown(String),
 }
 
+/// Where a queue is.
+enum Place {
+    /// On this machine; the meter is opened when somebody listens.
+    Here {
+        port: u16,
+        preference: QueuePreference,
+        meter: Option<Box<dyn QueueMeter>>,
+    },
+    /// On the machine of an agent, which has the meter.
+    Elsewhere(AgentQueue),
+}
+
 /// One server's accept queue.
 pub struct Queue {
-    port: u16,
-    preference: QueuePreference,
+    place: Place,
     tuning: QueueTuning,
-    meter: Option<Box<dyn QueueMeter>>,
     before: Option<QueueSample>,
     looked: Instant,
     monitor: Option<QueueMonitor>,
@@ -59,7 +73,7 @@ pub struct Queue {
 impl std::fmt::Debug for Queue {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Queue")
-            .field("port", &self.port)
+            .field("place", &self.place())
             .finish_non_exhaustive()
     }
 }
@@ -67,11 +81,23 @@ impl std::fmt::Debug for Queue {
 impl Queue {
     /// The queue of a port of this machine. It is opened when somebody listens there.
     pub fn new(port: u16, preference: QueuePreference, tuning: QueueTuning) -> Self {
-        Self {
+        let place = Place::Here {
             port,
             preference,
-            tuning,
             meter: None,
+        };
+        Self::at(place, tuning)
+    }
+
+    /// A queue that an agent watches. While nothing new comes from there, nothing is known of it.
+    pub fn elsewhere(queue: AgentQueue, tuning: QueueTuning) -> Self {
+        Self::at(Place::Elsewhere(queue), tuning)
+    }
+
+    fn at(place: Place, tuning: QueueTuning) -> Self {
+        Self {
+            place,
+            tuning,
             before: None,
             looked: Instant::now(),
             monitor: None,
@@ -79,27 +105,45 @@ impl Queue {
         }
     }
 
-    /// Why the queue cannot be measured here at all, where that is known: what a start says.
+    /// Why the queue cannot be measured at all, where that is known: what a start says. An agent that says nothing is
+    /// waited for a moment.
     pub fn obstacle(&mut self) -> Option<String> {
-        match self.sample() {
-            Err(error @ QueueError::Unavailable { .. }) => Some(error.to_string()),
+        let seen = match &self.place {
+            Place::Here { .. } => self.sample().map(|_| ()),
+            Place::Elsewhere(queue) => queue.first_word(FIRST_WORD).map(|_| ()),
+        };
+        match seen {
+            Err(error @ (QueueError::Unavailable { .. } | QueueError::Elsewhere { .. })) => {
+                Some(error.to_string())
+            }
             _ => None,
         }
     }
 
+    /// What is watched, in words.
+    pub fn place(&self) -> String {
+        match &self.place {
+            Place::Here { port, .. } => format!("port {port} of this machine"),
+            Place::Elsewhere(queue) => queue.place(),
+        }
+    }
+
     fn sample(&mut self) -> Result<QueueSample, QueueError> {
-        if let Some(meter) = &mut self.meter {
+        let (port, preference, slot) = match &mut self.place {
+            Place::Elsewhere(queue) => return queue.sample(),
+            Place::Here {
+                port,
+                preference,
+                meter,
+            } => (*port, distinguishing(*preference), meter),
+        };
+        if let Some(meter) = slot {
             return meter.sample();
         }
-        // Of the servers of one machine, only a method that counts by port can tell one from another.
-        let preference = match self.preference {
-            QueuePreference::Auto => QueuePreference::one(QueueMethod::Ebpf),
-            given => given,
-        };
-        let (mut meter, choice) = choose(preference, &QueueOptions::new(self.port))?;
-        tracing::info!(port = self.port, "{choice}");
+        let (mut meter, choice) = choose(preference, &QueueOptions::new(port))?;
+        tracing::info!(port, "{choice}");
         let sample = meter.sample();
-        self.meter = Some(meter);
+        *slot = Some(meter);
         sample
     }
 
@@ -153,6 +197,14 @@ impl Queue {
     pub fn forget(&mut self) {
         self.monitor = None;
         self.estimate = None;
+    }
+}
+
+/// Of the servers of one machine, only a method that counts by port can tell one from another.
+pub fn distinguishing(preference: QueuePreference) -> QueuePreference {
+    match preference {
+        QueuePreference::Auto => QueuePreference::one(QueueMethod::Ebpf),
+        given @ QueuePreference::Ordered(_) => given,
     }
 }
 

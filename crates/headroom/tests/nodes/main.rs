@@ -8,3 +8,4 @@ mod controller;
 mod gateway;
 mod kill;
 mod namespaces;
+mod queues;

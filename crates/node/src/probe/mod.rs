@@ -8,6 +8,8 @@ mod power;
 mod queue;
 mod tools;
 
+pub use queue::{QUEUE_BY_EBPF, QUEUE_BY_KERNEL};
+
 use crate::Roots;
 use crate::cgroup::Hierarchies;
 use crate::file;

@@ -5,6 +5,11 @@ use super::{Finding, Kind, Machine, State, finding, in_words, remedy_for};
 use crate::file;
 use crate::queue::{TOOLS, installed};
 
+/// The finding that says whether accept queues can be measured by eBPF.
+pub const QUEUE_BY_EBPF: &str = "accept queue by eBPF";
+/// The finding that says whether they can be by what the kernel exports.
+pub const QUEUE_BY_KERNEL: &str = "accept queue by sock_diag and /proc";
+
 /// The SNMP agent's port, as `/proc/net/udp` writes it behind a local address.
 const SNMP_PORT: &str = ":00A1";
 
@@ -13,7 +18,7 @@ pub(super) fn findings(machine: &Machine<'_>) -> Vec<Finding> {
 }
 
 fn ebpf(machine: &Machine<'_>) -> Finding {
-    const WHAT: &str = "accept queue by eBPF";
+    const WHAT: &str = QUEUE_BY_EBPF;
     let types = machine.roots.sys("kernel/btf/vmlinux");
     let no = |why: String, remedy: &str| {
         finding(WHAT, Kind::Meter, State::Unusable, &types, why)
@@ -57,7 +62,7 @@ fn version(release: &str) -> Option<(u32, u32)> {
 }
 
 fn kernel(machine: &Machine<'_>) -> Finding {
-    const WHAT: &str = "accept queue by sock_diag and /proc";
+    const WHAT: &str = QUEUE_BY_KERNEL;
     let path = machine.roots.proc_("net/netstat");
     match machine.permissions.read(&path) {
         Ok(()) => {

@@ -46,7 +46,8 @@ impl CheckTarget {
 #[derive(Default)]
 struct Taken<'a> {
     members: BTreeSet<&'a str>,
-    ports: BTreeSet<u16>,
+    /// Each with the agent of its machine, where that is not this one.
+    ports: BTreeSet<(Option<String>, u16)>,
 }
 
 impl ResizeFile {
@@ -130,23 +131,22 @@ impl ResizeFile {
             return wrong("member", format!("{:?} is another server's too", server.member));
         }
         self.check_target(document, name)?;
-        if let Some(agent) = &server.agent {
-            let why = format!(
-                "{agent:?}: agents do not tell accept queues. Run this controller on the server's machine with \
-                 accept_queue, or use a static or scheduled controller with demand = \"balancer\""
-            );
-            return wrong("agent", why);
+        let agent = self.agent(document, name)?;
+        if agent.is_some() && server.accept_queue.is_none() {
+            let why = "watches accept queues alone: name the server's port too, accept_queue = 8080";
+            return wrong("agent", why.to_owned());
         }
+        let machine = agent.map(|agent| agent.to_string());
         let needs = match server.accept_queue {
-            Some(port) if port == 0 || !taken.ports.insert(port) => {
+            Some(port) if port == 0 || !taken.ports.insert((machine, port)) => {
                 return wrong(
                     "accept_queue",
-                    format!("{port} is no port, or another server's too"),
+                    format!("{port} is no port, or another server's of the same machine too"),
                 );
             }
             Some(_) => return Ok(()),
             None if self.controller.kind == ControllerKind::Dynamic => {
-                "the dynamic controller goes by each server's accept queue, on this machine"
+                "the dynamic controller goes by each server's accept queue, here or through its agent"
             }
             None if self.demand() == Demand::AcceptQueue => {
                 "demand = \"accept-queue\" needs each server's; or use demand = \"balancer\""

@@ -1,18 +1,12 @@
 //! What a file names, made.
 
-use super::tables::{ControllerKind, HaproxyBalancer};
+use super::tables::ControllerKind;
 use super::{DAY_S, ResizeFile};
 use crate::config::{ConfigError, Document};
 use headroom_control::capacity::tuning::QueueKind;
 use headroom_control::capacity::{QueueMonitor, QueueTuning};
 use headroom_control::resize::{AlwaysOn, Resizer, Schedule, Scheduled, Stepwise};
-use headroom_telemetry::haproxy::StatisticsAddress;
 use headroom_units::{PerSecond, Seconds};
-use headroom_wire::Address;
-use headroom_wire::client::ClientOptions;
-use headroom_wire::tls::ClientTls;
-use std::path::PathBuf;
-use std::time::Duration;
 
 impl ResizeFile {
     /// The parameters of queue monitoring, at the control period.
@@ -80,51 +74,5 @@ impl ResizeFile {
                 Box::new(scheduled.map_err(wrong)?)
             }
         })
-    }
-
-    /// Each gateway's name and address, by name.
-    ///
-    /// # Errors
-    /// A text that is no address, or TCP without certificates, with its line.
-    pub fn gateway_addresses(&self, document: &Document) -> Result<Vec<(String, Address)>, ConfigError> {
-        let one = |(name, text): (&String, &String)| {
-            let key = format!("balancer.gateways.{name}");
-            let address: Address = text.parse().map_err(|error| document.error(&key, error))?;
-            if matches!(address, Address::Tcp { .. }) && self.tls.is_none() {
-                let why = format!(
-                    "{address} is TCP, which is reached with certificates only: make them with `headroom certs` and name \
-                     them under [tls]"
-                );
-                return Err(document.error(&key, why));
-            }
-            Ok((name.clone(), address))
-        };
-        self.balancer.gateways.iter().map(one).collect()
-    }
-
-    /// How gateways are reached.
-    ///
-    /// # Errors
-    /// Certificates that cannot be used, with their line.
-    pub fn client(&self, document: &Document) -> Result<ClientOptions, ConfigError> {
-        let tls = self.tls.as_ref().map(|tls| ClientTls::load(&tls.files()));
-        let patience = Duration::from_secs(2);
-        Ok(ClientOptions {
-            tls: tls.transpose().map_err(|error| document.error("tls", error))?,
-            connect_time: patience,
-            answer_time: patience,
-            silence: patience,
-            ..ClientOptions::default()
-        })
-    }
-
-    /// Where HAProxy's statistics socket is.
-    pub fn haproxy(&self) -> Option<(StatisticsAddress, &HaproxyBalancer)> {
-        let table = self.balancer.haproxy.as_ref()?;
-        let address = match table.socket.parse() {
-            Ok(address) => StatisticsAddress::Tcp(address),
-            Err(_) => StatisticsAddress::Unix(PathBuf::from(&table.socket)),
-        };
-        Some((address, table))
     }
 }

@@ -2,6 +2,7 @@
 
 mod check;
 mod make;
+mod reach;
 mod tables;
 
 pub use check::CheckTarget;
@@ -49,7 +50,7 @@ pub struct ResizeFile {
     pub control: LoopTable,
     /// What is in front of the servers.
     pub balancer: BalancerTable,
-    /// The controller's certificate, for gateways over TCP.
+    /// The controller's certificate, for gateways and agents over TCP.
     pub tls: Option<TlsConfig>,
     /// The servers, by name; the first in the names' order is the last to be switched off.
     pub servers: BTreeMap<String, ServerTable>,

@@ -135,9 +135,9 @@ pub struct ServerTable {
     pub member: String,
     /// How it is seen to answer: `tcp:HOST:PORT`, or `http://HOST:PORT/PATH` (2xx and 3xx pass).
     pub check: String,
-    /// The port on this machine whose accept queue is watched.
+    /// The port whose accept queue is watched: on this machine, or on its agent's.
     pub accept_queue: Option<u16>,
-    /// An agent that watches its accept queue.
+    /// The agent of its machine, where that is not this one.
     pub agent: Option<String>,
     /// What switches its power.
     pub power: SwitchConfig,

@@ -146,8 +146,18 @@ fn each_mistake_is_told_with_its_line_and_a_remedy() {
         ),
         (
             "# accept_queue = 8080",
-            "agent = \"web1:7443\"",
-            "servers.web1.agent: \"web1:7443\": agents do not tell",
+            "agent = \"unix:/a\"",
+            "servers.web1.agent: watches accept queues alone",
+        ),
+        (
+            "# accept_queue = 8080",
+            "accept_queue = 8080\nagent = \"web1:7443\"",
+            "servers.web1.agent: web1:7443 is TCP",
+        ),
+        (
+            "# accept_queue = 8080",
+            "accept_queue = 8080\nagent = \"web1\"",
+            "servers.web1.agent: \"web1\" is no address",
         ),
         ("unix:/run/headroom/gateway.sock", "g1:7443", "g1:7443 is TCP"),
         (
@@ -183,6 +193,28 @@ fn each_mistake_is_told_with_its_line_and_a_remedy() {
             "{from} -> {to}: {text}"
         );
     }
+    let agents = |rest: &str| {
+        let first = "# accept_queue = 8080";
+        let text = EXAMPLE.replacen(first, "accept_queue = 8080\nagent = \"unix:/a\"", 1);
+        parse(&text.replacen("check = \"tcp:10.0.0.12:8080\"", rest, 1))
+    };
+    let second = "check = \"tcp:10.0.0.12:8080\"\naccept_queue = 8080";
+    // One port of two machines, and of one that is named in two ways.
+    agents(&format!("{second}\nagent = \"unix:/b\"")).unwrap();
+    agents(second).unwrap();
+    let text = agents(&format!("{second}\nagent = \"/a\""))
+        .unwrap_err()
+        .to_string();
+    assert!(text.contains("servers.web2.accept_queue: 8080"), "{text}");
+    let status = EXAMPLE
+        .replacen("# method = \"auto\"", "method = \"status\"", 1)
+        .replacen(
+            "# accept_queue = 8080",
+            "accept_queue = 8080\nagent = \"unix:/a\"",
+            1,
+        );
+    let text = parse(&status).unwrap_err().to_string();
+    assert!(text.contains("agents ask no status page"), "{text}");
     let both = EXAMPLE.replace(
         "# [balancer.haproxy]",
         "[balancer.haproxy]\nsocket = \"/s\"\nbackend = \"b\"",

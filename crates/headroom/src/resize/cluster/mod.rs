@@ -147,6 +147,12 @@ impl Cluster {
         self.parts.balancer.name()
     }
 
+    /// Each watched accept queue's server and place, in words.
+    pub fn queues(&self) -> Vec<(String, String)> {
+        let watched = |server: &ServerParts| Some((server.name.clone(), server.queue.as_ref()?.place()));
+        self.parts.servers.iter().filter_map(watched).collect()
+    }
+
     /// What a user should know at the start.
     pub fn notes(&mut self) -> Vec<String> {
         let mut notes = self.parts.balancer.notes();
