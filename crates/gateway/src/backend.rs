@@ -1,13 +1,14 @@
 //! The backends: what is known of each, and whose turn it is.
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering::Relaxed};
+use std::time::Duration;
 
 use http::HeaderValue;
 use http::uri::Uri;
 
-use crate::config::{BackendConfig, Balance, HealthConfig, MAX_WEIGHT, ms};
+use crate::config::{BackendConfig, Balance, MAX_WEIGHT};
+use crate::ejection::{Ejection, EjectionCause};
 use crate::error::GatewayError;
 
 /// What the control side wants of a backend.
@@ -49,7 +50,9 @@ pub struct BackendHealth {
     pub healthy: bool,
     /// What is left of a passive ejection.
     pub ejected_for: Option<Duration>,
-    /// Failed connections in a row.
+    /// What it was ejected for.
+    pub ejected_by: Option<EjectionCause>,
+    /// Connections in a row that were refused, or timed out while nothing was heard of it.
     pub connect_failures: u32,
 }
 
@@ -63,10 +66,7 @@ pub(crate) struct Backend {
     state: AtomicU8,
     weight: AtomicU32,
     healthy: AtomicBool,
-    /// Milliseconds after `epoch` until which it is passed over.
-    ejected_until_ms: AtomicU64,
-    connect_failures: AtomicU32,
-    epoch: Instant,
+    pub ejection: Ejection,
 }
 
 impl Backend {
@@ -104,9 +104,7 @@ impl Backend {
             state: AtomicU8::new(0),
             weight: AtomicU32::new(config.weight),
             healthy: AtomicBool::new(true),
-            ejected_until_ms: AtomicU64::new(0),
-            connect_failures: AtomicU32::new(0),
-            epoch: Instant::now(),
+            ejection: Ejection::new(),
         })
     }
 
@@ -159,47 +157,21 @@ impl Backend {
         self.healthy.load(Relaxed)
     }
 
-    fn elapsed_ms(&self) -> u64 {
-        u64::try_from(self.epoch.elapsed().as_millis()).unwrap_or(u64::MAX)
-    }
-
-    fn is_ejected(&self) -> bool {
-        let until = self.ejected_until_ms.load(Relaxed);
-        until != 0 && self.elapsed_ms() < until
-    }
-
-    /// A connection could not be opened: pass it over for a while, doubling.
-    pub(crate) fn connect_failed(&self, config: &HealthConfig) {
-        let failures = self.connect_failures.fetch_add(1, Relaxed);
-        if config.ejection_ms > 0 {
-            let wait = config
-                .ejection_ms
-                .saturating_mul(1 << failures.min(20))
-                .min(config.ejection_max_ms);
-            self.ejected_until_ms.store(self.elapsed_ms() + wait, Relaxed);
-        }
-    }
-
-    /// A connection was opened (or an active check passed): end the ejection.
-    pub(crate) fn connect_succeeded(&self) {
-        if self.connect_failures.load(Relaxed) != 0 {
-            self.connect_failures.store(0, Relaxed);
-            self.ejected_until_ms.store(0, Relaxed);
-        }
+    /// Whether the control side lets it take requests.
+    pub(crate) fn is_in_service(&self) -> bool {
+        self.state() == BackendState::Up && self.weight.load(Relaxed) > 0
     }
 
     pub(crate) fn health(&self) -> BackendHealth {
-        let left = self
-            .ejected_until_ms
-            .load(Relaxed)
-            .saturating_sub(self.elapsed_ms());
+        let ejected = self.ejection.state();
         BackendHealth {
             url: self.url.clone(),
             state: self.state(),
             weight: self.weight.load(Relaxed),
             healthy: self.is_healthy(),
-            ejected_for: (left > 0).then(|| ms(left)),
-            connect_failures: self.connect_failures.load(Relaxed),
+            ejected_for: ejected.map(|(left, _)| left),
+            ejected_by: ejected.map(|(_, cause)| cause),
+            connect_failures: self.ejection.failures(),
         }
     }
 }
@@ -218,6 +190,8 @@ pub(crate) enum NoBackend {
 pub(crate) struct Balancer {
     balance: Balance,
     max_in_flight: usize,
+    /// Below this share of healthy backends, in percent, health is disregarded; 0 for never.
+    panic_percent: u32,
     /// Credit of each backend in the smooth weighted round robin.
     credit: Vec<i64>,
     /// Where the search for the least loaded starts, so that ties go round.
@@ -225,18 +199,35 @@ pub(crate) struct Balancer {
 }
 
 impl Balancer {
-    pub(crate) fn new(balance: Balance, backends: usize, max_in_flight: usize) -> Self {
+    pub(crate) fn new(balance: Balance, backends: usize, max_in_flight: usize, panic_percent: u32) -> Self {
         Self {
             balance,
             max_in_flight,
+            panic_percent,
             credit: vec![0; backends],
             start: 0,
         }
     }
 
+    /// Whether so few of the backends in service are healthy that it is disregarded who is.
+    fn panics(&self, backends: &[std::sync::Arc<Backend>]) -> bool {
+        if self.panic_percent == 0 {
+            return false;
+        }
+        let (mut in_service, mut healthy) = (0, 0);
+        for backend in backends {
+            if backend.is_in_service() {
+                in_service += 1;
+                healthy += usize::from(backend.is_healthy());
+            }
+        }
+        healthy * 100 < in_service * self.panic_percent as usize
+    }
+
     /// Chooses a backend for which `tried` does not hold. A passive ejection is only a preference: when
     /// nothing else is left, an ejected backend is tried, for otherwise one refused connection would turn a
-    /// whole service off for the length of the ejection.
+    /// whole service off for the length of the ejection. One that is merely at its limit is left: it will be
+    /// below it before the ejected one is back.
     pub(crate) fn pick(
         &mut self,
         backends: &[std::sync::Arc<Backend>],
@@ -245,14 +236,15 @@ impl Balancer {
     ) -> Result<usize, NoBackend> {
         let count = backends.len();
         let mut over_limit = false;
+        let panics = self.panics(backends);
         for with_ejected in [false, true] {
             let mut may = |index: usize| {
                 let backend = &backends[index];
                 let weight = backend.weight.load(Relaxed);
                 if weight == 0
                     || backend.state() != BackendState::Up
-                    || !backend.is_healthy()
-                    || backend.is_ejected() != with_ejected
+                    || !(backend.is_healthy() || panics)
+                    || backend.ejection.is_ejected() != with_ejected
                     || tried(index)
                 {
                     return None;
@@ -297,12 +289,11 @@ impl Balancer {
             if let Some(best) = best {
                 return Ok(best);
             }
+            if over_limit {
+                return Err(NoBackend::OverLimit);
+            }
         }
-        Err(if over_limit {
-            NoBackend::OverLimit
-        } else {
-            NoBackend::Unavailable
-        })
+        Err(NoBackend::Unavailable)
     }
 }
 

@@ -3,6 +3,8 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::*;
+use crate::config::HealthConfig;
+use crate::ejection::{Census, ConnectFailure, Verdict};
 
 fn make(weights: &[u32]) -> Vec<Arc<Backend>> {
     let config = |(index, weight): (usize, &u32)| BackendConfig {
@@ -26,25 +28,25 @@ fn turns(balancer: &mut Balancer, backends: &[Arc<Backend>], turns: usize) -> Ve
 #[test]
 fn round_robin_interleaves_the_weights() {
     let backends = make(&[5, 1, 1]);
-    let mut balancer = Balancer::new(Balance::RoundRobin, 3, 100);
+    let mut balancer = Balancer::new(Balance::RoundRobin, 3, 100, 50);
     assert_eq!(turns(&mut balancer, &backends, 7), [0, 0, 1, 0, 2, 0, 0]);
 }
 
 #[test]
 fn the_least_loaded_per_weight_comes_first_and_ties_go_round() {
     let backends = make(&[1, 2, 1]);
-    let mut balancer = Balancer::new(Balance::LeastConnections, 3, 100);
+    let mut balancer = Balancer::new(Balance::LeastConnections, 3, 100, 50);
     let loads = [1, 2, 3];
     assert_eq!(balancer.pick(&backends, |index| loads[index], |_| false), Ok(1));
     let equal = make(&[1, 1, 1]);
-    let mut balancer = Balancer::new(Balance::LeastConnections, 3, 100);
+    let mut balancer = Balancer::new(Balance::LeastConnections, 3, 100, 50);
     assert_eq!(turns(&mut balancer, &equal, 6), [0, 1, 2, 0, 1, 2]);
 }
 
 #[test]
 fn what_may_not_serve_is_not_picked() {
     let backends = make(&[1, 1, 1, 0]);
-    let mut balancer = Balancer::new(Balance::RoundRobin, 4, 2);
+    let mut balancer = Balancer::new(Balance::RoundRobin, 4, 2, 50);
     backends[0].set_healthy(false);
     backends[1].apply(BackendState::Drain.into()).unwrap();
     assert!(turns(&mut balancer, &backends, 10).iter().all(|turn| *turn == 2));
@@ -56,20 +58,28 @@ fn what_may_not_serve_is_not_picked() {
     );
 }
 
-#[test]
-fn an_ejected_backend_is_the_last_resort() {
-    let backends = make(&[1, 1]);
+fn eject(backend: &Backend) {
     let config = HealthConfig {
         ejection_ms: 60_000,
         ejection_max_ms: 60_000,
         ..HealthConfig::default()
     };
-    let mut balancer = Balancer::new(Balance::RoundRobin, 2, 10);
-    backends[0].connect_failed(&config);
+    let verdict = backend
+        .ejection
+        .failed(ConnectFailure::Refused, &config, Census::default);
+    assert_eq!(verdict, Verdict::Ejected(EjectionCause::Refused));
+}
+
+#[test]
+fn an_ejected_backend_is_the_last_resort() {
+    let backends = make(&[1, 1]);
+    let mut balancer = Balancer::new(Balance::RoundRobin, 2, 10, 50);
+    eject(&backends[0]);
     assert!(backends[0].health().ejected_for.is_some());
+    assert_eq!(backends[0].health().ejected_by, Some(EjectionCause::Refused));
     assert!(turns(&mut balancer, &backends, 10).iter().all(|turn| *turn == 1));
     assert_eq!(balancer.pick(&backends, |_| 0, |index| index == 1), Ok(0));
-    backends[0].connect_succeeded();
+    backends[0].ejection.connected();
     assert_eq!(
         turns(&mut balancer, &backends, 4)
             .iter()
@@ -80,19 +90,41 @@ fn an_ejected_backend_is_the_last_resort() {
 }
 
 #[test]
-fn the_back_off_doubles_to_its_bound() {
-    let backend = &make(&[1])[0];
-    let config = HealthConfig {
-        ejection_ms: 1_000,
-        ejection_max_ms: 3_000,
-        ..HealthConfig::default()
+fn a_backend_at_its_limit_is_waited_for_while_the_other_is_ejected() {
+    let backends = make(&[1, 1]);
+    let mut balancer = Balancer::new(Balance::RoundRobin, 2, 1, 50);
+    eject(&backends[0]);
+    let at_limit = |index| usize::from(index == 1);
+    assert_eq!(
+        balancer.pick(&backends, at_limit, |_| false),
+        Err(NoBackend::OverLimit)
+    );
+    assert_eq!(balancer.pick(&backends, at_limit, |index| index == 1), Ok(0));
+}
+
+#[test]
+fn health_is_disregarded_while_too_few_are_healthy() {
+    let backends = make(&[1, 1, 1]);
+    let mut balancer = Balancer::new(Balance::RoundRobin, 3, 10, 50);
+    let mut of = |backend| {
+        turns(&mut balancer, &backends, 9)
+            .iter()
+            .filter(|turn| **turn == backend)
+            .count()
     };
-    let mut waits = Vec::new();
-    for _ in 0..4 {
-        backend.connect_failed(&config);
-        waits.push(backend.health().ejected_for.unwrap().as_millis().div_ceil(500) * 500);
-    }
-    assert_eq!(waits, [1_000, 2_000, 3_000, 3_000]);
+    backends[0].set_healthy(false);
+    assert_eq!(of(0), 0);
+    backends[1].set_healthy(false);
+    assert_eq!([of(0), of(1), of(2)], [3, 3, 3]);
+    // A backend that the control side took out is not missed.
+    backends[1].apply(BackendState::Drain.into()).unwrap();
+    assert_eq!([of(0), of(2)], [0, 9]);
+    let mut never = Balancer::new(Balance::RoundRobin, 3, 10, 0);
+    backends[2].set_healthy(false);
+    assert_eq!(
+        never.pick(&backends, |_| 0, |_| false),
+        Err(NoBackend::Unavailable)
+    );
 }
 
 #[test]
@@ -126,7 +158,7 @@ proptest! {
     fn shares_follow_the_weights(weights in prop::collection::vec(0u32..20, 1..6)) {
         let total: u32 = weights.iter().sum();
         let backends = make(&weights);
-        let mut balancer = Balancer::new(Balance::RoundRobin, weights.len(), 1);
+        let mut balancer = Balancer::new(Balance::RoundRobin, weights.len(), 1, 50);
         if total == 0 {
             prop_assert_eq!(balancer.pick(&backends, |_| 0, |_| false), Err(NoBackend::Unavailable));
         } else {

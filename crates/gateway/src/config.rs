@@ -133,11 +133,27 @@ pub struct HealthConfig {
     pub rise: u32,
     /// Checks in a row that must fail before a backend counts as unhealthy. Default 3.
     pub fall: u32,
-    /// After a failed connection a backend is passed over for this long, doubling with each further failure,
-    /// in milliseconds. 0 turns passive ejection off. Default 200.
+    /// Passive ejection: a backend to which connections fail is passed over for this long, doubling each time that
+    /// the one connection which then probes it fails too, in milliseconds. 0 turns passive ejection off. It is only a
+    /// preference: a backend is tried all the same where no other is left. Default 200.
     pub ejection_ms: u64,
     /// The longest such ejection, in milliseconds. Default 10 000.
     pub ejection_max_ms: u64,
+    /// Refused connections in a row (nobody listens, or there is no way there) after which a backend is ejected; 0
+    /// for never. Default 1.
+    pub eject_after_refusals: u32,
+    /// Connections in a row that time out, with nothing else heard of the backend meanwhile, after which it is
+    /// ejected; 0 for never. A backend that still answers other requests, or accepts other connections, is there and
+    /// has a full accept queue: to pass it over would only make the others' overflow. Default 5.
+    pub eject_after_timeouts: u32,
+    /// The largest share of the backends in service (up, with a weight) that may be away at one time, unhealthy ones
+    /// included, for another one to be ejected because of timeouts, 0 to 100 percent: the rest must not be overrun.
+    /// Backends that refuse connections are always passed over: they could take nothing. Default 50.
+    pub max_ejection_percent: u32,
+    /// While fewer of the backends in service than this pass their active checks, 0 to 100 percent, the checks are
+    /// disregarded: then it is rather overload that fails them, and one backend less fails the next. 0 for never.
+    /// Default 50.
+    pub panic_percent: u32,
 }
 
 impl Default for HealthConfig {
@@ -150,6 +166,10 @@ impl Default for HealthConfig {
             fall: 3,
             ejection_ms: 200,
             ejection_max_ms: 10_000,
+            eject_after_refusals: 1,
+            eject_after_timeouts: 5,
+            max_ejection_percent: 50,
+            panic_percent: 50,
         }
     }
 }
@@ -162,6 +182,8 @@ pub struct TimeoutConfig {
     /// Opening a connection to a backend, in milliseconds; past it the next backend is tried, then 504.
     /// Default 1 000.
     pub connect_timeout_ms: u64,
+    /// Waiting for a backend below its limit of requests in flight, in milliseconds; then 503. Default 1 000.
+    pub queue_timeout_ms: u64,
     /// From the last byte of the request sent to the backend until its response head, in milliseconds; then
     /// 504. Default 60 000.
     pub response_header_timeout_ms: u64,
@@ -185,6 +207,7 @@ impl Default for TimeoutConfig {
     fn default() -> Self {
         Self {
             connect_timeout_ms: 1_000,
+            queue_timeout_ms: 1_000,
             response_header_timeout_ms: 60_000,
             body_timeout_ms: 60_000,
             request_header_timeout_ms: 10_000,
@@ -228,9 +251,16 @@ pub struct LimitConfig {
     pub max_connections_per_core: usize,
     /// Kept-alive connections per backend per core; one more is closed instead of kept. Default 256.
     pub max_idle_per_backend_per_core: usize,
-    /// Requests in flight per backend over all cores (each core has an equal part, rounded up); a request that
-    /// finds every backend at its limit is answered 503 with Retry-After. Default 16 384.
+    /// Requests in flight per backend over all cores (each core has an equal part, rounded up), and with them the
+    /// connections opened to it. A request that finds every backend at its limit waits in the gateway. For a server
+    /// that gives each connection a worker (Apache's prefork), set it to its workers plus as much of its accept
+    /// queue as may fill: then an overload waits here, in turn, and not in SYNs that the server drops and TCP repeats
+    /// after a second. Default 16 384.
     pub max_in_flight_per_backend: usize,
+    /// Requests that may wait for a backend below its limit, over all cores (each core has an equal part, rounded
+    /// up); one more, or one that has waited `queue_timeout_ms`, is answered 503 with Retry-After. 0 for none.
+    /// Default 1 024.
+    pub max_queued: usize,
     /// Streams a client may have open on one HTTP/2 connection; more are refused by RST_STREAM. Default 128.
     pub max_concurrent_streams: u32,
     /// Bytes of one HTTP/2 stream's request body, and of one connection's, that a client may send ahead of
@@ -249,6 +279,7 @@ impl Default for LimitConfig {
             max_connections_per_core: 16_384,
             max_idle_per_backend_per_core: 256,
             max_in_flight_per_backend: 16_384,
+            max_queued: 1_024,
             max_concurrent_streams: 128,
             h2_window_bytes: 65_535,
             listen_backlog: 4_096,
@@ -355,6 +386,7 @@ impl GatewayConfig {
             ),
             ("limits.listen_backlog", u64::from(limits.listen_backlog)),
             ("timeouts.connect_timeout_ms", self.timeouts.connect_timeout_ms),
+            ("timeouts.queue_timeout_ms", self.timeouts.queue_timeout_ms),
             (
                 "timeouts.response_header_timeout_ms",
                 self.timeouts.response_header_timeout_ms,
@@ -381,6 +413,15 @@ impl GatewayConfig {
         for (key, value) in at_least_one {
             if value == 0 {
                 return bad(key, value, "1 or more");
+            }
+        }
+        let percentages = [
+            ("health.max_ejection_percent", self.health.max_ejection_percent),
+            ("health.panic_percent", self.health.panic_percent),
+        ];
+        for (key, value) in percentages {
+            if value > 100 {
+                return bad(key, value, "0 to 100");
             }
         }
         if !(16_384..=1 << 30).contains(&limits.h2_window_bytes) {
@@ -482,6 +523,22 @@ mod tests {
         let mut config = base.clone();
         config.health.path = Some("up".into());
         assert!(config.check().unwrap_err().to_string().contains("health.path"));
+        let mut config = base.clone();
+        config.health.max_ejection_percent = 101;
+        let text = config.check().unwrap_err().to_string();
+        assert!(
+            text.contains("health.max_ejection_percent = 101") && text.contains("0 to 100"),
+            "{text}"
+        );
+        let mut config = base.clone();
+        config.timeouts.queue_timeout_ms = 0;
+        assert!(
+            config
+                .check()
+                .unwrap_err()
+                .to_string()
+                .contains("queue_timeout_ms")
+        );
         let mut config = base.clone();
         config.backends.clear();
         assert!(config.check().unwrap_err().to_string().contains("backends"));

@@ -9,7 +9,10 @@ use tokio::sync::{mpsc, oneshot};
 use crate::backend::Backend;
 use crate::config::GatewayConfig;
 use crate::core::{FromCore, ToCore};
-use crate::stats::{BackendPeriod, CoreSample, Counts, PeriodStats, backend_histogram, service_histogram};
+use crate::stats::{
+    BackendPeriod, ConnectCounts, CoreSample, Counts, PeriodStats, QueueCounts, backend_histogram,
+    service_histogram,
+};
 
 /// How often host names are resolved again.
 const RESOLVE_EVERY: Duration = Duration::from_secs(30);
@@ -60,6 +63,7 @@ struct CoreLink {
     /// Gauges of its last sample: in flight (service, then backends), tunnels, connections, oldest start.
     service_in_flight: u64,
     backend_in_flight: Vec<u64>,
+    queued: u64,
     tunnels: u64,
     connections: u64,
     oldest_start: Option<Instant>,
@@ -71,6 +75,7 @@ struct CoreLink {
 struct Ledger {
     since: Instant,
     service: Counts,
+    queue: QueueCounts,
     histogram: hdrhistogram::Histogram<u64>,
     backends: Vec<BackendPeriod>,
 }
@@ -80,11 +85,13 @@ impl Ledger {
         let empty = |backend: &Arc<Backend>| BackendPeriod {
             url: backend.url.clone(),
             counts: Counts::default(),
+            connects: ConnectCounts::default(),
             histogram: backend_histogram(),
         };
         Self {
             since,
             service: Counts::default(),
+            queue: QueueCounts::default(),
             histogram: service_histogram(),
             backends: backends.iter().map(empty).collect(),
         }
@@ -92,9 +99,11 @@ impl Ledger {
 
     fn absorb(&mut self, sample: &CoreSample) {
         self.service.add(&sample.service);
+        self.queue.add(&sample.queue);
         add_histogram(&mut self.histogram, &sample.histogram);
         for (backend, sample) in self.backends.iter_mut().zip(&sample.backends) {
             backend.counts.add(&sample.counts);
+            backend.connects.add(&sample.connects);
             add_histogram(&mut backend.histogram, &sample.histogram);
         }
     }
@@ -103,9 +112,11 @@ impl Ledger {
     fn restore(&mut self, period: PeriodStats) {
         self.since -= period.since;
         self.service.add(&period.service);
+        self.queue.add(&period.queue);
         add_histogram(&mut self.histogram, &period.histogram);
         for (backend, period) in self.backends.iter_mut().zip(&period.backends) {
             backend.counts.add(&period.counts);
+            backend.connects.add(&period.connects);
             add_histogram(&mut backend.histogram, &period.histogram);
         }
     }
@@ -161,6 +172,7 @@ impl Control {
         link.backend_in_flight
             .extend(sample.backends.iter().map(|backend| backend.counts.in_flight));
         link.oldest_start = sample.oldest_start;
+        link.queued = sample.queue.waiting;
         link.tunnels = sample.tunnels;
         link.connections = sample.connections;
         link.spare = Some(sample);
@@ -266,6 +278,7 @@ impl Control {
             let mut period = PeriodStats {
                 since: now - ledger.since,
                 service: ledger.service,
+                queue: ledger.queue,
                 histogram: ledger.histogram,
                 backends: ledger.backends,
                 oldest_in_flight: None,
@@ -285,6 +298,7 @@ impl Control {
                 .filter_map(|core| core.oldest_start)
                 .min()
                 .map(|start| now - start);
+            period.queue.waiting = self.cores.iter().map(|core| core.queued).sum();
             period.service.in_flight = self.cores.iter().map(|core| core.service_in_flight).sum();
             for (index, backend) in period.backends.iter_mut().enumerate() {
                 backend.counts.in_flight = self
@@ -332,6 +346,7 @@ pub(crate) fn run(
             deaf: false,
             service_in_flight: 0,
             backend_in_flight: vec![0; backends.len()],
+            queued: 0,
             tunnels: 0,
             connections: 0,
             oldest_start: None,

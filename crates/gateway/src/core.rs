@@ -15,6 +15,8 @@ use tokio_rustls::TlsAcceptor;
 use crate::backend::{Backend, BackendState, Balancer, NoBackend};
 use crate::client;
 use crate::config::{GatewayConfig, ms};
+use crate::queue::Queue;
+use crate::signs::Signs;
 use crate::stats::CoreSample;
 use crate::upstream::Upstream;
 use crate::watch::{Watch, Watches};
@@ -63,12 +65,14 @@ pub(crate) struct CoreSeed {
     pub backends: Vec<Arc<Backend>>,
     pub addresses: Vec<SocketAddr>,
     pub listeners: Vec<Listener>,
+    pub signs: Arc<Signs>,
     pub orders: mpsc::Receiver<ToCore>,
     pub reports: mpsc::UnboundedSender<FromCore>,
 }
 
 /// The state of one core.
 pub(crate) struct Core {
+    index: usize,
     pub config: Arc<GatewayConfig>,
     pub backends: Vec<Arc<Backend>>,
     addresses: Vec<Cell<SocketAddr>>,
@@ -76,6 +80,10 @@ pub(crate) struct Core {
     #[allow(clippy::vec_box)]
     pools: Vec<RefCell<Vec<Box<Upstream>>>>,
     balancer: RefCell<Balancer>,
+    /// Requests that wait for a backend below its limit.
+    pub queue: Queue,
+    /// What all cores hear of the backends.
+    signs: Arc<Signs>,
     pub stats: RefCell<CoreSample>,
     pub watches: Watches,
     pub draining: Cell<bool>,
@@ -106,6 +114,16 @@ impl Core {
             |index| stats.backends[index].counts.in_flight as usize,
             |index| tried.contains(&index),
         )
+    }
+
+    /// A backend showed that it is alive.
+    pub(crate) fn heard(&self, backend: usize) {
+        self.signs.heard(self.index, backend);
+    }
+
+    /// How often any core heard of a backend: two that differ say that it lived in between.
+    pub(crate) fn signs_of(&self, backend: usize) -> u64 {
+        self.signs.count(backend)
     }
 
     pub(crate) fn address(&self, backend: usize) -> SocketAddr {
@@ -201,6 +219,7 @@ impl Core {
         self.stats.borrow_mut().swap_into(sample);
         sample.oldest_start = self.watches.oldest_start();
         sample.tunnels = self.tunnels.get();
+        sample.queue.waiting = self.queue.len() as u64;
         sample.connections = self.connections.get() as u64;
     }
 
@@ -256,18 +275,29 @@ pub(crate) fn run(runtime: tokio::runtime::Runtime, seed: CoreSeed) {
         backends,
         addresses,
         listeners,
+        signs,
         mut orders,
         reports,
     } = seed;
     let limits = &config.limits;
+    // Without active checks nobody is found unhealthy.
+    let panic_percent = config
+        .health
+        .path
+        .as_ref()
+        .map_or(0, |_| config.health.panic_percent);
     let core = Rc::new(Core {
+        index,
         addresses: addresses.into_iter().map(Cell::new).collect(),
         pools: backends.iter().map(|_| RefCell::default()).collect(),
         balancer: RefCell::new(Balancer::new(
             config.balance,
             backends.len(),
             limits.max_in_flight_per_backend.div_ceil(cores),
+            panic_percent,
         )),
+        queue: Queue::new(limits.max_queued.div_ceil(cores)),
+        signs,
         stats: RefCell::new(CoreSample::empty(backends.len())),
         watches: Watches::new(&config.timeouts),
         draining: Cell::new(false),

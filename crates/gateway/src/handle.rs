@@ -13,6 +13,7 @@ use crate::config::{GatewayConfig, ms};
 use crate::control::{self, Channels, DrainReport, Order, Returned};
 use crate::core::{self, CoreSeed, Listener};
 use crate::error::GatewayError;
+use crate::signs::Signs;
 use crate::stats::PeriodStats;
 use crate::tls;
 
@@ -85,6 +86,7 @@ impl Gateway {
             }
             local_addrs.push(address);
         }
+        let signs = Arc::new(Signs::new(cores, backends.len()));
         let started = Instant::now();
         let drain_timeout = ms(config.drain_timeout_ms);
         let config = Arc::new(config);
@@ -100,6 +102,7 @@ impl Gateway {
                 backends: backends.clone(),
                 addresses: addresses.clone(),
                 listeners,
+                signs: signs.clone(),
                 orders,
                 reports: reports.clone(),
             };

@@ -29,7 +29,7 @@ pub(crate) async fn check_forever(backend: Arc<Backend>, config: HealthConfig, p
                         tracing::info!(backend = backend.url, "healthy again");
                     }
                     backend.set_healthy(true);
-                    backend.connect_succeeded();
+                    backend.ejection.connected();
                 }
             }
             bad => {

@@ -34,14 +34,17 @@ mod client;
 mod config;
 mod control;
 mod core;
+mod ejection;
 mod error;
 mod handle;
 mod headers;
 mod health;
 mod io;
 mod proxy;
+mod queue;
 mod request_head;
 mod response_head;
+mod signs;
 mod stats;
 mod ticket;
 mod tls;
@@ -55,6 +58,9 @@ pub use config::{
     MAX_BACKENDS, MAX_THREADS, MAX_WEIGHT, RetryConfig, TimeoutConfig, TlsListenConfig,
 };
 pub use control::DrainReport;
+pub use ejection::EjectionCause;
 pub use error::GatewayError;
 pub use handle::{Gateway, Handle};
-pub use stats::{BackendPeriod, Counts, PeriodStats, backend_histogram, service_histogram};
+pub use stats::{
+    BackendPeriod, ConnectCounts, Counts, PeriodStats, QueueCounts, backend_histogram, service_histogram,
+};

@@ -12,6 +12,7 @@ use hyper::body::Incoming;
 use crate::backend::NoBackend;
 use crate::body::{ProxyBody, RequestBody, UploadError, UpstreamBody};
 use crate::config::ms;
+use crate::ejection::{Census, ConnectFailure, EjectionCause, Verdict};
 use crate::headers::{
     Refusal, add_via, bad_request, has_conflicting_length, join_cookies, may_tunnel, normalise_target,
     strip_hop_by_hop,
@@ -174,21 +175,31 @@ async fn forward(ticket: &mut Ticket, request: Request<Incoming>) -> Result<Repl
     let mut unreachable: Vec<usize> = Vec::new();
     let mut last = Stop::Fail(Failure::Unreachable, "no backend is available");
     loop {
-        let backend = match core.pick(&unreachable) {
-            Ok(backend) if unreachable.is_empty() => backend,
-            Ok(backend) if retries_left > 0 => {
-                retries_left -= 1;
-                ticket.retried();
-                backend
-            }
-            Err(NoBackend::OverLimit) if unreachable.is_empty() => {
-                return Err(Stop::Fail(
-                    Failure::OverLimit,
-                    "every backend is at its limit of requests in flight",
-                ));
-            }
-            _ => return Err(last),
+        let again = !unreachable.is_empty();
+        if again && retries_left == 0 {
+            return Err(last);
+        }
+        // Nobody overtakes those that wait.
+        let picked = if core.queue.is_empty() {
+            core.pick(&unreachable)
+        } else {
+            Err(NoBackend::OverLimit)
         };
+        let picked = match picked {
+            Err(NoBackend::OverLimit) => {
+                // After the wait each is worth a try again: it may have been full when it was tried.
+                unreachable.clear();
+                Box::pin(wait_turn(ticket)).await?
+            }
+            picked => picked,
+        };
+        let Ok(backend) = picked else {
+            return Err(last);
+        };
+        if again {
+            retries_left -= 1;
+            ticket.retried();
+        }
         ticket.assign(backend);
         let mut pooled = core.check_out(backend);
         loop {
@@ -265,25 +276,95 @@ async fn forward(ticket: &mut Ticket, request: Request<Incoming>) -> Result<Repl
     }
 }
 
+/// Waits in this core's queue until a backend is below its limit.
+async fn wait_turn(ticket: &Ticket) -> Result<Result<usize, NoBackend>, Stop> {
+    let core = ticket.core();
+    let Some(place) = core.queue.join() else {
+        core.stats.borrow_mut().queue.full += 1;
+        return Err(Stop::Fail(
+            Failure::OverLimit,
+            "every backend is at its limit of requests in flight, and no more may wait",
+        ));
+    };
+    core.stats.borrow_mut().queue.waited += 1;
+    ticket.watch().enter(Phase::Untimed);
+    let patience = ms(core.config.timeouts.queue_timeout_ms);
+    let turn = place.turn(|| match core.pick(&[]) {
+        Err(NoBackend::OverLimit) => None,
+        picked => Some(picked),
+    });
+    match tokio::time::timeout(patience, turn).await {
+        Ok(picked) => Ok(picked),
+        Err(_) => {
+            core.stats.borrow_mut().queue.expired += 1;
+            Err(Stop::Fail(
+                Failure::OverLimit,
+                "every backend stayed at its limit of requests in flight",
+            ))
+        }
+    }
+}
+
 async fn connect(ticket: &Ticket, backend: usize) -> Result<Box<Upstream>, (Failure, &'static str)> {
     let core = ticket.core();
+    let to = &core.backends[backend];
     ticket.watch().enter(Phase::Untimed);
     let patience = ms(core.config.timeouts.connect_timeout_ms);
-    let (failure, reason) = match tokio::time::timeout(patience, Upstream::connect(core.address(backend)))
-        .await
-    {
+    to.ejection.begin_connect(patience);
+    let signs = core.signs_of(backend);
+    let opened = tokio::time::timeout(patience, Upstream::connect(core.address(backend))).await;
+    let failure = match opened {
         Ok(Ok(upstream)) => {
-            core.backends[backend].connect_succeeded();
+            to.ejection.connected();
+            core.heard(backend);
+            core.stats.borrow_mut().backends[backend].connects.opened += 1;
             return Ok(upstream);
         }
         Ok(Err(error)) => {
-            tracing::debug!(backend = core.backends[backend].url, %error, "a connection could not be opened");
-            (Failure::Unreachable, "no backend can be reached")
+            tracing::debug!(backend = to.url, %error, "a connection could not be opened");
+            ConnectFailure::of(&error, core.signs_of(backend) != signs)
         }
-        Err(_) => (Failure::TimedOut, "no backend accepted a connection in time"),
+        Err(_) => ConnectFailure::TimedOut {
+            alive: core.signs_of(backend) != signs,
+        },
     };
-    core.backends[backend].connect_failed(&core.config.health);
-    Err((failure, reason))
+    let verdict = to.ejection.failed(failure, &core.config.health, || {
+        Census::without(backend, &core.backends)
+    });
+    let connects = &mut core.stats.borrow_mut().backends[backend].connects;
+    match verdict {
+        Verdict::Counted => {}
+        Verdict::Withheld => {
+            tracing::debug!(backend = to.url, "not ejected: too many backends are away");
+            connects.ejections_withheld += 1;
+        }
+        Verdict::Ejected(cause) => {
+            tracing::debug!(backend = to.url, ?cause, "passed over for a while");
+            *match cause {
+                EjectionCause::Refused => &mut connects.ejected_refused,
+                EjectionCause::TimedOut => &mut connects.ejected_timed_out,
+            } += 1;
+        }
+    }
+    let (count, failure) = match failure {
+        ConnectFailure::Refused => (
+            &mut connects.refused,
+            (Failure::Unreachable, "no backend can be reached"),
+        ),
+        ConnectFailure::TimedOut { .. } => (
+            &mut connects.timed_out,
+            (Failure::TimedOut, "no backend accepted a connection in time"),
+        ),
+        ConnectFailure::NoResources => (
+            &mut connects.no_resources,
+            (
+                Failure::Unreachable,
+                "the gateway has no descriptor or port left for a connection",
+            ),
+        ),
+    };
+    *count += 1;
+    Err(failure)
 }
 
 /// What an exchange that failed for good (`None`: it took too long) means for the client.

@@ -99,6 +99,62 @@ impl Counts {
     }
 }
 
+/// Connections to one backend, counted over a period.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ConnectCounts {
+    /// Opened.
+    pub opened: u64,
+    /// Refused: nobody listened, or there was no way there.
+    pub refused: u64,
+    /// Not opened in time: nobody there, or its accept queue was full.
+    pub timed_out: u64,
+    /// Not opened because this machine had no descriptor, port or memory left.
+    pub no_resources: u64,
+    /// Ejections after refused connections.
+    pub ejected_refused: u64,
+    /// Ejections after connections that timed out.
+    pub ejected_timed_out: u64,
+    /// Ejections after timeouts that did not happen because too many backends were away
+    /// ([`crate::HealthConfig::max_ejection_percent`]).
+    pub ejections_withheld: u64,
+}
+
+impl ConnectCounts {
+    /// Adds every counter of `other`.
+    pub fn add(&mut self, other: &Self) {
+        self.opened += other.opened;
+        self.refused += other.refused;
+        self.timed_out += other.timed_out;
+        self.no_resources += other.no_resources;
+        self.ejected_refused += other.ejected_refused;
+        self.ejected_timed_out += other.ejected_timed_out;
+        self.ejections_withheld += other.ejections_withheld;
+    }
+}
+
+/// Requests that found every backend at its limit of requests in flight, counted over a period (and, for
+/// [`QueueCounts::waiting`], at its end).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct QueueCounts {
+    /// Waited, whatever came of it.
+    pub waited: u64,
+    /// Were turned away because the queue was full.
+    pub full: u64,
+    /// Were turned away because they had waited too long.
+    pub expired: u64,
+    /// Wait now (a gauge: the last value known of each core). They are among those in flight.
+    pub waiting: u64,
+}
+
+impl QueueCounts {
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.waited += other.waited;
+        self.full += other.full;
+        self.expired += other.expired;
+        self.waiting += other.waiting;
+    }
+}
+
 /// Why a request failed; each has its counter in [`Counts`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Failure {
@@ -116,6 +172,8 @@ pub struct BackendPeriod {
     pub url: String,
     /// Counted over the period.
     pub counts: Counts,
+    /// Connections to it.
+    pub connects: ConnectCounts,
     /// Latency of completions in microseconds, two significant digits.
     pub histogram: Histogram<u64>,
 }
@@ -127,6 +185,8 @@ pub struct PeriodStats {
     pub since: Duration,
     /// Counted over all backends; each request once, however often it was tried.
     pub service: Counts,
+    /// Requests that had to wait for a backend below its limit.
+    pub queue: QueueCounts,
     /// Latency of completions in microseconds: from the request head received to the last byte of the
     /// response handed over; three significant digits, saturating at 120 s.
     pub histogram: Histogram<u64>,
@@ -151,12 +211,16 @@ impl PeriodStats {
         let in_flight = self.service.in_flight;
         self.service.add(&earlier.service);
         self.service.in_flight = in_flight;
+        let waiting = self.queue.waiting;
+        self.queue.add(&earlier.queue);
+        self.queue.waiting = waiting;
         // Both histograms have the bounds of `service_histogram`, so every value of one fits into the other.
         let _ = self.histogram.add(&earlier.histogram);
         for (backend, earlier) in self.backends.iter_mut().zip(&earlier.backends) {
             let in_flight = backend.counts.in_flight;
             backend.counts.add(&earlier.counts);
             backend.counts.in_flight = in_flight;
+            backend.connects.add(&earlier.connects);
             let _ = backend.histogram.add(&earlier.histogram);
         }
     }
@@ -185,6 +249,7 @@ impl PeriodStats {
 #[derive(Debug)]
 pub(crate) struct BackendSample {
     pub counts: Counts,
+    pub connects: ConnectCounts,
     pub histogram: Histogram<u64>,
 }
 
@@ -193,6 +258,7 @@ pub(crate) struct BackendSample {
 #[derive(Debug)]
 pub(crate) struct CoreSample {
     pub service: Counts,
+    pub queue: QueueCounts,
     pub histogram: Histogram<u64>,
     pub backends: Vec<BackendSample>,
     pub oldest_start: Option<Instant>,
@@ -204,10 +270,12 @@ impl CoreSample {
     pub(crate) fn empty(backends: usize) -> Self {
         Self {
             service: Counts::default(),
+            queue: QueueCounts::default(),
             histogram: service_histogram(),
             backends: (0..backends)
                 .map(|_| BackendSample {
                     counts: Counts::default(),
+                    connects: ConnectCounts::default(),
                     histogram: backend_histogram(),
                 })
                 .collect(),
@@ -220,9 +288,11 @@ impl CoreSample {
     /// Back to zero, keeping the memory.
     pub(crate) fn clear(&mut self) {
         self.service = Counts::default();
+        self.queue = QueueCounts::default();
         self.histogram.reset();
         for backend in &mut self.backends {
             backend.counts = Counts::default();
+            backend.connects = ConnectCounts::default();
             backend.histogram.reset();
         }
         self.oldest_start = None;
@@ -285,10 +355,19 @@ mod tests {
             PeriodStats {
                 since: Duration::from_secs(1),
                 service: counts,
+                queue: QueueCounts {
+                    waited: arrivals,
+                    waiting: in_flight,
+                    ..QueueCounts::default()
+                },
                 histogram,
                 backends: vec![BackendPeriod {
                     url: "http://127.0.0.1:1".into(),
                     counts,
+                    connects: ConnectCounts {
+                        opened: arrivals,
+                        ..ConnectCounts::default()
+                    },
                     histogram: of_backend,
                 }],
                 oldest_in_flight: None,
@@ -305,6 +384,8 @@ mod tests {
         let backend = &now.backends[0];
         assert_eq!((backend.counts.arrivals, backend.counts.in_flight), (12, 2));
         assert_eq!(backend.histogram.len(), 2);
+        assert_eq!(backend.connects.opened, 12);
+        assert_eq!((now.queue.waited, now.queue.waiting), (12, 2));
     }
 
     #[test]

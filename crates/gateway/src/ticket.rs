@@ -78,6 +78,8 @@ impl Ticket {
             let counts = &mut stats.backends[backend].counts;
             counts.fail(cause);
             counts.in_flight -= 1;
+            drop(stats);
+            self.client.core().queue.wake_first();
         }
     }
 
@@ -89,6 +91,9 @@ impl Ticket {
     /// The backend answered with this status.
     pub(crate) fn answered(&mut self, status: http::StatusCode) {
         self.backend_5xx = status.is_server_error();
+        if let Some(backend) = self.backend {
+            self.client.core().heard(backend);
+        }
     }
 
     /// The URL of the backend that has the request.
@@ -157,6 +162,7 @@ impl Ticket {
                 counts.in_flight -= 1;
             }
         }
+        self.client.core().queue.wake_first();
         self.watch.set_started(None);
         if self.client.http2 {
             self.client.core().watches.remove(&self.watch);

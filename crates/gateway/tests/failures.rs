@@ -172,7 +172,10 @@ fn the_limit_of_requests_in_flight_is_a_503() {
             }
         }
     });
-    let (gateway, address) = gateway_with(&backend, |config| config.limits.max_in_flight_per_backend = 2);
+    let (gateway, address) = gateway_with(&backend, |config| {
+        config.limits.max_in_flight_per_backend = 2;
+        config.limits.max_queued = 0;
+    });
     let mut first: Vec<Client> = (0..2).map(|_| Client::connect(address)).collect();
     for client in &mut first {
         client.send("GET / HTTP/1.1\r\nHost: t\r\n\r\n");

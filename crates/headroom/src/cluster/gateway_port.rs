@@ -3,7 +3,8 @@
 use anyhow::Context;
 use headroom_gateway::{BackendChange, Handle, PeriodStats};
 use headroom_wire::message::{
-    Backend, BackendPeriod, BackendState, GatewayDescription, GatewayPeriod, Range, SetBackend,
+    Backend, BackendPeriod, BackendState, ConnectCounts, GatewayDescription, GatewayPeriod, QueueCounts,
+    Range, SetBackend,
 };
 use headroom_wire::proto::gateway_server;
 use headroom_wire::server::{Limits, Listen, Listener, log_rejected, serve_gateway};
@@ -223,9 +224,24 @@ impl Control {
                     healthy: health.healthy,
                     // Of a core that did not answer, only an older number is known.
                     in_flight: (stats.cores_missing == 0).then_some(backend.counts.in_flight),
+                    connects: Some(ConnectCounts {
+                        opened: backend.connects.opened,
+                        refused: backend.connects.refused,
+                        timed_out: backend.connects.timed_out,
+                        no_resources: backend.connects.no_resources,
+                        ejected_refused: backend.connects.ejected_refused,
+                        ejected_timed_out: backend.connects.ejected_timed_out,
+                        ejections_withheld: backend.connects.ejections_withheld,
+                    }),
                 })
                 .collect(),
             cores_missing: u32::try_from(stats.cores_missing).unwrap_or(u32::MAX),
+            queue: Some(QueueCounts {
+                waited: stats.queue.waited,
+                full: stats.queue.full,
+                expired: stats.queue.expired,
+                waiting: stats.queue.waiting,
+            }),
         }
     }
 

@@ -3,7 +3,7 @@
 use super::{BackOff, Network, Shared, told_to_end};
 use crate::live::{BackendTick, Known, Telemetry, TrafficPeriod};
 use hdrhistogram::Histogram;
-use headroom_gateway::service_histogram;
+use headroom_gateway::{ConnectCounts, service_histogram};
 use headroom_units::Seconds;
 use headroom_wire::Address;
 use headroom_wire::client::{CallError, ClientOptions, GatewayClient};
@@ -66,6 +66,23 @@ impl GatewayState {
             sum.failures += backend.failures;
             sum.healthy = backend.healthy;
             sum.in_flight = backend.in_flight;
+            if let Some(connects) = backend.connects {
+                let sum = sum.connects.get_or_insert_default();
+                sum.opened += connects.opened;
+                sum.refused += connects.refused;
+                sum.timed_out += connects.timed_out;
+                sum.no_resources += connects.no_resources;
+                sum.ejected_refused += connects.ejected_refused;
+                sum.ejected_timed_out += connects.ejected_timed_out;
+                sum.ejections_withheld += connects.ejections_withheld;
+            }
+        }
+        if let Some(queue) = period.queue {
+            let sum = sum.queue.get_or_insert_default();
+            sum.waited += queue.waited;
+            sum.full += queue.full;
+            sum.expired += queue.expired;
+            sum.waiting = queue.waiting;
         }
     }
 
@@ -151,6 +168,7 @@ impl Telemetry for ClusterTelemetry {
             oldest_in_flight: None,
             latency: Known::AtSlo(None),
             backends: Vec::new(),
+            queue: None,
         };
         let mut latencies = service_histogram();
         let mut whole = true;
@@ -180,6 +198,13 @@ impl Telemetry for ClusterTelemetry {
             if latencies.add(&histogram).is_err() {
                 whole = false;
             }
+            if let Some(queue) = sum.queue {
+                let all = all.queue.get_or_insert_default();
+                all.waited += queue.waited;
+                all.full += queue.full;
+                all.expired += queue.expired;
+                all.waiting += queue.waiting;
+            }
             for (backend, period) in backends.iter().zip(&sum.backends) {
                 merge(&mut all.backends, backend, period);
             }
@@ -191,17 +216,30 @@ impl Telemetry for ClusterTelemetry {
 
 /// A backend that several gateways send to is one.
 fn merge(all: &mut Vec<BackendTick>, backend: &Backend, period: &BackendPeriod) {
+    let connects = period.connects.map(|told| ConnectCounts {
+        opened: told.opened,
+        refused: told.refused,
+        timed_out: told.timed_out,
+        no_resources: told.no_resources,
+        ejected_refused: told.ejected_refused,
+        ejected_timed_out: told.ejected_timed_out,
+        ejections_withheld: told.ejections_withheld,
+    });
     match all.iter_mut().find(|known| known.name == backend.url) {
         Some(known) => {
             known.requests += period.requests;
             known.failures += period.failures;
             known.healthy |= period.healthy;
+            if let Some(connects) = connects {
+                known.connects.get_or_insert_default().add(&connects);
+            }
         }
         None => all.push(BackendTick {
             name: backend.url.clone(),
             requests: period.requests,
             failures: period.failures,
             healthy: period.healthy,
+            connects,
         }),
     }
 }

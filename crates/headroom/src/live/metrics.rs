@@ -3,6 +3,7 @@
 
 use super::tick::Tick;
 use hdrhistogram::Histogram;
+use headroom_gateway::ConnectCounts;
 use headroom_units::Source;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric, NoLabelSet};
@@ -49,6 +50,26 @@ struct BackendLabels {
     backend: String,
 }
 
+/// `outcome` is one of `opened`, `refused`, `timed_out` and `no_resources`.
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct OutcomeLabels {
+    backend: String,
+    outcome: &'static str,
+}
+
+/// `cause` is `refused` or `timed_out`.
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct CauseLabels {
+    backend: String,
+    cause: &'static str,
+}
+
+/// `cause` is `full` or `expired`.
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct RefusalLabels {
+    cause: &'static str,
+}
+
 /// A family without labels has one metric or none: what is not known is absent.
 type NoLabels = [(&'static str, &'static str); 0];
 type FloatGauge = Gauge<f64, AtomicU64>;
@@ -75,6 +96,12 @@ pub struct Metrics {
     failures: Counter,
     backend_requests: Family<BackendLabels, Counter>,
     backend_failures: Family<BackendLabels, Counter>,
+    connects: Family<OutcomeLabels, Counter>,
+    ejections: Family<CauseLabels, Counter>,
+    ejections_withheld: Family<BackendLabels, Counter>,
+    queue_waits: Counter,
+    queue_refusals: Family<RefusalLabels, Counter>,
+    queue_length: Family<NoLabels, FloatGauge>,
     decisions: Family<DecisionLabels, Counter>,
     periods: Counter,
     lost: Counter,
@@ -143,6 +170,36 @@ impl Metrics {
             failures: add(all, "service_failures", "Requests that failed"),
             backend_requests: add(all, "backend_requests", "Requests sent to a backend"),
             backend_failures: add(all, "backend_failures", "Requests that a backend failed"),
+            connects: add(
+                all,
+                "backend_connects",
+                "Connections to a backend by what came of them",
+            ),
+            ejections: add(
+                all,
+                "backend_ejections",
+                "Times that a backend was passed over, by the failed connections it was for",
+            ),
+            ejections_withheld: add(
+                all,
+                "backend_ejections_withheld",
+                "Times that a backend was not passed over because too many were away",
+            ),
+            queue_waits: add(
+                all,
+                "service_queue_waits",
+                "Requests that waited because every backend was at its limit",
+            ),
+            queue_refusals: add(
+                all,
+                "service_queue_refusals",
+                "Requests turned away because too many waited, or they had waited too long",
+            ),
+            queue_length: add(
+                all,
+                "service_queue_length",
+                "Requests waiting for a backend below its limit; absent where it is not known",
+            ),
             decisions: add(all, "decisions", "Decisions by the rule that took them"),
             periods: add(all, "periods", "Control periods"),
             lost: add(all, "telemetry_lost_periods", "Periods without telemetry"),
@@ -221,6 +278,19 @@ impl Metrics {
             self.backend_failures
                 .get_or_create(&labels)
                 .inc_by(backend.failures);
+            if let Some(connects) = &backend.connects {
+                self.connects(&backend.name, connects);
+            }
+        }
+        self.queue_length.clear();
+        if let Some(queue) = &tick.queue {
+            self.queue_length.get_or_create(&[]).set(queue.waiting as f64);
+            self.queue_waits.inc_by(queue.waited);
+            for (cause, count) in [("full", queue.full), ("expired", queue.expired)] {
+                self.queue_refusals
+                    .get_or_create(&RefusalLabels { cause })
+                    .inc_by(count);
+            }
         }
         for reason in &tick.decision.reasons {
             let labels = DecisionLabels {
@@ -235,6 +305,35 @@ impl Metrics {
         if let Some(histogram) = &tick.histogram {
             self.latency.add(histogram);
         }
+    }
+
+    fn connects(&self, backend: &str, counts: &ConnectCounts) {
+        let outcomes = [
+            ("opened", counts.opened),
+            ("refused", counts.refused),
+            ("timed_out", counts.timed_out),
+            ("no_resources", counts.no_resources),
+        ];
+        for (outcome, count) in outcomes {
+            let backend = backend.to_owned();
+            let labels = OutcomeLabels { backend, outcome };
+            self.connects.get_or_create(&labels).inc_by(count);
+        }
+        let causes = [
+            ("refused", counts.ejected_refused),
+            ("timed_out", counts.ejected_timed_out),
+        ];
+        for (cause, count) in causes {
+            let backend = backend.to_owned();
+            let labels = CauseLabels { backend, cause };
+            self.ejections.get_or_create(&labels).inc_by(count);
+        }
+        let labels = BackendLabels {
+            backend: backend.to_owned(),
+        };
+        self.ejections_withheld
+            .get_or_create(&labels)
+            .inc_by(counts.ejections_withheld);
     }
 
     /// The metrics as OpenMetrics text.

@@ -125,6 +125,7 @@ impl ControlLoop<'_> {
             );
         }
 
+        let queue = telemetry.as_ref().and_then(|period| period.queue);
         let (histogram, backends) = match telemetry {
             Some(TrafficPeriod {
                 latency: Known::Histogram(histogram),
@@ -148,6 +149,7 @@ impl ControlLoop<'_> {
             guard: self.frame.guard,
             histogram,
             backends,
+            queue,
         }
     }
 

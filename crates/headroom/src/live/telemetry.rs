@@ -2,7 +2,7 @@
 
 use super::tick::BackendTick;
 use hdrhistogram::Histogram;
-use headroom_gateway::{Handle, PeriodStats};
+use headroom_gateway::{Handle, PeriodStats, QueueCounts};
 use headroom_telemetry::haproxy::HaproxyTelemetry;
 use headroom_telemetry::prometheus::PrometheusTelemetry;
 use headroom_telemetry::{Latency, TelemetryPeriod};
@@ -32,6 +32,8 @@ pub struct TrafficPeriod {
     pub latency: Known,
     /// The backends.
     pub backends: Vec<BackendTick>,
+    /// Requests that had to wait for a backend below its limit; `None` where the telemetry does not tell.
+    pub queue: Option<QueueCounts>,
 }
 
 /// What is known of the latencies of a period.
@@ -85,6 +87,7 @@ impl Telemetry for GatewayTelemetry<'_> {
                 requests: backend.counts.arrivals,
                 failures: backend.counts.failures,
                 healthy: health.healthy,
+                connects: Some(backend.connects),
             })
             .collect();
         Some(TrafficPeriod {
@@ -95,6 +98,7 @@ impl Telemetry for GatewayTelemetry<'_> {
             oldest_in_flight: stats.oldest_in_flight.map(Seconds::from),
             latency: Known::Histogram(stats.histogram),
             backends,
+            queue: Some(stats.queue),
         })
     }
 }
@@ -131,6 +135,7 @@ fn told(period: TelemetryPeriod) -> Option<TrafficPeriod> {
         requests: backend.requests,
         failures: backend.failures,
         healthy: backend.healthy.unwrap_or(true),
+        connects: None,
     });
     Some(TrafficPeriod {
         arrivals: period.arrivals,
@@ -139,6 +144,7 @@ fn told(period: TelemetryPeriod) -> Option<TrafficPeriod> {
         in_flight: period.in_flight.unwrap_or(0),
         oldest_in_flight: period.oldest_in_flight,
         backends: backends.collect(),
+        queue: None,
         latency: match period.latency {
             Latency::Histogram(histogram) => Known::Histogram(*histogram),
             Latency::Percentile { value, .. } => Known::AtSlo(value),

@@ -3,6 +3,7 @@
 use super::*;
 use crate::live::admin::Board;
 use headroom_control::{CoreRange, Fixed, Plant, PowerEnvelope, SloPower, Tuning};
+use headroom_gateway::{ConnectCounts, QueueCounts};
 use headroom_units::{Cores, Estimated, Hertz, Joules, Measured, PerSecond, Watts};
 use std::collections::VecDeque;
 
@@ -69,6 +70,7 @@ fn answered(latency_ms: u64) -> Option<TrafficPeriod> {
         oldest_in_flight: None,
         latency: Known::Histogram(histogram),
         backends: Vec::new(),
+        queue: None,
     })
 }
 
@@ -235,6 +237,57 @@ fn what_is_not_in_force_or_not_known_is_in_no_metric() {
         assert!(text.lines().any(|l| l == line), "{line} is not in\n{text}");
     }
     assert!(!text.contains("headroom_node_cpu_watts{"), "{text}");
+}
+
+#[test]
+fn connections_ejections_and_the_queue_are_counted_by_what_came_of_them() {
+    let mut ticks = play(
+        Box::new(Fixed::new(plant())),
+        &mut machine(2.0, 11.72),
+        vec![answered(10)],
+    );
+    let status = admin::Status::new("fixed", Duration::from_secs(1));
+    status.tick(&ticks[0]);
+    assert!(!status.metrics_text().contains("headroom_service_queue_length{"));
+    ticks[0].backends = vec![BackendTick {
+        name: "http://b".to_owned(),
+        requests: 9,
+        failures: 0,
+        healthy: true,
+        connects: Some(ConnectCounts {
+            opened: 1,
+            refused: 2,
+            timed_out: 3,
+            no_resources: 4,
+            ejected_refused: 5,
+            ejected_timed_out: 6,
+            ejections_withheld: 7,
+        }),
+    }];
+    ticks[0].queue = Some(QueueCounts {
+        waited: 8,
+        full: 9,
+        expired: 10,
+        waiting: 11,
+    });
+    status.tick(&ticks[0]);
+    status.tick(&ticks[0]);
+    let text = status.metrics_text();
+    for line in [
+        "headroom_backend_connects_total{backend=\"http://b\",outcome=\"opened\"} 2",
+        "headroom_backend_connects_total{backend=\"http://b\",outcome=\"refused\"} 4",
+        "headroom_backend_connects_total{backend=\"http://b\",outcome=\"timed_out\"} 6",
+        "headroom_backend_connects_total{backend=\"http://b\",outcome=\"no_resources\"} 8",
+        "headroom_backend_ejections_total{backend=\"http://b\",cause=\"refused\"} 10",
+        "headroom_backend_ejections_total{backend=\"http://b\",cause=\"timed_out\"} 12",
+        "headroom_backend_ejections_withheld_total{backend=\"http://b\"} 14",
+        "headroom_service_queue_waits_total 16",
+        "headroom_service_queue_refusals_total{cause=\"full\"} 18",
+        "headroom_service_queue_refusals_total{cause=\"expired\"} 20",
+        "headroom_service_queue_length{} 11.0",
+    ] {
+        assert!(text.lines().any(|l| l == line), "{line} is not in\n{text}");
+    }
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use super::machine::Refused;
 use hdrhistogram::Histogram;
 use headroom_control::{Allocation, Decision, Seen};
+use headroom_gateway::{ConnectCounts, QueueCounts};
 use headroom_units::{Joules, Ratio, Reading, Seconds};
 
 /// One control period.
@@ -34,6 +35,8 @@ pub struct Tick {
     pub histogram: Option<Histogram<u64>>,
     /// The backends.
     pub backends: Vec<BackendTick>,
+    /// Requests that had to wait for a backend below its limit; `None` where the telemetry does not tell.
+    pub queue: Option<QueueCounts>,
 }
 
 /// One backend in one period.
@@ -47,4 +50,6 @@ pub struct BackendTick {
     pub failures: u64,
     /// Whether requests are sent to it.
     pub healthy: bool,
+    /// Connections to it; `None` where the telemetry does not tell.
+    pub connects: Option<ConnectCounts>,
 }

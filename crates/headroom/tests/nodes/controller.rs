@@ -416,6 +416,14 @@ fn two_gateways_are_one_telemetry_and_one_that_is_lost_is_lost_telemetry() {
         sent + clients >= total,
         "{sent} sent for {total} answered\n{backends}"
     );
+    // Connections opened before the run and kept alive since are not counted: what matters is that the count is told.
+    let opened = format!("headroom_backend_connects_total{{backend=\"http://{at}\",outcome=\"opened\"}}");
+    for name in [opened.as_str(), "headroom_service_queue_waits_total"] {
+        assert!(
+            backends.lines().any(|line| line.starts_with(name)),
+            "{name}\n{backends}"
+        );
+    }
     drop(second);
     until("half of the requests are not seen: telemetry is lost", || {
         status(admin).filter(|status| status["seen"]["traffic"].is_null())

@@ -87,6 +87,8 @@ pub struct GatewayPeriod {
     pub backends: Vec<BackendPeriod>,
     /// Threads of the gateway that did not answer in time: what they counted comes with the next period.
     pub cores_missing: u32,
+    /// Requests that had to wait for a backend; `None` where the gateway does not tell.
+    pub queue: Option<QueueCounts>,
 }
 
 /// One backend's part of a period.
@@ -101,6 +103,90 @@ pub struct BackendPeriod {
     /// Requests that it is serving at the period's end; `None` where that is not known: a thread of the gateway did not
     /// answer, or the gateway does not tell.
     pub in_flight: Option<u64>,
+    /// Connections to it; `None` where the gateway does not tell.
+    pub connects: Option<ConnectCounts>,
+}
+
+/// Connections to one backend in a period.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ConnectCounts {
+    /// Opened.
+    pub opened: u64,
+    /// Refused: nobody listened, or there was no way there.
+    pub refused: u64,
+    /// Not opened in time: nobody there, or its accept queue was full.
+    pub timed_out: u64,
+    /// Not opened because the gateway's machine had no descriptor, port or memory left.
+    pub no_resources: u64,
+    /// Times that the backend was passed over after refused connections.
+    pub ejected_refused: u64,
+    /// Times that it was passed over after connections that timed out.
+    pub ejected_timed_out: u64,
+    /// Times that it would have been, had not too many backends been away.
+    pub ejections_withheld: u64,
+}
+
+/// Requests of a period that found every backend at its limit of requests in flight.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QueueCounts {
+    /// Waited, whatever came of it.
+    pub waited: u64,
+    /// Were turned away because too many waited.
+    pub full: u64,
+    /// Were turned away because they had waited too long.
+    pub expired: u64,
+    /// Wait at the period's end.
+    pub waiting: u64,
+}
+
+impl From<ConnectCounts> for proto::ConnectCounts {
+    fn from(counts: ConnectCounts) -> Self {
+        Self {
+            opened: counts.opened,
+            refused: counts.refused,
+            timed_out: counts.timed_out,
+            no_resources: counts.no_resources,
+            ejected_refused: counts.ejected_refused,
+            ejected_timed_out: counts.ejected_timed_out,
+            ejections_withheld: counts.ejections_withheld,
+        }
+    }
+}
+
+impl From<proto::ConnectCounts> for ConnectCounts {
+    fn from(message: proto::ConnectCounts) -> Self {
+        Self {
+            opened: message.opened,
+            refused: message.refused,
+            timed_out: message.timed_out,
+            no_resources: message.no_resources,
+            ejected_refused: message.ejected_refused,
+            ejected_timed_out: message.ejected_timed_out,
+            ejections_withheld: message.ejections_withheld,
+        }
+    }
+}
+
+impl From<QueueCounts> for proto::QueueCounts {
+    fn from(counts: QueueCounts) -> Self {
+        Self {
+            waited: counts.waited,
+            full: counts.full,
+            expired: counts.expired,
+            waiting: counts.waiting,
+        }
+    }
+}
+
+impl From<proto::QueueCounts> for QueueCounts {
+    fn from(message: proto::QueueCounts) -> Self {
+        Self {
+            waited: message.waited,
+            full: message.full,
+            expired: message.expired,
+            waiting: message.waiting,
+        }
+    }
 }
 
 fn state_number(state: Option<BackendState>) -> i32 {
@@ -211,6 +297,7 @@ impl From<GatewayPeriod> for proto::GatewayPeriod {
             failures: backend.failures,
             healthy: backend.healthy,
             in_flight: backend.in_flight,
+            connects: backend.connects.map(Into::into),
         };
         let (latency_us, latency_count) = period.latencies.into_iter().unzip();
         Self {
@@ -226,6 +313,7 @@ impl From<GatewayPeriod> for proto::GatewayPeriod {
             latency_count,
             backends: period.backends.into_iter().map(backend).collect(),
             cores_missing: period.cores_missing,
+            queue: period.queue.map(Into::into),
         }
     }
 }
@@ -252,6 +340,7 @@ impl TryFrom<proto::GatewayPeriod> for GatewayPeriod {
             failures: message.failures,
             healthy: message.healthy,
             in_flight: message.in_flight,
+            connects: message.connects.map(Into::into),
         };
         Ok(Self {
             number: message.number,
@@ -268,6 +357,7 @@ impl TryFrom<proto::GatewayPeriod> for GatewayPeriod {
                 .map(backend)
                 .collect(),
             cores_missing: message.cores_missing,
+            queue: message.queue.map(Into::into),
         })
     }
 }
@@ -291,7 +381,22 @@ mod tests {
                 in_flight,
                 oldest_in_flight: oldest.map(Duration::from_micros),
                 latencies: counts.into_iter().collect(),
-                backends: vec![BackendPeriod { requests: 1, failures: 2, healthy: true, in_flight: oldest }],
+                backends: vec![BackendPeriod {
+                    requests: 1,
+                    failures: 2,
+                    healthy: true,
+                    in_flight: oldest,
+                    connects: oldest.map(|_| ConnectCounts {
+                        opened: 1,
+                        refused: 2,
+                        timed_out: 3,
+                        no_resources: 4,
+                        ejected_refused: 5,
+                        ejected_timed_out: 6,
+                        ejections_withheld: 7,
+                    }),
+                }],
+                queue: oldest.map(|_| QueueCounts { waited: 8, full: 9, expired: 10, waiting: 11 }),
                 ..GatewayPeriod::default()
             };
             let message = proto::GatewayPeriod::from(period.clone());

@@ -10,8 +10,8 @@ mod sample;
 
 pub use description::{Availability, Description, Lever, Meter, Node, PowerEnvelope};
 pub use gateway::{
-    Backend, BackendPeriod, BackendState, GatewayDescription, GatewayPeriod, LARGEST_WEIGHT, MOST_BACKENDS,
-    MOST_LATENCIES, SetBackend,
+    Backend, BackendPeriod, BackendState, ConnectCounts, GatewayDescription, GatewayPeriod, LARGEST_WEIGHT,
+    MOST_BACKENDS, MOST_LATENCIES, QueueCounts, SetBackend,
 };
 pub use queue::{
     LARGEST_COUNT, MOST_QUEUE_LISTENERS, QueueCounters, QueueLength, QueueListener, QueueMethod, QueueSample,

@@ -1,0 +1,171 @@
+//! Requests of one core that wait for a backend below its limit of requests in flight, first come, first served.
+//!
+//! Only the first of them looks for a backend, whenever a request ends or another one comes; having found one, it
+//! leaves and wakes the next, for there may be room for more. A request that finds the queue empty never touches it.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::task::{Poll, Waker};
+
+/// The waiting requests of one core.
+#[derive(Debug)]
+pub(crate) struct Queue {
+    waiters: RefCell<VecDeque<Rc<Waiter>>>,
+    limit: usize,
+}
+
+#[derive(Debug)]
+struct Waiter(RefCell<Option<Waker>>);
+
+/// A request's place in the queue; it leaves when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Place<'a> {
+    queue: &'a Queue,
+    waiter: Rc<Waiter>,
+}
+
+impl Queue {
+    /// A queue for at most `limit` requests.
+    pub(crate) fn new(limit: usize) -> Self {
+        Self {
+            waiters: RefCell::default(),
+            limit,
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.waiters.borrow().is_empty()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.waiters.borrow().len()
+    }
+
+    /// Joins the queue at its end; `None` where it is full.
+    pub(crate) fn join(&self) -> Option<Place<'_>> {
+        let mut waiters = self.waiters.borrow_mut();
+        if waiters.len() >= self.limit {
+            return None;
+        }
+        let waiter = Rc::new(Waiter(RefCell::default()));
+        waiters.push_back(waiter.clone());
+        drop(waiters);
+        // Backends may have come back without a request having ended.
+        self.wake_first();
+        Some(Place { queue: self, waiter })
+    }
+
+    /// Something has changed: the first in the queue looks again.
+    pub(crate) fn wake_first(&self) {
+        if let Some(first) = self.waiters.borrow().front()
+            && let Some(waker) = &*first.0.borrow()
+        {
+            waker.wake_by_ref();
+        }
+    }
+}
+
+impl Place<'_> {
+    /// Waits until this is the first in the queue and `found` has an answer.
+    pub(crate) async fn turn<T>(&self, mut found: impl FnMut() -> Option<T>) -> T {
+        poll_fn(|cx| {
+            let waiters = self.queue.waiters.borrow();
+            let first = waiters
+                .front()
+                .is_some_and(|first| Rc::ptr_eq(first, &self.waiter));
+            drop(waiters);
+            if first && let Some(answer) = found() {
+                return Poll::Ready(answer);
+            }
+            *self.waiter.0.borrow_mut() = Some(cx.waker().clone());
+            Poll::Pending
+        })
+        .await
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        let mut waiters = self.queue.waiters.borrow_mut();
+        // Nearly always it is the first that leaves.
+        if let Some(place) = waiters.iter().position(|waiter| Rc::ptr_eq(waiter, &self.waiter)) {
+            waiters.remove(place);
+        }
+        drop(waiters);
+        self.queue.wake_first();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+    use std::future::Future;
+    use std::pin::pin;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+    use std::task::{Context, Wake};
+
+    /// Counts how often it is woken.
+    #[derive(Default)]
+    struct Alarm(AtomicUsize);
+
+    impl Wake for Alarm {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, SeqCst);
+        }
+    }
+
+    #[test]
+    fn only_the_first_takes_what_is_free_and_the_next_is_woken() {
+        let queue = Queue::new(2);
+        let free = Cell::new(0);
+        let take = || {
+            (free.get() > 0).then(|| {
+                free.set(free.get() - 1);
+            })
+        };
+        let alarm = Arc::new(Alarm::default());
+        let waker = alarm.clone().into();
+        let mut cx = Context::from_waker(&waker);
+        let (first, second) = (queue.join().unwrap(), queue.join().unwrap());
+        assert!(queue.join().is_none(), "a third is too many");
+        {
+            let (mut one, mut two) = (pin!(first.turn(take)), pin!(second.turn(take)));
+            assert!(one.as_mut().poll(&mut cx).is_pending());
+            assert!(two.as_mut().poll(&mut cx).is_pending());
+            free.set(2);
+            // The second may not overtake.
+            assert!(two.as_mut().poll(&mut cx).is_pending());
+            queue.wake_first();
+            assert_eq!(alarm.0.load(SeqCst), 1);
+            assert!(one.as_mut().poll(&mut cx).is_ready());
+        }
+        drop(first);
+        assert_eq!(alarm.0.load(SeqCst), 2, "who leaves wakes the next");
+        assert!(pin!(second.turn(take)).poll(&mut cx).is_ready());
+        drop(second);
+        assert!(queue.is_empty());
+        assert_eq!(free.get(), 0);
+    }
+
+    #[test]
+    fn who_gives_up_in_the_middle_leaves_the_others_in_their_order() {
+        let queue = Queue::new(3);
+        let mut cx = Context::from_waker(Waker::noop());
+        let places: Vec<_> = (0..3).map(|_| queue.join().unwrap()).collect();
+        let mut places = places.into_iter();
+        let (first, second, third) = (
+            places.next().unwrap(),
+            places.next().unwrap(),
+            places.next().unwrap(),
+        );
+        drop(second);
+        assert_eq!(queue.len(), 2);
+        assert!(pin!(third.turn(|| Some(()))).poll(&mut cx).is_pending());
+        drop(first);
+        assert!(pin!(third.turn(|| Some(()))).poll(&mut cx).is_ready());
+    }
+}

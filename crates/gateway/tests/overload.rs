@@ -1,0 +1,540 @@
+//! Servers with few workers and short accept queues under more load than they can take: what the gateway does when
+//! SYNs are dropped. Every listener's queue here is really full, in the kernel.
+
+mod common;
+
+use std::io::{BufReader, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+
+use common::{Backend, Client, Message, config, eventually, gateway_with, ok, start, take};
+use headroom_gateway::{BackendConfig, Balance, EjectionCause, GatewayConfig};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+/// A listener with an accept queue of `backlog + 1` places.
+fn listener(backlog: i32) -> TcpListener {
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    socket
+        .bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into())
+        .unwrap();
+    socket.listen(backlog).unwrap();
+    socket.into()
+}
+
+/// A server that nobody can connect to: it listens, its queue is full, and it does not accept.
+struct Full {
+    listener: TcpListener,
+    address: SocketAddr,
+    /// What fills the queue.
+    queued: Vec<TcpStream>,
+}
+
+impl Full {
+    fn new() -> Self {
+        Self::of(listener(0))
+    }
+
+    fn of(listener: TcpListener) -> Self {
+        let address = listener.local_addr().unwrap();
+        let fill = |_| TcpStream::connect_timeout(&address, Duration::from_millis(100)).ok();
+        let queued = (0..3).filter_map(fill).collect();
+        Self {
+            listener,
+            address,
+            queued,
+        }
+    }
+
+    /// It comes back: accepts, and answers.
+    fn recover(self, body: &'static str) -> Backend {
+        drop(self.queued);
+        Backend::http_on(self.listener, move |_| ok(body))
+    }
+}
+
+/// A server that gives each connection one of its workers for one request, as Apache's prefork does without
+/// keep-alive.
+struct Prefork {
+    address: SocketAddr,
+    served: Arc<AtomicUsize>,
+    stop: Arc<AtomicBool>,
+    workers: usize,
+}
+
+const WORKERS: usize = 2;
+const SERVICE: Duration = Duration::from_millis(20);
+const BACKLOG: i32 = 7;
+
+impl Prefork {
+    fn new() -> Self {
+        let listener = Arc::new(listener(BACKLOG));
+        let server = Self {
+            address: listener.local_addr().unwrap(),
+            served: Arc::default(),
+            stop: Arc::default(),
+            workers: WORKERS,
+        };
+        for _ in 0..server.workers {
+            let (listener, served, stop) = (listener.clone(), server.served.clone(), server.stop.clone());
+            std::thread::spawn(move || {
+                while let Ok((mut stream, _)) = listener.accept() {
+                    if stop.load(SeqCst) {
+                        return;
+                    }
+                    stream.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
+                    let Some(_) = Message::read(&mut BufReader::new(stream.try_clone().unwrap()), false)
+                    else {
+                        continue;
+                    };
+                    std::thread::sleep(SERVICE);
+                    let answer = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok";
+                    if stream.write_all(answer).is_ok() {
+                        served.fetch_add(1, SeqCst);
+                    }
+                }
+            });
+        }
+        server
+    }
+
+    fn served(&self) -> usize {
+        self.served.load(SeqCst)
+    }
+}
+
+impl Drop for Prefork {
+    fn drop(&mut self) {
+        self.stop.store(true, SeqCst);
+        for _ in 0..self.workers {
+            let _ = TcpStream::connect_timeout(&self.address, Duration::from_millis(100));
+        }
+    }
+}
+
+fn in_front_of(servers: &[Prefork]) -> GatewayConfig {
+    GatewayConfig {
+        backends: servers
+            .iter()
+            .map(|server| BackendConfig::new(format!("http://{}", server.address)))
+            .collect(),
+        ..config(&[])
+    }
+}
+
+/// One request on a connection of its own; its status.
+async fn ask(front: SocketAddr) -> Option<u16> {
+    let mut stream = tokio::net::TcpStream::connect(front).await.ok()?;
+    let request = b"GET / HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n";
+    stream.write_all(request).await.ok()?;
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).await.ok()?;
+    Message::read_head(&mut answer.as_slice()).map(|head| head.status())
+}
+
+/// Sends `rate_per_s` for so long, whoever waits; how many were answered 200.
+fn offer(front: SocketAddr, rate_per_s: f64, length: Duration) -> std::thread::JoinHandle<usize> {
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            let begun = tokio::time::Instant::now();
+            let count = (rate_per_s * length.as_secs_f64()) as u32;
+            let requests: Vec<_> = (0..count)
+                .map(|number| {
+                    tokio::spawn(async move {
+                        tokio::time::sleep_until(
+                            begun + Duration::from_secs_f64(f64::from(number) / rate_per_s),
+                        )
+                        .await;
+                        ask(front).await
+                    })
+                })
+                .collect();
+            let mut answered = 0;
+            for request in requests {
+                answered += usize::from(request.await.unwrap() == Some(200));
+            }
+            answered
+        })
+    })
+}
+
+fn served(servers: &[Prefork]) -> usize {
+    servers.iter().map(Prefork::served).sum()
+}
+
+/// What the servers answer in a second while none of their workers is ever idle: measured, for no thread sleeps exactly
+/// as long as it is told.
+fn capacity_per_s(servers: &[Prefork]) -> f64 {
+    let users: Vec<_> = servers
+        .iter()
+        .flat_map(|server| (0..2 * WORKERS).map(|_| server.address))
+        .map(|address| {
+            std::thread::spawn(move || {
+                let until = Instant::now() + Duration::from_secs(1);
+                while Instant::now() < until {
+                    Client::connect(address).get("/");
+                }
+            })
+        })
+        .collect();
+    std::thread::sleep(Duration::from_millis(200));
+    let rate = served_per_s(servers, Duration::from_millis(600));
+    for user in users {
+        user.join().unwrap();
+    }
+    rate
+}
+
+fn served_per_s(servers: &[Prefork], length: Duration) -> f64 {
+    let (before, begun) = (served(servers), Instant::now());
+    std::thread::sleep(length);
+    (served(servers) - before) as f64 / begun.elapsed().as_secs_f64()
+}
+
+/// Offers the servers 1.4 times what they can take; which share of that they served, after the first moments.
+fn share_of_capacity(servers: &[Prefork], front: SocketAddr) -> f64 {
+    let capacity_per_s = capacity_per_s(servers);
+    let load = offer(front, 1.4 * capacity_per_s, Duration::from_secs(6));
+    std::thread::sleep(Duration::from_millis(1_500));
+    let rate = served_per_s(servers, Duration::from_secs(4));
+    load.join().unwrap();
+    rate / capacity_per_s
+}
+
+/// Does it for both ways to balance, at the same time: they mostly wait.
+fn for_both(test: fn(Balance)) {
+    std::thread::scope(|scope| {
+        let both = [Balance::RoundRobin, Balance::LeastConnections];
+        let running = both.map(|balance| scope.spawn(move || test(balance)));
+        for one in running {
+            one.join().unwrap();
+        }
+    });
+}
+
+#[test]
+fn after_a_burst_the_service_is_as_before() {
+    for_both(|balance| {
+        let servers: Vec<_> = (0..3).map(|_| Prefork::new()).collect();
+        let (gateway, front) = start(GatewayConfig {
+            balance,
+            ..in_front_of(&servers)
+        });
+        let capacity_per_s = capacity_per_s(&servers);
+        let load = offer(front, 0.7 * capacity_per_s, Duration::from_secs(8));
+        std::thread::sleep(Duration::from_millis(500));
+        let burst = offer(front, 2.5 * capacity_per_s, Duration::from_millis(800));
+        std::thread::sleep(Duration::from_millis(1_500));
+        let in_burst: u64 = timed_out(&take(&gateway));
+        // Whoever could not connect in the burst has tried three times for a second by now.
+        std::thread::sleep(Duration::from_secs(3));
+        take(&gateway);
+        let rate = served_per_s(&servers, Duration::from_secs(2)) / (0.7 * capacity_per_s);
+        let after = take(&gateway);
+        load.join().unwrap();
+        burst.join().unwrap();
+        let (late, requests) = (timed_out(&after), after.service.arrivals);
+        println!(
+            "{balance:?}: {late} of {requests} could not connect; {rate:.2} of what was offered was served"
+        );
+        assert!(in_burst > 0, "no queue was full: nothing was tested");
+        assert!(
+            late * 4 < requests,
+            "{balance:?}: {late} of {requests} could not connect"
+        );
+        assert!(
+            rate > 0.85,
+            "{balance:?}: {rate:.2} of what was offered was served"
+        );
+    });
+}
+
+fn timed_out(period: &headroom_gateway::PeriodStats) -> u64 {
+    period
+        .backends
+        .iter()
+        .map(|backend| backend.connects.timed_out)
+        .sum()
+}
+
+#[test]
+fn overloaded_backends_go_on_serving_what_they_can() {
+    for_both(|balance| {
+        let servers: Vec<_> = (0..3).map(|_| Prefork::new()).collect();
+        let (gateway, front) = start(GatewayConfig {
+            balance,
+            ..in_front_of(&servers)
+        });
+        let share = share_of_capacity(&servers, front);
+        let period = take(&gateway);
+        let connects: Vec<_> = period.backends.iter().map(|backend| backend.connects).collect();
+        println!("{balance:?}: {share:.2} of the capacity; {connects:?}");
+        assert!(
+            share > 0.75,
+            "{balance:?}: {share:.2} of the capacity; {connects:?}"
+        );
+        assert!(
+            connects.iter().any(|connects| connects.timed_out > 0),
+            "no queue was full: nothing was tested; {connects:?}"
+        );
+        let ejected: u64 = connects.iter().map(|connects| connects.ejected_timed_out).sum();
+        assert_eq!(ejected, 0, "{connects:?}");
+    });
+}
+
+#[test]
+fn with_a_limit_the_overload_waits_here_and_no_connection_times_out() {
+    let servers: Vec<_> = (0..3).map(|_| Prefork::new()).collect();
+    let mut config = in_front_of(&servers);
+    config.limits.max_in_flight_per_backend = WORKERS + 4;
+    config.limits.max_queued = 50;
+    let (gateway, front) = start(config);
+    let share = share_of_capacity(&servers, front);
+    let period = take(&gateway);
+    println!("{share:.2} of the capacity; {:?}", period.queue);
+    assert!(share > 0.75, "{share:.2} of the capacity; {:?}", period.queue);
+    for backend in &period.backends {
+        assert_eq!(
+            (backend.connects.timed_out, backend.connects.refused),
+            (0, 0),
+            "{:?}",
+            backend.connects
+        );
+    }
+    assert!(
+        period.queue.waited > 0 && period.queue.full > 0,
+        "{:?}",
+        period.queue
+    );
+    assert_eq!(
+        period.service.over_limit,
+        period.queue.full + period.queue.expired
+    );
+}
+
+#[test]
+fn a_silent_backend_is_ejected_after_five_timeouts_probed_and_taken_back() {
+    let (alive, full) = (Backend::http(|_| ok("alive")), Full::new());
+    let mut config = config(&[&alive]);
+    config
+        .backends
+        .insert(0, BackendConfig::new(format!("http://{}", full.address)));
+    config.timeouts.connect_timeout_ms = 100;
+    config.health.ejection_ms = 400;
+    let (gateway, front) = start(config);
+    let mut client = Client::connect(front);
+    eventually("the silent one is ejected", || {
+        assert_eq!(client.get("/").text(), "alive");
+        gateway.backends_health()[0].ejected_for.is_some()
+    });
+    let health = &gateway.backends_health()[0];
+    assert_eq!(
+        (health.ejected_by, health.connect_failures),
+        (Some(EjectionCause::TimedOut), 5)
+    );
+    let period = take(&gateway);
+    let connects = period.backends[0].connects;
+    assert_eq!(
+        (connects.timed_out, connects.ejected_timed_out, connects.opened),
+        (5, 1, 0)
+    );
+    assert_eq!(period.service.failures, 0);
+    let _back = full.recover("back");
+    eventually("it is used again", || client.get("/").text() == "back");
+    assert_eq!(gateway.backends_health()[0].connect_failures, 0);
+}
+
+#[test]
+fn no_more_than_half_of_the_backends_are_ejected_for_silence() {
+    let alive = Backend::http(|_| ok("alive"));
+    let silent = [Full::new(), Full::new(), Full::new()];
+    let mut config = config(&[&alive]);
+    for full in &silent {
+        config
+            .backends
+            .push(BackendConfig::new(format!("http://{}", full.address)));
+    }
+    config.timeouts.connect_timeout_ms = 20;
+    config.retry.max_retries = 3;
+    config.health.ejection_ms = 60_000;
+    config.health.ejection_max_ms = 60_000;
+    let (gateway, front) = start(config);
+    let mut client = Client::connect(front);
+    for _ in 0..40 {
+        assert_eq!(client.get("/").text(), "alive");
+    }
+    let away = gateway
+        .backends_health()
+        .iter()
+        .filter(|health| health.ejected_for.is_some())
+        .count();
+    assert_eq!(away, 2);
+    let period = take(&gateway);
+    let sum = |of: fn(&headroom_gateway::ConnectCounts) -> u64| -> u64 {
+        period.backends.iter().map(|backend| of(&backend.connects)).sum()
+    };
+    assert_eq!(sum(|connects| connects.ejected_timed_out), 2);
+    assert!(sum(|connects| connects.ejections_withheld) > 0);
+}
+
+#[test]
+fn a_backend_that_answers_on_old_connections_is_not_ejected_for_a_full_queue() {
+    // It keeps the one connection that it accepted, answers on it, and accepts no more.
+    let listener = listener(0);
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let full = Full::of(listener);
+        let mut reader = BufReader::new(stream.try_clone().unwrap());
+        while Message::read(&mut reader, false).is_some() {
+            std::thread::sleep(Duration::from_millis(20));
+            if stream.write_all(&ok("one")).is_err() {
+                return;
+            }
+        }
+        drop(full);
+    });
+    let other = Backend::http(|_| ok("other"));
+    let mut config = config(&[&other]);
+    config
+        .backends
+        .insert(0, BackendConfig::new(format!("http://{address}")));
+    config.timeouts.connect_timeout_ms = 200;
+    config.health.eject_after_timeouts = 1;
+    let (gateway, front) = start(config);
+    assert_eq!(Client::connect(front).get("/").text(), "one");
+    let stop = Arc::new(AtomicBool::new(false));
+    let clients: Vec<_> = (0..6)
+        .map(|_| {
+            let stop = stop.clone();
+            std::thread::spawn(move || {
+                let mut client = Client::connect(front);
+                while !stop.load(SeqCst) {
+                    assert_eq!(client.get("/").status(), 200);
+                }
+            })
+        })
+        .collect();
+    let mut connects = headroom_gateway::ConnectCounts::default();
+    let (mut requests, mut failed) = (0, 0);
+    eventually("connections time out", || {
+        let period = take(&gateway);
+        let of = period.backends[0].connects;
+        connects.timed_out += of.timed_out;
+        connects.ejected_timed_out += of.ejected_timed_out;
+        requests += period.backends[0].counts.completions;
+        failed += period.service.failures;
+        connects.timed_out >= 10
+    });
+    stop.store(true, SeqCst);
+    for client in clients {
+        client.join().unwrap();
+    }
+    assert_eq!((connects.ejected_timed_out, failed), (0, 0), "{connects:?}");
+    assert!(requests > 10, "it answered only {requests}");
+}
+
+/// Takes `service` for each request, and keeps the largest number that it had at once.
+fn slow(service: Duration) -> (Backend, Arc<AtomicUsize>) {
+    let (now, most) = (AtomicUsize::new(0), Arc::new(AtomicUsize::new(0)));
+    let largest = most.clone();
+    let backend = Backend::http(move |_| {
+        largest.fetch_max(now.fetch_add(1, SeqCst) + 1, SeqCst);
+        std::thread::sleep(service);
+        now.fetch_sub(1, SeqCst);
+        ok("slow")
+    });
+    (backend, most)
+}
+
+#[test]
+fn requests_beyond_the_limit_wait_their_turn() {
+    let (backend, most) = slow(Duration::from_millis(30));
+    let (gateway, front) = gateway_with(&backend, |config| {
+        config.limits.max_in_flight_per_backend = 2;
+        config.timeouts.queue_timeout_ms = 10_000;
+    });
+    let clients: Vec<_> = (0..12)
+        .map(|_| {
+            std::thread::spawn(move || {
+                let mut client = Client::connect(front);
+                for _ in 0..3 {
+                    assert_eq!(client.get("/").text(), "slow");
+                }
+            })
+        })
+        .collect();
+    for client in clients {
+        client.join().unwrap();
+    }
+    let period = take(&gateway);
+    assert_eq!((period.service.completions, period.service.failures), (36, 0));
+    assert_eq!(most.load(SeqCst), 2);
+    assert!(backend.connections() <= 2, "{}", backend.connections());
+    assert!(period.queue.waited >= 10, "{:?}", period.queue);
+    assert_eq!(period.queue.waiting, 0);
+}
+
+#[test]
+fn who_finds_the_queue_full_or_waits_too_long_is_told_to_come_again() {
+    let (backend, _) = slow(Duration::from_secs(2));
+    let (gateway, front) = gateway_with(&backend, |config| {
+        config.limits.max_in_flight_per_backend = 1;
+        config.limits.max_queued = 1;
+        config.timeouts.queue_timeout_ms = 300;
+    });
+    let request = "GET / HTTP/1.1\r\nHost: t\r\n\r\n";
+    let (mut served, mut waits, mut turned_away) = (
+        Client::connect(front),
+        Client::connect(front),
+        Client::connect(front),
+    );
+    served.send(request);
+    eventually("the first is served", || {
+        take(&gateway).backends[0].counts.in_flight == 1
+    });
+    let begun = Instant::now();
+    waits.send(request);
+    eventually("the second waits", || take(&gateway).queue.waiting == 1);
+    let refused = turned_away.get("/");
+    assert_eq!(
+        (refused.status(), refused.header("retry-after")),
+        (503, Some("1"))
+    );
+    let late = waits.receive();
+    assert_eq!((late.status(), late.header("retry-after")), (503, Some("1")));
+    assert!(begun.elapsed() >= Duration::from_millis(300), "it gave up early");
+    assert_eq!(served.receive().text(), "slow");
+    let period = take(&gateway);
+    assert_eq!((period.queue.expired, period.queue.waiting), (1, 0));
+    assert_eq!(period.service.in_flight, 0);
+}
+
+#[test]
+fn who_goes_away_leaves_the_queue_to_the_others() {
+    let (backend, _) = slow(Duration::from_millis(500));
+    let (gateway, front) = gateway_with(&backend, |config| {
+        config.limits.max_in_flight_per_backend = 1;
+        config.timeouts.queue_timeout_ms = 10_000;
+    });
+    let request = "GET / HTTP/1.1\r\nHost: t\r\n\r\n";
+    let mut clients: Vec<_> = (0..3).map(|_| Client::connect(front)).collect();
+    for (waiting, client) in clients.iter_mut().enumerate() {
+        client.send(request);
+        eventually("it waits in its place", || {
+            let period = take(&gateway);
+            period.queue.waiting == waiting as u64 && period.service.in_flight == waiting as u64 + 1
+        });
+    }
+    drop(clients.remove(1));
+    for client in &mut clients {
+        assert_eq!(client.receive().text(), "slow");
+    }
+    assert_eq!(take(&gateway).service.in_flight, 0);
+    assert_eq!(backend.connections(), 1);
+}
