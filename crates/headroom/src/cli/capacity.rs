@@ -4,6 +4,7 @@ use super::shared::{Trees, seconds, seconds_or_none};
 use clap::Args;
 use headroom_control::capacity::QueueTuning;
 use headroom_node::queue::{QueuePreference, StatusPage};
+use headroom_wire::Address;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -16,10 +17,11 @@ use std::path::PathBuf;
 ///
 ///   headroom capacity --port 80
 ///   headroom capacity --port 80 --status-url 'http://127.0.0.1/server-status?auto' --duration 600
+///   headroom capacity --port 80 --agent web1:7443 --agent-ca ca.crt --agent-cert controller.crt --agent-key controller.key
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub struct CapacityArgs {
-    /// The TCP port, in this network namespace.
+    /// The TCP port, in this network namespace, or in that of the agent.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub port: u16,
     /// Ways to measure, with commas: ebpf, kernel, tools, snmp, status. By default all; those that do not work here are
@@ -71,6 +73,19 @@ pub struct CapacityArgs {
     /// The same, of the control group that this process is in.
     #[arg(long, value_name = "PID")]
     pub pid: Option<u32>,
+    /// Watch the port of another machine, through its `headroom agent`: unix:/path, or host:port with certificates. The ways
+    /// to measure are those that it has; a status page is not among them.
+    #[arg(long, value_name = "ADDR", conflicts_with_all = ["rates", "status_url", "snmp", "snmp_community", "cgroup", "pid"])]
+    pub agent: Option<Address>,
+    /// For an agent over TCP: the authority's certificate, as `headroom certs` makes it.
+    #[arg(long, value_name = "FILE", requires_all = ["agent", "agent_cert", "agent_key"])]
+    pub agent_ca: Option<PathBuf>,
+    /// For an agent over TCP: the controller's certificate (`headroom certs issue-controller`).
+    #[arg(long, value_name = "FILE", requires = "agent_ca")]
+    pub agent_cert: Option<PathBuf>,
+    /// For an agent over TCP: the key to it.
+    #[arg(long, value_name = "FILE", requires = "agent_ca")]
+    pub agent_key: Option<PathBuf>,
     /// The report to write at the end.
     #[arg(long, default_value = "out/capacity.html", value_name = "FILE")]
     pub html: PathBuf,

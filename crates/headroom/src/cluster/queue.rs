@@ -34,6 +34,17 @@ pub struct WatchOptions {
     pub patience: Duration,
 }
 
+/// What an agent measures of a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// By which method.
+    pub method: QueueMethod,
+    /// How many sockets listen on the port.
+    pub sockets: usize,
+    /// The places of their queues together, where the method tells.
+    pub places: Option<u64>,
+}
+
 /// What is known of a queue.
 #[derive(Debug, Default)]
 struct Known {
@@ -41,8 +52,8 @@ struct Known {
     newest: Option<(Instant, Result<QueueSample, QueueError>)>,
     /// When the agent was heard last on this connection.
     heard: Option<Instant>,
-    /// What the last sight was: a method, or why there is none.
-    standing: Option<Result<QueueMethod, String>>,
+    /// What the last sight was of, or why there is nothing.
+    standing: Option<Result<Standing, String>>,
     /// Why the agent cannot be asked; `None` while it can.
     trouble: Option<String>,
 }
@@ -88,14 +99,14 @@ impl AgentQueue {
     ///
     /// # Errors
     /// Why nothing is known, in words; [`QueueError::NobodyListens`] as it is.
-    pub fn first_word(&self, patience: Duration) -> Result<QueueMethod, QueueError> {
+    pub fn first_word(&self, patience: Duration) -> Result<Standing, QueueError> {
         let deadline = Instant::now() + patience;
         self.known.wait(deadline, |known| {
             known.standing.is_some() || known.trouble.is_some()
         });
         let known = self.known.lock();
         match (&known.standing, &known.newest) {
-            (Some(Ok(method)), _) => Ok(*method),
+            (Some(Ok(standing)), _) => Ok(*standing),
             (_, Some((_, Err(QueueError::NobodyListens { port, others })))) => {
                 Err(QueueError::NobodyListens {
                     port: *port,
@@ -112,10 +123,17 @@ impl AgentQueue {
         let WatchOptions { address, port, .. } = &self.options;
         let known = self.known.lock();
         match &known.standing {
-            Some(Ok(method)) => format!("port {port} by {method}, through the agent at {address}"),
+            Some(Ok(Standing { method, .. })) => {
+                format!("port {port} by {method}, through the agent at {address}")
+            }
             Some(Err(why)) => format!("port {port}, through the agent at {address}: {why}"),
             None => format!("port {port}, through the agent at {address}, which does not answer"),
         }
+    }
+
+    /// Whether the agent can be asked at all, as far as is known.
+    pub fn is_reached(&self) -> bool {
+        self.known.lock().trouble.is_none()
     }
 
     /// Why there is nothing new.
@@ -144,7 +162,7 @@ impl AgentQueue {
 impl QueueMeter for AgentQueue {
     fn method(&self) -> QueueMethod {
         let told = match &self.known.lock().standing {
-            Some(Ok(method)) => Some(*method),
+            Some(Ok(standing)) => Some(standing.method),
             _ => None,
         };
         let first = self.options.methods.first().copied();
@@ -235,7 +253,11 @@ impl Task {
                     );
                 }
                 known.standing = Some(match &seen {
-                    Ok(sample) => Ok(sample.method),
+                    Ok(sample) => Ok(Standing {
+                        method: sample.method,
+                        sockets: sample.listeners.len(),
+                        places: sample.places(),
+                    }),
                     Err(QueueError::NobodyListens { .. }) => Err("nobody listens there".to_owned()),
                     Err(error) => Err(error.to_string()),
                 });

@@ -248,7 +248,12 @@ struct Watched<S> {
 impl<S> Watched<S> {
     fn note<T>(&self, result: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if let Poll::Ready(Err(error)) = &result {
-            let _ = self.why.set(explain(error, Side::Client(self.server)));
+            let why = match error.kind() {
+                // The handshake is over: the peer was killed, or its machine took the connection down.
+                io::ErrorKind::UnexpectedEof => format!("the {} hung up", self.server),
+                _ => explain(error, Side::Client(self.server)),
+            };
+            let _ = self.why.set(why);
         }
         result
     }

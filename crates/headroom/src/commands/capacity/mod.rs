@@ -1,5 +1,6 @@
 //! `headroom capacity`: how many connections a second the server of a port can take.
 
+mod agent;
 mod cpu;
 mod history;
 mod others;
@@ -113,8 +114,17 @@ pub fn run(args: &CapacityArgs) -> Result<(), Failure> {
         duration: Seconds::ZERO,
     };
     let started = Instant::now();
-    let watches = open_all(&mut run, &options, cpu, started)?;
-    run.remark(&options)?;
+    let watches = match &args.agent {
+        Some(address) => agent::open_all(&mut run, address, started)?,
+        None => {
+            let watches = open_all(&mut run, &options, cpu, started)?;
+            run.remark(&options)?;
+            watches
+        }
+    };
+    for remark in &run.remarks {
+        say::note!("{remark}");
+    }
     let stop = Stop::at_signals()?;
     let history = run.watch(watches, started, &stop)?;
     run.finish(&history)
@@ -128,10 +138,7 @@ fn open_all(
     started: Instant,
 ) -> Result<Vec<Watch>, Failure> {
     let order = order(run.args);
-    let ramp = run.args.ramp.map(|window_s| RampTuning {
-        window_s,
-        drop_ratio: run.tuning.drop_ratio,
-    });
+    let ramp = run.ramp();
     if let Some(cpu) = cpu.as_ref().filter(|_| order.contains(&QueueMethod::Kernel)) {
         run.remarks
             .push(format!("the CPU utilisation by /proc is that of {}", cpu.name()));
@@ -147,19 +154,20 @@ fn open_all(
                 run.methods.push(method);
             }
             Err(error @ QueueError::NobodyListens { .. }) => return Err(Failure::usage(error)),
-            Err(error) => {
-                let reason = error.to_string();
-                say::note!("{} cannot be used: {reason}", name(method));
-                run.passed_over.push(PassedOver { method, reason });
-            }
+            Err(error) => run.pass_over(method, error.to_string()),
         }
     }
-    if watches.is_empty() {
-        return Err(Failure::usage(anyhow::anyhow!(
+    some(watches)
+}
+
+/// What can be watched by, if anything can.
+fn some(watches: Vec<Watch>) -> Result<Vec<Watch>, Failure> {
+    match watches.is_empty() {
+        true => Err(Failure::usage(anyhow::anyhow!(
             "none of the ways to measure works here; the reasons are above"
-        )));
+        ))),
+        false => Ok(watches),
     }
-    Ok(watches)
 }
 
 const ALL: [QueueMethod; 5] = [
@@ -191,6 +199,27 @@ fn open_one(method: QueueMethod, options: &QueueOptions) -> Result<(Meter, Optio
 }
 
 impl Run<'_> {
+    fn ramp(&self) -> Option<RampTuning> {
+        self.args.ramp.map(|window_s| RampTuning {
+            window_s,
+            drop_ratio: self.tuning.drop_ratio,
+        })
+    }
+
+    fn pass_over(&mut self, method: QueueMethod, reason: String) {
+        say::note!("{} cannot be used: {reason}", name(method));
+        self.passed_over.push(PassedOver { method, reason });
+    }
+
+    /// The port, and on which machine.
+    fn place(&self) -> String {
+        let port = self.args.port;
+        match &self.args.agent {
+            Some(address) => format!("port {port}, through the agent at {address}"),
+            None => format!("port {port}"),
+        }
+    }
+
     /// What a reader must know of the port and of this machine.
     fn remark(&mut self, options: &QueueOptions) -> Result<(), Failure> {
         let port = self.args.port;
@@ -199,42 +228,51 @@ impl Run<'_> {
             .filter(|other| *other != port)
             .map(|other| other.to_string())
             .collect();
+        if !others.is_empty() {
+            let named = match others.len() {
+                0..=12 => others.join(", "),
+                more => format!("{} and {} more", others[..12].join(", "), more - 12),
+            };
+            self.remark_machine(&format!("port {named}"));
+        }
+        let sockets = open(QueueMethod::Kernel, options).and_then(|mut meter| meter.sample());
+        if let Ok(sample) = sockets {
+            self.remark_sockets(sample.listeners.len(), sample.places());
+        }
+        Ok(())
+    }
+
+    /// That some methods count those to other ports too, which are named.
+    fn remark_machine(&mut self, others: &str) {
         let of_machine: Vec<&str> = self
             .methods
             .iter()
             .filter(|method| !matches!(method, QueueMethod::Ebpf | QueueMethod::Status))
             .map(|method| name(*method))
             .collect();
-        if !others.is_empty() && !of_machine.is_empty() {
-            let named = match others.len() {
-                0..=12 => others.join(", "),
-                more => format!("{} and {} more", others[..12].join(", "), more - 12),
-            };
-            let checked = match self.methods.contains(&QueueMethod::Ebpf) {
-                true => "where they are many, as eBPF tells, those estimates are withheld",
-                false => "their estimates hold only while next to nothing comes there",
-            };
-            self.remarks.push(format!(
-                "{} count connections of the whole machine, those to port {named} too: {checked}",
-                of_machine.join(" and ")
-            ));
+        if of_machine.is_empty() {
+            return;
         }
-        let sockets = open(QueueMethod::Kernel, options).and_then(|mut meter| meter.sample());
-        if let Ok(sample) = sockets
-            && sample.listeners.len() > 1
-        {
+        let checked = match self.methods.contains(&QueueMethod::Ebpf) {
+            true => "where they are many, as eBPF tells, those estimates are withheld",
+            false => "their estimates hold only while next to nothing comes there",
+        };
+        self.remarks.push(format!(
+            "{} count connections of the whole machine, those to {others} too: {checked}",
+            of_machine.join(" and ")
+        ));
+    }
+
+    fn remark_sockets(&mut self, sockets: usize, places: Option<u64>) {
+        if sockets > 1 {
             self.remarks.push(format!(
-                "{} sockets listen on port {port}: they are read as one queue of {} places. The published estimator \
+                "{sockets} sockets listen on port {}: they are read as one queue of {} places. The published estimator \
                  takes it for one, although one of them may overflow while others are empty; the estimate by busy time \
                  counts only while somebody waits at each socket that connections come to",
-                sample.listeners.len(),
-                sample.places().unwrap_or(0)
+                self.args.port,
+                places.unwrap_or(0)
             ));
         }
-        for remark in &self.remarks {
-            say::note!("{remark}");
-        }
-        Ok(())
     }
 
     /// Runs the methods and takes their rows.

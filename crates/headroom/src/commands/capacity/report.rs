@@ -63,7 +63,7 @@ pub fn html(run: &Run<'_>, history: &History) -> Result<String, Failure> {
     let title = run.args.title.clone();
     let sheet = Sheet {
         kind: "Capacity".to_owned(),
-        title: title.unwrap_or_else(|| format!("Capacity of port {}", run.args.port)),
+        title: title.unwrap_or_else(|| format!("Capacity of {}", run.place())),
         lead: lead(history),
         facts: vec![
             format!("{:.0} s", run.duration.get()),

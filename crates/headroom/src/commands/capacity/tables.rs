@@ -136,8 +136,8 @@ pub const METHODS: [&str; 10] = [
 /// Both tables as plain text.
 pub fn table(run: &Run<'_>, history: &History) -> String {
     let mut text = format!(
-        "capacity of port {} over {:.1} s, in connections a second (requests, by Apache's status page)\n\n",
-        run.args.port,
+        "capacity of {} over {:.1} s, in connections a second (requests, by Apache's status page)\n\n",
+        run.place(),
         run.duration.get()
     );
     text.push_str(&plain(&ESTIMATES, &estimates(history)));
@@ -242,6 +242,7 @@ pub fn json(run: &Run<'_>, history: &History) -> Value {
         .collect();
     json!({
         "port": run.args.port,
+        "agent": run.args.agent.as_ref().map(ToString::to_string),
         "duration_s": run.duration,
         "period_s": run.tuning.sampling_period_s,
         "estimates": ways,

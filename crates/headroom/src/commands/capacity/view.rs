@@ -57,11 +57,7 @@ impl View {
         let passed_over = run.passed_over.iter();
         notes.extend(passed_over.map(|one| format!("{} cannot be used: {}", name(one.method), one.reason)));
         let blank = Picture {
-            heading: format!(
-                "headroom  capacity of port {}  by {}",
-                run.args.port,
-                methods.join(", ")
-            ),
+            heading: format!("headroom  capacity of {}  by {}", run.place(), methods.join(", ")),
             notes,
             ..Picture::default()
         };

@@ -81,6 +81,11 @@ impl Clock {
     }
 }
 
+/// How often a queue is looked at for the time with somebody waiting.
+pub fn look_period(period: Duration) -> Duration {
+    (period / LOOKS).clamp(SHORTEST_LOOK, LONGEST_LOOK).min(period)
+}
+
 type Sampled = Result<QueueSample, QueueError>;
 
 impl Watch {
@@ -111,9 +116,7 @@ impl Watch {
     /// Samples until the flag is raised or nobody takes the rows.
     pub fn run(mut self, rows: &SyncSender<Row>, stop: &Stop) {
         let looks = match self.estimators.busy_time {
-            Some(_) => (self.period / LOOKS)
-                .clamp(SHORTEST_LOOK, LONGEST_LOOK)
-                .min(self.period),
+            Some(_) => look_period(self.period),
             None => self.period,
         };
         let mut next = self.started;

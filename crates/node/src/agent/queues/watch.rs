@@ -20,6 +20,7 @@ pub(super) fn look_after(shared: &Shared, id: u64, methods: QueuePreference, opt
         meter: None,
         number: 0,
         failed: None,
+        said: None,
         looked: None,
     };
     while shared.wait_until_due(id) {
@@ -82,6 +83,8 @@ struct Eye {
     number: u64,
     /// When the meter is opened again, and why it is not there.
     failed: Option<(Instant, String)>,
+    /// What the log has of it: what is the same is not written again.
+    said: Option<String>,
     /// When it looked last.
     looked: Option<Instant>,
 }
@@ -117,7 +120,10 @@ impl Eye {
             if !matches!(error, QueueError::NobodyListens { .. }) {
                 self.meter = None;
                 let why = error.to_string();
-                tracing::warn!(port = self.options.port, "{why}");
+                if self.said.as_ref() != Some(&why) {
+                    tracing::warn!(port = self.options.port, "{why}");
+                    self.said = Some(why.clone());
+                }
                 self.failed = Some((Instant::now() + OPEN_AGAIN, why));
             }
         })
