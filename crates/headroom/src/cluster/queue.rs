@@ -268,3 +268,7 @@ impl Task {
         Ok(())
     }
 }
+
+#[cfg(test)]
+#[path = "queue_tests.rs"]
+mod tests;
