@@ -39,6 +39,7 @@ mod totals;
 mod writer;
 
 pub use archive::{Archive, RunFilter, RunInfo, RunState};
+pub use clock::utc_text;
 pub use compare::{Comparison, Incomparable};
 pub use error::Error;
 pub use limits::Limits;

@@ -18,6 +18,8 @@ pub enum Stroke {
     Line,
     /// From point to point, thin and grey: the background that others are read against.
     Quiet,
+    /// Held until the next point: what changes at once.
+    Step,
     /// From point to point, each marked: few points, each of its own measurement.
     Marked,
 }
@@ -60,6 +62,7 @@ impl Chart {
             let (class, shape) = match curve.stroke {
                 Stroke::Quiet => ("muted thin", Shape::Line),
                 Stroke::Line => (*colours.next().unwrap_or(&"c0"), Shape::Line),
+                Stroke::Step => (*colours.next().unwrap_or(&"c0"), Shape::Step),
                 Stroke::Marked => (*colours.next().unwrap_or(&"c0"), Shape::Marked),
             };
             Line {

@@ -21,10 +21,12 @@ mod plot;
 mod run;
 mod scale;
 mod sheet;
+mod timeline;
 
 pub use beside::beside_html;
 pub use chart::{Chart, Curve, Stroke};
 pub use sheet::{Bars, Grid, Section, Sheet, sheet_html};
+pub use timeline::{Stay, Timeline, Tint};
 
 use crate::archive::Archive;
 use crate::error::Error;

@@ -3,6 +3,7 @@
 use super::chart::Chart;
 use super::columns::RunData;
 use super::html::{banner, bar, escape, figure, header, page, thinning};
+use super::timeline::Timeline;
 use super::{palette, panels};
 use crate::archive::Archive;
 use crate::error::Error;
@@ -35,6 +36,8 @@ pub struct Section {
     pub text: Vec<String>,
     /// Tables.
     pub tables: Vec<Grid>,
+    /// States over time.
+    pub timelines: Vec<Timeline>,
     /// Plots of curves, each over the whole width.
     pub charts: Vec<Chart>,
     /// Bars, drawn beside each other.
@@ -96,6 +99,9 @@ pub fn sheet_html(sheet: &Sheet, archive: Option<&Archive>) -> Result<String, Er
         }
         for grid in &section.tables {
             table(&mut body, grid);
+        }
+        for timeline in &section.timelines {
+            body.push_str(&timeline.render());
         }
         for chart in &section.charts {
             body.push_str(&chart.render());

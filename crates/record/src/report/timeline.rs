@@ -1,0 +1,201 @@
+//! What each of several things was over time: a row for each, coloured by its state.
+
+use super::html::escape;
+use super::plot::{LEFT, RIGHT, WIDTH};
+use super::scale::time_ticks;
+use std::fmt::Write;
+
+/// Height of a row, and of the bar in it.
+const ROW: f64 = 17.0;
+const BAR: f64 = 12.0;
+/// Room above the rows, and for the labels of the time axis below them.
+const TOP: f64 = 6.0;
+const BELOW: f64 = 20.0;
+/// Characters of a name that stand beside its row.
+const NAME_MAX: usize = 13;
+/// What a row's colour stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tint {
+    /// Nothing is drawn: the row's bed shows.
+    Bed,
+    /// The number of a colour of the style sheet, from 0 (grey) to 6.
+    Colour(u8),
+    /// Something is wrong.
+    Alarm,
+}
+
+impl Tint {
+    fn class(self) -> String {
+        match self {
+            Self::Bed => "bed".to_owned(),
+            Self::Colour(number) => format!("strip c{}", number.min(6)),
+            Self::Alarm => "strip target".to_owned(),
+        }
+    }
+}
+
+/// A time in one state.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Stay {
+    /// When it began, in seconds.
+    pub from_s: f64,
+    /// When it ended.
+    pub to_s: f64,
+    /// Which state, by its number in [`Timeline::states`].
+    pub state: usize,
+}
+
+/// States of several things over time.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Timeline {
+    /// What is drawn.
+    pub title: String,
+    /// The states, each with its colour.
+    pub states: Vec<(String, Tint)>,
+    /// A name and its times, for each row; those beyond [`Timeline::ROWS_MAX`] are not drawn, and the title says so.
+    pub rows: Vec<(String, Vec<Stay>)>,
+}
+
+impl Timeline {
+    /// The rows that are drawn at most.
+    pub const ROWS_MAX: usize = 64;
+
+    /// As a figure of a page.
+    pub(crate) fn render(&self) -> String {
+        let shown = &self.rows[..self.rows.len().min(Self::ROWS_MAX)];
+        let stays = || shown.iter().flat_map(|(_, stays)| stays);
+        let from = stays().map(|stay| stay.from_s).fold(f64::INFINITY, f64::min);
+        let to = stays().map(|stay| stay.to_s).fold(f64::NEG_INFINITY, f64::max);
+        let length = (to - from).max(f64::MIN_POSITIVE);
+        let x = |at_s: f64| LEFT + ((at_s - from) / length).clamp(0.0, 1.0) * (RIGHT - LEFT);
+        let left_out = match self.rows.len() - shown.len() {
+            0 => String::new(),
+            more => format!(", the first {} of {}", shown.len(), shown.len() + more),
+        };
+        let mut html = format!(
+            "<div class=\"chart\"><figure class=\"panel\">\n<figcaption><b>{}{left_out}</b><span class=\"legend\">",
+            escape(&self.title)
+        );
+        for (number, (name, tint)) in self.states.iter().enumerate() {
+            if stays().any(|stay| stay.state == number) {
+                let _ = write!(
+                    html,
+                    "<span class=\"entry\"><svg viewBox=\"0 0 22 14\" aria-hidden=\"true\"><path class=\"{}\" d=\"M0 \
+                     2h22v10H0z\"/></svg>{}</span>",
+                    tint.class(),
+                    escape(name)
+                );
+            }
+        }
+        let foot = TOP + ROW * shown.len() as f64;
+        let _ = writeln!(
+            html,
+            "</span></figcaption>\n<svg viewBox=\"0 0 {WIDTH} {:.0}\" role=\"img\" aria-label=\"{} over time\">",
+            foot + BELOW,
+            escape(&self.title)
+        );
+        for (row, (name, stays)) in shown.iter().enumerate() {
+            self.render_row(&mut html, TOP + ROW * row as f64, name, stays, &x);
+        }
+        for (at, label) in time_ticks(from, to) {
+            let place = x(at);
+            let anchor = match place {
+                place if place > RIGHT - 20.0 => "end",
+                place if place < LEFT + 20.0 => "start",
+                _ => "middle",
+            };
+            let _ = writeln!(
+                html,
+                "<path class=\"grid\" d=\"M{place:.1} {TOP}V{foot:.1}\"/><text class=\"tick\" x=\"{place:.1}\" \
+                 y=\"{:.1}\" text-anchor=\"{anchor}\">{label}</text>",
+                foot + 15.0
+            );
+        }
+        html.push_str("</svg>\n</figure></div>\n");
+        html
+    }
+
+    fn render_row(&self, svg: &mut String, y: f64, name: &str, stays: &[Stay], x: &impl Fn(f64) -> f64) {
+        let _ = writeln!(
+            svg,
+            "<path class=\"bed\" d=\"M{LEFT} {y:.1}H{RIGHT}v{BAR}H{LEFT}z\"/>"
+        );
+        for (number, (_, tint)) in self.states.iter().enumerate() {
+            let mut path = String::new();
+            for stay in stays
+                .iter()
+                .filter(|stay| stay.state == number && *tint != Tint::Bed)
+            {
+                let (from, to) = (x(stay.from_s), x(stay.to_s));
+                // At least as wide as can be seen.
+                let _ = write!(
+                    path,
+                    "M{from:.1} {y:.1}h{:.1}v{BAR}H{from:.1}z",
+                    (to - from).max(0.9)
+                );
+            }
+            if !path.is_empty() {
+                let _ = writeln!(svg, "<path class=\"{}\" d=\"{path}\"/>", tint.class());
+            }
+        }
+        let short: String = match name.chars().count() {
+            0..=NAME_MAX => name.to_owned(),
+            _ => name.chars().take(NAME_MAX - 1).chain(['\u{2026}']).collect(),
+        };
+        let _ = writeln!(
+            svg,
+            "<text x=\"{:.0}\" y=\"{:.1}\"><title>{}</title>{}</text>",
+            RIGHT + 8.0,
+            y + 10.5,
+            escape(name),
+            escape(&short)
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn timeline(rows: usize) -> Timeline {
+        let stay = |from_s: f64, to_s: f64, state: usize| Stay { from_s, to_s, state };
+        Timeline {
+            title: "Servers <by state>".to_owned(),
+            states: vec![
+                ("off".to_owned(), Tint::Bed),
+                ("serving".to_owned(), Tint::Colour(3)),
+                ("failed".to_owned(), Tint::Alarm),
+                ("unseen".to_owned(), Tint::Colour(5)),
+            ],
+            rows: (0..rows)
+                .map(|row| {
+                    let stays = vec![stay(0.0, 60.0, 0), stay(60.0, 90.0, 1), stay(90.0, 120.0, 2)];
+                    (format!("a-server-with-a-long-name-{row}"), stays)
+                })
+                .collect(),
+        }
+    }
+
+    #[test]
+    fn each_state_that_occurs_has_its_colour_and_a_place_in_the_legend() {
+        let html = timeline(2).render();
+        assert!(html.contains("Servers &lt;by state&gt;") && html.contains("</svg>serving</span>"));
+        assert!(!html.contains("unseen"), "{html}");
+        // From the middle to three quarters of the way between LEFT and RIGHT.
+        assert!(
+            html.contains("class=\"strip c3\" d=\"M481.0 6.0h211.5v12H481.0z\""),
+            "{html}"
+        );
+        assert_eq!(html.matches("class=\"strip target\" d=\"M692.5").count(), 2);
+        assert!(html.contains("<title>a-server-with-a-long-name-1</title>a-server-wit\u{2026}"));
+        assert!(html.contains(">1:00 min</text>"));
+    }
+
+    #[test]
+    fn many_rows_are_cut_and_none_is_no_failure() {
+        let html = timeline(100).render();
+        assert!(html.contains("the first 64 of 100") && html.matches("class=\"bed\" d=\"M58").count() == 64);
+        let empty = timeline(0).render();
+        assert!(!empty.contains("NaN") && !empty.contains("inf"), "{empty}");
+    }
+}
