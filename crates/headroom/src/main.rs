@@ -7,6 +7,7 @@ mod commands;
 mod config;
 mod emulator;
 mod failure;
+mod file;
 mod live;
 mod resize;
 mod say;

@@ -30,6 +30,7 @@ pub mod utilisation;
 use crate::decision::Reason;
 use headroom_units::PerSecond;
 use serde::{Deserialize, Serialize};
+use std::fmt;
 
 pub use busy::{Busy, BusyMeter};
 pub use busy_time::BusyTimeMonitor;
@@ -70,6 +71,17 @@ impl Capacity {
             Self::Exact(_) => "exact",
             Self::LowerBound(_) => "lower-bound",
             Self::Unknown => "unknown",
+        }
+    }
+}
+
+impl fmt::Display for Capacity {
+    /// For people: `at least 120.0`, `131.2`, `-`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exact(value) => write!(f, "{:.1}", value.get()),
+            Self::LowerBound(value) => write!(f, "at least {:.1}", value.get()),
+            Self::Unknown => f.write_str("-"),
         }
     }
 }

@@ -4,6 +4,7 @@ use super::demo;
 use crate::cli::{BesideArgs, DemoArgs, Hardware, LawName};
 use crate::config::Document;
 use crate::failure::Failure;
+use crate::file;
 use crate::say;
 use crate::simulate::{Setting, Table, Watched, recorded, recorded_arrivals, recorded_world};
 use anyhow::{Context, anyhow};
@@ -171,12 +172,7 @@ fn replayed(mut setting: Setting, live: &RunInfo, periods: &[PeriodRecord]) -> R
 
 fn write_page(archive: &Archive, pairs: &[(RunId, RunId)], out: &Path) -> Result<(), Failure> {
     let html = beside_html(archive, pairs, &REMARKS.map(str::to_owned))?;
-    if let Some(folder) = out.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-        std::fs::create_dir_all(folder)
-            .with_context(|| format!("the folder {} cannot be made", folder.display()))?;
-    }
-    std::fs::write(out, html).with_context(|| format!("{} cannot be written", out.display()))?;
-    Ok(())
+    file::write(out, &html)
 }
 
 /// A pair as a table for the terminal.

@@ -2,6 +2,7 @@
 
 use crate::cli::{ReportArgs, RunsArgs};
 use crate::failure::Failure;
+use crate::file;
 use crate::say;
 use anyhow::Context;
 use headroom_record::{Archive, RunFilter, RunInfo, summary_table, table};
@@ -59,12 +60,7 @@ pub fn write_html(archive: &Archive, runs: &[RunInfo], out: &Path) -> Result<(),
         [one] => headroom_record::report::run_html(archive, *one)?,
         several => headroom_record::report::comparison_html(archive, several)?,
     };
-    if let Some(folder) = out.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-        std::fs::create_dir_all(folder)
-            .with_context(|| format!("the folder {} cannot be made", folder.display()))?;
-    }
-    std::fs::write(out, html).with_context(|| format!("{} cannot be written", out.display()))?;
-    Ok(())
+    file::write(out, &html)
 }
 
 /// Lists the recorded runs.

@@ -7,13 +7,15 @@ use crate::config::resize::{AtExit, CheckTarget, ControllerKind, EXAMPLE, Resize
 use crate::failure::Failure;
 use crate::live::admin;
 use crate::resize::{
-    Checks, Cluster, Energy, Gateways, Hand, HaproxyServers, Journal, Parts, Queue, ResizeStatus,
-    ServerParts, Summary, balancer::Balancer, leave,
+    Checks, Cluster, Energy, Gateways, Hand, HaproxyServers, History, Journal, Parts, Queue, Recorded,
+    ResizeStatus, ServerParts, Start, Summary, View, balancer::Balancer, leave, read, sheet, text, unix_s,
 };
-use crate::say;
+use crate::simulate::write_sheet;
 use crate::stop::Stop;
+use crate::{file, say, terminal};
 use anyhow::anyhow;
 use headroom_units::PerSecond;
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{Read, Write};
@@ -42,6 +44,9 @@ const SHORTEST_QUEUE_PART: Duration = Duration::from_millis(20);
 /// A configuration that cannot be used, a balancer that cannot be relied on at the start, another controller with this
 /// file: nothing was changed then.
 pub fn run(args: &ResizeArgs) -> Result<(), Failure> {
+    if let Some(record) = &args.report {
+        return report(record, args);
+    }
     let Some(file) = args.config.as_ref().filter(|_| !args.example) else {
         return say::result(EXAMPLE.trim_end());
     };
@@ -66,6 +71,9 @@ pub fn run(args: &ResizeArgs) -> Result<(), Failure> {
         ),
         _ => None,
     };
+    if let Some(html) = &args.html {
+        file::will_write(html)?;
+    }
     let stop = Stop::at_signals()?;
     let parts = assemble(&config, &document)?;
     let found = Cluster::find(parts, looks_only, FIND, &stop)
@@ -89,7 +97,22 @@ pub fn run(args: &ResizeArgs) -> Result<(), Failure> {
         let address = admin::serve(bound, Arc::clone(&status))?;
         say::note!("metrics on http://{address}/metrics");
     }
+    let start = Start {
+        unix_s: unix_s(),
+        controller: cluster.resizer_name().to_owned(),
+        balancer: cluster.balancer_name(),
+        demand: config.demand().words().to_owned(),
+        period_s: config.period().as_secs_f64(),
+        dry_run: args.dry_run,
+        notes,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+    };
+    if let Some(journal) = &mut journal {
+        journal.begin(&start);
+    }
     let mut summary = Summary::new(cluster.resizer_name(), args.dry_run);
+    let mut history = args.html.is_some().then(History::default);
+    let view = terminal::view(args.no_view, || View::open(&start, stop.clone()))?;
     let started = Instant::now();
     let duration = args.duration.map(Duration::from_secs_f64);
     let mut next = started;
@@ -104,12 +127,20 @@ pub fn run(args: &ResizeArgs) -> Result<(), Failure> {
         if let Some(journal) = &mut journal {
             journal.tick(&tick);
         }
-        if tick.is_news() || tick.period.is_multiple_of(LINE_EVERY) {
+        if let Some(history) = &mut history {
+            history.tick(&tick);
+        }
+        if let Some(view) = &view {
+            view.tick(&tick);
+        }
+        // While the view has the terminal lines are held back, so that the news can be read after it.
+        if tick.is_news() || (view.is_none() && tick.period.is_multiple_of(LINE_EVERY)) {
             say::note!("{}", tick.line());
         }
         // Periods that were missed, as while the machine slept, are not made up for.
         next = next.max(Instant::now() - config.period());
     }
+    drop(view);
     if leaves {
         for left in leave(&mut cluster, Duration::from_secs_f64(config.exit.wait_s)) {
             say::note!("warning: {left}");
@@ -118,11 +149,41 @@ pub fn run(args: &ResizeArgs) -> Result<(), Failure> {
             guard.dismiss();
         }
     }
-    if args.json {
-        say::result(summary.json())
-    } else {
-        say::result(summary.text())
+    let summary = summary.json();
+    if let Some(journal) = &mut journal {
+        journal.end(&summary);
     }
+    if let (Some(html), Some(history)) = (&args.html, &history) {
+        write_sheet(&sheet(&start, history, &summary, &[]), None, html)?;
+    }
+    tell(args, &summary)
+}
+
+/// Prints the summary, and where the report is.
+fn tell(args: &ResizeArgs, summary: &Value) -> Result<(), Failure> {
+    if args.json {
+        return say::result(summary);
+    }
+    match &args.html {
+        Some(html) => say::result(format_args!("{}\nreport       {}", text(summary), html.display())),
+        None => say::result(text(summary)),
+    }
+}
+
+/// The report of the last run of a record.
+fn report(record: &Path, args: &ResizeArgs) -> Result<(), Failure> {
+    let recorded = read(record).map_err(Failure::usage)?;
+    let Recorded {
+        start,
+        history,
+        summary,
+        remarks,
+    } = &recorded;
+    match &args.html {
+        Some(html) => write_sheet(&sheet(start, history, summary, remarks), None, html)?,
+        None => remarks.iter().for_each(|remark| say::note!("note: {remark}")),
+    }
+    tell(args, summary)
 }
 
 /// Keeps a second controller with the same file away: they would undo each other's work.
@@ -283,10 +344,7 @@ fn describe(config: &ResizeFile, cluster: &Cluster, notes: &[String]) -> String 
         "controller {}\nbalancer   {}\ndemand     {}\n",
         cluster.resizer_name(),
         cluster.balancer_name(),
-        match config.demand() {
-            crate::config::resize::Demand::AcceptQueue => "connections at the accept queues",
-            crate::config::resize::Demand::Balancer => "requests at the balancer",
-        }
+        config.demand().words()
     );
     for (name, state) in cluster.states() {
         let kind = config.servers.get(&name).map_or("", |table| table.power.kind());

@@ -2,7 +2,8 @@
 
 use headroom_control::resize::PowerState;
 use headroom_sim::accept::ServerPower;
-use headroom_units::{Joules, Seconds};
+use headroom_units::{Joules, Seconds, Watts};
+use serde::{Deserialize, Serialize};
 
 /// One server in one period, as the model sees it.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -16,13 +17,38 @@ pub struct Load {
 }
 
 /// Energy since the start of the run.
-#[derive(Clone, Copy, Debug)]
-pub struct Energy {
-    power: ServerPower,
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Spent {
     /// Of the servers as they were.
     pub spent: Joules,
     /// Of the same work with every server on.
     pub always_on: Joules,
+}
+
+impl Spent {
+    /// The share that was saved against every server on; `None` where nothing was spent by either.
+    pub fn saving(&self) -> Option<f64> {
+        (self.always_on > Joules::ZERO).then(|| 1.0 - self.spent / self.always_on)
+    }
+
+    /// The mean power since an earlier time, of the servers as they were and with every server on; `None` where no time has
+    /// passed.
+    pub fn power_since(&self, earlier: &Self, length: Seconds) -> Option<(Watts, Watts)> {
+        let watts = |now: Joules, then: Joules| Watts::new((now - then).get() / length.get());
+        let both = || {
+            let spent = watts(self.spent, earlier.spent);
+            (spent, watts(self.always_on, earlier.always_on))
+        };
+        (length > Seconds::ZERO).then(both)
+    }
+}
+
+/// The model, and what it comes to since the start of the run.
+#[derive(Clone, Copy, Debug)]
+pub struct Energy {
+    power: ServerPower,
+    /// What it comes to.
+    pub sum: Spent,
 }
 
 impl Energy {
@@ -30,8 +56,10 @@ impl Energy {
     pub const fn new(power: ServerPower) -> Self {
         Self {
             power,
-            spent: Joules::ZERO,
-            always_on: Joules::ZERO,
+            sum: Spent {
+                spent: Joules::ZERO,
+                always_on: Joules::ZERO,
+            },
         }
     }
 
@@ -63,14 +91,9 @@ impl Energy {
                 PowerState::Failed(_) if one.powered == Some(false) => off_w,
                 PowerState::Failed(_) => full_w,
             };
-            self.spent += Joules::new(watts * length.get());
-            self.always_on += Joules::new(at(each) * length.get());
+            self.sum.spent += Joules::new(watts * length.get());
+            self.sum.always_on += Joules::new(at(each) * length.get());
         }
-    }
-
-    /// The share that was saved against every server on; `None` where nothing was spent by either.
-    pub fn saving(&self) -> Option<f64> {
-        (self.always_on > Joules::ZERO).then(|| 1.0 - self.spent / self.always_on)
     }
 }
 
@@ -91,20 +114,20 @@ mod tests {
             Seconds::new(10.0),
             &[load(PowerState::Serving, Some(0.5)), load(PowerState::Off, None)],
         );
-        assert!((energy.spent.get() - 625.0).abs() < 1e-9);
+        assert!((energy.sum.spent.get() - 625.0).abs() < 1e-9);
         // A quarter of each.
-        assert!((energy.always_on.get() - 2.0 * 612.5).abs() < 1e-9);
-        assert!((energy.saving().unwrap() - (1.0 - 625.0 / 1225.0)).abs() < 1e-9);
+        assert!((energy.sum.always_on.get() - 2.0 * 612.5).abs() < 1e-9);
+        assert!((energy.sum.saving().unwrap() - (1.0 - 625.0 / 1225.0)).abs() < 1e-9);
         let mut failed = Energy::new(ServerPower::default());
         let broken = load(PowerState::Failed(Cause::Lost), None);
         failed.add(Seconds::new(1.0), &[broken]);
-        assert!((failed.spent.get() - 65.0).abs() < 1e-9);
+        assert!((failed.sum.spent.get() - 65.0).abs() < 1e-9);
         let off = Load {
             powered: Some(false),
             ..broken
         };
         failed.add(Seconds::new(1.0), &[off]);
-        assert!((failed.spent.get() - 65.0).abs() < 1e-9);
-        assert_eq!(Energy::new(ServerPower::default()).saving(), None);
+        assert!((failed.sum.spent.get() - 65.0).abs() < 1e-9);
+        assert_eq!(Energy::new(ServerPower::default()).sum.saving(), None);
     }
 }

@@ -1,6 +1,7 @@
 //! The hand on one server's power switch: a thread that does what it is told, for switches are slow.
 
 use headroom_node::switch::{PowerSwitch, SwitchError};
+use serde::{Deserialize, Serialize};
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -21,7 +22,7 @@ pub enum PowerOrder {
 }
 
 /// What came of orders: successes and failures, since the start.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outcomes {
     /// Carried out.
     pub done: u64,

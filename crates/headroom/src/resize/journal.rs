@@ -1,12 +1,49 @@
-//! The record: one line of JSON a period, in a file of bounded size.
+//! The record, in a file of bounded size: a line of JSON for the run's beginning, one for each period, and one for what it
+//! came to. [`super::recorded`] reads it.
 
 use super::tick::Tick;
 use anyhow::Context;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
+
+/// What stays the same during a run. It stands at the head of each file of the record.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Start {
+    /// When it began, in seconds since the Unix epoch.
+    pub unix_s: f64,
+    /// The controller's name.
+    pub controller: String,
+    /// What is in front of the servers, in words.
+    pub balancer: String,
+    /// Where the arrival rate comes from, in words.
+    pub demand: String,
+    /// The control period, in seconds.
+    pub period_s: f64,
+    /// Whether nothing was done.
+    pub dry_run: bool,
+    /// What a reader must know.
+    pub notes: Vec<String>,
+    /// The version of Headroom.
+    pub version: String,
+}
+
+/// A period, and when it was written.
+#[derive(Serialize)]
+struct Timed<'a> {
+    #[serde(flatten)]
+    tick: &'a Tick,
+    unix_s: f64,
+}
+
+/// Seconds since the Unix epoch.
+pub fn unix_s() -> f64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0.0, |since| since.as_secs_f64())
+}
 
 /// A file that at its limit takes the place of the one before it, FILE.1. Together they take twice the limit.
 #[derive(Debug)]
@@ -15,6 +52,8 @@ pub struct Journal {
     file: File,
     bytes: u64,
     most_bytes: u64,
+    /// The line at the head of each file.
+    head: String,
     /// A failure is told once, until it is over.
     failing: bool,
 }
@@ -34,20 +73,37 @@ impl Journal {
             file,
             bytes,
             most_bytes: (most_mib * 1024.0 * 1024.0) as u64,
+            head: String::new(),
             failing: false,
         })
     }
 
+    /// Writes that a run begins.
+    pub fn begin(&mut self, start: &Start) {
+        self.head = format!("{}\n", json!({"run": start}));
+        let head = self.head.clone();
+        self.write_or_warn(&head);
+    }
+
+    /// Writes what the run came to.
+    pub fn end(&mut self, summary: &Value) {
+        self.write_or_warn(&format!("{}\n", json!({"summary": summary})));
+    }
+
     /// Writes a period. One that cannot be written is missing; the run goes on.
     pub fn tick(&mut self, tick: &Tick) {
-        let unix_s = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .map_or(0.0, |since| since.as_secs_f64());
-        let mut line = tick.json();
-        if let Value::Object(fields) = &mut line {
-            fields.insert("unix_s".to_owned(), json!(unix_s));
+        let timed = Timed {
+            tick,
+            unix_s: unix_s(),
+        };
+        match serde_json::to_string(&timed) {
+            Ok(line) => self.write_or_warn(&format!("{line}\n")),
+            Err(error) => tracing::error!("a period cannot be written as JSON: {error}"),
         }
-        let written = self.write(&format!("{line}\n"));
+    }
+
+    fn write_or_warn(&mut self, line: &str) {
+        let written = self.write(line);
         if let (Err(error), false) = (&written, self.failing) {
             tracing::warn!(file = %self.path.display(), "the record cannot be written: {error}");
         }
@@ -60,6 +116,10 @@ impl Journal {
             old.push(".1");
             std::fs::rename(&self.path, old)?;
             (self.file, self.bytes) = append(&self.path)?;
+            if line != self.head {
+                self.file.write_all(self.head.as_bytes())?;
+                self.bytes += self.head.len() as u64;
+            }
         }
         self.file.write_all(line.as_bytes())?;
         self.bytes += line.len() as u64;

@@ -1,7 +1,8 @@
 //! The metrics of a resized cluster, and what its admin port tells.
 
 use super::cluster::BALANCER_LOST;
-use super::tick::Tick;
+use super::history::STATES;
+use super::tick::{Tick, cause_word};
 use crate::live::admin::Board;
 use headroom_control::resize::PowerState;
 use headroom_units::PerSecond;
@@ -14,11 +15,6 @@ use prometheus_client::registry::Registry;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
-
-/// Every state, so that one without servers reads 0.
-const STATES: [&str; 7] = [
-    "off", "booting", "warming", "serving", "draining", "stopping", "failed",
-];
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct StateLabels {
@@ -181,6 +177,7 @@ impl ResizeStatus {
 
     /// Takes one period.
     pub fn tick(&self, tick: &Tick) {
+        // Every state, so that one without servers reads 0.
         for state in STATES {
             let count = i64::try_from(tick.count(state)).unwrap_or(i64::MAX);
             self.servers.get_or_create(&StateLabels { state }).set(count);
@@ -194,7 +191,7 @@ impl ResizeStatus {
         self.periods.inc();
         self.blind.inc_by(u64::from(tick.arrival_rate.is_none()));
         self.balancer_lost
-            .inc_by(u64::from(tick.balancer_trouble.is_some()));
+            .inc_by(u64::from(tick.balancer.trouble.is_some()));
         let rule = RuleLabels {
             controller: self.controller,
             rule: tick.resize.reason.rule.to_string(),
@@ -218,15 +215,15 @@ impl ResizeStatus {
                     .get_or_create(&TransitionLabels { from, to })
                     .inc();
                 if let PowerState::Failed(cause) = one.state {
-                    let cause = serde_json::json!(cause).as_str().unwrap_or_default().to_owned();
+                    let cause = cause_word(cause);
                     let server = one.name.clone();
                     self.failures
                         .get_or_create(&FailureLabels { server, cause })
                         .inc();
                 }
             }
-            done += one.orders.0;
-            failed += one.orders.1;
+            done += one.orders.done;
+            failed += one.orders.failed;
         }
         for (outcome, count) in [("done", done), ("failed", failed)] {
             let counter = self.orders.get_or_create(&OrderLabels { outcome });
@@ -244,8 +241,9 @@ impl ResizeStatus {
         let ready = tick.arrival_rate.is_some()
             && tick.resize.reason.rule != BALANCER_LOST
             && tick.servers.iter().any(|one| one.state.takes_requests());
-        *self.last.lock().unwrap_or_else(PoisonError::into_inner) =
-            (Instant::now(), ready, tick.json().to_string());
+        // Numbers, words and lists: there is always JSON for them.
+        let json = serde_json::to_string(tick).unwrap_or_default();
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = (Instant::now(), ready, json);
     }
 }
 

@@ -8,13 +8,14 @@ use headroom_node::queue::{
     Counters, QueueError, QueueMeter, QueueMethod, QueueOptions, QueuePreference, QueueSample, choose,
 };
 use headroom_units::{PerSecond, Seconds};
+use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant};
 
 /// For how long an agent's first word is waited for at the start.
 const FIRST_WORD: Duration = Duration::from_secs(3);
 
 /// Counts of one sampling step.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Counted {
     /// Attempts to enter the queue.
     pub arrivals: f64,

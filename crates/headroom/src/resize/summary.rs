@@ -1,17 +1,19 @@
 //! What a run comes to.
 
-use super::tick::Tick;
+use super::energy::Spent;
+use super::hand::Outcomes;
+use super::tick::{Tick, cause_word, latency_ms};
 use hdrhistogram::Histogram;
 use headroom_control::resize::PowerState;
 use headroom_gateway::service_histogram;
-use headroom_units::{Joules, Seconds};
+use headroom_units::Seconds;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
 /// Sums over a run.
 #[derive(Clone, Debug)]
 pub struct Summary {
-    controller: &'static str,
+    controller: String,
     dry: bool,
     periods: u64,
     length: Seconds,
@@ -28,16 +30,16 @@ pub struct Summary {
     decisions: BTreeMap<String, u64>,
     unknown: u64,
     balancer_lost: u64,
-    energy: Option<(Joules, Joules, Option<f64>)>,
+    energy: Option<Spent>,
     servers: usize,
-    orders: (u64, u64),
+    orders: Outcomes,
 }
 
 impl Summary {
     /// Nothing yet.
-    pub fn new(controller: &'static str, dry: bool) -> Self {
+    pub fn new(controller: &str, dry: bool) -> Self {
         Self {
-            controller,
+            controller: controller.to_owned(),
             dry,
             periods: 0,
             length: Seconds::ZERO,
@@ -55,7 +57,7 @@ impl Summary {
             balancer_lost: 0,
             energy: None,
             servers: 0,
-            orders: (0, 0),
+            orders: Outcomes::default(),
         }
     }
 
@@ -64,48 +66,44 @@ impl Summary {
         self.periods += 1;
         self.length += tick.length;
         self.servers = tick.servers.len();
-        if let Some(traffic) = &tick.traffic {
-            self.arrivals += traffic.arrivals;
-            for (sum, part) in [
-                (&mut self.completions, traffic.completions),
-                (&mut self.failures, traffic.failures),
-            ] {
-                if let Some(part) = part {
-                    *sum = Some(sum.unwrap_or(0) + part);
-                }
+        let told = &tick.balancer;
+        self.arrivals += told.arrivals.unwrap_or_default();
+        for (sum, part) in [
+            (&mut self.completions, told.completions),
+            (&mut self.failures, told.failures),
+        ] {
+            if let Some(part) = part {
+                *sum = Some(sum.unwrap_or(0) + part);
             }
-            if let Some(latencies) = &traffic.latencies {
-                // Both have the same bounds; only that could make it fail.
-                if self.latencies.add(latencies).is_err() {
-                    tracing::error!("latency histograms do not agree");
-                }
+        }
+        if let Some(latencies) = &told.latencies {
+            // Both have the same bounds; only that could make it fail.
+            if self.latencies.add(latencies).is_err() {
+                tracing::error!("latency histograms do not agree");
             }
         }
         self.attempts += tick.attempts();
         self.drops += tick.drops();
         self.unknown += u64::from(tick.arrival_rate.is_none());
-        self.balancer_lost += u64::from(tick.balancer_trouble.is_some());
+        self.balancer_lost += u64::from(told.trouble.is_some());
         *self
             .decisions
             .entry(tick.resize.reason.rule.to_string())
             .or_default() += 1;
-        self.orders = (0, 0);
+        self.orders = Outcomes::default();
         for one in &tick.servers {
             *self.server_s.entry(one.before.name()).or_default() += tick.length.get();
             if one.state != one.before {
                 let name = format!("{}-{}", one.before.name(), one.state.name());
                 *self.transitions.entry(name).or_default() += 1;
                 if let PowerState::Failed(cause) = one.state {
-                    let cause = json!(cause).as_str().unwrap_or_default().to_owned();
-                    *self.broken.entry(cause).or_default() += 1;
+                    *self.broken.entry(cause_word(cause)).or_default() += 1;
                 }
             }
-            self.orders.0 += one.orders.0;
-            self.orders.1 += one.orders.1;
+            self.orders.done += one.orders.done;
+            self.orders.failed += one.orders.failed;
         }
-        self.energy = tick
-            .energy
-            .map(|energy| (energy.spent, energy.always_on, energy.saving()));
+        self.energy = tick.energy;
     }
 
     fn serving_s(&self) -> f64 {
@@ -117,9 +115,7 @@ impl Summary {
     pub fn json(&self) -> Value {
         let length_s = self.length.get();
         let per = |sum: f64, by: f64| (by > 0.0).then(|| sum / by);
-        let known = !self.latencies.is_empty();
-        let ms = |percentile: f64| known.then(|| self.latencies.value_at_percentile(percentile) as f64 / 1e3);
-        let spent = self.energy.map(|(spent, ..)| spent.get());
+        let spent = self.energy.map(|energy| energy.spent.get());
         let done = self.completions.unwrap_or(self.arrivals);
         json!({
             "law": format!("resize-{}", self.controller),
@@ -129,10 +125,7 @@ impl Summary {
             "periods": self.periods,
             "duration_s": length_s,
             "requests": {"offered": self.arrivals, "completed": self.completions, "failed": self.failures},
-            "latency_ms": {
-                "mean": known.then(|| self.latencies.mean() / 1e3),
-                "p50": ms(50.0), "p95": ms(95.0), "p99": ms(99.0), "p999": ms(99.9),
-            },
+            "latency_ms": latency_ms(&self.latencies),
             "slo": {"percentile": null, "target_ms": null, "periods_over": null},
             "energy_j": {"value": spent, "source": spent.map(|_| "estimated")},
             "joules_per_request": spent.and_then(|spent| per(spent, done as f64)),
@@ -149,70 +142,109 @@ impl Summary {
                 "server_seconds": self.server_s,
                 "transitions": self.transitions,
                 "failures": self.broken,
-                "orders": {"done": self.orders.0, "failed": self.orders.1},
+                "orders": self.orders,
                 "connections": {
                     "attempts": self.attempts,
                     "dropped": self.drops,
                     "drop_ratio": per(self.drops, self.attempts),
                 },
                 "balancer_lost_periods": self.balancer_lost,
-                "energy_always_on_j": self.energy.map(|(_, always_on, _)| always_on.get()),
-                "saving": self.energy.and_then(|(.., saving)| saving),
+                "energy_always_on_j": self.energy.map(|energy| energy.always_on),
+                "saving": self.energy.and_then(|energy| energy.saving()),
             },
         })
     }
+}
 
-    /// As text for people.
-    pub fn text(&self) -> String {
-        let length_s = self.length.get();
-        let mean = if length_s > 0.0 {
-            self.serving_s() / length_s
+/// A share in percent with one decimal, and no minus before a zero.
+pub fn percent(share: f64) -> String {
+    let tenths = (share * 1e3).round();
+    format!("{:.1}", if tenths == 0.0 { 0.0 } else { tenths / 10.0 })
+}
+
+/// A summary as text for people.
+pub fn text(summary: &Value) -> String {
+    let resize = &summary["resize"];
+    let number = |value: &Value| value.as_f64().unwrap_or_default();
+    let list = |counts: &Value| {
+        let counts = counts.as_object().into_iter().flatten();
+        let words: Vec<String> = counts.map(|(name, count)| format!("{name} {count}")).collect();
+        if words.is_empty() {
+            "none".to_owned()
         } else {
-            0.0
-        };
-        let list = |counts: &BTreeMap<String, u64>| {
-            let words: Vec<String> = counts
-                .iter()
-                .map(|(name, count)| format!("{name} {count}"))
-                .collect();
-            if words.is_empty() {
-                "none".to_owned()
-            } else {
-                words.join(", ")
-            }
-        };
-        let mut text = format!(
-            "controller   {}{}\nperiods      {} in {length_s:.0} s\nservers      {mean:.2} of {} took requests on average\n\
-             requests     {} at the balancer\ntransitions  {}\nfailures     {}\ndecisions    {}",
-            self.controller,
-            if self.dry {
-                " (dry run: nothing was done)"
-            } else {
-                ""
-            },
-            self.periods,
-            self.servers,
-            self.arrivals,
-            list(&self.transitions),
-            list(&self.broken),
-            list(&self.decisions),
+            words.join(", ")
+        }
+    };
+    let mut text = format!(
+        "controller   {}{}\nperiods      {} in {:.0} s\nservers      {:.2} of {} took requests on average\n\
+         requests     {} at the balancer\ntransitions  {}\nfailures     {}\ndecisions    {}",
+        resize["controller"].as_str().unwrap_or_default(),
+        if resize["dry_run"] == true {
+            " (dry run: nothing was done)"
+        } else {
+            ""
+        },
+        summary["periods"],
+        number(&summary["duration_s"]),
+        number(&resize["serving_mean"]),
+        resize["servers"],
+        summary["requests"]["offered"],
+        list(&resize["transitions"]),
+        list(&resize["failures"]),
+        list(&summary["decisions"]),
+    );
+    let connections = &resize["connections"];
+    if let Some(drop_ratio) = connections["drop_ratio"].as_f64() {
+        text.push_str(&format!(
+            "\nconnections  {:.0} at the accept queues, {:.0} of them dropped ({:.4} %)",
+            number(&connections["attempts"]),
+            number(&connections["dropped"]),
+            drop_ratio * 100.0
+        ));
+    }
+    if let Some(spent) = summary["energy_j"]["value"].as_f64() {
+        let saving = resize["saving"].as_f64();
+        let saving = saving.map_or(String::new(), |saving| format!(": {} % saved", percent(saving)));
+        text.push_str(&format!(
+            "\nenergy       {spent:.0} J, {:.0} J with every server on{saving} (both estimated by the model in [energy])",
+            number(&resize["energy_always_on_j"])
+        ));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_summary_of_nothing_and_one_of_much_are_told() {
+        let nothing = Summary::new("static", true).json();
+        let told = text(&nothing);
+        assert!(
+            told.contains("static (dry run") && told.contains("0 in 0 s"),
+            "{told}"
         );
-        if self.attempts > 0.0 {
-            text.push_str(&format!(
-                "\nconnections  {:.0} at the accept queues, {:.0} of them dropped ({:.4} %)",
-                self.attempts,
-                self.drops,
-                self.drops / self.attempts * 100.0
-            ));
-        }
-        if let Some((spent, always_on, saving)) = self.energy {
-            let saving = saving.map_or(String::new(), |saving| format!(": {:.1} % saved", saving * 100.0));
-            text.push_str(&format!(
-                "\nenergy       {:.0} J, {:.0} J with every server on{saving} (both estimated by the model in [energy])",
-                spent.get(),
-                always_on.get()
-            ));
-        }
-        text
+        assert!(
+            told.contains("failures     none") && !told.contains("energy"),
+            "{told}"
+        );
+        let mut much = nothing;
+        much["energy_j"]["value"] = json!(600.0);
+        much["resize"]["energy_always_on_j"] = json!(1000.0);
+        much["resize"]["saving"] = json!(0.4);
+        much["resize"]["connections"] = json!({"attempts": 1000.0, "dropped": 2.0, "drop_ratio": 0.002});
+        much["resize"]["transitions"] = json!({"off-booting": 2, "booting-warming": 1});
+        let told = text(&much);
+        assert!(
+            told.contains("600 J, 1000 J with every server on: 40.0 % saved (both estimated"),
+            "{told}"
+        );
+        assert_eq!(
+            (percent(-1e-9).as_str(), percent(-0.01).as_str()),
+            ("0.0", "-1.0")
+        );
+        assert!(told.contains("2 of them dropped (0.2000 %)"), "{told}");
+        assert!(told.contains("booting-warming 1, off-booting 2"), "{told}");
     }
 }

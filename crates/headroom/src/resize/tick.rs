@@ -1,20 +1,25 @@
-//! One period, as it is told to whoever watches.
+//! One period, as it is told to whoever watches, and as it is recorded: what was seen, decided and done, and why.
 
 use super::balancer::{Admission, Traffic};
-use super::energy::Energy;
+use super::energy::Spent;
+use super::hand::Outcomes;
 use super::queues::Counted;
+use hdrhistogram::Histogram;
 use headroom_control::capacity::Capacity;
 use headroom_control::decision::Reason;
-use headroom_control::resize::{Command, PowerState, Resize};
-use headroom_units::{PerSecond, Seconds};
-use serde_json::{Value, json};
+use headroom_control::resize::{Cause, Command, PowerState, Resize};
+use headroom_record::LatencyMs;
+use headroom_units::{PerSecond, Ratio, Seconds};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
 
 /// One server in a period.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ServerTick {
     /// Its name.
     pub name: String,
-    /// Its state at the period's end.
+    /// Its state at the period's end: in the record the word, and the cause beside it where it failed.
+    #[serde(flatten, with = "state_and_cause")]
     pub state: PowerState,
     /// Its state before.
     pub before: PowerState,
@@ -27,6 +32,7 @@ pub struct ServerTick {
     /// Why that is its capacity; `None` where it is given.
     pub estimated: Option<Reason>,
     /// What was counted at its accept queue.
+    #[serde(rename = "queue")]
     pub counted: Option<Counted>,
     /// Whether its power is on; `None` where nobody can say.
     pub powered: Option<bool>,
@@ -38,33 +44,159 @@ pub struct ServerTick {
     pub in_flight: Option<u64>,
     /// What it was told in this period.
     pub command: Option<Command>,
-    /// Orders to its power switch that were carried out, and that failed, since the start.
-    pub orders: (u64, u64),
+    /// What came of the orders to its power switch, since the start.
+    pub orders: Outcomes,
     /// What is wrong with it or with what is known of it.
     pub trouble: Vec<String>,
 }
 
+/// A state as two fields, `state` and `cause`: one word is easier to look for than a word or an object.
+mod state_and_cause {
+    use headroom_control::resize::{Cause, PowerState};
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    #[derive(Serialize, Deserialize)]
+    struct Told {
+        state: String,
+        cause: Option<Cause>,
+    }
+
+    pub fn serialize<S: Serializer>(state: &PowerState, serializer: S) -> Result<S::Ok, S::Error> {
+        let cause = match state {
+            PowerState::Failed(cause) => Some(*cause),
+            _ => None,
+        };
+        let state = state.name().to_owned();
+        Told { state, cause }.serialize(serializer)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PowerState, D::Error> {
+        let told = Told::deserialize(deserializer)?;
+        Ok(match (told.state.as_str(), told.cause) {
+            ("off", _) => PowerState::Off,
+            ("booting", _) => PowerState::Booting,
+            ("warming", _) => PowerState::Warming,
+            ("serving", _) => PowerState::Serving,
+            ("draining", _) => PowerState::Draining,
+            ("stopping", _) => PowerState::Stopping,
+            ("failed", Some(cause)) => PowerState::Failed(cause),
+            (other, cause) => {
+                return Err(D::Error::custom(format!(
+                    "{other:?} with the cause {cause:?} is no state"
+                )));
+            }
+        })
+    }
+}
+
+/// Of latencies in microseconds what is told of them.
+pub fn latency_ms(latencies: &Histogram<u64>) -> LatencyMs {
+    if latencies.is_empty() {
+        return LatencyMs::default();
+    }
+    let at = |percentile: f64| Some(latencies.value_at_percentile(percentile) as f64 / 1e3);
+    LatencyMs {
+        mean: Some(latencies.mean() / 1e3),
+        p50: at(50.0),
+        p95: at(95.0),
+        p99: at(99.0),
+        p999: at(99.9),
+    }
+}
+
+/// What the balancer showed in a period.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct BalancerTick {
+    /// Requests that came; `None` where that is not known.
+    pub arrivals: Option<u64>,
+    /// Requests answered; `None` where it does not tell.
+    pub completions: Option<u64>,
+    /// Requests that failed; `None` where it does not tell.
+    pub failures: Option<u64>,
+    /// Their latencies, as far as it tells.
+    pub latency_ms: LatencyMs,
+    /// Why it cannot be relied on; `None` where it can.
+    pub trouble: Option<String>,
+    /// All latencies, in microseconds, for those of the whole run: not recorded.
+    #[serde(skip)]
+    pub latencies: Option<Histogram<u64>>,
+}
+
+impl BalancerTick {
+    /// What a look showed.
+    pub fn new(traffic: Option<Traffic>, trouble: Option<String>) -> Self {
+        let Some(traffic) = traffic else {
+            return Self {
+                trouble,
+                ..Self::default()
+            };
+        };
+        Self {
+            arrivals: Some(traffic.arrivals),
+            completions: traffic.completions,
+            failures: traffic.failures,
+            latency_ms: traffic.latencies.as_ref().map(latency_ms).unwrap_or_default(),
+            trouble,
+            latencies: traffic.latencies,
+        }
+    }
+}
+
 /// One period.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Tick {
     /// Counts from 0.
     pub period: u64,
     /// When it ended, from the start of the run.
+    #[serde(rename = "at_s")]
     pub at: Seconds,
     /// How long it was.
+    #[serde(rename = "length_s")]
     pub length: Seconds,
     /// What arrived at the whole cluster; `None` where it is not known.
+    #[serde(rename = "arrival_rate_per_s")]
     pub arrival_rate: Option<PerSecond>,
-    /// Requests as the balancer counts them.
-    pub traffic: Option<Traffic>,
+    /// The balancer.
+    pub balancer: BalancerTick,
     /// What was decided, and why.
+    #[serde(rename = "decided")]
     pub resize: Resize,
     /// The servers.
     pub servers: Vec<ServerTick>,
-    /// Why the balancer cannot be relied on; `None` where it can.
-    pub balancer_trouble: Option<String>,
     /// Energy since the start, where there is a model.
-    pub energy: Option<Energy>,
+    #[serde(rename = "energy_estimated_j")]
+    pub energy: Option<Spent>,
+}
+
+impl ServerTick {
+    /// Its state in a word, with the cause where it failed: `failed (boot)`.
+    pub fn state_words(&self) -> String {
+        match self.state {
+            PowerState::Failed(cause) => format!("failed ({})", cause_word(cause)),
+            state => state.name().to_owned(),
+        }
+    }
+
+    /// The mean length of its accept queue in the period, where its estimator was shown one.
+    pub fn queue_mean(&self) -> Option<f64> {
+        // Of a server that does not take requests any more its estimator says what it said last.
+        let shown = self.counted.is_some() && self.before.takes_requests();
+        let estimated = self.estimated.as_ref().filter(|_| shown)?;
+        let mut numbers = estimated.numbers.iter();
+        Some(numbers.find(|(name, _)| name == "queue_mean")?.1)
+    }
+
+    /// The share of the attempts at its accept queue that were dropped, where there were any.
+    pub fn drop_ratio(&self) -> Option<Ratio> {
+        let counted = self.counted.filter(|counted| counted.arrivals > 0.0)?;
+        Some(Ratio::new(counted.drops / counted.arrivals))
+    }
+}
+
+/// A cause of failure in a word: a bounded label set.
+pub fn cause_word(cause: Cause) -> String {
+    json!(cause).as_str().unwrap_or_default().to_owned()
 }
 
 impl Tick {
@@ -111,72 +243,12 @@ impl Tick {
             .any(|one| one.state != one.before || one.command.is_some())
     }
 
-    /// The period as JSON: what was seen, decided and done, and why.
-    pub fn json(&self) -> Value {
-        let servers: Vec<Value> = self
-            .servers
-            .iter()
-            .map(|one| {
-                json!({
-                    "name": one.name,
-                    "state": one.state.name(),
-                    "cause": match one.state {
-                        PowerState::Failed(cause) => json!(cause),
-                        _ => Value::Null,
-                    },
-                    "for_s": one.for_s,
-                    "failures": one.failures,
-                    "capacity": one.capacity,
-                    "estimated": one.estimated,
-                    "queue": one.counted.map(|counted| json!({
-                        "arrivals": counted.arrivals,
-                        "accepts": counted.accepts,
-                        "drops": counted.drops,
-                        "length_s": counted.length_s,
-                    })),
-                    "powered": one.powered,
-                    "answering": one.answering,
-                    "admission": one.admission,
-                    "in_flight": one.in_flight,
-                    "command": one.command,
-                    "trouble": one.trouble,
-                })
-            })
-            .collect();
-        json!({
-            "period": self.period,
-            "at_s": self.at,
-            "length_s": self.length,
-            "arrival_rate_per_s": self.arrival_rate,
-            "balancer": {
-                "arrivals": self.traffic.as_ref().map(|traffic| traffic.arrivals),
-                "completions": self.traffic.as_ref().and_then(|traffic| traffic.completions),
-                "failures": self.traffic.as_ref().and_then(|traffic| traffic.failures),
-                "trouble": self.balancer_trouble,
-            },
-            "decided": self.resize,
-            "servers": servers,
-            "energy_estimated_j": self.energy.map(|energy| json!({
-                "spent": energy.spent,
-                "always_on": energy.always_on,
-            })),
-        })
-    }
-
     /// The period as a line for people.
     pub fn line(&self) -> String {
         let states: Vec<String> = self
             .servers
             .iter()
-            .map(|one| {
-                let state = match one.state {
-                    PowerState::Failed(cause) => {
-                        format!("failed({})", json!(cause).as_str().unwrap_or_default())
-                    }
-                    state => state.name().to_owned(),
-                };
-                format!("{} {state}", one.name)
-            })
+            .map(|one| format!("{} {}", one.name, one.state_words()))
             .collect();
         let number = |value: Option<f64>| value.map_or("-".to_owned(), |value| format!("{value:.1}"));
         format!(
@@ -187,9 +259,135 @@ impl Tick {
             states.join(", "),
             self.resize.reason.rule,
             self.resize.reason.text,
-            self.balancer_trouble
+            self.balancer
+                .trouble
                 .as_ref()
                 .map_or(String::new(), |why| format!("  [{why}]"))
         )
+    }
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+    use headroom_units::Joules;
+    use serde_json::Value;
+
+    /// The second that ends a second after the given one, with two servers: the first serves, the second is off.
+    pub fn tick(period: u64, wanted: usize) -> Tick {
+        let reason = |rule, text: &str, numbers: &[_]| Reason::new(rule, text.to_owned(), numbers);
+        let server = |name: &str, state| ServerTick {
+            name: name.to_owned(),
+            state,
+            before: state,
+            for_s: 3.0,
+            failures: 0,
+            capacity: Capacity::Unknown,
+            estimated: None,
+            counted: None,
+            powered: Some(state != PowerState::Off),
+            answering: state != PowerState::Off,
+            admission: Some(Admission::Out),
+            in_flight: None,
+            command: None,
+            orders: Outcomes::default(),
+            trouble: Vec::new(),
+        };
+        let numbers = [("capacity_per_s", 100.0), ("queue_mean", 2.5)];
+        let at_s = period as f64 + 1.0;
+        Tick {
+            period,
+            at: Seconds::new(at_s),
+            length: Seconds::new(1.0),
+            arrival_rate: Some(PerSecond::new(90.0)),
+            balancer: BalancerTick {
+                arrivals: Some(90),
+                completions: Some(88),
+                failures: Some(1),
+                ..BalancerTick::default()
+            },
+            resize: Resize {
+                servers: wanted,
+                reason: reason("grow", "90.0/s of 100.0/s", &[]),
+            },
+            servers: vec![
+                ServerTick {
+                    capacity: Capacity::LowerBound(PerSecond::new(100.0)),
+                    estimated: Some(reason("fast-start", "no overload seen yet", &numbers)),
+                    counted: Some(Counted {
+                        arrivals: 90.0,
+                        accepts: 89.0,
+                        drops: 0.5,
+                        length_s: 1.0,
+                    }),
+                    admission: Some(Admission::Ready),
+                    in_flight: Some(4),
+                    ..server("web1", PowerState::Serving)
+                },
+                server("web2", PowerState::Off),
+            ],
+            energy: Some(Spent {
+                spent: Joules::new(65.0 * at_s),
+                always_on: Joules::new(125.0 * at_s),
+            }),
+        }
+    }
+
+    #[test]
+    fn a_recorded_period_is_read_back_as_it_was() {
+        let mut told = tick(4, 2);
+        told.servers[1].before = PowerState::Booting;
+        told.servers[1].state = PowerState::Failed(Cause::Boot);
+        told.balancer.trouble = Some("gone".to_owned());
+        let json = serde_json::to_value(&told).unwrap();
+        assert_eq!(serde_json::from_value::<Tick>(json.clone()).unwrap(), told);
+        // Names that scripts look for.
+        assert_eq!(json["at_s"], 5.0);
+        assert_eq!(json["arrival_rate_per_s"], 90.0);
+        assert_eq!(json["balancer"]["trouble"], "gone");
+        assert_eq!(json["decided"]["reason"]["rule"], "grow");
+        assert_eq!(json["energy_estimated_j"]["spent"], 325.0);
+        let [web1, web2] = json["servers"].as_array().unwrap().as_slice() else {
+            panic!("{json}")
+        };
+        assert_eq!(
+            (&web1["state"], &web1["cause"]),
+            (&"serving".into(), &Value::Null)
+        );
+        assert_eq!(
+            (&web2["state"], &web2["cause"]),
+            (&"failed".into(), &"boot".into())
+        );
+        assert_eq!(web1["capacity"]["kind"], "lower-bound");
+        assert_eq!(web1["queue"]["drops"], 0.5);
+        for (state, cause) in [("failed", Value::Null), ("asleep", Value::Null)] {
+            let mut wrong = json.clone();
+            wrong["servers"][0]["state"] = state.into();
+            wrong["servers"][0]["cause"] = cause;
+            let error = serde_json::from_value::<Tick>(wrong).unwrap_err().to_string();
+            assert!(error.contains("is no state"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_server_tells_its_queue_and_drops_only_where_they_were_seen() {
+        let told = tick(0, 1);
+        let [web1, web2] = &told.servers[..] else {
+            panic!("two servers")
+        };
+        assert_eq!(web1.queue_mean(), Some(2.5));
+        assert!((web1.drop_ratio().unwrap().as_percent() - 0.5 / 0.9).abs() < 1e-9);
+        assert_eq!((web2.queue_mean(), web2.drop_ratio()), (None, None));
+        // What an estimator held over from an earlier period is no queue of this one.
+        let blind = ServerTick {
+            counted: None,
+            ..web1.clone()
+        };
+        assert_eq!(blind.queue_mean(), None);
+        let line = told.line();
+        assert!(
+            line.contains("90.0/s of 100.0/s  web1 serving, web2 off  grow"),
+            "{line}"
+        );
     }
 }

@@ -1,7 +1,7 @@
 //! Sheets on a terminal and on disk.
 
 use crate::failure::Failure;
-use anyhow::Context;
+use crate::file;
 use headroom_record::Archive;
 use headroom_record::report::{Grid, Sheet, sheet_html};
 use std::fmt;
@@ -43,12 +43,7 @@ impl fmt::Display for Table<'_> {
 /// A run that cannot be read, a file that cannot be written.
 pub fn write_sheet(sheet: &Sheet, archive: Option<&Archive>, out: &Path) -> Result<(), Failure> {
     let html = sheet_html(sheet, archive)?;
-    if let Some(folder) = out.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-        std::fs::create_dir_all(folder)
-            .with_context(|| format!("the folder {} cannot be made", folder.display()))?;
-    }
-    std::fs::write(out, html).with_context(|| format!("{} cannot be written", out.display()))?;
-    Ok(())
+    file::write(out, &html)
 }
 
 #[cfg(test)]

@@ -342,9 +342,9 @@ impl Run<'_> {
     /// The table, the JSON and the files.
     fn finish(&self, history: &History) -> Result<(), Failure> {
         if let Some(file) = &self.args.csv {
-            report::write(file, &tables::csv(history))?;
+            crate::file::write(file, &tables::csv(history))?;
         }
-        report::write(&self.args.html, &report::html(self, history)?)?;
+        crate::file::write(&self.args.html, &report::html(self, history)?)?;
         if self.args.json {
             return say::result(serde_json::to_string(&tables::json(self, history))?);
         }

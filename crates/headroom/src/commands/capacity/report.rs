@@ -4,29 +4,14 @@ use super::Run;
 use super::history::{History, Kept};
 use super::seen::{Row, Seen};
 use super::tables;
-use super::way::{Way, name, number, words};
+use super::way::{Way, name, number};
 use crate::failure::Failure;
-use anyhow::Context;
 use headroom_node::queue::QueueMethod;
 use headroom_record::report::{Chart, Curve, Grid, Section, Sheet, Stroke, sheet_html};
 use headroom_units::{PerSecond, Ratio, Seconds};
-use std::path::Path;
 
 /// Estimates that differ by more than this are drawn with equal ratios as equal distances.
 const WIDE: f64 = 6.0;
-
-/// Writes a file, and the folder for it where there is none.
-///
-/// # Errors
-/// It cannot be written.
-pub fn write(file: &Path, text: &str) -> Result<(), Failure> {
-    if let Some(folder) = file.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-        std::fs::create_dir_all(folder)
-            .with_context(|| format!("the folder {} cannot be made", folder.display()))?;
-    }
-    std::fs::write(file, text).with_context(|| format!("{} cannot be written", file.display()))?;
-    Ok(())
-}
 
 fn curve(label: &str, rows: &[Row], of: impl Fn(&Row) -> Option<f64>) -> Curve {
     let points = rows.iter().map(|row| (row.at.get(), of(row).unwrap_or(f64::NAN)));
@@ -85,7 +70,7 @@ fn lead(history: &History) -> String {
         .iter()
         .filter(|(way, _)| matches!(way, Way::BusyTime(_) | Way::Published(_)));
     let said: Vec<String> = best
-        .map(|(way, figures)| format!("{} {}", words(figures.latest.capacity), way.label()))
+        .map(|(way, figures)| format!("{} {}", figures.latest.capacity, way.label()))
         .collect();
     match said.is_empty() {
         true => "The queue could not be monitored: see the estimates by CPU utilisation.".to_owned(),

@@ -3,7 +3,7 @@
 use super::Run;
 use super::history::{Figures, History};
 use super::seen::Row;
-use super::way::{Way, name, number, words};
+use super::way::{Way, name, number};
 use headroom_control::capacity::Capacity;
 use headroom_node::queue::Scope;
 use headroom_units::{PerSecond, Ratio};
@@ -46,7 +46,7 @@ pub fn line(row: &Row, history: &History) -> String {
         }
     }
     for (way, figures) in &history.ways {
-        let _ = write!(text, "  | {}: {}", way.label(), words(figures.latest.capacity));
+        let _ = write!(text, "  | {}: {}", way.label(), figures.latest.capacity);
     }
     text
 }
@@ -65,7 +65,7 @@ pub fn estimates(history: &History) -> Vec<Vec<String>> {
                 Way::Static => "-".to_owned(),
                 _ => whose(scope).to_owned(),
             },
-            words(figures.latest.capacity),
+            figures.latest.capacity.to_string(),
             or_none(figures.mean(), 1),
             or_none(figures.range.map(|range| range.0), 1),
             or_none(figures.range.map(|range| range.1), 1),

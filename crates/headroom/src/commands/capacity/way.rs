@@ -1,6 +1,6 @@
 //! The ways to an estimate: an estimator and what it is fed by.
 
-use headroom_control::capacity::{Capacity, Estimate};
+use headroom_control::capacity::Estimate;
 use headroom_node::queue::QueueMethod;
 use headroom_units::PerSecond;
 
@@ -58,15 +58,6 @@ pub const fn name(method: QueueMethod) -> &'static str {
         QueueMethod::Tools => "vmstat, netstat",
         QueueMethod::Snmp => "SNMP",
         QueueMethod::Status => "status page",
-    }
-}
-
-/// A capacity for people: `at least 120.0`, `131.2`, `-`.
-pub fn words(capacity: Capacity) -> String {
-    match capacity {
-        Capacity::Exact(value) => format!("{:.1}", value.get()),
-        Capacity::LowerBound(value) => format!("at least {:.1}", value.get()),
-        Capacity::Unknown => "-".to_owned(),
     }
 }
 

@@ -31,6 +31,16 @@ pub enum Demand {
     Balancer,
 }
 
+impl Demand {
+    /// In words.
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::AcceptQueue => "connections at the accept queues",
+            Self::Balancer => "requests at the balancer",
+        }
+    }
+}
+
 /// `[controller]`.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]

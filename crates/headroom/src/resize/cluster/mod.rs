@@ -12,7 +12,7 @@ use super::check::Checks;
 use super::energy::Energy;
 use super::hand::Hand;
 use super::queues::Queue;
-use super::tick::Tick;
+use super::tick::{BalancerTick, Tick};
 use crate::config::resize::Demand;
 use crate::stop::Stop;
 use anyhow::anyhow;
@@ -203,11 +203,10 @@ impl Cluster {
             at: now,
             length,
             arrival_rate,
-            traffic: sight.look.ok().and_then(|look| look.traffic),
+            balancer: BalancerTick::new(sight.look.ok().and_then(|look| look.traffic), trouble),
             resize,
             servers,
-            balancer_trouble: trouble,
-            energy: self.parts.energy,
+            energy: self.parts.energy.map(|energy| energy.sum),
         };
         self.period += 1;
         tick

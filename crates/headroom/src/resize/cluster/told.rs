@@ -44,7 +44,6 @@ impl Cluster {
                     }
                     Some(Shown::Nobody) | None => None,
                 };
-                let outcomes = server.hand.outcomes();
                 ServerTick {
                     name: server.name.clone(),
                     state: power.state(),
@@ -65,7 +64,7 @@ impl Cluster {
                         .iter()
                         .find(|order| order.server == at)
                         .map(|order| order.command),
-                    orders: (outcomes.done, outcomes.failed),
+                    orders: server.hand.outcomes(),
                     trouble,
                 }
             })

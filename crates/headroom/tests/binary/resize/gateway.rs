@@ -8,6 +8,7 @@ use rustix::process::{Signal, kill_process};
 use serde_json::Value;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::path::Path;
 
 #[test]
 fn a_cluster_behind_the_gateway_follows_its_load_and_is_whole_at_the_end() {
@@ -15,7 +16,14 @@ fn a_cluster_behind_the_gateway_follows_its_load_and_is_whole_at_the_end() {
     site.boot(1);
     let _gateway = site.gateway();
     let config = site.behind_gateway(&fixed());
-    let mut controller = resize(&config);
+    let report = site.path("deep/report.html");
+    let mut controller = Program::start(
+        headroom()
+            .args(["resize", "--json", "--config"])
+            .arg(&config)
+            .arg("--html")
+            .arg(&report),
+    );
     let load = Load::to(site.front, CAPACITY_PER_S / 3);
     site.until_states(&["serving", "off", "off"]);
     load.at(CAPACITY_PER_S * 5 / 2);
@@ -63,10 +71,38 @@ fn a_cluster_behind_the_gateway_follows_its_load_and_is_whole_at_the_end() {
     assert!(resize["serving_mean"].as_f64().unwrap() < 3.0);
     assert_eq!(summary["energy_j"]["source"], "estimated");
     assert!(resize["saving"].as_f64().unwrap() > 0.0, "{summary}");
+    reports_say_the_same(&site, &report, &summary);
     for _ in 0..3 {
         assert_eq!(get(site.front, "/").unwrap().status, 200);
     }
     assert_eq!(load.counts().1, 0);
+}
+
+/// The page that the run wrote, and the one that is made of its record.
+fn reports_say_the_same(site: &Site, page: &Path, summary: &Value) {
+    let again = site.path("again.html");
+    let mut report = headroom();
+    report
+        .args(["resize", "--json", "--report"])
+        .arg(site.path("journal.jsonl"));
+    let (status, told) = run(report.arg("--html").arg(&again));
+    assert!(status.success(), "{}", told.err());
+    assert_eq!(told.json(), *summary);
+    let (written, made) = (
+        fs::read_to_string(page).unwrap(),
+        fs::read_to_string(again).unwrap(),
+    );
+    for wanted in [
+        "3 servers under the static controller",
+        "Each server by its state",
+        "web2: booting \u{2192} warming",
+        "web3: draining \u{2192} stopping",
+        "Power of all servers, estimated",
+        "latency P99",
+    ] {
+        assert!(written.contains(wanted), "{wanted}");
+    }
+    assert_eq!(written, made);
 }
 
 #[test]
@@ -104,7 +140,8 @@ fn servers_that_fail_to_boot_hang_or_die_are_no_capacity_and_are_tried_again() {
         (site.starts(2) >= 2 && site.starts(3) >= 2).then_some(())
     });
     let text = fs::read_to_string(site.path("journal.jsonl")).unwrap();
-    for line in text.lines() {
+    // The first line is the run's beginning.
+    for line in text.lines().skip(1) {
         let period: Value = serde_json::from_str(line).unwrap();
         for server in period["servers"].as_array().unwrap() {
             let takes = ["warming", "serving"].contains(&server["state"].as_str().unwrap());

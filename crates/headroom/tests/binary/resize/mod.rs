@@ -6,6 +6,7 @@ mod haproxy;
 mod load;
 mod power;
 mod site;
+mod view;
 
 use crate::common::{Program, headroom, run};
 use std::path::Path;
