@@ -1,23 +1,25 @@
 //! The live view in the terminal: the servers and their states, what arrives against what they can take, the estimated
 //! power, and why.
 
+mod plot;
+mod servers;
+
 use super::energy::Spent;
 use super::history::{STATES, number_of};
 use super::journal::Start;
 use super::news::{News, Newsroom};
 use super::summary::percent;
-use super::tick::{ServerTick, Tick};
+use super::tick::Tick;
 use crate::stop::Stop;
 use crate::terminal::{Scene, Stage};
-use headroom_control::capacity::Capacity;
-use headroom_control::resize::PowerState;
-use headroom_units::{PerSecond, Ratio};
+use headroom_units::PerSecond;
+use plot::plot;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
-use ratatui::symbols::Marker;
 use ratatui::text::{Line, Span};
-use ratatui::widgets::{Axis, Block, Cell, Chart, Dataset, GraphType, Paragraph, Row, Table, Wrap};
+use ratatui::widgets::{Block, Paragraph, Wrap};
+use servers::{draw_servers, style_of};
 use std::collections::VecDeque;
 use std::io;
 
@@ -31,8 +33,6 @@ const WAITING: usize = 1_024;
 const PLOT_LINES: u16 = 8;
 /// The columns beside each other that a plot needs.
 const PLOT_COLUMNS: u16 = 40;
-/// What is wrong with a server needs so many columns.
-const TROUBLE_COLUMNS: u16 = 20;
 /// Lines of reasons, with their frame: the least, and where there is room for them.
 const WHY_LEAST: u16 = 5;
 const WHY_LINES: u16 = 8;
@@ -283,178 +283,11 @@ impl Screen {
     }
 }
 
-/// A server's place where not all can be shown: what needs eyes first.
-fn urgency(server: &ServerTick) -> u8 {
-    match server.state {
-        PowerState::Failed(_) => 0,
-        _ if !server.trouble.is_empty() => 1,
-        PowerState::Booting | PowerState::Warming | PowerState::Draining | PowerState::Stopping => 2,
-        PowerState::Serving => 3,
-        PowerState::Off => 4,
-    }
-}
-
-fn style_of(state: PowerState) -> Style {
-    match state {
-        PowerState::Off => Style::new().fg(Color::DarkGray),
-        PowerState::Booting => Style::new().fg(Color::Yellow),
-        PowerState::Warming => Style::new().fg(Color::LightCyan),
-        PowerState::Serving => Style::new().fg(Color::Green),
-        PowerState::Draining => Style::new().fg(Color::LightBlue),
-        PowerState::Stopping => Style::new().fg(Color::Magenta),
-        PowerState::Failed(_) => Style::new().fg(Color::Red).add_modifier(Modifier::BOLD),
-    }
-}
-
-/// A column: its head, how wide it is, and its text. Those further down go first where the terminal is narrow.
-type Column = (&'static str, u16, fn(&ServerTick) -> String);
-
-/// Columns of words stand at the left, those of figures at the right.
-const WORDS: [&str; 2] = ["server", "state"];
-
-const COLUMNS: [Column; 8] = [
-    ("server", 12, |one| one.name.clone()),
-    ("state", 16, ServerTick::state_words),
-    ("capacity/s", 17, capacity_words),
-    ("queue", 7, |one| or_dash(one.queue_mean(), 1)),
-    ("dropped %", 10, |one| {
-        or_dash(one.drop_ratio().map(Ratio::as_percent), 2)
-    }),
-    ("in flight", 10, |one| {
-        one.in_flight.map_or("-".to_owned(), |count| count.to_string())
-    }),
-    ("arrivals/s", 11, |one| {
-        or_dash(one.counted.map(|counted| counted.arrival_rate()), 1)
-    }),
-    ("for s", 8, |one| format!("{:.0}", one.for_s)),
-];
-
-fn or_dash(value: Option<f64>, decimals: usize) -> String {
-    value.map_or("-".to_owned(), |value| format!("{value:.decimals$}"))
-}
-
-fn capacity_words(one: &ServerTick) -> String {
-    match (one.capacity, &one.estimated) {
-        (Capacity::Unknown, _) => "-".to_owned(),
-        (capacity, None) => format!("{capacity} given"),
-        (Capacity::Exact(value), Some(_)) => format!("{:.1} exact", value.get()),
-        (capacity, Some(_)) => capacity.to_string(),
-    }
-}
-
-fn draw_servers(frame: &mut Frame<'_>, area: Rect, servers: &[ServerTick]) {
-    let room = usize::from(area.height.saturating_sub(3));
-    if room == 0 {
-        return;
-    }
-    let mut shown: Vec<&ServerTick> = servers.iter().collect();
-    let mut title = " servers ".to_owned();
-    if servers.len() > room {
-        shown.sort_by_key(|one| urgency(one));
-        shown.truncate(room);
-        title = format!(" servers: {room} of {} ", servers.len());
-    }
-    let block = Block::bordered().title(title);
-    let inner = block.inner(area);
-    frame.render_widget(block, area);
-    let troubled = shown.iter().any(|one| !one.trouble.is_empty());
-    let mut room = inner
-        .width
-        .saturating_sub(if troubled { TROUBLE_COLUMNS } else { 0 });
-    let mut columns: Vec<&Column> = Vec::new();
-    for column in &COLUMNS {
-        if column.1 < room || columns.len() < 2 {
-            room = room.saturating_sub(column.1 + 1);
-            columns.push(column);
-        }
-    }
-    let mut widths: Vec<Constraint> = columns
-        .iter()
-        .map(|(_, width, _)| Constraint::Length(*width))
-        .collect();
-    widths.push(Constraint::Fill(1));
-    let cell = |head: &str, text: String| {
-        let line = Line::from(text);
-        Cell::new(match WORDS.contains(&head) {
-            true => line,
-            false => line.right_aligned(),
-        })
-    };
-    let head = columns.iter().map(|(head, ..)| cell(head, (*head).to_owned()));
-    let head = head.chain([Cell::new(if troubled { "trouble" } else { "" })]);
-    let bold = Style::new().add_modifier(Modifier::BOLD);
-    let rows = shown.iter().map(|one| {
-        let cells = columns.iter().map(|(head, _, text)| match *head {
-            "state" => Cell::new(text(one)).style(style_of(one.state)),
-            head => cell(head, text(one)),
-        });
-        let trouble = Cell::new(one.trouble.join("; ")).style(Style::new().fg(Color::Red));
-        Row::new(cells.chain([trouble]))
-    });
-    frame.render_widget(Table::new(rows, widths).header(Row::new(head).style(bold)), inner);
-}
-
-/// A name, a colour and the values over time.
-type Series<'a> = (String, Color, &'a Values);
-
-/// Lines over time from 0 up, with gaps where a value is not known. The title names each in its colour.
-fn plot(frame: &mut Frame<'_>, area: Rect, unit: &str, series: &[Series<'_>]) {
-    // A line for each stretch of known values: a plot's line would be drawn over a gap.
-    let stretches: Vec<(Color, Vec<(f64, f64)>)> = series
-        .iter()
-        .flat_map(|(_, colour, values)| {
-            let values: Vec<(f64, f64)> = values.iter().copied().collect();
-            let known = values.split(|value| !value.1.is_finite()).map(<[_]>::to_vec);
-            let known: Vec<_> = known.filter(|stretch| !stretch.is_empty()).collect();
-            known.into_iter().map(|stretch| (*colour, stretch))
-        })
-        .collect();
-    let times = || {
-        series
-            .iter()
-            .flat_map(|(.., values)| values.iter().map(|value| value.0))
-    };
-    let first = times().fold(f64::INFINITY, f64::min).min(1e18);
-    let last = times().fold(first + 1.0, f64::max);
-    let values = || {
-        stretches
-            .iter()
-            .flat_map(|(_, points)| points.iter().map(|point| point.1))
-    };
-    let top = values().fold(1e-3, f64::max) * 1.1;
-    let label = |value: f64| match top < 20.0 {
-        true => format!("{value:.1}"),
-        false => format!("{value:.0}"),
-    };
-    let sets = stretches.iter().map(|(colour, points)| {
-        Dataset::default()
-            .marker(Marker::Braille)
-            .graph_type(GraphType::Line)
-            .style(Style::new().fg(*colour))
-            .data(points)
-    });
-    let names = series
-        .iter()
-        .map(|(name, colour, _)| Span::styled(format!("{name}  "), Style::new().fg(*colour)));
-    let title: Vec<Span<'_>> = std::iter::once(Span::raw(format!(" {unit}:  ")))
-        .chain(names)
-        .collect();
-    let chart = Chart::new(sets.collect())
-        .block(Block::bordered().title(Line::from(title)))
-        .x_axis(Axis::default().bounds([first, last]))
-        .y_axis(
-            Axis::default()
-                .bounds([0.0, top])
-                .labels([label(0.0), label(top / 2.0), label(top)]),
-        );
-    frame.render_widget(chart, area);
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::resize::tick::tests::tick;
-    use headroom_control::resize::Cause;
+    use headroom_control::resize::{Cause, PowerState};
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
 
