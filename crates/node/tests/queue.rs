@@ -222,7 +222,10 @@ fn a_plain_user_is_served_by_sock_diag_and_told_why() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
     let program = dir.path().join("queue-test");
-    std::fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+    // By another process: if a test beside this one forked while the file was open for writing here, it could not be run.
+    let mut copy = Command::new("cp");
+    copy.arg(std::env::current_exe().unwrap()).arg(&program);
+    assert!(copy.status().unwrap().success());
     let output = Command::new(&program)
         .args([
             "--exact",

@@ -1,7 +1,8 @@
 //! Bad input: exit status 2, one clear message on standard error, and nothing changed on the machine.
 
 use crate::common::{
-    Config, Group, Program, exists_anywhere, free_port, headroom, root_or_skipped, run, undo_left,
+    Config, Group, Program, copy_headroom, exists_anywhere, free_port, headroom, root_or_skipped, run,
+    undo_left,
 };
 use std::fs;
 use std::net::TcpListener;
@@ -371,7 +372,7 @@ fn as_nobody(folder: &Path) -> Command {
     fs::set_permissions(folder, fs::Permissions::from_mode(0o755)).unwrap();
     let binary = folder.join("headroom");
     if !binary.exists() && fs::hard_link(env!("CARGO_BIN_EXE_headroom"), &binary).is_err() {
-        fs::copy(env!("CARGO_BIN_EXE_headroom"), &binary).unwrap();
+        copy_headroom(&binary);
     }
     fs::set_permissions(&binary, fs::Permissions::from_mode(0o755)).unwrap();
     let home = folder.join("home");

@@ -1,6 +1,6 @@
 //! `headroom capacity` on real sockets: what it finds, and what it says where there is nothing to find.
 
-use super::common::{Program, free_port, headroom, root_or_skipped, run, until};
+use super::common::{Program, copy_headroom, free_port, headroom, root_or_skipped, run, until};
 use super::listener::listener;
 use serde_json::Value;
 use std::io::{Read, Write};
@@ -242,7 +242,7 @@ fn a_plain_user_is_told_what_is_missing_and_served_by_the_rest() {
     std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
     // Where the user may read it: the build's folder may be closed to others.
     let program = dir.path().join("headroom");
-    std::fs::copy(env!("CARGO_BIN_EXE_headroom"), &program).unwrap();
+    copy_headroom(&program);
     let port = free_port();
     let server = listener(port, 16);
     let mut command = Command::new(&program);

@@ -3,7 +3,7 @@
 use super::{PATIENCE, until};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, File};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
@@ -137,6 +137,14 @@ impl Drop for Program {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Copies the binary to where another user may run it. By another process: if a test beside this one forked while the file
+/// was open for writing here, it could not be run.
+pub fn copy_headroom(to: &Path) {
+    let mut copy = Command::new("cp");
+    copy.arg(env!("CARGO_BIN_EXE_headroom")).arg(to);
+    assert!(copy.status().unwrap().success());
 }
 
 /// Runs a command to its end.
