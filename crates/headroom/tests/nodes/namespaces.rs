@@ -1,7 +1,8 @@
 //! Three nodes in network namespaces of one machine, reached over mutual TLS; one of them is cut off and brought back.
 
 use crate::common::{Certs, Group, Program, headroom, until};
-use crate::controller::{Config, Gateway, Traffic, status};
+use crate::controller::{Config, Gateway, Traffic, get, status};
+use crate::queues::{Journal, counted, trouble};
 use headroom_wire::certs::Validity;
 use std::fs;
 use std::net::SocketAddr;
@@ -84,7 +85,7 @@ struct Node {
     name: String,
     // Before the namespace, which cannot go while they run.
     _wiki: Program,
-    _agent: Program,
+    agent: Program,
     wiki_at: SocketAddr,
     agent_at: String,
     group: Group,
@@ -134,7 +135,7 @@ impl Node {
         Some(Self {
             name,
             _wiki: wiki,
-            _agent: agent,
+            agent,
             wiki_at,
             agent_at,
             group,
@@ -143,15 +144,85 @@ impl Node {
     }
 }
 
-#[test]
-fn a_node_that_is_cut_off_puts_itself_back_and_is_taken_back_when_it_returns() {
-    if Command::new("nsenter")
+/// Whether a process can be started in a namespace here; said where it cannot.
+fn can_enter() -> bool {
+    let version = Command::new("nsenter")
         .arg("--version")
         .stdout(Stdio::null())
-        .status()
-        .is_err()
-    {
+        .status();
+    if version.is_err() {
         println!("skipped: nsenter of util-linux is not installed");
+    }
+    version.is_ok()
+}
+
+#[test]
+fn the_accept_queue_of_a_node_that_is_cut_off_is_not_known_and_the_loop_goes_on() {
+    if !can_enter() {
+        return;
+    }
+    let (certs, dir) = (Certs::new(), tempfile::tempdir().unwrap());
+    let Some(node) = Node::start(4, &certs, dir.path()) else {
+        return;
+    };
+    if !node.agent.err().contains("accept queues can be watched by eBPF") {
+        println!("skipped: {}", node.agent.err());
+        return;
+    }
+    let gateway = Gateway::start(&[node.wiki_at]);
+    let file = dir.path().join("resize.toml");
+    let text = format!(
+        "[controller]\nkind = \"dynamic\"\n[power]\nlost_s = 600.0\n[control]\nperiod_ms = 300.0\n\
+         [exit]\nservers = \"as-they-are\"\n[balancer.gateways]\ng1 = \"{}\"\n[record]\nfile = \"{}\"\n\
+         [admin]\nlisten = \"off\"\n{}[servers.web1]\nmember = \"http://{at}\"\ncheck = \"tcp:{at}\"\n\
+         accept_queue = {}\nagent = \"{}\"\n[servers.web1.power]\nkind = \"command\"\nstart = [\"true\"]\n\
+         stop = [\"true\"]\nstate = [\"true\"]\n",
+        gateway.control(),
+        dir.path().join("journal.jsonl").display(),
+        certs.section("controller"),
+        node.wiki_at.port(),
+        node.agent_at,
+        at = node.wiki_at,
+    );
+    fs::write(&file, text).unwrap();
+    let mut controller = Program::start(headroom().args(["resize", "--config"]).arg(&file));
+    let journal = Journal(dir.path());
+    let first = journal.until("a first count", 0, counted(0));
+    for _ in 0..50 {
+        assert_eq!(get(node.wiki_at, "/").unwrap().0, 200);
+    }
+    until("they are counted, in the other namespace", || {
+        (journal.sum(0, "arrivals", first) >= 50).then_some(())
+    });
+
+    // No packet comes back, not even one that says so.
+    node.net.cut();
+    let from = journal.periods().len();
+    let blind = journal.until("it is not seen", from, |period| {
+        !counted(0)(period) && trouble(period, 0).contains("agent")
+    });
+    journal.until("twenty periods", 0, |period| {
+        period["period"].as_u64() == Some(blind as u64 + 20)
+    });
+    for period in &journal.periods()[blind..] {
+        assert!(!counted(0)(period), "{period}");
+        assert!(period["arrival_rate_per_s"].is_null(), "{period}");
+    }
+    node.net.mend();
+    let mended = journal.periods().len();
+    let back = journal.until("it is seen again", mended, counted(0));
+    for _ in 0..20 {
+        assert_eq!(get(node.wiki_at, "/").unwrap().0, 200);
+    }
+    until("they are counted again", || {
+        (journal.sum(0, "arrivals", back) >= 20).then_some(())
+    });
+    controller.stop();
+}
+
+#[test]
+fn a_node_that_is_cut_off_puts_itself_back_and_is_taken_back_when_it_returns() {
+    if !can_enter() {
         return;
     }
     let (certs, dir) = (Certs::new(), tempfile::tempdir().unwrap());

@@ -81,7 +81,7 @@ fn agent(group: &Group, dir: &Path, certs: &Certs, tcp: SocketAddr) -> Program {
 /// A cluster of three: the first server's queue is watched here, the second's and the third's through the agent.
 fn config(dir: &Path, servers: &[Server; 3], gateway: &Gateway, certs: &Certs, tcp: SocketAddr) {
     let mut text = format!(
-        "[controller]\nkind = \"dynamic\"\n[resize]\nmin_servers = 3\n[power]\nlost_s = 60.0\n\
+        "[controller]\nkind = \"dynamic\"\n[resize]\nmin_servers = 3\n[power]\nlost_s = 600.0\n\
          [control]\nperiod_ms = 300.0\n[capacity.queue]\nhold_s = 1.0\n[exit]\nservers = \"as-they-are\"\n\
          [balancer.gateways]\ng1 = \"{}\"\n[record]\nfile = \"{}\"\n[admin]\nlisten = \"off\"\n{}",
         gateway.control(),
@@ -104,24 +104,25 @@ fn config(dir: &Path, servers: &[Server; 3], gateway: &Gateway, certs: &Certs, t
     fs::write(dir.join("resize.toml"), text).unwrap();
 }
 
-/// The record of a controller.
-struct Journal<'a>(&'a Path);
+/// The record of a controller, in its folder.
+pub struct Journal<'a>(pub &'a Path);
 
 impl Journal<'_> {
-    fn periods(&self) -> Vec<Value> {
+    /// Its periods up to now.
+    pub fn periods(&self) -> Vec<Value> {
         let text = fs::read_to_string(self.0.join("journal.jsonl")).unwrap_or_default();
         let whole = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
         whole.map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
     /// The sum of what one server's queue showed in every period from one on.
-    fn sum(&self, server: usize, what: &str, from: usize) -> u64 {
+    pub fn sum(&self, server: usize, what: &str, from: usize) -> u64 {
         let counted = |period: &Value| period["servers"][server]["queue"][what].as_f64();
         self.periods()[from..].iter().filter_map(counted).sum::<f64>() as u64
     }
 
     /// Waits for a period from one on that is as asked for; its number.
-    fn until(&self, what: &str, from: usize, found: impl Fn(&Value) -> bool) -> usize {
+    pub fn until(&self, what: &str, from: usize, found: impl Fn(&Value) -> bool) -> usize {
         until(what, || {
             let periods = self.periods();
             let at = periods.get(from..)?.iter().position(&found)?;
@@ -131,11 +132,12 @@ impl Journal<'_> {
 }
 
 /// Whether a server's queue was counted in a period.
-fn counted(server: usize) -> impl Fn(&Value) -> bool {
+pub fn counted(server: usize) -> impl Fn(&Value) -> bool {
     move |period| period["servers"][server]["queue"].is_object()
 }
 
-fn trouble(period: &Value, server: usize) -> String {
+/// What is wrong with a server, in words.
+pub fn trouble(period: &Value, server: usize) -> String {
     period["servers"][server]["trouble"].to_string()
 }
 
