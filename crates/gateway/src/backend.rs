@@ -14,7 +14,7 @@ use crate::error::GatewayError;
 /// What the control side wants of a backend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BackendState {
-    /// It takes requests, with the weight it has.
+    /// It takes requests, with the weight it has. To set this where it was not ends a passive ejection.
     Up,
     /// It takes no new request; those in flight finish.
     Drain,
@@ -135,7 +135,10 @@ impl Backend {
                     BackendState::Drain => 1,
                     BackendState::Down => 2,
                 };
-                self.state.store(code, Relaxed);
+                // Who lets it take requests again knows that it is there, whatever was found before it went.
+                if self.state.swap(code, Relaxed) != code && state == BackendState::Up {
+                    self.ejection.connected();
+                }
             }
             BackendChange::Weight(weight) if weight > MAX_WEIGHT => {
                 return Err(GatewayError::Config {

@@ -90,6 +90,22 @@ fn an_ejected_backend_is_the_last_resort() {
 }
 
 #[test]
+fn a_backend_that_is_let_take_requests_again_is_not_held_to_what_was_before() {
+    let backends = make(&[1, 1]);
+    eject(&backends[0]);
+    // It is up already: that is no news.
+    backends[0].apply(BackendState::Up.into()).unwrap();
+    assert!(backends[0].health().ejected_for.is_some());
+    for away in [BackendState::Down, BackendState::Drain] {
+        backends[0].apply(away.into()).unwrap();
+        assert!(backends[0].health().ejected_for.is_some());
+        backends[0].apply(BackendState::Up.into()).unwrap();
+        assert_eq!(backends[0].health().ejected_for, None);
+        eject(&backends[0]);
+    }
+}
+
+#[test]
 fn a_backend_at_its_limit_is_waited_for_while_the_other_is_ejected() {
     let backends = make(&[1, 1]);
     let mut balancer = Balancer::new(Balance::RoundRobin, 2, 1, 50);

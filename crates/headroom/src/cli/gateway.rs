@@ -2,6 +2,7 @@
 
 use super::shared::seconds_or_none;
 use clap::{Args, ValueEnum};
+use headroom_gateway::LimitConfig;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -33,13 +34,20 @@ pub struct GatewayArgs {
     /// Private key, PEM.
     #[arg(long, value_name = "FILE", requires = "tls_listen")]
     pub tls_key: Option<PathBuf>,
-    /// Path to ask each backend for every second; a backend that does not answer it is left out.
+    /// Path to ask each backend for every 2 s; a backend that does not answer it is left out, unless most do not.
     #[arg(long, value_name = "PATH")]
     pub health: Option<String>,
     /// Kept-alive connections to each backend, for each thread. With 0 each request is a connection of its own, so that a
     /// backend's accept queue sees every request (which `headroom resize` can go by).
     #[arg(long, default_value_t = 256, value_name = "N")]
     pub backend_idle: usize,
+    /// Requests in flight to each backend, and with them connections; more wait in the gateway, in turn. For a server that
+    /// gives each connection a worker: its workers, and as much of its accept queue as may fill.
+    #[arg(long, default_value_t = LimitConfig::default().max_in_flight_per_backend, value_name = "N")]
+    pub max_in_flight: usize,
+    /// How many requests may wait so, for a second each; the answer to the others is 503.
+    #[arg(long, default_value_t = LimitConfig::default().max_queued, value_name = "N")]
+    pub max_queued: usize,
     /// Let a controller observe and command this gateway here: unix:/path, or an IP address and a port with
     /// certificates. May be given more than once.
     #[arg(long, value_name = "ADDR")]

@@ -47,6 +47,8 @@ pub fn run(args: &GatewayArgs) -> Result<(), Failure> {
         },
         limits: LimitConfig {
             max_idle_per_backend_per_core: args.backend_idle,
+            max_in_flight_per_backend: args.max_in_flight,
+            max_queued: args.max_queued,
             ..LimitConfig::default()
         },
         ..GatewayConfig::default()
