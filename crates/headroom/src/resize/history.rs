@@ -244,7 +244,7 @@ impl History {
                 total.queue_most = Some(total.queue_most.unwrap_or_default().max(queue));
             }
             if server.capacity != Capacity::Unknown {
-                total.capacity = Some((server.capacity, server.estimated.is_none()));
+                total.capacity = Some((server.capacity, server.given));
             }
         }
         let reason = &tick.resize.reason;

@@ -29,7 +29,9 @@ pub struct ServerTick {
     pub failures: u32,
     /// Its capacity.
     pub capacity: Capacity,
-    /// Why that is its capacity; `None` where it is given.
+    /// Whether that was given: else it is estimated, or not known.
+    pub given: bool,
+    /// What its estimator said last, and why; `None` where its accept queue is not watched.
     pub estimated: Option<Reason>,
     /// What was counted at its accept queue.
     #[serde(rename = "queue")]
@@ -283,6 +285,7 @@ pub mod tests {
             for_s: 3.0,
             failures: 0,
             capacity: Capacity::Unknown,
+            given: false,
             estimated: None,
             counted: None,
             powered: Some(state != PowerState::Off),

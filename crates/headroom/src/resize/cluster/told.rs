@@ -51,6 +51,7 @@ impl Cluster {
                     for_s: (now - power.since()).get().max(0.0),
                     failures: power.failures(),
                     capacity: self.capacity(at),
+                    given: self.parts.fixed.is_some(),
                     estimated: server
                         .queue
                         .as_ref()

@@ -167,8 +167,9 @@ impl Screen {
     fn title(&self, at_s: f64) -> Line<'_> {
         let bold = Style::new().add_modifier(Modifier::BOLD);
         Line::from(vec![
-            Span::styled(format!("headroom resize  {}", self.title), bold),
-            Span::raw(format!("  {at_s:.0} s  (q: stop)")),
+            Span::styled("headroom resize  ", bold),
+            Span::raw(format!("{at_s:.0} s  (q: stop)  ")),
+            Span::styled(self.title.as_str(), bold),
         ])
     }
 
@@ -247,15 +248,11 @@ impl Screen {
             _ => name.to_owned(),
         };
         let power = [
+            (with_latest("now", &self.power_w), Color::Yellow, &self.power_w),
             (
                 with_latest("always on", &self.always_on_w),
                 Color::DarkGray,
                 &self.always_on_w,
-            ),
-            (
-                with_latest("as they are", &self.power_w),
-                Color::Yellow,
-                &self.power_w,
             ),
         ];
         plot(frame, right, "estimated watts", &power);
@@ -339,11 +336,11 @@ mod tests {
     fn a_wide_screen_shows_servers_load_power_and_reasons() {
         let text = drawn(&screen(2), 140, 40).join("\n");
         for wanted in [
-            "dynamic controller behind gateways g1  700 s  (q: stop)",
+            "headroom resize  700 s  (q: stop)  dynamic controller behind gateways g1",
             "1 failed  1 serving  90.0/s of 100.0/s (90 %)  0.556 % dropped so far  45500 J, 87500 J always on: 48.0 % saved (estimated)",
             "2 wanted  grow: 90.0/s of 100.0/s",
             "dry run: nothing is done; web2: the queue cannot be measured",
-            "estimated watts:  always on 125  as they are 65",
+            "estimated watts:  now 65  always on 125",
             "each second:  capacity  arrivals",
             "web1         serving             at least 100.0     2.5       0.56          4        90.0        3",
             "web2         failed (boot)                    -       -",

@@ -65,11 +65,10 @@ fn or_dash(value: Option<f64>, decimals: usize) -> String {
 }
 
 fn capacity_words(one: &ServerTick) -> String {
-    match (one.capacity, &one.estimated) {
-        (Capacity::Unknown, _) => "-".to_owned(),
-        (capacity, None) => format!("{capacity} given"),
-        (Capacity::Exact(value), Some(_)) => format!("{:.1} exact", value.get()),
-        (capacity, Some(_)) => capacity.to_string(),
+    match (one.capacity, one.given) {
+        (capacity @ Capacity::Exact(_), true) => format!("{capacity} given"),
+        (capacity @ Capacity::Exact(_), false) => format!("{capacity} exact"),
+        (capacity, _) => capacity.to_string(),
     }
 }
 

@@ -54,7 +54,7 @@ fn the_view_shows_the_cluster_and_a_key_ends_it() {
     let said = || String::from_utf8_lossy(&written.lock().unwrap()).into_owned();
     // What is blank and plain is not written, so of plain text only words can be looked for.
     for wanted in [
-        "headroom resize  static controller behind",
+        "static controller behind",
         "dry run: nothing is done",
         "estimated",
         "web1",
