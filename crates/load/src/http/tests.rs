@@ -441,6 +441,15 @@ fn a_closed_loop_keeps_its_connections_busy_and_survives_a_dead_server() {
         counts.failed.connect >= 4 && counts.failed.connect <= 100,
         "{counts:?}"
     );
+
+    // A deadline that passes in the pause after a refusal counts nothing twice, and the load ends.
+    let hasty = LoadConfig {
+        timeout: Seconds::new(0.005),
+        ..LoadConfig::new(format!("http://{free}/"), dead)
+    };
+    let counts = run(hasty).counts;
+    assert!(counts.failed.connect >= 4, "{counts:?}");
+    assert_eq!((counts.failed.total(), counts.failed.timeout), (counts.offered, 0), "{counts:?}");
 }
 
 #[test]

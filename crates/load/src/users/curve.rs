@@ -93,16 +93,12 @@ impl UserCurve {
             },
             "sinusoid" => {
                 let period = figures.time("period", None).map_err(bad)?;
-                let curve = Self::Sinusoid {
+                Self::Sinusoid {
                     mean: figures.users("mean", None).map_err(bad)?,
                     amplitude: figures.users("amplitude", None).map_err(bad)?,
                     period,
                     start: figures.time("start", Some(Seconds::ZERO)).map_err(bad)?,
-                };
-                if curve.peak() > MAX_USERS {
-                    return Err(bad(format!("its top is above {MAX_USERS} users")));
                 }
-                curve
             }
             "daily" => {
                 let mean = figures.users("mean", None).map_err(bad)?;
@@ -116,14 +112,13 @@ impl UserCurve {
                     .take("file")
                     .ok_or_else(|| bad("it has no `file`".to_owned()))?;
                 let step = figures.time("step", Some(Seconds::new(10.0))).map_err(bad)?;
-                let trace = Trace::from_file(Path::new(file), step)?;
-                if trace.peak().get() > MAX_USERS {
-                    return Err(bad(format!("{file} holds more than {MAX_USERS} users")));
-                }
-                Self::Trace(trace)
+                Self::Trace(Trace::from_file(Path::new(file), step)?)
             }
             other => return Err(bad(format!("`{other}` is no kind of curve"))),
         };
+        if curve.peak() > MAX_USERS {
+            return Err(bad(format!("its top is above {MAX_USERS} users")));
+        }
         match figures.0.first() {
             Some((name, _)) => Err(bad(format!("`{name}` is no figure of it, or stands there twice"))),
             None => Ok(curve),
@@ -184,7 +179,7 @@ impl UserCurve {
         }
     }
 
-    /// How long the curve lasts by itself; none where it goes on for ever.
+    /// How long the curve lasts by itself; none where it goes on for ever. Of a ramp, until its end is reached.
     pub fn duration(&self) -> Option<Seconds> {
         match self {
             Self::Constant(_) | Self::Sinusoid { .. } => None,
@@ -409,6 +404,7 @@ mod tests {
                 "`to` is no figure of it, or stands there twice",
             ),
             ("sinusoid:mean=1000000,amplitude=1,period=1m", "its top is above"),
+            ("daily:mean=1000000,day=10m", "its top is above"),
             ("steps:5", "`5` is not USERS/TIME"),
             ("constant:100", "`100` is not name=value"),
             ("trace:step=1s", "no `file`"),
@@ -458,7 +454,7 @@ mod tests {
         #[test]
         fn any_text_is_read_or_refused(text in "(constant|ramp|sinusoid|steps|daily|)[:=,/.a-z0-9-]{0,40}|\\PC{0,30}") {
             if let Ok(curve) = UserCurve::parse(&text) {
-                prop_assert!(curve.peak() <= 2.0 * MAX_USERS);
+                prop_assert!(curve.peak() <= MAX_USERS);
                 for seconds in [0.0, 0.1, 7.0, 1e5, 1e9] {
                     let users = curve.at(Seconds::new(seconds));
                     prop_assert!((0.0..=curve.peak()).contains(&users), "{} at {}", users, seconds);

@@ -12,7 +12,7 @@
 //! - [`UserCurve`]: how many users there are over time.
 //!
 //! The parameters are those of 1998 as they are remembered in the literature; each is a field, so a site of today
-//! can be stated in its place. With a server that answers at once, a user of the default model asks for about 0.54
+//! can be stated in its place. With a server that answers at once, a user of the default model asks for about 0.53
 //! objects a second: two users for each request a second.
 
 mod curve;

@@ -144,7 +144,7 @@ impl AcceptScenario {
     pub fn check(&self) -> Result<(), ScenarioError> {
         let ranges = [
             ("duration_s", self.duration_s, 1.0, 1e9),
-            ("step_s", self.step_s, 0.001, 3_600.0),
+            ("step_s", self.step_s, 0.001, self.duration_s.min(3_600.0)),
             ("cores", self.cores, 0.01, 4_096.0),
             ("cpu_s", self.cpu_s, 1e-9, 3_600.0),
             ("wait_s", self.wait_s, 0.0, 3_600.0),
@@ -193,6 +193,7 @@ mod tests {
         assert_eq!((scenario.backlog, scenario.workers), (511, 256));
         for (text, said) in [
             ("workers = 0", "workers: is 0"),
+            ("duration_s = 5.0\nstep_s = 10.0", "step_s: is 10: it must be between 0.001 and 5"),
             ("serving = 6", "serving: is 6: it must be between 1 and 5"),
             ("power.full_w = 10.0", "power.full_w: is 10"),
             ("queue.keep = 1.0", "queue.keep: is 1: it must be"),

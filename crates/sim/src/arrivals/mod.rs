@@ -111,9 +111,13 @@ impl ArrivalProcess {
         }
     }
 
-    /// How many requests it brings on average between two moments; `None` of a closed loop. Of an MMPP the mean over all
-    /// states, whichever it is in. The process must have been checked.
+    /// How many requests it brings on average between two moments; `None` of a closed loop. Of recorded instants those that come, of an
+    /// MMPP the mean over all states, whichever it is in. The process must have been checked.
     pub fn expected(&self, from_s: f64, to_s: f64) -> Option<f64> {
+        if let Self::Times { at_s } = self {
+            let before = |end_s: f64| at_s.partition_point(|at| *at < end_s);
+            return Some(before(to_s).saturating_sub(before(from_s)) as f64);
+        }
         let Self::Series {
             rates_per_s, hold_s, ..
         } = self
@@ -376,6 +380,11 @@ mod tests {
         assert_eq!(expected(30.0, 31.0), 0.0);
         let poisson = ArrivalProcess::Poisson { rate_per_s: 7.0 };
         assert_eq!(poisson.expected(3.0, 5.0), Some(14.0));
+        let times = ArrivalProcess::Times {
+            at_s: vec![0.0, 0.5, 0.5, 7.0],
+        };
+        assert_eq!(times.expected(0.0, 1.0), Some(3.0));
+        assert_eq!(times.expected(1.0, 2.0), Some(0.0));
         let sessions = ArrivalProcess::Sessions {
             users: 3,
             think_s: 1.0,

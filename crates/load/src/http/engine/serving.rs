@@ -174,6 +174,9 @@ impl Engine {
                             period.connect_error.get_or_insert_with(|| error.to_string());
                         }
                         self.fail(|failed| &mut failed.connect);
+                        // It is counted: a deadline that passes in the pause must not count it once more.
+                        slot.deadline.set(Moment::NEVER);
+                        slot.expired.set(false);
                         self.after_refusal().await;
                         return false;
                     }

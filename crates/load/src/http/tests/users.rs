@@ -173,12 +173,12 @@ fn at_the_end_users_let_go_of_their_connections() {
 #[test]
 fn the_number_of_users_follows_its_curve() {
     let (url, _) = noting_server();
-    let curve = "steps:10/600ms,40/600ms,0/300ms,5/600ms";
-    let pacing = users(curve, 2.1, Model::default(), Site::Unknown);
+    let curve = "steps:10/2s,40/2s,0/1s,5/2s";
+    let pacing = users(curve, 7.0, Model::default(), Site::Unknown);
     let mut load = start(LoadConfig::new(url, pacing)).unwrap();
     let began = std::time::Instant::now();
     let mut present = Vec::new();
-    for at in [0.4, 1.0, 1.4, 1.9] {
+    for at in [1.2, 3.2, 4.6, 6.2] {
         std::thread::sleep(Duration::from_secs_f64(at).saturating_sub(began.elapsed()));
         present.push(load.take_period().unwrap().users);
     }
@@ -186,7 +186,7 @@ fn the_number_of_users_follows_its_curve() {
     // Between two pages a user leaves at once, in the middle of one it stays: few do, with these times.
     assert_eq!((present[0], present[1]), (10, 40), "{present:?}");
     assert!(present[2] <= 15 && (5..=15).contains(&present[3]), "{present:?}");
-    // 10 and 40 users for 0.6 s, then 5 for 0.6 s, of 2.1 s, and stragglers.
+    // 10 and 40 users for 2 s, then 5 for 2 s, of 7 s, and stragglers.
     assert!((13.0..22.0).contains(&result.users_mean), "{}", result.users_mean);
 }
 
