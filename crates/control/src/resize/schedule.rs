@@ -121,7 +121,7 @@ impl Schedule {
         }
         // A rounding is no slot of its own.
         let day_s = curve.len() as f64 * sample.get();
-        let slots = (day_s / slot.get() - 1e-9).ceil();
+        let slots = (day_s / slot.get() - 1e-9).ceil().max(1.0);
         if slots > MOST_SLOTS as f64 {
             return Err(ScheduleError::Slots {
                 slots: slots as usize,

@@ -33,11 +33,12 @@ pub struct Stepwise {
 }
 
 /// All rules of both controllers.
-const RULES: [&str; 8] = [
+const RULES: [&str; 9] = [
     "grow",
     "shrink",
     "fits",
     "on-its-way",
+    "all-on",
     "warming-up",
     "sparing",
     "blind-hold",
@@ -196,6 +197,11 @@ impl Resizer for Stepwise {
             return self.answer(all, "warming-up", text, &numbers);
         }
         if arriving > usable {
+            if taking == all {
+                self.target = all;
+                let text = format!("{load}: there is no other server");
+                return self.answer(all, "all-on", text, &numbers);
+            }
             // What one server takes is what the mean of those that serve takes; booting ones are no capacity, but need
             // not be ordered twice.
             let each = usable / taking as f64;

@@ -85,6 +85,8 @@ fn the_dynamic_controller_follows_the_estimates() {
     let one = [serving(300.0), OFF, OFF];
     assert_eq!(decide(&mut online(), 0.0, 500.0, &one), said(2, "grow"));
     assert_eq!(decide(&mut fixed(), 0.0, 500.0, &one), said(1, "fits"));
+    let both = [serving(300.0), serving(300.0)];
+    assert_eq!(decide(&mut online(), 0.0, 900.0, &both), said(2, "all-on"));
 }
 
 #[test]
@@ -220,8 +222,8 @@ fn a_capacity_that_is_none_is_refused() {
 }
 
 proptest! {
-    /// Never less than the fewest, never more than there are, never a rule that is not listed; and never fewer than
-    /// arrivals need while something is known.
+    /// Never less than the fewest, never more than there are, never a rule that is not listed; and none is
+    /// turned off that arrivals need.
     #[test]
     fn what_is_asked_for_can_be_given(
         steps in proptest::collection::vec((0.0..5_000.0f64, proptest::collection::vec(0..7usize, 1..8)), 1..60),

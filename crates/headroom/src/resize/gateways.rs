@@ -9,7 +9,7 @@ use headroom_wire::client::{CallError, ClientOptions, GatewayClient};
 use headroom_wire::message::{Backend, BackendState, GatewayPeriod, SetBackend};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::sync::{Notify, watch};
 
 /// A gateway is asked for so many periods in one of the loop's.
@@ -23,7 +23,6 @@ pub struct Gateways {
     gateways: Vec<Arc<Gateway>>,
     /// The backends' URLs, in the controller's order.
     members: Vec<String>,
-    since: Instant,
     /// Ends the tasks when it goes.
     _network: Network,
 }
@@ -58,6 +57,8 @@ struct State {
 #[derive(Debug)]
 struct Sum {
     periods: u64,
+    /// How long its periods were together.
+    length: Duration,
     broken: bool,
     arrivals: u64,
     completions: u64,
@@ -69,6 +70,7 @@ impl Sum {
     fn new(broken: bool) -> Self {
         Self {
             periods: 0,
+            length: Duration::ZERO,
             broken,
             arrivals: 0,
             completions: 0,
@@ -118,7 +120,6 @@ impl Gateways {
         Ok(Self {
             gateways: shared,
             members,
-            since: Instant::now(),
             _network: Network::start("gateways", tasks, stop)?,
         })
     }
@@ -135,8 +136,6 @@ impl Balancer for Gateways {
     }
 
     fn look(&mut self, _patience: Duration) -> Result<Look, String> {
-        let now = Instant::now();
-        let length = now.duration_since(std::mem::replace(&mut self.since, now));
         let mut members = vec![
             Member {
                 admission: Admission::Out,
@@ -146,7 +145,7 @@ impl Balancer for Gateways {
             self.members.len()
         ];
         let mut traffic = Traffic {
-            length,
+            length: Duration::ZERO,
             arrivals: 0,
             completions: Some(0),
             failures: Some(0),
@@ -163,6 +162,7 @@ impl Balancer for Gateways {
                 continue;
             }
             whole &= sum.periods > 0 && !sum.broken;
+            traffic.length += sum.length;
             traffic.arrivals += sum.arrivals;
             traffic.completions = traffic.completions.map(|all| all + sum.completions);
             traffic.failures = traffic.failures.map(|all| all + sum.failures);
@@ -184,6 +184,8 @@ impl Balancer for Gateways {
         if let Some(trouble) = trouble {
             return Err(trouble);
         }
+        // Of several gateways, the mean of their times.
+        traffic.length /= u32::try_from(self.gateways.len()).unwrap_or(u32::MAX).max(1);
         traffic.latencies = Some(latencies);
         Ok(Look {
             members,
@@ -315,6 +317,7 @@ impl Task {
         let mut state = self.gateway.lock();
         let sum = &mut state.sum;
         sum.periods += 1;
+        sum.length += period.length;
         sum.broken |= period.cores_missing > 0;
         sum.arrivals += period.arrivals;
         sum.completions += period.completions;

@@ -95,7 +95,7 @@ impl Hand {
         self.lock().powered
     }
 
-    /// Whether the power's state was asked for at least once, or an order is under way.
+    /// Whether the power's state was asked for at least once.
     pub fn asked(&self) -> bool {
         self.lock().asked
     }

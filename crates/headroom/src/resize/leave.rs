@@ -4,6 +4,7 @@ use super::balancer::{Admission, Wanted};
 use super::cluster::Cluster;
 use super::hand::PowerOrder;
 use crate::say;
+use headroom_control::resize::PowerState;
 use std::time::{Duration, Instant};
 
 /// How often the servers are looked at.
@@ -16,6 +17,13 @@ const LAST_WORD: Duration = Duration::from_secs(3);
 /// Starts every server that does not answer and gives requests to each that does; at the end of `wait` to all, for the
 /// balancer's own checks keep requests from one that is down. What could not be done, in words.
 pub fn leave(cluster: &mut Cluster, wait: Duration) -> Vec<String> {
+    // One that was told to stop answers for a while yet: it does not count until it fell silent, or was not stopped after
+    // all.
+    let mut going: Vec<bool> = cluster
+        .states()
+        .iter()
+        .map(|(_, state)| *state == PowerState::Stopping)
+        .collect();
     let parts = &mut cluster.parts;
     let count = parts.servers.len();
     let mut started: Vec<Option<Instant>> = vec![None; count];
@@ -29,8 +37,13 @@ pub fn leave(cluster: &mut Cluster, wait: Duration) -> Vec<String> {
     let mut until = Instant::now() + wait;
     let mut last_word = false;
     loop {
-        let answering: Vec<bool> = (0..count).map(|at| parts.checks.answers(at).is_ok()).collect();
+        let mut answering: Vec<bool> = (0..count).map(|at| parts.checks.answers(at).is_ok()).collect();
         for (at, server) in parts.servers.iter().enumerate() {
+            going[at] = going[at] && answering[at] && server.hand.take_failure().is_none();
+            if going[at] {
+                answering[at] = false;
+                continue;
+            }
             let told = started[at];
             let due = match server.hand.powered() {
                 // Booting, or shutting down: then it is off soon, and is started then.

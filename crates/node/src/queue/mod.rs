@@ -162,8 +162,8 @@ impl Listener {
 }
 
 impl QueueSample {
-    /// The connections that the queues of the port's listeners have room for together: K of the paper's Equations 1 to
-    /// 3. Nothing where the method does not tell the queue.
+    /// The connections that the queues of the port's listeners have room for together: K of the paper's Equations 1
+    /// and 2. Nothing where the method does not tell the queue.
     pub fn places(&self) -> Option<u64> {
         self.length
             .map(|_| self.listeners.iter().map(Listener::places).sum())

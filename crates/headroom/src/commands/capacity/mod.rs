@@ -310,7 +310,8 @@ impl Run<'_> {
         stop: &Stop,
     ) -> History {
         let mut history = History::default();
-        let lead = self.methods.first().copied();
+        // In the order of the history, the rows of whose first method the report and the view take.
+        let lead = self.methods.iter().min().copied();
         let over = || end.is_some_and(|end| Instant::now() >= end) || stop.is_raised();
         while !over() {
             let left = end.map_or(LOOK_EVERY, |end| end.saturating_duration_since(Instant::now()));
