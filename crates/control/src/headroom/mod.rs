@@ -490,6 +490,7 @@ fn method_name(method: Method) -> String {
     match method {
         Method::Line => "line".to_owned(),
         Method::Level => "level".to_owned(),
+        Method::Trend => "trend".to_owned(),
         Method::Season(periods) => format!("season of {periods:.0} periods"),
     }
 }

@@ -6,6 +6,7 @@
 //! - the line: SLO-Power's ([`crate::estimate`]), with the trend of the last periods;
 //! - the level: the mean since the last jump (`level`), which beats the line on a steady load because it does not
 //!   extrapolate noise;
+//! - trends: a level and a slope, smoothed slowly and less slowly (`trend`), for a load that changes gradually;
 //! - seasons: what recurs in the history (`season`), at several resolutions, scaled by how the present cycle compares
 //!   with the former ones.
 //!
@@ -15,17 +16,21 @@
 
 mod level;
 mod season;
+mod trend;
 
 use crate::estimate::LineEstimator;
 use level::StepLevel;
 use season::{History, RESOLUTIONS};
 use std::collections::VecDeque;
+use trend::Trend;
 
 /// Periods of the line, as SLO-Power has it.
 const LINE: usize = 5;
 /// The most periods that a level, and that a season's scale, is averaged over.
 const LEVEL_MEMORY: f64 = 30.0;
 const SCALE_MEMORY: f64 = 12.0;
+/// Smoothing of the trends: their gains.
+const TRENDS: [f64; 2] = [0.15, 0.3];
 /// Errors kept of each forecaster.
 const ERRORS: usize = 512;
 /// Errors before a forecaster may speak.
@@ -48,6 +53,7 @@ const MOST_LOST: u64 = 600;
 pub(super) enum Method {
     Line,
     Level,
+    Trend,
     /// A season of this many periods.
     Season(f64),
 }
@@ -176,6 +182,7 @@ pub(super) struct Forecaster {
     line_record: Record,
     level: StepLevel,
     level_record: Record,
+    trends: [(Trend, Record); 2],
     histories: [History; 4],
     /// The shortest and the strongest season of each resolution.
     seasons: [[Option<Season>; 2]; 4],
@@ -188,6 +195,7 @@ pub(super) struct Forecaster {
 enum Speaker {
     Line,
     Level,
+    Trend(usize),
     Season(usize, usize),
 }
 
@@ -198,6 +206,7 @@ impl Forecaster {
             line_record: Record::new(),
             level: StepLevel::new(LEVEL_MEMORY),
             level_record: Record::new(),
+            trends: TRENDS.map(|gain| (Trend::new(gain), Record::new())),
             histories: RESOLUTIONS.map(History::new),
             seasons: Default::default(),
             speaks: Speaker::Line,
@@ -212,6 +221,10 @@ impl Forecaster {
         self.line_record.said = None;
         self.level = StepLevel::new(LEVEL_MEMORY);
         self.level_record.said = None;
+        for ((trend, record), gain) in self.trends.iter_mut().zip(TRENDS) {
+            *trend = Trend::new(gain);
+            record.said = None;
+        }
     }
 
     /// Takes the newest period: its number, and `rate` arrivals per second over `length` seconds. Periods that were
@@ -237,6 +250,11 @@ impl Forecaster {
         self.line_record.judge(rate, length);
         self.level_record.judge(rate, length);
         self.line.push(rate);
+        for (trend, record) in &mut self.trends {
+            record.judge(rate, length);
+            trend.push(rate);
+            record.said = trend.next();
+        }
         let expected = self.level.level().unwrap_or(rate);
         self.level.push(rate, poisson(expected, length));
         for season in self.seasons.iter_mut().flatten().flatten() {
@@ -254,15 +272,22 @@ impl Forecaster {
                 keep(&mut seasons[0], short);
                 keep(&mut seasons[1], strong.filter(|periods| Some(*periods) != short));
             }
+        }
+        self.say_of_seasons();
+        self.line_record.said = self.line.next();
+        self.level_record.said = self.level.level();
+        self.elect();
+    }
+
+    /// What each season says of the period that comes.
+    fn say_of_seasons(&mut self) {
+        for (history, seasons) in self.histories.iter().zip(&mut self.seasons) {
             for season in seasons.iter_mut().flatten() {
                 season.shape = history.shape(season.periods, -1.0);
                 let scale = season.scale.level().unwrap_or(1.0).clamp(0.1, 10.0);
                 season.record.said = season.shape.map(|shape| shape * scale);
             }
         }
-        self.line_record.said = self.line.next();
-        self.level_record.said = self.level.level();
-        self.elect();
     }
 
     /// Fills the histories for lost periods: with what the season says, else with the newest rate.
@@ -274,12 +299,17 @@ impl Forecaster {
                 history.push(shape.unwrap_or(rate));
             }
         }
+        if lost > 0 {
+            // What was said was said of the first lost period.
+            self.say_of_seasons();
+        }
     }
 
     fn record(&self, speaker: Speaker) -> Option<&Record> {
         match speaker {
             Speaker::Line => Some(&self.line_record),
             Speaker::Level => Some(&self.level_record),
+            Speaker::Trend(which) => Some(&self.trends[which].1),
             Speaker::Season(at, which) => self.seasons[at][which].as_ref().map(|season| &season.record),
         }
         .filter(|record| record.said.is_some())
@@ -290,8 +320,12 @@ impl Forecaster {
         if self.record(self.speaks).is_none() {
             self.speaks = Speaker::Line;
         }
+        let trends = (0..TRENDS.len()).map(Speaker::Trend);
         let seasons = (0..RESOLUTIONS.len()).flat_map(|at| [Speaker::Season(at, 0), Speaker::Season(at, 1)]);
-        let candidates = [Speaker::Line, Speaker::Level].into_iter().chain(seasons);
+        let candidates = [Speaker::Line, Speaker::Level]
+            .into_iter()
+            .chain(trends)
+            .chain(seasons);
         let mut best = (
             self.speaks,
             self.record(self.speaks)
@@ -321,6 +355,7 @@ impl Forecaster {
         let method = match self.speaks {
             Speaker::Line => Method::Line,
             Speaker::Level => Method::Level,
+            Speaker::Trend(_) => Method::Trend,
             Speaker::Season(at, which) => Method::Season(
                 self.seasons[at][which]
                     .as_ref()
@@ -415,10 +450,10 @@ mod tests {
     }
 
     #[test]
-    fn a_ramp_is_a_line() {
+    fn a_ramp_is_a_trend() {
         let (ours, line, forecaster) = mean_square(|i| 1_000.0 + 60.0 * i as f64, 600, 100);
-        assert_eq!(forecaster.next().unwrap().method, Method::Line);
-        assert!(ours <= line * 1.001);
+        assert_eq!(forecaster.next().unwrap().method, Method::Trend);
+        assert!(ours < 0.75 * line, "{ours} against {line}");
     }
 
     #[test]
@@ -472,6 +507,23 @@ mod tests {
         assert!(matches!(next.method, Method::Season(_)), "{:?}", next.method);
         // The jump from 70 to 160 that comes now is known.
         assert!((next.rate / 160.0 - 1.0).abs() < 0.1, "{}", next.rate);
+    }
+
+    #[test]
+    fn a_season_is_not_judged_by_what_it_said_of_the_first_lost_period() {
+        let day = |i: usize| [60.0, 70.0, 160.0, 240.0, 230.0, 120.0, 110.0, 180.0][(i / 30) % 8];
+        let (_, _, mut forecaster) = mean_square(day, 4 * 240, 1);
+        let before = forecaster.record(forecaster.speaks).unwrap().mean_square;
+        // From the valley into the middle of the peak.
+        forecaster.observe(4 * 240 + 105, day(4 * 240 + 105), 1.0);
+        let record = forecaster.record(forecaster.speaks).unwrap();
+        assert!(
+            record.mean_square < 1.5 * before,
+            "{} after {before}",
+            record.mean_square
+        );
+        let next = forecaster.next().unwrap();
+        assert!((next.rate / 240.0 - 1.0).abs() < 0.1, "{}", next.rate);
     }
 
     proptest! {
