@@ -7,6 +7,7 @@
 
 pub mod exact;
 pub mod percentile;
+pub(crate) mod transient;
 
 use headroom_units::{Cores, PerSecond, Seconds};
 

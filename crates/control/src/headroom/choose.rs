@@ -132,7 +132,12 @@ impl Learned<'_> {
     pub(super) fn expected(&mut self, demand: &Demand, point: &Point) -> f64 {
         let (cores, cost) = (point.cores.get(), self.cost.at(point.pace));
         self.latency
-            .ln(cores, demand.load(demand.rate) * cost / cores, cost)
+            .ln(
+                cores,
+                demand.load(demand.rate) * cost / cores,
+                cost,
+                demand.length,
+            )
             .0
             .exp()
     }

@@ -9,6 +9,13 @@
 //! ln percentile = ln cost(φ) + ln F(c, 0) + scale + (1 + power) ln [F(c, ρ) / F(c, 0)]
 //! ```
 //!
+//! c are the cores where a request is worked for by one at a time. Where requests are answered faster than a core could
+//! (threads of their own for one request, or cores that are a quota of faster ones) c cores are fewer servers that are as
+//! much faster, and queue at loads where c would not: how many fewer is learned from how much faster.
+//!
+//! A period is short: what a load close to or above full does to it is not what it would do for good
+//! ([`crate::queueing::transient`]).
+//!
 //! What is left scatters; its variance is learned for one request and divided by the requests of a period, because the
 //! percentile of few requests is itself uncertain.
 
@@ -19,6 +26,7 @@ use crate::plant::CoreRange;
 use crate::queueing::percentile::{
     Congestion, SLICES, ServiceSizes, congestion_left, normal_exceeds, sharing_congestion,
 };
+use crate::queueing::transient::load_after;
 use headroom_units::Ratio;
 
 /// Squared coefficients of variation of the sizes to choose from; the third is the exponential distribution.
@@ -99,6 +107,12 @@ pub(super) struct Arriving {
     pub length: f64,
 }
 
+/// A request that is answered faster than a core could work for it is served by several at once: so many at most, and
+/// what may as well be the spread of the sizes, in ln. How fast it is learned.
+pub(super) const MOST_WIDTH: f64 = 64.0;
+const WIDTH_DOUBT: f64 = 0.4;
+const WIDTH_STEP: f64 = 0.05;
+
 /// The learned latency of the service.
 #[derive(Clone, Debug)]
 pub(super) struct LatencyModel {
@@ -112,6 +126,11 @@ pub(super) struct LatencyModel {
     scatter: Kalman<2>,
     surprise: f64,
     percentile: Ratio,
+    /// All cores.
+    most: f64,
+    /// ln of the cores that work for one request at once. Where that is w, c cores are c / w servers that are w times as
+    /// fast: they queue at loads where c would not.
+    ln_width: f64,
 }
 
 impl LatencyModel {
@@ -144,6 +163,8 @@ impl LatencyModel {
             scatter: Kalman::new([SCATTER, 1.0], [1.0, 1.0], [0.03, 0.03]),
             surprise: 0.0,
             percentile,
+            most: range.max().get(),
+            ln_width: 0.0,
         }
     }
 
@@ -157,11 +178,19 @@ impl LatencyModel {
         1.0 + self.surprise
     }
 
-    /// ln of the percentile in seconds, and the ln of the queueing's share in it.
-    pub(super) fn ln(&mut self, cores: f64, load: f64, cost: f64) -> (f64, f64) {
+    /// The load that makes requests wait for good as they do in a period of `length` seconds at this one.
+    fn lasting(&self, cores: f64, load: f64, cost: f64, length: f64) -> f64 {
+        let variance = load * cost * (1.0 + self.spread()) / cores;
+        load_after(load, variance, length)
+    }
+
+    /// ln of the percentile of a period in seconds, and the ln of the queueing's share in it.
+    pub(super) fn ln(&mut self, cores: f64, load: f64, cost: f64, length: f64) -> (f64, f64) {
+        let load = self.lasting(cores, load, cost, length);
+        let servers = self.servers(cores);
         let table = &mut self.shapes[self.shape].at_slo;
-        let alone = table.ln(cores, 0.0);
-        let queueing = (table.ln(cores, load) - alone).max(0.0);
+        let alone = table.ln(servers, 0.0);
+        let queueing = (table.ln(servers, load) - alone).max(0.0);
         let [scale, power] = self.filter.state();
         let power = power + self.uneven.at(cores);
         let value = cost.ln() + alone + scale + (1.0 + power) * queueing;
@@ -182,9 +211,22 @@ impl LatencyModel {
     }
 
     /// The power that the queueing's share is raised to.
+    /// What the queueing's share is raised to where these cores are on. Fewer cores are never less uneven than all are:
+    /// what all show is no matter of their number.
+    fn power_of(&self, cores: f64) -> f64 {
+        let [_, power] = self.filter.state();
+        1.0 + power + self.uneven.at(cores).max(self.uneven.at(self.most))
+    }
+
+    /// The power that the queueing's share is raised to.
     fn power(&self, cores: f64) -> f64 {
         let [_, power] = self.filter.state();
         1.0 + power + self.uneven.at(cores)
+    }
+
+    /// How many servers these cores are.
+    fn servers(&self, cores: f64) -> f64 {
+        cores * (-self.ln_width).exp()
     }
 
     /// What the power at this number of cores is above that at others.
@@ -194,8 +236,9 @@ impl LatencyModel {
 
     /// These cores where a request costs so many core seconds.
     pub(super) fn station(&mut self, cores: f64, cost: f64) -> Station {
+        let servers = self.servers(cores);
         let table = &mut self.shapes[self.shape].at_slo;
-        let column = table.column(cores);
+        let column = table.column(servers);
         let alone = table.ln_at(column, Row::NONE);
         let [scale, _] = self.filter.state();
         Station {
@@ -204,7 +247,7 @@ impl LatencyModel {
             column,
             alone,
             idle: cost.ln() + alone + scale,
-            power: self.power(cores),
+            power: self.power_of(cores),
         }
     }
 
@@ -224,15 +267,18 @@ impl LatencyModel {
         error: f64,
     ) -> f64 {
         let load = arriving.load * station.cost / station.cores;
+        let load = self.lasting(station.cores, load, station.cost, arriving.length);
         let row = Row::new(load.min(MOST_CONGESTED));
+        let servers = self.servers(station.cores);
         let queued = if load <= MOST_CONGESTED {
             self.shapes[self.shape].at_slo.ln_at(station.column, row)
         } else {
-            self.shapes[self.shape].at_slo.ln(station.cores, load)
+            self.shapes[self.shape].at_slo.ln(servers, load)
         };
         let queueing = (queued - station.alone).max(0.0);
         let ln = (station.idle + station.power * queueing).min(2.0 * MOST);
-        let unsure = (self.filter.uncertainty(&[1.0, queueing.min(3.0)]) + FLOOR * FLOOR).sqrt();
+        let doubt = self.uneven.variance(station.cores) * queueing.min(3.0).powi(2);
+        let unsure = (self.filter.uncertainty(&[1.0, queueing.min(3.0)]) + doubt + FLOOR * FLOOR).sqrt();
         let [one, congested] = self.scatter.state();
         let allowed = 1.0 - self.percentile.get();
         let steepness = ((1.0 - allowed) / (allowed * one)).sqrt();
@@ -243,7 +289,7 @@ impl LatencyModel {
             station.column,
             load.clamp(0.0, MOST_CONGESTED),
             row,
-            arriving.length / station.cost,
+            arriving.length / station.cost * self.ln_width.exp(),
         );
         let power = congested.sqrt() * station.power;
         let (mut late, mut rest) = (0.0, 1.0);
@@ -277,18 +323,21 @@ impl LatencyModel {
         if !fits {
             return;
         }
-        let load = seen.load.min(MOST_LOAD);
+        let lasting = self.lasting(seen.cores, seen.load, seen.cost, seen.length);
+        let load = lasting.min(MOST_LOAD);
         self.learn_shape(seen, load);
+        let servers = self.servers(seen.cores);
         let table = &mut self.shapes[self.shape].at_slo;
-        let alone = table.ln(seen.cores, 0.0);
-        let queueing = (table.ln(seen.cores, load) - alone).max(0.0);
+        let alone = table.ln(servers, 0.0);
+        let queueing = (table.ln(servers, load) - alone).max(0.0);
         let weights = [1.0, queueing];
         let off = seen.at_slo.ln() - seen.cost.ln() - alone - queueing * (1.0 + self.uneven.at(seen.cores));
         let known = self.filter.uncertainty(&weights);
         // A period that was overloaded says by how much, not how the queue behaves.
-        let over = (seen.load - MOST_LOAD).max(0.0) * 4.0;
-        let column = self.congestion.column(seen.cores);
-        let slices = self.congestion(column, load, Row::new(load), seen.length / seen.cost);
+        let over = (lasting - MOST_LOAD).max(0.0) * 4.0;
+        let column = self.congestion.column(servers);
+        let stay = seen.cost * (-self.ln_width).exp();
+        let slices = self.congestion(column, load, Row::new(load), seen.length / stay);
         let power = self.power(seen.cores);
         let explained: f64 = slices
             .iter()
@@ -302,9 +351,11 @@ impl LatencyModel {
         let [scale, power] = self.filter.state();
         self.filter
             .set_state([scale.clamp(SCALE.0, SCALE.1), power.clamp(POWER.0, POWER.1)]);
+        let faster = if -scale > WIDTH_DOUBT { -scale } else { 0.0 };
+        self.ln_width += WIDTH_STEP * (faster.min(MOST_WIDTH.ln()) - self.ln_width);
         let deviation = (noise + known).sqrt();
         if off > SURPRISE * deviation && over == 0.0 {
-            let hidden = self.hidden_load(seen, load, seen.at_slo.ln() - deviation);
+            let hidden = self.hidden_load(seen, seen.at_slo.ln() - deviation);
             self.surprise = self.surprise.max(hidden);
         }
         if over == 0.0 {
@@ -322,18 +373,18 @@ impl LatencyModel {
 
     /// By which share the load must have been larger than it looked for the percentile to be expected to be that late:
     /// requests that came in a heap, cores that were taken away or slowed.
-    fn hidden_load(&mut self, seen: &Measured, load: f64, ln: f64) -> f64 {
-        let (mut low, mut high) = (load.max(0.05), MOST_LOAD);
-        let from = low;
+    fn hidden_load(&mut self, seen: &Measured, ln: f64) -> f64 {
+        let from = seen.load.max(0.05);
+        let (mut low, mut high) = (from, from * (1.0 + MOST_SURPRISE));
         for _ in 0..20 {
             let middle = f64::midpoint(low, high);
-            if self.ln(seen.cores, middle, seen.cost).0 < ln {
+            if self.ln(seen.cores, middle, seen.cost, seen.length).0 < ln {
                 low = middle;
             } else {
                 high = middle;
             }
         }
-        (high / from - 1.0).clamp(0.0, MOST_SURPRISE)
+        high / from - 1.0
     }
 
     fn learn_shape(&mut self, seen: &Measured, load: f64) {
@@ -344,8 +395,9 @@ impl LatencyModel {
             return;
         }
         let ratio = (p95 / median).ln();
+        let servers = self.servers(seen.cores);
         for shape in &mut self.shapes {
-            let expected = shape.p95.ln(seen.cores, load) - shape.median.ln(seen.cores, load);
+            let expected = shape.p95.ln(servers, load) - shape.median.ln(servers, load);
             let weight = SHAPE_FORGET.max(1.0 / f64::from(self.shape_periods + 1));
             shape.off += weight * ((ratio - expected).powi(2) - shape.off);
         }
@@ -358,11 +410,10 @@ impl LatencyModel {
             && self.shape_periods >= SHAPE_PROBATION
             && off(best) < SHAPE_BETTER * off(self.shape)
         {
-            // The scale moves so that what was predicted of an idle service stays as it was.
-            let cores = seen.cores;
+            // The scale moves so that what was predicted of this load stays as it was, but for the learned power.
             let (old, new) = (
-                self.shapes[self.shape].at_slo.ln(cores, load),
-                self.shapes[best].at_slo.ln(cores, load),
+                self.shapes[self.shape].at_slo.ln(servers, load),
+                self.shapes[best].at_slo.ln(servers, load),
             );
             let [scale, power] = self.filter.state();
             self.filter
@@ -421,7 +472,7 @@ mod tests {
                 load,
                 cost: 0.04,
                 completions: 150.0,
-                length: 1.0,
+                length: 100.0,
                 at_slo: at(0.95),
                 median_and_p95: Some((at(0.5), at(0.95))),
             });
@@ -442,9 +493,51 @@ mod tests {
                     &ServiceSizes::lognormal(scv),
                     Ratio::new(0.95),
                 );
-            let got = model.ln(14.0, 0.65, 0.04).0.exp();
+            let got = model.ln(14.0, 0.65, 0.04, 1e4).0.exp();
             assert!((got / exact - 1.0).abs() < 0.06, "{scv}: {got} for {exact}");
         }
+    }
+
+    #[test]
+    fn cores_that_work_together_for_a_request_are_fewer_faster_servers() {
+        let mut model = model();
+        let at = |cores: f64, load: f64, p: f64| {
+            let sizes = ServiceSizes::lognormal(0.3);
+            0.04 / 8.0 * sharing_percentile(Cores::new(cores / 8.0), Ratio::new(load), &sizes, Ratio::new(p))
+        };
+        for i in 0..400 {
+            let (cores, load) = (8.0 + (i % 13) as f64, [0.4, 0.5, 0.6, 0.75][i % 4]);
+            model.observe(&Measured {
+                cores,
+                load,
+                cost: 0.04,
+                completions: 1_500.0,
+                length: 100.0,
+                at_slo: at(cores, load, 0.95),
+                median_and_p95: Some((at(cores, load, 0.5), at(cores, load, 0.95))),
+            });
+        }
+        let width = model.ln_width.exp();
+        assert!((6.0..11.0).contains(&width), "{width}");
+        // Of 12 cores that each work for a request of their own none would wait at all; here it is three times as slow.
+        let (idle, loaded) = (
+            model.ln(12.0, 0.1, 0.04, 100.0).0.exp(),
+            model.ln(12.0, 0.7, 0.04, 100.0).0.exp(),
+        );
+        let exact = at(12.0, 0.7, 0.95);
+        assert!((loaded / exact - 1.0).abs() < 0.15, "{loaded} for {exact}");
+        assert!(loaded > 2.0 * idle, "{loaded} {idle}");
+    }
+
+    #[test]
+    fn what_all_cores_show_is_no_matter_of_their_number() {
+        let mut model = model();
+        for _ in 0..200 {
+            model.uneven.observe(48.0, 0.5, 0.2, 0.02);
+            model.uneven.observe(9.0, 0.5, -0.1, 0.02);
+        }
+        assert!(model.unevenness(9.0) < model.unevenness(48.0));
+        assert_eq!(model.power_of(9.0), model.power_of(48.0));
     }
 
     #[test]
@@ -477,7 +570,7 @@ mod tests {
                 requests,
                 length: 1.0,
             };
-            let usual = model.ln(station.cores, load, 0.04).0;
+            let usual = model.ln(station.cores, load, 0.04, 1e4).0;
             model.late(&station, &arriving, usual + f64::ln(ratio), 0.0, 1e-9)
         };
         // 140 requests: late are those periods in which 8 or more of them are, where a mean of 7 is; what is
@@ -510,7 +603,7 @@ mod tests {
                 requests: 140.0,
                 length: 1.0,
             };
-            let usual = model.ln(cores, 5.6 / cores, 0.04).0;
+            let usual = model.ln(cores, 5.6 / cores, 0.04, 1e4).0;
             let mut at = |error: f64| model.late(&station, &arriving, usual + f64::ln(ratio), 0.0, error);
             let exact = at(0.0);
             for error in [1e-6, 1e-4, 1e-2] {
@@ -524,7 +617,7 @@ mod tests {
     fn more_caution_more_load_and_a_tighter_bound_are_later() {
         let mut model = model();
         teach(&mut model, 0.3, 1.0, 100);
-        let bound = 1.2 * model.ln(10.0, 0.72, 0.04).0.exp();
+        let bound = 1.2 * model.ln(10.0, 0.72, 0.04, 1e4).0.exp();
         let mut late = |cores: f64, requests: f64, bound: f64, caution: f64| {
             let station = model.station(cores, 0.04);
             let arriving = Arriving {

@@ -20,7 +20,7 @@ pub enum HeadroomError {
 pub struct HeadroomTuning {
     /// The share of the target that the period's percentile is to stay under. 1.
     pub guard: f64,
-    /// With which probability it is to stay under it in each period, at least. 0.997.
+    /// With which probability it is to stay under it in each period, at least. 0.995.
     pub confidence: f64,
     /// Periods with everything on before the law decides for the first time. 3.
     pub warm_up_periods: u32,
@@ -35,7 +35,7 @@ impl Default for HeadroomTuning {
     fn default() -> Self {
         Self {
             guard: 1.0,
-            confidence: 0.997,
+            confidence: 0.995,
             warm_up_periods: 3,
             least_gain: 0.02,
             cap_margin: 0.02,

@@ -63,6 +63,11 @@ impl Uneven {
         self.present(self.place(cores)).0
     }
 
+    /// Variance of the offset at this number of cores.
+    pub(super) fn variance(&self, cores: f64) -> f64 {
+        self.present(self.place(cores)).1
+    }
+
     /// Takes what a period's ln lay off everything that is expected, this offset included, with the queueing's ln and the
     /// variance of the rest.
     pub(super) fn observe(&mut self, cores: f64, queueing: f64, off: f64, noise: f64) {
