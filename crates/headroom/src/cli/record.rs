@@ -27,6 +27,9 @@ pub struct ReportArgs {
     /// Write the periods of one run as CSV to this file too.
     #[arg(long, value_name = "FILE")]
     pub csv: Option<PathBuf>,
+    /// Write them as JSON lines to this file too: what was seen, decided and why as objects, not as texts in a field.
+    #[arg(long, value_name = "FILE")]
+    pub jsonl: Option<PathBuf>,
     /// Print the run summary as JSON on standard output (an array where there are several), and nothing else there.
     #[arg(long)]
     pub json: bool,

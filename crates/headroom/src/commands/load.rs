@@ -102,8 +102,9 @@ fn offer(args: &LoadArgs) -> Result<Offer, Failure> {
 fn users(args: &LoadArgs, curve: &str) -> Result<Offer, Failure> {
     let curve = UserCurve::parse(curve).map_err(Failure::usage)?;
     let length = match (args.duration.map(Seconds::new), curve.duration()) {
-        (Some(asked), Some(whole)) => asked.min(whole),
-        (Some(length), None) | (None, Some(length)) => length,
+        // After a ramp its last users stay; after the others there is nobody.
+        (Some(asked), Some(whole)) if !matches!(curve, UserCurve::Ramp { .. }) => asked.min(whole),
+        (Some(length), _) | (None, Some(length)) => length,
         (None, None) => {
             return Err(Failure::Usage(anyhow!(
                 "these users never end; give --duration, as --duration 10m"

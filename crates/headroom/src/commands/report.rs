@@ -27,15 +27,18 @@ pub fn report(args: &ReportArgs) -> Result<(), Failure> {
         .map(|run| archive.summary(run.id))
         .collect::<Result<Vec<_>, _>>()?;
     write_html(&archive, &runs, &args.out)?;
+    let only = |option: &str| match runs.as_slice() {
+        [run] => Ok(run.id),
+        several => Err(Failure::usage(anyhow::anyhow!(
+            "{option} takes one run, here are {}",
+            several.len()
+        ))),
+    };
     if let Some(csv) = &args.csv {
-        let [run] = runs.as_slice() else {
-            return Err(Failure::usage(anyhow::anyhow!(
-                "--csv takes one run, here are {}",
-                runs.len()
-            )));
-        };
-        let file = File::create(csv).with_context(|| format!("{} cannot be written", csv.display()))?;
-        archive.export_csv(run.id, BufWriter::new(file))?;
+        archive.export_csv(only("--csv")?, create(csv)?)?;
+    }
+    if let Some(lines) = &args.jsonl {
+        archive.export_jsonl(only("--jsonl")?, create(lines)?)?;
     }
     if !args.json {
         say::result(format_args!(
@@ -48,6 +51,11 @@ pub fn report(args: &ReportArgs) -> Result<(), Failure> {
     } else {
         say::result(serde_json::to_string(&summaries)?)
     }
+}
+
+fn create(path: &Path) -> anyhow::Result<BufWriter<File>> {
+    let file = File::create(path).with_context(|| format!("{} cannot be written", path.display()))?;
+    Ok(BufWriter::new(file))
 }
 
 /// Writes the HTML report of one run, or the comparison of several, making its folder where there is none.
@@ -69,7 +77,12 @@ pub fn write_html(archive: &Archive, runs: &[RunInfo], out: &Path) -> Result<(),
 /// A record that cannot be read.
 pub fn runs(args: &RunsArgs) -> Result<(), Failure> {
     let archive = Archive::open(&args.record.db).map_err(Failure::usage)?;
-    let runs = archive.runs(&RunFilter::default())?;
+    let filter = RunFilter::default();
+    let runs = archive.runs(&filter)?;
+    if runs.len() == filter.at_most as usize {
+        let most = filter.at_most;
+        say::note!("these are the latest {most} runs; older ones are found by their number or name");
+    }
     if args.json {
         let summaries = runs
             .iter()

@@ -39,7 +39,7 @@ struct Outcome {
     tuned_over_percent: Estimate,
     default_j: Estimate,
     tuned_j: Estimate,
-    /// Energy over what no schedule can go under, percent; `None` where there is no such bound.
+    /// Energy over what no schedule can go under, percent; `None` where there is no such bound, or requests were left unanswered.
     default_over_bound_percent: Option<Estimate>,
     tuned_over_bound_percent: Option<Estimate>,
     recommended: bool,
@@ -201,11 +201,12 @@ fn outcome(
         .collect();
     let over = |figures: &[Figures]| each(figures, |run| run.periods_over * 100.0);
     let over_bound = |joules: &[f64]| {
-        let ratios = joules
-            .iter()
-            .zip(bounds?)
-            .map(|(joules, bound)| (joules / bound - 1.0) * 100.0);
-        Estimate::of(&ratios.collect::<Vec<f64>>())
+        let pairs = joules.iter().zip(bounds?);
+        let over: Vec<f64> = pairs
+            .map(|(joules, bound)| (joules / bound - 1.0) * 100.0)
+            .collect();
+        // Who is under the bound left requests unanswered.
+        Estimate::of(&over).filter(|_| over.iter().all(|percent| *percent >= 0.0))
     };
     let energy_percent = Estimate::of(&percent)?;
     let tuned_over_percent = Estimate::of(&over(tuned))?;

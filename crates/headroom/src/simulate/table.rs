@@ -46,6 +46,25 @@ pub fn write_sheet(sheet: &Sheet, archive: Option<&Archive>, out: &Path) -> Resu
     file::write(out, &html)
 }
 
+/// A sheet as plain text: its sections, their tables and texts, and what a reader must know of the whole.
+pub fn sheet_text(sheet: &Sheet) -> String {
+    let mut text = String::new();
+    for section in &sheet.sections {
+        text.push_str(&format!("{}\n", section.title));
+        for grid in &section.tables {
+            text.push_str(&format!("{}\n", Table(grid)));
+        }
+        for line in &section.text {
+            text.push_str(&format!("  {line}\n"));
+        }
+        text.push('\n');
+    }
+    for remark in &sheet.remarks {
+        text.push_str(&format!("  {remark}\n"));
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -135,7 +135,10 @@ fn recorded_runs_are_listed_and_drawn(config: &Config, summary: &serde_json::Val
         config.dir().join("periods.csv"),
     );
     let (out, table) = (html.to_str().unwrap(), csv.to_str().unwrap());
-    let report = with_db(&["report", "latest", "--json", "--out", out, "--csv", table]);
+    let lines = config.dir().join("periods.jsonl");
+    let mut arguments = vec!["report", "latest", "--json", "--out", out];
+    arguments.extend(["--csv", table, "--jsonl", lines.to_str().unwrap()]);
+    let report = with_db(&arguments);
     assert_eq!(&report.json(), summary);
     let page = fs::read_to_string(&html).unwrap();
     assert!(page.starts_with("<!DOCTYPE html>") || page.starts_with("<!doctype html>"));
@@ -151,6 +154,12 @@ fn recorded_runs_are_listed_and_drawn(config: &Config, summary: &serde_json::Val
     assert_eq!(rows.lines().count(), periods + 1, "a heading and a row a period");
     let columns = rows.lines().next().unwrap().split(',').count();
     assert!(columns > 5);
+    let lines = fs::read_to_string(&lines).unwrap();
+    assert_eq!(lines.lines().count(), periods);
+    for line in lines.lines() {
+        let period: serde_json::Value = serde_json::from_str(line).unwrap();
+        assert!(period["decided"]["reasons"][0]["rule"].is_string(), "{line}");
+    }
 
     let people = with_db(&["report", "up", "--out", out]).out();
     assert!(people.contains("slo-power") && people.contains(out), "{people}");

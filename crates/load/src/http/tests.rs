@@ -449,7 +449,11 @@ fn a_closed_loop_keeps_its_connections_busy_and_survives_a_dead_server() {
     };
     let counts = run(hasty).counts;
     assert!(counts.failed.connect >= 4, "{counts:?}");
-    assert_eq!((counts.failed.total(), counts.failed.timeout), (counts.offered, 0), "{counts:?}");
+    assert_eq!(
+        (counts.failed.total(), counts.failed.timeout),
+        (counts.offered, 0),
+        "{counts:?}"
+    );
 }
 
 #[test]

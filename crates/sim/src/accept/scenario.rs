@@ -193,7 +193,10 @@ mod tests {
         assert_eq!((scenario.backlog, scenario.workers), (511, 256));
         for (text, said) in [
             ("workers = 0", "workers: is 0"),
-            ("duration_s = 5.0\nstep_s = 10.0", "step_s: is 10: it must be between 0.001 and 5"),
+            (
+                "duration_s = 5.0\nstep_s = 10.0",
+                "step_s: is 10: it must be between 0.001 and 5",
+            ),
             ("serving = 6", "serving: is 6: it must be between 1 and 5"),
             ("power.full_w = 10.0", "power.full_w: is 10"),
             ("queue.keep = 1.0", "queue.keep: is 1: it must be"),

@@ -6,7 +6,7 @@ mod unseen;
 use crate::cli::{CompareArgs, LawName};
 use crate::failure::Failure;
 use crate::say;
-use crate::simulate::{Figures, Progress, Setting, Table, figures, jobs, write_sheet};
+use crate::simulate::{Figures, Progress, Setting, figures, jobs, sheet_text, write_sheet};
 use anyhow::anyhow;
 use headroom_record::report::{Bars, Grid, Section, Sheet};
 use headroom_record::statistics::Estimate;
@@ -236,26 +236,11 @@ pub fn run(args: &CompareArgs) -> Result<(), Failure> {
         };
         return say::result(serde_json::to_string(&comparison)?);
     }
-    say::result(format_args!("{}report: {}", text(&sheet), args.out.display()))
-}
-
-/// The sheet's sections and remarks as plain text.
-fn text(sheet: &Sheet) -> String {
-    let mut text = String::new();
-    for section in &sheet.sections {
-        text.push_str(&format!("{}\n", section.title));
-        for grid in &section.tables {
-            text.push_str(&Table(grid).to_string());
-        }
-        for line in &section.text {
-            text.push_str(&format!("  {line}\n"));
-        }
-        text.push('\n');
-    }
-    for remark in &sheet.remarks {
-        text.push_str(&format!("  {remark}\n"));
-    }
-    text
+    say::result(format_args!(
+        "{}report: {}",
+        sheet_text(&sheet),
+        args.out.display()
+    ))
 }
 
 fn row(law: String, trace: &str, runs: &[Figures], first: &[Figures], bounds: Option<&[f64]>) -> Option<Row> {

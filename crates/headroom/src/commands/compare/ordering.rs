@@ -60,9 +60,12 @@ pub struct Ordering {
     pub exceptions: Vec<String>,
 }
 
-/// Judges the ordering; `None` where [`OURS`] was not run.
+/// Judges the ordering; `None` where [`OURS`] was not run, or nothing beside it.
 pub fn ordering(laws: &[Measured]) -> Option<Ordering> {
-    let ours = laws.iter().find(|law| law.law == OURS)?;
+    let ours = laws
+        .iter()
+        .find(|law| law.law == OURS)
+        .filter(|_| laws.len() > 1)?;
     let late = |law: &Measured| Estimate::of(&law.late_percent).map_or(f64::INFINITY, |late| late.mean);
     let least = laws.iter().map(late).fold(f64::INFINITY, f64::min);
     let kept_percent = KEPT_PERCENT.max(least);
@@ -203,6 +206,7 @@ mod tests {
         assert_eq!((found.verdict, found.kept_percent), (Verdict::Holds, 7.0));
         assert_eq!(found.kept_by, ["fixed"]);
         assert_eq!(ordering(&late[..1]), None);
+        assert_eq!(ordering(&late[1..2]), None, "nobody to be before");
     }
 
     #[test]

@@ -1,15 +1,16 @@
 //! `headroom compare --unseen`: all laws on families of traces that no law was looked at on, and whether the ordering holds.
 
 use super::ordering::{KEPT_PERCENT, MEASURE, Measured, OURS, Ordering, Verdict, ordering};
-use super::{BOUND_REMARK, Field, Row, Runs, row, text};
+use super::{BOUND_REMARK, CLAIRVOYANT, Field, Row, Runs, row};
 use crate::cli::{CompareArgs, LawName};
 use crate::failure::Failure;
 use crate::say;
-use crate::simulate::{Figures, Setting, write_sheet};
+use crate::simulate::{Figures, Setting, sheet_text, write_sheet};
 use clap::ValueEnum;
 use headroom_load::Trace;
 use headroom_load::families::Family;
 use headroom_record::report::{Bars, Grid, Section, Sheet};
+use headroom_sim::ScenarioError;
 use serde::Serialize;
 use std::time::Instant;
 
@@ -28,7 +29,7 @@ struct OfFamily {
     mean_per_s: f64,
     most_per_s: f64,
     laws: Vec<Row>,
-    /// Laws that have no figures, and why.
+    /// What has no figures, laws or the bound, and why.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     failed: Vec<String>,
     ordering: Option<Ordering>,
@@ -75,7 +76,7 @@ pub fn run(args: &CompareArgs) -> Result<(), Failure> {
     let bounds = field.bounds(&worlds);
     let mut results = Vec::new();
     for (((family, trace), done), bounds) in families.iter().zip(&traces).zip(done).zip(bounds) {
-        results.push(of_family(&field, *family, trace, done, bounds.ok().as_deref()));
+        results.push(of_family(&field, *family, trace, done, bounds));
     }
     let took_s = started.elapsed().as_secs_f64();
     say::note!("{runs} runs in {took_s:.1} s, {} at once", field.threads);
@@ -91,7 +92,11 @@ pub fn run(args: &CompareArgs) -> Result<(), Failure> {
         };
         return say::result(serde_json::to_string(&unseen)?);
     }
-    say::result(format_args!("{}report: {}", text(&sheet), args.out.display()))
+    say::result(format_args!(
+        "{}report: {}",
+        sheet_text(&sheet),
+        args.out.display()
+    ))
 }
 
 /// The world for one trace of a family: as many times the plant as it is meant for, and the trace's arrivals.
@@ -113,7 +118,7 @@ fn of_family(
     family: Family,
     trace: &Trace,
     done: Vec<Runs>,
-    bounds: Option<&[f64]>,
+    bounds: Result<Vec<f64>, ScenarioError>,
 ) -> OfFamily {
     let mut failed = Vec::new();
     let mut whole: Vec<(String, Vec<Figures>)> = Vec::new();
@@ -126,6 +131,8 @@ fn of_family(
     }
     let measured: Vec<Measured> = whole
         .iter()
+        // It is no law: it knows what comes.
+        .filter(|(law, _)| law != CLAIRVOYANT)
         .map(|(law, runs)| Measured {
             law: law.clone(),
             energy_j: runs.iter().map(|run| run.energy_j).collect(),
@@ -133,6 +140,12 @@ fn of_family(
         })
         .collect();
     let first = whole.first().map_or(&[][..], |(_, runs)| runs.as_slice());
+    if let Some((law, _)) = whole.first().filter(|(law, _)| *law != field.first()) {
+        failed.push(format!("energy is against {law} here"));
+    }
+    let bounds = bounds
+        .map_err(|error| failed.push(format!("the bound: {error}")))
+        .ok();
     OfFamily {
         family: family.to_string(),
         what: family.what(),
@@ -142,7 +155,7 @@ fn of_family(
         most_per_s: trace.peak().get(),
         laws: whole
             .iter()
-            .filter_map(|(law, runs)| row(law.clone(), family.name(), runs, first, bounds))
+            .filter_map(|(law, runs)| row(law.clone(), family.name(), runs, first, bounds.as_deref()))
             .collect(),
         failed,
         ordering: ordering(&measured),
@@ -282,7 +295,7 @@ fn verdict(results: &[OfFamily]) -> String {
         .filter_map(|family| family.ordering.as_ref().map(|found| found.verdict))
         .collect();
     if judged.is_empty() {
-        return format!("The ordering is one of {OURS} among the others: name it in --laws.");
+        return format!("The ordering is one of {OURS} among the others: name it and others in --laws.");
     }
     let count = |verdict| judged.iter().filter(|one| **one == verdict).count();
     format!(

@@ -8,7 +8,7 @@ mod rows;
 use crate::cli::{Paper, ReproduceArgs, SloPowerArgs};
 use crate::failure::Failure;
 use crate::say;
-use crate::simulate::{Progress, Table, Watched, figures, jobs, recorded, write_sheet};
+use crate::simulate::{Progress, Watched, figures, jobs, recorded, sheet_text, write_sheet};
 use cases::{Plan, Traces};
 use headroom_record::report::Sheet;
 use headroom_record::{Archive, Limits, Recorder};
@@ -82,6 +82,7 @@ fn slo_power(args: &SloPowerArgs) -> Result<(), Failure> {
             "paper": "slo-power",
             "traces": traces.said(),
             "seeds": args.seeds,
+            "duration_s": args.duration,
             "calibration": calibration_json(page::calibration(&plan)),
             "rows": evaluation.rows,
             "figure_7": evaluation.grid,
@@ -106,16 +107,10 @@ fn calibration_json(lines: Vec<[String; 3]>) -> serde_json::Value {
 
 /// Prints the sheet's tables and texts, and where its page is.
 fn show(sheet: &Sheet, page: &Path) -> Result<(), Failure> {
-    let mut text = format!("{}\n\n", sheet.lead);
-    for section in &sheet.sections {
-        text.push_str(&format!("{}\n", section.title));
-        for grid in &section.tables {
-            text.push_str(&format!("{}\n", Table(grid)));
-        }
-        for line in &section.text {
-            text.push_str(&format!("  {line}\n"));
-        }
-        text.push('\n');
-    }
-    say::result(format_args!("{text}report: {}", page.display()))
+    say::result(format_args!(
+        "{}\n\n{}report: {}",
+        sheet.lead,
+        sheet_text(sheet),
+        page.display()
+    ))
 }

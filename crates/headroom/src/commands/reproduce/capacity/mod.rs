@@ -61,6 +61,8 @@ pub fn reproduce(args: &CapacityPaperArgs) -> Result<(), Failure> {
         return say::result(json!({
             "paper": "capacity",
             "seeds": args.seeds,
+            "scale": args.scale,
+            "day": args.day,
             "calibration": calibration_json(page::calibration(&plan)),
             "rows": rows,
         }));
