@@ -154,7 +154,7 @@ impl Queue {
         let length = Seconds::from(now.duration_since(std::mem::replace(&mut self.looked, now)));
         let sampled = self.sample();
         let (step, shown) = match &sampled {
-            Ok(sample) => match counted(self.before.as_ref(), sample) {
+            Ok(sample) => match counted(self.before.as_ref(), sample, &self.tuning) {
                 Ok((step, counted)) => (Ok(step), Shown::Counted(counted)),
                 Err(why) => (Err(Sight::Unread), Shown::Unknown(why)),
             },
@@ -210,7 +210,11 @@ pub fn distinguishing(preference: QueuePreference) -> QueuePreference {
 }
 
 /// The step between two samples; why there is none.
-fn counted(before: Option<&QueueSample>, sample: &QueueSample) -> Result<(Step, Counted), String> {
+fn counted(
+    before: Option<&QueueSample>,
+    sample: &QueueSample,
+    tuning: &QueueTuning,
+) -> Result<(Step, Counted), String> {
     let before = before.ok_or("the first sample: counters say something from the second on")?;
     let period = sample.since(before).map_err(|error| error.to_string())?;
     let Counters {
@@ -233,7 +237,16 @@ fn counted(before: Option<&QueueSample>, sample: &QueueSample) -> Result<(Step, 
     };
     let ends = before.length.zip(sample.length);
     let at_the_ends = ends.map(|(then, now)| (then.now + now.now) as f64 / 2.0);
-    let limit = sample.length.ok_or("the queue's limit is not known")?.limit;
+    if counted.arrivals > tuning.most_per_s * counted.length_s {
+        return Err(format!(
+            "{} arrivals in {:.3} s are more than most_per_s allows: the counter jumped",
+            counted.arrivals, counted.length_s
+        ));
+    }
+    let given = tuning.queue_limit.map(u64::from);
+    let limit = given
+        .or_else(|| sample.places())
+        .ok_or("the queue's limit is not known: set queue_limit")?;
     let step = Step {
         length: period.duration,
         limit: limit as f64,
@@ -269,15 +282,22 @@ mod tests {
                 let mut stream = stream.unwrap();
                 let _ = stream.read(&mut [0; 1]);
             }
+            listener
         });
         queue.step(true);
         for _ in 0..20 {
             TcpStream::connect(address).unwrap().write_all(b"x").unwrap();
         }
-        server.join().unwrap();
-        std::thread::sleep(Duration::from_millis(600));
-        // The server is gone by now, with its listener; what it counted before shows where it was still there.
-        assert!(matches!(queue.step(true), Shown::Nobody | Shown::Counted(_)));
+        let listener = server.join().unwrap();
+        let shown = queue.step(true);
+        let Shown::Counted(counted) = shown else {
+            panic!("{shown:?}")
+        };
+        assert_eq!(
+            (counted.arrivals, counted.accepts, counted.drops),
+            (20.0, 20.0, 0.0)
+        );
+        drop(listener);
         assert_eq!(queue.step(true), Shown::Nobody);
         queue.forget();
         assert_eq!(queue.capacity().0, Capacity::Unknown);
@@ -310,6 +330,11 @@ mod tests {
                 listeners: Vec::new(),
             }
         };
+        let given = QueueTuning {
+            queue_limit: Some(128),
+            ..QueueTuning::default()
+        };
+        let counted = |before: Option<&QueueSample>, sample: &QueueSample| counted(before, sample, &given);
         let then = Instant::now();
         let now = then + Duration::from_secs(2);
         let (step, told) = counted(Some(&sample(then, 0, true)), &sample(now, 100, true)).unwrap();
@@ -320,6 +345,8 @@ mod tests {
         assert_eq!((told.drops, told.arrival_rate()), (10.0, 55.0));
         let error = counted(Some(&sample(then, 0, false)), &sample(now, 100, false)).unwrap_err();
         assert!(error.contains("ebpf"), "{error}");
+        let error = counted(Some(&sample(then, 0, true)), &sample(now, 5_000_000, true)).unwrap_err();
+        assert!(error.contains("most_per_s"), "{error}");
         assert!(
             counted(None, &sample(now, 1, true))
                 .unwrap_err()

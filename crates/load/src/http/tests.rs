@@ -432,11 +432,11 @@ fn a_closed_loop_keeps_its_connections_busy_and_survives_a_dead_server() {
     assert_eq!(result.counts.connections, 4);
 
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let dead = Pacing::Closed {
+    let dead = || Pacing::Closed {
         connections: 4,
         duration: Seconds::new(0.2),
     };
-    let counts = run(LoadConfig::new(format!("http://{free}/"), dead)).counts;
+    let counts = run(LoadConfig::new(format!("http://{free}/"), dead())).counts;
     assert!(
         counts.failed.connect >= 4 && counts.failed.connect <= 100,
         "{counts:?}"
@@ -445,7 +445,7 @@ fn a_closed_loop_keeps_its_connections_busy_and_survives_a_dead_server() {
     // A deadline that passes in the pause after a refusal counts nothing twice, and the load ends.
     let hasty = LoadConfig {
         timeout: Seconds::new(0.005),
-        ..LoadConfig::new(format!("http://{free}/"), dead)
+        ..LoadConfig::new(format!("http://{free}/"), dead())
     };
     let counts = run(hasty).counts;
     assert!(counts.failed.connect >= 4, "{counts:?}");
