@@ -490,6 +490,46 @@ fn the_active_check_takes_a_backend_out_and_back_in() {
 }
 
 #[test]
+fn checks_that_most_backends_fail_are_disregarded() {
+    let sick = Arc::new(AtomicUsize::new(0));
+    let backends: Vec<_> = (0..3)
+        .map(|number| {
+            let sick = sick.clone();
+            Backend::http(move |request| {
+                if request.start.contains("/healthz") && number < sick.load(Ordering::SeqCst) {
+                    return b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n".to_vec();
+                }
+                ok(&number.to_string())
+            })
+        })
+        .collect();
+    let mut config = config(&backends.iter().collect::<Vec<_>>());
+    config.health.path = Some("/healthz".into());
+    config.health.interval_ms = 20;
+    let (gateway, address) = start(config);
+    let mut client = Client::connect(address);
+    // (sick, answers of each out of twelve): one is left out, two of three are not.
+    for (count, expected) in [
+        (0, [4, 4, 4]),
+        (1, [0, 6, 6]),
+        (2, [4, 4, 4]),
+        (3, [4, 4, 4]),
+        (0, [4, 4, 4]),
+    ] {
+        sick.store(count, Ordering::SeqCst);
+        eventually("the checks have said so", || {
+            let health = gateway.backends_health();
+            health.iter().filter(|health| !health.healthy).count() == count
+        });
+        let mut answers = [0; 3];
+        for _ in 0..12 {
+            answers[client.get("/").text().parse::<usize>().unwrap()] += 1;
+        }
+        assert_eq!(answers, expected, "{count} are sick");
+    }
+}
+
+#[test]
 fn the_control_side_drains_and_weighs_backends() {
     let backends = [Backend::http(|_| ok("a")), Backend::http(|_| ok("b"))];
     let (gateway, address) = start(config(&[&backends[0], &backends[1]]));
