@@ -179,8 +179,8 @@ impl Default for HealthConfig {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TimeoutConfig {
-    /// Opening a connection to a backend, in milliseconds; past it the next backend is tried, then 504.
-    /// Default 1 000.
+    /// Opening a connection to a backend, in milliseconds; past it the next backend is tried, and where none is left
+    /// one that is alive, with a full accept queue, once more ([`RetryConfig::max_retries`]); then 504. Default 1 000.
     pub connect_timeout_ms: u64,
     /// Waiting for a backend below its limit of requests in flight, in milliseconds; then 503. Default 1 000.
     pub queue_timeout_ms: u64,
@@ -456,94 +456,5 @@ pub(crate) fn ms(milliseconds: u64) -> Duration {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_misspelt_key_is_refused_by_name() {
-        let error = toml::from_str::<GatewayConfig>("lissten = [\"127.0.0.1:1\"]").unwrap_err();
-        assert!(error.to_string().contains("lissten"), "{error}");
-        let nested = "[timeouts]\nconnect_timeout = 3";
-        assert!(
-            toml::from_str::<GatewayConfig>(nested)
-                .unwrap_err()
-                .to_string()
-                .contains("connect_timeout")
-        );
-    }
-
-    #[test]
-    fn a_whole_file_is_read() {
-        let text = r#"
-            listen = ["127.0.0.1:0", "[::1]:0"]
-            threads = 2
-            balance = "least_connections"
-            drain_timeout_ms = 5
-            [[backends]]
-            url = "http://127.0.0.1:81"
-            weight = 3
-            [[tls]]
-            listen = "127.0.0.1:0"
-            certificate = "c.pem"
-            key = "k.pem"
-            [health]
-            path = "/up"
-            [timeouts]
-            connect_timeout_ms = 7
-            [retry]
-            max_retries = 0
-            [limits]
-            max_headers = 9
-            [forwarding]
-            x_forwarded = "append"
-        "#;
-        let config: GatewayConfig = toml::from_str(text).unwrap();
-        assert_eq!(config.balance, Balance::LeastConnections);
-        assert_eq!(config.backends[0].weight, 3);
-        assert_eq!(config.timeouts.connect_timeout_ms, 7);
-        assert_eq!(config.timeouts.idle_timeout_ms, 75_000);
-        assert_eq!(config.forwarding.x_forwarded, ForwardPolicy::Append);
-        config.check().unwrap();
-    }
-
-    #[test]
-    fn values_out_of_range_name_key_and_value() {
-        let base = GatewayConfig {
-            backends: vec![BackendConfig::new("http://127.0.0.1:1")],
-            ..Default::default()
-        };
-        base.check().unwrap();
-        let mut config = base.clone();
-        config.limits.max_headers = 0;
-        let text = config.check().unwrap_err().to_string();
-        assert!(
-            text.contains("limits.max_headers") && text.contains('0') && text.contains("1 to 1000"),
-            "{text}"
-        );
-        let mut config = base.clone();
-        config.health.path = Some("up".into());
-        assert!(config.check().unwrap_err().to_string().contains("health.path"));
-        let mut config = base.clone();
-        config.health.max_ejection_percent = 101;
-        let text = config.check().unwrap_err().to_string();
-        assert!(
-            text.contains("health.max_ejection_percent = 101") && text.contains("0 to 100"),
-            "{text}"
-        );
-        let mut config = base.clone();
-        config.timeouts.queue_timeout_ms = 0;
-        assert!(
-            config
-                .check()
-                .unwrap_err()
-                .to_string()
-                .contains("queue_timeout_ms")
-        );
-        let mut config = base.clone();
-        config.backends.clear();
-        assert!(config.check().unwrap_err().to_string().contains("backends"));
-        let mut config = base;
-        config.listen.clear();
-        assert!(config.check().is_err());
-    }
-}
+#[path = "config_tests.rs"]
+mod tests;

@@ -173,6 +173,8 @@ async fn forward(ticket: &mut Ticket, request: Request<Incoming>) -> Result<Repl
     });
     let mut retries_left = config.retry.max_retries;
     let mut unreachable: Vec<usize> = Vec::new();
+    // One of these is there, and had a full accept queue.
+    let mut full = false;
     let mut last = Stop::Fail(Failure::Unreachable, "no backend is available");
     loop {
         let again = !unreachable.is_empty();
@@ -180,19 +182,21 @@ async fn forward(ticket: &mut Ticket, request: Request<Incoming>) -> Result<Repl
             return Err(last);
         }
         // Nobody overtakes those that wait.
-        let picked = if core.queue.is_empty() {
+        let mut picked = if core.queue.is_empty() {
             core.pick(&unreachable)
         } else {
             Err(NoBackend::OverLimit)
         };
-        let picked = match picked {
-            Err(NoBackend::OverLimit) => {
-                // After the wait each is worth a try again: it may have been full when it was tried.
-                unreachable.clear();
-                Box::pin(wait_turn(ticket)).await?
-            }
-            picked => picked,
-        };
+        if picked == Err(NoBackend::Unavailable) && std::mem::take(&mut full) {
+            // By now there may be room in it, as there is for the SYN that TCP itself sends again.
+            unreachable.clear();
+            picked = core.pick(&unreachable);
+        }
+        if picked == Err(NoBackend::OverLimit) {
+            // After the wait each is worth a try again: it may have been full when it was tried.
+            unreachable.clear();
+            picked = Box::pin(wait_turn(ticket)).await?;
+        }
         let Ok(backend) = picked else {
             return Err(last);
         };
@@ -208,9 +212,20 @@ async fn forward(ticket: &mut Ticket, request: Request<Incoming>) -> Result<Repl
                 // Boxed, because it is rare and large: the request path does not carry it along.
                 None => match Box::pin(connect(ticket, backend)).await {
                     Ok(upstream) => upstream,
-                    Err((failure, reason)) => {
+                    Err(failed) => {
+                        let (failure, reason) = match failed {
+                            ConnectFailure::Refused => (Failure::Unreachable, "no backend can be reached"),
+                            ConnectFailure::TimedOut { .. } => {
+                                (Failure::TimedOut, "no backend accepted a connection in time")
+                            }
+                            ConnectFailure::NoResources => (
+                                Failure::Unreachable,
+                                "the gateway has no descriptor or port left for a connection",
+                            ),
+                        };
                         ticket.unassign(failure);
                         unreachable.push(backend);
+                        full |= failed == ConnectFailure::TimedOut { alive: true };
                         last = Stop::Fail(failure, reason);
                         break;
                     }
@@ -305,7 +320,7 @@ async fn wait_turn(ticket: &Ticket) -> Result<Result<usize, NoBackend>, Stop> {
     }
 }
 
-async fn connect(ticket: &Ticket, backend: usize) -> Result<Box<Upstream>, (Failure, &'static str)> {
+async fn connect(ticket: &Ticket, backend: usize) -> Result<Box<Upstream>, ConnectFailure> {
     let core = ticket.core();
     let to = &core.backends[backend];
     ticket.watch().enter(Phase::Untimed);
@@ -346,24 +361,11 @@ async fn connect(ticket: &Ticket, backend: usize) -> Result<Box<Upstream>, (Fail
             } += 1;
         }
     }
-    let (count, failure) = match failure {
-        ConnectFailure::Refused => (
-            &mut connects.refused,
-            (Failure::Unreachable, "no backend can be reached"),
-        ),
-        ConnectFailure::TimedOut { .. } => (
-            &mut connects.timed_out,
-            (Failure::TimedOut, "no backend accepted a connection in time"),
-        ),
-        ConnectFailure::NoResources => (
-            &mut connects.no_resources,
-            (
-                Failure::Unreachable,
-                "the gateway has no descriptor or port left for a connection",
-            ),
-        ),
-    };
-    *count += 1;
+    *match failure {
+        ConnectFailure::Refused => &mut connects.refused,
+        ConnectFailure::TimedOut { .. } => &mut connects.timed_out,
+        ConnectFailure::NoResources => &mut connects.no_resources,
+    } += 1;
     Err(failure)
 }
 
