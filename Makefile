@@ -43,7 +43,7 @@ apache: build ## Ten minutes of the Wikipedia trace on Debian's apache2, fixed a
 	@scripts/need apache2 php:libapache2-mod-php curl
 	scripts/apache
 
-capacity: build ## The capacity of Debian's apache2 from its accept queue: ramps, waves, requests that wait, five meters (20 min)
+capacity: build ## The capacity of Debian's apache2 from its accept queue: ramps, waves, requests that wait, five meters (half an hour)
 	@scripts/need apache2 php:libapache2-mod-php curl snmpd clang ip:iproute2 netstat:net-tools vmstat:procps
 	scripts/capacity
 
