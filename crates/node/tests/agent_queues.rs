@@ -125,9 +125,14 @@ async fn every_arrival_accept_and_drop_is_counted_exactly_and_steps_are_the_agen
     assert_eq!(period.seen_mean, Some(20.0 / 7.0));
     assert!(over.at >= full.at && after.at > over.at);
     // The stream is told once in a period; a step is as long as the agent's clock says.
-    let (one, other) = (seen.next().await.unwrap(), seen.next().await.unwrap());
+    let one = seen.next().await.unwrap();
+    let mut other = one.clone();
+    for _ in 0..10 {
+        other = seen.next().await.unwrap();
+    }
     let length = other.since(&one).unwrap().duration.get();
-    assert!(length >= FAST.as_secs_f64() / 2.0, "{length}");
+    // The first may have been late by less than a period.
+    assert!(length >= 8.0 * FAST.as_secs_f64(), "{length}");
     drop(clients);
     served.stop().await.unwrap();
 }

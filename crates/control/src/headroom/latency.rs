@@ -48,8 +48,8 @@ const SHAPE_FORGET: f64 = 1.0 / 100.0;
 const SHAPE_PROBATION: u32 = 20;
 const SHAPE_BETTER: f64 = 0.8;
 
-/// Bounds of the two learned parameters.
-const SCALE: (f64, f64) = (-3.0, 3.0);
+/// Bounds of the two learned parameters. The lower one of the scale leaves room for ln [`MOST_WIDTH`].
+const SCALE: (f64, f64) = (-4.5, 3.0);
 const POWER: (f64, f64) = (-0.4, 1.5);
 /// Variance of ln percentile for one request until it is known (1.45² for exponential times and P95), its bounds, and
 /// what is left however many there are.
@@ -191,9 +191,8 @@ impl LatencyModel {
         let table = &mut self.shapes[self.shape].at_slo;
         let alone = table.ln(servers, 0.0);
         let queueing = (table.ln(servers, load) - alone).max(0.0);
-        let [scale, power] = self.filter.state();
-        let power = power + self.uneven.at(cores);
-        let value = cost.ln() + alone + scale + (1.0 + power) * queueing;
+        let [scale, _] = self.filter.state();
+        let value = cost.ln() + alone + scale + self.power(cores) * queueing;
         (value.min(2.0 * MOST), queueing)
     }
 
@@ -210,7 +209,6 @@ impl LatencyModel {
         slices.map(|slice| (left * slice).max(-0.9))
     }
 
-    /// The power that the queueing's share is raised to.
     /// What the queueing's share is raised to where these cores are on. Fewer cores are never less uneven than all are:
     /// what all show is no matter of their number.
     fn power_of(&self, cores: f64) -> f64 {

@@ -217,6 +217,10 @@ fn counted(
 ) -> Result<(Step, Counted), String> {
     let before = before.ok_or("the first sample: counters say something from the second on")?;
     let period = sample.since(before).map_err(|error| error.to_string())?;
+    let told = |of: &Counters| of.arrivals().is_some() && of.accepts.is_some();
+    if told(&before.port) && told(&sample.port) && !told(&period.port) {
+        return Err("a counter went back: nothing is known of this period".to_owned());
+    }
     let Counters {
         enqueued: Some(enqueued),
         accepts: Some(accepts),
@@ -343,6 +347,8 @@ mod tests {
             (128.0, Some(4.0), 110.0)
         );
         assert_eq!((told.drops, told.arrival_rate()), (10.0, 55.0));
+        let error = counted(Some(&sample(then, 100, true)), &sample(now, 50, true)).unwrap_err();
+        assert!(error.contains("went back"), "{error}");
         let error = counted(Some(&sample(then, 0, false)), &sample(now, 100, false)).unwrap_err();
         assert!(error.contains("ebpf"), "{error}");
         let error = counted(Some(&sample(then, 0, true)), &sample(now, 5_000_000, true)).unwrap_err();

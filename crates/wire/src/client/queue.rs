@@ -13,7 +13,7 @@ impl Client {
         if self.agent.queue_period_ms.is_none() {
             return Err(CallError::Outdated {
                 address: self.address().clone(),
-                version: self.agent.agent_version.clone(),
+                version: self.agent.agent_version.chars().take(80).collect(),
                 what: "watch accept queues",
             });
         }

@@ -229,6 +229,16 @@ impl From<QueueSight> for proto::QueueSight {
     }
 }
 
+/// The longest text that is taken of an agent, in characters; the rest is cut.
+const LONGEST_WORDS: usize = 2048;
+
+fn words(text: String) -> String {
+    match text.char_indices().nth(LONGEST_WORDS) {
+        Some((end, _)) => text[..end].to_owned(),
+        None => text,
+    }
+}
+
 impl TryFrom<proto::QueueSight> for QueueSight {
     type Error = Invalid;
     fn try_from(message: proto::QueueSight) -> Result<Self, Invalid> {
@@ -241,9 +251,11 @@ impl TryFrom<proto::QueueSight> for QueueSight {
             shown: match message.sight.ok_or_else(|| Invalid::missing("sight"))? {
                 Sight::Sample(sample) => QueueShown::Sample(Box::new(sample.try_into()?)),
                 Sight::Nobody(nobody) => QueueShown::Nobody {
-                    others: nobody.others,
+                    others: words(nobody.others),
                 },
-                Sight::Unavailable(unavailable) => QueueShown::Unavailable { why: unavailable.why },
+                Sight::Unavailable(unavailable) => QueueShown::Unavailable {
+                    why: words(unavailable.why),
+                },
             },
         })
     }

@@ -1,6 +1,6 @@
 //! A level and its slope, both smoothed: what a load that changes slowly is, without the noise of its counts.
 
-/// An α-β filter, critically damped: β = α² / (2 − α) (Benedict and Bordner, Synthesis of an optimal set of radar
+/// An α-β filter with β = α² / (2 − α), slightly underdamped (Benedict and Bordner, Synthesis of an optimal set of radar
 /// track-while-scan smoothing equations, IRE Trans. Automatic Control 7, 1962). Until it has seen enough it is the
 /// straight line through everything seen.
 #[derive(Clone, Debug)]

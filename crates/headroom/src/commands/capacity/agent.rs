@@ -59,7 +59,7 @@ pub fn open_all(run: &mut Run<'_>, address: &Address, started: Instant) -> Resul
         let looking = queues.next_if(|(next, _)| next.looks).map(|(_, queue)| queue);
         match queue.first_word(PATIENCE) {
             Ok(standing) => {
-                seen = seen.or(Some(standing));
+                seen = seen.filter(|seen| seen.sockets > 0).or(Some(standing));
                 let looking = looking.map(|queue| Box::new(queue) as Box<dyn QueueMeter>);
                 let watch = Watch::new(Box::new(queue), looking, None, run.tuning, run.ramp(), started);
                 watches.push(watch.map_err(Failure::usage)?);
@@ -68,7 +68,7 @@ pub fn open_all(run: &mut Run<'_>, address: &Address, started: Instant) -> Resul
             Err(error @ QueueError::NobodyListens { .. }) => {
                 return Err(Failure::usage(anyhow!("the agent at {address}: {error}")));
             }
-            Err(error) if !queue.is_reached() => return Err(Failure::usage(error)),
+            Err(error) if !queue.is_reached() && watches.is_empty() => return Err(Failure::usage(error)),
             Err(error) => run.pass_over(one.method, error.to_string()),
         }
     }
@@ -92,8 +92,12 @@ fn client(args: &CapacityArgs) -> Result<ClientOptions, Failure> {
         }
         _ => None,
     };
+    // Both together are shorter than PATIENCE: why an agent cannot be reached is known before it is given up.
+    let patience = Duration::from_secs(2);
     Ok(ClientOptions {
         tls,
+        connect_time: patience,
+        answer_time: patience,
         ..ClientOptions::default()
     })
 }

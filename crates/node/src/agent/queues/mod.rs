@@ -170,7 +170,10 @@ impl Queues {
         let id = match known.map(|(id, _)| *id) {
             Some(id) => id,
             None => {
-                if table.watched.len() >= limits.queues && !table.make_room() {
+                table.threads.retain(|thread| !thread.is_finished());
+                // One that was given up has its meter until its look ends: those are bounded too.
+                let ending = table.threads.len() >= 2 * limits.queues;
+                if ending || (table.watched.len() >= limits.queues && !table.make_room()) {
                     return Err(busy("watched accept queues", limits.queues));
                 }
                 self.start(&mut table, key, now)
@@ -202,7 +205,6 @@ impl Queues {
             .name(format!("queue-{}", key.port))
             .spawn(move || watch::look_after(&shared, id, key.methods, options))?;
         table.next += 1;
-        table.threads.retain(|thread| !thread.is_finished());
         table.threads.push(thread);
         let watched = Watched {
             key,
@@ -213,8 +215,8 @@ impl Queues {
         Ok(id)
     }
 
-    /// Ends every stream, and waits for the threads: for as long as a look takes at most, which is two seconds where a
-    /// tool hangs.
+    /// Ends every stream, and waits for the threads: for as long as a look takes at most: by tools that are slow some
+    /// seconds, as each has two.
     pub(super) fn end(&self) {
         let threads = {
             let mut table = self.0.lock();

@@ -139,6 +139,7 @@ impl Eye {
         };
         let sample = meter.sample()?;
         self.meter = Some(meter);
+        self.said = None;
         Ok(sample)
     }
 }
