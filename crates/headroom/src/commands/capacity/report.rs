@@ -81,9 +81,10 @@ fn lead(history: &History) -> String {
     }
 }
 
-fn estimates(history: &History) -> Section {
+/// The estimates of some ways over time, beside what was served; nothing where there is none.
+fn over_time(history: &History, title: &str, shown: impl Fn(&Way) -> bool) -> Option<Chart> {
     let mut curves = Vec::new();
-    for way in history.ways.keys() {
+    for way in history.ways.keys().filter(|way| shown(way)) {
         let rows = match way.method() {
             Some(method) => history.methods.get(&method).map(|kept| &kept.rows),
             None => history.methods.values().map(|kept| &kept.rows).next(),
@@ -100,7 +101,7 @@ fn estimates(history: &History) -> Section {
         .filter(|value| value.is_finite() && *value > 0.0)
         .collect();
     values.sort_by(f64::total_cmp);
-    let middle = values.get(values.len() / 2).copied().unwrap_or(1.0);
+    let middle = values.get(values.len() / 2)?;
     let logarithmic = values.last().is_some_and(|last| *last > WIDE * middle);
     if let Some(rows) = first_queue(history).map(|(_, kept)| &kept.rows) {
         let served = curve("served", rows, seen(|seen| seen.service_rate.map(PerSecond::get)));
@@ -109,6 +110,25 @@ fn estimates(history: &History) -> Section {
             ..served
         });
     }
+    Some(Chart {
+        title: title.to_owned(),
+        unit: "connections/s".to_owned(),
+        curves,
+        logarithmic,
+        ..Chart::default()
+    })
+}
+
+fn estimates(history: &History) -> Section {
+    let by_cpu = |way: &Way| matches!(way, Way::Cpu(_));
+    let charts = [
+        over_time(
+            history,
+            "Capacity by the accept queue (Figures 9 and 10)",
+            |way| !by_cpu(way),
+        ),
+        over_time(history, "Capacity by CPU utilisation (Figures 9 and 10)", by_cpu),
+    ];
     Section {
         title: "Estimates".to_owned(),
         text: vec![
@@ -124,13 +144,7 @@ fn estimates(history: &History) -> Section {
             rows: tables::estimates(history),
             words: vec![0, 1, 2],
         }],
-        charts: vec![Chart {
-            title: "Capacity by each estimator (Figures 9 and 10)".to_owned(),
-            unit: "connections/s".to_owned(),
-            curves,
-            logarithmic,
-            ..Chart::default()
-        }],
+        charts: charts.into_iter().flatten().collect(),
         ..Section::default()
     }
 }

@@ -30,17 +30,20 @@ impl Load {
             stop: Arc::default(),
             threads: Vec::new(),
         };
+        let start = Instant::now();
         for number in 0..clients {
             let (per_s, stop) = (Arc::clone(&load.per_s), Arc::clone(&load.stop));
             let (answered, wrong) = (Arc::clone(&load.answered), Arc::clone(&load.wrong));
             load.threads.push(std::thread::spawn(move || {
-                let mut next = Instant::now() + Duration::from_secs_f64(number as f64 / rate as f64);
                 while !stop.load(Ordering::Relaxed) {
-                    std::thread::sleep(next.saturating_duration_since(Instant::now()));
+                    // Of a grid that all share, so that no stall makes them send together from then on.
+                    let interval = clients as f64 / per_s.load(Ordering::Relaxed) as f64;
+                    let phase = number as f64 / clients as f64;
+                    let turn = (start.elapsed().as_secs_f64() / interval - phase).floor() + 1.0;
+                    let due = Duration::from_secs_f64((turn + phase).max(0.0) * interval);
+                    std::thread::sleep(due.saturating_sub(start.elapsed()));
                     let right = get(address, "/").is_ok_and(|answer| answer.status == 200);
                     if right { &answered } else { &wrong }.fetch_add(1, Ordering::Relaxed);
-                    next += Duration::from_secs_f64(clients as f64 / per_s.load(Ordering::Relaxed) as f64);
-                    next = next.max(Instant::now() - Duration::from_millis(200));
                 }
             }));
         }
