@@ -52,7 +52,7 @@ mediawiki: build ## Ten minutes each: Debian's MediaWiki behind our gateway and 
 	  /usr/share/mediawiki/index.php:mediawiki '/usr/lib/php/*/mysqli.so:php-mysql' '/usr/lib/php/*/apcu.so:php-apcu'
 	scripts/mediawiki/run
 
-resize: build ## Three short days: five live servers that a controller starts and stops, beside the capacity paper (8 min)
+resize: build ## Short days: five live servers that a controller starts and stops, beside the capacity paper (11 min)
 	@scripts/need python3 haproxy
 	scripts/resize/run
 
