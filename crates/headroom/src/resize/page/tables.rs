@@ -38,7 +38,7 @@ pub(super) fn happened(history: &History) -> Section {
     let left_out = match history.news_left_out {
         0 => Vec::new(),
         more => vec![format!(
-            "The last {}; {more} came before them, and are in the record.",
+            "The last {}; {more} came before them.",
             history.news.len()
         )],
     };
