@@ -255,7 +255,8 @@ pub struct LimitConfig {
     /// connections opened to it. A request that finds every backend at its limit waits in the gateway. For a server
     /// that gives each connection a worker (Apache's prefork), set it to its workers plus as much of its accept
     /// queue as may fill: then an overload waits here, in turn, and not in SYNs that the server drops and TCP repeats
-    /// after a second. Default 16 384.
+    /// after a second. An upgraded connection (a WebSocket's) is no longer a request and does not count, though it
+    /// keeps its worker: set the limit lower by as many as there may be. Default 16 384.
     pub max_in_flight_per_backend: usize,
     /// Requests that may wait for a backend below its limit, over all cores (each core has an equal part, rounded
     /// up); one more, or one that has waited `queue_timeout_ms`, is answered 503 with Retry-After. 0 for none.
