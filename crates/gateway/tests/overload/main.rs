@@ -310,7 +310,7 @@ fn who_finds_the_queue_full_or_waits_too_long_is_told_to_come_again() {
     let (gateway, front) = gateway_with(&backend, |config| {
         config.limits.max_in_flight_per_backend = 1;
         config.limits.max_queued = 1;
-        config.timeouts.queue_timeout_ms = 300;
+        config.timeouts.queue_timeout_ms = 1_000;
     });
     let request = "GET / HTTP/1.1\r\nHost: t\r\n\r\n";
     let (mut served, mut waits, mut turned_away) = (
@@ -332,7 +332,7 @@ fn who_finds_the_queue_full_or_waits_too_long_is_told_to_come_again() {
     );
     let late = waits.receive();
     assert_eq!((late.status(), late.header("retry-after")), (503, Some("1")));
-    assert!(begun.elapsed() >= Duration::from_millis(300), "it gave up early");
+    assert!(begun.elapsed() >= Duration::from_millis(1_000), "it gave up early");
     assert_eq!(served.receive().text(), "slow");
     let period = take(&gateway);
     assert_eq!((period.queue.expired, period.queue.waiting), (1, 0));
@@ -341,7 +341,7 @@ fn who_finds_the_queue_full_or_waits_too_long_is_told_to_come_again() {
 
 #[test]
 fn who_goes_away_leaves_the_queue_to_the_others() {
-    let (backend, _) = slow(Duration::from_millis(500));
+    let (backend, _) = slow(Duration::from_secs(2));
     let (gateway, front) = gateway_with(&backend, |config| {
         config.limits.max_in_flight_per_backend = 1;
         config.timeouts.queue_timeout_ms = 10_000;
