@@ -64,9 +64,10 @@ fn eject(backend: &Backend) {
         ejection_max_ms: 60_000,
         ..HealthConfig::default()
     };
+    let begun = backend.ejection.begin_connect(Duration::ZERO);
     let verdict = backend
         .ejection
-        .failed(ConnectFailure::Refused, &config, Census::default);
+        .failed(begun, ConnectFailure::Refused, &config, Census::default);
     assert_eq!(verdict, Verdict::Ejected(EjectionCause::Refused));
 }
 

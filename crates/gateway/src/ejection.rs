@@ -14,7 +14,7 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
@@ -75,6 +75,15 @@ pub(crate) enum Verdict {
     Withheld,
 }
 
+/// What held when a connection was begun: a failure is news only while it still holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Begun {
+    /// Until when the backend was to be passed over, as in [`Ejection::until_ms`].
+    until_ms: u64,
+    /// This connection shows whether the backend is back.
+    probe: bool,
+}
+
 /// One backend's record of failed connections, shared by the cores through atomics alone.
 #[derive(Debug)]
 pub(crate) struct Ejection {
@@ -83,8 +92,6 @@ pub(crate) struct Ejection {
     until_ms: AtomicU64,
     /// [`REFUSED`] or [`TIMED_OUT`], of the last ejection.
     cause: AtomicU8,
-    /// An ejection ran out and one connection is being opened to see.
-    probing: AtomicBool,
     /// Ejections since a connection was last opened.
     in_a_row: AtomicU32,
     /// Refused connections since one was last opened.
@@ -99,7 +106,6 @@ impl Ejection {
             epoch: Instant::now(),
             until_ms: AtomicU64::new(0),
             cause: AtomicU8::new(REFUSED),
-            probing: AtomicBool::new(false),
             in_a_row: AtomicU32::new(0),
             refusals: AtomicU32::new(0),
             timeouts: AtomicU32::new(0),
@@ -134,21 +140,33 @@ impl Ejection {
     }
 
     /// A connection is about to be opened. Where an ejection has just run out it is the probe: until its outcome is
-    /// known, at most `patience`, everybody else goes on passing the backend over.
-    pub(crate) fn begin_connect(&self, patience: Duration) {
-        let until_ms = self.until_ms.load(Relaxed);
-        if until_ms == 0 {
-            return;
+    /// known, at most `patience`, everybody else goes on passing the backend over. What this returns goes to
+    /// [`Ejection::failed`].
+    pub(crate) fn begin_connect(&self, patience: Duration) -> Begun {
+        let seen_ms = self.until_ms.load(Relaxed);
+        let bystander = |until_ms| Begun {
+            until_ms,
+            probe: false,
+        };
+        // Nothing is held against it, nearly always: then the clock is not read.
+        if seen_ms == 0 {
+            return bystander(seen_ms);
         }
         let now_ms = self.elapsed_ms();
+        if now_ms < seen_ms {
+            return bystander(seen_ms);
+        }
         let patience_ms = u64::try_from(patience.as_millis()).unwrap_or(u64::MAX);
-        if now_ms >= until_ms
-            && self
-                .until_ms
-                .compare_exchange(until_ms, now_ms.saturating_add(patience_ms), Relaxed, Relaxed)
-                .is_ok()
+        let until_ms = now_ms.saturating_add(patience_ms);
+        match self
+            .until_ms
+            .compare_exchange(seen_ms, until_ms, Relaxed, Relaxed)
         {
-            self.probing.store(true, Relaxed);
+            Ok(_) => Begun {
+                until_ms,
+                probe: true,
+            },
+            Err(anothers_ms) => bystander(anothers_ms),
         }
     }
 
@@ -167,14 +185,14 @@ impl Ejection {
 
     fn lift(&self) {
         self.in_a_row.store(0, Relaxed);
-        self.probing.store(false, Relaxed);
         self.until_ms.store(0, Relaxed);
     }
 
-    /// A connection failed: whether the backend is passed over for it. `others` are those of the service that take
-    /// requests, as [`Census`] counts them.
+    /// A connection that was `begun` failed: whether the backend is passed over for it. `others` are those of the service
+    /// that take requests, as [`Census`] counts them.
     pub(crate) fn failed(
         &self,
+        begun: Begun,
         failure: ConnectFailure,
         config: &HealthConfig,
         others: impl Fn() -> Census,
@@ -211,7 +229,7 @@ impl Ejection {
             count.store(0, Relaxed);
             return Verdict::Withheld;
         }
-        if !self.eject(cause, config) {
+        if !self.eject(begun, cause, config) {
             return Verdict::Counted;
         }
         // Another core may have ejected another backend at the same moment: then both give way.
@@ -223,11 +241,12 @@ impl Ejection {
         Verdict::Ejected(cause)
     }
 
-    /// Passes the backend over for a while, doubling with each further time; false where somebody else did so just now.
-    /// Connections begun before it was ejected fail after it, many at once: they are one failure, not many.
-    fn eject(&self, cause: EjectionCause, config: &HealthConfig) -> bool {
-        let (before_ms, now_ms) = (self.until_ms.load(Relaxed), self.elapsed_ms());
-        if now_ms < before_ms && !self.probing.swap(false, Relaxed) {
+    /// Passes the backend over for a while, doubling with each further time; false where the failure says nothing new.
+    /// Connections begun before it was ejected fail after it, many at once, some only when the probe is under way: they are
+    /// one failure, not many, and only the probe's own ends the probe.
+    fn eject(&self, begun: Begun, cause: EjectionCause, config: &HealthConfig) -> bool {
+        let now_ms = self.elapsed_ms();
+        if now_ms < begun.until_ms && !begun.probe {
             return false;
         }
         let wait_ms = config
@@ -237,7 +256,7 @@ impl Ejection {
         let until_ms = now_ms.saturating_add(wait_ms);
         if self
             .until_ms
-            .compare_exchange(before_ms, until_ms, Relaxed, Relaxed)
+            .compare_exchange(begun.until_ms, until_ms, Relaxed, Relaxed)
             .is_err()
         {
             return false;

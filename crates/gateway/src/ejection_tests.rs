@@ -23,11 +23,27 @@ fn three() -> Census {
     }
 }
 
+/// Longer than any test.
+const PATIENCE: Duration = Duration::from_secs(1_000);
+
+/// Begins as many connections, and then they fail.
 fn verdicts(ejection: &Ejection, config: &HealthConfig, failures: &[ConnectFailure]) -> Vec<Verdict> {
-    failures
+    let begun: Vec<_> = failures
         .iter()
-        .map(|failure| ejection.failed(*failure, config, three))
-        .collect()
+        .map(|_| ejection.begin_connect(PATIENCE))
+        .collect();
+    let failed = |(begun, failure): (Begun, &ConnectFailure)| ejection.failed(begun, *failure, config, three);
+    begun.into_iter().zip(failures).map(failed).collect()
+}
+
+/// Begins a connection, and it fails.
+fn fail(
+    ejection: &Ejection,
+    failure: ConnectFailure,
+    config: &HealthConfig,
+    others: impl Fn() -> Census,
+) -> Verdict {
+    ejection.failed(ejection.begin_connect(PATIENCE), failure, config, others)
 }
 
 #[test]
@@ -162,7 +178,7 @@ fn timeouts_eject_only_a_share_and_refusals_any() {
             ..long()
         };
         let ejection = Ejection::new();
-        let last = (0..5).map(|_| ejection.failed(SILENT, &config, census)).last();
+        let last = (0..5).map(|_| fail(&ejection, SILENT, &config, census)).last();
         let told = if expected {
             Verdict::Ejected(EjectionCause::TimedOut)
         } else {
@@ -171,7 +187,7 @@ fn timeouts_eject_only_a_share_and_refusals_any() {
         assert_eq!(last, Some(told), "{in_service} {away} {percent}");
         assert_eq!(ejection.is_ejected(), expected);
         let ejection = Ejection::new();
-        ejection.failed(REFUSAL, &config, census);
+        fail(&ejection, REFUSAL, &config, census);
         assert!(ejection.is_ejected());
     }
 }
@@ -191,7 +207,7 @@ fn two_that_go_at_the_same_moment_both_give_way() {
         eject_after_timeouts: 1,
         ..long()
     };
-    assert_eq!(ejection.failed(SILENT, &config, others), Verdict::Withheld);
+    assert_eq!(fail(&ejection, SILENT, &config, others), Verdict::Withheld);
     assert!(!ejection.is_ejected());
 }
 
@@ -209,42 +225,81 @@ fn the_census_counts_who_could_take_requests() {
     };
     assert_eq!(census(0), (4, 0));
     backends[1].set_healthy(false);
-    backends[2].ejection.failed(REFUSAL, &long(), three);
+    fail(&backends[2].ejection, REFUSAL, &long(), three);
     assert_eq!((census(0), census(1)), ((4, 2), (4, 1)));
     backends[1].apply(BackendState::Drain.into()).unwrap();
     backends[2].apply(BackendChange::Weight(0)).unwrap();
     assert_eq!(census(0), (2, 0));
 }
 
-#[test]
-fn the_back_off_doubles_with_each_failed_probe_and_not_with_each_failure() {
-    let ejection = Ejection::new();
-    std::thread::sleep(Duration::from_millis(2));
-    let config = HealthConfig {
+/// 100 s, 200 s, 300 s, 300 s.
+fn doubling() -> HealthConfig {
+    HealthConfig {
         ejection_ms: 100_000,
         ejection_max_ms: 300_000,
         ..HealthConfig::default()
-    };
-    // Rounded, for some time has gone by.
-    let left_s = || {
-        ejection
-            .state()
-            .map_or(0, |(left, _)| left.as_secs().div_ceil(20) * 20)
-    };
+    }
+}
+
+/// What is left of an ejection, rounded up to 20 s, for some time has gone by.
+fn left_s(ejection: &Ejection) -> u64 {
+    let left = ejection.state().map_or(Duration::ZERO, |(left, _)| left);
+    left.as_secs().div_ceil(20) * 20
+}
+
+/// Lets the ejection run out.
+fn run_out(ejection: &Ejection) {
+    std::thread::sleep(Duration::from_millis(2));
+    ejection.until_ms.store(1, Relaxed);
+    assert!(!ejection.is_ejected());
+}
+
+#[test]
+fn the_back_off_doubles_with_each_failed_probe_and_not_with_each_failure() {
+    let ejection = Ejection::new();
     let mut waits_s = Vec::new();
     for _ in 0..4 {
-        // Many that were begun before fail together.
-        verdicts(&ejection, &config, &[REFUSAL; 50]);
-        waits_s.push(left_s());
-        ejection.until_ms.store(1, Relaxed);
-        assert!(!ejection.is_ejected());
-        // The first to connect is the probe, and the door stays shut behind it.
-        ejection.begin_connect(Duration::from_secs(1_000));
-        assert_eq!(left_s(), 1_000);
+        // Many that are begun together fail together.
+        let verdicts = verdicts(&ejection, &doubling(), &[REFUSAL; 50]);
+        let ejected = |verdict: &&Verdict| **verdict == Verdict::Ejected(EjectionCause::Refused);
+        assert_eq!(verdicts.iter().filter(ejected).count(), 1);
+        waits_s.push(left_s(&ejection));
+        run_out(&ejection);
     }
     assert_eq!(waits_s, [100, 200, 300, 300]);
+    // The first to connect is the probe, and the door stays shut behind it.
+    ejection.begin_connect(PATIENCE);
+    assert_eq!(left_s(&ejection), 1_000);
     ejection.connected();
     assert!(!ejection.is_ejected());
-    verdicts(&ejection, &config, &[REFUSAL]);
-    assert_eq!(left_s(), 100, "it begins anew");
+    verdicts(&ejection, &doubling(), &[REFUSAL]);
+    assert_eq!(left_s(&ejection), 100, "it begins anew");
+}
+
+#[test]
+fn what_was_begun_before_the_ejection_ends_no_probe_and_doubles_nothing() {
+    let ejection = Ejection::new();
+    let config = HealthConfig {
+        eject_after_timeouts: 1,
+        ..doubling()
+    };
+    let begin = || ejection.begin_connect(PATIENCE);
+    let failed = |begun| ejection.failed(begun, SILENT, &config, three);
+    let ejected = Verdict::Ejected(EjectionCause::TimedOut);
+    let [first, early, late, later] = [begin(), begin(), begin(), begin()];
+    assert_eq!((failed(first), left_s(&ejection)), (ejected, 100));
+    assert_eq!((failed(early), left_s(&ejection)), (Verdict::Counted, 100));
+    run_out(&ejection);
+    assert_eq!(failed(late), Verdict::Counted);
+    assert!(!ejection.is_ejected(), "it has run out, and nothing new is known");
+    let probe = begin();
+    let bystander = begin();
+    for stale in [later, bystander] {
+        assert_eq!((failed(stale), left_s(&ejection)), (Verdict::Counted, 1_000));
+    }
+    assert_eq!((failed(probe), left_s(&ejection)), (ejected, 200));
+    // One that fails after the control side said that the backend is back.
+    let last_resort = begin();
+    ejection.connected();
+    assert_eq!((failed(last_resort), left_s(&ejection)), (Verdict::Counted, 0));
 }

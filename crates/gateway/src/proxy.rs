@@ -325,7 +325,7 @@ async fn connect(ticket: &Ticket, backend: usize) -> Result<Box<Upstream>, Conne
     let to = &core.backends[backend];
     ticket.watch().enter(Phase::Untimed);
     let patience = ms(core.config.timeouts.connect_timeout_ms);
-    to.ejection.begin_connect(patience);
+    let begun = to.ejection.begin_connect(patience);
     let signs = core.signs_of(backend);
     let opened = tokio::time::timeout(patience, Upstream::connect(core.address(backend))).await;
     let failure = match opened {
@@ -343,7 +343,7 @@ async fn connect(ticket: &Ticket, backend: usize) -> Result<Box<Upstream>, Conne
             alive: core.signs_of(backend) != signs,
         },
     };
-    let verdict = to.ejection.failed(failure, &core.config.health, || {
+    let verdict = to.ejection.failed(begun, failure, &core.config.health, || {
         Census::without(backend, &core.backends)
     });
     let connects = &mut core.stats.borrow_mut().backends[backend].connects;
