@@ -193,9 +193,9 @@ async fn forward(ticket: &mut Ticket, request: Request<Incoming>) -> Result<Repl
             picked = core.pick(&unreachable);
         }
         if picked == Err(NoBackend::OverLimit) {
+            picked = Box::pin(wait_turn(ticket, &unreachable)).await?;
             // After the wait each is worth a try again: it may have been full when it was tried.
             unreachable.clear();
-            picked = Box::pin(wait_turn(ticket)).await?;
         }
         let Ok(backend) = picked else {
             return Err(last);
@@ -291,8 +291,8 @@ async fn forward(ticket: &mut Ticket, request: Request<Incoming>) -> Result<Repl
     }
 }
 
-/// Waits in this core's queue until a backend is below its limit.
-async fn wait_turn(ticket: &Ticket) -> Result<Result<usize, NoBackend>, Stop> {
+/// Waits in this core's queue until a backend is below its limit: another one than those `tried`, as long as there is any.
+async fn wait_turn(ticket: &Ticket, tried: &[usize]) -> Result<Result<usize, NoBackend>, Stop> {
     let core = ticket.core();
     let Some(place) = core.queue.join() else {
         core.stats.borrow_mut().queue.full += 1;
@@ -304,9 +304,12 @@ async fn wait_turn(ticket: &Ticket) -> Result<Result<usize, NoBackend>, Stop> {
     core.stats.borrow_mut().queue.waited += 1;
     ticket.watch().enter(Phase::Untimed);
     let patience = ms(core.config.timeouts.queue_timeout_ms);
-    let turn = place.turn(|| match core.pick(&[]) {
-        Err(NoBackend::OverLimit) => None,
-        picked => Some(picked),
+    let turn = place.turn(|| {
+        let picked = match core.pick(tried) {
+            Err(NoBackend::Unavailable) if !tried.is_empty() => core.pick(&[]),
+            picked => picked,
+        };
+        (picked != Err(NoBackend::OverLimit)).then_some(picked)
     });
     match tokio::time::timeout(patience, turn).await {
         Ok(picked) => Ok(picked),

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-use common::{Backend, Client, Message, config, eventually, gateway_with, ok, start, take};
-use headroom_gateway::{BackendConfig, Balance, EjectionCause, GatewayConfig};
+use common::{Backend, Client, Message, PATIENCE, config, eventually, gateway_with, ok, start, take};
+use headroom_gateway::{BackendConfig, BackendState, Balance, EjectionCause, GatewayConfig};
 use servers::{
     Full, Prefork, WORKERS, capacity_per_s, in_front_of, listener, offer, served_per_s, share_of_capacity,
 };
@@ -332,7 +332,10 @@ fn who_finds_the_queue_full_or_waits_too_long_is_told_to_come_again() {
     );
     let late = waits.receive();
     assert_eq!((late.status(), late.header("retry-after")), (503, Some("1")));
-    assert!(begun.elapsed() >= Duration::from_millis(1_000), "it gave up early");
+    assert!(
+        begun.elapsed() >= Duration::from_millis(1_000),
+        "it gave up early"
+    );
     assert_eq!(served.receive().text(), "slow");
     let period = take(&gateway);
     assert_eq!((period.queue.expired, period.queue.waiting), (1, 0));
@@ -361,4 +364,87 @@ fn who_goes_away_leaves_the_queue_to_the_others() {
     }
     assert_eq!(take(&gateway).service.in_flight, 0);
     assert_eq!(backend.connections(), 1);
+}
+
+/// Holds each request back until `release` is set.
+fn held(body: &'static str) -> (Backend, Arc<AtomicBool>) {
+    let release = Arc::new(AtomicBool::new(false));
+    let go = release.clone();
+    let backend = Backend::http(move |_| {
+        let until = Instant::now() + PATIENCE;
+        while !go.load(SeqCst) && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        ok(body)
+    });
+    (backend, release)
+}
+
+#[test]
+fn a_retry_waits_for_another_backend_and_does_not_go_back_to_the_one_that_failed() {
+    let ((busy, release), full) = (held("busy"), Full::new());
+    let mut config = config(&[&busy]);
+    config
+        .backends
+        .insert(0, BackendConfig::new(format!("http://{}", full.address)));
+    config.timeouts.connect_timeout_ms = 100;
+    config.timeouts.queue_timeout_ms = 10_000;
+    config.retry.max_retries = 1;
+    config.health.eject_after_timeouts = 0;
+    config.limits.max_in_flight_per_backend = 1;
+    let (gateway, front) = start(config);
+    let request = "GET / HTTP/1.1\r\nHost: t\r\n\r\n";
+    let (mut served, mut waits) = (Client::connect(front), Client::connect(front));
+    served.send(request);
+    let mut timed_out = 0;
+    let mut period = || {
+        let period = take(&gateway);
+        timed_out += period.backends[0].connects.timed_out;
+        (period, timed_out)
+    };
+    eventually("the first is served", || {
+        period().0.backends[1].counts.in_flight == 1
+    });
+    waits.send(request);
+    eventually("the second has tried the one and waits for the other", || {
+        let (period, timed_out) = period();
+        timed_out == 2 && period.queue.waiting == 1
+    });
+    release.store(true, SeqCst);
+    assert_eq!(served.receive().text(), "busy");
+    assert_eq!(waits.receive().text(), "busy");
+    assert_eq!(
+        period().1,
+        2,
+        "the one that failed was tried once for each request"
+    );
+}
+
+#[test]
+fn an_arrival_at_a_full_queue_finds_it_moving_when_a_backend_came_back() {
+    let ((busy, release), other) = (held("busy"), Backend::http(|_| ok("other")));
+    let mut config = config(&[&busy, &other]);
+    config.timeouts.queue_timeout_ms = 10_000;
+    config.limits.max_in_flight_per_backend = 1;
+    config.limits.max_queued = 1;
+    let (gateway, front) = start(config);
+    gateway.set_backend_state(1, BackendState::Drain).unwrap();
+    let request = "GET / HTTP/1.1\r\nHost: t\r\n\r\n";
+    let (mut served, mut waits, mut late) = (
+        Client::connect(front),
+        Client::connect(front),
+        Client::connect(front),
+    );
+    served.send(request);
+    eventually("the first is served", || {
+        take(&gateway).backends[0].counts.in_flight == 1
+    });
+    waits.send(request);
+    eventually("the second waits", || take(&gateway).queue.waiting == 1);
+    gateway.set_backend_state(1, BackendState::Up).unwrap();
+    // It may be turned away itself: who waited longer comes first.
+    let _ = late.get("/");
+    assert_eq!(waits.receive().text(), "other");
+    release.store(true, SeqCst);
+    assert_eq!(served.receive().text(), "busy");
 }
