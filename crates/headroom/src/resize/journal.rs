@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::fs::{File, OpenOptions};
 use std::io::Write;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -54,7 +55,7 @@ pub struct Journal {
     most_bytes: u64,
     /// The line at the head of each file.
     head: String,
-    /// A failure is told once, until it is over.
+    /// The last line could not be written, or not all of it. That is told once, until it is over.
     failing: bool,
 }
 
@@ -111,15 +112,21 @@ impl Journal {
     }
 
     fn write(&mut self, line: &str) -> std::io::Result<()> {
+        // What failed may have been a head, or have left half a line; to tell a head twice does no harm.
+        let mut without_head = self.failing;
+        if self.failing {
+            (self.file, self.bytes) = append(&self.path)?;
+        }
         if self.bytes > 0 && self.bytes + line.len() as u64 > self.most_bytes {
             let mut old = self.path.clone().into_os_string();
             old.push(".1");
             std::fs::rename(&self.path, old)?;
             (self.file, self.bytes) = append(&self.path)?;
-            if line != self.head {
-                self.file.write_all(self.head.as_bytes())?;
-                self.bytes += self.head.len() as u64;
-            }
+            without_head = true;
+        }
+        if without_head && line != self.head {
+            self.file.write_all(self.head.as_bytes())?;
+            self.bytes += self.head.len() as u64;
         }
         self.file.write_all(line.as_bytes())?;
         self.bytes += line.len() as u64;
@@ -127,9 +134,23 @@ impl Journal {
     }
 }
 
+/// Opens a file to write behind what is there, and how long it is. Half a line at its end, of somebody who was killed while
+/// writing it, becomes a line of its own, so that the next one can be read.
 fn append(path: &Path) -> std::io::Result<(File, u64)> {
-    let file = OpenOptions::new().create(true).append(true).open(path)?;
-    let bytes = file.metadata()?.len();
+    let mut file = OpenOptions::new()
+        .create(true)
+        .read(true)
+        .append(true)
+        .open(path)?;
+    let mut bytes = file.metadata()?.len();
+    if bytes > 0 {
+        let mut last = [0];
+        file.read_exact_at(&mut last, bytes - 1)?;
+        if last != *b"\n" {
+            file.write_all(b"\n")?;
+            bytes += 1;
+        }
+    }
     Ok((file, bytes))
 }
 
@@ -157,5 +178,30 @@ mod tests {
         assert_eq!(std::fs::read_dir(dir.path().join("deep")).unwrap().count(), 2);
         let error = Journal::open(dir.path(), 1.0).unwrap_err();
         assert!(format!("{error:#}").contains("cannot be written"));
+    }
+
+    #[test]
+    fn half_a_line_is_ended_when_a_run_begins_behind_it_and_when_its_own_write_failed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("resize.jsonl");
+        std::fs::write(&path, "{\"period\": 50, \"at").unwrap();
+        let mut journal = Journal::open(&path, 1.0).unwrap();
+        journal.head = "head\n".to_owned();
+        journal.write_or_warn("head\n");
+        journal.write_or_warn("one\n");
+        assert_eq!(journal.bytes, std::fs::metadata(&path).unwrap().len());
+        // The disk is full in the middle of a line, and has room again later.
+        journal.file.write_all(b"tw").unwrap();
+        journal.file = OpenOptions::new().append(true).open("/dev/full").unwrap();
+        journal.write_or_warn("two\n");
+        assert!(journal.failing);
+        journal.write_or_warn("three\n");
+        journal.write_or_warn("four\n");
+        assert!(!journal.failing);
+        assert_eq!(
+            std::fs::read_to_string(&path).unwrap(),
+            "{\"period\": 50, \"at\nhead\none\ntw\nhead\nthree\nfour\n"
+        );
+        assert_eq!(journal.bytes, std::fs::metadata(&path).unwrap().len());
     }
 }
