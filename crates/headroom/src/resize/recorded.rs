@@ -32,6 +32,8 @@ struct Run {
     history: History,
     sums: Summary,
     told: Option<Value>,
+    /// The number of the first period that was read.
+    first_period: Option<u64>,
 }
 
 /// Lines since the run's beginning that could not be understood.
@@ -66,6 +68,11 @@ pub fn read(file: &Path) -> anyhow::Result<Recorded> {
         ));
     };
     let mut remarks = Vec::new();
+    if let Some(missing @ 1..) = run.first_period {
+        remarks.push(format!(
+            "The record's beginning is gone: the plots and tables lack the first {missing} periods."
+        ));
+    }
     if let Some(first) = &damage.first {
         remarks.push(format!(
             "{} lines of the record could not be understood and are missing here, the first of them {first}",
@@ -131,6 +138,7 @@ fn take(line: &[u8], run: &mut Option<Run>) -> Result<bool, serde_json::Error> {
                 sums: Summary::new(&start.controller, start.dry_run),
                 history: History::default(),
                 told: None,
+                first_period: None,
                 start,
             });
         }
@@ -144,6 +152,7 @@ fn take(line: &[u8], run: &mut Option<Run>) -> Result<bool, serde_json::Error> {
     }
     let tick: Tick = serde_json::from_value(value)?;
     if let Some(run) = run {
+        run.first_period.get_or_insert(tick.period);
         run.history.tick(&tick);
         run.sums.tick(&tick);
     }
@@ -175,15 +184,17 @@ mod tests {
     fn the_last_run_is_read_whatever_stands_before_and_between() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("resize.jsonl");
-        let torn = || {
+        let torn = |end: &str| {
             let mut file = std::fs::OpenOptions::new().append(true).open(&file).unwrap();
-            file.write_all(b"{\"period\": 50, \"at\n").unwrap();
+            write!(file, "{{\"period\": 50, \"at{end}").unwrap();
         };
         let mut journal = Journal::open(&file, 1.0).unwrap();
         journal.begin(&start(1.0));
         (0..50).for_each(|period| journal.tick(&tick(period, 2)));
-        // Killed while it wrote.
-        torn();
+        // Killed while it wrote, and started again.
+        torn("");
+        drop(journal);
+        let mut journal = Journal::open(&file, 1.0).unwrap();
         journal.begin(&start(2.0));
         (0..20).for_each(|period| journal.tick(&tick(period, 1)));
         let recorded = read(&file).unwrap();
@@ -193,7 +204,7 @@ mod tests {
             panic!("{:?}", recorded.remarks)
         };
         assert!(remark.contains("does not hold the run's end"), "{remark}");
-        torn();
+        torn("\n");
         // Only the run itself knows its latencies.
         journal.end(&json!({"periods": 20, "latency_ms": {"p95": 12.0}}));
         let recorded = read(&file).unwrap();
@@ -222,6 +233,32 @@ mod tests {
         let recorded = read(&file).unwrap();
         assert_eq!((recorded.start, recorded.history.periods), (start(1.0), periods));
         assert_eq!(recorded.summary["energy_j"]["value"], 65.0 * periods as f64);
+    }
+
+    #[test]
+    fn a_record_whose_beginning_is_gone_says_so_and_counts_only_what_it_has() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("resize.jsonl");
+        let mut journal = Journal::open(&file, 1.0).unwrap();
+        journal.begin(&start(1.0));
+        (400..500).for_each(|period| journal.tick(&tick(period, 1)));
+        let recorded = read(&file).unwrap();
+        assert_eq!(
+            recorded.remarks[0],
+            "The record's beginning is gone: the plots and tables lack the first 400 periods."
+        );
+        let summary = &recorded.summary;
+        assert_eq!(
+            (&summary["periods"], &summary["duration_s"]),
+            (&json!(100), &json!(100.0))
+        );
+        // What the first of them spent cannot be told from what was spent before it.
+        assert_eq!(summary["energy_j"]["value"], 65.0 * 99.0);
+        assert_eq!(summary["resize"]["energy_always_on_j"], 125.0 * 99.0);
+        assert_eq!(summary["resize"]["saving"], 0.48);
+        assert_eq!(summary["power_w"]["consumed_mean"], 65.0);
+        assert_eq!(summary["joules_per_request"], 65.0 / 88.0);
+        assert_eq!(recorded.history.points()[0].power_w.value(), None);
     }
 
     #[test]

@@ -10,7 +10,16 @@ use headroom_units::Seconds;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// Sums over a run.
+/// What a run whose first periods are unknown had come to before its energy can be told.
+#[derive(Clone, Copy, Debug, Default)]
+struct Untold {
+    energy: Spent,
+    length: Seconds,
+    arrivals: u64,
+    completions: u64,
+}
+
+/// Sums over a run, or over what is known of it.
 #[derive(Clone, Debug)]
 pub struct Summary {
     controller: String,
@@ -31,6 +40,7 @@ pub struct Summary {
     unknown: u64,
     balancer_lost: u64,
     energy: Option<Spent>,
+    untold: Untold,
     servers: usize,
     orders: Outcomes,
 }
@@ -56,6 +66,7 @@ impl Summary {
             unknown: 0,
             balancer_lost: 0,
             energy: None,
+            untold: Untold::default(),
             servers: 0,
             orders: Outcomes::default(),
         }
@@ -104,6 +115,31 @@ impl Summary {
             self.orders.failed += one.orders.failed;
         }
         self.energy = tick.energy;
+        if let (1, 1.., Some(energy)) = (self.periods, tick.period, tick.energy) {
+            // It is told since the start of the run: what this period spent cannot be told from what those before it did.
+            self.untold = Untold {
+                energy,
+                length: self.length,
+                arrivals: self.arrivals,
+                completions: self.completions.unwrap_or_default(),
+            };
+        }
+    }
+
+    /// The energy, and the seconds and the requests that it went into: those that were answered, or all where nobody counts
+    /// the answers. `None` where there is no model, or no period but one whose share cannot be told.
+    fn spent(&self) -> Option<(Spent, f64, f64)> {
+        let (all, before) = (self.energy?, self.untold.energy);
+        let energy = Spent {
+            spent: all.spent - before.spent,
+            always_on: all.always_on - before.always_on,
+        };
+        let length = self.length - self.untold.length;
+        let done = match self.completions {
+            Some(completions) => completions - self.untold.completions,
+            None => self.arrivals - self.untold.arrivals,
+        };
+        (length > Seconds::ZERO).then(|| (energy, length.get(), done as f64))
     }
 
     fn serving_s(&self) -> f64 {
@@ -115,8 +151,8 @@ impl Summary {
     pub fn json(&self) -> Value {
         let length_s = self.length.get();
         let per = |sum: f64, by: f64| (by > 0.0).then(|| sum / by);
-        let spent = self.energy.map(|energy| energy.spent.get());
-        let done = self.completions.unwrap_or(self.arrivals);
+        let told = self.spent();
+        let spent = told.map(|(energy, ..)| energy.spent.get());
         json!({
             "law": format!("resize-{}", self.controller),
             "trace": "live traffic",
@@ -128,8 +164,8 @@ impl Summary {
             "latency_ms": latency_ms(&self.latencies),
             "slo": {"percentile": null, "target_ms": null, "periods_over": null},
             "energy_j": {"value": spent, "source": spent.map(|_| "estimated")},
-            "joules_per_request": spent.and_then(|spent| per(spent, done as f64)),
-            "power_w": {"consumed_mean": spent.and_then(|spent| per(spent, length_s)), "allocated_mean": null, "ratio": null},
+            "joules_per_request": told.and_then(|(energy, _, done)| per(energy.spent.get(), done)),
+            "power_w": {"consumed_mean": told.and_then(|(energy, length_s, _)| per(energy.spent.get(), length_s)), "allocated_mean": null, "ratio": null},
             "cores": {"mean": null, "core_seconds": null},
             "utilisation_mean": null,
             "decisions": self.decisions,
@@ -149,8 +185,8 @@ impl Summary {
                     "drop_ratio": per(self.drops, self.attempts),
                 },
                 "balancer_lost_periods": self.balancer_lost,
-                "energy_always_on_j": self.energy.map(|energy| energy.always_on),
-                "saving": self.energy.and_then(|energy| energy.saving()),
+                "energy_always_on_j": told.map(|(energy, ..)| energy.always_on),
+                "saving": told.and_then(|(energy, ..)| energy.saving()),
             },
         })
     }
