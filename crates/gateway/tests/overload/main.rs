@@ -424,7 +424,8 @@ fn a_retry_waits_for_another_backend_and_does_not_go_back_to_the_one_that_failed
 fn an_arrival_at_a_full_queue_finds_it_moving_when_a_backend_came_back() {
     let ((busy, release), other) = (held("busy"), Backend::http(|_| ok("other")));
     let mut config = config(&[&busy, &other]);
-    config.timeouts.queue_timeout_ms = 10_000;
+    // Longer than the clients' patience: giving up must not be what makes the second look again.
+    config.timeouts.queue_timeout_ms = 60_000;
     config.limits.max_in_flight_per_backend = 1;
     config.limits.max_queued = 1;
     let (gateway, front) = start(config);
