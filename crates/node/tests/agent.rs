@@ -3,14 +3,12 @@
 
 mod agent_common;
 
-use agent_common::{Fake, Served, allocation, ask, holder, refusal, until};
+use agent_common::{Fake, Served, allocation, ask, holder, mutual_tls, refusal, until};
 use headroom_node::agent::{Agent, AgentConfig, AgentError};
 use headroom_units::{Cores, Reading, Source, Watts};
-use headroom_wire::certs::{Authority, Validity};
 use headroom_wire::client::{CallError, Client, ClientOptions};
 use headroom_wire::message::{Allocation, Microjoules};
 use headroom_wire::server::Listen;
-use headroom_wire::tls::{ClientTls, ServerTls, TlsFiles};
 use headroom_wire::{Refusal, Server, proto};
 use std::time::{Duration, Instant};
 
@@ -360,27 +358,13 @@ async fn two_agents_cannot_have_one_socket() {
 
 #[tokio::test]
 async fn the_same_agent_serves_over_mutual_tls() {
-    let certs = tempfile::tempdir().unwrap();
-    let (authority, _) = Authority::create(certs.path(), Validity::days(30).unwrap()).unwrap();
-    let week = Validity::days(7).unwrap();
-    authority.issue_node("n1", &["127.0.0.1".into()], week).unwrap();
-    authority.issue_controller(week).unwrap();
-    let files = |stem: &str| TlsFiles {
-        ca: certs.path().join("ca.crt"),
-        certificate: certs.path().join(format!("{stem}.crt")),
-        key: certs.path().join(format!("{stem}.key")),
-    };
-    let tls = ServerTls::load(&files("node-n1")).unwrap();
+    let (tls, options) = mutual_tls();
     let mut served = Served::start(|config| {
         config.listen.push(Listen::Tcp {
             address: "127.0.0.1:0".parse().unwrap(),
             tls,
         });
     });
-    let options = ClientOptions {
-        tls: Some(ClientTls::load(&files("controller")).unwrap()),
-        ..ClientOptions::default()
-    };
     let [local, remote] = served.handle().addresses() else {
         panic!("two places")
     };

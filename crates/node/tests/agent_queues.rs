@@ -3,15 +3,13 @@
 mod agent_common;
 mod queue_common;
 
-use agent_common::{Served, refusal};
+use agent_common::{Served, mutual_tls, refusal};
 use headroom_node::Roots;
 use headroom_node::agent::AgentConfig;
 use headroom_node::queue::{QueueError, QueueMethod, QueueSample, SightReader};
-use headroom_wire::certs::{Authority, Validity};
 use headroom_wire::client::{Client, ClientOptions, QueueSights};
 use headroom_wire::message::{QueueMethod as Told, QueueShown, QueueSight, WatchQueue};
 use headroom_wire::server::Listen;
-use headroom_wire::tls::{ClientTls, ServerTls, TlsFiles};
 use headroom_wire::{Refusal, Server};
 use queue_common::{attempt, connect, ebpf, listener, port_of};
 use std::net::{Ipv4Addr, TcpListener};
@@ -174,17 +172,7 @@ async fn a_listener_that_goes_is_nobody_and_one_that_comes_back_is_another_epoch
 
 #[tokio::test]
 async fn a_queue_is_watched_over_mutual_tls_too() {
-    let certs = tempfile::tempdir().unwrap();
-    let (authority, _) = Authority::create(certs.path(), Validity::days(30).unwrap()).unwrap();
-    let week = Validity::days(7).unwrap();
-    authority.issue_node("n1", &["127.0.0.1".into()], week).unwrap();
-    authority.issue_controller(week).unwrap();
-    let files = |stem: &str| TlsFiles {
-        ca: certs.path().join("ca.crt"),
-        certificate: certs.path().join(format!("{stem}.crt")),
-        key: certs.path().join(format!("{stem}.key")),
-    };
-    let tls = ServerTls::load(&files("node-n1")).unwrap();
+    let (tls, options) = mutual_tls();
     let mut served = Served::start(|config| {
         config.listen = vec![Listen::Tcp {
             address: (Ipv4Addr::LOCALHOST, 0).into(),
@@ -197,10 +185,6 @@ async fn a_queue_is_watched_over_mutual_tls_too() {
             .await
             .is_err()
     );
-    let options = ClientOptions {
-        tls: Some(ClientTls::load(&files("controller")).unwrap()),
-        ..ClientOptions::default()
-    };
     let client = Client::connect(&address, &options).await.unwrap();
     let server = listener(0, 8);
     let mut seen = Seen::watch(&client, port_of(&server), &[Told::Kernel]).await;

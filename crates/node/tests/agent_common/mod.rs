@@ -8,9 +8,11 @@ use headroom_node::agent::machine::{
 use headroom_node::agent::{Agent, AgentConfig, AgentHandle};
 use headroom_units::{Cores, Source, Watts};
 use headroom_wire::Refusal;
+use headroom_wire::certs::{Authority, Validity};
 use headroom_wire::client::{CallError, Client, ClientOptions};
 use headroom_wire::message::{Allocation, Apply, Holder, Node, Range};
 use headroom_wire::server::Listen;
+use headroom_wire::tls::{ClientTls, ServerTls, TlsFiles};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
@@ -213,6 +215,25 @@ pub fn ask(lease_id: u64, sequence: u64, length: Duration, allocation: Allocatio
         length,
         allocation,
     }
+}
+
+/// Both ends of mutual TLS, with certificates of an authority of their own.
+pub fn mutual_tls() -> (ServerTls, ClientOptions) {
+    let certs = tempfile::tempdir().unwrap();
+    let (authority, _) = Authority::create(certs.path(), Validity::days(30).unwrap()).unwrap();
+    let week = Validity::days(7).unwrap();
+    authority.issue_node("n1", &["127.0.0.1".into()], week).unwrap();
+    authority.issue_controller(week).unwrap();
+    let files = |stem: &str| TlsFiles {
+        ca: certs.path().join("ca.crt"),
+        certificate: certs.path().join(format!("{stem}.crt")),
+        key: certs.path().join(format!("{stem}.key")),
+    };
+    let options = ClientOptions {
+        tls: Some(ClientTls::load(&files("controller")).unwrap()),
+        ..ClientOptions::default()
+    };
+    (ServerTls::load(&files("node-n1")).unwrap(), options)
 }
 
 pub fn holder(lease_id: u64) -> Holder {
