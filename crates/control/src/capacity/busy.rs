@@ -8,7 +8,11 @@
 //! counts the intervals at whose *start* the queue held more than could be accepted in them ([`safe_length`]): in those
 //! it was never empty. Looking at the start alone keeps the count honest. Were the end looked at too, intervals in which
 //! the server happened to be slow would be counted more often than those in which it happened to be fast.
+//!
+//! Stalls are left out: see [`super::stalls`].
 
+use super::Capacity;
+use super::stalls::Stalls;
 use super::step::{Counter, Listener, Observation, Sight};
 use super::tuning::QueueTuning;
 use headroom_units::{PerSecond, Seconds};
@@ -43,6 +47,14 @@ pub fn safe_length(rate: PerSecond, time: Seconds) -> f64 {
     expected + 3.0 * expected.sqrt() + 1.0
 }
 
+/// The rate by which a stall is known. What is served at least does not tell how long a pause may be.
+fn exact(capacity: Capacity) -> PerSecond {
+    match capacity {
+        Capacity::Exact(rate) => rate,
+        Capacity::LowerBound(_) | Capacity::Unknown => PerSecond::ZERO,
+    }
+}
+
 /// Finds the intervals for which somebody waited.
 #[derive(Clone, Debug)]
 pub struct BusyMeter {
@@ -52,6 +64,7 @@ pub struct BusyMeter {
     elapsed_s: f64,
     /// The recent rate of accepts.
     rate: PerSecond,
+    stalls: Stalls,
 }
 
 impl BusyMeter {
@@ -62,12 +75,20 @@ impl BusyMeter {
             base: None,
             elapsed_s: 0.0,
             rate: PerSecond::ZERO,
+            stalls: Stalls::new(tuning.hold_s),
         }
+    }
+
+    /// For how long the server, of which `capacity` is known, has accepted nobody though somebody waits, where that is
+    /// set aside as a stall.
+    pub fn stalled(&self, capacity: Capacity) -> Option<Seconds> {
+        let stands_still = self.stalls.stands_still(exact(capacity));
+        stands_still.then(|| self.stalls.still())
     }
 
     /// Takes the newest observation of a server of which `capacity` is known so far; what it adds. Nothing where the
     /// queue may have been empty, and where the counters do not go with those before.
-    pub fn take(&mut self, observation: &Observation, capacity: PerSecond) -> Busy {
+    pub fn take(&mut self, observation: &Observation, capacity: Capacity) -> Busy {
         let length_s = observation.length.get();
         let usable = length_s > 0.0 && length_s.is_finite();
         self.elapsed_s += if usable { length_s } else { f64::INFINITY };
@@ -77,11 +98,13 @@ impl BusyMeter {
             Sight::Unread => return Busy::default(),
             Sight::Nobody => {
                 self.base = None;
+                self.stalls.forget();
                 return Busy::default();
             }
         };
         let time = Seconds::new(std::mem::take(&mut self.elapsed_s));
         let Some(before) = self.base.replace(now) else {
+            self.stalls.forget();
             return Busy::default();
         };
         let accepts = match time.is_finite() && before.identity == now.identity {
@@ -90,15 +113,18 @@ impl BusyMeter {
         };
         let Some(accepts) = accepts else {
             self.rate = PerSecond::ZERO;
+            self.stalls.forget();
             return Busy::default();
         };
-        let needed = safe_length(self.rate.max(capacity), time);
+        let needed = safe_length(self.rate.max(capacity.value().unwrap_or(PerSecond::ZERO)), time);
         let share = (time.get() / RATE_MEMORY_S).min(1.0);
         self.rate += (PerSecond::new(accepts / time.get()) - self.rate) * share;
-        match before.shortest {
+        let found = match before.shortest {
             Some(length) if f64::from(length) >= needed => Busy { time, accepts },
             _ => Busy::default(),
-        }
+        };
+        let waited = before.shortest.is_some_and(|length| length > 0);
+        self.stalls.sift(time, accepts, waited, found, exact(capacity))
     }
 
     /// What was accepted between two readings. Where that is not counted it is what arrived, was not dropped and is not
@@ -157,7 +183,7 @@ mod tests {
     #[test]
     fn only_what_begins_with_a_queue_that_lasts_counts() {
         let mut meter = meter();
-        let known = PerSecond::new(500.0);
+        let known = Capacity::Exact(PerSecond::new(500.0));
         let none = Busy::default();
         assert_eq!(meter.take(&seen(1, 60, 100), known), none, "the first");
         // 500/s for 20 ms are 10, and 10.5 more to be safe: 60 are enough, and how many are left does not matter.
@@ -184,16 +210,16 @@ mod tests {
             sight: Sight::Nobody,
             ..unread
         };
-        meter.take(&seen(1, 60, 0), PerSecond::ZERO);
-        meter.take(&unread, PerSecond::ZERO);
-        assert_eq!(meter.take(&seen(1, 60, 8), PerSecond::ZERO), busy(0.04, 8.0));
-        meter.take(&nobody, PerSecond::ZERO);
-        assert_eq!(meter.take(&seen(1, 60, 16), PerSecond::ZERO), Busy::default());
+        meter.take(&seen(1, 60, 0), Capacity::Unknown);
+        meter.take(&unread, Capacity::Unknown);
+        assert_eq!(meter.take(&seen(1, 60, 8), Capacity::Unknown), busy(0.04, 8.0));
+        meter.take(&nobody, Capacity::Unknown);
+        assert_eq!(meter.take(&seen(1, 60, 16), Capacity::Unknown), Busy::default());
         let no_time = Observation {
             length: Seconds::ZERO,
             ..seen(1, 60, 20)
         };
-        assert_eq!(meter.take(&no_time, PerSecond::ZERO), Busy::default());
+        assert_eq!(meter.take(&no_time, Capacity::Unknown), Busy::default());
     }
 
     #[test]
@@ -212,10 +238,10 @@ mod tests {
                 drops: Some(Counter::narrow(drops)),
             }),
         };
-        meter.take(&by_arrivals(50, 1_000, 10), PerSecond::ZERO);
+        meter.take(&by_arrivals(50, 1_000, 10), Capacity::Unknown);
         // 30 came, 4 of them were dropped, 6 more wait.
         assert_eq!(
-            meter.take(&by_arrivals(56, 1_030, 14), PerSecond::ZERO),
+            meter.take(&by_arrivals(56, 1_030, 14), Capacity::Unknown),
             busy(0.02, 20.0)
         );
     }

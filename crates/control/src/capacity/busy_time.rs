@@ -4,7 +4,8 @@
 //! That is the capacity where the server was busy for the whole period. Where a burst came and went within it, the server
 //! was idle for the rest, and the estimate falls to a fraction of the capacity. Here only the time counts for which
 //! somebody waited (see [`super::busy`]), weighted by its length: a burst says as much about the server as it kept it
-//! busy, drops are not needed at all, and the rise of the arrival rate to a peak is never taken for capacity.
+//! busy, drops are not needed at all, and the rise of the arrival rate to a peak is never taken for capacity. A server that
+//! stands still for a moment is not taken for a slow one.
 
 use super::busy::{Busy, BusyMeter};
 use super::step::{Observation, Step, StepMeter};
@@ -56,9 +57,10 @@ pub struct BusyTimeMonitor {
 
 impl BusyTimeMonitor {
     /// The rules that an estimate's reason can name beside those of what is unusable.
-    pub const RULES: [&'static str; 7] = [
+    pub const RULES: [&'static str; 8] = [
         "busy-time",
         "faster",
+        "stalled",
         "kept",
         "served",
         "no-request-yet",
@@ -117,7 +119,7 @@ impl BusyTimeMonitor {
 
     /// Takes an observation; the answer changes once a sampling period.
     pub fn observe(&mut self, observation: &Observation) -> Estimate {
-        let found = self.fine.take(observation, self.rate());
+        let found = self.fine.take(observation, self.known());
         self.busy = self.busy.plus(found);
         self.elapsed_s += observation.length.get();
         // A rounding is no part of a period; and what is no time at all is for the meter to refuse.
@@ -133,10 +135,7 @@ impl BusyTimeMonitor {
         self.elapsed_s = 0.0;
         let busy = std::mem::take(&mut self.busy);
         self.latest = match self.meter.take(&whole) {
-            Ok(step) => self.step(&Step {
-                busy: Some(busy),
-                ..step
-            }),
+            Ok(step) => self.counted(&step, busy),
             Err(unusable) => self.without(&unusable, whole.length),
         };
         self.latest.clone()
@@ -151,6 +150,11 @@ impl BusyTimeMonitor {
             let what = "the time for which somebody waited";
             return self.without(&Unusable::Missing { what }, step.length);
         };
+        self.counted(step, busy)
+    }
+
+    /// The same with what is to be counted now: a pause that was no stall after all may be older than the step.
+    fn counted(&mut self, step: &Step, busy: Busy) -> Estimate {
         self.blind_s = 0.0;
         let service_rate = step.service_rate();
         self.begun |= step.accepts > 0.0;
@@ -175,7 +179,16 @@ impl BusyTimeMonitor {
             false => self.bound.max(self.rate_if_known()),
         }
         .get();
+        let stalled = self.fine.stalled(self.known());
         let (rule, text) = match (self.exact, faster, waited) {
+            _ if let Some(time) = stalled => (
+                "stalled",
+                format!(
+                    "nobody was accepted for {:.1} s though somebody waits: the server stands still, which says nothing \
+                     about its rate, and {now:.1}/s is kept",
+                    time.get()
+                ),
+            ),
             (false, ..) => (
                 "served",
                 format!(

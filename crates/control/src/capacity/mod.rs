@@ -22,6 +22,7 @@ pub mod equations;
 pub mod monitor;
 pub mod offline;
 pub mod queue;
+mod stalls;
 pub mod step;
 pub mod tuning;
 pub mod unusable;

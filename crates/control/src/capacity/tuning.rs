@@ -39,7 +39,8 @@ pub struct QueueTuning {
     /// The highest plausible rate of connections, per second: a counter that moved faster did not count connections.
     /// 1,000,000.
     pub most_per_s: f64,
-    /// Seconds for which the estimate is held when there is no usable observation; unknown after that. 10.
+    /// Seconds for which the estimate is held when there is no usable observation; unknown after that. And, with
+    /// "busy-time", for which a server may stand still at once without being taken for a slow one. 10.
     pub hold_s: f64,
 }
 
