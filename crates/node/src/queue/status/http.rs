@@ -2,12 +2,14 @@
 
 use std::fmt;
 use std::io::{self, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
 /// A server has this long for the whole exchange.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// Addresses of the host that are tried, one after the other.
+const MOST_ADDRESSES: usize = 4;
 /// A status page with one character for each of 20 000 workers is shorter.
 const LONGEST_PAGE_BYTES: usize = 64 << 10;
 
@@ -58,11 +60,8 @@ impl StatusPage {
             true => self.authority.clone(),
             false => format!("{}:80", self.authority),
         };
-        let address = authority
-            .to_socket_addrs()?
-            .next()
-            .ok_or_else(|| io::Error::other("the host has no address"))?;
-        let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
+        let addresses: Vec<SocketAddr> = authority.to_socket_addrs()?.take(MOST_ADDRESSES).collect();
+        let mut stream = connect(&addresses)?;
         stream.set_write_timeout(Some(PATIENCE))?;
         let request = format!(
             "GET {} HTTP/1.0\r\nHost: {}\r\nConnection: close\r\n\r\n",
@@ -89,6 +88,20 @@ impl StatusPage {
         }
         body(&String::from_utf8_lossy(&answer))
     }
+}
+
+/// Connects to the first of a host's addresses that answers: a name may stand for one of each family, and a server may
+/// listen on one alone. Each has its share of the time.
+fn connect(addresses: &[SocketAddr]) -> io::Result<TcpStream> {
+    let mut refused = io::Error::other("the host has no address");
+    for address in addresses {
+        let share = PATIENCE / u32::try_from(addresses.len()).unwrap_or(u32::MAX);
+        match TcpStream::connect_timeout(address, share) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => refused = error,
+        }
+    }
+    Err(refused)
 }
 
 /// What follows the headers of a good answer.
@@ -140,6 +153,22 @@ mod tests {
                 "{text}"
             );
         }
+    }
+
+    #[test]
+    fn the_next_address_of_a_host_is_tried_where_one_does_not_answer() {
+        let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let closed = std::net::TcpListener::bind("127.0.0.1:0")
+            .unwrap()
+            .local_addr()
+            .unwrap();
+        let open = server.local_addr().unwrap();
+        assert_eq!(connect(&[closed, open]).unwrap().peer_addr().unwrap(), open);
+        assert_eq!(
+            connect(&[closed]).unwrap_err().kind(),
+            io::ErrorKind::ConnectionRefused
+        );
+        assert!(connect(&[]).unwrap_err().to_string().contains("no address"));
     }
 
     #[test]
