@@ -24,6 +24,7 @@ fn asked(port: u16, methods: &[Told]) -> WatchQueue {
         port,
         methods: methods.to_vec(),
         period: FAST,
+        cpu_group: None,
     }
 }
 

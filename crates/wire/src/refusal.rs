@@ -120,6 +120,16 @@ pub enum Refusal {
         /// What is in force now.
         in_force: Allocation,
     },
+    /// Something that the server's configuration does not allow.
+    #[error("{field} {value:?} may not be asked for: {allowed}")]
+    NotAllowed {
+        /// The field.
+        field: String,
+        /// What was given, cut to 80 characters.
+        value: String,
+        /// What is allowed, in words.
+        allowed: String,
+    },
     /// The server is ending.
     #[error(
         "the {_0} is ending{put_back} and takes no more requests",
@@ -140,6 +150,7 @@ impl Refusal {
             Self::Stale { .. } => Code::Aborted,
             Self::Busy { .. } => Code::ResourceExhausted,
             Self::MachineRefused { .. } => Code::Internal,
+            Self::NotAllowed { .. } => Code::PermissionDenied,
             Self::Ending(_) => Code::Unavailable,
         }
     }
@@ -225,6 +236,15 @@ impl From<Refusal> for proto::Refusal {
                 why,
                 in_force: Some(in_force.into()),
             }),
+            Refusal::NotAllowed {
+                field,
+                value,
+                allowed,
+            } => Reason::NotAllowed(proto::NotAllowed {
+                field,
+                value,
+                allowed,
+            }),
             Refusal::Ending(server) => Reason::Ending(proto::Ending {
                 server: server.as_str().into(),
             }),
@@ -265,6 +285,11 @@ impl TryFrom<proto::Refusal> for Refusal {
             Reason::MachineRefused(refused) => Self::MachineRefused {
                 why: refused.why,
                 in_force: required("in_force", refused.in_force)?,
+            },
+            Reason::NotAllowed(not) => Self::NotAllowed {
+                field: not.field,
+                value: not.value,
+                allowed: not.allowed,
             },
             Reason::Ending(ending) => Self::Ending(Server::of_word(&ending.server)),
         })
@@ -309,6 +334,11 @@ mod tests {
                 why: "cpu.max: EINVAL".into(),
                 in_force,
             },
+            Refusal::NotAllowed {
+                field: "cpu_group".into(),
+                value: "/db".into(),
+                allowed: "this agent tells that of cgroup /web alone".into(),
+            },
             Refusal::Ending(Server::Agent),
             Refusal::Ending(Server::Gateway),
         ]
@@ -330,6 +360,9 @@ mod tests {
         assert!(words[0].contains("\"a\" for another 7.3 s"), "{}", words[0]);
         assert_eq!(words[1], "cap_w is 9 W, outside 40 to 92 W");
         assert_eq!(words[4], "this node cannot limit cap_w: no RAPL");
+        let not_allowed =
+            "cpu_group \"/db\" may not be asked for: this agent tells that of cgroup /web alone";
+        assert_eq!(words[7], not_allowed);
     }
 
     #[test]

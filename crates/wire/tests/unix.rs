@@ -4,7 +4,7 @@ mod common;
 
 use common::{Running, apply, description, sights};
 use headroom_wire::client::{CallError, Client, ClientOptions};
-use headroom_wire::message::{QueueMethod, WatchQueue};
+use headroom_wire::message::{CpuGroup, QueueMethod, WatchQueue};
 use headroom_wire::server::{Limits, Listen, ListenError, Listener};
 use headroom_wire::{Address, Refusal};
 use std::os::unix::fs::PermissionsExt;
@@ -72,6 +72,7 @@ async fn an_accept_queue_is_watched_and_what_is_no_port_or_no_order_is_refused()
         port: 80,
         methods: vec![QueueMethod::Ebpf, QueueMethod::Snmp],
         period: Duration::from_millis(200),
+        cpu_group: Some(CpuGroup::new("/web").unwrap()),
     };
     let mut seen = vec![];
     let mut stream = client.watch_queue(watch.clone()).await.unwrap();

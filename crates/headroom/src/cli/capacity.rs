@@ -18,6 +18,7 @@ use std::path::PathBuf;
 ///   headroom capacity --port 80
 ///   headroom capacity --port 80 --status-url 'http://127.0.0.1/server-status?auto' --duration 600
 ///   headroom capacity --port 80 --agent web1:7443 --agent-ca ca.crt --agent-cert controller.crt --agent-key controller.key
+///   headroom capacity --port 80 --agent unix:/run/headroom/agent.sock --cgroup /sys/fs/cgroup/system.slice/apache2.service
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub struct CapacityArgs {
@@ -54,10 +55,11 @@ pub struct CapacityArgs {
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub ramp: Option<f64>,
     /// Instead of watching, find out how many samples a second each method can take now, one after another, each for so
-    /// many seconds.
+    /// many seconds. Not through an agent: that would be how many samples the network carries; run it on that machine.
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub rates: Option<f64>,
-    /// The server's status page: mod_status with ?auto (Apache), stub_status (nginx).
+    /// The server's status page: mod_status with ?auto (Apache), stub_status (nginx). It is got by this program, also where
+    /// the port is watched through an agent: give it as this machine can reach it.
     #[arg(long, value_name = "URL")]
     pub status_url: Option<StatusPage>,
     /// The SNMP agent.
@@ -67,15 +69,16 @@ pub struct CapacityArgs {
     #[arg(long, default_value = "public", value_name = "NAME")]
     pub snmp_community: String,
     /// Take the CPU utilisation of this control group, in the cores that it may use, instead of the machine's (for the
-    /// estimate by /proc).
+    /// estimate by /proc). With --agent it is a group of the agent's machine: that of its service, one that its
+    /// configuration names (agent.cpu_groups), or one below these.
     #[arg(long, value_name = "DIR", conflicts_with = "pid")]
     pub cgroup: Option<String>,
-    /// The same, of the control group that this process is in.
+    /// The same, of the control group that this process of this machine is in.
     #[arg(long, value_name = "PID")]
     pub pid: Option<u32>,
     /// Watch the port of another machine, through its `headroom agent`: unix:/path, or host:port with certificates. The ways
-    /// to measure are those that it has; a status page is not among them.
-    #[arg(long, value_name = "ADDR", conflicts_with_all = ["rates", "status_url", "snmp", "snmp_community", "cgroup", "pid"])]
+    /// to measure are those that it has, and a status page that this machine can reach; SNMP is the agent's machine's own.
+    #[arg(long, value_name = "ADDR", conflicts_with_all = ["snmp", "snmp_community", "pid"])]
     pub agent: Option<Address>,
     /// For an agent over TCP: the authority's certificate, as `headroom certs` makes it.
     #[arg(long, value_name = "FILE", requires_all = ["agent", "agent_cert", "agent_key"])]

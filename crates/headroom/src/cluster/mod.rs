@@ -13,7 +13,7 @@ mod queue;
 mod telemetry;
 
 pub use machine::{ClusterMachine, ClusterOptions, Described};
-pub use queue::{AgentQueue, Standing, WatchOptions};
+pub use queue::{AgentGroup, AgentQueue, Standing, WatchOptions};
 pub use telemetry::ClusterTelemetry;
 
 use std::future::Future;

@@ -4,11 +4,15 @@
 //! takes waits for nobody, or for as long as it says.
 
 use super::{BackOff, Network, Shared, told_to_end};
+use headroom_node::cpu::GroupUsage;
 use headroom_node::queue::{QueueError, QueueMeter, QueueMethod, QueueSample, SightReader};
+use headroom_units::Ratio;
 use headroom_wire::Address;
+use headroom_wire::Refusal;
 use headroom_wire::client::{CallError, Client, ClientOptions};
-use headroom_wire::message::WatchQueue;
+use headroom_wire::message::{CpuGroup, WatchQueue};
 use std::io;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
@@ -32,6 +36,8 @@ pub struct WatchOptions {
     pub period: Duration,
     /// For how long taking a sample waits for one that is new.
     pub patience: Duration,
+    /// The control group there whose CPU time is told beside the queue.
+    pub cpu_group: Option<CpuGroup>,
 }
 
 /// What an agent measures of a queue.
@@ -48,15 +54,34 @@ pub struct Standing {
 /// What is known of a queue.
 #[derive(Debug, Default)]
 struct Known {
-    /// The newest sight, until it is taken, and when it was taken there, as far as is known here.
-    newest: Option<(Instant, Result<QueueSample, QueueError>)>,
+    /// The newest sight, until it is taken.
+    newest: Option<Sighted>,
+    /// What the sight that was taken last told of the control group, until that is taken.
+    group: Option<GroupRead>,
+    /// Nobody listens, as far as the last sight told, and on which ports somebody does.
+    nobody: Option<String>,
+    /// The processors of the agent's machine.
+    processors: Option<NonZeroU32>,
     /// When the agent was heard last on this connection.
     heard: Option<Instant>,
     /// What the last sight was of, or why there is nothing.
     standing: Option<Result<Standing, String>>,
     /// Why the agent cannot be asked; `None` while it can.
     trouble: Option<String>,
+    /// The trouble is that the agent does not, or cannot, tell the control group that is asked for.
+    denied: bool,
 }
+
+/// A sight, and when it was taken there, as far as is known here.
+#[derive(Debug)]
+struct Sighted {
+    at: Instant,
+    seen: Result<QueueSample, QueueError>,
+    group: Option<GroupRead>,
+}
+
+/// Counters of a control group and of which run of the agent they are, or why there are none.
+type GroupRead = Result<(u64, GroupUsage), String>;
 
 /// The accept queue of a port of another machine.
 #[derive(Debug)]
@@ -105,17 +130,40 @@ impl AgentQueue {
             known.standing.is_some() || known.trouble.is_some()
         });
         let known = self.known.lock();
-        match (&known.standing, &known.newest) {
+        match (&known.standing, &known.nobody) {
             (Some(Ok(standing)), _) => Ok(*standing),
-            (_, Some((_, Err(QueueError::NobodyListens { port, others })))) => {
-                Err(QueueError::NobodyListens {
-                    port: *port,
-                    others: others.clone(),
-                })
-            }
+            (_, Some(others)) => Err(QueueError::NobodyListens {
+                port: self.options.port,
+                others: others.clone(),
+            }),
             (Some(Err(why)), _) => Err(QueueError::Elsewhere { why: why.clone() }),
             (None, _) => Err(self.silent(&known)),
         }
+    }
+
+    /// Why the control group that is asked for cannot be read, as the newest sight told; nothing where it can, or where
+    /// none is asked for.
+    pub fn group_trouble(&self) -> Option<String> {
+        let known = self.known.lock();
+        known.newest.as_ref()?.group.as_ref()?.as_ref().err().cloned()
+    }
+
+    /// Whether the agent does not, or cannot, tell the control group that is asked for.
+    pub fn is_denied(&self) -> bool {
+        self.known.lock().denied
+    }
+
+    /// The CPU utilisation of the control group that is asked for, sample by sample.
+    pub fn group(&self) -> AgentGroup {
+        AgentGroup {
+            known: Arc::clone(&self.known),
+            before: None,
+        }
+    }
+
+    /// The processors of the agent's machine, once they are known.
+    pub fn processors(&self) -> Option<NonZeroU32> {
+        self.known.lock().processors
     }
 
     /// What is watched, and by which method, in words.
@@ -154,6 +202,30 @@ impl AgentQueue {
         QueueError::Elsewhere { why }
     }
 
+    /// Waits until there is a sight that was not taken yet, for as long as was said.
+    fn wait(&self) {
+        if !self.options.patience.is_zero() {
+            let deadline = Instant::now() + self.options.patience;
+            self.known.wait(deadline, |known| {
+                known.newest.is_some() || known.trouble.is_some()
+            });
+        }
+    }
+
+    /// That nobody listens, where the last sight told that.
+    ///
+    /// # Errors
+    /// [`QueueError::NobodyListens`]; while the agent is silent it is not known.
+    pub fn listening(&self) -> Result<(), QueueError> {
+        match &self.known.lock().nobody {
+            Some(others) => Err(QueueError::NobodyListens {
+                port: self.options.port,
+                others: others.clone(),
+            }),
+            None => Ok(()),
+        }
+    }
+
     fn stale_after(&self) -> Duration {
         (self.options.period * STALE_PERIODS).max(STALE_AT_LEAST)
     }
@@ -171,17 +243,48 @@ impl QueueMeter for AgentQueue {
 
     /// The newest sight that was not taken yet.
     fn sample(&mut self) -> Result<QueueSample, QueueError> {
-        if !self.options.patience.is_zero() {
-            let deadline = Instant::now() + self.options.patience;
-            self.known.wait(deadline, |known| {
-                known.newest.is_some() || known.trouble.is_some()
-            });
-        }
+        self.wait();
         let mut known = self.known.lock();
         match known.newest.take() {
-            Some((at, seen)) if at.elapsed() <= self.stale_after() => seen,
-            _ => Err(self.silent(&known)),
+            Some(Sighted { at, seen, group }) if at.elapsed() <= self.stale_after() => {
+                known.group = group;
+                seen
+            }
+            _ => {
+                known.group = None;
+                Err(self.silent(&known))
+            }
         }
+    }
+}
+
+/// The CPU utilisation of a control group of another machine, told beside its accept queue.
+#[derive(Debug)]
+pub struct AgentGroup {
+    known: Arc<Shared<Known>>,
+    before: Option<(u64, GroupUsage)>,
+}
+
+impl AgentGroup {
+    /// The share that the group used of what it could have between the queue's last two samples; nothing where its
+    /// counters are not comparable. To be asked after each sample.
+    ///
+    /// # Errors
+    /// Why the agent could not read the group, or that it told nothing of it.
+    pub fn busy(&mut self) -> Result<Option<Ratio>, String> {
+        let told = self.known.lock().group.take();
+        let (run, usage) = match told {
+            Some(Ok(read)) => read,
+            // No sample was taken: the next one's share is over this time too, as its counts are.
+            None => return Err("the agent told nothing of the control group".to_owned()),
+            Some(Err(why)) => {
+                self.before = None;
+                return Err(why);
+            }
+        };
+        let before = self.before.replace((run, usage));
+        let comparable = before.filter(|(of, _)| *of == run);
+        Ok(comparable.and_then(|(_, before)| usage.share_since(&before)))
     }
 }
 
@@ -201,6 +304,10 @@ impl Task {
                 () = told_to_end(&mut stop) => return,
             };
             let address = &self.options.address;
+            let denied = matches!(
+                ended,
+                Err(CallError::Refused(Refusal::NotAllowed { .. }) | CallError::Outdated { .. })
+            );
             let why = match ended {
                 Ok(()) => format!("the agent at {address} has ended"),
                 Err(error) => error.to_string(),
@@ -212,6 +319,8 @@ impl Task {
                 }
                 *known = Known {
                     trouble: Some(why),
+                    denied,
+                    processors: known.processors,
                     ..Known::default()
                 };
             });
@@ -231,13 +340,21 @@ impl Task {
             port: options.port,
             methods: methods.filter_map(|method| method.through_agent()).collect(),
             period: options.period,
+            cpu_group: options.cpu_group.clone(),
         };
+        let processors = NonZeroU32::new(client.agent().node.cores_online);
+        self.known.change(|known| known.processors = processors);
         let mut sights = client.watch_queue(watch).await?;
         while let Some(sight) = sights.next().await? {
             // Not before: an agent that lets us in and refuses to watch is not asked again and again at once.
             *back_off = BackOff::new();
             let received = Instant::now();
             let at = received.checked_sub(sight.age).unwrap_or(received);
+            let run = sight.agent_run;
+            let group = sight
+                .group
+                .clone()
+                .map(|read| read.map(|counters| (run, counters.into())));
             let seen = reader.read(sight, received).map_err(|error| match error {
                 QueueError::Elsewhere { why } => QueueError::Elsewhere {
                     why: format!("the agent at {}: {why}", options.address),
@@ -252,6 +369,11 @@ impl Task {
                         options.address
                     );
                 }
+                known.denied = false;
+                known.nobody = match &seen {
+                    Err(QueueError::NobodyListens { others, .. }) => Some(others.clone()),
+                    _ => None,
+                };
                 known.standing = Some(match &seen {
                     Ok(sample) => Ok(Standing {
                         method: sample.method,
@@ -262,7 +384,7 @@ impl Task {
                     Err(error) => Err(error.to_string()),
                 });
                 known.heard = Some(received);
-                known.newest = Some((at, seen));
+                known.newest = Some(Sighted { at, seen, group });
             });
         }
         Ok(())

@@ -1,8 +1,8 @@
 use super::*;
 use headroom_units::Source;
 use headroom_wire::message::{
-    Allocation, Description, Node, QueueCounters, QueueMethod as Told, QueueSample as ToldSample, QueueShown,
-    QueueSight, Range,
+    Allocation, Description, GroupCounters, GroupCpu, Node, QueueCounters, QueueMethod as Told,
+    QueueSample as ToldSample, QueueShown, QueueSight, Range,
 };
 use headroom_wire::proto::agent_server::Agent;
 use headroom_wire::server::{Limits, Listen, Listener, log_rejected, serve};
@@ -22,12 +22,39 @@ enum Manner {
     Refuses,
     /// It does not know what watching is.
     Old,
+    /// It tells one sight after the other, with what it reads of the control group in each.
+    Groups,
+    /// Its configuration allows no control group.
+    Forbids,
+}
+
+/// What an agent that tells a control group reads: half of what may be used, the run of the agent, then a reading that
+/// failed, and another run.
+fn readings() -> Vec<(u64, GroupCpu)> {
+    let read = |used, allowed| {
+        Ok(GroupCounters {
+            epoch: 4,
+            used: Duration::from_millis(used),
+            allowed: Duration::from_millis(allowed),
+        })
+    };
+    vec![
+        (1, read(100, 1_000)),
+        (1, read(200, 1_200)),
+        (1, Err("the group is gone".into())),
+        (1, read(300, 1_400)),
+        (1, read(310, 1_500)),
+        (2, read(320, 1_600)),
+        (2, read(420, 1_700)),
+    ]
 }
 
 #[derive(Clone)]
 struct Scripted {
     manner: Manner,
     asked: Arc<AtomicUsize>,
+    /// A turn to tell a sight, each.
+    turns: Arc<tokio::sync::Semaphore>,
 }
 
 type Streamed<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
@@ -53,6 +80,7 @@ fn sight(number: u64) -> QueueSight {
             cpu_busy: None,
             listeners: vec![],
         })),
+        group: None,
     }
 }
 
@@ -79,6 +107,7 @@ impl Agent for Scripted {
             lease_ms: Range::new(1.0, 2.0),
             observe_period_ms: Range::new(1.0, 2.0),
             queue_period_ms: (self.manner != Manner::Old).then(|| Range::new(10.0, 60_000.0)),
+            cpu_groups: matches!(self.manner, Manner::Groups | Manner::Forbids).then(Vec::new),
             source: Source::Emulated,
             in_force: Allocation::AS_FOUND,
             lease: None,
@@ -91,6 +120,34 @@ impl Agent for Scripted {
         _: Request<proto::WatchQueueRequest>,
     ) -> Result<Response<Self::WatchQueueStream>, Status> {
         self.asked.fetch_add(1, Ordering::SeqCst);
+        if self.manner == Manner::Groups {
+            let turns = Arc::clone(&self.turns);
+            let told = (1..).zip(readings());
+            let told: Vec<_> = told
+                .map(|(number, (agent_run, group))| QueueSight {
+                    agent_run,
+                    group: Some(group),
+                    ..sight(number)
+                })
+                .collect();
+            let told = tonic::codegen::tokio_stream::iter(told).then(move |sight| {
+                let turns = Arc::clone(&turns);
+                async move {
+                    turns.acquire().await.unwrap().forget();
+                    Ok(sight.into())
+                }
+            });
+            let silence = tonic::codegen::tokio_stream::pending();
+            return Ok(Response::new(Box::pin(told.chain(silence))));
+        }
+        if self.manner == Manner::Forbids {
+            return Err(Refusal::NotAllowed {
+                field: "cpu_group".into(),
+                value: "/web".into(),
+                allowed: "nothing is".into(),
+            }
+            .into());
+        }
         let Manner::Tells(sights) = self.manner else {
             return Err(Refusal::Busy {
                 server: Server::Agent,
@@ -127,19 +184,26 @@ impl Agent for Scripted {
 struct Watched {
     queue: AgentQueue,
     asked: Arc<AtomicUsize>,
+    turns: Arc<tokio::sync::Semaphore>,
     agent: Option<(oneshot::Sender<()>, std::thread::JoinHandle<()>)>,
     _dir: tempfile::TempDir,
 }
 
 impl Watched {
     fn start(manner: Manner, patience: Duration) -> Self {
+        Self::with_group(manner, patience, None)
+    }
+
+    fn with_group(manner: Manner, patience: Duration, group: Option<&str>) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("agent.sock");
         let asked = Arc::new(AtomicUsize::new(0));
         let scripted = Scripted {
             manner,
             asked: Arc::clone(&asked),
+            turns: Arc::new(tokio::sync::Semaphore::new(0)),
         };
+        let turns = Arc::clone(&scripted.turns);
         let (stop, stopped) = oneshot::channel();
         let (listening, mut listens) = mpsc::channel(1);
         let listen = Listen::Unix { path: path.clone() };
@@ -169,10 +233,12 @@ impl Watched {
             methods: vec![QueueMethod::Ebpf],
             period: Duration::from_millis(200),
             patience,
+            cpu_group: group.map(|path| CpuGroup::new(path).unwrap()),
         };
         Self {
             queue: AgentQueue::watch(vec![options]).unwrap().pop().unwrap(),
             asked,
+            turns,
             agent: Some((stop, thread)),
             _dir: dir,
         }
@@ -294,4 +360,62 @@ fn an_agent_that_ends_is_told_at_once_and_what_it_had_told_is_gone() {
         why.contains("agent") && !why.contains("has told nothing"),
         "{why}"
     );
+}
+
+#[test]
+fn what_a_group_used_is_of_the_time_between_two_samples_of_one_run() {
+    let mut watched = Watched::with_group(Manner::Groups, LONG, Some("/web"));
+    let mut group = watched.queue.group();
+    assert!(
+        group
+            .busy()
+            .unwrap_err()
+            .contains("told nothing of the control group")
+    );
+    let mut busy = || {
+        watched.turns.add_permits(1);
+        watched.queue.sample().unwrap();
+        group
+            .busy()
+            .map(|share| share.map(|share| (share.get() * 1e6).round() / 1e6))
+    };
+    let gone = || Err("the group is gone".to_owned());
+    assert_eq!([busy(), busy(), busy()], [Ok(None), Ok(Some(0.5)), gone()]);
+    // What came before it could not be read is not compared with; nor is another run's, whatever its epoch.
+    let after = [busy(), busy(), busy(), busy()];
+    assert_eq!(after, [Ok(None), Ok(Some(0.1)), Ok(None), Ok(Some(1.0))]);
+    // Asked twice of one sample.
+    assert!(group.busy().is_err());
+}
+
+#[test]
+fn a_group_that_an_agent_does_not_or_cannot_tell_is_denied_and_nothing_else_is() {
+    for (manner, group, said, asked) in [
+        (
+            Manner::Forbids,
+            Some("/web"),
+            "may not be asked for: nothing is",
+            true,
+        ),
+        (
+            Manner::Tells(1),
+            Some("/web"),
+            "of version 0.0.9, which cannot tell the processor time of a control group",
+            false,
+        ),
+        (Manner::Refuses, None, "and no more", true),
+    ] {
+        let mut watched = Watched::with_group(manner, Duration::ZERO, group);
+        let why = until("the refusal", || {
+            (!watched.queue.is_reached()).then(|| watched.why())
+        });
+        assert!(why.contains(said), "{why}");
+        assert_eq!(watched.queue.is_denied(), group.is_some(), "{manner:?}");
+        // An agent that would pass over what it does not know is not asked at all.
+        assert_eq!(watched.asked.load(Ordering::SeqCst) > 0, asked, "{manner:?}");
+    }
+    let watched = Watched::with_group(Manner::Groups, LONG, Some("/web"));
+    watched.turns.add_permits(3);
+    until("the third", || watched.queue.group_trouble());
+    assert!(!watched.queue.is_denied() && watched.queue.listening().is_ok());
 }

@@ -47,7 +47,11 @@ pub fn run(args: &AgentArgs) -> Result<(), Failure> {
     let run_dir = args.run_dir.clone().unwrap_or_else(undo::default_run_dir);
     if args.check {
         let mut machine = open(&file, &document, &roots)?;
-        let notes = [Some(watching(&roots)), undo::note_of_left(&run_dir)];
+        let notes = [
+            Some(watching(&roots)),
+            Some(telling(&file, &document)?),
+            undo::note_of_left(&run_dir),
+        ];
         return say::result(describe(
             &mut machine,
             &file.agent.listen,
@@ -86,6 +90,19 @@ fn watching(roots: &Roots) -> String {
             of(QUEUE_BY_KERNEL).map_or_else(|| "no sock_diag".to_owned(), reason)
         ),
     }
+}
+
+/// Whose CPU time is told to whoever watches an accept queue.
+fn telling(file: &AgentFile, document: &Document) -> Result<String, Failure> {
+    let groups: Vec<String> = file
+        .cpu_groups(document)?
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    Ok(format!(
+        "whoever watches may ask for the CPU time of {} and of what is below",
+        groups.join(", ")
+    ))
 }
 
 fn reason(finding: &Finding) -> String {
@@ -142,6 +159,7 @@ fn serve(
         roots: roots.clone(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         lease: file.leases(),
+        cpu_groups: file.cpu_groups(document)?,
         ..AgentConfig::at(listen)
     };
     let agent = Agent::start(config, Box::new(machine)).map_err(|error| match error {

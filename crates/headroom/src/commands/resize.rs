@@ -334,6 +334,7 @@ fn agents(config: &ResizeFile, document: &Document) -> Result<BTreeMap<String, A
             period: (config.period() / QUEUE_PARTS).max(SHORTEST_QUEUE_PART),
             // The loop waits for nobody.
             patience: Duration::ZERO,
+            cpu_group: None,
         });
     }
     Ok(names.into_iter().zip(AgentQueue::watch(watches)?).collect())

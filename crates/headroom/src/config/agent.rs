@@ -3,8 +3,10 @@
 use super::{ConfigError, Document, PowerConfig, ServiceConfig};
 use headroom_node::Roots;
 use headroom_node::agent::{LeaseLimits, LocalOptions, MOST_LISTENERS};
+use headroom_node::cgroup::{CgroupError, TargetSpec};
 use headroom_units::Cores;
 use headroom_wire::Address;
+use headroom_wire::message::MOST_CPU_GROUPS;
 use headroom_wire::server::Listen;
 use headroom_wire::tls::{ServerTls, TlsFiles};
 use serde::Deserialize;
@@ -53,6 +55,9 @@ pub struct AgentSection {
     /// The longest lease, in milliseconds.
     #[serde(default = "default_longest_lease_ms")]
     pub longest_lease_ms: f64,
+    /// Control groups beside the service's whose CPU time whoever watches an accept queue may ask for.
+    #[serde(default)]
+    pub cpu_groups: Vec<String>,
     /// `--sys` and `--proc` are emulated hardware, and every figure is labelled so.
     #[serde(default)]
     pub emulated: bool,
@@ -148,7 +153,32 @@ impl AgentFile {
         for listen in &self.agent.listen {
             place(document, "agent.listen", listen)?;
         }
-        Ok(())
+        self.cpu_groups(document).map(drop)
+    }
+
+    /// The control groups whose CPU time may be asked for: the service's, and those that are named.
+    ///
+    /// # Errors
+    /// A name that is none, or too many, with their line.
+    pub fn cpu_groups(&self, document: &Document) -> Result<Vec<TargetSpec>, ConfigError> {
+        let wrong = |why: String| document.error("agent.cpu_groups", why);
+        let count = self.agent.cpu_groups.len() + 1;
+        if count > MOST_CPU_GROUPS {
+            let why = format!(
+                "names {} groups: name at most {}, each stands for all below it too",
+                count - 1,
+                MOST_CPU_GROUPS - 1
+            );
+            return Err(wrong(why));
+        }
+        let mut groups = vec![self.service.target()];
+        for name in &self.agent.cpu_groups {
+            groups.push(
+                name.parse()
+                    .map_err(|error: CgroupError| wrong(error.to_string()))?,
+            );
+        }
+        Ok(groups)
     }
 
     /// Where the agent is to listen, with its certificates read and checked.
@@ -337,6 +367,11 @@ mod tests {
             ),
             (
                 "\n[service]",
+                "cpu_groups = [\"web\"]\n[service]",
+                "agent.toml:3: agent.cpu_groups: \"web\" is no target",
+            ),
+            (
+                "\n[service]",
                 "shortest = 1\n[service]",
                 "agent.toml:3: unknown field `shortest`",
             ),
@@ -350,6 +385,25 @@ mod tests {
             let text = error(from, to);
             assert!(text.contains(said), "{text}");
         }
+    }
+
+    #[test]
+    fn the_cpu_time_of_the_service_may_be_asked_for_and_of_what_is_named() {
+        let groups = |named: &str| {
+            let (file, document) = parse(&GOOD.replace("\n[service]", &format!("{named}\n[service]")))?;
+            let groups = file.cpu_groups(&document)?;
+            Ok::<_, ConfigError>(groups.iter().map(TargetSpec::to_string).collect::<Vec<_>>())
+        };
+        assert_eq!(groups("").unwrap(), ["cgroup /web"]);
+        let named = "cpu_groups = [\"/db\", \"unit:nginx.service\"]";
+        assert_eq!(
+            groups(named).unwrap(),
+            ["cgroup /web", "cgroup /db", "unit nginx.service"]
+        );
+        let many = |count: usize| format!("cpu_groups = {:?}", vec!["/db"; count]);
+        assert_eq!(groups(&many(63)).unwrap().len(), MOST_CPU_GROUPS);
+        let error = groups(&many(64)).unwrap_err().to_string();
+        assert!(error.contains("names 64 groups: name at most 63"), "{error}");
     }
 
     #[test]

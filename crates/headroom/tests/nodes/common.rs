@@ -152,6 +152,8 @@ pub fn run(command: &mut Command) -> (Option<i32>, String, String) {
 pub struct Group {
     scope: CgroupScope,
     registry: Registry,
+    /// Below the root of the hierarchies.
+    below: String,
 }
 
 impl Group {
@@ -164,14 +166,32 @@ impl Group {
         }
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("headroom-nodes-{}-{number}", std::process::id());
+        Self::make(ScopeOptions::named(name))
+    }
+
+    fn make(options: ScopeOptions) -> Option<Self> {
         let registry = Registry::new();
-        match CgroupScope::create(&Roots::default(), &ScopeOptions::named(name), &registry) {
-            Ok(scope) => Some(Self { scope, registry }),
+        let below = format!("{}/{}", options.parent.trim_end_matches('/'), options.name);
+        match CgroupScope::create(&Roots::default(), &options, &registry) {
+            Ok(scope) => Some(Self {
+                scope,
+                registry,
+                below,
+            }),
             Err(error) => {
                 println!("skipped: {error}");
                 None
             }
         }
+    }
+
+    /// One below it.
+    pub fn child(&self, name: &str) -> Self {
+        let options = ScopeOptions {
+            name: name.to_owned(),
+            parent: self.below.clone(),
+        };
+        Self::make(options).unwrap()
     }
 
     /// Its directory.

@@ -2,6 +2,7 @@
 //! machine or this user cannot run prints `skipped: why`.
 
 mod agent;
+mod capacity;
 mod certs;
 mod common;
 mod controller;

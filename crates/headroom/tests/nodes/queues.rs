@@ -12,13 +12,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A server that takes each connection and closes it.
-struct Server {
-    address: SocketAddr,
+pub struct Server {
+    pub address: SocketAddr,
     taken: Arc<AtomicU64>,
 }
 
 impl Server {
-    fn start() -> Self {
+    pub fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let taken = Arc::new(AtomicU64::new(0));
@@ -33,18 +33,18 @@ impl Server {
         Self { address, taken }
     }
 
-    fn connect(&self, times: u64) {
+    pub fn connect(&self, times: u64) {
         for _ in 0..times {
             TcpStream::connect(self.address).unwrap();
         }
     }
 
-    fn taken(&self) -> u64 {
+    pub fn taken(&self) -> u64 {
         self.taken.load(Ordering::SeqCst)
     }
 
     /// Whether queues can be counted here, which is said where they cannot.
-    fn can_be_counted(&self) -> bool {
+    pub fn can_be_counted(&self) -> bool {
         match EbpfQueueMeter::open(self.address.port(), &Roots::default()) {
             Ok(_) => true,
             Err(error @ QueueError::Refused { .. }) => {
@@ -57,7 +57,7 @@ impl Server {
 }
 
 /// An agent that listens on a Unix socket and on TCP.
-fn agent(group: &Group, dir: &Path, certs: &Certs, tcp: SocketAddr) -> Program {
+pub fn agent(group: &Group, dir: &Path, certs: &Certs, tcp: SocketAddr) -> Program {
     let file = dir.join("agent.toml");
     let text = format!(
         "[agent]\nlisten = [\"unix:{}\", \"{tcp}\"]\n\n{}\n[service]\ncgroup = \"{}\"\n",
@@ -250,106 +250,4 @@ fn queues_of_other_machines_are_counted_and_a_lost_agent_is_no_estimate() {
     );
     controller.stop();
     assert!(controller.err().contains("is back"), "{}", controller.err());
-}
-
-#[test]
-fn the_capacity_of_another_machine_is_watched_by_the_ways_that_its_agent_has() {
-    let server = Server::start();
-    let Some(group) = Group::new() else { return };
-    if !server.can_be_counted() {
-        return;
-    }
-    let (certs, dir) = (Certs::new(), tempfile::tempdir().unwrap());
-    let tcp = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let capacity = |port: u16, agent: &str| {
-        let mut command = headroom();
-        command.args([
-            "capacity",
-            "--json",
-            "--agent",
-            agent,
-            "--port",
-            &port.to_string(),
-        ]);
-        command
-            .arg("--html")
-            .arg(dir.path().join("capacity.html"))
-            .args(["--period", "0.5"]);
-        command
-    };
-    let port = server.address.port();
-    let unix = format!("unix:{}", dir.path().join("agent.sock").display());
-    let (code, _, err) = run(&mut capacity(port, &unix));
-    assert_eq!(code, Some(2));
-    assert!(err.contains("there is no such socket"), "{err}");
-
-    let mut watcher = agent(&group, dir.path(), &certs, tcp);
-    let (code, _, err) = run(&mut capacity(port, &tcp.to_string()));
-    assert_eq!(code, Some(2));
-    assert!(err.contains("needs certificates"), "{err}");
-    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let (code, _, err) = run(&mut capacity(free.port(), &unix));
-    assert_eq!(code, Some(2));
-    assert!(
-        err.contains("the agent at unix:") && err.contains("nobody listens on TCP port"),
-        "{err}"
-    );
-
-    let mut command = capacity(port, &tcp.to_string());
-    for (option, file) in [
-        ("--agent-ca", "ca.crt"),
-        ("--agent-cert", "controller.crt"),
-        ("--agent-key", "controller.key"),
-    ] {
-        command.arg(option).arg(certs.dir().join(file));
-    }
-    let mut watching = Program::start(command.args(["--method", "ebpf,kernel,status"]));
-    let lines = |of: &str| watching.err().lines().filter(|line| line.contains(of)).count();
-    until("a first period", || (lines("arrivals ") >= 1).then_some(()));
-    server.connect(300);
-    until("they are taken", || (server.taken() == 300).then_some(()));
-    let before = lines("arrivals ");
-    until("two periods", || (lines("arrivals ") >= before + 2).then_some(()));
-    // The agent is killed on the way: what it counted stays, and nothing is made of its silence.
-    watcher.kill_with_guard();
-    let without = || {
-        let said = watching.err();
-        let of_a_period = |line: &&str| line.contains("cannot be reached") && line.contains("  | ");
-        (said.lines().filter(of_a_period).count() >= 2).then_some(())
-    };
-    until("two periods without it", without);
-    watching.stop();
-    let result: Value = serde_json::from_str(&watching.out()).unwrap();
-    assert_eq!(result["agent"], tcp.to_string());
-    let of = |method: &str| {
-        let methods = result["methods"].as_array().unwrap();
-        methods
-            .iter()
-            .find(|one| one["method"] == method)
-            .unwrap()
-            .clone()
-    };
-    assert_eq!(of("ebpf")["connections"], 300, "{result}");
-    assert!(of("kernel")["connections"].as_u64().unwrap() >= 300, "{result}");
-    for method in ["ebpf", "kernel"] {
-        assert!(of(method)["failures"].as_u64().unwrap() >= 1, "{result}");
-    }
-    let passed_over = result["passed_over"].as_array().unwrap();
-    assert!(
-        passed_over.iter().any(
-            |one| one["method"] == "status" && one["reason"].as_str().unwrap().contains("no status page")
-        ),
-        "{result}"
-    );
-    let published = result["estimates"].as_array().unwrap();
-    let last = published
-        .iter()
-        .find(|one| one["estimator"] == "published")
-        .unwrap();
-    assert_eq!(last["reason"]["rule"], "held", "{result}");
-    let report = fs::read_to_string(dir.path().join("capacity.html")).unwrap();
-    assert!(
-        report.contains(&format!("through the agent at {tcp}")),
-        "the report says where"
-    );
 }

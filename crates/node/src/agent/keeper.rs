@@ -94,6 +94,8 @@ pub(super) struct Settings {
     pub(super) lease: LeaseLimits,
     pub(super) observe: ObserveLimits,
     pub(super) queues: QueueLimits,
+    /// The control groups whose processor time may be asked for, in words.
+    pub(super) cpu_groups: Vec<String>,
 }
 
 pub(super) struct Keeper {
@@ -238,6 +240,7 @@ impl Keeper {
             lease_ms: self.settings.lease.range(),
             observe_period_ms: self.settings.observe.range(),
             queue_period_ms: Some(self.settings.queues.range()),
+            cpu_groups: Some(self.settings.cpu_groups.clone()),
             source: about.source,
             in_force: self.machine.in_force(),
             lease: self.lease.state(now),

@@ -25,8 +25,9 @@ pub use queues::QueueLimits;
 pub use state::{keep_state, release};
 
 use crate::Roots;
+use crate::cgroup::TargetSpec;
 use headroom_wire::Address;
-use headroom_wire::message::Range;
+use headroom_wire::message::{MOST_CPU_GROUPS, Range};
 use headroom_wire::server::{Limits, Listen, ListenError, Listener, log_rejected, serve};
 use keeper::{Command, Keeper, Settings};
 use queues::Queues;
@@ -41,6 +42,9 @@ use tokio::task::JoinSet;
 
 /// The most places that one agent listens at.
 pub const MOST_LISTENERS: usize = 8;
+
+/// Threads that look up control groups at once; more wait.
+const MOST_LOOKING_UP: usize = 2;
 
 /// How long leases may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,6 +121,9 @@ pub struct AgentConfig {
     pub queues: QueueLimits,
     /// Where `/sys` and `/proc` are, for watching accept queues.
     pub roots: Roots,
+    /// The control groups whose processor time may be asked for beside an accept queue, with all that are below them; at
+    /// most [`MOST_CPU_GROUPS`]. Of no other anything is told.
+    pub cpu_groups: Vec<TargetSpec>,
     /// Requests that wait for the machine at once; more are refused.
     pub waiting: usize,
     /// The limits of each listener's connections.
@@ -133,6 +140,7 @@ impl AgentConfig {
             observe: ObserveLimits::default(),
             queues: QueueLimits::default(),
             roots: Roots::default(),
+            cpu_groups: Vec::new(),
             waiting: 64,
             connections: Limits::default(),
         }
@@ -162,6 +170,10 @@ impl AgentConfig {
         }
         if self.queues.shortest < Duration::from_millis(1) || self.queues.longest < self.queues.shortest {
             return no("queues", format!("{:?}", self.queues), periods);
+        }
+        if self.cpu_groups.len() > MOST_CPU_GROUPS {
+            let count = format!("{} control groups", self.cpu_groups.len());
+            return no("cpu_groups", count, "at most 64 control groups");
         }
         if !(1..=4096).contains(&self.waiting) {
             return no("waiting", self.waiting.to_string(), "1 to 4096 requests");
@@ -227,10 +239,12 @@ impl Agent {
             lease: config.lease,
             observe: config.observe,
             queues: config.queues,
+            cpu_groups: config.cpu_groups.iter().map(TargetSpec::to_string).collect(),
         };
         let queues = Queues::new(
             config.queues,
             config.roots.clone(),
+            config.cpu_groups.clone(),
             settings.run,
             settings.started,
         );
@@ -320,7 +334,8 @@ fn network(
     opened: &SyncSender<Result<Vec<Address>, AgentError>>,
     stopping: watch::Receiver<bool>,
 ) {
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = match runtime.enable_all().max_blocking_threads(MOST_LOOKING_UP).build() {
         Ok(runtime) => runtime,
         Err(error) => {
             let _ = opened.send(Err(AgentError::Thread(error)));

@@ -141,6 +141,12 @@ impl Agent for Service {
     ) -> Result<Response<Sights>, Status> {
         let connection = connection(&request);
         let watch = WatchQueue::try_from(request.into_inner()).map_err(malformed)?;
+        if let Some(group) = watch.cpu_group.clone() {
+            let queues = self.queues.clone();
+            // The network has one thread, and a walk through all groups takes its time.
+            let admitted = tokio::task::spawn_blocking(move || queues.admit(&group)).await;
+            admitted.map_err(|_| Refusal::Ending(Server::Agent))??;
+        }
         Ok(Response::new(Sights(self.queues.watch(&watch, connection)?)))
     }
 }

@@ -10,6 +10,8 @@ pub use mounts::{Hierarchies, Version};
 pub use scope::{CgroupScope, ScopeOptions};
 pub use target::{CpusetDir, Target, TargetSpec, UsageFile};
 
+pub(crate) use target::cpu_dir_of;
+
 use crate::file::FileError;
 use std::fmt;
 use std::path::PathBuf;

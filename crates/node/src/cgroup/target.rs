@@ -248,6 +248,22 @@ impl Target {
     }
 }
 
+/// The directory that the group of a path has, or would have, under the cpu controller: only the mounts are read.
+///
+/// # Errors
+/// [`CgroupError`]: the path goes up, or the cpu controller is not mounted.
+pub(crate) fn cpu_dir_of(roots: &Roots, path: &str) -> Result<PathBuf, CgroupError> {
+    let hierarchies = Hierarchies::read(roots)?;
+    let below = relative(roots, &hierarchies, path)?;
+    let version = hierarchies.version_of("cpu");
+    let mount = version.and_then(|version| mount_of(&hierarchies, version, "cpu"));
+    let mount = mount.ok_or_else(|| CgroupError::NoController {
+        controller: "cpu",
+        mounted: hierarchies.describe(),
+    })?;
+    Ok(mount.point.join(below.trim_matches('/')))
+}
+
 fn mount_of<'a>(hierarchies: &'a Hierarchies, version: Version, controller: &str) -> Option<&'a Mount> {
     match version {
         Version::V1 => hierarchies.v1(controller),

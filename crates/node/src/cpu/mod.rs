@@ -1,7 +1,8 @@
 //! The cores of a service: how many it may use ([`quota`]), which ones ([`cpuset`]), what it used and how it was
-//! throttled ([`usage`]).
+//! throttled ([`usage`]), and that as a share of what it could have used ([`group`]).
 
 pub mod cpuset;
+pub mod group;
 mod knob;
 pub mod list;
 pub mod quota;
@@ -9,6 +10,7 @@ pub mod usage;
 pub(crate) mod work;
 
 pub use cpuset::CpusetActuator;
+pub use group::{GroupMeter, GroupUsage};
 pub use knob::ForeignWrite;
 pub use list::CpuList;
 pub use quota::{InForce, QuotaActuator, QuotaBounds, QuotaOptions};
@@ -110,6 +112,17 @@ pub enum CpuError {
     NoCpuset {
         /// The target.
         target: String,
+    },
+    /// The group was there and is not now.
+    #[error(
+        "{target} is gone: {dir} is not there; start the service again, and what follows is counted anew",
+        dir = dir.display()
+    )]
+    Gone {
+        /// The target.
+        target: String,
+        /// Its directory.
+        dir: PathBuf,
     },
     /// The group's CPU time is not counted.
     #[error(

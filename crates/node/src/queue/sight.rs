@@ -277,6 +277,7 @@ mod tests {
             uptime: Duration::from_millis(uptime_ms),
             age: Duration::from_millis(1),
             shown: told(looked, meter, 4, None),
+            group: None,
         }
     }
 

@@ -1,12 +1,15 @@
 //! What a node is and what can be asked of it.
 
 use super::{Allocation, LeaseState, Range};
-use crate::check::{Invalid, amount, each, protocol, required, source, source_number};
+use crate::check::{Invalid, amount, at_most, each, protocol, required, source, source_number};
 use crate::proto;
 use headroom_units::{Source, Watts};
 
 /// The most levers, and the most meters, that one description names.
 const MOST_DEVICES: usize = 256;
+
+/// The most control groups whose processor time may be asked for that one description names.
+pub const MOST_CPU_GROUPS: usize = 64;
 
 /// What a node is and what can be asked of it.
 #[derive(Clone, Debug, PartialEq)]
@@ -40,6 +43,9 @@ pub struct Description {
     /// The periods in which an accept queue may be watched, in milliseconds; `None` where the agent's version cannot
     /// watch.
     pub queue_period_ms: Option<Range>,
+    /// The control groups whose processor time a watch may ask for, with all that are below them, as the agent's
+    /// configuration calls them. At most [`MOST_CPU_GROUPS`]; `None` where the agent's version cannot tell it.
+    pub cpu_groups: Option<Vec<String>>,
     /// What the machine's figures are.
     pub source: Source,
     /// What is in force now.
@@ -153,6 +159,7 @@ impl From<Description> for proto::Description {
             lease_ms: Some(description.lease_ms.into()),
             observe_period_ms: Some(description.observe_period_ms.into()),
             queue_period_ms: description.queue_period_ms.map(Into::into),
+            cpu_groups: description.cpu_groups.map(|names| proto::CpuGroups { names }),
             source: source_number(description.source),
             in_force: Some(description.in_force.into()),
             lease: description.lease.map(Into::into),
@@ -178,6 +185,10 @@ impl TryFrom<proto::Description> for Description {
             lease_ms: required("lease_ms", message.lease_ms)?,
             observe_period_ms: required("observe_period_ms", message.observe_period_ms)?,
             queue_period_ms: message.queue_period_ms.map(Range::try_from).transpose()?,
+            cpu_groups: message
+                .cpu_groups
+                .map(|groups| at_most("cpu_groups", groups.names, MOST_CPU_GROUPS))
+                .transpose()?,
             source: source("source", message.source)?,
             in_force: required("in_force", message.in_force)?,
             lease: message.lease.map(Into::into),

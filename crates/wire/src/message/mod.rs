@@ -5,14 +5,16 @@
 
 mod description;
 mod gateway;
+mod group;
 mod queue;
 mod sample;
 
-pub use description::{Availability, Description, Lever, Meter, Node, PowerEnvelope};
+pub use description::{Availability, Description, Lever, MOST_CPU_GROUPS, Meter, Node, PowerEnvelope};
 pub use gateway::{
     Backend, BackendPeriod, BackendState, ConnectCounts, GatewayDescription, GatewayPeriod, LARGEST_WEIGHT,
     MOST_BACKENDS, MOST_LATENCIES, QueueCounts, SetBackend,
 };
+pub use group::{CpuGroup, GroupCounters, GroupCpu, LONGEST_CPU_GROUP};
 pub use queue::{
     LARGEST_COUNT, MOST_QUEUE_LISTENERS, QueueCounters, QueueLength, QueueListener, QueueMethod, QueueSample,
     QueueSeen, QueueShown, QueueSight, WatchQueue,

@@ -1,5 +1,6 @@
 //! The accept queue of a port, as an agent tells it.
 
+use super::group::{self, CpuGroup, GroupCpu};
 use crate::check::{Invalid, each, micros, millis, required, share};
 use crate::proto;
 use headroom_units::Ratio;
@@ -60,6 +61,8 @@ pub struct WatchQueue {
     pub methods: Vec<QueueMethod>,
     /// The time between two sights.
     pub period: Duration,
+    /// The control group whose processor time each sight is to tell too.
+    pub cpu_group: Option<CpuGroup>,
 }
 
 impl From<WatchQueue> for proto::WatchQueueRequest {
@@ -68,6 +71,9 @@ impl From<WatchQueue> for proto::WatchQueueRequest {
             port: watch.port.into(),
             methods: watch.methods.into_iter().map(i32::from).collect(),
             period_ms: millis(watch.period),
+            cpu_group: watch
+                .cpu_group
+                .map_or_else(String::new, |group| group.as_str().to_owned()),
         }
     }
 }
@@ -90,6 +96,10 @@ impl TryFrom<proto::WatchQueueRequest> for WatchQueue {
             port,
             methods,
             period: Duration::from_millis(message.period_ms),
+            cpu_group: match message.cpu_group.is_empty() {
+                true => None,
+                false => Some(CpuGroup::new(message.cpu_group)?),
+            },
         })
     }
 }
@@ -107,6 +117,8 @@ pub struct QueueSight {
     pub age: Duration,
     /// What was seen.
     pub shown: QueueShown,
+    /// The processor time of the control group that was asked for; `None` where none was.
+    pub group: Option<GroupCpu>,
 }
 
 /// What was seen of an accept queue.
@@ -225,6 +237,7 @@ impl From<QueueSight> for proto::QueueSight {
                 QueueShown::Nobody { others } => Sight::Nobody(proto::NobodyListens { others }),
                 QueueShown::Unavailable { why } => Sight::Unavailable(proto::Unavailable { why }),
             }),
+            group: sight.group.map(group::to_wire),
         }
     }
 }
@@ -232,7 +245,7 @@ impl From<QueueSight> for proto::QueueSight {
 /// The longest text that is taken of an agent, in characters; the rest is cut.
 const LONGEST_WORDS: usize = 2048;
 
-fn words(text: String) -> String {
+pub(super) fn words(text: String) -> String {
     match text.char_indices().nth(LONGEST_WORDS) {
         Some((end, _)) => text[..end].to_owned(),
         None => text,
@@ -257,6 +270,7 @@ impl TryFrom<proto::QueueSight> for QueueSight {
                     why: words(unavailable.why),
                 },
             },
+            group: message.group.map(group::from_wire).transpose()?,
         })
     }
 }

@@ -1,3 +1,4 @@
+use super::super::GroupCounters;
 use super::*;
 use proptest::prelude::*;
 use prost::Message as _;
@@ -77,15 +78,25 @@ fn sights() -> impl Strategy<Value = QueueSight> {
         ".{0,40}".prop_map(|others| QueueShown::Nobody { others }),
         ".{0,40}".prop_map(|why| QueueShown::Unavailable { why }),
     ];
-    (any::<(u64, u64)>(), 0..1u64 << 50, 0..1u64 << 40, shown).prop_map(|(numbers, uptime, age, shown)| {
-        QueueSight {
+    let group = prop_oneof![
+        any::<(u64, u64, u64)>().prop_map(|(epoch, used, allowed)| Ok(GroupCounters {
+            epoch,
+            used: Duration::from_micros(used),
+            allowed: Duration::from_micros(allowed),
+        })),
+        ".{0,40}".prop_map(Err),
+    ];
+    let group = proptest::option::of(group);
+    (any::<(u64, u64)>(), 0..1u64 << 50, 0..1u64 << 40, shown, group).prop_map(
+        |(numbers, uptime, age, shown, group)| QueueSight {
             number: numbers.0,
             agent_run: numbers.1,
             uptime: Duration::from_micros(uptime),
             age: Duration::from_micros(age),
             shown,
-        }
-    })
+            group,
+        },
+    )
 }
 
 /// Through the bytes of the wire and back.
@@ -114,7 +125,11 @@ fn a_sight_without_its_parts_or_with_what_cannot_be_is_refused() {
         ..proto::QueueListener::default()
     };
     let beyond = LARGEST_COUNT + 1;
-    let mut broken = vec![("sight", proto::QueueSight::default())];
+    let no_group = proto::QueueSight {
+        group: Some(proto::GroupCpu::default()),
+        ..sight(whole.clone())
+    };
+    let mut broken = vec![("sight", proto::QueueSight::default()), ("group.read", no_group)];
     let mut no = |field, change: &dyn Fn(&mut proto::QueueSample)| {
         let mut sample = whole.clone();
         change(&mut sample);
@@ -168,9 +183,20 @@ fn a_watch_names_a_port_and_each_method_once() {
         port: 80,
         methods: vec![1, 2],
         period_ms: 200,
+        cpu_group: "/web".into(),
     };
     let watch = WatchQueue::try_from(good.clone()).unwrap();
     assert_eq!(watch.methods, [QueueMethod::Ebpf, QueueMethod::Kernel]);
+    assert_eq!(watch.cpu_group, Some(CpuGroup::new("/web").unwrap()));
+    let none = proto::WatchQueueRequest {
+        cpu_group: String::new(),
+        ..good.clone()
+    };
+    assert_eq!(WatchQueue::try_from(none).unwrap().cpu_group, None);
+    let up = proto::WatchQueueRequest {
+        cpu_group: "/web/../db".into(),
+        ..good.clone()
+    };
     let port = |port| proto::WatchQueueRequest { port, ..good.clone() };
     let methods = |methods: &[i32]| proto::WatchQueueRequest {
         methods: methods.to_vec(),
@@ -182,6 +208,7 @@ fn a_watch_names_a_port_and_each_method_once() {
         ("methods", methods(&[0])),
         ("methods", methods(&[5])),
         ("methods", methods(&[1, 1])),
+        ("cpu_group", up),
     ] {
         assert_eq!(WatchQueue::try_from(bad).unwrap_err().field, field);
     }
@@ -195,9 +222,16 @@ proptest! {
     }
 
     #[test]
-    fn a_watch_survives_the_wire(port in 1..=u16::MAX, number in 0..=4usize, ms in 0..1u64 << 40) {
+    fn a_watch_survives_the_wire(
+        port in 1..=u16::MAX, number in 0..=4usize, ms in 0..1u64 << 40, group in proptest::option::of("/[a-z.\u{e4}]{1,40}"),
+    ) {
         let all = [QueueMethod::Snmp, QueueMethod::Ebpf, QueueMethod::Tools, QueueMethod::Kernel];
-        let watch = WatchQueue { port, methods: all[..number].to_vec(), period: Duration::from_millis(ms) };
+        let watch = WatchQueue {
+            port,
+            methods: all[..number].to_vec(),
+            period: Duration::from_millis(ms),
+            cpu_group: group.and_then(|path| CpuGroup::new(path).ok()),
+        };
         let message = there_and_back(proto::WatchQueueRequest::from(watch.clone()));
         prop_assert_eq!(WatchQueue::try_from(message), Ok(watch));
     }

@@ -138,6 +138,7 @@ pub(crate) fn description() -> Description {
         lease_ms: Range::new(1000.0, 300_000.0),
         observe_period_ms: Range::new(10.0, 60_000.0),
         queue_period_ms: Some(Range::new(10.0, 60_000.0)),
+        cpu_groups: Some(vec!["cgroup /web".into()]),
         source: Source::Estimated,
         in_force: Allocation::AS_FOUND,
         lease: Some(LeaseState {

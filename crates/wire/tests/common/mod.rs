@@ -45,6 +45,7 @@ pub fn description() -> Description {
         lease_ms: Range::new(1000.0, 60_000.0),
         observe_period_ms: Range::new(10.0, 60_000.0),
         queue_period_ms: Some(Range::new(10.0, 60_000.0)),
+        cpu_groups: Some(vec!["cgroup /web".into()]),
         source: Source::Emulated,
         in_force: Allocation::AS_FOUND,
         lease: None,
@@ -81,6 +82,10 @@ pub fn sights(watch: &WatchQueue) -> Vec<QueueSight> {
         uptime: watch.period * number as u32,
         age: Duration::from_micros(3),
         shown,
+        group: watch
+            .cpu_group
+            .as_ref()
+            .map(|group| Err(format!("there is no {group}"))),
     });
     numbered.collect()
 }

@@ -1,18 +1,24 @@
 //! The CPU utilisation of one service, where it is not alone on the machine.
 
+use crate::cluster::AgentGroup;
 use headroom_node::Roots;
 use headroom_node::cgroup::{Target, TargetSpec};
-use headroom_node::cpu::quota::allowance;
-use headroom_node::cpu::usage::UsageMeter;
-use headroom_units::{Cores, Ratio};
+use headroom_node::cpu::{GroupMeter, GroupUsage};
+use headroom_units::Ratio;
 
-/// What a control group uses of what it may use.
+/// What one service uses of what it may use.
+pub trait ServiceCpu: Send {
+    /// The share used since this was last asked, which it is after each sample; nothing where its counters began anew.
+    ///
+    /// # Errors
+    /// Why it cannot be read now, in words.
+    fn busy(&mut self) -> Result<Option<Ratio>, String>;
+}
+
+/// What a control group of this machine uses of what it may use.
 pub struct GroupCpu {
-    roots: Roots,
-    target: Target,
-    meter: UsageMeter,
-    /// How often its counters had started anew.
-    rebases: u64,
+    meter: GroupMeter,
+    before: Option<GroupUsage>,
 }
 
 impl GroupCpu {
@@ -22,26 +28,28 @@ impl GroupCpu {
     /// There is no such group, or nothing counts its CPU time.
     pub fn open(roots: &Roots, spec: &TargetSpec) -> anyhow::Result<Self> {
         let target = Target::resolve(roots, spec)?;
-        allowance(roots, &target)?;
-        let meter = UsageMeter::open(roots, &target)?;
         Ok(Self {
-            roots: roots.clone(),
-            target,
-            meter,
-            rebases: 0,
+            meter: GroupMeter::open(roots, &target)?,
+            before: None,
         })
     }
 
     /// Which group.
     pub fn name(&self) -> &str {
-        &self.target.name
+        self.meter.name()
     }
+}
 
-    /// The share used since this was last asked; nothing where it cannot be read now.
-    pub fn busy(&mut self) -> Option<Ratio> {
-        let used = self.meter.sample().ok()?;
-        let steady = std::mem::replace(&mut self.rebases, used.rebases) == used.rebases;
-        let most = allowance(&self.roots, &self.target).ok()?;
-        (most > Cores::ZERO && steady).then(|| Ratio::new((used.busy / most).min(1.0)))
+impl ServiceCpu for GroupCpu {
+    fn busy(&mut self) -> Result<Option<Ratio>, String> {
+        let now = self.meter.sample()?;
+        let before = self.before.replace(now);
+        Ok(before.and_then(|before| now.share_since(&before)))
+    }
+}
+
+impl ServiceCpu for AgentGroup {
+    fn busy(&mut self) -> Result<Option<Ratio>, String> {
+        Self::busy(self)
     }
 }

@@ -4,6 +4,7 @@ mod agent;
 mod cpu;
 mod history;
 mod others;
+mod page;
 mod rates;
 mod report;
 mod seen;
@@ -17,7 +18,8 @@ use crate::failure::Failure;
 use crate::say;
 use crate::stop::Stop;
 use crate::terminal;
-use cpu::GroupCpu;
+use anyhow::anyhow;
+use cpu::{GroupCpu, ServiceCpu};
 use headroom_control::capacity::{QueueTuning, RampTuning, StaticCapacity};
 use headroom_node::cgroup::TargetSpec;
 use headroom_node::queue::{
@@ -82,10 +84,13 @@ pub fn run(args: &CapacityArgs) -> Result<(), Failure> {
         .map(|rate| StaticCapacity::new(PerSecond::new(rate)))
         .transpose()
         .map_err(Failure::usage)?;
+    sensible(args).map_err(Failure::usage)?;
     let roots = args.trees.roots();
-    let spec = match (&args.cgroup, args.pid) {
-        (Some(group), _) => Some(TargetSpec::Path(group.clone())),
-        (None, pid) => pid.map(TargetSpec::Pid),
+    let spec = match (&args.agent, &args.cgroup, args.pid) {
+        // That of the agent's machine is the agent's to find.
+        (Some(_), _, _) => None,
+        (None, Some(group), _) => Some(TargetSpec::Path(group.clone())),
+        (None, None, pid) => pid.map(TargetSpec::Pid),
     };
     let cpu = spec
         .map(|spec| GroupCpu::open(&roots, &spec))
@@ -130,6 +135,29 @@ pub fn run(args: &CapacityArgs) -> Result<(), Failure> {
     run.finish(&history)
 }
 
+/// Whether what is asked for goes together.
+fn sensible(args: &CapacityArgs) -> anyhow::Result<()> {
+    if let (Some(_), Some(address)) = (args.rates, &args.agent) {
+        return Err(anyhow!(
+            "--rates finds out how many samples a second a method can take, and through the agent at {address} that would \
+             be how many the network carries: run `headroom capacity --rates` on the agent's machine"
+        ));
+    }
+    let methods = order(args);
+    if (args.cgroup.is_some() || args.pid.is_some()) && !methods.contains(&QueueMethod::Kernel) {
+        return Err(anyhow!(
+            "--cgroup and --pid are for the estimate by /proc, which is not among the ways to measure: add kernel to \
+             --method"
+        ));
+    }
+    if args.status_url.is_some() && !methods.contains(&QueueMethod::Status) {
+        return Err(anyhow!(
+            "--status-url names a page that is not among the ways to measure: add status to --method"
+        ));
+    }
+    Ok(())
+}
+
 /// Opens what works, and keeps why the others do not.
 fn open_all(
     run: &mut Run<'_>,
@@ -147,7 +175,9 @@ fn open_all(
     for method in order {
         match open_one(method, options) {
             Ok((meter, looking)) => {
-                let cpu = cpu.take_if(|_| method == QueueMethod::Kernel);
+                let cpu = cpu
+                    .take_if(|_| method == QueueMethod::Kernel)
+                    .map(|cpu| Box::new(cpu) as Box<dyn ServiceCpu>);
                 watches.push(
                     Watch::new(meter, looking, cpu, run.tuning, ramp, started).map_err(Failure::usage)?,
                 );
@@ -163,7 +193,7 @@ fn open_all(
 /// What can be watched by, if anything can.
 fn some(watches: Vec<Watch>) -> Result<Vec<Watch>, Failure> {
     match watches.is_empty() {
-        true => Err(Failure::usage(anyhow::anyhow!(
+        true => Err(Failure::usage(anyhow!(
             "none of the ways to measure works here; the reasons are above"
         ))),
         false => Ok(watches),
@@ -295,7 +325,7 @@ impl Run<'_> {
         drop(rows);
         for thread in threads {
             if thread.join().is_err() {
-                return Err(anyhow::anyhow!("a thread that measures panicked; please report it").into());
+                return Err(anyhow!("a thread that measures panicked; please report it").into());
             }
         }
         self.duration = started.elapsed().into();

@@ -243,6 +243,8 @@ pub fn json(run: &Run<'_>, history: &History) -> Value {
     json!({
         "port": run.args.port,
         "agent": run.args.agent.as_ref().map(ToString::to_string),
+        "cgroup": run.args.cgroup,
+        "status_url": run.args.status_url.as_ref().map(ToString::to_string),
         "duration_s": run.duration,
         "period_s": run.tuning.sampling_period_s,
         "estimates": ways,

@@ -1,7 +1,7 @@
 //! One method on a thread of its own: it samples, estimates, and hands over a row a period. Slow methods hold up nobody
 //! else, as Figure 6 of the paper wants it seen.
 
-use super::cpu::GroupCpu;
+use super::cpu::ServiceCpu;
 use super::seen::{Known, Row, Seen, observation, reading};
 use super::way::Way;
 use crate::stop::Stop;
@@ -29,7 +29,7 @@ pub struct Watch {
     meter: Box<dyn QueueMeter>,
     /// A second meter for the looks in between, where one would disturb the first one's CPU utilisation.
     looking: Option<Box<dyn QueueMeter>>,
-    cpu: Option<GroupCpu>,
+    cpu: Option<Box<dyn ServiceCpu>>,
     period: Duration,
     started: Instant,
     estimators: Estimators,
@@ -96,7 +96,7 @@ impl Watch {
     pub fn new(
         meter: Box<dyn QueueMeter>,
         looking: Option<Box<dyn QueueMeter>>,
-        cpu: Option<GroupCpu>,
+        cpu: Option<Box<dyn ServiceCpu>>,
         tuning: QueueTuning,
         ramp: Option<RampTuning>,
         started: Instant,
@@ -186,7 +186,8 @@ impl Watch {
             let step = meter.take(&observation(length, &sampled, known));
             estimates.push((Way::Ramp(method), by_ramp(ramp, step)));
         }
-        let cpu = self.cpu.as_mut().map(GroupCpu::busy);
+        let service = self.cpu.as_mut().map(|cpu| cpu.busy());
+        let cpu = service.as_ref().map(|read| read.as_ref().ok().copied().flatten());
         if let Some((meter, estimator)) = &mut self.estimators.by_cpu {
             let estimate = match &sampled {
                 Ok(sample) => {
@@ -200,6 +201,13 @@ impl Watch {
                         (_, None) if method == QueueMethod::Status && cpu.is_none() => nothing(
                             "unread",
                             "the status page tells no CPU time: only Apache's does".to_owned(),
+                        ),
+                        (_, None) if service.is_some() => nothing(
+                            "unread",
+                            match &service {
+                                Some(Err(why)) => why.clone(),
+                                _ => "the control group's CPU time began anew".to_owned(),
+                            },
                         ),
                         _ => estimator.observe(&step),
                     }

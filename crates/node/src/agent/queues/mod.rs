@@ -4,16 +4,19 @@
 //! of a second and asking an SNMP agent up to a whole one, and a lease must end in time meanwhile. Watching changes
 //! nothing on the machine, so that it needs no lease; whoever the listener lets in may ask.
 //!
-//! Those who watch one port by one order of methods share its meter, and each is told what is new to it. A meter that
-//! nobody is told of any more is kept for [`QueueLimits::kept`], then it goes.
+//! Those who watch one port by one order of methods, and with one control group beside it, share its meter, and each is
+//! told what is new to it. A meter that nobody is told of any more is kept for [`QueueLimits::kept`], then it goes.
 
+mod group;
 mod watch;
 mod watcher;
 
 use super::mailbox::{Receiver, mailbox};
 use crate::Roots;
+use crate::cgroup::TargetSpec;
 use crate::queue::{QueueOptions, QueuePreference, methods_of};
-use headroom_wire::message::{Range, WatchQueue};
+use group::{GroupEye, Groups};
+use headroom_wire::message::{CpuGroup, Range, WatchQueue};
 use headroom_wire::{Refusal, Server};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -30,7 +33,7 @@ pub struct QueueLimits {
     /// The longest period.
     pub longest: Duration,
     /// Queues that are watched at once; more are refused. One that nobody is told of any more makes room. A port that is
-    /// watched by two orders of methods is two. Each by eBPF is a program that the kernel runs whenever any socket of the
+    /// watched by two orders of methods, or with two control groups, is two. Each by eBPF is a program that the kernel runs whenever any socket of the
     /// machine gets data, so that there should not be very many.
     pub queues: usize,
     /// Streams of sights at once; more are refused.
@@ -63,11 +66,12 @@ impl QueueLimits {
     }
 }
 
-/// What is watched, and by which order of methods.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What is watched, by which order of methods, and with which control group's processor time.
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct Key {
     port: u16,
     methods: QueuePreference,
+    group: Option<CpuGroup>,
 }
 
 /// A queue and those who watch it.
@@ -105,6 +109,8 @@ struct Table {
 struct Shared {
     limits: QueueLimits,
     roots: Roots,
+    /// Whose processor time may be asked for.
+    groups: Groups,
     agent_run: u64,
     /// When the agent's clock began.
     started: Instant,
@@ -124,9 +130,16 @@ impl Shared {
 pub(super) struct Queues(Arc<Shared>);
 
 impl Queues {
-    pub(super) fn new(limits: QueueLimits, roots: Roots, agent_run: u64, started: Instant) -> Self {
+    pub(super) fn new(
+        limits: QueueLimits,
+        roots: Roots,
+        groups: Vec<TargetSpec>,
+        agent_run: u64,
+        started: Instant,
+    ) -> Self {
         Self(Arc::new(Shared {
             limits,
+            groups: Groups::new(roots.clone(), groups),
             roots,
             agent_run,
             started,
@@ -135,7 +148,13 @@ impl Queues {
         }))
     }
 
-    /// Where the sights of a queue come out, from now on.
+    /// Whether the processor time of a control group may be asked for. It reads files: no call for a thread that others
+    /// wait for.
+    pub(super) fn admit(&self, asked: &CpuGroup) -> Result<(), Refusal> {
+        self.0.groups.admit(asked)
+    }
+
+    /// Where the sights of a queue come out, from now on; its control group was admitted.
     pub(super) fn watch(&self, asked: &WatchQueue, connection: u64) -> Result<Receiver<Sighted>, Refusal> {
         let limits = &self.0.limits;
         let period_ms = asked.period.as_secs_f64() * 1e3;
@@ -165,6 +184,7 @@ impl Queues {
         let key = Key {
             port: asked.port,
             methods: methods_of(&asked.methods),
+            group: asked.cpu_group.clone(),
         };
         let known = table.watched.iter().find(|(_, watched)| watched.key == key);
         let id = match known.map(|(id, _)| *id) {
@@ -199,11 +219,14 @@ impl Queues {
             roots: self.0.roots.clone(),
             ..QueueOptions::new(key.port)
         };
+        let group = key.group.clone();
+        let group = group.map(|group| GroupEye::new(self.0.roots.clone(), group));
+        let methods = key.methods;
         let shared = Arc::clone(&self.0);
         // It waits for the table, which is held here, before it looks for its queue there.
         let thread = std::thread::Builder::new()
             .name(format!("queue-{}", key.port))
-            .spawn(move || watch::look_after(&shared, id, key.methods, options))?;
+            .spawn(move || watch::look_after(&shared, id, methods, options, group))?;
         table.next += 1;
         table.threads.push(thread);
         let watched = Watched {

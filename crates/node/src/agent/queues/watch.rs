@@ -1,6 +1,7 @@
 //! The thread of one watched queue.
 
 use super::Shared;
+use super::group::GroupEye;
 use super::watcher::Look;
 use crate::queue::{QueueError, QueueMeter, QueueOptions, QueuePreference, QueueSample, choose};
 use std::sync::PoisonError;
@@ -12,11 +13,18 @@ const OPEN_AGAIN: Duration = Duration::from_secs(5);
 const NOTICED: Duration = Duration::from_secs(1);
 
 /// Looks at a queue whenever somebody who watches it is due, until nobody has for a while, or it is given up.
-pub(super) fn look_after(shared: &Shared, id: u64, methods: QueuePreference, options: QueueOptions) {
+pub(super) fn look_after(
+    shared: &Shared,
+    id: u64,
+    methods: QueuePreference,
+    options: QueueOptions,
+    group: Option<GroupEye>,
+) {
     let _leaving = Leaving { shared, id };
     let mut eye = Eye {
         methods,
         options,
+        group,
         meter: None,
         number: 0,
         failed: None,
@@ -78,6 +86,8 @@ impl Shared {
 struct Eye {
     methods: QueuePreference,
     options: QueueOptions,
+    /// Looks at the control group that was asked for.
+    group: Option<GroupEye>,
     meter: Option<Box<dyn QueueMeter>>,
     /// The meter's.
     number: u64,
@@ -101,6 +111,8 @@ impl Eye {
             length: taken.saturating_duration_since(before),
             meter: self.number,
             looked,
+            // Right after the queue, so that both are of the same time.
+            group: self.group.as_mut().map(GroupEye::read),
         }
     }
 

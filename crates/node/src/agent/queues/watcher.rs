@@ -3,7 +3,7 @@
 use super::super::mailbox::Sender;
 use crate::queue::{QueueError, QueueSample, told};
 use headroom_units::Ratio;
-use headroom_wire::message::QueueSight;
+use headroom_wire::message::{GroupCpu, QueueSight};
 use std::time::{Duration, Instant};
 
 /// A sight on its way, and when it was taken.
@@ -34,6 +34,8 @@ pub(super) struct Look {
     pub(super) meter: u64,
     /// What it showed.
     pub(super) looked: Result<QueueSample, QueueError>,
+    /// What the control group that was asked for showed.
+    pub(super) group: Option<GroupCpu>,
 }
 
 #[derive(Debug)]
@@ -108,6 +110,7 @@ impl Watcher {
             uptime: look.taken.saturating_duration_since(started),
             age: Duration::ZERO,
             shown: told(&look.looked, look.meter, new.longest, new.cpu_busy()),
+            group: look.group.clone(),
         };
         self.sights.put(Sighted {
             taken: look.taken,
@@ -151,6 +154,7 @@ mod tests {
                 cpu_busy: Some(Ratio::new(busy)),
                 listeners: Vec::new(),
             }),
+            group: None,
         }
     }
 

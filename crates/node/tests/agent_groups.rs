@@ -1,0 +1,316 @@
+//! The processor time of a control group beside an accept queue, told by an agent: which groups may be asked for, and what
+//! is said of one that goes, comes back, jumps, or cannot be read. Real listeners; the groups are a tree of plain files.
+
+mod agent_common;
+mod queue_common;
+
+use agent_common::{Served, mutual_tls, refusal};
+use headroom_node::Roots;
+use headroom_node::agent::{AgentConfig, AgentError};
+use headroom_node::cgroup::TargetSpec;
+use headroom_node::cpu::GroupUsage;
+use headroom_wire::Refusal;
+use headroom_wire::client::{Client, QueueSights};
+use headroom_wire::message::{CpuGroup, GroupCpu, QueueMethod, QueueShown, QueueSight, WatchQueue};
+use headroom_wire::server::Listen;
+use headroom_wire::tonic::Code;
+use queue_common::{listener, port_of};
+use std::fs;
+use std::net::{Ipv4Addr, TcpListener};
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Far longer than anything takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A version 2 hierarchy of plain files, on a machine that is else this one.
+struct Tree(tempfile::TempDir);
+
+impl Tree {
+    fn new() -> Self {
+        let tree = Self(tempfile::tempdir().unwrap());
+        for dir in [
+            "sys/fs/cgroup",
+            "sys/devices/system/cpu",
+            "sys/kernel",
+            "proc/self",
+        ] {
+            fs::create_dir_all(tree.path(dir)).unwrap();
+        }
+        fs::write(tree.path("sys/devices/system/cpu/online"), "0-1\n").unwrap();
+        fs::write(tree.path("sys/fs/cgroup/cgroup.controllers"), "cpu\n").unwrap();
+        let line = "30 20 0:26 / /sys/fs/cgroup rw - cgroup2 none rw\n";
+        fs::write(tree.path("proc/self/mountinfo"), line).unwrap();
+        for file in ["stat", "thread-self"] {
+            symlink(Path::new("/proc").join(file), tree.path("proc").join(file)).unwrap();
+        }
+        for group in ["web", "web/worker", "website", "db"] {
+            tree.make(group, 0);
+        }
+        tree
+    }
+
+    fn path(&self, below: &str) -> PathBuf {
+        self.0.path().join(below)
+    }
+
+    fn group(&self, name: &str) -> PathBuf {
+        self.path("sys/fs/cgroup").join(name)
+    }
+
+    fn make(&self, name: &str, used_us: u64) {
+        fs::create_dir(self.group(name)).unwrap();
+        fs::write(self.group(name).join("cpu.max"), "50000 100000\n").unwrap();
+        self.used(name, used_us);
+    }
+
+    fn used(&self, name: &str, us: u64) {
+        self.count(name, &format!("usage_usec {us}\nnr_periods 0\n"));
+    }
+
+    /// Writes its counters at once: a reader must not find half of them.
+    fn count(&self, name: &str, text: &str) {
+        fs::write(self.group(name).join("new"), text).unwrap();
+        fs::rename(self.group(name).join("new"), self.group(name).join("cpu.stat")).unwrap();
+    }
+
+    fn serve(&self, configure: impl FnOnce(&mut AgentConfig)) -> Served {
+        Served::start(|config| {
+            config.roots = Roots::at(self.path("sys"), self.path("proc"));
+            config.cpu_groups = vec![TargetSpec::Path("/web".into())];
+            configure(config);
+        })
+    }
+}
+
+fn asked(server: &TcpListener, group: &str) -> WatchQueue {
+    WatchQueue {
+        port: port_of(server),
+        methods: vec![QueueMethod::Kernel],
+        period: Duration::from_millis(20),
+        cpu_group: Some(CpuGroup::new(group).unwrap()),
+    }
+}
+
+async fn next(sights: &mut QueueSights) -> QueueSight {
+    let next = tokio::time::timeout(PATIENCE, sights.next()).await;
+    next.expect("a sight in time")
+        .unwrap()
+        .expect("the stream goes on")
+}
+
+async fn group(sights: &mut QueueSights) -> GroupCpu {
+    next(sights).await.group.expect("a group was asked for")
+}
+
+/// Reads on until the group is as asked for.
+async fn until(what: &str, sights: &mut QueueSights, holds: impl Fn(&GroupCpu) -> bool) -> GroupCpu {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let read = group(sights).await;
+        if holds(&read) {
+            return read;
+        }
+        assert!(Instant::now() < deadline, "{what}: {read:?}");
+    }
+}
+
+fn usage(read: GroupCpu) -> GroupUsage {
+    read.unwrap().into()
+}
+
+async fn watch(client: &Client, server: &TcpListener, group: &str) -> QueueSights {
+    client.watch_queue(asked(server, group)).await.unwrap()
+}
+
+#[tokio::test]
+async fn what_was_used_is_told_as_a_share_of_what_could_be_over_mutual_tls_too() {
+    let (tree, server) = (Tree::new(), listener(0, 4));
+    let (tls, options) = mutual_tls();
+    let mut served = tree.serve(|config| {
+        let address = (Ipv4Addr::LOCALHOST, 0).into();
+        config.listen.push(Listen::Tcp { address, tls });
+    });
+    let tcp = served.handle().addresses()[1].clone();
+    for client in [
+        served.connect().await,
+        Client::connect(&tcp, &options).await.unwrap(),
+    ] {
+        assert_eq!(client.agent().cpu_groups, Some(vec!["cgroup /web".to_owned()]));
+        let mut sights = watch(&client, &server, "/web").await;
+        let first = next(&mut sights).await;
+        assert!(matches!(first.shown, QueueShown::Sample(_)), "{first:?}");
+        let first = usage(first.group.unwrap());
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        tree.used("web", 30_000);
+        let used = first.used + Duration::from_millis(30);
+        let is_used = |read: &GroupCpu| read.as_ref().is_ok_and(|read| read.used == used);
+        let after = usage(until("what was used", &mut sights, is_used).await);
+        let share = after.share_since(&first).unwrap().get();
+        // A quota of half a core: 30 ms of at least 100 ms.
+        assert!(share > 0.0 && share <= 0.3, "{share}");
+        tree.used("web", 0);
+    }
+    // Who asks for none is told none.
+    let client = served.connect().await;
+    let none = WatchQueue {
+        cpu_group: None,
+        ..asked(&server, "/web")
+    };
+    let mut sights = client.watch_queue(none).await.unwrap();
+    assert_eq!(next(&mut sights).await.group, None);
+    served.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn only_what_the_configuration_allows_and_what_is_below_may_be_asked_for() {
+    let (tree, server) = (Tree::new(), listener(0, 4));
+    let mut served = tree.serve(|_| {});
+    let client = served.connect().await;
+    let below = tree.group("web/worker");
+    for good in [
+        "/web",
+        "web/",
+        "/web/worker",
+        "/sys/fs/cgroup/web",
+        below.to_str().unwrap(),
+    ] {
+        assert!(
+            group(&mut watch(&client, &server, good).await).await.is_ok(),
+            "{good}"
+        );
+    }
+    let mut words = Vec::new();
+    // Another group, one whose name begins alike, the whole machine, and one that does not exist: all the same answer.
+    for bad in ["/db", "/website", "/", "/nothing", "/sys/fs/cgroup/db", "/proc/1"] {
+        let refused = refusal(client.watch_queue(asked(&server, bad)).await);
+        assert_eq!(refused.code(), Code::PermissionDenied);
+        let Refusal::NotAllowed {
+            field,
+            value,
+            allowed,
+        } = refused
+        else {
+            panic!("{refused}")
+        };
+        assert_eq!((field.as_str(), value.as_str()), ("cpu_group", bad));
+        assert!(
+            allowed.contains("of cgroup /web and of what is below alone"),
+            "{allowed}"
+        );
+        words.push(allowed);
+    }
+    words.dedup();
+    assert_eq!(words.len(), 1, "whether there is such a group is not said");
+    served.stop().await.unwrap();
+
+    let mut none = tree.serve(|config| config.cpu_groups.clear());
+    let refused = refusal(none.connect().await.watch_queue(asked(&server, "/web")).await);
+    assert!(refused.to_string().contains("of no control group"), "{refused}");
+    none.stop().await.unwrap();
+
+    let mut all = tree.serve(|config| config.cpu_groups = vec![TargetSpec::Path("/".into())]);
+    let client = all.connect().await;
+    assert!(group(&mut watch(&client, &server, "/db").await).await.is_ok());
+    let whole = group(&mut watch(&client, &server, "/").await).await;
+    assert!(whole.unwrap_err().contains("root cgroup"));
+    all.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_group_that_goes_is_told_and_nothing_is_said_of_the_time_until_it_is_back() {
+    let (tree, server) = (Tree::new(), listener(0, 4));
+    let mut served = tree.serve(|_| {});
+    let client = served.connect().await;
+    // One that is allowed and not there yet: the queue is told meanwhile.
+    let mut sights = watch(&client, &server, "/web/later").await;
+    let sight = next(&mut sights).await;
+    assert!(matches!(sight.shown, QueueShown::Sample(_)), "{sight:?}");
+    let why = sight.group.unwrap().unwrap_err();
+    assert!(
+        why.contains("cgroup /web/later does not exist") && why.contains("check the name"),
+        "{why}"
+    );
+    tree.make("web/later", 500);
+    let come = usage(until("it is there", &mut sights, Result::is_ok).await);
+    tree.used("web/later", 900);
+    let after = until("400 us", &mut sights, |read| {
+        read.as_ref().is_ok_and(|read| read.used > come.used)
+    });
+    let after = usage(after.await);
+    assert_eq!(after.used - come.used, Duration::from_micros(400));
+    assert!(after.share_since(&come).is_some());
+
+    fs::rename(tree.group("web/later"), tree.path("gone")).unwrap();
+    let why = until("it is gone", &mut sights, Result::is_err)
+        .await
+        .unwrap_err();
+    assert!(why.contains("cgroup /web/later is gone"), "{why}");
+    // It has used more than the one before it, which would be no step back.
+    tree.make("web/later", 9_000);
+    let back = usage(until("it is back", &mut sights, Result::is_ok).await);
+    assert_eq!(back.share_since(&after), None);
+    assert_eq!(back.used, after.used, "what happened meanwhile is in no count");
+
+    // A counter that leaps beyond what the processors could have done.
+    tree.used("web/later", 1 << 50);
+    let leapt = |read: &GroupCpu| read.as_ref().is_ok_and(|read| read.epoch != back.epoch);
+    let leapt = usage(until("the leap", &mut sights, leapt).await);
+    assert_eq!(
+        (leapt.share_since(&back), leapt.used),
+        (None, back.used),
+        "it is discarded"
+    );
+    tree.count("web/later", "usage_usec many\n");
+    let why = until("nonsense", &mut sights, Result::is_err).await.unwrap_err();
+    assert!(why.contains("cpu.stat") && why.contains("many"), "{why}");
+    served.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_group_that_may_not_be_read_is_told_with_its_file() {
+    if rustix::process::geteuid().is_root() {
+        println!("skipped: root may read every file");
+        return;
+    }
+    let (tree, server) = (Tree::new(), listener(0, 4));
+    let mut served = tree.serve(|_| {});
+    let closed = fs::Permissions::from_mode(0o000);
+    fs::set_permissions(tree.group("web").join("cpu.stat"), closed).unwrap();
+    let client = served.connect().await;
+    let why = group(&mut watch(&client, &server, "/web").await)
+        .await
+        .unwrap_err();
+    assert!(why.contains("cpu.stat"), "{why}");
+    served.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_watch_with_another_group_is_another_watch_and_an_agent_s_list_is_bounded() {
+    let (tree, server) = (Tree::new(), listener(0, 4));
+    let mut served = tree.serve(|config| config.queues.queues = 2);
+    let client = served.connect().await;
+    let _one = watch(&client, &server, "/web").await;
+    let _same = watch(&client, &server, "/web").await;
+    let _other = watch(&client, &server, "/web/worker").await;
+    let refused = refusal(client.watch_queue(asked(&server, "/web/x")).await);
+    assert!(matches!(refused, Refusal::Busy { limit: 2, .. }), "{refused}");
+    served.stop().await.unwrap();
+
+    let mut config = AgentConfig::at(vec![Listen::Unix {
+        path: tree.path("a.sock"),
+    }]);
+    config.cpu_groups = vec![TargetSpec::Path("/web".into()); 65];
+    let error = headroom_node::agent::Agent::start(config, Box::new(agent_common::Fake::default()));
+    assert!(
+        matches!(
+            error,
+            Err(AgentError::Setting {
+                setting: "cpu_groups",
+                ..
+            })
+        ),
+        "{error:?}"
+    );
+}
