@@ -1,6 +1,6 @@
 //! A service processor by IPMI, through `ipmitool`, which speaks it with the quirks of every vendor.
 
-use super::command::{default_limit_s, must_succeed};
+use super::command::{Output, default_limit_s, run};
 use super::{PowerSwitch, Secret, SwitchError, limit, quoted};
 use crate::queue::installed;
 use serde::{Deserialize, Serialize};
@@ -9,6 +9,15 @@ use std::time::Duration;
 
 /// The variable that `ipmitool -E` takes the password from.
 const PASSWORD: &str = "IPMI_PASSWORD";
+/// The cipher suites that are neither broken nor without encryption (IPMI 2.0, table 22-20).
+const CIPHER_SUITES: [u8; 2] = [3, 17];
+/// How often ipmitool asks before it gives up.
+const ASKS: &str = "2";
+/// The longest time in seconds that it waits for an answer before it asks again. Its own second is too short for a busy
+/// service processor: one that gets a message of the handshake a second time gives it up.
+const LONGEST_WAIT_S: f64 = 5.0;
+/// Finding out that nobody is there takes it at most this many times that wait; a command's limit leaves room for it.
+const WAITS: f64 = 6.0;
 
 /// A service processor.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -26,6 +35,10 @@ pub struct IpmiConfig {
     /// `lanplus` (IPMI 2.0) or `lan` (1.5, which sends the password nearly in the clear). lanplus.
     #[serde(default = "default_interface")]
     pub interface: String,
+    /// The cipher suite, 17 or 3, where the best that the service processor offers is not to be asked for: one that does not
+    /// answer that question costs ipmitool more than ten seconds a command. For lanplus.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cipher_suite: Option<u8>,
     /// Where ipmitool is, if not on PATH.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub program: Option<PathBuf>,
@@ -69,6 +82,15 @@ impl IpmiSwitch {
                 expected: "\"lanplus\" or \"lan\"".into(),
             });
         }
+        if let Some(suite) = config.cipher_suite
+            && (!CIPHER_SUITES.contains(&suite) || config.interface != "lanplus")
+        {
+            return Err(SwitchError::Value {
+                key: "cipher_suite",
+                value: suite.to_string(),
+                expected: "17 or 3, with the interface lanplus".into(),
+            });
+        }
         let limit = limit("limit_s", config.limit_s)?;
         let program = config
             .program
@@ -89,47 +111,145 @@ impl IpmiSwitch {
 
     fn power(&self, action: &str) -> Result<String, SwitchError> {
         let config = &self.config;
-        let mut argv = vec![
-            self.program.clone(),
-            "-I".into(),
-            config.interface.clone(),
-            "-H".into(),
-            config.host.clone(),
-        ];
+        let wait_s = (config.limit_s / WAITS).clamp(1.0, LONGEST_WAIT_S).floor();
+        // With -v it says what a handshake failed at, and nothing of passwords.
+        let mut argv: Vec<String> = ["-v", "-R", ASKS, "-N"].map(str::to_owned).into();
+        argv.insert(0, self.program.clone());
+        argv.push(wait_s.to_string());
+        argv.extend(["-I", &config.interface, "-H", &config.host].map(str::to_owned));
         if let Some(port) = config.port {
             argv.extend(["-p".to_owned(), port.to_string()]);
         }
-        let rest = [
-            "-U",
-            &config.user,
-            "-L",
-            "OPERATOR",
-            "-E",
-            "chassis",
-            "power",
-            action,
-        ];
+        if let Some(suite) = config.cipher_suite {
+            argv.extend(["-C".to_owned(), suite.to_string()]);
+        }
+        let rest = ["-U", &config.user, "-L", "OPERATOR", "-E"];
         argv.extend(rest.map(str::to_owned));
+        argv.extend(["chassis", "power", action].map(str::to_owned));
         let environment = [(PASSWORD, config.password.read()?), ("LC_ALL", "C".to_owned())];
-        must_succeed(&argv, &environment, self.limit).map(|output| output.out)
+        let output = run(&argv, &environment, self.limit)?;
+        if output.status.success() {
+            return Ok(output.out);
+        }
+        Err(self.failure(&output))
     }
+
+    /// What ipmitool's failure means.
+    fn failure(&self, output: &Output) -> SwitchError {
+        let said = telling(&output.err, &output.out);
+        let meaning = MEANINGS.iter().find(|(words, _)| said.contains(words));
+        match meaning {
+            Some((_, remedy)) => SwitchError::Network {
+                who: format!("IPMI at {}", self.config.host),
+                cause: quoted(&said),
+                remedy: (*remedy).into(),
+            },
+            None => SwitchError::Failed {
+                program: self.program.clone(),
+                status: output.status.to_string(),
+                said: match quoted(&said) {
+                    said if said.is_empty() => ", and said nothing".into(),
+                    said => format!(", saying: {said}"),
+                },
+            },
+        }
+    }
+
+    /// Tells it, and where it refuses looks whether there is nothing to do: some do not take a shutdown of what is off.
+    fn tell(&mut self, action: &str, on: bool) -> Result<(), SwitchError> {
+        match self.power(action) {
+            Ok(_) => Ok(()),
+            Err(refused @ SwitchError::Failed { .. }) => match self.state() {
+                Ok(Some(is_on)) if is_on == on => Ok(()),
+                _ => Err(refused),
+            },
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// What ipmitool says when no session comes about, in the order in which to look for it, and what to do.
+const MEANINGS: [(&str, &str); 11] = [
+    ("RAKP 2 HMAC is invalid", "the password is wrong"),
+    (
+        "unauthorized name",
+        "there is no such user, or it may not use IPMI over LAN",
+    ),
+    ("unauthorized role", "the user needs the privilege level OPERATOR"),
+    (
+        "no response from RAKP 1",
+        "there is no such user, or the service processor is too slow: then a larger limit_s gives it more time",
+    ),
+    (
+        "Set Session Privilege Level",
+        "the user needs the privilege level OPERATOR",
+    ),
+    (
+        "Activate Session command failed",
+        "the user or the password is wrong",
+    ),
+    (
+        "algorithm",
+        "it does not take this cipher suite: set cipher_suite to 3 or 17",
+    ),
+    (
+        "cipher suite",
+        "it does not take this cipher suite: set cipher_suite to 3 or 17",
+    ),
+    ("Address lookup", "correct host"),
+    (
+        "password is longer",
+        "IPMI takes at most 20 bytes, and 16 with the interface lan",
+    ),
+    (
+        "Authentication Capabilities",
+        "does the service processor answer at this address, with IPMI over LAN switched on?",
+    ),
+];
+
+/// What of ipmitool's output says why it failed: not what it goes through each time.
+fn telling(err: &str, out: &str) -> String {
+    const ALWAYS: [&str; 8] = [
+        "Loading IANA PEN Registry",
+        "IANA PEN registry open failed",
+        "Using best available cipher suite",
+        "Unable to Get Channel Cipher Suites",
+        "Get HPM.x Capabilities request failed",
+        "Running Get ",
+        "Invalid completion code received",
+        "Discovered IPMB address",
+    ];
+    let mut lines: Vec<&str> = Vec::new();
+    for line in err
+        .lines()
+        .chain(out.lines())
+        .map(|line| line.trim_start_matches(['>', ' ']))
+    {
+        let is_noise = line.trim().is_empty() || ALWAYS.iter().any(|always| line.starts_with(always));
+        if !is_noise && !lines.contains(&line) {
+            lines.push(line);
+        }
+    }
+    lines.join("; ")
 }
 
 impl PowerSwitch for IpmiSwitch {
     fn on(&mut self) -> Result<(), SwitchError> {
-        self.power("on").map(drop)
+        self.tell("on", true)
     }
 
     fn off(&mut self, force: bool) -> Result<(), SwitchError> {
-        self.power(if force { "off" } else { "soft" }).map(drop)
+        self.tell(if force { "off" } else { "soft" }, false)
     }
 
     fn state(&mut self) -> Result<Option<bool>, SwitchError> {
         let text = self.power("status")?;
-        let last = text.split_whitespace().last().unwrap_or_default();
-        match last.to_ascii_lowercase().as_str() {
-            "on" => Ok(Some(true)),
-            "off" => Ok(Some(false)),
+        let told = text
+            .lines()
+            .find_map(|line| line.strip_prefix("Chassis Power is "));
+        match told.map(str::trim) {
+            Some("on") => Ok(Some(true)),
+            Some("off") => Ok(Some(false)),
             _ => Err(SwitchError::Answer {
                 who: format!("{} about {}", self.program, self.config.host),
                 answer: quoted(&text),
@@ -140,109 +260,5 @@ impl PowerSwitch for IpmiSwitch {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::fs::{self, Permissions};
-    use std::io::Write;
-    use std::os::unix::fs::PermissionsExt;
-    use std::path::Path;
-    use std::process::{Command, Stdio};
-
-    /// Stands in for ipmitool: keeps a machine's power in a file, and writes down how it was called.
-    const PRETENDED: &str = r#"#!/bin/sh
-dir=$(dirname "$0")
-echo "$*" >> "$dir/calls"
-[ "$IPMI_PASSWORD" = "sesame" ] || { echo "Error: Unable to establish IPMI v2 / RMCP+ session" >&2; exit 1; }
-for word; do action=$word; done
-case $action in
-on) echo on > "$dir/power"; echo "Chassis Power Control: Up/On" ;;
-soft) [ -e "$dir/stubborn" ] || echo off > "$dir/power"; echo "Chassis Power Control: Soft" ;;
-off) echo off > "$dir/power"; echo "Chassis Power Control: Down/Off" ;;
-status) echo "Chassis Power is $(cat "$dir/power")" ;;
-esac
-"#;
-
-    fn config(dir: &Path, password: &str) -> IpmiConfig {
-        let program = dir.join("ipmitool");
-        // Written by another process: while this one has it open for writing, a child that another test's thread forks
-        // keeps it open too, and it could not be executed.
-        let mut writer = Command::new("/bin/sh")
-            .args(["-c", "cat > \"$0\" && chmod 755 \"$0\""])
-            .arg(&program)
-            .stdin(Stdio::piped())
-            .spawn()
-            .unwrap();
-        writer
-            .stdin
-            .take()
-            .unwrap()
-            .write_all(PRETENDED.as_bytes())
-            .unwrap();
-        assert!(writer.wait().unwrap().success());
-        let file = dir.join("password");
-        fs::write(&file, password).unwrap();
-        fs::set_permissions(&file, Permissions::from_mode(0o600)).unwrap();
-        fs::write(dir.join("power"), "off").unwrap();
-        IpmiConfig {
-            host: "bmc1".into(),
-            port: Some(6230),
-            user: "operator".into(),
-            password: Secret::File(file),
-            interface: "lanplus".into(),
-            program: Some(program),
-            limit_s: 30.0,
-        }
-    }
-
-    #[test]
-    fn on_soft_off_and_off_by_force_with_the_password_on_no_command_line() {
-        let dir = tempfile::tempdir().unwrap();
-        let mut switch = IpmiSwitch::open(config(dir.path(), "sesame\n")).unwrap();
-        assert_eq!(switch.state().unwrap(), Some(false));
-        switch.on().unwrap();
-        assert_eq!(switch.state().unwrap(), Some(true));
-        fs::write(dir.path().join("stubborn"), "").unwrap();
-        switch.off(false).unwrap();
-        assert_eq!(switch.state().unwrap(), Some(true));
-        switch.off(true).unwrap();
-        assert_eq!(switch.state().unwrap(), Some(false));
-        let calls = fs::read_to_string(dir.path().join("calls")).unwrap();
-        assert!(calls.contains("-I lanplus -H bmc1 -p 6230 -U operator -L OPERATOR -E chassis power soft"));
-        assert!(!calls.contains("sesame"), "{calls}");
-    }
-
-    #[test]
-    fn a_wrong_password_and_an_odd_answer_are_errors_that_do_not_tell_the_password() {
-        let dir = tempfile::tempdir().unwrap();
-        let mut switch = IpmiSwitch::open(config(dir.path(), "open\n")).unwrap();
-        let error = switch.on().unwrap_err().to_string();
-        assert!(
-            error.contains("Unable to establish") && !error.contains("open\n"),
-            "{error}"
-        );
-        let mut switch = IpmiSwitch::open(config(dir.path(), "sesame\n")).unwrap();
-        fs::write(dir.path().join("power"), "unknown").unwrap();
-        assert!(matches!(switch.state(), Err(SwitchError::Answer { .. })));
-    }
-
-    #[test]
-    fn what_would_be_an_option_is_refused() {
-        let dir = tempfile::tempdir().unwrap();
-        let good = config(dir.path(), "sesame");
-        let host = IpmiConfig {
-            host: "-x".into(),
-            ..good.clone()
-        };
-        assert!(
-            IpmiSwitch::open(host)
-                .unwrap_err()
-                .to_string()
-                .starts_with("host is")
-        );
-        let interface = IpmiConfig {
-            interface: "open".into(),
-            ..good
-        };
-        assert!(IpmiSwitch::open(interface).is_err());
-    }
-}
+#[path = "ipmi_tests.rs"]
+mod tests;

@@ -4,7 +4,7 @@
 //! |---|---|---|---|
 //! | [`CommandSwitch`] | a command | a command | a command, by its exit status, or not known |
 //! | [`IpmiSwitch`] | `ipmitool chassis power on` | `... soft`, by force `... off` | `... status` |
-//! | [`RedfishSwitch`] | `ComputerSystem.Reset` `On` | `GracefulShutdown`, by force `ForceOff` | `PowerState` |
+//! | [`RedfishSwitch`] | `ComputerSystem.Reset` `On`, else `ForceOn` | `GracefulShutdown`, else `PushPowerButton`; by force `ForceOff` | `PowerState` |
 //! | [`WakeSwitch`] | a magic packet | a command (poweroff, or `systemctl suspend`) | a command, or not known |
 //!
 //! A switch does what it is told and says what came of it. Whether a machine is needed, when a boot has failed and when to

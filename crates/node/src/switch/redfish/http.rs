@@ -1,29 +1,32 @@
 //! One HTTPS connection to a service processor, one request at a time.
 
 use super::super::{SwitchError, quoted};
+use super::tls;
 use base64::Engine;
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Request, Uri, header};
+use http::{HeaderMap, HeaderValue, Request, Response, Uri, header};
 use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Incoming;
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper_util::rt::TokioIo;
 use rustls::client::ClientConfig;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{CertificateError, DigitallySignedStruct, Error as TlsError, RootCertStore, SignatureScheme};
+use rustls::pki_types::ServerName;
 use serde_json::Value;
-use std::path::Path;
+use std::io;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 
 /// The longest answer that is read: a system's resource takes some ten kilobytes.
 const MOST_BYTES: usize = 1 << 20;
-/// The system's authorities where no file is named (Debian's ca-certificates).
-const SYSTEM_AUTHORITIES: &str = "/etc/ssl/certs/ca-certificates.crt";
+/// The most redirections of one request.
+const MOST_REDIRECTIONS: usize = 3;
+const BROKE: &str = "the connection broke; it is tried again with the next action";
 
 /// Where the service processor is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,14 +75,28 @@ impl Endpoint {
     }
 }
 
+impl Endpoint {
+    /// Whether this is a path there, or an address of the same host and port with encryption.
+    fn is_at(&self, target: &Uri) -> bool {
+        match (target.scheme_str(), target.authority()) {
+            (None, None) => target.path().starts_with('/'),
+            (Some("https"), Some(authority)) => {
+                let host = authority.host().trim_start_matches('[').trim_end_matches(']');
+                host.eq_ignore_ascii_case(&self.host) && authority.port_u16().unwrap_or(443) == self.port
+            }
+            _ => false,
+        }
+    }
+}
+
 /// What came back.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Answer {
     pub(super) status: u16,
     pub(super) text: String,
     pub(super) json: Option<Value>,
-    /// The path of `Location`.
-    pub(super) location: Option<String>,
+    /// `Location`: a path, or a whole address.
+    location: Option<Uri>,
     /// `X-Auth-Token`.
     pub(super) token: Option<String>,
     /// `Retry-After`, in seconds.
@@ -90,13 +107,27 @@ impl Answer {
     pub(super) const fn is_success(&self) -> bool {
         self.status >= 200 && self.status < 300
     }
+
+    /// The path of `Location`. Of a whole address only the path is used, so that nobody is sent elsewhere.
+    pub(super) fn location(&self) -> Option<String> {
+        let path = self.location.as_ref()?.path_and_query()?;
+        Some(path.to_string())
+    }
+
+    /// Whether it asks that the same be asked elsewhere (RFC 9110, 15.4); of what changes something, only where it must not
+    /// be made a GET by that.
+    fn is_redirection(&self, method: &str) -> bool {
+        matches!((self.status, method), (307 | 308, _) | (301..=303, "GET"))
+    }
 }
+
+type Sender = SendRequest<Full<Bytes>>;
 
 /// A connection, opened when it is needed and again where the other end closed it.
 pub(super) struct Connection {
     endpoint: Endpoint,
     tls: Arc<ClientConfig>,
-    sender: Option<SendRequest<Full<Bytes>>>,
+    sender: Option<Sender>,
     basic: Option<HeaderValue>,
 }
 
@@ -127,7 +158,7 @@ impl Connection {
         }
     }
 
-    async fn connect(&self) -> Result<SendRequest<Full<Bytes>>, SwitchError> {
+    async fn connect(&self) -> Result<Sender, SwitchError> {
         let stream = TcpStream::connect((self.endpoint.host.as_str(), self.endpoint.port))
             .await
             .map_err(|error| {
@@ -137,12 +168,10 @@ impl Connection {
             .connect(self.endpoint.name.clone(), stream)
             .await
             .map_err(|error| {
-                self.failed(
-                    error,
-                    "name the authority that signed its certificate as ca_file, or the certificate itself as certificate",
-                )
+                let (cause, remedy) = tls::refused(&error);
+                self.failed(cause, remedy)
             })?;
-        let (sender, connection) = handshake(TokioIo::new(stream))
+        let (sender, connection) = handshake(TokioIo::new(Ending(stream)))
             .await
             .map_err(|error| self.failed(error, "does it speak HTTP/1.1?"))?;
         tokio::spawn(async move {
@@ -152,6 +181,7 @@ impl Connection {
         Ok(sender)
     }
 
+    /// Asks, and asks where it is sent, as long as that is on the same service processor.
     pub(super) async fn ask(
         &mut self,
         method: &str,
@@ -159,22 +189,34 @@ impl Connection {
         token: Option<&str>,
         body: Option<&Value>,
     ) -> Result<Answer, SwitchError> {
-        let mut kept = self.sender.take();
-        if let Some(sender) = &mut kept
-            && sender.ready().await.is_err()
-        {
-            kept = None;
+        let mut path = path.to_owned();
+        for _ in 0..=MOST_REDIRECTIONS {
+            let answer = self.ask_once(method, &path, token, body).await?;
+            let Some(target) = answer.location.as_ref().filter(|_| answer.is_redirection(method)) else {
+                return Ok(answer);
+            };
+            if !self.endpoint.is_at(target) {
+                return Err(self.failed(
+                    format!("{path} redirects to {target}"),
+                    "a password is not taken elsewhere; if that is where it should go, correct url",
+                ));
+            }
+            path = answer.location().unwrap_or_default();
         }
-        let mut sender = match kept {
-            Some(sender) => sender,
-            None => self.connect().await?,
-        };
-        let request = self.request(method, path, token, body)?;
-        let broke = "the connection broke; it is tried again with the next action";
-        let response = sender
-            .send_request(request)
-            .await
-            .map_err(|error| self.failed(error, broke))?;
+        Err(self.failed(
+            format!("it redirects more than {MOST_REDIRECTIONS} times, to {path} at last"),
+            "does a browser get further?",
+        ))
+    }
+
+    async fn ask_once(
+        &mut self,
+        method: &str,
+        path: &str,
+        token: Option<&str>,
+        body: Option<&Value>,
+    ) -> Result<Answer, SwitchError> {
+        let (response, sender) = self.send(method, path, token, body).await?;
         let mut answer = Answer {
             status: response.status().as_u16(),
             ..Answer::default()
@@ -183,12 +225,44 @@ impl Connection {
         let body = Limited::new(response.into_body(), MOST_BYTES)
             .collect()
             .await
-            .map_err(|error| self.failed(error, broke))?
+            .map_err(|error| self.failed(error, BROKE))?
             .to_bytes();
         answer.json = serde_json::from_slice(&body).ok();
         answer.text = quoted(&String::from_utf8_lossy(&body));
         self.sender = Some(sender);
         Ok(answer)
+    }
+
+    /// Sends a request on the connection that is kept, or on a new one: also where the kept one turns out to have been
+    /// closed meanwhile, as long as asking twice does no harm.
+    async fn send(
+        &mut self,
+        method: &str,
+        path: &str,
+        token: Option<&str>,
+        body: Option<&Value>,
+    ) -> Result<(Response<Incoming>, Sender), SwitchError> {
+        // What came meanwhile, such as the connection's end, is seen first.
+        tokio::task::yield_now().await;
+        if let Some(mut kept) = self.sender.take()
+            && kept.ready().await.is_ok()
+        {
+            let request = self.request(method, path, token, body)?;
+            match kept.try_send_request(request).await {
+                Ok(response) => return Ok((response, kept)),
+                Err(mut error) => {
+                    let was_sent = error.take_message().is_none();
+                    if was_sent && method == "POST" {
+                        return Err(self.failed(error.into_error(), BROKE));
+                    }
+                }
+            }
+        }
+        let request = self.request(method, path, token, body)?;
+        let mut sender = self.connect().await?;
+        let response = sender.send_request(request).await;
+        let response = response.map_err(|error| self.failed(error, BROKE))?;
+        Ok((response, sender))
     }
 
     fn request(
@@ -227,124 +301,44 @@ impl Answer {
     fn read_head(&mut self, headers: &HeaderMap) {
         let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
         self.token = text("x-auth-token").map(str::to_owned);
-        // A path or a whole address; of the latter only the path is used, so that nobody is sent elsewhere.
-        self.location = text("location")
-            .and_then(|location| location.parse::<Uri>().ok())
-            .and_then(|uri| uri.path_and_query().map(ToString::to_string));
+        self.location = text("location").and_then(|location| location.parse().ok());
         self.retry_after = text("retry-after")
             .and_then(|seconds| seconds.parse().ok())
             .map(Duration::from_secs);
     }
 }
 
-/// Trust in the named authorities, in one certificate alone, or in the system's authorities.
-pub(super) fn tls(
-    ca_file: Option<&Path>,
-    certificate: Option<&Path>,
-) -> Result<Arc<ClientConfig>, SwitchError> {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
-        .with_safe_default_protocol_versions()
-        .map_err(|error| SwitchError::Network {
-            who: "TLS".into(),
-            cause: error.to_string(),
-            remedy: "this build lacks its protocol versions".into(),
-        })?;
-    if let Some(file) = certificate {
-        if ca_file.is_some() {
-            return Err(SwitchError::Value {
-                key: "certificate",
-                value: format!("{:?}", file.display()),
-                expected: "ca_file or certificate, not both".into(),
-            });
-        }
-        let pinned = certificates(file)?.into_iter().next();
-        let Some(pinned) = pinned else {
-            return Err(no_certificate(file, "there is no certificate in it"));
-        };
-        let verifier = Arc::new(Pinned { pinned, provider });
-        let config = builder.dangerous().with_custom_certificate_verifier(verifier);
-        return Ok(Arc::new(config.with_no_client_auth()));
-    }
-    let file = ca_file.unwrap_or(Path::new(SYSTEM_AUTHORITIES));
-    let mut roots = RootCertStore::empty();
-    // A bundle may hold one that is too old a kind; the others still count.
-    let (added, _) = roots.add_parsable_certificates(certificates(file)?);
-    if added == 0 {
-        return Err(no_certificate(file, "there is no authority's certificate in it"));
-    }
-    let config = builder.with_root_certificates(roots).with_no_client_auth();
-    Ok(Arc::new(config))
-}
+/// A stream that the other end may close without saying so in TLS, as small HTTP servers do at the end of an answer without
+/// a length. Where there is a length, an answer that is cut short still is an error; where there is none, it is no JSON.
+struct Ending(TlsStream<TcpStream>);
 
-fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, SwitchError> {
-    CertificateDer::pem_file_iter(file)
-        .and_then(Iterator::collect)
-        .map_err(|error| no_certificate(file, &error.to_string()))
-}
-
-fn no_certificate(file: &Path, cause: &str) -> SwitchError {
-    SwitchError::File {
-        file: file.to_owned(),
-        cause: cause.into(),
-        remedy: "it must hold certificates as PEM; name another with ca_file".into(),
-    }
-}
-
-/// Accepts one certificate, whoever signed it and whatever name it has: service processors come with one of their own.
-#[derive(Debug)]
-struct Pinned {
-    pinned: CertificateDer<'static>,
-    provider: Arc<CryptoProvider>,
-}
-
-impl ServerCertVerifier for Pinned {
-    fn verify_server_cert(
-        &self,
-        end_entity: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, TlsError> {
-        if end_entity.as_ref() == self.pinned.as_ref() {
-            Ok(ServerCertVerified::assertion())
-        } else {
-            Err(CertificateError::ApplicationVerificationFailure.into())
+impl AsyncRead for Ending {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        match ready!(Pin::new(&mut self.0).poll_read(context, buffer)) {
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Poll::Ready(Ok(())),
+            read => Poll::Ready(read),
         }
     }
+}
 
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, TlsError> {
-        verify_tls12_signature(
-            message,
-            certificate,
-            signature,
-            &self.provider.signature_verification_algorithms,
-        )
+impl AsyncWrite for Ending {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write(context, bytes)
     }
 
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, TlsError> {
-        verify_tls13_signature(
-            message,
-            certificate,
-            signature,
-            &self.provider.signature_verification_algorithms,
-        )
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(context)
     }
 
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.provider
-            .signature_verification_algorithms
-            .supported_schemes()
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(context)
     }
 }

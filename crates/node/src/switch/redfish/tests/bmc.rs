@@ -1,37 +1,69 @@
-//! A service processor that is made up, behind real TLS.
+//! The made-up service processor.
 
-use super::*;
+use super::super::{RedfishAuth, RedfishConfig};
+use crate::switch::Secret;
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+use serde_json::{Value, json};
 use std::fs::{self, Permissions};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
-use std::sync::Mutex;
-use std::time::Instant;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use tempfile::TempDir;
+
+/// Ways of services that the standard allows, or that are met with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Odd {
+    Nothing,
+    /// Each path in an answer ends with a slash.
+    Slashes,
+    /// The system by its name redirects to the system by its number, and a reset too.
+    Redirects,
+    /// Everything redirects to itself.
+    Circles,
+    /// The system redirects to another host.
+    SendsAway,
+    /// How a system can be reset is in a resource of its own.
+    ActionInfo,
+    /// A shutdown only by its power button.
+    Button,
+    /// Answers have no length and end with the connection, of which TLS is not told.
+    NoLength,
+    /// The connection ends after each answer, which does not say so.
+    ShortLived,
+    /// Sessions are made elsewhere.
+    SessionsElsewhere,
+    /// There are no sessions, and nobody is told anything but the root without a password.
+    NoSessions,
+    /// The list of systems comes in pages of one.
+    Pages,
+}
 
 /// The made-up machine.
 #[derive(Debug)]
-struct Machine {
-    power: &'static str,
+pub struct Machine {
+    pub power: &'static str,
     /// Answers to a reset with a task, that many looks long.
-    task_looks: Option<u32>,
+    pub task_looks: Option<u32>,
     /// How that task ends.
-    task_ends: &'static str,
-    systems: u32,
-    sessions: i32,
-    log: Vec<String>,
-    hangs: bool,
+    pub task_ends: &'static str,
+    pub systems: u32,
+    pub sessions: i32,
+    pub log: Vec<String>,
+    pub hangs: bool,
+    /// What it does in its own way.
+    pub odd: Odd,
 }
 
-struct Bmc {
-    dir: TempDir,
-    port: u16,
-    machine: Arc<Mutex<Machine>>,
+pub struct Bmc {
+    pub dir: TempDir,
+    pub port: u16,
+    pub machine: Arc<Mutex<Machine>>,
 }
 
 impl Bmc {
-    fn start() -> Self {
+    pub fn start() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let authority_key = rcgen::KeyPair::generate().unwrap();
         let mut authority = rcgen::CertificateParams::new(Vec::new()).unwrap();
@@ -68,6 +100,7 @@ impl Bmc {
             sessions: 0,
             log: Vec::new(),
             hangs: false,
+            odd: Odd::Nothing,
         }));
         let shared = Arc::clone(&machine);
         // It ends with the test's process.
@@ -83,7 +116,7 @@ impl Bmc {
         Self { dir, port, machine }
     }
 
-    fn config(&self) -> RedfishConfig {
+    pub fn config(&self) -> RedfishConfig {
         RedfishConfig {
             url: format!("https://localhost:{}", self.port),
             system: None,
@@ -122,17 +155,31 @@ fn converse<S: Read + Write>(stream: S, machine: &Mutex<Machine>) {
         let what = head.split_once(" HTTP/").unwrap().0.to_owned();
         let who = field("x-auth-token") + &field("authorization");
         let (status, fields, answer) = machine.lock().unwrap().answer(&what, &who, &body);
-        let answer = format!(
-            "HTTP/1.1 {status}\r\n{fields}content-length: {}\r\n\r\n{answer}",
-            answer.len()
-        );
-        if stream.get_mut().write_all(answer.as_bytes()).is_err() {
+        let odd = machine.lock().unwrap().odd;
+        let length = match odd {
+            Odd::NoLength => String::new(),
+            _ => format!("content-length: {}\r\n", answer.len()),
+        };
+        let answer = format!("HTTP/1.1 {status}\r\n{fields}{length}\r\n{answer}");
+        if stream.get_mut().write_all(answer.as_bytes()).is_err()
+            || odd == Odd::NoLength
+            || odd == Odd::ShortLived
+        {
             return;
         }
     }
 }
 
 impl Machine {
+    /// What it was told to do.
+    pub fn resets(&self) -> Vec<&str> {
+        let bodies = self
+            .log
+            .iter()
+            .filter_map(|line| line.strip_prefix(r#"{"ResetType":""#));
+        bodies.map(|body| body.trim_end_matches("\"}")).collect()
+    }
+
     fn answer(&mut self, what: &str, who: &str, body: &str) -> (&'static str, String, String) {
         if self.hangs {
             std::thread::sleep(Duration::from_secs(600));
@@ -140,7 +187,27 @@ impl Machine {
         self.log.push(what.to_owned());
         let nothing = String::new();
         let reset = "/redfish/v1/Systems/1/Actions/ComputerSystem.Reset";
-        if what == "POST /redfish/v1/SessionService/Sessions" {
+        let temporarily = |to: &str| {
+            (
+                "307 Temporary Redirect",
+                format!("location: {to}\r\n"),
+                String::new(),
+            )
+        };
+        if what == "GET /redfish/v1/" {
+            let links = match self.odd {
+                Odd::NoSessions => json!({}),
+                Odd::SessionsElsewhere => json!({"Sessions": {"@odata.id": "/redfish/v1/Elsewhere/"}}),
+                _ => json!({"Sessions": {"@odata.id": "/redfish/v1/SessionService/Sessions"}}),
+            };
+            return ("200 OK", nothing, json!({"Links": links}).to_string());
+        }
+        let sessions = match self.odd {
+            Odd::SessionsElsewhere => "POST /redfish/v1/Elsewhere/",
+            Odd::NoSessions => "",
+            _ => "POST /redfish/v1/SessionService/Sessions",
+        };
+        if what == sessions {
             if body != r#"{"Password":"sesame","UserName":"operator"}"# {
                 let error = r#"{"error": {"@Message.ExtendedInfo": [{"Message": "Invalid credentials."}]}}"#;
                 return ("401 Unauthorized", nothing, error.into());
@@ -160,20 +227,47 @@ impl Machine {
                 ("204 No Content", nothing.clone(), nothing)
             }
             "GET /redfish/v1/Systems" => {
-                let members: Vec<Value> = (1..=self.systems)
-                    .map(|system| json!({"@odata.id": format!("/redfish/v1/Systems/{system}")}))
+                let slash = if self.odd == Odd::Slashes { "/" } else { "" };
+                let shown = if self.odd == Odd::Pages { 1 } else { self.systems };
+                let members: Vec<Value> = (1..=shown)
+                    .map(|system| json!({"@odata.id": format!("/redfish/v1/Systems/{system}{slash}")}))
                     .collect();
-                ("200 OK", nothing, json!({"Members": members}).to_string())
+                let list = json!({"Members": members, "Members@odata.count": self.systems});
+                ("200 OK", nothing, list.to_string())
             }
-            "GET /redfish/v1/Systems/1" => {
-                let system = json!({
-                    "PowerState": self.power,
-                    "Actions": {"#ComputerSystem.Reset": {
+            "GET /redfish/v1/Systems/web1" if self.odd == Odd::Redirects => {
+                temporarily("/redfish/v1/Systems/1")
+            }
+            "GET /redfish/v1/Systems/1" if self.odd == Odd::Circles => temporarily("/redfish/v1/Systems/1"),
+            "GET /redfish/v1/Systems/1" if self.odd == Odd::SendsAway => {
+                temporarily("https://elsewhere.invalid/redfish/v1/Systems/1")
+            }
+            "GET /redfish/v1/Systems/1" | "GET /redfish/v1/Systems/1/" => {
+                let action = match self.odd {
+                    Odd::Slashes => json!({}),
+                    Odd::ActionInfo => json!({"target": reset, "@Redfish.ActionInfo": "/redfish/v1/Ways"}),
+                    Odd::Button => json!({
+                        "target": reset,
+                        "ResetType@Redfish.AllowableValues": ["On", "PushPowerButton", "ForceOff"],
+                    }),
+                    Odd::Redirects => json!({"target": "/redfish/v1/Reset"}),
+                    _ => json!({
                         "target": reset,
                         "ResetType@Redfish.AllowableValues": ["On", "GracefulShutdown", "ForceOff"],
-                    }},
-                });
+                    }),
+                };
+                let system = json!({"PowerState": self.power, "Actions": {"#ComputerSystem.Reset": action}});
                 ("200 OK", nothing, system.to_string())
+            }
+            "POST /redfish/v1/Reset" => temporarily(reset),
+            "GET /redfish/v1/Ways" => {
+                let other = json!({"Name": "Delay", "AllowableValues": ["On"]});
+                let ways = json!({"Name": "ResetType", "AllowableValues": ["ForceOn", "ForceOff"]});
+                (
+                    "200 OK",
+                    nothing,
+                    json!({"Parameters": [other, ways]}).to_string(),
+                )
             }
             "GET /redfish/v1/TaskService/TaskMonitors/7" => match self.task_looks {
                 Some(0) | None => {
@@ -193,7 +287,7 @@ impl Machine {
             _ if what == format!("POST {reset}") => {
                 self.log.push(body.to_owned());
                 self.power = match body {
-                    r#"{"ResetType":"On"}"# => "On",
+                    r#"{"ResetType":"On"}"# | r#"{"ResetType":"ForceOn"}"# => "On",
                     _ => "Off",
                 };
                 if self.task_looks.is_some() {
@@ -205,184 +299,5 @@ impl Machine {
             }
             _ => ("404 Not Found", nothing, "{}".into()),
         }
-    }
-}
-
-fn open(config: RedfishConfig) -> RedfishSwitch {
-    RedfishSwitch::open(config).unwrap()
-}
-
-#[test]
-fn on_off_and_off_by_force_in_sessions_that_are_ended() {
-    let bmc = Bmc::start();
-    let mut switch = open(bmc.config());
-    assert_eq!(switch.state().unwrap(), Some(false));
-    switch.on().unwrap();
-    assert_eq!(switch.state().unwrap(), Some(true));
-    // A machine that is on is not told again.
-    switch.on().unwrap();
-    switch.off(false).unwrap();
-    assert_eq!(switch.state().unwrap(), Some(false));
-    bmc.machine.lock().unwrap().power = "On";
-    switch.off(true).unwrap();
-    let machine = bmc.machine.lock().unwrap();
-    let resets: Vec<&str> = machine
-        .log
-        .iter()
-        .filter(|line| line.starts_with('{'))
-        .map(String::as_str)
-        .collect();
-    assert_eq!(
-        resets,
-        [
-            r#"{"ResetType":"On"}"#,
-            r#"{"ResetType":"GracefulShutdown"}"#,
-            r#"{"ResetType":"ForceOff"}"#
-        ]
-    );
-    assert_eq!(machine.sessions, 0);
-}
-
-#[test]
-fn basic_authentication_needs_no_session_and_a_certificate_can_be_pinned() {
-    let bmc = Bmc::start();
-    let mut switch = open(RedfishConfig {
-        auth: RedfishAuth::Basic,
-        ca_file: None,
-        certificate: Some(bmc.dir.path().join("leaf.crt")),
-        // The pinned certificate is not for this name, and need not be.
-        url: format!("https://127.0.0.1:{}", bmc.port),
-        system: Some("1".into()),
-        ..bmc.config()
-    });
-    switch.on().unwrap();
-    assert_eq!(switch.state().unwrap(), Some(true));
-    assert!(
-        !bmc.machine
-            .lock()
-            .unwrap()
-            .log
-            .iter()
-            .any(|line| line.contains("Session"))
-    );
-}
-
-#[test]
-fn a_certificate_that_nobody_vouches_for_is_refused_before_the_password_is_sent() {
-    let (bmc, other) = (Bmc::start(), Bmc::start());
-    for config in [
-        RedfishConfig {
-            ca_file: Some(other.dir.path().join("ca.crt")),
-            ..bmc.config()
-        },
-        RedfishConfig {
-            ca_file: None,
-            certificate: Some(other.dir.path().join("leaf.crt")),
-            ..bmc.config()
-        },
-        // The right authority and the wrong name.
-        RedfishConfig {
-            url: format!("https://127.0.0.1:{}", bmc.port),
-            ..bmc.config()
-        },
-    ] {
-        let error = open(config).state().unwrap_err().to_string();
-        assert!(error.contains("ca_file"), "{error}");
-    }
-    assert!(bmc.machine.lock().unwrap().log.is_empty());
-}
-
-#[test]
-fn a_task_is_followed_to_its_end_be_it_good_or_bad() {
-    let bmc = Bmc::start();
-    let mut switch = open(bmc.config());
-    bmc.machine.lock().unwrap().task_looks = Some(3);
-    switch.on().unwrap();
-    assert_eq!(bmc.machine.lock().unwrap().task_looks, Some(0));
-    {
-        let mut machine = bmc.machine.lock().unwrap();
-        (machine.task_looks, machine.task_ends) = (Some(1), "Exception");
-    }
-    let error = switch.off(false).unwrap_err().to_string();
-    assert!(
-        error.contains("no power supply") && error.contains("GracefulShutdown"),
-        "{error}"
-    );
-    assert_eq!(bmc.machine.lock().unwrap().sessions, 0);
-}
-
-#[test]
-fn what_it_refuses_is_told_in_its_own_words() {
-    let bmc = Bmc::start();
-    fs::write(bmc.dir.path().join("password"), "wrong\n").unwrap();
-    let error = open(bmc.config()).on().unwrap_err().to_string();
-    assert!(
-        error.contains("Invalid credentials.")
-            && error.contains("password is wrong")
-            && !error.contains("wrong\n"),
-        "{error}"
-    );
-    fs::write(bmc.dir.path().join("password"), "sesame\n").unwrap();
-    let system = RedfishConfig {
-        system: Some("blade9".into()),
-        ..bmc.config()
-    };
-    let error = open(system).on().unwrap_err().to_string();
-    assert!(error.contains("no /redfish/v1/Systems/blade9"), "{error}");
-    bmc.machine.lock().unwrap().systems = 2;
-    let error = open(bmc.config()).on().unwrap_err().to_string();
-    assert!(error.contains("name one of them"), "{error}");
-}
-
-#[test]
-fn one_that_hangs_has_its_time_limit() {
-    let bmc = Bmc::start();
-    bmc.machine.lock().unwrap().hangs = true;
-    let mut switch = open(RedfishConfig {
-        limit_s: 0.5,
-        ..bmc.config()
-    });
-    let started = Instant::now();
-    let error = switch.on().unwrap_err().to_string();
-    assert!(started.elapsed() < Duration::from_secs(20));
-    assert!(error.contains("within 0.5 s"), "{error}");
-}
-
-#[test]
-fn a_task_that_does_not_end_in_time_is_not_pressed_and_its_session_is_ended() {
-    const LOOKS: u32 = 10_000;
-    let bmc = Bmc::start();
-    bmc.machine.lock().unwrap().task_looks = Some(LOOKS);
-    let mut switch = open(RedfishConfig {
-        limit_s: 3.0,
-        ..bmc.config()
-    });
-    let error = switch.on().unwrap_err().to_string();
-    assert!(error.contains("within 3 s"), "{error}");
-    let machine = bmc.machine.lock().unwrap();
-    let looks = LOOKS - machine.task_looks.unwrap();
-    assert!(looks <= 30, "{looks} looks in 3 s");
-    if looks == 0 {
-        println!("skipped: the end of a session: the machine was too busy to begin one in time");
-    } else {
-        assert_eq!(machine.sessions, 0);
-    }
-}
-
-#[test]
-fn an_address_without_tls_is_refused() {
-    let bmc = Bmc::start();
-    for (url, said) in [
-        ("http://bmc1", "https:// it must be"),
-        ("bmc1", "https:// it must be"),
-        ("https://u:p@bmc1", "keys of their own"),
-        ("https://bmc1/redfish", "no path"),
-    ] {
-        let config = RedfishConfig {
-            url: url.into(),
-            ..bmc.config()
-        };
-        let error = RedfishSwitch::open(config).unwrap_err().to_string();
-        assert!(error.contains(said), "{url}: {error}");
     }
 }
