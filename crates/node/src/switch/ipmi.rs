@@ -168,44 +168,30 @@ impl IpmiSwitch {
     }
 }
 
-/// What ipmitool says when no session comes about, in the order in which to look for it, and what to do.
-const MEANINGS: [(&str, &str); 11] = [
-    ("RAKP 2 HMAC is invalid", "the password is wrong"),
-    (
-        "unauthorized name",
-        "there is no such user, or it may not use IPMI over LAN",
-    ),
-    ("unauthorized role", "the user needs the privilege level OPERATOR"),
-    (
-        "no response from RAKP 1",
-        "there is no such user, or the service processor is too slow: then a larger limit_s gives it more time",
-    ),
-    (
-        "Set Session Privilege Level",
-        "the user needs the privilege level OPERATOR",
-    ),
-    (
-        "Activate Session command failed",
-        "the user or the password is wrong",
-    ),
-    (
-        "algorithm",
-        "it does not take this cipher suite: set cipher_suite to 3 or 17",
-    ),
-    (
-        "cipher suite",
-        "it does not take this cipher suite: set cipher_suite to 3 or 17",
-    ),
+/// What ipmitool says when it is not let in, in the order in which to look for it, and what to do.
+const MEANINGS: [(&str, &str); 12] = [
+    // Before the next: a slow one's answers to a message that was sent twice do not fit each other.
+    ("no response from RAKP 1", SLOW),
+    ("RAKP 2 HMAC is invalid", WRONG),
+    ("unauthorized name", NOBODY),
+    ("privilege level", UNPRIVILEGED),
+    ("Session Privilege Level", UNPRIVILEGED),
+    ("Activate Session", "the user or the password is wrong"),
+    ("algorithm", CIPHER),
+    ("cipher suite", CIPHER),
     ("Address lookup", "correct host"),
-    (
-        "password is longer",
-        "IPMI takes at most 20 bytes, and 16 with the interface lan",
-    ),
-    (
-        "Authentication Capabilities",
-        "does the service processor answer at this address, with IPMI over LAN switched on?",
-    ),
+    ("password is longer", LONG),
+    ("Authentication Capabilities", ABSENT),
+    ("Get Auth Capabilities", ABSENT),
 ];
+const SLOW: &str =
+    "there is no such user, or the service processor is slow: then a larger limit_s gives it more time";
+const WRONG: &str = "the password is wrong";
+const NOBODY: &str = "there is no such user, or it may not use IPMI over LAN";
+const UNPRIVILEGED: &str = "the user needs the privilege level OPERATOR";
+const CIPHER: &str = "it does not take this cipher suite: set cipher_suite to 3 or 17";
+const LONG: &str = "IPMI takes at most 20 bytes, and 16 with the interface lan";
+const ABSENT: &str = "does the service processor answer at this address, with IPMI over LAN switched on?";
 
 /// What of ipmitool's output says why it failed: not what it goes through each time.
 fn telling(err: &str, out: &str) -> String {

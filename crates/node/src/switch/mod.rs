@@ -13,6 +13,7 @@
 
 mod command;
 mod ipmi;
+mod networks;
 mod redfish;
 mod secret;
 mod wake;

@@ -1,13 +1,17 @@
 //! Wake-on-LAN: a machine that is off or suspended wakes at a packet that names its network card.
 
 use super::command::{ask_state, check_argv, default_limit_s, must_succeed};
+use super::networks::broadcasts;
 use super::{PowerSwitch, SwitchError, limit};
 use serde::{Deserialize, Serialize};
 use std::fmt;
-use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::str::FromStr;
 use std::time::Duration;
 
+/// The port that packets go to where none is named: discard, so that nobody answers.
+const PORT: u16 = 9;
 /// How often one packet is sent: UDP may lose it, and waking twice does nothing.
 const REPEATS: usize = 3;
 
@@ -79,9 +83,10 @@ pub fn magic_packet(mac: Mac, secure_on: Option<Mac>) -> Vec<u8> {
 pub struct WakeConfig {
     /// The network card's address.
     pub mac: Mac,
-    /// Where the packet is sent: the broadcast address of the machine's network, and a port. 255.255.255.255:9.
-    #[serde(default = "default_broadcast")]
-    pub broadcast: SocketAddr,
+    /// Where the packet is sent: the broadcast address of the machine's network, and a port. By default to those of all
+    /// networks that this machine is in, port 9. (255.255.255.255 leaves by one interface only: the default route's.)
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub broadcast: Option<SocketAddr>,
     /// The SecureOn password.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secure_on: Option<Mac>,
@@ -94,10 +99,6 @@ pub struct WakeConfig {
     /// Seconds that a command has. 30.
     #[serde(default = "default_limit_s")]
     pub limit_s: f64,
-}
-
-fn default_broadcast() -> SocketAddr {
-    (Ipv4Addr::BROADCAST, 9).into()
 }
 
 /// Switches by Wake-on-LAN and a command.
@@ -123,32 +124,69 @@ impl WakeSwitch {
     }
 }
 
-impl PowerSwitch for WakeSwitch {
-    fn on(&mut self) -> Result<(), SwitchError> {
-        let target = self.config.broadcast;
-        let failed = |cause: std::io::Error| SwitchError::Network {
-            who: format!("Wake-on-LAN for {} to {target}", self.config.mac),
-            cause: cause.to_string(),
-            remedy: "name the broadcast address of the machine's own network".into(),
-        };
+impl WakeSwitch {
+    /// Sends the packet to one address.
+    fn send(&self, target: SocketAddr) -> io::Result<()> {
         let any: SocketAddr = match target {
             SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
-            SocketAddr::V6(_) => (std::net::Ipv6Addr::UNSPECIFIED, 0).into(),
+            SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
         };
-        let socket = UdpSocket::bind(any).map_err(failed)?;
-        socket.set_broadcast(true).map_err(failed)?;
+        let socket = UdpSocket::bind(any)?;
+        socket.set_broadcast(true)?;
         let packet = magic_packet(self.config.mac, self.config.secure_on);
         for _ in 0..REPEATS {
-            let sent = socket.send_to(&packet, target).map_err(failed)?;
-            if sent != packet.len() {
-                return Err(failed(std::io::ErrorKind::WriteZero.into()));
+            if socket.send_to(&packet, target)? != packet.len() {
+                return Err(io::ErrorKind::WriteZero.into());
             }
         }
         Ok(())
     }
 
+    fn failed(&self, whither: &str, cause: &io::Error) -> SwitchError {
+        SwitchError::Network {
+            who: format!("Wake-on-LAN for {} to {whither}", self.config.mac),
+            cause: cause.to_string(),
+            remedy: "name the broadcast address of the machine's own network as broadcast".into(),
+        }
+    }
+}
+
+impl PowerSwitch for WakeSwitch {
+    fn on(&mut self) -> Result<(), SwitchError> {
+        if let Some(target) = self.config.broadcast {
+            return self
+                .send(target)
+                .map_err(|cause| self.failed(&target.to_string(), &cause));
+        }
+        let every = "every network that this machine is in";
+        let targets = broadcasts().map_err(|cause| self.failed(every, &cause))?;
+        let mut outcome = Err(self.failed(every, &io::ErrorKind::NetworkUnreachable.into()));
+        for address in targets {
+            match self.send((address, PORT).into()) {
+                Ok(()) => outcome = Ok(()),
+                Err(cause) => {
+                    let error = self.failed(&address.to_string(), &cause);
+                    // The machine may be in another network, where the packet did go.
+                    tracing::warn!("{error}");
+                    outcome = outcome.or(Err(error));
+                }
+            }
+        }
+        outcome
+    }
+
     fn off(&mut self, _force: bool) -> Result<(), SwitchError> {
-        must_succeed(&self.config.stop, &[], self.limit).map(drop)
+        let stopped = must_succeed(&self.config.stop, &[], self.limit);
+        match stopped {
+            Ok(_) => Ok(()),
+            // A machine that falls asleep may well take the connection with it that told it to.
+            Err(SwitchError::Failed { .. } | SwitchError::TimeLimit { .. })
+                if matches!(self.state(), Ok(Some(false))) =>
+            {
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
     }
 
     fn state(&mut self) -> Result<Option<bool>, SwitchError> {
@@ -167,7 +205,7 @@ mod tests {
     fn config(broadcast: SocketAddr, secure_on: Option<Mac>) -> WakeConfig {
         WakeConfig {
             mac: "00:25:90:ab:cd:ef".parse().unwrap(),
-            broadcast,
+            broadcast: Some(broadcast),
             secure_on,
             stop: vec!["/bin/true".into()],
             state: Some(vec!["/bin/false".into()]),
@@ -199,6 +237,22 @@ mod tests {
             }
             switch.off(false).unwrap();
             assert_eq!(switch.state().unwrap(), Some(false));
+        }
+    }
+
+    #[test]
+    fn a_machine_that_sleeps_need_not_have_said_so() {
+        let mut config = config("127.0.0.1:9".parse().unwrap(), None);
+        // As ssh does, which loses its connection; as it does where nobody tells it that it lost it.
+        for stop in ["exit 255", "sleep 60"] {
+            config.stop = ["/bin/sh", "-c", stop].map(str::to_owned).into();
+            config.limit_s = if stop == "sleep 60" { 0.5 } else { 10.0 };
+            config.state = Some(vec!["/bin/false".into()]);
+            WakeSwitch::open(config.clone()).unwrap().off(false).unwrap();
+            config.state = Some(vec!["/bin/true".into()]);
+            assert!(WakeSwitch::open(config.clone()).unwrap().off(false).is_err());
+            config.state = None;
+            assert!(WakeSwitch::open(config.clone()).unwrap().off(false).is_err());
         }
     }
 
