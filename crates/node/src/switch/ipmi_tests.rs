@@ -4,8 +4,9 @@ use super::*;
 use std::fs::{self, Permissions};
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 
 /// Stands in for ipmitool: keeps a machine's power in a file, and writes down how it was called.
 const PRETENDED: &str = r#"#!/bin/sh
@@ -112,6 +113,56 @@ fn of_what_it_says_only_what_tells_is_kept_and_it_waits_as_long_as_its_limit_all
     IpmiSwitch::open(patient).unwrap().on().unwrap();
     let calls = fs::read_to_string(dir.path().join("calls")).unwrap();
     assert!(calls.starts_with("-v -R 2 -N 2 "), "{calls}");
+}
+
+/// What ipmitool 1.8.19 said to service processors that were there, slow, and strict.
+#[test]
+fn what_it_says_of_a_session_that_failed_means_something() {
+    let dir = tempfile::tempdir().unwrap();
+    let switch = IpmiSwitch::open(config(dir.path(), "sesame")).unwrap();
+    let meaning = |err: &str| {
+        let output = Output {
+            status: ExitStatus::from_raw(256),
+            out: String::new(),
+            err: format!(
+                "Loading IANA PEN Registry...\n{err}\nError: Unable to establish IPMI v2 / RMCP+ session\n"
+            ),
+        };
+        switch.failure(&output).to_string()
+    };
+    // A message that was sent twice to a slow one: then the password seems to be wrong.
+    let slow = "> Error: no response from RAKP 1 message\n> RAKP 2 HMAC is invalid";
+    for (err, remedy) in [
+        (slow, SLOW),
+        ("> RAKP 2 HMAC is invalid", WRONG),
+        ("RAKP 2 message indicates an error : unauthorized name", NOBODY),
+        (
+            "RAKP 2 message indicates an error : unauthorized role or privilege level requested",
+            UNPRIVILEGED,
+        ),
+        ("Set Session Privilege Level to OPERATOR failed", UNPRIVILEGED),
+        (
+            "Error in open session response message : invalid authentication algorithm\n",
+            CIPHER,
+        ),
+        (
+            "Authentication algorithm 0x01 is not what we requested 0x03\n",
+            CIPHER,
+        ),
+        (
+            "Error issuing Get Channel Authentication Capabilities request",
+            ABSENT,
+        ),
+    ] {
+        let said = meaning(err);
+        assert!(
+            said.starts_with("IPMI at bmc1: ") && said.ends_with(remedy),
+            "{said}"
+        );
+    }
+    assert!(
+        meaning("Set Chassis Power Control to Up/On failed: Unspecified error").contains("Unspecified error")
+    );
 }
 
 #[test]

@@ -284,17 +284,8 @@ fn one_that_takes_more_than_a_second_to_answer_is_waited_for() {
         port: Some(port),
         ..sim.config()
     };
-    open(config.clone()).on().unwrap();
+    open(config).on().unwrap();
     // Told once: nothing was asked twice.
-    assert_eq!(sim.told(), ["set power 1"]);
-    // ipmitool's own second is too short for it, and then it finds fault with the password.
-    let hasty = IpmiConfig {
-        port: Some(slow(sim.port, Duration::from_millis(1100))),
-        limit_s: SHORT_S,
-        ..config
-    };
-    let error = open(hasty).off(true).unwrap_err().to_string();
-    assert!(error.contains("a larger limit_s gives it more time"), "{error}");
     assert_eq!(sim.told(), ["set power 1"]);
 }
 
@@ -351,16 +342,8 @@ fn another_service_processor_takes_the_same() {
     );
     let wrong = IpmiConfig {
         password: secret(dir.path(), "wrong", "open it"),
-        ..config.clone()
+        ..config
     };
     let error = open(wrong).state().unwrap_err().to_string();
     assert!(error.contains("the password is wrong"), "{error}");
-    // It does not answer somebody whom it does not know.
-    let nobody = IpmiConfig {
-        user: "nobody".into(),
-        limit_s: SHORT_S,
-        ..config
-    };
-    let error = open(nobody).state().unwrap_err().to_string();
-    assert!(error.contains("there is no such user"), "{error}");
 }
