@@ -9,8 +9,12 @@ use std::time::{Duration, Instant};
 
 /// How often the servers are looked at.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
-/// A server that does not answer is started again after this long, where nobody can say whether its power is on.
+/// A server that was told to start, and of whose power nothing is heard, is told again after this long. No sooner: a service
+/// processor takes some seconds to switch what it was told to, says meanwhile that the power is off, and may begin anew with
+/// each order.
 const START_AGAIN: Duration = Duration::from_secs(15);
+/// One that could not be told is told again after this long.
+const TELL_AGAIN: Duration = Duration::from_secs(5);
 /// The balancer has this long for the last word.
 const LAST_WORD: Duration = Duration::from_secs(3);
 
@@ -26,7 +30,9 @@ pub fn leave(cluster: &mut Cluster, wait: Duration) -> Vec<String> {
         .collect();
     let parts = &mut cluster.parts;
     let count = parts.servers.len();
-    let mut started: Vec<Option<Instant>> = vec![None; count];
+    let mut is_told = vec![false; count];
+    // Not to be told before.
+    let mut due = vec![Instant::now(); count];
     let wanted = |ready: &[bool]| -> Vec<Wanted> {
         let one = |ready: &bool| Wanted {
             admission: if *ready { Admission::Ready } else { Admission::Out },
@@ -39,25 +45,27 @@ pub fn leave(cluster: &mut Cluster, wait: Duration) -> Vec<String> {
     loop {
         let mut answering: Vec<bool> = (0..count).map(|at| parts.checks.answers(at).is_ok()).collect();
         for (at, server) in parts.servers.iter().enumerate() {
-            going[at] = going[at] && answering[at] && server.hand.take_failure().is_none();
+            let has_failed = server.hand.take_failure().is_some();
+            going[at] = going[at] && answering[at] && !has_failed;
             if going[at] {
                 answering[at] = false;
                 continue;
             }
-            let told = started[at];
-            let due = match server.hand.powered() {
+            let now = Instant::now();
+            if has_failed && is_told[at] {
+                due[at] = now + TELL_AGAIN;
+            }
+            if server.hand.powered() == Some(true) {
                 // Booting, or shutting down: then it is off soon, and is started then.
-                Some(true) => false,
-                Some(false) => told.is_none_or(|at| at.elapsed() > Duration::from_secs(1)),
-                None => told.is_none_or(|at| at.elapsed() > START_AGAIN),
-            };
-            if !answering[at] && due && !server.hand.busy() {
-                if told.is_none() {
+                due[at] = now;
+            } else if !answering[at] && now >= due[at] && !server.hand.busy() {
+                if !is_told[at] {
                     say::note!("starting {} before the end", server.name);
                 }
                 server.hand.set_eager(true);
                 server.hand.order(PowerOrder::On);
-                started[at] = Some(Instant::now());
+                is_told[at] = true;
+                due[at] = now + START_AGAIN;
             }
         }
         let ready = if last_word {

@@ -145,7 +145,7 @@ impl IpmiSwitch {
                 remedy: (*remedy).into(),
             },
             None => SwitchError::Failed {
-                program: self.program.clone(),
+                program: format!("{} to {}", self.program, self.config.host),
                 status: output.status.to_string(),
                 said: match quoted(&said) {
                     said if said.is_empty() => ", and said nothing".into(),

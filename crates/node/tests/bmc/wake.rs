@@ -260,3 +260,30 @@ fn other_programs_send_the_same() {
         assert_eq!(end.next(), Some(theirs));
     }
 }
+
+#[test]
+fn a_suspend_on_a_machine_without_systemd_says_so() {
+    if Path::new("/run/systemd/system").exists() {
+        println!("skipped: a machine without systemd: this one runs it");
+        return;
+    }
+    let Some(systemctl) = program("systemctl", "apt install systemd") else {
+        return;
+    };
+    let config = WakeConfig {
+        // It only says what it would do, should it be able to after all.
+        stop: [&systemctl.display().to_string(), "--dry-run", "suspend"]
+            .map(str::to_owned)
+            .into(),
+        ..config(None, None)
+    };
+    let error = WakeSwitch::open(config)
+        .unwrap()
+        .off(false)
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("systemctl failed (exit status: 1)") && error.contains("not been booted with systemd"),
+        "{error}"
+    );
+}

@@ -1,6 +1,7 @@
 //! `headroom resize` with real processes for machines: commands that boot them after a while, our gateway or an HAProxy in
 //! front of them.
 
+mod bmc;
 mod gateway;
 mod haproxy;
 mod load;

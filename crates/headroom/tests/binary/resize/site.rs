@@ -3,6 +3,7 @@
 use crate::common::{Program, free_port, headroom, until};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::PathBuf;
@@ -23,6 +24,8 @@ pub struct Site {
     /// Where the load balancer is.
     pub front: SocketAddr,
     service: Service,
+    /// Power tables other than commands, by server.
+    powers: BTreeMap<usize, String>,
 }
 
 impl Site {
@@ -32,6 +35,7 @@ impl Site {
             ports: (0..servers).map(|_| free_port()).collect(),
             front: (Ipv4Addr::LOCALHOST, free_port()).into(),
             service,
+            powers: BTreeMap::new(),
         };
         fs::write(site.path("workers.py"), WORKERS).unwrap();
         site
@@ -39,6 +43,11 @@ impl Site {
 
     pub fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
+    }
+
+    /// Gives a server another power table than one of commands.
+    pub fn powered_by(&mut self, server: usize, table: String) {
+        self.powers.insert(server, table);
     }
 
     /// Makes a server fail in a way that its start command knows, or ends that.
@@ -69,7 +78,7 @@ impl Site {
     }
 
     /// The command that starts a server after a moment, which is its boot.
-    fn start_script(&self, server: usize) -> String {
+    pub fn start_script(&self, server: usize) -> String {
         let (dir, port) = (self.dir.path().display(), self.ports[server - 1]);
         let service = match self.service {
             Service::Wiki => format!(
@@ -101,6 +110,9 @@ impl Site {
     }
 
     fn power(&self, server: usize) -> String {
+        if let Some(table) = self.powers.get(&server) {
+            return table.clone();
+        }
         let dir = self.dir.path().display();
         let script = |text: &str| serde_json::json!(["/bin/sh", "-c", text]).to_string();
         let file = format!("{dir}/web{server}.pid");
