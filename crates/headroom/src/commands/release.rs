@@ -1,6 +1,7 @@
 //! `headroom release`: puts back what a killed run left, by hand or as the process that watches over a run.
 
 use crate::cli::ReleaseArgs;
+use crate::emulator::{sweep, sweep_after};
 use crate::failure::Failure;
 use crate::live::undo;
 use crate::say;
@@ -11,6 +12,10 @@ use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+/// How long after a demo its emulated hardware may take to end by itself.
+const ENDED_WITHIN: Duration = Duration::from_secs(10);
 
 /// Puts back what is recorded, and says what it was.
 ///
@@ -29,15 +34,25 @@ pub fn run(args: &ReleaseArgs) -> Result<(), Failure> {
             run_dir.display()
         ));
     }
+    // First: what a demo changed on an emulated server that is gone is then gone too, and not something that failed. And
+    // whether or not the run folder is a living run's: a dead demo is none of that run.
+    let swept = sweep(&run_dir);
+    swept.done.iter().try_for_each(say::result)?;
+    for error in &swept.failed {
+        say::note!("not taken away: {error:#}");
+    }
     let report = agent::release(&run_dir, &roots).map_err(Failure::usage)?;
     for outcome in &report.outcomes {
         say::result(outcome)?;
     }
-    if report.outcomes.is_empty() {
+    if report.outcomes.is_empty() && swept.is_nothing() {
         say::result(format_args!("nothing was left in {}", run_dir.display()))?;
     }
     match report.failed().count() {
-        0 => Ok(()),
+        0 if swept.failed.is_empty() => Ok(()),
+        0 => Err(Failure::Run(anyhow!(
+            "not everything that dead demos left could be taken away: see above"
+        ))),
         failed => Err(Failure::Run(anyhow!(
             "{failed} of {} could not be put back and stay recorded in {}",
             report.outcomes.len(),
@@ -50,6 +65,7 @@ pub fn run(args: &ReleaseArgs) -> Result<(), Failure> {
 /// unless it was killed.
 fn guard(run_dir: &Path, roots: &Roots) -> Result<(), Failure> {
     use signal_hook::consts::signal::{SIGHUP, SIGINT, SIGTERM};
+    let watched = std::os::unix::process::parent_id();
     // Whatever stops the run (a service manager stops all of its processes) must leave this one until the run has ended.
     for signal in [SIGHUP, SIGINT, SIGTERM] {
         signal_hook::flag::register(signal, Arc::new(AtomicBool::new(false)))?;
@@ -61,6 +77,14 @@ fn guard(run_dir: &Path, roots: &Roots) -> Result<(), Failure> {
             Err(error) if error.kind() != std::io::ErrorKind::Interrupted => break,
             _ => {}
         }
+    }
+    // Before the release, for the same reason as there.
+    let swept = sweep_after(run_dir, watched, ENDED_WITHIN);
+    for line in &swept.done {
+        say::note!("left by a demo that was killed: {line}");
+    }
+    for error in &swept.failed {
+        say::note!("left by a demo that was killed, and NOT taken away: {error:#}");
     }
     if !restore::is_recorded(run_dir) {
         return Ok(());

@@ -1,8 +1,10 @@
 //! Emulated hardware in a process of its own: this program again, as `headroom emulate --worker`. It is watched, and
 //! started again where it dies; where this program dies, however that happens, it takes everything away and ends.
 
+mod sweep;
 mod worker;
 
+pub use sweep::{demo_folder, sweep, sweep_after};
 pub use worker::work;
 
 use anyhow::{Context, bail};

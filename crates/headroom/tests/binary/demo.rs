@@ -2,7 +2,7 @@
 
 use crate::common::{
     Program, children_of, exists_anywhere, fuse_or_skipped, guard_of, headroom, is_alive, root_or_skipped,
-    undo_left, until,
+    run, undo_left, until,
 };
 use crate::contract::{assert_summary, number};
 use rustix::process::{Pid, Signal, kill_process};
@@ -161,6 +161,100 @@ fn after_kill_9_nothing_is_left_on_emulated_hardware() {
         killed.program.wait();
         killed.assert_nothing_is_left(folder.path());
     }
+}
+
+/// Kills a demo on emulated hardware together with its emulated server, and with the guard where that is told: nothing of it
+/// can take anything away any more.
+fn kill_with_its_server(demo: &mut Demo, and_guard: bool) {
+    let guard = guard_of(demo.program.pid());
+    let kill = |pid: u32| {
+        // One that ended by itself meanwhile need not be killed.
+        let _ = kill_process(Pid::from_raw(i32::try_from(pid).unwrap()).unwrap(), Signal::KILL);
+    };
+    // Stopped first, so that it starts nothing again.
+    demo.program.signal(Signal::STOP);
+    let children = demo.children.iter().filter(|pid| and_guard || **pid != guard);
+    children.for_each(|pid| kill(*pid));
+    demo.program.signal(Signal::KILL);
+    demo.program.wait();
+    until("they are dead", || {
+        let alive = |pid: &u32| (and_guard || *pid != guard) && is_alive(*pid);
+        (!demo.children.iter().any(alive)).then_some(())
+    });
+}
+
+fn mounts_of(folder: &Path) -> Vec<String> {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let ours = mounts
+        .lines()
+        .filter(|line| line.contains(folder.to_str().unwrap()));
+    ours.map(str::to_owned).collect()
+}
+
+fn assert_no_folder_is_left(run: &Path, but: Option<u32>) {
+    let left: Vec<String> = fs::read_dir(run)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .filter(|name| name.starts_with("demo-"))
+        .filter(|name| but.is_none_or(|pid| !name.starts_with(&format!("demo-{pid}"))))
+        .collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
+fn what_a_demo_left_that_was_killed_with_its_server_is_taken_away_by_the_guard_a_release_or_the_next() {
+    let Some(folder) = folder("emulated") else { return };
+    let folder = folder.path();
+    let run_dir = folder.join("run");
+
+    let mut killed = Demo::start(folder, "emulated");
+    kill_with_its_server(&mut killed, false);
+    until("the guard has taken away the mount", || {
+        mounts_of(folder).is_empty().then_some(())
+    });
+    killed.assert_nothing_is_left(folder);
+    assert_no_folder_is_left(&run_dir, None);
+
+    let mut killed = Demo::start(folder, "emulated");
+    let at = run_dir.join(format!("demo-{}", killed.program.pid()));
+    kill_with_its_server(&mut killed, true);
+    assert_eq!(mounts_of(folder).len(), 1);
+    assert!(exists_anywhere(&killed.groups[0]));
+    let (status, release) = run(headroom().args(["release", "--run-dir"]).arg(&run_dir));
+    assert!(status.success(), "{}", release.err());
+    let said = release.out();
+    for line in [
+        format!("detached {}\n", at.display()),
+        format!("removed {}\n", at.display()),
+        format!("{}\n", killed.groups[1]),
+    ] {
+        assert!(said.contains(&line), "{line}: {said}");
+    }
+    killed.assert_nothing_is_left(folder);
+    assert_no_folder_is_left(&run_dir, None);
+
+    let mut killed = Demo::start(folder, "emulated");
+    kill_with_its_server(&mut killed, true);
+    assert_eq!(mounts_of(folder).len(), 1);
+    let mut next = Demo::start(folder, "emulated");
+    assert!(!exists_anywhere(&killed.groups[0]), "{}", next.program.err());
+    assert_eq!(mounts_of(folder).len(), 1, "its own");
+    assert_no_folder_is_left(&run_dir, Some(next.program.pid()));
+    let err = next.program.err();
+    assert!(err.contains("left by a demo that was killed: detached"), "{err}");
+    assert!(!err.contains("NOT"), "{err}");
+    // The living one is left alone, and goes on.
+    let (_, release) = run(headroom().args(["release", "--run-dir"]).arg(&run_dir));
+    assert!(
+        release.err().contains("is in use by a running headroom"),
+        "{}",
+        release.err()
+    );
+    assert_eq!((mounts_of(folder).len(), release.out().as_str()), (1, ""));
+    next.program.signal(Signal::TERM);
+    next.program.succeeds();
+    next.assert_nothing_is_left(folder);
+    assert_no_folder_is_left(&run_dir, None);
 }
 
 #[test]

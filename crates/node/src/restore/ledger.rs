@@ -301,8 +301,12 @@ pub fn recover(dir: &Path, roots: &Roots) -> Result<RestoreReport, LedgerError> 
     Ledger::open(dir, roots).map(|(_, report)| report)
 }
 
-/// Only this user (or root) may have written it.
-fn check_ours(path: &Path) -> Result<(), LedgerError> {
+/// Checks that only this user (or root) may have written a file, or something in a directory: nothing that others wrote may
+/// say what is written to the machine.
+///
+/// # Errors
+/// [`LedgerError::Exposed`] where others may write it; [`LedgerError::Io`] where that cannot be looked up.
+pub fn check_ours(path: &Path) -> Result<(), LedgerError> {
     let about = fs::metadata(path).map_err(|cause| LedgerError::Io {
         action: "read",
         path: path.into(),

@@ -119,6 +119,21 @@ fn started(pid: u32) -> Option<u64> {
     fields.nth(18)?.parse().ok()
 }
 
+/// Whether nobody comes back any more for what an undo record tells of: the emulator that wrote it is dead, and so is its
+/// `keeper`, the process that would start it again. The keeper began before its emulator, so a process of the keeper's
+/// number that began later is another one. Where there is no record (none yet, or none any more) the keeper alone counts.
+///
+/// # Errors
+/// [`HardwareError::Record`]: the record is not understood.
+pub fn is_abandoned(record: &Path, keeper: u32) -> Result<bool, HardwareError> {
+    // The keeper first: once it is dead, nobody writes another record.
+    let keeper = started(keeper);
+    let Some(record) = Record::load(record)? else {
+        return Ok(keeper.is_none());
+    };
+    Ok(!record.owner_runs() && keeper.is_none_or(|began| began > record.started))
+}
+
 /// What [`recover`] did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recovered {
@@ -179,6 +194,36 @@ mod tests {
         fs::write(&path, "{\"pid\": 1}").unwrap();
         assert!(recover(&path).unwrap_err().to_string().contains("record.json"));
         assert!(path.exists());
+    }
+
+    #[test]
+    fn what_a_living_keeper_or_emulator_made_is_not_abandoned() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("record.json");
+        let (living, dead) = (std::process::id(), u32::MAX);
+        let began = started(living).unwrap();
+        let abandoned = |keeper: u32| is_abandoned(&path, keeper).unwrap();
+        // No record: a keeper that is just starting its emulator, or one that died.
+        assert!(!abandoned(living) && abandoned(dead));
+        let mut record = Record::new();
+        record.save(&path).unwrap();
+        assert!(!abandoned(living) && !abandoned(dead), "its emulator runs");
+        // The emulator's number has gone to another process, which began later or earlier.
+        for other in [began + 1, began - 1] {
+            record.started = other;
+            record.save(&path).unwrap();
+            assert!(abandoned(dead));
+        }
+        assert!(
+            abandoned(living),
+            "a process that began after the emulator did not start it"
+        );
+        record.pid = dead;
+        record.started = began + 1;
+        record.save(&path).unwrap();
+        assert!(!abandoned(living), "a keeper starts an emulator that died again");
+        fs::write(&path, "{").unwrap();
+        assert!(is_abandoned(&path, dead).is_err());
     }
 
     #[test]

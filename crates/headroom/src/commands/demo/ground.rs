@@ -1,7 +1,7 @@
 //! What the demo runs on: this machine, or an emulated server where this machine has no RAPL.
 
 use crate::cli::{DemoArgs, Hardware};
-use crate::emulator::{Emulator, EmulatorOptions, default_real_cores};
+use crate::emulator::{Emulator, EmulatorOptions, default_real_cores, demo_folder};
 use crate::failure::Failure;
 use crate::say;
 use anyhow::{Context, anyhow};
@@ -100,9 +100,7 @@ impl Ground {
         let cores = Cores::new(f64::from(hardware.cores()));
         let options = EmulatorOptions {
             hardware: hardware.clone(),
-            at: std::path::absolute(run_dir)
-                .context("the run folder")?
-                .join(format!("demo-{}", std::process::id())),
+            at: demo_folder(&std::path::absolute(run_dir).context("the run folder")?),
             groups: Vec::new(),
             real: Some((
                 format!("headroom-emulated-{}", std::process::id()),

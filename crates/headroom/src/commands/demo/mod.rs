@@ -8,6 +8,7 @@ use super::report::write_html;
 use super::trace;
 use crate::cli::{DemoArgs, LawName};
 use crate::config::LawConfig;
+use crate::emulator::sweep;
 use crate::failure::Failure;
 use crate::live::run::{RunPlan, Watchers, World};
 use crate::live::view::View;
@@ -91,6 +92,14 @@ pub fn perform(args: &DemoArgs, db: &Path) -> Result<Option<Vec<RunSummary>>, Fa
         .map_err(Failure::usage)?;
     let stop = Stop::at_signals()?;
     let run_dir = args.run_dir.clone().unwrap_or_else(undo::default_run_dir);
+    // First: what a dead demo changed on its emulated server is gone with that, and need not be put back.
+    let swept = sweep(&run_dir);
+    for line in &swept.done {
+        tracing::warn!("left by a demo that was killed: {line}");
+    }
+    for error in &swept.failed {
+        tracing::warn!("left by a demo that was killed, and NOT taken away: {error:#}");
+    }
     let ground = Ground::prepare(args, &run_dir)?;
     undo::promise(&run_dir, &ground.roots)?;
     let outcome = stage(args, slo, &day, &ground, db, &stop);
