@@ -1,6 +1,7 @@
 //! A configuration file's text, and errors that name its lines.
 
 use serde::de::DeserializeOwned;
+use std::fmt;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use toml::de::{DeTable, DeValue};
@@ -18,10 +19,19 @@ pub struct ConfigError {
 }
 
 /// The file's text, to find the line of a key in.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Document {
     pub(super) file: PathBuf,
     pub(super) text: String,
+}
+
+impl fmt::Debug for Document {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // All but the text, in which a password may stand.
+        f.debug_struct("Document")
+            .field("file", &self.file)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Document {
@@ -97,7 +107,7 @@ impl Document {
     }
 
     /// An error at a key (`slo.percentile`), or at the nearest table around it where the key is not written.
-    pub fn error(&self, key: &str, why: impl std::fmt::Display) -> ConfigError {
+    pub fn error(&self, key: &str, why: impl fmt::Display) -> ConfigError {
         ConfigError {
             file: self.file.clone(),
             line: self.find(key),

@@ -22,7 +22,7 @@ pub use command::{CommandConfig, CommandSwitch, Output, run};
 pub use ipmi::{IpmiConfig, IpmiSwitch};
 pub use redfish::{RedfishAuth, RedfishConfig, RedfishSwitch};
 pub use secret::Secret;
-pub use wake::{Mac, WakeConfig, WakeSwitch, magic_packet};
+pub use wake::{Mac, SecureOn, WakeConfig, WakeSwitch, magic_packet};
 
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;

@@ -15,7 +15,7 @@ const PORT: u16 = 9;
 /// How often one packet is sent: UDP may lose it, and waking twice does nothing.
 const REPEATS: usize = 3;
 
-/// A MAC address, or a SecureOn password, which looks like one.
+/// A MAC address.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Mac(pub [u8; 6]);
@@ -68,9 +68,35 @@ impl From<Mac> for String {
     }
 }
 
+/// A SecureOn password, which is written like a MAC address. Neither its `Debug` nor the error where it cannot be read
+/// shows it.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct SecureOn(pub [u8; 6]);
+
+impl fmt::Debug for SecureOn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SecureOn(…)")
+    }
+}
+
+impl TryFrom<String> for SecureOn {
+    type Error = String;
+    fn try_from(text: String) -> Result<Self, String> {
+        let bytes = text.parse().map(|Mac(bytes)| Self(bytes));
+        bytes.map_err(|_| "secure_on is no SecureOn password: write it as 01:02:03:04:05:06".to_owned())
+    }
+}
+
+impl From<SecureOn> for String {
+    fn from(password: SecureOn) -> Self {
+        Mac(password.0).to_string()
+    }
+}
+
 /// The packet (AMD, "Magic Packet Technology", 1995): six bytes of ones, sixteen times the address, and the SecureOn
 /// password where the card asks for one.
-pub fn magic_packet(mac: Mac, secure_on: Option<Mac>) -> Vec<u8> {
+pub fn magic_packet(mac: Mac, secure_on: Option<SecureOn>) -> Vec<u8> {
     let mut packet = vec![0xff; 6];
     packet.extend(mac.0.repeat(16));
     packet.extend(secure_on.iter().flat_map(|password| password.0));
@@ -89,7 +115,7 @@ pub struct WakeConfig {
     pub broadcast: Option<SocketAddr>,
     /// The SecureOn password.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub secure_on: Option<Mac>,
+    pub secure_on: Option<SecureOn>,
     /// Shuts the machine down or suspends it, and returns: for instance `["ssh", "web1", "systemctl", "suspend"]`.
     pub stop: Vec<String>,
     /// Ends with 0 where the machine is on, with 1 or 3 where it is off or suspended: for instance
@@ -202,7 +228,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn config(broadcast: SocketAddr, secure_on: Option<Mac>) -> WakeConfig {
+    fn config(broadcast: SocketAddr, secure_on: Option<SecureOn>) -> WakeConfig {
         WakeConfig {
             mac: "00:25:90:ab:cd:ef".parse().unwrap(),
             broadcast: Some(broadcast),
@@ -217,7 +243,7 @@ mod tests {
     fn the_packet_arrives_as_network_cards_expect_it() {
         let card = UdpSocket::bind("127.0.0.1:0").unwrap();
         card.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-        let password = Mac([1, 2, 3, 4, 5, 6]);
+        let password = SecureOn([1, 2, 3, 4, 5, 6]);
         for secure_on in [None, Some(password)] {
             let mut switch = WakeSwitch::open(config(card.local_addr().unwrap(), secure_on)).unwrap();
             switch.on().unwrap();
@@ -271,6 +297,31 @@ mod tests {
             );
         }
         assert!("00-25-90-AB-CD-EF".parse::<Mac>().is_ok());
+    }
+
+    #[test]
+    fn the_password_is_in_no_debug_output_and_in_no_error() {
+        let password = SecureOn([0xa1, 0xb2, 0xc3, 0xd4, 0xe5, 0xf6]);
+        let config = config("127.0.0.1:9".parse().unwrap(), Some(password));
+        let text = serde_json::to_string(&config).unwrap();
+        assert!(
+            text.contains("a1:b2:c3:d4:e5:f6"),
+            "a file can be written from it: {text}"
+        );
+        assert_eq!(serde_json::from_str::<WakeConfig>(&text).unwrap(), config);
+        let shown = format!("{config:?} {:#?}", WakeSwitch::open(config.clone()).unwrap());
+        assert!(
+            shown.contains("00:25:90:ab:cd:ef") && shown.contains("SecureOn"),
+            "{shown}"
+        );
+        // Neither as it is written nor as the numbers that it is.
+        let known = ["a1:b2", "161", "178", "b2:c3"];
+        assert!(!known.iter().any(|part| shown.contains(part)), "{shown}");
+        let mistyped = text.replace("a1:b2:", "a1b2:");
+        let error = serde_json::from_str::<WakeConfig>(&mistyped)
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("secure_on") && !error.contains("c3:d4"), "{error}");
     }
 
     proptest! {

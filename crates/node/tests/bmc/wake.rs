@@ -2,7 +2,7 @@
 //! send.
 
 use crate::common::program;
-use headroom_node::switch::{Mac, PowerSwitch, SwitchError, WakeConfig, WakeSwitch, magic_packet};
+use headroom_node::switch::{Mac, PowerSwitch, SecureOn, SwitchError, WakeConfig, WakeSwitch, magic_packet};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, eth, recv, socket_with};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 const CARD: Mac = Mac([0x02, 0x25, 0x90, 0xab, 0xcd, 0xef]);
-const SECURE_ON: Mac = Mac([1, 2, 3, 4, 5, 6]);
+const SECURE_ON: SecureOn = SecureOn([1, 2, 3, 4, 5, 6]);
 /// An Ethernet header, the type of IPv4 in it, and that of Wake-on-LAN without IP.
 const HEADER: usize = 14;
 const IPV4: [u8; 2] = [0x08, 0x00];
@@ -159,7 +159,7 @@ impl Arrivals {
     }
 }
 
-fn config(broadcast: Option<&str>, secure_on: Option<Mac>) -> WakeConfig {
+fn config(broadcast: Option<&str>, secure_on: Option<SecureOn>) -> WakeConfig {
     WakeConfig {
         mac: CARD,
         broadcast: broadcast.map(|address| address.parse::<SocketAddr>().unwrap()),
@@ -171,7 +171,7 @@ fn config(broadcast: Option<&str>, secure_on: Option<Mac>) -> WakeConfig {
 }
 
 /// A broadcast frame over UDP.
-fn expected(secure_on: Option<Mac>, port: u16) -> Frame {
+fn expected(secure_on: Option<SecureOn>, port: u16) -> Frame {
     Frame {
         to: [0xff; 6],
         kind: IPV4,
@@ -239,7 +239,7 @@ fn other_programs_send_the_same() {
     if let Some(etherwake) = etherwake {
         for secure_on in [None, Some(SECURE_ON)] {
             let mut args = vec!["-b", "-i", "card0"];
-            let password = SECURE_ON.to_string();
+            let password = String::from(SECURE_ON);
             if secure_on.is_some() {
                 args.extend(["-p", &password]);
             }

@@ -221,3 +221,13 @@ fn each_mistake_is_told_with_its_line_and_a_remedy() {
     );
     assert!(parse(&both).unwrap_err().to_string().contains("exactly one"));
 }
+
+#[test]
+fn no_password_is_shown_by_an_error_or_by_debug_output() {
+    let password = |text: &str| parse(&whole().replace("01:02:03:04:05:06", text));
+    let (config, document) = password("a1:b2:c3:d4:e5:f6").unwrap();
+    assert!(document.text().contains("c3:d4"));
+    assert!(!format!("{config:?} {document:?}").contains("c3:d4"));
+    let error = password("a1:b2:c3:d4:e5").unwrap_err().to_string();
+    assert!(error.contains("SecureOn") && !error.contains("c3:d4"), "{error}");
+}

@@ -11,6 +11,7 @@ use super::diag::Diag;
 use super::{Counters, QueueError, QueueMeter, QueueMethod, QueueSample};
 use ber::{Name, Value};
 use headroom_units::Ratio;
+use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
@@ -47,12 +48,21 @@ const NAMES: [Name; 10] = [
 ];
 
 /// Whom to ask.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct SnmpOptions {
     /// The agent.
     pub agent: SocketAddr,
     /// The community, which SNMP version 2c has in the place of a password.
     pub community: String,
+}
+
+impl fmt::Debug for SnmpOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // All but the community, which is a secret.
+        f.debug_struct("SnmpOptions")
+            .field("agent", &self.agent)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Default for SnmpOptions {
@@ -253,6 +263,19 @@ mod tests {
         (ticks[0], ticks[2]) = (Some(40), Some(20));
         assert_eq!(busy(&mut share, ticks), Some(Ratio::new(0.25)));
         assert_eq!(busy(&mut share, ticks), None, "from the agent's cache");
+    }
+
+    #[test]
+    fn the_community_is_in_no_debug_output() {
+        let options = SnmpOptions {
+            community: "se-cret".into(),
+            ..SnmpOptions::default()
+        };
+        let shown = format!("{options:?}");
+        assert!(
+            shown.contains("127.0.0.1:161") && !shown.contains("se-cret"),
+            "{shown}"
+        );
     }
 
     #[test]

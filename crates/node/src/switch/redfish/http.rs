@@ -97,8 +97,8 @@ pub(super) struct Answer {
     pub(super) json: Option<Value>,
     /// `Location`: a path, or a whole address.
     location: Option<Uri>,
-    /// `X-Auth-Token`.
-    pub(super) token: Option<String>,
+    /// `X-Auth-Token`, kept out of logs.
+    pub(super) token: Option<HeaderValue>,
     /// `Retry-After`, in seconds.
     pub(super) retry_after: Option<Duration>,
 }
@@ -186,7 +186,7 @@ impl Connection {
         &mut self,
         method: &str,
         path: &str,
-        token: Option<&str>,
+        token: Option<&HeaderValue>,
         body: Option<&Value>,
     ) -> Result<Answer, SwitchError> {
         let mut path = path.to_owned();
@@ -213,7 +213,7 @@ impl Connection {
         &mut self,
         method: &str,
         path: &str,
-        token: Option<&str>,
+        token: Option<&HeaderValue>,
         body: Option<&Value>,
     ) -> Result<Answer, SwitchError> {
         let (response, sender) = self.send(method, path, token, body).await?;
@@ -239,7 +239,7 @@ impl Connection {
         &mut self,
         method: &str,
         path: &str,
-        token: Option<&str>,
+        token: Option<&HeaderValue>,
         body: Option<&Value>,
     ) -> Result<(Response<Incoming>, Sender), SwitchError> {
         // What came meanwhile, such as the connection's end, is seen first.
@@ -269,7 +269,7 @@ impl Connection {
         &self,
         method: &str,
         path: &str,
-        token: Option<&str>,
+        token: Option<&HeaderValue>,
         body: Option<&Value>,
     ) -> Result<Request<Full<Bytes>>, SwitchError> {
         let mut request = Request::builder()
@@ -300,7 +300,8 @@ impl Connection {
 impl Answer {
     fn read_head(&mut self, headers: &HeaderMap) {
         let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-        self.token = text("x-auth-token").map(str::to_owned);
+        self.token = headers.get("x-auth-token").cloned();
+        self.token.iter_mut().for_each(|token| token.set_sensitive(true));
         self.location = text("location").and_then(|location| location.parse().ok());
         self.retry_after = text("retry-after")
             .and_then(|seconds| seconds.parse().ok())
@@ -340,5 +341,20 @@ impl AsyncWrite for Ending {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.0).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_token_is_in_no_debug_output() {
+        let mut headers = HeaderMap::new();
+        headers.insert("x-auth-token", HeaderValue::from_static("se-cret"));
+        let mut answer = Answer::default();
+        answer.read_head(&headers);
+        assert_eq!(answer.token.as_ref().unwrap(), "se-cret", "it can be sent");
+        assert!(!format!("{answer:?} {:?}", answer.token).contains("se-cret"));
     }
 }

@@ -3,6 +3,7 @@
 use super::super::{SwitchError, quoted};
 use super::http::{Answer, Connection};
 use super::{RedfishAuth, RedfishConfig};
+use http::HeaderValue;
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -38,7 +39,7 @@ pub(super) struct Talk<'a> {
     config: &'a RedfishConfig,
     connection: Connection,
     /// The session's token.
-    token: Option<String>,
+    token: Option<HeaderValue>,
     /// The session's path, to end it.
     session: Option<String>,
 }
@@ -126,7 +127,7 @@ impl<'a> Talk<'a> {
 
     async fn ask(&mut self, method: &str, path: &str, body: Option<&Value>) -> Result<Answer, SwitchError> {
         let token = self.token.clone();
-        self.connection.ask(method, path, token.as_deref(), body).await
+        self.connection.ask(method, path, token.as_ref(), body).await
     }
 
     /// A refusal, with the service's own words.
