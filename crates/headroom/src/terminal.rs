@@ -1,11 +1,12 @@
 //! The terminal while a live view has it: opened, drawn on by a thread of its own, given back however the program ends.
 
+mod keys;
+
 use crate::failure::Failure;
 use crate::say;
 use crate::stop::Stop;
 use anyhow::Context;
 use ratatui::backend::CrosstermBackend;
-use ratatui::crossterm::event::{self, Event, KeyCode, KeyModifiers};
 use ratatui::crossterm::terminal::{self, EnterAlternateScreen, LeaveAlternateScreen};
 use ratatui::crossterm::{cursor, execute};
 use ratatui::{Frame, Terminal};
@@ -118,14 +119,8 @@ fn run<S: Scene>(messages: &Receiver<S::Message>, scene: &mut S, stop: &Stop) ->
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return Ok(()),
         }
-        while event::poll(Duration::ZERO)? {
-            if let Event::Key(key) = event::read()? {
-                let control_c =
-                    key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL);
-                if control_c || key.code == KeyCode::Char('q') {
-                    stop.raise();
-                }
-            }
+        if keys::asked_to_end(io::stdin())? {
+            stop.raise();
         }
         terminal.draw(|frame| scene.draw(frame))?;
     }

@@ -4,12 +4,23 @@ use super::load::Load;
 use super::site::{Service, Site};
 use super::{CAPACITY_PER_S, fixed};
 use crate::common::{headroom, until};
+use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+const fn size(columns: u16, lines: u16) -> Winsize {
+    Winsize {
+        ws_row: lines,
+        ws_col: columns,
+        ws_xpixel: 0,
+        ws_ypixel: 0,
+    }
+}
 
 /// A terminal of so many columns and lines: the test's end, and the program's.
 fn terminal(columns: u16, lines: u16) -> (File, File) {
@@ -19,18 +30,12 @@ fn terminal(columns: u16, lines: u16) -> (File, File) {
     let name = ptsname(&ours, Vec::new()).unwrap();
     let path = std::path::Path::new(std::ffi::OsStr::from_bytes(name.as_bytes()));
     let theirs = File::options().read(true).write(true).open(path).unwrap();
-    let size = Winsize {
-        ws_row: lines,
-        ws_col: columns,
-        ws_xpixel: 0,
-        ws_ypixel: 0,
-    };
-    tcsetwinsize(&theirs, size).unwrap();
+    tcsetwinsize(&theirs, size(columns, lines)).unwrap();
     (ours.into(), theirs)
 }
 
 #[test]
-fn the_view_shows_the_cluster_and_a_key_ends_it() {
+fn the_view_shows_the_cluster_and_a_key_ends_it_also_while_the_terminal_is_resized() {
     let site = Site::new(2, Service::Wiki);
     site.boot(1);
     let _gateway = site.gateway();
@@ -65,6 +70,12 @@ fn the_view_shows_the_cluster_and_a_key_ends_it() {
             said().contains(wanted).then_some(())
         });
     }
+    // A terminal that the program does not control it by: what it would be sent is sent by hand.
+    tcsetwinsize(&ours, size(100, 30)).unwrap();
+    let pid = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
+    kill_process(pid, Signal::WINCH).unwrap();
+    // Long enough for the signal to be noticed first, and far shorter than the time between two looks at the keys.
+    std::thread::sleep(Duration::from_millis(10));
     ours.write_all(b"q").unwrap();
     let status = until("the end", || child.try_wait().unwrap());
     reader.join().unwrap();
