@@ -72,6 +72,13 @@ pub fn read(file: &Path) -> anyhow::Result<Recorded> {
         remarks.push(format!(
             "The record's beginning is gone: the plots and tables lack the first {missing} periods."
         ));
+        if run.told.is_none() {
+            remarks.push(
+                "What was ordered and spent in the first period that it has cannot be told from what was before: the orders \
+                 and the energy are those of the periods after it."
+                    .to_owned(),
+            );
+        }
     }
     if let Some(first) = &damage.first {
         remarks.push(format!(
@@ -241,7 +248,13 @@ mod tests {
         let file = dir.path().join("resize.jsonl");
         let mut journal = Journal::open(&file, 1.0).unwrap();
         journal.begin(&start(1.0));
-        (400..500).for_each(|period| journal.tick(&tick(period, 1)));
+        for period in 400..500 {
+            let mut told = tick(period, 1);
+            // Since the start of the run: one in each period, carried out up to the record's middle, and failed after it.
+            told.servers[0].orders.done = period.min(450);
+            told.servers[1].orders.failed = period.saturating_sub(450);
+            journal.tick(&told);
+        }
         let recorded = read(&file).unwrap();
         assert_eq!(
             recorded.remarks[0],
@@ -252,13 +265,20 @@ mod tests {
             (&summary["periods"], &summary["duration_s"]),
             (&json!(100), &json!(100.0))
         );
-        // What the first of them spent cannot be told from what was spent before it.
+        // What was ordered and spent in the first of them cannot be told from what was before.
+        assert_eq!(summary["resize"]["orders"], json!({"done": 50, "failed": 49}));
+        assert!(recorded.remarks[1].contains("the orders and the energy are those of the periods after it"));
         assert_eq!(summary["energy_j"]["value"], 65.0 * 99.0);
         assert_eq!(summary["resize"]["energy_always_on_j"], 125.0 * 99.0);
         assert_eq!(summary["resize"]["saving"], 0.48);
         assert_eq!(summary["power_w"]["consumed_mean"], 65.0);
         assert_eq!(summary["joules_per_request"], 65.0 / 88.0);
         assert_eq!(recorded.history.points()[0].power_w.value(), None);
+        // The run itself knows all of it.
+        journal.end(&json!({"resize": {"orders": {"done": 450, "failed": 50}}}));
+        let recorded = read(&file).unwrap();
+        assert_eq!(recorded.summary["resize"]["orders"]["done"], 450);
+        assert_eq!(recorded.remarks.len(), 1, "{:?}", recorded.remarks);
     }
 
     #[test]

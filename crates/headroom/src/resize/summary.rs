@@ -10,9 +10,10 @@ use headroom_units::Seconds;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// What a run whose first periods are unknown had come to before its energy can be told.
+/// What a run whose first periods are unknown had come to before its energy and its orders can be told.
 #[derive(Clone, Copy, Debug, Default)]
 struct Untold {
+    orders: Outcomes,
     energy: Spent,
     length: Seconds,
     arrivals: u64,
@@ -115,14 +116,28 @@ impl Summary {
             self.orders.failed += one.orders.failed;
         }
         self.energy = tick.energy;
-        if let (1, 1.., Some(energy)) = (self.periods, tick.period, tick.energy) {
-            // It is told since the start of the run: what this period spent cannot be told from what those before it did.
-            self.untold = Untold {
-                energy,
-                length: self.length,
-                arrivals: self.arrivals,
-                completions: self.completions.unwrap_or_default(),
-            };
+        // Both are told since the start of the run: what this period ordered and spent cannot be told from what those before
+        // it did.
+        if let (1, 1..) = (self.periods, tick.period) {
+            self.untold.orders = self.orders;
+            if let Some(energy) = tick.energy {
+                self.untold = Untold {
+                    energy,
+                    length: self.length,
+                    arrivals: self.arrivals,
+                    completions: self.completions.unwrap_or_default(),
+                    ..self.untold
+                };
+            }
+        }
+    }
+
+    /// What came of the orders. A damaged record may tell of fewer than before.
+    const fn ordered(&self) -> Outcomes {
+        let (all, before) = (self.orders, self.untold.orders);
+        Outcomes {
+            done: all.done.saturating_sub(before.done),
+            failed: all.failed.saturating_sub(before.failed),
         }
     }
 
@@ -178,7 +193,7 @@ impl Summary {
                 "server_seconds": self.server_s,
                 "transitions": self.transitions,
                 "failures": self.broken,
-                "orders": self.orders,
+                "orders": self.ordered(),
                 "connections": {
                     "attempts": self.attempts,
                     "dropped": self.drops,
