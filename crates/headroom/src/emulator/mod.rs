@@ -15,7 +15,8 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -26,8 +27,9 @@ const READY: &str = "ready";
 const READY_WITHIN: Duration = Duration::from_secs(20);
 /// How often it is looked whether the worker lives: the most that a service stays slowed after its emulator died.
 const WATCH: Duration = Duration::from_millis(50);
-/// How long a worker may take to end by itself.
+/// How long a worker may take to end by itself, and one that is stopped before its tree could be used.
 const END_WITHIN: Duration = Duration::from_secs(5);
+const END_UNREADY_WITHIN: Duration = Duration::from_secs(1);
 /// A worker that died so often within [`DEATHS_WITHIN`] is not started again.
 const MOST_DEATHS: usize = 5;
 const DEATHS_WITHIN: Duration = Duration::from_secs(60);
@@ -142,13 +144,12 @@ struct Worker {
     child: Child,
     /// Closing it ends the worker, as does the death of this process.
     input: Option<ChildStdin>,
+    /// Its tree can be used.
+    ready: bool,
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
+/// How a worker is started.
+type Program = fn(&EmulatorOptions) -> anyhow::Result<Command>;
 
 impl Emulator {
     /// Starts it and waits until its tree can be used.
@@ -156,8 +157,12 @@ impl Emulator {
     /// # Errors
     /// A machine without `/dev/fuse` or without rights, a mount point in use: with the worker's own words.
     pub fn start(options: EmulatorOptions) -> anyhow::Result<Self> {
+        Self::start_as(options, this_program)
+    }
+
+    fn start_as(options: EmulatorOptions, program: Program) -> anyhow::Result<Self> {
         let shared = Arc::new(Shared::default());
-        shared.lock().worker = Some(Worker::start(&options)?);
+        shared.start_worker(&options, program)?;
         let mut emulator = Self {
             options: options.clone(),
             shared: Arc::clone(&shared),
@@ -165,7 +170,7 @@ impl Emulator {
         };
         let watcher = std::thread::Builder::new()
             .name("emulator".to_owned())
-            .spawn(move || watch(&options, &shared))?;
+            .spawn(move || watch(&options, program, &shared))?;
         emulator.watcher = Some(watcher);
         Ok(emulator)
     }
@@ -203,7 +208,12 @@ impl Drop for Emulator {
             let _ = watcher.join();
         }
         if let Some(worker) = worker {
-            worker.end();
+            let within = if worker.ready {
+                END_WITHIN
+            } else {
+                END_UNREADY_WITHIN
+            };
+            worker.end(within);
         }
         match clean(&self.options.at) {
             Ok(done) => done
@@ -215,86 +225,104 @@ impl Drop for Emulator {
 }
 
 /// Starts the worker again where it dies: the next one lifts what the last one limited, and takes the groups over.
-fn watch(options: &EmulatorOptions, shared: &Shared) {
+fn watch(options: &EmulatorOptions, program: Program, shared: &Shared) {
     let mut deaths: Vec<Instant> = Vec::new();
     loop {
         std::thread::sleep(WATCH);
-        let mut state = shared.lock();
-        if state.stopping {
-            return;
-        }
-        let Some(worker) = state.worker.as_mut() else {
-            return;
-        };
-        let Ok(Some(status)) = worker.child.try_wait() else {
-            continue;
+        let status = {
+            let mut state = shared.lock();
+            if state.stopping {
+                return;
+            }
+            let Some(worker) = state.worker.as_mut() else {
+                return;
+            };
+            let Ok(Some(status)) = worker.child.try_wait() else {
+                continue;
+            };
+            status
         };
         deaths.retain(|death| death.elapsed() < DEATHS_WITHIN);
         deaths.push(Instant::now());
         tracing::warn!("the emulated hardware died ({status}); it is started again, without any limit");
         let again = match deaths.len() {
-            ..=MOST_DEATHS => Worker::start(options),
+            ..=MOST_DEATHS => shared.start_worker(options, program),
             deaths => Err(anyhow::anyhow!(
                 "it died {deaths} times within {} s",
                 DEATHS_WITHIN.as_secs()
             )),
         };
-        match again {
-            Ok(worker) => state.worker = Some(worker),
-            Err(error) => {
-                state.worker = None;
-                state.given_up = Some(format!("{error:#}"));
-                drop(state);
-                tracing::error!("the emulated hardware is not started again: {error:#}");
-                match clean(&options.at) {
-                    Ok(done) => done.iter().for_each(|line| tracing::warn!("{line}")),
-                    Err(error) => tracing::error!("{error:#}"),
-                }
+        if let Err(error) = again {
+            let mut state = shared.lock();
+            if state.stopping {
                 return;
             }
+            state.worker = None;
+            state.given_up = Some(format!("{error:#}"));
+            drop(state);
+            tracing::error!("the emulated hardware is not started again: {error:#}");
+            match clean(&options.at) {
+                Ok(done) => done.iter().for_each(|line| tracing::warn!("{line}")),
+                Err(error) => tracing::error!("{error:#}"),
+            }
+            return;
         }
     }
 }
 
-impl Worker {
-    fn start(options: &EmulatorOptions) -> anyhow::Result<Self> {
-        let program = std::env::current_exe().context("this program's own file cannot be found")?;
-        if let Some(parent) = options.at.parent() {
-            fs::create_dir_all(parent)
-                .with_context(|| format!("cannot make {}: choose another --at", parent.display()))?;
-        }
-        let mut command = Command::new(program);
-        command
-            .args(["emulate", "--worker", "--at"])
-            .arg(&options.at)
-            .arg("--hardware-json")
-            .arg(serde_json::to_string(&options.hardware)?)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            // Signals of the terminal are for this process: it ends the worker when nobody needs it any more.
-            .process_group(0);
-        for group in &options.groups {
-            command.args(["--group", group]);
-        }
-        match &options.real {
-            Some((name, parent)) => command.args(["--name", name, "--parent", parent]),
-            None => command.arg("--figures-only"),
-        };
-        let mut child = command
-            .spawn()
-            .context("the emulated hardware could not be started")?;
-        let worker = Self {
-            input: child.stdin.take(),
-            child,
-        };
-        worker.ready()
+/// This program, as a worker.
+fn this_program(options: &EmulatorOptions) -> anyhow::Result<Command> {
+    let program = std::env::current_exe().context("this program's own file cannot be found")?;
+    let mut command = Command::new(program);
+    command
+        .args(["emulate", "--worker", "--at"])
+        .arg(&options.at)
+        .arg("--hardware-json")
+        .arg(serde_json::to_string(&options.hardware)?);
+    for group in &options.groups {
+        command.args(["--group", group]);
+    }
+    match &options.real {
+        Some((name, parent)) => command.args(["--name", name, "--parent", parent]),
+        None => command.arg("--figures-only"),
+    };
+    Ok(command)
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until its tree can be used.
-    fn ready(mut self) -> anyhow::Result<Self> {
-        let Some(output) = self.child.stdout.take() else {
-            bail!("the emulated hardware has no standard output")
+    /// Starts a worker and waits until its tree can be used. The state is not locked while it waits, and the worker is in it
+    /// from the start, so that whoever stops the emulator can end it.
+    ///
+    /// # Errors
+    /// A worker that cannot be started or is not ready in time; an emulator that was stopped meanwhile.
+    fn start_worker(&self, options: &EmulatorOptions, program: Program) -> anyhow::Result<()> {
+        let (worker, output) = Worker::spawn(options, program)?;
+        let mut state = self.lock();
+        if state.stopping {
+            drop(state);
+            worker.end(END_UNREADY_WITHIN);
+            bail!("the emulated hardware was stopped")
+        }
+        state.worker = Some(worker);
+        drop(state);
+        let why = match self.until_ready(output) {
+            Ok(()) => return Ok(()),
+            Err(why) => why,
         };
+        // Nobody's, where the emulator was stopped: it is ended there.
+        let worker = self.lock().worker.take();
+        let killed = worker.is_some_and(|worker| worker.end(END_UNREADY_WITHIN));
+        if killed && let Err(error) = clean(&options.at) {
+            tracing::error!("what it had made could not be taken away: {error:#}");
+        }
+        Err(why)
+    }
+
+    fn until_ready(&self, output: ChildStdout) -> anyhow::Result<()> {
         let (said, hears) = std::sync::mpsc::channel();
         std::thread::Builder::new()
             .name("emulator-ready".to_owned())
@@ -303,32 +331,116 @@ impl Worker {
                 let _ = BufReader::new(output).read_line(&mut line);
                 let _ = said.send(line);
             })?;
-        match hears.recv_timeout(READY_WITHIN) {
-            Ok(line) if line.trim() == READY => Ok(self),
-            Ok(_) => {
-                self.end();
-                bail!("the emulated hardware could not be started; its own message stands above")
-            }
-            Err(_) => {
-                self.end();
-                bail!(
+        let until = Instant::now() + READY_WITHIN;
+        loop {
+            let heard = hears.recv_timeout(WATCH);
+            let mut state = self.lock();
+            let Some(worker) = state.worker.as_mut() else {
+                bail!("the emulated hardware was stopped")
+            };
+            match heard {
+                Ok(line) if line.trim() == READY => {
+                    worker.ready = true;
+                    return Ok(());
+                }
+                Err(RecvTimeoutError::Timeout) if Instant::now() < until => {}
+                Err(RecvTimeoutError::Timeout) => bail!(
                     "the emulated hardware was not ready within {} s",
                     READY_WITHIN.as_secs()
-                )
+                ),
+                Ok(_) | Err(RecvTimeoutError::Disconnected) => {
+                    bail!("the emulated hardware could not be started; its own message stands above")
+                }
             }
         }
     }
+}
 
-    fn end(mut self) {
+impl Worker {
+    /// A worker that has just been started, and its standard output.
+    fn spawn(options: &EmulatorOptions, program: Program) -> anyhow::Result<(Self, ChildStdout)> {
+        if let Some(parent) = options.at.parent() {
+            fs::create_dir_all(parent)
+                .with_context(|| format!("cannot make {}: choose another --at", parent.display()))?;
+        }
+        let mut child = program(options)?
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            // Signals of the terminal are for this process: it ends the worker when nobody needs it any more.
+            .process_group(0)
+            .spawn()
+            .context("the emulated hardware could not be started")?;
+        let output = child
+            .stdout
+            .take()
+            .context("the emulated hardware has no standard output")?;
+        let worker = Self {
+            input: child.stdin.take(),
+            child,
+            ready: false,
+        };
+        Ok((worker, output))
+    }
+
+    /// Asks it to end, and kills it where it has not after so long; whether it had to be killed.
+    fn end(mut self, within: Duration) -> bool {
         drop(self.input.take());
-        let until = Instant::now() + END_WITHIN;
+        let until = Instant::now() + within;
         while Instant::now() < until {
             if !matches!(self.child.try_wait(), Ok(None)) {
-                return;
+                return false;
             }
             std::thread::sleep(Duration::from_millis(10));
         }
         let _ = self.child.kill();
         let _ = self.child.wait();
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(dir: &Path) -> EmulatorOptions {
+        EmulatorOptions {
+            hardware: HardwareConfig::default(),
+            at: dir.join("sys"),
+            groups: Vec::new(),
+            real: None,
+        }
+    }
+
+    /// Ready and dead at once the first time; never ready, and deaf, each time after it.
+    fn dies_and_hangs(options: &EmulatorOptions) -> anyhow::Result<Command> {
+        let script =
+            "[ -e \"$0.first\" ] && { : > \"$0.second\"; exec sleep 60; }; : > \"$0.first\"; echo ready";
+        let mut command = Command::new("sh");
+        command.args(["-c", script]).arg(&options.at);
+        Ok(command)
+    }
+
+    #[test]
+    fn an_emulator_that_is_started_again_and_hangs_is_stopped_long_before_it_had_to_be_ready() {
+        let dir = tempfile::tempdir().unwrap();
+        let emulator = Emulator::start_as(options(dir.path()), dies_and_hangs).unwrap();
+        let second = dir.path().join("sys.second");
+        let until = Instant::now() + Duration::from_secs(60);
+        while !second.exists() {
+            assert!(Instant::now() < until, "it is not started again");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let hanging = emulator.pid().expect("it is known while it starts");
+        let began = Instant::now();
+        drop(emulator);
+        assert!(began.elapsed() < READY_WITHIN / 2, "{:?}", began.elapsed());
+        assert!(!Path::new(&format!("/proc/{hanging}")).exists(), "it is killed");
+    }
+
+    #[test]
+    fn one_that_cannot_be_started_is_an_error_at_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let error = Emulator::start_as(options(dir.path()), |_| Ok(Command::new("false"))).unwrap_err();
+        assert!(error.to_string().contains("could not be started"), "{error}");
     }
 }

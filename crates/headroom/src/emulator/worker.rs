@@ -25,14 +25,7 @@ pub fn work(options: &EmulatorOptions) -> Result<(), Failure> {
         record: options.record(),
     });
     let stop = Stop::at_signals()?;
-    let emulated =
-        Emulated::mount(options.hardware.clone(), real.as_ref(), &options.at).map_err(Failure::usage)?;
-    for group in &options.groups {
-        make_group(&options.at, group)?;
-    }
-    let mut out = std::io::stdout();
-    writeln!(out, "{READY}")?;
-    out.flush()?;
+    // Before the mount, which may take its time: a parent that ends meanwhile is noticed as soon as it is there.
     let flag = stop.clone();
     std::thread::Builder::new()
         .name("input".to_owned())
@@ -41,6 +34,14 @@ pub fn work(options: &EmulatorOptions) -> Result<(), Failure> {
             while std::io::stdin().read(&mut ignored).is_ok_and(|read| read > 0) {}
             flag.raise();
         })?;
+    let emulated =
+        Emulated::mount(options.hardware.clone(), real.as_ref(), &options.at).map_err(Failure::usage)?;
+    for group in &options.groups {
+        make_group(&options.at, group)?;
+    }
+    let mut out = std::io::stdout();
+    writeln!(out, "{READY}")?;
+    out.flush()?;
     while emulated.is_served() && !stop.wait_until(Instant::now() + WATCH) {}
     let served = emulated.is_served();
     emulated.unmount()?;
