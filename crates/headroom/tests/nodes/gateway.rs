@@ -1,7 +1,7 @@
 //! The control port of `headroom gateway`, called as a controller calls it.
 
+use crate::cluster::{Gateway, get};
 use crate::common::until;
-use crate::controller::{Gateway, get};
 use headroom_wire::Refusal;
 use headroom_wire::client::{CallError, ClientOptions, GatewayClient};
 use headroom_wire::message::{BackendState, SetBackend};

@@ -1,8 +1,8 @@
 //! Kill -9 of everything in turn, twice each, while a cap and a quota are low on an emulated server: within one lease all
 //! of it is as it was before the run, and no request that could be served is lost.
 
+use crate::cluster::{Config, Gateway, Traffic, get, status};
 use crate::common::{Program, headroom, until};
-use crate::controller::{Config, Gateway, Traffic, get, status};
 use std::collections::BTreeMap;
 use std::fs;
 use std::net::SocketAddr;

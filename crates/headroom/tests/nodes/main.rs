@@ -4,6 +4,7 @@
 mod agent;
 mod capacity;
 mod certs;
+mod cluster;
 mod common;
 mod controller;
 mod gateway;

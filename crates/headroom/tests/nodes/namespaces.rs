@@ -1,7 +1,7 @@
 //! Three nodes in network namespaces of one machine, reached over mutual TLS; one of them is cut off and brought back.
 
+use crate::cluster::{Config, Gateway, Traffic, get, status};
 use crate::common::{Certs, Group, Program, headroom, until};
-use crate::controller::{Config, Gateway, Traffic, get, status};
 use crate::queues::{Journal, counted, trouble};
 use headroom_wire::certs::Validity;
 use std::fs;

@@ -1,7 +1,7 @@
 //! `headroom resize` with accept queues that agents watch, over a Unix socket and over TCP.
 
+use crate::cluster::Gateway;
 use crate::common::{Certs, Group, Program, headroom, run, until};
-use crate::controller::Gateway;
 use headroom_node::Roots;
 use headroom_node::queue::{EbpfQueueMeter, QueueError};
 use serde_json::Value;
