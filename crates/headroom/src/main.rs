@@ -9,6 +9,7 @@ mod emulator;
 mod failure;
 mod file;
 mod live;
+mod looks;
 mod resize;
 mod say;
 mod simulate;

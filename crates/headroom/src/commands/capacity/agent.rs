@@ -2,11 +2,12 @@
 
 use super::cpu::ServiceCpu;
 use super::page::DistantPage;
-use super::watch::{Watch, look_period};
+use super::watch::Watch;
 use super::{Run, order, some};
 use crate::cli::CapacityArgs;
 use crate::cluster::{AgentQueue, Standing, WatchOptions};
 use crate::failure::Failure;
+use crate::looks::look_period;
 use anyhow::anyhow;
 use headroom_node::queue::{QueueError, QueueMeter, QueueMethod};
 use headroom_wire::Address;

@@ -1,10 +1,9 @@
 //! What a meter shows, as the estimators take it, and as a row of the record.
 
 use super::way::Way;
-use headroom_control::capacity::{Counter, Estimate, Listener, Observation, Sight, UtilisationReading};
-use headroom_node::queue::{Counters, QueueError, QueueMethod, QueuePeriod, QueueSample, Scope};
+use headroom_control::capacity::{Estimate, UtilisationReading};
+use headroom_node::queue::{Counters, QueueMethod, QueuePeriod, QueueSample, Scope};
 use headroom_units::{PerSecond, Ratio, Seconds};
-use std::collections::BTreeSet;
 
 /// One sample of one method.
 #[derive(Clone, Debug)]
@@ -102,67 +101,6 @@ fn widest(sample: &QueueSample) -> Scope {
     }
 }
 
-/// What the listener's meter showed, as the estimators of queue monitoring take it.
-///
-/// Where nothing counts the port's own connections (sock_diag) they are those of the whole machine: true of a machine
-/// that serves nothing else.
-pub fn observation(
-    length: Seconds,
-    sample: &Result<QueueSample, QueueError>,
-    known: &mut Known,
-) -> Observation {
-    let sight = match sample {
-        Ok(sample) => Sight::Listening(listener(sample, known)),
-        Err(QueueError::NobodyListens { .. }) => {
-            *known = Known::default();
-            Sight::Nobody
-        }
-        Err(_) => Sight::Unread,
-    };
-    Observation { length, sight }
-}
-
-/// Which of several sockets connections come to.
-#[derive(Clone, Debug, Default)]
-pub struct Known(BTreeSet<u64>);
-
-impl Known {
-    /// Of those sockets the shortest queue: a worker that takes from one is not kept busy by those who wait at another.
-    fn shortest(&mut self, sample: &QueueSample) -> Option<u64> {
-        if let [one] = sample.listeners.as_slice() {
-            return Some(one.length.now);
-        }
-        for socket in &sample.listeners {
-            if socket.length.now > 0 || socket.enqueued.unwrap_or(0) > 0 || socket.drops.unwrap_or(0) > 0 {
-                self.0.insert(socket.cookie);
-            }
-        }
-        let used = |socket: &&headroom_node::queue::Listener| self.0.contains(&socket.cookie);
-        sample
-            .listeners
-            .iter()
-            .filter(used)
-            .map(|socket| socket.length.now)
-            .min()
-    }
-}
-
-fn listener(sample: &QueueSample, known: &mut Known) -> Listener {
-    let narrow = |value: u64| u32::try_from(value).ok();
-    let (port, machine) = (&sample.port, &sample.machine);
-    let of_machine = || Some(machine.enqueued? + port.drops?);
-    Listener {
-        identity: sample.epoch,
-        limit: sample.places().and_then(narrow),
-        length: sample.length.and_then(|length| narrow(length.now)),
-        shortest: known.shortest(sample).and_then(narrow),
-        lengths_seen: sample.seen.map(|seen| Counter::wide(seen.sum)),
-        arrivals: port.arrivals().or_else(of_machine).map(Counter::wide),
-        accepts: port.accepts.map(Counter::wide),
-        drops: port.drops.map(Counter::wide),
-    }
-}
-
 /// What a meter of throughput and CPU showed. `cpu` is whose CPU it is to be, where it is not what the meter shows.
 pub fn reading(length: Seconds, sample: &QueueSample, cpu: Option<Option<Ratio>>) -> UtilisationReading {
     let served = |counters: &Counters| counters.accepts.or(counters.requests);
@@ -218,74 +156,13 @@ mod tests {
     }
 
     #[test]
-    fn a_sample_is_an_observation_with_its_epoch_as_identity() {
-        let mut known = Known::default();
-        let seen = observation(
-            Seconds::new(1.0),
-            &Ok(sample(vec![socket(1, 10, 100)])),
-            &mut known,
-        );
-        let Sight::Listening(listener) = seen.sight else {
-            panic!("{seen:?}")
-        };
-        assert_eq!((listener.identity, listener.limit), (3, Some(64)));
-        assert_eq!((listener.length, listener.shortest), (Some(10), Some(10)));
-        assert_eq!(listener.arrivals, Some(Counter::wide(107)));
-        assert_eq!(listener.accepts, Some(Counter::wide(90)));
-        let refused = QueueError::Refused {
-            doing: "look".to_owned(),
-            cause: "no".to_owned(),
-            remedy: "none".to_owned(),
-        };
-        assert_eq!(
-            observation(Seconds::new(1.0), &Err(refused), &mut known).sight,
-            Sight::Unread
-        );
-        let nobody = QueueError::NobodyListens {
-            port: 80,
-            others: String::new(),
-        };
-        assert_eq!(
-            observation(Seconds::new(1.0), &Err(nobody), &mut known).sight,
-            Sight::Nobody
-        );
-    }
-
-    #[test]
-    fn of_several_sockets_only_those_count_that_connections_come_to() {
-        let mut known = Known::default();
-        assert_eq!(
-            known.shortest(&sample(vec![socket(1, 0, 0), socket(2, 0, 0)])),
-            None
-        );
-        assert_eq!(
-            known.shortest(&sample(vec![socket(1, 5, 5), socket(2, 0, 0)])),
-            Some(5)
-        );
-        // Once one has come to the second, nobody waiting there means that its worker may be idle.
-        assert_eq!(
-            known.shortest(&sample(vec![socket(1, 5, 5), socket(2, 0, 1)])),
-            Some(0)
-        );
-        assert_eq!(
-            known.shortest(&sample(vec![socket(1, 5, 5), socket(2, 9, 9)])),
-            Some(5)
-        );
-    }
-
-    #[test]
-    fn without_a_count_of_the_port_s_own_the_machine_s_are_taken() {
+    fn of_a_whole_machine_what_is_opened_is_what_is_served() {
         let mut by_kernel = sample(vec![socket(1, 10, 0)]);
         by_kernel.port = Counters {
             drops: Some(7),
             ..Counters::default()
         };
         by_kernel.machine.enqueued = Some(500);
-        let listener = listener(&by_kernel, &mut Known::default());
-        assert_eq!(
-            (listener.arrivals, listener.accepts),
-            (Some(Counter::wide(507)), None)
-        );
         let mut later = by_kernel.clone();
         later.at += Duration::from_secs(2);
         later.machine.enqueued = Some(560);

@@ -2,8 +2,9 @@
 //! else, as Figure 6 of the paper wants it seen.
 
 use super::cpu::ServiceCpu;
-use super::seen::{Known, Row, Seen, observation, reading};
+use super::seen::{Row, Seen, reading};
 use super::way::Way;
+use crate::looks::{Known, look_period, observation};
 use crate::stop::Stop;
 use headroom_control::capacity::{
     BusyTimeMonitor, Capacity, Estimate, QueueMonitor, QueueTuning, Ramp, RampTuning, Step, StepMeter,
@@ -17,12 +18,6 @@ use std::time::{Duration, Instant};
 
 /// An SNMP agent reads the kernel's counters every fifth second or so: a window of two such intervals.
 const SNMP_WINDOW_S: f64 = 10.0;
-/// How often a queue is looked at in a period, for the time with somebody waiting.
-const LOOKS: u32 = 50;
-/// But no more often than this, and no more seldom.
-const SHORTEST_LOOK: Duration = Duration::from_millis(5);
-const LONGEST_LOOK: Duration = Duration::from_millis(100);
-
 /// A method at work.
 pub struct Watch {
     method: QueueMethod,
@@ -79,11 +74,6 @@ impl Clock {
             .map_or(otherwise, |before| now - before)
             .into()
     }
-}
-
-/// How often a queue is looked at for the time with somebody waiting.
-pub fn look_period(period: Duration) -> Duration {
-    (period / LOOKS).clamp(SHORTEST_LOOK, LONGEST_LOOK).min(period)
 }
 
 type Sampled = Result<QueueSample, QueueError>;

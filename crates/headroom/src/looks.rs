@@ -1,0 +1,192 @@
+//! How an accept queue is looked at for the estimators of capacity: how often, and as what.
+
+use headroom_control::capacity::{Counter, Listener, Observation, Sight};
+use headroom_node::queue::{QueueError, QueueSample};
+use headroom_units::Seconds;
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+/// How often a queue is looked at in a period, for the time with somebody waiting.
+const LOOKS: u32 = 50;
+/// But no more often than this, and no more seldom.
+const SHORTEST_LOOK: Duration = Duration::from_millis(5);
+const LONGEST_LOOK: Duration = Duration::from_millis(100);
+
+/// How often a queue is looked at for the time with somebody waiting.
+pub fn look_period(period: Duration) -> Duration {
+    (period / LOOKS).clamp(SHORTEST_LOOK, LONGEST_LOOK).min(period)
+}
+
+/// What the listener's meter showed, as the estimators of queue monitoring take it.
+///
+/// Where nothing counts the port's own connections (sock_diag) they are those of the whole machine: true of a machine
+/// that serves nothing else.
+pub fn observation(
+    length: Seconds,
+    sample: &Result<QueueSample, QueueError>,
+    known: &mut Known,
+) -> Observation {
+    let sight = match sample {
+        Ok(sample) => Sight::Listening(listener(sample, known)),
+        Err(QueueError::NobodyListens { .. }) => {
+            *known = Known::default();
+            Sight::Nobody
+        }
+        Err(_) => Sight::Unread,
+    };
+    Observation { length, sight }
+}
+
+/// Which of several sockets connections come to.
+#[derive(Clone, Debug, Default)]
+pub struct Known(BTreeSet<u64>);
+
+impl Known {
+    /// Of those sockets the shortest queue: a worker that takes from one is not kept busy by those who wait at another.
+    fn shortest(&mut self, sample: &QueueSample) -> Option<u64> {
+        if let [one] = sample.listeners.as_slice() {
+            return Some(one.length.now);
+        }
+        for socket in &sample.listeners {
+            if socket.length.now > 0 || socket.enqueued.unwrap_or(0) > 0 || socket.drops.unwrap_or(0) > 0 {
+                self.0.insert(socket.cookie);
+            }
+        }
+        let used = |socket: &&headroom_node::queue::Listener| self.0.contains(&socket.cookie);
+        sample
+            .listeners
+            .iter()
+            .filter(used)
+            .map(|socket| socket.length.now)
+            .min()
+    }
+}
+
+fn listener(sample: &QueueSample, known: &mut Known) -> Listener {
+    let narrow = |value: u64| u32::try_from(value).ok();
+    let (port, machine) = (&sample.port, &sample.machine);
+    let of_machine = || Some(machine.enqueued? + port.drops?);
+    Listener {
+        identity: sample.epoch,
+        limit: sample.places().and_then(narrow),
+        length: sample.length.and_then(|length| narrow(length.now)),
+        shortest: known.shortest(sample).and_then(narrow),
+        lengths_seen: sample.seen.map(|seen| Counter::wide(seen.sum)),
+        arrivals: port.arrivals().or_else(of_machine).map(Counter::wide),
+        accepts: port.accepts.map(Counter::wide),
+        drops: port.drops.map(Counter::wide),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use headroom_node::queue::{Counters, Length, QueueMethod};
+    use std::net::{Ipv4Addr, SocketAddr};
+    use std::time::Instant;
+
+    fn socket(cookie: u64, now: u64, enqueued: u64) -> headroom_node::queue::Listener {
+        headroom_node::queue::Listener {
+            address: SocketAddr::from((Ipv4Addr::LOCALHOST, 80)),
+            cookie,
+            length: Length { now, limit: 63 },
+            drops: Some(0),
+            enqueued: Some(enqueued),
+        }
+    }
+
+    fn sample(sockets: Vec<headroom_node::queue::Listener>) -> QueueSample {
+        let now = sockets.iter().map(|one| one.length.now).sum();
+        QueueSample {
+            method: QueueMethod::Ebpf,
+            at: Instant::now(),
+            epoch: 3,
+            port: Counters {
+                enqueued: Some(100),
+                accepts: Some(90),
+                drops: Some(7),
+                ..Counters::default()
+            },
+            server: Counters::default(),
+            machine: Counters::default(),
+            length: Some(Length {
+                now,
+                limit: 63 * sockets.len() as u64,
+            }),
+            seen: None,
+            cpu_busy: None,
+            listeners: sockets,
+        }
+    }
+
+    #[test]
+    fn a_sample_is_an_observation_with_its_epoch_as_identity() {
+        let mut known = Known::default();
+        let seen = observation(
+            Seconds::new(1.0),
+            &Ok(sample(vec![socket(1, 10, 100)])),
+            &mut known,
+        );
+        let Sight::Listening(listener) = seen.sight else {
+            panic!("{seen:?}")
+        };
+        assert_eq!((listener.identity, listener.limit), (3, Some(64)));
+        assert_eq!((listener.length, listener.shortest), (Some(10), Some(10)));
+        assert_eq!(listener.arrivals, Some(Counter::wide(107)));
+        assert_eq!(listener.accepts, Some(Counter::wide(90)));
+        let refused = QueueError::Refused {
+            doing: "look".to_owned(),
+            cause: "no".to_owned(),
+            remedy: "none".to_owned(),
+        };
+        assert_eq!(
+            observation(Seconds::new(1.0), &Err(refused), &mut known).sight,
+            Sight::Unread
+        );
+        let nobody = QueueError::NobodyListens {
+            port: 80,
+            others: String::new(),
+        };
+        assert_eq!(
+            observation(Seconds::new(1.0), &Err(nobody), &mut known).sight,
+            Sight::Nobody
+        );
+    }
+
+    #[test]
+    fn of_several_sockets_only_those_count_that_connections_come_to() {
+        let mut known = Known::default();
+        assert_eq!(
+            known.shortest(&sample(vec![socket(1, 0, 0), socket(2, 0, 0)])),
+            None
+        );
+        assert_eq!(
+            known.shortest(&sample(vec![socket(1, 5, 5), socket(2, 0, 0)])),
+            Some(5)
+        );
+        // Once one has come to the second, nobody waiting there means that its worker may be idle.
+        assert_eq!(
+            known.shortest(&sample(vec![socket(1, 5, 5), socket(2, 0, 1)])),
+            Some(0)
+        );
+        assert_eq!(
+            known.shortest(&sample(vec![socket(1, 5, 5), socket(2, 9, 9)])),
+            Some(5)
+        );
+    }
+
+    #[test]
+    fn without_a_count_of_the_port_s_own_the_machine_s_are_taken() {
+        let mut by_kernel = sample(vec![socket(1, 10, 0)]);
+        by_kernel.port = Counters {
+            drops: Some(7),
+            ..Counters::default()
+        };
+        by_kernel.machine.enqueued = Some(500);
+        let listener = listener(&by_kernel, &mut Known::default());
+        assert_eq!(
+            (listener.arrivals, listener.accepts),
+            (Some(Counter::wide(507)), None)
+        );
+    }
+}
