@@ -3,6 +3,7 @@
 
 use super::tuning::ResizeTuning;
 use super::{ClusterSeen, PowerState, Resize, Resizer, ServerSeen};
+use crate::capacity::Capacity;
 use crate::decision::Reason;
 use crate::parameter::{Bound, OutOfRange};
 use headroom_units::PerSecond;
@@ -16,8 +17,9 @@ enum Basis {
     Online,
 }
 
-/// The controller of Section 7.5. A server of which nothing is known yet counts as the mean of those of which something
-/// is, for all have the same hardware and serve the same requests (Section 3).
+/// The controller of Section 7.5. A server of which nothing is known yet, or only what it takes at least, counts as the
+/// mean of those of which more is known, for all have the same hardware and serve the same requests (Section 3). While of
+/// none more is known than what it takes at least, none has been in any difficulty, and no server is started.
 #[derive(Clone, Debug)]
 pub struct Stepwise {
     basis: Basis,
@@ -32,9 +34,20 @@ pub struct Stepwise {
     target: usize,
 }
 
+/// What the servers that take requests take.
+struct Together {
+    /// All of them.
+    sum: f64,
+    /// The largest of one.
+    largest: f64,
+    /// Whether that is known of one at least, and not only what it takes at least.
+    proven: bool,
+}
+
 /// All rules of both controllers.
-const RULES: [&str; 9] = [
+const RULES: [&str; 10] = [
     "grow",
+    "unproven",
     "shrink",
     "fits",
     "on-its-way",
@@ -76,20 +89,36 @@ impl Stepwise {
         })
     }
 
-    /// The capacity of the servers that take requests, and the largest of one of them. `None` where of none is anything
-    /// known.
-    fn capacity(&self, servers: &[ServerSeen]) -> Option<(f64, f64)> {
+    /// The capacity of the servers that take requests. `None` where of none is anything known.
+    fn capacity(&self, servers: &[ServerSeen]) -> Option<Together> {
         let taking = servers.iter().filter(|one| one.state.takes_requests());
-        let known: Vec<Option<f64>> = taking
+        let found: Vec<Capacity> = taking
             .map(|one| match self.basis {
-                Basis::Fixed(capacity) => Some(capacity.get()),
-                Basis::Online => one.capacity.value().map(PerSecond::get),
+                Basis::Fixed(capacity) => Capacity::Exact(capacity),
+                Basis::Online => one.capacity,
             })
             .collect();
-        let count = known.iter().flatten().count();
-        let sum: f64 = known.iter().flatten().sum();
-        let largest = known.iter().flatten().copied().reduce(f64::max)?;
-        Some((sum / count as f64 * known.len() as f64, largest))
+        let mean = |of: &dyn Fn(&Capacity) -> Option<f64>| {
+            let all: Vec<f64> = found.iter().filter_map(of).collect();
+            (!all.is_empty()).then(|| all.iter().sum::<f64>() / all.len() as f64)
+        };
+        let exact = mean(&|one| match one {
+            Capacity::Exact(value) => Some(value.get()),
+            Capacity::LowerBound(_) | Capacity::Unknown => None,
+        });
+        let other = exact.or_else(|| mean(&|one| one.value().map(PerSecond::get)))?;
+        let each = found.iter().map(|one| match one {
+            Capacity::Exact(value) => value.get(),
+            // Without an exact one each counts as what it has shown itself.
+            Capacity::LowerBound(value) if exact.is_none() => value.get(),
+            Capacity::LowerBound(value) => value.get().max(other),
+            Capacity::Unknown => other,
+        });
+        Some(Together {
+            sum: each.clone().sum(),
+            largest: each.fold(0.0, f64::max),
+            proven: exact.is_some(),
+        })
     }
 
     /// Nothing can be decided: hold, and after a while everything on.
@@ -176,7 +205,12 @@ impl Resizer for Stepwise {
             let text = "nothing arrives, and no server's capacity is known: as before".to_owned();
             return self.answer(all, "fits", text, &[("arrival_rate_per_s", arriving)]);
         }
-        let Some((capacity, largest)) = known else {
+        let Some(Together {
+            sum: capacity,
+            largest,
+            proven,
+        }) = known
+        else {
             return self.blind(now_s, all, "no server's capacity is known");
         };
         self.blind_since_s = None;
@@ -201,6 +235,14 @@ impl Resizer for Stepwise {
                 self.target = all;
                 let text = format!("{load}: there is no other server");
                 return self.answer(all, "all-on", text, &numbers);
+            }
+            if !proven {
+                self.target = taking + booting;
+                let text = format!(
+                    "{arriving:.1} arrive, and {taking} servers have taken {usable:.1}/s at least without any difficulty: as \
+                     before"
+                );
+                return self.answer(all, "unproven", text, &numbers);
             }
             // What one server takes is what the mean of those that serve takes; booting ones are no capacity, but need
             // not be ordered twice.

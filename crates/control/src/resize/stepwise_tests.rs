@@ -97,6 +97,30 @@ fn a_server_of_which_nothing_is_known_counts_as_its_peers() {
 }
 
 #[test]
+fn what_a_server_takes_at_least_starts_no_other() {
+    let mut resizer = online();
+    let at_least = |per_s: f64| ServerSeen {
+        capacity: Capacity::LowerBound(PerSecond::new(per_s)),
+        ..serving(per_s)
+    };
+    let seen = [at_least(400.0), at_least(380.0), OFF];
+    // More than was ever taken, and nobody has waited yet.
+    assert_eq!(decide(&mut resizer, 0.0, 900.0, &seen), said(2, "unproven"));
+    // One more is too many even by what was taken at least.
+    assert_eq!(decide(&mut resizer, 20.0, 300.0, &seen), said(1, "shrink"));
+    // Once one of them was in difficulty, the other counts as much as that one.
+    let seen = [at_least(400.0), serving(450.0), OFF];
+    assert_eq!(decide(&mut resizer, 40.0, 890.0, &seen), said(2, "fits"));
+    assert_eq!(decide(&mut resizer, 60.0, 910.0, &seen), said(3, "grow"));
+    // But not less than it has taken itself.
+    let seen = [at_least(500.0), serving(450.0), OFF];
+    assert_eq!(decide(&mut resizer, 80.0, 910.0, &seen), said(2, "fits"));
+    // And where there is no other server there is nothing to wait for.
+    let seen = [at_least(400.0), at_least(380.0)];
+    assert_eq!(decide(&mut resizer, 100.0, 900.0, &seen), said(2, "all-on"));
+}
+
+#[test]
 fn what_boots_drains_stops_or_failed_is_no_capacity() {
     use crate::resize::Cause;
     for state in [

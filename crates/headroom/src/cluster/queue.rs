@@ -83,8 +83,8 @@ struct Sighted {
 /// Counters of a control group and of which run of the agent they are, or why there are none.
 type GroupRead = Result<(u64, GroupUsage), String>;
 
-/// The accept queue of a port of another machine.
-#[derive(Debug)]
+/// The accept queue of a port of another machine. Its clones take from the same sights.
+#[derive(Clone, Debug)]
 pub struct AgentQueue {
     options: WatchOptions,
     known: Arc<Shared<Known>>,

@@ -6,6 +6,7 @@ use crate::config::Document;
 use crate::config::resize::{AtExit, CheckTarget, ControllerKind, EXAMPLE, ResizeFile};
 use crate::failure::Failure;
 use crate::live::admin;
+use crate::looks::look_period;
 use crate::resize::{
     Checks, Cluster, Energy, Gateways, Hand, HaproxyServers, History, Journal, Parts, Queue, Recorded,
     ResizeStatus, ServerParts, Start, Summary, View, balancer::Balancer, leave, read, sheet, text, unix_s,
@@ -14,6 +15,7 @@ use crate::simulate::write_sheet;
 use crate::stop::Stop;
 use crate::{file, say, terminal};
 use anyhow::anyhow;
+use headroom_control::capacity::QueueKind;
 use headroom_units::PerSecond;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -37,6 +39,8 @@ const LINE_EVERY: u64 = 10;
 const QUEUE_PARTS: u32 = 5;
 /// but in none shorter than this.
 const SHORTEST_QUEUE_PART: Duration = Duration::from_millis(20);
+/// For how long a thread that looks at a queue through an agent waits for a new sight.
+const SIGHT_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Runs until a signal or the given duration ends it; then leaves every server serving and prints the summary.
 ///
@@ -271,10 +275,11 @@ fn assemble(config: &ResizeFile, document: &Document) -> Result<Parts, Failure> 
             name: name.clone(),
             hand: Hand::start(name, switch, poll)?,
             queue: match agents.remove(name) {
-                Some(agent) => Some(Queue::elsewhere(agent, tuning)),
+                Some(agent) => Some(Queue::elsewhere(agent, sight_period(config), tuning)?),
                 None => table
                     .accept_queue
-                    .map(|port| Queue::new(port, config.capacity.method, tuning)),
+                    .map(|port| Queue::new(port, config.capacity.method, tuning))
+                    .transpose()?,
             },
         });
     }
@@ -314,6 +319,15 @@ fn assemble(config: &ResizeFile, document: &Document) -> Result<Parts, Failure> 
     })
 }
 
+/// The time between two sights of a queue that an agent tells.
+fn sight_period(config: &ResizeFile) -> Duration {
+    let period = match config.capacity.queue.kind {
+        QueueKind::Published => config.period() / QUEUE_PARTS,
+        QueueKind::BusyTime => look_period(config.period()),
+    };
+    period.max(SHORTEST_QUEUE_PART)
+}
+
 /// The accept queues that are watched through agents, by the server's name.
 fn agents(config: &ResizeFile, document: &Document) -> Result<BTreeMap<String, AgentQueue>, Failure> {
     if config.servers.values().all(|server| server.agent.is_none()) {
@@ -331,9 +345,13 @@ fn agents(config: &ResizeFile, document: &Document) -> Result<BTreeMap<String, A
             client: client.clone(),
             port,
             methods: config.agent_methods(),
-            period: (config.period() / QUEUE_PARTS).max(SHORTEST_QUEUE_PART),
-            // The loop waits for nobody.
-            patience: Duration::ZERO,
+            period: sight_period(config),
+            patience: match config.capacity.queue.kind {
+                // The loop waits for nobody.
+                QueueKind::Published => Duration::ZERO,
+                // Who looks that often has a thread.
+                QueueKind::BusyTime => SIGHT_PATIENCE,
+            },
             cpu_group: None,
         });
     }

@@ -22,6 +22,7 @@ mod haproxy;
 mod history;
 mod journal;
 mod leave;
+mod lookout;
 mod metrics;
 mod news;
 mod page;

@@ -1,14 +1,19 @@
 //! The servers' accept queues, and their capacities by them.
 
+use super::lookout::Lookout;
 use crate::cluster::AgentQueue;
+use crate::looks::look_period;
 use headroom_control::OutOfRange;
-use headroom_control::capacity::{Capacity, Estimate, Observation, QueueMonitor, QueueTuning, Sight, Step};
+use headroom_control::capacity::{
+    BusyTimeMonitor, Capacity, Estimate, Observation, QueueKind, QueueMonitor, QueueTuning, Sight, Step,
+};
 use headroom_control::decision::Reason;
 use headroom_node::queue::{
     Counters, QueueError, QueueMeter, QueueMethod, QueueOptions, QueuePreference, QueueSample, choose,
 };
 use headroom_units::{PerSecond, Seconds};
 use serde::{Deserialize, Serialize};
+use std::io;
 use std::time::{Duration, Instant};
 
 /// For how long an agent's first word is waited for at the start.
@@ -49,90 +54,30 @@ pub enum Shown {
     Unknown(String),
 }
 
-/// Where a queue is.
-enum Place {
-    /// On this machine; the meter is opened when somebody listens.
+/// Where a queue's counters come from.
+pub enum Source {
+    /// This machine; the meter is opened when somebody listens.
     Here {
+        /// The port.
         port: u16,
+        /// How it is measured.
         preference: QueuePreference,
+        /// The meter, once it is open.
         meter: Option<Box<dyn QueueMeter>>,
     },
-    /// On the machine of an agent, which has the meter.
+    /// The machine of an agent, which has the meter.
     Elsewhere(AgentQueue),
 }
 
-/// One server's accept queue.
-pub struct Queue {
-    place: Place,
-    tuning: QueueTuning,
-    before: Option<QueueSample>,
-    looked: Instant,
-    monitor: Option<QueueMonitor>,
-    estimate: Option<Estimate>,
-}
-
-impl std::fmt::Debug for Queue {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Queue")
-            .field("place", &self.place())
-            .finish_non_exhaustive()
-    }
-}
-
-impl Queue {
-    /// The queue of a port of this machine. It is opened when somebody listens there.
-    pub fn new(port: u16, preference: QueuePreference, tuning: QueueTuning) -> Self {
-        let place = Place::Here {
-            port,
-            preference,
-            meter: None,
-        };
-        Self::at(place, tuning)
-    }
-
-    /// A queue that an agent watches. While nothing new comes from there, nothing is known of it.
-    pub fn elsewhere(queue: AgentQueue, tuning: QueueTuning) -> Self {
-        Self::at(Place::Elsewhere(queue), tuning)
-    }
-
-    fn at(place: Place, tuning: QueueTuning) -> Self {
-        Self {
-            place,
-            tuning,
-            before: None,
-            looked: Instant::now(),
-            monitor: None,
-            estimate: None,
-        }
-    }
-
-    /// Why the queue cannot be measured at all, where that is known: what a start says. An agent that says nothing is
-    /// waited for a moment.
-    pub fn obstacle(&mut self) -> Option<String> {
-        let seen = match &self.place {
-            Place::Here { .. } => self.sample().map(|_| ()),
-            Place::Elsewhere(queue) => queue.first_word(FIRST_WORD).map(|_| ()),
-        };
-        match seen {
-            Err(error @ (QueueError::Unavailable { .. } | QueueError::Elsewhere { .. })) => {
-                Some(error.to_string())
-            }
-            _ => None,
-        }
-    }
-
-    /// What is watched, in words.
-    pub fn place(&self) -> String {
-        match &self.place {
-            Place::Here { port, .. } => format!("port {port} of this machine"),
-            Place::Elsewhere(queue) => queue.place(),
-        }
-    }
-
-    fn sample(&mut self) -> Result<QueueSample, QueueError> {
-        let (port, preference, slot) = match &mut self.place {
-            Place::Elsewhere(queue) => return queue.sample(),
-            Place::Here {
+impl Source {
+    /// A look at the queue.
+    ///
+    /// # Errors
+    /// As the meter's; none that can be opened.
+    pub fn sample(&mut self) -> Result<QueueSample, QueueError> {
+        let (port, preference, slot) = match self {
+            Self::Elsewhere(queue) => return queue.sample(),
+            Self::Here {
                 port,
                 preference,
                 meter,
@@ -147,26 +92,150 @@ impl Queue {
         *slot = Some(meter);
         sample
     }
+}
+
+/// Where a queue is.
+enum Place {
+    Here(u16),
+    Elsewhere(Box<AgentQueue>),
+}
+
+/// Who looks at a queue, and estimates.
+enum Looks {
+    /// The controller's loop, once a period.
+    Period {
+        source: Box<Source>,
+        monitor: Option<Box<QueueMonitor>>,
+    },
+    /// A thread, many times a period.
+    Many { lookout: Lookout, every: Duration },
+}
+
+/// One server's accept queue.
+pub struct Queue {
+    place: Place,
+    looks: Looks,
+    tuning: QueueTuning,
+    before: Option<QueueSample>,
+    looked: Instant,
+    estimate: Option<Estimate>,
+}
+
+impl std::fmt::Debug for Queue {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Queue")
+            .field("place", &self.place())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Queue {
+    /// The queue of a port of this machine. It is opened when somebody listens there.
+    ///
+    /// # Errors
+    /// Where a thread that looks cannot be started.
+    pub fn new(port: u16, preference: QueuePreference, tuning: QueueTuning) -> io::Result<Self> {
+        let source = Source::Here {
+            port,
+            preference,
+            meter: None,
+        };
+        Self::at(Place::Here(port), source, tuning, Duration::ZERO)
+    }
+
+    /// A queue that an agent watches, which tells a sight of it once in this time. While nothing new comes from there,
+    /// nothing is known of it.
+    ///
+    /// # Errors
+    /// Where a thread that looks cannot be started.
+    pub fn elsewhere(queue: AgentQueue, told_every: Duration, tuning: QueueTuning) -> io::Result<Self> {
+        let source = Source::Elsewhere(queue.clone());
+        Self::at(Place::Elsewhere(Box::new(queue)), source, tuning, told_every)
+    }
+
+    fn at(place: Place, source: Source, tuning: QueueTuning, least: Duration) -> io::Result<Self> {
+        let looks = match tuning.kind {
+            QueueKind::Published => Looks::Period {
+                source: Box::new(source),
+                monitor: None,
+            },
+            QueueKind::BusyTime => {
+                let every = look_period(Duration::from_secs_f64(tuning.sampling_period_s)).max(least);
+                let lookout = Lookout::start(source, every)?;
+                Looks::Many { lookout, every }
+            }
+        };
+        Ok(Self {
+            place,
+            looks,
+            tuning,
+            before: None,
+            looked: Instant::now(),
+            estimate: None,
+        })
+    }
+
+    /// Why the queue cannot be measured at all, where that is known: what a start says. An agent that says nothing is
+    /// waited for a moment.
+    pub fn obstacle(&mut self) -> Option<String> {
+        let seen = match (&self.place, &mut self.looks) {
+            (Place::Elsewhere(queue), _) => queue.first_word(FIRST_WORD).map(|_| ()),
+            (Place::Here(_), Looks::Period { source, .. }) => source.sample().map(|_| ()),
+            (Place::Here(_), Looks::Many { lookout, .. }) => lookout.first(FIRST_WORD)?.map(|_| ()),
+        };
+        match seen {
+            Err(error @ (QueueError::Unavailable { .. } | QueueError::Elsewhere { .. })) => {
+                Some(error.to_string())
+            }
+            _ => None,
+        }
+    }
+
+    /// What is watched, in words.
+    pub fn place(&self) -> String {
+        let place = match &self.place {
+            Place::Here(port) => format!("port {port} of this machine"),
+            Place::Elsewhere(queue) => queue.place(),
+        };
+        match &self.looks {
+            Looks::Period { .. } => place,
+            Looks::Many { every, .. } => format!("{place}, looked at every {} ms", every.as_millis()),
+        }
+    }
 
     /// Takes one sampling step; `serving` says whether the server takes requests, so that its capacity is estimated.
     pub fn step(&mut self, serving: bool) -> Shown {
         let now = Instant::now();
         let length = Seconds::from(now.duration_since(std::mem::replace(&mut self.looked, now)));
-        let sampled = self.sample();
+        let sampled = match &mut self.looks {
+            Looks::Period { source, .. } => Some(source.sample()),
+            Looks::Many { lookout, .. } => lookout.take(),
+        };
         let (step, shown) = match &sampled {
-            Ok(sample) => match counted(self.before.as_ref(), sample, &self.tuning) {
+            Some(Ok(sample)) => match counted(self.before.as_ref(), sample, &self.tuning) {
                 Ok((step, counted)) => (Ok(step), Shown::Counted(counted)),
                 Err(why) => (Err(Sight::Unread), Shown::Unknown(why)),
             },
-            Err(QueueError::NobodyListens { .. }) => (Err(Sight::Nobody), Shown::Nobody),
-            Err(error) => (Err(Sight::Unread), Shown::Unknown(error.to_string())),
+            Some(Err(QueueError::NobodyListens { .. })) => (Err(Sight::Nobody), Shown::Nobody),
+            Some(Err(error)) => (Err(Sight::Unread), Shown::Unknown(error.to_string())),
+            None => {
+                let why = "nobody has looked at the queue since the period before: this machine is too busy";
+                (Err(Sight::Unread), Shown::Unknown(why.to_owned()))
+            }
         };
-        self.before = sampled.ok();
-        if let Some(monitor) = self.monitor.as_mut().filter(|_| serving) {
-            self.estimate = Some(match step {
-                Ok(step) => monitor.step(&step),
-                Err(sight) => monitor.observe(&Observation { length, sight }),
-            });
+        if let Some(sampled) = sampled {
+            self.before = sampled.ok();
+        }
+        match &mut self.looks {
+            Looks::Many { lookout, .. } => self.estimate = lookout.estimate(serving),
+            Looks::Period { monitor, .. } => {
+                if let Some(monitor) = monitor.as_mut().filter(|_| serving) {
+                    self.estimate = Some(match step {
+                        Ok(step) => monitor.step(&step),
+                        Err(sight) => monitor.observe(&Observation { length, sight }),
+                    });
+                }
+            }
         }
         shown
     }
@@ -184,19 +253,33 @@ impl Queue {
     /// # Errors
     /// A parameter outside its range.
     pub fn join(&mut self, peers: Option<PerSecond>) -> Result<(), OutOfRange> {
-        if self.monitor.is_none() {
-            let joining = peers.and_then(|peers| QueueMonitor::joining(self.tuning, peers).ok());
-            self.monitor = Some(match joining {
-                Some(monitor) => monitor,
-                None => QueueMonitor::new(self.tuning)?,
-            });
+        let tuning = self.tuning;
+        match &mut self.looks {
+            Looks::Many { lookout, .. } => {
+                let joining = peers.and_then(|peers| BusyTimeMonitor::joining(tuning, peers).ok());
+                lookout.join(match joining {
+                    Some(monitor) => monitor,
+                    None => BusyTimeMonitor::new(tuning)?,
+                });
+            }
+            Looks::Period { monitor: Some(_), .. } => {}
+            Looks::Period { monitor, .. } => {
+                let joining = peers.and_then(|peers| QueueMonitor::joining(tuning, peers).ok());
+                *monitor = Some(Box::new(match joining {
+                    Some(monitor) => monitor,
+                    None => QueueMonitor::new(tuning)?,
+                }));
+            }
         }
         Ok(())
     }
 
     /// The server is gone: what was known of it is of no use to the next that listens there.
     pub fn forget(&mut self) {
-        self.monitor = None;
+        match &mut self.looks {
+            Looks::Many { lookout, .. } => lookout.forget(),
+            Looks::Period { monitor, .. } => *monitor = None,
+        }
         self.estimate = None;
     }
 }
@@ -268,43 +351,71 @@ fn counted(
 mod tests {
     use super::*;
     use std::io::{Read, Write};
-    use std::net::{TcpListener, TcpStream};
-    use std::time::Duration;
+    use std::net::{SocketAddr, TcpListener, TcpStream};
+    use std::thread::JoinHandle;
 
-    #[test]
-    fn arrivals_are_counted_and_a_listener_that_goes_is_nobody() {
+    /// A listener, its port's queue with this way to estimate, and the thread that takes so many connections; `None`
+    /// where queues cannot be measured.
+    fn served(kind: QueueKind, connections: usize) -> Option<(Queue, SocketAddr, JoinHandle<TcpListener>)> {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let mut queue = Queue::new(address.port(), QueuePreference::Auto, QueueTuning::default());
+        let tuning = QueueTuning {
+            kind,
+            ..QueueTuning::default()
+        };
+        let mut queue = Queue::new(address.port(), QueuePreference::Auto, tuning).unwrap();
         if let Some(why) = queue.obstacle() {
             println!("skipped: {why}");
-            return;
+            return None;
         }
         queue.join(None).unwrap();
         let server = std::thread::spawn(move || {
-            for stream in listener.incoming().take(20) {
+            for stream in listener.incoming().take(connections) {
                 let mut stream = stream.unwrap();
                 let _ = stream.read(&mut [0; 1]);
             }
             listener
         });
-        queue.step(true);
-        for _ in 0..20 {
-            TcpStream::connect(address).unwrap().write_all(b"x").unwrap();
+        Some((queue, address, server))
+    }
+
+    /// Steps until one shows this.
+    fn until(queue: &mut Queue, mut shows: impl FnMut(&Shown) -> bool) {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        loop {
+            let shown = queue.step(true);
+            if shows(&shown) {
+                return;
+            }
+            assert!(Instant::now() < deadline, "waited in vain: {shown:?}");
+            std::thread::sleep(Duration::from_millis(20));
         }
-        let listener = server.join().unwrap();
-        let shown = queue.step(true);
-        let Shown::Counted(counted) = shown else {
-            panic!("{shown:?}")
-        };
-        assert_eq!(
-            (counted.arrivals, counted.accepts, counted.drops),
-            (20.0, 20.0, 0.0)
-        );
-        drop(listener);
-        assert_eq!(queue.step(true), Shown::Nobody);
-        queue.forget();
-        assert_eq!(queue.capacity().0, Capacity::Unknown);
+    }
+
+    #[test]
+    fn arrivals_are_counted_and_a_listener_that_goes_is_nobody() {
+        for kind in [QueueKind::Published, QueueKind::BusyTime] {
+            let Some((mut queue, address, server)) = served(kind, 20) else {
+                return;
+            };
+            until(&mut queue, |shown| matches!(shown, Shown::Counted(_)));
+            for _ in 0..20 {
+                TcpStream::connect(address).unwrap().write_all(b"x").unwrap();
+            }
+            let listener = server.join().unwrap();
+            let mut counted = [0.0; 3];
+            until(&mut queue, |shown| {
+                if let Shown::Counted(step) = shown {
+                    let step = [step.arrivals, step.accepts, step.drops];
+                    counted = std::array::from_fn(|at| counted[at] + step[at]);
+                }
+                counted == [20.0, 20.0, 0.0]
+            });
+            drop(listener);
+            until(&mut queue, |shown| *shown == Shown::Nobody);
+            queue.forget();
+            assert_eq!(queue.capacity().0, Capacity::Unknown);
+        }
     }
 
     #[test]

@@ -3,7 +3,6 @@
 use super::tables::ControllerKind;
 use super::{DAY_S, ResizeFile};
 use crate::config::{ConfigError, Document};
-use headroom_control::capacity::tuning::QueueKind;
 use headroom_control::capacity::{QueueMonitor, QueueTuning};
 use headroom_control::resize::{AlwaysOn, Resizer, Schedule, Scheduled, Stepwise};
 use headroom_units::{PerSecond, Seconds};
@@ -18,14 +17,9 @@ impl ResizeFile {
         let given_s = self.capacity.queue.sampling_period_s;
         if given_s != QueueTuning::default().sampling_period_s && given_s != period_s {
             let why = format!(
-                "is {given_s}: queues are sampled once a period, so leave it out or set control.period_ms"
+                "is {given_s}: capacities are estimated once a period, so leave it out or set control.period_ms"
             );
             return Err(document.error("capacity.queue.sampling_period_s", why));
-        }
-        if self.capacity.queue.kind != QueueKind::Published {
-            let why =
-                "must be \"published\" here: the other way wants many samples a period, and one is taken";
-            return Err(document.error("capacity.queue.kind", why));
         }
         let tuning = QueueTuning {
             sampling_period_s: period_s,

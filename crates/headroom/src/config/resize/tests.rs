@@ -176,7 +176,7 @@ fn each_mistake_is_told_with_its_line_and_a_remedy() {
         ("# min_servers = 1", "min_servers = 9", "is 9 of 4 servers"),
         ("off_w = 0.0", "off_w = -1.0", "energy.off_w"),
         ("# keep = 0.9", "keep = 1.0", "capacity.queue.keep"),
-        ("# keep = 0.9", "kind = \"busy-time\"", "capacity.queue.kind"),
+        ("# keep = 0.9", "kind = \"by-guess\"", "by-guess"),
         (
             "# keep = 0.9",
             "sampling_period_s = 2.0",
