@@ -79,10 +79,10 @@ pub fn agent(group: &Group, dir: &Path, certs: &Certs, tcp: SocketAddr) -> Progr
 }
 
 /// A cluster of three: the first server's queue is watched here, the second's and the third's through the agent.
-fn config(dir: &Path, servers: &[Server; 3], gateway: &Gateway, certs: &Certs, tcp: SocketAddr) {
+fn config(dir: &Path, kind: &str, servers: &[Server; 3], gateway: &Gateway, certs: &Certs, tcp: SocketAddr) {
     let mut text = format!(
         "[controller]\nkind = \"dynamic\"\n[resize]\nmin_servers = 3\n[power]\nlost_s = 600.0\n\
-         [control]\nperiod_ms = 300.0\n[capacity.queue]\nhold_s = 1.0\n[exit]\nservers = \"as-they-are\"\n\
+         [control]\nperiod_ms = 300.0\n[capacity.queue]\nkind = \"{kind}\"\nhold_s = 1.0\n[exit]\nservers = \"as-they-are\"\n\
          [balancer.gateways]\ng1 = \"{}\"\n[record]\nfile = \"{}\"\n[admin]\nlisten = \"off\"\n{}",
         gateway.control(),
         dir.join("journal.jsonl").display(),
@@ -143,6 +143,15 @@ pub fn trouble(period: &Value, server: usize) -> String {
 
 #[test]
 fn queues_of_other_machines_are_counted_and_a_lost_agent_is_no_estimate() {
+    are_counted_and_a_lost_agent_is_no_estimate("published");
+}
+
+#[test]
+fn queues_of_other_machines_are_looked_at_many_times_a_period() {
+    are_counted_and_a_lost_agent_is_no_estimate("busy-time");
+}
+
+fn are_counted_and_a_lost_agent_is_no_estimate(kind: &str) {
     let servers = [Server::start(), Server::start(), Server::start()];
     let Some(group) = Group::new() else { return };
     if !servers[0].can_be_counted() {
@@ -152,7 +161,7 @@ fn queues_of_other_machines_are_counted_and_a_lost_agent_is_no_estimate() {
     let tcp = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let addresses: Vec<SocketAddr> = servers.iter().map(|server| server.address).collect();
     let gateway = Gateway::start(&addresses);
-    config(dir.path(), &servers, &gateway, &certs, tcp);
+    config(dir.path(), kind, &servers, &gateway, &certs, tcp);
     let check = || {
         run(headroom()
             .args(["resize", "--check", "--config"])

@@ -118,7 +118,16 @@ fn a_cluster_behind_haproxy_keeps_its_servers_while_the_socket_is_gone() {
 }
 
 #[test]
-fn the_dynamic_controller_goes_by_the_accept_queues() {
+fn the_dynamic_controller_goes_by_the_accept_queues_as_published() {
+    goes_by_the_accept_queues("published");
+}
+
+#[test]
+fn the_dynamic_controller_goes_by_the_time_for_which_somebody_waits() {
+    goes_by_the_accept_queues("busy-time");
+}
+
+fn goes_by_the_accept_queues(kind: &str) {
     let python = Command::new("python3").arg("--version").output();
     if !python.is_ok_and(|output| output.status.success()) {
         println!("skipped: the server with few workers needs python3");
@@ -132,7 +141,11 @@ fn the_dynamic_controller_goes_by_the_accept_queues() {
     // Rates of the few connections of a fifth of a second are noise.
     let text = fs::read_to_string(&config).unwrap();
     let text = text.replace("period_ms = 200.0", "period_ms = 1000.0");
-    fs::write(&config, format!("{text}[capacity.queue]\nforecast_s = 1.0\n")).unwrap();
+    fs::write(
+        &config,
+        format!("{text}[capacity.queue]\nkind = \"{kind}\"\nforecast_s = 1.0\n"),
+    )
+    .unwrap();
     let (status, checked) = check(&config);
     assert!(status.success(), "{}", checked.err());
     let said = checked.out();
