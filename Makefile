@@ -3,7 +3,7 @@ CARGO ?= cargo
 HEADROOM := target/release/headroom
 DEMO_ARGS ?=
 
-.PHONY: help demo test lint build bench-gateway bench-load bench-agent bench-capacity bench-sim apache capacity mediawiki resize setup-build setup-test clean
+.PHONY: help demo test lint build bench-gateway bench-load bench-agent bench-capacity bench-sim apache capacity mediawiki resize setup-build setup-release setup-test clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -11,7 +11,7 @@ help: ## List the targets
 demo: build ## A built-in service under a compressed day: everything on, then under control
 	$(HEADROOM) demo $(DEMO_ARGS)
 
-build: setup-build ## The release binary, target/release/headroom
+build: setup-release ## The release binary, target/release/headroom
 	$(CARGO) build --release --locked --package headroom
 
 test: setup-test ## All tests; what this machine cannot run is listed as skipped
@@ -58,6 +58,9 @@ resize: build ## Short days: five live servers that a controller starts and stop
 
 setup-build:
 	@scripts/setup build
+
+setup-release:
+	@scripts/setup release
 
 setup-test:
 	@scripts/setup test
