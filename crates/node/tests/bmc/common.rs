@@ -60,15 +60,24 @@ pub struct Running {
 }
 
 impl Running {
-    pub fn start(command: &mut Command, log: PathBuf) -> Self {
+    /// Starts it; where this user cannot, the reason to skip is printed.
+    pub fn start(command: &mut Command, log: PathBuf) -> Option<Self> {
         let file = fs::File::create(&log).unwrap();
         let child = command
             .stdin(Stdio::null())
             .stdout(file.try_clone().unwrap())
             .stderr(file)
-            .spawn()
-            .unwrap();
-        Self { child, log }
+            .spawn();
+        match child {
+            Ok(child) => Some(Self { child, log }),
+            Err(error) => {
+                println!(
+                    "skipped: {} cannot be run: {error}",
+                    command.get_program().display()
+                );
+                None
+            }
+        }
     }
 
     /// Waits for something that shows that it is there.

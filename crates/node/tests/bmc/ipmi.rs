@@ -69,7 +69,7 @@ impl Sim {
             .arg("-f")
             .arg(at("start.emu"));
         command.arg("-s").arg(at("state"));
-        let mut running = Running::start(&mut command, at("sim.log"));
+        let mut running = Running::start(&mut command, at("sim.log"))?;
         running.until_udp(port);
         Some(Self {
             dir,
@@ -304,7 +304,9 @@ fn another_service_processor_takes_the_same() {
         .args(["--port", &port.to_string()])
         .env("PYTHONUNBUFFERED", "1");
     let log = dir.path().join("fakebmc.log");
-    let mut running = Running::start(&mut command, log.clone());
+    let Some(mut running) = Running::start(&mut command, log.clone()) else {
+        return;
+    };
     running.until_udp(port);
     // It knows one user.
     let config = IpmiConfig {

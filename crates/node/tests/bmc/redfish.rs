@@ -56,7 +56,7 @@ impl Sushy {
             .arg(at("bmc.crt"))
             .arg("--ssl-key")
             .arg(at("bmc.key"));
-        let mut running = Running::start(&mut command, at("log"));
+        let mut running = Running::start(&mut command, at("log"))?;
         running.until_tcp(port);
         Some(Self {
             dir,
