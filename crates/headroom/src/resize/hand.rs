@@ -158,10 +158,19 @@ fn work(name: &str, mut switch: Box<dyn PowerSwitch>, poll: Duration, shared: &(
             let powered = switch.state();
             asked_at = Some(Instant::now());
             let mut state = lock(state);
-            state.asked = true;
+            let was_asked = std::mem::replace(&mut state.asked, true);
             // An order that came meanwhile has made it old.
             if state.order.is_none() {
-                state.trouble = powered.as_ref().err().map(ToString::to_string);
+                let trouble = powered.as_ref().err().map(ToString::to_string);
+                // Told when it begins and when it ends, for an order may be hours away. (The first is told at the start.)
+                match (&trouble, &state.trouble) {
+                    (Some(why), None) if was_asked => {
+                        tracing::warn!(server = name, "its power cannot be asked for: {why}");
+                    }
+                    (None, Some(_)) => tracing::info!(server = name, "its power can be asked for again"),
+                    _ => {}
+                }
+                state.trouble = trouble;
                 state.powered = powered.unwrap_or(None);
             }
             continue;

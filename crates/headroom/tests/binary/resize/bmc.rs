@@ -83,7 +83,7 @@ fn ipmi(site: &mut Site, server: usize) -> Option<Program> {
     });
     let table = format!(
         "kind = \"ipmi\"\nhost = \"127.0.0.1\"\nport = {port}\nuser = \"headroom\"\ncipher_suite = 3\n\
-         password = {{ file = \"{}\" }}\nlimit_s = 11.0\n",
+         password = {{ file = \"{}\" }}\n",
         at("bmc-password").display()
     );
     site.powered_by(server, table);
@@ -222,4 +222,35 @@ fn servers_behind_service_processors_go_through_every_state() {
         assert!(transitions[change].as_u64() >= Some(1), "{change}: {summary}");
     }
     assert_eq!(summary["resize"]["failures"], json!({"command": 1}));
+}
+
+#[test]
+fn a_wrong_password_is_told_before_it_matters_and_may_be_put_right_meanwhile() {
+    let mut site = Site::new(2, Service::Wiki);
+    let Some(_ipmi) = ipmi(&mut site, 2) else { return };
+    site.boot(1);
+    let _gateway = site.gateway();
+    let config = site.behind_gateway(&fixed());
+    let mut controller = resize(&config);
+    controller.said("that it runs", |text| text.contains("web1 serving").then_some(()));
+    private(&site.path("web2.bmc-password"), "open it", 0o600);
+    let told = controller.said("what is wrong", |text| {
+        let told = text
+            .lines()
+            .find(|line| line.contains("cannot be asked for") && line.contains("web2"));
+        told.map(str::to_owned)
+    });
+    assert!(
+        told.contains("the password is wrong") && !told.contains("open it"),
+        "{told}"
+    );
+    private(&site.path("web2.bmc-password"), PASSWORD, 0o600);
+    let load = Load::to(site.front, CAPACITY_PER_S * 3 / 2);
+    site.until_states(&["serving", "serving"]);
+    drop(load);
+    controller.signal(Signal::TERM);
+    controller.succeeds();
+    // Each time it was asked for in vain it was wrong, and that was told once.
+    let times = controller.err().matches("the password is wrong").count();
+    assert_eq!(times, 1, "{}", controller.err());
 }
