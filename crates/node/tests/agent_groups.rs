@@ -15,6 +15,7 @@ use headroom_wire::message::{CpuGroup, GroupCpu, QueueMethod, QueueShown, QueueS
 use headroom_wire::server::Listen;
 use headroom_wire::tonic::Code;
 use queue_common::{listener, port_of};
+use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat, open};
 use std::fs;
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -216,6 +217,121 @@ async fn only_what_the_configuration_allows_and_what_is_below_may_be_asked_for()
     let whole = group(&mut watch(&client, &server, "/").await).await;
     assert!(whole.unwrap_err().contains("root cgroup"));
     all.stop().await.unwrap();
+}
+
+/// Whether the processor time of each may be asked for.
+async fn allowed<const N: usize>(client: &Client, server: &TcpListener, groups: [&str; N]) -> [bool; N] {
+    let mut allowed = [true; N];
+    for (group, is_allowed) in groups.iter().zip(&mut allowed) {
+        if let Err(error) = client.watch_queue(asked(server, group)).await {
+            let refused = refusal::<QueueSights>(Err(error));
+            assert!(
+                matches!(refused, Refusal::NotAllowed { .. }),
+                "{group}: {refused}"
+            );
+            *is_allowed = false;
+        }
+    }
+    allowed
+}
+
+#[tokio::test]
+async fn a_unit_and_a_container_allow_what_they_are_now_and_what_is_below() {
+    let (tree, server) = (Tree::new(), listener(0, 4));
+    let id = "0123456789abcdef".repeat(4);
+    let scope = format!("pods/docker-{id}.scope");
+    for group in ["system.slice", "system.slice/nginx.service2", "pods"] {
+        tree.make(group, 0);
+    }
+    let mut served = tree.serve(|config| {
+        config.cpu_groups = vec![
+            TargetSpec::Unit("nginx".into()),
+            TargetSpec::Container(id[..12].into()),
+        ];
+    });
+    let client = served.connect().await;
+    let unit = [
+        "/system.slice/nginx.service",
+        "/system.slice/nginx.service/worker",
+        "/system.slice",
+        "/system.slice/nginx.service2",
+        "/web",
+        "/",
+    ];
+    let container = ["/pods", &format!("/{scope}"), &format!("/{scope}/init")];
+    // Neither is there yet.
+    assert_eq!(allowed(&client, &server, unit).await, [false; 6]);
+    assert_eq!(allowed(&client, &server, container).await, [false; 3]);
+    tree.make("system.slice/nginx.service", 0);
+    tree.make(&scope, 0);
+    let now = [true, true, false, false, false, false];
+    assert_eq!(allowed(&client, &server, unit).await, now);
+    assert_eq!(allowed(&client, &server, container).await, [false, true, true]);
+    served.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_process_allows_the_group_that_it_was_in_at_the_start() {
+    let (tree, server) = (Tree::new(), listener(0, 4));
+    fs::create_dir(tree.path("proc/41")).unwrap();
+    let is_in = |group: &str| fs::write(tree.path("proc/41/cgroup"), format!("0::{group}\n")).unwrap();
+    is_in("/web");
+    let mut served = tree.serve(|config| {
+        // Another process has the second number later.
+        config.cpu_groups = vec![TargetSpec::Pid(41), TargetSpec::Pid(42)];
+    });
+    let client = served.connect().await;
+    let groups = ["/web", "/web/worker", "/website", "/db", "/"];
+    let at_start = [true, true, false, false, false];
+    assert_eq!(allowed(&client, &server, groups).await, at_start);
+    is_in("/db");
+    fs::create_dir(tree.path("proc/42")).unwrap();
+    fs::write(tree.path("proc/42/cgroup"), "0::/website\n").unwrap();
+    assert_eq!(allowed(&client, &server, groups).await, at_start);
+    served.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn look_ups_of_groups_are_bounded_also_those_whose_caller_hung_up() {
+    let (tree, server) = (Tree::new(), listener(0, 4));
+    let mut served = tree.serve(|config| config.waiting = 1);
+    let client = served.connect().await;
+    // A look-up reads the mounts; from a pipe it waits for them until somebody writes.
+    let (mounts, aside) = (tree.path("proc/self/mountinfo"), tree.path("aside"));
+    fs::rename(&mounts, &aside).unwrap();
+    let (fifo, readable) = (FileType::Fifo, Mode::from_raw_mode(0o600));
+    mknodat(CWD, &mounts, fifo, readable, 0).unwrap();
+    let mut first = Box::pin(client.watch_queue(asked(&server, "/web")));
+    let deadline = Instant::now() + PATIENCE;
+    let writer = loop {
+        // Refused until the look-up reads there.
+        match open(&mounts, OFlags::WRONLY | OFlags::NONBLOCK, Mode::empty()) {
+            Ok(writer) => break writer,
+            Err(error) => assert!(Instant::now() < deadline, "{error}"),
+        }
+        let waited = tokio::time::timeout(Duration::from_millis(5), &mut first).await;
+        assert!(waited.is_err(), "it waits for the mounts");
+    };
+    drop(first);
+    let refused = refusal(client.watch_queue(asked(&server, "/web")).await);
+    assert!(
+        matches!(&refused, Refusal::Busy { what, limit: 1, .. } if what == "control groups that are looked up"),
+        "{refused}"
+    );
+    // What needs no look-up is answered.
+    let hurried = WatchQueue {
+        period: Duration::from_micros(1),
+        ..asked(&server, "/web")
+    };
+    let refused = refusal(client.watch_queue(hurried).await);
+    assert!(matches!(refused, Refusal::OutOfRange { .. }), "{refused}");
+    fs::rename(&aside, &mounts).unwrap();
+    drop(writer);
+    while client.watch_queue(asked(&server, "/web")).await.is_err() {
+        assert!(Instant::now() < deadline, "its place is free again");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    served.stop().await.unwrap();
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use headroom_node::agent::{LeaseLimits, LocalOptions, MOST_LISTENERS};
 use headroom_node::cgroup::{CgroupError, TargetSpec};
 use headroom_units::Cores;
 use headroom_wire::Address;
-use headroom_wire::message::MOST_CPU_GROUPS;
+use headroom_wire::message::{CpuGroup, MOST_CPU_GROUPS};
 use headroom_wire::server::Listen;
 use headroom_wire::tls::{ServerTls, TlsFiles};
 use serde::Deserialize;
@@ -173,10 +173,19 @@ impl AgentFile {
         }
         let mut groups = vec![self.service.target()];
         for name in &self.agent.cpu_groups {
-            groups.push(
-                name.parse()
-                    .map_err(|error: CgroupError| wrong(error.to_string()))?,
-            );
+            let group = name
+                .parse()
+                .map_err(|error: CgroupError| wrong(error.to_string()))?;
+            // One that nobody could ask for would allow nothing.
+            if let TargetSpec::Path(path) = &group {
+                CpuGroup::new(path.as_str()).map_err(|invalid| {
+                    wrong(format!(
+                        "\"{}\" is none: give {}",
+                        invalid.value, invalid.expected
+                    ))
+                })?;
+            }
+            groups.push(group);
         }
         Ok(groups)
     }
@@ -369,6 +378,11 @@ mod tests {
                 "\n[service]",
                 "cpu_groups = [\"web\"]\n[service]",
                 "agent.toml:3: agent.cpu_groups: \"web\" is no target",
+            ),
+            (
+                "\n[service]",
+                "cpu_groups = [\"/web/../db\"]\n[service]",
+                "agent.toml:3: agent.cpu_groups: \"/web/../db\" is none: give the path of a control group without \"..\"",
             ),
             (
                 "\n[service]",

@@ -34,16 +34,17 @@ use queues::Queues;
 use service::Service;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
+use std::sync::Arc;
 use std::sync::mpsc::{self, SyncSender};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
 /// The most places that one agent listens at.
 pub const MOST_LISTENERS: usize = 8;
 
-/// Threads that look up control groups at once; more wait.
+/// Threads that look up control groups at once; more look-ups wait, as many as requests may.
 const MOST_LOOKING_UP: usize = 2;
 
 /// How long leases may be.
@@ -122,9 +123,10 @@ pub struct AgentConfig {
     /// Where `/sys` and `/proc` are, for watching accept queues.
     pub roots: Roots,
     /// The control groups whose processor time may be asked for beside an accept queue, with all that are below them; at
-    /// most [`MOST_CPU_GROUPS`]. Of no other anything is told.
+    /// most [`MOST_CPU_GROUPS`]. Of no other anything is told. The group of a process is the one that it is in when the
+    /// agent starts.
     pub cpu_groups: Vec<TargetSpec>,
-    /// Requests that wait for the machine at once; more are refused.
+    /// Requests that wait for the machine at once, and control groups that are looked up; more are refused.
     pub waiting: usize,
     /// The limits of each listener's connections.
     pub connections: Limits,
@@ -252,6 +254,7 @@ impl Agent {
             commands: commands.clone(),
             queues: queues.clone(),
             waiting: config.waiting,
+            looked_up: Arc::new(Semaphore::new(config.waiting)),
             observe: config.observe,
             lease: config.lease,
         };

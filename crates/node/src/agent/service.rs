@@ -5,7 +5,7 @@ use super::ObserveLimits;
 use super::keeper::Command;
 use super::mailbox::Receiver;
 use super::queues::{Queues, Sighted};
-use headroom_wire::message::{Apply, Holder, Sample, WatchQueue};
+use headroom_wire::message::{Apply, CpuGroup, Holder, Sample, WatchQueue};
 use headroom_wire::proto;
 use headroom_wire::proto::agent_server::Agent;
 use headroom_wire::server::Peer;
@@ -13,10 +13,11 @@ use headroom_wire::tonic::codegen::tokio_stream::Stream;
 use headroom_wire::tonic::{self, Request, Response, Status};
 use headroom_wire::{Invalid, Refusal, Server};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, TrySendError};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
 
 /// Translates between messages and the machine's thread; it decides nothing.
 #[derive(Clone)]
@@ -24,6 +25,8 @@ pub(super) struct Service {
     pub(super) commands: SyncSender<Command>,
     pub(super) queues: Queues,
     pub(super) waiting: usize,
+    /// Places for control groups that are looked up, as many as requests may wait.
+    pub(super) looked_up: Arc<Semaphore>,
     pub(super) observe: ObserveLimits,
     pub(super) lease: LeaseLimits,
 }
@@ -42,6 +45,26 @@ impl Service {
                 TrySendError::Disconnected(_) => Refusal::Ending(Server::Agent),
             })?;
         answered.await.map_err(|_| Refusal::Ending(Server::Agent))
+    }
+
+    /// Whether the processor time of a control group may be asked for.
+    async fn admit(&self, group: CpuGroup) -> Result<(), Refusal> {
+        // The look-up holds it to its end: one whose caller hung up waits for a thread all the same.
+        let place = Arc::clone(&self.looked_up)
+            .try_acquire_owned()
+            .map_err(|_| Refusal::Busy {
+                server: Server::Agent,
+                what: "control groups that are looked up".into(),
+                limit: self.waiting as u64,
+            })?;
+        let queues = self.queues.clone();
+        // The network has one thread, and a walk through all groups takes its time.
+        let admitted = tokio::task::spawn_blocking(move || {
+            let admitted = queues.admit(&group);
+            drop(place);
+            admitted
+        });
+        admitted.await.map_err(|_| Refusal::Ending(Server::Agent))?
     }
 }
 
@@ -141,11 +164,9 @@ impl Agent for Service {
     ) -> Result<Response<Sights>, Status> {
         let connection = connection(&request);
         let watch = WatchQueue::try_from(request.into_inner()).map_err(malformed)?;
+        self.queues.check(&watch, connection)?;
         if let Some(group) = watch.cpu_group.clone() {
-            let queues = self.queues.clone();
-            // The network has one thread, and a walk through all groups takes its time.
-            let admitted = tokio::task::spawn_blocking(move || queues.admit(&group)).await;
-            admitted.map_err(|_| Refusal::Ending(Server::Agent))??;
+            self.admit(group).await?;
         }
         Ok(Response::new(Sights(self.queues.watch(&watch, connection)?)))
     }

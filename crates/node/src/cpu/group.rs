@@ -282,15 +282,15 @@ mod tests {
             let tree = Tree::new();
             fs::write(tree.path("sys/fs/cgroup/web/cpu.max"), limit).unwrap();
             let mut meter = tree.open();
-            let before = meter.sample().unwrap();
             let began = Instant::now();
+            let before = meter.sample().unwrap();
             std::thread::sleep(Duration::from_millis(50));
             tree.used(20_000);
             let after = meter.sample().unwrap();
             assert_eq!(after.used - before.used, Duration::from_millis(20));
             let allowed = (after.allowed - before.allowed).as_secs_f64() / cores;
             assert!(
-                allowed >= 0.05 && allowed <= began.elapsed().as_secs_f64() + 0.05,
+                allowed >= 0.05 && allowed <= began.elapsed().as_secs_f64(),
                 "{allowed}"
             );
             assert!(after.share_since(&before).is_some());
@@ -327,7 +327,12 @@ mod tests {
         assert!(why.contains("cgroup /web is gone"), "{why}");
         // It has used more than the first had, which would be no step back.
         tree.make(900, "max 100000");
-        assert_eq!(meter.sample().unwrap_err(), why, "it is not tried again at once");
+        let due = meter.failed.as_ref().unwrap().0;
+        let again = meter.sample();
+        // On a machine that was stopped meanwhile its time has come.
+        if Instant::now() < due {
+            assert_eq!(again, Err(why), "it is not tried again at once");
+        }
         std::thread::sleep(REOPEN);
         let back = meter.sample().unwrap();
         assert_eq!(back.share_since(&before), None);

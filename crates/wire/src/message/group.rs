@@ -6,10 +6,10 @@ use std::fmt;
 use std::time::Duration;
 
 /// The longest path of a control group that is taken, in bytes (Linux's PATH_MAX).
-pub const LONGEST_CPU_GROUP: usize = 4096;
+const LONGEST_CPU_GROUP: usize = 4096;
 
 /// The control group whose processor time is asked for: its directory, or its path below the hierarchy. Never empty, at
-/// most [`LONGEST_CPU_GROUP`] bytes, without control characters and without a way up (`..`).
+/// most 4096 bytes (Linux's PATH_MAX), without control characters and without a way up (`..`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CpuGroup(String);
 

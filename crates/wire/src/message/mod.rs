@@ -14,7 +14,7 @@ pub use gateway::{
     Backend, BackendPeriod, BackendState, ConnectCounts, GatewayDescription, GatewayPeriod, LARGEST_WEIGHT,
     MOST_BACKENDS, MOST_LATENCIES, QueueCounts, SetBackend,
 };
-pub use group::{CpuGroup, GroupCounters, GroupCpu, LONGEST_CPU_GROUP};
+pub use group::{CpuGroup, GroupCounters, GroupCpu};
 pub use queue::{
     LARGEST_COUNT, MOST_QUEUE_LISTENERS, QueueCounters, QueueLength, QueueListener, QueueMethod, QueueSample,
     QueueSeen, QueueShown, QueueSight, WatchQueue,

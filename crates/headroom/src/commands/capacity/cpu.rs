@@ -8,7 +8,8 @@ use headroom_units::Ratio;
 
 /// What one service uses of what it may use.
 pub trait ServiceCpu: Send {
-    /// The share used since this was last asked, which it is after each sample; nothing where its counters began anew.
+    /// The share used since this was last asked, which it is after each sample; nothing where that cannot be
+    /// compared with what was read then: its counters began anew, or what it may use changed by more than a quarter.
     ///
     /// # Errors
     /// Why it cannot be read now, in words.

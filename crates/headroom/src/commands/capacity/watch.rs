@@ -190,13 +190,17 @@ impl Watch {
                         ),
                         (_, None) if method == QueueMethod::Status && cpu.is_none() => nothing(
                             "unread",
-                            "the status page tells no CPU time: only Apache's does".to_owned(),
+                            "the status page gives no CPU utilisation: only Apache's tells its CPU time, and it is a share only where \
+                             the agent knows how many processors its machine has"
+                                .to_owned(),
                         ),
                         (_, None) if service.is_some() => nothing(
                             "unread",
                             match &service {
                                 Some(Err(why)) => why.clone(),
-                                _ => "the control group's CPU time began anew".to_owned(),
+                                _ => "the control group's CPU time cannot be compared with the sample before: it began anew, \
+                                      or what the group may use changed by more than a quarter"
+                                    .to_owned(),
                             },
                         ),
                         _ => estimator.observe(&step),

@@ -5,7 +5,7 @@ use crate::cgroup::{Target, TargetSpec, cpu_dir_of};
 use crate::cpu::GroupMeter;
 use headroom_wire::Refusal;
 use headroom_wire::message::{CpuGroup, GroupCpu};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// One that was not there is looked for again after this time.
@@ -17,26 +17,44 @@ const SHOWN: usize = 80;
 #[derive(Debug)]
 pub(super) struct Groups {
     roots: Roots,
-    allowed: Vec<TargetSpec>,
+    /// With the group of a process, as it was at the start: its number may be another's later.
+    allowed: Vec<(TargetSpec, Option<PathBuf>)>,
 }
 
 impl Groups {
-    pub(super) const fn new(roots: Roots, allowed: Vec<TargetSpec>) -> Self {
-        Self { roots, allowed }
+    /// Finds the groups of processes; one that is not there allows nothing, which is logged.
+    pub(super) fn new(roots: Roots, allowed: Vec<TargetSpec>) -> Self {
+        let found = |spec: &TargetSpec| match spec {
+            TargetSpec::Pid(_) => Target::resolve(&roots, spec)
+                .inspect_err(|error| {
+                    tracing::warn!("nobody may ask for the processor time of {spec}'s group: {error}");
+                })
+                .ok()
+                .map(|target| target.cpu_dir),
+            TargetSpec::Path(_) | TargetSpec::Unit(_) | TargetSpec::Container(_) => None,
+        };
+        let with_group = |spec: TargetSpec| {
+            let group = found(&spec);
+            (spec, group)
+        };
+        Self {
+            allowed: allowed.into_iter().map(with_group).collect(),
+            roots,
+        }
     }
 
     /// Whether a group may be asked for. Only names are compared: whether there is such a group is not said of one that
     /// may not. It reads files, and walks through all groups where a unit or a container is allowed.
     pub(super) fn admit(&self, asked: &CpuGroup) -> Result<(), Refusal> {
         let dir = cpu_dir_of(&self.roots, asked.as_str()).map_err(|error| no(asked, error.to_string()))?;
-        let allows = |spec: &TargetSpec| {
-            self.directory(spec)
+        let allows = |(spec, process): &(TargetSpec, Option<PathBuf>)| {
+            self.directory(spec, process.as_deref())
                 .is_some_and(|allowed| dir.starts_with(allowed))
         };
         if self.allowed.iter().any(allows) {
             return Ok(());
         }
-        let names: Vec<String> = self.allowed.iter().map(TargetSpec::to_string).collect();
+        let names: Vec<String> = self.allowed.iter().map(|(spec, _)| spec.to_string()).collect();
         let allowed = match names.is_empty() {
             true => "this agent tells the processor time of no control group".to_owned(),
             false => format!(
@@ -48,11 +66,12 @@ impl Groups {
         Err(no(asked, allowed))
     }
 
-    /// Where an allowed group is now; nothing where it is not.
-    fn directory(&self, spec: &TargetSpec) -> Option<PathBuf> {
+    /// Where an allowed group is now, and a process's was; nothing where it is not.
+    fn directory(&self, spec: &TargetSpec, process: Option<&Path>) -> Option<PathBuf> {
         match spec {
             TargetSpec::Path(path) => cpu_dir_of(&self.roots, path).ok(),
-            spec => Target::resolve(&self.roots, spec)
+            TargetSpec::Pid(_) => process.map(Path::to_owned),
+            TargetSpec::Unit(_) | TargetSpec::Container(_) => Target::resolve(&self.roots, spec)
                 .ok()
                 .map(|target| target.cpu_dir),
         }

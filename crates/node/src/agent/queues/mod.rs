@@ -154,33 +154,21 @@ impl Queues {
         self.0.groups.admit(asked)
     }
 
-    /// Where the sights of a queue come out, from now on; its control group was admitted.
-    pub(super) fn watch(&self, asked: &WatchQueue, connection: u64) -> Result<Receiver<Sighted>, Refusal> {
+    /// Whether a queue may be watched, as far as that costs nothing to find out.
+    pub(super) fn check(&self, asked: &WatchQueue, connection: u64) -> Result<(), Refusal> {
         let limits = &self.0.limits;
         let period_ms = asked.period.as_secs_f64() * 1e3;
         Refusal::check_range("period_ms", period_ms, limits.range(), "ms")?;
-        let busy = |what: &str, limit: usize| Refusal::Busy {
-            server: Server::Agent,
-            what: what.into(),
-            limit: limit as u64,
-        };
+        self.0.lock().has_place(limits, connection, Instant::now())
+    }
+
+    /// Where the sights of a queue come out, from now on; it was checked, and its control group admitted.
+    pub(super) fn watch(&self, asked: &WatchQueue, connection: u64) -> Result<Receiver<Sighted>, Refusal> {
+        let limits = &self.0.limits;
         let now = Instant::now();
         let mut table = self.0.lock();
-        if table.ended {
-            return Err(Refusal::Ending(Server::Agent));
-        }
-        table.watched.values_mut().for_each(|watched| watched.tidy(now));
-        let watchers = || table.watched.values().flat_map(|watched| &watched.watchers);
-        let of_this = watchers()
-            .filter(|watcher| watcher.connection == connection)
-            .count();
-        if of_this >= limits.streams_per_connection {
-            let what = "streams of an accept queue's sights over one connection";
-            return Err(busy(what, limits.streams_per_connection));
-        }
-        if watchers().count() >= limits.streams {
-            return Err(busy("streams of an accept queue's sights", limits.streams));
-        }
+        // Again: while the group was looked up, others came.
+        table.has_place(limits, connection, now)?;
         let key = Key {
             port: asked.port,
             methods: methods_of(&asked.methods),
@@ -256,7 +244,35 @@ impl Queues {
     }
 }
 
+fn busy(what: &str, limit: usize) -> Refusal {
+    Refusal::Busy {
+        server: Server::Agent,
+        what: what.into(),
+        limit: limit as u64,
+    }
+}
+
 impl Table {
+    /// Whether one more stream may begin.
+    fn has_place(&mut self, limits: &QueueLimits, connection: u64, now: Instant) -> Result<(), Refusal> {
+        if self.ended {
+            return Err(Refusal::Ending(Server::Agent));
+        }
+        self.watched.values_mut().for_each(|watched| watched.tidy(now));
+        let watchers = || self.watched.values().flat_map(|watched| &watched.watchers);
+        let of_this = watchers()
+            .filter(|watcher| watcher.connection == connection)
+            .count();
+        if of_this >= limits.streams_per_connection {
+            let what = "streams of an accept queue's sights over one connection";
+            return Err(busy(what, limits.streams_per_connection));
+        }
+        if watchers().count() >= limits.streams {
+            return Err(busy("streams of an accept queue's sights", limits.streams));
+        }
+        Ok(())
+    }
+
     /// Gives up the queue that nobody has watched for the longest time; whether there was one.
     fn make_room(&mut self) -> bool {
         let left = self

@@ -152,7 +152,9 @@ impl StatusQueueMeter {
         };
         let ([requests, accepts, dropped], steady) =
             self.counters.advance(at, [Some(requests), accepts, dropped]);
-        if !steady || self.restarted(uptime_s, at) {
+        // Asked in any case: it keeps what the server's clock shows now, for the page after this.
+        let restarted = self.restarted(uptime_s, at);
+        if !steady || restarted {
             self.epoch += 1;
         }
         if !steady {
@@ -240,6 +242,16 @@ mod tests {
             assert!(share > 0.05 && share <= 1.05, "{share} of {processors}");
         }
         assert_eq!(busy(0), None, "of how many it is a share is not known");
+    }
+
+    #[test]
+    fn a_server_that_started_anew_is_one_new_epoch() {
+        let page = serve(vec![(100, 10.0, 100), (5, 0.1, 1), (9, 0.2, 1)]);
+        // Opening it takes the first sample.
+        let mut meter = StatusQueueMeter::elsewhere(1, &page, None).unwrap();
+        let mut epochs = vec![meter.epoch];
+        epochs.extend([(); 2].map(|()| meter.sample().unwrap().epoch));
+        assert_eq!(epochs, [0, 1, 1]);
     }
 
     #[test]
