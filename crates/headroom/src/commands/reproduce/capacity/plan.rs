@@ -3,6 +3,7 @@
 use crate::config::Document;
 use crate::failure::Failure;
 use anyhow::{Context, anyhow};
+use headroom_control::capacity::QueueKind;
 use headroom_control::resize::{AlwaysOn, ResizeTuning, Resizer, Schedule, Scheduled, Stepwise};
 use headroom_load::generate::{ClarknetLike, clarknet_like};
 use headroom_sim::accept::AcceptScenario;
@@ -89,6 +90,8 @@ pub enum Controller {
     Static,
     /// By the online estimate.
     Dynamic,
+    /// The same with our estimator in the place of the paper's.
+    BusyTime,
     /// By the time of day, in slots of so many hours of an uncompressed day.
     Scheduled(f64),
 }
@@ -100,6 +103,7 @@ impl Controller {
             Self::AlwaysOn => "always on".to_owned(),
             Self::Static => "static".to_owned(),
             Self::Dynamic => "dynamic".to_owned(),
+            Self::BusyTime => "dynamic by busy time".to_owned(),
             Self::Scheduled(hours) if hours < 1.0 => format!("scheduled, {:.0} min", hours * 60.0),
             Self::Scheduled(hours) => format!("scheduled, {hours:.0} h"),
         }
@@ -155,14 +159,21 @@ impl Plan {
             calibration,
             cases: Vec::new(),
         };
-        use Controller::{AlwaysOn, Dynamic, Scheduled, Static};
+        use Controller::{AlwaysOn, BusyTime, Dynamic, Scheduled, Static};
         for (demand, controllers) in [
             (
                 Demand::Standard,
-                &[AlwaysOn, Static, Dynamic, Scheduled(0.5), Scheduled(2.0)][..],
+                &[
+                    AlwaysOn,
+                    Static,
+                    Dynamic,
+                    BusyTime,
+                    Scheduled(0.5),
+                    Scheduled(2.0),
+                ][..],
             ),
-            (Demand::Decreased, &[AlwaysOn, Static, Dynamic]),
-            (Demand::Increased, &[AlwaysOn, Static, Dynamic]),
+            (Demand::Decreased, &[AlwaysOn, Static, Dynamic, BusyTime]),
+            (Demand::Increased, &[AlwaysOn, Static, Dynamic, BusyTime]),
         ] {
             for controller in controllers {
                 plan.add(demand, *controller, None);
@@ -187,6 +198,10 @@ impl Plan {
         (cluster.boot_s, cluster.shutdown_s) = delays_s.unwrap_or((cluster.boot_s, cluster.shutdown_s));
         cluster.cpu_s = 1.0 / self.capacity_per_s(demand);
         cluster.duration_s = self.calibration.day_s;
+        cluster.queue.kind = match controller {
+            Controller::BusyTime => QueueKind::BusyTime,
+            _ => QueueKind::Published,
+        };
         // T_c: the time that another server takes to start.
         cluster.queue.forecast_s = cluster.boot_s;
         cluster.power_states.shutdown_s = cluster.shutdown_s;
@@ -251,7 +266,7 @@ impl Plan {
         Ok(match case.controller {
             Controller::AlwaysOn => Box::new(AlwaysOn),
             Controller::Static => Box::new(Stepwise::fixed(capacity, tuning)?),
-            Controller::Dynamic => Box::new(Stepwise::online(tuning)?),
+            Controller::Dynamic | Controller::BusyTime => Box::new(Stepwise::online(tuning)?),
             Controller::Scheduled(hours) => {
                 let curve: Vec<PerSecond> = self.curve_per_s.iter().copied().map(PerSecond::new).collect();
                 let slot = Seconds::new(self.calibration.day_s * hours / 24.0);
