@@ -169,6 +169,7 @@ impl BusyTimeMonitor {
         let before = self.rate();
         self.remember(busy);
         let waited = busy.time > Seconds::ZERO;
+        self.learn_from_drops(step);
         self.exact |= self.memory.accepts >= ENOUGH_ACCEPTS;
         let faster = self.exact && self.is_faster(step.length);
         if faster {
@@ -216,12 +217,12 @@ impl BusyTimeMonitor {
             (true, false, false) => (
                 "kept",
                 format!(
-                    "nobody waited while {:.1}/s were served: {now:.1}/s is kept",
+                    "nobody, or too few to tell, waited while {:.1}/s were served: {now:.1}/s is kept",
                     service_rate.get()
                 ),
             ),
         };
-        let numbers = [
+        let mut numbers = vec![
             ("capacity_per_s", now),
             ("arrival_rate_per_s", step.arrival_rate().get()),
             ("service_rate_per_s", service_rate.get()),
@@ -230,6 +231,7 @@ impl BusyTimeMonitor {
             ("drop_ratio", step.drop_ratio()),
             ("queue_limit", step.limit),
         ];
+        numbers.extend(step.queue_mean.map(|mean| ("queue_mean", mean)));
         Estimate {
             capacity: self.known(),
             reason: Reason::new(rule, text, &numbers),
@@ -253,6 +255,20 @@ impl BusyTimeMonitor {
             accepts: self.memory.accepts * left,
         }
         .plus(busy);
+    }
+
+    /// A queue of so few places that no look shows anybody waiting, and yet it was full: what was served then, as published.
+    fn learn_from_drops(&mut self, step: &Step) {
+        let served = self.bound.max(step.service_rate());
+        if self.memory.time <= Seconds::ZERO
+            && step.drop_ratio() >= self.tuning.drop_ratio
+            && served > PerSecond::ZERO
+        {
+            self.memory = Busy {
+                time: Seconds::new(ENOUGH_ACCEPTS / served.get()),
+                accepts: ENOUGH_ACCEPTS,
+            };
+        }
     }
 
     /// Whether the smoothed service rate exceeds the estimate by more than chance.

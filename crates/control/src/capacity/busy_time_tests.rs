@@ -90,6 +90,22 @@ fn it_follows_a_server_that_slows_down_and_one_that_is_served_faster_without_wai
     assert!((485.0..=500.0).contains(&per_s(&last)), "{last:?}");
 }
 
+#[test]
+fn a_queue_too_short_for_anybody_to_be_seen_waiting_tells_by_its_drops() {
+    let mut monitor = monitor();
+    for _ in 0..20 {
+        monitor.step(&step(90.0, 90.0, 0.0, (0.0, 0.0)));
+    }
+    let estimate = monitor.step(&step(140.0, 110.0, 30.0, (0.0, 0.0)));
+    assert_eq!(estimate.capacity.name(), "exact");
+    assert!((per_s(&estimate) - 110.0).abs() < 1e-9, "{estimate:?}");
+    // Fewer drops than are allowed say nothing, and where somebody was seen waiting they are not needed.
+    let mut monitor = self::monitor();
+    monitor.step(&step(1_000.0, 995.0, 5.0, (0.0, 0.0)));
+    let estimate = monitor.step(&step(200.0, 180.0, 20.0, (0.1, 60.0)));
+    assert_eq!(estimate.capacity.name(), "lower-bound", "{estimate:?}");
+}
+
 fn seen(identity: u64, length: u32, arrivals: u64, accepts: u64) -> Observation {
     Observation {
         length: Seconds::new(0.02),

@@ -18,6 +18,8 @@ const DRIFT: f64 = 0.01;
 /// Noise of a reading until it is known, and at least, of the reading.
 const NOISE: f64 = 0.02;
 const LEAST_NOISE: f64 = 0.003;
+/// A reading is taken for one that lies at most so many standard deviations off what was expected.
+const MOST_DEVIATIONS: f64 = 4.0;
 /// Weight of the newest residual.
 const FORGET: f64 = 1.0 / 64.0;
 
@@ -63,8 +65,13 @@ impl PowerModel {
         if !(watts > 0.0 && watts.is_finite() && weights.iter().all(|w| w.is_finite())) {
             return;
         }
-        let off = self.filter.observe(&weights, watts, self.noise * watts * watts);
-        let relative = (off / watts).clamp(-0.3, 0.3);
+        let expected = self.filter.expected(&weights);
+        let noise = self.noise * watts.max(expected).powi(2);
+        // What lies further off is a meter that failed: were it believed as it stands, all that was learned would bend to it.
+        let most = MOST_DEVIATIONS * (noise + self.filter.uncertainty(&weights)).sqrt();
+        let taken = watts.clamp(expected - most, expected + most);
+        let off = self.filter.observe(&weights, taken, noise);
+        let relative = (off / watts.max(expected)).clamp(-0.3, 0.3);
         self.noise =
             (self.noise + FORGET * (relative * relative - self.noise)).max(LEAST_NOISE * LEAST_NOISE);
         self.filter.set_state(self.filter.state().map(|s| s.max(0.0)));
@@ -120,5 +127,24 @@ mod tests {
         model.observe(Watts::new(-3.0), 10.0, 5.0, 1.0);
         model.observe(Watts::new(150.0), f64::INFINITY, 5.0, 1.0);
         assert_eq!(model.at(10.0, 5.0, 1.0), before);
+    }
+
+    #[test]
+    fn a_meter_that_fails_for_a_period_does_not_turn_the_order_of_the_points() {
+        let truth = |c: f64, b: f64, p: f64| 150.0 + 0.6 * c + 2.0 * b * p;
+        for wrong in [4e-152, 1e-6, 3.0, 1e4, 1e300] {
+            let mut model = PowerModel::new(envelope());
+            for i in 0..100 {
+                let cores = 8.0 + f64::from(i % 5);
+                model.observe(Watts::new(truth(cores, 6.0, 1.0)), cores, 6.0, 1.0);
+            }
+            model.observe(Watts::new(wrong), 9.0, 6.0, 1.0);
+            for _ in 0..20 {
+                model.observe(Watts::new(truth(9.0, 6.0, 1.0)), 9.0, 6.0, 1.0);
+            }
+            let [few, many] = [8.0, 32.0].map(|cores| model.at(cores, 6.0, 1.0).get());
+            assert!((few / truth(8.0, 6.0, 1.0) - 1.0).abs() < 0.05, "{wrong}: {few}");
+            assert!(many > few + 2.0, "{wrong}: {few} for 8 cores, {many} for 32");
+        }
     }
 }

@@ -19,7 +19,8 @@ enum Basis {
 
 /// The controller of Section 7.5. A server of which nothing is known yet, or only what it takes at least, counts as the
 /// mean of those of which more is known, for all have the same hardware and serve the same requests (Section 3). While of
-/// none more is known than what it takes at least, none has been in any difficulty, and no server is started.
+/// all that are seen no more is known than what they take at least, none has been in any difficulty, and no server is
+/// started. Servers that accept at once whatever comes never are in any that their accept queue would show.
 #[derive(Clone, Debug)]
 pub struct Stepwise {
     basis: Basis,
@@ -40,7 +41,7 @@ struct Together {
     sum: f64,
     /// The largest of one.
     largest: f64,
-    /// Whether that is known of one at least, and not only what it takes at least.
+    /// Whether one of them may have been in difficulty: its capacity is known exactly, or it is not seen.
     proven: bool,
 }
 
@@ -117,7 +118,7 @@ impl Stepwise {
         Some(Together {
             sum: each.clone().sum(),
             largest: each.fold(0.0, f64::max),
-            proven: exact.is_some(),
+            proven: exact.is_some() || found.contains(&Capacity::Unknown),
         })
     }
 
@@ -236,11 +237,11 @@ impl Resizer for Stepwise {
                 let text = format!("{load}: there is no other server");
                 return self.answer(all, "all-on", text, &numbers);
             }
-            if !proven {
+            if !proven && taking + booting >= self.tuning.min_servers.min(all) {
                 self.target = taking + booting;
                 let text = format!(
-                    "{arriving:.1} arrive, and {taking} servers have taken {usable:.1}/s at least without any difficulty: as \
-                     before"
+                    "{arriving:.1} arrive, and {taking} servers have taken {capacity:.1}/s at least without any difficulty: \
+                     as before"
                 );
                 return self.answer(all, "unproven", text, &numbers);
             }

@@ -96,6 +96,13 @@ fn a_server_of_which_nothing_is_known_counts_as_its_peers() {
     assert_eq!(decide(&mut online(), 0.0, 1_651.0, &servers), said(4, "grow"));
 }
 
+const fn serving_unseen() -> ServerSeen {
+    ServerSeen {
+        state: PowerState::Serving,
+        capacity: Capacity::Unknown,
+    }
+}
+
 #[test]
 fn what_a_server_takes_at_least_starts_no_other() {
     let mut resizer = online();
@@ -115,6 +122,9 @@ fn what_a_server_takes_at_least_starts_no_other() {
     // But not less than it has taken itself.
     let seen = [at_least(500.0), serving(450.0), OFF];
     assert_eq!(decide(&mut resizer, 80.0, 910.0, &seen), said(2, "fits"));
+    // Of one that is not seen nobody knows whether it is in any difficulty.
+    let seen = [at_least(400.0), serving_unseen(), OFF];
+    assert_eq!(decide(&mut resizer, 90.0, 910.0, &seen), said(3, "grow"));
     // And where there is no other server there is nothing to wait for.
     let seen = [at_least(400.0), at_least(380.0)];
     assert_eq!(decide(&mut resizer, 100.0, 900.0, &seen), said(2, "all-on"));

@@ -39,7 +39,7 @@ const LINE_EVERY: u64 = 10;
 const QUEUE_PARTS: u32 = 5;
 /// but in none shorter than this.
 const SHORTEST_QUEUE_PART: Duration = Duration::from_millis(20);
-/// For how long a thread that looks at a queue through an agent waits for a new sight.
+/// For how long a thread that looks at a queue through an agent waits for a new sight, and no longer than half a period.
 const SIGHT_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Runs until a signal or the given duration ends it; then leaves every server serving and prints the summary.
@@ -350,7 +350,7 @@ fn agents(config: &ResizeFile, document: &Document) -> Result<BTreeMap<String, A
                 // The loop waits for nobody.
                 QueueKind::Published => Duration::ZERO,
                 // Who looks that often has a thread.
-                QueueKind::BusyTime => SIGHT_PATIENCE,
+                QueueKind::BusyTime => SIGHT_PATIENCE.min(config.period() / 2),
             },
             cpu_group: None,
         });

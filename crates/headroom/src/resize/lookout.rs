@@ -1,7 +1,6 @@
 //! An accept queue that is looked at many times a period, on a thread of its own, for the estimator that asks for how long
 //! somebody waited. The controller's loop takes the newest look and the newest estimate, and waits for neither.
 
-use super::queues::Source;
 use crate::looks::{Known, observation};
 use headroom_control::capacity::{BusyTimeMonitor, Estimate, Observation, Sight};
 use headroom_node::queue::{QueueError, QueueSample};
@@ -9,6 +8,9 @@ use headroom_units::Seconds;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+
+/// What a look shows.
+type Look = Result<QueueSample, QueueError>;
 
 /// A thread that looks. Dropped, it ends.
 pub struct Lookout {
@@ -30,8 +32,9 @@ struct State {
     serving: bool,
     monitor: Option<Box<BusyTimeMonitor>>,
     estimate: Option<Estimate>,
-    /// The newest look, until it is taken.
-    newest: Option<Result<QueueSample, QueueError>>,
+    /// The newest look, until it is taken, and when it was.
+    newest: Option<Look>,
+    looked: Option<Instant>,
 }
 
 impl Shared {
@@ -58,12 +61,12 @@ impl Lookout {
     ///
     /// # Errors
     /// Where the thread cannot be started.
-    pub fn start(source: Source, every: Duration) -> std::io::Result<Self> {
+    pub fn start(sample: impl FnMut() -> Look + Send + 'static, every: Duration) -> std::io::Result<Self> {
         let shared = Arc::new(Shared::default());
         let looking = Arc::clone(&shared);
         let thread = std::thread::Builder::new()
             .name("queue-looks".to_owned())
-            .spawn(move || look(source, every, &looking))?;
+            .spawn(move || look(sample, every, &looking))?;
         Ok(Self {
             shared,
             thread: Some(thread),
@@ -71,23 +74,25 @@ impl Lookout {
     }
 
     /// The newest look that was not taken yet; `None` where there was none since.
-    pub fn take(&self) -> Option<Result<QueueSample, QueueError>> {
+    pub fn take(&self) -> Option<Look> {
         self.shared.lock().newest.take()
     }
 
     /// Takes the first look, waiting for it at most so long.
-    pub fn first(&self, patience: Duration) -> Option<Result<QueueSample, QueueError>> {
+    pub fn first(&self, patience: Duration) -> Option<Look> {
         self.shared
             .wait(Instant::now() + patience, |state| state.newest.is_some())
             .newest
             .take()
     }
 
-    /// Says whether the server takes requests, and answers with its capacity as it was last estimated.
-    pub fn estimate(&self, serving: bool) -> Option<Estimate> {
+    /// Says whether the server takes requests, and answers with its capacity as it was last estimated; `None` where nobody
+    /// has looked for longer than this.
+    pub fn estimate(&self, serving: bool, hold: Duration) -> Option<Estimate> {
         let mut state = self.shared.lock();
         state.serving = serving;
-        state.estimate.clone()
+        let looked = state.looked.is_some_and(|looked| looked.elapsed() <= hold);
+        state.estimate.clone().filter(|_| looked)
     }
 
     /// Begins to estimate, where nothing is being estimated.
@@ -116,20 +121,23 @@ impl Drop for Lookout {
     }
 }
 
-fn look(mut source: Source, every: Duration, shared: &Shared) {
+fn look(mut sample: impl FnMut() -> Look, every: Duration, shared: &Shared) {
     let mut known = Known::default();
     let mut before: Option<Instant> = None;
     let mut next = Instant::now();
     while !shared.wait(next, |state| state.ended).ended {
-        let seen = source.sample();
+        let seen = sample();
         let at = seen.as_ref().map_or_else(|_| Instant::now(), |sample| sample.at);
         let length = before.map_or(every, |before| at.saturating_duration_since(before));
         let mut state = shared.lock();
         // A sight from elsewhere that is older than the moment at which it was missed says nothing new: the next one's
         // counters cover it.
         if !length.is_zero() {
-            before = Some(at);
             let serving = state.serving;
+            // The counters go on while a server drains: the next look's time is from the last that was shown.
+            if serving || state.monitor.is_none() {
+                before = Some(at);
+            }
             if let Some(monitor) = state.monitor.as_mut().filter(|_| serving) {
                 let length = Seconds::from(length);
                 let observed = match &seen {
@@ -145,9 +153,140 @@ fn look(mut source: Source, every: Duration, shared: &Shared) {
             }
         }
         state.newest = Some(seen);
+        state.looked = Some(Instant::now());
         drop(state);
         shared.changed.notify_all();
         // What was missed is not made up for.
         next = (next + every).max(Instant::now());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use headroom_control::capacity::{Capacity, QueueTuning};
+    use headroom_node::queue::{Counters, Length, Listener, QueueMethod};
+    use std::net::{Ipv4Addr, SocketAddr};
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::sync::mpsc;
+
+    /// Far longer than anything takes on a busy machine.
+    const LONG: Duration = Duration::from_secs(20);
+    const EVERY: Duration = Duration::from_millis(10);
+
+    /// A queue of 100 places that never empties; so many were accepted.
+    fn sample(at: Instant, accepts: u64) -> QueueSample {
+        let length = Length { now: 80, limit: 99 };
+        QueueSample {
+            method: QueueMethod::Ebpf,
+            at,
+            epoch: 1,
+            port: Counters {
+                enqueued: Some(accepts + 80),
+                accepts: Some(accepts),
+                drops: Some(0),
+                ..Counters::default()
+            },
+            server: Counters::default(),
+            machine: Counters::default(),
+            length: Some(length),
+            seen: None,
+            cpu_busy: None,
+            listeners: vec![Listener {
+                address: SocketAddr::from((Ipv4Addr::LOCALHOST, 80)),
+                cookie: 1,
+                length,
+                drops: Some(0),
+                enqueued: Some(accepts + 80),
+            }],
+        }
+    }
+
+    /// A server that accepts 1,000 connections a second, by the times of the looks themselves.
+    fn thousand_a_second() -> impl FnMut() -> Look + Send {
+        let began = Instant::now();
+        move || {
+            let at = Instant::now();
+            Ok(sample(at, at.duration_since(began).as_millis() as u64))
+        }
+    }
+
+    fn monitor() -> BusyTimeMonitor {
+        BusyTimeMonitor::new(QueueTuning {
+            sampling_period_s: 0.1,
+            ..QueueTuning::default()
+        })
+        .unwrap()
+    }
+
+    fn until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
+        let deadline = Instant::now() + LONG;
+        loop {
+            if let Some(answer) = ask() {
+                return answer;
+            }
+            assert!(Instant::now() < deadline, "waited in vain: {what}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// The exact capacity, once it is known.
+    fn capacity(lookout: &Lookout) -> f64 {
+        until("a capacity", || match lookout.estimate(true, LONG)?.capacity {
+            Capacity::Exact(capacity) => Some(capacity.get()),
+            Capacity::LowerBound(_) | Capacity::Unknown => None,
+        })
+    }
+
+    #[test]
+    fn it_estimates_only_while_the_server_serves_and_what_it_drained_is_no_capacity() {
+        let lookout = Lookout::start(thousand_a_second(), EVERY).unwrap();
+        assert!(lookout.first(LONG).unwrap().is_ok());
+        assert!(until("another look", || lookout.take()).is_ok());
+        assert_eq!(lookout.estimate(false, LONG), None, "nothing is estimated yet");
+        lookout.join(monitor());
+        let known = capacity(&lookout);
+        assert!((known - 1_000.0).abs() < 100.0, "{known}");
+        // It drains, for longer than a period, and is wanted again.
+        lookout.estimate(false, LONG);
+        std::thread::sleep(Duration::from_millis(500));
+        let before = lookout.estimate(false, LONG);
+        let after = until("an estimate after it", || {
+            let estimate = lookout.estimate(true, LONG);
+            (estimate != before).then_some(estimate?)
+        });
+        let per_s = after.capacity.value().unwrap().get();
+        assert!((per_s - 1_000.0).abs() < 100.0, "{after:?}");
+        lookout.forget();
+        assert_eq!(lookout.estimate(true, LONG), None);
+    }
+
+    #[test]
+    fn a_look_that_hangs_is_no_estimate_after_a_while_and_does_not_hold_up_the_end() {
+        let (hang, hung) = mpsc::channel::<()>();
+        let looks = Arc::new(AtomicU64::new(0));
+        let (counted, mut look) = (Arc::clone(&looks), thousand_a_second());
+        let looking = move || {
+            if counted.fetch_add(1, Ordering::SeqCst) > 50 {
+                let _ = hung.recv();
+            }
+            look()
+        };
+        let lookout = Lookout::start(looking, EVERY).unwrap();
+        lookout.join(monitor());
+        capacity(&lookout);
+        until("the look that hangs", || {
+            (looks.load(Ordering::SeqCst) > 51).then_some(())
+        });
+        lookout.take();
+        until("no estimate", || {
+            lookout
+                .estimate(true, Duration::from_millis(200))
+                .is_none()
+                .then_some(())
+        });
+        assert!(lookout.take().is_none());
+        drop(hang);
+        drop(lookout);
     }
 }

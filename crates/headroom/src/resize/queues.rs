@@ -161,7 +161,8 @@ impl Queue {
             },
             QueueKind::BusyTime => {
                 let every = look_period(Duration::from_secs_f64(tuning.sampling_period_s)).max(least);
-                let lookout = Lookout::start(source, every)?;
+                let mut source = source;
+                let lookout = Lookout::start(move || source.sample(), every)?;
                 Looks::Many { lookout, every }
             }
         };
@@ -219,7 +220,7 @@ impl Queue {
             Some(Err(QueueError::NobodyListens { .. })) => (Err(Sight::Nobody), Shown::Nobody),
             Some(Err(error)) => (Err(Sight::Unread), Shown::Unknown(error.to_string())),
             None => {
-                let why = "nobody has looked at the queue since the period before: this machine is too busy";
+                let why = "nobody has looked at the queue since the period before: this machine is too busy, or a look hangs";
                 (Err(Sight::Unread), Shown::Unknown(why.to_owned()))
             }
         };
@@ -227,7 +228,10 @@ impl Queue {
             self.before = sampled.ok();
         }
         match &mut self.looks {
-            Looks::Many { lookout, .. } => self.estimate = lookout.estimate(serving),
+            Looks::Many { lookout, .. } => {
+                let hold = Duration::from_secs_f64(self.tuning.hold_s + self.tuning.sampling_period_s);
+                self.estimate = lookout.estimate(serving, hold);
+            }
             Looks::Period { monitor, .. } => {
                 if let Some(monitor) = monitor.as_mut().filter(|_| serving) {
                     self.estimate = Some(match step {
