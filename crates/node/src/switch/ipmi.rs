@@ -13,10 +13,9 @@ const PASSWORD: &str = "IPMI_PASSWORD";
 const CIPHER_SUITES: [u8; 2] = [3, 17];
 /// How often ipmitool asks before it gives up.
 const ASKS: &str = "2";
-/// The longest time in seconds that it waits for an answer before it asks again. Its own second is too short for a busy
-/// service processor: one that gets a message of the handshake a second time gives it up.
-const LONGEST_WAIT_S: f64 = 5.0;
-/// Finding out that nobody is there takes it at most this many times that wait; a command's limit leaves room for it.
+/// How many waits for an answer a command's limit has room for: finding out that nobody is there takes ipmitool no more. A
+/// wait is at least a second, which is ipmitool's own and too short for a busy service processor: one that gets a message of
+/// the handshake a second time gives it up.
 const WAITS: f64 = 6.0;
 
 /// A service processor.
@@ -36,13 +35,13 @@ pub struct IpmiConfig {
     #[serde(default = "default_interface")]
     pub interface: String,
     /// The cipher suite, 17 or 3, where the best that the service processor offers is not to be asked for: one that does not
-    /// answer that question costs ipmitool more than ten seconds a command. For lanplus.
+    /// answer that question costs ipmitool more than a third of `limit_s` a command. For lanplus.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cipher_suite: Option<u8>,
     /// Where ipmitool is, if not on PATH.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub program: Option<PathBuf>,
-    /// Seconds that one command has. 30.
+    /// Seconds that one command has; an answer is waited for for a sixth of it before it is asked for again. 30.
     #[serde(default = "default_limit_s")]
     pub limit_s: f64,
 }
@@ -111,7 +110,7 @@ impl IpmiSwitch {
 
     fn power(&self, action: &str) -> Result<String, SwitchError> {
         let config = &self.config;
-        let wait_s = (config.limit_s / WAITS).clamp(1.0, LONGEST_WAIT_S).floor();
+        let wait_s = (config.limit_s / WAITS).max(1.0).floor();
         // With -v it says what a handshake failed at, and nothing of passwords.
         let mut argv: Vec<String> = ["-v", "-R", ASKS, "-N"].map(str::to_owned).into();
         argv.insert(0, self.program.clone());

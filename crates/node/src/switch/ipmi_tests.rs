@@ -77,10 +77,10 @@ fn on_soft_off_and_off_by_force_with_the_password_on_no_command_line() {
 #[test]
 fn a_wrong_password_and_an_odd_answer_are_errors_that_do_not_tell_the_password() {
     let dir = tempfile::tempdir().unwrap();
-    let mut switch = IpmiSwitch::open(config(dir.path(), "open\n")).unwrap();
+    let mut switch = IpmiSwitch::open(config(dir.path(), "melon\n")).unwrap();
     let error = switch.on().unwrap_err().to_string();
     assert!(
-        error.contains("Unable to establish") && !error.contains("open\n"),
+        error.contains("Unable to establish") && !error.contains("melon"),
         "{error}"
     );
     let mut switch = IpmiSwitch::open(config(dir.path(), "sesame\n")).unwrap();
@@ -101,18 +101,20 @@ fn a_refusal_counts_only_where_there_was_something_to_do() {
 
 #[test]
 fn of_what_it_says_only_what_tells_is_kept_and_it_waits_as_long_as_its_limit_allows() {
-    let dir = tempfile::tempdir().unwrap();
     let said = "Loading IANA PEN Registry...\n\n> Error: no response from RAKP 1 message\n\
                     > Error: no response from RAKP 1 message\nSet Session Privilege Level to OPERATOR failed\n";
     let kept = "Error: no response from RAKP 1 message; Set Session Privilege Level to OPERATOR failed";
     assert_eq!(telling(said, ""), kept);
-    let patient = IpmiConfig {
-        limit_s: 12.0,
-        ..config(dir.path(), "sesame")
-    };
-    IpmiSwitch::open(patient).unwrap().on().unwrap();
-    let calls = fs::read_to_string(dir.path().join("calls")).unwrap();
-    assert!(calls.starts_with("-v -R 2 -N 2 "), "{calls}");
+    for (limit_s, wait) in [(5.0, "1"), (12.0, "2"), (30.0, "5"), (65.0, "10")] {
+        let dir = tempfile::tempdir().unwrap();
+        let patient = IpmiConfig {
+            limit_s,
+            ..config(dir.path(), "sesame")
+        };
+        IpmiSwitch::open(patient).unwrap().on().unwrap();
+        let calls = fs::read_to_string(dir.path().join("calls")).unwrap();
+        assert!(calls.starts_with(&format!("-v -R 2 -N {wait} ")), "{calls}");
+    }
 }
 
 /// What ipmitool 1.8.19 said to service processors that were there, slow, and strict.

@@ -98,11 +98,20 @@ impl Running {
     }
 
     pub fn until_udp(&mut self, port: u16) {
-        // Two cannot have one port. (Some take an IPv6 socket for both.)
-        self.until("it listens", || {
-            UdpSocket::bind(("127.0.0.1", port)).is_err() || UdpSocket::bind(("::", port)).is_err()
-        });
+        self.until("it listens", || has_udp(port));
     }
+}
+
+/// Whether somebody has this UDP port. The kernel is asked: whoever tries to bind it can take it from a program that is
+/// about to.
+fn has_udp(port: u16) -> bool {
+    let port = format!(":{port:04X}");
+    // Some take an IPv6 socket for both.
+    ["/proc/net/udp", "/proc/net/udp6"].into_iter().any(|file| {
+        let sockets = fs::read_to_string(file).unwrap_or_default();
+        let mut local = sockets.lines().filter_map(|line| line.split_whitespace().nth(1));
+        local.any(|address| address.ends_with(&port))
+    })
 }
 
 impl Drop for Running {

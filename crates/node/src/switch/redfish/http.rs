@@ -19,6 +19,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
+use tokio::task::JoinSet;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
@@ -26,6 +27,8 @@ use tokio_rustls::client::TlsStream;
 const MOST_BYTES: usize = 1 << 20;
 /// The most redirections of one request.
 const MOST_REDIRECTIONS: usize = 3;
+/// The end of a connection is waited for no longer than this.
+const CLOSE: Duration = Duration::from_secs(1);
 const BROKE: &str = "the connection broke; it is tried again with the next action";
 
 /// Where the service processor is.
@@ -128,16 +131,28 @@ pub(super) struct Connection {
     endpoint: Endpoint,
     tls: Arc<ClientConfig>,
     sender: Option<Sender>,
+    /// What moves the bytes of each connection, to its end.
+    carriers: JoinSet<()>,
     basic: Option<HeaderValue>,
 }
 
 impl Connection {
-    pub(super) const fn new(endpoint: Endpoint, tls: Arc<ClientConfig>) -> Self {
+    pub(super) fn new(endpoint: Endpoint, tls: Arc<ClientConfig>) -> Self {
         Self {
             endpoint,
             tls,
             sender: None,
+            carriers: JoinSet::new(),
             basic: None,
+        }
+    }
+
+    /// Closes it, and tells the other end; where that cannot be told in time, it is cut off.
+    pub(super) async fn close(&mut self) {
+        self.sender = None;
+        let closed = async { while self.carriers.join_next().await.is_some() {} };
+        if tokio::time::timeout(CLOSE, closed).await.is_err() {
+            self.carriers.shutdown().await;
         }
     }
 
@@ -158,7 +173,7 @@ impl Connection {
         }
     }
 
-    async fn connect(&self) -> Result<Sender, SwitchError> {
+    async fn connect(&mut self) -> Result<Sender, SwitchError> {
         let stream = TcpStream::connect((self.endpoint.host.as_str(), self.endpoint.port))
             .await
             .map_err(|error| {
@@ -174,7 +189,9 @@ impl Connection {
         let (sender, connection) = handshake(TokioIo::new(Ending(stream)))
             .await
             .map_err(|error| self.failed(error, "does it speak HTTP/1.1?"))?;
-        tokio::spawn(async move {
+        // Those that have ended are forgotten.
+        while self.carriers.try_join_next().is_some() {}
+        self.carriers.spawn(async move {
             // What goes wrong here is told to the request that waits for it.
             let _ = connection.await;
         });
@@ -197,14 +214,17 @@ impl Connection {
             };
             if !self.endpoint.is_at(target) {
                 return Err(self.failed(
-                    format!("{path} redirects to {target}"),
+                    format!("{} redirects to {}", quoted(&path), quoted(&target.to_string())),
                     "a password is not taken elsewhere; if that is where it should go, correct url",
                 ));
             }
             path = answer.location().unwrap_or_default();
         }
         Err(self.failed(
-            format!("it redirects more than {MOST_REDIRECTIONS} times, to {path} at last"),
+            format!(
+                "it redirects more than {MOST_REDIRECTIONS} times, to {} at last",
+                quoted(&path)
+            ),
             "does a browser get further?",
         ))
     }
@@ -347,6 +367,34 @@ impl AsyncWrite for Ending {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_redirection_stays_at_the_same_host_and_port_and_encrypted() {
+        let here = Endpoint::parse("https://bmc1:8443").unwrap();
+        for (target, is_here) in [
+            ("/redfish/v1/", true),
+            ("https://bmc1:8443/redfish/v1/", true),
+            ("https://BMC1:8443/redfish/v1/", true),
+            ("https://bmc1/redfish/v1/", false),
+            ("https://bmc1:443/redfish/v1/", false),
+            ("http://bmc1:8443/redfish/v1/", false),
+            ("https://bmc2:8443/redfish/v1/", false),
+            ("https://bmc1.example:8443/redfish/v1/", false),
+            ("bmc1:8443", false),
+            ("*", false),
+        ] {
+            assert_eq!(here.is_at(&target.parse().unwrap()), is_here, "{target}");
+        }
+        // The port that is not named is that of HTTPS.
+        let here = Endpoint::parse("https://[::1]").unwrap();
+        for (target, is_here) in [
+            ("https://[::1]/redfish/v1/", true),
+            ("https://[::1]:443/redfish/v1/", true),
+            ("https://[::1]:8443/redfish/v1/", false),
+        ] {
+            assert_eq!(here.is_at(&target.parse().unwrap()), is_here, "{target}");
+        }
+    }
 
     #[test]
     fn a_session_token_is_in_no_debug_output() {

@@ -49,7 +49,7 @@ pub struct RedfishConfig {
     /// Instead: its own certificate, PEM, such as the one that it came with and signed itself. Only this one is accepted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificate: Option<PathBuf>,
-    /// Seconds that one action has, its task included; the end of its session has two more. 30.
+    /// Seconds that one action has, its task included; the end of its session has two more, that of its connection one. 30.
     #[serde(default = "default_limit_s")]
     pub limit_s: f64,
 }
@@ -113,11 +113,16 @@ impl RedfishSwitch {
         self.runtime.block_on(async {
             let deadline = tokio::time::Instant::now() + self.limit;
             let logged_in = tokio::time::timeout_at(deadline, talk.log_in()).await;
-            logged_in.map_err(too_slow)??;
-            let outcome = tokio::time::timeout_at(deadline, talk.act(action)).await;
-            // Also where the time is over: each session that is left behind is one fewer for the next action.
-            talk.log_out().await;
-            outcome.map_err(too_slow)?
+            let mut outcome = logged_in.map_err(too_slow).flatten().map(|()| None);
+            if outcome.is_ok() {
+                let done = tokio::time::timeout_at(deadline, talk.act(action)).await;
+                outcome = done.map_err(too_slow).flatten();
+                // Also where the time is over: each session that is left behind is one fewer for the next action.
+                talk.log_out().await;
+            }
+            // Here, for nothing goes on between two actions: it would stay open until the next.
+            talk.hang_up().await;
+            outcome
         })
     }
 }

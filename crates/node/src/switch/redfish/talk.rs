@@ -125,6 +125,11 @@ impl<'a> Talk<'a> {
         }
     }
 
+    /// Ends the connection.
+    pub(super) async fn hang_up(&mut self) {
+        self.connection.close().await;
+    }
+
     async fn ask(&mut self, method: &str, path: &str, body: Option<&Value>) -> Result<Answer, SwitchError> {
         let token = self.token.clone();
         self.connection.ask(method, path, token.as_ref(), body).await
@@ -143,6 +148,8 @@ impl<'a> Talk<'a> {
 
     async fn get(&mut self, path: &str) -> Result<Value, SwitchError> {
         let answer = self.ask("GET", path, None).await?;
+        // It may be one that the service named.
+        let path = quoted(path);
         if !answer.is_success() {
             let what = match answer.status {
                 401 | 403 => format!("the user may not read {path}, or the password is wrong"),

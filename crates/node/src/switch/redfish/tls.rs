@@ -73,7 +73,7 @@ fn no_certificate(file: &Path, cause: &str) -> SwitchError {
     SwitchError::File {
         file: file.to_owned(),
         cause: cause.into(),
-        remedy: "it must hold certificates as PEM; name another with ca_file".into(),
+        remedy: "what ca_file or certificate names must hold certificates as PEM".into(),
     }
 }
 

@@ -8,6 +8,7 @@ use std::fs::{self, Permissions};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tempfile::TempDir;
@@ -60,6 +61,9 @@ pub struct Bmc {
     pub dir: TempDir,
     pub port: u16,
     pub machine: Arc<Mutex<Machine>>,
+    /// Connections that were opened, and that have ended since.
+    pub opened: Arc<AtomicUsize>,
+    pub ended: Arc<AtomicUsize>,
 }
 
 impl Bmc {
@@ -103,17 +107,28 @@ impl Bmc {
             odd: Odd::Nothing,
         }));
         let shared = Arc::clone(&machine);
+        let (opened, ended) = <(Arc<AtomicUsize>, Arc<AtomicUsize>)>::default();
+        let (opening, ending) = (Arc::clone(&opened), Arc::clone(&ended));
         // It ends with the test's process.
         std::thread::spawn(move || {
             for stream in listener.incoming() {
-                let (config, machine) = (Arc::clone(&config), Arc::clone(&shared));
+                let (config, machine, ending) =
+                    (Arc::clone(&config), Arc::clone(&shared), Arc::clone(&ending));
+                opening.fetch_add(1, Ordering::SeqCst);
                 std::thread::spawn(move || {
                     let tls = rustls::ServerConnection::new(config).unwrap();
                     converse(rustls::StreamOwned::new(tls, stream.unwrap()), &machine);
+                    ending.fetch_add(1, Ordering::SeqCst);
                 });
             }
         });
-        Self { dir, port, machine }
+        Self {
+            dir,
+            port,
+            machine,
+            opened,
+            ended,
+        }
     }
 
     pub fn config(&self) -> RedfishConfig {

@@ -7,6 +7,7 @@ mod trust;
 use super::*;
 use bmc::Bmc;
 use std::fs;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 fn open(config: RedfishConfig) -> RedfishSwitch {
@@ -56,6 +57,33 @@ fn basic_authentication_needs_no_session_and_a_certificate_can_be_pinned() {
 }
 
 #[test]
+fn no_connection_is_kept_between_two_actions() {
+    let bmc = Bmc::start();
+    let closed = |what: &str| {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while bmc.ended.load(Ordering::SeqCst) < bmc.opened.load(Ordering::SeqCst) {
+            assert!(Instant::now() < deadline, "{what}: it is still open");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    };
+    let mut switch = open(bmc.config());
+    switch.on().unwrap();
+    closed("after an action");
+    assert_eq!(bmc.opened.load(Ordering::SeqCst), 1, "one is enough for it");
+    bmc.machine.lock().unwrap().task_looks = Some(10_000);
+    let mut hasty = open(RedfishConfig {
+        limit_s: 1.0,
+        ..bmc.config()
+    });
+    assert!(hasty.off(false).unwrap_err().to_string().contains("within 1 s"));
+    closed("after one that took too long");
+    fs::write(bmc.dir.path().join("password"), "melon\n").unwrap();
+    assert!(switch.state().is_err());
+    closed("after a refusal");
+    assert!(bmc.opened.load(Ordering::SeqCst) >= 2);
+}
+
+#[test]
 fn a_task_is_followed_to_its_end_be_it_good_or_bad() {
     let bmc = Bmc::start();
     let mut switch = open(bmc.config());
@@ -77,12 +105,12 @@ fn a_task_is_followed_to_its_end_be_it_good_or_bad() {
 #[test]
 fn what_it_refuses_is_told_in_its_own_words() {
     let bmc = Bmc::start();
-    fs::write(bmc.dir.path().join("password"), "wrong\n").unwrap();
+    fs::write(bmc.dir.path().join("password"), "melon\n").unwrap();
     let error = open(bmc.config()).on().unwrap_err().to_string();
     assert!(
         error.contains("Invalid credentials.")
             && error.contains("password is wrong")
-            && !error.contains("wrong\n"),
+            && !error.contains("melon"),
         "{error}"
     );
     fs::write(bmc.dir.path().join("password"), "sesame\n").unwrap();
