@@ -313,7 +313,11 @@ async fn look_ups_of_groups_are_bounded_also_those_whose_caller_hung_up() {
         assert!(waited.is_err(), "it waits for the mounts");
     };
     drop(first);
-    let refused = refusal(client.watch_queue(asked(&server, "/web")).await);
+    let refused_at_once = async |watch| {
+        let answer = tokio::time::timeout(PATIENCE, client.watch_queue(watch)).await;
+        refusal(answer.expect("it waits for no look-up"))
+    };
+    let refused = refused_at_once(asked(&server, "/web")).await;
     assert!(
         matches!(&refused, Refusal::Busy { what, limit: 1, .. } if what == "control groups that are looked up"),
         "{refused}"
@@ -323,10 +327,11 @@ async fn look_ups_of_groups_are_bounded_also_those_whose_caller_hung_up() {
         period: Duration::from_micros(1),
         ..asked(&server, "/web")
     };
-    let refused = refusal(client.watch_queue(hurried).await);
+    let refused = refused_at_once(hurried).await;
     assert!(matches!(refused, Refusal::OutOfRange { .. }), "{refused}");
     fs::rename(&aside, &mounts).unwrap();
     drop(writer);
+    let deadline = Instant::now() + PATIENCE;
     while client.watch_queue(asked(&server, "/web")).await.is_err() {
         assert!(Instant::now() < deadline, "its place is free again");
         tokio::time::sleep(Duration::from_millis(5)).await;
