@@ -2,11 +2,12 @@
 
 use super::Cluster;
 use crate::config::resize::Demand;
-use crate::resize::balancer::{Admission, Look};
+use crate::resize::balancer::{Admission, Look, Traffic};
 use crate::resize::queues::Shown;
 use headroom_control::capacity::Capacity;
 use headroom_control::resize::{Fleet, Found, Health, PowerState, ServerSeen};
 use headroom_units::{PerSecond, Seconds};
+use std::time::Duration;
 
 /// What is known of the servers at one time.
 pub(super) struct Sight {
@@ -73,11 +74,7 @@ impl Cluster {
         look: &Result<Look, String>,
     ) -> Option<PerSecond> {
         match self.parts.demand {
-            Demand::Balancer => {
-                let traffic = look.as_ref().ok()?.traffic.as_ref()?;
-                let length_s = traffic.length.as_secs_f64();
-                (length_s > 0.0).then(|| PerSecond::new(traffic.arrivals as f64 / length_s))
-            }
+            Demand::Balancer => rate_of(look.as_ref().ok()?.traffic.as_ref()?, self.parts.period),
             Demand::AcceptQueue => {
                 let (mut sum, mut known, mut serving) = (0.0, 0_u32, 0_u32);
                 for (server, shown) in self.fleet.servers().iter().zip(shown) {
@@ -125,5 +122,34 @@ impl Cluster {
                 }
             })
             .collect()
+    }
+}
+
+/// The rate of arrivals at the balancer; none where it told of less than half a period, as just after it was connected: of
+/// so short a time even many requests a second may show none.
+fn rate_of(traffic: &Traffic, period: Duration) -> Option<PerSecond> {
+    let length_s = traffic.length.as_secs_f64();
+    (length_s >= period.as_secs_f64() / 2.0 && length_s > 0.0)
+        .then(|| PerSecond::new(traffic.arrivals as f64 / length_s))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_moment_is_no_rate() {
+        let traffic = |length_ms, arrivals| Traffic {
+            length: Duration::from_millis(length_ms),
+            arrivals,
+            completions: None,
+            failures: None,
+            latencies: None,
+        };
+        let period = Duration::from_millis(200);
+        assert_eq!(rate_of(&traffic(200, 10), period), Some(PerSecond::new(50.0)));
+        assert_eq!(rate_of(&traffic(100, 0), period), Some(PerSecond::ZERO));
+        assert_eq!(rate_of(&traffic(20, 0), period), None);
+        assert_eq!(rate_of(&traffic(0, 3), Duration::ZERO), None);
     }
 }
