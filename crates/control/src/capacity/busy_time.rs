@@ -45,7 +45,7 @@ pub struct BusyTimeMonitor {
     /// Time and accepts with somebody waiting, the older the less.
     memory: Busy,
     /// The smoothed service rate, and what the server has shown to serve at least.
-    served: PerSecond,
+    served: Smoothed,
     bound: PerSecond,
     exact: bool,
     /// Whether a request was ever served.
@@ -81,7 +81,7 @@ impl BusyTimeMonitor {
             busy: Busy::default(),
             elapsed_s: 0.0,
             memory: Busy::default(),
-            served: PerSecond::ZERO,
+            served: Smoothed::default(),
             bound: PerSecond::ZERO,
             exact: false,
             begun: false,
@@ -158,10 +158,11 @@ impl BusyTimeMonitor {
         self.blind_s = 0.0;
         let service_rate = step.service_rate();
         self.begun |= step.accepts > 0.0;
-        self.served = self.served * SERVED_KEEP + service_rate * (1.0 - SERVED_KEEP);
+        self.served.take(service_rate);
+        let served = self.served.mean();
         self.bound = self
             .bound
-            .max(self.served - standard_error(self.served, step.length) * BOUND_ERRORS);
+            .max(served - self.served.standard_error(served, step.length) * BOUND_ERRORS);
         if !self.begun {
             let text = "no request has come yet, so nothing is known".to_owned();
             return Estimate::unknown("no-request-yet", text);
@@ -173,7 +174,7 @@ impl BusyTimeMonitor {
         self.exact |= self.memory.accepts >= ENOUGH_ACCEPTS;
         let faster = self.exact && self.is_faster(step.length);
         if faster {
-            self.memory.accepts = self.served.get() * self.memory.time.get();
+            self.memory.accepts = self.served.mean().get() * self.memory.time.get();
         }
         let now = match self.exact {
             true => self.rate(),
@@ -274,7 +275,7 @@ impl BusyTimeMonitor {
     /// Whether the smoothed service rate exceeds the estimate by more than chance.
     fn is_faster(&self, step: Seconds) -> bool {
         let rate = self.rate();
-        self.served > rate + standard_error(rate, step) * ERRORS
+        self.served.mean() > rate + self.served.standard_error(rate, step) * ERRORS
     }
 
     /// The rate with somebody waiting where at least a quarter of what makes it exact was seen.
@@ -299,7 +300,7 @@ impl BusyTimeMonitor {
             // Whoever listens next is another server.
             Unusable::Nobody | Unusable::Another => {
                 self.memory = Busy::default();
-                (self.served, self.bound) = (PerSecond::ZERO, PerSecond::ZERO);
+                (self.served, self.bound) = (Smoothed::default(), PerSecond::ZERO);
                 (self.exact, self.begun) = (false, false);
             }
             Unusable::Length { .. } => self.blind_s = f64::INFINITY,
@@ -321,11 +322,35 @@ impl BusyTimeMonitor {
     }
 }
 
-/// Of the smoothed service rate, were accepts a Poisson process of this rate: a mean with the weights (1 - a) a^i has the
-/// variance of one of (1 + a)/(1 - a) steps.
-fn standard_error(rate: PerSecond, step: Seconds) -> PerSecond {
-    let steps = (1.0 + SERVED_KEEP) / (1.0 - SERVED_KEEP);
-    PerSecond::new((rate.get() / (step.get() * steps)).max(0.0).sqrt())
+/// A mean of the latest service rates, the older the less: right from the first on.
+#[derive(Clone, Copy, Debug, Default)]
+struct Smoothed {
+    /// The sum of the rates, each with its weight; that of the weights, and of their squares.
+    sum: PerSecond,
+    weight: f64,
+    squares: f64,
+}
+
+impl Smoothed {
+    fn take(&mut self, rate: PerSecond) {
+        let new = 1.0 - SERVED_KEEP;
+        self.sum = self.sum * SERVED_KEEP + rate * new;
+        self.weight = self.weight * SERVED_KEEP + new;
+        self.squares = self.squares * SERVED_KEEP * SERVED_KEEP + new * new;
+    }
+
+    fn mean(&self) -> PerSecond {
+        match self.weight > 0.0 {
+            true => self.sum / self.weight,
+            false => PerSecond::ZERO,
+        }
+    }
+
+    /// The standard error of the mean of steps this long, were accepts a Poisson process of this rate.
+    fn standard_error(&self, rate: PerSecond, step: Seconds) -> PerSecond {
+        let steps = self.weight * self.weight / self.squares;
+        PerSecond::new((rate.get() / (step.get() * steps)).max(0.0).sqrt())
+    }
 }
 
 #[cfg(test)]

@@ -29,6 +29,8 @@ pub struct Stepwise {
     spare_since_s: Option<f64>,
     /// Since when nothing could be decided.
     blind_since_s: Option<f64>,
+    /// Since when nothing has been known of one of those that take requests.
+    unseen_since_s: Option<f64>,
     /// When the servers that take requests last became more.
     joined_s: f64,
     taking: Option<usize>,
@@ -41,8 +43,10 @@ struct Together {
     sum: f64,
     /// The largest of one.
     largest: f64,
-    /// Whether one of them may have been in difficulty: its capacity is known exactly, or it is not seen.
+    /// Whether that of one is known exactly: it was in difficulty.
     proven: bool,
+    /// Whether nothing is known of one.
+    unseen: bool,
 }
 
 /// All rules of both controllers.
@@ -84,6 +88,7 @@ impl Stepwise {
             tuning,
             spare_since_s: None,
             blind_since_s: None,
+            unseen_since_s: None,
             joined_s: f64::NEG_INFINITY,
             taking: None,
             target: tuning.min_servers,
@@ -118,7 +123,8 @@ impl Stepwise {
         Some(Together {
             sum: each.clone().sum(),
             largest: each.fold(0.0, f64::max),
-            proven: exact.is_some() || found.contains(&Capacity::Unknown),
+            proven: exact.is_some(),
+            unseen: found.contains(&Capacity::Unknown),
         })
     }
 
@@ -210,12 +216,20 @@ impl Resizer for Stepwise {
             sum: capacity,
             largest,
             proven,
+            unseen,
         }) = known
         else {
             return self.blind(now_s, all, "no server's capacity is known");
         };
         self.blind_since_s = None;
 
+        let unseen_s = match unseen {
+            true => now_s - *self.unseen_since_s.get_or_insert(now_s),
+            false => {
+                self.unseen_since_s = None;
+                0.0
+            }
+        };
         let usable = capacity * (1.0 - self.tuning.margin);
         let without_one = (capacity - largest) * (1.0 - self.tuning.margin);
         let numbers = [
@@ -237,7 +251,9 @@ impl Resizer for Stepwise {
                 let text = format!("{load}: there is no other server");
                 return self.answer(all, "all-on", text, &numbers);
             }
-            if !proven && taking + booting >= self.tuning.min_servers.min(all) {
+            // One that has just joined is soon seen; of one that is not, nobody knows whether it is in difficulty.
+            let seen = unseen_s <= self.tuning.blind_s;
+            if !proven && seen && taking + booting >= self.tuning.min_servers.min(all) {
                 self.target = taking + booting;
                 let text = format!(
                     "{arriving:.1} arrive, and {taking} servers have taken {capacity:.1}/s at least without any difficulty: \

@@ -124,10 +124,12 @@ fn what_a_server_takes_at_least_starts_no_other() {
     assert_eq!(decide(&mut resizer, 80.0, 910.0, &seen), said(2, "fits"));
     // Of one that is not seen nobody knows whether it is in any difficulty.
     let seen = [at_least(400.0), serving_unseen(), OFF];
-    assert_eq!(decide(&mut resizer, 90.0, 910.0, &seen), said(3, "grow"));
+    assert_eq!(decide(&mut resizer, 90.0, 910.0, &seen), said(2, "unproven"));
+    assert_eq!(decide(&mut resizer, 99.0, 910.0, &seen), said(2, "unproven"));
+    assert_eq!(decide(&mut resizer, 101.0, 910.0, &seen), said(3, "grow"));
     // And where there is no other server there is nothing to wait for.
     let seen = [at_least(400.0), at_least(380.0)];
-    assert_eq!(decide(&mut resizer, 100.0, 900.0, &seen), said(2, "all-on"));
+    assert_eq!(decide(&mut resizer, 120.0, 900.0, &seen), said(2, "all-on"));
 }
 
 #[test]
