@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "kebab-case")]
 pub enum QueueKind {
     /// The paper's: Equations 1 to 5.
-    #[default]
     Published,
     /// Ours: the rate of accepts while somebody waits.
+    #[default]
     BusyTime,
 }
 
@@ -47,7 +47,7 @@ pub struct QueueTuning {
 impl Default for QueueTuning {
     fn default() -> Self {
         Self {
-            kind: QueueKind::Published,
+            kind: QueueKind::BusyTime,
             queue_limit: None,
             sampling_period_s: 1.0,
             drop_ratio: 0.01,

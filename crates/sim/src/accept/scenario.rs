@@ -4,7 +4,7 @@ use crate::arrivals::ArrivalProcess;
 use crate::distribution::Shape;
 use crate::error::ScenarioError;
 use crate::scenario::Limits;
-use headroom_control::capacity::QueueTuning;
+use headroom_control::capacity::{QueueKind, QueueTuning};
 use headroom_control::resize::PowerTuning;
 use serde::{Deserialize, Serialize};
 
@@ -129,7 +129,10 @@ impl Default for AcceptScenario {
             boot_s: 60.0,
             shutdown_s: 60.0,
             power: ServerPower::default(),
-            queue: QueueTuning::default(),
+            queue: QueueTuning {
+                kind: QueueKind::Published,
+                ..QueueTuning::default()
+            },
             power_states: PowerTuning::default(),
             limits: Limits::default(),
         }
