@@ -31,8 +31,7 @@ pub fn leave(cluster: &mut Cluster, wait: Duration) -> Vec<String> {
     let parts = &mut cluster.parts;
     let count = parts.servers.len();
     let mut is_told = vec![false; count];
-    // Not to be told before.
-    let mut due = vec![Instant::now(); count];
+    let mut starts = vec![Start::at(Instant::now()); count];
     let wanted = |ready: &[bool]| -> Vec<Wanted> {
         let one = |ready: &bool| Wanted {
             admission: if *ready { Admission::Ready } else { Admission::Out },
@@ -53,19 +52,16 @@ pub fn leave(cluster: &mut Cluster, wait: Duration) -> Vec<String> {
             }
             let now = Instant::now();
             if has_failed && is_told[at] {
-                due[at] = now + TELL_AGAIN;
+                starts[at].has_failed(now);
             }
-            if server.hand.powered() == Some(true) {
-                // Booting, or shutting down: then it is off soon, and is started then.
-                due[at] = now;
-            } else if !answering[at] && now >= due[at] && !server.hand.busy() {
+            if starts[at].is_due(now, server.hand.powered()) && !answering[at] && !server.hand.busy() {
                 if !is_told[at] {
                     say::note!("starting {} before the end", server.name);
                 }
                 server.hand.set_eager(true);
                 server.hand.order(PowerOrder::On);
                 is_told[at] = true;
-                due[at] = now + START_AGAIN;
+                starts[at].is_told(now);
             }
         }
         let ready = if last_word {
@@ -104,6 +100,39 @@ pub fn leave(cluster: &mut Cluster, wait: Duration) -> Vec<String> {
     }
 }
 
+/// When one server is to be told to start.
+#[derive(Clone, Copy, Debug)]
+struct Start {
+    /// Not before.
+    due: Instant,
+    /// It was seen on since it was told.
+    was_on: bool,
+}
+
+impl Start {
+    fn at(due: Instant) -> Self {
+        Self { due, was_on: false }
+    }
+
+    /// Whether it is to be told now, by what its switch says of its power. One that was on and is off was shutting down, and
+    /// can be started at once; one of which nothing is heard may be booting on.
+    fn is_due(&mut self, now: Instant, powered: Option<bool>) -> bool {
+        if powered == Some(true) {
+            self.was_on = true;
+            self.due = now + START_AGAIN;
+        }
+        now >= self.due || self.was_on && powered == Some(false)
+    }
+
+    fn is_told(&mut self, now: Instant) {
+        *self = Self::at(now + START_AGAIN);
+    }
+
+    fn has_failed(&mut self, now: Instant) {
+        self.due = now + TELL_AGAIN;
+    }
+}
+
 fn left(cluster: &Cluster, answering: &[bool]) -> Vec<String> {
     let servers = cluster.parts.servers.iter().enumerate();
     servers
@@ -116,4 +145,56 @@ fn left(cluster: &Cluster, answering: &[bool]) -> Vec<String> {
             format!("{} does not answer yet{why}", server.name)
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Looks at a server each second, and tells it where that is due; the seconds at which it was told.
+    fn told(start: &mut Start, from: Instant, powered: &[Option<bool>]) -> Vec<u64> {
+        let mut told = Vec::new();
+        for (second, powered) in (0..).zip(powered) {
+            let now = from + Duration::from_secs(second);
+            if start.is_due(now, *powered) {
+                start.is_told(now);
+                told.push(second);
+            }
+        }
+        told
+    }
+
+    #[test]
+    fn one_whose_switch_fails_while_it_boots_is_not_told_again() {
+        let now = Instant::now();
+        let (on, off) = (Some(true), Some(false));
+        let mut start = Start::at(now);
+        // Its service processor says for a while that it is off, then its boot begins, and one look fails.
+        let boots = [off, None, off, off, on, on, None, on, on];
+        assert_eq!(told(&mut start, now, &boots), [0]);
+        // A switch that fails on and on: it is told again, for nothing is known of it, but late.
+        let lost = [None; 20];
+        let later = now + Duration::from_secs(boots.len() as u64);
+        assert_eq!(told(&mut start, later, &lost), [START_AGAIN.as_secs() - 1]);
+    }
+
+    #[test]
+    fn one_that_shuts_down_is_told_as_soon_as_it_is_off_and_then_left_in_peace() {
+        let now = Instant::now();
+        let (on, off) = (Some(true), Some(false));
+        let mut start = Start::at(now);
+        assert_eq!(told(&mut start, now, &[on, on, None, off, off, off, off]), [3]);
+        // It could not be told.
+        let later = now + Duration::from_secs(7);
+        start.has_failed(later);
+        assert_eq!(told(&mut start, later, &[off; 7]), [TELL_AGAIN.as_secs()]);
+    }
+
+    #[test]
+    fn one_that_does_not_say_whether_it_is_on_is_told_again_and_again() {
+        let now = Instant::now();
+        let again = START_AGAIN.as_secs();
+        let told = told(&mut Start::at(now), now, &[None; 40]);
+        assert_eq!(told, [0, again, 2 * again]);
+    }
 }
