@@ -54,8 +54,8 @@ impl Stop {
         }
     }
 
-    /// Raises the flag at SIGINT, SIGTERM and SIGHUP; a second one of them puts the machine back and leaves at once,
-    /// for then something hangs that should have stopped.
+    /// Raises the flag at SIGINT, SIGTERM and SIGHUP; a second one of them puts the machine and the terminal back and leaves
+    /// at once, for then something hangs that should have stopped.
     ///
     /// # Errors
     /// Where the handler cannot be installed.
@@ -71,6 +71,7 @@ impl Stop {
                     if count > 0 {
                         tracing::warn!(signal, "a second signal: everything is put back, and out");
                         headroom_node::restore::restore_all();
+                        crate::terminal::give_back_now();
                         std::process::exit(128 + signal);
                     }
                     tracing::info!(signal, "stopping");

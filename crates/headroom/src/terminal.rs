@@ -11,12 +11,18 @@ use ratatui::crossterm::terminal::{self, EnterAlternateScreen, LeaveAlternateScr
 use ratatui::crossterm::{cursor, execute};
 use ratatui::{Frame, Terminal};
 use std::io::{self, IsTerminal, Stderr};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// How often keys are looked at.
 const KEYS_EVERY: Duration = Duration::from_millis(100);
+/// How long a terminal that takes nothing may keep the program from ending at once.
+const TAKES_WITHIN: Duration = Duration::from_secs(1);
+
+/// Whether a view has the terminal. There is one terminal, so one view at a time.
+static TAKEN: AtomicBool = AtomicBool::new(false);
 
 /// What is drawn, from the messages that it was sent.
 pub trait Scene: Send + 'static {
@@ -55,6 +61,7 @@ impl<M: Send + 'static> Stage<M> {
     /// Where the terminal cannot be set up.
     pub fn open(mut scene: impl Scene<Message = M>, waiting: usize, stop: Stop) -> io::Result<Self> {
         terminal::enable_raw_mode()?;
+        TAKEN.store(true, Ordering::Release);
         say::hold();
         if let Err(error) = execute!(io::stderr(), EnterAlternateScreen, cursor::Hide) {
             give_back();
@@ -70,6 +77,8 @@ impl<M: Send + 'static> Stage<M> {
             .name("view".to_owned())
             .spawn(move || {
                 if let Err(error) = run(&received, &mut scene, &stop) {
+                    // Nobody reads the keys any more: from now on they must send signals again.
+                    give_back();
                     tracing::warn!(%error, "the live view ended");
                 }
             });
@@ -103,11 +112,30 @@ impl<M> Drop for Stage<M> {
     }
 }
 
-/// Gives the terminal back as it was. Called from the panic hook too, so it must not fail.
+/// Gives the terminal back as it was, once. Called from the panic hook too, so it must not fail.
 fn give_back() {
-    let _ = execute!(io::stderr(), LeaveAlternateScreen, cursor::Show);
+    if !TAKEN.swap(false, Ordering::AcqRel) {
+        return;
+    }
+    // First, for it is not kept waiting by a terminal that takes nothing.
     let _ = terminal::disable_raw_mode();
+    let _ = execute!(io::stderr(), LeaveAlternateScreen, cursor::Show);
     say::release();
+}
+
+/// Gives the terminal back where a view has it, for a program that ends without dropping anything: it is not waited for
+/// long.
+pub fn give_back_now() {
+    let (done, hears) = sync_channel(1);
+    let thread = std::thread::Builder::new().spawn(move || {
+        give_back();
+        let _ = done.send(());
+    });
+    match thread {
+        // Nothing is heard where it takes too long: then the program ends all the same.
+        Ok(_) => drop(hears.recv_timeout(TAKES_WITHIN)),
+        Err(_) => give_back(),
+    }
 }
 
 fn run<S: Scene>(messages: &Receiver<S::Message>, scene: &mut S, stop: &Stop) -> io::Result<()> {
@@ -118,6 +146,10 @@ fn run<S: Scene>(messages: &Receiver<S::Message>, scene: &mut S, stop: &Stop) ->
             Ok(message) => scene.take(message),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return Ok(()),
+        }
+        // After a panic elsewhere, or while the program ends at once: the screen is not ours any more.
+        if !TAKEN.load(Ordering::Acquire) {
+            return Ok(());
         }
         if keys::asked_to_end(io::stdin())? {
             stop.raise();

@@ -6,11 +6,14 @@ use super::{CAPACITY_PER_S, fixed};
 use crate::common::{headroom, until};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-use rustix::termios::{Winsize, tcsetwinsize};
+use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::process::{Child, ExitStatus};
 use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 const fn size(columns: u16, lines: u16) -> Winsize {
@@ -28,10 +31,79 @@ fn terminal(columns: u16, lines: u16) -> (File, File) {
     grantpt(&ours).unwrap();
     unlockpt(&ours).unwrap();
     let name = ptsname(&ours, Vec::new()).unwrap();
-    let path = std::path::Path::new(std::ffi::OsStr::from_bytes(name.as_bytes()));
+    let path = Path::new(std::ffi::OsStr::from_bytes(name.as_bytes()));
     let theirs = File::options().read(true).write(true).open(path).unwrap();
     tcsetwinsize(&theirs, size(columns, lines)).unwrap();
     (ours.into(), theirs)
+}
+
+/// Whether keys reach the program as they are typed, Ctrl-C among them, as a live view wants it and a shell does not.
+fn is_raw(terminal: &File) -> bool {
+    let modes = tcgetattr(terminal).unwrap().local_modes;
+    let cooked = LocalModes::ICANON | LocalModes::ISIG | LocalModes::ECHO;
+    assert!(modes.contains(cooked) || !modes.intersects(cooked), "{modes:?}");
+    !modes.intersects(cooked)
+}
+
+/// The controller on a terminal.
+struct OnTerminal {
+    child: Child,
+    ours: File,
+    theirs: File,
+    written: Arc<Mutex<Vec<u8>>>,
+    reader: JoinHandle<()>,
+}
+
+impl OnTerminal {
+    fn start(config: &Path, more: &[&str]) -> Self {
+        let (ours, theirs) = terminal(120, 34);
+        let end = || theirs.try_clone().unwrap();
+        let mut command = headroom();
+        command.arg("resize").args(more).arg("--config").arg(config);
+        let child = command.stdin(end()).stdout(end()).stderr(end()).spawn().unwrap();
+        let written = Arc::new(Mutex::new(Vec::new()));
+        let (mut screen, kept) = (ours.try_clone().unwrap(), Arc::clone(&written));
+        // Ends when nobody has the other end any more.
+        let reader = std::thread::spawn(move || {
+            let mut bytes = [0; 4096];
+            while let Ok(count @ 1..) = screen.read(&mut bytes) {
+                kept.lock().unwrap().extend_from_slice(&bytes[..count]);
+            }
+        });
+        Self {
+            child,
+            ours,
+            theirs,
+            written,
+            reader,
+        }
+    }
+
+    /// Waits until it is on the screen. What is blank and plain is not written, so of plain text only words can be looked for.
+    fn until_shown(&self, wanted: &str) {
+        until(&format!("{wanted} on the screen"), || {
+            let written = self.written.lock().unwrap();
+            String::from_utf8_lossy(&written).contains(wanted).then_some(())
+        });
+        assert!(is_raw(&self.theirs), "keys are read one by one");
+    }
+
+    fn signal(&self, signal: Signal) {
+        let pid = Pid::from_raw(i32::try_from(self.child.id()).unwrap()).unwrap();
+        kill_process(pid, signal).unwrap();
+    }
+
+    /// Waits for its end; how it ended, and what it wrote since it gave the terminal back.
+    fn end(mut self) -> (ExitStatus, String) {
+        let status = until("the end", || self.child.try_wait().unwrap());
+        assert!(!is_raw(&self.theirs), "the terminal is given back");
+        drop(self.theirs);
+        self.reader.join().unwrap();
+        let written = self.written.lock().unwrap();
+        let written = String::from_utf8_lossy(&written);
+        let (_, after) = written.split_once("\u{1b}[?1049l").unwrap();
+        (status, after.to_owned())
+    }
 }
 
 #[test]
@@ -41,23 +113,7 @@ fn the_view_shows_the_cluster_and_a_key_ends_it_also_while_the_terminal_is_resiz
     let _gateway = site.gateway();
     let config = site.behind_gateway(&fixed());
     let load = Load::to(site.front, CAPACITY_PER_S * 3 / 2);
-    let (mut ours, theirs) = terminal(120, 34);
-    let end = || theirs.try_clone().unwrap();
-    let mut command = headroom();
-    command.args(["resize", "--dry-run", "--config"]).arg(&config);
-    let mut child = command.stdin(end()).stdout(end()).stderr(end()).spawn().unwrap();
-    drop((command, theirs));
-    let written = Arc::new(Mutex::new(Vec::new()));
-    let (mut screen, kept) = (ours.try_clone().unwrap(), Arc::clone(&written));
-    // Ends when nobody has the other end any more.
-    let reader = std::thread::spawn(move || {
-        let mut bytes = [0; 4096];
-        while let Ok(count @ 1..) = screen.read(&mut bytes) {
-            kept.lock().unwrap().extend_from_slice(&bytes[..count]);
-        }
-    });
-    let said = || String::from_utf8_lossy(&written.lock().unwrap()).into_owned();
-    // What is blank and plain is not written, so of plain text only words can be looked for.
+    let mut shown = OnTerminal::start(&config, &["--dry-run"]);
     for wanted in [
         "static controller behind",
         "dry run: nothing is done",
@@ -66,24 +122,37 @@ fn the_view_shows_the_cluster_and_a_key_ends_it_also_while_the_terminal_is_resiz
         "given",
         "grow:",
     ] {
-        until(&format!("{wanted} on the screen"), || {
-            said().contains(wanted).then_some(())
-        });
+        shown.until_shown(wanted);
     }
     // A terminal that the program does not control it by: what it would be sent is sent by hand.
-    tcsetwinsize(&ours, size(100, 30)).unwrap();
-    let pid = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
-    kill_process(pid, Signal::WINCH).unwrap();
+    tcsetwinsize(&shown.ours, size(100, 30)).unwrap();
+    shown.signal(Signal::WINCH);
     // Long enough for the signal to be noticed first, and far shorter than the time between two looks at the keys.
     std::thread::sleep(Duration::from_millis(10));
-    ours.write_all(b"q").unwrap();
-    let status = until("the end", || child.try_wait().unwrap());
-    reader.join().unwrap();
-    let said = said();
-    assert!(status.success(), "{said}");
+    shown.ours.write_all(b"q").unwrap();
+    let (status, after) = shown.end();
+    assert!(status.success(), "{after}");
     // The terminal is given back before the summary is printed.
-    let (_, after) = said.split_once("\u{1b}[?1049l").unwrap();
     assert!(after.contains("controller   static (dry run"), "{after}");
     assert_eq!((site.starts(2), site.runs(2)), (0, false));
     drop(load);
+}
+
+#[test]
+fn a_second_signal_gives_the_terminal_back_too() {
+    let site = Site::new(2, Service::Wiki);
+    site.boot(1);
+    // At the end the other server is started, and does not come: something hangs.
+    site.set(2, "broken", true);
+    let _gateway = site.gateway();
+    let config = site.behind_gateway(&fixed());
+    let shown = OnTerminal::start(&config, &[]);
+    shown.until_shown("web2");
+    // Both at once, so that nothing has ended by itself between them.
+    for signal in [Signal::STOP, Signal::TERM, Signal::INT, Signal::CONT] {
+        shown.signal(signal);
+    }
+    let (status, after) = shown.end();
+    let code = status.code().unwrap();
+    assert!([128 + 2, 128 + 15].contains(&code), "{code}: {after}");
 }
