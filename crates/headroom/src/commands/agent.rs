@@ -60,7 +60,7 @@ pub fn run(args: &AgentArgs) -> Result<(), Failure> {
     }
     let stop = Stop::at_signals()?;
     // Before the machine is opened: what is found must be what was there before an agent that was killed.
-    undo::promise(&run_dir, &roots)?;
+    undo::promise(undo::take(&run_dir)?, &roots)?;
     let machine = open(&file, &document, &roots)?;
     serve(&file, &document, listen, &roots, machine, &stop)
 }

@@ -1,7 +1,7 @@
 //! `headroom release`: puts back what a killed run left, by hand or as the process that watches over a run.
 
 use crate::cli::ReleaseArgs;
-use crate::emulator::{sweep, sweep_after};
+use crate::emulator::{has_demos, take_and_sweep};
 use crate::failure::Failure;
 use crate::live::undo;
 use crate::say;
@@ -12,10 +12,6 @@ use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
-
-/// How long after a demo its emulated hardware may take to end by itself.
-const ENDED_WITHIN: Duration = Duration::from_secs(10);
 
 /// Puts back what is recorded, and says what it was.
 ///
@@ -34,19 +30,19 @@ pub fn run(args: &ReleaseArgs) -> Result<(), Failure> {
             run_dir.display()
         ));
     }
-    // First: what a demo changed on an emulated server that is gone is then gone too, and not something that failed. And
-    // whether or not the run folder is a living run's: a dead demo is none of that run.
-    let swept = sweep(&run_dir);
+    // Demos first: what one changed on an emulated server that is gone is then gone too, and not something that failed.
+    let (run_dir, swept) = take_and_sweep(&run_dir).map_err(Failure::usage)?;
     swept.done.iter().try_for_each(say::result)?;
     for error in &swept.failed {
         say::note!("not taken away: {error:#}");
     }
-    let report = agent::release(&run_dir, &roots).map_err(Failure::usage)?;
+    let at = run_dir.path().to_path_buf();
+    let (_, report) = run_dir.ledger(&roots).map_err(Failure::usage)?;
     for outcome in &report.outcomes {
         say::result(outcome)?;
     }
-    if report.outcomes.is_empty() && swept.is_nothing() {
-        say::result(format_args!("nothing was left in {}", run_dir.display()))?;
+    if report.outcomes.is_empty() && swept.done.is_empty() && swept.failed.is_empty() {
+        say::result(format_args!("nothing was left in {}", at.display()))?;
     }
     match report.failed().count() {
         0 if swept.failed.is_empty() => Ok(()),
@@ -56,7 +52,7 @@ pub fn run(args: &ReleaseArgs) -> Result<(), Failure> {
         failed => Err(Failure::Run(anyhow!(
             "{failed} of {} could not be put back and stay recorded in {}",
             report.outcomes.len(),
-            run_dir.display()
+            at.display()
         ))),
     }
 }
@@ -65,7 +61,6 @@ pub fn run(args: &ReleaseArgs) -> Result<(), Failure> {
 /// unless it was killed.
 fn guard(run_dir: &Path, roots: &Roots) -> Result<(), Failure> {
     use signal_hook::consts::signal::{SIGHUP, SIGINT, SIGTERM};
-    let watched = std::os::unix::process::parent_id();
     // Whatever stops the run (a service manager stops all of its processes) must leave this one until the run has ended.
     for signal in [SIGHUP, SIGINT, SIGTERM] {
         signal_hook::flag::register(signal, Arc::new(AtomicBool::new(false)))?;
@@ -78,26 +73,42 @@ fn guard(run_dir: &Path, roots: &Roots) -> Result<(), Failure> {
             _ => {}
         }
     }
-    // Before the release, for the same reason as there.
-    let swept = sweep_after(run_dir, watched, ENDED_WITHIN);
+    match put_back(run_dir, roots) {
+        // The next start was faster, and puts everything back itself.
+        Ok(()) | Err(LedgerError::InUse { .. }) => Ok(()),
+        Err(error) => Err(Failure::Run(error.into())),
+    }
+}
+
+/// Limits at once, for a service must not stay slow; but where they may be an emulated server's that is gone, that is taken
+/// away first, for the same reason as above.
+fn put_back(run_dir: &Path, roots: &Roots) -> Result<(), LedgerError> {
+    let is_real = roots.sys == Roots::default().sys;
+    if !is_real {
+        take_away_demos(run_dir)?;
+    }
+    if restore::is_recorded(run_dir) {
+        for outcome in &agent::release(run_dir, roots)?.outcomes {
+            say::note!("left by a run that was killed: {outcome}");
+        }
+    }
+    if is_real {
+        take_away_demos(run_dir)?;
+    }
+    Ok(())
+}
+
+fn take_away_demos(run_dir: &Path) -> Result<(), LedgerError> {
+    // The folder of a run that ended well is not taken: the next may be starting.
+    if !has_demos(run_dir) {
+        return Ok(());
+    }
+    let (_, swept) = take_and_sweep(run_dir)?;
     for line in &swept.done {
         say::note!("left by a demo that was killed: {line}");
     }
     for error in &swept.failed {
         say::note!("left by a demo that was killed, and NOT taken away: {error:#}");
     }
-    if !restore::is_recorded(run_dir) {
-        return Ok(());
-    }
-    match agent::release(run_dir, roots) {
-        Ok(report) => {
-            for outcome in &report.outcomes {
-                say::note!("left by a run that was killed: {outcome}");
-            }
-            Ok(())
-        }
-        // The next start was faster, and has put everything back.
-        Err(LedgerError::InUse { .. }) => Ok(()),
-        Err(error) => Err(Failure::Run(error.into())),
-    }
+    Ok(())
 }

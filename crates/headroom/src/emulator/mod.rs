@@ -4,7 +4,7 @@
 mod sweep;
 mod worker;
 
-pub use sweep::{demo_folder, sweep, sweep_after};
+pub use sweep::{demo_folder, has_demos, take_and_sweep};
 pub use worker::work;
 
 use anyhow::{Context, bail};
@@ -25,6 +25,8 @@ use std::time::{Duration, Instant};
 const READY: &str = "ready";
 /// How long a worker may take until its tree can be used.
 const READY_WITHIN: Duration = Duration::from_secs(20);
+/// What a mount point's name is followed by in that of its undo record.
+const RECORD: &str = ".undo.json";
 /// How often it is looked whether the worker lives: the most that a service stays slowed after its emulator died.
 const WATCH: Duration = Duration::from_millis(50);
 /// How long a worker may take to end by itself, and one that is stopped before its tree could be used.
@@ -89,7 +91,7 @@ pub fn default_real_cores() -> Cores {
 
 fn record_of(at: &Path) -> PathBuf {
     let mut record = at.as_os_str().to_owned();
-    record.push(".undo.json");
+    record.push(RECORD);
     record.into()
 }
 

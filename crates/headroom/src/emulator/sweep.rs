@@ -1,333 +1,218 @@
 //! What demos left that were killed together with their emulated hardware: a dead mount, on which `df` stumbles for
-//! everybody, an undo record and control groups. Each demo has a folder of its own number, so none comes upon that of
-//! another by itself.
+//! everybody, an undo record and control groups. Each demo has a folder of its own number in its run folder.
 //!
-//! # Races
-//! One sweep at a time in a run folder (a lock on that folder, which the kernel drops with the process). A demo sweeps
-//! before it makes anything, so what lies under its own number is an older one's, and is gone before its own emulator
-//! starts. The record is written before a group or a mount is made, and names the emulator by number and start time; until
-//! it is there, and whenever an emulator died and is to be started again, the demo itself says that the folder is in use:
-//! by its number, and where there is a record by having begun before the emulator. An emulator that outlives its demo
-//! for a moment takes everything away itself; one that was only about to start finds no folder to mount at, and ends.
+//! # Who lives
+//! A demo takes its run folder before it makes anything there, and has it until it ends. So whoever has the run folder knows
+//! that the demos of all that lies there are dead, in whatever PID namespace they were, and need ask for no process. Only
+//! their hardware may live for a moment yet: it takes everything away itself, and is waited for where its record tells of it.
+//! Where it has no record yet it finds no folder to mount at, and ends. (A process in another PID namespace cannot be
+//! waited for: then both take away the same, and each is content with what the other has done.)
+//!
+//! What cannot be taken away is told, and keeps nobody from starting: a demo that gets the same number comes upon it, and
+//! makes its place ready or says why not.
 
-use super::{clean, record_of};
-use anyhow::{Context, anyhow};
-use headroom_node::restore::check_ours;
-use headroom_testbed::hardware::is_abandoned;
+use super::{RECORD, clean};
+use anyhow::Context;
+use headroom_node::restore::{LedgerError, RunDir};
+use headroom_testbed::hardware::HardwareError;
 use std::collections::BTreeSet;
-use std::fs::{self, File, TryLockError};
-use std::io::ErrorKind;
+use std::fs;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// The most that one sweep looks at; the next goes on.
-const MOST: usize = 256;
-/// How long another sweep of the same run folder is waited for.
-const LOCK_WITHIN: Duration = Duration::from_secs(5);
-/// How long the kernel may take until the mount of a process that was just killed is known to be dead.
-const DEAD_WITHIN: Duration = Duration::from_secs(1);
-const AGAIN: Duration = Duration::from_millis(10);
+/// How long after its demo emulated hardware may take to end by itself.
+const ENDED_WITHIN: Duration = Duration::from_secs(10);
+const AGAIN: Duration = Duration::from_millis(20);
 
 const PREFIX: &str = "demo-";
-/// What a folder's name may be followed by: nothing, its record, and a record that was being written.
-const SUFFIXES: [&str; 3] = ["", ".undo.json", ".undo.json.new"];
 
 /// Where a demo that is this process mounts its emulated server.
-pub fn demo_folder(run_dir: &Path) -> PathBuf {
-    folder_of(run_dir, std::process::id())
+///
+/// # Errors
+/// The current folder, which a relative path is looked for in, is gone.
+pub fn demo_folder(run_dir: &RunDir) -> io::Result<PathBuf> {
+    let folder = run_dir.path().join(format!("{PREFIX}{}", std::process::id()));
+    std::path::absolute(folder)
 }
 
-fn folder_of(run_dir: &Path, pid: u32) -> PathBuf {
-    run_dir.join(format!("{PREFIX}{pid}"))
-}
-
-/// What a sweep did.
+/// What was taken away.
 #[derive(Debug, Default)]
 pub struct Swept {
-    /// What was taken away, a line each.
+    /// What it was, a line each.
     pub done: Vec<String>,
-    /// What could not be: a demo each, or why nothing was looked at.
+    /// What could not be: a demo each.
     pub failed: Vec<anyhow::Error>,
+    /// Something of it is just ending.
+    is_ending: bool,
 }
 
-impl Swept {
-    /// Whether there was nothing to take away.
-    pub fn is_nothing(&self) -> bool {
-        self.done.is_empty() && self.failed.is_empty()
-    }
-}
-
-/// Takes away what dead demos left in a run folder: mounts, folders, control groups, records. Those of living ones are
-/// left alone.
-pub fn sweep(run_dir: &Path) -> Swept {
-    let mut swept = Swept::default();
-    if let Err(error) = sweep_into(run_dir, &mut swept) {
-        swept.failed.push(error);
-    }
-    swept
-}
-
-/// The same as soon as one demo, which is ending now, has ended with its emulated hardware: a process that is killed goes on
-/// being there for a moment, and hardware whose demo was killed alone takes itself away. What is still there after so long
-/// is left to the next sweep.
-pub fn sweep_after(run_dir: &Path, demo: u32, within: Duration) -> Swept {
-    let until = Instant::now() + within;
-    let mut all = Swept::default();
+/// Takes a run folder, and takes away what dead demos left in it: mounts, folders, control groups, records. While hardware
+/// that is just ending is waited for, anybody else may take the folder.
+///
+/// # Errors
+/// [`LedgerError`]: a run folder that is in use or cannot be used.
+pub fn take_and_sweep(run_dir: &Path) -> Result<(RunDir, Swept), LedgerError> {
+    let until = Instant::now() + ENDED_WITHIN;
+    let mut done = Vec::new();
     loop {
-        let swept = sweep(run_dir);
-        all.done.extend(swept.done);
-        all.failed = swept.failed;
-        let gone = demos(run_dir).is_ok_and(|demos| !demos.contains(&demo));
-        if gone || Instant::now() >= until {
-            return all;
+        let taken = RunDir::take(run_dir)?;
+        let mut swept = sweep(&taken);
+        done.append(&mut swept.done);
+        if !swept.is_ending || Instant::now() >= until {
+            return Ok((taken, Swept { done, ..swept }));
         }
+        drop(taken);
         std::thread::sleep(AGAIN);
     }
 }
 
-fn sweep_into(run_dir: &Path, swept: &mut Swept) -> anyhow::Result<()> {
-    let read = || format!("cannot look for what dead demos left in {}", run_dir.display());
-    // Nothing is locked, and nobody's rights are asked for, where there is nothing.
-    if demos(run_dir).with_context(read)?.is_empty() {
-        return Ok(());
-    }
-    check_ours(run_dir)?;
-    let lock = locked(run_dir)?;
-    // Again, as another sweep may have held the lock.
-    let demos = demos(run_dir).with_context(read)?;
-    for pid in demos.iter().take(MOST) {
-        if let Err(error) = take_away(run_dir, *pid, &mut swept.done) {
+/// Whether there is something of a demo in a run folder, which may be that of a living one.
+pub fn has_demos(run_dir: &Path) -> bool {
+    !demos(run_dir).is_ok_and(|demos| demos.is_empty())
+}
+
+fn sweep(run_dir: &RunDir) -> Swept {
+    let mut swept = Swept::default();
+    let demos = demos(run_dir.path()).unwrap_or_else(|error| {
+        let at = run_dir.path().display();
+        let error = anyhow::Error::new(error).context(format!("cannot look for dead demos in {at}"));
+        swept.failed.push(error);
+        BTreeSet::new()
+    });
+    for demo in demos {
+        if let Err(error) = take_away(&demo, &mut swept.done) {
+            swept.is_ending |= is_ending(&error);
             swept.failed.push(error);
         }
     }
-    if demos.len() > MOST {
-        swept.failed.push(anyhow!(
-            "{} has the folders of {} demos, and {MOST} are looked at at a time: `headroom release` again",
-            run_dir.display(),
-            demos.len()
-        ));
-    }
-    // Closing the file is not enough while a child of this process is between fork and exec: it shares the lock.
-    let _ = lock.unlock();
-    Ok(())
+    swept
 }
 
-/// The numbers of the demos that something is there of.
-fn demos(run_dir: &Path) -> std::io::Result<BTreeSet<u32>> {
+/// The folders of the demos that something is there of.
+fn demos(run_dir: &Path) -> io::Result<BTreeSet<PathBuf>> {
     let entries = match fs::read_dir(run_dir) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(BTreeSet::new()),
         entries => entries?,
     };
     let mut demos = BTreeSet::new();
     for entry in entries {
-        demos.extend(entry?.file_name().to_str().and_then(pid_of));
+        let name = entry?.file_name();
+        let Some(number) = name.to_str().and_then(|name| name.strip_prefix(PREFIX)) else {
+            continue;
+        };
+        let number = number.strip_suffix(RECORD).unwrap_or(number);
+        if number.parse::<u32>().is_ok() {
+            demos.insert(run_dir.join(format!("{PREFIX}{number}")));
+        }
     }
     Ok(demos)
 }
 
-/// The number in the name of a demo's folder or record; nothing where it is the name of something else.
-fn pid_of(name: &str) -> Option<u32> {
-    let rest = name.strip_prefix(PREFIX)?;
-    let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
-    let (pid, suffix) = rest.split_at(digits);
-    let pid: u32 = pid.parse().ok()?;
-    // No other spelling of the number either: the folder is found by it again.
-    (SUFFIXES.contains(&suffix) && name == format!("{PREFIX}{pid}{suffix}")).then_some(pid)
-}
-
-fn locked(run_dir: &Path) -> anyhow::Result<File> {
-    let folder = File::open(run_dir).with_context(|| format!("cannot open {}", run_dir.display()))?;
-    let until = Instant::now() + LOCK_WITHIN;
-    loop {
-        match folder.try_lock() {
-            Ok(()) => return Ok(folder),
-            Err(TryLockError::WouldBlock) if Instant::now() < until => std::thread::sleep(AGAIN),
-            Err(error) => {
-                return Err(error).with_context(|| {
-                    format!(
-                        "cannot lock {}: another headroom has been taking away what dead demos left there for {} s; see \
-                         what it waits for, or try again with `headroom release`",
-                        run_dir.display(),
-                        LOCK_WITHIN.as_secs()
-                    )
-                });
-            }
-        }
-    }
-}
-
-/// Takes away what one demo left, unless it lives.
-fn take_away(run_dir: &Path, pid: u32, done: &mut Vec<String>) -> anyhow::Result<()> {
-    let at = folder_of(run_dir, pid);
-    let record = record_of(&at);
-    if !is_abandoned(&record, pid)? {
-        return Ok(());
-    }
-    let recorded = record.exists();
-    done.extend(clean(&at)?);
-    if recorded {
-        done.push(format!("removed {}", record.display()));
-    }
-    let until = Instant::now() + DEAD_WITHIN;
-    let gone = loop {
-        match fs::remove_dir(&at) {
-            // A mount whose server is just ending is neither dead yet nor gone.
-            Err(error) if error.kind() == ErrorKind::ResourceBusy && Instant::now() < until => {
-                std::thread::sleep(AGAIN);
-                done.extend(clean(&at)?);
-            }
-            gone => break gone,
-        }
-    };
-    match gone {
-        Ok(()) => done.push(format!("removed {}", at.display())),
+/// Takes away what one dead demo left.
+fn take_away(demo: &Path, done: &mut Vec<String>) -> anyhow::Result<()> {
+    done.extend(clean(demo)?);
+    match fs::remove_dir(demo) {
+        Ok(()) => done.push(format!("removed {}", demo.display())),
         Err(error) if error.kind() == ErrorKind::NotFound => {}
         Err(error) => {
-            let at = at.display();
+            let at = demo.display();
             return Err(error).with_context(|| {
                 format!("cannot remove {at}: see what is in it, and whether it is mounted (umount -l {at})")
             });
         }
     }
-    let mut unfinished = record.into_os_string();
-    unfinished.push(".new");
-    let unfinished = PathBuf::from(unfinished);
-    match fs::remove_file(&unfinished) {
-        Err(error) if error.kind() != ErrorKind::NotFound => {
-            Err(error).with_context(|| format!("cannot remove {}", unfinished.display()))
-        }
-        _ => Ok(()),
-    }
+    Ok(())
+}
+
+/// Whether that is because emulated hardware has not ended yet: it runs, or its mount is neither dead yet nor gone.
+fn is_ending(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(HardwareError::StillRuns { .. }))
+        || matches!(error.downcast_ref::<io::Error>(), Some(error) if error.kind() == ErrorKind::ResourceBusy)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::emulator::record_of;
 
-    /// No process has it.
-    const DEAD: u32 = u32::MAX;
-
-    /// A run folder with a demo's folder, and its record where one is given: the emulator's number and start time.
-    fn run_dir(demo: u32, record: Option<(u32, u64)>) -> tempfile::TempDir {
+    /// A run folder with a dead demo's folder, and the record of an emulator where one is given: its number and start time.
+    fn run_dir(record: Option<(u32, u64)>) -> (tempfile::TempDir, PathBuf) {
         let dir = tempfile::tempdir().unwrap();
-        let at = folder_of(dir.path(), demo);
-        fs::create_dir(&at).unwrap();
+        let demo = dir.path().join("demo-7");
+        fs::create_dir(&demo).unwrap();
         if let Some((pid, started)) = record {
             let text = format!(
                 "{{\"pid\":{pid},\"started\":{started},\"base\":null,\"enabled_in\":null,\"found\":[]}}"
             );
-            fs::write(record_of(&at), text).unwrap();
+            fs::write(record_of(&demo), text).unwrap();
         }
-        dir
+        (dir, demo)
     }
 
-    fn names(dir: &Path) -> Vec<String> {
-        let entries = fs::read_dir(dir).unwrap();
-        let mut names: Vec<_> = entries
+    #[test]
+    fn what_dead_demos_left_is_taken_away_and_nothing_else() {
+        let (dir, demo) = run_dir(Some((u32::MAX, 1)));
+        fs::write(record_of(&demo).with_extension("json.new"), "{").unwrap();
+        let without = dir.path().join("demo-8");
+        fs::create_dir(&without).unwrap();
+        fs::copy(record_of(&demo), record_of(&dir.path().join("demo-9"))).unwrap();
+        let others = ["demo-", "demo-1.html", "demo-x", "emulated", "undo.json.new"];
+        for other in others {
+            fs::create_dir(dir.path().join(other)).unwrap();
+        }
+        assert!(has_demos(dir.path()));
+        let (_taken, swept) = take_and_sweep(dir.path()).unwrap();
+        assert!(swept.failed.is_empty(), "{swept:?}");
+        let removed = [demo, without].map(|at| format!("removed {}", at.display()));
+        assert_eq!(swept.done, removed);
+        let entries = fs::read_dir(dir.path()).unwrap();
+        let mut left: Vec<String> = entries
             .map(|entry| entry.unwrap().file_name().into_string().unwrap())
             .collect();
-        names.sort();
-        names
-    }
-
-    fn began(pid: u32) -> u64 {
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-        let (_, rest) = stat.rsplit_once(')').unwrap();
-        rest.split_whitespace().nth(19).unwrap().parse().unwrap()
+        left.retain(|name| name != "lock");
+        left.sort();
+        assert_eq!(left, others);
+        assert!(!has_demos(dir.path()) && !has_demos(&dir.path().join("none")));
     }
 
     #[test]
-    fn what_a_dead_demo_left_is_taken_away_and_nothing_else() {
-        for record in [Some((DEAD, 1)), None] {
-            let dir = run_dir(DEAD, record);
-            let at = folder_of(dir.path(), DEAD);
-            fs::write(record_of(&at).with_extension("json.new"), "{").unwrap();
-            for other in [
-                "emulated",
-                "demo-",
-                "demo-x",
-                "demo-1.html",
-                "demo-007",
-                "undo.json",
-            ] {
-                fs::create_dir(dir.path().join(other)).unwrap();
-            }
-            let before = names(dir.path()).len();
-            let swept = sweep(dir.path());
-            assert!(swept.failed.is_empty(), "{swept:?}");
-            let mut said: Vec<String> = vec![format!("removed {}", at.display())];
-            if record.is_some() {
-                said.insert(0, format!("removed {}", record_of(&at).display()));
-            }
-            assert_eq!(swept.done, said);
-            assert_eq!(
-                names(dir.path()).len(),
-                before - 2 - usize::from(record.is_some())
-            );
-            assert!(sweep(dir.path()).is_nothing());
-        }
+    fn a_folder_that_somebody_has_is_left_alone() {
+        let (dir, demo) = run_dir(Some((u32::MAX, 1)));
+        let _living = RunDir::take(dir.path()).unwrap();
+        assert!(matches!(
+            take_and_sweep(dir.path()),
+            Err(LedgerError::InUse { .. })
+        ));
+        assert!(demo.exists() && record_of(&demo).exists());
     }
 
     #[test]
-    fn a_living_demo_is_left_alone_at_every_moment_of_its_life() {
-        let living = std::process::id();
-        let began = began(living);
-        for (demo, record) in [
-            // Just starting: no record yet.
-            (living, None),
-            // Its emulator died, and is about to be started again.
-            (living, Some((DEAD, began + 5))),
-            // Its emulator began within the same tick of the clock.
-            (living, Some((DEAD, began))),
-            // It was killed, and its emulator is just ending.
-            (DEAD, Some((living, began))),
-        ] {
-            let dir = run_dir(demo, record);
-            let before = names(dir.path());
-            assert!(sweep(dir.path()).is_nothing(), "{demo} {record:?}");
-            assert_eq!(names(dir.path()), before);
-        }
-    }
-
-    #[test]
-    fn numbers_that_went_to_other_processes_keep_nothing() {
-        let living = std::process::id();
-        let began = began(living);
-        for (demo, record) in [
-            (living, (DEAD, began - 1)),
-            (living, (living, began - 1)),
-            (DEAD, (living, began + 1)),
-        ] {
-            let dir = run_dir(demo, Some(record));
-            let swept = sweep(dir.path());
-            assert_eq!(swept.done.len(), 2, "{swept:?}");
-            assert!(names(dir.path()).is_empty());
-        }
-    }
-
-    #[test]
-    fn many_sweeps_at_once_take_everything_away_once() {
-        let dir = run_dir(DEAD, Some((DEAD, 1)));
-        for pid in DEAD - 20..DEAD {
-            fs::create_dir(folder_of(dir.path(), pid)).unwrap();
-        }
-        let swept: Vec<Swept> = std::thread::scope(|scope| {
-            let sweeps: Vec<_> = (0..4).map(|_| scope.spawn(|| sweep(dir.path()))).collect();
-            sweeps.into_iter().map(|sweep| sweep.join().unwrap()).collect()
+    fn hardware_that_is_just_ending_is_waited_for_and_the_folder_is_free_meanwhile() {
+        let mut hardware = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let stat = fs::read_to_string(format!("/proc/{}/stat", hardware.id())).unwrap();
+        let began = stat.split_whitespace().nth(21).unwrap().parse().unwrap();
+        let (dir, demo) = run_dir(Some((hardware.id(), began)));
+        let swept = sweep(&RunDir::take(dir.path()).unwrap());
+        assert!(swept.is_ending && swept.done.is_empty(), "{swept:?}");
+        let swept = std::thread::scope(|scope| {
+            let sweep = scope.spawn(|| take_and_sweep(dir.path()).unwrap().1);
+            drop(RunDir::take(dir.path()).unwrap());
+            hardware.kill().unwrap();
+            sweep.join().unwrap()
         });
-        assert!(swept.iter().all(|swept| swept.failed.is_empty()), "{swept:?}");
-        assert_eq!(swept.iter().map(|swept| swept.done.len()).sum::<usize>(), 22);
-        assert!(names(dir.path()).is_empty());
+        assert_eq!(swept.done, [format!("removed {}", demo.display())]);
+        assert!(swept.failed.is_empty() && !record_of(&demo).exists(), "{swept:?}");
+        hardware.wait().unwrap();
     }
 
     #[test]
     fn what_cannot_be_taken_away_is_told_and_does_not_keep_the_rest() {
-        let dir = run_dir(DEAD, Some((DEAD, 1)));
-        let damaged = folder_of(dir.path(), DEAD - 2);
+        let (dir, demo) = run_dir(None);
+        let [damaged, full] = ["demo-5", "demo-6"].map(|name| dir.path().join(name));
         fs::write(record_of(&damaged), "{}").unwrap();
-        let full = folder_of(dir.path(), DEAD - 1);
         fs::create_dir_all(full.join("something")).unwrap();
-        let swept = sweep(dir.path());
+        let (_taken, swept) = take_and_sweep(dir.path()).unwrap();
         let said: Vec<String> = swept.failed.iter().map(|error| format!("{error:#}")).collect();
         assert_eq!(said.len(), 2, "{said:?}");
         assert!(
@@ -335,47 +220,6 @@ mod tests {
             "{said:?}"
         );
         assert!(said[1].contains(full.to_str().unwrap()), "{said:?}");
-        assert!(!folder_of(dir.path(), DEAD).exists());
-        assert!(record_of(&damaged).exists() && full.join("something").exists());
-    }
-
-    #[test]
-    fn records_that_others_may_write_are_not_carried_out() {
-        use std::os::unix::fs::PermissionsExt;
-        let dir = run_dir(DEAD, Some((DEAD, 1)));
-        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o777)).unwrap();
-        let swept = sweep(dir.path());
-        assert!(swept.done.is_empty() && swept.failed.len() == 1, "{swept:?}");
-        assert!(folder_of(dir.path(), DEAD).exists());
-    }
-
-    #[test]
-    fn a_demo_that_is_just_ending_is_waited_for() {
-        let mut demo = std::process::Command::new("sleep").arg("60").spawn().unwrap();
-        let dir = run_dir(demo.id(), None);
-        let soon = Duration::from_millis(50);
-        assert!(sweep_after(dir.path(), demo.id(), soon).is_nothing(), "it lives");
-        let swept = std::thread::scope(|scope| {
-            let sweep = scope.spawn(|| sweep_after(dir.path(), demo.id(), Duration::from_secs(60)));
-            std::thread::sleep(soon);
-            let mut killed = std::process::Command::new("kill");
-            assert!(
-                killed
-                    .args(["-9", &demo.id().to_string()])
-                    .status()
-                    .unwrap()
-                    .success()
-            );
-            sweep.join().unwrap()
-        });
-        assert_eq!((swept.done.len(), swept.failed.len()), (1, 0), "{swept:?}");
-        assert!(names(dir.path()).is_empty());
-        demo.wait().unwrap();
-    }
-
-    #[test]
-    fn where_there_is_no_run_folder_nothing_was_left() {
-        let dir = tempfile::tempdir().unwrap();
-        assert!(sweep(&dir.path().join("none")).is_nothing());
+        assert!(!demo.exists() && record_of(&damaged).exists() && full.join("something").exists());
     }
 }

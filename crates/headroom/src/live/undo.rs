@@ -1,9 +1,10 @@
 //! The promise that everything is put back: on exit, on panic, on a signal, and after kill -9, then by a process that
 //! does nothing but wait for that; where it was killed too, by the next start or by `headroom release`.
 
+use crate::emulator::take_and_sweep;
 use crate::failure::Failure;
 use headroom_node::Roots;
-use headroom_node::restore::{self, Ledger, Left};
+use headroom_node::restore::{self, Left, RunDir};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, Command, Stdio};
@@ -25,18 +26,35 @@ fn is_root() -> bool {
     std::fs::metadata("/proc/self").is_ok_and(|me| me.uid() == 0)
 }
 
-/// Puts back what a killed run left, and from now on keeps record of what this one changes.
+/// Takes a run folder for this process, and takes away what dead demos left in it: what those changed on their emulated
+/// servers is gone then, and need not be put back.
 ///
 /// # Errors
 /// A run folder that is in use or cannot be used.
-pub fn promise(run_dir: &Path, roots: &Roots) -> Result<(), Failure> {
+pub fn take(run_dir: &Path) -> Result<RunDir, Failure> {
+    let (taken, swept) = take_and_sweep(run_dir).map_err(Failure::usage)?;
+    for line in &swept.done {
+        tracing::warn!("left by a demo that was killed: {line}");
+    }
+    for error in &swept.failed {
+        tracing::warn!("left by a demo that was killed, and NOT taken away: {error:#}");
+    }
+    Ok(taken)
+}
+
+/// Puts back what a killed run left, and from now on keeps record of what this one changes.
+///
+/// # Errors
+/// A run folder whose record cannot be used.
+pub fn promise(run_dir: RunDir, roots: &Roots) -> Result<(), Failure> {
     restore::install();
-    let (ledger, left) = Ledger::open(run_dir, roots).map_err(Failure::usage)?;
+    let path = run_dir.path().to_path_buf();
+    let (ledger, left) = run_dir.ledger(roots).map_err(Failure::usage)?;
     for outcome in &left.outcomes {
         tracing::warn!("left by a run that was killed: {outcome}");
     }
     restore::global().attach(ledger).map_err(Failure::usage)?;
-    watch_over(run_dir, roots);
+    watch_over(&path, roots);
     Ok(())
 }
 

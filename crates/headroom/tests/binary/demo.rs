@@ -8,6 +8,7 @@ use crate::contract::{assert_summary, number};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 use tempfile::TempDir;
 
 /// A demo in a folder of its own.
@@ -201,6 +202,13 @@ fn assert_no_folder_is_left(run: &Path, but: Option<u32>) {
     assert!(left.is_empty(), "{left:?}");
 }
 
+/// A command in a PID namespace of its own.
+fn elsewhere() -> Command {
+    let mut command = Command::new("unshare");
+    command.args(["--pid", "--fork", "--mount-proc"]);
+    command
+}
+
 #[test]
 fn what_a_demo_left_that_was_killed_with_its_server_is_taken_away_by_the_guard_a_release_or_the_next() {
     let Some(folder) = folder("emulated") else { return };
@@ -244,13 +252,30 @@ fn what_a_demo_left_that_was_killed_with_its_server_is_taken_away_by_the_guard_a
     assert!(err.contains("left by a demo that was killed: detached"), "{err}");
     assert!(!err.contains("NOT"), "{err}");
     // The living one is left alone, and goes on.
-    let (_, release) = run(headroom().args(["release", "--run-dir"]).arg(&run_dir));
-    assert!(
-        release.err().contains("is in use by a running headroom"),
-        "{}",
-        release.err()
-    );
-    assert_eq!((mounts_of(folder).len(), release.out().as_str()), (1, ""));
+    let out = folder.join("another");
+    let mut commands = [headroom(), headroom()];
+    commands[0].args(["release", "--run-dir"]).arg(&run_dir);
+    commands[1]
+        .args(["demo", "--hardware", "emulated", "--no-view", "--out"])
+        .args([&out, Path::new("--run-dir"), &run_dir]);
+    let mut refused: Vec<Program> = commands.map(|mut command| run(&mut command).1).into();
+    // From a container that has its run folder, its process is not to be seen.
+    let mut unseen = elsewhere();
+    if unseen.arg("true").status().is_ok_and(|status| status.success()) {
+        let mut release = elsewhere();
+        release.args([env!("CARGO_BIN_EXE_headroom"), "release", "--run-dir"]);
+        refused.push(run(release.arg(&run_dir)).1);
+    } else {
+        println!(
+            "skipped: a release in another PID namespace: `unshare --pid` (util-linux) cannot make one here"
+        );
+    }
+    for other in refused {
+        let err = other.err();
+        assert!(err.contains("is in use by a running headroom"), "{err}");
+        assert!(!err.contains("an emulated server"), "it made nothing: {err}");
+        assert_eq!((mounts_of(folder).len(), other.out().as_str()), (1, ""));
+    }
     next.program.signal(Signal::TERM);
     next.program.succeeds();
     next.assert_nothing_is_left(folder);

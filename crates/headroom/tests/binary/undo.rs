@@ -4,6 +4,7 @@ use crate::common::{Config, Group, Program, Up, free_port, guard_of, run, undo_l
 use crate::contract::number;
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
+use std::process::Command;
 
 /// A run for a group without traffic: the law saves more and more, so that there is much to put back.
 fn idle(group: &Group) -> Config {
@@ -99,6 +100,41 @@ fn after_kill_9_the_guard_puts_everything_back_at_once() {
         });
         assert!(!err.contains("somebody else"), "{err}");
     }
+}
+
+#[test]
+fn after_kill_9_the_guard_lifts_limits_before_it_waits_for_what_a_demo_left() {
+    let Some(group) = Group::new() else { return };
+    group.limit(90_000, 100_000);
+    let before = group.settings();
+    let config = idle(&group);
+    let mut up = Up::start(&config);
+    until_it_saves(&group, 0.9);
+    // A dead demo's emulated hardware that has not ended yet.
+    let mut hardware = Command::new("sleep").arg("60").spawn().unwrap();
+    let stat = fs::read_to_string(format!("/proc/{}/stat", hardware.id())).unwrap();
+    let began = stat.split_whitespace().nth(21).unwrap();
+    let record = format!(
+        r#"{{"pid":{},"started":{began},"base":null,"enabled_in":null,"found":[]}}"#,
+        hardware.id()
+    );
+    let demo = config.run_dir().join("demo-1");
+    fs::create_dir(&demo).unwrap();
+    fs::write(config.run_dir().join("demo-1.undo.json"), record).unwrap();
+    up.program.signal(Signal::KILL);
+    up.program.wait();
+    until("everything is as it was found", || {
+        (group.settings() == before && !undo_left(&config.run_dir())).then_some(())
+    });
+    hardware.kill().unwrap();
+    hardware.wait().unwrap();
+    until("the demo's folder is gone", || (!demo.exists()).then_some(()));
+    let err = until("what was taken away is said", || {
+        let err = up.program.err();
+        err.contains("left by a demo that was killed").then_some(err)
+    });
+    let (first, _) = err.split_once("left by a demo that was killed").unwrap();
+    assert!(first.contains("left by a run that was killed: put back"), "{err}");
 }
 
 #[test]

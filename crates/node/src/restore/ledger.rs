@@ -77,24 +77,20 @@ struct Contents<R> {
     records: R,
 }
 
-/// The state file of one process, in its run directory.
+/// A run directory that is this process's until this is dropped.
 #[derive(Debug)]
-pub struct Ledger {
+pub struct RunDir {
     path: PathBuf,
-    boot_id: String,
-    /// What a dead owner left and could not be put back yet.
-    kept: Vec<Undo>,
-    /// Held for its lock, which the kernel releases with the process however it ends.
+    /// Held for its lock, which the kernel releases with the process however it ends, in whatever PID namespace.
     lock: File,
 }
 
-impl Ledger {
-    /// Takes the run directory (made where it is missing, mode 0700), puts back what a dead owner left, and starts
-    /// an empty record.
+impl RunDir {
+    /// Takes a run directory, which is made where it is missing, mode 0700.
     ///
     /// # Errors
-    /// [`LedgerError`]: in use, unreadable, or not ours. Nothing was changed on the machine then.
-    pub fn open(dir: &Path, roots: &Roots) -> Result<(Self, RestoreReport), LedgerError> {
+    /// [`LedgerError`]: in use, or not ours.
+    pub fn take(dir: &Path) -> Result<Self, LedgerError> {
         let io = |action, path: &Path| {
             let path = path.to_path_buf();
             move |cause| LedgerError::Io { action, path, cause }
@@ -129,15 +125,59 @@ impl Ledger {
         lock.set_len(0)
             .and_then(|()| writeln!(lock, "{}", std::process::id()))
             .map_err(io("write", &lock_path))?;
+        Ok(Self {
+            path: dir.to_path_buf(),
+            lock,
+        })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Puts back what a dead owner left in it, and starts an empty record.
+    ///
+    /// # Errors
+    /// [`LedgerError`]: what is there is unreadable. Nothing was changed on the machine then.
+    pub fn ledger(self, roots: &Roots) -> Result<(Ledger, RestoreReport), LedgerError> {
         let boot_id = file::read(&roots.proc_("sys/kernel/random/boot_id")).unwrap_or_default();
-        let mut ledger = Self {
-            path: dir.join(FILE),
+        let mut ledger = Ledger {
+            path: self.path.join(FILE),
             boot_id,
             kept: Vec::new(),
-            lock,
+            _run_dir: self,
         };
         let report = ledger.undo_what_is_left(roots)?;
         Ok((ledger, report))
+    }
+}
+
+impl Drop for RunDir {
+    fn drop(&mut self) {
+        // Closing the file is not enough while a child of this process is between fork and exec: it shares the lock.
+        let _ = rustix::fs::flock(&self.lock, FlockOperation::Unlock);
+    }
+}
+
+/// The state file of one process, in its run directory.
+#[derive(Debug)]
+pub struct Ledger {
+    path: PathBuf,
+    boot_id: String,
+    /// What a dead owner left and could not be put back yet.
+    kept: Vec<Undo>,
+    /// The directory stays taken as long.
+    _run_dir: RunDir,
+}
+
+impl Ledger {
+    /// Takes a run directory as [`RunDir::take`] does, and puts back what is left in it as [`RunDir::ledger`] does.
+    ///
+    /// # Errors
+    /// [`LedgerError`]: in use, unreadable, or not ours. Nothing was changed on the machine then.
+    pub fn open(dir: &Path, roots: &Roots) -> Result<(Self, RestoreReport), LedgerError> {
+        RunDir::take(dir)?.ledger(roots)
     }
 
     fn undo_what_is_left(&mut self, roots: &Roots) -> Result<RestoreReport, LedgerError> {
@@ -235,13 +275,6 @@ impl Ledger {
     }
 }
 
-impl Drop for Ledger {
-    fn drop(&mut self) {
-        // Closing the file is not enough while a child of this process is between fork and exec: it shares the lock.
-        let _ = rustix::fs::flock(&self.lock, FlockOperation::Unlock);
-    }
-}
-
 /// Takes the lock, with a little patience: a child of a process that was just killed may be between fork and exec.
 fn take(lock: &File) -> Result<(), rustix::io::Errno> {
     let until = Instant::now() + Duration::from_millis(500);
@@ -285,7 +318,7 @@ pub fn left(dir: &Path) -> Left {
         let _ = (&mut owner).take(32).read_to_string(&mut pid);
         return Left::OfRunning(pid.trim().into());
     }
-    // As when a ledger is dropped: a child between fork and exec shares the lock.
+    // As when a directory is given back: a child between fork and exec shares the lock.
     let _ = rustix::fs::flock(&owner, FlockOperation::Unlock);
     match is_recorded(dir) {
         true => Left::OfKilled,
@@ -301,12 +334,8 @@ pub fn recover(dir: &Path, roots: &Roots) -> Result<RestoreReport, LedgerError> 
     Ledger::open(dir, roots).map(|(_, report)| report)
 }
 
-/// Checks that only this user (or root) may have written a file, or something in a directory: nothing that others wrote may
-/// say what is written to the machine.
-///
-/// # Errors
-/// [`LedgerError::Exposed`] where others may write it; [`LedgerError::Io`] where that cannot be looked up.
-pub fn check_ours(path: &Path) -> Result<(), LedgerError> {
+/// Only this user (or root) may have written it.
+fn check_ours(path: &Path) -> Result<(), LedgerError> {
     let about = fs::metadata(path).map_err(|cause| LedgerError::Io {
         action: "read",
         path: path.into(),

@@ -389,13 +389,17 @@ pub fn detach_dead(mountpoint: &Path) -> Result<bool, HardwareError> {
         if !is_dead(mountpoint) {
             break;
         }
-        was_dead = true;
-        rustix::mount::unmount(mountpoint, UnmountFlags::DETACH).map_err(|errno| {
-            HardwareError::MountPoint {
-                path: mountpoint.to_path_buf(),
-                cause: errno.into(),
+        match rustix::mount::unmount(mountpoint, UnmountFlags::DETACH) {
+            Ok(()) => was_dead = true,
+            // Not mounted any more: somebody was faster.
+            Err(Errno::INVAL | Errno::NOENT) => {}
+            Err(errno) => {
+                return Err(HardwareError::MountPoint {
+                    path: mountpoint.to_path_buf(),
+                    cause: errno.into(),
+                });
             }
-        })?;
+        }
     }
     Ok(was_dead)
 }

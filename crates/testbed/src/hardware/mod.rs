@@ -76,7 +76,7 @@ pub use emulated::{Control, Emulated, RealOptions, detach_dead};
 pub use error::HardwareError;
 pub use fault::{Command, Fault, Operation};
 pub use machine::Machine;
-pub use record::{Recovered, is_abandoned, recover};
+pub use record::{Recovered, recover};
 pub use world::{GroupState, Snapshot};
 
 #[cfg(test)]

@@ -68,7 +68,12 @@ impl RealGroups {
         let (root, mounted_root) = hierarchy()?;
         let above = root.below(parent.trim_matches('/'));
         let base = above.below(name);
-        let mut record = Record::new();
+        let mut record = Record::new().map_err(|cause| HardwareError::Record {
+            action: "begin",
+            path: record_path.to_path_buf(),
+            cause,
+            remedy: "it names this process and when that began, as /proc/self/stat has it: mount /proc, allow more open files",
+        })?;
         let mut adopted = false;
         if let Some(old) = Record::load(record_path)? {
             if old.owner_runs() {

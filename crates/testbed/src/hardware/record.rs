@@ -3,6 +3,7 @@
 
 use super::error::HardwareError;
 use super::place::{CpuLimit, Place};
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -10,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 /// A record longer than this is none of ours.
 const LONGEST_BYTES: u64 = 1 << 20;
+const PROC: &str = "/proc";
 const REMEDY: &str = "look what it says, undo that by hand, and remove it";
 
 /// A limit of somebody else's group, as it was found.
@@ -39,20 +41,23 @@ pub(super) struct Record {
 
 impl Record {
     /// A record of this process that says nothing yet.
-    pub(super) fn new() -> Self {
+    ///
+    /// # Errors
+    /// It cannot be read when this process began.
+    pub(super) fn new() -> io::Result<Self> {
         let pid = std::process::id();
-        Self {
+        Ok(Self {
             pid,
-            started: started(pid).unwrap_or(0),
+            started: started(Path::new(PROC), pid)?.ok_or(io::ErrorKind::NotFound)?,
             base: None,
             enabled_in: None,
             found: Vec::new(),
-        }
+        })
     }
 
-    /// Whether the process that wrote it still runs.
+    /// Whether the process that wrote it still runs, as far as that can be known: what cannot be read may do.
     pub(super) fn owner_runs(&self) -> bool {
-        started(self.pid).is_some_and(|started| started == self.started)
+        !started(Path::new(PROC), self.pid).is_ok_and(|began| began != Some(self.started))
     }
 
     /// Reads a record; nothing where there is no file.
@@ -75,8 +80,7 @@ impl Record {
     pub(super) fn save(&self, path: &Path) -> Result<(), HardwareError> {
         let fail = |cause| error("write", path, cause, "give a place that may be written");
         let text = serde_json::to_string_pretty(self).map_err(|cause| fail(io::Error::other(cause)))?;
-        let mut beside = path.as_os_str().to_owned();
-        beside.push(".new");
+        let beside = beside(path);
         let write = || -> io::Result<()> {
             let mut file = File::create(&beside)?;
             file.write_all(text.as_bytes())?;
@@ -86,15 +90,25 @@ impl Record {
         write().map_err(fail)
     }
 
-    /// Removes the file: nothing is to be undone any more.
+    /// Removes the file, and one that was being written: nothing is to be undone any more.
     pub(super) fn remove(path: &Path) -> Result<(), HardwareError> {
-        match fs::remove_file(path) {
-            Err(cause) if cause.kind() != io::ErrorKind::NotFound => {
-                Err(error("remove", path, cause, REMEDY))
+        for path in [path, &beside(path)] {
+            match fs::remove_file(path) {
+                Err(cause) if cause.kind() != io::ErrorKind::NotFound => {
+                    return Err(error("remove", path, cause, REMEDY));
+                }
+                _ => {}
             }
-            _ => Ok(()),
         }
+        Ok(())
     }
+}
+
+/// Where a record is written before it takes the place of the last one.
+fn beside(path: &Path) -> PathBuf {
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(".new");
+    beside.into()
 }
 
 fn error(action: &'static str, path: &Path, cause: io::Error, remedy: &'static str) -> HardwareError {
@@ -108,30 +122,26 @@ fn error(action: &'static str, path: &Path, cause: io::Error, remedy: &'static s
 
 /// When a process began: field 22 of `/proc/PID/stat`, counted after the name, which may hold anything. Nothing where it
 /// does not run, or is dead and not yet reaped.
-fn started(pid: u32) -> Option<u64> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    let (_, after_name) = stat.rsplit_once(')')?;
-    let mut fields = after_name.split_whitespace();
-    let state = fields.next()?;
-    if matches!(state, "Z" | "X") {
-        return None;
-    }
-    fields.nth(18)?.parse().ok()
-}
-
-/// Whether nobody comes back any more for what an undo record tells of: the emulator that wrote it is dead, and so is its
-/// `keeper`, the process that would start it again. The keeper began before its emulator, so a process of the keeper's
-/// number that began later is another one. Where there is no record (none yet, or none any more) the keeper alone counts.
 ///
 /// # Errors
-/// [`HardwareError::Record`]: the record is not understood.
-pub fn is_abandoned(record: &Path, keeper: u32) -> Result<bool, HardwareError> {
-    // The keeper first: once it is dead, nobody writes another record.
-    let keeper = started(keeper);
-    let Some(record) = Record::load(record)? else {
-        return Ok(keeper.is_none());
+/// It cannot be read, which says nothing of whether the process runs: no file may be opened any more, there is no `/proc`.
+fn started(proc_: &Path, pid: u32) -> io::Result<Option<u64>> {
+    let stat = match fs::read_to_string(proc_.join(pid.to_string()).join("stat")) {
+        Ok(stat) => stat,
+        // It ended after the file was opened.
+        Err(error) if Errno::from_io_error(&error) == Some(Errno::SRCH) => return Ok(None),
+        Err(error) if error.kind() == io::ErrorKind::NotFound && proc_.join("self/stat").exists() => {
+            return Ok(None);
+        }
+        Err(error) => return Err(error),
     };
-    Ok(!record.owner_runs() && keeper.is_none_or(|began| began > record.started))
+    let mut fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
+    let state = fields.next();
+    if matches!(state, Some("Z" | "X")) {
+        return Ok(None);
+    }
+    let began = fields.nth(18).and_then(|field| field.parse().ok());
+    began.map(Some).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
 /// What [`recover`] did.
@@ -154,6 +164,8 @@ pub struct Recovered {
 /// [`HardwareError`]: the emulator still runs, the record is not understood, or the kernel refuses. The record stays then.
 pub fn recover(record: &Path) -> Result<Recovered, HardwareError> {
     let Some(found) = Record::load(record)? else {
+        // One may have been killed while it wrote its first.
+        Record::remove(record)?;
         return Ok(Recovered::default());
     };
     if found.owner_runs() && found.pid != std::process::id() {
@@ -176,7 +188,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("record.json");
         assert_eq!(Record::load(&path).unwrap(), None);
-        let mut record = Record::new();
+        let mut record = Record::new().unwrap();
         record.save(&path).unwrap();
         assert_eq!(Record::load(&path).unwrap(), Some(record.clone()));
         assert!(record.owner_runs());
@@ -197,38 +209,46 @@ mod tests {
     }
 
     #[test]
-    fn what_a_living_keeper_or_emulator_made_is_not_abandoned() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("record.json");
-        let (living, dead) = (std::process::id(), u32::MAX);
-        let began = started(living).unwrap();
-        let abandoned = |keeper: u32| is_abandoned(&path, keeper).unwrap();
-        // No record: a keeper that is just starting its emulator, or one that died.
-        assert!(!abandoned(living) && abandoned(dead));
-        let mut record = Record::new();
-        record.save(&path).unwrap();
-        assert!(!abandoned(living) && !abandoned(dead), "its emulator runs");
-        // The emulator's number has gone to another process, which began later or earlier.
-        for other in [began + 1, began - 1] {
-            record.started = other;
-            record.save(&path).unwrap();
-            assert!(abandoned(dead));
+    fn a_process_counts_as_dead_only_where_that_is_known() {
+        let proc_ = tempfile::tempdir().unwrap();
+        let (proc_, own) = (proc_.path(), proc_.path().join("self"));
+        fs::create_dir(&own).unwrap();
+        assert!(started(proc_, 7).is_err(), "that is no /proc");
+        fs::write(own.join("stat"), "").unwrap();
+        assert_eq!(started(proc_, 7).unwrap(), None);
+        let dir = proc_.join("7");
+        fs::create_dir(&dir).unwrap();
+        for (stat, began) in [
+            (
+                "7 (a) b) S 1 7 7 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 4711 8192 1",
+                Some(4711),
+            ),
+            (
+                "7 (a) Z 1 7 7 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 4711 0 0",
+                None,
+            ),
+        ] {
+            fs::write(dir.join("stat"), stat).unwrap();
+            assert_eq!(started(proc_, 7).unwrap(), began, "{stat}");
         }
-        assert!(
-            abandoned(living),
-            "a process that began after the emulator did not start it"
-        );
-        record.pid = dead;
-        record.started = began + 1;
-        record.save(&path).unwrap();
-        assert!(!abandoned(living), "a keeper starts an emulator that died again");
-        fs::write(&path, "{").unwrap();
-        assert!(is_abandoned(&path, dead).is_err());
+        fs::write(dir.join("stat"), "7 (a) S 1").unwrap();
+        assert!(started(proc_, 7).is_err());
+        fs::remove_file(dir.join("stat")).unwrap();
+        fs::create_dir(dir.join("stat")).unwrap();
+        assert!(started(proc_, 7).is_err(), "it cannot be read");
     }
 
     #[test]
-    fn a_process_that_does_not_run_has_no_beginning() {
-        assert_eq!(started(u32::MAX), None);
-        assert!(started(std::process::id()).is_some());
+    fn a_record_that_was_being_written_goes_with_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("record.json");
+        for has_record in [false, true] {
+            if has_record {
+                Record::new().unwrap().save(&path).unwrap();
+            }
+            fs::write(beside(&path), "{").unwrap();
+            assert_eq!(recover(&path).unwrap(), Recovered::default());
+            assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+        }
     }
 }

@@ -9,10 +9,9 @@ use headroom_control::CoreRange;
 use headroom_node::Roots;
 use headroom_node::cpu::online;
 use headroom_node::probe::{State, probe};
+use headroom_node::restore::RunDir;
 use headroom_testbed::hardware::HardwareConfig;
 use headroom_units::Cores;
-use std::path::Path;
-
 /// The service's share of the machine by default; the rest is for gateway and load generator, which run here too.
 const SERVICE_SHARE: f64 = 0.6;
 /// What must be usable for the demo to run on the machine itself, by the names that `headroom doctor` gives them.
@@ -45,7 +44,7 @@ impl Ground {
     ///
     /// # Errors
     /// Cores that this machine has not; emulated hardware that was asked for and cannot be had.
-    pub fn prepare(args: &DemoArgs, run_dir: &Path) -> Result<Self, Failure> {
+    pub fn prepare(args: &DemoArgs, run_dir: &RunDir) -> Result<Self, Failure> {
         let roots = Roots::default();
         let machine = Cores::new(online(&roots)?.len() as f64);
         if let Some(cores) = args.cores.filter(|cores| *cores > machine.get()) {
@@ -90,7 +89,7 @@ impl Ground {
         })
     }
 
-    fn emulated(args: &DemoArgs, run_dir: &Path, why: &str) -> Result<Self, Failure> {
+    fn emulated(args: &DemoArgs, run_dir: &RunDir, why: &str) -> Result<Self, Failure> {
         let real = args.cores.map_or_else(default_real_cores, Cores::new);
         let hardware = HardwareConfig {
             real_cores: Some(real),
@@ -100,7 +99,7 @@ impl Ground {
         let cores = Cores::new(f64::from(hardware.cores()));
         let options = EmulatorOptions {
             hardware: hardware.clone(),
-            at: demo_folder(&std::path::absolute(run_dir).context("the run folder")?),
+            at: demo_folder(run_dir).context("the run folder")?,
             groups: Vec::new(),
             real: Some((
                 format!("headroom-emulated-{}", std::process::id()),

@@ -8,7 +8,6 @@ use super::report::write_html;
 use super::trace;
 use crate::cli::{DemoArgs, LawName};
 use crate::config::LawConfig;
-use crate::emulator::sweep;
 use crate::failure::Failure;
 use crate::live::run::{RunPlan, Watchers, World};
 use crate::live::view::View;
@@ -92,16 +91,10 @@ pub fn perform(args: &DemoArgs, db: &Path) -> Result<Option<Vec<RunSummary>>, Fa
         .map_err(Failure::usage)?;
     let stop = Stop::at_signals()?;
     let run_dir = args.run_dir.clone().unwrap_or_else(undo::default_run_dir);
-    // First: what a dead demo changed on its emulated server is gone with that, and need not be put back.
-    let swept = sweep(&run_dir);
-    for line in &swept.done {
-        tracing::warn!("left by a demo that was killed: {line}");
-    }
-    for error in &swept.failed {
-        tracing::warn!("left by a demo that was killed, and NOT taken away: {error:#}");
-    }
+    // Before anything is made in it: whoever has the run folder may take away what lies there of demos.
+    let run_dir = undo::take(&run_dir)?;
     let ground = Ground::prepare(args, &run_dir)?;
-    undo::promise(&run_dir, &ground.roots)?;
+    undo::promise(run_dir, &ground.roots)?;
     let outcome = stage(args, slo, &day, &ground, db, &stop);
     undo::keep();
     drop(ground);
