@@ -357,7 +357,7 @@ mod tests {
     #[test]
     fn the_plan_has_each_figure_s_days_and_they_can_be_run() {
         let plan = Plan::new(1.0, 1.0).unwrap();
-        assert_eq!(plan.cases.len(), 5 + 3 + 3 + 8);
+        assert_eq!(plan.cases.len(), 6 + 4 + 4 + 8);
         for case in &plan.cases {
             case.cluster.check().unwrap();
             plan.resizer(case).unwrap();
