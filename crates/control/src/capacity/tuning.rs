@@ -148,9 +148,9 @@ mod tests {
     fn a_table_keeps_the_defaults_of_what_it_leaves_out_and_refuses_what_it_does_not_know() {
         let tuning: QueueTuning = serde_json::from_str(r#"{"queue_limit": 511, "keep": 0.5}"#).unwrap();
         assert_eq!((tuning.queue_limit, tuning.keep), (Some(511), 0.5));
-        assert_eq!((tuning.drop_ratio, tuning.kind), (0.01, QueueKind::Published));
-        let tuning: QueueTuning = serde_json::from_str(r#"{"kind": "busy-time"}"#).unwrap();
-        assert_eq!(tuning.kind, QueueKind::BusyTime);
+        assert_eq!((tuning.drop_ratio, tuning.kind), (0.01, QueueKind::BusyTime));
+        let tuning: QueueTuning = serde_json::from_str(r#"{"kind": "published"}"#).unwrap();
+        assert_eq!(tuning.kind, QueueKind::Published);
         assert!(serde_json::from_str::<QueueTuning>(r#"{"alpha": 0.5}"#).is_err());
     }
 }
