@@ -4,8 +4,8 @@
 //! That is the capacity where the server was busy for the whole period. Where a burst came and went within it, the server
 //! was idle for the rest, and the estimate falls to a fraction of the capacity. Here only the time counts for which
 //! somebody waited (see [`super::busy`]), weighted by its length: a burst says as much about the server as it kept it
-//! busy, drops are not needed at all, and the rise of the arrival rate to a peak is never taken for capacity. A server that
-//! stands still for a moment is not taken for a slow one.
+//! busy, drops are needed only where the queue is too short for anybody to be seen waiting, and the rise of the arrival rate
+//! to a peak is never taken for capacity. A server that stands still for a moment is not taken for a slow one.
 
 use super::busy::{Busy, BusyMeter};
 use super::step::{Observation, Step, StepMeter};

@@ -66,6 +66,9 @@ impl PowerModel {
             return;
         }
         let expected = self.filter.expected(&weights);
+        if !expected.is_finite() {
+            return;
+        }
         let noise = self.noise * watts.max(expected).powi(2);
         // What lies further off is a meter that failed: were it believed as it stands, all that was learned would bend to it.
         let most = MOST_DEVIATIONS * (noise + self.filter.uncertainty(&weights)).sqrt();
@@ -126,6 +129,7 @@ mod tests {
         model.observe(Watts::new(f64::NAN), 10.0, 5.0, 1.0);
         model.observe(Watts::new(-3.0), 10.0, 5.0, 1.0);
         model.observe(Watts::new(150.0), f64::INFINITY, 5.0, 1.0);
+        model.observe(Watts::new(150.0), f64::MAX, f64::MAX, 1.0);
         assert_eq!(model.at(10.0, 5.0, 1.0), before);
     }
 
