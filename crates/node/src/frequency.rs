@@ -2,10 +2,12 @@
 //! it.
 
 pub mod limit;
+mod shared;
 
 pub use limit::{
     FrequencyActuator, FrequencyBounds, FrequencyError, FrequencyInForce, FrequencyMode, FrequencyUse,
 };
+pub(crate) use shared::SharedFrequency;
 
 use crate::{Roots, file};
 use headroom_units::{Hertz, Ratio};

@@ -39,6 +39,7 @@ pub mod probe;
 pub mod queue;
 pub mod restore;
 mod roots;
+mod sharing;
 pub mod switch;
 
 pub use roots::Roots;

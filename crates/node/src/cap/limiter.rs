@@ -250,8 +250,8 @@ impl Limiter {
         let measured = choice.chosen != MeterKind::Model;
         let pace = Pace::open(roots, options.frequency, registry);
         let paced = pace.bounds().map(drop);
-        let (lever, lever_choice) =
-            limit::open(options.lever, roots, measured, &paced, registry).map_err(|passed_over| {
+        let (lever, lever_choice) = limit::open(options.lever, roots, measured, &paced, model.base, registry)
+            .map_err(|passed_over| {
                 let reasons = passed_over.iter().map(|p| format!("{}: {}", p.lever, p.reason));
                 LimitError::NoLever {
                     wanted: options.lever,

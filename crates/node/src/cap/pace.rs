@@ -1,16 +1,14 @@
 //! The frequency as part of an allocation: a limit on every processor of the machine.
 
 use crate::Roots;
-use crate::frequency::{
-    FrequencyActuator, FrequencyBounds, FrequencyError, FrequencyInForce, FrequencyMode, FrequencyUse,
-};
+use crate::frequency::{FrequencyBounds, FrequencyError, FrequencyInForce, FrequencyUse, SharedFrequency};
 use crate::restore::Registry;
 use headroom_units::{Hertz, Ratio};
 
 /// The lever for the frequency, or why there is none.
 #[derive(Debug)]
 pub(super) struct Pace {
-    lever: Result<FrequencyActuator, String>,
+    lever: Result<SharedFrequency, String>,
     /// Something was set: until then nothing of ours is there to be lifted.
     set: bool,
     /// What the allocation limits it to.
@@ -24,8 +22,7 @@ impl Pace {
     pub(super) fn open(roots: &Roots, wanted: FrequencyUse, registry: &Registry) -> Self {
         let lever = match wanted {
             FrequencyUse::Off => Err("the configuration leaves the frequency alone".to_owned()),
-            FrequencyUse::Auto => FrequencyActuator::open(roots, FrequencyMode::Max, registry)
-                .map_err(|error| error.to_string()),
+            FrequencyUse::Auto => SharedFrequency::join(roots, registry).map_err(|error| error.to_string()),
         };
         Self {
             lever,

@@ -1,9 +1,11 @@
 //! What holds a power cap, in the user's order of preference, and why others do not.
 
+use super::shared::Shared;
 use super::{HardwareCap, HsmpLimits, PowerLimitError, RaplLimits};
 use crate::Roots;
 use crate::order::{Order, OrderError, Word};
 use crate::restore::Registry;
+use headroom_units::Watts;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 use std::str::FromStr;
@@ -157,7 +159,8 @@ pub type Opened = (Option<Box<dyn HardwareCap>>, LeverChoice);
 
 /// Opens the first lever of the order that works; caps by frequency and by quota are held by a loop of their own.
 /// `measured` says whether the meter in use measures: a hardware limit holds true watts, which a model's are not.
-/// `frequency` says why the frequency cannot be limited.
+/// `frequency` says why the frequency cannot be limited; `base` is what the machine draws before any service runs, which
+/// the services of this process share where the hardware holds their caps.
 ///
 /// # Errors
 /// The levers passed over, where none of the order works.
@@ -166,6 +169,7 @@ pub fn open(
     roots: &Roots,
     measured: bool,
     frequency: &Result<(), String>,
+    base: Watts,
     registry: &Registry,
 ) -> Result<Opened, Vec<LeverPassedOver>> {
     let mut passed_over = Vec::new();
@@ -179,8 +183,12 @@ pub fn open(
             _ if !measured => Err(PowerLimitError::NoLimits {
                 why: "the power is modelled, and a hardware limit holds watts that are measured".into(),
             }),
-            LeverKind::Rapl => RaplLimits::open(roots, registry).map(|limits| Some(Box::new(limits) as _)),
-            LeverKind::Hsmp => HsmpLimits::open(roots, registry).map(|limits| Some(Box::new(limits) as _)),
+            LeverKind::Rapl => shared(kind, roots, registry, base, || {
+                RaplLimits::open(roots, registry).map(|limits| Box::new(limits) as _)
+            }),
+            LeverKind::Hsmp => shared(kind, roots, registry, base, || {
+                HsmpLimits::open(roots, registry).map(|limits| Box::new(limits) as _)
+            }),
         };
         match opened {
             Ok(lever) => {
@@ -201,9 +209,23 @@ pub fn open(
     Err(passed_over)
 }
 
+fn shared(
+    kind: LeverKind,
+    roots: &Roots,
+    registry: &Registry,
+    base: Watts,
+    open: impl FnOnce() -> Result<Box<dyn HardwareCap>, PowerLimitError>,
+) -> Result<Option<Box<dyn HardwareCap>>, PowerLimitError> {
+    Ok(Some(Box::new(Shared::join(
+        kind, &roots.sys, registry, base, open,
+    )?)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const BASE: Watts = Watts::new(10.0);
 
     fn read(json: &str) -> Result<LeverPreference, String> {
         serde_json::from_str(json).map_err(|error| error.to_string())
@@ -231,7 +253,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let roots = Roots::at(dir.path(), dir.path());
         let none = Err("no cpufreq".to_owned());
-        let (lever, choice) = open(LeverPreference::Auto, &roots, true, &none, &Registry::new()).unwrap();
+        let (lever, choice) =
+            open(LeverPreference::Auto, &roots, true, &none, BASE, &Registry::new()).unwrap();
         assert!(lever.is_none());
         assert_eq!(
             (choice.chosen, choice.passed_over.len()),
@@ -242,11 +265,19 @@ mod tests {
             "{choice}"
         );
         let rapl = LeverPreference::Ordered(Order::one(LeverKind::Rapl));
-        let error = open(rapl, &roots, true, &none, &Registry::new()).unwrap_err();
+        let error = open(rapl, &roots, true, &none, BASE, &Registry::new()).unwrap_err();
         assert!(error[0].reason.contains("does not exist"));
-        let error = open(rapl, &roots, false, &none, &Registry::new()).unwrap_err();
+        let error = open(rapl, &roots, false, &none, BASE, &Registry::new()).unwrap_err();
         assert!(error[0].reason.contains("modelled"));
-        let (lever, choice) = open(LeverPreference::Auto, &roots, false, &Ok(()), &Registry::new()).unwrap();
+        let (lever, choice) = open(
+            LeverPreference::Auto,
+            &roots,
+            false,
+            &Ok(()),
+            BASE,
+            &Registry::new(),
+        )
+        .unwrap();
         assert!(lever.is_none());
         assert_eq!(
             (choice.chosen, choice.passed_over.len()),

@@ -7,6 +7,7 @@
 pub mod choice;
 pub mod hsmp;
 pub mod rapl;
+mod shared;
 pub mod split;
 
 pub use choice::{LeverChoice, LeverKind, LeverPassedOver, LeverPreference, open};

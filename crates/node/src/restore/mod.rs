@@ -149,6 +149,11 @@ impl Registry {
         Self::default()
     }
 
+    /// The same for every clone, and for no other registry that exists.
+    pub(crate) fn identity(&self) -> usize {
+        Arc::as_ptr(&self.0).addr()
+    }
+
     fn lock(&self) -> MutexGuard<'_, Inner> {
         // A poisoned registry still holds what must be put back.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
