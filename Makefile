@@ -12,7 +12,8 @@ demo: build ## A built-in service under a compressed day: everything on, then un
 	$(HEADROOM) demo $(DEMO_ARGS)
 
 build: setup-release ## The release binary, target/release/headroom
-	$(CARGO) build --release --locked --package headroom
+	HEADROOM_COMMIT="$$(git describe --always --dirty --abbrev=12 --exclude '*' 2>/dev/null)" \
+	  $(CARGO) build --release --locked --package headroom
 
 test: setup-test ## All tests; what this machine cannot run is listed as skipped
 	@scripts/test

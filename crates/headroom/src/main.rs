@@ -10,6 +10,7 @@ mod failure;
 mod file;
 mod live;
 mod looks;
+mod origin;
 mod resize;
 mod say;
 mod simulate;

@@ -11,6 +11,7 @@ use crate::summary::RunSummary;
 use crate::totals::{Counts, RunTotals};
 use crate::writer::finish_summary;
 use hdrhistogram::Histogram;
+use headroom_units::Ratio;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -98,6 +99,10 @@ impl Default for RunFilter {
         }
     }
 }
+
+/// What the file keeps of a run's totals: the sums, the histogram, the last period that they cover, periods dropped and
+/// unwritten, the share of bystanders.
+type TotalsRow = (String, Vec<u8>, i64, i64, i64, Option<f64>);
 
 impl Archive {
     /// Opens a file for reading. A file of an older layout is brought up to date first, which needs the right to
@@ -293,12 +298,21 @@ impl Archive {
         let info = self.run(id)?;
         // What covers which periods is read in one statement; rows after it are added in the order in which they
         // were written, so that the sums are the same to the last bit as the recorder's own.
-        let (counts, bytes, covered, dropped, unwritten): (String, Vec<u8>, i64, i64, i64) = self
+        let (counts, bytes, covered, dropped, unwritten, bystanders): TotalsRow = self
             .connection
             .query_row(
-                "SELECT totals, histogram, covered, dropped, unwritten FROM runs WHERE id = ?1",
+                "SELECT totals, histogram, covered, dropped, unwritten, bystanders FROM runs WHERE id = ?1",
                 [id.0],
-                |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?)),
+                |row| {
+                    Ok((
+                        row.get(0)?,
+                        row.get(1)?,
+                        row.get(2)?,
+                        row.get(3)?,
+                        row.get(4)?,
+                        row.get(5)?,
+                    ))
+                },
             )
             .optional()
             .map_err(|source| self.database("reading a run's totals", source))?
@@ -327,6 +341,7 @@ impl Archive {
         let mut summary = totals.summary(&info.meta);
         let natural = |value: i64| u64::try_from(value).unwrap_or(0);
         finish_summary(&mut summary, id, natural(dropped), natural(unwritten));
+        summary.conditions.bystanders = bystanders.map(Ratio::new);
         if uncovered > 0 {
             summary.notes.push(format!(
                 "the run is {}: the latency percentiles of the whole run leave out its last {uncovered} periods",

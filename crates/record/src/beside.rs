@@ -105,6 +105,8 @@ pub struct Beside {
     pub live: RunSummary,
     /// The simulated one.
     pub simulated: RunSummary,
+    /// Why the figures of the live run are not those of an undisturbed one, each in words.
+    pub faults: Vec<String>,
     /// Their figures.
     pub sides: Vec<Side>,
     /// Period by period.
@@ -121,6 +123,7 @@ impl Beside {
         let (live, simulated) = (archive.summary(live)?, archive.summary(simulated)?);
         Ok(Self {
             sides: sides(&live, &simulated),
+            faults: crate::compare::faults(&live),
             live,
             simulated,
             by_period,

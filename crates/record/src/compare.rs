@@ -1,71 +1,247 @@
-//! Whether and how two runs can be compared.
+//! Whether two runs can be compared, and what one saved against the other.
+//!
+//! A saving is a difference of two energies, and says something of the laws only where all else was the same. Whatever was
+//! not is a reason why the comparison does not hold, in words; where there is one, there is no saving.
 
+use crate::model::RunId;
 use crate::summary::RunSummary;
 use headroom_units::{Ratio, Source};
-use std::fmt;
+use serde::{Deserialize, Serialize};
 
 /// Lengths that differ by more than this share are not the same experiment.
-const LENGTH_TOLERANCE: f64 = 0.02;
-
-/// Why the energies of two runs are not comparable.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Incomparable {
-    /// One has no energy, or one of several sources.
-    NoEnergy,
-    /// Their energies have different sources.
-    Sources(Source, Source),
-    /// They ran in different worlds, on different traces or with different seeds.
-    Experiment(&'static str),
-    /// Their lengths differ: in seconds.
-    Length(f64, f64),
-    /// The reference used no energy.
-    NoReference,
-}
-
-impl fmt::Display for Incomparable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoEnergy => write!(f, "not comparable: energy unknown"),
-            Self::Sources(one, other) => write!(f, "not comparable: {one} and {other}"),
-            Self::Experiment(what) => write!(f, "not comparable: another {what}"),
-            Self::Length(one, other) => write!(f, "not comparable: {one:.0} s and {other:.0} s"),
-            Self::NoReference => write!(f, "not comparable: the reference used no energy"),
-        }
-    }
-}
+const MAX_LENGTH_APART: f64 = 0.02;
+/// Requests that differ by more than this share, and by more than [`MAX_UNDER_WAY`], are not the same load.
+const MAX_OFFERED_APART: f64 = 0.02;
+/// Requests under way at the ends of a run, which may be counted with either side of them.
+const MAX_UNDER_WAY: u64 = 64;
+/// The share of the periods whose energy may be unknown, whose latency may be, and in which nodes may be missing.
+const MAX_UNKNOWN: f64 = 0.05;
+/// The share of the periods in which the reference may be late: a reference that is late more often needs more than it had,
+/// and to use less than it is no saving.
+const MAX_LATE_REFERENCE: f64 = 0.02;
+/// The share of the machine that other programs may use meanwhile.
+const MAX_BYSTANDERS: f64 = 0.10;
+/// By how much of the machine that may differ.
+const MAX_BYSTANDERS_APART: f64 = 0.05;
 
 /// A run's energy against a reference run's.
-pub struct Comparison;
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Comparison {
+    /// The law of the reference.
+    pub against: String,
+    /// The reference's number in its recorder file.
+    pub against_run: Option<RunId>,
+    /// Whether the comparison holds.
+    pub holds: bool,
+    /// Why it does not, each in words; empty where it holds.
+    pub why: Vec<String>,
+    /// The share of the reference's energy that was saved, negative where more was used; `None` where the comparison does
+    /// not hold. Periods of the run whose energy is unknown count at the mean of its others.
+    pub saving: Option<Ratio>,
+}
 
 impl Comparison {
-    /// The share of the reference's energy that a run saved; negative where it used more.
+    /// A run against a reference.
     ///
-    /// # Errors
-    /// The two are not the same experiment (world, trace, seed, length within 2 %), or their energies do not have
-    /// one and the same source.
-    pub fn saving(run: &RunSummary, reference: &RunSummary) -> Result<Ratio, Incomparable> {
-        let energy = |summary: &RunSummary| summary.energy_j.value.zip(summary.energy_j.source);
-        let ((joules, source), (reference_joules, reference_source)) =
-            energy(run).zip(energy(reference)).ok_or(Incomparable::NoEnergy)?;
-        if source != reference_source {
-            return Err(Incomparable::Sources(reference_source, source));
+    /// It holds where both are the same experiment (world, trace, seed, SLO, nodes, length within 2 %, requests offered
+    /// within 2 %), the energy of each has one and the same source and is known in 95 % of its periods, all levers were in
+    /// force throughout, latencies are known in 95 % of the periods and late in at most 2 % of the reference's, nodes were
+    /// missing in at most 5 % of the periods, and other programs used at most 10 % of the machine, in either within 5
+    /// points of the other.
+    pub fn of(run: &RunSummary, reference: &RunSummary) -> Self {
+        let mut why = different_experiments(run, reference);
+        for one in [reference, run] {
+            why.extend(
+                faults(one)
+                    .into_iter()
+                    .map(|fault| format!("{}: {fault}", one.law)),
+            );
         }
-        if run.world != reference.world {
-            return Err(Incomparable::Experiment("world"));
+        why.extend(late_reference(&reference.law, reference.slo.periods_over));
+        let saving = if why.is_empty() {
+            saved(run, reference).map_err(|fault| why.push(fault)).ok()
+        } else {
+            // What is wrong with the energies themselves is said all the same.
+            why.extend(saved(run, reference).err());
+            None
+        };
+        why.dedup();
+        Self {
+            against: reference.law.clone(),
+            against_run: reference.run,
+            holds: saving.is_some(),
+            why,
+            saving,
         }
-        if run.trace != reference.trace {
-            return Err(Incomparable::Experiment("trace"));
-        }
-        if run.seed != reference.seed {
-            return Err(Incomparable::Experiment("seed"));
-        }
-        let (length, reference_length) = (run.duration_s.get(), reference.duration_s.get());
-        if (length - reference_length).abs() > LENGTH_TOLERANCE * reference_length.max(length) {
-            return Err(Incomparable::Length(reference_length, length));
-        }
-        if reference_joules.get() <= 0.0 {
-            return Err(Incomparable::NoReference);
-        }
-        Ok(Ratio::new(1.0 - joules / reference_joules))
+    }
+
+    /// Why it does not hold, in one sentence; nothing where it does.
+    pub fn refusal(&self) -> Option<String> {
+        (!self.holds).then(|| format!("the comparison does not hold: {}", self.why.join("; ")))
     }
 }
+
+/// Gives every run but the first its comparison with the first.
+pub fn compare_with_first(runs: &mut [RunSummary]) {
+    let Some((first, others)) = runs.split_first_mut() else {
+        return;
+    };
+    first.comparison = None;
+    for run in others {
+        run.comparison = Some(Comparison::of(run, first));
+    }
+}
+
+fn share(part: u64, all: u64) -> f64 {
+    if all == 0 { 0.0 } else { part as f64 / all as f64 }
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.1} %", share * 100.0)
+}
+
+/// In what two runs are not the same experiment.
+fn different_experiments(run: &RunSummary, reference: &RunSummary) -> Vec<String> {
+    let mut why = Vec::new();
+    let mut differ = |what: &str, one: String, other: String| {
+        if one != other {
+            why.push(format!("another {what} ({one} and {other})"));
+        }
+    };
+    differ("world", reference.world.to_string(), run.world.to_string());
+    differ("trace", reference.trace.clone(), run.trace.clone());
+    differ("seed", reference.seed.to_string(), run.seed.to_string());
+    let slo = |run: &RunSummary| {
+        let name = crate::model::percentile_name(run.slo.percentile);
+        format!("{name} under {} ms", crate::table::trimmed(run.slo.target_ms))
+    };
+    differ("SLO", slo(reference), slo(run));
+    let nodes = |run: &RunSummary| {
+        let mut names = run.conditions.nodes.clone();
+        names.sort_unstable();
+        match names.is_empty() {
+            true => "one machine".to_owned(),
+            false => names.join(" "),
+        }
+    };
+    differ("set of nodes", nodes(reference), nodes(run));
+    if let (Some(one), Some(other)) = (&reference.provenance.load, &run.provenance.load)
+        && one != other
+    {
+        why.push("another load: the fingerprints of what was offered differ".to_owned());
+    }
+    let (length, other) = (reference.duration_s.get(), run.duration_s.get());
+    if (length - other).abs() > MAX_LENGTH_APART * length.max(other) {
+        why.push(format!("another length ({length:.0} s and {other:.0} s)"));
+    }
+    let (offered, other) = (reference.requests.offered, run.requests.offered);
+    let apart = offered.abs_diff(other);
+    if apart > MAX_UNDER_WAY && share(apart, offered.max(other)) > MAX_OFFERED_APART {
+        why.push(format!("another number of requests ({offered} and {other})"));
+    }
+    if let (Some(one), Some(other)) = (reference.conditions.bystanders, run.conditions.bystanders) {
+        let apart = (one.get() - other.get()).abs();
+        if apart > MAX_BYSTANDERS_APART {
+            why.push(format!(
+                "other programs used {} and {} of the machine, which is more than {} apart",
+                percent(one.get()),
+                percent(other.get()),
+                percent(MAX_BYSTANDERS_APART)
+            ));
+        }
+    }
+    why
+}
+
+/// What makes a run unfit for any comparison of its energy, by its own record.
+pub(crate) fn faults(run: &RunSummary) -> Vec<String> {
+    let conditions = &run.conditions;
+    let mut faults = Vec::new();
+    let mut too_many = |part: u64, of: u64, bound: f64, what: &str| {
+        let found = share(part, of);
+        if found > bound {
+            faults.push(format!(
+                "{what} in {part} of {of} periods, and at most {} may be so",
+                percent(bound)
+            ));
+        }
+    };
+    too_many(
+        conditions.energy_unknown_periods,
+        run.periods,
+        MAX_UNKNOWN,
+        "energy is unknown",
+    );
+    too_many(
+        conditions.nodes_missing_periods,
+        run.periods,
+        MAX_UNKNOWN,
+        "nodes were missing",
+    );
+    too_many(
+        run.slo.periods_unknown,
+        run.slo.periods_judged,
+        MAX_UNKNOWN,
+        "latency is unknown",
+    );
+    too_many(
+        run.dropped_periods,
+        run.periods + run.dropped_periods,
+        MAX_UNKNOWN,
+        "nothing was recorded",
+    );
+    if conditions.levers_lost_periods > 0 {
+        faults.push(format!(
+            "a lever was not in force, or another held the cap, in {} of {} periods",
+            conditions.levers_lost_periods, run.periods
+        ));
+    }
+    if let Some(others) = conditions.bystanders
+        && others.get() > MAX_BYSTANDERS
+    {
+        faults.push(format!(
+            "other programs used {} of the machine, and at most {} may be so",
+            percent(others.get()),
+            percent(MAX_BYSTANDERS)
+        ));
+    }
+    faults
+}
+
+/// Why a law's run is no reference: it is late in too large a share of the periods, or nobody knows.
+pub fn late_reference(law: &str, periods_over: Option<Ratio>) -> Option<String> {
+    match periods_over {
+        None => Some(format!("{law}: no period was held against the SLO")),
+        Some(late) if late.get() > MAX_LATE_REFERENCE => Some(format!(
+            "{law}, the reference, was late in {} of the periods, and at most {} may be so",
+            percent(late.get()),
+            percent(MAX_LATE_REFERENCE)
+        )),
+        Some(_) => None,
+    }
+}
+
+fn saved(run: &RunSummary, reference: &RunSummary) -> Result<Ratio, String> {
+    let energy = |run: &RunSummary| {
+        let (joules, source): (_, Source) = run.energy_j.value.zip(run.energy_j.source).ok_or_else(|| {
+            match run.energy_j.by_source.is_empty() {
+                true => format!("{}: energy unknown", run.law),
+                false => format!("{}: the source of its energy changed", run.law),
+            }
+        })?;
+        Ok::<_, String>((joules, source))
+    };
+    let ((joules, source), (before, source_before)) = (energy(run)?, energy(reference)?);
+    if source != source_before {
+        return Err(format!("energies of two sources ({source_before} and {source})"));
+    }
+    if before.get() <= 0.0 {
+        return Err(format!("{}, the reference, used no energy", reference.law));
+    }
+    let known = 1.0 - share(run.conditions.energy_unknown_periods, run.periods);
+    Ok(Ratio::new(1.0 - joules / before / known.max(1.0 - MAX_UNKNOWN)))
+}
+
+#[cfg(test)]
+#[path = "compare_tests.rs"]
+mod tests;

@@ -27,6 +27,7 @@ mod export;
 mod histogram;
 mod limits;
 mod model;
+mod provenance;
 mod prune;
 mod recorder;
 pub mod report;
@@ -40,14 +41,15 @@ mod writer;
 
 pub use archive::{Archive, RunFilter, RunInfo, RunState};
 pub use clock::utc_text;
-pub use compare::{Comparison, Incomparable};
+pub use compare::{Comparison, compare_with_first, late_reference};
 pub use error::Error;
 pub use limits::Limits;
 pub use model::{LatencySummary, PeriodRecord, Reason, RunId, RunMeta, Slo, World};
+pub use provenance::{Experiment, Provenance, fingerprint, fingerprint_of_numbers};
 pub use recorder::{Health, Recorder, RunRecorder};
 pub use schema::SCHEMA_VERSION;
 pub use summary::{
-    CoresSummary, EnergySummary, LatencyMs, PowerSummary, RequestCounts, RunSummary, SloSummary,
+    Conditions, CoresSummary, EnergySummary, LatencyMs, PowerSummary, RequestCounts, RunSummary, SloSummary,
     SourcedEnergy,
 };
 pub use table::summary_table;

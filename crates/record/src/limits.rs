@@ -5,12 +5,13 @@ use std::time::Duration;
 
 /// How much a recorder file may hold.
 ///
-/// Runs beyond a bound are removed whole, the oldest first; a run that is being recorded never is, nor is the latest
+/// Runs beyond a bound are removed whole, the oldest first, and named in the log; a run that is being recorded never is, nor is the latest
 /// run for its size. Where these exceed the size by themselves, their oldest periods go; their summaries still cover
 /// all of them. Whenever the size is exceeded, a tenth of it is made free. The file shrinks with what is removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// A run that ended longer ago than this is removed.
+    /// A run that ended longer than this before the newest record is removed: the wall clock has no part in it, so that a
+    /// wrong one removes nothing. One opening of the file removes at most a tenth of its runs for their age, at least one.
     pub max_age: Duration,
     /// The size of the database file, in bytes; at least [`Limits::MIN_BYTES`]. The write-ahead log beside it may
     /// add up to about 2 MiB for as long as a recorder is open.

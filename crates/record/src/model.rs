@@ -1,5 +1,6 @@
 //! What is recorded: a run's description, its periods, and the reasons of its decisions.
 
+use crate::provenance::Provenance;
 use hdrhistogram::Histogram;
 use headroom_units::{Cores, Hertz, Joules, PerSecond, Ratio, Reading, Seconds, Source, Watts};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -120,6 +121,11 @@ pub struct RunMeta {
     /// The least energy with which any schedule could have answered the run's requests; `None` where nobody knows it, as of
     /// every run that was not simulated.
     pub energy_bound: Option<Joules>,
+    /// The nodes that the run has, by name; empty where that is this machine alone. A run keeps them: one that cannot be
+    /// reached is missing, not absent.
+    pub nodes: Vec<String>,
+    /// Where its figures come from.
+    pub provenance: Provenance,
 }
 
 /// Latency of the requests that were answered in one period.
@@ -206,6 +212,12 @@ pub struct PeriodRecord {
     pub frequency_limit: Option<Hertz>,
     /// Whether the period's telemetry was lost.
     pub telemetry_lost: bool,
+    /// Whether a lever was not in force as commanded, or another one than at the start of the run held the cap.
+    #[serde(default)]
+    pub levers_lost: bool,
+    /// Nodes of the run that could not be reached: they count as having everything on.
+    #[serde(default)]
+    pub nodes_missing: u64,
     /// What the law was given, whole, so that the period can be replayed.
     pub seen: serde_json::Value,
     /// What the law answered, whole.
@@ -274,6 +286,8 @@ impl PeriodRecord {
             frequency: None,
             frequency_limit: None,
             telemetry_lost: false,
+            levers_lost: false,
+            nodes_missing: 0,
             seen: serde_json::Value::Null,
             decided: serde_json::Value::Null,
             reasons: Vec::new(),

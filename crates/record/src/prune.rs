@@ -4,6 +4,7 @@ use crate::limits::Limits;
 use crate::writer::OpenRun;
 use rusqlite::{Connection, TransactionBehavior, params};
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 /// How long a run without an end counts as one that may still be recorded by another process, since its writer's
 /// last sign of life, where that process cannot be asked.
@@ -21,19 +22,102 @@ const PERIODS_KEPT: i64 = 60;
 /// Pages given back to the file system in one step.
 const PAGES_AT_ONCE: i64 = 2_000;
 
-/// Removes what exceeds the limits. Of a run that stays only rows go that its stored totals cover.
+/// The share of the runs that one opening of the file may remove for their age.
+const MAX_AGED_SHARE: usize = 10;
+
+/// Names that one message holds.
+const MAX_NAMED: usize = 10;
+
+/// By what the age of runs is counted, for one opening of a file: from the newest record that was there then, and on with a
+/// clock that nobody sets. A wall clock that is wrong by years makes no run old.
+#[derive(Debug)]
+pub(crate) struct Ages {
+    newest_ms: i64,
+    opened: Instant,
+    /// Runs that may still be removed for their age.
+    left: usize,
+}
+
+impl Ages {
+    /// Of a file as it is when it is opened; of one without a run from now on.
+    pub(crate) fn at_opening(connection: &Connection, now_ms: i64) -> rusqlite::Result<Self> {
+        let (runs, newest): (i64, Option<i64>) = connection.query_row(
+            "SELECT count(*), max(coalesce(ended_at, updated_at)) FROM runs",
+            [],
+            |row| Ok((row.get(0)?, row.get(1)?)),
+        )?;
+        let runs = usize::try_from(runs).unwrap_or(0);
+        Ok(Self {
+            newest_ms: newest.unwrap_or(now_ms),
+            opened: Instant::now(),
+            left: (runs / MAX_AGED_SHARE).max(1),
+        })
+    }
+
+    /// Runs that ended before this are too old, in Unix time.
+    fn too_old_ms(&self, max_age: Duration) -> i64 {
+        let ms = |time: Duration| i64::try_from(time.as_millis()).unwrap_or(i64::MAX);
+        self.newest_ms
+            .saturating_add(ms(self.opened.elapsed()))
+            .saturating_sub(ms(max_age))
+    }
+}
+
+/// Runs that were removed, to be said in one message.
+#[derive(Default)]
+struct Removed {
+    count: usize,
+    names: Vec<String>,
+}
+
+impl Removed {
+    fn add(&mut self, name: String) {
+        self.count += 1;
+        if self.names.len() < MAX_NAMED {
+            self.names.push(name);
+        }
+    }
+
+    fn say(&self, why: &str) {
+        if self.count == 0 {
+            return;
+        }
+        let more = self.count - self.names.len();
+        let more = if more > 0 {
+            format!(" and {more} more")
+        } else {
+            String::new()
+        };
+        tracing::warn!(
+            "the recorder removed {} runs ({why}): {}{more}",
+            self.count,
+            self.names.join(", ")
+        );
+    }
+}
+
+/// Removes what exceeds the limits, and says which runs went. Of a run that stays only rows go that its stored totals
+/// cover. For their age at most a tenth of the runs go at one opening of the file, at least one.
 pub(crate) fn prune(
     connection: &mut Connection,
     limits: &Limits,
     open: &BTreeMap<i64, OpenRun>,
     now_ms: i64,
+    ages: &mut Ages,
 ) -> rusqlite::Result<()> {
     let mut removed = false;
-    let too_old = now_ms.saturating_sub(i64::try_from(limits.max_age.as_millis()).unwrap_or(i64::MAX));
-    while let Some(run) = oldest_removable(connection, open, now_ms, too_old, None)? {
-        remove_run(connection, run)?;
+    let mut aged = Removed::default();
+    let too_old = ages.too_old_ms(limits.max_age);
+    while ages.left > 0
+        && let Some(run) = oldest_removable(connection, open, now_ms, too_old, None)?
+    {
+        aged.add(remove_run(connection, run)?);
+        ages.left -= 1;
         removed = true;
     }
+    let days = limits.max_age.as_secs_f64() / 86_400.0;
+    aged.say(&format!("more than {days} days older than the newest record"));
+    let mut large = Removed::default();
     let max_bytes = i64::try_from(limits.max_bytes).unwrap_or(i64::MAX);
     if used_bytes(connection)? > max_bytes {
         let latest: Option<i64> = connection.query_row("SELECT max(id) FROM runs", [], |row| row.get(0))?;
@@ -41,7 +125,7 @@ pub(crate) fn prune(
         while used_bytes(connection)? > target {
             removed |= match oldest_removable(connection, open, now_ms, i64::MAX, latest)? {
                 Some(run) => {
-                    remove_run(connection, run)?;
+                    large.add(remove_run(connection, run)?);
                     true
                 }
                 None if remove_oldest_periods(connection, open.keys().copied().chain(latest), target)? => {
@@ -51,6 +135,7 @@ pub(crate) fn prune(
             };
         }
     }
+    large.say(&format!("the file exceeds {} bytes", limits.max_bytes));
     if removed {
         shrink(connection)?;
     }
@@ -96,10 +181,14 @@ pub(crate) fn is_being_recorded(updated_at_ms: i64, writer: Option<&str>, now_ms
         && writer.and_then(crate::clock::still_runs).unwrap_or(true)
 }
 
-fn remove_run(connection: &mut Connection, run: i64) -> rusqlite::Result<()> {
+/// Removes a run; its number and name.
+fn remove_run(connection: &mut Connection, run: i64) -> rusqlite::Result<String> {
     while remove_periods(connection, run, i64::MAX, ROWS_AT_ONCE)? > 0 {}
-    connection.execute("DELETE FROM runs WHERE id = ?1", [run])?;
-    Ok(())
+    let name: String =
+        connection.query_row("DELETE FROM runs WHERE id = ?1 RETURNING name", [run], |row| {
+            row.get(0)
+        })?;
+    Ok(format!("{run} ({name})"))
 }
 
 /// Removes the oldest of a run's periods up to an index; answers how many.

@@ -8,6 +8,7 @@ use crate::schema;
 use crate::summary::RunSummary;
 use crate::writer::{Message, Writer};
 use hdrhistogram::Histogram;
+use headroom_units::Ratio;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, SyncSender, TrySendError};
@@ -114,7 +115,10 @@ impl Recorder {
         let connection = schema::open_writer(path)?;
         let (sender, receiver) = mpsc::sync_channel(QUEUE_MAX);
         let shared = Arc::new(Shared::default());
-        let writer = Writer::new(connection, limits, Arc::clone(&shared));
+        let writer = Writer::new(connection, limits, Arc::clone(&shared)).map_err(|source| Error::Open {
+            path: path.to_owned(),
+            source,
+        })?;
         let thread = thread::Builder::new()
             .name("recorder".to_owned())
             .spawn(move || writer.run(&receiver))
@@ -190,6 +194,21 @@ impl Recorder {
         self.inner.ask(Message::Note {
             run,
             text: text.into(),
+        })
+    }
+
+    /// Keeps the share of the machine's processors that programs other than the run's own used while it lasted. It may have
+    /// ended.
+    ///
+    /// # Errors
+    /// There is no such run, the disk refuses, or it does not answer within 30 s.
+    pub fn keep_bystanders(&self, run: RunId, share: Ratio) -> Result<(), Error> {
+        let (reply, answer) = mpsc::sync_channel(1);
+        self.inner.ask(Message::Bystanders { run, share, reply })?;
+        self.inner.wait(&answer)?.map_err(|source| Error::Database {
+            path: self.inner.path.clone(),
+            doing: "keeping the share of bystanders",
+            source,
         })
     }
 

@@ -72,6 +72,11 @@ pub(crate) fn notes_text(notes: &[String]) -> String {
     serde_json::to_string(&kept).unwrap_or_else(|_| "[]".to_owned())
 }
 
+/// The names of a run's nodes, whole: a set that is cut would be another set.
+fn nodes_text(nodes: &[String]) -> String {
+    serde_json::to_string(nodes).unwrap_or_else(|_| "[]".to_owned())
+}
+
 /// The notes of a run.
 pub(crate) fn notes_of(connection: &Connection, run: i64) -> rusqlite::Result<Vec<String>> {
     connection.query_row("SELECT notes FROM runs WHERE id = ?1", [run], |row| json(row, 0))
@@ -86,9 +91,11 @@ pub(crate) fn count(value: u64) -> i64 {
 pub(crate) fn insert_run(connection: &Connection, meta: &RunMeta, now_ms: i64) -> rusqlite::Result<i64> {
     connection.execute(
         "INSERT INTO runs (name, started_at, state, updated_at, writer, law, trace, seed, world, period_s,
-            slo_percentile, slo_target_ms, guard, power_source, notes, config, version, host, bound_j, totals, histogram)
+            slo_percentile, slo_target_ms, guard, power_source, notes, config, version, host, bound_j,
+            nodes, provenance, totals, histogram)
          VALUES (:name, :started_at, 'running', :updated_at, :writer, :law, :trace, :seed, :world, :period_s,
-            :slo_percentile, :slo_target_ms, :guard, :power_source, :notes, :config, :version, :host, :bound_j, '', x'')",
+            :slo_percentile, :slo_target_ms, :guard, :power_source, :notes, :config, :version, :host, :bound_j,
+            :nodes, :provenance, '', x'')",
         named_params! {
             ":name": cut(&meta.name, 256),
             ":started_at": unix_ms(meta.started_at),
@@ -108,6 +115,8 @@ pub(crate) fn insert_run(connection: &Connection, meta: &RunMeta, now_ms: i64) -
             ":version": cut(&meta.version, 256),
             ":host": cut(&meta.host, 256),
             ":bound_j": meta.energy_bound.map(Joules::get),
+            ":nodes": nodes_text(&meta.nodes),
+            ":provenance": json_text(&meta.provenance),
         },
     )?;
     Ok(connection.last_insert_rowid())
@@ -118,7 +127,7 @@ pub(crate) const PERIOD_COLUMNS: &str = "idx, t_s, duration_s, arrivals, complet
     oldest_in_flight_ms, latency_mean_ms, latency_p50_ms, latency_p95_ms, latency_p99_ms, latency_p999_ms, \
     latency_max_ms, slo_ms, forecast_per_s, cores, cap_w, cap_at_limit, power_w, power_source, energy_j, \
     energy_source, utilisation, throttled, frequency_hz, telemetry_lost, seen, decided, reasons, \
-    frequency_limit_hz";
+    frequency_limit_hz, levers_lost, nodes_missing";
 
 /// Writes a period's row.
 pub(crate) fn insert_period(
@@ -128,10 +137,10 @@ pub(crate) fn insert_period(
 ) -> rusqlite::Result<()> {
     let mut statement = connection.prepare_cached(&format!(
         "INSERT INTO periods ({PERIOD_COLUMNS}, run) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13,
-            ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25, ?26, ?27, ?28, ?29, ?30, ?31, ?32)"
+            ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25, ?26, ?27, ?28, ?29, ?30, ?31, ?32, ?33, ?34)"
     ))?;
     let latency = |part: fn(LatencySummary) -> Seconds| period.latency.map(|all| part(all).as_millis());
-    let values: [&dyn ToSql; 32] = [
+    let values: [&dyn ToSql; 34] = [
         &count(period.index),
         &period.at.get(),
         &period.duration.get(),
@@ -163,6 +172,8 @@ pub(crate) fn insert_period(
         &json_text(&period.decided),
         &reasons_text(&period.reasons),
         &period.frequency_limit.map(Hertz::get),
+        &period.levers_lost,
+        &count(period.nodes_missing),
         &run,
     ];
     statement.execute(&values[..])?;
@@ -254,12 +265,14 @@ pub(crate) fn read_period(row: &Row<'_>) -> rusqlite::Result<PeriodRecord> {
         decided: json(row, 28)?,
         reasons: json(row, 29)?,
         frequency_limit: real(30)?.map(Hertz::new),
+        levers_lost: row.get(31)?,
+        nodes_missing: natural(row, 32)?,
     })
 }
 
 /// The columns of a run's description, as [`read_meta`] reads them.
 pub(crate) const META_COLUMNS: &str = "name, started_at, law, trace, seed, world, period_s, slo_percentile, \
-    slo_target_ms, guard, power_source, notes, config, version, host, bound_j";
+    slo_target_ms, guard, power_source, notes, config, version, host, bound_j, nodes, provenance";
 
 /// Reads the columns of [`META_COLUMNS`], which start at a row's first column.
 pub(crate) fn read_meta(row: &Row<'_>) -> rusqlite::Result<RunMeta> {
@@ -283,6 +296,8 @@ pub(crate) fn read_meta(row: &Row<'_>) -> rusqlite::Result<RunMeta> {
         version: row.get(13)?,
         host: row.get(14)?,
         energy_bound: row.get::<_, Option<f64>>(15)?.map(Joules::new),
+        nodes: json(row, 16)?,
+        provenance: json(row, 17)?,
     })
 }
 

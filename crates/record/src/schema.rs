@@ -81,6 +81,12 @@ const MIGRATIONS: &[&str] = &["
     ALTER TABLE periods ADD COLUMN frequency_limit_hz REAL;
 ", "
     ALTER TABLE runs ADD COLUMN bound_j REAL; -- what no schedule could go under
+", "
+    ALTER TABLE runs ADD COLUMN nodes TEXT NOT NULL DEFAULT '[]';      -- JSON array of names
+    ALTER TABLE runs ADD COLUMN provenance TEXT NOT NULL DEFAULT '{}'; -- JSON
+    ALTER TABLE runs ADD COLUMN bystanders REAL;                       -- share of the machine that others used
+    ALTER TABLE periods ADD COLUMN levers_lost INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE periods ADD COLUMN nodes_missing INTEGER NOT NULL DEFAULT 0;
 "];
 
 /// The newest version of the file's layout that this program reads and writes (`PRAGMA user_version`).

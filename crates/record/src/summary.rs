@@ -1,6 +1,8 @@
 //! The object in which every run ends.
 
+use crate::compare::Comparison;
 use crate::model::{RunId, World};
+use crate::provenance::Provenance;
 use headroom_units::{Cores, Joules, Ratio, Seconds, Source, Watts};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -62,6 +64,32 @@ pub struct RunSummary {
     /// Periods that the recorder dropped because its disk was too slow: they are in none of the sums.
     #[serde(default)]
     pub dropped_periods: u64,
+    /// What decides whether the run can be compared with another.
+    #[serde(default)]
+    pub conditions: Conditions,
+    /// Where its figures come from.
+    #[serde(default)]
+    pub provenance: Provenance,
+    /// The run against the first of those that it stands beside; `None` for that one and for a run alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub comparison: Option<Comparison>,
+}
+
+/// The conditions of a run that decide whether its energy can be held against another run's.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Conditions {
+    /// Periods whose energy is not known.
+    pub energy_unknown_periods: u64,
+    /// Periods in which a lever was not in force as commanded, or another one than at the start held the cap.
+    pub levers_lost_periods: u64,
+    /// The nodes that the run has; empty where that is one machine.
+    pub nodes: Vec<String>,
+    /// Periods in which at least one of them could not be reached.
+    pub nodes_missing_periods: u64,
+    /// The share of the machine's processors that programs other than the run's own used meanwhile; `None` where nobody
+    /// counted.
+    pub bystanders: Option<Ratio>,
 }
 
 /// Requests of a run.

@@ -25,7 +25,7 @@ pub(crate) struct Metric {
 
 /// A table of energy and its source, what was saved against the first run, latency, share of periods over the
 /// target, requests, cores and power. Up to five runs stand side by side, a column each; more stand one below the
-/// other, a line each. A value that does not exist is `-`, a saving that cannot be computed `n/c`: why not, and every
+/// other, a line each. A value that does not exist is `-`, the saving of a comparison that does not hold `n/c`: why not, and every
 /// note of a run, follows below the table.
 pub fn summary_table(summaries: &[RunSummary]) -> String {
     if summaries.is_empty() {
@@ -81,12 +81,18 @@ pub(crate) fn metrics(summaries: &[RunSummary]) -> (Vec<Metric>, Vec<String>) {
     let savings = summaries
         .iter()
         .enumerate()
-        .map(|(number, summary)| match Comparison::saving(summary, first) {
-            _ if number == 0 => NONE.to_owned(),
-            Ok(share) => format!("{:.1}", share.as_percent()),
-            Err(why) => {
-                remarks.push(format!("{} against {}: {why}", summary.law, first.law));
-                "n/c".to_owned()
+        .map(|(number, summary)| {
+            if number == 0 {
+                return NONE.to_owned();
+            }
+            let comparison = Comparison::of(summary, first);
+            match comparison.saving {
+                Some(share) => format!("{:.1}", share.as_percent()),
+                None => {
+                    let why = comparison.refusal().unwrap_or_default();
+                    remarks.push(format!("{} against {}: {why}", summary.law, first.law));
+                    "n/c".to_owned()
+                }
             }
         })
         .collect();

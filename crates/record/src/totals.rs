@@ -3,7 +3,7 @@
 use crate::histogram;
 use crate::model::{PeriodRecord, RunMeta, micros_at};
 use crate::summary::{
-    CoresSummary, EnergySummary, LatencyMs, PowerSummary, RequestCounts, RunSummary, SloSummary,
+    Conditions, CoresSummary, EnergySummary, LatencyMs, PowerSummary, RequestCounts, RunSummary, SloSummary,
     SourcedEnergy,
 };
 use hdrhistogram::Histogram;
@@ -66,6 +66,10 @@ pub(crate) struct Counts {
     core_seconds: f64,
     utilisation: Weighted,
     rules: BTreeMap<String, u64>,
+    #[serde(default)]
+    levers_lost: u64,
+    #[serde(default)]
+    nodes_missing: u64,
 }
 
 /// A sum of values, each times the seconds it held.
@@ -134,6 +138,8 @@ impl Counts {
         self.completed += period.completions;
         self.failed += period.failures;
         self.telemetry_lost += u64::from(period.telemetry_lost);
+        self.levers_lost += u64::from(period.levers_lost);
+        self.nodes_missing += u64::from(period.nodes_missing > 0);
         self.in_flight_before = period.in_flight;
         match period.energy {
             Some(energy) => *self.energy_j.entry(energy.source).or_default() += energy.value.get(),
@@ -294,6 +300,15 @@ impl RunTotals {
             notes: self.notes(meta),
             telemetry_lost_periods: counts.telemetry_lost,
             dropped_periods: 0,
+            conditions: Conditions {
+                energy_unknown_periods: counts.energy_unknown,
+                levers_lost_periods: counts.levers_lost,
+                nodes: meta.nodes.clone(),
+                nodes_missing_periods: counts.nodes_missing,
+                bystanders: None,
+            },
+            provenance: meta.provenance.clone(),
+            comparison: None,
         }
     }
 
@@ -339,6 +354,19 @@ impl RunTotals {
             notes.push(format!(
                 "energy is unknown in {} of {} periods: the sum covers the others",
                 counts.energy_unknown, counts.periods
+            ));
+        }
+        if counts.levers_lost > 0 {
+            notes.push(format!(
+                "in {} of {} periods a lever was not in force as commanded, or another one held the cap",
+                counts.levers_lost, counts.periods
+            ));
+        }
+        if counts.nodes_missing > 0 {
+            notes.push(format!(
+                "in {} of {} periods nodes could not be reached: they count as having everything on, and energy is \
+                 unknown then",
+                counts.nodes_missing, counts.periods
             ));
         }
         if counts.energy_j.is_empty() && counts.periods > 0 {

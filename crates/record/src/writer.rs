@@ -4,11 +4,12 @@ use crate::clock::unix_ms;
 use crate::histogram::{self, Buckets};
 use crate::limits::Limits;
 use crate::model::{PeriodRecord, RunId, RunMeta};
-use crate::prune::prune;
+use crate::prune::{Ages, prune};
 use crate::recorder::Shared;
 use crate::rows;
 use crate::summary::RunSummary;
 use crate::totals::RunTotals;
+use headroom_units::Ratio;
 use rusqlite::{Connection, TransactionBehavior, params};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -47,6 +48,11 @@ pub(crate) enum Message {
         config: String,
         reply: SyncSender<rusqlite::Result<()>>,
     },
+    Bystanders {
+        run: RunId,
+        share: Ratio,
+        reply: SyncSender<rusqlite::Result<()>>,
+    },
     Finish {
         run: RunId,
         ended_at: SystemTime,
@@ -77,17 +83,20 @@ pub(crate) struct Writer {
     shared: Arc<Shared>,
     open: BTreeMap<i64, OpenRun>,
     rows_since_prune: u64,
+    ages: Ages,
 }
 
 impl Writer {
-    pub(crate) fn new(connection: Connection, limits: Limits, shared: Arc<Shared>) -> Self {
-        Self {
+    pub(crate) fn new(connection: Connection, limits: Limits, shared: Arc<Shared>) -> rusqlite::Result<Self> {
+        let ages = Ages::at_opening(&connection, unix_ms(SystemTime::now()))?;
+        Ok(Self {
             connection,
             limits,
             shared,
             open: BTreeMap::new(),
             rows_since_prune: 0,
-        }
+            ages,
+        })
     }
 
     /// Works until every handle is gone.
@@ -137,6 +146,9 @@ impl Writer {
                 Message::Describe { run, config, reply } => {
                     // Who asked may have given up waiting.
                     let _ = reply.send(self.describe(run.0, &config));
+                }
+                Message::Bystanders { run, share, reply } => {
+                    let _ = reply.send(self.keep_bystanders(run.0, share));
                 }
                 Message::Finish { run, ended_at, reply } => {
                     if let Some(summary) = self.finish(run.0, ended_at) {
@@ -248,6 +260,17 @@ impl Writer {
         Ok(())
     }
 
+    fn keep_bystanders(&self, run: i64, share: Ratio) -> rusqlite::Result<()> {
+        let changed = self.connection.execute(
+            "UPDATE runs SET bystanders = ?2 WHERE id = ?1",
+            params![run, share.get()],
+        )?;
+        if changed == 0 {
+            return Err(rusqlite::Error::QueryReturnedNoRows);
+        }
+        Ok(())
+    }
+
     /// Writes a run's totals and histogram, which together cover the same periods.
     fn persist(&self, run: i64) -> rusqlite::Result<()> {
         let Some(open) = self.open.get(&run) else {
@@ -314,7 +337,13 @@ impl Writer {
     fn prune(&mut self) {
         self.rows_since_prune = 0;
         let now_ms = unix_ms(SystemTime::now());
-        if let Err(error) = prune(&mut self.connection, &self.limits, &self.open, now_ms) {
+        if let Err(error) = prune(
+            &mut self.connection,
+            &self.limits,
+            &self.open,
+            now_ms,
+            &mut self.ages,
+        ) {
             self.shared
                 .failed(0, "keeping the file inside its limits", &error);
         }

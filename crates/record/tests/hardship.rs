@@ -438,6 +438,49 @@ fn a_run_that_is_too_large_by_itself_loses_its_oldest_periods_but_no_sum() {
     );
 }
 
+/// Moves the runs of a file in time, as a wall clock that was wrong when they were recorded.
+fn moved(path: &Path, runs: &str, days: i64) {
+    let file = rusqlite::Connection::open(path).unwrap();
+    file.busy_timeout(Duration::from_secs(5)).unwrap();
+    let sql = format!("UPDATE runs SET ended_at = ended_at + ?1, updated_at = updated_at + ?1 WHERE {runs}");
+    file.execute(&sql, [days * 86_400_000]).unwrap();
+}
+
+fn runs_in(path: &Path) -> usize {
+    Archive::open(path)
+        .unwrap()
+        .runs(&RunFilter::default())
+        .unwrap()
+        .len()
+}
+
+#[test]
+fn a_clock_that_is_40_days_ahead_removes_no_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("runs.db");
+    let recorder = Recorder::open(&path, Limits::default()).unwrap();
+    for _ in 0..40 {
+        record_heavy(&recorder, meta("fixed"), 1);
+    }
+    drop(recorder);
+    // To the file it is the same whether the clock went ahead or all that it holds is 40 days old.
+    moved(&path, "1", -40);
+    let recorder = Recorder::open(&path, Limits::default()).unwrap();
+    record_heavy(&recorder, meta("fixed"), 1);
+    drop(recorder);
+    assert_eq!(
+        runs_in(&path),
+        41,
+        "the newest record of the past counts, not the clock"
+    );
+    // Now the file holds a record of the wrong time, and all others are old: a tenth goes at each opening.
+    let recorder = Recorder::open(&path, Limits::default()).unwrap();
+    record_heavy(&recorder, meta("fixed"), 1);
+    record_heavy(&recorder, meta("fixed"), 1);
+    drop(recorder);
+    assert_eq!(runs_in(&path), 41 - 4 + 2);
+}
+
 #[test]
 fn runs_that_are_too_old_go_and_running_ones_stay() {
     let folder = tempfile::tempdir().unwrap();

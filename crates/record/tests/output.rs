@@ -175,6 +175,12 @@ fn markup_in_any_text_of_a_run_is_harmless() {
         config: EVIL.to_owned(),
         version: EVIL.to_owned(),
         host: EVIL.to_owned(),
+        nodes: vec![EVIL.to_owned()],
+        provenance: headroom_record::Provenance {
+            command: EVIL.to_owned(),
+            host: EVIL.to_owned(),
+            ..headroom_record::Provenance::default()
+        },
         ..meta("x")
     };
     let (_folder, archive, ids) = archive(vec![
@@ -218,8 +224,8 @@ fn energies_of_different_sources_are_called_not_comparable() {
         ),
     ]);
     let html = report::comparison_html(&archive, &ids).unwrap();
-    assert!(html.contains("not comparable: measured and estimated"));
-    assert!(html.contains("not comparable: energy unknown"));
+    assert!(html.contains("energies of two sources (measured and estimated)"));
+    assert!(html.contains("energy unknown"));
     assert!(
         !html.contains("less energy") && !html.contains("class=\"bars\""),
         "no saving is drawn or said"

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{histogram, joules, meta};
-use headroom_record::{Comparison, PeriodRecord, Reason, RunSummary, RunTotals, summary_table};
+use headroom_record::{Conditions, PeriodRecord, Reason, RunSummary, RunTotals, summary_table};
 use headroom_units::{Cores, Joules, Ratio, Reading, Seconds, Source, Watts};
 use proptest::prelude::*;
 
@@ -319,53 +319,38 @@ fn a_run_without_a_meter_has_no_energy_rather_than_none_used() {
 }
 
 #[test]
-fn only_the_same_experiment_with_the_same_source_is_compared() {
-    let run = |energy: f64, source: Source| {
-        let mut one = period(0, 1.0);
-        one.energy = joules(energy, source);
-        let mut totals = RunTotals::new(TARGET);
+fn lost_levers_missing_nodes_and_unknown_energies_are_counted_by_period() {
+    let mut totals = RunTotals::new(TARGET);
+    for index in 0..5 {
+        let mut one = period(index, 1.0);
+        one.levers_lost = index < 2;
+        one.nodes_missing = if index == 3 { 2 } else { 0 };
+        if index == 3 {
+            one.energy = None;
+        }
         totals.add(&one, &histogram());
-        totals.summary(&meta("slo-power"))
+    }
+    let meta = headroom_record::RunMeta {
+        nodes: vec!["n1".to_owned(), "n2".to_owned(), "n3".to_owned()],
+        ..meta("slo-power")
     };
-    let reference = run(200.0, Source::Measured);
-    assert_eq!(
-        Comparison::saving(&run(150.0, Source::Measured), &reference),
-        Ok(Ratio::new(0.25))
-    );
-    assert_eq!(
-        Comparison::saving(&run(250.0, Source::Measured), &reference),
-        Ok(Ratio::new(-0.25))
-    );
-    let why = |run: &RunSummary| Comparison::saving(run, &reference).unwrap_err().to_string();
-    assert_eq!(
-        why(&run(150.0, Source::Estimated)),
-        "not comparable: measured and estimated"
-    );
-    assert_eq!(
-        why(&RunSummary {
-            trace: "azure".to_owned(),
-            ..run(1.0, Source::Measured)
-        }),
-        "not comparable: another trace"
-    );
-    assert_eq!(
-        why(&RunSummary {
-            seed: 8,
-            ..run(1.0, Source::Measured)
-        }),
-        "not comparable: another seed"
-    );
-    let long = RunSummary {
-        duration_s: Seconds::new(2.0),
-        ..run(1.0, Source::Measured)
+    let summary = totals.summary(&meta);
+    let expected = Conditions {
+        energy_unknown_periods: 1,
+        levers_lost_periods: 2,
+        nodes: meta.nodes.clone(),
+        nodes_missing_periods: 1,
+        bystanders: None,
     };
-    assert_eq!(why(&long), "not comparable: 1 s and 2 s");
-    let table = summary_table(&[reference.clone(), run(150.0, Source::Estimated)]);
+    assert_eq!(summary.conditions, expected);
     assert!(
-        table.contains("n/c") && table.contains("not comparable: measured and estimated"),
-        "{table}"
+        summary
+            .notes
+            .iter()
+            .any(|note| note.contains("in 1 of 5 periods nodes could not be reached")),
+        "{:?}",
+        summary.notes
     );
-    assert!(summary_table(&[reference.clone(), run(150.0, Source::Measured)]).contains("25.0"));
 }
 
 #[test]

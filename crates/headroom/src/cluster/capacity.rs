@@ -69,6 +69,13 @@ pub(super) fn cores_in_force(description: &Description, in_force: &message::Allo
     in_force.cores.unwrap_or(Cores::new(all))
 }
 
+/// All cores that a node's service can have, and what they can need.
+pub(super) fn everything(description: &Description) -> (Cores, Watts) {
+    let cores = cores_in_force(description, &message::Allocation::AS_FOUND);
+    let cap = capacity(description).map_or(Watts::ZERO, |capacity| capacity.power.limit(cores));
+    (cores, cap)
+}
+
 /// Cores that a node's service could use: what is allocated, or what a software cap left of it.
 pub(super) fn usable(allocated: Cores, sample: Option<&Sample>) -> Cores {
     let left = sample.and_then(|sample| sample.usable);

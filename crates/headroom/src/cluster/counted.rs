@@ -6,7 +6,7 @@ use std::time::Duration;
 
 /// What a node had counted when it was last asked. It outlives a connection: what it counted while it was cut off is
 /// told when it is back, as long as it is the same run of its agent.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Counted {
     pub(super) run: u64,
     pub(super) energy: Option<Reading<Microjoules>>,

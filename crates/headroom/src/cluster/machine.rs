@@ -1,10 +1,10 @@
 //! Many agents as one machine.
 
-use super::capacity::{capacity, cores_in_force, envelope, frequencies, usable};
+use super::capacity::{capacity, cores_in_force, envelope, everything, frequencies, usable};
 use super::counted::{Counted, sum};
 use super::node::{NodeOptions, NodeState, NodeTask, Wish};
 use super::{Network, Shared};
-use crate::live::{Machine, MachinePeriod, Refused};
+use crate::live::{Machine, MachinePeriod, Missing, Refused};
 use anyhow::{Context, bail};
 use headroom_control::{Allocation, CoreRange, NodeCapacity, Plant, Spread};
 use headroom_units::{Cores, Hertz, Joules, Ratio, Reading, Seconds, Source, Watts};
@@ -41,7 +41,10 @@ struct Node {
     name: String,
     state: Arc<Shared<NodeState>>,
     wish: watch::Sender<Wish>,
+    /// As it was asked last.
     counted: Counted,
+    /// As it was when the energy of all nodes was known last.
+    metered: Counted,
 }
 
 /// What was found at the start.
@@ -66,8 +69,9 @@ pub struct Held {
 
 /// Many agents as one machine: what is decided for all is spread over those that are there.
 ///
-/// Only live nodes count: one that is lost has no capacity and nothing in force. It puts itself back when its lease ends,
-/// and is described anew when it returns.
+/// Only live nodes are commanded: to the law, one that is lost has no capacity and nothing in force. It puts itself back
+/// when its lease ends, and is described anew when it returns. The run keeps it meanwhile: in the accounts it has
+/// everything on, and the energy of the run is not known.
 #[derive(Debug)]
 pub struct ClusterMachine {
     /// In whose name nodes are held.
@@ -115,6 +119,7 @@ impl ClusterMachine {
                 state,
                 wish,
                 counted: Counted::default(),
+                metered: Counted::default(),
             });
         }
         Ok(Self {
@@ -259,6 +264,7 @@ impl Machine for ClusterMachine {
             .map(|(name, _, sample)| Some((name.as_str(), sample.as_ref()?.energy?.power?)))
             .collect();
         let power = power.and_then(|power| sum(&power, &mut self.mixed));
+        let missing = self.missing();
         let zone = format!("{} of {} nodes", seen.len(), self.nodes.len());
         let (energy, cpu_time, refused) = self.counted();
         MachinePeriod {
@@ -272,6 +278,9 @@ impl Machine for ClusterMachine {
             frequency,
             zone,
             refused,
+            // What a node does not do is refused, and so an actuation that failed.
+            levers_lost: false,
+            missing,
         }
     }
 
@@ -419,12 +428,43 @@ impl Node {
 }
 
 impl ClusterMachine {
-    /// What all live nodes counted since the last call: energy and processor time, `None` where one of them cannot tell,
-    /// and the readings that their meters refused.
+    /// The nodes that are not there, or another controller's: each has everything on, for all that is known here. One that
+    /// never described itself counts as the largest of those that did.
+    fn missing(&self) -> Missing {
+        let (mut missing, mut unknown) = (Missing::default(), 0_u32);
+        let mut largest = (Cores::ZERO, Watts::ZERO);
+        for node in &self.nodes {
+            let state = node.state.lock();
+            let known = state.description.as_ref().or(state.last.as_ref());
+            let full = known.map(everything);
+            if let Some((cores, cap)) = full {
+                largest = (largest.0.max(cores), largest.1.max(cap));
+            }
+            if state.is_live() {
+                continue;
+            }
+            missing.nodes += 1;
+            match full {
+                Some((cores, cap)) => {
+                    missing.cores += cores;
+                    missing.cap += cap;
+                }
+                None => unknown += 1,
+            }
+        }
+        missing.cores += largest.0 * f64::from(unknown);
+        missing.cap += largest.1 * f64::from(unknown);
+        missing
+    }
+
+    /// What all nodes counted since the last call: energy and processor time, `None` where one of them cannot tell, and the
+    /// readings that their meters refused. Where a node is missing the energy is not known; what the others counted
+    /// meanwhile is told with the first period in which all are there again. The processor time is that of the live ones.
     fn counted(&mut self) -> (Option<Reading<Joules>>, Option<Seconds>, Vec<Refused>) {
         let (mut energies, mut cpus) = (Some(Vec::new()), Some(Seconds::ZERO));
         let mut refused = Vec::new();
         let mut any = false;
+        let all_live = self.nodes.iter().all(|node| node.state.lock().is_live());
         for node in &mut self.nodes {
             let state = node.state.lock();
             let Some(sample) = state.sample.as_ref().filter(|_| state.is_live()) else {
@@ -436,7 +476,15 @@ impl ClusterMachine {
             any = true;
             let now = Counted::of(sample);
             drop(state);
-            let (energy, cpu) = now.since(&node.counted);
+            let (_, cpu) = now.since(&node.counted);
+            let energy = match all_live {
+                true => {
+                    let (energy, _) = now.since(&node.metered);
+                    node.metered = now.clone();
+                    energy
+                }
+                false => None,
+            };
             refused.extend(now.refused_since(&node.counted).map(|since| Refused {
                 node: node.name.clone(),
                 meter: since.meter,

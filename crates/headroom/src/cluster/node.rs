@@ -13,6 +13,8 @@ use tokio::sync::watch;
 pub(super) struct NodeState {
     /// What it said it is, when the connection was made last; `None` while it is not connected.
     pub(super) description: Option<Description>,
+    /// What it said last, of a connection that was lost: what it counts as until it is back.
+    pub(super) last: Option<Description>,
     /// The newest sample of this connection.
     pub(super) sample: Option<Sample>,
     /// What is in force, as it was answered last.
@@ -119,7 +121,8 @@ impl NodeTask {
     fn lost(&self, error: &CallError) {
         let why = error.to_string();
         self.state.change(|state| {
-            if state.description.take().is_some() {
+            if let Some(description) = state.description.take() {
+                state.last = Some(description);
                 tracing::warn!(
                     node = self.options.name,
                     "the node is lost and puts everything back by itself when its lease ends: {why}"

@@ -200,6 +200,12 @@ fn table(beside: &Beside) -> String {
         .notes
         .iter()
         .map(|note| format!("  live: {note}\n"))
+        .chain(
+            beside
+                .faults
+                .iter()
+                .map(|fault| format!("  disturbed: {fault}\n")),
+        )
         .collect();
     format!("{}  {}\n{notes}\n", Table(&grid), beside.by_period.text(period))
 }

@@ -143,6 +143,7 @@ fn serve(
         },
         notes: cluster.found.notes.clone(),
         power_source: cluster.found.source,
+        nodes: config.nodes.keys().cloned().collect(),
     };
     let world = run::World {
         machine: &mut cluster.machine,

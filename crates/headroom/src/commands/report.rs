@@ -5,7 +5,7 @@ use crate::failure::Failure;
 use crate::file;
 use crate::say;
 use anyhow::Context;
-use headroom_record::{Archive, RunFilter, RunInfo, summary_table, table};
+use headroom_record::{Archive, RunFilter, RunInfo, compare_with_first, summary_table, table};
 use std::fs::File;
 use std::io::BufWriter;
 use std::path::Path;
@@ -22,10 +22,11 @@ pub fn report(args: &ReportArgs) -> Result<(), Failure> {
         .map(|run| archive.find(run))
         .collect::<Result<Vec<RunInfo>, _>>();
     let runs = runs.map_err(Failure::usage)?;
-    let summaries = runs
+    let mut summaries = runs
         .iter()
         .map(|run| archive.summary(run.id))
         .collect::<Result<Vec<_>, _>>()?;
+    compare_with_first(&mut summaries);
     write_html(&archive, &runs, &args.out)?;
     let only = |option: &str| match runs.as_slice() {
         [run] => Ok(run.id),

@@ -153,6 +153,7 @@ fn serve(
         },
         notes,
         power_source: Some(world.machine.source()),
+        nodes: Vec::new(),
     };
     let live = run::World {
         machine: &mut world.machine,

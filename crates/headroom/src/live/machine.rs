@@ -1,5 +1,6 @@
 //! What is controlled: one service's cgroup on this machine.
 
+use super::levers::LeverWatch;
 use super::run;
 use anyhow::bail;
 use headroom_control::{Allocation, FrequencyRange, Plant, PlantError, PowerEnvelope};
@@ -48,6 +49,21 @@ pub struct MachinePeriod {
     pub zone: String,
     /// Readings that meters refused, for each node and its meter.
     pub refused: Vec<Refused>,
+    /// Whether a lever was not in force, or another one than at the start held the cap.
+    pub levers_lost: bool,
+    /// Nodes that could not be reached.
+    pub missing: Missing,
+}
+
+/// Nodes of a run that could not be reached in a period: each counts as having everything on.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Missing {
+    /// How many.
+    pub nodes: u64,
+    /// All their cores.
+    pub cores: Cores,
+    /// What those can need.
+    pub cap: Watts,
 }
 
 /// Readings of one node's meter that cannot be true and were left out, in one period.
@@ -74,6 +90,7 @@ pub struct CgroupMachine {
     /// This machine's name.
     node: String,
     quota_before: Cores,
+    levers: LeverWatch,
     choice: Choice,
     source: Source,
     /// Where what the processors' own files say comes from.
@@ -106,6 +123,7 @@ impl CgroupMachine {
             refused_before: 0,
             node: run::host(),
             quota_before: now,
+            levers: LeverWatch::default(),
             choice,
             source,
             hardware: roots.source(),
@@ -215,6 +233,7 @@ impl Machine for CgroupMachine {
             .ok();
         for event in self.limiter.take_events() {
             tracing::warn!("{event}");
+            self.levers.note(&event);
         }
         // A cap's loop moves the quota within the period: the mean of its ends stands for it.
         let quota = self.limiter.status().quota;
@@ -253,6 +272,8 @@ impl Machine for CgroupMachine {
                 meter: self.meter.name().to_owned(),
                 count: refused.saturating_sub(refused_before),
             }],
+            levers_lost: self.levers.lost(),
+            missing: Missing::default(),
         }
     }
 

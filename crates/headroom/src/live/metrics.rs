@@ -86,6 +86,7 @@ pub struct Metrics {
     frequency_limit: Family<NoLabels, FloatGauge>,
     cap: FloatGauge,
     cores: FloatGauge,
+    nodes_missing: FloatGauge,
     utilisation: FloatGauge,
     throttled: FloatGauge,
     latency_at_slo: FloatGauge,
@@ -147,7 +148,12 @@ impl Metrics {
                 "node_frequency_limit_hertz",
                 "Highest frequency that the processors may run at; absent where nothing is limited",
             ),
-            cores: add(all, "service_cores", "Cores allocated to the service"),
+            cores: add(
+                all,
+                "service_cores",
+                "Cores allocated to the service; all cores of a node that cannot be reached",
+            ),
+            nodes_missing: add(all, "nodes_missing", "Nodes of the run that cannot be reached"),
             utilisation: add(
                 all,
                 "service_utilisation_ratio",
@@ -223,7 +229,7 @@ impl Metrics {
             self.joules.get_or_create(&labels).inc_by(energy.value.get());
         }
         self.watts.clear();
-        if let Some(power) = tick.seen.power {
+        if let Some(power) = tick.power() {
             self.watts
                 .get_or_create(&source(power.source))
                 .set(power.value.get());
@@ -247,8 +253,9 @@ impl Metrics {
             }
             None => self.frequency_limit.clear(),
         }
-        self.cap.set(tick.in_force.cap.get());
-        self.cores.set(tick.in_force.cores.get());
+        self.cap.set((tick.in_force.cap + tick.missing.cap).get());
+        self.cores.set((tick.in_force.cores + tick.missing.cores).get());
+        self.nodes_missing.set(tick.missing.nodes as f64);
         self.utilisation
             .set(tick.seen.utilisation.map_or(f64::NAN, |u| u.get()));
         self.throttled.set(tick.throttled.map_or(f64::NAN, |t| t.get()));

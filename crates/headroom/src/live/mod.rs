@@ -5,6 +5,7 @@
 
 pub mod admin;
 pub mod calibrate;
+mod levers;
 mod machine;
 mod metrics;
 pub mod run;
@@ -15,7 +16,7 @@ mod tick;
 pub mod undo;
 pub mod view;
 
-pub use machine::{CgroupMachine, Machine, MachinePeriod, Refused};
+pub use machine::{CgroupMachine, Machine, MachinePeriod, Missing, Refused};
 pub use telemetry::{GatewayTelemetry, Haproxy, Known, Prometheus, Telemetry, TrafficPeriod};
 pub use tick::{BackendTick, Tick};
 
@@ -145,6 +146,8 @@ impl ControlLoop<'_> {
             zone: machine.zone,
             throttled: machine.throttled,
             refused: machine.refused,
+            levers_lost: machine.levers_lost || actuation_failed,
+            missing: machine.missing,
             target: self.frame.slo.target(),
             guard: self.frame.guard,
             histogram,

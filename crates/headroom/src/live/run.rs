@@ -4,6 +4,7 @@ use super::admin::Status;
 use super::sinks::{Lines, RecorderSink, StatusSink};
 use super::view::{Heading, View};
 use super::{ControlLoop, Frame, Machine, Telemetry};
+use crate::origin;
 use crate::stop::Stop;
 use headroom_control::{Allocation, Guardian, Law, Plant};
 use headroom_record::{Recorder, RunMeta, RunSummary};
@@ -32,6 +33,10 @@ pub struct RunPlan {
     pub power_source: Option<Source>,
     /// Its configuration, as text.
     pub config: String,
+    /// The nodes that it has, by name; empty where that is this machine alone.
+    pub nodes: Vec<String>,
+    /// The fingerprint of what it is offered, where that is known beforehand.
+    pub load: Option<String>,
     /// A line on standard error every so many periods, where there is no view.
     pub lines_every: u64,
 }
@@ -100,6 +105,10 @@ pub fn run(
         host: host(),
         started_at: SystemTime::now(),
         energy_bound: None,
+        nodes: plan.nodes.clone(),
+        provenance: origin::provenance()
+            .configured_by(&plan.config)
+            .with_load(plan.load.clone()),
     })?;
     let mut record = RecorderSink::new(run, plan.plant.power());
     let mut status = watchers.status.map(|status| StatusSink(Arc::clone(status)));

@@ -51,6 +51,7 @@ impl Sink for RecorderSink {
 fn record(tick: &Tick, envelope: &PowerEnvelope) -> PeriodRecord {
     let seen = &tick.seen;
     let traffic = seen.traffic.clone().unwrap_or_default();
+    let (cores, cap) = tick.held();
     PeriodRecord {
         arrivals: traffic.arrivals,
         completions: traffic.completions,
@@ -60,15 +61,17 @@ fn record(tick: &Tick, envelope: &PowerEnvelope) -> PeriodRecord {
         latency: tick.histogram.as_ref().and_then(LatencySummary::of_micros),
         slo_latency: traffic.latency.map(|latency| latency.at_slo),
         forecast: tick.decision.expected_rate,
-        cap: Some(seen.allocated.cap),
+        cap: Some(cap),
         cap_at_limit: seen.allocated.cap >= envelope.limit(seen.allocated.cores),
-        power: seen.power,
+        power: tick.power(),
         energy: tick.energy,
         utilisation: seen.utilisation,
         throttled: tick.throttled,
         frequency: seen.frequency.map(|frequency| frequency.value),
         frequency_limit: seen.allocated.frequency,
         telemetry_lost: seen.traffic.is_none(),
+        levers_lost: tick.levers_lost,
+        nodes_missing: tick.missing.nodes,
         seen: serde_json::to_value(seen).unwrap_or_default(),
         decided: serde_json::to_value(&tick.decision).unwrap_or_default(),
         reasons: tick
@@ -89,7 +92,7 @@ fn record(tick: &Tick, envelope: &PowerEnvelope) -> PeriodRecord {
             seen.period,
             (tick.at - seen.length).max(Seconds::ZERO),
             seen.length,
-            seen.allocated.cores,
+            cores,
         )
     }
 }

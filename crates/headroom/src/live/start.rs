@@ -68,6 +68,8 @@ pub struct Start<'a> {
     pub notes: Vec<String>,
     /// Where its watts come from; `None` where no watt is known because several sources do not add.
     pub power_source: Option<Source>,
+    /// The nodes that it has, by name; empty where that is this machine alone.
+    pub nodes: Vec<String>,
 }
 
 impl Start<'_> {
@@ -125,6 +127,8 @@ impl Start<'_> {
             notes: self.notes,
             power_source: self.power_source,
             config: self.document.text().to_owned(),
+            nodes: self.nodes,
+            load: None,
             lines_every: 10,
         };
         let watchers = Watchers {

@@ -1,10 +1,10 @@
 //! What one control period leaves behind, for whoever shows, counts or records it.
 
-use super::machine::Refused;
+use super::machine::{Missing, Refused};
 use hdrhistogram::Histogram;
 use headroom_control::{Allocation, Decision, Seen};
 use headroom_gateway::{ConnectCounts, QueueCounts};
-use headroom_units::{Joules, Ratio, Reading, Seconds};
+use headroom_units::{Cores, Joules, Ratio, Reading, Seconds, Watts};
 
 /// One control period.
 #[derive(Clone, Debug)]
@@ -27,6 +27,10 @@ pub struct Tick {
     pub throttled: Option<Ratio>,
     /// Readings that meters refused, for each node and its meter.
     pub refused: Vec<Refused>,
+    /// Whether a lever was not in force as commanded, or another one than at the start held the cap.
+    pub levers_lost: bool,
+    /// Nodes that could not be reached, and what they count as.
+    pub missing: Missing,
     /// The SLO's target.
     pub target: Seconds,
     /// The latency above which the law repairs, where it has such a threshold.
@@ -37,6 +41,23 @@ pub struct Tick {
     pub backends: Vec<BackendTick>,
     /// Requests that had to wait for a backend below its limit; `None` where the telemetry does not tell.
     pub queue: Option<QueueCounts>,
+}
+
+impl Tick {
+    /// Cores and cap of the whole run in the period: what was in force where it is commanded, and everything of a node that
+    /// could not be reached.
+    pub fn held(&self) -> (Cores, Watts) {
+        let allocated = self.seen.allocated;
+        (
+            allocated.cores + self.missing.cores,
+            allocated.cap + self.missing.cap,
+        )
+    }
+
+    /// Mean power of the whole run in the period; not known where a node could not be reached.
+    pub fn power(&self) -> Option<Reading<Watts>> {
+        self.seen.power.filter(|_| self.missing.nodes == 0)
+    }
 }
 
 /// One backend in one period.

@@ -111,15 +111,16 @@ impl Screen {
             }
             series.push_back((at, value));
         };
-        put(&mut self.cores, tick.seen.allocated.cores.get());
-        put(&mut self.cap_w, tick.seen.allocated.cap.get());
+        let (cores, cap) = tick.held();
+        put(&mut self.cores, cores.get());
+        put(&mut self.cap_w, cap.get());
         if let Some(utilisation) = tick.seen.utilisation {
             put(
                 &mut self.busy,
                 utilisation.get() * tick.seen.allocated.cores.get(),
             );
         }
-        if let Some(power) = tick.seen.power {
+        if let Some(power) = tick.power() {
             put(&mut self.power_w, power.value.get());
             self.source = Some(power.source);
         }

@@ -5,6 +5,7 @@ use crate::cli::LawName;
 use crate::config::LawConfig;
 use crate::failure::Failure;
 use crate::live::run::host;
+use crate::origin;
 use hdrhistogram::Histogram;
 use headroom_control::PowerEnvelope;
 use headroom_record::{
@@ -58,6 +59,10 @@ impl Watched<'_> {
             started_at: SystemTime::now(),
             // None where it cannot be said: of a closed loop, of nodes that fail.
             energy_bound: lower_bound(scenario, self.seed).ok(),
+            nodes: Vec::new(),
+            provenance: origin::provenance()
+                .configured_by(&self.setting.text())
+                .with_load(Some(origin::of_arrivals([&scenario.arrivals], &[self.seed]))),
         }
     }
 

@@ -9,5 +9,6 @@ mod common;
 mod controller;
 mod gateway;
 mod kill;
+mod missing;
 mod namespaces;
 mod queues;

@@ -2,11 +2,13 @@
 
 use super::columns::{RunData, whole_span};
 use super::html::{banner, escape, header, page, thinning};
+use super::origin::provenance;
 use super::{distribution, panels, run};
 use crate::archive::Archive;
 use crate::beside::Beside;
 use crate::error::Error;
 use crate::model::RunId;
+use crate::summary::RunSummary;
 use serde_json::Value;
 use std::fmt::Write;
 
@@ -61,6 +63,7 @@ fn render(pairs: &[(Beside, [RunData; 2])], remarks: &[String]) -> String {
             "<p class=\"facts\">Of the live run: {}</p>",
             escape(&beside.live.notes.join(" \u{b7} "))
         );
+        body.push_str(&banner("The live run was disturbed", &beside.faults));
         body.push_str("<section class=\"panels\">\n");
         body.push_str(&thinning(
             runs.iter().map(|run| run.periods_per_point).max().unwrap_or(1),
@@ -76,6 +79,11 @@ fn render(pairs: &[(Beside, [RunData; 2])], remarks: &[String]) -> String {
             hover.push(run::hover(data, colour));
         }
     }
+    let summaries: Vec<RunSummary> = pairs
+        .iter()
+        .flat_map(|(beside, _)| [beside.live.clone(), beside.simulated.clone()])
+        .collect();
+    body.push_str(&provenance(&summaries));
     // The crosshair shows the runs of one pair: with several its box would be taller than the page.
     let crosshair = match pairs {
         [(_, runs)] => Some(run::crosshair(hover, whole_span(runs))),
@@ -157,7 +165,7 @@ fn overview(pairs: &[(Beside, [RunData; 2])]) -> String {
 }
 
 fn table(beside: &Beside) -> String {
-    let source = |run: &crate::RunSummary, name: &str| match run.energy_j.source {
+    let source = |run: &RunSummary, name: &str| match run.energy_j.source {
         Some(source) if source.as_str() == name => String::new(),
         Some(source) => format!(" <span class=\"quiet\">({source})</span>"),
         None => " <span class=\"quiet\">(no meter)</span>".to_owned(),

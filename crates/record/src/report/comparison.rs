@@ -2,6 +2,7 @@
 
 use super::columns::{RunData, whole_span};
 use super::html::{banner, bar, escape, figure, header, page, thinning};
+use super::origin::provenance;
 use super::{distribution, palette, panels, run};
 use crate::clock::{unix_ms, utc_text};
 use crate::compare::Comparison;
@@ -54,6 +55,7 @@ pub(crate) fn render(runs: &[RunData]) -> String {
         let _ = write!(body, "<h2>How fast was it?</h2>\n{plot}");
     }
     body.push_str(&rules(&summaries, &colours));
+    body.push_str(&provenance(&summaries));
     let hover: Vec<Value> = runs
         .iter()
         .zip(&colours)
@@ -77,8 +79,9 @@ fn verdict(summaries: &[RunSummary]) -> String {
         .iter()
         .skip(1)
         .map(|summary| {
-            let energy = match Comparison::saving(summary, first) {
-                Ok(share) if share.get() >= 0.0 => {
+            let comparison = Comparison::of(summary, first);
+            let energy = match comparison.saving {
+                Some(share) if share.get() >= 0.0 => {
                     format!(
                         "{} used {} % less energy than {}",
                         summary.law,
@@ -86,7 +89,7 @@ fn verdict(summaries: &[RunSummary]) -> String {
                         first.law
                     )
                 }
-                Ok(share) => {
+                Some(share) => {
                     format!(
                         "{} used {} % more energy than {}",
                         summary.law,
@@ -94,10 +97,13 @@ fn verdict(summaries: &[RunSummary]) -> String {
                         first.law
                     )
                 }
-                Err(why) => format!("the energies of {} and {} are {why}", summary.law, first.law),
+                None => {
+                    let why = comparison.refusal().unwrap_or_default();
+                    format!("{} against {}: {why}", summary.law, first.law)
+                }
             };
-            let source = match (Comparison::saving(summary, first), summary.energy_j.source) {
-                (Ok(_), Some(source)) => format!(" ({source})"),
+            let source = match (comparison.saving, summary.energy_j.source) {
+                (Some(_), Some(source)) => format!(" ({source})"),
                 _ => String::new(),
             };
             let promise = match summary.slo.periods_over {
@@ -141,7 +147,9 @@ fn bars(summaries: &[RunSummary], colours: &[usize]) -> String {
     let comparable: Vec<(&RunSummary, usize, f64)> = summaries
         .iter()
         .zip(colours)
-        .filter(|(summary, _)| Comparison::saving(summary, first).is_ok())
+        .enumerate()
+        .filter(|(number, (summary, _))| *number == 0 || Comparison::of(summary, first).holds)
+        .map(|(_, one)| one)
         .filter_map(|(summary, colour)| Some((summary, *colour, summary.energy_j.value?.get())))
         .collect();
     let most = comparable.iter().map(|(.., joules)| *joules).fold(0.0, f64::max);

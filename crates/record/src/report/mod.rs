@@ -15,6 +15,7 @@ mod comparison;
 mod decisions;
 mod distribution;
 mod html;
+mod origin;
 mod palette;
 mod panels;
 mod plot;

@@ -2,6 +2,7 @@
 
 use super::columns::{RunData, SOURCES};
 use super::html::{banner, card, escape, figure, header, page, thinning, thousands, with_unit};
+use super::origin::provenance;
 use super::{decisions::Decision, distribution, palette, panels, plot, scale};
 use crate::clock::{unix_ms, utc_text};
 use crate::model::percentile_name;
@@ -39,6 +40,7 @@ pub(crate) fn render(run: &RunData) -> String {
         "<details><summary>The configuration in force</summary><pre>{}</pre></details>",
         escape(&run.info.meta.config)
     );
+    body.push_str(&provenance(std::slice::from_ref(summary)));
     page(
         &title,
         &body,

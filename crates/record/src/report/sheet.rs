@@ -4,10 +4,11 @@ use super::chart::Chart;
 use super::columns::RunData;
 use super::html::{banner, bar, escape, figure, header, page, thinning};
 use super::timeline::Timeline;
-use super::{palette, panels};
+use super::{origin, palette, panels};
 use crate::archive::Archive;
 use crate::error::Error;
 use crate::model::RunId;
+use crate::provenance::Provenance;
 use std::fmt::Write;
 
 /// A page. Every text is escaped: it is shown as it is.
@@ -25,6 +26,8 @@ pub struct Sheet {
     pub remarks: Vec<String>,
     /// The sections in their order.
     pub sections: Vec<Section>,
+    /// Where its figures come from, at its foot.
+    pub provenance: Option<Provenance>,
 }
 
 /// A section of a page.
@@ -127,6 +130,9 @@ pub fn sheet_html(sheet: &Sheet, archive: Option<&Archive>) -> Result<String, Er
             body.push_str("</div>\n");
         }
         body.push_str("</section>\n");
+    }
+    if let Some(provenance) = &sheet.provenance {
+        body.push_str(&origin::block(&provenance.lines()));
     }
     Ok(page(&sheet.title, &body, None))
 }

@@ -39,6 +39,8 @@ pub fn meta(law: &str) -> RunMeta {
         host: "test".to_owned(),
         started_at: SystemTime::now(),
         energy_bound: None,
+        nodes: Vec::new(),
+        provenance: headroom_record::Provenance::default(),
     }
 }
 

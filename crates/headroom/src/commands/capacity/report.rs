@@ -59,6 +59,7 @@ pub fn html(run: &Run<'_>, history: &History) -> Result<String, Failure> {
         ],
         remarks: run.remarks.clone(),
         sections,
+        provenance: Some(crate::origin::provenance()),
     };
     Ok(sheet_html(&sheet, None)?)
 }

@@ -5,13 +5,16 @@ mod unseen;
 
 use crate::cli::{CompareArgs, LawName};
 use crate::failure::Failure;
+use crate::origin;
 use crate::say;
 use crate::simulate::{Figures, Progress, Setting, figures, jobs, sheet_text, write_sheet};
 use anyhow::anyhow;
 use headroom_record::report::{Bars, Grid, Section, Sheet};
 use headroom_record::statistics::Estimate;
+use headroom_record::{Experiment, Provenance, late_reference};
 use headroom_sim::bound::{clairvoyant, lower_bound};
 use headroom_sim::{ScenarioError, run_many};
+use headroom_units::Ratio;
 use serde::Serialize;
 use std::time::Instant;
 
@@ -63,6 +66,7 @@ struct Comparison<'a> {
     seeds: u64,
     first_seed: u64,
     confidence: f64,
+    provenance: Provenance,
     rows: &'a [Row],
 }
 
@@ -141,6 +145,32 @@ impl Field {
         self.runners
             .first()
             .map_or_else(String::new, |first| first.name())
+    }
+
+    /// Where a table of these runs comes from.
+    fn provenance(&self, worlds: &[Vec<Setting>], traces: Vec<String>) -> Provenance {
+        let settings = || worlds.iter().flatten();
+        let arrivals = settings().map(|setting| &setting.scenario.arrivals);
+        let service = &self.file.scenario.service;
+        // As the scenario or the trace says; the same for all, or not said.
+        let mut lengths: Vec<Option<f64>> = settings().map(|setting| setting.scenario.duration_s).collect();
+        lengths.dedup();
+        origin::provenance()
+            .configured_by(&self.file.text())
+            .with_load(Some(origin::of_arrivals(arrivals, &self.seeds)))
+            .of_experiment(Experiment {
+                scenario: self.file.scenario.name.clone(),
+                traces,
+                seeds: (
+                    self.seeds.first().copied().unwrap_or_default(),
+                    self.seeds.last().copied().unwrap_or_default(),
+                ),
+                duration_s: match lengths.as_slice() {
+                    [length] => *length,
+                    _ => None,
+                },
+                slo: Some(format!("P{} under {} ms", service.percentile, service.target_ms)),
+            })
     }
 
     /// Runs every runner in every world under every seed; the results by world, runner and seed, and the number of runs.
@@ -222,9 +252,23 @@ pub fn run(args: &CompareArgs) -> Result<(), Failure> {
         }
     }
     remarks.dedup();
+    remarks.extend(
+        rows.iter()
+            .filter(|row| row.law == field.first())
+            .filter_map(|row| {
+                let late = Ratio::from_percent(row.periods_over_percent.mean);
+                let why = late_reference(&row.law, Some(late))?;
+                Some(format!(
+                    "on {} energy against the first law is no saving: {why}",
+                    row.trace
+                ))
+            }),
+    );
+    let provenance = field.provenance(&worlds, args.traces.clone());
     let took_s = started.elapsed().as_secs_f64();
     say::note!("{runs} runs in {took_s:.1} s, {} at once", field.threads);
-    let sheet = sheet(args, &field, &rows, remarks);
+    let mut sheet = sheet(args, &field, &rows, remarks);
+    sheet.provenance = Some(provenance.clone());
     write_sheet(&sheet, None, &args.out)?;
     if args.json {
         let comparison = Comparison {
@@ -232,6 +276,7 @@ pub fn run(args: &CompareArgs) -> Result<(), Failure> {
             seeds: field.seeds.len() as u64,
             first_seed: args.first_seed,
             confidence: 0.95,
+            provenance,
             rows: &rows,
         };
         return say::result(serde_json::to_string(&comparison)?);
@@ -351,5 +396,6 @@ fn sheet(args: &CompareArgs, field: &Field, rows: &[Row], mut remarks: Vec<Strin
         facts: vec![format!("headroom {}", env!("CARGO_PKG_VERSION"))],
         remarks,
         sections: args.traces.iter().map(section).collect(),
+        provenance: None,
     }
 }

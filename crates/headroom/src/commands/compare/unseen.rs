@@ -9,6 +9,7 @@ use crate::simulate::{Figures, Setting, sheet_text, write_sheet};
 use clap::ValueEnum;
 use headroom_load::Trace;
 use headroom_load::families::Family;
+use headroom_record::Provenance;
 use headroom_record::report::{Bars, Grid, Section, Sheet};
 use headroom_sim::ScenarioError;
 use serde::Serialize;
@@ -41,6 +42,7 @@ struct Unseen<'a> {
     seeds: usize,
     first_seed: u64,
     confidence: f64,
+    provenance: Provenance,
     families: &'a [OfFamily],
 }
 
@@ -80,7 +82,10 @@ pub fn run(args: &CompareArgs) -> Result<(), Failure> {
     }
     let took_s = started.elapsed().as_secs_f64();
     say::note!("{runs} runs in {took_s:.1} s, {} at once", field.threads);
-    let sheet = sheet(args, &field, &results);
+    let names = families.iter().map(ToString::to_string).collect();
+    let provenance = field.provenance(&worlds, names);
+    let mut sheet = sheet(args, &field, &results);
+    sheet.provenance = Some(provenance.clone());
     write_sheet(&sheet, None, &args.out)?;
     if args.json {
         let unseen = Unseen {
@@ -88,6 +93,7 @@ pub fn run(args: &CompareArgs) -> Result<(), Failure> {
             seeds: field.seeds.len(),
             first_seed: args.first_seed,
             confidence: 0.95,
+            provenance,
             families: &results,
         };
         return say::result(serde_json::to_string(&unseen)?);
@@ -219,6 +225,7 @@ fn sheet(args: &CompareArgs, field: &Field, results: &[OfFamily]) -> Sheet {
                 ..Section::default()
             },
         ],
+        provenance: None,
     }
 }
 

@@ -12,6 +12,7 @@ use crate::failure::Failure;
 use crate::live::run::{RunPlan, Watchers, World};
 use crate::live::view::View;
 use crate::live::{CgroupMachine, Frame, GatewayTelemetry, Machine, Telemetry, calibrate, run, undo};
+use crate::origin;
 use crate::say;
 use crate::simulate::{EmulatedRun, Measured};
 use crate::stop::Stop;
@@ -27,7 +28,7 @@ use headroom_node::cap::LimiterOptions;
 use headroom_node::cgroup::{CgroupScope, ScopeOptions};
 use headroom_node::power::{MeterPreference, PowerModel};
 use headroom_node::restore;
-use headroom_record::{Archive, Limits, Recorder, RunSummary, summary_table};
+use headroom_record::{Archive, Limits, Recorder, RunSummary, compare_with_first, summary_table};
 use headroom_testbed::hardware::HardwareConfig;
 use headroom_testbed::wiki::WikiCosts;
 use headroom_units::{PerSecond, Ratio, Seconds};
@@ -166,15 +167,19 @@ fn stage(
             let told = Told { slo, plant, rate };
             stage.describe(&summary, *name, hardware, &told, &before.0)?;
         }
-        if let Some(note) = stage.bystanders(before.1) {
+        if let Some(others) = stage.bystanders(before.1) {
+            let note = bystanders::sentence(others);
             say::note!("{name}: {note}");
             if let Some(run) = summary.run {
                 stage.recorder.annotate(run, &note)?;
+                stage.recorder.keep_bystanders(run, others)?;
             }
             summary.notes.push(note);
+            summary.conditions.bystanders = Some(others);
         }
         summaries.push(summary);
     }
+    compare_with_first(&mut summaries);
     Ok(Some(summaries))
 }
 
@@ -308,10 +313,10 @@ impl Stage {
         Used::until_now(&ours)
     }
 
-    /// What other programs used since then, in words.
-    fn bystanders(&self, before: Option<Used>) -> Option<String> {
+    /// What other programs used since then, as a share of the machine.
+    fn bystanders(&self, before: Option<Used>) -> Option<Ratio> {
         let (before, now) = before.zip(self.used())?;
-        Some(bystanders::sentence(now.by_others_since(&before, processors())))
+        Some(now.by_others_since(&before, processors()))
     }
 
     /// Replays the day under one law.
@@ -350,6 +355,8 @@ impl Stage {
             notes: self.notes(),
             power_source: Some(self.machine.source()),
             config: format!("{args:?}"),
+            nodes: Vec::new(),
+            load: Some(origin::of_trace(day, args.seed)),
             lines_every: 10,
         };
         self.machine.apply(plant.full())?;

@@ -7,13 +7,14 @@ mod rows;
 
 use crate::cli::{Paper, ReproduceArgs, SloPowerArgs};
 use crate::failure::Failure;
+use crate::origin;
 use crate::say;
 use crate::simulate::{Progress, Watched, figures, jobs, recorded, sheet_text, write_sheet};
 use cases::{Plan, Traces};
 use headroom_record::report::Sheet;
-use headroom_record::{Archive, Limits, Recorder};
+use headroom_record::{Archive, Experiment, Limits, Provenance, Recorder};
 use headroom_sim::bound::lower_bound;
-use headroom_sim::run_many;
+use headroom_sim::{ArrivalProcess, run_many};
 use rows::Done;
 use serde_json::json;
 use std::path::Path;
@@ -74,12 +75,15 @@ fn slo_power(args: &SloPowerArgs) -> Result<(), Failure> {
     }
     drop(recorder);
     let evaluation = rows::Evaluation::of(&plan, &results, &traces);
-    let sheet = page::sheet(&evaluation, &plan, &traces, args, plotted);
+    let mut sheet = page::sheet(&evaluation, &plan, &traces, args, plotted);
+    let provenance = provenance(&plan, &traces, args);
+    sheet.provenance = Some(provenance.clone());
     write_sheet(&sheet, Some(&Archive::open(&args.db)?), &args.out)?;
     say_runs(work.len(), started, args.jobs);
     if args.json {
         return say::result(json!({
             "paper": "slo-power",
+            "provenance": provenance,
             "traces": traces.said(),
             "seeds": args.seeds,
             "duration_s": args.duration,
@@ -90,6 +94,31 @@ fn slo_power(args: &SloPowerArgs) -> Result<(), Failure> {
         }));
     }
     show(&sheet, &args.out)
+}
+
+/// Where the tables come from: the calibration, and the contents of the traces that every case runs on.
+fn provenance(plan: &Plan, traces: &Traces, args: &SloPowerArgs) -> Provenance {
+    let seeds: Vec<u64> = (1..=args.seeds).collect();
+    let worlds: Vec<ArrivalProcess> = plan
+        .cases()
+        .iter()
+        .flat_map(|case| {
+            seeds
+                .iter()
+                .map(|seed| case.setting(traces, *seed).0.scenario.arrivals)
+        })
+        .collect();
+    origin::provenance()
+        .configured_by(cases::CALIBRATION)
+        .with_load(Some(origin::of_arrivals(&worlds, &seeds)))
+        .of_experiment(Experiment {
+            scenario: "SLO-Power, Section V".to_owned(),
+            traces: vec![traces.said().to_string()],
+            seeds: (1, args.seeds),
+            duration_s: args.duration,
+            // Figure 8 is of several.
+            slo: None,
+        })
 }
 
 /// Says how many runs it took, and how long.

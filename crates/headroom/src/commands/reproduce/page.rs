@@ -171,6 +171,7 @@ pub fn sheet(
             figure_7,
             figure_8,
         ],
+        provenance: None,
     }
 }
 

@@ -55,6 +55,8 @@ pub fn sheet(start: &Start, history: &History, summary: &Value, remarks: &[Strin
             .into_iter()
             .filter(|section| !is_empty(section))
             .collect(),
+        // The page may be drawn of a run of long ago: what the run said of itself stands in the facts.
+        provenance: None,
     }
 }
 

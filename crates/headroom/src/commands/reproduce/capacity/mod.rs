@@ -8,8 +8,10 @@ mod rows;
 use super::{calibration_json, say_runs, show};
 use crate::cli::CapacityPaperArgs;
 use crate::failure::Failure;
+use crate::origin;
 use crate::say;
 use crate::simulate::{Progress, jobs, write_sheet};
+use headroom_record::{Experiment, Provenance, fingerprint};
 use headroom_sim::run_many;
 use measure::{Day, Wave};
 use plan::Plan;
@@ -53,13 +55,16 @@ pub fn reproduce(args: &CapacityPaperArgs) -> Result<(), Failure> {
     let started = Instant::now();
     let measured = measure_all(&plan, args)?;
     let rows = rows::rows(&plan, &measured);
-    let sheet = page::sheet(&plan, &measured, &rows, args);
+    let mut sheet = page::sheet(&plan, &measured, &rows, args);
+    let provenance = provenance(&plan, args);
+    sheet.provenance = Some(provenance.clone());
     write_sheet(&sheet, None, &args.out)?;
     let runs = RAMPS as usize + (2 + plan.cases.len()) * args.seeds as usize;
     say_runs(runs, started, args.jobs);
     if args.json {
         return say::result(json!({
             "paper": "capacity",
+            "provenance": provenance,
             "seeds": args.seeds,
             "scale": args.scale,
             "day": args.day,
@@ -68,6 +73,30 @@ pub fn reproduce(args: &CapacityPaperArgs) -> Result<(), Failure> {
         }));
     }
     show(&sheet, &args.out)
+}
+
+/// Where the tables come from. The load is part of the plan: its ramps, its sinusoid and its days.
+fn provenance(plan: &Plan, args: &CapacityPaperArgs) -> Provenance {
+    let days = format!(
+        "{:?} {:?} {:?}",
+        plan.ramp(),
+        plan.sinusoid(0.0),
+        plan.sinusoid(WAIT_S)
+    );
+    let load = fingerprint([days.as_bytes(), format!("{:?}", plan.cases).as_bytes()]);
+    origin::provenance()
+        .configured_by(plan::CALIBRATION)
+        .with_load(Some(load))
+        .of_experiment(Experiment {
+            scenario: "capacity from the accept queue, Section 7".to_owned(),
+            traces: vec![format!(
+                "{} of the paper's rates, {} of its day",
+                args.scale, args.day
+            )],
+            seeds: (1, args.seeds),
+            duration_s: None,
+            slo: None,
+        })
 }
 
 fn measure_all(plan: &Plan, args: &CapacityPaperArgs) -> Result<Measured, Failure> {

@@ -152,6 +152,7 @@ pub fn sheet(plan: &Plan, measured: &Measured, rows: &[Row], args: &CapacityPape
                 vec![delay_chart(plan, measured)],
             ),
         ],
+        provenance: None,
     }
 }
 

@@ -11,7 +11,8 @@ use headroom_sim::{ArrivalProcess, Browsing};
 use headroom_units::{PerSecond, Seconds};
 use serde::Deserialize;
 
-const CALIBRATION: &str = include_str!("../../../../capacity-paper.toml");
+/// The calibration as it ships.
+pub const CALIBRATION: &str = include_str!("../../../../capacity-paper.toml");
 
 /// Start-up and shutdown delays of Figure 12, seconds.
 pub const DELAYS_S: [f64; 5] = [15.0, 30.0, 60.0, 120.0, 180.0];

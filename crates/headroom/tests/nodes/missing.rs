@@ -1,0 +1,136 @@
+//! A node that cannot be reached: it counts as having everything on, and nothing is saved by losing it.
+
+use crate::cluster::{Config, Gateway, Plain, get, status};
+use crate::common::{Program, headroom, run, until};
+use serde_json::Value;
+use std::net::SocketAddr;
+use std::path::Path;
+
+/// A metric of the last period.
+fn metric(admin: SocketAddr, name: &str) -> Option<f64> {
+    let metrics = get(admin, "/metrics").ok()?.1;
+    let value = metrics
+        .lines()
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;
+    value.parse().ok()
+}
+
+fn summary(controller: &Program) -> Value {
+    serde_json::from_str(&controller.out()).unwrap()
+}
+
+fn count(summary: &Value, key: &str) -> u64 {
+    summary["conditions"][key]
+        .as_u64()
+        .unwrap_or_else(|| panic!("{key}: {summary}"))
+}
+
+/// The first two runs of a record against each other, as JSON and as the page.
+fn compared(db: &Path, out: &Path) -> (Value, String) {
+    let (code, json, err) = run(headroom()
+        .args(["report", "1", "2", "--json", "--db"])
+        .arg(db)
+        .arg("--out")
+        .arg(out));
+    assert_eq!(code, Some(0), "{err}");
+    (
+        serde_json::from_str(&json).unwrap(),
+        std::fs::read_to_string(out).unwrap(),
+    )
+}
+
+#[test]
+fn a_node_that_is_killed_counts_as_full_and_saves_nothing() {
+    let (one, two, mut three) = (Plain::start(), Plain::start(), Plain::start());
+    let gateway = Gateway::start(&["127.0.0.1:9".parse().unwrap()]);
+    let nodes = [("n1", one.at()), ("n2", two.at()), ("n3", three.at())];
+    let config = Config::new(&nodes, &gateway.control(), 2000).with("slo-power", "fixed");
+
+    let (mut controller, admin) = config.start();
+    until("all three are counted", || {
+        (metric(admin, "headroom_service_cores")? == 12.0 && metric(admin, "headroom_nodes_missing")? == 0.0)
+            .then_some(())
+    });
+    until("some periods", || {
+        (status(admin)?["seen"]["period"].as_u64()? > 15).then_some(())
+    });
+    controller.stop();
+    let whole = summary(&controller);
+    assert_eq!(count(&whole, "nodes_missing_periods"), 0, "{whole}");
+    assert_eq!(
+        whole["conditions"]["nodes"],
+        serde_json::json!(["n1", "n2", "n3"])
+    );
+    assert!(whole["energy_j"]["value"].as_f64().unwrap() > 0.0, "{whole}");
+
+    let (mut controller, admin) = config.start();
+    until("all three are counted again", || {
+        (metric(admin, "headroom_service_cores")? == 12.0).then_some(())
+    });
+    three.program.kill();
+    let lost = until("the loss is noticed", || {
+        let seen = status(admin)?;
+        (metric(admin, "headroom_nodes_missing")? == 1.0).then_some(seen["seen"]["period"].as_u64()?)
+    });
+    until("some periods without it", || {
+        (status(admin)?["seen"]["period"].as_u64()? > lost + 15).then_some(())
+    });
+    assert_eq!(metric(admin, "headroom_service_cores"), Some(12.0));
+    assert_eq!(
+        metric(admin, "headroom_node_cpu_watts{source=\"estimated\"}"),
+        None
+    );
+    // The law has what it can command.
+    assert_eq!(status(admin).unwrap()["seen"]["allocated"]["cores"], 8.0);
+    controller.stop();
+    let cut = summary(&controller);
+    assert!(count(&cut, "nodes_missing_periods") > 10, "{cut}");
+    assert!(
+        count(&cut, "energy_unknown_periods") >= count(&cut, "nodes_missing_periods"),
+        "{cut}"
+    );
+    let cores = |summary: &Value| summary["cores"]["mean"].as_f64().unwrap();
+    assert!((cores(&cut) - cores(&whole)).abs() < 1e-9, "{whole}\n{cut}");
+
+    let (json, page) = compared(
+        &config.dir.path().join("record.db"),
+        &config.dir.path().join("both.html"),
+    );
+    let comparison = &json[1]["comparison"];
+    assert_eq!(comparison["holds"], false, "{comparison}");
+    assert!(comparison["saving"].is_null(), "{comparison}");
+    let why = comparison["why"].to_string();
+    assert!(
+        why.contains("nodes were missing in") && why.contains("energy is unknown in"),
+        "{why}"
+    );
+    assert!(page.contains("the comparison does not hold") && !page.contains("% less energy"));
+    assert!(page.contains("Where these figures come from") && page.contains("n1 n2 n3"));
+}
+
+#[test]
+fn a_node_that_was_never_reached_counts_as_the_largest_of_the_others() {
+    let (one, two) = (Plain::start(), Plain::start());
+    let gateway = Gateway::start(&["127.0.0.1:9".parse().unwrap()]);
+    let nowhere = format!("unix:{}", one.dir.path().join("none.sock").display());
+    let nodes = [("n1", one.at()), ("n2", two.at()), ("n3", nowhere)];
+    let config = Config::new(&nodes, &gateway.control(), 2000)
+        .with("slo-power", "fixed")
+        .with("wait_s = 20", "wait_s = 1");
+    let (mut controller, admin) = config.start();
+    until("it is counted", || {
+        (metric(admin, "headroom_service_cores")? == 12.0 && metric(admin, "headroom_nodes_missing")? == 1.0)
+            .then_some(())
+    });
+    controller.stop();
+    let summary = summary(&controller);
+    assert_eq!(
+        count(&summary, "nodes_missing_periods"),
+        summary["periods"].as_u64().unwrap()
+    );
+    assert!(summary["energy_j"]["value"].is_null(), "{summary}");
+    assert_eq!(
+        summary["conditions"]["nodes"],
+        serde_json::json!(["n1", "n2", "n3"])
+    );
+}

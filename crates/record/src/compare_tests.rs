@@ -1,0 +1,269 @@
+use super::*;
+use crate::model::World;
+use crate::summary::{
+    Conditions, CoresSummary, EnergySummary, LatencyMs, PowerSummary, RequestCounts, SloSummary,
+    SourcedEnergy,
+};
+use crate::table::summary_table;
+use headroom_units::{Joules, Seconds};
+use std::collections::BTreeMap;
+
+fn run(law: &str, joules: f64) -> RunSummary {
+    RunSummary {
+        law: law.to_owned(),
+        trace: "wikipedia".to_owned(),
+        seed: 1,
+        world: World::Emulated,
+        periods: 200,
+        duration_s: Seconds::new(100.0),
+        requests: RequestCounts {
+            offered: 10_000,
+            completed: 10_000,
+            failed: 0,
+        },
+        latency_ms: LatencyMs::default(),
+        slo: SloSummary {
+            percentile: 95.0,
+            target_ms: 250.0,
+            periods_over: Some(Ratio::new(0.01)),
+            latency_ms: Some(100.0),
+            periods_judged: 190,
+            periods_unknown: 0,
+        },
+        energy_j: EnergySummary {
+            value: Some(Joules::new(joules)),
+            source: Some(Source::Emulated),
+            by_source: Vec::new(),
+        },
+        joules_per_request: None,
+        power_w: PowerSummary::default(),
+        cores: CoresSummary::default(),
+        utilisation_mean: None,
+        energy_over_bound: None,
+        run: Some(RunId(if law == "fixed" { 1 } else { 2 })),
+        name: format!("demo-{law}"),
+        decisions: BTreeMap::new(),
+        notes: Vec::new(),
+        telemetry_lost_periods: 0,
+        dropped_periods: 0,
+        conditions: Conditions {
+            bystanders: Some(Ratio::new(0.03)),
+            ..Conditions::default()
+        },
+        provenance: crate::Provenance::default(),
+        comparison: None,
+    }
+}
+
+#[test]
+fn a_comparison_that_holds_says_what_was_saved() {
+    let comparison = Comparison::of(&run("headroom", 750.0), &run("fixed", 1000.0));
+    assert_eq!(comparison.saving, Some(Ratio::new(0.25)));
+    assert!(comparison.holds && comparison.why.is_empty());
+    assert_eq!(
+        (comparison.against.as_str(), comparison.against_run),
+        ("fixed", Some(RunId(1)))
+    );
+    assert_eq!(comparison.refusal(), None);
+    let more = Comparison::of(&run("headroom", 1250.0), &run("fixed", 1000.0));
+    assert_eq!(more.saving, Some(Ratio::new(-0.25)));
+}
+
+/// What is changed of the run or of the reference, and what is said then.
+type Case = (&'static str, fn(&mut RunSummary, &mut RunSummary), &'static str);
+
+const REFUSED: &[Case] = &[
+    (
+        "the reference is late",
+        |_, reference| reference.slo.periods_over = Some(Ratio::new(0.039)),
+        "fixed, the reference, was late in 3.9 % of the periods",
+    ),
+    (
+        "nothing was judged",
+        |_, reference| reference.slo.periods_over = None,
+        "no period was held against the SLO",
+    ),
+    (
+        "the run lost its meter",
+        |run, _| run.conditions.energy_unknown_periods = 11,
+        "headroom: energy is unknown in 11 of 200 periods",
+    ),
+    (
+        "the reference lost its meter",
+        |_, reference| reference.conditions.energy_unknown_periods = 11,
+        "fixed: energy is unknown in 11 of 200 periods",
+    ),
+    (
+        "another meter",
+        |run, _| run.energy_j.source = Some(Source::Estimated),
+        "energies of two sources (emulated and estimated)",
+    ),
+    (
+        "two meters in one run",
+        |run, _| {
+            let value = Joules::new(1.0);
+            run.energy_j.value = None;
+            run.energy_j.by_source = vec![SourcedEnergy {
+                source: Source::Measured,
+                value,
+            }];
+        },
+        "headroom: the source of its energy changed",
+    ),
+    (
+        "no meter",
+        |run, _| run.energy_j.value = None,
+        "headroom: energy unknown",
+    ),
+    (
+        "the reference used nothing",
+        |_, reference| reference.energy_j.value = Some(Joules::new(0.0)),
+        "used no energy",
+    ),
+    (
+        "a cap was lost in one period",
+        |run, _| run.conditions.levers_lost_periods = 1,
+        "headroom: a lever was not in force, or another held the cap, in 1 of 200 periods",
+    ),
+    (
+        "bystanders",
+        |run, reference| {
+            run.conditions.bystanders = Some(Ratio::new(0.12));
+            reference.conditions.bystanders = Some(Ratio::new(0.11));
+        },
+        "fixed: other programs used 11.0 % of the machine",
+    ),
+    (
+        "bystanders in one of them",
+        |run, _| run.conditions.bystanders = Some(Ratio::new(0.09)),
+        "other programs used 3.0 % and 9.0 % of the machine",
+    ),
+    (
+        "other requests",
+        |run, _| run.requests.offered = 9_700,
+        "another number of requests (10000 and 9700)",
+    ),
+    (
+        "latencies nobody knows",
+        |run, _| run.slo.periods_unknown = 10,
+        "headroom: latency is unknown in 10 of 190 periods",
+    ),
+    (
+        "periods that were not recorded",
+        |run, _| run.dropped_periods = 20,
+        "headroom: nothing was recorded in 20 of 220 periods",
+    ),
+    (
+        "another SLO",
+        |run, _| run.slo.target_ms = 300.0,
+        "another SLO (P95 under 250 ms and P95 under 300 ms)",
+    ),
+    (
+        "another world",
+        |run, _| run.world = World::Live,
+        "another world (emulated and live)",
+    ),
+    (
+        "another trace",
+        |run, _| run.trace = "azure".to_owned(),
+        "another trace (wikipedia and azure)",
+    ),
+    ("another seed", |run, _| run.seed = 2, "another seed (1 and 2)"),
+    (
+        "another load under the same name",
+        |run, reference| {
+            run.provenance.load = Some("aa".to_owned());
+            reference.provenance.load = Some("bb".to_owned());
+        },
+        "another load",
+    ),
+    (
+        "another length",
+        |run, _| run.duration_s = Seconds::new(103.0),
+        "another length (100 s and 103 s)",
+    ),
+    (
+        "other nodes",
+        |run, reference| {
+            run.conditions.nodes = ["n1", "n2"].map(str::to_owned).to_vec();
+            reference.conditions.nodes = ["n1", "n2", "n3"].map(str::to_owned).to_vec();
+        },
+        "another set of nodes (n1 n2 n3 and n1 n2)",
+    ),
+    (
+        "a node that was missing",
+        |run, _| run.conditions.nodes_missing_periods = 50,
+        "headroom: nodes were missing in 50 of 200 periods",
+    ),
+];
+
+#[test]
+fn what_differs_or_was_lost_is_a_reason_and_then_there_is_no_saving() {
+    for (what, change, said) in REFUSED {
+        let (mut one, mut reference) = (run("headroom", 750.0), run("fixed", 1000.0));
+        change(&mut one, &mut reference);
+        let comparison = Comparison::of(&one, &reference);
+        assert!(
+            !comparison.holds && comparison.saving.is_none(),
+            "{what}: {comparison:?}"
+        );
+        let refusal = comparison.refusal().unwrap();
+        assert!(refusal.contains(said), "{what}: {refusal}");
+        let table = summary_table(&[reference, one]);
+        assert!(
+            table.contains("n/c") && table.contains("does not hold") && !table.contains("25.0"),
+            "{what}: {table}"
+        );
+    }
+}
+
+#[test]
+fn small_differences_are_none() {
+    let (mut one, mut reference) = (run("headroom", 750.0), run("fixed", 1000.0));
+    one.requests.offered -= 64;
+    one.duration_s = Seconds::new(101.0);
+    one.conditions.bystanders = Some(Ratio::new(0.07));
+    reference.conditions.energy_unknown_periods = 10;
+    one.slo.periods_over = Some(Ratio::new(0.3));
+    assert_eq!(Comparison::of(&one, &reference).saving, Some(Ratio::new(0.25)));
+    // Nodes are a set.
+    one.conditions.nodes = ["b", "a"].map(str::to_owned).to_vec();
+    reference.conditions.nodes = ["a", "b"].map(str::to_owned).to_vec();
+    assert!(Comparison::of(&one, &reference).holds);
+    // Where nobody counted other programs, nothing is known of them.
+    one.conditions.bystanders = None;
+    assert!(Comparison::of(&one, &reference).holds);
+}
+
+#[test]
+fn what_the_meter_missed_is_no_saving() {
+    let (mut one, reference) = (run("headroom", 1000.0), run("fixed", 1000.0));
+    // A twentieth of the periods is not in the sum.
+    one.energy_j.value = Some(Joules::new(950.0));
+    one.conditions.energy_unknown_periods = 10;
+    let saving = Comparison::of(&one, &reference).saving.unwrap();
+    assert!(saving.get().abs() < 1e-9, "{saving:?}");
+}
+
+#[test]
+fn each_run_but_the_first_carries_its_comparison() {
+    let mut runs = [
+        run("fixed", 1000.0),
+        run("slo-power", 900.0),
+        run("headroom", 750.0),
+    ];
+    runs[1].conditions.levers_lost_periods = 3;
+    compare_with_first(&mut runs);
+    let json = serde_json::to_value(&runs).unwrap();
+    assert!(json[0].get("comparison").is_none());
+    assert_eq!(json[1]["comparison"]["holds"], false);
+    assert!(json[1]["comparison"]["saving"].is_null());
+    assert!(
+        json[1]["comparison"]["why"][0]
+            .as_str()
+            .unwrap()
+            .contains("3 of 200 periods")
+    );
+    assert_eq!(json[2]["comparison"]["saving"], 0.25);
+    assert_eq!(json[2]["comparison"]["against"], "fixed");
+}

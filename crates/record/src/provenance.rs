@@ -1,0 +1,181 @@
+//! Where figures come from: what a reader needs to make them again.
+
+use crate::clock::{unix_ms, utc_text};
+use serde::{Deserialize, Serialize};
+use std::time::SystemTime;
+
+/// Bytes kept of a command line.
+const MAX_COMMAND_BYTES: usize = 4 << 10;
+
+/// Where a run, or a table of many simulated ones, comes from. An empty text and `None` say that it is not known.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Provenance {
+    /// The command line that made it.
+    pub command: String,
+    /// The version of the program.
+    pub version: String,
+    /// The commit that the program was built from, where its build was told.
+    pub commit: Option<String>,
+    /// The machine.
+    pub host: String,
+    /// When it began, UTC.
+    pub date: String,
+    /// [`fingerprint`] of the configuration or scenario, whose text is in the record.
+    pub configuration: Option<String>,
+    /// [`fingerprint`] of what was offered: the rates of the traces, or the instants of the requests, with their seeds.
+    /// `None` where that is live traffic.
+    pub load: Option<String>,
+    /// What the runs of a table have in common and a summary has in keys of its own; absent of a single run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub experiment: Option<Experiment>,
+}
+
+/// What the runs of a table have in common.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Experiment {
+    /// The scenario's name, or the paper's.
+    pub scenario: String,
+    /// What drove the load.
+    pub traces: Vec<String>,
+    /// The seeds, the first and the last.
+    pub seeds: (u64, u64),
+    /// How long each run lasts; `None` where that differs.
+    pub duration_s: Option<f64>,
+    /// The SLO in words; `None` where that differs.
+    pub slo: Option<String>,
+}
+
+impl Provenance {
+    /// That of this process, begun now, with its own command line.
+    pub fn of_this_process(version: &str, commit: Option<&str>, host: String) -> Self {
+        let mut words = std::env::args();
+        // The program's folder is of no interest, and its name is.
+        let program = words.next().unwrap_or_default();
+        let name = std::path::Path::new(&program).file_name();
+        let mut command = name.map_or(program.clone(), |name| name.to_string_lossy().into_owned());
+        for word in words {
+            command.push(' ');
+            command.push_str(&quoted(&word));
+        }
+        Self {
+            command: crate::rows::cut(&command, MAX_COMMAND_BYTES),
+            version: version.to_owned(),
+            commit: commit.map(str::to_owned),
+            host,
+            date: utc_text(unix_ms(SystemTime::now())),
+            configuration: None,
+            load: None,
+            experiment: None,
+        }
+    }
+
+    /// With what the runs of a table have in common.
+    #[must_use]
+    pub fn of_experiment(mut self, experiment: Experiment) -> Self {
+        self.experiment = Some(experiment);
+        self
+    }
+
+    /// With the fingerprint of the configuration or scenario.
+    #[must_use]
+    pub fn configured_by(mut self, text: &str) -> Self {
+        self.configuration = Some(fingerprint([text.as_bytes()]));
+        self
+    }
+
+    /// With the fingerprint of what was offered.
+    #[must_use]
+    pub fn with_load(mut self, load: Option<String>) -> Self {
+        self.load = load;
+        self
+    }
+
+    /// What is known, each with its name, for a page.
+    pub fn lines(&self) -> Vec<(&'static str, String)> {
+        let program = match &self.commit {
+            Some(commit) => format!("headroom {} (commit {commit})", self.version),
+            None => format!("headroom {}", self.version),
+        };
+        let hash = |hash: &Option<String>| hash.as_ref().map(|hash| format!("SHA-256 {hash}"));
+        let experiment = self.experiment.as_ref();
+        let seeds = |(first, last): (u64, u64)| format!("{first} to {last}");
+        let lines = [
+            ("scenario", experiment.map(|of| of.scenario.clone())),
+            ("traces", experiment.map(|of| of.traces.join(", "))),
+            ("seeds", experiment.map(|of| seeds(of.seeds))),
+            (
+                "duration",
+                experiment.and_then(|of| Some(format!("{} s", of.duration_s?))),
+            ),
+            ("SLO", experiment.and_then(|of| of.slo.clone())),
+            ("command", Some(self.command.clone())),
+            ("program", Some(program)),
+            ("date", Some(self.date.clone())),
+            ("host", Some(self.host.clone())),
+            ("configuration", hash(&self.configuration)),
+            ("load", hash(&self.load)),
+        ];
+        let known = lines.into_iter().filter_map(|(name, value)| Some((name, value?)));
+        known.filter(|(_, value)| !value.is_empty()).collect()
+    }
+}
+
+/// The SHA-256 of some parts one after the other, each with its length before it, in hexadecimal digits.
+pub fn fingerprint<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> String {
+    let mut context = ring::digest::Context::new(&ring::digest::SHA256);
+    for part in parts {
+        context.update(&(part.len() as u64).to_le_bytes());
+        context.update(part);
+    }
+    let digest = context.finish();
+    digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The [`fingerprint`] of numbers, as of a trace: its step, its rates, its seed.
+pub fn fingerprint_of_numbers(numbers: impl IntoIterator<Item = f64>) -> String {
+    let bytes: Vec<u8> = numbers.into_iter().flat_map(f64::to_le_bytes).collect();
+    fingerprint([bytes.as_slice()])
+}
+
+/// A word as a shell takes it.
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_=+,./:@%".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', "'\\''"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fingerprint_is_that_of_the_parts_and_their_bounds() {
+        // The SHA-256 of eight zero bytes: of one empty part.
+        let empty = "af5570f5a1810b7af78caf4bc70a660f0df51e42baf91d4de5b2328de0e83dfc";
+        assert_eq!(fingerprint([&b""[..]]), empty);
+        assert_ne!(fingerprint([&b"ab"[..], b"c"]), fingerprint([&b"a"[..], b"bc"]));
+        assert_eq!(
+            fingerprint_of_numbers([1.0, 2.0]),
+            fingerprint_of_numbers([1.0, 2.0])
+        );
+        assert_ne!(
+            fingerprint_of_numbers([1.0, 2.0]),
+            fingerprint_of_numbers([1.0, 2.5])
+        );
+    }
+
+    #[test]
+    fn a_command_can_be_given_to_a_shell_again() {
+        assert_eq!(quoted("--laws=fixed,headroom"), "--laws=fixed,headroom");
+        assert_eq!(quoted("it's $HOME"), "'it'\\''s $HOME'");
+        assert_eq!(quoted(""), "''");
+        let own = Provenance::of_this_process("0.1.0", None, "host".to_owned());
+        let named = own.configured_by("a = 1").lines();
+        let names: Vec<&str> = named.iter().map(|(name, _)| *name).collect();
+        assert_eq!(names, ["command", "program", "date", "host", "configuration"]);
+    }
+}
