@@ -102,6 +102,7 @@ impl ControlLoop<'_> {
             utilisation: machine.utilisation,
             power: machine.power,
             frequency: machine.frequency,
+            cpu_time: machine.cpu_time,
         };
         let decision = self.law.decide(&seen);
         let actuation_failed = match self.machine.apply(decision.allocation) {
