@@ -339,6 +339,9 @@ where
                     MIN_CPU.get(),
                     self.length.get()
                 );
+                if seen.cpu_time.is_none() {
+                    text.push_str(" (the service's CPU time cannot be read)");
+                }
                 if let Some(why) = refused {
                     text.push_str(&format!(
                         " (with what was found before, the law cannot be built: {why})"

@@ -127,6 +127,7 @@ impl ControlLoop<'_> {
         }
 
         let queue = telemetry.as_ref().and_then(|period| period.queue);
+        let accept_pauses = telemetry.as_ref().map_or(0, |period| period.accept_pauses);
         let (histogram, backends) = match telemetry {
             Some(TrafficPeriod {
                 latency: Known::Histogram(histogram),
@@ -151,6 +152,7 @@ impl ControlLoop<'_> {
             histogram,
             backends,
             queue,
+            accept_pauses,
         }
     }
 
