@@ -14,6 +14,7 @@
 //! | [`power_manager`] | fixed caps by SLO level, and the powersave governor |
 //! | [`fixed`] | everything on: the reference that savings are measured against |
 //! | [`guardian`] | the wrapper of every law that puts all to full when telemetry is lost |
+//! | [`calibrate`] | the wrapper of a law whose μ nobody gave: observed from the traffic, and again when it drifts |
 //! | [`capacity`] | how many requests a second a server can take: from its accept queue, a benchmark, or its CPU |
 //! | [`resize`] | how many servers a cluster has on, and the power state of each |
 //! | [`queueing`] | Equations 1 to 3 of the SLO-Power paper; processor sharing: the exact mean, and a percentile |
@@ -21,6 +22,7 @@
 //! | [`spread`] | one decision for a cluster, spread over its nodes |
 #![forbid(unsafe_code)]
 
+pub mod calibrate;
 pub mod capacity;
 pub mod decision;
 pub mod estimate;
@@ -39,6 +41,7 @@ pub mod seen;
 pub mod slo_power;
 pub mod spread;
 
+pub use calibrate::Calibrating;
 pub use capacity::{Capacity, Estimate, QueueMonitor, QueueTuning};
 pub use decision::{Allocation, Decision, Reason};
 pub use fixed::Fixed;

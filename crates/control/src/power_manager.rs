@@ -235,6 +235,7 @@ mod tests {
             utilisation: None,
             power: None,
             frequency: None,
+            cpu_time: None,
         }
     }
 

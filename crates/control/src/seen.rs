@@ -23,6 +23,10 @@ pub struct Seen {
     /// older than it.
     #[serde(default)]
     pub frequency: Option<Reading<Hertz>>,
+    /// CPU time that the service used; `None` where it could not be read. It is absent in recordings that are older
+    /// than it.
+    #[serde(default)]
+    pub cpu_time: Option<Seconds>,
 }
 
 /// The requests of one period.

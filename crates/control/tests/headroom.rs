@@ -80,6 +80,7 @@ fn period(number: u64, rate: f64, allocated: Allocation) -> Seen {
         utilisation: Some(Ratio::new(load.min(1.0))),
         power: Some(Estimated(Watts::new(watts(cores, busy, pace))).into()),
         frequency: None,
+        cpu_time: None,
     }
 }
 

@@ -54,6 +54,7 @@ impl<L: Law> World<L> {
             utilisation: busy_cores.map(|busy| Ratio::new((busy / cores).min(1.0))),
             power: None,
             frequency: None,
+            cpu_time: None,
         };
         self.period += 1;
         let decision = self.law.decide(&seen);
@@ -271,6 +272,7 @@ fn after_the_guardian_put_everything_to_full_it_starts_again_from_there() {
         utilisation: Some(Ratio::new(0.2)),
         power: None,
         frequency: None,
+        cpu_time: None,
     };
     for period in 0..5 {
         seen.period = period;

@@ -47,6 +47,7 @@ fn second(p95_ms: Option<f64>, cap: f64) -> Seen {
         utilisation: None,
         power: None,
         frequency: None,
+        cpu_time: None,
     }
 }
 

@@ -41,6 +41,7 @@ prop_compose! {
             utilisation: utilisation.map(Ratio::new),
             power: watts.map(|w| Estimated(Watts::new(w)).into()),
             frequency: None,
+                  cpu_time: None,
         }
     }
 }
@@ -137,6 +138,7 @@ proptest! {
                 utilisation: Some(Ratio::new(0.5)),
                 power: Some(Estimated(Watts::new(8.0)).into()),
                 frequency: None,
+                cpu_time: None,
             };
             let decided = law.decide(&seen).allocation;
             prop_assert!(decided.cores >= allocated.cores && decided.cap >= allocated.cap);

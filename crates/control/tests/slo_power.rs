@@ -55,6 +55,7 @@ fn seen(arrivals: u64, p95_ms: f64, utilisation: f64, watts: f64, cores: f64, ca
         utilisation: Some(Ratio::new(utilisation)),
         power: Some(Estimated(Watts::new(watts)).into()),
         frequency: None,
+        cpu_time: None,
     }
 }
 

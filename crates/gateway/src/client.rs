@@ -93,6 +93,7 @@ struct Open(Rc<Core>);
 impl Drop for Open {
     fn drop(&mut self) {
         self.0.connections.set(self.0.connections.get() - 1);
+        self.0.descriptors.closed();
         self.0.closed.notify_waiters();
     }
 }
@@ -223,7 +224,9 @@ async fn serve_h1<S: ClientStream>(client: Rc<ClientConn>, io: ClientIo<S>) {
         }
         // While a first request, or a part of a request, is on its way, the connection stays open to answer it;
         // the handler then announces the close.
-        if client.core.draining.get() && !closing && !matches!(phase, Phase::Fresh | Phase::Head) {
+        let waits = matches!(phase, Phase::Fresh | Phase::Head)
+            || phase == Phase::Idle && client.core.sparing_idle.get();
+        if client.core.draining.get() && !closing && !waits {
             closing = true;
             Pin::new(&mut connection).graceful_shutdown();
         }

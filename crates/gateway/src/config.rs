@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::error::GatewayError;
 
@@ -20,7 +20,7 @@ pub const MAX_WEIGHT: u32 = 1000;
 /// Everything the data plane needs to know to start.
 ///
 /// Deserialised with unknown keys refused; every key has a default except `backends`.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct GatewayConfig {
     /// Addresses for cleartext HTTP/1.1 and HTTP/2 with prior knowledge (h2c). Default `["127.0.0.1:8080"]`.
@@ -51,6 +51,9 @@ pub struct GatewayConfig {
     /// without a refused connection. The kernel shares connections out between the two until the other one
     /// drains. Default false: an address in use is an error.
     pub takeover: bool,
+    /// The user that `headroom up`, where it is root, has the data plane run as: a name or a number. Default: `headroom`
+    /// where there is such a user, else `nobody`. [`crate::Gateway`] itself changes no user.
+    pub user: Option<String>,
 }
 
 impl Default for GatewayConfig {
@@ -68,12 +71,13 @@ impl Default for GatewayConfig {
             forwarding: ForwardingConfig::default(),
             drain_timeout_ms: 30_000,
             takeover: false,
+            user: None,
         }
     }
 }
 
 /// One TLS listener.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TlsListenConfig {
     /// Address to listen on.
@@ -85,7 +89,7 @@ pub struct TlsListenConfig {
 }
 
 /// One backend.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BackendConfig {
     /// `http://host:port`; the port defaults to 80. A host name is resolved at the start and again every 30 s.
@@ -110,7 +114,7 @@ impl BackendConfig {
 }
 
 /// How a core chooses among the backends that may take a request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Balance {
     /// In turn, in proportion to the weights, interleaved as evenly as the weights allow.
@@ -120,7 +124,7 @@ pub enum Balance {
 }
 
 /// Which backends are thought to be alive.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct HealthConfig {
     /// Path of the active check, e.g. `/healthz`; a 2xx or 3xx answer passes. Default none: no active check.
@@ -176,7 +180,7 @@ impl Default for HealthConfig {
 
 /// The ends of every wait. A sweep looks for what is overdue every tenth of the shortest of them (at least
 /// every 5 ms, at most every 100 ms), so a timeout is late by up to two sweeps, never early.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TimeoutConfig {
     /// Opening a connection to a backend, in milliseconds; past it the next backend is tried, and where none is left
@@ -219,7 +223,7 @@ impl Default for TimeoutConfig {
 }
 
 /// Retries of requests that are safe to repeat.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RetryConfig {
     /// How often one request may be repeated after a kept-alive connection died under it, or after a backend
@@ -235,7 +239,7 @@ impl Default for RetryConfig {
 }
 
 /// Bounds. What happens at each bound is part of its description.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LimitConfig {
     /// Bytes of a request head (request line and headers), 8 192 to 1 048 576; larger is answered 431.
@@ -289,7 +293,7 @@ impl Default for LimitConfig {
 }
 
 /// What to do with a header field that tells about the client.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ForwardPolicy {
     /// Trust what came and add to it: only behind another proxy of one's own.
@@ -301,7 +305,7 @@ pub enum ForwardPolicy {
 }
 
 /// What the backend is told about the client and the way.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ForwardingConfig {
     /// `X-Forwarded-For`, `-Proto` and `-Host`. With `append`, For is appended to, while Proto and Host are

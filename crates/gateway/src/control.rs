@@ -9,6 +9,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::backend::Backend;
 use crate::config::GatewayConfig;
 use crate::core::{FromCore, ToCore};
+use crate::descriptors::Descriptors;
 use crate::stats::{
     BackendPeriod, ConnectCounts, CoreSample, Counts, PeriodStats, QueueCounts, backend_histogram,
     service_histogram,
@@ -35,6 +36,8 @@ pub(crate) enum Order {
     },
     Drain {
         deadline: Duration,
+        /// How long connections that wait for their next request are kept open for it.
+        idle: Duration,
         reply: oneshot::Sender<DrainReport>,
     },
 }
@@ -76,6 +79,7 @@ struct Ledger {
     since: Instant,
     service: Counts,
     queue: QueueCounts,
+    accept_pauses: u64,
     histogram: hdrhistogram::Histogram<u64>,
     backends: Vec<BackendPeriod>,
 }
@@ -92,6 +96,7 @@ impl Ledger {
             since,
             service: Counts::default(),
             queue: QueueCounts::default(),
+            accept_pauses: 0,
             histogram: service_histogram(),
             backends: backends.iter().map(empty).collect(),
         }
@@ -113,6 +118,7 @@ impl Ledger {
         self.since -= period.since;
         self.service.add(&period.service);
         self.queue.add(&period.queue);
+        self.accept_pauses += period.accept_pauses;
         add_histogram(&mut self.histogram, &period.histogram);
         for (backend, period) in self.backends.iter_mut().zip(&period.backends) {
             backend.counts.add(&period.counts);
@@ -144,6 +150,7 @@ struct Control {
     cores: Vec<CoreLink>,
     ledger: Ledger,
     returned: Returned,
+    descriptors: Arc<Descriptors>,
     taking: Option<Taking>,
     /// Takes begun so far.
     takes: u64,
@@ -214,7 +221,7 @@ impl Control {
         }
     }
 
-    fn drain(&mut self, deadline: Duration, reply: oneshot::Sender<DrainReport>) {
+    fn drain(&mut self, deadline: Duration, idle: Duration, reply: oneshot::Sender<DrainReport>) {
         if let Some(report) = self.drained {
             let _ = reply.send(report);
             return;
@@ -227,7 +234,11 @@ impl Control {
         draining.replies.push(reply);
         for core in &self.cores {
             // A full queue belongs to a core that has stalled for many orders; a later drain can repeat it.
-            if !core.stopped && core.orders.try_send(ToCore::Drain(started + deadline)).is_err() {
+            let order = ToCore::Drain {
+                deadline: started + deadline,
+                idle_until: started + idle,
+            };
+            if !core.stopped && core.orders.try_send(order).is_err() {
                 tracing::warn!("a core does not take orders");
             }
         }
@@ -265,6 +276,7 @@ impl Control {
                 _ => return,
             }
             let Some(taking) = self.taking.take() else { return };
+            self.ledger.accept_pauses += self.descriptors.take_pauses();
             let now = Instant::now();
             for period in self
                 .returned
@@ -279,6 +291,7 @@ impl Control {
                 since: now - ledger.since,
                 service: ledger.service,
                 queue: ledger.queue,
+                accept_pauses: ledger.accept_pauses,
                 histogram: ledger.histogram,
                 backends: ledger.backends,
                 oldest_in_flight: None,
@@ -325,6 +338,7 @@ pub(crate) fn run(
     backends: Vec<Arc<Backend>>,
     channels: Channels,
     returned: Returned,
+    descriptors: Arc<Descriptors>,
 ) {
     let Channels {
         started,
@@ -357,6 +371,7 @@ pub(crate) fn run(
             ledger: Ledger::new(&backends, started),
             backends,
             returned,
+            descriptors,
             taking: None,
             takes: 0,
             queued: VecDeque::new(),
@@ -369,7 +384,7 @@ pub(crate) fn run(
             tokio::select! {
                 order = orders.recv() => match order {
                     Some(Order::Take { patience, reply }) => control.take(patience, reply),
-                    Some(Order::Drain { deadline, reply }) => control.drain(deadline, reply),
+                    Some(Order::Drain { deadline, idle, reply }) => control.drain(deadline, idle, reply),
                     None => return,
                 },
                 report = reports.recv() => match report {
@@ -379,7 +394,7 @@ pub(crate) fn run(
                         while let Some(order) = orders.recv().await {
                             match order {
                                 Order::Take { patience, reply } => control.take(patience, reply),
-                                Order::Drain { deadline, reply } => control.drain(deadline, reply),
+                                Order::Drain { deadline, idle, reply } => control.drain(deadline, idle, reply),
                             }
                             control.finish_take();
                         }

@@ -15,6 +15,7 @@ use tokio_rustls::TlsAcceptor;
 use crate::backend::{Backend, BackendState, Balancer, NoBackend};
 use crate::client;
 use crate::config::{GatewayConfig, ms};
+use crate::descriptors::Descriptors;
 use crate::queue::Queue;
 use crate::signs::Signs;
 use crate::stats::CoreSample;
@@ -34,8 +35,9 @@ pub(crate) enum ToCore {
     Take(Box<CoreSample>),
     /// A backend's name resolves to another address now.
     Address { backend: usize, address: SocketAddr },
-    /// Stop accepting, let requests in flight finish until then.
-    Drain(Instant),
+    /// Stop accepting, let requests in flight finish until then; a connection that waits for its next request is kept
+    /// open for one more until the second time.
+    Drain { deadline: Instant, idle_until: Instant },
 }
 
 /// What a core tells the control thread.
@@ -66,6 +68,7 @@ pub(crate) struct CoreSeed {
     pub addresses: Vec<SocketAddr>,
     pub listeners: Vec<Listener>,
     pub signs: Arc<Signs>,
+    pub descriptors: Arc<Descriptors>,
     pub orders: mpsc::Receiver<ToCore>,
     pub reports: mpsc::UnboundedSender<FromCore>,
 }
@@ -87,6 +90,12 @@ pub(crate) struct Core {
     pub stats: RefCell<CoreSample>,
     pub watches: Watches,
     pub draining: Cell<bool>,
+    /// While it drains: connections that wait for their next request stay open for it.
+    pub sparing_idle: Cell<bool>,
+    /// What all cores' clients have of the process's descriptors.
+    pub descriptors: Arc<Descriptors>,
+    /// Connections in the pools.
+    pooled_count: Cell<usize>,
     /// Client connections and tunnels open.
     pub connections: Cell<usize>,
     pub tunnels: Cell<u64>,
@@ -134,6 +143,7 @@ impl Core {
     pub(crate) fn check_out(&self, backend: usize) -> Option<Box<Upstream>> {
         let mut pool = self.pools[backend].borrow_mut();
         while let Some(mut upstream) = pool.pop() {
+            self.pooled_count.set(self.pooled_count.get() - 1);
             if upstream.is_usable() {
                 return Some(upstream);
             }
@@ -145,10 +155,13 @@ impl Core {
     pub(crate) fn give_back(&self, backend: usize, mut upstream: Box<Upstream>) {
         let mut pool = self.pools[backend].borrow_mut();
         let wanted = self.backends[backend].state() != BackendState::Down && !self.draining.get();
-        if wanted && pool.len() < self.config.limits.max_idle_per_backend_per_core {
+        let room = pool.len() < self.config.limits.max_idle_per_backend_per_core
+            && self.pooled_count.get() < self.descriptors.max_pooled_per_core;
+        if wanted && room {
             upstream.reused = true;
             upstream.idle_since = None;
             pool.push(upstream);
+            self.pooled_count.set(self.pooled_count.get() + 1);
             if !self.pool_swept.replace(true) {
                 self.pooled.notify_one();
             }
@@ -168,23 +181,44 @@ impl Core {
             tokio::time::sleep(every).await;
             let now = Instant::now();
             for pool in &self.pools {
-                pool.borrow_mut().retain_mut(|upstream| {
+                let mut pool = pool.borrow_mut();
+                let before = pool.len();
+                pool.retain_mut(|upstream| {
                     let since = *upstream.idle_since.get_or_insert(now);
                     now.duration_since(since) < limit && upstream.is_usable()
                 });
+                self.pooled_count
+                    .set(self.pooled_count.get() - (before - pool.len()));
             }
         }
+    }
+
+    /// Closes all pooled connections to a backend.
+    fn clear_pool(&self, backend: usize) {
+        let mut pool = self.pools[backend].borrow_mut();
+        self.pooled_count.set(self.pooled_count.get() - pool.len());
+        pool.clear();
     }
 
     /// Accepts until the drain begins, then takes what the kernel had accepted before and closes the socket.
     async fn accept(self: Rc<Self>, listener: TcpListener, tls: Option<TlsAcceptor>) {
         let spawn = |stream: TcpStream, peer: SocketAddr| {
             self.connections.set(self.connections.get() + 1);
+            self.descriptors.opened();
             tokio::task::spawn_local(client::serve(self.clone(), stream, peer, tls.clone()));
         };
         while !self.draining.get() {
             if self.connections.get() >= self.config.limits.max_connections_per_core {
                 tokio::select! {
+                    () = self.closed.notified() => {}
+                    () = self.drain.notified() => {}
+                }
+                continue;
+            }
+            if !self.descriptors.has_room() {
+                // Another core's client may be the one that leaves: nobody says so, it is asked again and again.
+                tokio::select! {
+                    () = tokio::time::sleep(ACCEPT_PAUSE) => {}
                     () = self.closed.notified() => {}
                     () = self.drain.notified() => {}
                 }
@@ -231,6 +265,7 @@ impl Core {
         reports: &mpsc::UnboundedSender<FromCore>,
     ) {
         let mut until: Option<Instant> = None;
+        let mut idle_until = Instant::now();
         loop {
             if until.is_some() && self.accepting.get() == 0 && self.connections.get() == 0 {
                 return;
@@ -245,20 +280,26 @@ impl Core {
                     }
                     Some(ToCore::Address { backend, address }) => {
                         self.addresses[backend].set(address);
-                        self.pools[backend].borrow_mut().clear();
+                        self.clear_pool(backend);
                     }
-                    Some(ToCore::Drain(deadline)) => {
+                    Some(ToCore::Drain { deadline, idle_until: spared_until }) => {
                         until = Some(deadline);
+                        idle_until = spared_until;
+                        self.sparing_idle.set(spared_until > Instant::now());
                         self.draining.set(true);
                         self.drain.notify_waiters();
                         self.watches.wake_all();
-                        for pool in &self.pools {
-                            pool.borrow_mut().clear();
+                        for backend in 0..self.pools.len() {
+                            self.clear_pool(backend);
                         }
                     }
                     None => return,
                 },
                 () = self.closed.notified(), if until.is_some() => {}
+                () = tokio::time::sleep_until(idle_until.into()), if self.sparing_idle.get() => {
+                    self.sparing_idle.set(false);
+                    self.watches.wake_all();
+                }
                 () = tokio::time::sleep_until(deadline.unwrap_or_else(tokio::time::Instant::now)),
                     if until.is_some() => return,
             }
@@ -276,6 +317,7 @@ pub(crate) fn run(runtime: tokio::runtime::Runtime, seed: CoreSeed) {
         addresses,
         listeners,
         signs,
+        descriptors,
         mut orders,
         reports,
     } = seed;
@@ -301,6 +343,9 @@ pub(crate) fn run(runtime: tokio::runtime::Runtime, seed: CoreSeed) {
         stats: RefCell::new(CoreSample::empty(backends.len())),
         watches: Watches::new(&config.timeouts),
         draining: Cell::new(false),
+        sparing_idle: Cell::new(false),
+        descriptors,
+        pooled_count: Cell::new(0),
         connections: Cell::new(0),
         tunnels: Cell::new(0),
         accepting: Cell::new(0),

@@ -12,6 +12,7 @@ use crate::backend::{Backend, BackendChange, BackendHealth};
 use crate::config::{GatewayConfig, ms};
 use crate::control::{self, Channels, DrainReport, Order, Returned};
 use crate::core::{self, CoreSeed, Listener};
+use crate::descriptors::Descriptors;
 use crate::error::GatewayError;
 use crate::signs::Signs;
 use crate::stats::PeriodStats;
@@ -23,6 +24,15 @@ const ORDER_QUEUE: usize = 64;
 /// The data plane.
 #[derive(Debug)]
 pub struct Gateway;
+
+/// A data plane that has all it needs and serves nobody yet.
+pub struct Bound {
+    config: GatewayConfig,
+    backends: Vec<Arc<Backend>>,
+    addresses: Vec<SocketAddr>,
+    sockets: Vec<Vec<Listener>>,
+    local_addrs: Vec<SocketAddr>,
+}
 
 /// A running data plane. It works the same from a plain thread and inside any runtime: the gateway has its own
 /// threads. Dropping it stops the gateway at once; [`Handle::shutdown`] lets requests finish first.
@@ -36,7 +46,7 @@ pub struct Handle {
 }
 
 impl Gateway {
-    /// Binds every socket, then starts the threads.
+    /// Binds every socket, then starts the threads: [`Gateway::bind`] and [`Bound::start`].
     ///
     /// Host names of backends are resolved here and block the caller that long.
     ///
@@ -44,6 +54,14 @@ impl Gateway {
     /// A value out of range, an address that cannot be listened on, a certificate that cannot be used, a host
     /// name that does not resolve, a thread that cannot be started. Nothing is left running.
     pub fn start(config: GatewayConfig) -> Result<Handle, GatewayError> {
+        Self::bind(config)?.start()
+    }
+
+    /// Binds every socket and loads every certificate: all that may need privileges. No thread is started.
+    ///
+    /// # Errors
+    /// Those of [`Gateway::start`] but for threads.
+    pub fn bind(config: GatewayConfig) -> Result<Bound, GatewayError> {
         config.check()?;
         let backends: Vec<Arc<Backend>> = config
             .backends
@@ -86,7 +104,45 @@ impl Gateway {
             }
             local_addrs.push(address);
         }
+        Ok(Bound {
+            config,
+            backends,
+            addresses,
+            sockets,
+            local_addrs,
+        })
+    }
+}
+
+impl std::fmt::Debug for Bound {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Bound")
+            .field("local_addrs", &self.local_addrs)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Bound {
+    /// The addresses listened on: those of `listen` in their order, then those of `tls`.
+    pub fn local_addrs(&self) -> &[SocketAddr] {
+        &self.local_addrs
+    }
+
+    /// Starts the threads.
+    ///
+    /// # Errors
+    /// A thread that cannot be started. Nothing is left running.
+    pub fn start(self) -> Result<Handle, GatewayError> {
+        let Self {
+            config,
+            backends,
+            addresses,
+            sockets,
+            local_addrs,
+        } = self;
+        let cores = sockets.len();
         let signs = Arc::new(Signs::new(cores, backends.len()));
+        let descriptors = Arc::new(Descriptors::of_process(cores, backends.len()));
         let started = Instant::now();
         let drain_timeout = ms(config.drain_timeout_ms);
         let config = Arc::new(config);
@@ -103,6 +159,7 @@ impl Gateway {
                 addresses: addresses.clone(),
                 listeners,
                 signs: signs.clone(),
+                descriptors: descriptors.clone(),
                 orders,
                 reports: reports.clone(),
             };
@@ -122,7 +179,14 @@ impl Gateway {
                 orders: orders_receiver,
                 reports: reports_receiver,
             };
-            control::run(runtime, config, control_backends, channels, control_returned);
+            control::run(
+                runtime,
+                config,
+                control_backends,
+                channels,
+                control_returned,
+                descriptors,
+            );
         })?;
         Ok(Handle {
             orders,
@@ -294,7 +358,15 @@ impl Handle {
     /// flight and upgraded connections until `deadline`, then cuts the rest.
     pub async fn shutdown(&self, deadline: Duration) -> DrainReport {
         let (reply, answer) = oneshot::channel();
-        let sent = self.orders.send(Order::Drain { deadline, reply }).await;
+        let idle = Duration::ZERO;
+        let sent = self
+            .orders
+            .send(Order::Drain {
+                deadline,
+                idle,
+                reply,
+            })
+            .await;
         Self::answered(sent.is_ok(), answer.await)
     }
 
@@ -303,8 +375,22 @@ impl Handle {
     /// # Panics
     /// Inside an asynchronous runtime, which it would block.
     pub fn shutdown_blocking(&self, deadline: Duration) -> DrainReport {
+        self.hand_over_blocking(deadline, Duration::ZERO)
+    }
+
+    /// Stops as [`Handle::shutdown`] does, but lets a connection that waits for its next request wait `idle` longer, and
+    /// closes it with the answer to that. For a gateway whose successor listens already: a client that sends just then
+    /// is answered, not cut.
+    ///
+    /// # Panics
+    /// Inside an asynchronous runtime, which it would block.
+    pub fn hand_over_blocking(&self, deadline: Duration, idle: Duration) -> DrainReport {
         let (reply, answer) = oneshot::channel();
-        let sent = self.orders.blocking_send(Order::Drain { deadline, reply });
+        let sent = self.orders.blocking_send(Order::Drain {
+            deadline,
+            idle,
+            reply,
+        });
         Self::answered(sent.is_ok(), answer.blocking_recv())
     }
 }

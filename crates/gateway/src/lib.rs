@@ -34,6 +34,7 @@ mod client;
 mod config;
 mod control;
 mod core;
+mod descriptors;
 mod ejection;
 mod error;
 mod handle;
@@ -60,7 +61,7 @@ pub use config::{
 pub use control::DrainReport;
 pub use ejection::EjectionCause;
 pub use error::GatewayError;
-pub use handle::{Gateway, Handle};
+pub use handle::{Bound, Gateway, Handle};
 pub use stats::{
     BackendPeriod, ConnectCounts, Counts, PeriodStats, QueueCounts, backend_histogram, service_histogram,
 };

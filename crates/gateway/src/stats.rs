@@ -187,6 +187,8 @@ pub struct PeriodStats {
     pub service: Counts,
     /// Requests that had to wait for a backend below its limit.
     pub queue: QueueCounts,
+    /// Times that accepting clients was paused because they had their share of the process's descriptors.
+    pub accept_pauses: u64,
     /// Latency of completions in microseconds: from the request head received to the last byte of the
     /// response handed over; three significant digits, saturating at 120 s.
     pub histogram: Histogram<u64>,
@@ -214,6 +216,7 @@ impl PeriodStats {
         let waiting = self.queue.waiting;
         self.queue.add(&earlier.queue);
         self.queue.waiting = waiting;
+        self.accept_pauses += earlier.accept_pauses;
         // Both histograms have the bounds of `service_histogram`, so every value of one fits into the other.
         let _ = self.histogram.add(&earlier.histogram);
         for (backend, earlier) in self.backends.iter_mut().zip(&earlier.backends) {
@@ -360,6 +363,7 @@ mod tests {
                     waiting: in_flight,
                     ..QueueCounts::default()
                 },
+                accept_pauses: 1,
                 histogram,
                 backends: vec![BackendPeriod {
                     url: "http://127.0.0.1:1".into(),

@@ -121,9 +121,9 @@ pub struct ServiceConfig {
     /// The quota's period, in milliseconds.
     #[serde(default = "default_quota_period_ms")]
     pub quota_period_ms: f64,
-    /// μ, in requests per second and core; measured at the start where absent.
+    /// μ, in requests per second and core; observed, and again when it drifts, where absent.
     pub requests_per_core_s: Option<f64>,
-    /// For how long μ is measured at the start, in seconds.
+    /// For how long μ is observed at least, in seconds.
     #[serde(default = "default_calibrate_s")]
     pub calibrate_s: f64,
 }
@@ -351,23 +351,6 @@ impl Config {
         Plant::new(cores, power).map_err(|error| document.error("power.model", error))
     }
 
-    /// The key that the gateway's objection is about.
-    pub fn gateway_key(&self, error: &GatewayError) -> String {
-        let cleartext = |address| {
-            self.gateway
-                .as_ref()
-                .is_some_and(|gateway| gateway.listen.contains(address))
-        };
-        let key = match error {
-            GatewayError::Config { key, .. } => key,
-            GatewayError::BackendUrl { .. } | GatewayError::Resolve { .. } => "backends",
-            GatewayError::Bind { address, .. } if cleartext(address) => "listen",
-            GatewayError::Bind { .. } | GatewayError::Tls { .. } => "tls",
-            _ => return "gateway".to_owned(),
-        };
-        format!("gateway.{key}")
-    }
-
     fn check(&self, document: &Document) -> Result<(), ConfigError> {
         self.slo(document)?;
         match (&self.gateway, &self.telemetry) {
@@ -394,6 +377,18 @@ impl Config {
         self.record.check(document)?;
         self.law.check(document)
     }
+}
+
+/// The key that the gateway's objection to its configuration is about.
+pub fn gateway_key(gateway: &GatewayConfig, error: &GatewayError) -> String {
+    let key = match error {
+        GatewayError::Config { key, .. } => key,
+        GatewayError::BackendUrl { .. } | GatewayError::Resolve { .. } => "backends",
+        GatewayError::Bind { address, .. } if gateway.listen.contains(address) => "listen",
+        GatewayError::Bind { .. } | GatewayError::Tls { .. } => "tls",
+        _ => return "gateway".to_owned(),
+    };
+    format!("gateway.{key}")
 }
 
 impl ControlConfig {

@@ -5,6 +5,8 @@ mod cli;
 mod cluster;
 mod commands;
 mod config;
+mod descriptors;
+mod door;
 mod emulator;
 mod failure;
 mod file;

@@ -41,7 +41,8 @@ impl Write for StandardError {
         let mut held = held();
         let Some(lines) = held.as_mut() else {
             drop(held);
-            return io::stderr().lock().write(bytes);
+            // A log whose reader is gone must not end, nor disturb, what is logged: what cannot be written is dropped.
+            return Ok(io::stderr().lock().write(bytes).unwrap_or(bytes.len()));
         };
         if lines.len() == MOST_HELD {
             lines.pop_front();
@@ -51,7 +52,8 @@ impl Write for StandardError {
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        io::stderr().lock().flush()
+        let _ = io::stderr().lock().flush();
+        Ok(())
     }
 }
 

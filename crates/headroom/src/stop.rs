@@ -71,6 +71,7 @@ impl Stop {
                     if count > 0 {
                         tracing::warn!(signal, "a second signal: everything is put back, and out");
                         headroom_node::restore::restore_all();
+                        crate::door::end_now();
                         crate::terminal::give_back_now();
                         std::process::exit(128 + signal);
                     }

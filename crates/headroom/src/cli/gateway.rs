@@ -10,10 +10,10 @@ use std::path::PathBuf;
 #[derive(Debug, Args)]
 pub struct GatewayArgs {
     /// Address to serve HTTP/1.1 and cleartext HTTP/2 on. May be given more than once.
-    #[arg(long, value_name = "ADDR", required = true)]
+    #[arg(long, value_name = "ADDR", required_unless_present = "launched")]
     pub listen: Vec<SocketAddr>,
     /// A backend, as http://HOST:PORT. May be given more than once.
-    #[arg(long, value_name = "URL", required = true)]
+    #[arg(long, value_name = "URL", required_unless_present = "launched")]
     pub backend: Vec<String>,
     /// Threads, each with its own runtime, listener and connection pools.
     #[arg(long, default_value_t = 1, value_name = "N")]
@@ -61,6 +61,9 @@ pub struct GatewayArgs {
     /// For --control over TCP: the key to it.
     #[arg(long, value_name = "FILE", requires = "control_ca")]
     pub control_key: Option<PathBuf>,
+    /// Take everything from standard input, as `headroom up` sends it, which starts this.
+    #[arg(long, hide = true, exclusive = true)]
+    pub launched: bool,
     /// How long to wait for requests being served when told to stop, in seconds.
     #[arg(long, default_value_t = 30.0, value_name = "SECONDS", value_parser = seconds_or_none)]
     pub drain: f64,

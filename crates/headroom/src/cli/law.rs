@@ -31,9 +31,10 @@ pub enum LawName {
     Powersave,
 }
 
-impl std::fmt::Display for LawName {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
+impl LawName {
+    /// The name, as the law gives it itself.
+    pub const fn as_str(self) -> &'static str {
+        match self {
             Self::Fixed => "fixed",
             Self::Headroom => "headroom",
             Self::SloPower => "slo-power",
@@ -45,6 +46,12 @@ impl std::fmt::Display for LawName {
             Self::PegasusAsRun => "pegasus-as-run",
             Self::PowerManager => "power-manager",
             Self::Powersave => "powersave",
-        })
+        }
+    }
+}
+
+impl std::fmt::Display for LawName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.as_str())
     }
 }

@@ -25,20 +25,18 @@ const PERIOD_MS: Range = Range::new(20.0, 60_000.0);
 /// A busy core of the gateway is waited for at least this long: a period that is longer is better than one not whole.
 const LEAST_PATIENCE: Duration = Duration::from_millis(250);
 
-/// A control port that is served. Dropped, it is closed.
-#[derive(Debug)]
-pub struct ControlPort {
-    addresses: Vec<Address>,
-    stop: watch::Sender<bool>,
-    thread: Option<JoinHandle<()>>,
+/// A control port that is bound and not served yet; no thread runs for it.
+pub struct BoundPort {
+    runtime: tokio::runtime::Runtime,
+    listeners: Vec<Listener>,
 }
 
-impl ControlPort {
-    /// Serves a gateway's counters and backends at the given places, on a thread of its own.
+impl BoundPort {
+    /// Listens at the given places.
     ///
     /// # Errors
-    /// A place that cannot be listened at, a thread that cannot be started.
-    pub fn serve(gateway: Arc<Handle>, places: Vec<Listen>) -> anyhow::Result<Self> {
+    /// A place that cannot be listened at.
+    pub fn open(places: Vec<Listen>) -> anyhow::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;
@@ -50,6 +48,15 @@ impl ControlPort {
             anyhow::Ok(listeners)
         });
         let listeners = listeners.context("the control port")?;
+        Ok(Self { runtime, listeners })
+    }
+
+    /// Serves a gateway's counters and backends there, on a thread of its own.
+    ///
+    /// # Errors
+    /// A thread that cannot be started.
+    pub fn serve(self, gateway: Arc<Handle>) -> anyhow::Result<ControlPort> {
+        let Self { runtime, listeners } = self;
         let addresses = listeners
             .iter()
             .map(|listener| listener.address().clone())
@@ -85,11 +92,29 @@ impl ControlPort {
                     while servers.join_next().await.is_some() {}
                 });
             })?;
-        Ok(Self {
+        Ok(ControlPort {
             addresses,
             stop,
             thread: Some(thread),
         })
+    }
+}
+
+/// A control port that is served. Dropped, it is closed.
+#[derive(Debug)]
+pub struct ControlPort {
+    addresses: Vec<Address>,
+    stop: watch::Sender<bool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl ControlPort {
+    /// Serves a gateway's counters and backends at the given places: [`BoundPort::open`] and [`BoundPort::serve`].
+    ///
+    /// # Errors
+    /// A place that cannot be listened at, a thread that cannot be started.
+    pub fn serve(gateway: Arc<Handle>, places: Vec<Listen>) -> anyhow::Result<Self> {
+        BoundPort::open(places)?.serve(gateway)
     }
 
     /// Where it listens.
@@ -242,6 +267,7 @@ impl Control {
                 expired: stats.queue.expired,
                 waiting: stats.queue.waiting,
             }),
+            accept_pauses: stats.accept_pauses,
         }
     }
 

@@ -84,16 +84,21 @@ impl GatewayState {
             sum.expired += queue.expired;
             sum.waiting = queue.waiting;
         }
+        sum.accept_pauses += period.accept_pauses;
     }
 
-    /// What was added up, and begins anew; `None` where nothing was or it is not whole.
-    fn take(&mut self) -> Option<(GatewayPeriod, Histogram<u64>)> {
+    /// Ends the period; whether it was whole. What was added up stays until it is taken, with a whole one.
+    fn end(&mut self) -> bool {
         let whole = self.periods > 0 && !self.broken && self.backends.is_some();
         self.periods = 0;
         self.broken = self.backends.is_none();
-        let sum = std::mem::take(&mut self.sum);
+        whole
+    }
+
+    /// What was added up, which begins anew.
+    fn take(&mut self) -> (GatewayPeriod, Histogram<u64>) {
         let histogram = std::mem::replace(&mut self.histogram, service_histogram());
-        whole.then_some((sum, histogram))
+        (std::mem::take(&mut self.sum), histogram)
     }
 }
 
@@ -169,6 +174,7 @@ impl Telemetry for ClusterTelemetry {
             latency: Known::AtSlo(None),
             backends: Vec::new(),
             queue: None,
+            accept_pauses: 0,
         };
         let mut latencies = service_histogram();
         let mut whole = true;
@@ -178,13 +184,20 @@ impl Telemetry for ClusterTelemetry {
                 .state
                 .wait(deadline, |state| state.periods > 0 || state.backends.is_none());
             let mut state = gateway.state.lock();
-            let backends = state.backends.clone().unwrap_or_default();
-            let Some((sum, histogram)) = state.take() else {
+            if !state.end() {
                 let why = state.trouble.as_deref().unwrap_or("its period is not whole");
                 tracing::warn!(gateway = gateway.name, "{why}");
                 whole = false;
-                continue;
-            };
+            }
+        }
+        if !whole {
+            return None;
+        }
+        for gateway in &self.gateways {
+            let mut state = gateway.state.lock();
+            let backends = state.backends.clone().unwrap_or_default();
+            let (sum, histogram) = state.take();
+            all.accept_pauses += sum.accept_pauses;
             all.arrivals += sum.arrivals;
             all.completions += sum.completions;
             all.failures += sum.failures;
@@ -291,12 +304,10 @@ async fn observe(
     };
     *back_off = BackOff::new();
     state.change(|state| {
-        *state = GatewayState {
-            backends: Some(client.gateway().backends.clone()),
-            // What was counted while nobody was connected is in no period.
-            broken: true,
-            ..GatewayState::default()
-        };
+        state.backends = Some(client.gateway().backends.clone());
+        // What was counted while nobody was connected is in no period.
+        state.broken = true;
+        state.trouble = None;
     });
     loop {
         match periods.next().await {

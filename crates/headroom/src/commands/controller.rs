@@ -11,7 +11,7 @@ use crate::say;
 use crate::stop::Stop;
 use anyhow::anyhow;
 use headroom_record::RunSummary;
-use headroom_units::{Cores, PerSecond};
+use headroom_units::{Cores, PerSecond, Seconds};
 use headroom_wire::message::Holder;
 use std::time::{Duration, Instant};
 
@@ -28,7 +28,7 @@ pub fn run(args: &ControllerArgs) -> Result<(), Failure> {
     let (mut config, document) = ControllerFile::read(file)?;
     config.law.name = args.run.law.unwrap_or(config.law.name);
     let mut cluster = Cluster::open(&config, &document)?;
-    // A law can be built only where mu is known; otherwise it is measured later.
+    // A law can be built only where mu is known; otherwise the traffic shows it later.
     if let Some(rate) = config.cluster.requests_per_core_s {
         let (slo, plant) = (config.slo.slo(&document)?, cluster.found.plant);
         config.law.law(&document, slo, plant, PerSecond::new(rate))?;
@@ -107,7 +107,8 @@ fn serve(
     cluster: &mut Cluster,
     stop: &Stop,
 ) -> Result<Option<RunSummary>, Failure> {
-    let (recorder, admin) = start::open(&config.record, &config.admin, document)?;
+    let ran_by = (config.law.name, &config.control);
+    let (recorder, status) = start::open(&config.record, &config.admin, ran_by, document)?;
     for note in &cluster.found.notes {
         say::note!("note: {note}");
     }
@@ -138,8 +139,7 @@ fn serve(
         plant: cluster.found.plant,
         rate: ServiceRate {
             given: config.cluster.requests_per_core_s.map(PerSecond::new),
-            measured_for: Duration::from_secs_f64(config.cluster.calibrate_s),
-            key: "cluster.requests_per_core_s",
+            observed_for: Seconds::new(config.cluster.calibrate_s),
         },
         notes: cluster.found.notes.clone(),
         power_source: cluster.found.source,
@@ -150,5 +150,5 @@ fn serve(
         telemetry: &mut cluster.telemetry,
         recorder: &recorder,
     };
-    start.run(world, admin, stop)
+    start.run(world, &status, stop)
 }

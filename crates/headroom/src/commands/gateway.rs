@@ -7,6 +7,7 @@ use crate::failure::Failure;
 use crate::live::{GatewayTelemetry, Known, Telemetry};
 use crate::say;
 use crate::stop::Stop;
+use crate::{descriptors, door};
 use headroom_gateway::{
     BackendConfig, Gateway, GatewayConfig, Handle, HealthConfig, LimitConfig, TlsListenConfig,
 };
@@ -19,6 +20,11 @@ use std::time::{Duration, Instant};
 /// # Errors
 /// A value that makes no sense, an address that cannot be listened on.
 pub fn run(args: &GatewayArgs) -> Result<(), Failure> {
+    if args.launched {
+        // Before any thread is started: privileges are a thread's.
+        return door::serve_launched();
+    }
+    descriptors::raise_limit();
     let stop = Stop::at_signals()?;
     let tls = args
         .tls_listen

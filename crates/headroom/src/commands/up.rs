@@ -1,21 +1,24 @@
-//! `headroom up`: gateway, meters, actuators, law and recorder in one process in front of any service.
+//! `headroom up`: meters, actuators, law and recorder in one process, and a gateway in another that it keeps, in front of
+//! any service.
 
 use crate::cli::UpArgs;
 use crate::config::{Config, Document, EXAMPLE};
+use crate::descriptors;
+use crate::door::{Door, OpenError};
 use crate::failure::Failure;
 use crate::live::start::{self, ServiceRate, Start};
-use crate::live::{CgroupMachine, GatewayTelemetry, Machine, Telemetry, run, undo};
+use crate::live::{CgroupMachine, Machine, Telemetry, run, undo};
 use crate::say;
 use crate::stop::Stop;
 use headroom_control::Plant;
-use headroom_gateway::Gateway;
 use headroom_node::Roots;
 use headroom_node::cgroup::Target;
 use headroom_node::cpu::online;
 use headroom_node::restore;
 use headroom_record::RunSummary;
-use headroom_units::{Cores, PerSecond};
-use std::time::Duration;
+use headroom_units::{Cores, PerSecond, Seconds};
+use std::io::IsTerminal;
+use std::path::Path;
 
 /// Runs until a signal, a key or the given duration ends it; then drains, puts everything back and prints the summary.
 ///
@@ -34,7 +37,7 @@ pub fn run(args: &UpArgs) -> Result<(), Failure> {
         undo::promise(undo::take(&run_dir)?, &roots)?;
     }
     let mut world = World::open(&config, &document, &roots)?;
-    // A law can be built only where mu is known; otherwise it is measured later.
+    // A law can be built only where mu is known; otherwise the traffic shows it later.
     if let Some(rate) = config.service.requests_per_core_s {
         let slo = config.slo(&document)?;
         config
@@ -44,8 +47,9 @@ pub fn run(args: &UpArgs) -> Result<(), Failure> {
     if args.check {
         return say::result(world.describe(&config, undo::note_of_left(&run_dir)));
     }
+    descriptors::raise_limit();
     let stop = Stop::at_signals()?;
-    let outcome = serve(args, &config, &document, &mut world, &stop);
+    let outcome = serve((args, &run_dir), &config, &document, &mut world, &stop);
     drop(world);
     undo::keep();
     let Some(summary) = outcome? else { return Ok(()) };
@@ -106,27 +110,31 @@ impl World {
 }
 
 fn serve(
-    args: &UpArgs,
+    (args, run_dir): (&UpArgs, &Path),
     config: &Config,
     document: &Document,
     world: &mut World,
     stop: &Stop,
 ) -> Result<Option<RunSummary>, Failure> {
-    let (recorder, admin) = start::open(&config.record, &config.admin, document)?;
+    let ran_by = (config.law.name, &config.control);
+    let (recorder, status) = start::open(&config.record, &config.admin, ran_by, document)?;
     let mut notes = world.machine.notes();
-    let gateway = match &config.gateway {
-        None => None,
-        Some(gateway) => {
-            let started = Gateway::start(gateway.clone());
-            Some(started.map_err(|error| document.error(&config.gateway_key(&error), error))?)
-        }
-    };
-    let mut telemetry: Box<dyn Telemetry + '_> = match (&gateway, &config.telemetry) {
-        (Some(gateway), _) => {
-            for address in gateway.local_addrs() {
+    // What the gateway's process writes while the live view has the terminal is held back with the rest.
+    let own_log = !args.run.no_view && std::io::stderr().is_terminal();
+    let door = config.gateway.as_ref().map(|gateway| {
+        Door::open(gateway, run_dir, own_log).map_err(|error| match error {
+            OpenError::Refused { key, why } => Failure::from(document.error(&key, why)),
+            OpenError::Other(error) => error.into(),
+        })
+    });
+    let door = door.transpose()?;
+    let mut telemetry: Box<dyn Telemetry + '_> = match (&door, &config.telemetry) {
+        (Some(door), _) => {
+            for address in door.addresses() {
                 say::note!("serving {} on {address}", world.target.name);
             }
-            Box::new(GatewayTelemetry::new(gateway))
+            status.attend(door.watched());
+            Box::new(door.telemetry(config.control.period())?)
         }
         (None, Some(telemetry)) => {
             let (telemetry, more) = telemetry.open(document, config.slo(document)?)?;
@@ -148,8 +156,7 @@ fn serve(
         plant: world.plant,
         rate: ServiceRate {
             given: config.service.requests_per_core_s.map(PerSecond::new),
-            measured_for: Duration::from_secs_f64(config.service.calibrate_s),
-            key: "service.requests_per_core_s",
+            observed_for: Seconds::new(config.service.calibrate_s),
         },
         notes,
         power_source: Some(world.machine.source()),
@@ -160,15 +167,15 @@ fn serve(
         telemetry: &mut *telemetry,
         recorder: &recorder,
     };
-    let outcome = start.run(live, admin, stop);
+    let outcome = start.run(live, &status, stop);
     // Whatever happened to the control plane, requests being served are finished, with everything on.
     let full = world.plant.full();
     if let Err(error) = world.machine.apply(full) {
         tracing::warn!("everything could not be put to full for the end: {error:#}");
     }
     drop(telemetry);
-    if let Some(gateway) = gateway {
-        gateway.shutdown_blocking(gateway.drain_timeout());
+    if let Some(door) = door {
+        door.close();
     }
     outcome
 }

@@ -60,9 +60,9 @@ pub struct ClusterConfig {
     pub cores_step: f64,
     /// Most cores, of all nodes together; all that they have by default.
     pub cores_max: Option<f64>,
-    /// μ, in requests per second and core; measured at the start where absent.
+    /// μ, in requests per second and core; observed, and again when it drifts, where absent.
     pub requests_per_core_s: Option<f64>,
-    /// For how long μ is measured at the start, in seconds.
+    /// For how long μ is observed at least, in seconds.
     pub calibrate_s: f64,
 }
 

@@ -2,8 +2,10 @@
 
 use super::metrics::Metrics;
 use super::tick::Tick;
+use crate::door::Watched;
 use anyhow::Context;
 use bytes::Bytes;
+use headroom_control::calibrate;
 use http_body_util::Full;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -11,7 +13,7 @@ use hyper::{Method, Request, Response, StatusCode, body::Incoming, header};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use std::convert::Infallible;
 use std::net::{SocketAddr, TcpListener};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Connections served at once; one more waits in the kernel's accept queue.
@@ -41,6 +43,7 @@ pub struct Status {
     metrics: Metrics,
     stale_after: Duration,
     last: Mutex<Last>,
+    gateway: OnceLock<Arc<Watched>>,
 }
 
 #[derive(Debug)]
@@ -56,14 +59,21 @@ impl Status {
         let last = Last {
             at: Instant::now(),
             ready: false,
-            json: "{}".to_owned(),
+            json: serde_json::json!({ "law": law }).to_string(),
         };
         Self {
             law,
             metrics: Metrics::new(),
             stale_after: period * 5 + Duration::from_secs(1),
             last: Mutex::new(last),
+            gateway: OnceLock::new(),
         }
+    }
+
+    /// From now on it tells of this process of the data plane too.
+    pub fn attend(&self, gateway: Arc<Watched>) {
+        // Set once: a run has one.
+        let _ = self.gateway.set(gateway);
     }
 
     /// Takes one period.
@@ -72,9 +82,11 @@ impl Status {
         let json = serde_json::json!({
             "law": self.law,
             "at_s": tick.at,
+            "calibrating": tick.decision.reasons.iter().any(|reason| reason.rule == calibrate::CALIBRATING),
             "seen": tick.seen,
             "decided": tick.decision,
             "actuation_failed": tick.actuation_failed,
+            "gateway": self.gateway.get().map(|gateway| gateway.json()),
             "backends": tick.backends.iter().map(|backend| serde_json::json!({
                 "url": backend.name,
                 "healthy": backend.healthy,
@@ -91,6 +103,9 @@ impl Status {
 
 impl Board for Status {
     fn metrics_text(&self) -> String {
+        if let Some(gateway) = self.gateway.get() {
+            self.metrics.gateway_restarts(gateway.restarts());
+        }
         self.metrics.render()
     }
 

@@ -1,15 +1,13 @@
-//! Measures μ, the requests that one core serves in a second, from real traffic with everything on.
+//! Measures μ, the requests that one core serves in a second, before a run, under a load that is made for it; where
+//! nobody can be asked for load, [`headroom_control::Calibrating`] observes it while the service runs.
 
 use super::{Machine, Telemetry};
 use crate::stop::Stop;
 use anyhow::bail;
+use headroom_control::calibrate::{MIN_CPU, MIN_REQUESTS};
 use headroom_units::{PerSecond, Seconds};
 use std::time::{Duration, Instant};
 
-/// Fewer requests than this say little about their mean cost.
-const ENOUGH_REQUESTS: u64 = 200;
-/// Less CPU time than this is too near to the accounting's own grain.
-const ENOUGH_CPU: Seconds = Seconds::new(0.5);
 /// How many times the asked length to wait for enough traffic.
 const PATIENCE: u32 = 30;
 
@@ -41,7 +39,7 @@ pub fn service_rate(
             cpu += used;
         }
         let waited = begin.elapsed();
-        let enough = requests >= ENOUGH_REQUESTS && cpu >= ENOUGH_CPU;
+        let enough = requests >= MIN_REQUESTS && cpu >= MIN_CPU;
         if enough && waited >= length {
             return Ok(Some(from_totals(requests, cpu)));
         }

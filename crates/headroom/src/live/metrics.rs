@@ -107,6 +107,8 @@ pub struct Metrics {
     periods: Counter,
     lost: Counter,
     actuation_failures: Counter,
+    accept_pauses: Counter,
+    gateway_restarts: Counter,
     latency: Arc<LatencyBuckets>,
 }
 
@@ -214,6 +216,16 @@ impl Metrics {
                 "actuation_failures",
                 "Decisions that could not be carried out",
             ),
+            accept_pauses: add(
+                all,
+                "gateway_accept_pauses",
+                "Times that the gateway stopped accepting clients for a while, to keep descriptors for backends",
+            ),
+            gateway_restarts: add(
+                all,
+                "gateway_restarts",
+                "Times that the gateway's process ended by itself and was started again",
+            ),
             registry,
         }
     }
@@ -221,6 +233,7 @@ impl Metrics {
     /// Takes one period.
     pub fn tick(&self, law: &str, tick: &Tick) {
         self.periods.inc();
+        self.accept_pauses.inc_by(tick.accept_pauses);
         if let Some(energy) = tick.energy {
             let labels = ZoneLabels {
                 zone: tick.zone.clone(),
@@ -312,6 +325,12 @@ impl Metrics {
         if let Some(histogram) = &tick.histogram {
             self.latency.add(histogram);
         }
+    }
+
+    /// Takes how often the gateway's process was started again since the start of the run.
+    pub fn gateway_restarts(&self, restarts: u64) {
+        self.gateway_restarts
+            .inc_by(restarts.saturating_sub(self.gateway_restarts.get()));
     }
 
     fn connects(&self, backend: &str, counts: &ConnectCounts) {

@@ -103,6 +103,7 @@ impl ControlLoop<'_> {
             utilisation: machine.utilisation,
             power: machine.power,
             frequency: machine.frequency,
+            cpu_time: machine.cpu_time,
         };
         let decision = self.law.decide(&seen);
         let actuation_failed = match self.machine.apply(decision.allocation) {
@@ -127,6 +128,7 @@ impl ControlLoop<'_> {
         }
 
         let queue = telemetry.as_ref().and_then(|period| period.queue);
+        let accept_pauses = telemetry.as_ref().map_or(0, |period| period.accept_pauses);
         let (histogram, backends) = match telemetry {
             Some(TrafficPeriod {
                 latency: Known::Histogram(histogram),
@@ -153,6 +155,7 @@ impl ControlLoop<'_> {
             histogram,
             backends,
             queue,
+            accept_pauses,
         }
     }
 

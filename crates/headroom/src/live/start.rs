@@ -1,49 +1,53 @@
-//! The start of a run on live traffic, the same on one machine and on many: μ where nobody gave it, the law, the admin
-//! port, the view, the run.
+//! The start of a run on live traffic, the same on one machine and on many: the admin port, the law (which begins with
+//! everything on where nobody gave μ), the view, the run.
 
+use super::Frame;
 use super::admin::{self, Status};
 use super::run::{RunPlan, Watchers, World, run};
 use super::view::View;
-use super::{Frame, calibrate};
-use crate::cli::RunArgs;
+use crate::cli::{LawName, RunArgs};
 use crate::config::{AdminConfig, ControlConfig, Document, LawConfig, RecordConfig};
 use crate::failure::Failure;
 use crate::say;
 use crate::stop::Stop;
 use crate::terminal;
-use anyhow::Context;
-use headroom_control::{Guardian, Plant, Slo};
+use headroom_control::{Calibrating, Guardian, Law, Plant, Slo};
 use headroom_record::{Recorder, RunSummary, summary_table};
 use headroom_units::{PerSecond, Seconds, Source};
-use std::net::TcpListener;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
-/// μ, and how it is come by where nobody gave it.
+/// So many requests can no core serve in a second.
+const MAX_RATE: PerSecond = PerSecond::new(1e9);
+
+/// μ, and for how long it is observed where nobody gave it.
 #[derive(Clone, Copy, Debug)]
 pub struct ServiceRate {
     /// As it was given.
     pub given: Option<PerSecond>,
-    /// For how long it is measured else.
-    pub measured_for: Duration,
-    /// The key that would give it, for messages.
-    pub key: &'static str,
+    /// For how long it is observed else, at least.
+    pub observed_for: Seconds,
 }
 
-/// Opens the record, and all that is to be listened on: before anything is measured or changed.
+/// Opens the record and the admin port, which answers from then on: before anything is measured or changed.
 ///
 /// # Errors
 /// A record that cannot be written, an address that cannot be listened on.
 pub fn open(
     record: &RecordConfig,
     admin: &AdminConfig,
+    (law, control): (LawName, &ControlConfig),
     document: &Document,
-) -> Result<(Recorder, Option<TcpListener>), Failure> {
+) -> Result<(Recorder, Arc<Status>), Failure> {
     let recorder = Recorder::open(&record.db, record.limits()).map_err(Failure::usage)?;
-    let admin = admin.listen.map(admin::bind).transpose();
-    let admin = admin.map_err(|error| document.error("admin.listen", format!("{error:#}")))?;
-    Ok((recorder, admin))
+    let status = Arc::new(Status::new(law.as_str(), control.period()));
+    if let Some(address) = admin.listen {
+        let listener =
+            admin::bind(address).map_err(|error| document.error("admin.listen", format!("{error:#}")))?;
+        let address = admin::serve(listener, Arc::clone(&status))?;
+        say::note!("metrics on http://{address}/metrics");
+    }
+    Ok((recorder, status))
 }
 
 /// A run on live traffic.
@@ -73,6 +77,36 @@ pub struct Start<'a> {
 }
 
 impl Start<'_> {
+    /// The law; where μ is not given, one that begins with everything on and observes it.
+    fn law(&self) -> Result<Box<dyn Law>, Failure> {
+        let told = |rate: PerSecond| say::note!("one core serves {:.1} requests/s", rate.get());
+        if let Some(rate) = self.rate.given {
+            told(rate);
+            return Ok(self.law.law(self.document, self.slo, self.plant, rate)?);
+        }
+        // What no μ makes good, such as a lever that the machine lacks, is an error now and not in the night.
+        self.law.law(self.document, self.slo, self.plant, MAX_RATE)?;
+        let length = self.rate.observed_for;
+        say::note!(
+            "everything is on until the traffic has shown, for {} s at least, what one core serves",
+            length.get()
+        );
+        let (config, slo, plant) = (self.law.clone(), self.slo, self.plant);
+        let build = move |rate| {
+            let law = config
+                .build(slo, plant, rate)
+                .map_err(|error| error.to_string())?;
+            told(rate);
+            Ok(law)
+        };
+        Ok(Box::new(Calibrating::new(
+            self.law.name.as_str(),
+            plant,
+            length,
+            build,
+        )))
+    }
+
     /// Runs until `stop` is raised or the given duration is over; `None` where it was raised before the run began.
     ///
     /// # Errors
@@ -80,38 +114,11 @@ impl Start<'_> {
     pub fn run(
         self,
         world: World<'_>,
-        admin: Option<TcpListener>,
+        status: &Arc<Status>,
         stop: &Stop,
     ) -> Result<Option<RunSummary>, Failure> {
-        let World {
-            machine,
-            telemetry,
-            recorder,
-        } = world;
-        let rate = match self.rate.given {
-            Some(rate) => rate,
-            None => {
-                let length = self.rate.measured_for;
-                say::note!(
-                    "measuring what one core serves, for {} s with everything on",
-                    length.as_secs_f64()
-                );
-                machine.apply(self.plant.full())?;
-                let measured = calibrate::service_rate(machine, telemetry, length, stop)
-                    .with_context(|| format!("{} is not given: give it, or send traffic", self.rate.key))?;
-                let Some(rate) = measured else { return Ok(None) };
-                rate
-            }
-        };
-        say::note!("one core serves {:.1} requests/s", rate.get());
-        let law = self.law.law(self.document, self.slo, self.plant, rate)?;
-        let mut law = Guardian::new(law, self.plant, self.control.lost_periods_to_full);
+        let mut law = Guardian::new(self.law()?, self.plant, self.control.lost_periods_to_full);
         let period = self.control.period();
-        let status = Arc::new(Status::new(law.law().name(), period));
-        if let Some(listener) = admin {
-            let address = admin::serve(listener, Arc::clone(&status))?;
-            say::note!("metrics on http://{address}/metrics");
-        }
         let view = terminal::view(self.args.no_view, || View::open(stop.clone()))?;
         let plan = RunPlan {
             name: self.args.name.as_deref().unwrap_or(self.usual_name).to_owned(),
@@ -133,15 +140,10 @@ impl Start<'_> {
         };
         let watchers = Watchers {
             view: view.as_ref(),
-            status: Some(&status),
+            status: Some(status),
         };
         let duration = self.args.duration.unwrap_or(f64::INFINITY);
         let done = |at: Seconds| at.get() >= duration;
-        let world = World {
-            machine,
-            telemetry,
-            recorder,
-        };
         Ok(Some(run(&plan, &mut law, world, watchers, stop, done)?))
     }
 }

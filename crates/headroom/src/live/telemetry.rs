@@ -34,6 +34,8 @@ pub struct TrafficPeriod {
     pub backends: Vec<BackendTick>,
     /// Requests that had to wait for a backend below its limit; `None` where the telemetry does not tell.
     pub queue: Option<QueueCounts>,
+    /// Times that the gateway paused accepting clients because they had their share of its descriptors.
+    pub accept_pauses: u64,
 }
 
 /// What is known of the latencies of a period.
@@ -99,6 +101,7 @@ impl Telemetry for GatewayTelemetry<'_> {
             latency: Known::Histogram(stats.histogram),
             backends,
             queue: Some(stats.queue),
+            accept_pauses: stats.accept_pauses,
         })
     }
 }
@@ -145,6 +148,7 @@ fn told(period: TelemetryPeriod) -> Option<TrafficPeriod> {
         oldest_in_flight: period.oldest_in_flight,
         backends: backends.collect(),
         queue: None,
+        accept_pauses: 0,
         latency: match period.latency {
             Latency::Histogram(histogram) => Known::Histogram(*histogram),
             Latency::Percentile { value, .. } => Known::AtSlo(value),

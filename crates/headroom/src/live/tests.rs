@@ -71,6 +71,7 @@ fn answered(latency_ms: u64) -> Option<TrafficPeriod> {
         latency: Known::Histogram(histogram),
         backends: Vec::new(),
         queue: None,
+        accept_pauses: 0,
     })
 }
 

@@ -41,6 +41,8 @@ pub struct Tick {
     pub backends: Vec<BackendTick>,
     /// Requests that had to wait for a backend below its limit; `None` where the telemetry does not tell.
     pub queue: Option<QueueCounts>,
+    /// Times that the gateway paused accepting clients because they had their share of its descriptors.
+    pub accept_pauses: u64,
 }
 
 impl Tick {

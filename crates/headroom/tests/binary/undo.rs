@@ -65,14 +65,14 @@ fn everything_is_as_it_was_found_after_a_run_of_given_length() {
 }
 
 #[test]
-fn a_stop_during_the_measurement_puts_everything_back() {
+fn a_stop_while_it_calibrates_puts_everything_back() {
     let Some(group) = Group::new() else { return };
     group.limit(90_000, 100_000);
     let before = group.settings();
     let config = idle(&group).with("requests_per_core_s = 250.0", "calibrate_s = 60.0");
-    let mut up = Up::start_calibrating(&config);
+    let mut up = Up::start(&config);
     up.program
-        .said("that it measures", |err| err.contains("measuring").then_some(()));
+        .said("that it calibrates", |err| err.contains("until the traffic has shown").then_some(()));
     up.program.signal(Signal::TERM);
     up.program.succeeds();
     assert_eq!(group.settings(), before);

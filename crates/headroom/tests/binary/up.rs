@@ -1,6 +1,6 @@
 //! `headroom up` in front of the wiki: what it measures, says and leaves.
 
-use crate::common::{Config, Group, Program, Up, Wiki, free_port, get, headroom, run, undo_left};
+use crate::common::{Config, Group, Program, Up, Wiki, free_port, get, headroom, run, undo_left, until};
 use crate::contract::{assert_summary, number};
 use rustix::process::Signal;
 use std::fs;
@@ -175,15 +175,34 @@ fn recorded_runs_are_listed_and_drawn(config: &Config, summary: &serde_json::Val
     );
 }
 
+/// The rules by which the run has decided so far.
+fn rules(up: &Up) -> Vec<String> {
+    let metrics = up.metrics();
+    let decisions = metrics.of("headroom_decisions_total");
+    decisions.map(|sample| sample.labels["rule"].clone()).collect()
+}
+
 #[test]
-fn what_one_core_serves_is_measured_where_it_is_not_given() {
+fn a_service_is_served_at_once_and_calibrated_when_traffic_comes() {
     let Some(group) = Group::new() else { return };
     let before = group.settings();
     let wiki = Wiki::start("127.0.0.1:0");
     group.add(wiki.program.pid());
     let config = Config::new(group.path(), &format!("http://{}", wiki.address))
         .with("requests_per_core_s = 250.0", "calibrate_s = 1.0");
-    let mut up = Up::start_calibrating(&config);
+    let mut up = Up::start(&config);
+    // Without any traffic: everything is on, and everything answers.
+    up.counted("headroom_periods_total", 5.0);
+    assert_eq!(rules(&up), ["calibrating"]);
+    assert_eq!(up.admin("/healthz").status, 200);
+    assert_eq!(up.admin("/readyz").status, 200);
+    let status: serde_json::Value = serde_json::from_str(&up.admin("/status").body).unwrap();
+    assert_eq!(status["calibrating"], true, "{status}");
+    assert_eq!(status["law"], "slo-power");
+    assert_eq!(get(up.gateway, "/").unwrap().status, 200);
+    let most = std::thread::available_parallelism().unwrap().get() as f64;
+    assert_eq!(up.metrics().sum("headroom_service_cores"), Some(most));
+
     let pages = get(wiki.address, "/pages.txt").unwrap().body;
     let paths = config.dir().join("paths.txt");
     fs::write(&paths, &pages).unwrap();
@@ -211,12 +230,29 @@ fn what_one_core_serves_is_measured_where_it_is_not_given() {
     });
     // A page costs 2 ms in the mean, so about 500/s; the machine may be busy and the build unoptimised.
     assert!((100.0..2_500.0).contains(&rate), "{rate}");
+    until("the law decides", || {
+        let status: serde_json::Value = serde_json::from_str(&up.admin("/status").body).ok()?;
+        (status["calibrating"] == false).then_some(())
+    });
+    assert!(rules(&up).contains(&"calibrated".to_owned()));
     load.signal(Signal::INT);
     load.succeeds();
     up.program.signal(Signal::INT);
     up.program.succeeds();
-    assert!(number(&up.program.json(), "periods") >= 0.0);
+    assert!(number(&up.program.json(), "periods") >= 5.0);
     assert_eq!(group.settings(), before);
+}
+
+#[test]
+fn a_run_that_ends_before_it_is_calibrated_has_a_summary() {
+    let Some(group) = Group::new() else { return };
+    let config = Config::new(group.path(), &format!("http://127.0.0.1:{}", free_port()))
+        .with("requests_per_core_s = 250.0\n", "");
+    let mut up = Up::start_with(&config, &["--duration", "2"]);
+    up.program.succeeds();
+    let summary = up.program.json();
+    assert_eq!(summary["law"], "slo-power");
+    assert!(number(&summary, "periods") >= 5.0);
 }
 
 #[test]

@@ -255,6 +255,7 @@ impl World<'_> {
             utilisation: utilisation.map(|share| Ratio::new((share.get() * busy).min(1.0))),
             power: Some(Simulated(power * hot).into()),
             frequency: frequency.map(|mean| Simulated(mean).into()),
+            cpu_time: None,
         }
     }
 

@@ -89,6 +89,8 @@ pub struct GatewayPeriod {
     pub cores_missing: u32,
     /// Requests that had to wait for a backend; `None` where the gateway does not tell.
     pub queue: Option<QueueCounts>,
+    /// Times that accepting clients was paused because they had their share of the process's descriptors.
+    pub accept_pauses: u64,
 }
 
 /// One backend's part of a period.
@@ -314,6 +316,7 @@ impl From<GatewayPeriod> for proto::GatewayPeriod {
             backends: period.backends.into_iter().map(backend).collect(),
             cores_missing: period.cores_missing,
             queue: period.queue.map(Into::into),
+            accept_pauses: period.accept_pauses,
         }
     }
 }
@@ -358,6 +361,7 @@ impl TryFrom<proto::GatewayPeriod> for GatewayPeriod {
                 .collect(),
             cores_missing: message.cores_missing,
             queue: message.queue.map(Into::into),
+            accept_pauses: message.accept_pauses,
         })
     }
 }
@@ -397,6 +401,7 @@ mod tests {
                     }),
                 }],
                 queue: oldest.map(|_| QueueCounts { waited: 8, full: 9, expired: 10, waiting: 11 }),
+                accept_pauses: arrivals,
                 ..GatewayPeriod::default()
             };
             let message = proto::GatewayPeriod::from(period.clone());

@@ -6,7 +6,7 @@ mod program;
 mod up;
 
 pub use group::{Group, exists_anywhere};
-pub use net::{Answer, Server, Traffic, connect_and_send, free_port, get, read_answer};
+pub use net::{Answer, KeepAlive, Server, Traffic, connect_and_send, free_port, get, read_answer};
 pub use program::{Program, children_of, copy_headroom, guard_of, headroom, is_alive, run};
 pub use up::{Config, Up, Wiki, undo_left};
 

@@ -1,10 +1,10 @@
 //! A client and a server of a few lines each, on the standard library.
 
 use super::PATIENCE;
-use std::io::{self, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -180,4 +180,112 @@ impl Drop for Traffic {
             let _ = thread.join();
         }
     }
+}
+
+/// Clients that each send one request after another on a connection they keep, until it is dropped.
+pub struct KeepAlive {
+    answered: Arc<AtomicU64>,
+    failed: Arc<Mutex<Vec<String>>>,
+    stop: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl KeepAlive {
+    /// Begins, with so many clients.
+    pub fn to(address: SocketAddr, clients: usize) -> Self {
+        let (answered, failed) = (Arc::new(AtomicU64::new(0)), Arc::new(Mutex::new(Vec::new())));
+        let stop = Arc::new(AtomicBool::new(false));
+        let client = |_| {
+            let (answered, failed, stop) = (Arc::clone(&answered), Arc::clone(&failed), Arc::clone(&stop));
+            std::thread::spawn(move || {
+                let mut kept = None;
+                while !stop.load(Ordering::Relaxed) {
+                    match exchange(address, &mut kept) {
+                        Ok(200) => {
+                            answered.fetch_add(1, Ordering::Relaxed);
+                        }
+                        Ok(status) => failed.lock().unwrap().push(format!("status {status}")),
+                        Err(error) => {
+                            failed.lock().unwrap().push(error.to_string());
+                            kept = None;
+                        }
+                    }
+                    std::thread::sleep(Duration::from_millis(3));
+                }
+            })
+        };
+        let threads = (0..clients).map(client).collect();
+        Self {
+            answered,
+            failed,
+            stop,
+            threads,
+        }
+    }
+
+    /// Requests answered with 200.
+    pub fn answered(&self) -> u64 {
+        self.answered.load(Ordering::Relaxed)
+    }
+
+    /// How requests failed that did.
+    pub fn failed(&self) -> Vec<String> {
+        self.failed.lock().unwrap().clone()
+    }
+}
+
+impl Drop for KeepAlive {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// One request on the connection that is kept, or on a new one; the answer's status. A connection that the answer
+/// closes is not kept.
+fn exchange(address: SocketAddr, kept: &mut Option<BufReader<TcpStream>>) -> io::Result<u16> {
+    let mut stream = match kept.take() {
+        Some(stream) => stream,
+        None => {
+            let stream = TcpStream::connect_timeout(&address, PATIENCE)?;
+            stream.set_read_timeout(Some(PATIENCE))?;
+            BufReader::new(stream)
+        }
+    };
+    stream
+        .get_mut()
+        .write_all(b"GET / HTTP/1.1\r\nHost: e2e\r\n\r\n")?;
+    let (mut status, mut length, mut closes) = (0, 0, false);
+    for number in 0.. {
+        let mut line = String::new();
+        if stream.read_line(&mut line)? == 0 {
+            return Err(io::Error::new(
+                io::ErrorKind::UnexpectedEof,
+                "closed before the answer",
+            ));
+        }
+        let line = line.trim_end().to_ascii_lowercase();
+        if number == 0 {
+            let bad = || io::Error::new(io::ErrorKind::InvalidData, line.clone());
+            status = line
+                .split(' ')
+                .nth(1)
+                .and_then(|s| s.parse().ok())
+                .ok_or_else(bad)?;
+        }
+        if let Some(value) = line.strip_prefix("content-length: ") {
+            length = value.parse().unwrap();
+        }
+        closes |= line == "connection: close";
+        if line.is_empty() {
+            break;
+        }
+    }
+    stream.read_exact(&mut vec![0; length])?;
+    if !closes {
+        *kept = Some(stream);
+    }
+    Ok(status)
 }

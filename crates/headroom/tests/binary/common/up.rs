@@ -2,6 +2,7 @@
 
 use super::{Answer, Program, get, headroom, until};
 use crate::openmetrics::{self, Exposition};
+use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -99,6 +100,23 @@ listen = "127.0.0.1:0"
     }
 }
 
+impl Drop for Config {
+    fn drop(&mut self) {
+        // A gateway outlives a control side that was killed; a test's ends with the test.
+        let Ok(text) = fs::read(self.run_dir().join("gateway.json")) else {
+            return;
+        };
+        let record: serde_json::Value = serde_json::from_slice(&text).unwrap_or_default();
+        let pid = record["pid"].as_i64().and_then(|pid| i32::try_from(pid).ok());
+        let launched = |pid: i32| {
+            fs::read_to_string(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.contains("--launched"))
+        };
+        if let Some(pid) = pid.filter(|pid| launched(*pid)).and_then(Pid::from_raw) {
+            let _ = kill_process(pid, Signal::KILL);
+        }
+    }
+}
+
 /// Whether a run folder still records something to put back.
 pub fn undo_left(run_dir: &Path) -> bool {
     ["undo.json", "undo.json.new"]
@@ -134,11 +152,6 @@ impl Up {
         // What came before the first period is in none of them.
         up.counted("headroom_periods_total", 1.0);
         up
-    }
-
-    /// Starts it and waits until its gateway listens; its admin port is not known yet.
-    pub fn start_calibrating(config: &Config) -> Self {
-        Self::start_command(&mut config.command())
     }
 
     fn start_command(command: &mut std::process::Command) -> Self {

@@ -1,0 +1,365 @@
+//! μ where nobody gave it: everything on until the traffic has shown how many requests a core serves, then the law,
+//! built with it; and built again where that number drifts.
+//!
+//! μ is requests answered per second of CPU time, over periods that can tell: their requests and their CPU time are
+//! known, hardly any failed, no backlog grew, no limit slowed the processors down. It takes as long as it takes: a
+//! service without traffic runs with everything on.
+
+use crate::decision::{Decision, Reason};
+use crate::law::Law;
+use crate::plant::Plant;
+use crate::seen::Seen;
+use headroom_units::{Hertz, PerSecond, Reading, Seconds};
+use std::fmt;
+
+/// Fewer requests than this say little about their mean cost.
+pub const MIN_REQUESTS: u64 = 200;
+/// Less CPU time than this is too near to the accounting's own grain.
+pub const MIN_CPU: Seconds = Seconds::new(0.5);
+/// μ in use and the one observed may differ by this factor, up or down.
+pub const MAX_DRIFT: f64 = 1.25;
+/// So many windows in a row must lie on the same side of that bound before the law is built anew.
+pub const MIN_WINDOWS_APART: u32 = 3;
+
+/// A period with more failures than this share of its answers tells nothing of what an answer costs.
+const MAX_FAILED_SHARE: f64 = 0.05;
+/// A period less busy than this share of those that μ was taken from is too near to what the service does when idle.
+const MIN_BUSY_SHARE: f64 = 0.5;
+/// Nor is one told from in which the processors ran slower than this share of their frequency then.
+const MIN_FREQUENCY_SHARE: f64 = 0.9;
+
+/// The rule while μ is not known.
+pub const CALIBRATING: &str = "calibrating";
+const CALIBRATED: &str = "calibrated";
+const RECALIBRATED: &str = "recalibrated";
+const REFUSED: &str = "calibration-refused";
+
+/// What was answered, at what cost, over some periods.
+#[derive(Clone, Copy, Debug, Default)]
+struct Totals {
+    requests: u64,
+    cpu: Seconds,
+    length: Seconds,
+    /// Sum and number of the periods' frequencies, all of one source.
+    frequency: Option<(Reading<Hertz>, f64)>,
+}
+
+impl Totals {
+    fn add(&mut self, period: &Evidence) {
+        self.requests += period.requests;
+        self.cpu += period.cpu;
+        self.length += period.length;
+        self.frequency = match (self.frequency, period.frequency) {
+            (Some((sum, count)), Some(more)) if sum.source == more.source => {
+                let value = sum.value + more.value;
+                Some((Reading { value, ..sum }, count + 1.0))
+            }
+            (None, Some(first)) => Some((first, 1.0)),
+            (known, _) => known,
+        };
+    }
+
+    fn suffice(&self, length: Seconds) -> bool {
+        self.requests >= MIN_REQUESTS && self.cpu >= MIN_CPU && self.length >= length
+    }
+
+    fn rate(&self) -> PerSecond {
+        PerSecond::new(self.requests as f64 / self.cpu.get())
+    }
+
+    /// Cores that were busy in the mean.
+    fn busy(&self) -> f64 {
+        self.cpu / self.length
+    }
+
+    /// Whether a period is like these were: as busy, and as fast.
+    fn alike(&self, period: &Evidence) -> bool {
+        let fast = match (self.frequency, period.frequency) {
+            (Some((sum, count)), Some(now)) if sum.source == now.source => {
+                now.value.get() >= MIN_FREQUENCY_SHARE * sum.value.get() / count
+            }
+            _ => true,
+        };
+        fast && period.cpu / period.length >= MIN_BUSY_SHARE * self.busy()
+    }
+}
+
+/// What one period says of μ.
+struct Evidence {
+    requests: u64,
+    cpu: Seconds,
+    length: Seconds,
+    frequency: Option<Reading<Hertz>>,
+}
+
+impl Evidence {
+    /// Nothing where the period cannot tell.
+    fn of(seen: &Seen) -> Option<Self> {
+        let traffic = seen.traffic.as_ref()?;
+        let cpu = seen.cpu_time?;
+        let failed = traffic.failures as f64 > MAX_FAILED_SHARE * traffic.completions as f64;
+        // What is begun and not answered has cost CPU time that belongs to no answer yet.
+        let behind = traffic.in_flight > traffic.completions;
+        let slowed = seen.allocated.frequency.is_some();
+        let counted = cpu > Seconds::ZERO && seen.length > Seconds::ZERO && traffic.completions > 0;
+        (counted && !failed && !behind && !slowed).then_some(Self {
+            requests: traffic.completions,
+            cpu,
+            length: seen.length,
+            frequency: seen.frequency,
+        })
+    }
+}
+
+/// A law with the μ that it was built with.
+struct Built {
+    law: Box<dyn Law>,
+    /// What μ was taken from.
+    basis: Totals,
+    /// The window that is being filled.
+    window: Totals,
+    /// The windows in a row that lay apart on one side, added up; how many; whether μ was higher there.
+    apart: Totals,
+    windows_apart: u32,
+    higher: bool,
+}
+
+impl Built {
+    fn new(law: Box<dyn Law>, basis: Totals) -> Self {
+        Self {
+            law,
+            basis,
+            window: Totals::default(),
+            apart: Totals::default(),
+            windows_apart: 0,
+            higher: false,
+        }
+    }
+
+    /// Takes one period's evidence; what μ is to be taken from now on, where it has drifted for long enough.
+    fn drifted(&mut self, period: &Evidence, length: Seconds) -> Option<Totals> {
+        if !self.basis.alike(period) {
+            return None;
+        }
+        self.window.add(period);
+        if !self.window.suffice(length) {
+            return None;
+        }
+        let window = std::mem::take(&mut self.window);
+        let ratio = window.rate() / self.basis.rate();
+        let higher = ratio > MAX_DRIFT;
+        if !higher && ratio >= 1.0 / MAX_DRIFT {
+            self.windows_apart = 0;
+            return None;
+        }
+        if self.windows_apart == 0 || self.higher != higher {
+            (self.windows_apart, self.apart, self.higher) = (0, Totals::default(), higher);
+        }
+        self.windows_apart += 1;
+        self.apart.requests += window.requests;
+        self.apart.cpu += window.cpu;
+        self.apart.length += window.length;
+        self.apart.frequency = window.frequency;
+        (self.windows_apart >= MIN_WINDOWS_APART).then_some(self.apart)
+    }
+}
+
+enum State {
+    Collecting {
+        totals: Totals,
+        /// Why the law could not be built with the μ that was found last.
+        refused: Option<String>,
+    },
+    Built(Built),
+}
+
+/// A law whose μ is observed.
+pub struct Calibrating<F> {
+    name: &'static str,
+    plant: Plant,
+    length: Seconds,
+    build: F,
+    state: State,
+}
+
+impl<F> fmt::Debug for Calibrating<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Calibrating")
+            .field("name", &self.name)
+            .field("service_rate", &self.service_rate())
+            .finish_non_exhaustive()
+    }
+}
+
+impl<F> Calibrating<F> {
+    /// The rules besides those of the law.
+    pub const RULES: [&'static str; 4] = [CALIBRATING, CALIBRATED, RECALIBRATED, REFUSED];
+
+    /// The law `name`, which `build` makes of a μ (or says why it cannot) once periods of `length` together, with
+    /// [`MIN_REQUESTS`] and [`MIN_CPU`] at least, have shown it. Drift is observed over windows of that length.
+    pub const fn new(name: &'static str, plant: Plant, length: Seconds, build: F) -> Self {
+        let totals = Totals {
+            requests: 0,
+            cpu: Seconds::ZERO,
+            length: Seconds::ZERO,
+            frequency: None,
+        };
+        Self {
+            name,
+            plant,
+            length,
+            build,
+            state: State::Collecting {
+                totals,
+                refused: None,
+            },
+        }
+    }
+
+    /// μ in use, in requests per second and core; `None` while it is not known.
+    pub fn service_rate(&self) -> Option<PerSecond> {
+        match &self.state {
+            State::Collecting { .. } => None,
+            State::Built(built) => Some(built.basis.rate()),
+        }
+    }
+
+    fn full(&self, reason: Reason) -> Decision {
+        Decision {
+            allocation: self.plant.full(),
+            expected_rate: None,
+            reasons: vec![reason],
+        }
+    }
+}
+
+impl<F> Calibrating<F>
+where
+    F: FnMut(PerSecond) -> Result<Box<dyn Law>, String> + Send,
+{
+    /// Builds the law on what was observed, and has it decide.
+    fn rebuild(&mut self, basis: Totals, before: Option<PerSecond>, seen: &Seen) -> Decision {
+        let rate = basis.rate();
+        let mut numbers = vec![
+            ("requests_per_core_s", rate.get()),
+            ("requests", basis.requests as f64),
+            ("cpu_s", basis.cpu.get()),
+        ];
+        numbers.extend(before.map(|before| ("requests_per_core_s_before", before.get())));
+        match (self.build)(rate) {
+            Ok(law) => {
+                let mut built = Built::new(law, basis);
+                let mut decision = built.law.decide(seen);
+                self.state = State::Built(built);
+                let (rule, text) = match before {
+                    None => (
+                        CALIBRATED,
+                        format!("one core serves {:.1} requests/s", rate.get()),
+                    ),
+                    Some(before) => {
+                        let (now, before) = (rate.get(), before.get());
+                        (
+                            RECALIBRATED,
+                            format!(
+                                "one core serves {now:.1} requests/s now, and {before:.1} before: the law begins anew"
+                            ),
+                        )
+                    }
+                };
+                decision.reasons.insert(0, Reason::new(rule, text, &numbers));
+                decision
+            }
+            Err(why) => {
+                let text = format!(
+                    "one core serves {:.1} requests/s, and the law cannot be built with that ({why}): everything on",
+                    rate.get()
+                );
+                self.state = State::Collecting {
+                    totals: Totals::default(),
+                    refused: Some(why),
+                };
+                self.full(Reason::new(REFUSED, text, &numbers))
+            }
+        }
+    }
+}
+
+impl<F> Law for Calibrating<F>
+where
+    F: FnMut(PerSecond) -> Result<Box<dyn Law>, String> + Send,
+{
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// The law's; none while there is none. Those of [`Calibrating::RULES`] come beside them.
+    fn rules(&self) -> &'static [&'static str] {
+        match &self.state {
+            State::Collecting { .. } => &[],
+            State::Built(built) => built.law.rules(),
+        }
+    }
+
+    fn decide(&mut self, seen: &Seen) -> Decision {
+        let evidence = Evidence::of(seen);
+        match &mut self.state {
+            State::Built(built) => {
+                let drifted = evidence.and_then(|period| built.drifted(&period, self.length));
+                match drifted {
+                    None => built.law.decide(seen),
+                    Some(basis) => {
+                        let before = built.basis.rate();
+                        self.rebuild(basis, Some(before), seen)
+                    }
+                }
+            }
+            State::Collecting { totals, refused } => {
+                if let Some(period) = &evidence {
+                    totals.add(period);
+                }
+                if totals.suffice(self.length) {
+                    let basis = *totals;
+                    return self.rebuild(basis, None, seen);
+                }
+                let numbers = [
+                    ("requests", totals.requests as f64),
+                    ("requests_needed", MIN_REQUESTS as f64),
+                    ("cpu_s", totals.cpu.get()),
+                    ("cpu_needed_s", MIN_CPU.get()),
+                    ("length_s", totals.length.get()),
+                    ("length_needed_s", self.length.get()),
+                ];
+                let mut text = format!(
+                    "what one core serves is not known yet: {} requests in {:.2} s of CPU time over {:.1} s, and {} in {} \
+                     s over {} s are needed: everything on",
+                    totals.requests,
+                    totals.cpu.get(),
+                    totals.length.get(),
+                    MIN_REQUESTS,
+                    MIN_CPU.get(),
+                    self.length.get()
+                );
+                if seen.cpu_time.is_none() {
+                    text.push_str(" (the service's CPU time cannot be read)");
+                }
+                if let Some(why) = refused {
+                    text.push_str(&format!(
+                        " (with what was found before, the law cannot be built: {why})"
+                    ));
+                }
+                let reason = Reason::new(CALIBRATING, text, &numbers);
+                self.full(reason)
+            }
+        }
+    }
+
+    fn forget(&mut self) {
+        if let State::Built(built) = &mut self.state {
+            built.law.forget();
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "calibrate_tests.rs"]
+mod tests;

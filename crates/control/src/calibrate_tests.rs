@@ -1,0 +1,264 @@
+//! Calibration on periods of literals.
+
+use super::*;
+use crate::{Allocation, CoreRange, Fixed, PowerEnvelope, Traffic};
+use headroom_units::{Cores, Measured, Watts};
+use proptest::prelude::*;
+
+fn plant() -> Plant {
+    let cores = CoreRange::new(Cores::new(0.2), Cores::new(4.0), Cores::new(0.1)).unwrap();
+    let power = PowerEnvelope {
+        base: Watts::new(6.0),
+        per_core: Watts::new(2.86),
+        lowest_cap: Watts::new(6.2),
+    };
+    Plant::new(cores, power).unwrap()
+}
+
+/// Holds one core, so that it can be told from everything on.
+struct OneCore;
+
+impl Law for OneCore {
+    fn name(&self) -> &'static str {
+        "one-core"
+    }
+    fn rules(&self) -> &'static [&'static str] {
+        &["one"]
+    }
+    fn decide(&mut self, _: &Seen) -> Decision {
+        Decision {
+            allocation: Allocation::new(Cores::new(1.0), Watts::new(8.0)),
+            expected_rate: None,
+            reasons: vec![Reason::new("one", "one core".to_owned(), &[])],
+        }
+    }
+    fn forget(&mut self) {}
+}
+
+type Build = Box<dyn FnMut(PerSecond) -> Result<Box<dyn Law>, String> + Send>;
+
+fn one_core() -> Calibrating<Build> {
+    Calibrating::new(
+        "one-core",
+        plant(),
+        Seconds::new(3.0),
+        Box::new(|_| Ok(Box::new(OneCore))),
+    )
+}
+
+/// A second in which so many requests were answered for so much CPU time.
+fn second(completions: u64, cpu_s: f64) -> Seen {
+    Seen {
+        period: 0,
+        length: Seconds::new(1.0),
+        allocated: plant().full(),
+        traffic: Some(Traffic {
+            arrivals: completions,
+            completions,
+            ..Traffic::default()
+        }),
+        utilisation: None,
+        power: None,
+        frequency: None,
+        cpu_time: Some(Seconds::new(cpu_s)),
+    }
+}
+
+fn rule(decision: &Decision) -> &str {
+    &decision.reasons[0].rule
+}
+
+fn number(decision: &Decision, name: &str) -> f64 {
+    let numbers = &decision.reasons[0].numbers;
+    numbers.iter().find(|(known, _)| known == name).unwrap().1
+}
+
+#[test]
+fn everything_is_on_until_enough_was_observed_and_then_the_law_decides() {
+    let mut law = one_core();
+    for collected in [100.0, 200.0] {
+        let decision = law.decide(&second(100, 0.4));
+        assert_eq!(rule(&decision), "calibrating");
+        assert_eq!(decision.allocation, plant().full());
+        assert_eq!(number(&decision, "requests"), collected);
+    }
+    assert_eq!(law.service_rate(), None);
+    // 300 requests in 1.2 s of CPU time, over the 3 s that were asked for.
+    let decision = law.decide(&second(100, 0.4));
+    assert_eq!(rule(&decision), "calibrated");
+    assert_eq!(decision.reasons[1].rule, "one");
+    assert_eq!(decision.allocation.cores, Cores::new(1.0));
+    let rate = law.service_rate().unwrap().get();
+    assert!((rate - 250.0).abs() < 1e-9, "{rate}");
+    assert_eq!(rule(&law.decide(&second(100, 0.4))), "one");
+}
+
+#[test]
+fn a_service_without_traffic_is_waited_for_as_long_as_it_takes() {
+    let mut law = one_core();
+    for _ in 0..100_000 {
+        assert_eq!(law.decide(&second(0, 0.01)).allocation, plant().full());
+    }
+    // Idle CPU time of those periods is not counted to the requests that come then.
+    for _ in 0..3 {
+        law.decide(&second(100, 0.4));
+    }
+    assert!((law.service_rate().unwrap().get() - 250.0).abs() < 1e-9);
+}
+
+#[test]
+fn periods_that_cannot_tell_are_left_out() {
+    let failing = |seen: &mut Seen| seen.traffic.as_mut().unwrap().failures = 6;
+    let behind = |seen: &mut Seen| seen.traffic.as_mut().unwrap().in_flight = 101;
+    let slowed = |seen: &mut Seen| seen.allocated.frequency = Some(Hertz::new(1e9));
+    let blind = |seen: &mut Seen| seen.traffic = None;
+    let unread = |seen: &mut Seen| seen.cpu_time = None;
+    let spoils: [&dyn Fn(&mut Seen); 5] = [&failing, &behind, &slowed, &blind, &unread];
+    for (number, spoil) in spoils.iter().enumerate() {
+        let mut law = one_core();
+        let mut seen = second(100, 0.4);
+        spoil(&mut seen);
+        for _ in 0..10 {
+            assert_eq!(rule(&law.decide(&seen)), "calibrating", "{number}");
+        }
+    }
+}
+
+#[test]
+fn a_law_that_cannot_be_built_leaves_everything_on_and_is_tried_again() {
+    let build: Build = Box::new(|rate| match rate.get() > 200.0 {
+        true => Ok(Box::new(OneCore)),
+        false => Err("the target is out of reach".to_owned()),
+    });
+    let mut law = Calibrating::new("one-core", plant(), Seconds::new(1.0), build);
+    let decision = law.decide(&second(200, 2.0));
+    assert_eq!(rule(&decision), "calibration-refused");
+    assert!(decision.reasons[0].text.contains("out of reach"), "{decision:?}");
+    assert_eq!(decision.allocation, plant().full());
+    assert_eq!(rule(&law.decide(&second(20, 0.1))), "calibrating");
+    assert_eq!(rule(&law.decide(&second(600, 0.9))), "calibrated");
+}
+
+fn calibrated() -> Calibrating<Build> {
+    let mut law = one_core();
+    for _ in 0..3 {
+        law.decide(&second(100, 0.4));
+    }
+    law
+}
+
+#[test]
+fn a_rate_that_drifted_for_long_enough_builds_the_law_anew() {
+    let mut law = calibrated();
+    // 250 became 125: three windows of three seconds each.
+    for period in 0..8 {
+        assert_eq!(rule(&law.decide(&second(100, 0.8))), "one", "{period}");
+    }
+    let decision = law.decide(&second(100, 0.8));
+    assert_eq!(rule(&decision), "recalibrated");
+    assert!((number(&decision, "requests_per_core_s") - 125.0).abs() < 1e-9);
+    assert!((number(&decision, "requests_per_core_s_before") - 250.0).abs() < 1e-9);
+    assert_eq!(
+        rule(&law.decide(&second(100, 0.8))),
+        "one",
+        "it is the one in use"
+    );
+}
+
+#[test]
+fn what_is_within_the_bound_or_short_changes_nothing() {
+    let mut law = calibrated();
+    // 210 and 305: within a quarter.
+    for cpu in [0.476, 0.328].repeat(30) {
+        assert_eq!(rule(&law.decide(&second(100, cpu))), "one");
+    }
+    // Two windows apart, then one that is not; and apart to one side, then to the other.
+    for cpu in [0.8, 0.8, 0.4, 0.8, 0.8, 0.2, 0.2, 0.8, 0.8, 0.4] {
+        for _ in 0..3 {
+            // Enough requests that a window holds 0.5 s of CPU time in each case.
+            assert_eq!(rule(&law.decide(&second(200, 2.0 * cpu))), "one");
+        }
+    }
+    assert!((law.service_rate().unwrap().get() - 250.0).abs() < 1e-9);
+}
+
+#[test]
+fn a_quiet_night_and_slow_processors_are_no_drift() {
+    let mut law = calibrated();
+    // A fifth of the requests at three times the cost each: most of it is what the service does when idle.
+    for _ in 0..200 {
+        assert_eq!(rule(&law.decide(&second(15, 0.19))), "one");
+    }
+    let at = |ghz: f64, seen: Seen| Seen {
+        frequency: Some(Measured(Hertz::new(ghz * 1e9)).into()),
+        ..seen
+    };
+    let mut law = one_core();
+    for _ in 0..3 {
+        law.decide(&at(2.0, second(100, 0.4)));
+    }
+    for _ in 0..30 {
+        assert_eq!(rule(&law.decide(&at(1.0, second(100, 0.8)))), "one");
+    }
+    for _ in 0..8 {
+        law.decide(&at(2.0, second(100, 0.8)));
+    }
+    assert_eq!(rule(&law.decide(&at(2.0, second(100, 0.8)))), "recalibrated");
+}
+
+#[test]
+fn it_is_named_after_its_law_from_the_start() {
+    let law = Calibrating::new("fixed", plant(), Seconds::new(1.0), |_: PerSecond| {
+        Ok(Box::new(Fixed::new(plant())) as Box<dyn Law>)
+    });
+    assert_eq!(law.name(), "fixed");
+}
+
+prop_compose! {
+    fn any_second()(
+        arrivals in 0u64..3_000, lost in 0u64..200, failures in 0u64..100, in_flight in 0u64..400,
+        cpu_s in proptest::option::of(-0.1..4.0f64), blind in prop::bool::weighted(0.1),
+    ) -> Seen {
+        let completions = arrivals.saturating_sub(lost);
+        let traffic = Traffic { arrivals, completions, failures, in_flight, ..Traffic::default() };
+        Seen {
+            traffic: (!blind).then_some(traffic),
+            cpu_time: cpu_s.map(Seconds::new),
+            ..second(0, 0.0)
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn it_decides_by_a_known_rule_and_takes_nothing_before_it_knows(
+        periods in proptest::collection::vec(any_second(), 1..200)
+    ) {
+        let mut law = one_core();
+        let mut rules = Calibrating::<Build>::RULES.to_vec();
+        rules.push("one");
+        for seen in &periods {
+            let decision = law.decide(seen);
+            prop_assert!(decision.reasons.iter().all(|reason| rules.contains(&&*reason.rule)));
+            match law.service_rate() {
+                None => prop_assert_eq!(decision.allocation, plant().full()),
+                Some(rate) => prop_assert!(rate.get().is_finite() && rate.get() > 0.0),
+            }
+        }
+    }
+
+    #[test]
+    fn a_steady_service_is_calibrated_once_to_its_rate(
+        rate in 20.0..5_000.0f64, busy in proptest::collection::vec(0.3..3.9f64, 60..200)
+    ) {
+        let mut law = one_core();
+        for cores in busy {
+            let decision = law.decide(&second((rate * cores).round() as u64, cores));
+            prop_assert_ne!(rule(&decision), "recalibrated");
+            if let Some(known) = law.service_rate() {
+                prop_assert!((known.get() / rate - 1.0).abs() < 0.1, "{} is not {rate}", known.get());
+            }
+        }
+        prop_assert!(law.service_rate().is_some() || rate < 100.0);
+    }
+}

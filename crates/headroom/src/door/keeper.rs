@@ -1,0 +1,442 @@
+//! The control side: launches the gateway, takes over one that serves already, starts it again when it dies.
+
+use super::{Launch, RECORD, Record, Report, identity, started};
+use crate::cluster::ClusterTelemetry;
+use crate::say;
+use anyhow::{Context, anyhow};
+use headroom_gateway::GatewayConfig;
+use headroom_wire::Address;
+use headroom_wire::client::ClientOptions;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// How often a thread that waits for the gateway's end hears that it is to stop waiting.
+const STEP: Duration = Duration::from_millis(100);
+/// The pause before a gateway that died right after its start is started again; doubled each time.
+const MIN_PAUSE: Duration = Duration::from_millis(100);
+const MAX_PAUSE: Duration = Duration::from_secs(5);
+/// One that served for so long is started again without a pause.
+const STEADY: Duration = Duration::from_secs(10);
+/// How long a new gateway's counters are waited for.
+const FIRST_ANSWER: Duration = Duration::from_secs(5);
+/// What a drain may take beyond its own time.
+const DRAIN_MARGIN: Duration = Duration::from_secs(2);
+
+/// The gateway's process of this `up`, for whoever ends in a hurry; 0 where there is none.
+static RUNNING: AtomicU32 = AtomicU32::new(0);
+
+/// Tells the gateway to end, for a program that leaves without ceremony.
+pub fn end_now() {
+    let pid = RUNNING.load(Ordering::Relaxed);
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    if let Some(pid) = pid {
+        let _ = rustix::process::kill_process(pid, Signal::TERM);
+    }
+}
+
+/// A gateway that could not be started.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// It refused its configuration, or what that asks of the machine.
+    #[error("{key}: {why}")]
+    Refused {
+        /// The key that is to blame.
+        key: String,
+        /// Why.
+        why: String,
+    },
+    /// Its process could not be started or watched.
+    #[error(transparent)]
+    Other(#[from] anyhow::Error),
+}
+
+/// What is known of the gateway's process, for the admin port.
+#[derive(Debug, Default)]
+pub struct Watched {
+    pid: AtomicU32,
+    serving: AtomicBool,
+    adopted: AtomicBool,
+    restarts: AtomicU64,
+}
+
+impl Watched {
+    /// How often it was started again.
+    pub fn restarts(&self) -> u64 {
+        self.restarts.load(Ordering::Relaxed)
+    }
+
+    /// Its process, its state (`serving` or `restarting`), whether an earlier `up` had started it, and its restarts.
+    pub fn json(&self) -> serde_json::Value {
+        let serving = self.serving.load(Ordering::Relaxed);
+        serde_json::json!({
+            "pid": self.pid.load(Ordering::Relaxed),
+            "state": if serving { "serving" } else { "restarting" },
+            "adopted": self.adopted.load(Ordering::Relaxed),
+            "restarts": self.restarts(),
+        })
+    }
+
+    fn serves(&self, process: &Process) {
+        self.pid.store(process.pid, Ordering::Relaxed);
+        self.adopted.store(process.child.is_none(), Ordering::Relaxed);
+        self.serving.store(true, Ordering::Relaxed);
+        RUNNING.store(process.pid, Ordering::Relaxed);
+    }
+
+    fn ended(&self) {
+        self.serving.store(false, Ordering::Relaxed);
+        RUNNING.store(0, Ordering::Relaxed);
+    }
+}
+
+/// A gateway's process: our child, or one that an `up` before us had started.
+struct Process {
+    pid: u32,
+    pidfd: OwnedFd,
+    child: Option<Child>,
+    since: Instant,
+}
+
+impl Process {
+    fn of_child(child: Child) -> anyhow::Result<Self> {
+        let (pid, pidfd) = (child.id(), pidfd(child.id())?);
+        let since = Instant::now();
+        Ok(Self {
+            pid,
+            pidfd,
+            child: Some(child),
+            since,
+        })
+    }
+
+    /// The process of a record, if it still runs.
+    fn of_record(record: &Record) -> Option<Self> {
+        let pidfd = pidfd(record.pid).ok()?;
+        // Looked at while it is held: its number cannot have gone to another in between.
+        (started(record.pid) == Some(record.started)).then(|| Self {
+            pid: record.pid,
+            pidfd,
+            child: None,
+            since: Instant::now(),
+        })
+    }
+
+    fn signal(&self, signal: Signal) {
+        // One that has ended needs no signal.
+        let _ = pidfd_send_signal(&self.pidfd, signal);
+    }
+
+    /// Waits for its end, at most so long; whether it has ended.
+    fn ends_within(&self, patience: Duration) -> bool {
+        let deadline = Instant::now() + patience;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let timeout = Timespec {
+                tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
+                tv_nsec: left.subsec_nanos().into(),
+            };
+            let mut fds = [PollFd::new(&self.pidfd, PollFlags::IN)];
+            match poll(&mut fds, Some(&timeout)) {
+                Err(rustix::io::Errno::INTR) => {}
+                Ok(0) | Err(_) if left.is_zero() => return false,
+                Ok(0) => {}
+                Ok(_) => return true,
+                Err(_) => std::thread::sleep(left.min(STEP)),
+            }
+        }
+    }
+
+    /// How it ended, where that is known.
+    fn reap(&mut self) -> String {
+        match self.child.as_mut().map(Child::wait) {
+            Some(Ok(status)) => status.to_string(),
+            Some(Err(error)) => error.to_string(),
+            None => "it was started by an earlier run".to_owned(),
+        }
+    }
+
+    /// Lets requests finish, at most so long.
+    fn drain(mut self, patience: Duration) {
+        self.signal(Signal::TERM);
+        if !self.ends_within(patience) {
+            tracing::warn!(pid = self.pid, "the gateway does not end, and is killed");
+            self.signal(Signal::KILL);
+        }
+        if self.child.is_some() {
+            self.reap();
+        }
+    }
+}
+
+fn pidfd(pid: u32) -> anyhow::Result<OwnedFd> {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    let pid = pid.context("a process has no number")?;
+    pidfd_open(pid, PidfdFlags::empty()).context("the gateway's process cannot be watched")
+}
+
+/// The front door. Dropped without [`Door::close`], it is left open: the gateway serves on.
+pub struct Door {
+    watched: Arc<Watched>,
+    listen: Vec<SocketAddr>,
+    socket: PathBuf,
+    run_dir: PathBuf,
+    drain: Duration,
+    stop: Arc<AtomicBool>,
+    current: Arc<Mutex<Option<Process>>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Door {
+    /// Takes over the gateway that an earlier run of this run folder left serving, where it has the same configuration;
+    /// else starts one, beside such a one where there is one, which then finishes what it serves.
+    ///
+    /// # Errors
+    /// [`OpenError`].
+    pub fn open(gateway: &GatewayConfig, run_dir: &Path, own_log: bool) -> Result<Self, OpenError> {
+        let identity = identity(gateway).context("the gateway's configuration cannot be written")?;
+        let left = Record::read(run_dir).and_then(|record| Some((Process::of_record(&record)?, record)));
+        let mut launcher = Launcher {
+            launch: Launch {
+                gateway: gateway.clone(),
+                identity,
+                socket: run_dir.join(format!("gateway-{}.sock", std::process::id())),
+                record: run_dir.join(RECORD),
+            },
+            own_log,
+        };
+        let (process, listen) = match left {
+            Some((process, record)) if record.identity == launcher.launch.identity => {
+                say::note!("taking over the gateway that serves (pid {})", process.pid);
+                launcher.launch.socket = record.socket;
+                launcher.listens(&record.listen);
+                (process, record.listen)
+            }
+            left => {
+                if let Some((old, _)) = &left {
+                    say::note!("starting a gateway beside the one that serves (pid {})", old.pid);
+                    launcher.launch.gateway.takeover = true;
+                }
+                let (process, listen) = launcher.start()?;
+                if let Some((old, _)) = &left {
+                    old.signal(Signal::USR1);
+                }
+                launcher.launch.gateway.takeover = gateway.takeover;
+                launcher.listens(&listen);
+                (process, listen)
+            }
+        };
+        sweep(run_dir, Some(&launcher.launch.socket));
+        let watched = Arc::new(Watched::default());
+        watched.serves(&process);
+        let mut door = Self {
+            watched: Arc::clone(&watched),
+            listen,
+            socket: launcher.launch.socket.clone(),
+            run_dir: run_dir.to_owned(),
+            drain: Duration::from_millis(gateway.drain_timeout_ms),
+            stop: Arc::default(),
+            current: Arc::new(Mutex::new(Some(process))),
+            thread: None,
+        };
+        let (current, stop) = (Arc::clone(&door.current), Arc::clone(&door.stop));
+        let thread = std::thread::Builder::new()
+            .name("gateway-keeper".to_owned())
+            .spawn(move || keep(&launcher, &current, &watched, &stop));
+        door.thread = Some(thread.context("the thread that watches the gateway cannot be started")?);
+        Ok(door)
+    }
+
+    /// Where it serves: the addresses of `listen`, then those of `tls`.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.listen
+    }
+
+    /// What is known of its process.
+    pub fn watched(&self) -> Arc<Watched> {
+        Arc::clone(&self.watched)
+    }
+
+    /// What it counts, in periods of this length.
+    ///
+    /// # Errors
+    /// A thread that cannot be started.
+    pub fn telemetry(&self, period: Duration) -> std::io::Result<ClusterTelemetry> {
+        let address = Address::Unix(self.socket.clone());
+        let gateways = vec![("gateway".to_owned(), address)];
+        let telemetry = ClusterTelemetry::start(gateways, &ClientOptions::default(), period)?;
+        for why in telemetry.connect(FIRST_ANSWER) {
+            tracing::warn!("{why}");
+        }
+        Ok(telemetry)
+    }
+
+    /// Closes it in order: no new clients, requests being served are finished, and nothing is left.
+    pub fn close(mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the thread that watches the gateway had panicked");
+        }
+        // Before it is told to end: a successor must not take over one that ends.
+        let _ = fs::remove_file(self.run_dir.join(RECORD));
+        let process = self.current.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(process) = process {
+            process.drain(self.drain + DRAIN_MARGIN);
+        }
+        self.watched.ended();
+        sweep(&self.run_dir, None);
+    }
+}
+
+/// Takes away the sockets of gateways that are gone, all but one.
+fn sweep(run_dir: &Path, but: Option<&Path>) {
+    let but = but.and_then(|path| Some(path.file_name()?.to_str()?.to_owned()));
+    for entry in fs::read_dir(run_dir).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let Some(name) = name.to_str() else { continue };
+        let ours = name.starts_with("gateway-") && (name.ends_with(".sock") || name.ends_with(".sock.lock"));
+        if ours && but.as_deref().is_none_or(|but| !name.starts_with(but)) {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+}
+
+/// Starts the gateway again whenever it dies, until told to stop.
+fn keep(launcher: &Launcher, current: &Mutex<Option<Process>>, watched: &Watched, stop: &AtomicBool) {
+    let mut pause = Duration::ZERO;
+    while !stop.load(Ordering::Relaxed) {
+        let mut now = current.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(process) = now.as_mut() else { return };
+        if !process.ends_within(STEP) {
+            continue;
+        }
+        watched.ended();
+        let how = process.reap();
+        tracing::error!(pid = process.pid, "the gateway died ({how}) and is started again");
+        pause = match process.since.elapsed() > STEADY {
+            true => Duration::ZERO,
+            false => longer(pause),
+        };
+        *now = None;
+        drop(now);
+        let process = loop {
+            let until = Instant::now() + pause;
+            while Instant::now() < until {
+                if stop.load(Ordering::Relaxed) {
+                    return;
+                }
+                std::thread::sleep(STEP.min(pause));
+            }
+            match launcher.start() {
+                Ok((process, _)) => break process,
+                Err(error) => tracing::error!("the gateway cannot be started again: {error}"),
+            }
+            pause = longer(pause);
+        };
+        tracing::warn!(pid = process.pid, "the gateway serves again");
+        watched.restarts.fetch_add(1, Ordering::Relaxed);
+        watched.serves(&process);
+        *current.lock().unwrap_or_else(PoisonError::into_inner) = Some(process);
+    }
+}
+
+fn longer(pause: Duration) -> Duration {
+    (pause * 2).clamp(MIN_PAUSE, MAX_PAUSE)
+}
+
+/// Starts gateways of one configuration.
+struct Launcher {
+    launch: Launch,
+    /// Its lines go through this process, which holds them back while the live view has the terminal.
+    own_log: bool,
+}
+
+impl Launcher {
+    /// The next one listens where this one does, also where the kernel chose the port.
+    fn listens(&mut self, addresses: &[SocketAddr]) {
+        let gateway = &mut self.launch.gateway;
+        let wanted = gateway.listen.iter_mut();
+        let wanted = wanted.chain(gateway.tls.iter_mut().map(|tls| &mut tls.listen));
+        for (wanted, bound) in wanted.zip(addresses) {
+            *wanted = *bound;
+        }
+    }
+
+    fn start(&self) -> Result<(Process, Vec<SocketAddr>), OpenError> {
+        let mut command = Command::new(std::env::current_exe().context("this program cannot be found")?);
+        let level = tracing::level_filters::LevelFilter::current();
+        if level >= tracing::level_filters::LevelFilter::INFO {
+            command.arg(if level == tracing::level_filters::LevelFilter::INFO {
+                "-v"
+            } else {
+                "-vv"
+            });
+        }
+        let mut child = command
+            .args(["gateway", "--launched"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(match self.own_log {
+                true => Stdio::piped(),
+                false => Stdio::inherit(),
+            })
+            // What ends this process from the terminal must not end the gateway with it.
+            .process_group(0)
+            .spawn()
+            .context("the gateway's process cannot be started")?;
+        if let Some(lines) = child.stderr.take() {
+            pass_on(lines).context("the gateway's log cannot be passed on")?;
+        }
+        let answer = self.ask(&mut child);
+        match answer {
+            Ok(Report::Serving { listen }) => Ok((Process::of_child(child)?, listen)),
+            Ok(Report::Refused { key, why }) => {
+                let _ = child.wait();
+                Err(OpenError::Refused { key, why })
+            }
+            Err(error) => {
+                let _ = child.kill();
+                let how = child
+                    .wait()
+                    .map_or_else(|error| error.to_string(), |status| status.to_string());
+                Err(error
+                    .context(format!("the gateway's process ended ({how}) before it served"))
+                    .into())
+            }
+        }
+    }
+
+    /// Sends a child its configuration; what it says.
+    fn ask(&self, child: &mut Child) -> anyhow::Result<Report> {
+        let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
+        let (mut stdin, stdout) = stdin.zip(stdout).context("it has no pipes")?;
+        stdin.write_all(&serde_json::to_vec(&self.launch)?)?;
+        drop(stdin);
+        let mut line = String::new();
+        BufReader::new(stdout).read_line(&mut line)?;
+        serde_json::from_str(&line).map_err(|error| anyhow!("it answered {line:?}: {error}"))
+    }
+}
+
+/// Writes a child's log where this process's goes, line by line.
+fn pass_on(lines: impl Read + Send + 'static) -> std::io::Result<()> {
+    let thread = std::thread::Builder::new().name("gateway-log".to_owned());
+    thread.spawn(move || {
+        for line in BufReader::new(lines).lines().map_while(Result::ok) {
+            say::note!("{line}");
+        }
+    })?;
+    Ok(())
+}

@@ -1,0 +1,254 @@
+//! The front door: the gateway's process, whatever becomes of it or of the control side.
+
+use crate::common::{
+    Config, Group, KeepAlive, Program, Server, Up, connect_and_send, free_port, get, is_alive, read_answer,
+    until,
+};
+use crate::contract::number;
+use rustix::process::{Pid, Signal, kill_process};
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+fn kill(pid: u32) {
+    let pid = Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
+    kill_process(pid, Signal::KILL).unwrap();
+}
+
+/// What the admin port says of the gateway's process, once it has that state.
+fn gateway(up: &Up, state: &str) -> serde_json::Value {
+    until(&format!("the gateway is {state}"), || {
+        let status: serde_json::Value = serde_json::from_str(&up.admin("/status").body).ok()?;
+        let gateway = status["gateway"].clone();
+        (gateway["state"] == state).then_some(gateway)
+    })
+}
+
+fn pid_of(gateway: &serde_json::Value) -> u32 {
+    u32::try_from(gateway["pid"].as_u64().unwrap()).unwrap()
+}
+
+fn serves(address: SocketAddr) {
+    until("it is served", || {
+        get(address, "/")
+            .is_ok_and(|answer| answer.status == 200)
+            .then_some(())
+    });
+}
+
+fn left_in(config: &Config) -> Vec<String> {
+    let entries = fs::read_dir(config.run_dir()).unwrap();
+    let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    names.filter(|name| name.starts_with("gateway")).collect()
+}
+
+#[test]
+fn a_gateway_that_is_killed_is_started_again_where_it_was_and_is_ended_with_the_run() {
+    let Some(group) = Group::new() else { return };
+    let server = Server::start(Duration::ZERO);
+    let config = Config::new(group.path(), &format!("http://{}", server.address));
+    let mut up = Up::start(&config);
+    serves(up.gateway);
+    let first = pid_of(&gateway(&up, "serving"));
+    kill(first);
+    up.counted("headroom_gateway_restarts_total", 1.0);
+    serves(up.gateway);
+    let second = until("the status says who serves now", || {
+        let now = gateway(&up, "serving");
+        (pid_of(&now) != first).then_some(now)
+    });
+    assert_eq!(second["restarts"], 1, "{second}");
+    assert!(
+        up.program.err().contains("the gateway died"),
+        "{}",
+        up.program.err()
+    );
+    let before = up.metrics().sum("headroom_service_completions_total").unwrap();
+    serves(up.gateway);
+    up.counted("headroom_service_completions_total", before + 1.0);
+    until("it is ready again", || {
+        (up.admin("/readyz").status == 200).then_some(())
+    });
+    up.program.signal(Signal::TERM);
+    up.program.succeeds();
+    assert!(!is_alive(pid_of(&second)), "it ends with the run");
+    assert_eq!(left_in(&config), Vec::<String>::new());
+    assert!(get(up.gateway, "/").is_err());
+}
+
+#[test]
+fn the_gateway_has_neither_root_nor_capabilities_nor_a_way_to_them() {
+    let Some(group) = Group::new() else { return };
+    let server = Server::start(Duration::ZERO);
+    let config = Config::new(group.path(), &format!("http://{}", server.address))
+        .with("threads = 1", "threads = 2\nuser = \"4711\"");
+    let mut up = Up::start(&config);
+    serves(up.gateway);
+    let pid = pid_of(&gateway(&up, "serving"));
+    let mut tasks = 0;
+    for task in fs::read_dir(format!("/proc/{pid}/task")).unwrap() {
+        let status = fs::read_to_string(task.unwrap().path().join("status")).unwrap();
+        let fields: BTreeMap<&str, &str> = status.lines().filter_map(|line| line.split_once(":\t")).collect();
+        assert_eq!(fields["Uid"], "4711\t4711\t4711\t4711");
+        assert_eq!(fields["Gid"], "4711\t4711\t4711\t4711");
+        assert_eq!(fields["Groups"].trim(), "");
+        for set in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {
+            assert_eq!(fields[set], "0000000000000000", "{set}");
+        }
+        assert_eq!(fields["NoNewPrivs"], "1");
+        tasks += 1;
+    }
+    assert!(tasks > 3, "its threads too");
+    let group_of = |pid: u32| {
+        let pid = Pid::from_raw(i32::try_from(pid).unwrap());
+        rustix::process::getpgid(pid).unwrap()
+    };
+    assert_ne!(group_of(pid), group_of(up.program.pid()));
+    up.program.signal(Signal::INT);
+    up.program.succeeds();
+
+    let config = Config::new(group.path(), &format!("http://{}", server.address))
+        .with("threads = 1", "threads = 1\nuser = \"no-such-user\"");
+    let line = config.line_of("no-such-user");
+    let (status, program) = crate::common::run(&mut config.command());
+    assert_eq!(status.code(), Some(2));
+    let said = format!("headroom.toml:{line}: gateway.user: there is no user \"no-such-user\"");
+    assert!(program.err().contains(&said), "{}", program.err());
+}
+
+/// Kills the control side under load, has the next one take over; how many requests failed meanwhile.
+fn succession(change: impl Fn(Config) -> Config, adopted: bool) {
+    let Some(group) = Group::new() else { return };
+    let server = Server::start(Duration::ZERO);
+    let port = free_port();
+    let listen = format!("127.0.0.1:{port}");
+    let config = Config::new(group.path(), &format!("http://{}", server.address))
+        .with("127.0.0.1:0\"]\nthreads", &format!("{listen}\"]\nthreads"));
+    let mut up = Up::start(&config);
+    let first = pid_of(&gateway(&up, "serving"));
+    let traffic = KeepAlive::to(up.gateway, 4);
+    let flows = |more: u64| {
+        let from = traffic.answered();
+        until("requests flow", || {
+            (traffic.answered() >= from + more).then_some(())
+        });
+    };
+    flows(100);
+    kill(up.program.pid());
+    up.program.wait();
+    flows(300);
+    assert!(is_alive(first), "the gateway goes on");
+
+    let config = change(config);
+    let mut next = Up::start(&config);
+    assert_eq!(next.gateway.port(), port);
+    let second = gateway(&next, "serving");
+    assert_eq!(second["adopted"], adopted, "{second}");
+    assert_eq!(pid_of(&second) == first, adopted);
+    flows(300);
+    if !adopted {
+        until("the old gateway has drained", || (!is_alive(first)).then_some(()));
+    }
+    let counted = next.metrics().sum("headroom_service_completions_total").unwrap();
+    next.counted("headroom_service_completions_total", counted + 50.0);
+    assert_eq!(traffic.failed(), Vec::<String>::new(), "{}", next.program.err());
+    drop(traffic);
+    next.program.signal(Signal::TERM);
+    next.program.succeeds();
+    assert!(!is_alive(first) && !is_alive(pid_of(&second)));
+    assert_eq!(left_in(&config), Vec::<String>::new());
+    assert!(number(&next.program.json(), "requests.completed") > 0.0);
+}
+
+#[test]
+fn requests_flow_while_the_control_side_is_killed_and_its_successor_takes_over_the_gateway() {
+    succession(|config| config, true);
+}
+
+#[test]
+fn a_successor_with_another_configuration_replaces_the_gateway_without_a_lost_request() {
+    succession(|config| config.with("threads = 1", "threads = 2"), false);
+}
+
+/// `headroom gateway` that may have so many descriptors.
+fn limited(server: &Server, limit: &str, more: &str) -> (Program, SocketAddr) {
+    let line = format!(
+        "ulimit {limit} && exec {} {more} gateway --listen 127.0.0.1:0 --threads 2 --backend http://{}",
+        env!("CARGO_BIN_EXE_headroom"),
+        server.address
+    );
+    let mut command = std::process::Command::new("sh");
+    command.env_remove("RUST_LOG").args(["-c", &line]);
+    let mut program = Program::start(&mut command);
+    let address = program.said("where it listens", |err| {
+        err.lines()
+            .find_map(|line| line.strip_prefix("listening on ")?.parse().ok())
+    });
+    (program, address)
+}
+
+#[test]
+fn idle_clients_leave_descriptors_for_the_backends_of_the_others() {
+    let server = Server::start(Duration::from_millis(20));
+    let (mut program, address) = limited(&server, "-n 256", "");
+    // Established: each has been answered.
+    let traffic = KeepAlive::to(address, 20);
+    until("all are established", || {
+        (traffic.answered() >= 200).then_some(())
+    });
+    let idle: Vec<_> = (0..400)
+        .map(|_| std::net::TcpStream::connect(address).unwrap())
+        .collect();
+    program.said("that it accepts no more", |err| {
+        err.contains("no more connections are accepted").then_some(())
+    });
+    let from = traffic.answered();
+    until("the established are answered", || {
+        (traffic.answered() >= from + 500).then_some(())
+    });
+    assert_eq!(traffic.failed(), Vec::<String>::new());
+    let said = program.err();
+    assert_eq!(
+        said.matches("no more connections").count(),
+        1,
+        "said once: {said}"
+    );
+    assert!(!said.contains("Too many open files"), "{said}");
+    drop(idle);
+    serves(address);
+    program.said("that it accepts again", |err| {
+        err.contains("connections are accepted again").then_some(())
+    });
+    assert_eq!(traffic.failed(), Vec::<String>::new());
+    drop(traffic);
+    program.signal(Signal::TERM);
+    program.succeeds();
+}
+
+#[test]
+fn the_limit_of_descriptors_is_raised_to_what_the_system_lets() {
+    let server = Server::start(Duration::ZERO);
+    let (program, address) = limited(&server, "-S -n 200", "-v");
+    let limits = fs::read_to_string(format!("/proc/{}/limits", program.pid())).unwrap();
+    let line = limits
+        .lines()
+        .find(|line| line.starts_with("Max open files"))
+        .unwrap();
+    let fields: Vec<&str> = line.split_whitespace().collect();
+    assert_eq!(fields[3], fields[4], "soft and hard: {line}");
+    if fields[3] != "200" {
+        assert!(
+            program.err().contains("the limit of open files was raised"),
+            "{}",
+            program.err()
+        );
+    }
+    let request = "GET / HTTP/1.1\r\nHost: e2e\r\nConnection: close\r\n\r\n";
+    assert_eq!(
+        read_answer(connect_and_send(address, request).unwrap())
+            .unwrap()
+            .status,
+        200
+    );
+}
