@@ -269,6 +269,7 @@ impl Limiter {
             ..options.cap
         };
         let state = State {
+            registry: registry.clone(),
             law: SoftwareCap::new(model, cap),
             cap: None,
             hardware: lever.map(Hardware::new),

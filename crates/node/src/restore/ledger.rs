@@ -102,15 +102,22 @@ impl RunDir {
             .map_err(io("make", dir))?;
         check_ours(dir)?;
         let lock_path = dir.join(LOCK);
-        let mut lock = OpenOptions::new()
+        let mut options = OpenOptions::new();
+        options
             .read(true)
             .write(true)
             .create(true)
             .truncate(false)
             .mode(0o600)
-            .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32)
-            .open(&lock_path)
-            .map_err(io("open", &lock_path))?;
+            .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32);
+        let mut lock = match options.open(&lock_path) {
+            // A lock needs no writing: what a killed process left is put back also where the disk has become read-only.
+            Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => {
+                options.write(false).create(false).open(&lock_path)
+            }
+            opened => opened,
+        }
+        .map_err(io("open", &lock_path))?;
         if let Err(errno) = take(&lock) {
             if errno != rustix::io::Errno::WOULDBLOCK {
                 return Err(io("lock", &lock_path)(errno.into()));
@@ -122,9 +129,10 @@ impl RunDir {
                 owner: owner.trim().into(),
             });
         }
-        lock.set_len(0)
-            .and_then(|()| writeln!(lock, "{}", std::process::id()))
-            .map_err(io("write", &lock_path))?;
+        // On a full or read-only disk nobody learns the number, and what is recorded can still be put back.
+        let _ = lock
+            .set_len(0)
+            .and_then(|()| writeln!(lock, "{}", std::process::id()));
         Ok(Self {
             path: dir.to_path_buf(),
             lock,
@@ -233,8 +241,30 @@ impl Ledger {
                 report.outcomes.push(outcome);
             }
         }
-        self.save(std::iter::empty())?;
+        if let Err(error) = self.save(std::iter::empty()) {
+            // Everything is put back, which is what counts: whoever reads the record again finds it so.
+            report.outcomes.push(Outcome::Failed {
+                what: "the state file".into(),
+                reason: error.to_string(),
+            });
+        }
         Ok(report)
+    }
+
+    /// That it can be saved, tried with a record of nothing beside it.
+    pub(super) fn check_writable(&self) -> Result<(), LedgerError> {
+        let beside = self.beside();
+        let written = write_new(&beside, b"{}\n");
+        let removed = fs::remove_file(&beside);
+        written.and(removed).map_err(|cause| LedgerError::Io {
+            action: "write",
+            path: beside,
+            cause,
+        })
+    }
+
+    fn beside(&self) -> PathBuf {
+        self.path.with_extension("json.new")
     }
 
     /// Replaces what is recorded, keeping what a dead owner left.
@@ -257,22 +287,27 @@ impl Ledger {
             pid: std::process::id(),
             records,
         };
-        let beside = self.path.with_extension("json.new");
+        let beside = self.beside();
         let text =
             serde_json::to_vec(&contents).map_err(|error| io("write", &beside, io::Error::other(error)))?;
-        let mut file = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32)
-            .open(&beside)
-            .map_err(|error| io("write", &beside, error))?;
-        file.write_all(&text)
-            .map_err(|error| io("write", &beside, error))?;
-        drop(file);
+        if let Err(error) = write_new(&beside, &text) {
+            // What was saved before stays, and half a file must not take the room of the next try.
+            let _ = fs::remove_file(&beside);
+            return Err(io("write", &beside, error));
+        }
         fs::rename(&beside, &self.path).map_err(|error| io("replace", &self.path, error))
     }
+}
+
+fn write_new(path: &Path, text: &[u8]) -> io::Result<()> {
+    OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32)
+        .open(path)?
+        .write_all(text)
 }
 
 /// Takes the lock, with a little patience: a child of a process that was just killed may be between fork and exec.
