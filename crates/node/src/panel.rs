@@ -159,6 +159,8 @@ impl Panel {
             for path in &definition.paths {
                 file::check_writable(path)?;
             }
+            // What a dead owner left in force is not what was found.
+            registry.claim(&definition.paths[0])?;
             settings.push(Setting::open(definition)?);
         }
         let handle = registry.register(undo_of(&what, &settings))?;

@@ -59,7 +59,10 @@ impl HsmpLimits {
             return Self::open_hwmon(&sockets, registry);
         }
         match hsmp::device(roots) {
-            Some(path) => Self::open_device(Port::open(&path, true)?, registry),
+            Some(path) => {
+                registry.claim(&path)?;
+                Self::open_device(Port::open(&path, true)?, registry)
+            }
             None => Err(PowerLimitError::NoLimits {
                 why: format!(
                     "neither hwmon nor {} shows an HSMP port, which is part of AMD's server processors",

@@ -4,7 +4,7 @@
 //! when nothing is left to undo. It is not synced to the disk: what it undoes does not survive a crash of the machine
 //! either. A lock on the run directory, which the kernel drops with the process, tells a dead owner from a live one.
 
-use super::RestoreReport;
+use super::{RestoreReport, lever};
 use super::undo::{Outcome, Undo};
 use crate::{Roots, file};
 use rustix::fs::FlockOperation;
@@ -15,7 +15,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Component, Path, PathBuf};
 use std::time::{Duration, Instant};
 
-const FILE: &str = "undo.json";
+pub(super) const FILE: &str = "undo.json";
 const LOCK: &str = "lock";
 const VERSION: u32 = 1;
 /// Larger than any ledger of [`super::MOST_RECORDS`] records that we write.
@@ -154,9 +154,13 @@ impl RunDir {
             path: self.path.join(FILE),
             boot_id,
             kept: Vec::new(),
-            _run_dir: self,
+            roots: roots.clone(),
+            run_dir: self,
         };
         let report = ledger.undo_what_is_left(roots)?;
+        if ledger.kept.is_empty() {
+            lever::disown(ledger.run_dir());
+        }
         Ok((ledger, report))
     }
 }
@@ -175,8 +179,9 @@ pub struct Ledger {
     boot_id: String,
     /// What a dead owner left and could not be put back yet.
     kept: Vec<Undo>,
-    /// The directory stays taken as long.
-    _run_dir: RunDir,
+    roots: Roots,
+    /// It stays taken as long.
+    run_dir: RunDir,
 }
 
 impl Ledger {
@@ -188,38 +193,25 @@ impl Ledger {
         RunDir::take(dir)?.ledger(roots)
     }
 
+    /// The directory that it is in.
+    pub(super) fn run_dir(&self) -> &Path {
+        self.run_dir.path()
+    }
+
+    /// Where the kernel's files are.
+    pub(super) fn roots(&self) -> &Roots {
+        &self.roots
+    }
+
     fn undo_what_is_left(&mut self, roots: &Roots) -> Result<RestoreReport, LedgerError> {
         let path = self.path.clone();
+        let Some(left) = read(&path)? else {
+            return Ok(RestoreReport::default());
+        };
         let unreadable = |why: String| LedgerError::Unreadable {
             path: path.clone(),
             why,
         };
-        let text = match File::open(&self.path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(RestoreReport::default()),
-            Err(cause) => {
-                return Err(LedgerError::Io {
-                    action: "read",
-                    path: self.path.clone(),
-                    cause,
-                });
-            }
-            Ok(file) => {
-                check_ours(&self.path)?;
-                let mut text = String::new();
-                file.take(LONGEST_BYTES)
-                    .read_to_string(&mut text)
-                    .map_err(|error| unreadable(error.to_string()))?;
-                text
-            }
-        };
-        let left: Contents<Vec<Undo>> =
-            serde_json::from_str(&text).map_err(|error| unreadable(error.to_string()))?;
-        if left.version != VERSION {
-            return Err(unreadable(format!(
-                "version {} instead of {VERSION}",
-                left.version
-            )));
-        }
         if let Some(path) = left
             .records
             .iter()
@@ -299,7 +291,7 @@ impl Ledger {
     }
 }
 
-fn write_new(path: &Path, text: &[u8]) -> io::Result<()> {
+pub(super) fn write_new(path: &Path, text: &[u8]) -> io::Result<()> {
     OpenOptions::new()
         .write(true)
         .create(true)
@@ -310,8 +302,45 @@ fn write_new(path: &Path, text: &[u8]) -> io::Result<()> {
         .write_all(text)
 }
 
+/// What is recorded; nothing where there is no record.
+fn read(path: &Path) -> Result<Option<Contents<Vec<Undo>>>, LedgerError> {
+    let unreadable = |why: String| LedgerError::Unreadable {
+        path: path.into(),
+        why,
+    };
+    let text = match File::open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(cause) => {
+            return Err(LedgerError::Io {
+                action: "read",
+                path: path.into(),
+                cause,
+            });
+        }
+        Ok(file) => {
+            check_ours(path)?;
+            let mut text = String::new();
+            file.take(LONGEST_BYTES)
+                .read_to_string(&mut text)
+                .map_err(|error| unreadable(error.to_string()))?;
+            text
+        }
+    };
+    let left: Contents<Vec<Undo>> =
+        serde_json::from_str(&text).map_err(|error| unreadable(error.to_string()))?;
+    match left.version {
+        VERSION => Ok(Some(left)),
+        other => Err(unreadable(format!("version {other} instead of {VERSION}"))),
+    }
+}
+
+/// What is recorded in a file that may be a running process's.
+pub(super) fn peek(path: &Path) -> Result<Option<Vec<Undo>>, LedgerError> {
+    Ok(read(path)?.map(|contents| contents.records))
+}
+
 /// Takes the lock, with a little patience: a child of a process that was just killed may be between fork and exec.
-fn take(lock: &File) -> Result<(), rustix::io::Errno> {
+pub(super) fn take(lock: &File) -> Result<(), rustix::io::Errno> {
     let until = Instant::now() + Duration::from_millis(500);
     loop {
         match rustix::fs::flock(lock, FlockOperation::NonBlockingLockExclusive) {
@@ -370,7 +399,7 @@ pub fn recover(dir: &Path, roots: &Roots) -> Result<RestoreReport, LedgerError> 
 }
 
 /// Only this user (or root) may have written it.
-fn check_ours(path: &Path) -> Result<(), LedgerError> {
+pub(super) fn check_ours(path: &Path) -> Result<(), LedgerError> {
     let about = fs::metadata(path).map_err(|cause| LedgerError::Io {
         action: "read",
         path: path.into(),

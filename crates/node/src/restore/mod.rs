@@ -12,6 +12,7 @@
 //! ledger already, so whatever ends this process finds nothing in force that it would not recognise.
 
 mod ledger;
+mod lever;
 mod operator;
 mod undo;
 
@@ -46,6 +47,17 @@ pub enum RestoreError {
     Paused {
         /// What would have been written.
         what: String,
+    },
+    /// Another program has the lever.
+    #[error(
+        "{lever} is limited by a running headroom ({owner}): a lever has one owner on a host; stop that one, or let one \
+         `headroom up` or agent serve several services: give it several --config files", lever = lever.display()
+    )]
+    InUse {
+        /// The file that sets it.
+        lever: std::path::PathBuf,
+        /// Whose it is, as far as is known.
+        owner: String,
     },
     /// The ledger could not be written.
     #[error(transparent)]
@@ -120,6 +132,8 @@ struct Inner {
     /// What could not be put back: it stays in the ledger for the next start.
     failed: Vec<Undo>,
     ledger: Option<Ledger>,
+    /// What nobody else on this host may limit.
+    levers: Vec<lever::Lever>,
     /// The ledger may say something else than the records: nothing is written before it was saved again.
     dirty: bool,
     /// An operator has paused this process.
