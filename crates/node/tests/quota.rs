@@ -123,23 +123,84 @@ fn what_is_no_number_of_cores_or_no_period_changes_nothing() {
 }
 
 #[test]
-fn another_writer_is_reported_and_what_it_wrote_is_what_is_put_back() {
+fn another_writer_is_reported_and_left_alone_until_an_operator_gives_the_quota_back() {
     let fake = FakeMachine::v2();
     let (target, max) = fake_target(&fake);
     let registry = Registry::new();
     let mut quota = open(&fake, &target, &registry);
     assert_eq!(quota.set(Cores::new(2.0)).unwrap().foreign, None);
     fs::write(&max, "300000 100000\n").unwrap();
-    let foreign = quota.set(Cores::new(1.0)).unwrap().foreign.unwrap();
+    let set = quota.set(Cores::new(1.0)).unwrap();
+    let foreign = set.foreign.unwrap();
     assert_eq!(
         (foreign.expected.as_str(), foreign.seen.as_str()),
         ("20000 10000", "300000 100000")
     );
-    assert_eq!(text(&max), "10000 10000");
+    assert!(set.held);
+    assert_eq!(set.cores, Cores::new(3.0), "what is in force is theirs");
+    assert_eq!(quota.set(Cores::new(0.5)).unwrap().foreign, None, "said once");
+    assert_eq!(text(&max), "300000 100000");
+    registry.resume();
     // Their limit is somebody's decision now: it bounds ours.
     assert_eq!(quota.set(Cores::new(4.0)).unwrap().cores, Cores::new(3.0));
+    assert_eq!(quota.set(Cores::new(1.0)).unwrap().cores, Cores::new(1.0));
     drop(quota);
     assert_eq!(text(&max), "300000 100000");
+}
+
+#[test]
+fn what_was_found_is_nobody_elses_where_it_is_there_again() {
+    let fake = FakeMachine::v2();
+    let (target, max) = fake_target(&fake);
+    let registry = Registry::new();
+    let mut quota = open(&fake, &target, &registry);
+    quota.set(Cores::new(2.0)).unwrap();
+    // The guard put it back while this process stood still.
+    fs::write(&max, "max 100000\n").unwrap();
+    let set = quota.set(Cores::new(1.0)).unwrap();
+    assert_eq!((set.foreign, set.held), (None, false));
+    assert_eq!(text(&max), "10000 10000");
+    drop(quota);
+    assert_eq!(text(&max), "max 100000");
+}
+
+#[test]
+fn a_pause_puts_everything_back_and_ends_writing_until_it_is_over() {
+    let fake = FakeMachine::v2();
+    let (target, max) = fake_target(&fake);
+    let registry = Registry::new();
+    let mut quota = open(&fake, &target, &registry);
+    quota.set(Cores::new(2.0)).unwrap();
+    let report = registry.pause();
+    assert_eq!((report.restored(), report.is_clean()), (1, true), "{report}");
+    assert_eq!(text(&max), "max 100000");
+    let error = quota.set(Cores::new(1.0)).unwrap_err();
+    assert!(error.to_string().contains("headroom resume"), "{error}");
+    assert_eq!(text(&max), "max 100000");
+    // What is there when it is over is what was found.
+    fs::write(&max, "300000 100000\n").unwrap();
+    assert!(registry.resume().is_empty());
+    assert_eq!(quota.set(Cores::new(1.0)).unwrap().cores, Cores::new(1.0));
+    drop(quota);
+    assert_eq!(text(&max), "300000 100000");
+}
+
+#[test]
+fn a_group_made_anew_is_taken_up_as_it_is() {
+    let fake = FakeMachine::v2();
+    let (target, max) = fake_target(&fake);
+    fs::write(&max, "300000 100000\n").unwrap();
+    let mut quota = open(&fake, &target, &Registry::new());
+    quota.set(Cores::new(2.0)).unwrap();
+    // A new file beside the old one has another inode, as a new group's has.
+    let anew = max.with_extension("new");
+    fs::write(&anew, "max 100000\n").unwrap();
+    fs::rename(&anew, &max).unwrap();
+    let set = quota.set(Cores::new(1.0)).unwrap();
+    assert_eq!((set.foreign, set.held), (None, false));
+    assert_eq!(text(&max), "10000 10000");
+    drop(quota);
+    assert_eq!(text(&max), "max 100000");
 }
 
 #[test]

@@ -10,7 +10,7 @@ use crate::Roots;
 use crate::cgroup::Target;
 use crate::cpu::{CpuError, CpuList, CpusetActuator, QuotaActuator, QuotaBounds, QuotaOptions, UsageMeter};
 use crate::frequency::{FrequencyBounds, FrequencyError, FrequencyReader, FrequencyUse};
-use crate::limit::{self, CapBounds, LeverChoice, LeverKind, LeverPreference, PowerLimitError};
+use crate::limit::{self, CapBounds, LeverChoice, LeverKind, LeverPreference, NoLever, PowerLimitError};
 use crate::power::{
     Allocated, Choice, HsmpMeter, Meter, MeterError, MeterKind, MeterPreference, MeterSample, PowerModel,
     RaplMeter, choose,
@@ -248,14 +248,17 @@ impl Limiter {
         let allocated = Allocated::new(now);
         let (meter, choice) = choose(meter, roots, target, model, &allocated)?;
         let measured = choice.chosen != MeterKind::Model;
-        let pace = Pace::open(roots, options.frequency, registry);
+        let pace = Pace::open(roots, options.frequency, registry)?;
         let paced = pace.bounds().map(drop);
         let (lever, lever_choice) = limit::open(options.lever, roots, measured, &paced, model.base, registry)
-            .map_err(|passed_over| {
-                let reasons = passed_over.iter().map(|p| format!("{}: {}", p.lever, p.reason));
-                LimitError::NoLever {
-                    wanted: options.lever,
-                    reason: reasons.collect::<Vec<_>>().join("; "),
+            .map_err(|none| match none {
+                NoLever::InUse(error) => LimitError::Power(error),
+                NoLever::PassedOver(passed_over) => {
+                    let reasons = passed_over.iter().map(|p| format!("{}: {}", p.lever, p.reason));
+                    LimitError::NoLever {
+                        wanted: options.lever,
+                        reason: reasons.collect::<Vec<_>>().join("; "),
+                    }
                 }
             })?;
         let packages = lever
@@ -269,6 +272,7 @@ impl Limiter {
             ..options.cap
         };
         let state = State {
+            registry: registry.clone(),
             law: SoftwareCap::new(model, cap),
             cap: None,
             hardware: lever.map(Hardware::new),

@@ -2,7 +2,7 @@
 
 use crate::Roots;
 use crate::frequency::{FrequencyBounds, FrequencyError, FrequencyInForce, FrequencyUse, SharedFrequency};
-use crate::restore::Registry;
+use crate::restore::{Registry, RestoreError};
 use headroom_units::{Hertz, Ratio};
 
 /// The lever for the frequency, or why there is none.
@@ -19,17 +19,27 @@ pub(super) struct Pace {
 
 impl Pace {
     /// Opens the lever where the machine has it and it is wanted. Writes nothing.
-    pub(super) fn open(roots: &Roots, wanted: FrequencyUse, registry: &Registry) -> Self {
+    ///
+    /// # Errors
+    /// The frequency is another program's to limit.
+    pub(super) fn open(
+        roots: &Roots,
+        wanted: FrequencyUse,
+        registry: &Registry,
+    ) -> Result<Self, FrequencyError> {
         let lever = match wanted {
             FrequencyUse::Off => Err("the configuration leaves the frequency alone".to_owned()),
-            FrequencyUse::Auto => SharedFrequency::join(roots, registry).map_err(|error| error.to_string()),
+            FrequencyUse::Auto => match SharedFrequency::join(roots, registry) {
+                Err(error @ FrequencyError::Restore(RestoreError::InUse { .. })) => return Err(error),
+                opened => opened.map_err(|error| error.to_string()),
+            },
         };
-        Self {
+        Ok(Self {
             lever,
             set: false,
             allocated: None,
             capped: None,
-        }
+        })
     }
 
     /// Between which frequencies a limit can lie; why there can be none.

@@ -10,6 +10,7 @@ use crate::cpu::{CpuError, CpusetActuator, InForce, QuotaActuator};
 use crate::frequency::FrequencyError;
 use crate::limit::{CapInForce, LeverChoice, LeverKind, LeverPassedOver, PowerLimitError};
 use crate::power::{Allocated, MeterError};
+use crate::restore::{Registry, RestoreError};
 use headroom_units::{Cores, Hertz, Ratio, Reading, Seconds, Watts};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -41,6 +42,8 @@ pub(super) struct Seen {
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) law: SoftwareCap,
+    /// Whether anything may be written at all.
+    pub(super) registry: Registry,
     pub(super) cap: Option<Watts>,
     /// What holds caps instead of the law; nothing from the moment on that it is given up.
     pub(super) hardware: Option<Hardware>,
@@ -94,11 +97,8 @@ impl State {
                 Ok(in_force)
             }
             Err(error) => {
-                self.status.failed_writes += 1;
-                if !std::mem::replace(&mut self.write_fails, true) {
-                    self.report(Event::WriteFailed {
-                        reason: error.to_string(),
-                    });
+                if !matches!(error, CpuError::Restore(RestoreError::Paused { .. })) {
+                    self.report_failed_write(&error);
                 }
                 Err(error)
             }
@@ -113,6 +113,10 @@ impl State {
         if let Some(cap) = allocation.cap.filter(|cap| !(cap.is_finite() && cap.get() > 0.0)) {
             return Err(LimitError::NotACap { asked: cap });
         }
+        if self.registry.is_paused() {
+            let what = "the allocation".to_owned();
+            return Err(CpuError::Restore(RestoreError::Paused { what }).into());
+        }
         let speed = allocation.frequency;
         if let Some(asked) = speed.filter(|speed| !(speed.is_finite() && speed.get() > 0.0)) {
             return Err(FrequencyError::NotAFrequency { asked }.into());
@@ -121,12 +125,21 @@ impl State {
         let cpus = match &mut self.cpuset {
             None => None,
             Some(cpuset) => {
-                let chosen = cpuset.set(asked)?;
-                if let Some(foreign) = chosen.foreign {
-                    self.status.foreign_writes += 1;
-                    self.report(Event::Foreign(foreign));
+                match cpuset.set(asked) {
+                    Ok(chosen) => {
+                        if let Some(foreign) = chosen.foreign {
+                            self.status.foreign_writes += 1;
+                            self.report(Event::Foreign(foreign));
+                        }
+                        Some(chosen.cpus)
+                    }
+                    // That fewer CPUs cannot be recorded must not keep a larger quota from the service.
+                    Err(error @ CpuError::Restore(RestoreError::Ledger(_))) => {
+                        self.report_failed_write(&error);
+                        None
+                    }
+                    Err(error) => return Err(error.into()),
                 }
-                Some(chosen.cpus)
             }
         };
         let bounds = self.quota.bounds()?;
@@ -141,6 +154,10 @@ impl State {
         // Last, since what fails here must not keep cores from the service.
         let (frequency, frequency_refused) = self.limit_frequency(speed);
         self.given_back = false;
+        // Where the quota is the allocation, what is reported is what the kernel has: somebody else's, where it is left
+        // alone, and all where less could not be recorded.
+        let is_read = quota >= cores || in_force.held || in_force.cores > cores;
+        let cores = if is_read { in_force.cores } else { cores };
         self.cores = cores;
         self.allocated.set(cores);
         self.status.binding = match (&self.hardware, self.is_slowed()) {
@@ -148,10 +165,9 @@ impl State {
             (None, true) if quota >= cores => Binding::Cap,
             (None, _) => self.law.binding(quota, cores),
         };
-        let beyond = asked < bounds.smallest || asked > bounds.largest;
+        let beyond = !in_force.held && (asked < bounds.smallest || asked > bounds.largest);
         Ok(Applied {
-            // Where the quota is the allocation, what is reported is what the kernel has.
-            cores: if quota >= cores { in_force.cores } else { cores },
+            cores,
             cap: allocation.cap,
             effective_quota: in_force.cores,
             binding: self.status.binding,
@@ -212,6 +228,8 @@ impl State {
                     self.report(Event::Foreign(foreign));
                 }
             }
+            // What is not written now may be later.
+            Err(_) if self.registry.is_blocked() => self.status.failed_writes += 1,
             Err(reason) => {
                 self.status.failed_writes += 1;
                 self.pacing = None;
@@ -242,7 +260,7 @@ impl State {
                 self.note_limit(&in_force);
                 Ok(Some(in_force))
             }
-            Err(error) if self.may_come_back(&error) => {
+            Err(error) if self.registry.is_blocked() || self.may_come_back(&error) => {
                 self.report_failed_write(&error);
                 Ok(None)
             }
@@ -262,7 +280,7 @@ impl State {
         self.hardware_gone.get_or_insert_with(Instant::now).elapsed() < GONE_PATIENCE
     }
 
-    fn report_failed_write(&mut self, error: &PowerLimitError) {
+    fn report_failed_write(&mut self, error: &dyn std::error::Error) {
         self.status.failed_writes += 1;
         if !std::mem::replace(&mut self.write_fails, true) {
             self.report(Event::WriteFailed {
@@ -319,7 +337,9 @@ impl State {
     }
 
     pub(super) fn step(&mut self, seen: Seen, dt: Seconds) {
-        let Some(cap) = self.cap else { return };
+        let Some(cap) = self.cap.filter(|_| !self.registry.is_paused()) else {
+            return;
+        };
         self.status.steps += 1;
         let measured = match seen.power {
             Ok(power) => {
@@ -406,7 +426,9 @@ impl State {
                     }
                 }
             }
-            Err(error) if self.fallback && !self.may_come_back(&error) => self.give_up(&error.to_string()),
+            Err(error) if self.fallback && !self.registry.is_blocked() && !self.may_come_back(&error) => {
+                self.give_up(&error.to_string());
+            }
             Err(error) => {
                 self.report_failed_write(&error);
                 return Some(self.status.binding);

@@ -40,7 +40,7 @@ impl CpusetActuator {
         })?;
         let path = cpuset.dir.join("cpuset.cpus");
         let what = format!("the CPUs of {} ({})", target.name, cpuset.dir.display());
-        let knob = Knob::open(registry, what, vec![path], sequence)?;
+        let knob = Knob::open(registry, what, vec![path], sequence, room)?;
         let order = order(roots, &online(roots)?);
         Ok(Self {
             roots: roots.clone(),
@@ -99,7 +99,7 @@ impl CpusetActuator {
             });
         }
         let value = cpus.to_string();
-        if self.knob.last()[0] != value {
+        if self.knob.last()[0] != value && !self.knob.is_held() {
             let writes = sequence(self.knob.paths(), std::slice::from_ref(&value));
             self.knob.write(&writes, vec![value])?;
         }
@@ -121,6 +121,13 @@ impl CpusetActuator {
     pub fn restore(&mut self) -> Option<Outcome> {
         self.knob.restore()
     }
+}
+
+fn room(values: &[String]) -> f64 {
+    values
+        .first()
+        .and_then(|text| text.parse::<CpuList>().ok())
+        .map_or(f64::NAN, |cpus| cpus.len() as f64)
 }
 
 fn sequence(paths: &[PathBuf], values: &[String]) -> Vec<FileValue> {

@@ -2,8 +2,8 @@
 
 use super::CpuError;
 pub use crate::panel::ForeignWrite;
-pub(super) use crate::panel::Sequence;
 use crate::panel::{Change, Definition, Panel, PanelError};
+pub(super) use crate::panel::{Room, Sequence};
 use crate::restore::{FileValue, Outcome, Registry};
 use std::path::PathBuf;
 
@@ -27,6 +27,7 @@ impl Knob {
         what: String,
         paths: Vec<PathBuf>,
         sequence: Sequence,
+        room: Room,
     ) -> Result<Self, CpuError> {
         let definition = Definition {
             what: what.clone(),
@@ -34,6 +35,7 @@ impl Knob {
             sequence,
             tolerance: 0,
             joint: true,
+            room,
         };
         Ok(Self(Panel::open(registry, what, vec![definition])?))
     }
@@ -48,7 +50,17 @@ impl Knob {
         self.0.last(0)
     }
 
-    /// Whether somebody else has written since; it becomes what is put back in the end.
+    /// What is put back in the end.
+    pub(super) fn found(&self) -> &[String] {
+        self.0.found(0)
+    }
+
+    /// Whether it is left alone because somebody else wrote it.
+    pub(super) fn is_held(&self) -> bool {
+        self.0.is_held(0)
+    }
+
+    /// Whether somebody else has written since; it is left alone then.
     pub(super) fn look(&mut self) -> Result<Option<ForeignWrite>, CpuError> {
         Ok(self.0.look(0)?)
     }

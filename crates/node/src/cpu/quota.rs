@@ -75,6 +75,8 @@ pub struct InForce {
     pub bounded: Option<QuotaBounds>,
     /// Somebody else had changed the quota since our last write.
     pub foreign: Option<ForeignWrite>,
+    /// It is left alone, because somebody else wrote it: `cores` is theirs.
+    pub held: bool,
 }
 
 /// A quota as the kernel has it.
@@ -115,19 +117,23 @@ impl QuotaActuator {
         registry: &Registry,
     ) -> Result<Self, CpuError> {
         let period_us = period_us(options.period)?;
-        let (paths, sequence): (Vec<PathBuf>, super::knob::Sequence) = match target.version {
-            Version::V1 => {
-                let file = |name| target.cpu_dir.join(name);
-                (
-                    vec![file("cpu.cfs_quota_us"), file("cpu.cfs_period_us")],
-                    v1_sequence,
-                )
-            }
-            Version::V2 => (vec![target.cpu_dir.join("cpu.max")], v2_sequence),
-        };
+        let (paths, sequence, room): (Vec<PathBuf>, super::knob::Sequence, super::knob::Room) =
+            match target.version {
+                Version::V1 => {
+                    let file = |name| target.cpu_dir.join(name);
+                    (
+                        vec![file("cpu.cfs_quota_us"), file("cpu.cfs_period_us")],
+                        v1_sequence,
+                        |values| room(Version::V1, values),
+                    )
+                }
+                Version::V2 => (vec![target.cpu_dir.join("cpu.max")], v2_sequence, |values| {
+                    room(Version::V2, values)
+                }),
+            };
         let what = format!("the CPU quota of {} ({})", target.name, target.cpu_dir.display());
-        let knob = Knob::open(registry, what, paths, sequence)?;
-        let found = parse(target, knob.last())?;
+        let knob = Knob::open(registry, what, paths, sequence, room)?;
+        let found = parse(target, knob.found())?;
         Ok(Self {
             roots: roots.clone(),
             target: target.clone(),
@@ -222,13 +228,12 @@ impl QuotaActuator {
             return Err(CpuError::NotCores { asked: cores });
         }
         let foreign = self.knob.look()?;
-        if foreign.is_some() {
-            self.found = parse(&self.target, self.knob.last())?;
-        }
+        // After a pause it is read anew.
+        self.found = parse(&self.target, self.knob.found())?;
         let (smallest_us, bounds) = self.plan_bounds()?;
         let quota = plan(cores, self.period_us, smallest_us, &bounds);
         let values = render(self.target.version, quota);
-        if values != self.knob.last() {
+        if values != self.knob.last() && !self.knob.is_held() {
             let writes = self.writes(&values);
             self.knob.write(&writes, values)?;
         }
@@ -237,8 +242,9 @@ impl QuotaActuator {
         Ok(InForce {
             cores: in_force.cores().unwrap_or(bounds.largest),
             limited: in_force.quota_us.is_some(),
-            bounded: beyond.then_some(bounds),
+            bounded: (beyond && !self.knob.is_held()).then_some(bounds),
             foreign,
+            held: self.knob.is_held(),
         })
     }
 
@@ -327,6 +333,14 @@ fn v2_sequence(paths: &[PathBuf], values: &[String]) -> Vec<FileValue> {
         path: paths[0].clone(),
         value: values[0].clone(),
     }]
+}
+
+/// The cores that a quota leaves.
+fn room(version: Version, values: &[String]) -> f64 {
+    match parse_values(version, values) {
+        Some(quota) => quota.cores().map_or(f64::INFINITY, Cores::get),
+        None => f64::NAN,
+    }
 }
 
 fn parse(target: &Target, values: &[String]) -> Result<Quota, CpuError> {

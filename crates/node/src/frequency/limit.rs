@@ -11,7 +11,7 @@
 use super::khz;
 use crate::Roots;
 use crate::file::{self, FileError};
-use crate::panel::{Change, Definition, ForeignWrite, Panel, PanelError};
+use crate::panel::{Change, Definition, ForeignWrite, Panel, PanelError, first_number};
 use crate::restore::{FileValue, Outcome, Registry, RestoreError};
 use headroom_units::Hertz;
 use rustix::io::Errno;
@@ -319,6 +319,7 @@ impl FrequencyActuator {
             sequence,
             tolerance: 0,
             joint: false,
+            room: first_number,
         })
     }
 
@@ -350,13 +351,7 @@ impl FrequencyActuator {
             let mut changes = Vec::new();
             for (at, policy) in all.iter_mut().enumerate() {
                 match panel.look(at) {
-                    Ok(Some(other)) => {
-                        if self.mode == FrequencyMode::Max {
-                            policy.highest_khz = other_limit(panel, at).unwrap_or(policy.highest_khz);
-                        }
-                        foreign.push(other);
-                    }
-                    Ok(None) => {}
+                    Ok(other) => foreign.extend(other),
                     Err(PanelError::File(error)) if is_inactive(&error) => {
                         passed_over.push(inactive(&policy.dir));
                         continue;
@@ -367,9 +362,19 @@ impl FrequencyActuator {
                     }
                     Err(error) => return Err(error.into()),
                 }
+                policies += 1;
+                let is_limit = self.mode == FrequencyMode::Max;
+                if let Some(found) = number(&panel.found(at)[0]).filter(|_| is_limit) {
+                    // What was found is somebody's decision, and after a pause it may be another.
+                    policy.highest_khz = found.min(policy.hardware_khz);
+                }
+                if panel.is_held(at) {
+                    let theirs = number(&panel.last(at)[0]).filter(|_| is_limit);
+                    limit_khz = limit_khz.max(theirs.unwrap_or(policy.hardware_khz));
+                    continue;
+                }
                 let target = asked.map(|asked| policy.plan((asked.get() / 1e3).round() as u64));
                 limit_khz = limit_khz.max(target.unwrap_or(policy.highest_khz));
-                policies += 1;
                 changes.extend(match self.mode {
                     FrequencyMode::Max => change_limits(panel, at, target),
                     FrequencyMode::Setspeed => change_speed(panel, at, policy, target),
@@ -422,9 +427,8 @@ fn inactive(dir: &Path) -> String {
     )
 }
 
-/// The upper limit that somebody else wrote: it is somebody's decision now.
-fn other_limit(panel: &Panel, at: usize) -> Option<u64> {
-    panel.found(at)[0].parse().ok()
+fn number(text: &str) -> Option<u64> {
+    text.parse().ok()
 }
 
 /// Upper and lower limit; nothing where they are so already.
@@ -441,7 +445,6 @@ fn change_limits(panel: &Panel, at: usize, target_khz: Option<u64>) -> Option<Ch
         return None;
     }
     let mut change = panel.change(at, values);
-    let number = |text: &String| text.parse::<u64>().unwrap_or(0);
     // The upper limit may not come under the lower one on the way: the lower one goes down first, and up last.
     if number(&change.values[0]) < number(&panel.last(at)[1]) {
         change.writes.reverse();

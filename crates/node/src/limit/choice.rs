@@ -4,7 +4,7 @@ use super::shared::Shared;
 use super::{HardwareCap, HsmpLimits, PowerLimitError, RaplLimits};
 use crate::Roots;
 use crate::order::{Order, OrderError, Word};
-use crate::restore::Registry;
+use crate::restore::{Registry, RestoreError};
 use headroom_units::Watts;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
@@ -154,6 +154,15 @@ impl fmt::Display for LeverChoice {
     }
 }
 
+/// Why no lever could be opened.
+#[derive(Debug)]
+pub enum NoLever {
+    /// One that would be used is another program's.
+    InUse(PowerLimitError),
+    /// None of them works.
+    PassedOver(Vec<LeverPassedOver>),
+}
+
 /// A lever in use: nothing where caps are held by a loop, over the frequency or the quota.
 pub type Opened = (Option<Box<dyn HardwareCap>>, LeverChoice);
 
@@ -163,7 +172,7 @@ pub type Opened = (Option<Box<dyn HardwareCap>>, LeverChoice);
 /// the services of this process share where the hardware holds their caps.
 ///
 /// # Errors
-/// The levers passed over, where none of the order works.
+/// [`NoLever`]: none of the order works, or one of them is another program's.
 pub fn open(
     preference: LeverPreference,
     roots: &Roots,
@@ -171,7 +180,7 @@ pub fn open(
     frequency: &Result<(), String>,
     base: Watts,
     registry: &Registry,
-) -> Result<Opened, Vec<LeverPassedOver>> {
+) -> Result<Opened, NoLever> {
     let mut passed_over = Vec::new();
     for kind in preference.order() {
         let opened: Result<Option<Box<dyn HardwareCap>>, PowerLimitError> = match kind {
@@ -200,13 +209,17 @@ pub fn open(
                     },
                 ));
             }
+            // To hold caps by another lever beside that program's would be two caps on one machine.
+            Err(error @ PowerLimitError::Restore(RestoreError::InUse { .. })) => {
+                return Err(NoLever::InUse(error));
+            }
             Err(error) => passed_over.push(LeverPassedOver {
                 lever: kind,
                 reason: error.to_string(),
             }),
         }
     }
-    Err(passed_over)
+    Err(NoLever::PassedOver(passed_over))
 }
 
 fn shared(
@@ -265,10 +278,12 @@ mod tests {
             "{choice}"
         );
         let rapl = LeverPreference::Ordered(Order::one(LeverKind::Rapl));
-        let error = open(rapl, &roots, true, &none, BASE, &Registry::new()).unwrap_err();
-        assert!(error[0].reason.contains("does not exist"));
-        let error = open(rapl, &roots, false, &none, BASE, &Registry::new()).unwrap_err();
-        assert!(error[0].reason.contains("modelled"));
+        let why = |measured| match open(rapl, &roots, measured, &none, BASE, &Registry::new()) {
+            Err(NoLever::PassedOver(over)) => over[0].reason.clone(),
+            other => panic!("{other:?}"),
+        };
+        assert!(why(true).contains("does not exist"));
+        assert!(why(false).contains("modelled"));
         let (lever, choice) = open(
             LeverPreference::Auto,
             &roots,

@@ -6,9 +6,9 @@ use super::{CapBounds, CapInForce, HardwareCap, LeverKind, PowerLimitError, Zone
 use crate::Roots;
 use crate::file;
 use crate::hsmp::{self, HwmonSocket, Message, Port};
-use crate::panel::{Change, Definition, ForeignWrite, Panel};
+use crate::panel::{Change, Definition, ForeignWrite, Panel, first_number};
 use crate::powercap::watts;
-use crate::restore::{FileValue, Handle, Outcome, Registry, Undo};
+use crate::restore::{FileValue, Handle, Outcome, Registry, RestoreError, Undo};
 use headroom_units::{Seconds, Watts};
 use std::path::PathBuf;
 
@@ -38,6 +38,10 @@ struct Socket {
     found_mw: u32,
     last_mw: u32,
     handle: Handle,
+    /// Somebody else wrote it, and it is left alone.
+    held: bool,
+    /// The count of pauses when what was found was read.
+    pauses: u64,
 }
 
 impl HsmpLimits {
@@ -55,7 +59,10 @@ impl HsmpLimits {
             return Self::open_hwmon(&sockets, registry);
         }
         match hsmp::device(roots) {
-            Some(path) => Self::open_device(Port::open(&path, true)?, registry),
+            Some(path) => {
+                registry.claim(&path)?;
+                Self::open_device(Port::open(&path, true)?, registry)
+            }
             None => Err(PowerLimitError::NoLimits {
                 why: format!(
                     "neither hwmon nor {} shows an HSMP port, which is part of AMD's server processors",
@@ -77,6 +84,7 @@ impl HsmpLimits {
                 sequence,
                 tolerance: TOLERANCE_UW,
                 joint: false,
+                room: first_number,
             });
         }
         let panel = Panel::open(registry, "the power limits of the sockets".into(), definitions)?;
@@ -104,6 +112,8 @@ impl HsmpLimits {
             sockets.push(Socket {
                 found_mw,
                 last_mw: found_mw,
+                held: handle.is_held(&Socket::name(&port, socket)),
+                pauses: handle.operated()?.pauses,
                 handle,
             });
         }
@@ -167,36 +177,48 @@ impl HsmpLimits {
 }
 
 impl Socket {
+    fn name(port: &Port, number: u16) -> String {
+        format!("{} socket {number}", port.path().display())
+    }
+
     fn set(&mut self, port: &mut Port, number: u16, wanted_mw: u32) -> Result<(), PowerLimitError> {
-        if wanted_mw == self.last_mw {
+        if wanted_mw == self.last_mw || self.handle.is_held(&Self::name(port, number)) {
             return Ok(());
         }
-        let last_mw = self.last_mw;
-        let seen = self.handle.write(
+        let (last_mw, found_mw) = (self.last_mw, self.found_mw);
+        let written = self.handle.write(
             |undo| {
                 if let Undo::Hsmp { ours_mw, .. } = undo {
                     *ours_mw = vec![last_mw, wanted_mw];
                 }
                 Ok::<(), PowerLimitError>(())
             },
-            || {
-                port.set_limit(number, wanted_mw)?;
-                Ok(port.ask(number, Message::Limit)?)
-            },
-        )?;
+            || set_limit(port, number, wanted_mw),
+        );
+        let (seen, wanted_mw) = match written {
+            // What cannot be recorded is not written; but what was found may always be given back.
+            Err(PowerLimitError::Restore(RestoreError::Ledger(_)))
+                if wanted_mw > last_mw && found_mw >= last_mw =>
+            {
+                let back = || set_limit(port, number, found_mw);
+                (self.handle.give_back(back)?, found_mw)
+            }
+            written => (written?, wanted_mw),
+        };
         self.last_mw = seen;
         // What the firmware made of it is ours too.
-        self.handle.write(
-            |undo| {
-                if let Undo::Hsmp { ours_mw, .. } = undo
-                    && !ours_mw.contains(&seen)
-                {
-                    ours_mw.push(seen);
-                }
-                Ok::<(), PowerLimitError>(())
-            },
-            || Ok(()),
-        )?;
+        let noted = self.handle.note(|undo| {
+            if let Undo::Hsmp { ours_mw, .. } = undo
+                && seen != found_mw
+                && !ours_mw.contains(&seen)
+            {
+                ours_mw.push(seen);
+            }
+        });
+        if let Err(error) = noted {
+            self.last_mw = self.handle.give_back(|| set_limit(port, number, found_mw))?;
+            return Err(error.into());
+        }
         match u64::from(seen.abs_diff(wanted_mw)) * 1_000 <= TOLERANCE_UW {
             true => Ok(()),
             false => Err(PowerLimitError::NotInForce {
@@ -207,31 +229,49 @@ impl Socket {
         }
     }
 
+    /// As [`Panel::look`].
     fn look(&mut self, port: &mut Port, number: u16) -> Result<Option<ForeignWrite>, PowerLimitError> {
+        let name = Self::name(port, number);
+        let was_held = self.held;
+        let operated = self.handle.operated()?;
+        let pauses = std::mem::replace(&mut self.pauses, operated.pauses);
+        let was_paused = pauses != operated.pauses && !operated.written;
+        self.held = self.handle.is_held(&name);
         let seen = port.ask(number, Message::Limit)?;
-        if seen == self.last_mw {
-            return Ok(None);
-        }
-        let foreign = ForeignWrite {
-            path: port.path().to_path_buf(),
-            expected: format!("{} mW for socket {number}", self.last_mw),
-            seen: format!("{seen} mW"),
-        };
-        (self.found_mw, self.last_mw) = (seen, seen);
-        self.handle.write(
-            |undo| {
+        if (was_held && !self.held) || (was_paused && !self.held) {
+            self.found_mw = seen;
+            self.handle.correct(|undo| {
                 if let Undo::Hsmp {
                     found_mw, ours_mw, ..
                 } = undo
                 {
                     (*found_mw, *ours_mw) = (seen, vec![seen]);
                 }
-                Ok::<(), PowerLimitError>(())
-            },
-            || Ok(()),
-        )?;
+            });
+        }
+        let expected = std::mem::replace(&mut self.last_mw, seen);
+        if self.held || operated.paused || seen == expected {
+            return Ok(None);
+        }
+        if seen == self.found_mw {
+            self.handle.distrust();
+            return Ok(None);
+        }
+        let foreign = ForeignWrite {
+            path: port.path().to_path_buf(),
+            expected: format!("{expected} mW for socket {number}"),
+            seen: format!("{seen} mW"),
+        };
+        self.held = true;
+        self.handle.hold(&name, &foreign);
         Ok(Some(foreign))
     }
+}
+
+/// Sets a limit; what the firmware made of it.
+fn set_limit(port: &mut Port, number: u16, wanted_mw: u32) -> Result<u32, PowerLimitError> {
+    port.set_limit(number, wanted_mw)?;
+    Ok(port.ask(number, Message::Limit)?)
 }
 
 fn milli(milliwatts: u32) -> Watts {
@@ -361,13 +401,23 @@ mod tests {
     }
 
     #[test]
-    fn another_writer_is_said_and_becomes_what_was_found() {
+    fn another_writer_is_said_and_left_alone_until_an_operator_gives_the_limit_back() {
         let sockets = FakeSockets::new(1);
-        let mut limits = limits(&sockets, &Registry::new()).unwrap();
+        let registry = Registry::new();
+        let mut limits = limits(&sockets, &registry).unwrap();
         limits.set(Some(Watts::new(100.0))).unwrap();
         sockets.0.lock().unwrap().limit[0] = 170_000;
         let set = limits.set(Some(Watts::new(90.0))).unwrap();
         assert_eq!(set.foreign[0].seen, "170000 mW");
+        assert_eq!(set.limit, Watts::new(170.0), "theirs is in force");
+        assert!(
+            limits.set(Some(Watts::new(80.0))).unwrap().foreign.is_empty(),
+            "said once"
+        );
+        assert_eq!(set_mw(&sockets), [170_000]);
+        assert_eq!(registry.resume().len(), 1);
+        limits.set(Some(Watts::new(90.0))).unwrap();
+        assert_eq!(set_mw(&sockets), [90_000]);
         limits.set(None).unwrap();
         assert_eq!(set_mw(&sockets), [170_000]);
     }

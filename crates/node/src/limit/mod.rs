@@ -10,7 +10,7 @@ pub mod rapl;
 mod shared;
 pub mod split;
 
-pub use choice::{LeverChoice, LeverKind, LeverPassedOver, LeverPreference, open};
+pub use choice::{LeverChoice, LeverKind, LeverPassedOver, LeverPreference, NoLever, open};
 pub use hsmp::HsmpLimits;
 pub use rapl::RaplLimits;
 

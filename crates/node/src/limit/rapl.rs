@@ -9,7 +9,7 @@ use super::split::{Share, bounds, split};
 use super::{CapBounds, CapInForce, HardwareCap, LeverKind, PowerLimitError, ZoneLimit, check};
 use crate::Roots;
 use crate::file::{self, FileError};
-use crate::panel::{Change, Definition, ForeignWrite, Panel, PanelError};
+use crate::panel::{Change, Definition, ForeignWrite, Panel, PanelError, first_number};
 use crate::powercap::{self, Constraint, ZoneKind};
 use crate::restore::{FileValue, Outcome, Registry};
 use headroom_units::{Seconds, Watts};
@@ -42,6 +42,8 @@ pub struct RaplLimits {
 struct Zone {
     name: String,
     share: Share,
+    /// The hardware's maximum.
+    max: Option<Watts>,
     /// Whether the panel's files end with `enabled`.
     switched: bool,
 }
@@ -95,10 +97,12 @@ impl RaplLimits {
                 sequence,
                 tolerance: TOLERANCE_UW,
                 joint: false,
+                room: first_number,
             });
             zones.push(Zone {
                 name: package.name.clone(),
                 share: share(long, &package.name)?,
+                max: long.max,
                 switched,
             });
             duplicates.extend(
@@ -185,7 +189,7 @@ impl RaplLimits {
     fn write(&mut self, changes: Vec<Change>) -> Result<(), PowerLimitError> {
         let changes: Vec<Change> = changes
             .into_iter()
-            .filter(|change| change.values != self.panel.last(change.at))
+            .filter(|change| change.values != self.panel.last(change.at) && !self.panel.is_held(change.at))
             .collect();
         if changes.is_empty() {
             return Ok(());
@@ -316,6 +320,13 @@ impl HardwareCap for RaplLimits {
         let mut all = Vec::new();
         for at in 0..self.zones.len() {
             all.extend(self.panel.look(at)?);
+            let zone = &mut self.zones[at];
+            let found = Some(limit_of(&self.panel.found(at)[0])).filter(|found| found.get() > 0.0);
+            // What was found is somebody's decision, and after a pause it may be another.
+            if let Some(largest) = found.map(|found| zone.max.map_or(found, |max| found.min(max))) {
+                zone.share.largest = largest;
+                zone.share.smallest = zone.share.smallest.min(largest);
+            }
         }
         Ok(all)
     }

@@ -4,8 +4,8 @@
 //! when nothing is left to undo. It is not synced to the disk: what it undoes does not survive a crash of the machine
 //! either. A lock on the run directory, which the kernel drops with the process, tells a dead owner from a live one.
 
-use super::RestoreReport;
 use super::undo::{Outcome, Undo};
+use super::{RestoreReport, lever};
 use crate::{Roots, file};
 use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
@@ -15,7 +15,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Component, Path, PathBuf};
 use std::time::{Duration, Instant};
 
-const FILE: &str = "undo.json";
+pub(super) const FILE: &str = "undo.json";
 const LOCK: &str = "lock";
 const VERSION: u32 = 1;
 /// Larger than any ledger of [`super::MOST_RECORDS`] records that we write.
@@ -102,15 +102,22 @@ impl RunDir {
             .map_err(io("make", dir))?;
         check_ours(dir)?;
         let lock_path = dir.join(LOCK);
-        let mut lock = OpenOptions::new()
+        let mut options = OpenOptions::new();
+        options
             .read(true)
             .write(true)
             .create(true)
             .truncate(false)
             .mode(0o600)
-            .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32)
-            .open(&lock_path)
-            .map_err(io("open", &lock_path))?;
+            .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32);
+        let mut lock = match options.open(&lock_path) {
+            // A lock needs no writing: what a killed process left is put back also where the disk has become read-only.
+            Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => {
+                options.write(false).create(false).open(&lock_path)
+            }
+            opened => opened,
+        }
+        .map_err(io("open", &lock_path))?;
         if let Err(errno) = take(&lock) {
             if errno != rustix::io::Errno::WOULDBLOCK {
                 return Err(io("lock", &lock_path)(errno.into()));
@@ -122,9 +129,10 @@ impl RunDir {
                 owner: owner.trim().into(),
             });
         }
-        lock.set_len(0)
-            .and_then(|()| writeln!(lock, "{}", std::process::id()))
-            .map_err(io("write", &lock_path))?;
+        // On a full or read-only disk nobody learns the number, and what is recorded can still be put back.
+        let _ = lock
+            .set_len(0)
+            .and_then(|()| writeln!(lock, "{}", std::process::id()));
         Ok(Self {
             path: dir.to_path_buf(),
             lock,
@@ -146,9 +154,13 @@ impl RunDir {
             path: self.path.join(FILE),
             boot_id,
             kept: Vec::new(),
-            _run_dir: self,
+            roots: roots.clone(),
+            run_dir: self,
         };
         let report = ledger.undo_what_is_left(roots)?;
+        if ledger.kept.is_empty() {
+            lever::disown(ledger.run_dir());
+        }
         Ok((ledger, report))
     }
 }
@@ -167,8 +179,9 @@ pub struct Ledger {
     boot_id: String,
     /// What a dead owner left and could not be put back yet.
     kept: Vec<Undo>,
-    /// The directory stays taken as long.
-    _run_dir: RunDir,
+    roots: Roots,
+    /// It stays taken as long.
+    run_dir: RunDir,
 }
 
 impl Ledger {
@@ -180,38 +193,25 @@ impl Ledger {
         RunDir::take(dir)?.ledger(roots)
     }
 
+    /// The directory that it is in.
+    pub(super) fn run_dir(&self) -> &Path {
+        self.run_dir.path()
+    }
+
+    /// Where the kernel's files are.
+    pub(super) fn roots(&self) -> &Roots {
+        &self.roots
+    }
+
     fn undo_what_is_left(&mut self, roots: &Roots) -> Result<RestoreReport, LedgerError> {
         let path = self.path.clone();
+        let Some(left) = read(&path)? else {
+            return Ok(RestoreReport::default());
+        };
         let unreadable = |why: String| LedgerError::Unreadable {
             path: path.clone(),
             why,
         };
-        let text = match File::open(&self.path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(RestoreReport::default()),
-            Err(cause) => {
-                return Err(LedgerError::Io {
-                    action: "read",
-                    path: self.path.clone(),
-                    cause,
-                });
-            }
-            Ok(file) => {
-                check_ours(&self.path)?;
-                let mut text = String::new();
-                file.take(LONGEST_BYTES)
-                    .read_to_string(&mut text)
-                    .map_err(|error| unreadable(error.to_string()))?;
-                text
-            }
-        };
-        let left: Contents<Vec<Undo>> =
-            serde_json::from_str(&text).map_err(|error| unreadable(error.to_string()))?;
-        if left.version != VERSION {
-            return Err(unreadable(format!(
-                "version {} instead of {VERSION}",
-                left.version
-            )));
-        }
         if let Some(path) = left
             .records
             .iter()
@@ -233,8 +233,30 @@ impl Ledger {
                 report.outcomes.push(outcome);
             }
         }
-        self.save(std::iter::empty())?;
+        if let Err(error) = self.save(std::iter::empty()) {
+            // Everything is put back, which is what counts: whoever reads the record again finds it so.
+            report.outcomes.push(Outcome::Failed {
+                what: "the state file".into(),
+                reason: error.to_string(),
+            });
+        }
         Ok(report)
+    }
+
+    /// That it can be saved, tried with a record of nothing beside it.
+    pub(super) fn check_writable(&self) -> Result<(), LedgerError> {
+        let beside = self.beside();
+        let written = write_new(&beside, b"{}\n");
+        let removed = fs::remove_file(&beside);
+        written.and(removed).map_err(|cause| LedgerError::Io {
+            action: "write",
+            path: beside,
+            cause,
+        })
+    }
+
+    fn beside(&self) -> PathBuf {
+        self.path.with_extension("json.new")
     }
 
     /// Replaces what is recorded, keeping what a dead owner left.
@@ -257,26 +279,68 @@ impl Ledger {
             pid: std::process::id(),
             records,
         };
-        let beside = self.path.with_extension("json.new");
+        let beside = self.beside();
         let text =
             serde_json::to_vec(&contents).map_err(|error| io("write", &beside, io::Error::other(error)))?;
-        let mut file = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32)
-            .open(&beside)
-            .map_err(|error| io("write", &beside, error))?;
-        file.write_all(&text)
-            .map_err(|error| io("write", &beside, error))?;
-        drop(file);
+        if let Err(error) = write_new(&beside, &text) {
+            // What was saved before stays, and half a file must not take the room of the next try.
+            let _ = fs::remove_file(&beside);
+            return Err(io("write", &beside, error));
+        }
         fs::rename(&beside, &self.path).map_err(|error| io("replace", &self.path, error))
     }
 }
 
+pub(super) fn write_new(path: &Path, text: &[u8]) -> io::Result<()> {
+    OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32)
+        .open(path)?
+        .write_all(text)
+}
+
+/// What is recorded; nothing where there is no record.
+fn read(path: &Path) -> Result<Option<Contents<Vec<Undo>>>, LedgerError> {
+    let unreadable = |why: String| LedgerError::Unreadable {
+        path: path.into(),
+        why,
+    };
+    let text = match File::open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(cause) => {
+            return Err(LedgerError::Io {
+                action: "read",
+                path: path.into(),
+                cause,
+            });
+        }
+        Ok(file) => {
+            check_ours(path)?;
+            let mut text = String::new();
+            file.take(LONGEST_BYTES)
+                .read_to_string(&mut text)
+                .map_err(|error| unreadable(error.to_string()))?;
+            text
+        }
+    };
+    let left: Contents<Vec<Undo>> =
+        serde_json::from_str(&text).map_err(|error| unreadable(error.to_string()))?;
+    match left.version {
+        VERSION => Ok(Some(left)),
+        other => Err(unreadable(format!("version {other} instead of {VERSION}"))),
+    }
+}
+
+/// What is recorded in a file that may be a running process's.
+pub(super) fn peek(path: &Path) -> Result<Option<Vec<Undo>>, LedgerError> {
+    Ok(read(path)?.map(|contents| contents.records))
+}
+
 /// Takes the lock, with a little patience: a child of a process that was just killed may be between fork and exec.
-fn take(lock: &File) -> Result<(), rustix::io::Errno> {
+pub(super) fn take(lock: &File) -> Result<(), rustix::io::Errno> {
     let until = Instant::now() + Duration::from_millis(500);
     loop {
         match rustix::fs::flock(lock, FlockOperation::NonBlockingLockExclusive) {
@@ -335,7 +399,7 @@ pub fn recover(dir: &Path, roots: &Roots) -> Result<RestoreReport, LedgerError> 
 }
 
 /// Only this user (or root) may have written it.
-fn check_ours(path: &Path) -> Result<(), LedgerError> {
+pub(super) fn check_ours(path: &Path) -> Result<(), LedgerError> {
     let about = fs::metadata(path).map_err(|cause| LedgerError::Io {
         action: "read",
         path: path.into(),

@@ -5,15 +5,24 @@
 //! thread call ([`restore_all`] for the global registry). A [`Ledger`] attached to the registry keeps the same
 //! records in a file, so that the next start puts back what a process killed with SIGKILL left behind.
 //!
-//! What somebody else wrote meanwhile is theirs: it is reported and left alone.
+//! What somebody else wrote meanwhile is theirs: it is reported and left alone until an operator says
+//! [`Registry::resume`]. [`Registry::pause`] puts everything back and lets nothing be written until then.
+//!
+//! While the ledger cannot be saved (a full or read-only disk), nothing is written but what was found: that is in the
+//! ledger already, so whatever ends this process finds nothing in force that it would not recognise.
 
 mod ledger;
+mod lever;
+mod operator;
 mod undo;
 
 pub use ledger::{Ledger, LedgerError, Left, RunDir, is_recorded, left, recover};
+pub use operator::Standing;
 pub(crate) use undo::same;
 pub use undo::{FileValue, FileValues, Outcome, Undo};
 
+use crate::panel::ForeignWrite;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, Once, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
@@ -32,6 +41,23 @@ pub enum RestoreError {
     Released {
         /// What would have been written.
         what: String,
+    },
+    /// An operator has paused this process.
+    #[error("{what} is not written: an operator has paused this process (`headroom resume` lets it go on)")]
+    Paused {
+        /// What would have been written.
+        what: String,
+    },
+    /// Another program has the lever.
+    #[error(
+        "{lever} is limited by a running headroom ({owner}): a lever has one owner on a host; stop that one, or let one \
+         `headroom up` or agent serve several services: give it several --config files", lever = lever.display()
+    )]
+    InUse {
+        /// The file that sets it.
+        lever: std::path::PathBuf,
+        /// Whose it is, as far as is known.
+        owner: String,
     },
     /// The ledger could not be written.
     #[error(transparent)]
@@ -106,17 +132,35 @@ struct Inner {
     /// What could not be put back: it stays in the ledger for the next start.
     failed: Vec<Undo>,
     ledger: Option<Ledger>,
+    /// What nobody else on this host may limit.
+    levers: Vec<lever::Lever>,
+    /// The ledger may say something else than the records: nothing is written before it was saved again.
+    dirty: bool,
+    /// An operator has paused this process.
+    paused: bool,
+    /// Counts the beginnings and the ends of pauses: what was found before the last may have changed.
+    pauses: u64,
+    /// What somebody else wrote and is left alone, by the name of the setting.
+    holds: BTreeMap<String, ForeignWrite>,
+    /// Writes of somebody else so far.
+    foreign_writes: u64,
 }
 
 impl Inner {
     fn save(&mut self) -> Result<(), LedgerError> {
-        let Some(ledger) = &self.ledger else { return Ok(()) };
+        self.dirty = true;
+        let Some(ledger) = &self.ledger else {
+            self.dirty = false;
+            return Ok(());
+        };
         let written = self
             .records
             .iter()
             .filter(|record| record.written)
             .map(|record| &record.undo);
-        ledger.save(self.failed.iter().chain(written))
+        ledger.save(self.failed.iter().chain(written))?;
+        self.dirty = false;
+        Ok(())
     }
 
     /// Takes a record out and carries it out.
@@ -165,6 +209,7 @@ impl Registry {
     /// [`LedgerError`] where what is already recorded cannot be written to it.
     pub fn attach(&self, ledger: Ledger) -> Result<(), LedgerError> {
         let mut inner = self.lock();
+        ledger.check_writable()?;
         inner.ledger = Some(ledger);
         inner.save()
     }
@@ -285,29 +330,66 @@ pub struct Handle {
 
 impl Handle {
     /// Carries out a write after its undo record is up to date, in memory and in the ledger. No restoration can come
-    /// between the two.
+    /// between the two. Where the ledger cannot be saved nothing is written, and the record is as it was, as the ledger
+    /// still has it.
     pub(crate) fn write<T, E: From<RestoreError>>(
         &self,
         prepare: impl FnOnce(&mut Undo) -> Result<(), E>,
         carry_out: impl FnOnce() -> Result<T, E>,
     ) -> Result<T, E> {
-        let mut inner = self.registry.lock();
-        let Some(record) = inner.records.iter_mut().find(|record| record.id == self.id) else {
-            return Err(RestoreError::Released {
-                what: self.what.clone(),
-            }
-            .into());
-        };
+        let (mut inner, at) = self.record()?;
+        let record = &mut inner.records[at];
         let before = record.undo.clone();
         prepare(&mut record.undo)?;
-        let changed = !record.written || record.undo != before;
-        record.written = true;
-        if changed {
-            inner
-                .save()
-                .map_err(|error| E::from(RestoreError::Ledger(error)))?;
+        let was_written = std::mem::replace(&mut record.written, true);
+        let changed = !was_written || record.undo != before;
+        if (changed || inner.dirty)
+            && let Err(error) = inner.save()
+        {
+            let record = &mut inner.records[at];
+            (record.undo, record.written) = (before, was_written);
+            return Err(E::from(RestoreError::Ledger(error)));
         }
         carry_out()
+    }
+
+    /// Carries out a write of what was found, and of nothing else, also while the ledger cannot be saved: whoever reads
+    /// it later takes what was found for ours in any case.
+    pub(crate) fn give_back<T, E: From<RestoreError>>(
+        &self,
+        carry_out: impl FnOnce() -> Result<T, E>,
+    ) -> Result<T, E> {
+        let (inner, _) = self.record()?;
+        let done = carry_out();
+        drop(inner);
+        done
+    }
+
+    /// Changes the record after something has come of a write. It is kept in memory also where the ledger cannot be
+    /// saved.
+    pub(crate) fn note(&self, change: impl FnOnce(&mut Undo)) -> Result<(), RestoreError> {
+        let (mut inner, at) = self.record()?;
+        let record = &mut inner.records[at];
+        let before = record.undo.clone();
+        change(&mut record.undo);
+        let changed = record.undo != before && record.written;
+        if changed {
+            inner.save()?;
+        }
+        Ok(())
+    }
+
+    /// The record, while writing is allowed.
+    fn record(&self) -> Result<(MutexGuard<'_, Inner>, usize), RestoreError> {
+        let inner = self.registry.lock();
+        let what = || self.what.clone();
+        let Some(at) = inner.records.iter().position(|record| record.id == self.id) else {
+            return Err(RestoreError::Released { what: what() });
+        };
+        match inner.paused {
+            true => Err(RestoreError::Paused { what: what() }),
+            false => Ok((inner, at)),
+        }
     }
 
     /// Puts it back now. Nothing where it was put back before, or never written.

@@ -251,7 +251,11 @@ fn put_back_files(what: &str, ours: &[FileValues], steps: &[FileValue]) -> Outco
             Ok(seen) => {
                 let is_found = final_value(steps, &file.path) == Some(seen.as_str());
                 as_found &= is_found;
-                if !is_found && !file.holds(&seen) {
+                // Whoever was killed on the way back was killed at one of its steps.
+                let on_the_way = steps
+                    .iter()
+                    .any(|step| step.path == file.path && step.value == seen);
+                if !on_the_way && !file.holds(&seen) {
                     return Outcome::Foreign {
                         what,
                         path: file.path.clone(),

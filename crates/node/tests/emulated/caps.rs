@@ -311,20 +311,23 @@ fn a_modelled_meter_keeps_the_hardware_out_of_it() {
 }
 
 #[test]
-fn another_writer_of_the_hardware_limit_is_said_and_overruled() {
-    let Some((bench, _registry, limiter)) = usual(LeverPreference::Auto, MeterPreference::Auto) else {
+fn another_writer_of_the_hardware_limit_is_said_and_left_alone_until_an_operator_gives_it_back() {
+    let Some((bench, registry, limiter)) = usual(LeverPreference::Auto, MeterPreference::Auto) else {
         return;
     };
     limiter.apply(all(Some(70.0))).unwrap();
     std::thread::sleep(Duration::from_millis(500));
-    bench.write(
-        "class/powercap/intel-rapl:1/constraint_0_power_limit_uw",
-        "48000000",
-    );
+    let file = "class/powercap/intel-rapl:1/constraint_0_power_limit_uw";
+    bench.write(file, "48000000");
     events_until(&limiter, "the other writer to be said", |event| {
         matches!(event, Event::Foreign(_))
     });
-    wait_for("our limit to be back", || bench.limit_w(1, 0) < 40.0);
+    limiter.apply(all(Some(60.0))).unwrap();
+    std::thread::sleep(Duration::from_millis(1500));
+    assert_eq!(bench.limit_w(1, 0), 48.0, "theirs stays");
+    registry.resume();
+    limiter.apply(all(Some(50.0))).unwrap();
+    wait_for("ours to be there again", || bench.limit_w(1, 0) < 40.0);
     drop(limiter);
     assert_eq!(
         (bench.limit_w(0, 0), bench.limit_w(1, 0)),

@@ -138,7 +138,7 @@ fn a_fixed_speed_takes_the_governor_and_gives_it_back() {
 }
 
 #[test]
-fn another_writer_is_said_and_what_they_wrote_is_what_comes_back() {
+fn another_writer_is_said_and_left_alone_until_an_operator_gives_the_policy_back() {
     let tree = Tree::new(&[0]);
     let registry = Registry::new();
     let mut actuator = FrequencyActuator::open(&tree.roots(), FrequencyMode::Max, &registry).unwrap();
@@ -146,22 +146,28 @@ fn another_writer_is_said_and_what_they_wrote_is_what_comes_back() {
     tree.put(0, "scaling_max_freq", "2500000");
     let set = actuator.set(ghz(2.9)).unwrap();
     assert_eq!(set.foreign[0].seen, "2500000");
+    assert_eq!(set.limit, Hertz::new(2.5e9), "theirs is in force");
+    assert!(actuator.set(ghz(1.3)).unwrap().foreign.is_empty(), "said once");
+    assert_eq!(tree.read(0, "scaling_max_freq"), "2500000");
+    assert_eq!(registry.standing().held.len(), 1);
+    registry.resume();
+    let set = actuator.set(ghz(2.9)).unwrap();
     assert_eq!(set.limit, Hertz::new(2.5e9), "their limit is a decision too");
     actuator.set(ghz(1.3)).unwrap();
+    assert_eq!(tree.read(0, "scaling_max_freq"), "1300000");
     drop(actuator);
     assert_eq!(tree.read(0, "scaling_max_freq"), "2500000");
 }
 
 #[test]
-fn a_writer_of_the_lower_limit_alone_does_not_make_our_upper_one_what_was_found() {
+fn a_writer_of_the_lower_limit_alone_gets_the_policy_without_our_upper_one() {
     let tree = Tree::new(&[0]);
     let mut actuator = FrequencyActuator::open(&tree.roots(), FrequencyMode::Max, &Registry::new()).unwrap();
     actuator.set(ghz(1.5)).unwrap();
     tree.put(0, "scaling_min_freq", "1000000");
     let set = actuator.set(ghz(1.8)).unwrap();
     assert_eq!(set.foreign[0].seen, "1000000");
-    assert_eq!(set.limit, Hertz::new(1.8e9));
-    assert_eq!(actuator.bounds().highest, Hertz::new(3.0e9));
+    assert_eq!(set.limit, Hertz::new(3.0e9), "ours does not stay beside theirs");
     drop(actuator);
     assert_eq!(tree.read(0, "scaling_max_freq"), "3000000");
     assert_eq!(tree.read(0, "scaling_min_freq"), "1000000");
