@@ -8,11 +8,15 @@
 //! What somebody else wrote meanwhile is theirs: it is reported and left alone.
 
 mod ledger;
+mod lift;
 mod undo;
+mod watch;
 
 pub use ledger::{Ledger, LedgerError, Left, RunDir, is_recorded, left, recover};
+pub use lift::lift;
 pub(crate) use undo::same;
 pub use undo::{FileValue, FileValues, Outcome, Undo};
+pub use watch::{Beat, MAX_PULSES, Pulse, Watch};
 
 use std::fmt;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, Once, PoisonError, TryLockError};
@@ -135,7 +139,7 @@ impl Inner {
 
 /// The undo records of a process. A clone is the same registry.
 #[derive(Clone, Default)]
-pub struct Registry(Arc<Mutex<Inner>>);
+pub struct Registry(Arc<Mutex<Inner>>, Watch);
 
 impl fmt::Debug for Registry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -147,6 +151,11 @@ impl Registry {
     /// An empty registry of its own, for a test or an embedding; a program uses [`global`].
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Whether what is recorded here is watched over by a guard.
+    pub fn watch(&self) -> &Watch {
+        &self.1
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
