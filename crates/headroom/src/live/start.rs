@@ -4,7 +4,7 @@
 use super::admin::{self, Status};
 use super::run::{RunPlan, Watchers, World, run};
 use super::view::View;
-use super::{Frame, calibrate};
+use super::{Frame, calibrate, service_manager, silence};
 use crate::cli::RunArgs;
 use crate::config::{AdminConfig, ControlConfig, Document, LawConfig, RecordConfig};
 use crate::failure::Failure;
@@ -13,6 +13,7 @@ use crate::stop::Stop;
 use crate::terminal;
 use anyhow::Context;
 use headroom_control::{Guardian, Plant, Slo};
+use headroom_node::restore;
 use headroom_record::{Recorder, RunSummary, summary_table};
 use headroom_units::{PerSecond, Seconds, Source};
 use std::net::TcpListener;
@@ -86,6 +87,9 @@ impl Start<'_> {
             telemetry,
             recorder,
         } = world;
+        let watch = restore::global().watch();
+        service_manager::keep_watchdog(watch, silence(self.control.period()))?;
+        service_manager::ready();
         let rate = match self.rate.given {
             Some(rate) => rate,
             None => {
@@ -138,7 +142,10 @@ impl Start<'_> {
             telemetry,
             recorder,
         };
-        Ok(Some(run(&plan, &mut law, world, watchers, stop, done)?))
+        service_manager::status(&format!("law {} in control", plan.name));
+        let outcome = run(&plan, &mut law, world, watchers, stop, done);
+        service_manager::stopping();
+        Ok(Some(outcome?))
     }
 }
 

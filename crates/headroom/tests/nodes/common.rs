@@ -113,7 +113,7 @@ impl Program {
         let parent = format!("PPid:\t{}\n", self.pid());
         let watches = |pid: &i32| {
             let about = |file: &str| fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default();
-            about("status").contains(&parent) && about("cmdline").contains("--when-input-closes")
+            about("status").contains(&parent) && about("cmdline").contains("\0guard\0--run-dir\0")
         };
         let guard = until("the guard", || {
             let processes = fs::read_dir("/proc").unwrap();

@@ -140,15 +140,15 @@ impl Keeper {
     pub(super) fn run(mut self, commands: &mpsc::Receiver<Command>) -> PutBack {
         let watch = self.settings.watch.clone();
         let mut pulse = watch.pulse("the thread that has the machine");
-        let mut leased_until = None;
+        let mut beaten_for = None;
         loop {
             self.expire();
             self.sample();
             watch.turn();
             // Limits are in force until the lease ends, and at its end this thread puts everything back.
             let ends = self.lease.ends();
-            if ends != leased_until {
-                leased_until = ends;
+            if beaten_for != Some(ends) {
+                beaten_for = Some(ends);
                 match ends {
                     Some(ends) => pulse.beat(ends.saturating_sub(self.now()) + EXPIRES_WITHIN),
                     None => pulse.rest(),
@@ -159,6 +159,10 @@ impl Keeper {
                 Ok(command) => {
                     // Whatever waited is judged by the clock of now, not of when the wait began.
                     self.expire();
+                    if let Command::Apply { apply, .. } = &command {
+                        pulse.beat(apply.length + EXPIRES_WITHIN);
+                        beaten_for = None;
+                    }
                     self.carry_out(command);
                 }
                 Err(RecvTimeoutError::Timeout) => {}
@@ -267,6 +271,16 @@ impl Keeper {
 
     fn apply(&mut self, apply: Apply, arrived: Instant) -> Result<Applied, Refusal> {
         let now = self.now();
+        // This thread may have been stopped: whoever asked has given up, and what they asked is not what they would ask now.
+        if arrived.elapsed() > apply.length {
+            return Err(Refusal::MachineRefused {
+                why: format!(
+                    "the request waited {:.1} s, longer than its lease: ask again",
+                    arrived.elapsed().as_secs_f64()
+                ),
+                in_force: self.machine.in_force(),
+            });
+        }
         let claim = self.lease.claim(now, &apply.holder, apply.sequence)?;
         let length_ms = apply.length.as_secs_f64() * 1e3;
         Refusal::check_range("lease_ms", length_ms, self.settings.lease.range(), "ms")?;

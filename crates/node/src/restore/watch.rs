@@ -105,7 +105,12 @@ impl Watch {
         *lock(&self.0.turned_at) = Some(Instant::now());
     }
 
-    /// How long ago that was; nothing before the first time.
+    /// Notes that it comes round no more.
+    pub fn end_turns(&self) {
+        *lock(&self.0.turned_at) = None;
+    }
+
+    /// How long ago that was; nothing before the first time and after the last.
     pub fn since_turn(&self) -> Option<Duration> {
         lock(&self.0.turned_at).map(|at| at.elapsed())
     }
@@ -178,7 +183,7 @@ mod tests {
 
     fn attached(watch: &Watch) -> mpsc::Receiver<Beat> {
         let (sender, receiver) = mpsc::channel();
-        watch.attach(move |beat| drop(sender.send(beat)));
+        watch.attach(move |beat| sender.send(beat).unwrap());
         receiver
     }
 

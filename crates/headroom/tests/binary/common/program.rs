@@ -183,7 +183,7 @@ pub fn is_alive(pid: u32) -> bool {
 pub fn guard_of(program: u32) -> u32 {
     let watches = |pid: &u32| {
         fs::read_to_string(format!("/proc/{pid}/cmdline"))
-            .is_ok_and(|line| line.contains("--when-input-closes"))
+            .is_ok_and(|line| line.contains("\0guard\0--run-dir\0"))
     };
     until("the guard", || children_of(program).into_iter().find(watches))
 }
