@@ -64,7 +64,11 @@ pub fn run(args: &AgentArgs) -> Result<(), Failure> {
     }
     let stop = Stop::at_signals()?;
     // Before the machine is opened: what is found must be what was there before an agent that was killed.
-    undo::promise(undo::take(&run_dir)?, &roots, Place::required(args.guard.allow_guard_inside))?;
+    undo::promise(
+        undo::take(&run_dir)?,
+        &roots,
+        Place::required(args.guard.allow_guard_inside),
+    )?;
     let machine = open(&file, &document, &roots)?;
     serve(&file, &document, listen, &roots, machine, &stop)
 }

@@ -22,7 +22,10 @@ pub fn run(args: &GuardArgs) -> Result<(), Failure> {
     let absolute = |path| std::path::absolute(path).map_err(Failure::usage);
     let post = Post {
         run_dir: absolute(run_dir)?,
-        roots: Roots::at(absolute(args.trees.sys.clone())?, absolute(args.trees.proc.clone())?),
+        roots: Roots::at(
+            absolute(args.trees.sys.clone())?,
+            absolute(args.trees.proc.clone())?,
+        ),
     };
     // The last to be killed where memory runs out; an ordinary user may not ask for that.
     if let Err(error) = std::fs::write("/proc/self/oom_score_adj", "-1000") {

@@ -33,7 +33,11 @@ pub fn run(args: &UpArgs) -> Result<(), Failure> {
     let run_dir = args.run_dir.clone().unwrap_or_else(undo::default_run_dir);
     if !args.check {
         // Before anything is looked at: what a killed run left in force is not what was found.
-        undo::promise(undo::take(&run_dir)?, &roots, Place::required(args.guard.allow_guard_inside))?;
+        undo::promise(
+            undo::take(&run_dir)?,
+            &roots,
+            Place::required(args.guard.allow_guard_inside),
+        )?;
     }
     let mut world = World::open(&config, &document, &roots)?;
     // A law can be built only where mu is known; otherwise it is measured later.

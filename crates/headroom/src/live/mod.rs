@@ -141,7 +141,10 @@ impl ControlLoop<'_> {
         // This thread may have been stopped meanwhile: then limits were lifted, and must not return on what was seen before.
         let age = begin.elapsed();
         let applied = match age > silence(self.frame.period) {
-            true => Err(anyhow!("it was made {:.1} s ago, before this thread stood still", age.as_secs_f64())),
+            true => Err(anyhow!(
+                "it was made {:.1} s ago, before this thread stood still",
+                age.as_secs_f64()
+            )),
             false => self.machine.apply(decision.allocation),
         };
         let actuation_failed = match applied {

@@ -10,6 +10,7 @@ mod common;
 mod contract;
 mod demo;
 mod gateway;
+mod guard;
 mod independence;
 mod laws;
 #[path = "../../../node/tests/queue_common/listener.rs"]

@@ -19,8 +19,9 @@ fn until_it_saves(group: &Group, found: f64) {
     });
 }
 
-/// Kills the process that would put everything back at once.
+/// Kills the process that would put everything back at once, while the run is stopped: it would get another one.
 fn kill_guard(up: &Up) {
+    up.program.signal(Signal::STOP);
     let guard = i32::try_from(guard_of(up.program.pid())).unwrap();
     kill_process(Pid::from_raw(guard).unwrap(), Signal::KILL).unwrap();
 }

@@ -48,12 +48,18 @@ mod tests {
     #[test]
     fn what_a_living_process_limits_is_lifted_and_stays_recorded() {
         let dir = tempfile::tempdir().unwrap();
-        let (run_dir, file, group) = (dir.path().join("run"), dir.path().join("quota"), dir.path().join("group"));
+        let (run_dir, file, group) = (
+            dir.path().join("run"),
+            dir.path().join("quota"),
+            dir.path().join("group"),
+        );
         fs::write(&file, "max").unwrap();
         fs::create_dir(&group).unwrap();
         let roots = Roots::default();
         let registry = Registry::new();
-        registry.attach(Ledger::open(&run_dir, &roots).unwrap().0).unwrap();
+        registry
+            .attach(Ledger::open(&run_dir, &roots).unwrap().0)
+            .unwrap();
         let values = |values: &[&str]| FileValues {
             path: file.clone(),
             values: values.iter().map(|value| (*value).to_owned()).collect(),
@@ -87,17 +93,27 @@ mod tests {
                 },
             )
         };
-        assert!(lift(&run_dir, &roots).unwrap().outcomes.is_empty(), "nothing was written yet");
+        assert!(
+            lift(&run_dir, &roots).unwrap().outcomes.is_empty(),
+            "nothing was written yet"
+        );
         for _ in 0..2 {
             tighten().unwrap();
             let report = lift(&run_dir, &roots).unwrap();
             assert_eq!(report.restored(), 1, "{report}");
             assert_eq!(fs::read_to_string(&file).unwrap(), "max");
             assert!(group.exists() && is_recorded(&run_dir));
-            assert!(lift(&run_dir, &roots).unwrap().outcomes.is_empty(), "it is said once");
+            assert!(
+                lift(&run_dir, &roots).unwrap().outcomes.is_empty(),
+                "it is said once"
+            );
         }
         fs::write(&file, "77").unwrap();
         assert_eq!(lift(&run_dir, &roots).unwrap().foreign().count(), 1);
-        assert_eq!(fs::read_to_string(&file).unwrap(), "77", "what somebody else wrote is theirs");
+        assert_eq!(
+            fs::read_to_string(&file).unwrap(),
+            "77",
+            "what somebody else wrote is theirs"
+        );
     }
 }

@@ -142,9 +142,8 @@ pub struct Pulse {
 impl Pulse {
     /// Gives a sign of life, and says that the next one comes within a time.
     pub fn beat(&mut self, within: Duration) {
-        let repeats = |(at, before): (Instant, Duration)| {
-            before == within && at.elapsed() < within / REPEATED_AFTER
-        };
+        let repeats =
+            |(at, before): (Instant, Duration)| before == within && at.elapsed() < within / REPEATED_AFTER;
         if self.given.is_some_and(repeats) {
             return;
         }
@@ -210,7 +209,11 @@ mod tests {
         let heard: Vec<Beat> = attached(&watch).try_iter().collect();
         assert_eq!(heard.len(), 1, "{heard:?}");
         assert_eq!(heard[0].name, "stays");
-        assert!(heard[0].within.is_some_and(|left| left <= LONG && left > LONG / 2));
+        assert!(
+            heard[0]
+                .within
+                .is_some_and(|left| left <= LONG && left > LONG / 2)
+        );
     }
 
     #[test]

@@ -55,8 +55,8 @@ impl Apart {
                 notes.push("it is in the control group of this container".to_owned());
             }
         }
-        let note = (!notes.is_empty())
-            .then(|| format!("what kills that group kills both: {}", notes.join("; ")));
+        let note =
+            (!notes.is_empty()).then(|| format!("what kills that group kills both: {}", notes.join("; ")));
         (apart, note)
     }
 
@@ -68,7 +68,9 @@ impl Apart {
                 tracing::debug!(%error, dir = %dir.display(), "the guard's group stays");
             }
             match fs::remove_dir(dir) {
-                Err(error) if error.kind() != ErrorKind::NotFound && error.kind() != ErrorKind::ResourceBusy => {
+                Err(error)
+                    if error.kind() != ErrorKind::NotFound && error.kind() != ErrorKind::ResourceBusy =>
+                {
                     tracing::debug!(%error, dir = %dir.display(), "the guard's group stays");
                 }
                 _ => {}
@@ -155,9 +157,7 @@ fn mounted(mounts: &str) -> impl Iterator<Item = (PathBuf, bool, &str)> {
 /// The mounted hierarchies of this process, for a guard to compare with its own.
 pub fn mounted_here() -> Vec<Mounted> {
     let mounts = read("/proc/self/mountinfo");
-    let mut found: Vec<Mounted> = mounted(&mounts)
-        .filter_map(|(path, ..)| identity(path))
-        .collect();
+    let mut found: Vec<Mounted> = mounted(&mounts).filter_map(|(path, ..)| identity(path)).collect();
     found.dedup();
     found
 }

@@ -5,7 +5,7 @@ use super::{FromGuard, Hello, SOCKET, ToGuard, apart};
 use crate::emulator::{has_demos, take_and_sweep};
 use crate::say;
 use anyhow::{Context, bail};
-use headroom_node::restore::{self, Left, LedgerError, MAX_PULSES};
+use headroom_node::restore::{self, LedgerError, Left, MAX_PULSES};
 use headroom_node::{Roots, agent};
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File, Permissions};
@@ -267,7 +267,8 @@ impl Post {
             }
             _ => {}
         }
-        let listener = UnixListener::bind(&at).with_context(|| format!("cannot listen at {}", at.display()))?;
+        let listener =
+            UnixListener::bind(&at).with_context(|| format!("cannot listen at {}", at.display()))?;
         fs::set_permissions(&at, Permissions::from_mode(0o600))?;
         listener.set_nonblocking(true)?;
         say::note!("guarding {}", self.run_dir.display());
@@ -294,7 +295,9 @@ impl Post {
                     }
                     connected.fetch_sub(1, Ordering::Relaxed);
                 };
-                std::thread::Builder::new().name("owner".to_owned()).spawn(watch)?;
+                std::thread::Builder::new()
+                    .name("owner".to_owned())
+                    .spawn(watch)?;
             } else if count == 0
                 && restore::left(&self.run_dir) == Left::OfKilled
                 && let Err(error) = self.put_back()

@@ -146,7 +146,9 @@ pub fn start(run_dir: PathBuf, roots: &Roots, place: Place) -> anyhow::Result<()
 
 /// Lets the guard go, once everything is put back.
 pub fn end() {
-    let Some(supervisor) = SUPERVISOR.get() else { return };
+    let Some(supervisor) = SUPERVISOR.get() else {
+        return;
+    };
     let mut known = supervisor.known();
     known.ending = true;
     if let Some(stream) = known.stream.take() {
@@ -266,7 +268,11 @@ impl Supervisor {
         drop(known);
         match standing.stream.try_clone() {
             Ok(stream) => self.watch.attach(move |beat| pass_on(&stream, beat)),
-            Err(error) => return self.watch.hinder(Some(format!("no guard hears of this process: {error}"))),
+            Err(error) => {
+                return self
+                    .watch
+                    .hinder(Some(format!("no guard hears of this process: {error}")));
+            }
         }
         self.watch.hinder(None);
     }
@@ -301,7 +307,10 @@ impl Supervisor {
             };
             self.restarts.fetch_add(1, Ordering::Relaxed);
             self.found(&standing);
-            tracing::warn!("a guard stands again ({}): limits may be in force again", standing.what);
+            tracing::warn!(
+                "a guard stands again ({}): limits may be in force again",
+                standing.what
+            );
             if self.known().ending {
                 return standing.end(ENDS_WITHIN);
             }
@@ -316,7 +325,8 @@ impl Supervisor {
             // What has come is heard before it is judged: this process may have been stopped itself.
             match standing.lines.next(TICK) {
                 Ok(Some(FromGuard::Lifted { why })) => {
-                    self.watch.hinder(Some(format!("the guard has lifted all limits: {why}")));
+                    self.watch
+                        .hinder(Some(format!("the guard has lifted all limits: {why}")));
                     tracing::error!("the guard has lifted all limits: {why}");
                 }
                 Ok(Some(FromGuard::Rearmed)) => {
@@ -343,7 +353,9 @@ impl Supervisor {
     /// From now on nothing may be limited, and what is limited is lifted at once.
     fn lost(&self, why: &str) {
         tracing::error!("{why}: nothing is limited until one stands again");
-        self.watch.hinder(Some(format!("{why}, and until one stands again nobody would lift the limits")));
+        self.watch.hinder(Some(format!(
+            "{why}, and until one stands again nobody would lift the limits"
+        )));
         self.watch.detach();
         self.known().state = Err(why.to_owned());
         match restore::lift(&self.run_dir, &self.roots) {

@@ -12,6 +12,11 @@ use tempfile::TempDir;
 pub fn headroom() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_headroom"));
     command.env_remove("RUST_LOG").env_remove("RUST_BACKTRACE");
+    // Where the tests themselves run in a container, no guard is outside.
+    let here = fs::read_link("/proc/self/ns/pid");
+    if here.is_ok_and(|namespace| namespace.as_os_str() != "pid:[4026531836]") {
+        command.env("HEADROOM_ALLOW_GUARD_INSIDE", "1");
+    }
     command
 }
 
