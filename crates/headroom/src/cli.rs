@@ -9,6 +9,7 @@ mod demo;
 mod doctor;
 mod emulate;
 mod gateway;
+mod guard;
 mod law;
 mod load;
 mod record;
@@ -29,13 +30,14 @@ pub use demo::{DemoArgs, Hardware};
 pub use doctor::DoctorArgs;
 pub use emulate::EmulateArgs;
 pub use gateway::{Balance, GatewayArgs};
+pub use guard::GuardArgs;
 pub use law::LawName;
 pub use load::{LoadArgs, Spacing};
 pub use record::{ReportArgs, RunsArgs};
 pub use release::ReleaseArgs;
 pub use resize::ResizeArgs;
 pub use service::{ServiceArgs, ServiceCommand};
-pub use shared::{RunArgs, Trees};
+pub use shared::{GuardChoice, RunArgs, Trees};
 pub use sim::{
     CapacityPaperArgs, CompareArgs, Paper, ReproduceArgs, SimArgs, SloPowerArgs, TuneArgs, WorldArgs,
 };
@@ -80,6 +82,8 @@ pub enum Command {
     Certs(CertsArgs),
     /// Put back by hand what an agent, `up` or `demo` that was killed left limited.
     Release(ReleaseArgs),
+    /// Watch over an agent, `up` or `demo`, and lift its limits when it is killed or hangs.
+    Guard(GuardArgs),
     /// Emulate a two-package server with RAPL, cpufreq and idle states, on which everything else can be tried.
     Emulate(EmulateArgs),
     /// Say which levers and meters this machine has, and for each one it lacks, why and what would help.

@@ -47,6 +47,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Resize(args) => commands::resize::run(&args),
         Command::Certs(args) => commands::certs::run(&args),
         Command::Release(args) => commands::release::run(&args),
+        Command::Guard(args) => commands::guard::run(&args),
         Command::Emulate(args) => commands::emulate::run(&args),
         Command::Doctor(args) => commands::doctor::run(&args),
         Command::Capacity(args) => commands::capacity::run(&args),

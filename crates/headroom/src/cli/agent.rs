@@ -1,6 +1,6 @@
 //! The arguments of `headroom agent`.
 
-use super::Trees;
+use super::{GuardChoice, Trees};
 use clap::Args;
 use std::path::PathBuf;
 
@@ -27,6 +27,9 @@ pub struct AgentArgs {
     /// and $XDG_RUNTIME_DIR/headroom for others.
     #[arg(long, value_name = "DIR")]
     pub run_dir: Option<PathBuf>,
+    /// The guard.
+    #[command(flatten)]
+    pub guard: GuardChoice,
     /// Where the kernel's files are.
     #[command(flatten)]
     pub trees: Trees,

@@ -14,8 +14,4 @@ pub struct ReleaseArgs {
     /// Where the kernel's files are.
     #[command(flatten)]
     pub trees: Trees,
-    /// Wait until standard input closes, and put back then: how an agent, `up` and `demo` are watched over by a process
-    /// of their own, so that nothing stays limited when they are killed.
-    #[arg(long, hide = true)]
-    pub when_input_closes: bool,
 }

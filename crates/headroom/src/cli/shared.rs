@@ -25,6 +25,15 @@ pub struct RunArgs {
     pub no_view: bool,
 }
 
+/// Who lifts the limits when this program is killed.
+#[derive(Debug, Args)]
+pub struct GuardChoice {
+    /// In a PID namespace (a container), accept a guard that is killed with it: if the container is killed, limits stay in
+    /// force until the next start. Otherwise `headroom guard --serve` must run outside.
+    #[arg(long, env = "HEADROOM_ALLOW_GUARD_INSIDE", value_parser = clap::builder::FalseyValueParser::new())]
+    pub allow_guard_inside: bool,
+}
+
 /// Where the kernel's files are.
 #[derive(Debug, Args)]
 pub struct Trees {

@@ -1,6 +1,6 @@
 //! The arguments of `headroom up`.
 
-use super::{RunArgs, Trees};
+use super::{GuardChoice, RunArgs, Trees};
 use clap::Args;
 use std::path::PathBuf;
 
@@ -23,6 +23,9 @@ pub struct UpArgs {
     /// and $XDG_RUNTIME_DIR/headroom for others.
     #[arg(long, value_name = "DIR")]
     pub run_dir: Option<PathBuf>,
+    /// The guard.
+    #[command(flatten)]
+    pub guard: GuardChoice,
     /// Where the kernel's files are.
     #[command(flatten)]
     pub trees: Trees,

@@ -4,7 +4,8 @@ use crate::cli::AgentArgs;
 use crate::config::Document;
 use crate::config::agent::{AgentFile, EXAMPLE};
 use crate::failure::Failure;
-use crate::live::undo;
+use crate::live::guard::namespace::Place;
+use crate::live::{service_manager, undo};
 use crate::say;
 use crate::stop::Stop;
 use anyhow::anyhow;
@@ -19,6 +20,9 @@ use std::time::{Duration, Instant};
 
 /// How often it is looked whether the agent's threads still run.
 const WATCH: Duration = Duration::from_millis(500);
+
+/// The thread that has the machine reads it at least every ten seconds.
+const TURNS_WITHIN: Duration = Duration::from_secs(15);
 
 /// What it prints before each address that it listens on, for whoever started it.
 const LISTENING: &str = "listening on ";
@@ -60,7 +64,11 @@ pub fn run(args: &AgentArgs) -> Result<(), Failure> {
     }
     let stop = Stop::at_signals()?;
     // Before the machine is opened: what is found must be what was there before an agent that was killed.
-    undo::promise(undo::take(&run_dir)?, &roots)?;
+    undo::promise(
+        undo::take(&run_dir)?,
+        &roots,
+        Place::required(args.guard.allow_guard_inside),
+    )?;
     let machine = open(&file, &document, &roots)?;
     serve(&file, &document, listen, &roots, machine, &stop)
 }
@@ -157,6 +165,7 @@ fn serve(
     say::note!("note: {}", watching(roots));
     let config = AgentConfig {
         roots: roots.clone(),
+        watch: restore::global().watch().clone(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         lease: file.leases(),
         cpu_groups: file.cpu_groups(document)?,
@@ -170,8 +179,12 @@ fn serve(
     for address in agent.addresses() {
         say::note!("{LISTENING}{address}");
     }
+    service_manager::keep_watchdog(restore::global().watch(), TURNS_WITHIN)?;
+    service_manager::ready();
     while agent.is_running() && !stop.wait_until(Instant::now() + WATCH) {}
+    service_manager::stopping();
     let done = agent.stop()?;
+    undo::keep();
     for note in &done.notes {
         say::note!("{note}");
     }

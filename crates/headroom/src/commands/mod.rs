@@ -10,6 +10,7 @@ pub mod demo;
 pub mod doctor;
 pub mod emulate;
 pub mod gateway;
+pub mod guard;
 pub mod load;
 pub mod release;
 pub mod report;

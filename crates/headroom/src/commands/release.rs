@@ -1,17 +1,11 @@
-//! `headroom release`: puts back what a killed run left, by hand or as the process that watches over a run.
+//! `headroom release`: puts back by hand what a killed run left.
 
 use crate::cli::ReleaseArgs;
-use crate::emulator::{has_demos, take_and_sweep};
+use crate::emulator::take_and_sweep;
 use crate::failure::Failure;
 use crate::live::undo;
 use crate::say;
 use anyhow::anyhow;
-use headroom_node::restore::{self, LedgerError};
-use headroom_node::{Roots, agent};
-use std::io::Read;
-use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 /// Puts back what is recorded, and says what it was.
 ///
@@ -21,9 +15,6 @@ use std::sync::atomic::AtomicBool;
 pub fn run(args: &ReleaseArgs) -> Result<(), Failure> {
     let run_dir = args.run_dir.clone().unwrap_or_else(undo::default_run_dir);
     let roots = args.trees.roots();
-    if args.when_input_closes {
-        return guard(&run_dir, &roots);
-    }
     if !run_dir.exists() {
         return say::result(format_args!(
             "nothing was left: there is no {}",
@@ -55,60 +46,4 @@ pub fn run(args: &ReleaseArgs) -> Result<(), Failure> {
             at.display()
         ))),
     }
-}
-
-/// Waits until the process that holds the other end of standard input has ended, and puts back what it left: nothing,
-/// unless it was killed.
-fn guard(run_dir: &Path, roots: &Roots) -> Result<(), Failure> {
-    use signal_hook::consts::signal::{SIGHUP, SIGINT, SIGTERM};
-    // Whatever stops the run (a service manager stops all of its processes) must leave this one until the run has ended.
-    for signal in [SIGHUP, SIGINT, SIGTERM] {
-        signal_hook::flag::register(signal, Arc::new(AtomicBool::new(false)))?;
-    }
-    let mut ignored = [0; 64];
-    loop {
-        match std::io::stdin().read(&mut ignored) {
-            Ok(0) => break,
-            Err(error) if error.kind() != std::io::ErrorKind::Interrupted => break,
-            _ => {}
-        }
-    }
-    match put_back(run_dir, roots) {
-        // The next start was faster, and puts everything back itself.
-        Ok(()) | Err(LedgerError::InUse { .. }) => Ok(()),
-        Err(error) => Err(Failure::Run(error.into())),
-    }
-}
-
-/// Limits at once, for a service must not stay slow; but where they may be an emulated server's that is gone, that is taken
-/// away first, for the same reason as above.
-fn put_back(run_dir: &Path, roots: &Roots) -> Result<(), LedgerError> {
-    let is_real = roots.sys == Roots::default().sys;
-    if !is_real {
-        take_away_demos(run_dir)?;
-    }
-    if restore::is_recorded(run_dir) {
-        for outcome in &agent::release(run_dir, roots)?.outcomes {
-            say::note!("left by a run that was killed: {outcome}");
-        }
-    }
-    if is_real {
-        take_away_demos(run_dir)?;
-    }
-    Ok(())
-}
-
-fn take_away_demos(run_dir: &Path) -> Result<(), LedgerError> {
-    // The folder of a run that ended well is not taken: the next may be starting.
-    if !has_demos(run_dir) {
-        return Ok(());
-    }
-    let (_, swept) = take_and_sweep(run_dir)?;
-    for line in &swept.done {
-        say::note!("left by a demo that was killed: {line}");
-    }
-    for error in &swept.failed {
-        say::note!("left by a demo that was killed, and NOT taken away: {error:#}");
-    }
-    Ok(())
 }

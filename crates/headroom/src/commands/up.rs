@@ -6,12 +6,14 @@ use crate::config::{Config, Document, EXAMPLE};
 use crate::descriptors;
 use crate::door::{Door, OpenError};
 use crate::failure::Failure;
+use crate::live::guard::namespace::Place;
 use crate::live::start::{self, ServiceRate, Start};
-use crate::live::{CgroupMachine, Machine, Telemetry, run, undo};
+use crate::live::{CgroupMachine, Machine, Telemetry, run, silence, undo};
 use crate::say;
 use crate::stop::Stop;
 use headroom_control::Plant;
 use headroom_node::Roots;
+use headroom_node::cap::LimiterOptions;
 use headroom_node::cgroup::Target;
 use headroom_node::cpu::online;
 use headroom_node::restore;
@@ -34,7 +36,11 @@ pub fn run(args: &UpArgs) -> Result<(), Failure> {
     let run_dir = args.run_dir.clone().unwrap_or_else(undo::default_run_dir);
     if !args.check {
         // Before anything is looked at: what a killed run left in force is not what was found.
-        undo::promise(undo::take(&run_dir)?, &roots)?;
+        undo::promise(
+            undo::take(&run_dir)?,
+            &roots,
+            Place::required(args.guard.allow_guard_inside),
+        )?;
     }
     let mut world = World::open(&config, &document, &roots)?;
     // A law can be built only where mu is known; otherwise the traffic shows it later.
@@ -78,7 +84,10 @@ impl World {
             &target,
             model,
             config.power.meter,
-            config.power.limiter(&config.service),
+            LimiterOptions {
+                lease: Some(Seconds::from(silence(config.control.period()))),
+                ..config.power.limiter(&config.service)
+            },
             restore::global(),
         )
         .map_err(|error| document.error(config.service.target_key(), format!("{error:#}")))?;

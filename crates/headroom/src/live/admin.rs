@@ -1,5 +1,6 @@
 //! The admin port: `/metrics` for Prometheus, `/healthz`, `/readyz`, and `/status` with the last period as JSON.
 
+use super::guard::supervisor;
 use super::metrics::Metrics;
 use super::tick::Tick;
 use crate::door::Watched;
@@ -34,6 +35,11 @@ pub trait Board: Send + Sync + 'static {
 
     /// What must come for it to be ready, in words.
     fn awaited(&self) -> &'static str;
+
+    /// What whoever is on call must know of it although it is ready, in words.
+    fn note(&self) -> Option<String> {
+        None
+    }
 }
 
 /// What the admin port of a law's run tells.
@@ -87,6 +93,7 @@ impl Status {
             "decided": tick.decision,
             "actuation_failed": tick.actuation_failed,
             "gateway": self.gateway.get().map(|gateway| gateway.json()),
+            "guard": supervisor::state().map(|state| state.json()),
             "backends": tick.backends.iter().map(|backend| serde_json::json!({
                 "url": backend.name,
                 "healthy": backend.healthy,
@@ -106,6 +113,9 @@ impl Board for Status {
         if let Some(gateway) = self.gateway.get() {
             self.metrics.gateway_restarts(gateway.restarts());
         }
+        if let Some(state) = supervisor::state() {
+            self.metrics.guard(&state);
+        }
         self.metrics.render()
     }
 
@@ -120,6 +130,12 @@ impl Board for Status {
 
     fn awaited(&self) -> &'static str {
         "no period with telemetry and a healthy backend yet\n"
+    }
+
+    // The service is served, with everything on: a balancer must not turn away from it.
+    fn note(&self) -> Option<String> {
+        let why = supervisor::state()?.hindrance?;
+        Some(format!("nothing is limited: {why}\n"))
     }
 }
 
@@ -167,7 +183,8 @@ fn health(board: &impl Board) -> (StatusCode, &'static str, String) {
 
 fn readiness(board: &impl Board) -> (StatusCode, &'static str, String) {
     if board.last().1 {
-        (StatusCode::OK, PLAIN, "ready\n".to_owned())
+        let note = board.note().unwrap_or_default();
+        (StatusCode::OK, PLAIN, format!("ready\n{note}"))
     } else {
         (StatusCode::SERVICE_UNAVAILABLE, PLAIN, board.awaited().to_owned())
     }

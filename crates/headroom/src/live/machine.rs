@@ -221,6 +221,8 @@ fn consumed(before: &mut Option<Reading<Joules>>, now: Reading<Joules>) -> Optio
 
 impl Machine for CgroupMachine {
     fn observe(&mut self) -> MachinePeriod {
+        // Whoever asks once a period does not hang, also while it decides nothing yet.
+        self.limiter.renew();
         let usage = self
             .usage
             .sample()

@@ -1,6 +1,7 @@
 //! The Prometheus metrics of a run. Names follow Kepler's pattern (`_joules_total`, `_watts`, a `zone` label), and
 //! every watt and joule carries its `source`.
 
+use super::guard::supervisor::State;
 use super::tick::Tick;
 use hdrhistogram::Histogram;
 use headroom_gateway::ConnectCounts;
@@ -13,7 +14,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Metric, Registry, Unit};
 use std::fmt;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Upper ends of the buckets of `headroom_service_latency_seconds`, in seconds.
@@ -109,6 +110,8 @@ pub struct Metrics {
     actuation_failures: Counter,
     accept_pauses: Counter,
     gateway_restarts: Counter,
+    guard_up: Family<NoLabels, FloatGauge>,
+    guard_restarts: Family<NoLabels, Counter>,
     latency: Arc<LatencyBuckets>,
 }
 
@@ -211,6 +214,16 @@ impl Metrics {
             decisions: add(all, "decisions", "Decisions by the rule that took them"),
             periods: add(all, "periods", "Control periods"),
             lost: add(all, "telemetry_lost_periods", "Periods without telemetry"),
+            guard_up: add(
+                all,
+                "guard_up",
+                "1 while a guard stands that lifts all limits if this process is killed or hangs, 0 while none does: nothing is limited then",
+            ),
+            guard_restarts: add(
+                all,
+                "guard_restarts",
+                "How often another guard was needed because the one before had ended or hung",
+            ),
             actuation_failures: add(
                 all,
                 "actuation_failures",
@@ -360,6 +373,14 @@ impl Metrics {
         self.ejections_withheld
             .get_or_create(&labels)
             .inc_by(counts.ejections_withheld);
+    }
+
+    /// Takes how this process is watched over now; without it both metrics are absent.
+    pub fn guard(&self, state: &State) {
+        let up = if state.guard.is_ok() { 1.0 } else { 0.0 };
+        self.guard_up.get_or_create(&[]).set(up);
+        let restarts = self.guard_restarts.get_or_create(&[]);
+        restarts.inner().store(state.restarts, Ordering::Relaxed);
     }
 
     /// The metrics as OpenMetrics text.

@@ -5,10 +5,12 @@
 
 pub mod admin;
 pub mod calibrate;
+pub mod guard;
 mod levers;
 mod machine;
 mod metrics;
 pub mod run;
+pub mod service_manager;
 mod sinks;
 pub mod start;
 mod telemetry;
@@ -21,9 +23,21 @@ pub use telemetry::{GatewayTelemetry, Haproxy, Known, Prometheus, Telemetry, Tra
 pub use tick::{BackendTick, Tick};
 
 use crate::stop::Stop;
+use anyhow::anyhow;
 use headroom_control::{Allocation, Distribution, Guardian, Latency, Law, Seen, Slo, Traffic};
+use headroom_node::restore;
 use headroom_units::{Ratio, Seconds};
 use std::time::{Duration, Instant};
+
+/// A control thread that gives no sign of life for so many periods, and for so long, hangs.
+const SILENT_PERIODS: u32 = 3;
+const MIN_SILENCE: Duration = Duration::from_secs(2);
+
+/// How long the control thread may be silent: then its guard lifts all limits, and so does the limiter of this process; and
+/// what it decided so long ago is not carried out any more.
+pub fn silence(period: Duration) -> Duration {
+    (period * SILENT_PERIODS).max(MIN_SILENCE)
+}
 
 /// Takes what each period leaves behind.
 pub trait Sink {
@@ -40,6 +54,21 @@ pub struct Frame {
     pub slo: Slo,
     /// The latency above which the law repairs, where it has such a threshold.
     pub guard: Option<Seconds>,
+}
+
+/// The turns of a control loop, which end with it: a service manager then waits for no more.
+struct Signs<'a>(&'a restore::Watch);
+
+impl<'a> Signs<'a> {
+    fn new(watch: &'a restore::Watch) -> Self {
+        Self(watch)
+    }
+}
+
+impl Drop for Signs<'_> {
+    fn drop(&mut self) {
+        self.0.end_turns();
+    }
 }
 
 /// The closed loop.
@@ -66,7 +95,11 @@ impl ControlLoop<'_> {
         // What the machine and the gateway counted before the run belongs to no period of it.
         self.machine.observe();
         self.telemetry.take(self.frame.period / 2);
+        let signs = Signs::new(restore::global().watch());
+        let mut pulse = signs.0.pulse("the control loop");
         loop {
+            pulse.beat(silence(self.frame.period));
+            signs.0.turn();
             due += self.frame.period;
             if stop.wait_until(due) {
                 return index;
@@ -92,6 +125,7 @@ impl ControlLoop<'_> {
     }
 
     fn period(&mut self, index: u64, length: Seconds, at: Seconds) -> Tick {
+        let begin = Instant::now();
         // Half a period is left for the machine and the law.
         let telemetry = self.telemetry.take(self.frame.period / 2);
         let machine = self.machine.observe();
@@ -106,7 +140,16 @@ impl ControlLoop<'_> {
             cpu_time: machine.cpu_time,
         };
         let decision = self.law.decide(&seen);
-        let actuation_failed = match self.machine.apply(decision.allocation) {
+        // This thread may have been stopped meanwhile: then limits were lifted, and must not return on what was seen before.
+        let age = begin.elapsed();
+        let applied = match age > silence(self.frame.period) {
+            true => Err(anyhow!(
+                "it was made {:.1} s ago, before this thread stood still",
+                age.as_secs_f64()
+            )),
+            false => self.machine.apply(decision.allocation),
+        };
+        let actuation_failed = match applied {
             Ok(()) => false,
             Err(error) => {
                 let Allocation {

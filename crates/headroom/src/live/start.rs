@@ -5,6 +5,7 @@ use super::Frame;
 use super::admin::{self, Status};
 use super::run::{RunPlan, Watchers, World, run};
 use super::view::View;
+use super::{service_manager, silence};
 use crate::cli::{LawName, RunArgs};
 use crate::config::{AdminConfig, ControlConfig, Document, LawConfig, RecordConfig};
 use crate::failure::Failure;
@@ -12,6 +13,7 @@ use crate::say;
 use crate::stop::Stop;
 use crate::terminal;
 use headroom_control::{Calibrating, Guardian, Law, Plant, Slo};
+use headroom_node::restore;
 use headroom_record::{Recorder, RunSummary, summary_table};
 use headroom_units::{PerSecond, Seconds, Source};
 use std::path::Path;
@@ -117,6 +119,9 @@ impl Start<'_> {
         status: &Arc<Status>,
         stop: &Stop,
     ) -> Result<Option<RunSummary>, Failure> {
+        let watch = restore::global().watch();
+        service_manager::keep_watchdog(watch, silence(self.control.period()))?;
+        service_manager::ready();
         let mut law = Guardian::new(self.law()?, self.plant, self.control.lost_periods_to_full);
         let period = self.control.period();
         let view = terminal::view(self.args.no_view, || View::open(stop.clone()))?;
@@ -144,7 +149,10 @@ impl Start<'_> {
         };
         let duration = self.args.duration.unwrap_or(f64::INFINITY);
         let done = |at: Seconds| at.get() >= duration;
-        Ok(Some(run(&plan, &mut law, world, watchers, stop, done)?))
+        service_manager::status(&format!("law {} in control", plan.name));
+        let outcome = run(&plan, &mut law, world, watchers, stop, done);
+        service_manager::stopping();
+        Ok(Some(outcome?))
     }
 }
 

@@ -1,14 +1,12 @@
-//! The promise that everything is put back: on exit, on panic, on a signal, and after kill -9, then by a process that
-//! does nothing but wait for that; where it was killed too, by the next start or by `headroom release`.
+//! The promise that everything is put back: on exit, on panic, on a signal, and after kill -9, then by the
+//! guard ([`guard`]); where it was killed too, by the next start or by `headroom release`.
 
 use crate::emulator::take_and_sweep;
 use crate::failure::Failure;
+use crate::live::guard::{self, namespace::Place};
 use headroom_node::Roots;
 use headroom_node::restore::{self, Left, RunDir};
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{ChildStdin, Command, Stdio};
-use std::sync::OnceLock;
 
 /// Where this user's runs keep the record of what is to be put back.
 pub fn default_run_dir() -> PathBuf {
@@ -42,11 +40,11 @@ pub fn take(run_dir: &Path) -> Result<RunDir, Failure> {
     Ok(taken)
 }
 
-/// Puts back what a killed run left, and from now on keeps record of what this one changes.
+/// Puts back what a killed run left, and from now on keeps record of what this one changes, watched over by a guard.
 ///
 /// # Errors
-/// A run folder whose record cannot be used.
-pub fn promise(run_dir: RunDir, roots: &Roots) -> Result<(), Failure> {
+/// A run folder whose record cannot be used; no guard that would outlive this process.
+pub fn promise(run_dir: RunDir, roots: &Roots, place: Place) -> Result<(), Failure> {
     restore::install();
     let path = run_dir.path().to_path_buf();
     let (ledger, left) = run_dir.ledger(roots).map_err(Failure::usage)?;
@@ -54,8 +52,12 @@ pub fn promise(run_dir: RunDir, roots: &Roots) -> Result<(), Failure> {
         tracing::warn!("left by a run that was killed: {outcome}");
     }
     restore::global().attach(ledger).map_err(Failure::usage)?;
-    watch_over(&path, roots);
-    Ok(())
+    let path = std::path::absolute(path).map_err(Failure::usage)?;
+    let absolute = Roots::at(
+        std::path::absolute(&roots.sys).map_err(Failure::usage)?,
+        std::path::absolute(&roots.proc_).map_err(Failure::usage)?,
+    );
+    guard::supervisor::start(path, &absolute, place).map_err(Failure::usage)
 }
 
 /// What a `--check`, which puts nothing back, says of limits that are in force now.
@@ -74,37 +76,6 @@ pub fn note_of_left(run_dir: &Path) -> Option<String> {
     }
 }
 
-/// Its other end is the guard's standard input: the kernel closes it when this process ends, however it ends.
-static GUARD: OnceLock<ChildStdin> = OnceLock::new();
-
-/// Starts the guard, which puts back at once what this process leaves if it is killed.
-fn watch_over(run_dir: &Path, roots: &Roots) {
-    let start = || -> std::io::Result<Option<ChildStdin>> {
-        let mut guard = Command::new(std::env::current_exe()?)
-            .args(["release", "--when-input-closes", "--run-dir"])
-            .arg(run_dir)
-            .arg("--sys")
-            .arg(&roots.sys)
-            .arg("--proc")
-            .arg(&roots.proc_)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            // What ends this process from the terminal must not end the guard with it.
-            .process_group(0)
-            .spawn()?;
-        Ok(guard.stdin.take())
-    };
-    match start() {
-        // Set once: a process makes one promise.
-        Ok(Some(input)) => drop(GUARD.set(input)),
-        Ok(None) => {}
-        Err(error) => tracing::warn!(
-            "nothing watches over this process ({error}): if it is killed, the next start or `headroom release` puts back \
-             what it changed"
-        ),
-    }
-}
-
 /// Puts everything back now, and says what could not be.
 pub fn keep() {
     for outcome in restore::restore_all().outcomes {
@@ -114,4 +85,5 @@ pub fn keep() {
             tracing::warn!("{outcome}");
         }
     }
+    guard::supervisor::end();
 }

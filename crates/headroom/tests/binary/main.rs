@@ -11,6 +11,7 @@ mod contract;
 mod demo;
 mod door;
 mod gateway;
+mod guard;
 mod independence;
 mod laws;
 #[path = "../../../node/tests/queue_common/listener.rs"]

@@ -19,8 +19,9 @@ fn until_it_saves(group: &Group, found: f64) {
     });
 }
 
-/// Kills the process that would put everything back at once.
+/// Kills the process that would put everything back at once, while the run is stopped: it would get another one.
 fn kill_guard(up: &Up) {
+    up.program.signal(Signal::STOP);
     let guard = i32::try_from(guard_of(up.program.pid())).unwrap();
     kill_process(Pid::from_raw(guard).unwrap(), Signal::KILL).unwrap();
 }
@@ -71,8 +72,9 @@ fn a_stop_while_it_calibrates_puts_everything_back() {
     let before = group.settings();
     let config = idle(&group).with("requests_per_core_s = 250.0", "calibrate_s = 60.0");
     let mut up = Up::start(&config);
-    up.program
-        .said("that it calibrates", |err| err.contains("until the traffic has shown").then_some(()));
+    up.program.said("that it calibrates", |err| {
+        err.contains("until the traffic has shown").then_some(())
+    });
     up.program.signal(Signal::TERM);
     up.program.succeeds();
     assert_eq!(group.settings(), before);

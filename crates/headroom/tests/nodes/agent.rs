@@ -75,6 +75,35 @@ fn after_kill_9_the_guard_or_the_next_start_or_a_release_by_hand_puts_back() {
     assert!(out.contains("nothing was left"), "{out}");
 }
 
+#[test]
+fn an_agent_that_hangs_under_a_lease_has_its_limits_lifted_by_its_guard() {
+    use rustix::process::Signal;
+    let Some(group) = Group::new() else { return };
+    let mut agent = Agent::start(&group);
+    local(&agent.address(), 0.4, Duration::from_secs(2)).unwrap();
+    assert_eq!(group.cores(), Some(0.4));
+    agent.program.signal(Signal::STOP);
+    until("the guard lifts the limit", || {
+        group.cores().is_none().then_some(())
+    });
+    assert!(
+        agent.run_dir().join("undo.json").exists(),
+        "it lives, and its record stays"
+    );
+    until("it is said", || {
+        let err = agent.program.err();
+        err.contains("gave no sign of life").then_some(())
+    });
+    agent.program.signal(Signal::CONT);
+    until("it serves again", || {
+        local(&agent.address(), 0.3, LONG)
+            .ok()
+            .filter(|()| group.cores() == Some(0.3))
+    });
+    agent.program.stop();
+    assert_eq!(group.cores(), None);
+}
+
 /// An agent on TCP with mutual TLS.
 fn over_tcp(group: &Group, dir: &Path, certs: &Certs) -> (Program, Address) {
     let file = dir.join("agent.toml");

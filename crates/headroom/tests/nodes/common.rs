@@ -35,6 +35,11 @@ pub fn until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
 pub fn headroom() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_headroom"));
     command.env_remove("RUST_LOG").env_remove("RUST_BACKTRACE");
+    // Where the tests themselves run in a container, no guard is outside.
+    let here = fs::read_link("/proc/self/ns/pid");
+    if here.is_ok_and(|namespace| namespace.as_os_str() != "pid:[4026531836]") {
+        command.env("HEADROOM_ALLOW_GUARD_INSIDE", "1");
+    }
     command
 }
 
@@ -113,13 +118,15 @@ impl Program {
         let parent = format!("PPid:\t{}\n", self.pid());
         let watches = |pid: &i32| {
             let about = |file: &str| fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default();
-            about("status").contains(&parent) && about("cmdline").contains("--when-input-closes")
+            about("status").contains(&parent) && about("cmdline").contains("\0guard\0--run-dir\0")
         };
         let guard = until("the guard", || {
             let processes = fs::read_dir("/proc").unwrap();
             let mut pids = processes.filter_map(|entry| entry.unwrap().file_name().to_str()?.parse().ok());
             pids.find(watches)
         });
+        // Stopped, it gets no other one.
+        self.signal(Signal::STOP);
         kill_process(Pid::from_raw(guard).unwrap(), Signal::KILL).unwrap();
         self.kill();
     }

@@ -6,6 +6,7 @@ use super::machine::{About, Counters, Machine, PutBack};
 use super::mailbox::{Receiver, Sender, mailbox};
 use super::observer::{Differences, Standing};
 use super::{LeaseLimits, ObserveLimits, QueueLimits};
+use crate::restore::Watch;
 use headroom_wire::message::{
     Applied, Apply, Description, Holder, LeaseState, MOST_NOTES, MOST_TROUBLES, Released, Sample,
 };
@@ -26,6 +27,9 @@ const SHARED_READING: u32 = 4;
 const MOST_KEPT_TROUBLES: usize = 64;
 /// Putting back is tried again after this time where it failed.
 const PUT_BACK_AGAIN: Duration = Duration::from_secs(1);
+
+/// A lease that has run out and is still held after this time is one whose keeper hangs: the guard lifts the limits.
+const EXPIRES_WITHIN: Duration = Duration::from_secs(1);
 
 /// Something asked of the machine's thread. The answer goes to whoever still waits for it.
 #[derive(Debug)]
@@ -91,6 +95,7 @@ pub(super) struct Settings {
     pub(super) run: u64,
     /// When the agent's clock began.
     pub(super) started: Instant,
+    pub(super) watch: Watch,
     pub(super) lease: LeaseLimits,
     pub(super) observe: ObserveLimits,
     pub(super) queues: QueueLimits,
@@ -133,14 +138,31 @@ impl Keeper {
 
     /// Works until it is told to stop, or nobody is left who could tell; then puts everything back.
     pub(super) fn run(mut self, commands: &mpsc::Receiver<Command>) -> PutBack {
+        let watch = self.settings.watch.clone();
+        let mut pulse = watch.pulse("the thread that has the machine");
+        let mut beaten_for = None;
         loop {
             self.expire();
             self.sample();
+            watch.turn();
+            // Limits are in force until the lease ends, and at its end this thread puts everything back.
+            let ends = self.lease.ends();
+            if beaten_for != Some(ends) {
+                beaten_for = Some(ends);
+                match ends {
+                    Some(ends) => pulse.beat(ends.saturating_sub(self.now()) + EXPIRES_WITHIN),
+                    None => pulse.rest(),
+                }
+            }
             match commands.recv_timeout(self.until_next()) {
                 Ok(Command::Stop) | Err(RecvTimeoutError::Disconnected) => break,
                 Ok(command) => {
                     // Whatever waited is judged by the clock of now, not of when the wait began.
                     self.expire();
+                    if let Command::Apply { apply, .. } = &command {
+                        pulse.beat(apply.length + EXPIRES_WITHIN);
+                        beaten_for = None;
+                    }
                     self.carry_out(command);
                 }
                 Err(RecvTimeoutError::Timeout) => {}
@@ -249,6 +271,16 @@ impl Keeper {
 
     fn apply(&mut self, apply: Apply, arrived: Instant) -> Result<Applied, Refusal> {
         let now = self.now();
+        // This thread may have been stopped: whoever asked has given up, and what they asked is not what they would ask now.
+        if arrived.elapsed() > apply.length {
+            return Err(Refusal::MachineRefused {
+                why: format!(
+                    "the request waited {:.1} s, longer than its lease: ask again",
+                    arrived.elapsed().as_secs_f64()
+                ),
+                in_force: self.machine.in_force(),
+            });
+        }
         let claim = self.lease.claim(now, &apply.holder, apply.sequence)?;
         let length_ms = apply.length.as_secs_f64() * 1e3;
         Refusal::check_range("lease_ms", length_ms, self.settings.lease.range(), "ms")?;

@@ -26,6 +26,7 @@ pub use state::{keep_state, release};
 
 use crate::Roots;
 use crate::cgroup::TargetSpec;
+use crate::restore::Watch;
 use headroom_wire::Address;
 use headroom_wire::message::{MOST_CPU_GROUPS, Range};
 use headroom_wire::server::{Limits, Listen, ListenError, Listener, log_rejected, serve};
@@ -122,6 +123,8 @@ pub struct AgentConfig {
     pub queues: QueueLimits,
     /// Where `/sys` and `/proc` are, for watching accept queues.
     pub roots: Roots,
+    /// Where the thread that has the machine gives its signs of life.
+    pub watch: Watch,
     /// The control groups whose processor time may be asked for beside an accept queue, with all that are below them; at
     /// most [`MOST_CPU_GROUPS`]. Of no other anything is told. The group of a process is the one that it is in when the
     /// agent starts.
@@ -142,6 +145,7 @@ impl AgentConfig {
             observe: ObserveLimits::default(),
             queues: QueueLimits::default(),
             roots: Roots::default(),
+            watch: Watch::default(),
             cpu_groups: Vec::new(),
             waiting: 64,
             connections: Limits::default(),
@@ -238,6 +242,7 @@ impl Agent {
             version: config.version.clone(),
             run: random(),
             started: Instant::now(),
+            watch: config.watch.clone(),
             lease: config.lease,
             observe: config.observe,
             queues: config.queues,

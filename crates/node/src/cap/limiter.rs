@@ -15,13 +15,17 @@ use crate::power::{
     Allocated, Choice, HsmpMeter, Meter, MeterError, MeterKind, MeterPreference, MeterSample, PowerModel,
     RaplMeter, choose,
 };
-use crate::restore::Registry;
+use crate::restore::{Registry, Watch};
 use headroom_units::{Cores, Hertz, Ratio, Reading, Seconds, Watts};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+
+/// The thread that holds a cap hangs where it gives no sign of life for so many steps, and for so long.
+const SILENT_STEPS: u32 = 20;
+const MIN_SILENCE: Duration = Duration::from_secs(2);
 
 /// Cores and cap together: what a controller allocates to a service on this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -136,6 +140,12 @@ pub enum LimitError {
         /// Its range.
         expected: &'static str,
     },
+    /// Nobody would lift the limits if this process were killed or hung: everything was given back.
+    #[error("nothing is limited: {why}")]
+    Unguarded {
+        /// Why it may not be.
+        why: String,
+    },
     /// The loop's thread could not be started.
     #[error("cannot start the thread that holds the power cap: {0}")]
     Thread(#[source] std::io::Error),
@@ -180,6 +190,7 @@ pub struct Limiter {
 struct Shared {
     state: Mutex<State>,
     changed: Condvar,
+    watch: Watch,
 }
 
 impl Shared {
@@ -314,6 +325,7 @@ impl Limiter {
         let shared = Arc::new(Shared {
             state: Mutex::new(state),
             changed: Condvar::new(),
+            watch: registry.watch().clone(),
         });
         let eyes = Eyes {
             meter,
@@ -347,13 +359,27 @@ impl Limiter {
     ///
     /// # Errors
     /// [`LimitError`]: not a number of cores or watts (nothing changes then), or the machine refuses; the allocation
-    /// before stays in force as far as the machine lets it.
+    /// before stays in force as far as the machine lets it. [`LimitError::Unguarded`]: everything was given back.
     pub fn apply(&self, allocation: Allocation) -> Result<Applied, LimitError> {
         let mut state = self.shared.lock();
-        let applied = state.apply(allocation)?;
         state.renewed_at = Instant::now();
+        let applied = match self.shared.watch.hindrance() {
+            None => Some(state.apply(allocation)?),
+            Some(_) => None,
+        };
+        // The guard may have gone while this was written: what it can lift no more must not stay.
+        if let Some(why) = self.shared.watch.hindrance() {
+            state.give_back()?;
+            return Err(LimitError::Unguarded { why });
+        }
         self.shared.changed.notify_all();
-        Ok(applied)
+        match applied {
+            Some(applied) => Ok(applied),
+            // It came back between the two questions: the next allocation finds it.
+            None => Err(LimitError::Unguarded {
+                why: "the guard came back just now".to_owned(),
+            }),
+        }
     }
 
     /// Renews the lease without changing anything.
@@ -490,9 +516,15 @@ fn packages_of(sample: &MeterSample) -> Option<Watts> {
 
 fn run(shared: &Shared, mut eyes: Eyes, step: Duration, lease: Option<Duration>) {
     let mut looked_at = None;
+    let mut pulse = shared.watch.pulse("the thread that holds the power cap");
+    let silent_after = (step * SILENT_STEPS).max(MIN_SILENCE);
     let mut state = shared.lock();
     while !state.stop {
         let now = Instant::now();
+        if state.cap.is_some() && !state.given_back && shared.watch.hindrance().is_some() {
+            // A failure is reported by the write itself; whoever allocates next is refused and gives back once more.
+            let _ = state.give_back();
+        }
         let left = lease.map(|lease| (state.renewed_at + lease).saturating_duration_since(now));
         if left == Some(Duration::ZERO) && !state.given_back {
             state.report(Event::LeaseExpired);
@@ -502,6 +534,7 @@ fn run(shared: &Shared, mut eyes: Eyes, step: Duration, lease: Option<Duration>)
         }
         if state.cap.is_none() {
             looked_at = None;
+            pulse.rest();
             state = match left {
                 None => shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
                 Some(left) => {
@@ -515,6 +548,7 @@ fn run(shared: &Shared, mut eyes: Eyes, step: Duration, lease: Option<Duration>)
             };
             continue;
         }
+        pulse.beat(silent_after);
         drop(state);
         let seen = eyes.look();
         let before = looked_at.replace(now);

@@ -149,10 +149,9 @@ impl RunDir {
     /// # Errors
     /// [`LedgerError`]: what is there is unreadable. Nothing was changed on the machine then.
     pub fn ledger(self, roots: &Roots) -> Result<(Ledger, RestoreReport), LedgerError> {
-        let boot_id = file::read(&roots.proc_("sys/kernel/random/boot_id")).unwrap_or_default();
         let mut ledger = Ledger {
             path: self.path.join(FILE),
-            boot_id,
+            boot_id: boot_id(roots),
             kept: Vec::new(),
             roots: roots.clone(),
             run_dir: self,
@@ -204,34 +203,16 @@ impl Ledger {
     }
 
     fn undo_what_is_left(&mut self, roots: &Roots) -> Result<RestoreReport, LedgerError> {
-        let path = self.path.clone();
-        let Some(left) = read(&path)? else {
+        let Some(records) = read(&self.path, roots, &self.boot_id)? else {
             return Ok(RestoreReport::default());
         };
-        let unreadable = |why: String| LedgerError::Unreadable {
-            path: path.clone(),
-            why,
-        };
-        if let Some(path) = left
-            .records
-            .iter()
-            .flat_map(Undo::touches)
-            .find(|path| !is_plausible(path, roots))
-        {
-            return Err(unreadable(format!(
-                "it names {}, which is not a file of the kernel",
-                path.display()
-            )));
-        }
         let mut report = RestoreReport::default();
-        if left.boot_id == self.boot_id {
-            for undo in left.records.into_iter().rev() {
-                let outcome = undo.carry_out();
-                if matches!(outcome, Outcome::Failed { .. }) {
-                    self.kept.insert(0, undo);
-                }
-                report.outcomes.push(outcome);
+        for undo in records.into_iter().rev() {
+            let outcome = undo.carry_out();
+            if matches!(outcome, Outcome::Failed { .. }) {
+                self.kept.insert(0, undo);
             }
+            report.outcomes.push(outcome);
         }
         if let Err(error) = self.save(std::iter::empty()) {
             // Everything is put back, which is what counts: whoever reads the record again finds it so.
@@ -302,8 +283,8 @@ pub(super) fn write_new(path: &Path, text: &[u8]) -> io::Result<()> {
         .write_all(text)
 }
 
-/// What is recorded; nothing where there is no record.
-fn read(path: &Path) -> Result<Option<Contents<Vec<Undo>>>, LedgerError> {
+/// The records in a state file that are of the kernel that runs, the oldest first; nothing where there is no file.
+fn read(path: &Path, roots: &Roots, boot_id: &str) -> Result<Option<Vec<Undo>>, LedgerError> {
     let unreadable = |why: String| LedgerError::Unreadable {
         path: path.into(),
         why,
@@ -328,15 +309,37 @@ fn read(path: &Path) -> Result<Option<Contents<Vec<Undo>>>, LedgerError> {
     };
     let left: Contents<Vec<Undo>> =
         serde_json::from_str(&text).map_err(|error| unreadable(error.to_string()))?;
-    match left.version {
-        VERSION => Ok(Some(left)),
-        other => Err(unreadable(format!("version {other} instead of {VERSION}"))),
+    if left.version != VERSION {
+        return Err(unreadable(format!(
+            "version {} instead of {VERSION}",
+            left.version
+        )));
+    }
+    if let Some(path) = left
+        .records
+        .iter()
+        .flat_map(Undo::touches)
+        .find(|path| !is_plausible(path, roots))
+    {
+        return Err(unreadable(format!(
+            "it names {}, which is not a file of the kernel",
+            path.display()
+        )));
+    }
+    match left.boot_id == boot_id {
+        true => Ok(Some(left.records)),
+        false => Ok(Some(Vec::new())),
     }
 }
 
-/// What is recorded in a file that may be a running process's.
-pub(super) fn peek(path: &Path) -> Result<Option<Vec<Undo>>, LedgerError> {
-    Ok(read(path)?.map(|contents| contents.records))
+/// What a run directory records, whoever owns it, the oldest first.
+pub(super) fn records(dir: &Path, roots: &Roots) -> Result<Vec<Undo>, LedgerError> {
+    let records = read(&dir.join(FILE), roots, &boot_id(roots))?;
+    Ok(records.unwrap_or_default())
+}
+
+fn boot_id(roots: &Roots) -> String {
+    file::read(&roots.proc_("sys/kernel/random/boot_id")).unwrap_or_default()
 }
 
 /// Takes the lock, with a little patience: a child of a process that was just killed may be between fork and exec.

@@ -166,9 +166,8 @@ fn settle(run_dir: &Path, lever: &Path, roots: &Roots) -> Result<(), LedgerError
         paths.any(|path| path.canonicalize().is_ok_and(|path| path == lever))
     };
     loop {
-        match ledger::peek(&run_dir.join(ledger::FILE))? {
-            Some(records) if records.iter().any(touches) => {}
-            _ => return Ok(()),
+        if !ledger::records(run_dir, roots)?.iter().any(touches) {
+            return Ok(());
         }
         match RunDir::take(run_dir).and_then(|taken| taken.ledger(roots)) {
             Ok((_, report)) => {

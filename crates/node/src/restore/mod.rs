@@ -13,13 +13,17 @@
 
 mod ledger;
 mod lever;
+mod lift;
 mod operator;
 mod undo;
+mod watch;
 
 pub use ledger::{Ledger, LedgerError, Left, RunDir, is_recorded, left, recover};
+pub use lift::lift;
 pub use operator::Standing;
 pub(crate) use undo::same;
 pub use undo::{FileValue, FileValues, Outcome, Undo};
+pub use watch::{Beat, MAX_PULSES, Pulse, Watch};
 
 use crate::panel::ForeignWrite;
 use std::collections::BTreeMap;
@@ -179,7 +183,7 @@ impl Inner {
 
 /// The undo records of a process. A clone is the same registry.
 #[derive(Clone, Default)]
-pub struct Registry(Arc<Mutex<Inner>>);
+pub struct Registry(Arc<Mutex<Inner>>, Watch);
 
 impl fmt::Debug for Registry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -196,6 +200,11 @@ impl Registry {
     /// The same for every clone, and for no other registry that exists.
     pub(crate) fn identity(&self) -> usize {
         Arc::as_ptr(&self.0).addr()
+    }
+
+    /// Whether what is recorded here is watched over by a guard.
+    pub fn watch(&self) -> &Watch {
+        &self.1
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {

@@ -9,6 +9,7 @@ use super::trace;
 use crate::cli::{DemoArgs, LawName};
 use crate::config::LawConfig;
 use crate::failure::Failure;
+use crate::live::guard::namespace::Place;
 use crate::live::run::{RunPlan, Watchers, World};
 use crate::live::view::View;
 use crate::live::{CgroupMachine, Frame, GatewayTelemetry, Machine, Telemetry, calibrate, run, undo};
@@ -95,7 +96,8 @@ pub fn perform(args: &DemoArgs, db: &Path) -> Result<Option<Vec<RunSummary>>, Fa
     // Before anything is made in it: whoever has the run folder may take away what lies there of demos.
     let run_dir = undo::take(&run_dir)?;
     let ground = Ground::prepare(args, &run_dir)?;
-    undo::promise(run_dir, &ground.roots)?;
+    // What a demo limits is its own, and ends with it in whatever PID namespace.
+    undo::promise(run_dir, &ground.roots, Place::Inside)?;
     let outcome = stage(args, slo, &day, &ground, db, &stop);
     undo::keep();
     drop(ground);

@@ -1,0 +1,63 @@
+//! `headroom guard`: lifts the limits of another process when that is killed or hangs.
+
+use crate::cli::GuardArgs;
+use crate::failure::Failure;
+use crate::live::guard::apart::Apart;
+use crate::live::guard::post::Post;
+use crate::live::{service_manager, undo};
+use crate::stop::Stop;
+use anyhow::Context;
+use headroom_node::Roots;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+/// Watches until the run has ended (or, as a service, until a signal comes), and puts back what it left.
+///
+/// # Errors
+/// A run directory that cannot be used, a standard input that is no socket, something that cannot be put back.
+pub fn run(args: &GuardArgs) -> Result<(), Failure> {
+    let run_dir = args.run_dir.clone().unwrap_or_else(undo::default_run_dir);
+    let absolute = |path| std::path::absolute(path).map_err(Failure::usage);
+    let post = Post {
+        run_dir: absolute(run_dir)?,
+        roots: Roots::at(
+            absolute(args.trees.sys.clone())?,
+            absolute(args.trees.proc.clone())?,
+        ),
+    };
+    // The last to be killed where memory runs out; an ordinary user may not ask for that.
+    if let Err(error) = std::fs::write("/proc/self/oom_score_adj", "-1000") {
+        tracing::debug!(%error, "the guard may be killed where memory runs out");
+    }
+    if args.serve {
+        let stop = Stop::at_signals()?;
+        let served = post.serve(|| stop.is_raised());
+        service_manager::stopping();
+        return served.map_err(Failure::usage);
+    }
+    watch(&post)
+}
+
+fn watch(post: &Post) -> Result<(), Failure> {
+    use signal_hook::consts::signal::{SIGHUP, SIGINT, SIGTERM};
+    // Whatever stops the run (a service manager stops all of its processes) must leave this one until the run has ended.
+    for signal in [SIGHUP, SIGINT, SIGTERM] {
+        signal_hook::flag::register(signal, Arc::new(AtomicBool::new(false)))?;
+    }
+    // Without a terminal nothing that is typed there ends or stops this process.
+    if let Err(error) = rustix::process::setsid() {
+        tracing::debug!(%error, "the guard stays in its session");
+    }
+    let stream = std::io::stdin().as_fd().try_clone_to_owned()?;
+    let stream = UnixStream::from(stream);
+    stream
+        .local_addr()
+        .context("standard input is no socket: by hand, use `headroom guard --serve`")
+        .map_err(Failure::usage)?;
+    let (apart, note) = Apart::live();
+    let watched = post.watch(stream, note);
+    apart.end();
+    Ok(watched?)
+}
