@@ -15,7 +15,7 @@ use crate::power::{
     Allocated, Choice, HsmpMeter, Meter, MeterError, MeterKind, MeterPreference, MeterSample, PowerModel,
     RaplMeter, choose,
 };
-use crate::restore::{Registry, Watch};
+use crate::restore::{Outcome, Registry, Watch};
 use headroom_units::{Cores, Hertz, Ratio, Reading, Seconds, Watts};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
@@ -395,6 +395,15 @@ impl Limiter {
         let mut state = self.shared.lock();
         state.renewed_at = Instant::now();
         state.give_back()
+    }
+
+    /// Gives up this service's part in the levers of the whole machine, its power limit and its frequency, for good; what
+    /// was put back of them, which is nothing while other services of this process have a part in them.
+    pub fn leave_machine(&self) -> Vec<Outcome> {
+        let mut state = self.shared.lock();
+        let mut outcomes = state.hardware.take().map_or_else(Vec::new, Hardware::restore);
+        outcomes.extend(state.pace.leave());
+        outcomes
     }
 
     /// Between which shares cores can be allocated now.

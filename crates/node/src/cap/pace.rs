@@ -2,7 +2,7 @@
 
 use crate::Roots;
 use crate::frequency::{FrequencyBounds, FrequencyError, FrequencyInForce, FrequencyUse, SharedFrequency};
-use crate::restore::{Registry, RestoreError};
+use crate::restore::{Outcome, Registry, RestoreError};
 use headroom_units::{Hertz, Ratio};
 
 /// The lever for the frequency, or why there is none.
@@ -110,6 +110,12 @@ impl Pace {
     pub(super) fn limit(&mut self, limit: Option<Hertz>) -> Result<Option<FrequencyInForce>, String> {
         self.allocated = limit;
         self.write()
+    }
+
+    /// Limits nothing from now on; what was put back of it.
+    pub(super) fn leave(&mut self) -> Vec<Outcome> {
+        let lever = std::mem::replace(&mut self.lever, Err("it was given up".to_owned()));
+        lever.map_or_else(|_| Vec::new(), |lever| lever.leave())
     }
 
     fn write(&mut self) -> Result<Option<FrequencyInForce>, String> {

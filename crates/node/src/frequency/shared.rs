@@ -3,7 +3,7 @@
 
 use super::{FrequencyActuator, FrequencyBounds, FrequencyError, FrequencyInForce, FrequencyMode};
 use crate::Roots;
-use crate::restore::Registry;
+use crate::restore::{Outcome, Registry};
 use crate::sharing::{Member, Sharing};
 use headroom_units::Hertz;
 
@@ -31,7 +31,7 @@ impl SharedFrequency {
     /// # Errors
     /// Those of [`FrequencyActuator::open`].
     pub(crate) fn join(roots: &Roots, registry: &Registry) -> Result<Self, FrequencyError> {
-        let open = || FrequencyActuator::open(roots, FrequencyMode::Max, registry);
+        let open = || FrequencyActuator::open(roots, FrequencyMode::Max, &registry.shared());
         SHARING
             .join("frequency", &roots.sys, registry, None, open)
             .map(Self)
@@ -56,17 +56,25 @@ impl SharedFrequency {
     }
 }
 
-impl Drop for SharedFrequency {
-    fn drop(&mut self) {
+    /// Takes this service's wish away, and puts back what was found where it was the last; later wishes are nobody's.
+    pub(crate) fn leave(&self) -> Vec<Outcome> {
         self.0.leave(|lever, wishes| {
             if wishes.is_empty() {
-                for outcome in lever.restore().iter().filter(|outcome| !outcome.is_clean()) {
-                    tracing::warn!("{outcome}");
-                }
-            } else if let Err(error) = lever.set(together(wishes)) {
+                return lever.restore();
+            }
+            if let Err(error) = lever.set(together(wishes)) {
                 tracing::warn!("the frequency of the services that go on could not be set: {error}");
             }
-        });
+            Vec::new()
+        })
+    }
+}
+
+impl Drop for SharedFrequency {
+    fn drop(&mut self) {
+        for outcome in self.leave().iter().filter(|outcome| !outcome.is_clean()) {
+            tracing::warn!("{outcome}");
+        }
     }
 }
 

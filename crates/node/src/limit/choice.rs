@@ -193,10 +193,10 @@ pub fn open(
                 why: "the power is modelled, and a hardware limit holds watts that are measured".into(),
             }),
             LeverKind::Rapl => shared(kind, roots, registry, base, || {
-                RaplLimits::open(roots, registry).map(|limits| Box::new(limits) as _)
+                RaplLimits::open(roots, &registry.shared()).map(|limits| Box::new(limits) as _)
             }),
             LeverKind::Hsmp => shared(kind, roots, registry, base, || {
-                HsmpLimits::open(roots, registry).map(|limits| Box::new(limits) as _)
+                HsmpLimits::open(roots, &registry.shared()).map(|limits| Box::new(limits) as _)
             }),
         };
         match opened {

@@ -124,6 +124,8 @@ impl fmt::Display for RestoreReport {
 
 struct Record {
     id: u64,
+    /// Which part of the process wrote it, see [`Registry::part`]; 0 is what its parts share.
+    part: u64,
     undo: Undo,
     /// Something was written: until then there is nothing to put back.
     written: bool,
@@ -183,7 +185,7 @@ impl Inner {
 
 /// The undo records of a process. A clone is the same registry.
 #[derive(Clone, Default)]
-pub struct Registry(Arc<Mutex<Inner>>, Watch);
+pub struct Registry(Arc<Mutex<Inner>>, Watch, u64);
 
 impl fmt::Debug for Registry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -195,6 +197,21 @@ impl Registry {
     /// An empty registry of its own, for a test or an embedding; a program uses [`global`].
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// The same registry for one part of this process, such as one of its services: what is recorded through it is put
+    /// back by itself when this part says so, and with everything else when the whole does.
+    pub fn part(&self) -> Self {
+        let mut inner = self.lock();
+        inner.next_id += 1;
+        let part = inner.next_id;
+        drop(inner);
+        Self(Arc::clone(&self.0), self.1.clone(), part)
+    }
+
+    /// The same registry for what the parts of this process share.
+    pub(crate) fn shared(&self) -> Self {
+        Self(Arc::clone(&self.0), self.1.clone(), 0)
     }
 
     /// The same for every clone, and for no other registry that exists.
@@ -239,6 +256,7 @@ impl Registry {
         let what = undo.what().to_string();
         inner.records.push(Record {
             id,
+            part: self.2,
             undo,
             written: false,
         });
@@ -249,10 +267,12 @@ impl Registry {
         })
     }
 
-    /// Puts everything back, the last registered first, and allows no further write through the handles. What could not
-    /// be put back earlier is tried again after that, and is told again where it still cannot. Not async-signal-safe: call it from a thread that waits for signals, not from a handler.
+    /// Puts everything back, the last registered first, and allows no further write through the handles; of a
+    /// [`Registry::part`], what is recorded through that. What could not be put back earlier, by whichever part, is tried
+    /// again after that, and is reported again where it still cannot. Not async-signal-safe: call it from a thread that
+    /// waits for signals, not from a handler.
     pub fn restore_all(&self) -> RestoreReport {
-        Self::drain(self.lock())
+        Self::drain(self.lock(), self.2)
     }
 
     /// As [`Registry::restore_all`], but gives up after a second where another thread holds the registry.
@@ -260,18 +280,22 @@ impl Registry {
         let until = Instant::now() + PATIENCE;
         loop {
             match self.0.try_lock() {
-                Ok(inner) => return Some(Self::drain(inner)),
-                Err(TryLockError::Poisoned(poisoned)) => return Some(Self::drain(poisoned.into_inner())),
+                Ok(inner) => return Some(Self::drain(inner, self.2)),
+                Err(TryLockError::Poisoned(poisoned)) => return Some(Self::drain(poisoned.into_inner(), self.2)),
                 Err(TryLockError::WouldBlock) if Instant::now() >= until => return None,
                 Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(5)),
             }
         }
     }
 
-    fn drain(mut inner: MutexGuard<'_, Inner>) -> RestoreReport {
+    fn drain(mut inner: MutexGuard<'_, Inner>, part: u64) -> RestoreReport {
         let mut outcomes = Vec::new();
         let earlier = std::mem::take(&mut inner.failed);
-        while let Some(last) = inner.records.len().checked_sub(1) {
+        while let Some(last) = inner
+            .records
+            .iter()
+            .rposition(|record| part == 0 || record.part == part)
+        {
             outcomes.extend(inner.restore_at(last));
         }
         // Older than all that: what they found is what was there first.
@@ -490,6 +514,32 @@ mod tests {
         assert!(registry.restore_all().outcomes.is_empty());
         assert!(matches!(put(&first, &a, "3"), Err(RestoreError::Released { .. })));
         assert_eq!(fs::read_to_string(&a).unwrap(), "1");
+    }
+
+    #[test]
+    fn a_part_puts_back_its_own_and_the_whole_everything() {
+        let dir = tempfile::tempdir().unwrap();
+        let files = ["one", "other", "shared"].map(|name| dir.path().join(name));
+        files.iter().for_each(|file| fs::write(file, "1").unwrap());
+        let whole = Registry::new();
+        let (one, other) = (whole.part(), whole.part());
+        let registries = [&one, &other, &one.shared()];
+        let handles: Vec<Handle> = registries
+            .into_iter()
+            .zip(&files)
+            .map(|(registry, file)| {
+                let handle = registry.register(undo(file, "1")).unwrap();
+                put(&handle, file, "2").unwrap();
+                handle
+            })
+            .collect();
+        let now = || files.each_ref().map(|file| fs::read_to_string(file).unwrap());
+        assert_eq!(one.restore_all().restored(), 1);
+        assert_eq!(now(), ["1", "2", "2"]);
+        assert!(put(&handles[0], &files[0], "3").is_err());
+        put(&handles[1], &files[1], "3").unwrap();
+        assert_eq!(whole.restore_all().restored(), 2);
+        assert_eq!(now(), ["1", "1", "1"]);
     }
 
     #[test]

@@ -79,7 +79,8 @@ pub struct LocalMachine {
 impl LocalMachine {
     /// Opens what will be read, and tries what will be written without writing it.
     ///
-    /// The registry must be this machine's alone: putting back puts back everything in it.
+    /// What it changes is a part of the registry, and is put back by itself; other services of this process may have
+    /// theirs in the same.
     ///
     /// # Errors
     /// [`OpenError`]. Nothing was changed then.
@@ -102,7 +103,7 @@ impl LocalMachine {
         drop(limiter);
         let allocated = Allocated::new(Cores::new(cpu::effective(&options.roots, &target)?.len() as f64));
         let eyes = Eyes::open(&options, &target, &allocated)?;
-        let registry = registry.clone();
+        let registry = registry.part();
         Ok(Self {
             options,
             registry,
@@ -330,8 +331,14 @@ impl Machine for LocalMachine {
             // fails, so does what follows, and that is told.
             let _ = limiter.give_back();
         }
+        let mut outcomes = limiter
+            .as_ref()
+            .map_or_else(Vec::new, Limiter::leave_machine);
+        // What has failed is in the registry, and tried again there.
+        outcomes.retain(|outcome| !matches!(outcome, Outcome::Failed { .. }));
         // Also where nothing is limited: what could not be put back earlier is tried again.
-        for outcome in self.registry.restore_all().outcomes {
+        outcomes.extend(self.registry.restore_all().outcomes);
+        for outcome in outcomes {
             match outcome {
                 Outcome::Failed { .. } => done.failed.push(outcome.to_string()),
                 _ => done.notes.push(outcome.to_string()),
