@@ -48,9 +48,7 @@ impl Lever {
             Self::Cpuset(_) => text
                 .split(',')
                 .map(|part| match part.split_once('-') {
-                    Some((first, last)) => {
-                        Some(last.parse::<f64>().ok()? - first.parse::<f64>().ok()? + 1.0)
-                    }
+                    Some((first, last)) => Some(last.parse::<f64>().ok()? - first.parse::<f64>().ok()? + 1.0),
                     None => part.parse::<f64>().ok().map(|_| 1.0),
                 })
                 .sum(),
@@ -72,7 +70,11 @@ impl Lever {
             Self::Number(path) => {
                 let now = self.amount(&text).ok_or_else(wrong)?;
                 // Whole watts of a power limit, and steps of 100 MHz of a frequency.
-                let step = if path.ends_with("scaling_max_freq") { 1e5 } else { 1e6 };
+                let step = if path.ends_with("scaling_max_freq") {
+                    1e5
+                } else {
+                    1e6
+                };
                 let value = (now * 0.8 / step).floor() * step;
                 fs::write(path, format!("{value:.0}"))?;
             }

@@ -37,8 +37,11 @@ fn one_run_of_each_fault_leaves_nothing_behind() {
         return;
     }
     let report = run_suite(&Settings::short());
-    println!("{}", report.table());
-    assert!(report.is_clean(), "{}", report.troubles());
+    println!("{}{}", report.troubles(), report.table());
+    assert!(
+        report.is_clean(),
+        "something was left behind or went wrong: see above"
+    );
 }
 
 #[test]
@@ -49,7 +52,10 @@ fn whole_suite() {
         return;
     }
     let report = run_suite(&Settings::from_environment());
-    println!("{}", report.table());
+    println!("{}{}", report.troubles(), report.table());
     report.write_json();
-    assert!(report.is_clean(), "{}", report.troubles());
+    assert!(
+        report.is_clean(),
+        "something was left behind or went wrong: see above"
+    );
 }

@@ -45,7 +45,9 @@ pub fn examine(world: &mut World) -> anyhow::Result<()> {
     world.group = None;
     world.disk = None;
     let mark = world.mark.clone();
-    until(Duration::from_secs(2), || groups_named(&mark).is_empty().then_some(()));
+    until(Duration::from_secs(2), || {
+        groups_named(&mark).is_empty().then_some(())
+    });
     for group in groups_named(&mark) {
         let text = format!("control group {}", group.display());
         world.found.leftovers.push(text);
@@ -59,10 +61,18 @@ pub fn examine(world: &mut World) -> anyhow::Result<()> {
 
 /// Every limit holds what it is to hold.
 fn limits(world: &mut World, when: &str) {
-    let wrong: Vec<String> = world.watched.iter().filter_map(|watched| watched.wrong()).collect();
+    let wrong: Vec<String> = world
+        .watched
+        .iter()
+        .filter_map(|watched| watched.wrong())
+        .collect();
     if !wrong.is_empty() {
         let more = wrong.len().saturating_sub(3);
-        let more = if more > 0 { format!(", and {more} more") } else { String::new() };
+        let more = if more > 0 {
+            format!(", and {more} more")
+        } else {
+            String::new()
+        };
         let some = wrong[..wrong.len().min(3)].join(", ");
         world.found.left.push(format!("{when}: {some}{more}"));
     }
@@ -75,7 +85,10 @@ fn release(world: &mut World, run_dir: &Path, name: &str) -> anyhow::Result<Stri
     match world.program(program).wait(MAX_WAIT) {
         Some(status) if status.success() => {}
         status => {
-            let text = format!("`headroom release`: {status:?}: {}", world.program(program).last_words());
+            let text = format!(
+                "`headroom release`: {status:?}: {}",
+                world.program(program).last_words()
+            );
             world.found.wrong.push(text);
         }
     }

@@ -5,11 +5,16 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 fn mount(args: &[&str]) -> anyhow::Result<()> {
     let output = Command::new("mount").args(args).stdin(Stdio::null()).output()?;
     if !output.status.success() {
-        bail!("mount {}: {}", args.join(" "), String::from_utf8_lossy(&output.stderr));
+        bail!(
+            "mount {}: {}",
+            args.join(" "),
+            String::from_utf8_lossy(&output.stderr)
+        );
     }
     Ok(())
 }
@@ -116,10 +121,12 @@ impl KillGroup {
         Ok(group)
     }
 
-    /// Whether this kernel has what is needed.
+    /// Whether groups can be made and killed here: `cgroup.kill` came with Linux 5.14.
     pub fn is_possible() -> bool {
-        // The root group has no cgroup.kill; where cgroup.events of any group is, Linux 5.14 has it.
-        super::lever::unified().is_some()
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let group = Self::new(&format!("headroom-faults-{}-probe-{number}", std::process::id()));
+        group.is_ok_and(|group| group.0.join("cgroup.kill").exists())
     }
 
     /// The same command, in this group from its first instruction on.

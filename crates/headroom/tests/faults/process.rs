@@ -20,9 +20,7 @@ pub fn headroom() -> Command {
 /// Whether the binary has a guard that can stand by itself.
 pub fn has_guard_service() -> bool {
     let help = headroom().args(["guard", "--help"]).output();
-    help.is_ok_and(|help| {
-        help.status.success() && String::from_utf8_lossy(&help.stdout).contains("--serve")
-    })
+    help.is_ok_and(|help| help.status.success() && String::from_utf8_lossy(&help.stdout).contains("--serve"))
 }
 
 /// Sends a signal to a process, which may be gone.
@@ -145,7 +143,9 @@ impl Process {
             pid,
             parent,
             is_zombie,
-            args: args.map(|arg| String::from_utf8_lossy(arg).into_owned()).collect(),
+            args: args
+                .map(|arg| String::from_utf8_lossy(arg).into_owned())
+                .collect(),
         })
     }
 
@@ -183,7 +183,10 @@ pub fn marked(mark: &str, dir: &Path) -> Vec<Process> {
 
 /// The processes whose parent this is, zombies too.
 pub fn children_of(parent: u32) -> Vec<Process> {
-    all().into_iter().filter(|process| process.parent == parent).collect()
+    all()
+        .into_iter()
+        .filter(|process| process.parent == parent)
+        .collect()
 }
 
 /// Names of threads that decide or write; where a program has none of these, its first thread does.

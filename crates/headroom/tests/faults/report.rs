@@ -169,7 +169,15 @@ impl Report {
     pub fn table(&self) -> String {
         let mut text = format!(
             "\n{:<34} {:>5} {:>11} {:>9} {:>9} {:>9} {:>6} {:>6} {:>7}\n",
-            "scenario", "runs", "limits left", "safe P50", "worst, s", "leftovers", "wrong", "errors", "skipped"
+            "scenario",
+            "runs",
+            "limits left",
+            "safe P50",
+            "worst, s",
+            "leftovers",
+            "wrong",
+            "errors",
+            "skipped"
         );
         let (rows, total) = self.rows();
         for (name, row) in &rows {
@@ -179,7 +187,13 @@ impl Report {
         let mut skipped: Vec<String> = self
             .outcomes
             .iter()
-            .filter_map(|outcome| Some(format!("skipped: {}: {}", outcome.name, outcome.skipped.as_ref()?)))
+            .filter_map(|outcome| {
+                Some(format!(
+                    "skipped: {}: {}",
+                    outcome.name,
+                    outcome.skipped.as_ref()?
+                ))
+            })
             .collect();
         skipped.dedup();
         for line in skipped {

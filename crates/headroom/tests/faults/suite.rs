@@ -24,7 +24,9 @@ pub struct Settings {
 }
 
 fn number(name: &str, default: u64) -> u64 {
-    let Some(text) = std::env::var_os(name) else { return default };
+    let Some(text) = std::env::var_os(name) else {
+        return default;
+    };
     let text = text.to_string_lossy();
     text.parse()
         .unwrap_or_else(|_| panic!("{name} is a whole number, not {text:?}"))
@@ -38,7 +40,10 @@ const fn seed_of(seed: u64, run: u64) -> u64 {
 impl Settings {
     /// One run of each fault.
     pub fn short() -> Self {
-        let plan = kinds::one_of_each().into_iter().zip(0..).map(|(scenario, run)| (scenario, seed_of(1, run)));
+        let plan = kinds::one_of_each()
+            .into_iter()
+            .zip(0..)
+            .map(|(scenario, run)| (scenario, seed_of(1, run)));
         Self {
             plan: plan.collect(),
             seed: 1,
@@ -48,11 +53,15 @@ impl Settings {
         }
     }
 
-    /// As `FAULTS_RUNS`, `FAULTS_SEED`, `FAULTS_ONLY`, `FAULTS_JOBS` and `FAULTS_WAIT_S` say.
+    /// As `FAULTS_RUNS`, `FAULTS_SEED`, `FAULTS_ONLY`, `FAULTS_JOBS` and `FAULTS_WAIT_S` say. `FAULTS_ONE` is the seed of
+    /// one run, of each scenario that `FAULTS_ONLY` names: it makes the same choices again.
     pub fn from_environment() -> Self {
         let only = std::env::var("FAULTS_ONLY").ok().filter(|only| !only.is_empty());
         let all = kinds::all(only.as_deref());
-        assert!(!all.is_empty(), "FAULTS_ONLY={only:?} is in the name of no scenario");
+        assert!(
+            !all.is_empty(),
+            "FAULTS_ONLY={only:?} is in the name of no scenario"
+        );
         let seed = number("FAULTS_SEED", 1);
         let runs = number("FAULTS_RUNS", 200);
         let mut draw = Draw::new(seed);
@@ -63,10 +72,16 @@ impl Settings {
         for last in (1..plan.len()).rev() {
             plan.swap(last, draw.index(last + 1));
         }
+        if std::env::var_os("FAULTS_ONE").is_some() {
+            let one = number("FAULTS_ONE", 0);
+            plan = all.iter().map(|scenario| (*scenario, one)).collect();
+        }
         Self {
             plan: plan.into(),
             seed,
-            jobs: usize::try_from(number("FAULTS_JOBS", 3)).unwrap_or(usize::MAX).max(1),
+            jobs: usize::try_from(number("FAULTS_JOBS", 3))
+                .unwrap_or(usize::MAX)
+                .max(1),
             most: Duration::from_secs(number("FAULTS_WAIT_S", 30)),
             is_alone: true,
         }
@@ -119,7 +134,9 @@ pub fn run_suite(settings: &Settings) -> Report {
             scope.spawn(|| {
                 loop {
                     let next = plan.lock().unwrap_or_else(PoisonError::into_inner).next();
-                    let Some((number, (scenario, seed))) = next else { return };
+                    let Some((number, (scenario, seed))) = next else {
+                        return;
+                    };
                     let outcome = run_one(&scenario, number, seed, settings.most);
                     let mut outcomes = outcomes.lock().unwrap_or_else(PoisonError::into_inner);
                     outcomes.push(outcome);
@@ -138,7 +155,9 @@ pub fn run_suite(settings: &Settings) -> Report {
         outcomes: outcomes.into_inner().unwrap_or_else(PoisonError::into_inner),
         groups: Vec::new(),
     };
-    report.outcomes.sort_by(|a, b| (&a.name, a.number).cmp(&(&b.name, b.number)));
+    report
+        .outcomes
+        .sort_by(|a, b| (&a.name, a.number).cmp(&(&b.name, b.number)));
     if settings.is_alone {
         // Whoever has just ended may still be removing its own.
         std::thread::sleep(Duration::from_secs(2));

@@ -112,7 +112,10 @@ impl World {
     /// Makes the service's control group, with what an administrator might have set.
     pub fn make_group(&mut self) -> anyhow::Result<()> {
         let group = Group::new(&self.mark)?;
-        match self.draw.one("found", &["no quota", "0.9 cores", "1.5 cores", "1 core of 50 ms"]) {
+        match self.draw.one(
+            "found",
+            &["no quota", "0.9 cores", "1.5 cores", "1 core of 50 ms"],
+        ) {
             "0.9 cores" => group.limit(90_000, 100_000)?,
             "1.5 cores" => group.limit(150_000, 100_000)?,
             "1 core of 50 ms" => group.limit(50_000, 50_000)?,
@@ -128,7 +131,15 @@ impl World {
         let sys = self.dir().join("sys");
         let mut command = headroom();
         command
-            .args(["emulate", "--figures-only", "--group", "web", "--group", "db", "--at"])
+            .args([
+                "emulate",
+                "--figures-only",
+                "--group",
+                "web",
+                "--group",
+                "db",
+                "--at",
+            ])
             .arg(&sys)
             .args(["--name", &format!("{}-emulated", self.mark)]);
         let mut emulator = Program::start(command, &self.mark, self.dir.path(), "emulate")?;
@@ -210,7 +221,11 @@ impl World {
                     .iter()
                     .filter(|watched| watched.is_tighter())
                     .map(|watched| {
-                        format!("{} {}", watched.lever.name(), watched.lever.text().unwrap_or_default())
+                        format!(
+                            "{} {}",
+                            watched.lever.name(),
+                            watched.lever.text().unwrap_or_default()
+                        )
                     })
                     .take(3)
                     .collect();
@@ -227,7 +242,9 @@ impl World {
     pub fn processes(&self) -> Vec<Process> {
         let emulator = self.emulator.as_ref().map(Program::pid);
         let mut found = marked(&self.mark, self.dir());
-        found.retain(|process| !process.is_zombie && !process.is_command("emulate") && Some(process.pid) != emulator);
+        found.retain(|process| {
+            !process.is_zombie && !process.is_command("emulate") && Some(process.pid) != emulator
+        });
         found
     }
 
@@ -277,10 +294,15 @@ impl World {
             if self.services.contains(&program.pid()) {
                 continue;
             }
-            if program.wait(deadline.saturating_duration_since(Instant::now())).is_none() {
-                self.found
-                    .wrong
-                    .push(format!("{} does not end at SIGTERM: {}", program.what(), program.last_words()));
+            if program
+                .wait(deadline.saturating_duration_since(Instant::now()))
+                .is_none()
+            {
+                self.found.wrong.push(format!(
+                    "{} does not end at SIGTERM: {}",
+                    program.what(),
+                    program.last_words()
+                ));
                 program.signal(Signal::KILL);
                 program.wait(MAX_WAIT);
             }
@@ -331,7 +353,9 @@ impl World {
 
     /// Keeps the output of the programs of a run that failed, where `FAULTS_KEEP` names a folder.
     pub fn keep_output(&self) {
-        let Some(to) = std::env::var_os("FAULTS_KEEP") else { return };
+        let Some(to) = std::env::var_os("FAULTS_KEEP") else {
+            return;
+        };
         let to = Path::new(&to).join(&self.mark);
         let kept = fs::create_dir_all(&to).and_then(|()| {
             for entry in fs::read_dir(self.dir())? {

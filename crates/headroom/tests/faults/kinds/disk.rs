@@ -16,13 +16,23 @@ pub fn read_only(world: &mut World, kind: Kind) -> anyhow::Result<()> {
     broken(world, kind, Disk::read_only)
 }
 
-fn broken(world: &mut World, kind: Kind, spoil: impl Fn(&mut Disk) -> anyhow::Result<()>) -> anyhow::Result<()> {
+fn broken(
+    world: &mut World,
+    kind: Kind,
+    spoil: impl Fn(&mut Disk) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
     let subject = subject::make(world, kind)?;
     subject.on_small_disk(world)?;
     let spoil = |world: &mut World| world.disk.as_mut().map_or(Ok(()), &spoil);
-    let when = world
-        .draw
-        .one("when", &["before the start", "during the start", "during the start", "under limits"]);
+    let when = world.draw.one(
+        "when",
+        &[
+            "before the start",
+            "during the start",
+            "during the start",
+            "under limits",
+        ],
+    );
     if when == "before the start" {
         spoil(world)?;
     }

@@ -34,7 +34,10 @@ pub fn kill(world: &mut World, kind: Kind, fault: Fault) -> anyhow::Result<()> {
             let pause = world.draw.ms("run killed after", 1_000..2_500);
             std::thread::sleep(pause);
             let zombies = children_of(pid);
-            if let Some(zombie) = zombies.iter().find(|child| child.is_zombie && guards.contains(&child.pid)) {
+            if let Some(zombie) = zombies
+                .iter()
+                .find(|child| child.is_zombie && guards.contains(&child.pid))
+            {
                 let text = format!("the killed guard {} stays a zombie", zombie.pid);
                 world.found.wrong.push(text);
             }
@@ -130,6 +133,10 @@ pub fn namespace(world: &mut World, kind: Kind, is_guarded: bool) -> anyhow::Res
     }
     world.until_safe(since, "the end of the PID namespace");
     let ended = until(MAX_WAIT, || world.program(run).ended());
-    anyhow::ensure!(ended.is_some(), "{} does not end", headroom().get_program().display());
+    anyhow::ensure!(
+        ended.is_some(),
+        "{} does not end",
+        headroom().get_program().display()
+    );
     Ok(())
 }

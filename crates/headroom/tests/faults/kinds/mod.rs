@@ -61,8 +61,8 @@ pub enum Fault {
 
 use Fault::{
     CgroupKill, Foreign, FullDisk, GroupDeleted, GroupRecreated, KillAll, KillAllAndRelease, KillAtStart,
-    KillController, KillGuard, KillGuardThenRun, KillRun, KillRunThenGuard, Namespace, NamespaceGuarded, ReadOnly,
-    Restart, Stop, StopController, StopThread, TermAtStart, Two,
+    KillController, KillGuard, KillGuardThenRun, KillRun, KillRunThenGuard, Namespace, NamespaceGuarded,
+    ReadOnly, Restart, Stop, StopController, StopThread, TermAtStart, Two,
 };
 
 /// All of them, with their names and subjects.
@@ -113,13 +113,13 @@ impl Scenario {
     /// Why it cannot be run with this binary on this machine.
     pub fn missing(&self) -> Option<&'static str> {
         match self.fault {
-            NamespaceGuarded if !has_guard_service() => {
-                Some("this binary has no `headroom guard --serve`")
-            }
+            NamespaceGuarded if !has_guard_service() => Some("this binary has no `headroom guard --serve`"),
             Namespace | NamespaceGuarded if !has_namespaces() => {
                 Some("PID namespaces need unshare of util-linux and the right to make them")
             }
-            CgroupKill if !KillGroup::is_possible() => Some("version 2 of control groups is not mounted"),
+            CgroupKill if !KillGroup::is_possible() => {
+                Some("no control group of version 2 with cgroup.kill can be made")
+            }
             _ => None,
         }
     }
@@ -131,9 +131,7 @@ impl Scenario {
                 end::kill(world, self.kind, self.fault)
             }
             CgroupKill => end::cgroup_kill(world, self.kind),
-            Namespace | NamespaceGuarded => {
-                end::namespace(world, self.kind, self.fault == NamespaceGuarded)
-            }
+            Namespace | NamespaceGuarded => end::namespace(world, self.kind, self.fault == NamespaceGuarded),
             Stop => stop::run(world, self.kind),
             StopThread => stop::thread(world, self.kind),
             FullDisk => disk::full(world, self.kind),

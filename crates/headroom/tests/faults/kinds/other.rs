@@ -21,7 +21,11 @@ pub fn at_start(world: &mut World, kind: Kind, is_killed: bool) -> anyhow::Resul
             .program(run)
             .signal(if is_killed { Signal::KILL } else { Signal::TERM });
         let ended = world.program(run).wait(MAX_WAIT);
-        anyhow::ensure!(ended.is_some(), "it does not end: {}", world.program(run).last_words());
+        anyhow::ensure!(
+            ended.is_some(),
+            "it does not end: {}",
+            world.program(run).last_words()
+        );
         world.until_safe(since, "a signal during the start");
     }
     Ok(())
@@ -33,9 +37,11 @@ pub fn restart(world: &mut World, kind: Kind) -> anyhow::Result<()> {
     let first = world.start(subject.again(), "a")?;
     world.must_be_low(first)?;
     let how = world.draw.one("stopped by", &["SIGTERM", "kill -9"]);
-    world
-        .program(first)
-        .signal(if how == "SIGTERM" { Signal::TERM } else { Signal::KILL });
+    world.program(first).signal(if how == "SIGTERM" {
+        Signal::TERM
+    } else {
+        Signal::KILL
+    });
     let pause = world.draw.ms("started again after", 0..200);
     std::thread::sleep(pause);
     let second = world.start(subject.again(), "b")?;
@@ -49,9 +55,11 @@ pub fn restart(world: &mut World, kind: Kind) -> anyhow::Result<()> {
     );
     let since = Instant::now();
     let how = world.draw.one("then", &["SIGTERM", "kill -9"]);
-    world
-        .program(second)
-        .signal(if how == "SIGTERM" { Signal::TERM } else { Signal::KILL });
+    world.program(second).signal(if how == "SIGTERM" {
+        Signal::TERM
+    } else {
+        Signal::KILL
+    });
     world.until_safe(since, "the end of the second");
     Ok(())
 }
@@ -88,9 +96,11 @@ pub fn group(world: &mut World, kind: Kind, is_made_again: bool) -> anyhow::Resu
     std::thread::sleep(pause);
     let since = Instant::now();
     let how = world.draw.one("by", &["SIGTERM", "kill -9"]);
-    world
-        .program(run)
-        .signal(if how == "SIGTERM" { Signal::TERM } else { Signal::KILL });
+    world.program(run).signal(if how == "SIGTERM" {
+        Signal::TERM
+    } else {
+        Signal::KILL
+    });
     world.program(run).wait(MAX_WAIT);
     world.until_safe(since, "the control group went and the program ended");
     if !is_made_again && !group.left().is_empty() {
@@ -140,6 +150,8 @@ pub fn foreign(world: &mut World, kind: Kind) -> anyhow::Result<()> {
     let written = lever.interfere(seed)?;
     world.draw.note(&format!("{} = {written}", lever.name()));
     world.watched[chosen].expected = Some(written.clone());
+    // Now the law wants to give back what it took, and to write.
+    let traffic = subject.traffic(world, run)?;
     let since = Instant::now();
     let fought = until(Duration::from_secs(3), || {
         lever.text().filter(|text| *text != written)
@@ -160,11 +172,14 @@ pub fn foreign(world: &mut World, kind: Kind) -> anyhow::Result<()> {
             .wrong
             .push("what another wrote was not reported on standard error".to_owned());
     }
+    drop(traffic);
     let how = world.draw.one("ended by", &["SIGTERM", "kill -9"]);
     let since = Instant::now();
-    world
-        .program(run)
-        .signal(if how == "SIGTERM" { Signal::TERM } else { Signal::KILL });
+    world.program(run).signal(if how == "SIGTERM" {
+        Signal::TERM
+    } else {
+        Signal::KILL
+    });
     world.program(run).wait(MAX_WAIT);
     world.until_safe(since, "the end of the program");
     Ok(())
@@ -198,11 +213,15 @@ pub fn two(world: &mut World, kind: Kind) -> anyhow::Result<()> {
     if world.draw.index(2) == 1 {
         order.reverse();
     }
-    let how = world.draw.one("the first to end ends by", &["SIGTERM", "kill -9"]);
+    let how = world
+        .draw
+        .one("the first to end ends by", &["SIGTERM", "kill -9"]);
     let began = Instant::now();
-    world
-        .program(order[0])
-        .signal(if how == "SIGTERM" { Signal::TERM } else { Signal::KILL });
+    world.program(order[0]).signal(if how == "SIGTERM" {
+        Signal::TERM
+    } else {
+        Signal::KILL
+    });
     anyhow::ensure!(
         world.program(order[0]).wait(MAX_WAIT).is_some(),
         "{} does not end",
@@ -224,4 +243,3 @@ pub fn two(world: &mut World, kind: Kind) -> anyhow::Result<()> {
     world.until_safe(since, "both ended");
     Ok(())
 }
-
