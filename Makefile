@@ -19,7 +19,7 @@ test: setup-test ## All tests; what this machine cannot run is listed as skipped
 
 faults: setup-test ## 200 seeded faults on live programs: limits, processes, mounts left behind (10 min; FAULTS_RUNS, _SEED, _ONLY, _ONE, _JOBS, _WAIT_S, _KEEP)
 	@scripts/need unshare:util-linux mount
-	$(CARGO) test --package headroom --locked --test faults -- --ignored --exact whole_suite --nocapture
+	RUST_BACKTRACE=0 $(CARGO) test --package headroom --locked --test faults -- --ignored --exact whole_suite --nocapture
 
 lint: setup-build ## rustfmt and clippy, as CI runs them
 	$(CARGO) fmt --all --check

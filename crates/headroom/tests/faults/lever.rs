@@ -56,7 +56,7 @@ impl Lever {
         }
     }
 
-    /// Writes a foreign value that halves what is given; what was written, as [`Self::text`] reads it.
+    /// Writes another value, as an operator would; what was written, as [`Self::text`] reads it.
     pub fn interfere(&self, seed: u64) -> anyhow::Result<String> {
         let wrong = || anyhow::anyhow!("{self:?} cannot be read");
         let text = self.text().ok_or_else(wrong)?;
@@ -66,20 +66,21 @@ impl Lever {
                 let (_, period) = text.split_once(' ').ok_or_else(wrong)?;
                 fs::write(dir.join("cpu.max"), format!("{} {period}", 2_000 + seed))?;
             }
-            Self::Cpuset(path) => fs::write(path, "1")?,
+            Self::Cpuset(path) => fs::write(path, if text == "1" { "0" } else { "1" })?,
+            // A step of 100 MHz more, since it may be at its lowest.
+            Self::Number(path) if path.ends_with("scaling_max_freq") => {
+                let now = self.amount(&text).ok_or_else(wrong)?;
+                fs::write(path, format!("{:.0}", now + 1e5))?;
+            }
+            // Whole watts of a power limit.
             Self::Number(path) => {
                 let now = self.amount(&text).ok_or_else(wrong)?;
-                // Whole watts of a power limit, and steps of 100 MHz of a frequency.
-                let step = if path.ends_with("scaling_max_freq") {
-                    1e5
-                } else {
-                    1e6
-                };
-                let value = (now * 0.8 / step).floor() * step;
-                fs::write(path, format!("{value:.0}"))?;
+                fs::write(path, format!("{:.0}", (now * 0.8 / 1e6).floor() * 1e6))?;
             }
         }
-        self.text().ok_or_else(wrong)
+        let written = self.text().ok_or_else(wrong)?;
+        anyhow::ensure!(written != text, "{self:?} holds {text:?} as before");
+        Ok(written)
     }
 
     /// Where it stands, for messages.

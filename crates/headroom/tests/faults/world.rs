@@ -7,6 +7,7 @@ use crate::process::{Process, Program, headroom, marked, until};
 use anyhow::{Context, bail};
 use rustix::process::Signal;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -69,7 +70,11 @@ pub struct World {
 impl World {
     /// An empty one.
     pub fn new(mark: String, seed: u64, most: Duration) -> anyhow::Result<Self> {
-        let dir = tempfile::Builder::new().prefix("hf-").tempdir()?;
+        // A gateway that is not root reaches what is its own below it, as below /run.
+        let dir = tempfile::Builder::new()
+            .prefix("hf-")
+            .permissions(fs::Permissions::from_mode(0o755))
+            .tempdir()?;
         Ok(Self {
             found: Findings::default(),
             draw: Draw::new(seed),
