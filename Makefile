@@ -3,7 +3,7 @@ CARGO ?= cargo
 HEADROOM := target/release/headroom
 DEMO_ARGS ?=
 
-.PHONY: help demo test lint build bench-gateway bench-load bench-agent bench-capacity bench-sim apache capacity mediawiki resize setup-build setup-release setup-test clean
+.PHONY: help demo test faults lint build bench-gateway bench-load bench-agent bench-capacity bench-sim apache capacity mediawiki resize setup-build setup-release setup-test clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -17,6 +17,10 @@ build: setup-release ## The release binary, target/release/headroom
 
 test: setup-test ## All tests; what this machine cannot run is listed as skipped
 	@scripts/test
+
+faults: setup-test ## 200 seeded faults on live programs: limits, processes, mounts left behind (10 min; FAULTS_RUNS, _SEED, _ONLY, _ONE, _JOBS, _WAIT_S, _KEEP)
+	@scripts/need unshare:util-linux mount
+	RUST_BACKTRACE=0 $(CARGO) test --package headroom --locked --test faults -- --ignored --exact whole_suite --nocapture
 
 lint: setup-build ## rustfmt and clippy, as CI runs them
 	$(CARGO) fmt --all --check

@@ -54,7 +54,6 @@ impl SharedFrequency {
     pub(crate) fn set(&mut self, wish: Wish) -> Result<FrequencyInForce, FrequencyError> {
         self.0.wish(wish, |lever, wishes| lever.set(together(wishes)))
     }
-}
 
     /// Takes this service's wish away, and puts back what was found where it was the last; later wishes are nobody's.
     pub(crate) fn leave(&self) -> Vec<Outcome> {
