@@ -10,7 +10,7 @@
 mod ledger;
 mod undo;
 
-pub use ledger::{Ledger, LedgerError, Left, RunDir, is_recorded, left, recover};
+pub use ledger::{Ledger, LedgerError, Left, RunDir, is_recorded, left, recover, usable};
 pub(crate) use undo::same;
 pub use undo::{FileValue, FileValues, Outcome, Undo};
 
