@@ -45,7 +45,53 @@ pub struct Handle {
     drain_timeout: Duration,
 }
 
+/// What a gateway is made of before its first socket: the backends and their addresses.
+type Prepared = (Vec<Arc<Backend>>, Vec<SocketAddr>);
+
+fn prepare(config: &GatewayConfig) -> Result<Prepared, GatewayError> {
+    config.check()?;
+    let backends: Vec<Arc<Backend>> = config
+        .backends
+        .iter()
+        .map(|backend| Backend::new(backend).map(Arc::new))
+        .collect::<Result<_, _>>()?;
+    let addresses = backends
+        .iter()
+        .map(|backend| resolve(backend))
+        .collect::<Result<Vec<_>, _>>()?;
+    Ok((backends, addresses))
+}
+
 impl Gateway {
+    /// Checks all that [`Gateway::start`] checks before its first thread, listens nowhere and leaves nothing behind. Of an
+    /// address that is in use `ours` is asked whether it is so by what this gateway is to replace: then it is no mistake.
+    ///
+    /// # Errors
+    /// As [`Gateway::start`].
+    pub fn check(
+        config: &GatewayConfig,
+        mut ours: impl FnMut(SocketAddr) -> bool,
+    ) -> Result<(), GatewayError> {
+        prepare(config)?;
+        let tls = config.tls.iter().map(|listen| (listen.listen, Some(listen)));
+        for (address, tls) in config.listen.iter().map(|address| (*address, None)).chain(tls) {
+            if let Some(listen) = tls {
+                tls::acceptor(listen)?;
+            }
+            // Bound and never listened on: a socket that shares the port takes no connection from who listens there.
+            let free = match config.takeover {
+                true => open(address).map(drop),
+                false => check_free(address),
+            };
+            match free {
+                Err(source) if source.kind() == io::ErrorKind::AddrInUse && ours(address) => {}
+                Err(source) => return Err(GatewayError::Bind { address, source }),
+                Ok(()) => {}
+            }
+        }
+        Ok(())
+    }
+
     /// Binds every socket, then starts the threads: [`Gateway::bind`] and [`Bound::start`].
     ///
     /// Host names of backends are resolved here and block the caller that long.
@@ -62,16 +108,7 @@ impl Gateway {
     /// # Errors
     /// Those of [`Gateway::start`] but for threads.
     pub fn bind(config: GatewayConfig) -> Result<Bound, GatewayError> {
-        config.check()?;
-        let backends: Vec<Arc<Backend>> = config
-            .backends
-            .iter()
-            .map(|backend| Backend::new(backend).map(Arc::new))
-            .collect::<Result<_, _>>()?;
-        let addresses = backends
-            .iter()
-            .map(|backend| resolve(backend))
-            .collect::<Result<Vec<_>, _>>()?;
+        let (backends, addresses) = prepare(&config)?;
         let cores = config.core_threads();
         let mut sockets = (0..cores).map(|_| Vec::new()).collect::<Vec<Vec<Listener>>>();
         let mut local_addrs = Vec::new();
@@ -248,8 +285,8 @@ fn check_free(address: SocketAddr) -> io::Result<()> {
     socket.bind(&address.into())
 }
 
-/// A listening socket that shares its port with the other cores, and with a successor process.
-fn bind(address: SocketAddr, backlog: u32) -> io::Result<(TcpListener, SocketAddr)> {
+/// A bound socket that shares its port with the other cores, and with a successor process.
+fn open(address: SocketAddr) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
     socket.set_reuse_port(true)?;
@@ -258,6 +295,12 @@ fn bind(address: SocketAddr, backlog: u32) -> io::Result<(TcpListener, SocketAdd
     }
     socket.set_nonblocking(true)?;
     socket.bind(&address.into())?;
+    Ok(socket)
+}
+
+/// The same, listening.
+fn bind(address: SocketAddr, backlog: u32) -> io::Result<(TcpListener, SocketAddr)> {
+    let socket = open(address)?;
     socket.listen(i32::try_from(backlog).unwrap_or(i32::MAX))?;
     let listener = TcpListener::from(socket);
     let bound = listener.local_addr()?;

@@ -82,6 +82,14 @@ impl SloConfig {
     /// # Errors
     /// Where it is not one, with its line.
     pub fn slo(&self, document: &Document) -> Result<Slo, ConfigError> {
+        if self.percentile > 0.0 && self.percentile < 1.0 {
+            let percent = self.percentile * 100.0;
+            let why = format!(
+                "is {}: it is in percent, so this is a fraction of one percent; write {percent:.1}",
+                self.percentile
+            );
+            return Err(document.error("slo.percentile", why));
+        }
         Slo::new(
             Ratio::from_percent(self.percentile),
             Seconds::from_millis(self.target_ms),

@@ -1,6 +1,7 @@
 //! The `headroom` command: reads the command line and wires a live world to a law. No formula lives here.
 #![forbid(unsafe_code)]
 
+mod check;
 mod cli;
 mod cluster;
 mod commands;

@@ -1,5 +1,6 @@
 //! `[telemetry]`: an existing HAProxy or Prometheus instead of the gateway.
 
+use crate::check::Report;
 use crate::config::{ConfigError, Document};
 use crate::failure::Failure;
 use crate::live::{Haproxy, Prometheus, Telemetry};
@@ -7,7 +8,7 @@ use headroom_control::Slo;
 use headroom_telemetry::haproxy::{LogFormat, LogSource, Scope, StatisticsAddress};
 use headroom_telemetry::{HaproxyConfig, HaproxyTelemetry, PrometheusConfig, PrometheusTelemetry};
 use serde::Deserialize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// `[telemetry]`: exactly one of its two tables.
@@ -116,6 +117,51 @@ impl TelemetryConfig {
             table.url
         );
         Ok((Box::new(Prometheus(telemetry)), vec![note]))
+    }
+
+    /// Tries what [`TelemetryConfig::open`] opens, and lets it go. A log that the running headroom listens to cannot be
+    /// tried; that is said.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn try_open(
+        &self,
+        document: &Document,
+        slo: Slo,
+        running: Option<u32>,
+        report: &mut Report,
+    ) -> Result<(), Failure> {
+        let place = match (&self.haproxy, &self.prometheus) {
+            (Some(table), _) => table.log.clone(),
+            (None, Some(table)) => table.url.clone(),
+            (None, None) => String::new(),
+        };
+        match (&self.haproxy, running) {
+            // Its socket is taken, and to try it would take it away.
+            (Some(_), Some(pid)) => {
+                self.check(document)?;
+                report.listener("telemetry", &place, Some(pid));
+            }
+            // To open it would take it from whoever listens there without being asked.
+            (Some(table), None) if table.log.starts_with("unix:") => {
+                self.check(document)?;
+                let path = Path::new(table.log.trim_start_matches("unix:"));
+                let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+                std::fs::read_dir(folder.unwrap_or(Path::new("."))).map_err(|error| {
+                    let why = format!("the folder of {}: {error}", path.display());
+                    document.error("telemetry.haproxy.log", why)
+                })?;
+                report.listener("telemetry", &place, None);
+            }
+            _ => {
+                let (_telemetry, notes) = self.open(document, slo)?;
+                report.listener("telemetry", &place, None);
+                for note in notes {
+                    report.note(note);
+                }
+            }
+        }
+        Ok(())
     }
 }
 

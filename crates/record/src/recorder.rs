@@ -134,6 +134,16 @@ impl Recorder {
         })
     }
 
+    /// Tries all that [`Recorder::open`] needs, and leaves everything as it was: of a file that is not there yet, one beside
+    /// it is made and removed again.
+    ///
+    /// # Errors
+    /// As [`Recorder::open`].
+    pub fn check(path: &Path, limits: Limits) -> Result<(), Error> {
+        limits.check()?;
+        schema::try_writer(path)
+    }
+
     /// The recorder's file.
     pub fn path(&self) -> &Path {
         &self.inner.path

@@ -128,6 +128,66 @@ pub(crate) fn open_writer(path: &Path) -> Result<Connection, Error> {
     Ok(connection)
 }
 
+/// Tries whether [`open_writer`] would open a file, and changes nothing. A file that is there is opened for writing and
+/// looked at; where there is none, one of another name is made in its folder, and removed with the folders made for it.
+pub(crate) fn try_writer(path: &Path) -> Result<(), Error> {
+    if path.exists() {
+        let opening = |error: std::io::Error| Error::Open {
+            path: path.to_owned(),
+            source: rusqlite::Error::ToSqlConversionFailure(error.into()),
+        };
+        std::fs::OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(path)
+            .map_err(opening)?;
+        let open = || -> Result<(Connection, i64, i64), rusqlite::Error> {
+            let connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+            connection.busy_timeout(BUSY_TIMEOUT)?;
+            let version = user_version(&connection)?;
+            let tables = connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
+            Ok((connection, version, tables))
+        };
+        let (connection, version, tables) = open().map_err(|source| Error::Open {
+            path: path.to_owned(),
+            source,
+        })?;
+        // An empty file becomes a recorder's.
+        return if tables == 0 && version == 0 {
+            Ok(())
+        } else {
+            check_identity(&connection, path, version)
+        };
+    }
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    // The folders that would be made, the outermost last.
+    let missing: Vec<&Path> = folder
+        .into_iter()
+        .flat_map(Path::ancestors)
+        .take_while(|folder| !folder.as_os_str().is_empty() && !folder.exists())
+        .collect();
+    let mut name = path.as_os_str().to_owned();
+    name.push(format!(".check-{}", std::process::id()));
+    let probe = Path::new(&name);
+    let tried = open_writer(probe).map(drop);
+    for ending in ["", "-wal", "-shm", "-journal"] {
+        let mut file = name.clone();
+        file.push(ending);
+        let _ = std::fs::remove_file(file);
+    }
+    for folder in missing {
+        // Not where somebody has put something into it meanwhile.
+        let _ = std::fs::remove_dir(folder);
+    }
+    tried.map_err(|error| match error {
+        Error::Open { source, .. } => Error::Open {
+            path: path.to_owned(),
+            source,
+        },
+        other => other,
+    })
+}
+
 /// Opens a file for reading only.
 pub(crate) fn open_reader(path: &Path) -> Result<Connection, Error> {
     let opening = |source| Error::Open {

@@ -20,6 +20,9 @@ pub struct AgentArgs {
     /// Check the configuration and what it needs of this machine, change nothing, and stop.
     #[arg(long)]
     pub check: bool,
+    /// With --check: print what was found as one JSON object on standard output, errors too.
+    #[arg(long, requires = "check")]
+    pub json: bool,
     /// Print an example configuration that explains every key, and stop.
     #[arg(long)]
     pub example: bool,

@@ -10,7 +10,8 @@ pub struct ResizeArgs {
     /// The configuration file.
     #[arg(long, short, value_name = "FILE", required_unless_present_any = ["example", "report"])]
     pub config: Option<PathBuf>,
-    /// Check the configuration, ask every server, switch and balancer how it is, change nothing, and stop.
+    /// Check the configuration, ask every server, switch and balancer how it is, change nothing, and stop. With --json what
+    /// was found is one JSON object, errors too.
     #[arg(long)]
     pub check: bool,
     /// Print an example configuration that explains every key, and stop.

@@ -10,7 +10,8 @@ pub struct UpArgs {
     /// The configuration file.
     #[arg(long, short, value_name = "FILE", required_unless_present = "example")]
     pub config: Option<PathBuf>,
-    /// Check the configuration and what it needs of this machine, change nothing, and stop.
+    /// Check the configuration and what it needs of this machine, change nothing, and stop. With --json what was found is
+    /// one JSON object, errors too.
     #[arg(long)]
     pub check: bool,
     /// Print an example configuration that explains every key, and stop.

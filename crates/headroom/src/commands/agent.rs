@@ -1,5 +1,6 @@
 //! `headroom agent`: one node served to a controller, under a lease that puts everything back when it runs out.
 
+use crate::check::{self, Report};
 use crate::cli::AgentArgs;
 use crate::config::Document;
 use crate::config::agent::{AgentFile, EXAMPLE};
@@ -10,12 +11,13 @@ use crate::say;
 use crate::stop::Stop;
 use anyhow::anyhow;
 use headroom_node::Roots;
-use headroom_node::agent::{Agent, AgentConfig, AgentError, LocalMachine, Machine};
+use headroom_node::agent::{Agent, AgentConfig, AgentError, LocalMachine, Machine, OpenError};
 use headroom_node::cpu::online;
 use headroom_node::probe::{Finding, QUEUE_BY_EBPF, QUEUE_BY_KERNEL, State, probe};
 use headroom_node::restore;
 use headroom_units::Cores;
-use headroom_wire::server::Listen;
+use headroom_wire::server::{Listen, ListenError};
+use serde_json::json;
 use std::time::{Duration, Instant};
 
 /// How often it is looked whether the agent's threads still run.
@@ -36,32 +38,12 @@ pub fn run(args: &AgentArgs) -> Result<(), Failure> {
     if args.example {
         return say::result(EXAMPLE.trim_end());
     }
-    let (file, document) = match (&args.config, &args.cgroup) {
-        (Some(config), _) => AgentFile::read(config)?,
-        (None, Some(cgroup)) => AgentFile::of_flags(cgroup, &args.listen)?,
-        // The command line does not let this through.
-        (None, None) => {
-            return Err(Failure::usage(anyhow!(
-                "give --config FILE, or --cgroup DIR and --listen ADDR"
-            )));
-        }
-    };
-    let roots = args.trees.roots();
-    let listen = file.listen(&document)?;
-    let run_dir = args.run_dir.clone().unwrap_or_else(undo::default_run_dir);
     if args.check {
-        let mut machine = open(&file, &document, &roots)?;
-        let notes = [
-            Some(watching(&roots)),
-            Some(telling(&file, &document)?),
-            undo::note_of_left(&run_dir),
-        ];
-        return say::result(describe(
-            &mut machine,
-            &file.agent.listen,
-            notes.into_iter().flatten(),
-        ));
+        return check::conclude(args.json, checked(args));
     }
+    let (file, document, listen) = read(args)?;
+    let roots = args.trees.roots();
+    let run_dir = args.run_dir.clone().unwrap_or_else(undo::default_run_dir);
     let stop = Stop::at_signals()?;
     // Before the machine is opened: what is found must be what was there before an agent that was killed.
     undo::promise(
@@ -73,11 +55,66 @@ pub fn run(args: &AgentArgs) -> Result<(), Failure> {
     serve(&file, &document, listen, &roots, machine, &stop)
 }
 
+/// The configuration, and where it listens.
+fn read(args: &AgentArgs) -> Result<(AgentFile, Document, Vec<Listen>), Failure> {
+    let (file, document) = match (&args.config, &args.cgroup) {
+        (Some(config), _) => AgentFile::read(config)?,
+        (None, Some(cgroup)) => AgentFile::of_flags(cgroup, &args.listen)?,
+        // The command line does not let this through.
+        (None, None) => {
+            return Err(Failure::usage(anyhow!(
+                "give --config FILE, or --cgroup DIR and --listen ADDR"
+            )));
+        }
+    };
+    let listen = file.listen(&document)?;
+    Ok((file, document, listen))
+}
+
+/// All that the start would refuse, and else what would be served. Changes nothing.
+fn checked(args: &AgentArgs) -> Result<Report, Failure> {
+    let (file, document, listen) = read(args)?;
+    let roots = args.trees.roots();
+    let run_dir = args.run_dir.clone().unwrap_or_else(undo::default_run_dir);
+    restore::usable(&run_dir).map_err(Failure::usage)?;
+    let running = check::running_in(&run_dir);
+    let mut machine = open(&file, &document, &roots)?;
+    let mut report = Report::default();
+    describe(&mut machine, &mut report);
+    for (place, listen) in file.agent.listen.iter().zip(&listen) {
+        let holder = match listen {
+            Listen::Tcp { address, .. } => running.holding(*address),
+            Listen::Unix { path } => running.holding_unix(path),
+        };
+        match listen.check() {
+            Ok(()) => report.listener("agent", place, None),
+            Err(ListenError::InUse { .. }) if holder.is_some() => report.listener("agent", place, holder),
+            Err(error) => return Err(document.error("agent.listen", error).into()),
+        }
+    }
+    let notes = [
+        Some(watching(&roots)),
+        Some(telling(&file, &document)?),
+        undo::note_of_left(&run_dir),
+    ];
+    for note in notes.into_iter().flatten() {
+        report.note(note);
+    }
+    Ok(report)
+}
+
 fn open(file: &AgentFile, document: &Document, roots: &Roots) -> Result<LocalMachine, Failure> {
     let cores = Cores::new(online(roots).map_err(Failure::usage)?.len() as f64);
     let options = file.machine(document, roots, cores)?;
     let machine = LocalMachine::open(options, restore::global());
-    Ok(machine.map_err(|error| document.error("service", error))?)
+    Ok(machine.map_err(|error| {
+        let key = match &error {
+            OpenError::Meter(_) => Some("power.meter"),
+            OpenError::Limit(error) => check::limit_key(error),
+            _ => None,
+        };
+        document.error(key.unwrap_or("service"), error)
+    })?)
 }
 
 /// By what accept queues can be watched here.
@@ -120,37 +157,34 @@ fn reason(finding: &Finding) -> String {
     }
 }
 
-fn describe(
-    machine: &mut LocalMachine,
-    listen: &[String],
-    notes: impl IntoIterator<Item = String>,
-) -> String {
+fn describe(machine: &mut LocalMachine, report: &mut Report) {
     let about = machine.about();
-    let mut text = format!("node     {}\nservice  {}\n", about.node.name, about.service);
-    for place in listen {
-        text.push_str(&format!("listen   {place}\n"));
-    }
+    report.fact("node", "node", &about.node.name, about.node.name.as_str());
+    report.fact("service", "service", &about.service, about.service.as_str());
+    let meter = machine.meter().to_string();
+    report.fact("meter", "meter", &meter, meter.as_str());
     let ranges = machine.ranges();
     let parts = [
-        ("cores   ", "cores", ranges.cores),
-        ("cap     ", "W", ranges.cap),
-        ("speed   ", "Hz", ranges.frequency),
+        ("cores", "cores", ranges.cores),
+        ("cap", "W", ranges.cap),
+        ("speed", "Hz", ranges.frequency),
     ];
     for (name, unit, range) in parts {
         match range {
-            Ok(range) => text.push_str(&format!(
-                "{name} {:.2} to {:.2} {unit}\n",
-                range.minimum, range.maximum
-            )),
-            Err(none) => text.push_str(&format!("{name} cannot be limited: {}\n", none.reason)),
+            Ok(range) => report.item(
+                name,
+                "levers",
+                format_args!("{:.2} to {:.2} {unit}", range.minimum, range.maximum),
+                json!({ "lever": name, "minimum": range.minimum, "maximum": range.maximum, "unit": unit }),
+            ),
+            Err(none) => report.item(
+                name,
+                "levers",
+                format_args!("cannot be limited: {}", none.reason),
+                json!({ "lever": name, "why_not": none.reason }),
+            ),
         }
     }
-    text.push_str(&format!("note     {}\n", machine.meter()));
-    for note in notes {
-        text.push_str(&format!("note     {note}\n"));
-    }
-    text.push_str("nothing was changed");
-    text
 }
 
 fn serve(

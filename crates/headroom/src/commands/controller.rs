@@ -1,5 +1,6 @@
 //! `headroom controller`: many agents and gateways under one law.
 
+use crate::check::{self, Report, Running};
 use crate::cli::ControllerArgs;
 use crate::cluster::{ClusterMachine, ClusterOptions, ClusterTelemetry, Described};
 use crate::config::Document;
@@ -13,6 +14,8 @@ use anyhow::anyhow;
 use headroom_record::RunSummary;
 use headroom_units::{Cores, PerSecond, Seconds};
 use headroom_wire::message::Holder;
+use serde_json::json;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// Runs until a signal, a key or the given duration ends it; then releases every node and prints the summary. However it
@@ -25,23 +28,69 @@ pub fn run(args: &ControllerArgs) -> Result<(), Failure> {
     let Some(file) = args.config.as_ref().filter(|_| !args.example) else {
         return say::result(EXAMPLE.trim_end());
     };
-    let (mut config, document) = ControllerFile::read(file)?;
-    config.law.name = args.run.law.unwrap_or(config.law.name);
-    let mut cluster = Cluster::open(&config, &document)?;
-    // A law can be built only where mu is known; otherwise the traffic shows it later.
-    if let Some(rate) = config.cluster.requests_per_core_s {
-        let (slo, plant) = (config.slo.slo(&document)?, cluster.found.plant);
-        config.law.law(&document, slo, plant, PerSecond::new(rate))?;
-    }
     if args.check {
-        return say::result(cluster.describe(&config));
+        return check::conclude(args.run.json, checked(args, file));
     }
+    let (config, document, mut cluster) = prepare(args, file)?;
     let stop = Stop::at_signals()?;
     let outcome = serve(args, &config, &document, &mut cluster, &stop);
     // Before the summary: the nodes are released.
     drop(cluster);
     let Some(summary) = outcome? else { return Ok(()) };
     start::tell(summary, &args.run, &config.record.db)
+}
+
+/// What start and check do alike before anything is commanded.
+fn prepare(args: &ControllerArgs, file: &Path) -> Result<(ControllerFile, Document, Cluster), Failure> {
+    let (mut config, document) = ControllerFile::read(file)?;
+    config.law.name = args.run.law.unwrap_or(config.law.name);
+    let cluster = Cluster::open(&config, &document)?;
+    // A law can be built only where mu is known; otherwise it is measured later.
+    if let Some(rate) = config.cluster.requests_per_core_s.map(PerSecond::new) {
+        let (slo, plant) = (config.slo.slo(&document)?, cluster.found.plant);
+        config.law.reachable(&document, slo, rate)?;
+        config.law.law(&document, slo, plant, rate)?;
+    }
+    Ok((config, document, cluster))
+}
+
+/// All that the start would refuse, and else what would run. Changes nothing.
+fn checked(args: &ControllerArgs, file: &Path) -> Result<Report, Failure> {
+    let (config, document, cluster) = prepare(args, file)?;
+    let running = Running::with_config("controller", file);
+    let mut report = Report::default();
+    let law = config.law.name.to_string();
+    report.fact("law", "law", &law, law.as_str());
+    report.slo(config.slo.slo(&document)?);
+    for (name, address) in &config.nodes {
+        let value = json!({ "name": name, "address": address });
+        report.item("node", "nodes", format_args!("{name} at {address}"), value);
+    }
+    for (name, address) in &config.gateways {
+        let value = json!({ "name": name, "address": address });
+        report.item("gateway", "gateways", format_args!("{name} at {address}"), value);
+    }
+    let admin = check::record_and_admin(&config.record, &config.admin, &document, &running, &mut report)?;
+    drop(admin);
+    report.plant(&cluster.found.plant, "the agents", "the agents");
+    match cluster.found.source {
+        Some(source) => report.fact(
+            "meter",
+            "meter",
+            format_args!("the agents' ({source})"),
+            source.as_str(),
+        ),
+        None => report.fact(
+            "meter",
+            "meter",
+            "the agents', of several sources",
+            serde_json::Value::Null,
+        ),
+    }
+    for note in &cluster.found.notes {
+        report.note(note);
+    }
+    Ok(report)
 }
 
 /// The nodes and gateways as they were found.
@@ -83,20 +132,6 @@ impl Cluster {
             telemetry,
             found,
         })
-    }
-
-    fn describe(&self, config: &ControllerFile) -> String {
-        let mut text = format!(
-            "law      {}\nnodes    {}\ngateways {}\n{}",
-            config.law.name,
-            config.nodes.len(),
-            config.gateways.len(),
-            run::plant_lines(&self.found.plant)
-        );
-        for note in &self.found.notes {
-            text.push_str(&format!("note     {note}\n"));
-        }
-        text + "nothing was changed"
     }
 }
 

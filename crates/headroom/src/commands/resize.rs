@@ -1,5 +1,6 @@
 //! `headroom resize`: as many servers of a cluster on as its load needs.
 
+use crate::check::{self, Report, Running};
 use crate::cli::ResizeArgs;
 use crate::cluster::{AgentQueue, WatchOptions};
 use crate::config::Document;
@@ -17,7 +18,7 @@ use crate::{file, say, terminal};
 use anyhow::anyhow;
 use headroom_control::capacity::QueueKind;
 use headroom_units::PerSecond;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{Read, Write};
@@ -57,16 +58,18 @@ pub fn run(args: &ResizeArgs) -> Result<(), Failure> {
     if args.when_input_closes {
         return watch_over(file);
     }
+    if args.check {
+        return match checked(file) {
+            Ok(None) => Ok(()),
+            Ok(Some(report)) => check::conclude(args.json, Ok(report)),
+            Err(failure) => check::conclude(args.json, Err(failure)),
+        };
+    }
     let (config, document) = ResizeFile::read(file)?;
-    let looks_only = args.check || args.dry_run;
+    let looks_only = args.dry_run;
     // Held until the end.
     let _lock = if looks_only { None } else { Some(lock(file)?) };
-    let bound = config
-        .admin
-        .listen
-        .filter(|_| !args.check)
-        .map(admin::bind)
-        .transpose();
+    let bound = config.admin.listen.map(admin::bind).transpose();
     let bound = bound.map_err(|error| document.error("admin.listen", format!("{error:#}")))?;
     let mut journal = match &config.record.file {
         Some(file) if !looks_only => Some(
@@ -84,9 +87,6 @@ pub fn run(args: &ResizeArgs) -> Result<(), Failure> {
         .map_err(|error| document.error("balancer", format!("{error:#}")))?;
     let Some(mut cluster) = found else { return Ok(()) };
     let notes = cluster.notes();
-    if args.check {
-        return say::result(describe(&config, &cluster, &notes));
-    }
     for note in &notes {
         say::note!("note: {note}");
     }
@@ -358,22 +358,46 @@ fn agents(config: &ResizeFile, document: &Document) -> Result<BTreeMap<String, A
     Ok(names.into_iter().zip(AgentQueue::watch(watches)?).collect())
 }
 
-fn describe(config: &ResizeFile, cluster: &Cluster, notes: &[String]) -> String {
-    let mut text = format!(
-        "controller {}\nbalancer   {}\ndemand     {}\n",
-        cluster.resizer_name(),
-        cluster.balancer_name(),
-        config.demand().words()
-    );
+/// All that the start would refuse, and else what would run; nothing where it was stopped. Changes nothing.
+fn checked(file: &Path) -> Result<Option<Report>, Failure> {
+    let (config, document) = ResizeFile::read(file)?;
+    let running = Running::with_config("resize", file);
+    let mut report = Report::default();
+    let admin = check::admin_port(config.admin.listen, &document, &running, &mut report)?;
+    drop(admin);
+    if let Some(file) = &config.record.file {
+        file::could_write(file).map_err(|error| document.error("record.file", error))?;
+        let place = file.display().to_string();
+        report.fact("record", "record", &place, place.as_str());
+    }
+    let stop = Stop::at_signals()?;
+    let parts = assemble(&config, &document)?;
+    let found = Cluster::find(parts, true, FIND, &stop)
+        .map_err(|error| document.error("balancer", format!("{error:#}")))?;
+    let Some(mut cluster) = found else { return Ok(None) };
+    describe(&config, &mut cluster, &mut report);
+    Ok(Some(report))
+}
+
+fn describe(config: &ResizeFile, cluster: &mut Cluster, report: &mut Report) {
+    let named = |report: &mut Report, label: &str, text: &str| report.fact(label, label, text, text);
+    named(report, "controller", cluster.resizer_name());
+    named(report, "balancer", &cluster.balancer_name());
+    named(report, "demand", config.demand().words());
     for (name, state) in cluster.states() {
         let kind = config.servers.get(&name).map_or("", |table| table.power.kind());
-        text.push_str(&format!("server     {name}: {}, power by {kind}\n", state.name()));
+        report.item(
+            "server",
+            "servers",
+            format_args!("{name}: {}, power by {kind}", state.name()),
+            json!({ "name": name, "state": state.name(), "power": kind }),
+        );
     }
     for (name, place) in cluster.queues() {
-        text.push_str(&format!("queue      {name}: {place}\n"));
+        let value = json!({ "name": name, "place": place.to_string() });
+        report.item("queue", "queues", format_args!("{name}: {place}"), value);
     }
-    for note in notes {
-        text.push_str(&format!("note       {note}\n"));
+    for note in cluster.notes() {
+        report.note(note);
     }
-    text + "nothing was changed"
 }

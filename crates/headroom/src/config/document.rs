@@ -18,6 +18,15 @@ pub struct ConfigError {
     pub message: String,
 }
 
+impl ConfigError {
+    /// The key that it is about, where it is about one.
+    pub fn key(&self) -> Option<&str> {
+        let (key, _) = self.message.split_once(": ")?;
+        let plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+        (!key.is_empty() && key.chars().all(plain)).then_some(key)
+    }
+}
+
 /// The file's text, to find the line of a key in.
 #[derive(Clone)]
 pub struct Document {

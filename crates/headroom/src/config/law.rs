@@ -2,6 +2,7 @@
 
 use super::{ConfigError, Document};
 use crate::cli::LawName;
+use headroom_control::queueing::cores_needed;
 use headroom_control::{
     Fixed, Headroom, HeadroomError, HeadroomTuning, Hpa, HpaTuning, K8sAsRun, K8sAsRunTuning, Law, Mode,
     OutOfRange, Pegasus, PegasusTuning, PegasusVariant, Plant, PowerManager, PowerManagerTuning, Powersave,
@@ -180,6 +181,26 @@ impl LawConfig {
     ) -> Result<Box<dyn Law>, ConfigError> {
         self.build(slo, plant, service_rate)
             .map_err(|error| document.error(&error.key, error.why))
+    }
+
+    /// Whether our own law can reach the target at all, where μ is given: one request alone takes 1/μ, however many cores there
+    /// are. The other laws that know of the target say so when they are built. Where μ is measured, a busy minute must not
+    /// end a service.
+    ///
+    /// # Errors
+    /// A target out of reach, with its line.
+    pub fn reachable(
+        &self,
+        document: &Document,
+        slo: Slo,
+        service_rate: PerSecond,
+    ) -> Result<(), ConfigError> {
+        match self.name {
+            LawName::Headroom => cores_needed(PerSecond::new(0.0), service_rate, slo.target())
+                .map(drop)
+                .map_err(|error| document.error("slo.target_ms", error)),
+            _ => Ok(()),
+        }
     }
 
     /// The latency above which the law repairs, where it has such a one below the target: a line to draw.

@@ -76,6 +76,12 @@ impl Record {
     }
 }
 
+/// Whether a gateway that was left by a killed run of this folder serves an address.
+pub fn is_left(run_dir: &Path, address: SocketAddr) -> bool {
+    Record::read(run_dir)
+        .is_some_and(|record| record.listen.contains(&address) && started(record.pid) == Some(record.started))
+}
+
 /// All that makes one gateway another: the program's version, the configuration, the certificates as they are now.
 fn identity(gateway: &GatewayConfig) -> serde_json::Result<String> {
     let files = gateway.tls.iter().flat_map(|tls| [&tls.certificate, &tls.key]);

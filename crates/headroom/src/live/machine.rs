@@ -155,6 +155,16 @@ impl CgroupMachine {
         vec![meter, lever]
     }
 
+    /// The meter's name.
+    pub fn meter(&self) -> String {
+        self.choice.chosen.to_string()
+    }
+
+    /// The name of what holds caps.
+    pub fn cap_lever(&self) -> String {
+        self.limiter.lever().chosen.to_string()
+    }
+
     /// Where the watts come from.
     pub fn source(&self) -> Source {
         self.source

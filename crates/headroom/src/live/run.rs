@@ -8,7 +8,7 @@ use crate::origin;
 use crate::stop::Stop;
 use headroom_control::{Allocation, Guardian, Law, Plant};
 use headroom_record::{Recorder, RunMeta, RunSummary};
-use headroom_units::{Hertz, Ratio, Seconds, Source};
+use headroom_units::{Ratio, Seconds, Source};
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -143,31 +143,6 @@ pub fn run(
     }
     control.run(stop, done);
     Ok(record.into_run().finish()?)
-}
-
-/// The lines of a `--check` that say what can be allocated.
-pub fn plant_lines(plant: &Plant) -> String {
-    let (cores, power) = (plant.cores(), plant.power());
-    let mut text = format!(
-        "cores    {} to {} in steps of {}\npower    {:.2} W + {:.2} W per core, caps from {:.2} W\n",
-        cores.min().get(),
-        cores.max().get(),
-        cores.step().get(),
-        power.base.get(),
-        power.per_core.get(),
-        power.lowest_cap.get(),
-    );
-    // Without a line where the processors' frequency cannot be limited.
-    if let Some(range) = plant.frequency() {
-        let ghz = |frequency: Hertz| frequency.get() / 1e9;
-        text.push_str(&format!(
-            "speed    {:.2} to {:.2} GHz in steps of {:.2}\n",
-            ghz(range.min()),
-            ghz(range.max()),
-            ghz(range.step())
-        ));
-    }
-    text
 }
 
 /// The name of this machine.

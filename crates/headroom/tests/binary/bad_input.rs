@@ -35,7 +35,22 @@ fn assert_refused(outcome: &(ExitStatus, Program), said: &[&str]) {
 /// what else the message says.
 type Mistake<'a> = (&'a str, &'a str, &'a str, &'a [&'a str]);
 
-/// Starts `headroom up` in earnest on each mistake.
+/// How what `--check` says of a configuration differs from what the start said: it must be the same message and exit status,
+/// and the same as JSON.
+fn check_differs(config: &Config, said: &str) -> Option<String> {
+    let (status, program) = run(config.command().arg("--check"));
+    let (out, err) = (program.out(), program.err());
+    let json: serde_json::Value = serde_json::from_str(&out).unwrap_or_default();
+    let message = json["errors"][0]["message"].as_str().unwrap_or_default();
+    let same = status.code() == Some(2)
+        && err == said
+        && json["ok"] == false
+        && !message.is_empty()
+        && said.contains(message);
+    (!same).then(|| format!("the check: {status}, out: {out}, err: {err}, and the start said: {said}"))
+}
+
+/// Starts `headroom up` in earnest on each mistake, and checks it too.
 #[track_caller]
 fn refuse(group: &Path, mistakes: &[Mistake<'_>], unchanged: impl Fn()) {
     let mut faults = Vec::new();
@@ -49,6 +64,7 @@ fn refuse(group: &Path, mistakes: &[Mistake<'_>], unchanged: impl Fn()) {
         let mut parts = vec![place.as_str()];
         parts.extend(said.iter());
         faults.extend(fault(&outcome, &parts).map(|fault| format!("{to}: {fault}")));
+        faults.extend(check_differs(&config, &outcome.1.err()).map(|fault| format!("{to}: {fault}")));
         assert!(!undo_left(&config.run_dir()), "{to}");
         unchanged();
     }
@@ -81,6 +97,12 @@ fn a_mistake_in_the_file_is_named_with_its_line_value_and_remedy() {
                 "percentile = 0",
                 "percentile",
                 &["slo.percentile", "0", "between 0 and 100"],
+            ),
+            (
+                "percentile = 95",
+                "percentile = 0.95",
+                "percentile",
+                &["slo.percentile", "0.95", "in percent", "write 95.0"],
             ),
             (
                 "percentile = 95",
@@ -341,7 +363,9 @@ fn what_the_machine_has_not_is_refused_and_leaves_everything_as_it_was() {
     let config = Config::new(group.path(), "http://127.0.0.1:9");
     let db = config.db().to_str().unwrap().to_owned();
     let config = config.with(&db, "/proc/nowhere/record.db");
-    assert_refused(&run(&mut config.command()), &["/proc/nowhere"]);
+    let outcome = run(&mut config.command());
+    assert_refused(&outcome, &["/proc/nowhere"]);
+    assert_eq!(check_differs(&config, &outcome.1.err()), None);
     assert_eq!(group.settings(), before);
     assert!(!undo_left(&config.run_dir()));
 }
@@ -354,16 +378,14 @@ fn a_run_folder_that_others_may_write_is_refused() {
     fs::create_dir(config.run_dir()).unwrap();
     fs::set_permissions(config.run_dir(), fs::Permissions::from_mode(0o777)).unwrap();
     let name = config.run_dir();
-    assert_refused(
-        &run(&mut config.command()),
-        &[name.to_str().unwrap(), "chmod go-w"],
-    );
+    let outcome = run(&mut config.command());
+    assert_refused(&outcome, &[name.to_str().unwrap(), "chmod go-w"]);
+    assert_eq!(check_differs(&config, &outcome.1.err()), None);
     fs::remove_dir_all(&name).unwrap();
     fs::write(&name, "a file").unwrap();
-    assert_refused(
-        &run(&mut config.command()),
-        &[name.to_str().unwrap(), "--run-dir"],
-    );
+    let outcome = run(&mut config.command());
+    assert_refused(&outcome, &[name.to_str().unwrap(), "--run-dir"]);
+    assert_eq!(check_differs(&config, &outcome.1.err()), None);
     assert_eq!(group.settings(), before);
 }
 

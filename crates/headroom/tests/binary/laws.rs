@@ -67,7 +67,11 @@ fn every_law_that_needs_no_frequency_is_possible_on_this_machine() {
         "power-manager",
     ] {
         let config = Config::new(group.path(), "http://127.0.0.1:9").with("slo-power\"", &format!("{law}\""));
-        let (status, program) = run(headroom().args(["up", "--check", "--config"]).arg(config.file()));
+        let (status, program) = run(headroom()
+            .args(["up", "--check", "--config"])
+            .arg(config.file())
+            .arg("--run-dir")
+            .arg(config.run_dir()));
         assert!(status.success(), "{law}: {}", program.err());
         assert!(
             program.out().contains(&format!("law      {law}\n")),

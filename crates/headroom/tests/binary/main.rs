@@ -5,6 +5,7 @@ mod backend;
 mod bad_input;
 mod beside;
 mod capacity;
+mod check;
 mod commands;
 mod common;
 mod contract;

@@ -222,14 +222,16 @@ fn a_check_says_what_can_be_limited_and_changes_nothing() {
     );
     assert!(!dir.path().join("run").exists());
 
-    let (code, _, err) = run(headroom().args([
+    let mut command = headroom();
+    command.args([
         "agent",
         "--cgroup",
         "/nonexistent",
         "--listen",
         "unix:/x",
         "--check",
-    ]));
+    ]);
+    let (code, _, err) = run(command.arg("--run-dir").arg(dir.path().join("run")));
     assert_eq!(code, Some(2));
     assert!(err.contains("/nonexistent"), "{err}");
 }

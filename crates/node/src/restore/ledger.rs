@@ -393,6 +393,26 @@ pub fn left(dir: &Path) -> Left {
     }
 }
 
+/// Whether [`RunDir::take`] would refuse a run directory for what it is; that it is in use is no such thing. Changes nothing:
+/// one that is missing is not made.
+///
+/// # Errors
+/// [`LedgerError`]: it is none, or not ours.
+pub fn usable(dir: &Path) -> Result<(), LedgerError> {
+    if let Some(there) = dir.ancestors().find(|folder| folder.exists()) {
+        // It is there: this makes nothing, and refuses what is no directory.
+        DirBuilder::new()
+            .recursive(true)
+            .create(there)
+            .map_err(|cause| LedgerError::Io {
+                action: "make",
+                path: dir.to_path_buf(),
+                cause,
+            })?;
+    }
+    if dir.exists() { check_ours(dir) } else { Ok(()) }
+}
+
 /// Puts back what a dead process left in a run directory, and leaves the directory free for the next.
 ///
 /// # Errors

@@ -18,7 +18,7 @@ mod operator;
 mod undo;
 mod watch;
 
-pub use ledger::{Ledger, LedgerError, Left, RunDir, is_recorded, left, recover};
+pub use ledger::{Ledger, LedgerError, Left, RunDir, is_recorded, left, recover, usable};
 pub use lift::lift;
 pub use operator::Standing;
 pub(crate) use undo::same;
@@ -281,7 +281,9 @@ impl Registry {
         loop {
             match self.0.try_lock() {
                 Ok(inner) => return Some(Self::drain(inner, self.2)),
-                Err(TryLockError::Poisoned(poisoned)) => return Some(Self::drain(poisoned.into_inner(), self.2)),
+                Err(TryLockError::Poisoned(poisoned)) => {
+                    return Some(Self::drain(poisoned.into_inner(), self.2));
+                }
                 Err(TryLockError::WouldBlock) if Instant::now() >= until => return None,
                 Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(5)),
             }

@@ -61,6 +61,40 @@ pub enum ListenError {
     },
 }
 
+impl Listen {
+    /// Tries whether it can be listened on, and leaves everything as it was.
+    ///
+    /// # Errors
+    /// [`ListenError`], as [`Listener::open`].
+    pub fn check(&self) -> Result<(), ListenError> {
+        match self {
+            Self::Tcp { address, .. } => bind_tcp(*address)
+                .map(drop)
+                .map_err(|cause| tcp_error(*address, cause)),
+            Self::Unix { path } => {
+                let name = format!("unix:{}", path.display());
+                let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+                let folder = folder.unwrap_or(Path::new("."));
+                fs::read_dir(folder).map_err(io("lock", &name))?;
+                rustix::fs::access(folder, rustix::fs::Access::WRITE_OK)
+                    .map_err(|errno| io("lock", &name)(errno.into()))?;
+                match fs::symlink_metadata(path) {
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+                    Err(cause) => Err(io("look at", &name)(cause)),
+                    Ok(about) if !about.file_type().is_socket() => {
+                        Err(ListenError::NoSocket { path: path.clone() })
+                    }
+                    Ok(_) => match std::os::unix::net::UnixStream::connect(path) {
+                        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(()),
+                        Ok(_) => Err(ListenError::InUse { address: name }),
+                        Err(cause) => Err(io("try the socket", &name)(cause)),
+                    },
+                }
+            }
+        }
+    }
+}
+
 /// An open listener. A Unix socket is removed when it is dropped.
 #[derive(Debug)]
 pub struct Listener {
@@ -151,17 +185,26 @@ fn io(action: &'static str, address: &str) -> impl FnOnce(io::Error) -> ListenEr
     }
 }
 
+fn bind_tcp(address: SocketAddr) -> io::Result<socket2::Socket> {
+    let domain = socket2::Domain::for_address(address);
+    let socket = socket2::Socket::new(domain, socket2::Type::STREAM, Some(socket2::Protocol::TCP))?;
+    socket.set_reuse_address(true)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    Ok(socket)
+}
+
 fn open_tcp(address: SocketAddr) -> Result<TcpListener, ListenError> {
     let open = || {
-        let domain = socket2::Domain::for_address(address);
-        let socket = socket2::Socket::new(domain, socket2::Type::STREAM, Some(socket2::Protocol::TCP))?;
-        socket.set_reuse_address(true)?;
-        socket.set_nonblocking(true)?;
-        socket.bind(&address.into())?;
+        let socket = bind_tcp(address)?;
         socket.listen(BACKLOG as i32)?;
         TcpListener::from_std(socket.into())
     };
-    open().map_err(|cause| match cause.kind() {
+    open().map_err(|cause| tcp_error(address, cause))
+}
+
+fn tcp_error(address: SocketAddr, cause: io::Error) -> ListenError {
+    match cause.kind() {
         io::ErrorKind::AddrInUse => ListenError::InUse {
             address: address.to_string(),
         },
@@ -170,7 +213,7 @@ fn open_tcp(address: SocketAddr) -> Result<TcpListener, ListenError> {
             address: address.to_string(),
             cause,
         },
-    })
+    }
 }
 
 async fn open_unix(path: &Path) -> Result<(UnixListener, Socket), ListenError> {

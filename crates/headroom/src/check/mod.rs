@@ -1,0 +1,296 @@
+//! What a `--check` says: all that the start would refuse, with the same words, and otherwise what would run.
+//!
+//! A check asks the functions that the start asks and leaves nothing behind. What it finds in use by the running headroom of
+//! the same run directory or configuration is no mistake: the start would have it once that one has ended.
+
+mod owner;
+
+pub use owner::Running;
+
+use crate::config::{AdminConfig, ConfigError, Document, RecordConfig};
+use crate::failure::Failure;
+use crate::live::admin;
+use crate::say;
+use headroom_control::{Plant, Slo};
+use headroom_node::cap::LimitError;
+use headroom_node::power::MeterError;
+use headroom_record::Recorder;
+use headroom_units::Hertz;
+use serde_json::{Map, Value, json};
+use std::io::ErrorKind;
+use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
+
+/// The columns that a label takes at least.
+const MIN_LABEL: usize = 9;
+
+/// What would run, in the order in which it is said.
+#[derive(Debug, Default)]
+pub struct Report {
+    lines: Vec<(String, String)>,
+    values: Map<String, Value>,
+}
+
+impl Report {
+    /// Says something there is one of: under this label, and under this key in JSON.
+    pub fn fact(&mut self, label: &str, key: &str, text: impl std::fmt::Display, value: impl Into<Value>) {
+        self.line(label, text);
+        self.values.insert(key.to_owned(), value.into());
+    }
+
+    /// Says something there may be several of; in JSON they are a list.
+    pub fn item(&mut self, label: &str, key: &str, text: impl std::fmt::Display, value: impl Into<Value>) {
+        self.line(label, text);
+        let list = self.values.entry(key).or_insert_with(|| json!([]));
+        if let Value::Array(list) = list {
+            list.push(value.into());
+        }
+    }
+
+    /// What the user should know.
+    pub fn note(&mut self, text: impl std::fmt::Display) {
+        let text = text.to_string();
+        self.item("note", "notes", &text, text.as_str());
+    }
+
+    /// The SLO.
+    pub fn slo(&mut self, slo: Slo) {
+        let (percentile, target_ms) = (slo.percentile().as_percent(), slo.target().as_millis());
+        self.fact(
+            "slo",
+            "slo",
+            format_args!("P{percentile} under {target_ms} ms"),
+            json!({ "percentile": percentile, "target_ms": target_ms }),
+        );
+    }
+
+    /// A place that is listened on, for what, and who has it now.
+    pub fn listener(&mut self, what: &str, place: &str, running: Option<u32>) {
+        let now = running.map_or(String::new(), |pid| {
+            format!(", in use by the running headroom (pid {pid})")
+        });
+        self.item(
+            "listen",
+            "listeners",
+            format_args!("{place} ({what}){now}"),
+            json!({ "for": what, "address": place, "in_use_by": running }),
+        );
+    }
+
+    /// What can be allocated, and by what.
+    pub fn plant(&mut self, plant: &Plant, cores_by: &str, cap_by: &str) {
+        let (cores, power) = (plant.cores(), plant.power());
+        let (fewest, most, step) = (cores.min().get(), cores.max().get(), cores.step().get());
+        let lever = |name: &str, unit: &str, range: (f64, f64), step: Option<f64>, by: &str| {
+            json!({
+                "lever": name, "minimum": range.0, "maximum": range.1, "step": step, "unit": unit, "by": by,
+            })
+        };
+        self.item(
+            "cores",
+            "levers",
+            format_args!("{fewest} to {most} in steps of {step}, by {cores_by}"),
+            lever("cores", "cores", (fewest, most), Some(step), cores_by),
+        );
+        let (lowest, highest) = (power.lowest_cap.get(), power.limit(cores.max()).get());
+        self.item(
+            "cap",
+            "levers",
+            format_args!("{lowest:.2} to {highest:.2} W, by {cap_by}"),
+            lever("cap", "W", (lowest, highest), None, cap_by),
+        );
+        match plant.frequency() {
+            Some(range) => {
+                let ghz = |frequency: Hertz| frequency.get() / 1e9;
+                self.item(
+                    "speed",
+                    "levers",
+                    format_args!(
+                        "{:.2} to {:.2} GHz in steps of {:.2}, by cpufreq",
+                        ghz(range.min()),
+                        ghz(range.max()),
+                        ghz(range.step())
+                    ),
+                    lever(
+                        "frequency",
+                        "Hz",
+                        (range.min().get(), range.max().get()),
+                        Some(range.step().get()),
+                        "cpufreq",
+                    ),
+                );
+            }
+            None => self.line("speed", "is not limited (`headroom doctor` says why)"),
+        }
+        self.fact(
+            "power",
+            "power",
+            format_args!(
+                "{:.2} W + {:.2} W per core",
+                power.base.get(),
+                power.per_core.get()
+            ),
+            json!({ "base_w": power.base.get(), "per_core_w": power.per_core.get() }),
+        );
+    }
+
+    /// A line without a value of its own.
+    pub fn line(&mut self, label: &str, text: impl std::fmt::Display) {
+        self.lines.push((label.to_owned(), text.to_string()));
+    }
+
+    fn text(&self) -> String {
+        let labels = self.lines.iter().map(|(label, _)| label.len() + 1);
+        let width = labels.fold(MIN_LABEL, usize::max);
+        let line = |(label, text): &(String, String)| format!("{label:<width$}{text}\n");
+        self.lines.iter().map(line).collect()
+    }
+
+    fn json(mut self) -> Value {
+        self.values.insert("ok".to_owned(), Value::Bool(true));
+        Value::Object(self.values)
+    }
+}
+
+/// Prints how a check ended; a failure fails the command as the start's would.
+///
+/// # Errors
+/// The check's own; standard output that cannot be written.
+pub fn conclude(as_json: bool, checked: Result<Report, Failure>) -> Result<(), Failure> {
+    match checked {
+        Ok(report) if as_json => say::result(report.json()),
+        Ok(report) => say::result(report.text() + "nothing was changed"),
+        Err(failure) => {
+            if as_json {
+                say::result(json!({ "ok": false, "errors": [described(&failure)] }))?;
+            }
+            Err(failure)
+        }
+    }
+}
+
+/// A failure as JSON: file, line, key and message, `null` where it has none.
+fn described(failure: &Failure) -> Value {
+    let (Failure::Usage(error) | Failure::Run(error)) = failure;
+    match error.downcast_ref::<ConfigError>() {
+        Some(error) => json!({
+            "file": error.file,
+            "line": error.line,
+            "key": error.key(),
+            "message": error.message,
+        }),
+        None => json!({ "file": null, "line": null, "key": null, "message": failure.to_string() }),
+    }
+}
+
+/// What [`crate::live::start::open`] opens, tried and let go.
+///
+/// # Errors
+/// As there.
+pub fn record_and_admin(
+    record: &RecordConfig,
+    admin: &AdminConfig,
+    document: &Document,
+    running: &Running,
+    report: &mut Report,
+) -> Result<Option<TcpListener>, Failure> {
+    Recorder::check(&record.db, record.limits()).map_err(Failure::usage)?;
+    let place = record.db.display().to_string();
+    report.fact("record", "record", &place, place.as_str());
+    admin_port(admin.listen, document, running, report)
+}
+
+/// The admin port, bound for as long as what is returned lives: another listener of the same configuration must not take it.
+///
+/// # Errors
+/// An address that cannot be listened on, unless the running headroom does.
+pub fn admin_port(
+    listen: Option<SocketAddr>,
+    document: &Document,
+    running: &Running,
+    report: &mut Report,
+) -> Result<Option<TcpListener>, Failure> {
+    let Some(address) = listen else {
+        report.line("listen", "nowhere for metrics: admin.listen is off");
+        return Ok(None);
+    };
+    let bound = admin::bind(address);
+    let in_use = |error: &anyhow::Error| {
+        let cause = error.root_cause().downcast_ref::<std::io::Error>();
+        cause.is_some_and(|cause| cause.kind() == ErrorKind::AddrInUse)
+    };
+    match bound {
+        Ok(bound) => {
+            report.listener("admin", &address.to_string(), None);
+            Ok(Some(bound))
+        }
+        Err(error) => match running.holding(address).filter(|_| in_use(&error)) {
+            Some(pid) => {
+                report.listener("admin", &address.to_string(), Some(pid));
+                Ok(None)
+            }
+            None => Err(document.error("admin.listen", format!("{error:#}")).into()),
+        },
+    }
+}
+
+/// The key that an error about meters and levers is about, where it is about one of those.
+pub fn power_key(error: &anyhow::Error) -> Option<&'static str> {
+    if error.is::<MeterError>() {
+        return Some("power.meter");
+    }
+    limit_key(error.downcast_ref()?)
+}
+
+/// As [`power_key`].
+pub fn limit_key(error: &LimitError) -> Option<&'static str> {
+    match error {
+        LimitError::Meter(_) => Some("power.meter"),
+        LimitError::Power(_) | LimitError::NoLever { .. } => Some("power.cap_lever"),
+        LimitError::Frequency(_) => Some("power.frequency"),
+        _ => None,
+    }
+}
+
+/// The running headroom of a run directory.
+pub fn running_in(run_dir: &Path) -> Running {
+    match headroom_node::restore::left(run_dir) {
+        headroom_node::restore::Left::OfRunning(pid) => Running::of(pid.parse().ok()),
+        _ => Running::of(None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_said_and_what_is_told_as_json_are_the_same() {
+        let mut report = Report::default();
+        report.fact("law", "law", "fixed", "fixed");
+        report.listener("gateway", "127.0.0.1:80", None);
+        report.listener("admin", "127.0.0.1:81", Some(7));
+        report.note("a");
+        assert_eq!(
+            report.text(),
+            "law      fixed\nlisten   127.0.0.1:80 (gateway)\nlisten   127.0.0.1:81 (admin), in use by the running headroom \
+             (pid 7)\nnote     a\n"
+        );
+        let json = report.json();
+        assert_eq!(json["ok"], true);
+        assert_eq!(json["listeners"][1]["in_use_by"], 7);
+        assert_eq!(json["notes"], json!(["a"]));
+    }
+
+    #[test]
+    fn an_error_keeps_its_place_and_its_key() {
+        let document = Document::shipped("headroom.toml", "[slo]\ntarget_ms = 0\n");
+        let failure = Failure::from(document.error("slo.target_ms", "is 0: no"));
+        assert_eq!(
+            described(&failure),
+            json!({ "file": "headroom.toml", "line": 2, "key": "slo.target_ms", "message": "slo.target_ms: is 0: no" })
+        );
+        let failure = Failure::usage(anyhow::anyhow!("no: way"));
+        assert_eq!(described(&failure)["message"], "no: way");
+    }
+}

@@ -1,0 +1,157 @@
+//! `headroom up --check`: it says what would run, refuses what the start refuses, and is not misled by a running one.
+
+use crate::common::{Config, Group, Up, free_port, headroom, run, until};
+use rustix::process::Signal;
+use serde_json::Value;
+use std::net::TcpListener;
+use std::path::Path;
+
+/// What a check with `--json` printed, and its exit status.
+fn checked(config: &Config) -> (Option<i32>, Value, String) {
+    let (status, program) = run(config.command().arg("--check"));
+    let json = serde_json::from_str(&program.out())
+        .unwrap_or_else(|error| panic!("{error}: {:?} {}", program.out(), program.err()));
+    (status.code(), json, program.err())
+}
+
+#[test]
+fn what_would_run_is_said_in_words_and_as_json() {
+    let Some(group) = Group::new() else { return };
+    let (serving, admin) = (free_port(), free_port());
+    let config = Config::new(group.path(), "http://127.0.0.1:9")
+        .with(
+            "listen = [\"127.0.0.1:0\"]",
+            &format!("listen = [\"127.0.0.1:{serving}\"]"),
+        )
+        .with(
+            "[admin]\nlisten = \"127.0.0.1:0\"",
+            &format!("[admin]\nlisten = \"127.0.0.1:{admin}\""),
+        );
+    let (code, json, err) = checked(&config);
+    assert_eq!((code, &json["ok"]), (Some(0), &Value::Bool(true)), "{err}");
+    assert_eq!(json["law"], "slo-power");
+    assert_eq!(
+        json["slo"],
+        serde_json::json!({ "percentile": 95.0, "target_ms": 250.0 })
+    );
+    assert_eq!(json["backends"], serde_json::json!(["http://127.0.0.1:9"]));
+    assert_eq!(json["meter"]["name"], "model");
+    let levers: Vec<&str> = json["levers"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|lever| lever["lever"].as_str().unwrap())
+        .collect();
+    assert!(levers.starts_with(&["cores", "cap"]), "{json}");
+    assert_eq!(json["levers"][0]["by"], "CPU quota");
+    let places: Vec<&str> = json["listeners"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|place| place["address"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        places,
+        [format!("127.0.0.1:{admin}"), format!("127.0.0.1:{serving}")]
+    );
+    assert!(json["listeners"][0]["in_use_by"].is_null());
+
+    let (status, program) = run(headroom()
+        .args(["up", "--check", "--config"])
+        .arg(config.file())
+        .arg("--run-dir")
+        .arg(config.run_dir()));
+    assert!(status.success(), "{}", program.err());
+    let text = program.out();
+    for said in [
+        "law      slo-power\n",
+        "slo      P95 under 250 ms\n",
+        "backend  http://127.0.0.1:9\n",
+        "meter    model (estimated)\n",
+        &format!("listen   127.0.0.1:{serving} (gateway)\n"),
+    ] {
+        assert!(text.contains(said), "{said}: {text}");
+    }
+    assert!(text.ends_with("nothing was changed\n"), "{text}");
+    assert!(!config.run_dir().exists() && !config.db().exists());
+}
+
+#[test]
+fn a_target_that_one_request_alone_cannot_meet_is_refused_under_our_own_law_by_both() {
+    let Some(group) = Group::new() else { return };
+    let config = Config::new(group.path(), "http://127.0.0.1:9")
+        .with("name = \"slo-power\"", "name = \"headroom\"")
+        .with("target_ms = 250", "target_ms = 4");
+    let (status, start) = run(&mut config.command());
+    assert_eq!(status.code(), Some(2), "{}", start.err());
+    assert!(
+        start.err().contains("slo.target_ms: no number of cores"),
+        "{}",
+        start.err()
+    );
+    let (code, json, err) = checked(&config);
+    assert_eq!((code, err), (Some(2), start.err()));
+    let error = &json["errors"][0];
+    assert_eq!(
+        (&json["ok"], &error["key"]),
+        (&Value::Bool(false), &Value::from("slo.target_ms"))
+    );
+    assert_eq!(error["line"], config.line_of("target_ms"));
+}
+
+#[test]
+fn a_meter_that_this_machine_has_not_is_the_meter_s_line() {
+    let Some(group) = Group::new() else { return };
+    if Path::new("/sys/class/powercap/intel-rapl:0").exists() {
+        println!("skipped: this machine has RAPL, so that no meter is missing");
+        return;
+    }
+    let config = Config::new(group.path(), "http://127.0.0.1:9").with("\"model\"", "\"rapl\"");
+    let (status, start) = run(&mut config.command());
+    assert_eq!(status.code(), Some(2), "{}", start.err());
+    let place = format!("headroom.toml:{}: power.meter: ", config.line_of("meter ="));
+    assert!(start.err().contains(&place), "{}", start.err());
+    let (code, json, err) = checked(&config);
+    assert_eq!((code, err), (Some(2), start.err()));
+    assert_eq!(json["errors"][0]["key"], "power.meter");
+}
+
+#[test]
+fn beside_a_running_one_its_ports_and_its_limits_are_no_mistake_and_another_s_port_is() {
+    let Some(group) = Group::new() else { return };
+    let (serving, admin) = (free_port(), free_port());
+    let config = Config::new(group.path(), &format!("http://127.0.0.1:{}", free_port()))
+        .with(
+            "listen = [\"127.0.0.1:0\"]",
+            &format!("listen = [\"127.0.0.1:{serving}\"]"),
+        )
+        .with(
+            "[admin]\nlisten = \"127.0.0.1:0\"",
+            &format!("[admin]\nlisten = \"127.0.0.1:{admin}\""),
+        )
+        .with(
+            "requests_per_core_s = 250.0",
+            "requests_per_core_s = 250.0\ncores_max = 1.0",
+        );
+    let mut up = Up::start(&config);
+    until("it saves", || group.cores().filter(|cores| *cores < 0.9));
+    let (code, json, err) = checked(&config);
+    assert_eq!(code, Some(0), "{err}");
+    let pid = up.program.pid();
+    for place in json["listeners"].as_array().unwrap() {
+        assert_eq!(place["in_use_by"], pid, "{json}");
+    }
+    assert_eq!(json["levers"][0]["maximum"], 1.0, "its limit is no bound: {json}");
+    let notes = json["notes"].to_string();
+    assert!(notes.contains(&format!("pid {pid}")), "{notes}");
+
+    // A port of somebody else stays one, whoever runs.
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = taken.local_addr().unwrap().to_string();
+    let (code, json, err) = checked(&config.with(&format!("127.0.0.1:{serving}"), &taken));
+    assert_eq!(code, Some(2), "{json}");
+    assert!(err.contains(&taken) && err.contains("in use"), "{err}");
+    assert_eq!(json["errors"][0]["key"], "gateway.listen");
+    up.program.signal(Signal::TERM);
+    up.program.succeeds();
+}
