@@ -71,8 +71,9 @@ fn a_stop_while_it_calibrates_puts_everything_back() {
     let before = group.settings();
     let config = idle(&group).with("requests_per_core_s = 250.0", "calibrate_s = 60.0");
     let mut up = Up::start(&config);
-    up.program
-        .said("that it calibrates", |err| err.contains("until the traffic has shown").then_some(()));
+    up.program.said("that it calibrates", |err| {
+        err.contains("until the traffic has shown").then_some(())
+    });
     up.program.signal(Signal::TERM);
     up.program.succeeds();
     assert_eq!(group.settings(), before);
