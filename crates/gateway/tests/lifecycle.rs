@@ -380,3 +380,30 @@ fn an_address_that_another_gateway_listens_on_is_refused_unless_it_is_to_be_take
     second.takeover = true;
     Gateway::start(second).unwrap();
 }
+
+#[test]
+fn a_gateway_that_hands_over_answers_an_idle_connection_once_more() {
+    let backend = Backend::http(|_| ok("x"));
+    let (gateway, address) = gateway(&backend);
+    let (mut asks, mut stays) = (Client::connect(address), Client::connect(address));
+    for client in [&mut asks, &mut stays] {
+        assert_eq!(client.get("/").status(), 200);
+    }
+    let handing_over =
+        std::thread::spawn(move || gateway.hand_over_blocking(PATIENCE, Duration::from_millis(1_500)));
+    eventually("the socket is closed", || TcpStream::connect(address).is_err());
+    let response = asks.get("/");
+    assert_eq!(
+        (response.status(), response.header("connection")),
+        (200, Some("close"))
+    );
+    assert!(asks.is_closed());
+    // The other has nothing to ask, and is let go when its time is over.
+    let report = handing_over.join().unwrap();
+    assert_eq!(report.connections_cut, 0);
+    assert!(
+        report.took >= Duration::from_millis(1_500) && report.took < PATIENCE,
+        "{report:?}"
+    );
+    assert!(stays.is_closed());
+}

@@ -143,7 +143,7 @@ fn serve(
     stop: &Stop,
 ) -> Result<Option<RunSummary>, Failure> {
     let ran_by = (config.law.name, &config.control);
-    let (recorder, status) = start::open(&config.record, &config.admin, ran_by, document)?;
+    let (recorder, admin) = start::open(&config.record, &config.admin, ran_by, document)?;
     for note in &cluster.found.notes {
         say::note!("note: {note}");
     }
@@ -185,5 +185,5 @@ fn serve(
         telemetry: &mut cluster.telemetry,
         recorder: &recorder,
     };
-    start.run(world, &status, stop)
+    start.run(world, &admin, stop)
 }

@@ -219,7 +219,7 @@ fn serve(
     stop: &Stop,
 ) -> Result<Option<RunSummary>, Failure> {
     let ran_by = (config.law.name, &config.control);
-    let (recorder, status) = start::open(&config.record, &config.admin, ran_by, document)?;
+    let (recorder, admin) = start::open(&config.record, &config.admin, ran_by, document)?;
     let mut notes = world.machine.notes();
     // What the gateway's process writes while the live view has the terminal is held back with the rest.
     let own_log = !args.run.no_view && std::io::stderr().is_terminal();
@@ -235,7 +235,7 @@ fn serve(
             for address in door.addresses() {
                 say::note!("serving {} on {address}", world.target.name);
             }
-            status.attend(door.watched());
+            admin.status.attend(door.watched());
             Box::new(door.telemetry(config.control.period())?)
         }
         (None, Some(telemetry)) => {
@@ -269,7 +269,7 @@ fn serve(
         telemetry: &mut *telemetry,
         recorder: &recorder,
     };
-    let outcome = start.run(live, &status, stop);
+    let outcome = start.run(live, &admin, stop);
     // Whatever happened to the control plane, requests being served are finished, with everything on.
     let full = world.plant.full();
     if let Err(error) = world.machine.apply(full) {

@@ -325,10 +325,9 @@ fn keep(launcher: &Launcher, current: &Mutex<Option<Process>>, watched: &Watched
         watched.ended();
         let how = process.reap();
         tracing::error!(pid = process.pid, "the gateway died ({how}) and is started again");
-        pause = match process.since.elapsed() > STEADY {
-            true => Duration::ZERO,
-            false => longer(pause),
-        };
+        if process.since.elapsed() > STEADY {
+            pause = Duration::ZERO;
+        }
         *now = None;
         drop(now);
         let process = loop {
@@ -339,11 +338,12 @@ fn keep(launcher: &Launcher, current: &Mutex<Option<Process>>, watched: &Watched
                 }
                 std::thread::sleep(STEP.min(pause));
             }
+            // The first is at once; the next, if this one does not hold, is not.
+            pause = longer(pause);
             match launcher.start() {
                 Ok((process, _)) => break process,
                 Err(error) => tracing::error!("the gateway cannot be started again: {error}"),
             }
-            pause = longer(pause);
         };
         tracing::warn!(pid = process.pid, "the gateway serves again");
         watched.restarts.fetch_add(1, Ordering::Relaxed);

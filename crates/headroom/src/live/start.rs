@@ -16,6 +16,7 @@ use headroom_control::{Calibrating, Guardian, Law, Plant, Slo};
 use headroom_node::restore;
 use headroom_record::{Recorder, RunSummary, summary_table};
 use headroom_units::{PerSecond, Seconds, Source};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -31,6 +32,13 @@ pub struct ServiceRate {
     pub observed_for: Seconds,
 }
 
+/// The admin port, which answers already.
+pub struct Admin {
+    /// What it tells.
+    pub status: Arc<Status>,
+    address: Option<SocketAddr>,
+}
+
 /// Opens the record and the admin port, which answers from then on: before anything is measured or changed.
 ///
 /// # Errors
@@ -40,16 +48,16 @@ pub fn open(
     admin: &AdminConfig,
     (law, control): (LawName, &ControlConfig),
     document: &Document,
-) -> Result<(Recorder, Arc<Status>), Failure> {
+) -> Result<(Recorder, Admin), Failure> {
     let recorder = Recorder::open(&record.db, record.limits()).map_err(Failure::usage)?;
     let status = Arc::new(Status::new(law.as_str(), control.period()));
-    if let Some(address) = admin.listen {
+    let mut address = None;
+    if let Some(wanted) = admin.listen {
         let listener =
-            admin::bind(address).map_err(|error| document.error("admin.listen", format!("{error:#}")))?;
-        let address = admin::serve(listener, Arc::clone(&status))?;
-        say::note!("metrics on http://{address}/metrics");
+            admin::bind(wanted).map_err(|error| document.error("admin.listen", format!("{error:#}")))?;
+        address = Some(admin::serve(listener, Arc::clone(&status))?);
     }
-    Ok((recorder, status))
+    Ok((recorder, Admin { status, address }))
 }
 
 /// A run on live traffic.
@@ -113,12 +121,10 @@ impl Start<'_> {
     ///
     /// # Errors
     /// A law that cannot be built, a view that cannot be opened, a run that broke.
-    pub fn run(
-        self,
-        world: World<'_>,
-        status: &Arc<Status>,
-        stop: &Stop,
-    ) -> Result<Option<RunSummary>, Failure> {
+    pub fn run(self, world: World<'_>, admin: &Admin, stop: &Stop) -> Result<Option<RunSummary>, Failure> {
+        if let Some(address) = admin.address {
+            say::note!("metrics on http://{address}/metrics");
+        }
         let watch = restore::global().watch();
         service_manager::keep_watchdog(watch, silence(self.control.period()))?;
         service_manager::ready();
@@ -145,7 +151,7 @@ impl Start<'_> {
         };
         let watchers = Watchers {
             view: view.as_ref(),
-            status: Some(status),
+            status: Some(&admin.status),
         };
         let duration = self.args.duration.unwrap_or(f64::INFINITY);
         let done = |at: Seconds| at.get() >= duration;

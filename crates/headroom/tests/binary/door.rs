@@ -65,8 +65,10 @@ fn a_gateway_that_is_killed_is_started_again_where_it_was_and_is_ended_with_the_
         up.program.err()
     );
     let before = up.metrics().sum("headroom_service_completions_total").unwrap();
-    serves(up.gateway);
-    up.counted("headroom_service_completions_total", before + 1.0);
+    until("its requests are counted again", || {
+        serves(up.gateway);
+        (up.metrics().sum("headroom_service_completions_total")? > before).then_some(())
+    });
     until("it is ready again", || {
         (up.admin("/readyz").status == 200).then_some(())
     });
