@@ -11,6 +11,7 @@ mod emulate;
 mod gateway;
 mod law;
 mod load;
+mod operate;
 mod record;
 mod release;
 mod resize;
@@ -31,6 +32,7 @@ pub use emulate::EmulateArgs;
 pub use gateway::{Balance, GatewayArgs};
 pub use law::LawName;
 pub use load::{LoadArgs, Spacing};
+pub use operate::OperateArgs;
 pub use record::{ReportArgs, RunsArgs};
 pub use release::ReleaseArgs;
 pub use resize::ResizeArgs;
@@ -78,7 +80,11 @@ pub enum Command {
     Resize(ResizeArgs),
     /// Make the certificates that agents, gateways and the controller show each other, and say what each is for.
     Certs(CertsArgs),
-    /// Put back by hand what an agent, `up` or `demo` that was killed left limited.
+    /// Pause a running agent or `up`: everything is put back, requests are served on, nothing is limited until `resume`.
+    Pause(OperateArgs),
+    /// Let a paused agent or `up` go on, also with what somebody else wrote and it left alone.
+    Resume(OperateArgs),
+    /// Put back by hand what an agent, `up` or `demo` that was killed left limited; one that runs is paused.
     Release(ReleaseArgs),
     /// Emulate a two-package server with RAPL, cpufreq and idle states, on which everything else can be tried.
     Emulate(EmulateArgs),

@@ -43,6 +43,8 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Controller(args) => commands::controller::run(&args),
         Command::Resize(args) => commands::resize::run(&args),
         Command::Certs(args) => commands::certs::run(&args),
+        Command::Pause(args) => commands::operate::pause(&args),
+        Command::Resume(args) => commands::operate::resume(&args),
         Command::Release(args) => commands::release::run(&args),
         Command::Emulate(args) => commands::emulate::run(&args),
         Command::Doctor(args) => commands::doctor::run(&args),

@@ -352,9 +352,7 @@ impl Panel {
             .filter(|change| self.relaxes(change))
             .map(|change| self.change(change.at, self.found(change.at).to_vec()))
             .collect();
-        let written = self
-            .handle
-            .give_back(|| Ok::<_, PanelError>(carry_out(&back)))?;
+        let written = self.handle.give_back(|| Ok::<_, PanelError>(carry_out(&back)))?;
         let answers = self.read_back(&back, written)?;
         match answers.len() == count {
             true => Ok(answers),

@@ -18,7 +18,13 @@ struct Disk(tempfile::TempDir);
 impl Disk {
     fn new() -> Option<Self> {
         let dir = tempfile::tempdir().unwrap();
-        match mount("tmpfs", dir.path(), "tmpfs", MountFlags::empty(), Some(c"size=32k,mode=700")) {
+        match mount(
+            "tmpfs",
+            dir.path(),
+            "tmpfs",
+            MountFlags::empty(),
+            Some(c"size=32k,mode=700"),
+        ) {
             Ok(()) => Some(Self(dir)),
             Err(error) => {
                 println!("skipped: a small disk cannot be mounted here: {error}");
@@ -71,7 +77,10 @@ fn quota(fake: &FakeMachine, disk: &Disk) -> (QuotaActuator, Registry, PathBuf) 
 }
 
 fn is_unsaved(error: &CpuError) -> bool {
-    matches!(error, CpuError::Restore(RestoreError::Ledger(LedgerError::Io { .. })))
+    matches!(
+        error,
+        CpuError::Restore(RestoreError::Ledger(LedgerError::Io { .. }))
+    )
 }
 
 /// What the next start does with the record that a killed process left, on a disk that fails again.

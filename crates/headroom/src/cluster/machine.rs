@@ -4,7 +4,7 @@ use super::capacity::{capacity, cores_in_force, envelope, frequencies, usable};
 use super::counted::{Counted, sum};
 use super::node::{NodeOptions, NodeState, NodeTask, Wish};
 use super::{Network, Shared};
-use crate::live::{Machine, MachinePeriod, Refused};
+use crate::live::{Levers, Machine, MachinePeriod, Refused};
 use anyhow::{Context, bail};
 use headroom_control::{Allocation, CoreRange, NodeCapacity, Plant, Spread};
 use headroom_units::{Cores, Hertz, Joules, Ratio, Reading, Seconds, Source, Watts};
@@ -272,6 +272,7 @@ impl Machine for ClusterMachine {
             frequency,
             zone,
             refused,
+            levers: Levers::default(),
         }
     }
 

@@ -4,6 +4,7 @@ use crate::cli::AgentArgs;
 use crate::config::Document;
 use crate::config::agent::{AgentFile, EXAMPLE};
 use crate::failure::Failure;
+use crate::live::control::Control;
 use crate::live::undo;
 use crate::say;
 use crate::stop::Stop;
@@ -61,6 +62,7 @@ pub fn run(args: &AgentArgs) -> Result<(), Failure> {
     let stop = Stop::at_signals()?;
     // Before the machine is opened: what is found must be what was there before an agent that was killed.
     undo::promise(undo::take(&run_dir)?, &roots)?;
+    let _control = Control::serve(&run_dir, restore::global()).map_err(Failure::usage)?;
     let machine = open(&file, &document, &roots)?;
     serve(&file, &document, listen, &roots, machine, &stop)
 }
@@ -172,6 +174,7 @@ fn serve(
     }
     while agent.is_running() && !stop.wait_until(Instant::now() + WATCH) {}
     let done = agent.stop()?;
+    restore::global().disown();
     for note in &done.notes {
         say::note!("{note}");
     }

@@ -11,6 +11,7 @@ pub mod doctor;
 pub mod emulate;
 pub mod gateway;
 pub mod load;
+pub mod operate;
 pub mod release;
 pub mod report;
 pub mod reproduce;

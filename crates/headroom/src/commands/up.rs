@@ -3,6 +3,7 @@
 use crate::cli::UpArgs;
 use crate::config::{Config, Document, EXAMPLE};
 use crate::failure::Failure;
+use crate::live::control::Control;
 use crate::live::start::{self, ServiceRate, Start};
 use crate::live::{CgroupMachine, GatewayTelemetry, Machine, Telemetry, run, undo};
 use crate::say;
@@ -33,6 +34,10 @@ pub fn run(args: &UpArgs) -> Result<(), Failure> {
         // Before anything is looked at: what a killed run left in force is not what was found.
         undo::promise(undo::take(&run_dir)?, &roots)?;
     }
+    let _control = (!args.check)
+        .then(|| Control::serve(&run_dir, restore::global()))
+        .transpose()
+        .map_err(Failure::usage)?;
     let mut world = World::open(&config, &document, &roots)?;
     // A law can be built only where mu is known; otherwise it is measured later.
     if let Some(rate) = config.service.requests_per_core_s {
@@ -69,7 +74,7 @@ impl World {
             .model
             .model(machine_cores)
             .map_err(|error| document.error("power.model", error))?;
-        let machine = CgroupMachine::open(
+        let mut machine = CgroupMachine::open(
             roots,
             &target,
             model,
@@ -78,6 +83,7 @@ impl World {
             restore::global(),
         )
         .map_err(|error| document.error(config.service.target_key(), format!("{error:#}")))?;
+        machine.follow(config.service.target());
         let most = machine.most_cores()?;
         let range = config.core_range(document, most)?;
         let envelope = machine.envelope(&model, range.min())?;

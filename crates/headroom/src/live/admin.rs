@@ -1,7 +1,7 @@
 //! The admin port: `/metrics` for Prometheus, `/healthz`, `/readyz`, and `/status` with the last period as JSON.
 
 use super::metrics::Metrics;
-use super::tick::Tick;
+use super::tick::{Levers, Tick};
 use anyhow::Context;
 use bytes::Bytes;
 use http_body_util::Full;
@@ -30,6 +30,11 @@ pub trait Board: Send + Sync + 'static {
     /// A loop that has not finished a period for this long is stuck.
     fn stale_after(&self) -> Duration;
 
+    /// What keeps it from being ready whatever else is well, and what is to be said of it where it is ready.
+    fn levers(&self) -> Levers {
+        Levers::default()
+    }
+
     /// What must come for it to be ready, in words.
     fn awaited(&self) -> &'static str;
 }
@@ -48,6 +53,7 @@ struct Last {
     at: Instant,
     ready: bool,
     json: String,
+    levers: Levers,
 }
 
 impl Status {
@@ -57,6 +63,7 @@ impl Status {
             at: Instant::now(),
             ready: false,
             json: "{}".to_owned(),
+            levers: Levers::default(),
         };
         Self {
             law,
@@ -75,6 +82,9 @@ impl Status {
             "seen": tick.seen,
             "decided": tick.decision,
             "actuation_failed": tick.actuation_failed,
+            "paused": tick.levers.paused,
+            "left_alone": tick.levers.left_alone,
+            "target_gone": tick.levers.gone,
             "backends": tick.backends.iter().map(|backend| serde_json::json!({
                 "url": backend.name,
                 "healthy": backend.healthy,
@@ -85,6 +95,7 @@ impl Status {
             at: Instant::now(),
             ready,
             json: json.to_string(),
+            levers: tick.levers.clone(),
         };
     }
 }
@@ -101,6 +112,11 @@ impl Board for Status {
 
     fn stale_after(&self) -> Duration {
         self.stale_after
+    }
+
+    fn levers(&self) -> Levers {
+        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        last.levers.clone()
     }
 
     fn awaited(&self) -> &'static str {
@@ -151,8 +167,18 @@ fn health(board: &impl Board) -> (StatusCode, &'static str, String) {
 }
 
 fn readiness(board: &impl Board) -> (StatusCode, &'static str, String) {
-    if board.last().1 {
-        (StatusCode::OK, PLAIN, "ready\n".to_owned())
+    let levers = board.levers();
+    if let Some(gone) = levers.gone {
+        (StatusCode::SERVICE_UNAVAILABLE, PLAIN, format!("{gone}\n"))
+    } else if board.last().1 {
+        let mut text = "ready\n".to_owned();
+        if levers.paused {
+            text.push_str("paused by an operator: everything is on until `headroom resume`\n");
+        }
+        for left in &levers.left_alone {
+            text.push_str(&format!("{left}\n"));
+        }
+        (StatusCode::OK, PLAIN, text)
     } else {
         (StatusCode::SERVICE_UNAVAILABLE, PLAIN, board.awaited().to_owned())
     }

@@ -106,6 +106,9 @@ pub struct Metrics {
     periods: Counter,
     lost: Counter,
     actuation_failures: Counter,
+    foreign_writes: Counter,
+    levers_left_alone: FloatGauge,
+    paused: FloatGauge,
     latency: Arc<LatencyBuckets>,
 }
 
@@ -208,6 +211,17 @@ impl Metrics {
                 "actuation_failures",
                 "Decisions that could not be carried out",
             ),
+            foreign_writes: add(
+                all,
+                "foreign_writes",
+                "Writes of somebody else to what is controlled, left alone until `headroom resume`",
+            ),
+            levers_left_alone: add(
+                all,
+                "levers_left_alone",
+                "Settings that somebody else wrote and that are left alone",
+            ),
+            paused: add(all, "paused", "1 while an operator has paused control, else 0"),
             registry,
         }
     }
@@ -302,6 +316,11 @@ impl Metrics {
         if tick.actuation_failed {
             self.actuation_failures.inc();
         }
+        let counted = self.foreign_writes.get();
+        self.foreign_writes
+            .inc_by(tick.levers.foreign_writes.saturating_sub(counted));
+        self.levers_left_alone.set(tick.levers.left_alone.len() as f64);
+        self.paused.set(f64::from(u8::from(tick.levers.paused)));
         if let Some(histogram) = &tick.histogram {
             self.latency.add(histogram);
         }

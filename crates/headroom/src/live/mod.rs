@@ -5,6 +5,7 @@
 
 pub mod admin;
 pub mod calibrate;
+pub mod control;
 mod machine;
 mod metrics;
 pub mod run;
@@ -17,7 +18,7 @@ pub mod view;
 
 pub use machine::{CgroupMachine, Machine, MachinePeriod, Refused};
 pub use telemetry::{GatewayTelemetry, Haproxy, Known, Prometheus, Telemetry, TrafficPeriod};
-pub use tick::{BackendTick, Tick};
+pub use tick::{BackendTick, Levers, Tick};
 
 use crate::stop::Stop;
 use headroom_control::{Allocation, Distribution, Guardian, Latency, Law, Seen, Slo, Traffic};
@@ -141,6 +142,7 @@ impl ControlLoop<'_> {
             decision,
             in_force: self.machine.allocated(),
             actuation_failed,
+            levers: machine.levers,
             energy: machine.energy,
             zone: machine.zone,
             throttled: machine.throttled,

@@ -114,4 +114,5 @@ pub fn keep() {
             tracing::warn!("{outcome}");
         }
     }
+    restore::global().disown();
 }

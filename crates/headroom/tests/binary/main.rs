@@ -16,6 +16,7 @@ mod laws;
 mod listener;
 mod load;
 mod openmetrics;
+mod operate;
 mod resize;
 mod sim;
 mod telemetry;

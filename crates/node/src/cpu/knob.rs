@@ -2,8 +2,8 @@
 
 use super::CpuError;
 pub use crate::panel::ForeignWrite;
-pub(super) use crate::panel::{Room, Sequence};
 use crate::panel::{Change, Definition, Panel, PanelError};
+pub(super) use crate::panel::{Room, Sequence};
 use crate::restore::{FileValue, Outcome, Registry};
 use std::path::PathBuf;
 

@@ -117,21 +117,20 @@ impl QuotaActuator {
         registry: &Registry,
     ) -> Result<Self, CpuError> {
         let period_us = period_us(options.period)?;
-        let (paths, sequence, room): (Vec<PathBuf>, super::knob::Sequence, super::knob::Room) = match target.version {
-            Version::V1 => {
-                let file = |name| target.cpu_dir.join(name);
-                (
-                    vec![file("cpu.cfs_quota_us"), file("cpu.cfs_period_us")],
-                    v1_sequence,
-                    |values| room(Version::V1, values),
-                )
-            }
-            Version::V2 => (
-                vec![target.cpu_dir.join("cpu.max")],
-                v2_sequence,
-                |values| room(Version::V2, values),
-            ),
-        };
+        let (paths, sequence, room): (Vec<PathBuf>, super::knob::Sequence, super::knob::Room) =
+            match target.version {
+                Version::V1 => {
+                    let file = |name| target.cpu_dir.join(name);
+                    (
+                        vec![file("cpu.cfs_quota_us"), file("cpu.cfs_period_us")],
+                        v1_sequence,
+                        |values| room(Version::V1, values),
+                    )
+                }
+                Version::V2 => (vec![target.cpu_dir.join("cpu.max")], v2_sequence, |values| {
+                    room(Version::V2, values)
+                }),
+            };
         let what = format!("the CPU quota of {} ({})", target.name, target.cpu_dir.display());
         let knob = Knob::open(registry, what, paths, sequence, room)?;
         let found = parse(target, knob.found())?;

@@ -216,9 +216,7 @@ impl Socket {
             }
         });
         if let Err(error) = noted {
-            self.last_mw = self
-                .handle
-                .give_back(|| set_limit(port, number, found_mw))?;
+            self.last_mw = self.handle.give_back(|| set_limit(port, number, found_mw))?;
             return Err(error.into());
         }
         match u64::from(seen.abs_diff(wanted_mw)) * 1_000 <= TOLERANCE_UW {
@@ -412,7 +410,10 @@ mod tests {
         let set = limits.set(Some(Watts::new(90.0))).unwrap();
         assert_eq!(set.foreign[0].seen, "170000 mW");
         assert_eq!(set.limit, Watts::new(170.0), "theirs is in force");
-        assert!(limits.set(Some(Watts::new(80.0))).unwrap().foreign.is_empty(), "said once");
+        assert!(
+            limits.set(Some(Watts::new(80.0))).unwrap().foreign.is_empty(),
+            "said once"
+        );
         assert_eq!(set_mw(&sockets), [170_000]);
         assert_eq!(registry.resume().len(), 1);
         limits.set(Some(Watts::new(90.0))).unwrap();

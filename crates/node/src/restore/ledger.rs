@@ -4,8 +4,8 @@
 //! when nothing is left to undo. It is not synced to the disk: what it undoes does not survive a crash of the machine
 //! either. A lock on the run directory, which the kernel drops with the process, tells a dead owner from a live one.
 
-use super::{RestoreReport, lever};
 use super::undo::{Outcome, Undo};
+use super::{RestoreReport, lever};
 use crate::{Roots, file};
 use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};

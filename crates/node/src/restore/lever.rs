@@ -60,7 +60,11 @@ fn owner_file(lever: &Path) -> PathBuf {
         let mut hasher = DefaultHasher::new();
         lever.hash(&mut hasher);
         let end: String = name.chars().rev().take(MAX_NAME / 4).collect();
-        name = format!("{:016x}{}", hasher.finish(), end.chars().rev().collect::<String>());
+        name = format!(
+            "{:016x}{}",
+            hasher.finish(),
+            end.chars().rev().collect::<String>()
+        );
     }
     owners().join(name)
 }
@@ -187,7 +191,9 @@ impl Registry {
     /// [`RestoreError::InUse`]: it is another's. [`RestoreError::Ledger`]: what the owner before left cannot be put back.
     pub(crate) fn claim(&self, path: &Path) -> Result<(), RestoreError> {
         let mut inner = self.lock();
-        let Some(ledger) = &inner.ledger else { return Ok(()) };
+        let Some(ledger) = &inner.ledger else {
+            return Ok(());
+        };
         let taken = take(&inner.levers, path, ledger)?;
         // A group that was removed and made anew is another lever at the same path.
         if let Some(lever) = taken {
