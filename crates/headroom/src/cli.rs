@@ -12,6 +12,7 @@ mod gateway;
 mod guard;
 mod law;
 mod load;
+mod operate;
 mod record;
 mod release;
 mod resize;
@@ -33,6 +34,7 @@ pub use gateway::{Balance, GatewayArgs};
 pub use guard::GuardArgs;
 pub use law::LawName;
 pub use load::{LoadArgs, Spacing};
+pub use operate::OperateArgs;
 pub use record::{ReportArgs, RunsArgs};
 pub use release::ReleaseArgs;
 pub use resize::ResizeArgs;
@@ -80,7 +82,11 @@ pub enum Command {
     Resize(ResizeArgs),
     /// Make the certificates that agents, gateways and the controller show each other, and say what each is for.
     Certs(CertsArgs),
-    /// Put back by hand what an agent, `up` or `demo` that was killed left limited.
+    /// Pause a running agent or `up`: everything is put back, requests are served on, nothing is limited until `resume`.
+    Pause(OperateArgs),
+    /// Let a paused agent or `up` go on, also with what somebody else wrote and it left alone.
+    Resume(OperateArgs),
+    /// Put back by hand what an agent, `up` or `demo` that was killed left limited; one that runs is paused.
     Release(ReleaseArgs),
     /// Watch over an agent, `up` or `demo`, and lift its limits when it is killed or hangs.
     Guard(GuardArgs),

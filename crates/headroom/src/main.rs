@@ -47,6 +47,8 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Controller(args) => commands::controller::run(&args),
         Command::Resize(args) => commands::resize::run(&args),
         Command::Certs(args) => commands::certs::run(&args),
+        Command::Pause(args) => commands::operate::pause(&args),
+        Command::Resume(args) => commands::operate::resume(&args),
         Command::Release(args) => commands::release::run(&args),
         Command::Guard(args) => commands::guard::run(&args),
         Command::Emulate(args) => commands::emulate::run(&args),

@@ -4,7 +4,7 @@ use super::capacity::{capacity, cores_in_force, envelope, everything, frequencie
 use super::counted::{Counted, sum};
 use super::node::{NodeOptions, NodeState, NodeTask, Wish};
 use super::{Network, Shared};
-use crate::live::{Machine, MachinePeriod, Missing, Refused};
+use crate::live::{Levers, Machine, MachinePeriod, Missing, Refused};
 use anyhow::{Context, bail};
 use headroom_control::{Allocation, CoreRange, NodeCapacity, Plant, Spread};
 use headroom_units::{Cores, Hertz, Joules, Ratio, Reading, Seconds, Source, Watts};
@@ -281,6 +281,7 @@ impl Machine for ClusterMachine {
             // What a node does not do is refused, and so an actuation that failed.
             levers_lost: false,
             missing,
+            levers: Levers::default(),
         }
     }
 

@@ -5,6 +5,7 @@ use crate::cli::AgentArgs;
 use crate::config::Document;
 use crate::config::agent::{AgentFile, EXAMPLE};
 use crate::failure::Failure;
+use crate::live::control::Control;
 use crate::live::guard::namespace::Place;
 use crate::live::{service_manager, undo};
 use crate::say;
@@ -51,6 +52,7 @@ pub fn run(args: &AgentArgs) -> Result<(), Failure> {
         &roots,
         Place::required(args.guard.allow_guard_inside),
     )?;
+    let _control = Control::serve(&run_dir, restore::global()).map_err(Failure::usage)?;
     let machine = open(&file, &document, &roots)?;
     serve(&file, &document, listen, &roots, machine, &stop)
 }

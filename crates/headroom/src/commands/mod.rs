@@ -12,6 +12,7 @@ pub mod emulate;
 pub mod gateway;
 pub mod guard;
 pub mod load;
+pub mod operate;
 pub mod release;
 pub mod report;
 pub mod reproduce;

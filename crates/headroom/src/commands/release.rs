@@ -1,17 +1,18 @@
 //! `headroom release`: puts back by hand what a killed run left.
 
 use crate::cli::ReleaseArgs;
+use crate::commands::operate;
 use crate::emulator::take_and_sweep;
 use crate::failure::Failure;
+use crate::live::control::{self, Request};
 use crate::live::undo;
 use crate::say;
 use anyhow::anyhow;
 
-/// Puts back what is recorded, and says what it was.
+/// Puts back what is recorded, and says what it was. A running `up` or agent is paused.
 ///
 /// # Errors
-/// A run folder that belongs to a running program (which puts back everything itself when it is stopped) or that cannot
-/// be used; something that could not be put back, which stays recorded.
+/// A run folder that belongs to a running program without operators (a demo) or that cannot be used; something that could not be put back, which stays recorded.
 pub fn run(args: &ReleaseArgs) -> Result<(), Failure> {
     let run_dir = args.run_dir.clone().unwrap_or_else(undo::default_run_dir);
     let roots = args.trees.roots();
@@ -22,7 +23,13 @@ pub fn run(args: &ReleaseArgs) -> Result<(), Failure> {
         ));
     }
     // Demos first: what one changed on an emulated server that is gone is then gone too, and not something that failed.
-    let (run_dir, swept) = take_and_sweep(&run_dir).map_err(Failure::usage)?;
+    let (run_dir, swept) = match take_and_sweep(&run_dir) {
+        // A running program puts back itself what it knows best.
+        Err(LedgerError::InUse { .. }) if control::is_served(&run_dir) => {
+            return operate::ask(&run_dir, Request::Pause);
+        }
+        taken => taken.map_err(Failure::usage)?,
+    };
     swept.done.iter().try_for_each(say::result)?;
     for error in &swept.failed {
         say::note!("not taken away: {error:#}");

@@ -7,6 +7,7 @@ use crate::config::{Config, Document, EXAMPLE, Lever};
 use crate::descriptors;
 use crate::door::{self, Door, OpenError};
 use crate::failure::Failure;
+use crate::live::control::Control;
 use crate::live::guard::namespace::Place;
 use crate::live::start::{self, ServiceRate, Start};
 use crate::live::{CgroupMachine, Machine, Telemetry, run, silence, undo};
@@ -43,6 +44,7 @@ pub fn run(args: &UpArgs) -> Result<(), Failure> {
         undo::promise(undo::take(run_dir)?, roots, place)?;
         Ok(Limits::AsFound)
     })?;
+    let _control = Control::serve(&run_dir(args), restore::global()).map_err(Failure::usage)?;
     let stop = Stop::at_signals()?;
     let outcome = serve((args, &run_dir(args)), &config, &document, &mut world, &stop);
     drop(world);
@@ -154,7 +156,7 @@ impl World {
             .model
             .model(machine_cores)
             .map_err(|error| document.error("power.model", error))?;
-        let machine = CgroupMachine::open(
+        let mut machine = CgroupMachine::open(
             roots,
             &target,
             model,
@@ -169,6 +171,7 @@ impl World {
             let key = check::power_key(&error).unwrap_or(config.service.target_key());
             document.error(key, format!("{error:#}"))
         })?;
+        machine.follow(config.service.target());
         let most = match limits {
             Limits::AsFound => machine.most_cores()?,
             // A run's limit is no bound for the next one.

@@ -2,7 +2,7 @@
 
 use super::guard::supervisor;
 use super::metrics::Metrics;
-use super::tick::Tick;
+use super::tick::{Levers, Tick};
 use crate::door::Watched;
 use anyhow::Context;
 use bytes::Bytes;
@@ -33,6 +33,11 @@ pub trait Board: Send + Sync + 'static {
     /// A loop that has not finished a period for this long is stuck.
     fn stale_after(&self) -> Duration;
 
+    /// What keeps it from being ready whatever else is well, and what is to be said of it where it is ready.
+    fn levers(&self) -> Levers {
+        Levers::default()
+    }
+
     /// What must come for it to be ready, in words.
     fn awaited(&self) -> &'static str;
 
@@ -57,6 +62,7 @@ struct Last {
     at: Instant,
     ready: bool,
     json: String,
+    levers: Levers,
 }
 
 impl Status {
@@ -66,6 +72,7 @@ impl Status {
             at: Instant::now(),
             ready: false,
             json: serde_json::json!({ "law": law }).to_string(),
+            levers: Levers::default(),
         };
         Self {
             law,
@@ -94,6 +101,9 @@ impl Status {
             "actuation_failed": tick.actuation_failed,
             "gateway": self.gateway.get().map(|gateway| gateway.json()),
             "guard": supervisor::state().map(|state| state.json()),
+            "paused": tick.levers.paused,
+            "left_alone": tick.levers.left_alone,
+            "target_gone": tick.levers.gone,
             "backends": tick.backends.iter().map(|backend| serde_json::json!({
                 "url": backend.name,
                 "healthy": backend.healthy,
@@ -104,6 +114,7 @@ impl Status {
             at: Instant::now(),
             ready,
             json: json.to_string(),
+            levers: tick.levers.clone(),
         };
     }
 }
@@ -126,6 +137,11 @@ impl Board for Status {
 
     fn stale_after(&self) -> Duration {
         self.stale_after
+    }
+
+    fn levers(&self) -> Levers {
+        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        last.levers.clone()
     }
 
     fn awaited(&self) -> &'static str {
@@ -182,9 +198,19 @@ fn health(board: &impl Board) -> (StatusCode, &'static str, String) {
 }
 
 fn readiness(board: &impl Board) -> (StatusCode, &'static str, String) {
-    if board.last().1 {
-        let note = board.note().unwrap_or_default();
-        (StatusCode::OK, PLAIN, format!("ready\n{note}"))
+    let levers = board.levers();
+    if let Some(gone) = levers.gone {
+        (StatusCode::SERVICE_UNAVAILABLE, PLAIN, format!("{gone}\n"))
+    } else if board.last().1 {
+        let mut text = "ready\n".to_owned();
+        if levers.paused {
+            text.push_str("paused by an operator: everything is on until `headroom resume`\n");
+        }
+        for left in &levers.left_alone {
+            text.push_str(&format!("{left}\n"));
+        }
+        text.push_str(&board.note().unwrap_or_default());
+        (StatusCode::OK, PLAIN, text)
     } else {
         (StatusCode::SERVICE_UNAVAILABLE, PLAIN, board.awaited().to_owned())
     }

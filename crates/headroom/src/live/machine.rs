@@ -2,11 +2,12 @@
 
 use super::levers::LeverWatch;
 use super::run;
-use anyhow::bail;
+use super::tick::Levers;
+use anyhow::{anyhow, bail};
 use headroom_control::{Allocation, FrequencyRange, Plant, PlantError, PowerEnvelope};
 use headroom_node::Roots;
 use headroom_node::cap::{Limiter, LimiterOptions};
-use headroom_node::cgroup::Target;
+use headroom_node::cgroup::{Target, TargetSpec};
 use headroom_node::cpu::UsageMeter;
 use headroom_node::frequency::{FrequencyBounds, FrequencyReader};
 use headroom_node::limit::LeverKind;
@@ -49,6 +50,8 @@ pub struct MachinePeriod {
     pub zone: String,
     /// Readings that meters refused, for each node and its meter.
     pub refused: Vec<Refused>,
+    /// What keeps the levers from being moved.
+    pub levers: Levers,
     /// Whether a lever was not in force, or another one than at the start held the cap.
     pub levers_lost: bool,
     /// Nodes that could not be reached.
@@ -77,9 +80,26 @@ pub struct Refused {
     pub count: u64,
 }
 
+/// What a machine is opened with, and opened again where its control group is made anew.
+#[derive(Clone)]
+struct Opening {
+    roots: Roots,
+    /// How the service is found again; the same group where nothing is given.
+    spec: Option<TargetSpec>,
+    target: Target,
+    model: PowerModel,
+    preference: MeterPreference,
+    options: LimiterOptions,
+    registry: Registry,
+}
+
 /// A cgroup with its quota, its meters and the software cap.
 pub struct CgroupMachine {
-    limiter: Limiter,
+    opening: Opening,
+    /// Nothing from the moment on that the control group is gone until it is there again.
+    limiter: Option<Limiter>,
+    /// Why there is none.
+    gone: Option<String>,
     usage: UsageMeter,
     meter: Box<dyn Meter>,
     frequency: Option<FrequencyReader>,
@@ -115,6 +135,16 @@ impl CgroupMachine {
         let now = limiter.allocated().now();
         let source = meter.sample()?.energy.source;
         Ok(Self {
+            opening: Opening {
+                roots: roots.clone(),
+                spec: None,
+                target: target.clone(),
+                model,
+                preference,
+                options,
+                registry: registry.clone(),
+            },
+            gone: None,
             usage: UsageMeter::open(roots, target)?,
             meter,
             frequency: FrequencyReader::open(roots),
@@ -127,8 +157,67 @@ impl CgroupMachine {
             choice,
             source,
             hardware: roots.source(),
-            limiter,
+            limiter: Some(limiter),
         })
+    }
+
+    /// Finds the service anew by this where its control group is gone.
+    pub fn follow(&mut self, spec: TargetSpec) {
+        self.opening.spec = Some(spec);
+    }
+
+    fn limiter(&self) -> anyhow::Result<&Limiter> {
+        let gone = || anyhow!("{}", self.gone.as_deref().unwrap_or("the control group is gone"));
+        self.limiter.as_ref().ok_or_else(gone)
+    }
+
+    /// Gives up what limits a control group that is gone.
+    fn lose(&mut self, why: &str) {
+        let target = &self.opening.target;
+        let gone = format!(
+            "the control group of {} is gone, so that nothing is limited: {} is not there; it is taken up again when it is \
+             ({why})",
+            target.name,
+            target.cpu_dir.display()
+        );
+        tracing::error!("{gone}");
+        self.gone = Some(gone);
+        self.limiter = None;
+    }
+
+    /// Takes up the control group where it is there again.
+    fn find(&mut self) -> anyhow::Result<()> {
+        if self.limiter.is_some() {
+            return Ok(());
+        }
+        let Opening {
+            roots,
+            spec,
+            target,
+            model,
+            preference,
+            options,
+            registry,
+        } = self.opening.clone();
+        let target = match &spec {
+            Some(spec) => Target::resolve(&roots, spec)?,
+            None => target,
+        };
+        let anew = Self::open(&roots, &target, model, preference, options, &registry)?;
+        tracing::warn!("{} is there again, and controlled", target.name);
+        let allocated = self.allocated;
+        *self = Self { allocated, ..anew };
+        self.opening.spec = spec;
+        Ok(())
+    }
+
+    /// What is in force while an operator has paused control: everything.
+    fn note_pause(&mut self) -> anyhow::Result<()> {
+        let limiter = self.limiter()?;
+        limiter.note_pause()?;
+        let now = limiter.bounds()?.largest;
+        self.allocated = Allocation::new(now, self.opening.model.limit(now));
+        Ok(())
     }
 
     /// Which meter and which lever for caps were chosen, and why not others: what a run falls back to.
@@ -144,13 +233,14 @@ impl CgroupMachine {
                 unusable.join(", ")
             ));
         }
-        let lever = match self.limiter.lever().chosen {
-            LeverKind::Frequency => {
+        let lever = match self.limiter.as_ref().map(|limiter| limiter.lever().chosen) {
+            None => "power caps are not held: the control group is gone".to_owned(),
+            Some(LeverKind::Frequency) => {
                 "power caps are held by the processors' frequency, and by CPU quota below the lowest"
                     .to_owned()
             }
-            LeverKind::Software => "power caps are held in software, by CPU quota".to_owned(),
-            hardware => format!("power caps are held by the hardware ({hardware})"),
+            Some(LeverKind::Software) => "power caps are held in software, by CPU quota".to_owned(),
+            Some(hardware) => format!("power caps are held by the hardware ({hardware})"),
         };
         vec![meter, lever]
     }
@@ -175,7 +265,7 @@ impl CgroupMachine {
     /// # Errors
     /// Where the machine cannot be read.
     pub fn most_cores(&self) -> anyhow::Result<Cores> {
-        Ok(self.limiter.bounds()?.largest)
+        Ok(self.limiter()?.bounds()?.largest)
     }
 
     /// The same plant with the frequency as a lever, where it is one here.
@@ -183,7 +273,7 @@ impl CgroupMachine {
     /// # Errors
     /// Where the machine names frequencies that are none.
     pub fn with_frequency(&self, plant: Plant) -> anyhow::Result<Plant> {
-        match self.limiter.frequency() {
+        match self.limiter()?.frequency() {
             Ok(bounds) => Ok(with_frequency(plant, &bounds)?),
             // `headroom doctor` says why.
             Err(_) => Ok(plant),
@@ -195,11 +285,11 @@ impl CgroupMachine {
     /// # Errors
     /// Where the machine cannot be read.
     pub fn envelope(&self, model: &PowerModel, fewest: Cores) -> anyhow::Result<PowerEnvelope> {
-        let smallest = self.limiter.bounds()?.smallest;
+        let limiter = self.limiter()?;
+        let smallest = limiter.bounds()?.smallest;
         let held = model.minimum_cap(fewest, smallest.min(fewest));
         // Where the hardware holds caps, it takes none under its own lowest.
-        let lowest = self
-            .limiter
+        let lowest = limiter
             .cap_bounds()
             .map_or(held, |bounds| bounds.smallest.max(held));
         Ok(PowerEnvelope {
@@ -243,12 +333,16 @@ impl Machine for CgroupMachine {
             .sample()
             .inspect_err(|error| tracing::warn!("{error}"))
             .ok();
-        for event in self.limiter.take_events() {
-            tracing::warn!("{event}");
-            self.levers.note(&event);
+        let mut quota = self.allocated.cores;
+        if let Some(limiter) = &self.limiter {
+            for event in limiter.take_events() {
+                tracing::warn!("{event}");
+                self.levers.note(&event);
+            }
+            // A cap's loop moves the quota within the period: the mean of its ends stands for it.
+            quota = limiter.status().quota;
         }
-        // A cap's loop moves the quota within the period: the mean of its ends stands for it.
-        let quota = self.limiter.status().quota;
+        let standing = self.opening.registry.standing();
         let before = std::mem::replace(&mut self.quota_before, quota);
         let usable = ((quota + before) / 2.0).min(self.allocated.cores);
         let energy = sample.as_ref().map(|sample| sample.energy);
@@ -286,6 +380,12 @@ impl Machine for CgroupMachine {
             }],
             levers_lost: self.levers.lost(),
             missing: Missing::default(),
+            levers: Levers {
+                paused: standing.paused,
+                left_alone: standing.held.iter().map(ToString::to_string).collect(),
+                foreign_writes: standing.foreign_writes,
+                gone: self.gone.clone(),
+            },
         }
     }
 
@@ -299,11 +399,26 @@ impl Machine for CgroupMachine {
             cap,
             frequency,
         } = allocation;
-        let applied = self.limiter.apply(headroom_node::cap::Allocation {
+        self.find()?;
+        if self.opening.registry.is_paused() {
+            return self.note_pause();
+        }
+        let asked = headroom_node::cap::Allocation {
             cores,
             cap: Some(cap),
             frequency,
-        })?;
+        };
+        let applied = match self.limiter()?.apply(asked) {
+            Ok(applied) => applied,
+            // An operator was faster.
+            Err(_) if self.opening.registry.is_paused() => return self.note_pause(),
+            Err(error) => {
+                if error.is_gone() {
+                    self.lose(&error.to_string());
+                }
+                return Err(error.into());
+            }
+        };
         if let Some(bounds) = applied.bounded {
             tracing::warn!(%cores, given = %applied.cores, "the machine bounds the cores: {bounds:?}");
         }

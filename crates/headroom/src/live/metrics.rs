@@ -112,6 +112,9 @@ pub struct Metrics {
     gateway_restarts: Counter,
     guard_up: Family<NoLabels, FloatGauge>,
     guard_restarts: Family<NoLabels, Counter>,
+    foreign_writes: Counter,
+    levers_left_alone: FloatGauge,
+    paused: FloatGauge,
     latency: Arc<LatencyBuckets>,
 }
 
@@ -239,6 +242,17 @@ impl Metrics {
                 "gateway_restarts",
                 "Times that the gateway's process ended by itself and was started again",
             ),
+            foreign_writes: add(
+                all,
+                "foreign_writes",
+                "Writes of somebody else to what is controlled, left alone until `headroom resume`",
+            ),
+            levers_left_alone: add(
+                all,
+                "levers_left_alone",
+                "Settings that somebody else wrote and that are left alone",
+            ),
+            paused: add(all, "paused", "1 while an operator has paused control, else 0"),
             registry,
         }
     }
@@ -335,6 +349,11 @@ impl Metrics {
         if tick.actuation_failed {
             self.actuation_failures.inc();
         }
+        let counted = self.foreign_writes.get();
+        self.foreign_writes
+            .inc_by(tick.levers.foreign_writes.saturating_sub(counted));
+        self.levers_left_alone.set(tick.levers.left_alone.len() as f64);
+        self.paused.set(f64::from(u8::from(tick.levers.paused)));
         if let Some(histogram) = &tick.histogram {
             self.latency.add(histogram);
         }

@@ -5,6 +5,7 @@
 
 pub mod admin;
 pub mod calibrate;
+pub mod control;
 pub mod guard;
 mod levers;
 mod machine;
@@ -20,7 +21,7 @@ pub mod view;
 
 pub use machine::{CgroupMachine, Machine, MachinePeriod, Missing, Refused};
 pub use telemetry::{GatewayTelemetry, Haproxy, Known, Prometheus, Telemetry, TrafficPeriod};
-pub use tick::{BackendTick, Tick};
+pub use tick::{BackendTick, Levers, Tick};
 
 use crate::stop::Stop;
 use anyhow::anyhow;
@@ -187,6 +188,7 @@ impl ControlLoop<'_> {
             decision,
             in_force: self.machine.allocated(),
             actuation_failed,
+            levers: machine.levers,
             energy: machine.energy,
             zone: machine.zone,
             throttled: machine.throttled,

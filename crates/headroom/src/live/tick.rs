@@ -19,6 +19,8 @@ pub struct Tick {
     pub in_force: Allocation,
     /// Whether the decision could not be carried out, wholly or in part.
     pub actuation_failed: bool,
+    /// What keeps the levers from being moved.
+    pub levers: Levers,
     /// Energy consumed in the period.
     pub energy: Option<Reading<Joules>>,
     /// The meter's zone.
@@ -60,6 +62,19 @@ impl Tick {
     pub fn power(&self) -> Option<Reading<Watts>> {
         self.seen.power.filter(|_| self.missing.nodes == 0)
     }
+}
+
+/// What keeps levers from being moved, other than the law.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Levers {
+    /// An operator has paused control: everything is as it was found.
+    pub paused: bool,
+    /// What somebody else wrote and is left alone, in words.
+    pub left_alone: Vec<String>,
+    /// Writes of somebody else since the start.
+    pub foreign_writes: u64,
+    /// Why the service cannot be limited: its control group is gone.
+    pub gone: Option<String>,
 }
 
 /// One backend in one period.

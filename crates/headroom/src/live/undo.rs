@@ -85,5 +85,6 @@ pub fn keep() {
             tracing::warn!("{outcome}");
         }
     }
+    restore::global().disown();
     guard::supervisor::end();
 }

@@ -19,6 +19,7 @@ mod laws;
 mod listener;
 mod load;
 mod openmetrics;
+mod operate;
 mod resize;
 mod sim;
 mod telemetry;

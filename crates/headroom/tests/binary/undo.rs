@@ -210,29 +210,6 @@ fn a_cpuset_is_put_back_after_a_signal_and_after_kill_9() {
 }
 
 #[test]
-fn what_an_administrator_sets_meanwhile_is_theirs() {
-    let Some(group) = Group::new() else { return };
-    let config = idle(&group);
-    let mut up = Up::start(&config);
-    group.interfere(12_000);
-    up.program.said("that somebody else wrote", |err| {
-        err.contains("somebody else wrote").then_some(())
-    });
-    up.program.signal(Signal::TERM);
-    up.program.succeeds();
-    let left = group.cores().expect("a limit is left");
-    assert!((left - 1.2).abs() < 1e-6, "{left} cores: {}", up.program.err());
-    let said = up.program.err().matches("somebody else wrote").count();
-    assert_eq!(
-        said,
-        1,
-        "each write of another is said once: {}",
-        up.program.err()
-    );
-    assert!(!undo_left(&config.run_dir()));
-}
-
-#[test]
 fn a_record_of_changes_that_makes_no_sense_is_never_carried_out() {
     let Some(group) = Group::new() else { return };
     let before = group.settings();

@@ -113,6 +113,8 @@ pub(super) struct Keeper {
     about: (Duration, About),
     /// When what could not be put back is tried again.
     put_back_again: Option<Duration>,
+    /// Why the machine refused the allocation before: that is said once.
+    refused: Option<String>,
 }
 
 impl Keeper {
@@ -129,6 +131,7 @@ impl Keeper {
             reading: (now, counters),
             about: (now, about),
             put_back_again: None,
+            refused: None,
         };
         for trouble in std::mem::take(&mut keeper.reading.1.troubles) {
             keeper.troubles.add(trouble);
@@ -293,6 +296,7 @@ impl Keeper {
                 }
                 self.lease.grant(now, claim, apply.length);
                 self.put_back_again = None;
+                self.refused = None;
                 notes.truncate(MOST_NOTES);
                 // The machine may have been slower than the lease is long: the caller is told that nothing is left.
                 let lease = self.lease.state(self.now()).unwrap_or_else(|| LeaseState {
@@ -313,7 +317,11 @@ impl Keeper {
                     // Nobody holds the node, so nothing of this attempt may stay.
                     self.put_back(now);
                 }
-                self.troubles.add(error.why.clone());
+                // A paused node refuses every renewal.
+                if self.refused.as_ref() != Some(&error.why) {
+                    self.troubles.add(error.why.clone());
+                    self.refused = Some(error.why.clone());
+                }
                 Err(Refusal::MachineRefused {
                     why: error.why,
                     in_force: self.machine.in_force(),

@@ -151,6 +151,17 @@ pub enum LimitError {
     Thread(#[source] std::io::Error),
 }
 
+impl LimitError {
+    /// The control group is gone.
+    pub fn is_gone(&self) -> bool {
+        match self {
+            Self::Cpu(CpuError::File(error)) => error.is_gone(),
+            Self::Cpu(CpuError::Gone { .. }) => true,
+            _ => false,
+        }
+    }
+}
+
 /// How the cap's loop fares.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CapStatus {
@@ -385,6 +396,15 @@ impl Limiter {
     /// Renews the lease without changing anything.
     pub fn renew(&self) {
         self.shared.lock().renewed_at = Instant::now();
+    }
+
+    /// Takes note that an operator has paused control and everything was put back: no cap is held until the next
+    /// allocation.
+    ///
+    /// # Errors
+    /// [`LimitError`] where the machine cannot be read.
+    pub fn note_pause(&self) -> Result<(), LimitError> {
+        self.shared.lock().note_pause()
     }
 
     /// Gives everything back that may be had, without a cap: for lost telemetry, and before the end.

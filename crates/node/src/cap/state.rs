@@ -318,6 +318,19 @@ impl State {
         self.report(Event::LeverGivenUp { lever, reason });
     }
 
+    /// Everything was put back by an operator, and nothing may be written.
+    pub(super) fn note_pause(&mut self) -> Result<(), LimitError> {
+        let most = self.quota.bounds()?.largest;
+        self.cap = None;
+        self.law.set_cap(None);
+        self.cores = most;
+        self.allocated.set(most);
+        (self.status.quota, self.status.binding) = (most, Binding::Allocation);
+        self.status.hardware_limit = None;
+        self.given_back = true;
+        Ok(())
+    }
+
     /// Everything that may be had, and no cap.
     pub(super) fn give_back(&mut self) -> Result<Applied, LimitError> {
         let most = match &self.cpuset {

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 fn watts(value: f64) -> Option<Watts> {
@@ -115,9 +115,8 @@ fn a_limit_that_is_switched_off_is_switched_on_with_it_and_off_again() {
 #[test]
 fn a_locked_limit_is_said_and_the_other_package_goes_back() {
     let Some(bench) = Bench::usual() else { return };
-    let mut limits = RaplLimits::open(&bench.roots(), &Registry::new()).unwrap();
-    limits.set(watts(80.0)).unwrap();
     bench.fault("locked intel-rapl:1");
+    let mut limits = RaplLimits::open(&bench.roots(), &Registry::new()).unwrap();
     let error = limits.set(watts(60.0)).unwrap_err();
     assert!(
         matches!(&error, PowerLimitError::Locked { zone, .. } if zone == "package-1"),
@@ -127,10 +126,31 @@ fn a_locked_limit_is_said_and_the_other_package_goes_back() {
         error.to_string().contains("unlock power limits in the BIOS"),
         "{error}"
     );
-    assert_eq!(bench.limit_w(0, 0), 40.0, "all or none");
+    assert_eq!(bench.limit_w(0, 0), 50.0, "all or none");
+    drop(limits);
     bench.clear();
+    let mut limits = RaplLimits::open(&bench.roots(), &Registry::new()).unwrap();
     limits.set(watts(60.0)).unwrap();
     assert_eq!((bench.limit_w(0, 0), bench.limit_w(1, 0)), (30.0, 30.0));
+}
+
+#[test]
+fn a_limit_that_somebody_switched_off_is_left_off() {
+    let Some(bench) = Bench::usual() else { return };
+    let mut limits = RaplLimits::open(&bench.roots(), &Registry::new()).unwrap();
+    limits.set(watts(80.0)).unwrap();
+    bench.write("class/powercap/intel-rapl:1/enabled", "0");
+    assert_eq!(limits.set(watts(60.0)).unwrap().foreign[0].seen, "0");
+    limits.set(watts(50.0)).unwrap();
+    let is_off = bench.read("class/powercap/intel-rapl:1/enabled");
+    assert_eq!(
+        (is_off.as_str(), bench.limit_w(1, 0)),
+        ("0", 50.0),
+        "as found, and off"
+    );
+    drop(limits);
+    assert_eq!(bench.read("class/powercap/intel-rapl:1/enabled"), "0");
+    assert_eq!(bench.limit_w(0, 0), 50.0);
 }
 
 #[test]
@@ -168,7 +188,7 @@ fn every_answer_to_a_write_is_an_error_with_a_remedy_and_changes_nothing() {
 }
 
 #[test]
-fn another_writer_is_said_and_theirs_is_what_is_put_back() {
+fn another_writer_is_said_and_theirs_is_left_alone() {
     let Some(bench) = Bench::usual() else { return };
     let mut limits = RaplLimits::open(&bench.roots(), &Registry::new()).unwrap();
     limits.set(watts(60.0)).unwrap();
@@ -177,10 +197,48 @@ fn another_writer_is_said_and_theirs_is_what_is_put_back() {
         "45000000",
     );
     assert_eq!(limits.look().unwrap()[0].seen, "45000000");
-    limits.set(watts(60.0)).unwrap();
-    assert_eq!(bench.limit_w(1, 0), 30.0);
+    assert_eq!(
+        limits.set(watts(50.0)).unwrap().limit,
+        Watts::new(70.0),
+        "25 of ours, 45 of theirs"
+    );
+    assert_eq!(bench.limit_w(1, 0), 45.0);
     drop(limits);
     assert_eq!((bench.limit_w(0, 0), bench.limit_w(1, 0)), (50.0, 45.0));
+}
+
+/// A registry with a record in a run directory of its own, as a program has.
+fn program(bench: &Bench, run_dir: &Path) -> Registry {
+    let registry = Registry::new();
+    let (ledger, _) = Ledger::open(run_dir, &bench.roots()).unwrap();
+    registry.attach(ledger).unwrap();
+    registry
+}
+
+#[test]
+fn a_machines_limits_have_one_owner_whatever_the_run_directory() {
+    let Some(bench) = Bench::usual() else { return };
+    let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let first = program(&bench, dirs[0].path());
+    let second = program(&bench, dirs[1].path());
+    let mut limits = RaplLimits::open(&bench.roots(), &first).unwrap();
+    limits.set(watts(60.0)).unwrap();
+    // The same program may open them again, as an agent does for each lease.
+    drop(RaplLimits::open(&bench.roots(), &first).unwrap());
+    let error = RaplLimits::open(&bench.roots(), &second).unwrap_err().to_string();
+    let owner = format!(
+        "pid {}, run directory {}",
+        std::process::id(),
+        dirs[0].path().display()
+    );
+    assert!(
+        error.contains(&owner) && error.contains("several --config"),
+        "{error}"
+    );
+    assert_eq!(bench.limit_w(1, 0), 30.0, "nothing was changed");
+    drop((limits, first));
+    RaplLimits::open(&bench.roots(), &second).unwrap();
+    second.disown();
 }
 
 #[test]

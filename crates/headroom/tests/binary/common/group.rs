@@ -60,11 +60,19 @@ impl Group {
             cpu: cpu_root.join(&name),
             dirs: roots.iter().map(|root| root.join(&name)).collect(),
         };
-        for dir in &group.dirs {
-            if let Err(error) = fs::create_dir(dir) {
-                println!("skipped: {} cannot be made: {error}", dir.display());
-                return None;
+        match group.make() {
+            Ok(()) => Some(group),
+            Err(why) => {
+                println!("skipped: {why}");
+                None
             }
+        }
+    }
+
+    /// Makes it, also anew after [`Group::remove`].
+    pub fn make(&self) -> Result<(), String> {
+        for dir in &self.dirs {
+            fs::create_dir(dir).map_err(|error| format!("{} cannot be made: {error}", dir.display()))?;
             // Version 1 lets no process in before these two are set.
             for file in ["cpuset.cpus", "cpuset.mems"] {
                 let above = dir.parent().unwrap().join(file);
@@ -75,7 +83,7 @@ impl Group {
                 }
             }
         }
-        Some(group)
+        Ok(())
     }
 
     /// Its directory under the cpu controller.

@@ -320,6 +320,12 @@ impl Machine for LocalMachine {
                 false => Err(MachineError::new(done.failed.join("; "))),
             };
         }
+        if self.registry.is_paused() {
+            self.put_back();
+            return Err(MachineError::new(
+                "an operator has paused this node: everything is on until `headroom resume` there",
+            ));
+        }
         self.limit(allocation)
     }
 
@@ -358,6 +364,9 @@ impl Machine for LocalMachine {
     }
 
     fn read(&mut self) -> Counters {
+        if self.limiter.is_some() && self.registry.is_paused() {
+            self.put_back();
+        }
         if let Some(limiter) = &self.limiter {
             self.eyes
                 .note(limiter.take_events().iter().map(ToString::to_string));

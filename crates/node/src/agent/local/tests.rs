@@ -310,6 +310,30 @@ fn a_service_that_does_not_exist_stops_the_agent_before_it_starts() {
     assert!(error.to_string().contains("/nowhere"), "{error}");
 }
 
+#[test]
+fn a_paused_node_refuses_allocations_and_has_everything_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_, options) = machine(dir.path());
+    let registry = Registry::new();
+    let mut machine = LocalMachine::open(options, &registry).unwrap();
+    machine.apply(cores(1.0)).unwrap();
+    let file = dir.path().join("sys/fs/cgroup/web/cpu.max");
+    let max = || fs::read_to_string(&file).unwrap().trim().to_owned();
+    assert_eq!(max(), "10000 10000");
+    assert_eq!(registry.pause().restored(), 1);
+    assert_eq!(max(), "max 100000");
+    machine.read();
+    assert_eq!(machine.in_force(), Allocation::AS_FOUND);
+    let refused = machine.apply(cores(1.0)).unwrap_err();
+    assert!(refused.why.contains("headroom resume"), "{refused}");
+    assert_eq!(max(), "max 100000");
+    registry.resume();
+    machine.apply(cores(1.0)).unwrap();
+    assert_eq!(max(), "10000 10000");
+    drop(machine);
+    assert_eq!(max(), "max 100000");
+}
+
 /// Counts what is logged of somebody else's writes.
 #[derive(Default)]
 struct Logged(std::sync::atomic::AtomicU32);

@@ -1,0 +1,44 @@
+//! `headroom pause` and `headroom resume`: what an operator asks of a running `up` or agent.
+
+use crate::cli::OperateArgs;
+use crate::failure::Failure;
+use crate::live::control::{self, Request};
+use crate::live::undo;
+use crate::say;
+use anyhow::anyhow;
+use std::path::Path;
+
+/// Makes it put everything back and write nothing.
+///
+/// # Errors
+/// As [`ask`].
+pub fn pause(args: &OperateArgs) -> Result<(), Failure> {
+    ask(&run_dir(args), Request::Pause)
+}
+
+/// Makes it go on, also with what somebody else had written.
+///
+/// # Errors
+/// As [`ask`].
+pub fn resume(args: &OperateArgs) -> Result<(), Failure> {
+    ask(&run_dir(args), Request::Resume)
+}
+
+fn run_dir(args: &OperateArgs) -> std::path::PathBuf {
+    args.run_dir.clone().unwrap_or_else(undo::default_run_dir)
+}
+
+/// Asks whoever has a run folder, and prints what was done.
+///
+/// # Errors
+/// Nobody runs there; something that could not be done.
+pub fn ask(run_dir: &Path, request: Request) -> Result<(), Failure> {
+    let answer = control::ask(run_dir, request).map_err(Failure::usage)?;
+    for line in &answer.done {
+        say::result(format_args!("pid {}: {line}", answer.pid))?;
+    }
+    match answer.failed.is_empty() {
+        true => Ok(()),
+        false => Err(Failure::Run(anyhow!("{}", answer.failed.join("\n")))),
+    }
+}
