@@ -27,7 +27,7 @@ async fn every_call_goes_there_and_back() {
     let client = connect(&running.address).await.unwrap();
     assert_eq!(client.agent(), &description());
     assert_eq!(
-        running.echo.callers.lock().unwrap()[0].to_string(),
+        running.echo.callers.lock().unwrap()[0].place(),
         "a local process"
     );
 

@@ -7,10 +7,11 @@ use headroom_wire::message::{
     Range, SetBackend,
 };
 use headroom_wire::proto::gateway_server;
-use headroom_wire::server::{Limits, Listen, Listener, log_rejected, serve_gateway};
+use headroom_wire::access::Rules;
+use headroom_wire::server::{Admission, Limits, Listen, Listener, Peer, serve_gateway};
 use headroom_wire::tonic::codegen::tokio_stream::Stream;
 use headroom_wire::tonic::{self, Request, Response, Status};
-use headroom_wire::{Address, Refusal, Server, proto};
+use headroom_wire::{Address, Refusal, Server, limiter, proto};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -34,11 +35,11 @@ pub struct ControlPort {
 }
 
 impl ControlPort {
-    /// Serves a gateway's counters and backends at the given places, on a thread of its own.
+    /// Serves a gateway's counters and backends at the given places to whom the rules let, on a thread of its own.
     ///
     /// # Errors
     /// A place that cannot be listened at, a thread that cannot be started.
-    pub fn serve(gateway: Arc<Handle>, places: Vec<Listen>) -> anyhow::Result<Self> {
+    pub fn serve(gateway: Arc<Handle>, places: Vec<Listen>, rules: Rules) -> anyhow::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;
@@ -78,7 +79,7 @@ impl ControlPort {
                             listener,
                             service.clone(),
                             limits,
-                            log_rejected(),
+                            Admission::logged(rules.clone()),
                             stopped,
                         ));
                     }
@@ -306,9 +307,12 @@ impl gateway_server::Gateway for Control {
         &self,
         request: Request<proto::SetBackendRequest>,
     ) -> Result<Response<proto::BackendSet>, Status> {
+        let peer = request.extensions().get::<Peer>().cloned();
         let change = SetBackend::try_from(request.into_inner()).map_err(Refusal::from)?;
         let backend = self.change(change)?;
-        tracing::info!(?change, "a controller changed a backend");
+        if let Some(peer) = peer.filter(|peer| limiter::admits(&peer.key(), "backend changed")) {
+            tracing::info!(%peer, ?change, "a controller changed a backend");
+        }
         Ok(Response::new(proto::BackendSet {
             backend: Some(backend.into()),
         }))

@@ -5,7 +5,8 @@ use headroom_wire::message::{
     QueueSample as ToldSample, QueueShown, QueueSight, Range,
 };
 use headroom_wire::proto::agent_server::Agent;
-use headroom_wire::server::{Limits, Listen, Listener, log_rejected, serve};
+use headroom_wire::access::Rules;
+use headroom_wire::server::{Admission, Limits, Listen, Listener, serve};
 use headroom_wire::tonic::codegen::tokio_stream::{Stream, StreamExt};
 use headroom_wire::tonic::{self, Request, Response, Status};
 use headroom_wire::{Refusal, Server, proto};
@@ -222,7 +223,7 @@ impl Watched {
                 let stop = async {
                     let _ = stopped.await;
                 };
-                serve(listener, scripted, limits, log_rejected(), stop).await;
+                serve(listener, scripted, limits, Admission::logged(Rules::default()), stop).await;
             });
         });
         listens.blocking_recv().unwrap();

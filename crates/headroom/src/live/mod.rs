@@ -5,6 +5,7 @@
 
 pub mod admin;
 pub mod calibrate;
+mod certificates;
 mod machine;
 mod metrics;
 pub mod run;
