@@ -387,6 +387,7 @@ fn files(dir: &Path, stem: &str) -> TlsFiles {
         ca: dir.join("ca.crt"),
         certificate: dir.join(format!("{stem}.crt")),
         key: dir.join(format!("{stem}.key")),
+        revoked: None,
     }
 }
 

@@ -6,15 +6,18 @@
 //!   listener without a client authority cannot be written down.
 //! - [`certs`] makes the authority and the certificates; [`tls`] reads them and says in plain words what is wrong with
 //!   them, and with a peer's.
+//! - [`access`] says which peer may read and which may command; [`limiter`] bounds what peers cause in the log.
 //! - [`server`] serves an implementation of the contract, [`client`] calls one.
 //!
 //! What a request does is decided in the agent and in the controller, not here.
 #![forbid(unsafe_code)]
 
+pub mod access;
 mod address;
 pub mod certs;
 mod check;
 pub mod client;
+pub mod limiter;
 pub mod message;
 mod refusal;
 pub mod server;

@@ -89,6 +89,29 @@ pub enum Refusal {
         /// The last accepted.
         last: u64,
     },
+    /// A sequence number that was accepted with another content.
+    #[error(
+        "sequence {sequence} was accepted with another content: a repetition must be the same, a new request needs a larger \
+         number"
+    )]
+    Conflict {
+        /// What was given, which is the last accepted.
+        sequence: u64,
+    },
+    /// A call that the peer's role does not allow.
+    #[error("{call} is not for {peer:?}, which has here the access of {access}; it needs {needed}: {remedy}")]
+    Forbidden {
+        /// What was called.
+        call: String,
+        /// Who the peer proved to be.
+        peer: String,
+        /// What it may do.
+        access: String,
+        /// What it would need.
+        needed: String,
+        /// What would help.
+        remedy: String,
+    },
     /// A lever that the node does not have.
     #[error(
         "this node cannot limit {field}: {reason}{sep}{remedy}",
@@ -147,10 +170,10 @@ impl Refusal {
         match self {
             Self::HeldByAnother { .. } | Self::NoLever { .. } => Code::FailedPrecondition,
             Self::OutOfRange { .. } | Self::Malformed(_) => Code::InvalidArgument,
-            Self::Stale { .. } => Code::Aborted,
+            Self::Stale { .. } | Self::Conflict { .. } => Code::Aborted,
             Self::Busy { .. } => Code::ResourceExhausted,
             Self::MachineRefused { .. } => Code::Internal,
-            Self::NotAllowed { .. } => Code::PermissionDenied,
+            Self::NotAllowed { .. } | Self::Forbidden { .. } => Code::PermissionDenied,
             Self::Ending(_) => Code::Unavailable,
         }
     }
@@ -218,6 +241,20 @@ impl From<Refusal> for proto::Refusal {
                 expected,
             }),
             Refusal::Stale { given, last } => Reason::Stale(proto::Stale { given, last }),
+            Refusal::Conflict { sequence } => Reason::Conflict(proto::Conflict { sequence }),
+            Refusal::Forbidden {
+                call,
+                peer,
+                access,
+                needed,
+                remedy,
+            } => Reason::Forbidden(proto::Forbidden {
+                call,
+                peer,
+                access,
+                needed,
+                remedy,
+            }),
             Refusal::NoLever {
                 field,
                 reason,
@@ -271,6 +308,16 @@ impl TryFrom<proto::Refusal> for Refusal {
             Reason::Stale(stale) => Self::Stale {
                 given: stale.given,
                 last: stale.last,
+            },
+            Reason::Conflict(conflict) => Self::Conflict {
+                sequence: conflict.sequence,
+            },
+            Reason::Forbidden(not) => Self::Forbidden {
+                call: not.call,
+                peer: not.peer,
+                access: not.access,
+                needed: not.needed,
+                remedy: not.remedy,
             },
             Reason::NoLever(no) => Self::NoLever {
                 field: no.field,
@@ -341,6 +388,14 @@ mod tests {
             },
             Refusal::Ending(Server::Agent),
             Refusal::Ending(Server::Gateway),
+            Refusal::Conflict { sequence: 4 },
+            Refusal::Forbidden {
+                call: "Apply".into(),
+                peer: "grafana".into(),
+                access: "reader".into(),
+                needed: "operator".into(),
+                remedy: "use another certificate".into(),
+            },
         ]
     }
 
@@ -363,6 +418,8 @@ mod tests {
         let not_allowed =
             "cpu_group \"/db\" may not be asked for: this agent tells that of cgroup /web alone";
         assert_eq!(words[7], not_allowed);
+        let forbidden = "Apply is not for \"grafana\", which has here the access of reader; it needs operator: use another certificate";
+        assert_eq!(words[11], forbidden);
     }
 
     #[test]

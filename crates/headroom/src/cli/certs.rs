@@ -19,7 +19,7 @@ pub struct CertsDir {
     pub dir: PathBuf,
 }
 
-/// What can be done with certificates. None of it overwrites a file, save `renew`.
+/// What can be done with certificates. None of it overwrites a file, save `renew` and `revoke`.
 #[derive(Debug, Subcommand)]
 pub enum CertsCommand {
     /// Make an authority: ca.crt and ca.key.
@@ -46,16 +46,41 @@ pub enum CertsCommand {
         #[arg(long, default_value_t = headroom_wire::certs::CERTIFICATE_DAYS, value_name = "DAYS")]
         days: u32,
     },
-    /// Make the controller's certificate.
+    /// Make the controller's certificate, with which every node can be commanded.
     IssueController {
         /// Where.
         #[command(flatten)]
         dir: CertsDir,
+        /// The name of one of many controllers; the files are then called controller-NAME.
+        #[arg(long, value_name = "NAME")]
+        name: Option<String>,
         /// How long it is valid.
         #[arg(long, default_value_t = headroom_wire::certs::CERTIFICATE_DAYS, value_name = "DAYS")]
         days: u32,
     },
-    /// Replace a node's or the controller's certificate by a new one of the same names, with a new key.
+    /// Make the certificate of one that may observe every node and command none.
+    IssueReader {
+        /// Where.
+        #[command(flatten)]
+        dir: CertsDir,
+        /// The reader's name.
+        #[arg(value_name = "NAME")]
+        name: String,
+        /// How long it is valid.
+        #[arg(long, default_value_t = headroom_wire::certs::CERTIFICATE_DAYS, value_name = "DAYS")]
+        days: u32,
+    },
+    /// Revoke every certificate of a name that was issued until now: writes ca.crl, which nodes and controllers name as
+    /// `revoked`.
+    Revoke {
+        /// Where.
+        #[command(flatten)]
+        dir: CertsDir,
+        /// The name, as `headroom certs show` tells it, or the stem of its files (node-NAME).
+        #[arg(value_name = "NAME")]
+        name: String,
+    },
+    /// Replace a certificate by a new one of the same names and role, with a new key.
     Renew {
         /// The certificate, in the authority's folder.
         #[arg(value_name = "FILE")]

@@ -61,6 +61,17 @@ pub struct GatewayArgs {
     /// For --control over TCP: the key to it.
     #[arg(long, value_name = "FILE", requires = "control_ca")]
     pub control_key: Option<PathBuf>,
+    /// For --control over TCP: the authority's revocation list (`headroom certs revoke`).
+    #[arg(long, value_name = "FILE", requires = "control_ca")]
+    pub control_revoked: Option<PathBuf>,
+    /// For --control: who may command, by the name of a certificate or as uid:NUMBER over a Unix socket. May be given more
+    /// than once. By default certificates of `headroom certs issue-controller`, and the socket's owner and root.
+    #[arg(long, value_name = "NAME", requires = "control")]
+    pub control_operator: Vec<String>,
+    /// For --control: who may ask what the gateway is, and nothing else. By default certificates of
+    /// `headroom certs issue-reader`.
+    #[arg(long, value_name = "NAME", requires = "control")]
+    pub control_reader: Vec<String>,
     /// Take everything from standard input, as `headroom up` sends it, which starts this.
     #[arg(long, hide = true, exclusive = true)]
     pub launched: bool,

@@ -2,15 +2,16 @@
 
 use anyhow::Context;
 use headroom_gateway::{BackendChange, Handle, PeriodStats};
+use headroom_wire::access::Rules;
 use headroom_wire::message::{
     Backend, BackendPeriod, BackendState, ConnectCounts, GatewayDescription, GatewayPeriod, QueueCounts,
     Range, SetBackend,
 };
 use headroom_wire::proto::gateway_server;
-use headroom_wire::server::{Limits, Listen, Listener, log_rejected, serve_gateway};
+use headroom_wire::server::{Admission, Limits, Listen, Listener, Peer, serve_gateway};
 use headroom_wire::tonic::codegen::tokio_stream::Stream;
 use headroom_wire::tonic::{self, Request, Response, Status};
-use headroom_wire::{Address, Refusal, Server, proto};
+use headroom_wire::{Address, Refusal, Server, limiter, proto};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -51,11 +52,11 @@ impl BoundPort {
         Ok(Self { runtime, listeners })
     }
 
-    /// Serves a gateway's counters and backends there, on a thread of its own.
+    /// Serves a gateway's counters and backends there to whom the rules let, on a thread of its own.
     ///
     /// # Errors
     /// A thread that cannot be started.
-    pub fn serve(self, gateway: Arc<Handle>) -> anyhow::Result<ControlPort> {
+    pub fn serve(self, gateway: Arc<Handle>, rules: Rules) -> anyhow::Result<ControlPort> {
         let Self { runtime, listeners } = self;
         let addresses = listeners
             .iter()
@@ -85,7 +86,7 @@ impl BoundPort {
                             listener,
                             service.clone(),
                             limits,
-                            log_rejected(),
+                            Admission::logged(rules.clone()),
                             stopped,
                         ));
                     }
@@ -113,8 +114,8 @@ impl ControlPort {
     ///
     /// # Errors
     /// A place that cannot be listened at, a thread that cannot be started.
-    pub fn serve(gateway: Arc<Handle>, places: Vec<Listen>) -> anyhow::Result<Self> {
-        BoundPort::open(places)?.serve(gateway)
+    pub fn serve(gateway: Arc<Handle>, places: Vec<Listen>, rules: Rules) -> anyhow::Result<Self> {
+        BoundPort::open(places)?.serve(gateway, rules)
     }
 
     /// Where it listens.
@@ -332,9 +333,12 @@ impl gateway_server::Gateway for Control {
         &self,
         request: Request<proto::SetBackendRequest>,
     ) -> Result<Response<proto::BackendSet>, Status> {
+        let peer = request.extensions().get::<Peer>().cloned();
         let change = SetBackend::try_from(request.into_inner()).map_err(Refusal::from)?;
         let backend = self.change(change)?;
-        tracing::info!(?change, "a controller changed a backend");
+        if let Some(peer) = peer.filter(|peer| limiter::admits(&peer.key(), "backend changed")) {
+            tracing::info!(%peer, ?change, "a controller changed a backend");
+        }
         Ok(Response::new(proto::BackendSet {
             backend: Some(backend.into()),
         }))

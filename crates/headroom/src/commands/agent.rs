@@ -205,10 +205,15 @@ fn serve(
         version: env!("CARGO_PKG_VERSION").to_owned(),
         lease: file.leases(),
         cpu_groups: file.cpu_groups(document)?,
+        access: file.rules(document)?,
+        least: file.least(),
+        queues: file.queues(),
+        audit: file.audit(),
         ..AgentConfig::at(listen)
     };
     let agent = Agent::start(config, Box::new(machine)).map_err(|error| match error {
         AgentError::Listen(_) => Failure::from(document.error("agent.listen", error)),
+        AgentError::Audit(_) => Failure::from(document.error("agent.audit", error)),
         AgentError::Setting { .. } => Failure::from(document.error("agent", error)),
         AgentError::Thread(_) | AgentError::Panicked => Failure::from(error),
     })?;

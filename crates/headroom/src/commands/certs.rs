@@ -32,8 +32,16 @@ pub fn run(args: &CertsArgs) -> Result<(), Failure> {
             let written = open(&dir.dir)?.issue_node(name, also, validity(*days)?);
             tell(&written.map_err(Failure::usage)?)?;
         }
-        CertsCommand::IssueController { dir, days } => {
-            let written = open(&dir.dir)?.issue_controller(validity(*days)?);
+        CertsCommand::IssueController { dir, name, days } => {
+            let authority = open(&dir.dir)?;
+            let written = match name {
+                Some(name) => authority.issue_controller_named(name, validity(*days)?),
+                None => authority.issue_controller(validity(*days)?),
+            };
+            tell(&written.map_err(Failure::usage)?)?;
+        }
+        CertsCommand::IssueReader { dir, name, days } => {
+            let written = open(&dir.dir)?.issue_reader(name, validity(*days)?);
             tell(&written.map_err(Failure::usage)?)?;
         }
         CertsCommand::Renew { file, days } => {
@@ -42,7 +50,14 @@ pub fn run(args: &CertsArgs) -> Result<(), Failure> {
             let file = dir.join(file.file_name().unwrap_or_default());
             let written = open(dir)?.renew(&file, validity(*days)?);
             tell(&written.map_err(Failure::usage)?)?;
-            say::result("restart what shows it: it is read at the start")?;
+            say::result(
+                "what shows it reads it again within 10 s; the old one stays good until it ends or `headroom certs revoke`",
+            )?;
+        }
+        CertsCommand::Revoke { dir, name } => {
+            let (revoked, written) = open(&dir.dir)?.revoke(name).map_err(Failure::usage)?;
+            tell(&written)?;
+            say::result(format_args!("revoked {revoked} certificates of {name:?}"))?;
         }
         CertsCommand::Show { dir, files, soon } => {
             let found = if files.is_empty() {
@@ -80,6 +95,8 @@ fn show(certificates: &[Certificate], soon_days: u32) -> Result<(), Failure> {
             Role::Authority => "authority",
             Role::Node => "node",
             Role::Controller => "controller",
+            Role::Reader => "reader",
+            Role::Client => "client without a role",
             Role::Other => "none of ours",
         };
         let names = match certificate.names.as_slice() {

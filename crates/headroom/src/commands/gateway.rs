@@ -11,6 +11,7 @@ use crate::{descriptors, door};
 use headroom_gateway::{
     BackendConfig, Gateway, GatewayConfig, Handle, HealthConfig, LimitConfig, TlsListenConfig,
 };
+use headroom_wire::access::Rules;
 use headroom_wire::server::Listen;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -60,6 +61,9 @@ pub fn run(args: &GatewayArgs) -> Result<(), Failure> {
         ..GatewayConfig::default()
     };
     let control = control_places(args)?;
+    let named = |names: &[String]| (!names.is_empty()).then(|| names.to_vec());
+    let rules =
+        Rules::new(named(&args.control_operator), named(&args.control_reader)).map_err(Failure::usage)?;
     let gateway = Arc::new(Gateway::start(config).map_err(Failure::usage)?);
     for address in gateway.local_addrs() {
         say::note!("listening on {address}");
@@ -67,7 +71,7 @@ pub fn run(args: &GatewayArgs) -> Result<(), Failure> {
     let port = if control.is_empty() {
         None
     } else {
-        let port = ControlPort::serve(Arc::clone(&gateway), control).map_err(Failure::Usage)?;
+        let port = ControlPort::serve(Arc::clone(&gateway), control, rules).map_err(Failure::Usage)?;
         for address in port.addresses() {
             say::note!("control on {address}");
         }
@@ -92,7 +96,12 @@ fn control_places(args: &GatewayArgs) -> Result<Vec<Listen>, Failure> {
         .clone()
         .zip(args.control_cert.clone())
         .zip(args.control_key.clone());
-    let tls = files.map(|((ca, certificate), key)| TlsConfig { ca, certificate, key });
+    let tls = files.map(|((ca, certificate), key)| TlsConfig {
+        ca,
+        certificate,
+        key,
+        revoked: args.control_revoked.clone(),
+    });
     let tls_at = "by --control-ca, --control-cert and --control-key";
     Ok(listen_of_flags("--control", &args.control, tls.as_ref(), tls_at)?)
 }

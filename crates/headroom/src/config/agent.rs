@@ -2,10 +2,13 @@
 
 use super::{ConfigError, Document, PowerConfig, ServiceConfig};
 use headroom_node::Roots;
-use headroom_node::agent::{LeaseLimits, LocalOptions, MOST_LISTENERS};
+use headroom_node::agent::{
+    AuditFile, LeaseLimits, Least, LocalOptions, MOST_LISTENERS, QueueLimits, Watching,
+};
 use headroom_node::cgroup::{CgroupError, TargetSpec};
-use headroom_units::Cores;
+use headroom_units::{Cores, Hertz, Watts};
 use headroom_wire::Address;
+use headroom_wire::access::{Rules, RulesError};
 use headroom_wire::message::{CpuGroup, MOST_CPU_GROUPS};
 use headroom_wire::server::Listen;
 use headroom_wire::tls::{ServerTls, TlsFiles};
@@ -34,6 +37,12 @@ pub struct AgentFile {
     pub agent: AgentSection,
     /// The node's certificate, for TCP.
     pub tls: Option<TlsConfig>,
+    /// Who may do what.
+    #[serde(default)]
+    pub access: AccessConfig,
+    /// The least that is ever accepted.
+    #[serde(default)]
+    pub limits: LimitsConfig,
     /// What is controlled.
     pub service: ServiceConfig,
     /// The meters.
@@ -58,6 +67,8 @@ pub struct AgentSection {
     /// Control groups beside the service's whose CPU time whoever watches an accept queue may ask for.
     #[serde(default)]
     pub cpu_groups: Vec<String>,
+    /// The file that tells who commanded what; the log where there is none.
+    pub audit: Option<PathBuf>,
     /// `--sys` and `--proc` are emulated hardware, and every figure is labelled so.
     #[serde(default)]
     pub emulated: bool,
@@ -81,6 +92,46 @@ pub struct TlsConfig {
     pub certificate: PathBuf,
     /// The private key to it.
     pub key: PathBuf,
+    /// The authority's revocation list (`headroom certs revoke`).
+    pub revoked: Option<PathBuf>,
+}
+
+/// `[access]`: names of certificates, or `uid:NUMBER`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AccessConfig {
+    /// Who may command; by default whose certificate was issued as a controller's.
+    pub operators: Option<Vec<String>>,
+    /// Who may observe; by default whose certificate was issued as a reader's.
+    pub readers: Option<Vec<String>>,
+    /// Who may watch accept queues.
+    #[serde(default)]
+    pub queues: QueueAccess,
+}
+
+/// Who may watch accept queues.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub enum QueueAccess {
+    /// Nobody.
+    Off,
+    /// One operator at a time.
+    #[default]
+    Holder,
+    /// Every operator and reader.
+    Readers,
+}
+
+/// `[limits]`: the least that is accepted, whoever asks.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LimitsConfig {
+    /// Cores.
+    pub cores_min: Option<f64>,
+    /// The power cap, in watts.
+    pub cap_min_w: Option<f64>,
+    /// The limit on the frequency, in megahertz.
+    pub frequency_min_mhz: Option<f64>,
 }
 
 impl TlsConfig {
@@ -90,6 +141,7 @@ impl TlsConfig {
             ca: self.ca.clone(),
             certificate: self.certificate.clone(),
             key: self.key.clone(),
+            revoked: self.revoked.clone(),
         }
     }
 }
@@ -153,6 +205,17 @@ impl AgentFile {
         for listen in &self.agent.listen {
             place(document, "agent.listen", listen)?;
         }
+        let least = [
+            ("limits.cores_min", self.limits.cores_min, 1e4),
+            ("limits.cap_min_w", self.limits.cap_min_w, 1e6),
+            ("limits.frequency_min_mhz", self.limits.frequency_min_mhz, 1e6),
+        ];
+        for (key, value, most) in least {
+            if let Some(value) = value {
+                document.within(&[(key, value, 0.0, most)])?;
+            }
+        }
+        self.rules(document)?;
         self.cpu_groups(document).map(drop)
     }
 
@@ -197,6 +260,42 @@ impl AgentFile {
     pub fn listen(&self, document: &Document) -> Result<Vec<Listen>, ConfigError> {
         let tls = self.tls.as_ref();
         listen(document, "agent.listen", &self.agent.listen, tls, "under [tls]")
+    }
+
+    /// Who may read and who may command.
+    ///
+    /// # Errors
+    /// A name that can be nobody's, with its line.
+    pub fn rules(&self, document: &Document) -> Result<Rules, ConfigError> {
+        let access = &self.access;
+        let wrong = |error: RulesError| document.error("access", error);
+        Rules::new(access.operators.clone(), access.readers.clone()).map_err(wrong)
+    }
+
+    /// The least that is ever accepted.
+    pub fn least(&self) -> Least {
+        Least {
+            cores: self.limits.cores_min.map(Cores::new),
+            cap: self.limits.cap_min_w.map(Watts::new),
+            frequency: self.limits.frequency_min_mhz.map(|mhz| Hertz::new(mhz * 1e6)),
+        }
+    }
+
+    /// Who may watch accept queues, and what that may cost.
+    pub fn queues(&self) -> QueueLimits {
+        QueueLimits {
+            who: match self.access.queues {
+                QueueAccess::Off => Watching::Off,
+                QueueAccess::Holder => Watching::Holder,
+                QueueAccess::Readers => Watching::Readers,
+            },
+            ..QueueLimits::default()
+        }
+    }
+
+    /// Where it is written who commanded what.
+    pub fn audit(&self) -> Option<AuditFile> {
+        self.agent.audit.as_ref().map(AuditFile::at)
     }
 
     /// The leases that may be asked for.
@@ -338,7 +437,10 @@ mod tests {
         assert_ne!(whole, EXAMPLE);
         let (file, _) = parse(&whole).unwrap();
         assert_eq!(file.leases(), LeaseLimits::default(), "it names the defaults");
-        assert!(file.tls.is_some());
+        assert!(file.tls.as_ref().is_some_and(|tls| tls.revoked.is_some()));
+        assert_eq!(file.access.queues, QueueAccess::default(), "it names the default");
+        assert!(file.access.operators.is_some() && file.access.readers.is_some());
+        assert!(file.limits.cores_min.is_some() && file.audit().is_some());
     }
 
     #[test]
@@ -383,6 +485,21 @@ mod tests {
                 "\n[service]",
                 "cpu_groups = [\"/web/../db\"]\n[service]",
                 "agent.toml:3: agent.cpu_groups: \"/web/../db\" is none: give the path of a control group without \"..\"",
+            ),
+            (
+                "\n[service]",
+                "\n[access]\noperators = [\"\"]\n[service]",
+                "access: \"\" names nobody: give the name of a certificate",
+            ),
+            (
+                "\n[service]",
+                "\n[access]\nqueues = \"all\"\n[service]",
+                "agent.toml:5: unknown variant `all`",
+            ),
+            (
+                "\n[service]",
+                "\n[limits]\ncores_min = -1\n[service]",
+                "agent.toml:5: limits.cores_min: is -1.0",
             ),
             (
                 "\n[service]",

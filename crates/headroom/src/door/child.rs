@@ -7,6 +7,7 @@ use crate::descriptors;
 use crate::failure::Failure;
 use anyhow::{Context, anyhow};
 use headroom_gateway::{Gateway, Handle};
+use headroom_wire::access::Rules;
 use headroom_wire::server::Listen;
 use signal_hook::consts::signal::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
@@ -89,7 +90,10 @@ fn begin(launch: &Launch) -> Result<Serving, (String, anyhow::Error)> {
         .start()
         .map_err(|error| ("gateway".to_owned(), anyhow!(error)))?;
     let gateway = Arc::new(gateway);
-    let port = port.serve(Arc::clone(&gateway)).map_err(about("gateway"))?;
+    // Over its socket, which only root and whoever started it may command.
+    let port = port
+        .serve(Arc::clone(&gateway), Rules::default())
+        .map_err(about("gateway"))?;
     Ok((gateway, port, listen))
 }
 

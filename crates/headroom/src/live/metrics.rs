@@ -131,6 +131,7 @@ impl Metrics {
         );
         let latency = Arc::new(LatencyBuckets::default());
         registry.register_collector(Box::new(Arc::clone(&latency)));
+        registry.register_collector(Box::new(super::certificates::DaysLeft));
         let all = &mut registry;
         Self {
             joules,

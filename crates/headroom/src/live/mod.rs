@@ -5,6 +5,7 @@
 
 pub mod admin;
 pub mod calibrate;
+mod certificates;
 pub mod control;
 pub mod guard;
 mod levers;

@@ -129,6 +129,7 @@ fn options(dir: &Path, stem: &str) -> ClientOptions {
         ca: dir.join("ca.crt"),
         certificate: dir.join(format!("{stem}.crt")),
         key: dir.join(format!("{stem}.key")),
+        revoked: None,
     };
     ClientOptions {
         tls: Some(ClientTls::load(&files).unwrap()),

@@ -20,6 +20,14 @@ fn every_file_is_named_with_its_purpose_and_none_is_overwritten() {
             ["node-n1.crt", "node-n1.key"],
         ),
         (&["issue-controller"], ["controller.crt", "controller.key"]),
+        (
+            &["issue-controller", "--name", "b"],
+            ["controller-b.crt", "controller-b.key"],
+        ),
+        (
+            &["issue-reader", "grafana"],
+            ["reader-grafana.crt", "reader-grafana.key"],
+        ),
     ] {
         let (code, out, err) = certs(args);
         assert_eq!(code, Some(0), "{err}");
@@ -41,7 +49,8 @@ fn every_file_is_named_with_its_purpose_and_none_is_overwritten() {
         assert_eq!(fs::read(dir.path().join(files[0])).unwrap(), before);
     }
     let (code, out, _) = certs(&["show"]);
-    assert_eq!((code, out.lines().count()), (Some(0), 3), "{out}");
+    assert_eq!((code, out.lines().count()), (Some(0), 5), "{out}");
+    assert!(out.contains("reader \"grafana\""), "{out}");
     assert!(out.contains("good for n1, 10.0.0.1: valid for 36"), "{out}");
 
     let node = dir.path().join("node-n1.crt");

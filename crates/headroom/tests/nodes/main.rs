@@ -1,6 +1,7 @@
 //! Agents and controllers as their users meet them: real processes, sockets, certificates and control groups. What this
 //! machine or this user cannot run prints `skipped: why`.
 
+mod access;
 mod agent;
 mod capacity;
 mod certs;

@@ -1,8 +1,10 @@
 //! The thread that has the machine: it carries out what is asked, one thing after the other, watches the lease, and
 //! reads the counters when somebody's period ends.
 
+use super::audit::Audit;
 use super::lease::Lease;
-use super::machine::{About, Counters, Machine, PutBack};
+use super::least::Least;
+use super::machine::{About, Counters, Machine, PutBack, Ranges};
 use super::mailbox::{Receiver, Sender, mailbox};
 use super::observer::{Differences, Standing};
 use super::{LeaseLimits, ObserveLimits, QueueLimits};
@@ -10,7 +12,8 @@ use crate::restore::Watch;
 use headroom_wire::message::{
     Applied, Apply, Description, Holder, LeaseState, MOST_NOTES, MOST_TROUBLES, Released, Sample,
 };
-use headroom_wire::{Refusal, Server};
+use headroom_wire::server::Peer;
+use headroom_wire::{Refusal, Server, limiter};
 use std::collections::VecDeque;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
@@ -39,11 +42,13 @@ pub(super) enum Command {
     },
     Apply {
         apply: Apply,
+        peer: Peer,
         arrived: Instant,
         answer: oneshot::Sender<Result<Applied, Refusal>>,
     },
     Release {
         holder: Holder,
+        peer: Peer,
         answer: oneshot::Sender<Result<Released, Refusal>>,
     },
     Observe {
@@ -74,7 +79,10 @@ struct Troubles {
 
 impl Troubles {
     fn add(&mut self, trouble: String) {
-        tracing::warn!("{trouble}");
+        // Some follow from what a peer asks.
+        if limiter::admits("this machine", "trouble") {
+            tracing::warn!("{trouble}");
+        }
         if self.kept.len() >= MOST_KEPT_TROUBLES {
             self.kept.pop_front();
         }
@@ -101,6 +109,8 @@ pub(super) struct Settings {
     pub(super) queues: QueueLimits,
     /// The control groups whose processor time may be asked for, in words.
     pub(super) cpu_groups: Vec<String>,
+    pub(super) least: Least,
+    pub(super) audit: Audit,
 }
 
 pub(super) struct Keeper {
@@ -195,7 +205,11 @@ impl Keeper {
                 "the lease of {:?} ran out: everything is put back to what was found",
                 holder.name()
             ));
+            let before = self.machine.in_force();
             self.put_back(now);
+            self.settings
+                .audit
+                .ran_out(&holder, before, self.machine.in_force());
         } else if self.put_back_again.is_some_and(|again| now >= again) {
             self.put_back(now);
         }
@@ -219,14 +233,25 @@ impl Keeper {
             }
             Command::Apply {
                 apply,
+                peer,
                 arrived,
                 answer,
             } => {
-                let outcome = self.apply(apply, arrived);
+                let before = (self.machine.in_force(), self.lease.state(self.now()).is_some());
+                let outcome = self.apply(apply.clone(), &peer, arrived);
+                let after = self.machine.in_force();
+                self.settings
+                    .audit
+                    .applied(&peer, &apply, before, after, &outcome);
                 let _ = answer.send(outcome);
             }
-            Command::Release { holder, answer } => {
-                let outcome = self.release(&holder);
+            Command::Release { holder, peer, answer } => {
+                let before = self.machine.in_force();
+                let outcome = self.release(&holder, &peer);
+                let after = self.machine.in_force();
+                self.settings
+                    .audit
+                    .released(&peer, &holder, before, after, &outcome);
                 let _ = answer.send(outcome);
             }
             Command::Observe {
@@ -250,7 +275,7 @@ impl Keeper {
             self.about = (now, self.machine.about());
         }
         let about = self.about.1.clone();
-        let ranges = self.machine.ranges();
+        let ranges = self.ranges();
         Description {
             agent_version: self.settings.version.clone(),
             agent_run: self.settings.run,
@@ -272,7 +297,12 @@ impl Keeper {
         }
     }
 
-    fn apply(&mut self, apply: Apply, arrived: Instant) -> Result<Applied, Refusal> {
+    /// What may be asked for: what the machine can, from the least that the configuration sets.
+    fn ranges(&mut self) -> Ranges {
+        self.settings.least.raise(self.machine.ranges())
+    }
+
+    fn apply(&mut self, apply: Apply, peer: &Peer, arrived: Instant) -> Result<Applied, Refusal> {
         let now = self.now();
         // This thread may have been stopped: whoever asked has given up, and what they asked is not what they would ask now.
         if arrived.elapsed() > apply.length {
@@ -284,17 +314,19 @@ impl Keeper {
                 in_force: self.machine.in_force(),
             });
         }
-        let claim = self.lease.claim(now, &apply.holder, apply.sequence)?;
+        let claim = self.lease.claim(now, &peer.key(), &apply)?;
         let length_ms = apply.length.as_secs_f64() * 1e3;
         Refusal::check_range("lease_ms", length_ms, self.settings.lease.range(), "ms")?;
-        self.machine.ranges().check(&apply.allocation)?;
+        let ranges = self.ranges();
+        self.settings.least.check(&apply.allocation, &ranges)?;
+        ranges.check(&apply.allocation)?;
         match self.machine.apply(apply.allocation) {
             Ok(mut notes) => {
                 let took = arrived.elapsed();
-                if claim.fresh {
-                    tracing::info!(holder = apply.holder.name(), lease = ?apply.length, "lease taken");
+                if claim.fresh && limiter::admits(&peer.key(), "lease taken") {
+                    tracing::info!(%peer, holder = apply.holder.name(), lease = ?apply.length, "lease taken");
                 }
-                self.lease.grant(now, claim, apply.length);
+                self.lease.grant(now, claim);
                 self.put_back_again = None;
                 self.refused = None;
                 notes.truncate(MOST_NOTES);
@@ -330,12 +362,14 @@ impl Keeper {
         }
     }
 
-    fn release(&mut self, holder: &Holder) -> Result<Released, Refusal> {
+    fn release(&mut self, holder: &Holder, peer: &Peer) -> Result<Released, Refusal> {
         let now = self.now();
-        let was_held = self.lease.release(now, holder)?;
+        let was_held = self.lease.release(now, &peer.key(), holder)?;
         let mut notes = Vec::new();
         if was_held {
-            tracing::info!(holder = holder.name(), "lease released");
+            if limiter::admits(&peer.key(), "lease released") {
+                tracing::info!(%peer, holder = holder.name(), "lease released");
+            }
             let done = self.put_back(now);
             if !done.failed.is_empty() {
                 let why = done.failed.join("; ");

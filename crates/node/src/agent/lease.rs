@@ -1,72 +1,92 @@
 //! Who may command this node, and until when: a state machine without a clock of its own.
 //!
-//! One holder at a time. A lease lives for its length from each accepted request, and is over at the very moment that
+//! One holder at a time. A lease belongs to the peer that asked, by what it proved to be, and to the number that it drew:
+//! another peer that knows the number is another holder. A lease lives for its length from each accepted request, and is over at the very moment that
 //! it runs out. Of one holder's requests each has a larger sequence number than the one before; the number before may
-//! be sent once more, since an answer can be lost on the way. A number that was overtaken is refused, also after the
+//! be sent once more with the same content, since an answer can be lost on the way. A number that was overtaken is refused, also after the
 //! lease's end: what arrives late must not undo what came after it.
 
 use headroom_wire::Refusal;
-use headroom_wire::message::{Holder, LeaseState};
+use headroom_wire::message::{Apply, Holder, LeaseState};
 use std::time::Duration;
 
 /// The lease of a node. Times are on any clock that never goes back.
 #[derive(Clone, Debug, Default)]
 pub struct Lease {
     held: Option<Held>,
-    /// The holder and sequence number that were accepted last, kept when the lease is over.
-    last: Option<(u64, u64)>,
+    /// The request that was accepted last, kept when the lease is over.
+    last: Option<Accepted>,
+}
+
+/// A request and the peer that it came from.
+#[derive(Clone, Debug, PartialEq)]
+struct Accepted {
+    peer: String,
+    apply: Apply,
+}
+
+impl Accepted {
+    fn is_of(&self, peer: &str, holder: &Holder) -> bool {
+        self.peer == peer && self.apply.holder.lease_id() == holder.lease_id()
+    }
 }
 
 #[derive(Clone, Debug)]
 struct Held {
+    peer: String,
     holder: Holder,
     ends: Duration,
     length: Duration,
 }
 
 /// A request that may be granted: nobody else holds the node, and nothing overtook it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Claim {
-    holder: Holder,
-    sequence: u64,
+    accepted: Accepted,
     /// Nobody held the node.
     pub fresh: bool,
 }
 
 impl Lease {
-    /// Whether a request may be granted now. Changes nothing: the machine may still refuse it.
+    /// Whether a request may be granted now. `peer` is what the asker proved to be. Changes nothing: the machine may still
+    /// refuse it.
     ///
     /// # Errors
-    /// [`Refusal::HeldByAnother`], [`Refusal::Stale`].
-    pub fn claim(&self, now: Duration, holder: &Holder, sequence: u64) -> Result<Claim, Refusal> {
+    /// [`Refusal::HeldByAnother`], [`Refusal::Stale`], [`Refusal::Conflict`].
+    pub fn claim(&self, now: Duration, peer: &str, apply: &Apply) -> Result<Claim, Refusal> {
         let held = self.held(now);
-        if let Some(held) = held.filter(|held| held.holder.lease_id() != holder.lease_id()) {
+        if let Some(held) = held.filter(|held| !held.is_of(peer, &apply.holder)) {
             return Err(held.refuse(now));
         }
-        if let Some((_, last)) = self.last.filter(|(lease_id, _)| *lease_id == holder.lease_id()) {
+        if let Some(last) = self.last.as_ref().filter(|last| last.is_of(peer, &apply.holder)) {
+            let (given, newest) = (apply.sequence, last.apply.sequence);
             // While the lease lives, the last request may be repeated; afterwards its effect is undone, and a repetition
             // would be a new beginning that its sender may not have meant.
-            if sequence < last || (sequence == last && held.is_none()) {
-                return Err(Refusal::Stale {
-                    given: sequence,
-                    last,
-                });
+            if given < newest || (given == newest && held.is_none()) {
+                return Err(Refusal::Stale { given, last: newest });
+            }
+            if given == newest && *apply != last.apply {
+                return Err(Refusal::Conflict { sequence: given });
             }
         }
         Ok(Claim {
-            holder: holder.clone(),
-            sequence,
+            accepted: Accepted {
+                peer: peer.to_owned(),
+                apply: apply.clone(),
+            },
             fresh: held.is_none(),
         })
     }
 
-    /// Grants a claim for a length of time from now.
-    pub fn grant(&mut self, now: Duration, claim: Claim, length: Duration) {
-        self.last = Some((claim.holder.lease_id(), claim.sequence));
+    /// Grants a claim, for the length of time that it asks for, from now.
+    pub fn grant(&mut self, now: Duration, claim: Claim) {
+        let Accepted { peer, apply } = claim.accepted.clone();
+        self.last = Some(claim.accepted);
         self.held = Some(Held {
-            holder: claim.holder,
-            ends: now.saturating_add(length),
-            length,
+            peer,
+            holder: apply.holder,
+            ends: now.saturating_add(apply.length),
+            length: apply.length,
         });
     }
 
@@ -74,9 +94,9 @@ impl Lease {
     ///
     /// # Errors
     /// [`Refusal::HeldByAnother`].
-    pub fn release(&mut self, now: Duration, holder: &Holder) -> Result<bool, Refusal> {
+    pub fn release(&mut self, now: Duration, peer: &str, holder: &Holder) -> Result<bool, Refusal> {
         match self.held(now) {
-            Some(held) if held.holder.lease_id() != holder.lease_id() => Err(held.refuse(now)),
+            Some(held) if !held.is_of(peer, holder) => Err(held.refuse(now)),
             Some(_) => {
                 self.held = None;
                 Ok(true)
@@ -104,7 +124,7 @@ impl Lease {
             holder: held.holder.name().into(),
             remaining: held.ends.saturating_sub(now),
             length: held.length,
-            sequence: self.last.map_or(0, |(_, sequence)| sequence),
+            sequence: self.last.as_ref().map_or(0, |last| last.apply.sequence),
         })
     }
 
@@ -114,6 +134,10 @@ impl Lease {
 }
 
 impl Held {
+    fn is_of(&self, peer: &str, holder: &Holder) -> bool {
+        self.peer == peer && self.holder.lease_id() == holder.lease_id()
+    }
+
     fn refuse(&self, now: Duration) -> Refusal {
         Refusal::HeldByAnother {
             holder: self.holder.name().into(),
@@ -125,9 +149,21 @@ impl Held {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use headroom_units::Cores;
+    use headroom_wire::message::Allocation;
     use proptest::prelude::*;
 
     const SECOND: Duration = Duration::from_secs(1);
+    const PEER: &str = "controller-a";
+
+    fn apply(holder: &Holder, sequence: u64, length: Duration) -> Apply {
+        Apply {
+            holder: holder.clone(),
+            sequence,
+            length,
+            allocation: Allocation::AS_FOUND,
+        }
+    }
 
     fn holder(lease_id: u64) -> Holder {
         Holder::new(format!("controller {lease_id}"), lease_id).unwrap()
@@ -140,9 +176,20 @@ mod tests {
         sequence: u64,
         length: Duration,
     ) -> Result<bool, Refusal> {
-        let claim = lease.claim(now, &holder(lease_id), sequence)?;
+        take_as(lease, now, PEER, lease_id, sequence, length)
+    }
+
+    fn take_as(
+        lease: &mut Lease,
+        now: Duration,
+        peer: &str,
+        lease_id: u64,
+        sequence: u64,
+        length: Duration,
+    ) -> Result<bool, Refusal> {
+        let claim = lease.claim(now, peer, &apply(&holder(lease_id), sequence, length))?;
         let fresh = claim.fresh;
-        lease.grant(now, claim, length);
+        lease.grant(now, claim);
         Ok(fresh)
     }
 
@@ -165,9 +212,54 @@ mod tests {
     fn the_same_name_with_another_number_is_another_holder() {
         let mut lease = Lease::default();
         let (a, b) = (Holder::new("c", 1).unwrap(), Holder::new("c", 2).unwrap());
-        let claim = lease.claim(Duration::ZERO, &a, 1).unwrap();
-        lease.grant(Duration::ZERO, claim, SECOND);
-        assert!(lease.claim(Duration::ZERO, &b, 1).is_err());
+        let claim = lease.claim(Duration::ZERO, PEER, &apply(&a, 1, SECOND)).unwrap();
+        lease.grant(Duration::ZERO, claim);
+        assert!(lease.claim(Duration::ZERO, PEER, &apply(&b, 1, SECOND)).is_err());
+    }
+
+    #[test]
+    fn the_same_number_of_another_peer_is_another_holder() {
+        let mut lease = Lease::default();
+        take(&mut lease, Duration::ZERO, 1, 1, SECOND).unwrap();
+        let refused = take_as(&mut lease, Duration::ZERO, "controller-b", 1, 2, SECOND);
+        assert!(
+            matches!(refused, Err(Refusal::HeldByAnother { .. })),
+            "{refused:?}"
+        );
+        let refused = lease.release(Duration::ZERO, "controller-b", &holder(1));
+        assert!(
+            matches!(refused, Err(Refusal::HeldByAnother { .. })),
+            "{refused:?}"
+        );
+        assert_eq!(
+            take(&mut lease, Duration::ZERO, 1, 2, SECOND),
+            Ok(false),
+            "its owner goes on"
+        );
+    }
+
+    #[test]
+    fn the_same_sequence_with_another_content_is_refused() {
+        let mut lease = Lease::default();
+        let first = apply(&holder(1), 5, SECOND);
+        let claim = lease.claim(Duration::ZERO, PEER, &first).unwrap();
+        lease.grant(Duration::ZERO, claim);
+        let more = Apply {
+            allocation: Allocation {
+                cores: Some(Cores::new(0.1)),
+                ..Allocation::AS_FOUND
+            },
+            ..first.clone()
+        };
+        let longer = apply(&holder(1), 5, SECOND * 2);
+        for other in [more, longer] {
+            let refused = lease.claim(Duration::ZERO, PEER, &other);
+            assert_eq!(refused, Err(Refusal::Conflict { sequence: 5 }));
+        }
+        assert!(
+            lease.claim(Duration::ZERO, PEER, &first).is_ok(),
+            "the answer was lost"
+        );
     }
 
     #[test]
@@ -176,7 +268,7 @@ mod tests {
         take(&mut lease, Duration::ZERO, 1, 1, SECOND).unwrap();
         let before = SECOND - Duration::from_nanos(1);
         assert_eq!(lease.expire(before), None);
-        assert!(lease.claim(before, &holder(2), 1).is_err());
+        assert!(lease.claim(before, PEER, &apply(&holder(2), 1, SECOND)).is_err());
         assert_eq!(lease.expire(SECOND), Some(holder(1)));
         assert_eq!(lease.expire(SECOND), None, "told once");
         assert_eq!(take(&mut lease, SECOND, 2, 1, SECOND), Ok(true));
@@ -193,7 +285,7 @@ mod tests {
             Ok(false),
             "the answer was lost"
         );
-        assert_eq!(lease.release(Duration::ZERO, &holder(1)), Ok(true));
+        assert_eq!(lease.release(Duration::ZERO, PEER, &holder(1)), Ok(true));
         assert_eq!(take(&mut lease, Duration::ZERO, 1, 5, SECOND), stale(5));
         assert_eq!(take(&mut lease, Duration::ZERO, 1, 6, SECOND), Ok(true));
     }
@@ -203,25 +295,32 @@ mod tests {
         let mut lease = Lease::default();
         take(&mut lease, Duration::ZERO, 1, 1, SECOND).unwrap();
         assert!(matches!(
-            lease.release(Duration::ZERO, &holder(2)),
+            lease.release(Duration::ZERO, PEER, &holder(2)),
             Err(Refusal::HeldByAnother { .. })
         ));
-        assert_eq!(lease.release(Duration::ZERO, &holder(1)), Ok(true));
-        assert_eq!(lease.release(Duration::ZERO, &holder(1)), Ok(false));
-        assert_eq!(lease.release(Duration::ZERO, &holder(2)), Ok(false));
+        assert_eq!(lease.release(Duration::ZERO, PEER, &holder(1)), Ok(true));
+        assert_eq!(lease.release(Duration::ZERO, PEER, &holder(1)), Ok(false));
+        assert_eq!(lease.release(Duration::ZERO, PEER, &holder(2)), Ok(false));
+    }
+
+    /// A peer and the number that it drew.
+    type Who = (&'static str, u64);
+
+    fn who() -> impl Strategy<Value = Who> {
+        (prop_oneof![Just("a"), Just("b")], 1..3u64)
     }
 
     #[derive(Clone, Debug)]
     enum Act {
-        Take { who: u64, sequence: u64, length: u64 },
-        Release { who: u64 },
+        Take { who: Who, sequence: u64, length: u64 },
+        Release { who: Who },
         Expire,
     }
 
     fn acts() -> impl Strategy<Value = Vec<(u64, Act)>> {
         let act = prop_oneof![
-            4 => (1..4u64, 0..12u64, 1..40u64).prop_map(|(who, sequence, length)| Act::Take { who, sequence, length }),
-            1 => (1..4u64).prop_map(|who| Act::Release { who }),
+            4 => (who(), 0..12u64, 1..40u64).prop_map(|(who, sequence, length)| Act::Take { who, sequence, length }),
+            1 => who().prop_map(|who| Act::Release { who }),
             1 => Just(Act::Expire),
         ];
         proptest::collection::vec((0..20u64, act), 1..120)
@@ -233,8 +332,8 @@ mod tests {
         fn at_most_one_holds_and_only_as_long_as_was_granted(acts in acts()) {
             let mut lease = Lease::default();
             let mut now = Duration::ZERO;
-            let mut model: Option<(u64, Duration)> = None;
-            let mut last: Option<(u64, u64)> = None;
+            let mut model: Option<(Who, Duration)> = None;
+            let mut last: Option<(Who, u64, Duration)> = None;
             for (pause, act) in acts {
                 now += SECOND * pause as u32;
                 let alive = model.filter(|(_, ends)| now < *ends);
@@ -242,26 +341,31 @@ mod tests {
                     Act::Take { who, sequence, length } => {
                         let length = SECOND * length as u32;
                         let others = alive.is_some_and(|(holder, _)| holder != who);
-                        let stale = last.is_some_and(|(id, number)| {
-                            id == who && (sequence < number || sequence == number && alive.is_none())
+                        let of_it = last.filter(|(id, ..)| *id == who);
+                        let stale = of_it.is_some_and(|(_, number, _)| {
+                            sequence < number || sequence == number && alive.is_none()
                         });
-                        let outcome = take(&mut lease, now, who, sequence, length);
+                        let conflict = !stale && of_it.is_some_and(|(_, number, content)| {
+                            sequence == number && content != length
+                        });
+                        let outcome = take_as(&mut lease, now, who.0, who.1, sequence, length);
                         match outcome {
                             Err(Refusal::HeldByAnother { remaining, .. }) => {
                                 prop_assert!(others);
                                 prop_assert_eq!(now + remaining, alive.unwrap().1);
                             }
                             Err(Refusal::Stale { .. }) => prop_assert!(stale && !others),
+                            Err(Refusal::Conflict { .. }) => prop_assert!(conflict && !others),
                             Ok(fresh) => {
-                                prop_assert!(!others && !stale);
+                                prop_assert!(!others && !stale && !conflict);
                                 prop_assert_eq!(fresh, alive.is_none());
                                 model = Some((who, now + length));
-                                last = Some((who, sequence));
+                                last = Some((who, sequence, length));
                             }
                             Err(other) => prop_assert!(false, "{}", other),
                         }
                     }
-                    Act::Release { who } => match lease.release(now, &holder(who)) {
+                    Act::Release { who } => match lease.release(now, who.0, &holder(who.1)) {
                         Ok(was_held) => {
                             prop_assert_eq!(was_held, alive.is_some_and(|(holder, _)| holder == who));
                             if was_held {

@@ -8,8 +8,10 @@
 //! queue that somebody watches has one too. Between them are a bounded queue of requests and, for each stream of samples,
 //! a place for the newest one: a caller that reads slowly costs no memory and gets what is newest.
 
+pub mod audit;
 mod keeper;
 pub mod lease;
+mod least;
 mod local;
 pub mod machine;
 mod mailbox;
@@ -18,18 +20,24 @@ mod queues;
 mod service;
 mod state;
 
+pub use audit::AuditFile;
 pub use lease::Lease;
+pub use least::Least;
 pub use local::{LocalMachine, LocalOptions, OpenError};
 pub use machine::{Machine, MachineError, PutBack};
-pub use queues::QueueLimits;
+pub use queues::{QueueLimits, Watching};
 pub use state::{keep_state, release};
 
 use crate::Roots;
 use crate::cgroup::TargetSpec;
 use crate::restore::Watch;
+use audit::Audit;
 use headroom_wire::Address;
+use headroom_wire::access::Rules;
 use headroom_wire::message::{MOST_CPU_GROUPS, Range};
-use headroom_wire::server::{Limits, Listen, ListenError, Listener, log_rejected, serve};
+use headroom_wire::server::{
+    Admission, Limits, Listen, ListenError, Listener, log_refused, log_rejected, serve,
+};
 use keeper::{Command, Keeper, Settings};
 use queues::Queues;
 use service::Service;
@@ -133,6 +141,12 @@ pub struct AgentConfig {
     pub waiting: usize,
     /// The limits of each listener's connections.
     pub connections: Limits,
+    /// Who may read and who may command.
+    pub access: Rules,
+    /// The least that is ever accepted, whoever asks.
+    pub least: Least,
+    /// Where it is written who commanded what; the log (target `audit`) where there is none.
+    pub audit: Option<AuditFile>,
 }
 
 impl AgentConfig {
@@ -149,6 +163,9 @@ impl AgentConfig {
             cpu_groups: Vec::new(),
             waiting: 64,
             connections: Limits::default(),
+            access: Rules::default(),
+            least: Least::default(),
+            audit: None,
         }
     }
 
@@ -204,6 +221,9 @@ pub enum AgentError {
     /// A place that cannot be listened at.
     #[error(transparent)]
     Listen(#[from] ListenError),
+    /// The audit file cannot be written.
+    #[error("{0}")]
+    Audit(io::Error),
     /// A thread or its runtime could not be started.
     #[error("cannot start the agent's thread: {0}")]
     Thread(io::Error),
@@ -238,6 +258,7 @@ impl Agent {
     pub fn start(config: AgentConfig, machine: Box<dyn Machine>) -> Result<AgentHandle, AgentError> {
         config.check()?;
         let (commands, queue) = mpsc::sync_channel(config.waiting);
+        let audit = Audit::open(config.audit.clone()).map_err(AgentError::Audit)?;
         let settings = Settings {
             version: config.version.clone(),
             run: random(),
@@ -247,6 +268,8 @@ impl Agent {
             observe: config.observe,
             queues: config.queues,
             cpu_groups: config.cpu_groups.iter().map(TargetSpec::to_string).collect(),
+            least: config.least,
+            audit: audit.clone(),
         };
         let queues = Queues::new(
             config.queues,
@@ -267,7 +290,7 @@ impl Agent {
         let (opened, addresses) = mpsc::sync_channel(1);
         let network = std::thread::Builder::new()
             .name("agent-network".into())
-            .spawn(move || network(config, service, &opened, stopping))
+            .spawn(move || network(config, service, audit, &opened, stopping))
             .map_err(AgentError::Thread)?;
         // The thread either sends or panics.
         let addresses = match addresses.recv() {
@@ -339,6 +362,7 @@ impl Drop for AgentHandle {
 fn network(
     config: AgentConfig,
     service: Service,
+    audit: Audit,
     opened: &SyncSender<Result<Vec<Address>, AgentError>>,
     stopping: watch::Receiver<bool>,
 ) {
@@ -374,7 +398,16 @@ fn network(
                 let _ = stopping.wait_for(|stop| *stop).await;
             };
             let limits = config.connections.clone();
-            servers.spawn(serve(listener, service.clone(), limits, log_rejected(), stop));
+            let (audit, log_refused) = (audit.clone(), log_refused());
+            let admission = Admission {
+                rules: config.access.clone(),
+                on_rejected: log_rejected(),
+                on_refused: Arc::new(move |peer, refusal| {
+                    log_refused(peer, refusal);
+                    audit.refused(peer, refusal);
+                }),
+            };
+            servers.spawn(serve(listener, service.clone(), limits, admission, stop));
         }
         while servers.join_next().await.is_some() {}
     });

@@ -98,10 +98,11 @@ impl Stream for Sights {
     }
 }
 
-/// Over which connection a request came.
-fn connection<T>(request: &Request<T>) -> u64 {
+/// Who sent a request.
+fn peer<T>(request: &Request<T>) -> Result<Peer, Status> {
     let peer = request.extensions().get::<Peer>();
-    peer.map_or(0, |peer| peer.connection)
+    peer.cloned()
+        .ok_or_else(|| Status::internal("the server does not say who sent the request"))
 }
 
 #[tonic::async_trait]
@@ -118,7 +119,7 @@ impl Agent for Service {
     }
 
     async fn observe(&self, request: Request<proto::ObserveRequest>) -> Result<Response<Samples>, Status> {
-        let connection = connection(&request);
+        let connection = peer(&request)?.connection;
         let period_ms = request.into_inner().period_ms;
         Refusal::check_range("period_ms", period_ms as f64, self.observe.range(), "ms")?;
         let period = Duration::from_millis(period_ms);
@@ -134,6 +135,7 @@ impl Agent for Service {
 
     async fn apply(&self, request: Request<proto::ApplyRequest>) -> Result<Response<proto::Applied>, Status> {
         let arrived = Instant::now();
+        let peer = peer(&request)?;
         let request = request.into_inner();
         // Before the conversion to a duration, so that the value is named as it was given.
         Refusal::check_range("lease_ms", request.lease_ms as f64, self.lease.range(), "ms")?;
@@ -141,6 +143,7 @@ impl Agent for Service {
         let applied = self
             .ask(|answer| Command::Apply {
                 apply,
+                peer,
                 arrived,
                 answer,
             })
@@ -152,9 +155,12 @@ impl Agent for Service {
         &self,
         request: Request<proto::ReleaseRequest>,
     ) -> Result<Response<proto::Released>, Status> {
+        let peer = peer(&request)?;
         let request = request.into_inner();
         let holder = Holder::new(request.holder, request.lease_id).map_err(malformed)?;
-        let released = self.ask(|answer| Command::Release { holder, answer }).await??;
+        let released = self
+            .ask(|answer| Command::Release { holder, peer, answer })
+            .await??;
         Ok(Response::new(released.into()))
     }
 
@@ -162,12 +168,12 @@ impl Agent for Service {
         &self,
         request: Request<proto::WatchQueueRequest>,
     ) -> Result<Response<Sights>, Status> {
-        let connection = connection(&request);
+        let peer = peer(&request)?;
         let watch = WatchQueue::try_from(request.into_inner()).map_err(malformed)?;
-        self.queues.check(&watch, connection)?;
+        self.queues.check(&watch, &peer)?;
         if let Some(group) = watch.cpu_group.clone() {
             self.admit(group).await?;
         }
-        Ok(Response::new(Sights(self.queues.watch(&watch, connection)?)))
+        Ok(Response::new(Sights(self.queues.watch(&watch, &peer)?)))
     }
 }

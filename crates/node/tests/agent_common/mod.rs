@@ -228,6 +228,7 @@ pub fn mutual_tls() -> (ServerTls, ClientOptions) {
         ca: certs.path().join("ca.crt"),
         certificate: certs.path().join(format!("{stem}.crt")),
         key: certs.path().join(format!("{stem}.key")),
+        revoked: None,
     };
     let options = ClientOptions {
         tls: Some(ClientTls::load(&files("controller")).unwrap()),

@@ -62,6 +62,30 @@ pub(super) fn write_pair(crt: &Path, crt_pem: &str, key: &Path, key_pem: &str) -
     })
 }
 
+/// Writes a file in the place of one that may be there; it is whole at every moment.
+pub(super) fn replace(path: &Path, text: &str) -> Result<(), CertError> {
+    let new = beside(path);
+    match fs::remove_file(&new) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(io("remove", &new)(error)),
+        _ => {}
+    }
+    create(&new, text, 0o644)?;
+    fs::rename(&new, path).map_err(io("replace", path))
+}
+
+/// Adds a line to a file, which is made where it is missing.
+pub(super) fn append(path: &Path, line: &str) -> Result<(), CertError> {
+    let opened = OpenOptions::new()
+        .append(true)
+        .create(true)
+        .mode(0o600)
+        .open(path);
+    let mut file = opened.map_err(io("open", path))?;
+    file.write_all(line.as_bytes())
+        .and_then(|()| file.sync_all())
+        .map_err(io("write", path))
+}
+
 /// Replaces a certificate and its key. Each file is whole at every moment; between the two renames they do not match,
 /// which a program that starts just then reports and does not use.
 pub(super) fn replace_pair(crt: &Path, crt_pem: &str, key: &Path, key_pem: &str) -> Result<(), CertError> {

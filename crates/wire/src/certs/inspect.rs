@@ -20,8 +20,12 @@ pub enum Role {
     Authority,
     /// A node's: good for a server.
     Node,
-    /// The controller's: good for a client.
+    /// A controller's: good for a client that commands.
     Controller,
+    /// A reader's: good for a client that commands nothing.
+    Reader,
+    /// Good for a client, with no role of ours in it: what it may do is for lists of names to say.
+    Client,
     /// None of ours.
     Other,
 }
@@ -44,6 +48,7 @@ pub struct Certificate {
     /// Not valid after this time.
     pub not_after: SystemTime,
     pub(super) public_key: Vec<u8>,
+    pub(super) serial: Vec<u8>,
 }
 
 /// Whether a certificate is valid.
@@ -68,14 +73,21 @@ pub enum Standing {
     },
 }
 
+impl Role {
+    /// The name that a certificate of this role has beside its own (a URI among its alternative names).
+    pub(super) const fn uri(self) -> Option<&'static str> {
+        match self {
+            Self::Controller => Some("headroom:role/controller"),
+            Self::Reader => Some("headroom:role/reader"),
+            _ => None,
+        }
+    }
+}
+
 impl Certificate {
     /// Whole days until it ends, rounded down; negative where it has.
     pub fn days_left(&self, now: SystemTime) -> i64 {
-        let days = |length: Duration| i64::try_from(length.as_secs() / 86_400).unwrap_or(i64::MAX);
-        match self.not_after.duration_since(now) {
-            Ok(left) => days(left),
-            Err(past) => -1 - days(past.duration()),
-        }
+        days_between(now, self.not_after)
     }
 
     /// Whether it is valid now, and whether it ends within so many days.
@@ -90,6 +102,15 @@ impl Certificate {
         } else {
             Standing::Valid { days }
         }
+    }
+}
+
+/// Whole days from one time to another, rounded down; negative where the other is before.
+pub(crate) fn days_between(now: SystemTime, then: SystemTime) -> i64 {
+    let days = |length: Duration| i64::try_from(length.as_secs() / 86_400).unwrap_or(i64::MAX);
+    match then.duration_since(now) {
+        Ok(left) => days(left),
+        Err(past) => -1 - days(past.duration()),
     }
 }
 
@@ -128,31 +149,16 @@ pub fn inspect(path: &Path) -> Result<Certificate, CertError> {
         };
         time.ok_or_else(|| unusable(format!("its validity, {timestamp} s since 1970, is no time")))
     };
-    let usage = parsed
-        .extended_key_usage()
-        .ok()
-        .flatten()
-        .map(|usage| usage.value);
-    let role = match usage {
-        _ if parsed.is_ca() => Role::Authority,
-        Some(usage) if usage.server_auth && !usage.client_auth => Role::Node,
-        Some(usage) if usage.client_auth && !usage.server_auth => Role::Controller,
-        _ => Role::Other,
-    };
-    let names = parsed
-        .subject_alternative_name()
-        .ok()
-        .flatten()
-        .map(|names| &names.value.general_names);
     Ok(Certificate {
         path: path.into(),
-        role,
+        role: role_of(&parsed),
         subject: common_name(parsed.subject()),
         issuer: common_name(parsed.issuer()),
-        names: names.into_iter().flatten().filter_map(host).collect(),
+        names: names_of(&parsed).iter().filter_map(host).collect(),
         not_before: time(parsed.validity().not_before.timestamp())?,
         not_after: time(parsed.validity().not_after.timestamp())?,
         public_key: parsed.public_key().subject_public_key.data.to_vec(),
+        serial: parsed.raw_serial().to_vec(),
     })
 }
 
@@ -176,11 +182,45 @@ pub fn inspect_dir(dir: &Path) -> Result<Vec<Certificate>, CertError> {
     paths.iter().map(|path| inspect(path)).collect()
 }
 
-/// The common name of a certificate's subject, for a peer that was accepted.
-pub(crate) fn subject_of(der: &CertificateDer<'_>) -> Option<String> {
-    X509Certificate::from_der(der)
-        .ok()
-        .map(|(_, parsed)| common_name(parsed.subject()))
+/// The name and the role of a certificate that was accepted: the common name, or the first alternative name.
+pub(crate) fn identify(der: &CertificateDer<'_>) -> Option<(String, Role)> {
+    let (_, parsed) = X509Certificate::from_der(der).ok()?;
+    let name = Some(common_name(parsed.subject())).filter(|name| !name.is_empty());
+    let name = name.or_else(|| names_of(&parsed).iter().find_map(host))?;
+    Some((name, role_of(&parsed)))
+}
+
+/// When a certificate ends, in seconds since 1970.
+pub(crate) fn ends(der: &CertificateDer<'_>) -> Option<SystemTime> {
+    let (_, parsed) = X509Certificate::from_der(der).ok()?;
+    let seconds = u64::try_from(parsed.validity().not_after.timestamp()).ok()?;
+    SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds))
+}
+
+fn names_of<'a>(parsed: &'a X509Certificate<'_>) -> &'a [GeneralName<'a>] {
+    let names = parsed.subject_alternative_name().ok().flatten();
+    names.map_or(&[], |names| names.value.general_names.as_slice())
+}
+
+fn role_of(parsed: &X509Certificate<'_>) -> Role {
+    let usage = parsed.extended_key_usage().ok().flatten();
+    let has = |role: Role| {
+        let uri = |name: &GeneralName<'_>| matches!(name, GeneralName::URI(uri) if Some(*uri) == role.uri());
+        names_of(parsed).iter().any(uri)
+    };
+    match usage.map(|usage| usage.value) {
+        _ if parsed.is_ca() => Role::Authority,
+        Some(usage) if usage.server_auth && !usage.client_auth => Role::Node,
+        // One that has both is the lesser.
+        Some(usage) if usage.client_auth && !usage.server_auth => {
+            match (has(Role::Reader), has(Role::Controller)) {
+                (true, _) => Role::Reader,
+                (false, true) => Role::Controller,
+                (false, false) => Role::Client,
+            }
+        }
+        _ => Role::Other,
+    }
 }
 
 fn common_name(name: &X509Name<'_>) -> String {

@@ -1,20 +1,26 @@
 //! The certificates that the agents and the controller show each other.
 //!
-//! One authority signs them all. A node's certificate is good for a server only and the controller's for a client
-//! only, so what is stolen from one node commands no other. Keys are ECDSA P-256, files PEM.
+//! One authority signs them all. A node's certificate is good for a server only and a controller's or reader's for a
+//! client only, so what is stolen from one node commands no other; a reader's says so, and commands nothing. Keys are
+//! ECDSA P-256, files PEM.
 //!
 //! | file | what it is for | where it belongs |
 //! |---|---|---|
 //! | `ca.key` | signs every other certificate | nowhere but in this directory, best offline |
 //! | `ca.crt` | tells who signed | every node and the controller |
+//! | `ca.crl` | tells which certificates are good no more | every node and the controller |
+//! | `issued` | every certificate ever signed, a line each, so that one that was replaced can be revoked too | this directory |
 //! | `controller.crt`, `controller.key` | the controller shows them to the agents | the controller |
+//! | `controller-NAME.crt`, `controller-NAME.key` | the same, of one of many controllers | that controller |
+//! | `reader-NAME.crt`, `reader-NAME.key` | who only observes shows them to the agents | that reader |
 //! | `node-NAME.crt`, `node-NAME.key` | the agent of a node shows them to the controller | that node |
 
 mod files;
 mod inspect;
+mod revoke;
 
-pub(crate) use inspect::subject_of;
 pub use inspect::{Certificate, Role, Standing, inspect, inspect_dir};
+pub(crate) use inspect::{days_between, ends, identify};
 
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
@@ -41,6 +47,8 @@ pub const MOST_NAMES: usize = 64;
 const SKEW: Duration = Duration::from_secs(300);
 const DAY: Duration = Duration::from_secs(86_400);
 const LONGEST_NAME: usize = 63;
+/// The name of the only controller.
+const CONTROLLER: &str = "controller";
 
 /// A certificate or key that cannot be made, read or written.
 #[derive(Debug, thiserror::Error)]
@@ -245,14 +253,37 @@ impl Authority {
     /// # Errors
     /// [`CertError`]; nothing is written then.
     pub fn issue_controller(&self, validity: Validity) -> Result<Vec<Written>, CertError> {
-        self.issue(
-            "controller",
-            "controller",
-            &[],
-            Role::Controller,
-            validity,
-            Replace::No,
-        )
+        self.issue_client("controller", CONTROLLER, Role::Controller, validity)
+    }
+
+    /// Makes the certificate of one of many controllers: `controller-NAME.crt` and `controller-NAME.key`.
+    ///
+    /// # Errors
+    /// [`CertError`]; nothing is written then.
+    pub fn issue_controller_named(&self, name: &str, validity: Validity) -> Result<Vec<Written>, CertError> {
+        check_host(name, "name of a controller")?;
+        let stem = format!("controller-{}", name.replace(':', "-"));
+        self.issue_client(&stem, name, Role::Controller, validity)
+    }
+
+    /// Makes the certificate of one that may observe and command nothing: `reader-NAME.crt` and `reader-NAME.key`.
+    ///
+    /// # Errors
+    /// [`CertError`]; nothing is written then.
+    pub fn issue_reader(&self, name: &str, validity: Validity) -> Result<Vec<Written>, CertError> {
+        check_host(name, "name of a reader")?;
+        let stem = format!("reader-{}", name.replace(':', "-"));
+        self.issue_client(&stem, name, Role::Reader, validity)
+    }
+
+    fn issue_client(
+        &self,
+        stem: &str,
+        name: &str,
+        role: Role,
+        validity: Validity,
+    ) -> Result<Vec<Written>, CertError> {
+        self.issue(stem, name, &[], role, validity, Replace::No)
     }
 
     /// Makes the certificate of a node's agent: `node-NAME.crt` and `node-NAME.key`, good for the node's name and for
@@ -293,7 +324,7 @@ impl Authority {
     }
 
     /// Replaces a certificate of this directory by a new one of the same kind and names, with a new key. The program
-    /// that shows it reads it when it starts.
+    /// that shows it reads it again by itself. The old one stays good until it ends or is revoked.
     ///
     /// # Errors
     /// [`CertError`]: not a node's or controller's certificate signed by this authority. Nothing is changed then.
@@ -308,8 +339,8 @@ impl Authority {
         if old.issuer != self.certificate.subject {
             return unusable("another authority signed it");
         }
-        if !matches!(old.role, Role::Controller | Role::Node) {
-            return unusable("only a node's or the controller's certificate can be renewed");
+        if !matches!(old.role, Role::Controller | Role::Node | Role::Reader) {
+            return unusable("only a node's, a controller's or a reader's certificate can be renewed");
         }
         let Some(stem) = file.file_stem().and_then(|stem| stem.to_str()) else {
             return unusable("its name is no text");
@@ -351,7 +382,12 @@ impl Authority {
                 Err(_) => SanType::DnsName(name.as_str().try_into()?),
             });
         }
+        if let Some(uri) = role.uri() {
+            params.subject_alt_names.push(SanType::URI(uri.try_into()?));
+        }
         let signed = params.signed_by(&key, &self.issuer)?;
+        // Before it exists: what is not in the list could not be revoked once it was replaced.
+        self.note_issued(stem, subject, signed.der())?;
         let (crt, key_file) = (
             self.dir.join(format!("{stem}.crt")),
             self.dir.join(format!("{stem}.key")),
@@ -370,6 +406,12 @@ impl Authority {
                     format!("to {subject}"),
                 )
             }
+            Role::Reader => (
+                format!(
+                    "{subject} shows it to the agents: with it and its key every node can be observed, and none commanded"
+                ),
+                format!("to {subject}"),
+            ),
             _ => (
                 "the controller shows it to the agents: with it and its key every node can be commanded"
                     .into(),

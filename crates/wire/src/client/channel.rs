@@ -1,17 +1,18 @@
 //! One HTTP/2 connection to an agent or a gateway, which remembers why it ended.
 
 use super::{CallError, ClientOptions};
-use crate::tls::{Side, explain, server_name};
+use crate::tls::{ClientTls, Side, explain, server_name};
 use crate::{Address, Invalid, Refusal, Server};
 use http::Uri;
 use hyper::client::conn::http2::{self, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use rustls::pki_types::{CertificateDer, ServerName};
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::watch;
@@ -23,6 +24,9 @@ use tonic::{Code, Status};
 /// How long a failed call waits for the connection to say why it ended: the two are told at the same moment, by two
 /// tasks.
 const SETTLE: Duration = Duration::from_millis(500);
+
+/// How often certificates and revocation lists are looked at for changes, and the server checked against them.
+const RECHECK: Duration = Duration::from_secs(10);
 
 /// How much of one stream may be under way. A reader that falls behind finds at most this much of old samples before
 /// the newest; the default of several hundred kilobytes would be minutes of them.
@@ -41,6 +45,32 @@ pub(super) struct Channel {
     /// Becomes true when the connection has ended.
     ended: watch::Receiver<bool>,
     why: Arc<OnceLock<String>>,
+    /// When the server's certificate ends; `None` over a Unix socket.
+    certificate_ends: Option<SystemTime>,
+}
+
+/// What the server showed, to be checked again while the connection is open.
+struct Shown {
+    tls: ClientTls,
+    name: ServerName<'static>,
+    chain: Vec<CertificateDer<'static>>,
+    server: Server,
+}
+
+impl Shown {
+    /// Ready when it is good no more, with the reason.
+    async fn until_invalid(self) -> String {
+        loop {
+            tokio::time::sleep(RECHECK).await;
+            self.tls.refresh(RECHECK / 2);
+            if let Err(why) = self
+                .tls
+                .still_accepts(&self.chain, &self.name, Side::Client(self.server))
+            {
+                return why;
+            }
+        }
+    }
 }
 
 /// Connects; the first request tells whether the agent accepted our certificate, since in TLS 1.3 a client is done
@@ -60,7 +90,7 @@ pub(super) async fn connect(
                 let stream = UnixStream::connect(path)
                     .await
                     .map_err(|error| unreachable(explain_unix(&error)))?;
-                converse(address, stream, options, server).await
+                converse(address, stream, options, server, None).await
             }
             Address::Tcp { host, port } => {
                 let Some(tls) = &options.tls else {
@@ -73,11 +103,19 @@ pub(super) async fn connect(
                     .await
                     .map_err(|error| unreachable(explain_tcp(&error)))?;
                 let _ = stream.set_nodelay(true);
-                let stream = TlsConnector::from(tls.0.clone())
-                    .connect(name, stream)
+                tls.refresh(RECHECK);
+                let stream = TlsConnector::from(tls.config())
+                    .connect(name.clone(), stream)
                     .await
                     .map_err(|error| unreachable(explain(&error, Side::Client(server))))?;
-                converse(address, stream, options, server).await
+                let chain = stream.get_ref().1.peer_certificates().unwrap_or_default().iter();
+                let shown = Shown {
+                    tls: tls.clone(),
+                    name,
+                    chain: chain.map(|one| one.clone().into_owned()).collect(),
+                    server,
+                };
+                converse(address, stream, options, server, Some(shown)).await
             }
         }
     };
@@ -119,6 +157,7 @@ async fn converse<S>(
     stream: S,
     options: &ClientOptions,
     server: Server,
+    shown: Option<Shown>,
 ) -> Result<Channel, CallError>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -144,8 +183,26 @@ where
         })?;
     let (ending, ended) = watch::channel(false);
     let reason = why.clone();
+    let first = shown.as_ref().and_then(|shown| shown.chain.first());
+    let certificate_ends = first.and_then(crate::certs::ends);
+    if let (Some((name, _)), Some(ends)) = (first.and_then(crate::certs::identify), certificate_ends) {
+        crate::tls::expiry::note(&name, ends);
+    }
     tokio::spawn(async move {
-        let outcome = connection.await;
+        let invalid = async {
+            match shown {
+                Some(shown) => shown.until_invalid().await,
+                None => std::future::pending().await,
+            }
+        };
+        let outcome = tokio::select! {
+            outcome = connection => outcome,
+            why = invalid => {
+                tracing::warn!("a connection is cut: {why}");
+                let _ = reason.set(why);
+                Ok(())
+            }
+        };
         let fallback = match outcome {
             Ok(()) => format!("the {server} closed the connection"),
             Err(error) if error.is_timeout() => format!("the {server} answers no more"),
@@ -160,6 +217,7 @@ where
         address: Arc::new(address.clone()),
         ended,
         why,
+        certificate_ends,
     })
 }
 
@@ -177,6 +235,10 @@ fn with_sources(error: &dyn std::error::Error) -> String {
 impl Channel {
     pub(super) fn address(&self) -> &Address {
         &self.address
+    }
+
+    pub(super) const fn certificate_ends(&self) -> Option<SystemTime> {
+        self.certificate_ends
     }
 
     pub(super) fn is_open(&self) -> bool {

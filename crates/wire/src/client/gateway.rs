@@ -30,6 +30,11 @@ impl GatewayClient {
         Ok(Self { caller, gateway })
     }
 
+    /// When the certificate ends that the gateway showed; `None` over a Unix socket.
+    pub fn certificate_ends(&self) -> Option<std::time::SystemTime> {
+        self.caller.channel.certificate_ends()
+    }
+
     /// What the gateway said about itself when the connection was made.
     pub fn gateway(&self) -> &GatewayDescription {
         &self.gateway

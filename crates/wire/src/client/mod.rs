@@ -130,6 +130,11 @@ impl Client {
         Ok(Self { caller, agent })
     }
 
+    /// When the certificate ends that the agent showed; `None` over a Unix socket.
+    pub fn certificate_ends(&self) -> Option<std::time::SystemTime> {
+        self.caller.channel.certificate_ends()
+    }
+
     /// Where the agent is.
     pub fn address(&self) -> &Address {
         self.caller.channel.address()

@@ -1,12 +1,18 @@
 //! Serves an implementation of the contract.
 
+mod handshakes;
 mod listen;
+mod peer;
 
 pub use listen::{Listen, ListenError, Listener, SOCKET_MODE};
+pub use peer::Peer;
 
+use crate::access::{Access, Identity, Rules};
 use crate::proto::agent_server::{Agent, AgentServer};
 use crate::proto::gateway_server::{Gateway, GatewayServer};
-use crate::tls::{Side, explain};
+use crate::tls::{ServerTls, Side, explain};
+use crate::{Refusal, limiter};
+use handshakes::{Handshakes, network};
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -16,10 +22,9 @@ use std::fmt;
 use std::future::Future;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use tonic::body::Body;
@@ -36,12 +41,16 @@ const REST: Duration = Duration::from_millis(100);
 /// The limits of a server. What is beyond them waits to be accepted or is closed; it never costs memory.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Connections served at once; more are closed at once, with a line in the log.
+    /// Connections served at once, of which readers have half at most; more are closed at once, with a line in the log.
     pub connections: usize,
-    /// Handshakes at once; more wait in the listen backlog.
+    /// Handshakes at once, of which one address has a quarter at most; beyond that the oldest one is given up, of the
+    /// address that has the most.
     pub handshakes: usize,
     /// How long a handshake may take.
     pub handshake_time: Duration,
+    /// How often certificates, keys and revocation lists are looked at for changes, and each open connection's peer is
+    /// checked against them.
+    pub recheck: Duration,
     /// Requests and streams at once on one connection; more are refused by HTTP/2.
     pub streams: u32,
     /// The longest request, in bytes.
@@ -57,7 +66,8 @@ impl Default for Limits {
         Self {
             connections: 64,
             handshakes: 16,
-            handshake_time: Duration::from_secs(10),
+            handshake_time: Duration::from_secs(3),
+            recheck: Duration::from_secs(10),
             streams: 32,
             request_bytes: 64 << 10,
             silence: Duration::from_secs(10),
@@ -69,8 +79,10 @@ impl Default for Limits {
 /// A connection that was not served.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rejected {
-    /// Who: an address, or "a local process".
+    /// Who: an address with its port, and a name where one was proven.
     pub peer: String,
+    /// What of it cannot be changed at will: its network address, or its proven name.
+    pub host: String,
     /// Why, in plain words.
     pub why: String,
 }
@@ -84,51 +96,72 @@ impl fmt::Display for Rejected {
 /// Is told of each connection that was not served. It is called on the runtime's thread and must not block.
 pub type OnRejected = Arc<dyn Fn(&Rejected) + Send + Sync>;
 
-/// Who sent a request; an extension of each.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Peer {
-    /// Counts the connections of this process from 1: requests of one number came over one connection.
-    pub connection: u64,
-    /// An address, or "a local process".
-    pub address: String,
-    /// The common name of its certificate; `None` over a Unix socket.
-    pub certificate: Option<String>,
+/// Is told of each request that a peer's role does not allow: who, and why. It is called on the runtime's thread and must
+/// not block.
+pub type OnRefused = Arc<dyn Fn(&Peer, &Refusal) + Send + Sync>;
+
+/// Who is let in, and who is told of those that are not.
+#[derive(Clone)]
+pub struct Admission {
+    /// Who may do what.
+    pub rules: Rules,
+    /// Is told of connections.
+    pub on_rejected: OnRejected,
+    /// Is told of requests.
+    pub on_refused: OnRefused,
 }
 
-impl Peer {
-    fn new(address: String, certificate: Option<String>) -> Self {
-        static CONNECTIONS: AtomicU64 = AtomicU64::new(0);
-        let connection = CONNECTIONS.fetch_add(1, Ordering::Relaxed) + 1;
+impl Admission {
+    /// By the given rules, with the log told of whoever is not let in.
+    pub fn logged(rules: Rules) -> Self {
         Self {
-            connection,
-            address,
-            certificate,
+            rules,
+            on_rejected: log_rejected(),
+            on_refused: log_refused(),
         }
     }
 }
 
-impl fmt::Display for Peer {
+impl fmt::Debug for Admission {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.certificate {
-            Some(name) => write!(f, "{} ({name})", self.address),
-            None => f.write_str(&self.address),
-        }
+        f.debug_struct("Admission")
+            .field("rules", &self.rules)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What a call of a contract is for. What is not known to be harmless is for operators.
+type Needed = fn(&str) -> Access;
+
+fn needed_of_agent(call: &str) -> Access {
+    match call {
+        // Who may watch is the agent's to say: it has a setting for it.
+        "Describe" | "Observe" | "WatchQueue" => Access::Reader,
+        _ => Access::Operator,
+    }
+}
+
+fn needed_of_gateway(call: &str) -> Access {
+    match call {
+        "Describe" => Access::Reader,
+        // A gateway's counters are taken by one: a reader would take them from the controller.
+        _ => Access::Operator,
     }
 }
 
 /// Serves until `stop` is ready; then takes no more connections and gives the open requests [`Limits::drain`] to end.
 /// Streams must end by themselves when the agent ends; those that do not are cut.
 ///
-/// Each connection that is not served is told to `on_rejected`; [`log_rejected`] is the usual one.
+/// A peer does what its role allows, by the rules of the admission, which is told of what is refused.
 pub async fn serve<A: Agent>(
     listener: Listener,
     agent: A,
     limits: Limits,
-    on_rejected: OnRejected,
+    admission: Admission,
     stop: impl Future<Output = ()>,
 ) {
     let service = AgentServer::new(agent).max_decoding_message_size(limits.request_bytes);
-    serve_any(listener, service, limits, on_rejected, stop).await;
+    serve_any(listener, service, limits, admission, needed_of_agent, stop).await;
 }
 
 /// [`serve`] for a gateway's contract.
@@ -136,11 +169,11 @@ pub async fn serve_gateway<G: Gateway>(
     listener: Listener,
     gateway: G,
     limits: Limits,
-    on_rejected: OnRejected,
+    admission: Admission,
     stop: impl Future<Output = ()>,
 ) {
     let service = GatewayServer::new(gateway).max_decoding_message_size(limits.request_bytes);
-    serve_any(listener, service, limits, on_rejected, stop).await;
+    serve_any(listener, service, limits, admission, needed_of_gateway, stop).await;
 }
 
 /// What answers requests: a service as generated.
@@ -174,39 +207,46 @@ async fn serve_any<S: Answers>(
     listener: Listener,
     service: S,
     limits: Limits,
-    on_rejected: OnRejected,
+    admission: Admission,
+    needed: Needed,
     stop: impl Future<Output = ()>,
 ) {
     let (stopping, stopped) = watch::channel(false);
+    let mut recheck = tokio::time::interval(limits.recheck.max(Duration::from_millis(1)));
+    recheck.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let (rechecking, rechecked) = watch::channel(());
     let server = Arc::new(Server {
         connections: Arc::new(Semaphore::new(limits.connections)),
-        handshakes: Arc::new(Semaphore::new(limits.handshakes.max(1))),
+        of_readers: Arc::new(Semaphore::new(limits.connections.div_ceil(2))),
+        handshakes: Handshakes::new(limits.handshakes),
         limits,
-        on_rejected,
+        admission,
+        needed,
         service,
         stopped,
+        rechecked,
     });
     let mut tasks = JoinSet::new();
     let mut stop = std::pin::pin!(stop);
     loop {
-        // A permit before the connection: what cannot be shaken hands with stays in the backlog.
-        let accept = async {
-            let permit = server.handshakes.clone().acquire_owned().await;
-            (permit, listener.accept().await)
-        };
         tokio::select! {
             () = &mut stop => break,
             Some(ended) = tasks.join_next(), if !tasks.is_empty() => {
                 if let Err(error) = ended { tracing::error!(%error, "a connection's task failed") }
             }
-            accepted = accept => match accepted {
-                (Ok(permit), Ok(accepted)) => { tasks.spawn(server.clone().attend(accepted, permit)); }
-                (_, Err(error)) => {
-                    tracing::warn!(%error, "cannot accept a connection");
+            _ = recheck.tick() => {
+                listener.refresh();
+                limiter::tell_left_out();
+                let _ = rechecking.send(());
+            }
+            accepted = listener.accept() => match accepted {
+                Ok(accepted) => { tasks.spawn(server.clone().attend(accepted)); }
+                Err(error) => {
+                    if limiter::admits("this machine", "not accepted") {
+                        tracing::warn!(%error, "cannot accept a connection");
+                    }
                     tokio::time::sleep(REST).await;
                 }
-                // The semaphore is never closed.
-                (Err(_), _) => break,
             },
         }
     }
@@ -217,14 +257,27 @@ async fn serve_any<S: Answers>(
     tasks.shutdown().await;
 }
 
-/// Writes each rejected connection to the log.
+/// Writes each rejected connection to the log; of one address not more than [`limiter::MAX_LINES`] in a while.
 pub fn log_rejected() -> OnRejected {
-    Arc::new(|rejected| tracing::warn!(peer = rejected.peer, why = rejected.why, "connection rejected"))
+    Arc::new(|rejected| {
+        if limiter::admits(&rejected.host, "connection rejected") {
+            tracing::warn!(peer = rejected.peer, why = rejected.why, "connection rejected");
+        }
+    })
+}
+
+/// Writes each refused request to the log; of one peer not more than [`limiter::MAX_LINES`] in a while.
+pub fn log_refused() -> OnRefused {
+    Arc::new(|peer, refusal| {
+        if limiter::admits(&peer.key(), "request refused") {
+            tracing::warn!(%peer, "request refused: {refusal}");
+        }
+    })
 }
 
 enum Accepted {
     Unix(tokio::net::UnixStream),
-    Tcp(tokio::net::TcpStream, std::net::SocketAddr, TlsAcceptor),
+    Tcp(tokio::net::TcpStream, std::net::SocketAddr, ServerTls),
 }
 
 impl Listener {
@@ -233,50 +286,79 @@ impl Listener {
             Kind::Unix { listener, .. } => Ok(Accepted::Unix(listener.accept().await?.0)),
             Kind::Tcp { listener, tls } => {
                 let (stream, peer) = listener.accept().await?;
-                Ok(Accepted::Tcp(stream, peer, TlsAcceptor::from(tls.0.clone())))
+                Ok(Accepted::Tcp(stream, peer, tls.clone()))
             }
+        }
+    }
+
+    fn refresh(&self) {
+        if let Kind::Tcp { tls, .. } = &self.kind {
+            tls.refresh();
         }
     }
 }
 
+/// What a peer showed, to be checked again while it is connected.
+struct Shown {
+    tls: ServerTls,
+    chain: Vec<rustls::pki_types::CertificateDer<'static>>,
+}
+
 struct Server<S> {
     connections: Arc<Semaphore>,
-    handshakes: Arc<Semaphore>,
+    /// Of these, those that readers may have.
+    of_readers: Arc<Semaphore>,
+    handshakes: Handshakes,
     limits: Limits,
-    on_rejected: OnRejected,
+    admission: Admission,
+    needed: Needed,
     service: S,
     stopped: watch::Receiver<bool>,
+    rechecked: watch::Receiver<()>,
 }
 
 impl<S: Answers> Server<S> {
-    async fn attend(self: Arc<Self>, accepted: Accepted, handshaking: OwnedSemaphorePermit) {
+    async fn attend(self: Arc<Self>, accepted: Accepted) {
         match accepted {
             Accepted::Unix(stream) => {
-                drop(handshaking);
-                self.converse(stream, Peer::new("a local process".into(), None))
-                    .await;
+                let user = stream.peer_cred().map(|peer| Identity::User(peer.uid()));
+                let peer = self.peer(None, user.unwrap_or(Identity::Unknown));
+                self.converse(stream, peer, None).await;
             }
-            Accepted::Tcp(stream, address, acceptor) => {
+            Accepted::Tcp(stream, address, tls) => {
                 let _ = stream.set_nodelay(true);
-                let address = address.to_string();
+                let mut place = self.handshakes.begin(address.ip());
+                let acceptor = TlsAcceptor::from(tls.config());
                 let handshake = tokio::time::timeout(
                     self.limits.handshake_time,
                     acceptor.accept(stream).into_fallible(),
                 );
                 let outcome = tokio::select! {
                     outcome = handshake => outcome,
+                    () = place.taken() => {
+                        let why = "its handshake was not finished when others needed the place";
+                        return self.reject(address, why.into());
+                    }
                     () = self.until_stopped() => return,
                 };
+                drop(place);
                 match outcome {
                     Ok(Ok(stream)) => {
-                        drop(handshaking);
-                        let shown = stream
+                        let chain: Vec<_> = stream
                             .get_ref()
                             .1
                             .peer_certificates()
-                            .and_then(|chain| chain.first());
-                        let certificate = shown.and_then(crate::certs::subject_of);
-                        self.converse(stream, Peer::new(address, certificate)).await;
+                            .unwrap_or_default()
+                            .to_vec();
+                        let chain: Vec<_> = chain.into_iter().map(|one| one.into_owned()).collect();
+                        let identity = chain.first().and_then(crate::certs::identify);
+                        let identity = identity.map_or(Identity::Unknown, |(name, role)| {
+                            Identity::Certificate { name, role }
+                        });
+                        let peer = self.peer(Some(address), identity);
+                        let operator = peer.access == Access::Operator;
+                        let _established = operator.then(|| self.handshakes.establish(address.ip()));
+                        self.converse(stream, peer, Some(Shown { tls, chain })).await;
                     }
                     Ok(Err((error, stream))) => {
                         self.reject(address, explain(&error, Side::Server));
@@ -291,8 +373,18 @@ impl<S: Answers> Server<S> {
         }
     }
 
-    fn reject(&self, peer: String, why: String) {
-        (self.on_rejected)(&Rejected { peer, why });
+    fn peer(&self, address: Option<std::net::SocketAddr>, identity: Identity) -> Peer {
+        let owner = rustix::process::geteuid().as_raw();
+        let access = self.admission.rules.access(&identity, owner);
+        Peer::new(address, identity, access)
+    }
+
+    fn reject(&self, address: std::net::SocketAddr, why: String) {
+        (self.admission.on_rejected)(&Rejected {
+            peer: address.to_string(),
+            host: network(address.ip()).to_string(),
+            why,
+        });
     }
 
     async fn until_stopped(&self) {
@@ -300,23 +392,75 @@ impl<S: Answers> Server<S> {
         let _ = self.stopped.clone().wait_for(|stopped| *stopped).await;
     }
 
-    async fn converse<T>(&self, stream: T, peer: Peer)
+    /// Ready when what a peer showed is good no more, with the reason.
+    async fn until_invalid(&self, shown: Option<&Shown>) -> String {
+        let mut rechecked = self.rechecked.clone();
+        loop {
+            if rechecked.changed().await.is_err() {
+                // The server ends, and tells so elsewhere.
+                std::future::pending::<()>().await;
+            }
+            if let Some(Err(why)) = shown.map(|shown| shown.tls.still_accepts(&shown.chain)) {
+                return why;
+            }
+        }
+    }
+
+    /// A place for a connection; the reason where there is none.
+    fn place(&self, peer: &Peer) -> Result<impl Send + use<S>, String> {
+        let all = self.limits.connections;
+        let of_readers =
+            match peer.access {
+                Access::Operator => None,
+                _ => {
+                    let place = self.of_readers.clone().try_acquire_owned();
+                    let limit = all.div_ceil(2);
+                    Some(place.map_err(|_| {
+                        format!("{limit} connections of readers are open and no more are served")
+                    })?)
+                }
+            };
+        let place = self.connections.clone().try_acquire_owned();
+        let place = place.map_err(|_| format!("{all} connections are open and no more are served"))?;
+        Ok((place, of_readers))
+    }
+
+    async fn converse<T>(&self, stream: T, peer: Peer, shown: Option<Shown>)
     where
         T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let Ok(_permit) = self.connections.clone().try_acquire_owned() else {
-            let limit = self.limits.connections;
-            return self.reject(
-                peer.to_string(),
-                format!("{limit} connections are open and no more are served"),
-            );
+        let rejected = |why: String| {
+            (self.admission.on_rejected)(&Rejected {
+                peer: peer.to_string(),
+                host: peer.key(),
+                why,
+            });
+        };
+        let _place = match self.place(&peer) {
+            Ok(place) => place,
+            Err(why) => return rejected(why),
         };
         let service = self.service.clone();
+        let admission = self.admission.clone();
+        let needed = self.needed;
         let peer_of_requests = peer.clone();
         let answer = service_fn(move |mut request: http::Request<hyper::body::Incoming>| {
+            let call = request.uri().path().rsplit('/').next().unwrap_or_default();
+            let needed = needed(call);
+            let refused = (peer_of_requests.access < needed).then(|| {
+                let refusal = peer_of_requests.refuse(call, needed, &admission.rules);
+                (admission.on_refused)(&peer_of_requests, &refusal);
+                refusal
+            });
             request.extensions_mut().insert(peer_of_requests.clone());
             let mut service = service.clone();
-            async move { Ok::<_, Infallible>(service.call(request).await.unwrap_or_else(|never| match never {})) }
+            async move {
+                let answer = match refused {
+                    Some(refusal) => tonic::Status::from(refusal).into_http(),
+                    None => service.call(request).await.unwrap_or_else(|never| match never {}),
+                };
+                Ok::<_, Infallible>(answer)
+            }
         });
         let connection = http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
@@ -328,6 +472,7 @@ impl<S: Answers> Server<S> {
         let mut connection = std::pin::pin!(connection);
         let ended = tokio::select! {
             ended = &mut connection => ended,
+            why = self.until_invalid(shown.as_ref()) => return rejected(format!("it is cut off: {why}")),
             () = self.until_stopped() => {
                 connection.as_mut().graceful_shutdown();
                 connection.await

@@ -97,6 +97,13 @@ fn explain_certificate(error: &CertificateError, side: Side) -> String {
                 "the {peer}'s certificate expired{since}: renew it with `headroom certs renew` (or this machine's clock is wrong)"
             )
         }
+        CertificateError::Revoked => format!(
+            "the {peer}'s certificate was revoked: issue another one to it with `headroom certs`, if it is to be let in"
+        ),
+        CertificateError::UnknownRevocationStatus => format!(
+            "the revocation list here says nothing of the authority that signed the {peer}'s certificate: add that authority's \
+             list to the file"
+        ),
         CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
             format!("the {peer}'s certificate is not valid yet: check the clocks of both machines")
         }
@@ -141,6 +148,11 @@ fn explain_alert(alert: AlertDescription, side: Side) -> String {
         AlertDescription::CertificateExpired => {
             format!(
                 "the {peer} does not accept our certificate: it says that it expired; renew it (or the {peer}'s clock is wrong)"
+            )
+        }
+        AlertDescription::CertificateRevoked => {
+            format!(
+                "the {peer} does not accept our certificate: it was revoked; issue another one with `headroom certs`"
             )
         }
         AlertDescription::UnsupportedCertificate => format!(

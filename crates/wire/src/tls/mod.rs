@@ -1,20 +1,30 @@
 //! Mutual TLS: both ends show a certificate, and both check the other's against one authority. TLS 1.3 only.
 
+pub(crate) mod expiry;
 mod explain;
+mod reload;
 
+pub use expiry::days_left;
 pub use explain::Side;
 pub(crate) use explain::explain;
 
-use crate::certs::{self, CertError, Role, Standing};
+use crate::certs::{self, CertError, Certificate, Role, Standing};
+use reload::{End, Reloading};
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::ServerCertVerifier;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, InvalidDnsNameError, PrivateKeyDer, ServerName};
+use rustls::pki_types::{
+    CertificateDer, CertificateRevocationListDer, InvalidDnsNameError, PrivateKeyDer, ServerName, UnixTime,
+};
 use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use std::fmt;
+use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 /// The files that one end of a connection needs, as `headroom certs` makes them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +35,8 @@ pub struct TlsFiles {
     pub certificate: PathBuf,
     /// The private key to it.
     pub key: PathBuf,
+    /// The authority's revocation list, where there is one: a peer whose certificate is in it is not let in.
+    pub revoked: Option<PathBuf>,
 }
 
 /// Certificates that cannot be used.
@@ -77,13 +89,25 @@ pub enum TlsError {
     BadName(String),
 }
 
-/// What a TCP listener needs. It always demands a client's certificate: there is no value of this type that does not.
+/// What a TCP listener needs. It always demands a client's certificate: there is no value of this type that does not. The
+/// files are read again when they change; a clone shares what was read.
 #[derive(Clone)]
-pub struct ServerTls(pub(crate) Arc<ServerConfig>);
+pub struct ServerTls(Arc<Reloading<ServerEnd>>);
 
-/// What a client needs to reach an agent over TCP.
+/// What a client needs to reach an agent over TCP. The files are read again when they change; a clone shares what was
+/// read.
 #[derive(Clone)]
-pub struct ClientTls(pub(crate) Arc<ClientConfig>);
+pub struct ClientTls(Arc<Reloading<ClientEnd>>);
+
+struct ServerEnd {
+    config: Arc<ServerConfig>,
+    clients: Arc<dyn ClientCertVerifier>,
+}
+
+struct ClientEnd {
+    config: Arc<ClientConfig>,
+    servers: Arc<WebPkiServerVerifier>,
+}
 
 impl fmt::Debug for ServerTls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -99,8 +123,10 @@ impl fmt::Debug for ClientTls {
 
 struct Loaded {
     roots: Arc<RootCertStore>,
+    revoked: Vec<CertificateRevocationListDer<'static>>,
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
+    own: Certificate,
 }
 
 impl ServerTls {
@@ -109,21 +135,36 @@ impl ServerTls {
     /// # Errors
     /// [`TlsError`].
     pub fn load(files: &TlsFiles) -> Result<Self, TlsError> {
-        let loaded = load(files, Role::Node)?;
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let verifier = WebPkiClientVerifier::builder_with_provider(loaded.roots, provider.clone())
-            .build()
-            .map_err(|error| unusable(&files.ca, error))?;
-        let mut config = ServerConfig::builder_with_provider(provider)
-            .with_protocol_versions(&[&rustls::version::TLS13])
-            .map_err(|error| unusable(&files.certificate, error))?
-            .with_client_cert_verifier(verifier)
-            .with_single_cert(loaded.chain, loaded.key)
-            .map_err(|error| mismatch(&files.key, &files.certificate, error))?;
-        config.alpn_protocols = vec![b"h2".to_vec()];
-        // A resumed session would not be checked against the clock again.
-        config.send_tls13_tickets = 0;
-        Ok(Self(Arc::new(config)))
+        Ok(Self(Arc::new(Reloading::load(files)?)))
+    }
+
+    /// Whole days until the own certificate ends; negative where it has.
+    pub fn days_left(&self) -> i64 {
+        self.0.days_left()
+    }
+
+    pub(crate) fn config(&self) -> Arc<ServerConfig> {
+        Arc::clone(&self.0.current().config)
+    }
+
+    /// Reads the files again where they changed.
+    pub(crate) fn refresh(&self) {
+        self.0.refresh(Duration::ZERO);
+    }
+
+    /// Whether a client that was let in would be let in now.
+    pub(crate) fn still_accepts(&self, chain: &[CertificateDer<'_>]) -> Result<(), String> {
+        let Some((end_entity, between)) = chain.split_first() else {
+            return Err("it showed no certificate".to_owned());
+        };
+        let verified = self
+            .0
+            .current()
+            .clients
+            .verify_client_cert(end_entity, between, UnixTime::now());
+        verified
+            .map(drop)
+            .map_err(|error| explain(&io::Error::other(error), Side::Server))
     }
 }
 
@@ -133,17 +174,83 @@ impl ClientTls {
     /// # Errors
     /// [`TlsError`].
     pub fn load(files: &TlsFiles) -> Result<Self, TlsError> {
-        let loaded = load(files, Role::Controller)?;
-        let mut config =
-            ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
-                .with_protocol_versions(&[&rustls::version::TLS13])
-                .map_err(|error| unusable(&files.certificate, error))?
-                .with_root_certificates(loaded.roots)
-                .with_client_auth_cert(loaded.chain, loaded.key)
-                .map_err(|error| mismatch(&files.key, &files.certificate, error))?;
+        Ok(Self(Arc::new(Reloading::load(files)?)))
+    }
+
+    /// Whole days until the own certificate ends; negative where it has.
+    pub fn days_left(&self) -> i64 {
+        self.0.days_left()
+    }
+
+    pub(crate) fn config(&self) -> Arc<ClientConfig> {
+        Arc::clone(&self.0.current().config)
+    }
+
+    /// Reads the files again where they changed and the last look is at least `every` ago.
+    pub(crate) fn refresh(&self, every: Duration) {
+        self.0.refresh(every);
+    }
+
+    /// Whether a server that was accepted would be accepted now.
+    pub(crate) fn still_accepts(
+        &self,
+        chain: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        side: Side,
+    ) -> Result<(), String> {
+        let Some((end_entity, between)) = chain.split_first() else {
+            return Err("it showed no certificate".to_owned());
+        };
+        let servers = Arc::clone(&self.0.current().servers);
+        let verified = servers.verify_server_cert(end_entity, between, name, &[], UnixTime::now());
+        verified
+            .map(drop)
+            .map_err(|error| explain(&io::Error::other(error), side))
+    }
+}
+
+impl End for ServerEnd {
+    fn load(files: &TlsFiles) -> Result<(Self, Certificate), TlsError> {
+        let loaded = load(files, &[Role::Node])?;
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let clients = WebPkiClientVerifier::builder_with_provider(loaded.roots, provider.clone())
+            .with_crls(loaded.revoked)
+            .only_check_end_entity_revocation()
+            .build()
+            .map_err(|error| unusable(files.revoked.as_ref().unwrap_or(&files.ca), error))?;
+        let mut config = ServerConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .map_err(|error| unusable(&files.certificate, error))?
+            .with_client_cert_verifier(Arc::clone(&clients))
+            .with_single_cert(loaded.chain, loaded.key)
+            .map_err(|error| mismatch(&files.key, &files.certificate, error))?;
+        config.alpn_protocols = vec![b"h2".to_vec()];
+        // A resumed session would not be checked against the clock again.
+        config.send_tls13_tickets = 0;
+        let config = Arc::new(config);
+        Ok((Self { config, clients }, loaded.own))
+    }
+}
+
+impl End for ClientEnd {
+    fn load(files: &TlsFiles) -> Result<(Self, Certificate), TlsError> {
+        let loaded = load(files, &[Role::Controller, Role::Reader, Role::Client])?;
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let servers = WebPkiServerVerifier::builder_with_provider(loaded.roots, provider.clone())
+            .with_crls(loaded.revoked)
+            .only_check_end_entity_revocation()
+            .build()
+            .map_err(|error| unusable(files.revoked.as_ref().unwrap_or(&files.ca), error))?;
+        let mut config = ClientConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .map_err(|error| unusable(&files.certificate, error))?
+            .with_webpki_verifier(Arc::clone(&servers))
+            .with_client_auth_cert(loaded.chain, loaded.key)
+            .map_err(|error| mismatch(&files.key, &files.certificate, error))?;
         config.alpn_protocols = vec![b"h2".to_vec()];
         config.resumption = rustls::client::Resumption::disabled();
-        Ok(Self(Arc::new(config)))
+        let config = Arc::new(config);
+        Ok((Self { config, servers }, loaded.own))
     }
 }
 
@@ -152,12 +259,16 @@ pub(crate) fn server_name(name: &str) -> Result<ServerName<'static>, TlsError> {
     ServerName::try_from(name.to_string()).map_err(|_: InvalidDnsNameError| TlsError::BadName(name.into()))
 }
 
-fn load(files: &TlsFiles, role: Role) -> Result<Loaded, TlsError> {
+fn load(files: &TlsFiles, roles: &[Role]) -> Result<Loaded, TlsError> {
     let ca = certs::inspect(&files.ca)?;
     let own = certs::inspect(&files.certificate)?;
-    for (certificate, wanted) in [(&ca, Role::Authority), (&own, role)] {
-        if certificate.role != wanted {
-            let (path, is, needs) = (certificate.path.clone(), owner(certificate.role), owner(wanted));
+    for (certificate, wanted) in [(&ca, &[Role::Authority][..]), (&own, roles)] {
+        if !wanted.contains(&certificate.role) {
+            let (path, is, needs) = (
+                certificate.path.clone(),
+                owner(certificate.role),
+                owner(wanted[0]),
+            );
             return Err(TlsError::WrongRole { path, is, needs });
         }
         let standing = certificate.standing(SystemTime::now(), 0);
@@ -199,10 +310,16 @@ fn load(files: &TlsFiles, role: Role) -> Result<Loaded, TlsError> {
             .add(certificate)
             .map_err(|error| unusable(&files.ca, error))?;
     }
+    let revoked = match &files.revoked {
+        Some(path) => revocation_lists(path)?,
+        None => Vec::new(),
+    };
     Ok(Loaded {
         roots: Arc::new(roots),
+        revoked,
         chain: chain(&files.certificate)?,
         key: PrivateKeyDer::from_pem_file(&files.key).map_err(|error| unusable(&files.key, error))?,
+        own,
     })
 }
 
@@ -212,12 +329,28 @@ fn chain(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
         .map_err(|error| unusable(path, error))
 }
 
+/// A file without a list would revoke nothing, which nobody means who names one.
+fn revocation_lists(path: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, TlsError> {
+    let lists: Vec<_> = CertificateRevocationListDer::pem_file_iter(path)
+        .and_then(Iterator::collect)
+        .map_err(|error| unusable(path, error))?;
+    match lists.is_empty() {
+        true => Err(unusable(
+            path,
+            "it holds no revocation list: `headroom certs revoke NAME` makes one",
+        )),
+        false => Ok(lists),
+    }
+}
+
 const fn owner(role: Role) -> &'static str {
     match role {
         Role::Authority => "an authority (ca.crt)",
         Role::Node => "a node (node-NAME.crt)",
         Role::Controller => "the controller (controller.crt)",
-        Role::Other => "neither an authority, a node nor a controller",
+        Role::Reader => "a reader (reader-NAME.crt)",
+        Role::Client => "a client without a role of ours",
+        Role::Other => "neither an authority, a node, a controller nor a reader",
     }
 }
 

@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test program uses a part")]
 
 use headroom_units::{Cores, Source, Watts};
+use headroom_wire::access::Rules;
 use headroom_wire::certs::{AUTHORITY_DAYS, Authority, Validity};
 use headroom_wire::client::ClientOptions;
 use headroom_wire::message::{
@@ -9,7 +10,7 @@ use headroom_wire::message::{
     QueueSample, QueueShown, QueueSight, Range, Sample, WatchQueue,
 };
 use headroom_wire::proto::agent_server::Agent;
-use headroom_wire::server::{Limits, Listen, Listener, OnRejected, Peer, Rejected, serve};
+use headroom_wire::server::{Admission, Limits, Listen, Listener, Peer, Rejected, log_refused, serve};
 use headroom_wire::tls::{ClientTls, ServerTls, TlsFiles};
 use headroom_wire::{Address, Refusal, proto};
 use std::path::Path;
@@ -203,14 +204,22 @@ pub struct Running {
 
 impl Running {
     pub async fn start(listen: Listen, limits: Limits) -> Self {
+        Self::start_by(listen, limits, Rules::default()).await
+    }
+
+    pub async fn start_by(listen: Listen, limits: Limits, rules: Rules) -> Self {
         let listener = Listener::open(listen).await.unwrap();
         let address = listener.address().clone();
         let rejected = Arc::new(Mutex::new(Vec::new()));
         let seen = rejected.clone();
-        let on_rejected: OnRejected = Arc::new(move |one: &Rejected| seen.lock().unwrap().push(one.clone()));
+        let admission = Admission {
+            rules,
+            on_rejected: Arc::new(move |one: &Rejected| seen.lock().unwrap().push(one.clone())),
+            on_refused: log_refused(),
+        };
         let (stop, stopped) = oneshot::channel();
         let echo = Echo::default();
-        let served = serve(listener, echo.clone(), limits, on_rejected, async move {
+        let served = serve(listener, echo.clone(), limits, admission, async move {
             let _ = stopped.await;
         });
         Self {
@@ -244,6 +253,7 @@ pub fn files(dir: &Path, stem: &str) -> TlsFiles {
         ca: dir.join("ca.crt"),
         certificate: dir.join(format!("{stem}.crt")),
         key: dir.join(format!("{stem}.key")),
+        revoked: None,
     }
 }
 

@@ -188,6 +188,7 @@ fn client(args: &CapacityArgs) -> Result<ClientOptions, Failure> {
                 ca: ca.clone(),
                 certificate: certificate.clone(),
                 key: key.clone(),
+                revoked: None,
             };
             Some(ClientTls::load(&files).map_err(Failure::usage)?)
         }

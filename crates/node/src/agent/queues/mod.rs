@@ -2,11 +2,14 @@
 //!
 //! Each watched queue has a thread, beside the machine's and not in it: loading a program into the kernel takes a tenth
 //! of a second and asking an SNMP agent up to a whole one, and a lease must end in time meanwhile. Watching changes
-//! nothing on the machine, so that it needs no lease; whoever the listener lets in may ask.
+//! nothing on the machine but costs it processor time. So it needs a lease of its own ([`Watching::Holder`]), which an
+//! operator takes with its first stream and has for as long as it has one, and a while longer; and all looks together have
+//! a budget ([`QueueLimits::cpu_per_s`]).
 //!
 //! Those who watch one port by one order of methods, and with one control group beside it, share its meter, and each is
 //! told what is new to it. A meter that nobody is told of any more is kept for [`QueueLimits::kept`], then it goes.
 
+mod budget;
 mod group;
 mod watch;
 mod watcher;
@@ -15,8 +18,11 @@ use super::mailbox::{Receiver, mailbox};
 use crate::Roots;
 use crate::cgroup::TargetSpec;
 use crate::queue::{QueueOptions, QueuePreference, methods_of};
+use budget::Budget;
 use group::{GroupEye, Groups};
+use headroom_wire::access::Access;
 use headroom_wire::message::{CpuGroup, Range, WatchQueue};
+use headroom_wire::server::Peer;
 use headroom_wire::{Refusal, Server};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -24,6 +30,18 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 pub(super) use watcher::Sighted;
 use watcher::Watcher;
+
+/// Who may watch accept queues.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Watching {
+    /// Nobody.
+    Off,
+    /// One operator at a time: whoever has the lease of watching.
+    #[default]
+    Holder,
+    /// Every operator and every reader, without a lease.
+    Readers,
+}
 
 /// How accept queues may be watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,8 +58,13 @@ pub struct QueueLimits {
     pub streams: usize,
     /// Streams of sights at once over one connection; more are refused.
     pub streams_per_connection: usize,
-    /// How long a meter is kept that nobody is told of.
+    /// How long a meter is kept that nobody is told of, and the lease of watching whose holder has no stream.
     pub kept: Duration,
+    /// Who may watch.
+    pub who: Watching,
+    /// Processor time that all looks together may take in a second, on average; beyond it they come later. By tools and
+    /// by SNMP, where others work for the agent, all the time that a look takes is counted.
+    pub cpu_per_s: Duration,
 }
 
 impl Default for QueueLimits {
@@ -53,6 +76,8 @@ impl Default for QueueLimits {
             streams: 64,
             streams_per_connection: 16,
             kept: Duration::from_secs(10),
+            who: Watching::default(),
+            cpu_per_s: Duration::from_millis(50),
         }
     }
 }
@@ -103,6 +128,8 @@ struct Table {
     meters: u64,
     threads: Vec<JoinHandle<()>>,
     ended: bool,
+    /// Who has the lease of watching, and until when if it has no stream.
+    held: Option<(String, Instant)>,
 }
 
 #[derive(Debug)]
@@ -111,6 +138,7 @@ struct Shared {
     roots: Roots,
     /// Whose processor time may be asked for.
     groups: Groups,
+    budget: Budget,
     agent_run: u64,
     /// When the agent's clock began.
     started: Instant,
@@ -139,6 +167,7 @@ impl Queues {
     ) -> Self {
         Self(Arc::new(Shared {
             limits,
+            budget: Budget::new(limits.cpu_per_s),
             groups: Groups::new(roots.clone(), groups),
             roots,
             agent_run,
@@ -155,20 +184,36 @@ impl Queues {
     }
 
     /// Whether a queue may be watched, as far as that costs nothing to find out.
-    pub(super) fn check(&self, asked: &WatchQueue, connection: u64) -> Result<(), Refusal> {
+    pub(super) fn check(&self, asked: &WatchQueue, peer: &Peer) -> Result<(), Refusal> {
         let limits = &self.0.limits;
+        if limits.who == Watching::Off {
+            return Err(Refusal::NotAllowed {
+                field: "port".into(),
+                value: asked.port.to_string(),
+                allowed: "this agent watches no accept queues (access.queues = \"off\")".into(),
+            });
+        }
+        if limits.who == Watching::Holder && peer.access < Access::Operator {
+            return Err(Refusal::Forbidden {
+                call: "WatchQueue".into(),
+                peer: peer.identity.to_string(),
+                access: peer.access.to_string(),
+                needed: Access::Operator.to_string(),
+                remedy: "use an operator's certificate, or set access.queues = \"readers\" there".into(),
+            });
+        }
         let period_ms = asked.period.as_secs_f64() * 1e3;
         Refusal::check_range("period_ms", period_ms, limits.range(), "ms")?;
-        self.0.lock().has_place(limits, connection, Instant::now())
+        self.0.lock().has_place(limits, peer, Instant::now())
     }
 
     /// Where the sights of a queue come out, from now on; it was checked, and its control group admitted.
-    pub(super) fn watch(&self, asked: &WatchQueue, connection: u64) -> Result<Receiver<Sighted>, Refusal> {
+    pub(super) fn watch(&self, asked: &WatchQueue, peer: &Peer) -> Result<Receiver<Sighted>, Refusal> {
         let limits = &self.0.limits;
         let now = Instant::now();
         let mut table = self.0.lock();
         // Again: while the group was looked up, others came.
-        table.has_place(limits, connection, now)?;
+        table.has_place(limits, peer, now)?;
         let key = Key {
             port: asked.port,
             methods: methods_of(&asked.methods),
@@ -193,8 +238,9 @@ impl Queues {
             watched.left = None;
             watched
                 .watchers
-                .push(Watcher::new(connection, asked.period, now, sights));
+                .push(Watcher::new(peer.connection, asked.period, now, sights));
         }
+        table.held = Some((peer.key(), now + limits.kept));
         drop(table);
         self.0.bell.notify_all();
         Ok(receiver)
@@ -254,14 +300,17 @@ fn busy(what: &str, limit: usize) -> Refusal {
 
 impl Table {
     /// Whether one more stream may begin.
-    fn has_place(&mut self, limits: &QueueLimits, connection: u64, now: Instant) -> Result<(), Refusal> {
+    fn has_place(&mut self, limits: &QueueLimits, peer: &Peer, now: Instant) -> Result<(), Refusal> {
         if self.ended {
             return Err(Refusal::Ending(Server::Agent));
         }
         self.watched.values_mut().for_each(|watched| watched.tidy(now));
+        if limits.who == Watching::Holder {
+            self.lease(limits, peer, now)?;
+        }
         let watchers = || self.watched.values().flat_map(|watched| &watched.watchers);
         let of_this = watchers()
-            .filter(|watcher| watcher.connection == connection)
+            .filter(|watcher| watcher.connection == peer.connection)
             .count();
         if of_this >= limits.streams_per_connection {
             let what = "streams of an accept queue's sights over one connection";
@@ -271,6 +320,25 @@ impl Table {
             return Err(busy("streams of an accept queue's sights", limits.streams));
         }
         Ok(())
+    }
+
+    /// Whether nobody else has the lease of watching.
+    fn lease(&mut self, limits: &QueueLimits, peer: &Peer, now: Instant) -> Result<(), Refusal> {
+        let has_stream = self.watched.values().any(|watched| !watched.watchers.is_empty());
+        let Some((holder, until)) = &mut self.held else {
+            return Ok(());
+        };
+        if has_stream {
+            *until = now + limits.kept;
+        }
+        let remaining = until.saturating_duration_since(now);
+        if *holder == peer.key() || remaining.is_zero() {
+            return Ok(());
+        }
+        Err(Refusal::HeldByAnother {
+            holder: format!("{holder} (who watches accept queues)"),
+            remaining,
+        })
     }
 
     /// Gives up the queue that nobody has watched for the longest time; whether there was one.

@@ -3,7 +3,8 @@
 use super::Shared;
 use super::group::GroupEye;
 use super::watcher::Look;
-use crate::queue::{QueueError, QueueMeter, QueueOptions, QueuePreference, QueueSample, choose};
+use crate::queue::{QueueError, QueueMeter, QueueMethod, QueueOptions, QueuePreference, QueueSample, choose};
+use headroom_wire::limiter;
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
@@ -32,7 +33,7 @@ pub(super) fn look_after(
         looked: None,
     };
     while shared.wait_until_due(id) {
-        let look = eye.look(shared);
+        let look = shared.budget.charge(eye.is_by_others(), || eye.look(shared));
         if let Some(watched) = shared.lock().watched.get_mut(&id) {
             for watcher in &mut watched.watchers {
                 watcher.take(&look, shared.agent_run, shared.started);
@@ -64,6 +65,7 @@ impl Shared {
             };
             watched.tidy(now);
             let due = watched.watchers.iter().map(super::Watcher::due).min();
+            let due = due.map(|due| due.max(self.budget.free_at()));
             let wait = match (due, watched.left) {
                 (Some(due), _) if due <= now => return true,
                 (Some(due), _) => (due - now).min(NOTICED),
@@ -100,6 +102,12 @@ struct Eye {
 }
 
 impl Eye {
+    /// Whether other processes do the work.
+    fn is_by_others(&self) -> bool {
+        let by_others = |method| matches!(method, QueueMethod::Tools | QueueMethod::Snmp);
+        self.meter.as_ref().is_some_and(|meter| by_others(meter.method()))
+    }
+
     fn look(&mut self, shared: &Shared) -> Look {
         let looked = self.sample(shared);
         let taken = looked
@@ -133,7 +141,9 @@ impl Eye {
                 self.meter = None;
                 let why = error.to_string();
                 if self.said.as_ref() != Some(&why) {
-                    tracing::warn!(port = self.options.port, "{why}");
+                    if limiter::admits("this machine", "accept queue") {
+                        tracing::warn!(port = self.options.port, "{why}");
+                    }
                     self.said = Some(why.clone());
                 }
                 self.failed = Some((Instant::now() + OPEN_AGAIN, why));
@@ -143,7 +153,9 @@ impl Eye {
 
     fn open(&mut self, shared: &Shared) -> Result<QueueSample, QueueError> {
         let (mut meter, choice) = choose(self.methods, &self.options)?;
-        tracing::info!(port = self.options.port, "{choice}");
+        if limiter::admits("this machine", "accept queue") {
+            tracing::info!(port = self.options.port, "{choice}");
+        }
         self.number = {
             let mut table = shared.lock();
             table.meters += 1;
