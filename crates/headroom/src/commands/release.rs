@@ -8,11 +8,13 @@ use crate::live::control::{self, Request};
 use crate::live::undo;
 use crate::say;
 use anyhow::anyhow;
+use headroom_node::restore::LedgerError;
 
 /// Puts back what is recorded, and says what it was. A running `up` or agent is paused.
 ///
 /// # Errors
-/// A run folder that belongs to a running program without operators (a demo) or that cannot be used; something that could not be put back, which stays recorded.
+/// A run folder that belongs to a running program without operators (a demo) or that cannot be
+/// used; something that could not be put back, which stays recorded.
 pub fn run(args: &ReleaseArgs) -> Result<(), Failure> {
     let run_dir = args.run_dir.clone().unwrap_or_else(undo::default_run_dir);
     let roots = args.trees.roots();

@@ -3,7 +3,7 @@
 
 use crate::check::{self, Report};
 use crate::cli::UpArgs;
-use crate::config::{Config, Document, EXAMPLE, Lever};
+use crate::config::{Config, Document, EXAMPLE, Lever, gateway_key};
 use crate::descriptors;
 use crate::door::{self, Door, OpenError};
 use crate::failure::Failure;
@@ -103,7 +103,8 @@ fn checked(args: &UpArgs, file: &Path) -> Result<Report, Failure> {
     if let Some(gateway) = &config.gateway {
         // What a killed run's gateway listens on is taken over.
         let ours = |address| running.holding(address).is_some() || door::is_left(&run_dir, address);
-        Gateway::check(gateway, ours).map_err(|error| document.error(&config.gateway_key(&error), error))?;
+        Gateway::check(gateway, ours)
+            .map_err(|error| document.error(&gateway_key(gateway, &error), error))?;
         let tls = gateway.tls.iter().map(|tls| (tls.listen, "gateway, TLS"));
         for (address, what) in gateway
             .listen

@@ -252,7 +252,10 @@ impl CgroupMachine {
 
     /// The name of what holds caps.
     pub fn cap_lever(&self) -> String {
-        self.limiter.lever().chosen.to_string()
+        self.limiter.as_ref().map_or_else(
+            || "nothing: the control group is gone".to_owned(),
+            |limiter| limiter.lever().chosen.to_string(),
+        )
     }
 
     /// Where the watts come from.
@@ -322,7 +325,9 @@ fn consumed(before: &mut Option<Reading<Joules>>, now: Reading<Joules>) -> Optio
 impl Machine for CgroupMachine {
     fn observe(&mut self) -> MachinePeriod {
         // Whoever asks once a period does not hang, also while it decides nothing yet.
-        self.limiter.renew();
+        if let Some(limiter) = &self.limiter {
+            limiter.renew();
+        }
         let usage = self
             .usage
             .sample()
