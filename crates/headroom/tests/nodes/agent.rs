@@ -194,7 +194,14 @@ fn a_check_says_what_can_be_limited_and_changes_nothing() {
     assert!(!dir.path().join("run").exists());
 
     let mut command = headroom();
-    command.args(["agent", "--cgroup", "/nonexistent", "--listen", "unix:/x", "--check"]);
+    command.args([
+        "agent",
+        "--cgroup",
+        "/nonexistent",
+        "--listen",
+        "unix:/x",
+        "--check",
+    ]);
     let (code, _, err) = run(command.arg("--run-dir").arg(dir.path().join("run")));
     assert_eq!(code, Some(2));
     assert!(err.contains("/nonexistent"), "{err}");
