@@ -130,6 +130,15 @@ fn a_run_is_recorded_as_a_live_one_is() {
     assert!(html.contains("simulated") && html.contains("Power ratio") && html.contains("Cores allocated"));
 }
 
+/// What a command printed apart from where it comes from, which has the command line and the time; and the fingerprint of its
+/// load.
+fn figures(printed: &str) -> (Value, String) {
+    let mut json: Value = serde_json::from_str(printed).unwrap();
+    let provenance = json.as_object_mut().unwrap().remove("provenance").unwrap();
+    let load = provenance["load"].as_str().unwrap().to_owned();
+    (json, load)
+}
+
 #[test]
 fn the_example_is_the_default_and_every_key_of_it_is_known() {
     let folder = tempfile::tempdir().unwrap();
@@ -144,8 +153,8 @@ fn the_example_is_the_default_and_every_key_of_it_is_known() {
         "--trace",
         "azure",
     ];
-    let of_file = printed(&[&ask[..], &["--scenario", text(&file)]].concat());
-    assert_eq!(of_file, printed(&ask));
+    let (of_file, load) = figures(&printed(&[&ask[..], &["--scenario", text(&file)]].concat()));
+    assert_eq!((of_file, load), figures(&printed(&ask)));
     // Without a trace its own arrivals count.
     let own = json(&[
         "sim",
@@ -261,8 +270,13 @@ fn a_comparison_does_not_depend_on_how_many_run_at_once() {
         ])
     };
     let one = ask("1");
-    assert_eq!(ask("2"), one);
-    let comparison: Value = serde_json::from_str(&one).unwrap();
+    let (comparison, load) = figures(&one);
+    assert_eq!(figures(&ask("2")), (comparison.clone(), load.clone()));
+    let page = fs::read_to_string(&out).unwrap();
+    assert!(
+        page.contains("Where these figures come from") && page.contains(&load),
+        "its load"
+    );
     let rows = comparison["rows"].as_array().unwrap();
     assert_eq!(rows.len(), 6);
     for row in rows {
