@@ -87,7 +87,7 @@ impl GatewayState {
         sum.accept_pauses += period.accept_pauses;
     }
 
-    /// Ends the period; whether it was whole. What was added up stays until it is taken, with a whole one.
+    /// Ends the period; whether it was whole. What was added up stays until it is taken.
     fn end(&mut self) -> bool {
         let whole = self.periods > 0 && !self.broken && self.backends.is_some();
         self.periods = 0;
@@ -177,13 +177,14 @@ impl Telemetry for ClusterTelemetry {
             accept_pauses: 0,
         };
         let mut latencies = service_histogram();
-        let mut whole = true;
+        let (mut whole, mut connected) = (true, true);
         for gateway in &self.gateways {
             // Nothing to wait for while it is not connected.
             gateway
                 .state
                 .wait(deadline, |state| state.periods > 0 || state.backends.is_none());
             let mut state = gateway.state.lock();
+            connected &= state.backends.is_some();
             if !state.end() {
                 let why = state.trouble.as_deref().unwrap_or("its period is not whole");
                 tracing::warn!(gateway = gateway.name, "{why}");
@@ -191,6 +192,13 @@ impl Telemetry for ClusterTelemetry {
             }
         }
         if !whole {
+            // A thread that was late tells the rest in the next period, and so do the others. A gateway that is away may be
+            // so for long: what the others counted meanwhile would look like one period's.
+            if !connected {
+                for gateway in &self.gateways {
+                    gateway.state.lock().take();
+                }
+            }
             return None;
         }
         for gateway in &self.gateways {
@@ -304,10 +312,12 @@ async fn observe(
     };
     *back_off = BackOff::new();
     state.change(|state| {
-        state.backends = Some(client.gateway().backends.clone());
-        // What was counted while nobody was connected is in no period.
-        state.broken = true;
-        state.trouble = None;
+        *state = GatewayState {
+            backends: Some(client.gateway().backends.clone()),
+            // What was counted while nobody was connected is in no period.
+            broken: true,
+            ..GatewayState::default()
+        };
     });
     loop {
         match periods.next().await {
