@@ -102,6 +102,10 @@ fn answer(mut stream: UnixStream, registry: &Registry) -> anyhow::Result<()> {
     }
     let mut line = String::new();
     BufReader::new((&stream).take(MAX_REQUEST)).read_line(&mut line)?;
+    if line.is_empty() {
+        // Somebody only wanted to know whether this is served.
+        return Ok(());
+    }
     let request: Request = serde_json::from_str(&line).context("it is not understood")?;
     let mut text = serde_json::to_string(&carry_out(request, registry))?;
     text.push('\n');

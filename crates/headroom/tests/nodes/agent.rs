@@ -45,9 +45,22 @@ fn after_kill_9_the_guard_or_the_next_start_or_a_release_by_hand_puts_back() {
     let run_dir = agent.run_dir();
     let release = || run(headroom().args(["release", "--run-dir"]).arg(&run_dir));
     local(&agent.address(), 0.2, LONG).unwrap();
-    let (code, _, err) = release();
-    assert_eq!(code, Some(2), "a running one is left alone: {err}");
-    assert!(err.contains("in use by a running headroom"), "{err}");
+    let (code, out, err) = release();
+    assert_eq!(
+        (code, group.cores()),
+        (Some(0), None),
+        "a running one pauses: {err}"
+    );
+    assert!(
+        out.contains("put back") && out.contains("headroom resume"),
+        "{out}"
+    );
+    let refused = local(&agent.address(), 0.2, LONG).unwrap_err().to_string();
+    assert!(refused.contains("an operator has paused this node"), "{refused}");
+    assert_eq!(group.cores(), None);
+    let (code, _, err) = run(headroom().args(["resume", "--run-dir"]).arg(&run_dir));
+    assert_eq!(code, Some(0), "{err}");
+    local(&agent.address(), 0.2, LONG).unwrap();
     assert_eq!(group.cores(), Some(0.2));
 
     agent.program.kill();

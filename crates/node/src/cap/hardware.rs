@@ -95,6 +95,12 @@ impl Hardware {
             .map(|in_force| in_force.limit)
     }
 
+    /// What is in force of a cap, as the meter reports it, where somebody else's limit is left alone.
+    pub(super) fn held_cap(&self) -> Option<Watts> {
+        let in_force = self.in_force.as_ref().filter(|in_force| in_force.held)?;
+        Some(in_force.limit + self.rest.unwrap_or_default())
+    }
+
     /// Holds a cap from now on; nothing lifts it.
     pub(super) fn hold(&mut self, cap: Option<Watts>) -> Result<CapInForce, PowerLimitError> {
         self.cap = cap;
@@ -230,6 +236,7 @@ mod tests {
                 zones: Vec::new(),
                 bounded: None,
                 foreign: Vec::new(),
+                held: false,
             })
         }
 

@@ -168,7 +168,10 @@ impl State {
         let beyond = !in_force.held && (asked < bounds.smallest || asked > bounds.largest);
         Ok(Applied {
             cores,
-            cap: allocation.cap,
+            cap: allocation.cap.map(|cap| {
+                let held = self.hardware.as_ref().and_then(Hardware::held_cap);
+                held.unwrap_or(cap)
+            }),
             effective_quota: in_force.cores,
             binding: self.status.binding,
             bounded: beyond.then_some(bounds),

@@ -142,6 +142,10 @@ impl HsmpLimits {
                 .collect(),
             bounded,
             foreign,
+            held: match &self.access {
+                Access::Hwmon(panel) => (0..self.shares.len()).any(|at| panel.is_held(at)),
+                Access::Device(_, sockets) => sockets.iter().any(|socket| socket.held),
+            },
         }
     }
 
@@ -238,7 +242,7 @@ impl Socket {
         let was_paused = pauses != operated.pauses && !operated.written;
         self.held = self.handle.is_held(&name);
         let seen = port.ask(number, Message::Limit)?;
-        if (was_held && !self.held) || (was_paused && !self.held) {
+        if !self.held && (was_held || was_paused) {
             self.found_mw = seen;
             self.handle.correct(|undo| {
                 if let Undo::Hsmp {

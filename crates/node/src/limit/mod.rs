@@ -121,6 +121,8 @@ pub struct CapInForce {
     pub bounded: Option<CapBounds>,
     /// What somebody else had written since our last write.
     pub foreign: Vec<ForeignWrite>,
+    /// A package is left alone, because somebody else wrote its limit: its part of `limit` is theirs.
+    pub held: bool,
 }
 
 /// A power limit that the hardware holds.

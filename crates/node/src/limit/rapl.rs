@@ -179,6 +179,7 @@ impl RaplLimits {
             .collect();
         CapInForce {
             limit: zones.iter().map(|zone| zone.limit).sum(),
+            held: (0..zones.len()).any(|at| self.panel.is_held(at)),
             zones,
             bounded,
             foreign,
