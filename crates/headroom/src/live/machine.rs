@@ -4,7 +4,7 @@ use super::run;
 use anyhow::bail;
 use headroom_control::{Allocation, FrequencyRange, Plant, PlantError, PowerEnvelope};
 use headroom_node::Roots;
-use headroom_node::cap::{Limiter, LimiterOptions};
+use headroom_node::cap::{LimitError, Limiter, LimiterOptions};
 use headroom_node::cgroup::Target;
 use headroom_node::cpu::UsageMeter;
 use headroom_node::frequency::{FrequencyBounds, FrequencyReader};
@@ -272,7 +272,12 @@ impl Machine for CgroupMachine {
             cores,
             cap: Some(cap),
             frequency,
-        })?;
+        });
+        if matches!(applied, Err(LimitError::Unguarded { .. })) {
+            self.allocated.cores = self.limiter.status().quota;
+            self.allocated.frequency = None;
+        }
+        let applied = applied?;
         if let Some(bounds) = applied.bounded {
             tracing::warn!(%cores, given = %applied.cores, "the machine bounds the cores: {bounds:?}");
         }
