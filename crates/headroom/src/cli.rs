@@ -129,4 +129,26 @@ mod tests {
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
     }
+
+    #[test]
+    fn what_the_systemd_units_start_is_understood() {
+        let units = [
+            include_str!("../../../packaging/systemd/headroom-up.service"),
+            include_str!("../../../packaging/systemd/headroom-agent.service"),
+            include_str!("../../../packaging/systemd/headroom-guard.service"),
+        ];
+        let commands: Vec<&str> = units
+            .iter()
+            .flat_map(|unit| unit.lines())
+            .filter_map(|line| {
+                let (key, command) = line.split_once('=')?;
+                ["ExecStart", "ExecStopPost"].contains(&key).then_some(command)
+            })
+            .collect();
+        assert_eq!(commands.len(), 5);
+        for command in commands {
+            let parsed = Cli::try_parse_from(command.split(' '));
+            assert!(parsed.is_ok(), "{command}: {:?}", parsed.err());
+        }
+    }
 }

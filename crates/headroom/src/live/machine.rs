@@ -6,7 +6,7 @@ use super::tick::Levers;
 use anyhow::{anyhow, bail};
 use headroom_control::{Allocation, FrequencyRange, Plant, PlantError, PowerEnvelope};
 use headroom_node::Roots;
-use headroom_node::cap::{Limiter, LimiterOptions};
+use headroom_node::cap::{LimitError, Limiter, LimiterOptions};
 use headroom_node::cgroup::{Target, TargetSpec};
 use headroom_node::cpu::UsageMeter;
 use headroom_node::frequency::{FrequencyBounds, FrequencyReader};
@@ -418,6 +418,12 @@ impl Machine for CgroupMachine {
             // An operator was faster.
             Err(_) if self.opening.registry.is_paused() => return self.note_pause(),
             Err(error) => {
+                if matches!(error, LimitError::Unguarded { .. })
+                    && let Some(limiter) = &self.limiter
+                {
+                    self.allocated.cores = limiter.status().quota;
+                    self.allocated.frequency = None;
+                }
                 if error.is_gone() {
                     self.lose(&error.to_string());
                 }

@@ -397,3 +397,47 @@ fn the_service_rate_is_requests_by_cpu_time() {
     let stopped = calibrate::service_rate(&mut machine, &mut telemetry, Duration::from_secs(60), &stop);
     assert_eq!(stopped.unwrap(), None);
 }
+
+/// Telemetry whose reader stands still once, as a stopped thread does.
+struct Stalls {
+    calls: u32,
+    at: u32,
+}
+
+impl Telemetry for Stalls {
+    fn take(&mut self, _patience: Duration) -> Option<TrafficPeriod> {
+        self.calls += 1;
+        if self.calls == self.at {
+            std::thread::sleep(silence(Duration::from_millis(2)) + Duration::from_millis(50));
+        }
+        answered(10)
+    }
+}
+
+#[test]
+fn what_was_decided_before_the_thread_stood_still_is_not_carried_out() {
+    let mut machine = machine(2.0, 11.72);
+    let mut law = Guardian::new(Box::new(Fixed::new(plant())) as Box<dyn Law>, plant(), 5);
+    let mut kept = Kept::default();
+    // The first call is thrown away; the second period stalls.
+    let mut telemetry = Stalls { calls: 0, at: 3 };
+    let mut control = ControlLoop {
+        frame: Frame {
+            period: Duration::from_millis(2),
+            slo: slo(),
+            guard: None,
+        },
+        law: &mut law,
+        machine: &mut machine,
+        telemetry: &mut telemetry,
+        sinks: vec![&mut kept],
+    };
+    let mut left = 3;
+    control.run(&Stop::default(), |_| {
+        left -= 1;
+        left == 0
+    });
+    assert!(kept.0[1].actuation_failed, "the second decision is dropped");
+    let carried_out = kept.0.iter().filter(|tick| !tick.actuation_failed).count();
+    assert_eq!(machine.applied.len(), carried_out);
+}

@@ -174,10 +174,8 @@ impl Stopped {
             return None;
         }
         // SAFETY: as above.
-        assert_eq!(
-            unsafe { libc::ptrace(libc::PTRACE_INTERRUPT, tid, none, none) },
-            0
-        );
+        let interrupted = unsafe { libc::ptrace(libc::PTRACE_INTERRUPT, tid, none, none) };
+        assert_eq!(interrupted, 0);
         let mut status = 0;
         // SAFETY: the status is a valid place for an int.
         let waited = unsafe { libc::waitpid(tid, &raw mut status, libc::__WALL) };
@@ -276,6 +274,14 @@ fn in_a_pid_namespace_nothing_is_limited_without_a_guard_outside() {
     outer.said("that no guard stands", |err| {
         err.contains("no guard stands").then_some(())
     });
+    for _ in 0..10 {
+        let cores = group.cores();
+        assert!(
+            cores.is_none_or(|cores| cores > 0.89),
+            "limited without a guard: {cores:?}"
+        );
+        std::thread::sleep(Duration::from_millis(100));
+    }
     let mut guard = serve();
     until_it_saves(&group);
 

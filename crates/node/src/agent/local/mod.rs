@@ -177,7 +177,16 @@ impl LocalMachine {
     }
 
     fn limit(&mut self, allocation: Allocation) -> Result<Vec<String>, MachineError> {
-        let (cores, applied) = self.tell(allocation).map_err(MachineError::new)?;
+        let told = self.tell(allocation);
+        if let Err(OpenError::Limit(error)) = &told
+            && matches!(**error, LimitError::Unguarded { .. })
+        {
+            // It was all given back: what is in force is what was found.
+            for failure in self.put_back().failed {
+                tracing::error!("{failure}");
+            }
+        }
+        let (cores, applied) = told.map_err(MachineError::new)?;
         let cap = match &applied.cap_bounded {
             Some(bounds) => applied.cap.map(|cap| cap.clamp(bounds.smallest, bounds.largest)),
             None => applied.cap,
