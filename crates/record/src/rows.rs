@@ -118,7 +118,7 @@ pub(crate) const PERIOD_COLUMNS: &str = "idx, t_s, duration_s, arrivals, complet
     oldest_in_flight_ms, latency_mean_ms, latency_p50_ms, latency_p95_ms, latency_p99_ms, latency_p999_ms, \
     latency_max_ms, slo_ms, forecast_per_s, cores, cap_w, cap_at_limit, power_w, power_source, energy_j, \
     energy_source, utilisation, throttled, frequency_hz, telemetry_lost, seen, decided, reasons, \
-    frequency_limit_hz";
+    frequency_limit_hz, failed_by_client";
 
 /// Writes a period's row.
 pub(crate) fn insert_period(
@@ -128,10 +128,10 @@ pub(crate) fn insert_period(
 ) -> rusqlite::Result<()> {
     let mut statement = connection.prepare_cached(&format!(
         "INSERT INTO periods ({PERIOD_COLUMNS}, run) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13,
-            ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25, ?26, ?27, ?28, ?29, ?30, ?31, ?32)"
+            ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25, ?26, ?27, ?28, ?29, ?30, ?31, ?32, ?33)"
     ))?;
     let latency = |part: fn(LatencySummary) -> Seconds| period.latency.map(|all| part(all).as_millis());
-    let values: [&dyn ToSql; 32] = [
+    let values: [&dyn ToSql; 33] = [
         &count(period.index),
         &period.at.get(),
         &period.duration.get(),
@@ -163,6 +163,7 @@ pub(crate) fn insert_period(
         &json_text(&period.decided),
         &reasons_text(&period.reasons),
         &period.frequency_limit.map(Hertz::get),
+        &count(period.failed_by_client),
         &run,
     ];
     statement.execute(&values[..])?;
@@ -254,6 +255,7 @@ pub(crate) fn read_period(row: &Row<'_>) -> rusqlite::Result<PeriodRecord> {
         decided: json(row, 28)?,
         reasons: json(row, 29)?,
         frequency_limit: real(30)?.map(Hertz::new),
+        failed_by_client: natural(row, 31)?,
     })
 }
 

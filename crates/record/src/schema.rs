@@ -81,6 +81,8 @@ const MIGRATIONS: &[&str] = &["
     ALTER TABLE periods ADD COLUMN frequency_limit_hz REAL;
 ", "
     ALTER TABLE runs ADD COLUMN bound_j REAL; -- what no schedule could go under
+", "
+    ALTER TABLE periods ADD COLUMN failed_by_client INTEGER NOT NULL DEFAULT 0;
 "];
 
 /// The newest version of the file's layout that this program reads and writes (`PRAGMA user_version`).

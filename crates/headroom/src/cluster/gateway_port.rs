@@ -1,5 +1,6 @@
 //! The control port of a gateway: what it counts, told to one controller; the backends, as that controller wants them.
 
+use crate::live::failures;
 use anyhow::Context;
 use headroom_gateway::{BackendChange, Handle, PeriodStats};
 use headroom_wire::message::{
@@ -242,6 +243,8 @@ impl Control {
                 expired: stats.queue.expired,
                 waiting: stats.queue.waiting,
             }),
+            failed: failures(&stats.service),
+            responses: stats.service.statuses,
         }
     }
 

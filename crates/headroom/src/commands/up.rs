@@ -129,7 +129,8 @@ fn serve(
             Box::new(GatewayTelemetry::new(gateway))
         }
         (None, Some(telemetry)) => {
-            let (telemetry, more) = telemetry.open(document, config.slo(document)?)?;
+            let (telemetry, more) =
+                telemetry.open(document, config.slo(document)?, config.slo.failed_status)?;
             notes.extend(more);
             telemetry
         }

@@ -4,6 +4,7 @@ use super::metrics::Metrics;
 use super::tick::Tick;
 use anyhow::Context;
 use bytes::Bytes;
+use headroom_control::Traffic;
 use http_body_util::Full;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -47,6 +48,8 @@ pub struct Status {
 struct Last {
     at: Instant,
     ready: bool,
+    /// Most requests failed.
+    failing: bool,
     json: String,
 }
 
@@ -56,6 +59,7 @@ impl Status {
         let last = Last {
             at: Instant::now(),
             ready: false,
+            failing: false,
             json: "{}".to_owned(),
         };
         Self {
@@ -80,10 +84,13 @@ impl Status {
                 "healthy": backend.healthy,
             })).collect::<Vec<_>>(),
         });
-        let ready = tick.seen.traffic.is_some() && tick.backends.iter().any(|backend| backend.healthy);
+        let failing = tick.seen.traffic.as_ref().is_some_and(most_fail);
+        let healthy = tick.backends.iter().any(|backend| backend.healthy);
+        let ready = tick.seen.traffic.is_some() && healthy && !failing;
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Last {
             at: Instant::now(),
             ready,
+            failing,
             json: json.to_string(),
         };
     }
@@ -104,8 +111,16 @@ impl Board for Status {
     }
 
     fn awaited(&self) -> &'static str {
-        "no period with telemetry and a healthy backend yet\n"
+        match self.last.lock().unwrap_or_else(PoisonError::into_inner).failing {
+            true => "most requests of the last period failed\n",
+            false => "no period with telemetry and a healthy backend yet\n",
+        }
     }
+}
+
+/// Whether the service failed more requests of a period than it answered.
+fn most_fail(traffic: &Traffic) -> bool {
+    traffic.failed_by_service() > traffic.completions
 }
 
 fn answer(board: &impl Board, method: &Method, path: &str) -> Response<Full<Bytes>> {

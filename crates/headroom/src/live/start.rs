@@ -103,7 +103,8 @@ impl Start<'_> {
         };
         say::note!("one core serves {:.1} requests/s", rate.get());
         let law = self.law.law(self.document, self.slo, self.plant, rate)?;
-        let mut law = Guardian::new(law, self.plant, self.control.lost_periods_to_full);
+        let mut law = Guardian::new(law, self.plant, self.control.lost_periods_to_full)
+            .with_failing(self.control.failing());
         let period = self.control.period();
         let status = Arc::new(Status::new(law.law().name(), period));
         if let Some(listener) = admin {

@@ -1,5 +1,6 @@
 //! What is seen of the requests: our own gateway's counters, or whatever else can tell.
 
+use super::outcomes::Outcomes;
 use super::tick::BackendTick;
 use hdrhistogram::Histogram;
 use headroom_gateway::{Handle, PeriodStats, QueueCounts};
@@ -20,9 +21,9 @@ pub trait Telemetry {
 pub struct TrafficPeriod {
     /// Requests that arrived.
     pub arrivals: u64,
-    /// Requests answered.
+    /// Requests answered, with a status that does not count as failed.
     pub completions: u64,
-    /// Requests that failed.
+    /// Requests that failed, whoever broke them off.
     pub failures: u64,
     /// Requests being served at the end.
     pub in_flight: u64,
@@ -34,6 +35,8 @@ pub struct TrafficPeriod {
     pub backends: Vec<BackendTick>,
     /// Requests that had to wait for a backend below its limit; `None` where the telemetry does not tell.
     pub queue: Option<QueueCounts>,
+    /// Statuses, and failures by cause.
+    pub outcomes: Outcomes,
 }
 
 /// What is known of the latencies of a period.
@@ -99,6 +102,7 @@ impl Telemetry for GatewayTelemetry<'_> {
             latency: Known::Histogram(stats.histogram),
             backends,
             queue: Some(stats.queue),
+            outcomes: Outcomes::of_gateway(&stats.service),
         })
     }
 }
@@ -145,6 +149,7 @@ fn told(period: TelemetryPeriod) -> Option<TrafficPeriod> {
         oldest_in_flight: period.oldest_in_flight,
         backends: backends.collect(),
         queue: None,
+        outcomes: Outcomes::of_telemetry(&period),
         latency: match period.latency {
             Latency::Histogram(histogram) => Known::Histogram(*histogram),
             Latency::Percentile { value, .. } => Known::AtSlo(value),

@@ -1,6 +1,7 @@
 //! What one control period leaves behind, for whoever shows, counts or records it.
 
 use super::machine::Refused;
+use super::outcomes::Outcomes;
 use hdrhistogram::Histogram;
 use headroom_control::{Allocation, Decision, Seen};
 use headroom_gateway::{ConnectCounts, QueueCounts};
@@ -37,6 +38,8 @@ pub struct Tick {
     pub backends: Vec<BackendTick>,
     /// Requests that had to wait for a backend below its limit; `None` where the telemetry does not tell.
     pub queue: Option<QueueCounts>,
+    /// Statuses, and failures by cause.
+    pub outcomes: Outcomes,
 }
 
 /// One backend in one period.

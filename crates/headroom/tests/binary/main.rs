@@ -9,6 +9,7 @@ mod commands;
 mod common;
 mod contract;
 mod demo;
+mod failing;
 mod gateway;
 mod independence;
 mod laws;
