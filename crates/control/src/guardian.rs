@@ -1,18 +1,49 @@
 //! Lost telemetry may cost energy, never latency: a law that cannot see must not save.
 //!
 //! The guardian wraps any law. While a period's telemetry is missing it holds what is in force; when this many
-//! periods in a row are missing it puts everything to full, and keeps it there until the law can see again. While
-//! most requests fail, the law may give but not take: an unreachable backend is quick and idle, and looks to any law
-//! like one that could do with less. When they fail for as many periods in a row, everything goes to full: whatever
-//! comes back must find it.
+//! periods in a row are missing it puts everything to full, and keeps it there until the law can see again.
+//!
+//! Failures are quick and idle: a service that answers 500 to everything looks to any law like one that could do with
+//! less. So where a few percent of the requests fail, the law may give but not take; where more do, or a few percent do
+//! for as many periods in a row as telemetry may be lost, everything goes to full: whatever comes back must find it.
+//! The same holds while more requests fail than are answered, whoever broke them off and however few they are.
 
 use crate::decision::{Decision, Reason};
 use crate::law::Law;
 use crate::plant::Plant;
-use crate::seen::Seen;
+use crate::seen::{Seen, Traffic};
+use headroom_units::Ratio;
 
 /// Periods without telemetry after which everything goes to full.
 pub const DEFAULT_PATIENCE_PERIODS: u32 = 5;
+
+/// When requests count as failing.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct FailingLimits {
+    /// The share of a period's requests from which on nothing is taken away.
+    pub hold: Ratio,
+    /// The share from which on everything goes to full at once.
+    pub full: Ratio,
+    /// Fewer failed requests in a period than this are no share of anything.
+    pub fewest: u64,
+}
+
+impl FailingLimits {
+    /// Hold above 2 %, full from 10 %, from 3 failed requests on.
+    pub const DEFAULT: Self = Self {
+        hold: Ratio::new(0.02),
+        full: Ratio::new(0.1),
+        fewest: 3,
+    };
+}
+
+/// How badly the requests of a period fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Failing {
+    No,
+    Some,
+    Many,
+}
 
 const HOLD: &str = "telemetry-lost-hold";
 const FULL: &str = "telemetry-lost-full";
@@ -25,20 +56,39 @@ pub struct Guardian<L> {
     law: L,
     plant: Plant,
     patience: u32,
+    limits: FailingLimits,
     lost: u32,
     failing: u32,
 }
 
 impl<L: Law> Guardian<L> {
-    /// Wraps `law`; everything goes to full in the `patience`-th period without telemetry, or in which most requests
-    /// failed (at least the first).
+    /// Wraps `law`; everything goes to full in the `patience`-th period without telemetry, or in which requests
+    /// failed (at least the first), by [`FailingLimits::DEFAULT`].
     pub fn new(law: L, plant: Plant, patience: u32) -> Self {
         Self {
             law,
             plant,
             patience: patience.max(1),
+            limits: FailingLimits::DEFAULT,
             lost: 0,
             failing: 0,
+        }
+    }
+
+    /// With other limits on failing requests.
+    pub fn with_failing(self, limits: FailingLimits) -> Self {
+        Self { limits, ..self }
+    }
+
+    fn failing(&self, traffic: &Traffic) -> Failing {
+        let share = traffic.failed_share().unwrap_or(Ratio::ZERO);
+        let enough = traffic.failed_by_service() >= self.limits.fewest;
+        if enough && share >= self.limits.full {
+            Failing::Many
+        } else if (enough && share > self.limits.hold) || traffic.failures > traffic.completions {
+            Failing::Some
+        } else {
+            Failing::No
         }
     }
 
@@ -65,7 +115,8 @@ impl<L: Law> Guardian<L> {
         }
         self.lost = 0;
         let mut decision = self.law.decide(seen);
-        if traffic.failures <= traffic.completions {
+        let failing = self.failing(traffic);
+        if failing == Failing::No {
             self.failing = 0;
             return decision;
         }
@@ -73,20 +124,24 @@ impl<L: Law> Guardian<L> {
         let (wanted, now) = (decision.allocation, seen.allocated);
         let numbers = [
             ("failures", traffic.failures as f64),
+            ("failed_by_client", traffic.failed_by_client as f64),
             ("completions", traffic.completions as f64),
             ("failing_periods", f64::from(self.failing)),
             ("patience_periods", f64::from(self.patience)),
         ];
-        let told = format!(
+        let failed = format!(
             "{} requests failed and {} were answered",
             traffic.failures, traffic.completions
         );
-        if self.failing >= self.patience {
-            let text = format!("{told}, for {} periods now: everything to full", self.failing);
+        if failing == Failing::Many || self.failing >= self.patience {
+            let text = match self.failing {
+                1 => format!("{failed}: everything to full"),
+                periods => format!("{failed}, failing for {periods} periods now: everything to full"),
+            };
             decision.allocation = self.plant.full();
             decision.reasons = vec![Reason::new(FAILING_FULL, text, &numbers)];
         } else if wanted.takes_from(&now) {
-            let text = format!("{told}: nothing is taken away meanwhile");
+            let text = format!("{failed}: nothing is taken away meanwhile");
             decision.allocation = wanted.most(now);
             decision.reasons = vec![Reason::new(FAILING, text, &numbers)];
         }

@@ -13,7 +13,7 @@
 //! | [`pegasus`] | Pegasus, as published and as the SLO-Power authors ran it |
 //! | [`power_manager`] | fixed caps by SLO level, and the powersave governor |
 //! | [`fixed`] | everything on: the reference that savings are measured against |
-//! | [`guardian`] | the wrapper of every law that puts all to full when telemetry is lost |
+//! | [`guardian`] | the wrapper of every law that puts all to full when telemetry is lost or requests fail |
 //! | [`calibrate`] | the wrapper of a law whose μ nobody gave: observed from the traffic, and again when it drifts |
 //! | [`capacity`] | how many requests a second a server can take: from its accept queue, a benchmark, or its CPU |
 //! | [`resize`] | how many servers a cluster has on, and the power state of each |
@@ -45,7 +45,7 @@ pub use calibrate::Calibrating;
 pub use capacity::{Capacity, Estimate, QueueMonitor, QueueTuning};
 pub use decision::{Allocation, Decision, Reason};
 pub use fixed::Fixed;
-pub use guardian::Guardian;
+pub use guardian::{FailingLimits, Guardian};
 pub use headroom::{Headroom, HeadroomError, HeadroomTuning};
 pub use hpa::{Hpa, HpaTuning, K8sAsRun, K8sAsRunTuning};
 pub use law::Law;
@@ -54,6 +54,6 @@ pub use pegasus::{Pegasus, PegasusTuning, PegasusVariant};
 pub use plant::{CoreRange, FrequencyRange, Plant, PlantError, PowerEnvelope, Slo};
 pub use power_manager::{PowerManager, PowerManagerTuning, Powersave, PowersaveError};
 pub use resize::{Fleet, Resizer, Stepwise};
-pub use seen::{Distribution, Latency, Seen, Traffic};
+pub use seen::{Distribution, Latency, Seen, Traffic, missed_latency};
 pub use slo_power::{Mode, SloPower, SloPowerError, Tuning};
 pub use spread::{NodeCapacity, NodeShare, Spread};

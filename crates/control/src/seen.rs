@@ -36,23 +36,42 @@ pub struct Traffic {
     pub arrivals: u64,
     /// Requests answered.
     pub completions: u64,
-    /// Requests that failed.
+    /// Requests that failed, whoever broke them off.
     pub failures: u64,
+    /// Of these, the requests whose client went away: they miss no SLO.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub failed_by_client: u64,
     /// Requests being served at the end of the period.
     pub in_flight: u64,
     /// Age of the oldest request being served at the end of the period.
     pub oldest_in_flight: Option<Seconds>,
-    /// Latency of the requests answered; `None` where none was.
+    /// Latency of the requests that ended; `None` where none did.
     pub latency: Option<Latency>,
 }
 
-/// Latency of the requests that were answered in one period.
+/// Latency of the requests that ended in one period: that of the answered ones, and those that the service failed as
+/// the slowest of all.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Latency {
-    /// The percentile that the SLO speaks of.
+    /// The percentile that the SLO speaks of. Where it was missed by failures it is no measured latency, but one over the
+    /// target that a law can compute with: [`missed_latency`].
     pub at_slo: Seconds,
-    /// The rest of the distribution; `None` where the source of telemetry tells one percentile only.
+    /// So many requests failed that the percentile lies among them.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub missed: bool,
+    /// The distribution of the requests answered; `None` where the source of telemetry tells one percentile only, or
+    /// where none was answered.
     pub distribution: Option<Distribution>,
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
+}
+
+/// The latency at the SLO's percentile that a law is given where it was missed by failures: twice the target, or the
+/// longest of the answered requests where that is longer.
+pub fn missed_latency(target: Seconds, longest: Option<Seconds>) -> Seconds {
+    (target * 2.0).max(longest.unwrap_or(Seconds::ZERO))
 }
 
 /// Mean and percentiles of one period's latencies.
@@ -71,8 +90,20 @@ pub struct Distribution {
 }
 
 impl Traffic {
-    /// The latency to hold against the target: the SLO's percentile of the requests answered; where none was
-    /// answered although some are being served, the age of the oldest of these, since a service that has stopped
+    /// Requests that the service failed: those that count as missing the SLO.
+    pub fn failed_by_service(&self) -> u64 {
+        self.failures.saturating_sub(self.failed_by_client)
+    }
+
+    /// The share of the requests that ended which the service failed; `None` where none ended.
+    pub fn failed_share(&self) -> Option<Ratio> {
+        let failed = self.failed_by_service();
+        let ended = self.completions + failed;
+        (ended > 0).then(|| Ratio::new(failed as f64 / ended as f64))
+    }
+
+    /// The latency to hold against the target: the SLO's percentile of the requests that ended; where none
+    /// ended although some are being served, the age of the oldest of these, since a service that has stopped
     /// answering has no percentile and yet is late; zero where there was nothing to serve.
     pub fn latency_to_judge(&self) -> Seconds {
         match self.latency {
@@ -87,5 +118,17 @@ impl Seen {
     pub fn arrival_rate(&self) -> Option<PerSecond> {
         let traffic = self.traffic.as_ref()?;
         (self.length > Seconds::ZERO).then(|| PerSecond::new(traffic.arrivals as f64 / self.length.get()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missed_percentile_is_over_the_target() {
+        let target = Seconds::new(0.25);
+        assert_eq!(missed_latency(target, None), Seconds::new(0.5));
+        assert_eq!(missed_latency(target, Some(Seconds::new(0.8))), Seconds::new(0.8));
     }
 }

@@ -70,10 +70,12 @@ fn period(number: u64, rate: f64, allocated: Allocation) -> Seen {
             arrivals: rate as u64,
             completions: answered as u64,
             failures: 0,
+            failed_by_client: 0,
             in_flight: (rate - answered) as u64 + busy as u64,
             oldest_in_flight: Some(Seconds::from_millis(50.0)),
             latency: Some(Latency {
                 at_slo: at(0.95),
+                missed: false,
                 distribution: Some(distribution),
             }),
         }),
@@ -274,7 +276,7 @@ proptest! {
                 4 => seen.frequency = Some(Estimated(Hertz::new(value)).into()),
                 _ => {
                     let at = Seconds::new(value);
-                    seen.traffic.as_mut().unwrap().latency = Some(Latency { at_slo: at, distribution: None });
+                    seen.traffic.as_mut().unwrap().latency = Some(Latency { at_slo: at, missed: false, distribution: None });
                 }
             }
             let decision = law.decide(&seen);

@@ -31,6 +31,7 @@ fn as_run() -> Pegasus {
 fn second(p95_ms: Option<f64>, cap: f64) -> Seen {
     let at_slo = |ms| Latency {
         at_slo: Seconds::from_millis(ms),
+        missed: false,
         distribution: None,
     };
     let requests = if p95_ms.is_some() { 100 } else { 0 };

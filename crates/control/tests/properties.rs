@@ -26,11 +26,12 @@ prop_compose! {
             arrivals,
             completions: arrivals,
             failures: 0,
+            failed_by_client: 0,
             in_flight,
             oldest_in_flight: (in_flight > 0).then(|| Seconds::new(0.3)),
             latency: p95_ms.map(|ms| {
                 let at = Seconds::from_millis(ms);
-                Latency { at_slo: at, distribution: None }
+                Latency { at_slo: at, missed: false, distribution: None }
             }),
         };
         Seen {
@@ -127,7 +128,7 @@ proptest! {
             let cores = plant().cores().round_up(Cores::new(cores));
             let allocated = Allocation::new(cores, plant().bound_cap(Watts::new(cap), cores));
             let at = Seconds::from_millis(late_ms);
-            let latency = Latency { at_slo: at, distribution: None };
+            let latency = Latency { at_slo: at, missed: false, distribution: None };
             let traffic =
                 Traffic { arrivals: 50, completions: 50, latency: Some(latency), ..Traffic::default() };
             let seen = Seen {

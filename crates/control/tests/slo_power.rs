@@ -42,6 +42,7 @@ fn seen(arrivals: u64, p95_ms: f64, utilisation: f64, watts: f64, cores: f64, ca
             completions: arrivals,
             latency: Some(Latency {
                 at_slo: at,
+                missed: false,
                 distribution: Some(Distribution {
                     mean: at * 0.4,
                     p50: at * 0.3,
@@ -251,40 +252,80 @@ fn five_periods_without_telemetry_put_everything_to_full_and_no_fewer() {
     assert_eq!(guardian.lost_periods(), 0);
 }
 
+/// A quiet period in which so many requests were answered, the service failed so many, and so many clients went away.
+fn failing(completions: u64, failed: u64, failed_by_client: u64) -> Seen {
+    let mut period = seen(0, 0.0, 0.0, 46.0, 6.0, 60.0);
+    let failures = failed + failed_by_client;
+    period.traffic = Some(Traffic {
+        arrivals: completions + failures,
+        completions,
+        failures,
+        failed_by_client,
+        ..Traffic::default()
+    });
+    period
+}
+
 #[test]
-fn while_most_requests_fail_the_law_gives_but_does_not_take_and_then_everything_goes_to_full() {
-    let mut guardian = Guardian::new(law(authors()), plant(2.0, 16.0, 1.0), 5);
-    // A backend that refuses connections: quick failures, nothing in flight, idle cores.
-    let mut down = seen(0, 0.0, 0.0, 46.0, 6.0, 60.0);
-    down.traffic = Some(Traffic {
-        arrivals: 40,
-        failures: 40,
-        ..Traffic::default()
-    });
+fn while_a_few_percent_fail_the_law_gives_but_does_not_take_and_then_everything_goes_to_full() {
+    let all = plant(2.0, 16.0, 1.0);
+    let mut guardian = Guardian::new(law(authors()), all, 5);
+    let few = failing(970, 30, 0);
     for _ in 0..4 {
-        let decision = guardian.decide(&down);
+        let decision = guardian.decide(&few);
         assert_eq!(rule(&decision), "failing-hold");
-        assert_eq!(decision.allocation, down.allocated);
+        assert_eq!(decision.allocation, few.allocated);
     }
-    // Whatever comes back must find everything on.
     for _ in 0..3 {
-        let decision = guardian.decide(&down);
+        let decision = guardian.decide(&few);
         assert_eq!(rule(&decision), "failing-full");
-        assert_eq!(decision.allocation, plant(2.0, 16.0, 1.0).full());
+        assert_eq!(decision.allocation, all.full());
     }
-    // Answers begin the count anew.
-    guardian.decide(&seen(10, 60.0, 0.4, 50.0, 16.0, 92.28));
-    assert_eq!(rule(&guardian.decide(&down)), "failing-hold");
+    // A period in which hardly any fail begins the count anew.
+    assert!(!rule(&guardian.decide(&failing(980, 20, 0))).starts_with("failing"));
+    assert_eq!(rule(&guardian.decide(&few)), "failing-hold");
     // One that hangs until requests time out is late, and is given more.
-    let mut hung = down.clone();
-    hung.traffic = Some(Traffic {
-        arrivals: 40,
-        failures: 40,
-        in_flight: 40,
-        oldest_in_flight: Some(Seconds::new(60.0)),
-        ..Traffic::default()
-    });
+    let mut hung = few.clone();
+    let traffic = hung.traffic.as_mut().unwrap();
+    (traffic.completions, traffic.failures) = (0, 2);
+    (traffic.in_flight, traffic.oldest_in_flight) = (40, Some(Seconds::new(60.0)));
     assert_eq!(rule(&guardian.decide(&hung)), "scale-up-cores");
+}
+
+#[test]
+fn where_many_fail_everything_goes_to_full_at_once() {
+    let all = plant(2.0, 16.0, 1.0);
+    for (period, expected) in [
+        (failing(0, 40, 0), "failing-full"),
+        (failing(90, 10, 0), "failing-full"),
+        (failing(91, 9, 0), "failing-hold"),
+        // Few requests are no share of anything, unless most of them fail.
+        (failing(4, 2, 0), "the law's"),
+        (failing(1, 2, 0), "failing-hold"),
+        // Clients that go away miss no SLO, but where most do something may be wrong.
+        (failing(60, 0, 40), "the law's"),
+        (failing(40, 0, 60), "failing-hold"),
+    ] {
+        let mut guardian = Guardian::new(law(authors()), all, 5);
+        let decision = guardian.decide(&period);
+        match expected {
+            "the law's" => assert!(
+                !rule(&decision).starts_with("failing"),
+                "{period:?}: {decision:?}"
+            ),
+            expected => assert_eq!(rule(&decision), expected, "{period:?}"),
+        }
+        if expected == "failing-full" {
+            assert_eq!(decision.allocation, all.full());
+        }
+    }
+    let limits = FailingLimits {
+        hold: Ratio::new(0.5),
+        full: Ratio::new(0.6),
+        fewest: 1,
+    };
+    let mut guardian = Guardian::new(law(authors()), all, 5).with_failing(limits);
+    assert!(!rule(&guardian.decide(&failing(60, 40, 0))).starts_with("failing"));
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use headroom_units::FailedStatus;
 use serde::{Deserialize, Serialize};
 
 use crate::error::GatewayError;
@@ -44,6 +45,9 @@ pub struct GatewayConfig {
     pub limits: LimitConfig,
     /// What the backend is told about the client.
     pub forwarding: ForwardingConfig,
+    /// Statuses of a backend's answer with which a request counts as failed, not as completed. Default every 5xx.
+    /// `headroom up` takes them from its own `slo.failed_status`.
+    pub failed_status: FailedStatus,
     /// How long [`crate::Handle::shutdown`] waits for requests in flight unless told otherwise, in
     /// milliseconds. Default 30 000.
     pub drain_timeout_ms: u64,
@@ -69,6 +73,7 @@ impl Default for GatewayConfig {
             retry: RetryConfig::default(),
             limits: LimitConfig::default(),
             forwarding: ForwardingConfig::default(),
+            failed_status: FailedStatus::default(),
             drain_timeout_ms: 30_000,
             takeover: false,
             user: None,

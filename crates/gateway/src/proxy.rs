@@ -465,7 +465,9 @@ fn speak(mut ticket: Ticket, stop: &Stop, head_only: bool) -> Response<ProxyBody
         Stop::Fail(failure, reason) => {
             ticket.fail(*failure);
             let status = match failure {
-                Failure::Unreachable | Failure::AbortedByBackend => StatusCode::BAD_GATEWAY,
+                Failure::Unreachable | Failure::AbortedByBackend | Failure::Answered => {
+                    StatusCode::BAD_GATEWAY
+                }
                 Failure::OverLimit => StatusCode::SERVICE_UNAVAILABLE,
                 Failure::TimedOut => StatusCode::GATEWAY_TIMEOUT,
                 Failure::AbortedByClient => StatusCode::BAD_REQUEST,
@@ -473,6 +475,7 @@ fn speak(mut ticket: Ticket, stop: &Stop, head_only: bool) -> Response<ProxyBody
             (status, *reason)
         }
     };
+    ticket.speaks(status);
     let text = format!("{reason}\n");
     let length = HeaderValue::from(text.len());
     let body = if head_only {

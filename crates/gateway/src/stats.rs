@@ -41,10 +41,12 @@ fn histogram(digits: u8) -> Histogram<u64> {
 pub struct Counts {
     /// Request heads received (for a backend: requests sent to it, a retry counting again).
     pub arrivals: u64,
-    /// Responses of a backend handed over whole, whatever their status; 101 counts when the switch is made.
+    /// Responses of a backend handed over whole, with a status that is not a failed one
+    /// ([`crate::GatewayConfig::failed_status`]); 101 counts when the switch is made.
     pub completions: u64,
-    /// Answers 502, 503 and 504 of the gateway itself, and aborted responses: the sum of `unreachable`,
-    /// `over_limit`, `timed_out`, `aborted_by_backend` and `aborted_by_client`.
+    /// Answers 502, 503 and 504 of the gateway itself, aborted responses, and a backend's answers with a failed status:
+    /// the sum of `unreachable`, `over_limit`, `timed_out`, `aborted_by_backend`, `aborted_by_client` and
+    /// `failed_answers`.
     pub failures: u64,
     /// Requests the gateway itself answered 4xx or 501: malformed or over a size limit.
     pub refused: u64,
@@ -58,8 +60,10 @@ pub struct Counts {
     pub aborted_by_backend: u64,
     /// Failures: the client went away, or stopped reading, before the response was handed over.
     pub aborted_by_client: u64,
-    /// Completions whose status, given by the backend, was 5xx. Not failures of the gateway.
-    pub backend_5xx: u64,
+    /// Failures: a backend's answer was handed over whole and its status was a failed one.
+    pub failed_answers: u64,
+    /// Answers by the class of their status, 1xx to 5xx: a backend's that were handed over whole, and the gateway's own.
+    pub statuses: [u64; 5],
     /// Requests repeated after a kept-alive connection had died or a connection had failed.
     pub retries: u64,
     /// Bytes of response bodies handed over.
@@ -80,10 +84,29 @@ impl Counts {
         self.timed_out += other.timed_out;
         self.aborted_by_backend += other.aborted_by_backend;
         self.aborted_by_client += other.aborted_by_client;
-        self.backend_5xx += other.backend_5xx;
+        self.failed_answers += other.failed_answers;
+        for (sum, count) in self.statuses.iter_mut().zip(other.statuses) {
+            *sum += count;
+        }
         self.retries += other.retries;
         self.response_bytes += other.response_bytes;
         self.in_flight += other.in_flight;
+    }
+
+    /// Counts one answer by the class of its status; a status outside of 100 to 599 has no class and is not counted.
+    pub(crate) fn status(&mut self, status: http::StatusCode) {
+        let class = usize::from(status.as_u16() / 100);
+        if let Some(count) = class
+            .checked_sub(1)
+            .and_then(|class| self.statuses.get_mut(class))
+        {
+            *count += 1;
+        }
+    }
+
+    /// Failures that are the service's or the gateway's: all but those of clients that went away.
+    pub fn failed_by_service(&self) -> u64 {
+        self.failures - self.aborted_by_client
     }
 
     /// Counts one failure with its cause.
@@ -95,6 +118,7 @@ impl Counts {
             Failure::TimedOut => &mut self.timed_out,
             Failure::AbortedByBackend => &mut self.aborted_by_backend,
             Failure::AbortedByClient => &mut self.aborted_by_client,
+            Failure::Answered => &mut self.failed_answers,
         } += 1;
     }
 }
@@ -163,6 +187,8 @@ pub(crate) enum Failure {
     TimedOut,
     AbortedByBackend,
     AbortedByClient,
+    /// A backend answered with a failed status.
+    Answered,
 }
 
 /// One backend's part of a period.
@@ -189,7 +215,7 @@ pub struct PeriodStats {
     pub queue: QueueCounts,
     /// Times that accepting clients was paused because they had their share of the process's descriptors.
     pub accept_pauses: u64,
-    /// Latency of completions in microseconds: from the request head received to the last byte of the
+    /// Latency of completions (failed answers have none) in microseconds: from the request head received to the last byte of the
     /// response handed over; three significant digits, saturating at 120 s.
     pub histogram: Histogram<u64>,
     /// Per backend, in the order of the configuration.

@@ -16,8 +16,8 @@ pub(crate) struct Ticket {
     watch: Rc<Watch>,
     started: Instant,
     backend: Option<usize>,
-    /// The backend answered with a 5xx status.
-    backend_5xx: bool,
+    /// What the backend answered.
+    status: Option<http::StatusCode>,
     response_bytes: u64,
     settled: bool,
 }
@@ -44,7 +44,7 @@ impl Ticket {
             watch,
             started,
             backend: None,
-            backend_5xx: false,
+            status: None,
             response_bytes: 0,
             settled: false,
         }
@@ -90,7 +90,7 @@ impl Ticket {
 
     /// The backend answered with this status.
     pub(crate) fn answered(&mut self, status: http::StatusCode) {
-        self.backend_5xx = status.is_server_error();
+        self.status = Some(status);
         if let Some(backend) = self.backend {
             self.client.core().heard(backend);
         }
@@ -120,8 +120,11 @@ impl Ticket {
             return;
         }
         let latency_us = u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX);
-        let (backend_5xx, bytes) = (self.backend_5xx, self.response_bytes);
-        {
+        let (status, bytes) = (self.status, self.response_bytes);
+        let failed_status = &self.client.core().config.failed_status;
+        let failed = status.is_some_and(|status| failed_status.contains(status.as_u16()));
+        // How quickly a request failed is no latency of the service.
+        if !failed {
             let mut stats = self.client.core().stats.borrow_mut();
             stats.histogram.saturating_record(latency_us);
             if let Some(backend) = self.backend {
@@ -129,10 +132,20 @@ impl Ticket {
             }
         }
         self.settle(|counts| {
-            counts.completions += 1;
-            counts.backend_5xx += u64::from(backend_5xx);
+            match failed {
+                true => counts.fail(Failure::Answered),
+                false => counts.completions += 1,
+            }
+            if let Some(status) = status {
+                counts.status(status);
+            }
             counts.response_bytes += bytes;
         });
+    }
+
+    /// The gateway answers with this status of its own.
+    pub(crate) fn speaks(&self, status: http::StatusCode) {
+        self.client.core().stats.borrow_mut().service.status(status);
     }
 
     /// The request failed.

@@ -583,13 +583,39 @@ fn least_connections_avoids_the_busy_backend() {
 }
 
 #[test]
-fn backend_errors_are_the_backend_s_and_not_failures() {
+fn a_backend_s_failed_statuses_are_failures_without_a_latency() {
     let backend = Backend::http(|_| b"HTTP/1.1 500 Oops\r\nContent-Length: 4\r\n\r\noops".to_vec());
     let (gateway, address) = gateway(&backend);
     assert_eq!(Client::connect(address).get("/").status(), 500);
     let counts = take(&gateway).service;
     assert_eq!(
-        (counts.completions, counts.backend_5xx, counts.failures),
-        (1, 1, 0)
+        (counts.completions, counts.failed_answers, counts.failures),
+        (0, 1, 1)
     );
+    assert_eq!(
+        (counts.failed_by_service(), counts.statuses),
+        (1, [0, 0, 0, 0, 1])
+    );
+}
+
+#[test]
+fn which_statuses_have_failed_is_the_users_to_say() {
+    let backend = Backend::http(|request| match request.start.starts_with("GET /busy") {
+        true => b"HTTP/1.1 429 Busy\r\nContent-Length: 0\r\n\r\n".to_vec(),
+        false => b"HTTP/1.1 501 Oops\r\nContent-Length: 0\r\n\r\n".to_vec(),
+    });
+    let mut config = config(&[&backend]);
+    config.failed_status = "429".parse().unwrap();
+    let (gateway, address) = start(config);
+    let mut client = Client::connect(address);
+    assert_eq!(
+        (client.get("/busy").status(), client.get("/").status()),
+        (429, 501)
+    );
+    let period = take(&gateway);
+    let counts = period.service;
+    assert_eq!((counts.completions, counts.failed_answers), (1, 1));
+    assert_eq!(counts.statuses, [0, 0, 0, 1, 1]);
+    assert_eq!(period.histogram.len(), 1, "of the completion alone");
+    assert_eq!(period.backends[0].counts.failures, 1);
 }

@@ -13,7 +13,7 @@ pub use document::{ConfigError, Document};
 pub use law::LawConfig;
 
 use crate::telemetry_config::TelemetryConfig;
-use headroom_control::{CoreRange, Plant, PlantError, PowerEnvelope, Slo, guardian};
+use headroom_control::{CoreRange, FailingLimits, Plant, PlantError, PowerEnvelope, Slo, guardian};
 use headroom_gateway::{GatewayConfig, GatewayError};
 use headroom_node::cap::LimiterOptions;
 use headroom_node::cgroup::TargetSpec;
@@ -22,7 +22,7 @@ use headroom_node::frequency::FrequencyUse;
 use headroom_node::limit::LeverPreference;
 use headroom_node::power::{MeterPreference, ModelError, PowerModel};
 use headroom_record::Limits;
-use headroom_units::{Cores, Ratio, Seconds, Watts};
+use headroom_units::{Cores, FailedStatus, Ratio, Seconds, Watts};
 use serde::{Deserialize, Deserializer};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -70,6 +70,9 @@ pub struct SloConfig {
     pub percentile: f64,
     /// T, in milliseconds.
     pub target_ms: f64,
+    /// Statuses with which a request counts as failed: it misses the SLO.
+    #[serde(default)]
+    pub failed_status: FailedStatus,
 }
 
 const fn default_percentile() -> f64 {
@@ -231,6 +234,10 @@ pub struct ControlConfig {
     pub period_ms: f64,
     /// Periods without telemetry after which everything goes to full.
     pub lost_periods_to_full: u32,
+    /// The share of failed requests in a period, in percent, above which nothing is taken away.
+    pub failing_hold_percent: f64,
+    /// The share, in percent, from which on everything goes to full at once.
+    pub failing_full_percent: f64,
 }
 
 impl Default for ControlConfig {
@@ -238,6 +245,8 @@ impl Default for ControlConfig {
         Self {
             period_ms: 1000.0,
             lost_periods_to_full: guardian::DEFAULT_PATIENCE_PERIODS,
+            failing_hold_percent: FailingLimits::DEFAULT.hold.as_percent(),
+            failing_full_percent: FailingLimits::DEFAULT.full.as_percent(),
         }
     }
 }
@@ -305,8 +314,11 @@ impl Config {
     }
 
     fn checked(document: Document) -> Result<(Self, Document), ConfigError> {
-        let config: Self = document.parse("up")?;
+        let mut config: Self = document.parse("up")?;
         config.check(&document)?;
+        if let Some(gateway) = &mut config.gateway {
+            gateway.failed_status = config.slo.failed_status;
+        }
         Ok((config, document))
     }
 
@@ -372,6 +384,10 @@ impl Config {
                 return Err(document.error("telemetry", why));
             }
             (None, Some(telemetry)) => telemetry.check(document)?,
+            (Some(_), None) if document.has("gateway", "failed_status") => {
+                let why = "belongs to the SLO: give slo.failed_status";
+                return Err(document.error("gateway.failed_status", why));
+            }
             (Some(_), None) => {}
         }
         let service = &self.service;
@@ -405,8 +421,27 @@ impl ControlConfig {
         Duration::from_secs_f64(self.period_ms / 1e3)
     }
 
+    /// The shares of failed requests at which the guardian acts.
+    pub fn failing(&self) -> FailingLimits {
+        FailingLimits {
+            hold: Ratio::from_percent(self.failing_hold_percent),
+            full: Ratio::from_percent(self.failing_full_percent),
+            ..FailingLimits::DEFAULT
+        }
+    }
+
     fn check(&self, document: &Document) -> Result<(), ConfigError> {
-        document.within(&[("control.period_ms", self.period_ms, 100.0, 60_000.0)])
+        let hold = self.failing_hold_percent;
+        document.within(&[
+            ("control.period_ms", self.period_ms, 100.0, 60_000.0),
+            ("control.failing_hold_percent", hold, 0.0, 100.0),
+            (
+                "control.failing_full_percent",
+                self.failing_full_percent,
+                hold,
+                100.0,
+            ),
+        ])
     }
 }
 

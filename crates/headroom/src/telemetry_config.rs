@@ -7,6 +7,7 @@ use crate::live::{Haproxy, Prometheus, Telemetry};
 use headroom_control::Slo;
 use headroom_telemetry::haproxy::{LogFormat, LogSource, Scope, StatisticsAddress};
 use headroom_telemetry::{HaproxyConfig, HaproxyTelemetry, PrometheusConfig, PrometheusTelemetry};
+use headroom_units::FailedStatus;
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -98,9 +99,18 @@ impl TelemetryConfig {
     ///
     /// # Errors
     /// A log that cannot be received, an address that is none.
-    pub fn open(&self, document: &Document, slo: Slo) -> Result<(Box<dyn Telemetry>, Vec<String>), Failure> {
+    pub fn open(
+        &self,
+        document: &Document,
+        slo: Slo,
+        failed_status: FailedStatus,
+    ) -> Result<(Box<dyn Telemetry>, Vec<String>), Failure> {
         if let Some(table) = &self.haproxy {
-            let telemetry = HaproxyTelemetry::start(table.config(document)?)
+            let config = HaproxyConfig {
+                failed_status,
+                ..table.config(document)?
+            };
+            let telemetry = HaproxyTelemetry::start(config)
                 .map_err(|error| document.error("telemetry.haproxy", error))?;
             let mut notes = vec![format!("requests are seen through HAProxy's log ({})", table.log)];
             notes.extend(telemetry.notes());

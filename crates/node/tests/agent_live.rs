@@ -54,7 +54,7 @@ fn options(target: &str) -> LocalOptions {
         roots: Roots::default(),
         target: target.parse().unwrap(),
         model: PowerModel::default_for(Cores::new(2.0)).unwrap(),
-        meter: Default::default(),
+        meter: headroom_node::power::MeterPreference::Model,
         limiter: LimiterOptions::default(),
         emulated: false,
         name: None,

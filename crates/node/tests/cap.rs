@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{FakeMachine, Running, live_scope, text};
+use common::{Drawing, FakeMachine, Running, live_scope, text};
 use headroom_node::Roots;
 use headroom_node::cap::law::Binding;
 use headroom_node::cap::{Allocation, Event, Limiter, LimiterOptions};
@@ -221,6 +221,8 @@ fn a_lost_meter_is_said_once_and_the_model_holds_the_cap() {
     zone("name", "package-0\n");
     zone("max_energy_range_uj", "262143328850\n");
     let energy = zone("energy_uj", "1000\n");
+    // A counter that stands still is no meter.
+    let drawing = Drawing::start(&energy);
     let target = Target::resolve(&fake.roots(), &"/web".parse().unwrap()).unwrap();
     let registry = Registry::new();
     let model = PowerModel::default_for(Cores::new(4.0)).unwrap();
@@ -259,6 +261,7 @@ fn a_lost_meter_is_said_once_and_the_model_holds_the_cap() {
         assert!(seen.iter().any(wanted), "{seen:?}");
         seen
     };
+    drop(drawing);
     fs::remove_file(&energy).unwrap();
     let events = wait(|event| matches!(event, Event::MeterLost { .. }));
     assert_eq!(events.len(), 1, "{events:?}");

@@ -179,15 +179,19 @@ pub struct PeriodRecord {
     pub arrivals: u64,
     /// Requests answered in the period.
     pub completions: u64,
-    /// Requests that failed in the period.
+    /// Requests that failed in the period, whoever broke them off.
     pub failures: u64,
+    /// Of these, the requests whose client went away: they miss no SLO.
+    #[serde(default)]
+    pub failed_by_client: u64,
     /// Requests being served at the end of the period.
     pub in_flight: u64,
     /// Age of the oldest request being served at the end of the period, where known.
     pub oldest_in_flight: Option<Seconds>,
     /// Latency of the requests answered; `None` where none was.
     pub latency: Option<LatencySummary>,
-    /// Latency at the SLO's percentile; `None` where none was answered. This is what is held against the target.
+    /// Latency at the SLO's percentile of the requests that ended, the failed ones being the slowest; `None` where none
+    /// ended, or where the percentile lies among the failed ones: then the SLO was missed, by no measured latency.
     pub slo_latency: Option<Seconds>,
     /// The arrival rate that the law expects in the next period, where it forecasts.
     pub forecast: Option<PerSecond>,
@@ -271,6 +275,7 @@ impl PeriodRecord {
             arrivals: 0,
             completions: 0,
             failures: 0,
+            failed_by_client: 0,
             in_flight: 0,
             oldest_in_flight: None,
             latency: None,

@@ -127,7 +127,7 @@ pub(crate) const PERIOD_COLUMNS: &str = "idx, t_s, duration_s, arrivals, complet
     oldest_in_flight_ms, latency_mean_ms, latency_p50_ms, latency_p95_ms, latency_p99_ms, latency_p999_ms, \
     latency_max_ms, slo_ms, forecast_per_s, cores, cap_w, cap_at_limit, power_w, power_source, energy_j, \
     energy_source, utilisation, throttled, frequency_hz, telemetry_lost, seen, decided, reasons, \
-    frequency_limit_hz, levers_lost, nodes_missing";
+    frequency_limit_hz, levers_lost, nodes_missing, failed_by_client";
 
 /// Writes a period's row.
 pub(crate) fn insert_period(
@@ -137,10 +137,11 @@ pub(crate) fn insert_period(
 ) -> rusqlite::Result<()> {
     let mut statement = connection.prepare_cached(&format!(
         "INSERT INTO periods ({PERIOD_COLUMNS}, run) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13,
-            ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25, ?26, ?27, ?28, ?29, ?30, ?31, ?32, ?33, ?34)"
+            ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25, ?26, ?27, ?28, ?29, ?30, ?31, ?32, ?33, ?34,
+            ?35)"
     ))?;
     let latency = |part: fn(LatencySummary) -> Seconds| period.latency.map(|all| part(all).as_millis());
-    let values: [&dyn ToSql; 34] = [
+    let values: [&dyn ToSql; 35] = [
         &count(period.index),
         &period.at.get(),
         &period.duration.get(),
@@ -174,6 +175,7 @@ pub(crate) fn insert_period(
         &period.frequency_limit.map(Hertz::get),
         &period.levers_lost,
         &count(period.nodes_missing),
+        &count(period.failed_by_client),
         &run,
     ];
     statement.execute(&values[..])?;
@@ -267,6 +269,7 @@ pub(crate) fn read_period(row: &Row<'_>) -> rusqlite::Result<PeriodRecord> {
         frequency_limit: real(30)?.map(Hertz::new),
         levers_lost: row.get(31)?,
         nodes_missing: natural(row, 32)?,
+        failed_by_client: natural(row, 33)?,
     })
 }
 

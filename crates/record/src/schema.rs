@@ -87,6 +87,7 @@ const MIGRATIONS: &[&str] = &["
     ALTER TABLE runs ADD COLUMN bystanders REAL;                       -- share of the machine that others used
     ALTER TABLE periods ADD COLUMN levers_lost INTEGER NOT NULL DEFAULT 0;
     ALTER TABLE periods ADD COLUMN nodes_missing INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE periods ADD COLUMN failed_by_client INTEGER NOT NULL DEFAULT 0;
 "];
 
 /// The newest version of the file's layout that this program reads and writes (`PRAGMA user_version`).

@@ -97,9 +97,9 @@ pub struct Conditions {
 pub struct RequestCounts {
     /// Requests that arrived.
     pub offered: u64,
-    /// Requests answered.
+    /// Requests answered, with a status that is not a failed one.
     pub completed: u64,
-    /// Requests that failed.
+    /// Requests that failed: answered with a failed status, not answered, or broken off by whomever.
     pub failed: u64,
 }
 
@@ -128,7 +128,8 @@ pub struct SloSummary {
     /// Share of the judged periods that were over the target, as [`crate::RunTotals::add`] defines it; `None` where
     /// no period was judged.
     pub periods_over: Option<Ratio>,
-    /// Latency of the whole run at the percentile, in milliseconds.
+    /// Latency of the whole run at the percentile, in milliseconds, failed requests being the slowest; `None` where the
+    /// percentile lies among them: the run missed it.
     #[serde(default)]
     pub latency_ms: Option<f64>,
     /// Periods held against the target: all but the first [`crate::WARM_UP_PERIODS`].
@@ -147,6 +148,10 @@ pub struct EnergySummary {
     pub value: Option<Joules>,
     /// The source of the energy.
     pub source: Option<Source>,
+    /// The share of the periods whose energy is known; absent where all are. Where it is less than half, `value` is
+    /// `None`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub known_share: Option<Ratio>,
     /// The energies of a run whose source changed, side by side; empty otherwise.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub by_source: Vec<SourcedEnergy>,

@@ -214,7 +214,11 @@ pub(crate) fn metrics(summaries: &[RunSummary]) -> (Vec<Metric>, Vec<String>) {
 /// A run's energy; of a run whose source changed, each part with its source.
 fn energy_text(run: &RunSummary) -> String {
     if run.energy_j.by_source.is_empty() {
-        return number_or_none(run.energy_j.value.map(Joules::get), 1);
+        let value = number_or_none(run.energy_j.value.map(Joules::get), 1);
+        return match run.energy_j.known_share {
+            Some(share) => format!("{value} ({:.0} % of the periods known)", share.as_percent()),
+            None => value,
+        };
     }
     let parts: Vec<String> = run
         .energy_j

@@ -7,7 +7,7 @@ use crate::summary::{
     SourcedEnergy,
 };
 use hdrhistogram::Histogram;
-use headroom_units::{Cores, Joules, Ratio, Seconds, Source, Watts};
+use headroom_units::{Cores, Joules, Ratio, Seconds, Source, Watts, quantile_of_answered};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -52,6 +52,8 @@ pub(crate) struct Counts {
     offered: u64,
     completed: u64,
     failed: u64,
+    #[serde(default)]
+    failed_by_client: u64,
     judged: u64,
     over: u64,
     unknown: u64,
@@ -102,6 +104,10 @@ impl Counts {
         if period.telemetry_lost {
             return Verdict::Unknown;
         }
+        // So many failed that the percentile lies among them: no latency was measured, and the SLO was missed.
+        if period.failures > period.failed_by_client {
+            return Verdict::Over;
+        }
         if period.completions == 0 && period.failures > 0 {
             return Verdict::Over;
         }
@@ -137,6 +143,7 @@ impl Counts {
         self.offered += period.arrivals;
         self.completed += period.completions;
         self.failed += period.failures;
+        self.failed_by_client += period.failed_by_client;
         self.telemetry_lost += u64::from(period.telemetry_lost);
         self.levers_lost += u64::from(period.levers_lost);
         self.nodes_missing += u64::from(period.nodes_missing > 0);
@@ -205,7 +212,8 @@ impl RunTotals {
     /// Adds a period and the latencies, in microseconds, of the requests that were answered in it.
     ///
     /// The period counts as over the target where its latency at the SLO's percentile exceeds it; and, where no
-    /// such latency is known: where requests failed and none was answered; where the oldest request being served is
+    /// such latency is known: where the service failed so many requests that the percentile lies among them, or requests
+    /// failed and none was answered; where the oldest request being served is
     /// older than the target, or must be (none ended in a period longer than the target); where the period's
     /// telemetry was lost, since a promise that nobody can show to be kept is not one that was kept. Any other
     /// period, above all one without requests, counts as kept. The first [`WARM_UP_PERIODS`] count as neither.
@@ -244,6 +252,7 @@ impl RunTotals {
             (1, Some(consumed), Some(cap)) if cap > 0.0 => Some(consumed / cap),
             _ => None,
         };
+        let missed = counts.failed.saturating_sub(counts.failed_by_client);
         let at =
             |percentile| (!self.latency.is_empty()).then(|| micros_at(&self.latency, percentile).as_millis());
         RunSummary {
@@ -270,7 +279,15 @@ impl RunTotals {
                 target_ms: meta.slo.target.as_millis(),
                 periods_over: (counts.judged > 0)
                     .then(|| Ratio::new(counts.over as f64 / counts.judged as f64)),
-                latency_ms: at(meta.slo.percentile),
+                latency_ms: match missed {
+                    0 => at(meta.slo.percentile),
+                    _ => quantile_of_answered(
+                        Ratio::from_percent(meta.slo.percentile),
+                        counts.completed,
+                        missed,
+                    )
+                    .and_then(|quantile| at(quantile * 100.0)),
+                },
                 periods_judged: counts.judged,
                 periods_unknown: counts.unknown,
             },
@@ -322,13 +339,25 @@ impl RunTotals {
                 value: Joules::new(joules),
             })
             .collect();
+        // Where most periods are unknown, the sum of the others is no energy of the run.
+        let known = self.counts.periods.saturating_sub(self.counts.energy_unknown);
+        let known_share =
+            (self.counts.energy_unknown > 0).then(|| Ratio::new(known as f64 / self.counts.periods as f64));
         match by_source.as_slice() {
+            [one] if self.counts.energy_unknown > known => EnergySummary {
+                value: None,
+                source: Some(one.source),
+                by_source: Vec::new(),
+                known_share,
+            },
             [one] => EnergySummary {
+                known_share,
                 value: Some(one.value),
                 source: Some(one.source),
                 by_source: Vec::new(),
             },
             _ => EnergySummary {
+                known_share,
                 value: None,
                 source: None,
                 by_source,
@@ -351,10 +380,15 @@ impl RunTotals {
             ));
         }
         if counts.energy_unknown > 0 && !counts.energy_j.is_empty() {
-            notes.push(format!(
-                "energy is unknown in {} of {} periods: the sum covers the others",
-                counts.energy_unknown, counts.periods
-            ));
+            let (unknown, periods) = (counts.energy_unknown, counts.periods);
+            notes.push(match unknown > periods - unknown {
+                true => format!(
+                    "energy is unknown in {unknown} of {periods} periods: that of the run is not known"
+                ),
+                false => {
+                    format!("energy is unknown in {unknown} of {periods} periods: the sum covers the others")
+                }
+            });
         }
         if counts.levers_lost > 0 {
             notes.push(format!(
@@ -376,6 +410,15 @@ impl RunTotals {
             notes.push(format!(
                 "no period was held against the target: the first {WARM_UP_PERIODS} are not, and the run has {}",
                 counts.periods
+            ));
+        }
+        let missed = counts.failed.saturating_sub(counts.failed_by_client);
+        if quantile_of_answered(Ratio::from_percent(meta.slo.percentile), counts.completed, missed).is_none()
+        {
+            notes.push(format!(
+                "{missed} requests failed and {} were answered: P{} of the run is missed, and latencies are those of the \
+                 answered ones",
+                counts.completed, meta.slo.percentile
             ));
         }
         if counts.unknown > 0 {

@@ -405,6 +405,74 @@ prop_compose! {
     }
 }
 
+#[test]
+fn failed_requests_are_the_slowest_of_a_period_and_of_the_run() {
+    let mut totals = RunTotals::new(TARGET);
+    let mut latencies = histogram();
+    latencies.record_n(1_000, 90).unwrap();
+    for index in 0..12 {
+        let mut period = PeriodRecord::new(
+            index,
+            Seconds::new(index as f64),
+            Seconds::new(1.0),
+            Cores::new(1.0),
+        );
+        (period.arrivals, period.completions, period.failures) = (100, 90, 10);
+        // In the last all that went wrong were clients that went away.
+        (period.failed_by_client, period.slo_latency) = match index {
+            11 => (10, Some(Seconds::from_millis(1.0))),
+            _ => (0, None),
+        };
+        totals.add(&period, &latencies);
+    }
+    let summary = totals.summary(&meta("failing"));
+    assert_eq!(summary.slo.periods_judged, 2);
+    assert_eq!(summary.slo.periods_over.unwrap().get(), 0.5);
+    assert_eq!(summary.slo.periods_unknown, 0, "it is known that it was missed");
+    assert_eq!((summary.slo.latency_ms, summary.requests.failed), (None, 120));
+    assert!(summary.latency_ms.p95.unwrap() < 1.01, "of the good answers");
+    assert!(
+        summary.notes.iter().any(|note| note.contains("is missed")),
+        "{:?}",
+        summary.notes
+    );
+}
+
+#[test]
+fn energy_that_is_mostly_unknown_is_null_with_the_share_that_is_known() {
+    let with = |known: u64| {
+        let mut totals = RunTotals::new(TARGET);
+        for index in 0..10 {
+            let mut period = PeriodRecord::new(
+                index,
+                Seconds::new(index as f64),
+                Seconds::new(1.0),
+                Cores::new(1.0),
+            );
+            (period.arrivals, period.completions) = (1, 1);
+            period.energy = (index < known).then(|| Reading::new(Joules::new(2.0), Source::Measured));
+            totals.add(&period, &histogram());
+        }
+        totals.summary(&meta("dead meter"))
+    };
+    let (few, half, all) = (with(4), with(5), with(10));
+    assert_eq!((few.energy_j.value, few.joules_per_request), (None, None));
+    assert_eq!(few.energy_j.known_share.unwrap().get(), 0.4);
+    assert!(
+        few.notes.iter().any(|note| note.contains("6 of 10 periods")),
+        "{:?}",
+        few.notes
+    );
+    assert_eq!(
+        (half.energy_j.value, half.energy_j.known_share.unwrap().get()),
+        (Some(Joules::new(10.0)), 0.5)
+    );
+    assert_eq!(
+        (all.energy_j.value, all.energy_j.known_share),
+        (Some(Joules::new(20.0)), None)
+    );
+}
+
 proptest! {
     #[test]
     fn shares_are_shares_and_sums_are_sums(periods in prop::collection::vec(any_period(), 0..60)) {
@@ -421,7 +489,12 @@ proptest! {
             prop_assert!(summary.slo.periods_unknown as f64 <= over.get() * summary.slo.periods_judged as f64 + 1e-9);
         }
         let energy: f64 = periods.iter().filter_map(|period| period.energy).map(|energy| energy.value.get()).sum();
-        prop_assert!((summary.energy_j.value.map_or(0.0, Joules::get) - energy).abs() <= 1e-9 * energy.max(1.0));
+        let unknown = periods.iter().filter(|period| period.energy.is_none()).count();
+        if unknown > periods.len() - unknown {
+            prop_assert_eq!(summary.energy_j.value, None, "most periods are unknown");
+        } else {
+            prop_assert!((summary.energy_j.value.map_or(0.0, Joules::get) - energy).abs() <= 1e-9 * energy.max(1.0));
+        }
         prop_assert_eq!(summary.requests.offered, periods.iter().map(|period| period.arrivals).sum::<u64>());
         let (least, most) = periods.iter().fold((f64::INFINITY, 0.0_f64), |(least, most), period| {
             (least.min(period.cores.get()), most.max(period.cores.get()))

@@ -3,8 +3,8 @@
 //! The live loop keeps the same histogram. Here a period may hold one request or a million, so recording, reading and
 //! clearing cost what was recorded, not what could have been: only the range of buckets in use is walked.
 
-use headroom_control::{Distribution, Latency};
-use headroom_units::{Ratio, Seconds};
+use headroom_control::{Distribution, Latency, Slo, missed_latency};
+use headroom_units::{Ratio, Seconds, quantile_of_answered};
 
 /// Each power of two is cut into this many buckets, so that a bucket is less than 0.1 % wide.
 const HALF: u64 = 1 << 10;
@@ -134,17 +134,27 @@ impl LatencyHistogram {
         (self.count > 0).then(|| self.at([share.get()])[0])
     }
 
-    /// What a law is given of a period: `None` where nothing was answered.
-    pub fn latency(&self, percentile: Ratio) -> Option<Latency> {
-        let mean = self.mean()?;
+    /// What a law is given of a period in which so many requests failed, which are the slowest of all: `None` where
+    /// none ended.
+    pub fn latency(&self, slo: Slo, failed: u64) -> Option<Latency> {
+        let percentile = slo.percentile();
+        let Some(mean) = self.mean() else {
+            return (failed > 0).then(|| Latency {
+                at_slo: missed_latency(slo.target(), None),
+                missed: true,
+                distribution: None,
+            });
+        };
         let [p50, p95, p99, p999] = self.at([0.5, 0.95, 0.99, 0.999]);
-        let at_slo = if percentile.get() == 0.95 {
-            p95
-        } else {
-            self.percentile(percentile)?
+        let quantile = quantile_of_answered(percentile, self.count, failed);
+        let at_slo = match quantile {
+            Some(0.95) => p95,
+            Some(quantile) => self.percentile(Ratio::new(quantile))?,
+            None => missed_latency(slo.target(), self.percentile(Ratio::new(1.0))),
         };
         Some(Latency {
             at_slo,
+            missed: quantile.is_none(),
             distribution: Some(Distribution {
                 mean,
                 p50,
@@ -229,9 +239,21 @@ mod tests {
         assert_eq!((one.count(), one.mean()), (2, Some(Seconds::from_millis(2.0))));
         one.clear();
         assert_eq!(one, LatencyHistogram::new());
+        let slo = Slo::new(Ratio::new(0.95), Seconds::new(0.25)).unwrap();
         assert_eq!(
-            (one.percentile(Ratio::new(0.95)), one.latency(Ratio::new(0.95))),
+            (one.percentile(Ratio::new(0.95)), one.latency(slo, 0)),
             (None, None)
         );
+    }
+
+    #[test]
+    fn failed_requests_are_the_slowest_of_a_period() {
+        let slo = Slo::new(Ratio::new(0.95), Seconds::new(0.25)).unwrap();
+        let mut answered = LatencyHistogram::new();
+        (0..96).for_each(|_| answered.record(Seconds::from_millis(1.0)));
+        assert_eq!(answered.latency(slo, 4), answered.latency(slo, 0));
+        let missed = answered.latency(slo, 6).unwrap();
+        assert!(missed.missed && missed.at_slo > slo.target());
+        assert!(LatencyHistogram::new().latency(slo, 1).unwrap().missed);
     }
 }

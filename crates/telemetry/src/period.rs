@@ -96,6 +96,8 @@ pub enum ArrivalsFrom {
 /// Requests that failed, by who broke them off.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failures {
+    /// A server answered whole, with a failed status.
+    pub by_status: u64,
     /// The server refused, broke off or did not answer in time (HAProxy: `S`, `s`, `D`, `U`).
     pub by_server: u64,
     /// The proxy gave up: a limit, a full queue, no server, a resource or an internal error (HAProxy: `P`, `R`,
@@ -110,7 +112,7 @@ pub struct Failures {
 impl Failures {
     /// All of them.
     pub const fn total(&self) -> u64 {
-        self.by_server + self.by_proxy + self.by_client + self.unattributed
+        self.by_status + self.by_server + self.by_proxy + self.by_client + self.unattributed
     }
 }
 
@@ -121,7 +123,7 @@ pub struct BackendPeriod {
     pub name: String,
     /// Requests of the period that ended at this server, failed ones included.
     pub requests: u64,
-    /// Of these, those that failed or were answered with a status of 500 and above.
+    /// Of these, those that failed or were answered with a failed status.
     pub failures: u64,
     /// Whether the proxy sends it requests; `None` where the statistics socket did not tell.
     pub healthy: Option<bool>,
@@ -221,14 +223,14 @@ pub struct TelemetryPeriod {
     pub arrivals: u64,
     /// Where the number of arrivals came from.
     pub arrivals_from: ArrivalsFrom,
-    /// Requests answered whole, whatever their status.
+    /// Requests answered whole, with a status that is not a failed one.
     pub completions: u64,
     /// Requests that failed: [`Failures::total`] of [`TelemetryPeriod::failed`].
     pub failures: u64,
     /// Failures by who broke them off.
     pub failed: Failures,
-    /// Of the completions, those that a server answered with a status of 500 and above.
-    pub server_5xx: u64,
+    /// Answers by the class of their status, 1xx to 5xx; `None` where the source does not tell.
+    pub statuses: Option<[u64; 5]>,
     /// Requests that the proxy answered or dropped itself before any server had to do with them: incomplete,
     /// invalid, denied, redirected, statistics pages, cache hits. In no other number of the period.
     pub local: u64,
@@ -281,7 +283,7 @@ impl TelemetryPeriod {
             completions: 0,
             failures: 0,
             failed: Failures::default(),
-            server_5xx: 0,
+            statuses: None,
             local: 0,
             in_flight: None,
             queued: None,

@@ -331,7 +331,8 @@ fn every_outcome_is_told_apart_and_the_counters_agree() {
         19
     );
     assert!(period.lost.is_none(), "{:?}", period.lost);
-    assert_eq!((period.completions, period.server_5xx), (10, 3));
+    assert_eq!((period.completions, period.failed.by_status), (7, 3));
+    assert_eq!(period.statuses.unwrap()[4], 3);
     assert_eq!(period.local, 6);
     assert_eq!(
         (

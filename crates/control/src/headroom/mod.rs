@@ -198,7 +198,9 @@ impl Headroom {
                 self.margin = (self.margin + MARGIN_STEP).min(MOST_MARGIN);
             }
         }
-        if let (Some(latency), Some(rate)) = (traffic.latency, seen.arrival_rate()) {
+        // A missed percentile is no latency to learn from.
+        let latency = traffic.latency.filter(|latency| !latency.missed);
+        if let (Some(latency), Some(rate)) = (latency, seen.arrival_rate()) {
             let cost = self.cost.at(pace);
             self.latency.observe(&Measured {
                 cores,

@@ -3,6 +3,7 @@
 use super::shared::seconds_or_none;
 use clap::{Args, ValueEnum};
 use headroom_gateway::LimitConfig;
+use headroom_units::FailedStatus;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -48,6 +49,10 @@ pub struct GatewayArgs {
     /// How many requests may wait so, for a second each; the answer to the others is 503.
     #[arg(long, default_value_t = LimitConfig::default().max_queued, value_name = "N")]
     pub max_queued: usize,
+    /// Statuses of a backend's answer with which a request counts as failed, so that it misses the SLO: the classes 4xx
+    /// and 5xx, and single statuses, with commas between them.
+    #[arg(long, default_value_t = FailedStatus::default(), value_name = "LIST")]
+    pub failed_status: FailedStatus,
     /// Let a controller observe and command this gateway here: unix:/path, or an IP address and a port with
     /// certificates. May be given more than once.
     #[arg(long, value_name = "ADDR")]

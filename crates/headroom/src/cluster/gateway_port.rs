@@ -1,5 +1,6 @@
 //! The control port of a gateway: what it counts, told to one controller; the backends, as that controller wants them.
 
+use crate::live::failures;
 use anyhow::Context;
 use headroom_gateway::{BackendChange, Handle, PeriodStats};
 use headroom_wire::access::Rules;
@@ -269,6 +270,8 @@ impl Control {
                 waiting: stats.queue.waiting,
             }),
             accept_pauses: stats.accept_pauses,
+            failed: failures(&stats.service),
+            responses: stats.service.statuses,
         }
     }
 

@@ -273,7 +273,8 @@ impl Machine for ClusterMachine {
                 .filter(|_| usable > Cores::ZERO)
                 .map(|busy| Ratio::new(busy / usable).min(Ratio::new(1.0))),
             power,
-            energy,
+            // Of a period in which a node's meter stood still, the others' energy is not the cluster's.
+            energy: energy.filter(|_| power.is_some()),
             throttled,
             frequency,
             zone,

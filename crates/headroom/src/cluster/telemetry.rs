@@ -1,7 +1,7 @@
 //! Many gateways as one source of telemetry.
 
 use super::{BackOff, Network, Shared, told_to_end};
-use crate::live::{BackendTick, Known, Telemetry, TrafficPeriod};
+use crate::live::{BackendTick, Known, Outcomes, Telemetry, TrafficPeriod};
 use hdrhistogram::Histogram;
 use headroom_gateway::{ConnectCounts, service_histogram};
 use headroom_units::Seconds;
@@ -76,6 +76,16 @@ impl GatewayState {
                 sum.ejected_timed_out += connects.ejected_timed_out;
                 sum.ejections_withheld += connects.ejections_withheld;
             }
+        }
+        let (failed, more) = (&mut sum.failed, period.failed);
+        failed.unreachable += more.unreachable;
+        failed.over_limit += more.over_limit;
+        failed.timed_out += more.timed_out;
+        failed.aborted_by_backend += more.aborted_by_backend;
+        failed.aborted_by_client += more.aborted_by_client;
+        failed.failed_answers += more.failed_answers;
+        for (sum, count) in sum.responses.iter_mut().zip(period.responses) {
+            *sum += count;
         }
         if let Some(queue) = period.queue {
             let sum = sum.queue.get_or_insert_default();
@@ -175,6 +185,7 @@ impl Telemetry for ClusterTelemetry {
             backends: Vec::new(),
             queue: None,
             accept_pauses: 0,
+            outcomes: Outcomes::default(),
         };
         let mut latencies = service_histogram();
         let (mut whole, mut connected) = (true, true);
@@ -210,6 +221,8 @@ impl Telemetry for ClusterTelemetry {
             all.completions += sum.completions;
             all.failures += sum.failures;
             all.in_flight += sum.in_flight;
+            all.outcomes
+                .add(&Outcomes::of_counts(sum.failed, Some(sum.responses)));
             let oldest = sum.oldest_in_flight.map(Seconds::from);
             all.oldest_in_flight = match (all.oldest_in_flight, oldest) {
                 (Some(one), Some(other)) => Some(one.max(other)),

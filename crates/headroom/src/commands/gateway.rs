@@ -44,6 +44,7 @@ pub fn run(args: &GatewayArgs) -> Result<(), Failure> {
         backends: args.backend.iter().map(BackendConfig::new).collect(),
         threads: args.threads,
         takeover: args.takeover,
+        failed_status: args.failed_status,
         balance: match args.balance {
             Balance::RoundRobin => headroom_gateway::Balance::RoundRobin,
             Balance::LeastConnections => headroom_gateway::Balance::LeastConnections,

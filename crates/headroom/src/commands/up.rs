@@ -243,7 +243,8 @@ fn serve(
             Box::new(door.telemetry(config.control.period())?)
         }
         (None, Some(telemetry)) => {
-            let (telemetry, more) = telemetry.open(document, config.slo(document)?)?;
+            let (telemetry, more) =
+                telemetry.open(document, config.slo(document)?, config.slo.failed_status)?;
             notes.extend(more);
             telemetry
         }

@@ -97,6 +97,10 @@ impl ControllerFile {
 
     fn check(&self, document: &Document) -> Result<(), ConfigError> {
         self.slo.slo(document)?;
+        if document.has("slo", "failed_status") {
+            let why = "is each gateway's to know: start them with `headroom gateway --failed-status`";
+            return Err(document.error("slo.failed_status", why));
+        }
         self.law.check(document)?;
         for (key, peers) in [("nodes", &self.nodes), ("gateways", &self.gateways)] {
             if !(1..=MOST_PEERS).contains(&peers.len()) {

@@ -6,7 +6,7 @@ use super::tick::{Levers, Tick};
 use crate::door::Watched;
 use anyhow::Context;
 use bytes::Bytes;
-use headroom_control::calibrate;
+use headroom_control::{Traffic, calibrate};
 use http_body_util::Full;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -61,6 +61,8 @@ pub struct Status {
 struct Last {
     at: Instant,
     ready: bool,
+    /// Most requests failed.
+    failing: bool,
     json: String,
     levers: Levers,
 }
@@ -71,6 +73,7 @@ impl Status {
         let last = Last {
             at: Instant::now(),
             ready: false,
+            failing: false,
             json: serde_json::json!({ "law": law }).to_string(),
             levers: Levers::default(),
         };
@@ -109,10 +112,13 @@ impl Status {
                 "healthy": backend.healthy,
             })).collect::<Vec<_>>(),
         });
-        let ready = tick.seen.traffic.is_some() && tick.backends.iter().any(|backend| backend.healthy);
+        let failing = tick.seen.traffic.as_ref().is_some_and(most_fail);
+        let healthy = tick.backends.iter().any(|backend| backend.healthy);
+        let ready = tick.seen.traffic.is_some() && healthy && !failing;
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Last {
             at: Instant::now(),
             ready,
+            failing,
             json: json.to_string(),
             levers: tick.levers.clone(),
         };
@@ -145,7 +151,10 @@ impl Board for Status {
     }
 
     fn awaited(&self) -> &'static str {
-        "no period with telemetry and a healthy backend yet\n"
+        match self.last.lock().unwrap_or_else(PoisonError::into_inner).failing {
+            true => "most requests of the last period failed\n",
+            false => "no period with telemetry and a healthy backend yet\n",
+        }
     }
 
     // The service is served, with everything on: a balancer must not turn away from it.
@@ -153,6 +162,11 @@ impl Board for Status {
         let why = supervisor::state()?.hindrance?;
         Some(format!("nothing is limited: {why}\n"))
     }
+}
+
+/// Whether the service failed more requests of a period than it answered.
+fn most_fail(traffic: &Traffic) -> bool {
+    traffic.failed_by_service() > traffic.completions
 }
 
 fn answer(board: &impl Board, method: &Method, path: &str) -> Response<Full<Bytes>> {

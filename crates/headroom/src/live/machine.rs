@@ -11,7 +11,7 @@ use headroom_node::cgroup::{Target, TargetSpec};
 use headroom_node::cpu::UsageMeter;
 use headroom_node::frequency::{FrequencyBounds, FrequencyReader};
 use headroom_node::limit::LeverKind;
-use headroom_node::power::{Choice, Meter, MeterPreference, PowerModel, choose};
+use headroom_node::power::{Choice, Meter, MeterPreference, PowerModel, choose_tried};
 use headroom_node::restore::Registry;
 use headroom_units::{Cores, Hertz, Joules, Ratio, Reading, Seconds, Source, Watts};
 
@@ -107,6 +107,10 @@ pub struct CgroupMachine {
     /// As it was last read: what was consumed while the meter could not be read counts when it can be again.
     energy_before: Option<Reading<Joules>>,
     refused_before: u64,
+    /// What the meter answered last instead of a reading.
+    meter_trouble: Option<String>,
+    /// Periods in which it answered none.
+    unanswered: u64,
     /// This machine's name.
     node: String,
     quota_before: Cores,
@@ -131,7 +135,9 @@ impl CgroupMachine {
         registry: &Registry,
     ) -> anyhow::Result<Self> {
         let (limiter, choice) = Limiter::open(roots, target, model, preference, options, registry)?;
-        let (mut meter, _) = choose(preference, roots, target, model, limiter.allocated())?;
+        // Tried with the limiter's own.
+        let again = choice.again(preference);
+        let (mut meter, _) = choose_tried(again, roots, target, model, limiter.allocated())?;
         let now = limiter.allocated().now();
         let source = meter.sample()?.energy.source;
         Ok(Self {
@@ -151,6 +157,8 @@ impl CgroupMachine {
             allocated: Allocation::new(now, model.limit(now)),
             energy_before: None,
             refused_before: 0,
+            meter_trouble: None,
+            unanswered: 0,
             node: run::host(),
             quota_before: now,
             levers: LeverWatch::default(),
@@ -333,11 +341,16 @@ impl Machine for CgroupMachine {
             .sample()
             .inspect_err(|error| tracing::warn!("{error}"))
             .ok();
-        let sample = self
-            .meter
-            .sample()
-            .inspect_err(|error| tracing::warn!("{error}"))
-            .ok();
+        let sample = self.meter.sample();
+        // Once for each trouble, not in each period.
+        let trouble = sample.as_ref().err().map(ToString::to_string);
+        if trouble != self.meter_trouble {
+            if let Some(error) = &trouble {
+                tracing::warn!("the power is not known: {error}");
+            }
+            self.meter_trouble = trouble;
+        }
+        let sample = sample.ok();
         let mut quota = self.allocated.cores;
         if let Some(limiter) = &self.limiter {
             for event in limiter.take_events() {
@@ -350,9 +363,15 @@ impl Machine for CgroupMachine {
         let standing = self.opening.registry.standing();
         let before = std::mem::replace(&mut self.quota_before, quota);
         let usable = ((quota + before) / 2.0).min(self.allocated.cores);
-        let energy = sample.as_ref().map(|sample| sample.energy);
+        // A counter that stood still, or was not believed, consumed an unknown energy, not none.
+        let energy = sample
+            .as_ref()
+            .filter(|sample| sample.power.is_some() || self.energy_before.is_none())
+            .map(|sample| sample.energy);
         let consumed = energy.and_then(|energy| consumed(&mut self.energy_before, energy));
+        self.unanswered += u64::from(sample.is_none());
         let refused: u64 = self.meter.refused().iter().map(|refused| refused.count).sum();
+        let refused = refused + self.unanswered;
         let refused_before = std::mem::replace(&mut self.refused_before, refused);
         MachinePeriod {
             cpu_time: usage.map(|usage| usage.used),

@@ -2,8 +2,10 @@
 //! every watt and joule carries its `source`.
 
 use super::guard::supervisor::State;
+use super::outcomes::CLASSES;
 use super::tick::Tick;
 use hdrhistogram::Histogram;
+use headroom_control::Latency;
 use headroom_gateway::ConnectCounts;
 use headroom_units::Source;
 use prometheus_client::collector::Collector;
@@ -65,7 +67,13 @@ struct CauseLabels {
     cause: &'static str,
 }
 
-/// `cause` is `full` or `expired`.
+/// `class` is `1xx` to `5xx`.
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct ClassLabels {
+    class: &'static str,
+}
+
+/// `cause` is `full` or `expired`; of failures, one of [`super::Outcomes::causes`].
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct RefusalLabels {
     cause: &'static str,
@@ -96,6 +104,8 @@ pub struct Metrics {
     requests: Counter,
     completions: Counter,
     failures: Counter,
+    failures_by_cause: Family<RefusalLabels, Counter>,
+    responses: Family<ClassLabels, Counter>,
     backend_requests: Family<BackendLabels, Counter>,
     backend_failures: Family<BackendLabels, Counter>,
     connects: Family<OutcomeLabels, Counter>,
@@ -176,13 +186,28 @@ impl Metrics {
             latency_at_slo: add(
                 all,
                 "service_latency_at_slo_seconds",
-                "Latency at the SLO's percentile in the last period",
+                "Latency at the SLO's percentile in the last period, failed requests being the slowest; +Inf where it lies \
+                 among them",
             ),
             target: add(all, "service_latency_target_seconds", "The SLO's target"),
             in_flight: add(all, "service_in_flight", "Requests being served"),
             requests: add(all, "service_requests", "Requests that arrived"),
-            completions: add(all, "service_completions", "Requests that were answered"),
-            failures: add(all, "service_failures", "Requests that failed"),
+            completions: add(
+                all,
+                "service_completions",
+                "Requests that were answered, with a status that is not a failed one",
+            ),
+            failures: add(
+                all,
+                "service_failures",
+                "Requests that failed: answered with a failed status, not answered, or broken off by whomever",
+            ),
+            failures_by_cause: add(all, "failures", "Requests that failed, by cause"),
+            responses: add(
+                all,
+                "responses",
+                "Answers by the class of their status; absent where the telemetry does not tell",
+            ),
             backend_requests: add(all, "backend_requests", "Requests sent to a backend"),
             backend_failures: add(all, "backend_failures", "Requests that a backend failed"),
             connects: add(
@@ -307,14 +332,28 @@ impl Metrics {
                 self.completions.inc_by(traffic.completions);
                 self.failures.inc_by(traffic.failures);
                 self.in_flight.set(traffic.in_flight as f64);
-                self.latency_at_slo
-                    .set(traffic.latency.map_or(f64::NAN, |l| l.at_slo.get()));
+                let at_slo = |latency: Latency| match latency.missed {
+                    true => f64::INFINITY,
+                    false => latency.at_slo.get(),
+                };
+                self.latency_at_slo.set(traffic.latency.map_or(f64::NAN, at_slo));
             }
             None => {
                 self.lost.inc();
                 self.in_flight.set(f64::NAN);
                 self.latency_at_slo.set(f64::NAN);
             }
+        }
+        for (cause, count) in &tick.outcomes.causes {
+            self.failures_by_cause
+                .get_or_create(&RefusalLabels { cause })
+                .inc_by(*count);
+        }
+        for (class, count) in CLASSES
+            .into_iter()
+            .zip(tick.outcomes.responses.into_iter().flatten())
+        {
+            self.responses.get_or_create(&ClassLabels { class }).inc_by(count);
         }
         for backend in &tick.backends {
             let labels = BackendLabels {

@@ -11,6 +11,7 @@ pub mod guard;
 mod levers;
 mod machine;
 mod metrics;
+mod outcomes;
 pub mod run;
 pub mod service_manager;
 mod sinks;
@@ -21,14 +22,17 @@ pub mod undo;
 pub mod view;
 
 pub use machine::{CgroupMachine, Machine, MachinePeriod, Missing, Refused};
+pub use outcomes::{Outcomes, failures};
 pub use telemetry::{GatewayTelemetry, Haproxy, Known, Prometheus, Telemetry, TrafficPeriod};
 pub use tick::{BackendTick, Levers, Tick};
 
 use crate::stop::Stop;
 use anyhow::anyhow;
-use headroom_control::{Allocation, Distribution, Guardian, Latency, Law, Seen, Slo, Traffic};
+use headroom_control::{
+    Allocation, Distribution, Guardian, Latency, Law, Seen, Slo, Traffic, missed_latency,
+};
 use headroom_node::restore;
-use headroom_units::{Ratio, Seconds};
+use headroom_units::{Seconds, quantile_of_answered};
 use std::time::{Duration, Instant};
 
 /// A control thread that gives no sign of life for so many periods, and for so long, hangs.
@@ -174,6 +178,7 @@ impl ControlLoop<'_> {
 
         let queue = telemetry.as_ref().and_then(|period| period.queue);
         let accept_pauses = telemetry.as_ref().map_or(0, |period| period.accept_pauses);
+        let outcomes = telemetry.as_ref().map(|period| period.outcomes.clone());
         let (histogram, backends) = match telemetry {
             Some(TrafficPeriod {
                 latency: Known::Histogram(histogram),
@@ -202,6 +207,7 @@ impl ControlLoop<'_> {
             backends,
             queue,
             accept_pauses,
+            outcomes: outcomes.unwrap_or_default(),
         }
     }
 
@@ -210,28 +216,57 @@ impl ControlLoop<'_> {
             arrivals: period.arrivals,
             completions: period.completions,
             failures: period.failures,
+            failed_by_client: period.outcomes.failed_by_client,
             in_flight: period.in_flight,
             oldest_in_flight: period.oldest_in_flight,
-            latency: latency(&period.latency, self.frame.slo.percentile()),
+            latency: latency(period, self.frame.slo),
         }
     }
 }
 
-/// The latency of a period, `None` where nothing was answered.
-fn latency(known: &Known, percentile: Ratio) -> Option<Latency> {
-    let histogram = match known {
-        Known::AtSlo(at_slo) => {
-            return at_slo.map(|at_slo| Latency {
-                at_slo,
+/// The latency of a period, the requests that the service failed being the slowest; `None` where none ended.
+fn latency(period: &TrafficPeriod, slo: Slo) -> Option<Latency> {
+    let percentile = slo.percentile();
+    let failed = period.failures.saturating_sub(period.outcomes.failed_by_client);
+    let (answered, longest) = match &period.latency {
+        Known::AtSlo(at_slo) => (period.completions, *at_slo),
+        Known::Histogram(histogram) => (
+            histogram.len(),
+            (!histogram.is_empty()).then(|| Seconds::from_micros(histogram.max() as f64)),
+        ),
+    };
+    let quantile = quantile_of_answered(percentile, answered, failed);
+    let missed = quantile.is_none();
+    let missed_at = missed_latency(slo.target(), longest);
+    let histogram = match &period.latency {
+        Known::Histogram(histogram) => histogram,
+        // The source's own percentile is of whatever its query takes in: as long as it is not missed, that is it.
+        Known::AtSlo(_) if missed => {
+            return Some(Latency {
+                at_slo: missed_at,
+                missed,
                 distribution: None,
             });
         }
-        Known::Histogram(histogram) => histogram,
+        Known::AtSlo(at_slo) => {
+            return at_slo.map(|at_slo| Latency {
+                at_slo,
+                missed,
+                distribution: None,
+            });
+        }
     };
     let at = |percent: f64| Seconds::from_micros(histogram.value_at_percentile(percent) as f64);
-    (!histogram.is_empty()).then(|| Latency {
-        at_slo: at(percentile.as_percent()),
-        distribution: Some(Distribution {
+    let at_slo = match quantile {
+        None => missed_at,
+        Some(_) if histogram.is_empty() => return None,
+        Some(_) if failed == 0 => at(percentile.as_percent()),
+        Some(quantile) => at(quantile * 100.0),
+    };
+    Some(Latency {
+        at_slo,
+        missed,
+        distribution: (!histogram.is_empty()).then(|| Distribution {
             mean: Seconds::from_micros(histogram.mean()),
             p50: at(50.0),
             p95: at(95.0),

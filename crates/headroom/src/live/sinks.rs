@@ -56,10 +56,14 @@ fn record(tick: &Tick, envelope: &PowerEnvelope) -> PeriodRecord {
         arrivals: traffic.arrivals,
         completions: traffic.completions,
         failures: traffic.failures,
+        failed_by_client: traffic.failed_by_client,
         in_flight: traffic.in_flight,
         oldest_in_flight: traffic.oldest_in_flight,
         latency: tick.histogram.as_ref().and_then(LatencySummary::of_micros),
-        slo_latency: traffic.latency.map(|latency| latency.at_slo),
+        slo_latency: traffic
+            .latency
+            .filter(|latency| !latency.missed)
+            .map(|latency| latency.at_slo),
         forecast: tick.decision.expected_rate,
         cap: Some(cap),
         cap_at_limit: seen.allocated.cap >= envelope.limit(seen.allocated.cores),
@@ -138,8 +142,9 @@ impl Sink for Lines {
         if !over && !(tick.seen.period + 1).is_multiple_of(self.every) {
             return;
         }
-        let latency = latency.map_or("-".to_owned(), |latency| {
-            format!("{:.0}", latency.at_slo.as_millis())
+        let latency = latency.map_or("-".to_owned(), |latency| match latency.missed {
+            true => "missed".to_owned(),
+            false => format!("{:.0}", latency.at_slo.as_millis()),
         });
         let power = tick.seen.power.map_or("- W".to_owned(), |power| {
             format!("{:.1} ({})", power.value, power.source)

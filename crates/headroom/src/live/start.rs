@@ -128,7 +128,8 @@ impl Start<'_> {
         let watch = restore::global().watch();
         service_manager::keep_watchdog(watch, silence(self.control.period()))?;
         service_manager::ready();
-        let mut law = Guardian::new(self.law()?, self.plant, self.control.lost_periods_to_full);
+        let mut law = Guardian::new(self.law()?, self.plant, self.control.lost_periods_to_full)
+            .with_failing(self.control.failing());
         let period = self.control.period();
         let view = terminal::view(self.args.no_view, || View::open(stop.clone()))?;
         let plan = RunPlan {

@@ -1,5 +1,6 @@
 //! What is seen of the requests: our own gateway's counters, or whatever else can tell.
 
+use super::outcomes::Outcomes;
 use super::tick::BackendTick;
 use hdrhistogram::Histogram;
 use headroom_gateway::{Handle, PeriodStats, QueueCounts};
@@ -20,9 +21,9 @@ pub trait Telemetry {
 pub struct TrafficPeriod {
     /// Requests that arrived.
     pub arrivals: u64,
-    /// Requests answered.
+    /// Requests answered, with a status that does not count as failed.
     pub completions: u64,
-    /// Requests that failed.
+    /// Requests that failed, whoever broke them off.
     pub failures: u64,
     /// Requests being served at the end.
     pub in_flight: u64,
@@ -36,6 +37,8 @@ pub struct TrafficPeriod {
     pub queue: Option<QueueCounts>,
     /// Times that the gateway paused accepting clients because they had their share of its descriptors.
     pub accept_pauses: u64,
+    /// Statuses, and failures by cause.
+    pub outcomes: Outcomes,
 }
 
 /// What is known of the latencies of a period.
@@ -102,6 +105,7 @@ impl Telemetry for GatewayTelemetry<'_> {
             backends,
             queue: Some(stats.queue),
             accept_pauses: stats.accept_pauses,
+            outcomes: Outcomes::of_gateway(&stats.service),
         })
     }
 }
@@ -149,6 +153,7 @@ fn told(period: TelemetryPeriod) -> Option<TrafficPeriod> {
         backends: backends.collect(),
         queue: None,
         accept_pauses: 0,
+        outcomes: Outcomes::of_telemetry(&period),
         latency: match period.latency {
             Latency::Histogram(histogram) => Known::Histogram(*histogram),
             Latency::Percentile { value, .. } => Known::AtSlo(value),

@@ -4,7 +4,7 @@ use super::*;
 use crate::live::admin::Board;
 use headroom_control::{CoreRange, Fixed, Plant, PowerEnvelope, SloPower, Tuning};
 use headroom_gateway::{ConnectCounts, QueueCounts};
-use headroom_units::{Cores, Estimated, Hertz, Joules, Measured, PerSecond, Watts};
+use headroom_units::{Cores, Estimated, Hertz, Joules, Measured, PerSecond, Ratio, Watts};
 use std::collections::VecDeque;
 
 /// What a scripted machine was told, and answers.
@@ -72,6 +72,7 @@ fn answered(latency_ms: u64) -> Option<TrafficPeriod> {
         backends: Vec::new(),
         queue: None,
         accept_pauses: 0,
+        outcomes: Outcomes::default(),
     })
 }
 
@@ -440,4 +441,81 @@ fn what_was_decided_before_the_thread_stood_still_is_not_carried_out() {
     assert!(kept.0[1].actuation_failed, "the second decision is dropped");
     let carried_out = kept.0.iter().filter(|tick| !tick.actuation_failed).count();
     assert_eq!(machine.applied.len(), carried_out);
+}
+
+/// A period in which so many were answered in 10 ms and so many failed.
+fn failing(answered: u64, failed: u64, by_client: u64) -> Option<TrafficPeriod> {
+    let mut histogram = headroom_gateway::service_histogram();
+    histogram.record_n(10_000, answered).unwrap();
+    Some(TrafficPeriod {
+        arrivals: answered + failed + by_client,
+        completions: answered,
+        failures: failed + by_client,
+        in_flight: 0,
+        oldest_in_flight: None,
+        latency: Known::Histogram(histogram),
+        backends: Vec::new(),
+        queue: None,
+        outcomes: Outcomes {
+            failed_by_client: by_client,
+            responses: Some([0, answered, 0, 0, failed]),
+            causes: vec![("failed_status", failed), ("aborted_by_client", by_client)],
+        },
+    })
+}
+
+#[test]
+fn failed_requests_miss_the_slo_and_clients_that_went_away_do_not() {
+    let periods = vec![
+        failing(98, 2, 0),
+        failing(80, 0, 20),
+        failing(94, 6, 0),
+        failing(0, 40, 0),
+    ];
+    let ticks = play(Box::new(Fixed::new(plant())), &mut machine(2.0, 11.72), periods);
+    let latency = |at: usize| ticks[at].seen.traffic.as_ref().unwrap().latency.unwrap();
+    for kept in [0, 1] {
+        assert!(!latency(kept).missed && latency(kept).at_slo < Seconds::new(0.0101));
+    }
+    for missed in [2, 3] {
+        assert!(latency(missed).missed && latency(missed).at_slo > slo().target());
+    }
+    assert!(
+        latency(2).distribution.unwrap().p99 < Seconds::new(0.0101),
+        "of the good answers"
+    );
+    assert_eq!(latency(3).distribution, None);
+
+    let status = admin::Status::new("fixed", Duration::from_secs(1));
+    for tick in &ticks {
+        status.tick(tick);
+    }
+    assert!(!status.last().1 && status.awaited().contains("most requests"));
+    let text = status.metrics_text();
+    for line in [
+        "headroom_responses_total{class=\"2xx\"} 272",
+        "headroom_responses_total{class=\"5xx\"} 48",
+        "headroom_failures_total{cause=\"failed_status\"} 48",
+        "headroom_failures_total{cause=\"aborted_by_client\"} 20",
+        "headroom_service_failures_total 68",
+        "headroom_service_completions_total 272",
+        "headroom_service_latency_at_slo_seconds inf",
+    ] {
+        assert!(text.lines().any(|l| l == line), "{line} is not in\n{text}");
+    }
+}
+
+#[test]
+fn a_service_that_fails_quickly_gets_everything_and_never_less() {
+    let quick = |_| failing(30, 20, 0);
+    let mut machine = machine(1.0, 8.0);
+    let ticks = play(slo_power(), &mut machine, (0..8).map(quick).collect());
+    for tick in &ticks {
+        assert_eq!(
+            tick.decision.reasons[0].rule, "failing-full",
+            "{:?}",
+            tick.decision
+        );
+        assert_eq!(tick.decision.allocation, plant().full());
+    }
 }

@@ -1,6 +1,7 @@
 //! What one control period leaves behind, for whoever shows, counts or records it.
 
 use super::machine::{Missing, Refused};
+use super::outcomes::Outcomes;
 use hdrhistogram::Histogram;
 use headroom_control::{Allocation, Decision, Seen};
 use headroom_gateway::{ConnectCounts, QueueCounts};
@@ -45,6 +46,8 @@ pub struct Tick {
     pub queue: Option<QueueCounts>,
     /// Times that the gateway paused accepting clients because they had their share of its descriptors.
     pub accept_pauses: u64,
+    /// Statuses, and failures by cause.
+    pub outcomes: Outcomes,
 }
 
 impl Tick {

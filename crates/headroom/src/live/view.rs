@@ -131,7 +131,10 @@ impl Screen {
         if let Some(traffic) = &tick.seen.traffic {
             self.failures += traffic.failures;
             if let Some(latency) = traffic.latency {
-                put(&mut self.latency_ms, latency.at_slo.as_millis());
+                // A missed percentile is no latency that was measured.
+                if !latency.missed {
+                    put(&mut self.latency_ms, latency.at_slo.as_millis());
+                }
                 self.over += usize::from(latency.at_slo > tick.target);
             }
         }

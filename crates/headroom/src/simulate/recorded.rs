@@ -134,10 +134,14 @@ fn period(outcome: &Outcome<'_>, envelope: &PowerEnvelope, latencies: &Histogram
         arrivals: traffic.arrivals,
         completions: traffic.completions,
         failures: traffic.failures,
+        failed_by_client: traffic.failed_by_client,
         in_flight: traffic.in_flight,
         oldest_in_flight: traffic.oldest_in_flight,
         latency: LatencySummary::of_micros(latencies),
-        slo_latency: traffic.latency.map(|latency| latency.at_slo),
+        slo_latency: traffic
+            .latency
+            .filter(|latency| !latency.missed)
+            .map(|latency| latency.at_slo),
         forecast: outcome.decision.expected_rate,
         cap: Some(outcome.allocated.cap),
         cap_at_limit: outcome.allocated.cap >= envelope.limit(outcome.allocated.cores),

@@ -11,6 +11,7 @@ mod common;
 mod contract;
 mod demo;
 mod door;
+mod failing;
 mod gateway;
 mod guard;
 mod independence;

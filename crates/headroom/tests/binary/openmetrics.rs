@@ -146,7 +146,8 @@ fn sample(line: &str) -> Option<Sample> {
     }
     let value = match value {
         "NaN" => f64::NAN,
-        "+Inf" => f64::INFINITY,
+        // The sign is optional, and the case free (OpenMetrics 1.0, "number").
+        "+Inf" | "inf" => f64::INFINITY,
         "-Inf" => f64::NEG_INFINITY,
         number
             if number

@@ -1,6 +1,6 @@
 //! `headroom agent` and `headroom release`.
 
-use crate::common::{Agent, Certs, Group, Program, apply, headroom, run, until};
+use crate::common::{Agent, Certs, Group, MODEL_METER, Program, apply, headroom, run, until};
 use headroom_wire::Address;
 use headroom_wire::certs::Validity;
 use headroom_wire::client::{CallError, ClientOptions};
@@ -121,7 +121,7 @@ fn an_agent_that_hangs_under_a_lease_has_its_limits_lifted_by_its_guard() {
 fn over_tcp(group: &Group, dir: &Path, certs: &Certs) -> (Program, Address) {
     let file = dir.join("agent.toml");
     let text = format!(
-        "[agent]\nlisten = [\"127.0.0.1:0\"]\n\n{}\n[service]\ncgroup = \"{}\"\n",
+        "[agent]\nlisten = [\"127.0.0.1:0\"]\n\n{}\n[service]\ncgroup = \"{}\"\n{MODEL_METER}",
         certs.section("node-n1"),
         group.path()
     );

@@ -19,6 +19,9 @@ use tempfile::TempDir;
 /// Long enough for anything that happens at all on a busy machine of two cores.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
+/// The section of an agent's file that names the modelled meter, which every machine has and which reads the same.
+pub const MODEL_METER: &str = "\n[power]\nmeter = \"model\"\n";
+
 /// Asks again and again until there is an answer.
 pub fn until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + PATIENCE;
@@ -281,9 +284,16 @@ impl Agent {
 
     /// Starts one in the folder of one that was killed.
     pub fn again(group: &Group, dir: &Path) -> Program {
+        let file = dir.join("agent.toml");
+        // The meter is named: what the machine at hand can measure is no part of these tests.
+        let text = format!(
+            "[agent]\nlisten = [\"unix:{}\"]\n[service]\ncgroup = \"{}\"\n{MODEL_METER}",
+            dir.join("agent.sock").display(),
+            group.path()
+        );
+        fs::write(&file, text).unwrap();
         let mut command = headroom();
-        command.args(["agent", "--cgroup", &group.path(), "--listen"]);
-        command.arg(format!("unix:{}", dir.join("agent.sock").display()));
+        command.args(["agent", "--config"]).arg(&file);
         let mut program = Program::start(command.arg("--run-dir").arg(dir.join("run")));
         program.said("listening on ");
         program

@@ -1,7 +1,7 @@
 //! Three nodes in network namespaces of one machine, reached over mutual TLS; one of them is cut off and brought back.
 
 use crate::cluster::{Config, Gateway, Traffic, get, status};
-use crate::common::{Certs, Group, Program, headroom, until};
+use crate::common::{Certs, Group, MODEL_METER, Program, headroom, until};
 use crate::queues::{Journal, counted, trouble};
 use headroom_wire::certs::Validity;
 use std::fs;
@@ -119,7 +119,7 @@ impl Node {
         let file = dir.join(format!("{name}.toml"));
         let tls = certs.section(&format!("node-node{number}"));
         let text = format!(
-            "[agent]\nname = \"{name}\"\nlisten = [\"{}:7443\"]\n\n{tls}\n[service]\ncgroup = \"{}\"\n",
+            "[agent]\nname = \"{name}\"\nlisten = [\"{}:7443\"]\n\n{tls}\n[service]\ncgroup = \"{}\"\n{MODEL_METER}",
             net.address,
             group.path()
         );

@@ -1,7 +1,7 @@
 //! `headroom resize` with accept queues that agents watch, over a Unix socket and over TCP.
 
 use crate::cluster::Gateway;
-use crate::common::{Certs, Group, Program, headroom, run, until};
+use crate::common::{Certs, Group, MODEL_METER, Program, headroom, run, until};
 use headroom_node::Roots;
 use headroom_node::queue::{EbpfQueueMeter, QueueError};
 use serde_json::Value;
@@ -60,7 +60,7 @@ impl Server {
 pub fn agent(group: &Group, dir: &Path, certs: &Certs, tcp: SocketAddr) -> Program {
     let file = dir.join("agent.toml");
     let text = format!(
-        "[agent]\nlisten = [\"unix:{}\", \"{tcp}\"]\n\n{}\n[service]\ncgroup = \"{}\"\n",
+        "[agent]\nlisten = [\"unix:{}\", \"{tcp}\"]\n\n{}\n[service]\ncgroup = \"{}\"\n{MODEL_METER}",
         dir.join("agent.sock").display(),
         certs.section("node-n1"),
         group.path()

@@ -13,7 +13,7 @@ use crate::frequency::{FrequencyBounds, FrequencyError, FrequencyReader, Frequen
 use crate::limit::{self, CapBounds, LeverChoice, LeverKind, LeverPreference, NoLever, PowerLimitError};
 use crate::power::{
     Allocated, Choice, HsmpMeter, Meter, MeterError, MeterKind, MeterPreference, MeterSample, PowerModel,
-    RaplMeter, choose,
+    RaplMeter, choose, choose_tried,
 };
 use crate::restore::{Outcome, Registry, Watch};
 use headroom_units::{Cores, Hertz, Ratio, Reading, Seconds, Watts};
@@ -70,6 +70,8 @@ pub struct Applied {
 pub struct LimiterOptions {
     /// The CPU quota.
     pub quota: QuotaOptions,
+    /// The meters of the preference were tried under load when this machine was first opened: they are not tried again.
+    pub meter_tried: bool,
     /// What holds caps: the hardware where it can, else the quota.
     pub lever: LeverPreference,
     /// The software cap's law.
@@ -89,6 +91,7 @@ impl Default for LimiterOptions {
     fn default() -> Self {
         Self {
             quota: QuotaOptions::default(),
+            meter_tried: false,
             lever: LeverPreference::default(),
             cap: CapOptions::default(),
             step: Seconds::from_millis(50.0),
@@ -268,6 +271,10 @@ impl Limiter {
         let bounds = quota.bounds()?;
         let now = quota.read()?.unwrap_or(bounds.largest).min(bounds.largest);
         let allocated = Allocated::new(now);
+        let choose = match options.meter_tried {
+            true => choose_tried,
+            false => choose,
+        };
         let (meter, choice) = choose(meter, roots, target, model, &allocated)?;
         let measured = choice.chosen != MeterKind::Model;
         let pace = Pace::open(roots, options.frequency, registry)?;

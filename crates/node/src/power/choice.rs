@@ -3,11 +3,12 @@
 use super::allocated::Allocated;
 use super::hsmp::HsmpMeter;
 use super::hwmon::HwmonMeter;
+use super::in_use::MeterInUse;
 use super::model::PowerModel;
 use super::modelled::ModelledMeter;
 use super::perf::PerfMeter;
 use super::rapl::{RaplMeter, RaplTotal};
-use super::{Meter, MeterError};
+use super::{Meter, MeterError, trial};
 use crate::Roots;
 use crate::cgroup::Target;
 use crate::order::{Order, OrderError, Word, deserialize_auto};
@@ -200,6 +201,19 @@ pub struct Choice {
     pub passed_over: Vec<PassedOver>,
 }
 
+impl Choice {
+    /// What to open again where this choice was made: the meters of the same kind of source, so that what is counted
+    /// during a run never changes from measured to estimated or back, without those that were passed over.
+    pub fn again(&self, preference: MeterPreference) -> MeterPreference {
+        let mut order = preference.order();
+        order.retain(|kind| {
+            kind.source() == self.chosen.source() && !self.passed_over.iter().any(|over| over.meter == *kind)
+        });
+        // The chosen one is in its own order, so that there is one at least.
+        MeterPreference::of(&order).unwrap_or(preference)
+    }
+}
+
 impl fmt::Display for Choice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "power is {} by {}", self.source, self.chosen)?;
@@ -210,7 +224,26 @@ impl fmt::Display for Choice {
     }
 }
 
-/// Opens the first meter of the preference's order that works.
+/// Opens a meter of a kind on the machine at hand.
+pub(super) type Opener = Box<dyn Fn(MeterKind) -> Result<Box<dyn Meter>, MeterError> + Send>;
+
+fn opener(roots: &Roots, target: &Target, model: PowerModel, allocated: &Allocated) -> Opener {
+    let (roots, target, allocated) = (roots.clone(), target.clone(), allocated.clone());
+    Box::new(move |kind| {
+        Ok(match kind {
+            MeterKind::Rapl => Box::new(RaplMeter::open(&roots)?) as Box<dyn Meter>,
+            MeterKind::Psys => Box::new(RaplMeter::open_total(&roots, RaplTotal::Platform)?),
+            MeterKind::Perf => Box::new(PerfMeter::open(&roots)?),
+            MeterKind::Hsmp => Box::new(HsmpMeter::open(&roots)?),
+            MeterKind::Hwmon => Box::new(HwmonMeter::open(&roots)?),
+            MeterKind::Model => Box::new(ModelledMeter::open(&roots, &target, model, allocated.clone())?),
+        })
+    })
+}
+
+/// Opens the first meter of the preference's order that works: that can be read, and that moves while a processor
+/// works (`trial`). When it stands still during the run, the next of the order with the same kind of source takes
+/// its place.
 ///
 /// # Errors
 /// [`MeterError::Model`] where the model's figures are none, whichever meter is preferred: a wrong configuration is
@@ -222,27 +255,50 @@ pub fn choose(
     model: PowerModel,
     allocated: &Allocated,
 ) -> Result<(Box<dyn Meter>, Choice), MeterError> {
+    choose_by(preference, roots, target, model, allocated, trial::moves)
+}
+
+/// As [`choose`], of meters that were tried when this machine was first opened, and without a trial.
+///
+/// # Errors
+/// As [`choose`].
+pub fn choose_tried(
+    preference: MeterPreference,
+    roots: &Roots,
+    target: &Target,
+    model: PowerModel,
+    allocated: &Allocated,
+) -> Result<(Box<dyn Meter>, Choice), MeterError> {
+    choose_by(preference, roots, target, model, allocated, |_| Ok(()))
+}
+
+fn choose_by(
+    preference: MeterPreference,
+    roots: &Roots,
+    target: &Target,
+    model: PowerModel,
+    allocated: &Allocated,
+    moves: fn(&mut dyn Meter) -> Result<(), MeterError>,
+) -> Result<(Box<dyn Meter>, Choice), MeterError> {
     let model = model.validated()?;
     let emulated = roots.source() == Source::Emulated;
+    let open = opener(roots, target, model, allocated);
+    let order = preference.order();
     let mut passed_over = Vec::new();
-    for kind in preference.order() {
-        let opened: Result<Box<dyn Meter>, MeterError> = match kind {
-            MeterKind::Rapl => RaplMeter::open(roots).map(|meter| Box::new(meter) as _),
-            MeterKind::Psys => {
-                RaplMeter::open_total(roots, RaplTotal::Platform).map(|meter| Box::new(meter) as _)
+    for (at, &kind) in order.iter().enumerate() {
+        let tried = open(kind).and_then(|mut meter| {
+            if kind != MeterKind::Model {
+                moves(&mut *meter)?;
             }
-            MeterKind::Perf => PerfMeter::open(roots).map(|meter| Box::new(meter) as _),
-            MeterKind::Hsmp => HsmpMeter::open(roots).map(|meter| Box::new(meter) as _),
-            MeterKind::Hwmon => HwmonMeter::open(roots).map(|meter| Box::new(meter) as _),
-            MeterKind::Model => {
-                ModelledMeter::open(roots, target, model, allocated.clone()).map(|meter| Box::new(meter) as _)
-            }
-        };
-        match opened {
+            Ok(meter)
+        });
+        match tried {
             Ok(meter) => {
                 let source = if emulated { Source::Emulated } else { kind.source() };
+                let mut rest = order[at + 1..].to_vec();
+                rest.retain(|other| other.source() == kind.source());
                 return Ok((
-                    meter,
+                    Box::new(MeterInUse::new(meter, open, rest)),
                     Choice {
                         chosen: kind,
                         source,

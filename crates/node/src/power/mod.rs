@@ -7,15 +7,17 @@ pub mod choice;
 pub mod counter;
 pub mod hsmp;
 pub mod hwmon;
+mod in_use;
 pub mod model;
 pub mod modelled;
 pub mod perf;
 pub mod rapl;
 pub mod refused;
 pub(crate) mod sensor;
+pub(crate) mod trial;
 
 pub use allocated::Allocated;
-pub use choice::{Choice, MeterKind, MeterPreference, PassedOver, choose};
+pub use choice::{Choice, MeterKind, MeterPreference, PassedOver, choose, choose_tried};
 pub use counter::Refusal;
 pub use hsmp::HsmpMeter;
 pub use hwmon::HwmonMeter;
@@ -30,6 +32,7 @@ use crate::file::FileError;
 use headroom_units::{Joules, Reading, Seconds, Source, Watts};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// A meter that cannot be opened or read.
 #[derive(Debug, thiserror::Error)]
@@ -66,6 +69,21 @@ pub enum MeterError {
         zone: String,
         /// Its counter.
         path: PathBuf,
+    },
+    /// A meter that read the same while a processor worked, when it was opened.
+    #[error(
+        "it does not move: the {meter} meter ({zones}) read no power while a processor worked for {worked} ms, as dead \
+         counters of virtual machines do; take another meter (\"model\" is estimated), and look in the kernel's log \
+         (dmesg) for why",
+        worked = worked.as_millis()
+    )]
+    DoesNotMove {
+        /// The meter.
+        meter: &'static str,
+        /// The zones of its total that stood still.
+        zones: String,
+        /// How long the processor worked.
+        worked: Duration,
     },
     /// A sensor that says nothing that can be.
     #[error("the power sensor {zone} ({path}) says nothing that can be ({reason}): take another meter", path = path.display())]

@@ -1,6 +1,6 @@
 //! Which levers and meters this machine has, and why the others cannot be used: what `headroom doctor` prints.
 //!
-//! Nothing is changed: files are read, and permission to write is asked of the kernel (access(2)), not tried. What
+//! Nothing is changed: files are read, a meter that can be read is tried under some tenths of a second of work, and permission to write is asked of the kernel (access(2)), not tried. What
 //! only a write can tell, such as a limit that the BIOS has locked without saying so, shows when it is first used.
 
 mod cpu;
@@ -13,6 +13,7 @@ pub use queue::{QUEUE_BY_EBPF, QUEUE_BY_KERNEL};
 use crate::Roots;
 use crate::cgroup::Hierarchies;
 use crate::file;
+use crate::power::{Meter, MeterError, trial};
 use rustix::fs::Access as Mode;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -97,6 +98,14 @@ pub trait Permissions {
     /// # Errors
     /// The kernel's answer where not.
     fn write(&self, path: &Path) -> Result<(), Errno>;
+
+    /// Whether a meter moves while a processor works, for at most some tenths of a second.
+    ///
+    /// # Errors
+    /// [`MeterError::DoesNotMove`], or what reading it answers.
+    fn moves(&self, meter: &mut dyn Meter) -> Result<(), MeterError> {
+        trial::moves(meter)
+    }
 }
 
 /// The permissions of this process, by access(2).

@@ -6,7 +6,9 @@ use crate::hsmp::{self, Message, Port};
 use crate::limit::{HardwareCap, HsmpLimits, LeverKind, PowerLimitError, RaplLimits};
 use crate::power::hwmon::{self, Scope};
 use crate::power::rapl::counted;
-use crate::power::{MeterKind, RaplTotal, perf, sensor};
+use crate::power::{
+    HsmpMeter, HwmonMeter, Meter, MeterError, MeterKind, PerfMeter, RaplMeter, RaplTotal, perf, sensor,
+};
 use crate::powercap::{self, Zone, ZoneKind};
 use crate::restore::Registry;
 use headroom_units::Watts;
@@ -23,16 +25,50 @@ const MAY_COUNT: [u32; 2] = [38, 21];
 
 pub(super) fn findings(machine: &Machine<'_>) -> Vec<Finding> {
     let zones = powercap::zones(machine.roots);
+    let roots = machine.roots;
+    let rapl = |total| {
+        tried(machine, rapl_energy(machine, &zones, total), || {
+            RaplMeter::open_total(roots, total).map(|meter| Box::new(meter) as _)
+        })
+    };
     vec![
         rapl_limits(machine, &zones),
         hsmp_limits(machine),
-        rapl_energy(machine, &zones, RaplTotal::Packages),
-        rapl_energy(machine, &zones, RaplTotal::Platform),
-        perf_energy(machine),
-        hsmp_power(machine),
-        hwmon_sensors(machine),
+        rapl(RaplTotal::Packages),
+        rapl(RaplTotal::Platform),
+        tried(machine, perf_energy(machine), || {
+            PerfMeter::open(roots).map(|meter| Box::new(meter) as _)
+        }),
+        tried(machine, hsmp_power(machine), || {
+            HsmpMeter::open(roots).map(|meter| Box::new(meter) as _)
+        }),
+        tried(machine, hwmon_sensors(machine), || {
+            HwmonMeter::open(roots).map(|meter| Box::new(meter) as _)
+        }),
         modelled(machine),
     ]
+}
+
+/// A meter that can be read is usable where it also moves while a processor works.
+fn tried(
+    machine: &Machine<'_>,
+    found: Finding,
+    open: impl FnOnce() -> Result<Box<dyn Meter>, MeterError>,
+) -> Finding {
+    if found.state != State::Usable {
+        return found;
+    }
+    match open().and_then(|mut meter| machine.permissions.moves(&mut *meter)) {
+        Ok(()) => found,
+        Err(error) => Finding {
+            state: State::Unusable,
+            why: error.to_string(),
+            ..found
+        }
+        .remedy(
+            "take another meter: \"auto\" does, \"model\" is estimated; the kernel's log (dmesg) may say why",
+        ),
+    }
 }
 
 /// What the kernel answered, in words.

@@ -6,6 +6,8 @@ struct Fake {
     dir: tempfile::TempDir,
     denied: Vec<(String, Errno)>,
     devices: Vec<&'static str>,
+    /// Meters that stand still.
+    dead: Vec<&'static str>,
 }
 
 impl Permissions for Fake {
@@ -27,6 +29,14 @@ impl Permissions for Fake {
     fn write(&self, path: &Path) -> Result<(), Errno> {
         self.read(path)
     }
+
+    /// Files stand still by nature: what moves is said.
+    fn moves(&self, meter: &mut dyn Meter) -> Result<(), MeterError> {
+        match self.dead.contains(&meter.name()) {
+            true => trial::moves(meter),
+            false => Ok(()),
+        }
+    }
 }
 
 impl Fake {
@@ -35,6 +45,7 @@ impl Fake {
             dir: tempfile::tempdir().unwrap(),
             denied: Vec::new(),
             devices: vec!["/dev/fuse"],
+            dead: Vec::new(),
         };
         fake.put("proc/cpuinfo", cpuinfo);
         fake.put("proc/self/status", "Name:\theadroom\nCapEff:\t000001ffffffffff\n");
@@ -178,6 +189,18 @@ fn an_intel_server_measures_its_packages_and_dram() {
             .contains("no governor userspace")
     );
     assert_eq!(fake.of("HSMP power limits (AMD)").state, State::Unusable);
+}
+
+#[test]
+fn a_counter_that_stands_still_under_load_is_no_meter() {
+    let mut fake = Fake::intel();
+    fake.dead.push("rapl");
+    let energy = fake.of("RAPL energy");
+    assert_eq!(energy.state, State::Unusable, "{energy}");
+    for part in ["does not move", "package-0", "remedy: take another meter"] {
+        assert!(energy.to_string().contains(part), "{part}: {energy}");
+    }
+    assert_eq!(fake.of("hwmon power sensors").state, State::Usable);
 }
 
 #[test]

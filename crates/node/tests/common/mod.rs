@@ -146,3 +146,41 @@ impl Drop for Running {
         let _ = self.0.wait();
     }
 }
+
+/// An energy counter of a plain file that counts up until this is dropped: one that stands still is no meter.
+pub struct Drawing {
+    stop: std::sync::Arc<std::sync::atomic::AtomicBool>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Drawing {
+    /// Draws some forty watts.
+    pub fn start(energy: &Path) -> Self {
+        let stop = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let (stopped, energy) = (stop.clone(), energy.to_path_buf());
+        let thread = std::thread::spawn(move || {
+            let begin = std::time::Instant::now();
+            while !stopped.load(Ordering::Relaxed) {
+                let uj = 1_000 + (begin.elapsed().as_secs_f64() * 40e6) as u64;
+                // Replaced whole: a reader must not find an empty file.
+                let fresh = energy.with_extension("new");
+                fs::write(&fresh, format!("{uj}\n")).unwrap();
+                fs::rename(&fresh, &energy).unwrap();
+                std::thread::sleep(std::time::Duration::from_millis(2));
+            }
+        });
+        Self {
+            stop,
+            thread: Some(thread),
+        }
+    }
+}
+
+impl Drop for Drawing {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}

@@ -76,6 +76,7 @@ fn each_answer_of_the_power_tree_is_named() {
             "RAPL energy",
             "CVE-2020-8694",
         ),
+        ("frozen intel-rapl:0", "RAPL energy", "does not move"),
         (
             "error read EINVAL intel-rapl:0/energy_uj",
             "RAPL energy",

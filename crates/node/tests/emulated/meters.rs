@@ -275,6 +275,26 @@ fn a_masked_or_absent_directory_falls_to_the_next_meter_with_the_reason() {
 }
 
 #[test]
+fn a_counter_that_stands_still_is_passed_over_and_refused_where_it_alone_is_wanted() {
+    let Some(bench) = Bench::usual() else { return };
+    let model = PowerModel::default_for(Cores::new(16.0)).unwrap();
+    let allocated = Allocated::new(Cores::new(16.0));
+    let chosen = |preference| choose(preference, &bench.roots(), &bench.target(), model, &allocated);
+    bench.fault("frozen intel-rapl:0");
+    let (_, choice) = chosen(MeterPreference::Auto).unwrap();
+    assert_eq!(choice.chosen, MeterKind::Model, "{choice}");
+    assert_eq!(choice.passed_over[0].meter, MeterKind::Rapl);
+    assert!(choice.passed_over[0].reason.contains("does not move"), "{choice}");
+    let error = chosen(MeterPreference::Rapl).err().unwrap().to_string();
+    assert!(
+        error.contains("\"rapl\" cannot be used") && error.contains("does not move"),
+        "{error}"
+    );
+    bench.clear();
+    assert_eq!(chosen(MeterPreference::Rapl).unwrap().1.chosen, MeterKind::Rapl);
+}
+
+#[test]
 fn an_amd_server_is_measured_by_zones_by_hsmp_and_by_hwmon() {
     let Some(bench) = Bench::amd() else { return };
     bench.load(16.0);

@@ -132,6 +132,7 @@ impl World<'_> {
         let allocated = self.allocated();
         let period = &mut self.period;
         let latencies = std::mem::replace(&mut period.latencies, self.spare.pop().unwrap_or_default());
+        let failures = std::mem::take(&mut period.failures);
         let pending = Pending {
             index: period.index,
             at_s: now_s,
@@ -139,10 +140,11 @@ impl World<'_> {
             traffic: Traffic {
                 arrivals: std::mem::take(&mut period.arrivals),
                 completions: std::mem::take(&mut period.completions),
-                failures: std::mem::take(&mut period.failures),
+                failures,
+                failed_by_client: 0,
                 in_flight: self.accounts.in_flight,
                 oldest_in_flight: oldest.map(|arrived| Seconds::new(now_s - arrived)),
-                latency: latencies.latency(self.slo.percentile()),
+                latency: latencies.latency(self.slo, failures),
             },
             latencies,
             lost: period.blind > 0 || drawn < self.scenario.telemetry.loss,
@@ -201,12 +203,11 @@ impl World<'_> {
             arrivals: traffic.arrivals,
             completions: traffic.completions,
             failures: traffic.failures,
-            // Of a period in which nothing was answered, the age of the oldest request tells; failures are never kept.
-            latency_to_judge: match traffic.latency {
-                Some(latency) => Some(latency.at_slo),
-                None if traffic.failures > 0 => Some(Seconds::new(f64::INFINITY)),
-                None => traffic.oldest_in_flight,
-            },
+            // Of a period in which no request ended, the age of the oldest tells.
+            latency_to_judge: traffic
+                .latency
+                .map(|latency| latency.at_slo)
+                .or(traffic.oldest_in_flight),
             energy_j: metered.energy_j,
             cap_w: pending.allocated.cap.get(),
             busy_core_s: metered.busy_core_s,
@@ -328,7 +329,9 @@ impl World<'_> {
 
 fn scaled(latency: Latency, factor: f64) -> Latency {
     Latency {
-        at_slo: latency.at_slo * factor,
+        // A missed percentile is not measured, so that no noise is on it.
+        at_slo: latency.at_slo * if latency.missed { 1.0 } else { factor },
+        missed: latency.missed,
         distribution: latency.distribution.map(|all| Distribution {
             mean: all.mean * factor,
             p50: all.p50 * factor,

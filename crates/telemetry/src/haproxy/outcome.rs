@@ -6,11 +6,8 @@ use super::line::Entry;
 /// How a request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// A server's answer was handed over whole.
-    Completed {
-        /// Its status was 500 or above.
-        server_5xx: bool,
-    },
+    /// A server's answer was handed over whole, whatever its status.
+    Completed,
     /// The connection became a tunnel (101); its length is no latency.
     Tunnel,
     /// The server refused, broke off or did not answer in time.
@@ -50,9 +47,7 @@ impl Entry<'_> {
             (b'S' | b's', _) if !self.has_server() => Outcome::FailedByProxy,
             (b'S' | b's' | b'D' | b'U', _) => Outcome::FailedByServer,
             (b'-', _) if proxy_error => Outcome::FailedByProxy,
-            (b'-', _) if self.has_server() => Outcome::Completed {
-                server_5xx: self.status.is_some_and(|status| status >= 500),
-            },
+            (b'-', _) if self.has_server() => Outcome::Completed,
             (b'-', _) => Outcome::Local,
             // P, R, I, K, and whatever a newer version adds: it did not end normally, and neither client nor
             // server is named.
@@ -82,9 +77,9 @@ mod tests {
     fn the_common_states_of_the_manual() {
         use Outcome::*;
         let cases: &[(&[u8; 2], i32, &str, Outcome)] = &[
-            (b"--", 200, "s1", Completed { server_5xx: false }),
-            (b"--", 404, "s1", Completed { server_5xx: false }),
-            (b"--", 500, "s1", Completed { server_5xx: true }),
+            (b"--", 200, "s1", Completed),
+            (b"--", 404, "s1", Completed),
+            (b"--", 500, "s1", Completed),
             (b"--", 101, "s1", Tunnel),
             (b"CD", 101, "s1", Tunnel),
             (b"CC", -1, "s1", FailedByClient),

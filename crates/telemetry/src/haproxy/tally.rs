@@ -6,6 +6,7 @@ use super::line::{Entry, LINE_MAX, LineError};
 use super::outcome::Outcome;
 use crate::period::{Failures, Malformed, latency_histogram};
 use hdrhistogram::Histogram;
+use headroom_units::FailedStatus;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -69,7 +70,8 @@ pub(super) struct Tally {
     /// HAProxy's messages that are no request.
     pub notices: u64,
     pub completions: u64,
-    pub server_5xx: u64,
+    /// Answers by the class of their status.
+    pub statuses: [u64; 5],
     pub local: u64,
     pub failed: Failures,
     pub malformed: Malformed,
@@ -91,7 +93,7 @@ impl Tally {
             elsewhere: 0,
             notices: 0,
             completions: 0,
-            server_5xx: 0,
+            statuses: [0; 5],
             local: 0,
             failed: Failures::default(),
             malformed: Malformed::default(),
@@ -104,19 +106,31 @@ impl Tally {
     }
 
     /// Adds one request.
-    fn add(&mut self, entry: &Entry<'_>, lag_s: Option<f64>, key: &mut String) {
+    fn add(&mut self, entry: &Entry<'_>, failed_status: &FailedStatus, lag_s: Option<f64>, key: &mut String) {
         self.lines += 1;
         if let Some(lag_s) = lag_s {
             self.least_lag_s = Some(self.least_lag_s.map_or(lag_s, |least| least.min(lag_s)));
         }
         let mut server_failed = false;
-        match entry.outcome() {
+        let outcome = entry.outcome();
+        let class = entry
+            .status
+            .and_then(|status| usize::from(status / 100).checked_sub(1));
+        if outcome != Outcome::Local
+            && let Some(count) = class.and_then(|class| self.statuses.get_mut(class))
+        {
+            *count += 1;
+        }
+        match outcome {
             Outcome::Local => self.local += 1,
             Outcome::Tunnel => self.completions += 1,
-            Outcome::Completed { server_5xx } => {
+            // How quickly a request failed is no latency of the service.
+            Outcome::Completed if entry.status.is_some_and(|status| failed_status.contains(status)) => {
+                self.failed.by_status += 1;
+                server_failed = true;
+            }
+            Outcome::Completed => {
                 self.completions += 1;
-                self.server_5xx += u64::from(server_5xx);
-                server_failed = server_5xx;
                 if let Some(latency_ms) = entry.latency_ms {
                     // HAProxy cuts the fraction off: the middle of the millisecond is right on average.
                     self.latency
@@ -189,16 +203,18 @@ pub(super) fn lock(shared: &Shared) -> MutexGuard<'_, Box<Tally>> {
 pub(super) struct Intake {
     format: LogFormat,
     scope: Scope,
+    failed_status: FailedStatus,
     envelope: Envelope,
     shared: Shared,
     key: String,
 }
 
 impl Intake {
-    pub fn new(format: LogFormat, scope: Scope, shared: Shared) -> Self {
+    pub fn new(format: LogFormat, scope: Scope, failed_status: FailedStatus, shared: Shared) -> Self {
         Self {
             format,
             scope,
+            failed_status,
             envelope: Envelope::default(),
             shared,
             key: String::new(),
@@ -213,6 +229,7 @@ impl Intake {
         let Self {
             format,
             scope,
+            failed_status,
             envelope,
             shared,
             key,
@@ -227,7 +244,7 @@ impl Intake {
             let entry = format.parse(message)?;
             if scope.holds(&entry) {
                 let lag_s = entry.ended.map(|ended| ended.ago_s(now_utc_ms));
-                lock(shared).add(&entry, lag_s, key);
+                lock(shared).add(&entry, failed_status, lag_s, key);
             } else {
                 lock(shared).elsewhere += 1;
             }

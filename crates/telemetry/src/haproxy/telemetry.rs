@@ -6,7 +6,7 @@ use super::source::{LogSource, Reader, SourceError, State};
 use super::statistics::{Row, RowKind, Statistics, StatisticsAddress, StatisticsSocket};
 use super::tally::{self, Intake, Scope, Shared, Tally};
 use crate::period::{ArrivalsFrom, BackendPeriod, Latency, Lost, TelemetryPeriod};
-use headroom_units::{Ratio, Seconds};
+use headroom_units::{FailedStatus, Ratio, Seconds};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -36,6 +36,8 @@ pub struct HaproxyConfig {
     pub format: LogFormat,
     /// Which requests are the service's.
     pub scope: Scope,
+    /// Statuses of a server's answer with which a request counts as failed.
+    pub failed_status: FailedStatus,
     /// The statistics socket; without it there is no number in flight, and silence of the log cannot be told from
     /// a service without requests.
     pub statistics: Option<StatisticsAddress>,
@@ -53,6 +55,7 @@ impl HaproxyConfig {
             source,
             format: LogFormat::httplog(),
             scope: Scope::default(),
+            failed_status: FailedStatus::default(),
             statistics: None,
             silent_after: Duration::from_secs(30),
             late_after: Duration::from_secs(10),
@@ -145,7 +148,12 @@ impl HaproxyTelemetry {
             return Err(HaproxyError::NoFrontend(config.scope.frontends.join(", ")));
         }
         let shared: Shared = Arc::new(Mutex::new(Box::new(Tally::new())));
-        let intake = Intake::new(config.format.clone(), config.scope.clone(), Arc::clone(&shared));
+        let intake = Intake::new(
+            config.format.clone(),
+            config.scope.clone(),
+            config.failed_status,
+            Arc::clone(&shared),
+        );
         let reader = Reader::start(&config.source, intake)?;
         let statistics = config.statistics.clone().map(StatisticsSocket::new);
         let mut telemetry = Self {
@@ -294,7 +302,7 @@ impl HaproxyTelemetry {
             completions: tally.completions,
             failures: tally.failed.total(),
             failed: tally.failed,
-            server_5xx: tally.server_5xx,
+            statuses: Some(tally.statuses),
             local: tally.local,
             in_flight: gauges.in_flight,
             queued: gauges.queued,

@@ -23,7 +23,7 @@ fn the_default_format_is_read() {
     // 21 November 2026, 21:50:03.067 + 43 ms.
     assert_eq!(entry.ended.unwrap().as_utc_ms, 1_795_297_803_110);
     assert!(!entry.ended.unwrap().zoned);
-    assert_eq!(entry.outcome(), Outcome::Completed { server_5xx: true });
+    assert_eq!(entry.outcome(), Outcome::Completed);
 }
 
 #[test]
@@ -44,14 +44,14 @@ fn lines_of_haproxy_in_the_default_format_are_told_apart() {
         (
             "::1:52378 [21/Nov/2026:21:50:04.792] a~ app/s1 0/0/0/1/7 200 0 id=1 - --NI 1/1/0/0/0 0/0 \"GET / \
              HTTP/1.1\"",
-            Outcome::Completed { server_5xx: false },
+            Outcome::Completed,
             Some(7),
         ),
         // A captured cookie with a space in it.
         (
             "::1:52378 [21/Nov/2026:21:50:04.792] a app/s1 0/0/0/1/7 200 0 id=1 2 x -1 --NI 1/1/0/0/0 0/0 \"GET / \
              HTTP/1.1\"",
-            Outcome::Completed { server_5xx: false },
+            Outcome::Completed,
             Some(7),
         ),
         // Cut short behind the last field that is needed.

@@ -48,7 +48,9 @@ pub struct PrometheusConfig {
     pub rate: String,
     /// PromQL for the number of requests in flight.
     pub in_flight: Option<String>,
-    /// PromQL for the rate of failed requests, per second; they must be in [`PrometheusConfig::rate`] too.
+    /// PromQL for the rate of failed requests, per second; they must be in [`PrometheusConfig::rate`] too. Which statuses
+    /// have failed is the query's to say, as in `sum(rate(http_requests_total{code=~"5.."}[30s]))`; best that the latency's
+    /// query leaves them out.
     pub failure_rate: Option<String>,
     /// PromQL for the time of the newest sample, seconds since 1970: for example
     /// `max(timestamp(http_request_duration_seconds_count))`.

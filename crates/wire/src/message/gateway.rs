@@ -91,6 +91,27 @@ pub struct GatewayPeriod {
     pub queue: Option<QueueCounts>,
     /// Times that accepting clients was paused because they had their share of the process's descriptors.
     pub accept_pauses: u64,
+    /// Failures by cause.
+    pub failed: FailureCounts,
+    /// Answers by the class of their status, 1xx to 5xx.
+    pub responses: [u64; 5],
+}
+
+/// The failures of a period, by cause.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FailureCounts {
+    /// No backend could be reached or its response was invalid.
+    pub unreachable: u64,
+    /// A limit was hit.
+    pub over_limit: u64,
+    /// A backend did not answer in time.
+    pub timed_out: u64,
+    /// A backend broke off, or stalled, in the middle of its response.
+    pub aborted_by_backend: u64,
+    /// The client went away, or stopped reading: no fault of the service.
+    pub aborted_by_client: u64,
+    /// A backend answered with a status that counts as failed.
+    pub failed_answers: u64,
 }
 
 /// One backend's part of a period.
@@ -165,6 +186,32 @@ impl From<proto::ConnectCounts> for ConnectCounts {
             ejected_refused: message.ejected_refused,
             ejected_timed_out: message.ejected_timed_out,
             ejections_withheld: message.ejections_withheld,
+        }
+    }
+}
+
+impl From<FailureCounts> for proto::FailureCounts {
+    fn from(counts: FailureCounts) -> Self {
+        Self {
+            unreachable: counts.unreachable,
+            over_limit: counts.over_limit,
+            timed_out: counts.timed_out,
+            aborted_by_backend: counts.aborted_by_backend,
+            aborted_by_client: counts.aborted_by_client,
+            failed_answers: counts.failed_answers,
+        }
+    }
+}
+
+impl From<proto::FailureCounts> for FailureCounts {
+    fn from(message: proto::FailureCounts) -> Self {
+        Self {
+            unreachable: message.unreachable,
+            over_limit: message.over_limit,
+            timed_out: message.timed_out,
+            aborted_by_backend: message.aborted_by_backend,
+            aborted_by_client: message.aborted_by_client,
+            failed_answers: message.failed_answers,
         }
     }
 }
@@ -317,6 +364,8 @@ impl From<GatewayPeriod> for proto::GatewayPeriod {
             cores_missing: period.cores_missing,
             queue: period.queue.map(Into::into),
             accept_pauses: period.accept_pauses,
+            failed: Some(period.failed.into()),
+            responses: period.responses.to_vec(),
         }
     }
 }
@@ -338,6 +387,10 @@ impl TryFrom<proto::GatewayPeriod> for GatewayPeriod {
             let expected = format!("more than {} before it", pair[0]);
             return Err(Invalid::new("latency_us", pair[1], expected));
         }
+        let responses = <[u64; 5]>::try_from(message.responses).map_err(|responses| {
+            let expected = "a number for each of 1xx to 5xx";
+            Invalid::new("responses", format!("{} long", responses.len()), expected)
+        })?;
         let backend = |message: proto::BackendPeriod| BackendPeriod {
             requests: message.requests,
             failures: message.failures,
@@ -362,6 +415,8 @@ impl TryFrom<proto::GatewayPeriod> for GatewayPeriod {
             cores_missing: message.cores_missing,
             queue: message.queue.map(Into::into),
             accept_pauses: message.accept_pauses,
+            failed: message.failed.ok_or_else(|| Invalid::missing("failed"))?.into(),
+            responses,
         })
     }
 }
@@ -402,6 +457,15 @@ mod tests {
                 }],
                 queue: oldest.map(|_| QueueCounts { waited: 8, full: 9, expired: 10, waiting: 11 }),
                 accept_pauses: arrivals,
+                failed: FailureCounts {
+                    unreachable: 1,
+                    over_limit: 2,
+                    timed_out: 3,
+                    aborted_by_backend: 4,
+                    aborted_by_client: 5,
+                    failed_answers: 6,
+                },
+                responses: [7, 8, 9, 10, arrivals],
                 ..GatewayPeriod::default()
             };
             let message = proto::GatewayPeriod::from(period.clone());

@@ -11,8 +11,8 @@ mod sample;
 
 pub use description::{Availability, Description, Lever, MOST_CPU_GROUPS, Meter, Node, PowerEnvelope};
 pub use gateway::{
-    Backend, BackendPeriod, BackendState, ConnectCounts, GatewayDescription, GatewayPeriod, LARGEST_WEIGHT,
-    MOST_BACKENDS, MOST_LATENCIES, QueueCounts, SetBackend,
+    Backend, BackendPeriod, BackendState, ConnectCounts, FailureCounts, GatewayDescription, GatewayPeriod,
+    LARGEST_WEIGHT, MOST_BACKENDS, MOST_LATENCIES, QueueCounts, SetBackend,
 };
 pub use group::{CpuGroup, GroupCounters, GroupCpu};
 pub use queue::{

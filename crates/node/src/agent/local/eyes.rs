@@ -5,11 +5,12 @@ use super::super::machine::{
 };
 use super::super::observer::parse_busy;
 use super::{LocalOptions, OpenError};
+use crate::cap::LimiterOptions;
 use crate::cgroup::Target;
 use crate::cpu::{UsageMeter, UsageSample};
 use crate::file;
 use crate::frequency::FrequencyReader;
-use crate::power::{Allocated, Choice, Meter, MeterSample, choose};
+use crate::power::{Allocated, Choice, Meter, MeterError, MeterSample, choose, choose_tried};
 use headroom_units::{Joules, Reading, Seconds, Source};
 use headroom_wire::message::RefusedReadings;
 use std::collections::HashMap;
@@ -53,6 +54,10 @@ impl Eyes {
         target: &Target,
         allocated: &Allocated,
     ) -> Result<Self, OpenError> {
+        let choose = match options.limiter.meter_tried {
+            true => choose_tried,
+            false => choose,
+        };
         let (meter, choice) = choose(options.meter, &options.roots, target, options.model, allocated)?;
         Ok(Self {
             options: options.clone(),
@@ -100,6 +105,12 @@ impl Eyes {
         .flatten()
         .collect();
         let fails = !failures.is_empty();
+        // A meter that stands still is still there: it is asked again, and has its substitutes.
+        let still = matches!(
+            sample,
+            Err(MeterError::Frozen { .. } | MeterError::Nonsense { .. })
+        );
+        let to_reopen = fails && (usage.is_err() || !still);
         if fails && !std::mem::replace(&mut self.failing, true) {
             self.note(failures.into_iter());
         }
@@ -108,7 +119,7 @@ impl Eyes {
             let emulated = self.options.emulated.then_some(Source::Emulated);
             self.energy.add(&sample, emulated)
         });
-        if fails && self.opened.elapsed() >= REOPEN {
+        if to_reopen && self.opened.elapsed() >= REOPEN {
             self.reopen();
         } else if !fails && std::mem::take(&mut self.failing) {
             self.note(std::iter::once(
@@ -152,9 +163,17 @@ impl Eyes {
         let old = (self.opened, self.failing);
         let refused = self.refused_before.saturating_add(self.refused());
         self.opened = Instant::now();
-        let opened = Target::resolve(&self.options.roots, &self.options.target)
+        let options = LocalOptions {
+            meter: self.choice.again(self.options.meter),
+            limiter: LimiterOptions {
+                meter_tried: true,
+                ..self.options.limiter
+            },
+            ..self.options.clone()
+        };
+        let opened = Target::resolve(&options.roots, &options.target)
             .map_err(OpenError::from)
-            .and_then(|target| Self::open(&self.options, &target, &self.allocated));
+            .and_then(|target| Self::open(&options, &target, &self.allocated));
         match opened {
             Ok(fresh) => {
                 self.cpu.begin_anew();
@@ -168,6 +187,8 @@ impl Eyes {
                     refused_before: refused,
                     busy: self.busy,
                     failing: old.1,
+                    options: self.options.clone(),
+                    choice: self.choice.clone(),
                     ..fresh
                 };
             }

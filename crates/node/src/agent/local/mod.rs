@@ -96,13 +96,22 @@ impl LocalMachine {
             ..options
         };
         let target = Target::resolve(&options.roots, &options.target)?;
+        let allocated = Allocated::new(Cores::new(cpu::effective(&options.roots, &target)?.len() as f64));
+        let eyes = Eyes::open(&options, &target, &allocated)?;
+        // What was taken now stays: limiters are opened again and again, and none of them tries the meters anew.
+        let options = LocalOptions {
+            meter: eyes.choice().again(options.meter),
+            limiter: LimiterOptions {
+                meter_tried: true,
+                ..options.limiter
+            },
+            ..options
+        };
         // Tried once, so that an agent that could never limit anything does not start.
         let limiter = open_limiter(&options, &target, registry)?;
         let caps = possible(&options, &limiter)?.caps;
         let lever = limiter.lever().chosen;
         drop(limiter);
-        let allocated = Allocated::new(Cores::new(cpu::effective(&options.roots, &target)?.len() as f64));
-        let eyes = Eyes::open(&options, &target, &allocated)?;
         let registry = registry.part();
         Ok(Self {
             options,
