@@ -138,6 +138,7 @@ impl TelemetryConfig {
         &self,
         document: &Document,
         slo: Slo,
+        failed_status: FailedStatus,
         running: Option<u32>,
         report: &mut Report,
     ) -> Result<(), Failure> {
@@ -164,7 +165,7 @@ impl TelemetryConfig {
                 report.listener("telemetry", &place, None);
             }
             _ => {
-                let (_telemetry, notes) = self.open(document, slo)?;
+                let (_telemetry, notes) = self.open(document, slo, failed_status)?;
                 report.listener("telemetry", &place, None);
                 for note in notes {
                     report.note(note);

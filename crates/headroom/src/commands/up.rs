@@ -119,7 +119,14 @@ fn checked(args: &UpArgs, file: &Path) -> Result<Report, Failure> {
         }
     }
     if let Some(telemetry) = &config.telemetry {
-        telemetry.try_open(&document, config.slo(&document)?, running.pid(), &mut report)?;
+        let failed_status = config.slo.failed_status;
+        telemetry.try_open(
+            &document,
+            config.slo(&document)?,
+            failed_status,
+            running.pid(),
+            &mut report,
+        )?;
     }
     drop(admin);
     report.line(

@@ -456,6 +456,7 @@ fn failing(answered: u64, failed: u64, by_client: u64) -> Option<TrafficPeriod> 
         latency: Known::Histogram(histogram),
         backends: Vec::new(),
         queue: None,
+        accept_pauses: 0,
         outcomes: Outcomes {
             failed_by_client: by_client,
             responses: Some([0, answered, 0, 0, failed]),
