@@ -34,6 +34,7 @@ fn run(law: &str, joules: f64) -> RunSummary {
             value: Some(Joules::new(joules)),
             source: Some(Source::Emulated),
             by_source: Vec::new(),
+            known_share: Some(Ratio::new(1.0)),
         },
         joules_per_request: None,
         power_w: PowerSummary::default(),
