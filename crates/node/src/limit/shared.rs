@@ -183,6 +183,7 @@ mod tests {
                 zones: Vec::new(),
                 bounded: None,
                 foreign: Vec::new(),
+                held: false,
             })
         }
 
