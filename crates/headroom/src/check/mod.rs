@@ -134,6 +134,23 @@ impl Report {
         );
     }
 
+    /// Several reports as one, each under its name; one alone is itself.
+    pub fn joined(key: &str, mut reports: Vec<(String, Self)>) -> Self {
+        if reports.len() == 1 {
+            return reports.remove(0).1;
+        }
+        let mut all = Self::default();
+        for (name, report) in reports {
+            all.lines.push((name.clone(), String::new()));
+            all.lines.extend(report.lines);
+            let list = all.values.entry(key).or_insert_with(|| json!([]));
+            if let Value::Array(list) = list {
+                list.push(Value::Object(report.values));
+            }
+        }
+        all
+    }
+
     /// A line without a value of its own.
     pub fn line(&mut self, label: &str, text: impl std::fmt::Display) {
         self.lines.push((label.to_owned(), text.to_string()));

@@ -7,9 +7,10 @@ use std::path::PathBuf;
 /// `headroom agent`.
 #[derive(Debug, Args)]
 pub struct AgentArgs {
-    /// The configuration file.
+    /// The configuration file. Given more than once, one agent serves several services of this machine, each by its own
+    /// file and on its own address; its power limit and its frequency are theirs together.
     #[arg(long, short, value_name = "FILE", required_unless_present_any = ["example", "cgroup"])]
-    pub config: Option<PathBuf>,
+    pub config: Vec<PathBuf>,
     /// Instead of a file: the service's control group.
     #[arg(long, value_name = "DIR", conflicts_with = "config", requires = "listen")]
     pub cgroup: Option<PathBuf>,

@@ -6,7 +6,7 @@ use headroom_node::Roots;
 use std::path::PathBuf;
 
 /// A run of a law on live traffic.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub struct RunArgs {
     /// Run this law instead of the configuration's; its parameters are still the configuration's.
     #[arg(long, value_enum, value_name = "LAW")]

@@ -7,9 +7,10 @@ use std::path::PathBuf;
 /// `headroom up`.
 #[derive(Debug, Args)]
 pub struct UpArgs {
-    /// The configuration file.
+    /// The configuration file. Given more than once, one process controls several services of this machine, each by its
+    /// own file; its power limit and its frequency are theirs together.
     #[arg(long, short, value_name = "FILE", required_unless_present = "example")]
-    pub config: Option<PathBuf>,
+    pub config: Vec<PathBuf>,
     /// Check the configuration and what it needs of this machine, change nothing, and stop. With --json what was found is
     /// one JSON object, errors too.
     #[arg(long)]

@@ -1,6 +1,6 @@
 //! `headroom agent`: one node served to a controller, under a lease that puts everything back when it runs out.
 
-use crate::check::{self, Report};
+use crate::check::{self, Report, Running};
 use crate::cli::AgentArgs;
 use crate::config::Document;
 use crate::config::agent::{AgentFile, EXAMPLE};
@@ -12,14 +12,18 @@ use crate::say;
 use crate::stop::Stop;
 use anyhow::anyhow;
 use headroom_node::Roots;
-use headroom_node::agent::{Agent, AgentConfig, AgentError, LocalMachine, Machine, OpenError};
+use headroom_node::agent::{Agent, AgentConfig, AgentError, AgentHandle, LocalMachine, Machine, OpenError};
 use headroom_node::cpu::online;
 use headroom_node::probe::{Finding, QUEUE_BY_EBPF, QUEUE_BY_KERNEL, State, probe};
-use headroom_node::restore;
+use headroom_node::restore::{self, MAX_PULSES};
 use headroom_units::Cores;
 use headroom_wire::server::{Listen, ListenError};
 use serde_json::json;
+use std::path::Path;
 use std::time::{Duration, Instant};
+
+/// The most services that one agent serves: a service has two threads that the guard hears signs of life of.
+const MAX_SERVICES: usize = MAX_PULSES / 2;
 
 /// How often it is looked whether the agent's threads still run.
 const WATCH: Duration = Duration::from_millis(500);
@@ -42,7 +46,7 @@ pub fn run(args: &AgentArgs) -> Result<(), Failure> {
     if args.check {
         return check::conclude(args.json, checked(args));
     }
-    let (file, document, listen) = read(args)?;
+    let services = read(args)?;
     let roots = args.trees.roots();
     let run_dir = args.run_dir.clone().unwrap_or_else(undo::default_run_dir);
     let stop = Stop::at_signals()?;
@@ -53,37 +57,87 @@ pub fn run(args: &AgentArgs) -> Result<(), Failure> {
         Place::required(args.guard.allow_guard_inside),
     )?;
     let _control = Control::serve(&run_dir, restore::global()).map_err(Failure::usage)?;
-    let machine = open(&file, &document, &roots)?;
-    serve(&file, &document, listen, &roots, machine, &stop)
+    let machines = services
+        .iter()
+        .map(|service| open(&service.file, &service.document, &roots))
+        .collect::<Result<Vec<_>, _>>()?;
+    say::note!("note: {}", watching(&roots));
+    let agents = services
+        .into_iter()
+        .zip(machines)
+        .map(|(service, machine)| start(service, &roots, machine))
+        .collect::<Result<Vec<_>, _>>()?;
+    serve(agents, &stop)
 }
 
-/// The configuration, and where it listens.
-fn read(args: &AgentArgs) -> Result<(AgentFile, Document, Vec<Listen>), Failure> {
-    let (file, document) = match (&args.config, &args.cgroup) {
-        (Some(config), _) => AgentFile::read(config)?,
-        (None, Some(cgroup)) => AgentFile::of_flags(cgroup, &args.listen)?,
-        // The command line does not let this through.
-        (None, None) => {
-            return Err(Failure::usage(anyhow!(
-                "give --config FILE, or --cgroup DIR and --listen ADDR"
-            )));
-        }
+/// One service: its configuration, and where it is served.
+struct Service {
+    file: AgentFile,
+    document: Document,
+    listen: Vec<Listen>,
+}
+
+/// The configurations, each of a service.
+fn read(args: &AgentArgs) -> Result<Vec<Service>, Failure> {
+    let files = match &args.cgroup {
+        Some(cgroup) => vec![AgentFile::of_flags(cgroup, &args.listen)?],
+        None => args
+            .config
+            .iter()
+            .map(|config| AgentFile::read(config))
+            .collect::<Result<Vec<_>, _>>()?,
     };
-    let listen = file.listen(&document)?;
-    Ok((file, document, listen))
+    if files.len() > MAX_SERVICES {
+        return Err(Failure::usage(anyhow!(
+            "--config is given {} times: one agent serves at most {MAX_SERVICES} services",
+            files.len()
+        )));
+    }
+    let mut services: Vec<Service> = Vec::new();
+    for (file, document) in files {
+        let target = file.service.target();
+        if let Some(other) = services
+            .iter()
+            .find(|other| other.file.service.target() == target)
+        {
+            let why = format!("{target} is the service of {} too", other.document.file().display());
+            return Err(document.error("service", why).into());
+        }
+        let listen = file.listen(&document)?;
+        services.push(Service {
+            file,
+            document,
+            listen,
+        });
+    }
+    Ok(services)
 }
 
 /// All that the start would refuse, and else what would be served. Changes nothing.
 fn checked(args: &AgentArgs) -> Result<Report, Failure> {
-    let (file, document, listen) = read(args)?;
+    let services = read(args)?;
     let roots = args.trees.roots();
     let run_dir = args.run_dir.clone().unwrap_or_else(undo::default_run_dir);
     restore::usable(&run_dir).map_err(Failure::usage)?;
     let running = check::running_in(&run_dir);
-    let mut machine = open(&file, &document, &roots)?;
+    let mut reports = Vec::new();
+    for service in &services {
+        let name = service.file.service.target().to_string();
+        reports.push((name, of(service, &roots, &run_dir, &running)?));
+    }
+    Ok(Report::joined("services", reports))
+}
+
+fn of(service: &Service, roots: &Roots, run_dir: &Path, running: &Running) -> Result<Report, Failure> {
+    let Service {
+        file,
+        document,
+        listen,
+    } = service;
+    let mut machine = open(file, document, roots)?;
     let mut report = Report::default();
     describe(&mut machine, &mut report);
-    for (place, listen) in file.agent.listen.iter().zip(&listen) {
+    for (place, listen) in file.agent.listen.iter().zip(listen) {
         let holder = match listen {
             Listen::Tcp { address, .. } => running.holding(*address),
             Listen::Unix { path } => running.holding_unix(path),
@@ -95,9 +149,9 @@ fn checked(args: &AgentArgs) -> Result<Report, Failure> {
         }
     }
     let notes = [
-        Some(watching(&roots)),
-        Some(telling(&file, &document)?),
-        undo::note_of_left(&run_dir),
+        Some(watching(roots)),
+        Some(telling(file, document)?),
+        undo::note_of_left(run_dir),
     ];
     for note in notes.into_iter().flatten() {
         report.note(note);
@@ -189,23 +243,20 @@ fn describe(machine: &mut LocalMachine, report: &mut Report) {
     }
 }
 
-fn serve(
-    file: &AgentFile,
-    document: &Document,
-    listen: Vec<Listen>,
-    roots: &Roots,
-    machine: LocalMachine,
-    stop: &Stop,
-) -> Result<(), Failure> {
+fn start(service: Service, roots: &Roots, machine: LocalMachine) -> Result<AgentHandle, Failure> {
+    let Service {
+        file,
+        document,
+        listen,
+    } = service;
     say::note!("note: {}", machine.meter());
-    say::note!("note: {}", watching(roots));
     let config = AgentConfig {
         roots: roots.clone(),
         watch: restore::global().watch().clone(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         lease: file.leases(),
-        cpu_groups: file.cpu_groups(document)?,
-        access: file.rules(document)?,
+        cpu_groups: file.cpu_groups(&document)?,
+        access: file.rules(&document)?,
         least: file.least(),
         queues: file.queues(),
         audit: file.audit(),
@@ -220,21 +271,31 @@ fn serve(
     for address in agent.addresses() {
         say::note!("{LISTENING}{address}");
     }
+    Ok(agent)
+}
+
+/// Serves until told to stop, or until one of the services cannot be served any more.
+fn serve(agents: Vec<AgentHandle>, stop: &Stop) -> Result<(), Failure> {
     service_manager::keep_watchdog(restore::global().watch(), TURNS_WITHIN)?;
     service_manager::ready();
-    while agent.is_running() && !stop.wait_until(Instant::now() + WATCH) {}
+    while agents.iter().all(AgentHandle::is_running) && !stop.wait_until(Instant::now() + WATCH) {}
     service_manager::stopping();
-    let done = agent.stop()?;
+    let stopped: Vec<_> = agents.into_iter().map(AgentHandle::stop).collect();
     undo::keep();
-    for note in &done.notes {
-        say::note!("{note}");
+    let mut failed = Vec::new();
+    for done in stopped {
+        let done = done?;
+        for note in &done.notes {
+            say::note!("{note}");
+        }
+        failed.extend(done.failed);
     }
-    if done.failed.is_empty() {
+    if failed.is_empty() {
         Ok(())
     } else {
         Err(Failure::Run(anyhow!(
             "not everything could be put back; `headroom release` tries again: {}",
-            done.failed.join("; ")
+            failed.join("; ")
         )))
     }
 }

@@ -44,6 +44,11 @@ impl fmt::Debug for Document {
 }
 
 impl Document {
+    /// The file that it was read from.
+    pub fn file(&self) -> &Path {
+        &self.file
+    }
+
     /// Reads a file of `headroom COMMAND`.
     ///
     /// # Errors

@@ -1,6 +1,6 @@
 //! The control side: launches the gateway, takes over one that serves already, starts it again when it dies.
 
-use super::{Launch, RECORD, Record, Report, identity, started};
+use super::{Launch, RECORD, Record, Report, SERVICES, identity, started};
 use crate::cluster::ClusterTelemetry;
 use crate::say;
 use anyhow::{Context, anyhow};
@@ -9,15 +9,18 @@ use headroom_wire::Address;
 use headroom_wire::client::ClientOptions;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use std::collections::BTreeSet;
 use std::fs;
+use std::fs::DirBuilder;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -33,15 +36,19 @@ const FIRST_ANSWER: Duration = Duration::from_secs(5);
 /// What a drain may take beyond its own time.
 const DRAIN_MARGIN: Duration = Duration::from_secs(2);
 
-/// The gateway's process of this `up`, for whoever ends in a hurry; 0 where there is none.
-static RUNNING: AtomicU32 = AtomicU32::new(0);
+/// The gateways' processes of this `up`, for whoever ends in a hurry.
+static RUNNING: Mutex<BTreeSet<u32>> = Mutex::new(BTreeSet::new());
 
-/// Tells the gateway to end, for a program that leaves without ceremony.
+fn running() -> MutexGuard<'static, BTreeSet<u32>> {
+    RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Tells the gateways to end, for a program that leaves without ceremony.
 pub fn end_now() {
-    let pid = RUNNING.load(Ordering::Relaxed);
-    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
-    if let Some(pid) = pid {
-        let _ = rustix::process::kill_process(pid, Signal::TERM);
+    for pid in running().iter() {
+        if let Some(pid) = i32::try_from(*pid).ok().and_then(Pid::from_raw) {
+            let _ = rustix::process::kill_process(pid, Signal::TERM);
+        }
     }
 }
 
@@ -91,12 +98,12 @@ impl Watched {
         self.pid.store(process.pid, Ordering::Relaxed);
         self.adopted.store(process.child.is_none(), Ordering::Relaxed);
         self.serving.store(true, Ordering::Relaxed);
-        RUNNING.store(process.pid, Ordering::Relaxed);
+        running().insert(process.pid);
     }
 
     fn ended(&self) {
         self.serving.store(false, Ordering::Relaxed);
-        RUNNING.store(0, Ordering::Relaxed);
+        running().remove(&self.pid.load(Ordering::Relaxed));
     }
 }
 
@@ -205,6 +212,11 @@ impl Door {
     /// [`OpenError`].
     pub fn open(gateway: &GatewayConfig, run_dir: &Path, own_log: bool) -> Result<Self, OpenError> {
         let identity = identity(gateway).context("the gateway's configuration cannot be written")?;
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(run_dir)
+            .with_context(|| format!("{} cannot be made", run_dir.display()))?;
         let left = Record::read(run_dir).and_then(|record| Some((Process::of_record(&record)?, record)));
         let mut launcher = Launcher {
             launch: Launch {
@@ -297,6 +309,46 @@ impl Door {
         }
         self.watched.ended();
         sweep(&self.run_dir, None);
+        // The folder of one of several services goes with it; a run folder has other things in it.
+        if self
+            .run_dir
+            .parent()
+            .is_some_and(|parent| parent.ends_with(SERVICES))
+        {
+            let _ = fs::remove_dir(&self.run_dir);
+            let _ = self.run_dir.parent().map(fs::remove_dir);
+        }
+    }
+}
+
+/// How long gateways that nobody will have are waited for: by then they listen no more.
+const STRANGERS_END: Duration = Duration::from_secs(2);
+
+/// Ends the gateways that a killed run of this folder left and that none of these folders will take over: that run had other
+/// services. They finish what they serve.
+pub fn end_strangers(run_dir: &Path, ours: &[&Path]) {
+    let services = fs::read_dir(run_dir.join(SERVICES))
+        .into_iter()
+        .flatten()
+        .flatten();
+    let dirs = services.map(|entry| entry.path()).chain([run_dir.to_owned()]);
+    for dir in dirs.filter(|dir| !ours.contains(&&**dir)) {
+        let Some(record) = Record::read(&dir) else {
+            continue;
+        };
+        if let Some(process) = Process::of_record(&record) {
+            tracing::warn!(
+                pid = process.pid,
+                "the gateway of a killed run with other services is ended"
+            );
+            process.signal(Signal::TERM);
+            process.ends_within(STRANGERS_END);
+        }
+        let _ = fs::remove_file(dir.join(RECORD));
+        sweep(&dir, None);
+        if dir != run_dir {
+            let _ = fs::remove_dir(&dir);
+        }
     }
 }
 

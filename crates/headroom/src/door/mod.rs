@@ -13,10 +13,11 @@ mod keeper;
 mod privileges;
 
 pub use child::serve_launched;
-pub use keeper::{Door, OpenError, Watched, end_now};
+pub use keeper::{Door, OpenError, Watched, end_now, end_strangers};
 
 use headroom_gateway::GatewayConfig;
 use serde::{Deserialize, Serialize};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -74,6 +75,17 @@ impl Record {
         std::fs::write(&new, serde_json::to_vec(self)?)?;
         std::fs::rename(&new, file)
     }
+}
+
+/// Where the gateways of several services of one run folder leave their records, a folder each.
+const SERVICES: &str = "services";
+
+/// The folder of the gateway of one of several services, by its control group.
+pub fn dir_of(run_dir: &Path, group: &Path) -> PathBuf {
+    let mut hasher = DefaultHasher::new();
+    group.hash(&mut hasher);
+    // Short: a socket's path has at most 108 bytes.
+    run_dir.join(SERVICES).join(format!("{:016x}", hasher.finish()))
 }
 
 /// Whether a gateway that was left by a killed run of this folder serves an address.

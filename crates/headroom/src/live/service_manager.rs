@@ -3,6 +3,7 @@
 
 use headroom_node::restore::Watch;
 use sd_notify::NotifyState;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 fn report(states: &[NotifyState<'_>]) {
@@ -11,9 +12,19 @@ fn report(states: &[NotifyState<'_>]) {
     }
 }
 
-/// It serves.
+/// How many parts of this process must serve before it is ready.
+static MISSING: AtomicUsize = AtomicUsize::new(1);
+
+/// So many parts are to say that they are ready; one where nothing is said.
+pub fn expect(parts: usize) {
+    MISSING.store(parts, Ordering::Relaxed);
+}
+
+/// A part serves; the last makes the whole ready.
 pub fn ready() {
-    report(&[NotifyState::Ready]);
+    if MISSING.fetch_sub(1, Ordering::Relaxed) == 1 {
+        report(&[NotifyState::Ready]);
+    }
 }
 
 /// It ends.

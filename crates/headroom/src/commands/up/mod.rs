@@ -1,56 +1,81 @@
 //! `headroom up`: meters, actuators, law and recorder in one process, and a gateway in another that it keeps, in front of
 //! any service.
 
-use crate::check::{self, Report};
-use crate::cli::UpArgs;
-use crate::config::{Config, Document, EXAMPLE, Lever, gateway_key};
+mod apart;
+mod check;
+
+use crate::check::{Report, conclude, power_key};
+use crate::cli::{RunArgs, UpArgs};
+use crate::config::{Config, Document, EXAMPLE, Lever};
 use crate::descriptors;
 use crate::door::{self, Door, OpenError};
 use crate::failure::Failure;
 use crate::live::control::Control;
 use crate::live::guard::namespace::Place;
 use crate::live::start::{self, ServiceRate, Start};
-use crate::live::{CgroupMachine, Machine, Telemetry, run, silence, undo};
+use crate::live::{CgroupMachine, Machine, Telemetry, run, service_manager, silence, undo};
 use crate::say;
 use crate::stop::Stop;
+use anyhow::anyhow;
+use apart::apart;
 use headroom_control::Plant;
-use headroom_gateway::Gateway;
 use headroom_node::Roots;
 use headroom_node::cap::LimiterOptions;
 use headroom_node::cgroup::Target;
 use headroom_node::cpu::online;
-use headroom_node::restore;
+use headroom_node::restore::{self, MAX_PULSES};
 use headroom_record::RunSummary;
 use headroom_units::{Cores, PerSecond, Seconds};
 use serde_json::json;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
+use std::thread::ScopedJoinHandle;
+
+/// The most services that one process controls: a service has two threads that the guard hears signs of life of.
+const MAX_SERVICES: usize = MAX_PULSES / 2;
 
 /// Runs until a signal, a key or the given duration ends it; then drains, puts everything back and prints the summary.
 ///
 /// # Errors
 /// A configuration, a target or a machine that cannot be used (nothing was changed then); a run that broke.
 pub fn run(args: &UpArgs) -> Result<(), Failure> {
-    let Some(file) = args.config.as_ref().filter(|_| !args.example) else {
+    if args.example {
         return say::result(EXAMPLE.trim_end());
-    };
+    }
+    let run_dir = args.run_dir.clone().unwrap_or_else(undo::default_run_dir);
     if args.check {
-        return check::conclude(args.run.json, checked(args, file));
+        return conclude(args.run.json, check::checked(args, &run_dir));
     }
     descriptors::raise_limit();
-    let (config, document, mut world) = prepare(args, file, |run_dir, roots| {
-        // Before anything is looked at: what a killed run left in force is not what was found.
-        let place = Place::required(args.guard.allow_guard_inside);
-        undo::promise(undo::take(run_dir)?, roots, place)?;
-        Ok(Limits::AsFound)
-    })?;
-    let _control = Control::serve(&run_dir(args), restore::global()).map_err(Failure::usage)?;
+    let configs = read(args)?;
+    let roots = args.trees.roots();
+    // Before anything is looked at: what a killed run left in force is not what was found.
+    let place = Place::required(args.guard.allow_guard_inside);
+    undo::promise(undo::take(&run_dir)?, &roots, place)?;
+    let mut services = prepare(configs, &run_dir, &roots, Limits::AsFound)?;
+    let _control = Control::serve(&run_dir, restore::global()).map_err(Failure::usage)?;
     let stop = Stop::at_signals()?;
-    let outcome = serve((args, &run_dir(args)), &config, &document, &mut world, &stop);
-    drop(world);
+    door::end_strangers(
+        &run_dir,
+        &services.iter().map(|service| &*service.dir).collect::<Vec<_>>(),
+    );
+    let outcomes = serve_all(args, &mut services, &stop);
+    let dbs: Vec<PathBuf> = services
+        .iter()
+        .map(|service| service.config.record.db.clone())
+        .collect();
+    drop(services);
     undo::keep();
-    let Some(summary) = outcome? else { return Ok(()) };
-    start::tell(summary, &args.run, &config.record.db)
+    // What the others recorded is said also where one failed.
+    let mut failed = None;
+    for (outcome, db) in outcomes.into_iter().zip(dbs) {
+        match outcome {
+            Ok(Some(summary)) => start::tell(summary, &args.run, &db)?,
+            Ok(None) => {}
+            Err(error) => failed = failed.or(Some(error)),
+        }
+    }
+    failed.map_or(Ok(()), Err)
 }
 
 /// Whose the limits are that are in force now.
@@ -62,89 +87,70 @@ enum Limits {
     OfARun,
 }
 
-fn run_dir(args: &UpArgs) -> PathBuf {
-    args.run_dir.clone().unwrap_or_else(undo::default_run_dir)
+/// One service: its configuration, what was found of it, and where its gateway's process leaves its record.
+struct Service {
+    config: Config,
+    document: Document,
+    world: World,
+    dir: PathBuf,
 }
 
-/// What start and check do alike before anything listens. `begin` is told the run directory before the machine is looked at.
+/// The configurations, each of a service; what cannot be at once is refused.
+fn read(args: &UpArgs) -> Result<Vec<(Config, Document)>, Failure> {
+    if args.config.len() > MAX_SERVICES {
+        return Err(Failure::usage(anyhow!(
+            "--config is given {} times: one headroom controls at most {MAX_SERVICES} services",
+            args.config.len()
+        )));
+    }
+    let mut configs = Vec::new();
+    for file in &args.config {
+        let (mut config, document) = Config::read(file)?;
+        config.law.name = args.run.law.unwrap_or(config.law.name);
+        configs.push((config, document));
+    }
+    apart(&configs)?;
+    Ok(configs)
+}
+
+/// What start and check do alike before anything listens.
 fn prepare(
-    args: &UpArgs,
-    file: &Path,
-    begin: impl FnOnce(&Path, &Roots) -> Result<Limits, Failure>,
-) -> Result<(Config, Document, World), Failure> {
-    let (mut config, document) = Config::read(file)?;
-    config.law.name = args.run.law.unwrap_or(config.law.name);
-    let roots = args.trees.roots();
-    let limits = begin(&run_dir(args), &roots)?;
-    let world = World::open(&config, &document, &roots, limits)?;
-    // A law can be built only where mu is known; otherwise it is measured later.
-    if let Some(rate) = config.service.requests_per_core_s.map(PerSecond::new) {
-        let slo = config.slo(&document)?;
-        config.law.reachable(&document, slo, rate)?;
-        config.law.law(&document, slo, world.plant, rate)?;
-    }
-    Ok((config, document, world))
-}
-
-/// All that the start would refuse, and else what would run. Changes nothing.
-fn checked(args: &UpArgs, file: &Path) -> Result<Report, Failure> {
-    let (config, document, world) = prepare(args, file, |run_dir, _| {
-        restore::usable(run_dir).map_err(Failure::usage)?;
-        Ok(match restore::left(run_dir) {
-            restore::Left::Nothing => Limits::AsFound,
-            restore::Left::OfRunning(_) | restore::Left::OfKilled => Limits::OfARun,
-        })
-    })?;
-    let run_dir = run_dir(args);
-    let running = check::running_in(&run_dir);
-    let mut report = Report::default();
-    world.describe(&config, &document, &mut report)?;
-    let admin = check::record_and_admin(&config.record, &config.admin, &document, &running, &mut report)?;
-    if let Some(gateway) = &config.gateway {
-        // What a killed run's gateway listens on is taken over.
-        let ours = |address| running.holding(address).is_some() || door::is_left(&run_dir, address);
-        Gateway::check(gateway, ours)
-            .map_err(|error| document.error(&gateway_key(gateway, &error), error))?;
-        let tls = gateway.tls.iter().map(|tls| (tls.listen, "gateway, TLS"));
-        for (address, what) in gateway
-            .listen
-            .iter()
-            .map(|address| (*address, "gateway"))
-            .chain(tls)
-        {
-            report.listener(what, &address.to_string(), running.holding(address));
+    configs: Vec<(Config, Document)>,
+    run_dir: &Path,
+    roots: &Roots,
+    limits: Limits,
+) -> Result<Vec<Service>, Failure> {
+    let several = configs.len() > 1;
+    let mut services: Vec<Service> = Vec::new();
+    for (config, document) in configs {
+        let world = World::open(&config, &document, roots, limits)?;
+        // A law can be built only where mu is known; otherwise it is measured later.
+        if let Some(rate) = config.service.requests_per_core_s.map(PerSecond::new) {
+            let slo = config.slo(&document)?;
+            config.law.reachable(&document, slo, rate)?;
+            config.law.law(&document, slo, world.plant, rate)?;
         }
-        for backend in &gateway.backends {
-            report.item("backend", "backends", &backend.url, backend.url.as_str());
+        let group = &world.target.cpu_dir;
+        if let Some(other) = services.iter().find(|other| other.world.target.cpu_dir == *group) {
+            let why = format!(
+                "{} is the service of {} too: one law controls a service",
+                group.display(),
+                other.document.file().display()
+            );
+            return Err(document.error(config.service.target_key(), why).into());
         }
+        let dir = match several {
+            true => door::dir_of(run_dir, group),
+            false => run_dir.to_owned(),
+        };
+        services.push(Service {
+            config,
+            document,
+            world,
+            dir,
+        });
     }
-    if let Some(telemetry) = &config.telemetry {
-        let failed_status = config.slo.failed_status;
-        telemetry.try_open(
-            &document,
-            config.slo(&document)?,
-            failed_status,
-            running.pid(),
-            &mut report,
-        )?;
-    }
-    drop(admin);
-    report.line(
-        "running",
-        match running.pid() {
-            Some(pid) => format!("yes, pid {pid}: the start waits for its end to have its run directory"),
-            None => "no other headroom in this run directory".to_owned(),
-        },
-    );
-    for note in world
-        .machine
-        .notes()
-        .into_iter()
-        .chain(undo::note_of_left(&run_dir))
-    {
-        report.note(note);
-    }
-    Ok(report)
+    Ok(services)
 }
 
 /// The machine as a configuration describes it.
@@ -176,7 +182,7 @@ impl World {
             restore::global(),
         )
         .map_err(|error| {
-            let key = check::power_key(&error).unwrap_or(config.service.target_key());
+            let key = power_key(&error).unwrap_or(config.service.target_key());
             document.error(key, format!("{error:#}"))
         })?;
         machine.follow(config.service.target());
@@ -222,20 +228,65 @@ impl World {
     }
 }
 
-fn serve(
-    (args, run_dir): (&UpArgs, &Path),
-    config: &Config,
-    document: &Document,
-    world: &mut World,
+/// Runs each service on a thread of its own, one alone on this one; where one ends, the others do.
+fn serve_all(
+    args: &UpArgs,
+    services: &mut [Service],
     stop: &Stop,
-) -> Result<Option<RunSummary>, Failure> {
+) -> Vec<Result<Option<RunSummary>, Failure>> {
+    if let [service] = services {
+        return vec![serve(&args.run, service, stop)];
+    }
+    service_manager::expect(services.len());
+    std::thread::scope(|scope| {
+        let mut threads = Vec::new();
+        for service in services {
+            let name = service.world.target.name.clone();
+            let run = RunArgs {
+                // One view shows one run.
+                no_view: true,
+                name: Some(match &args.run.name {
+                    Some(all) => format!("{all} {name}"),
+                    None => name,
+                }),
+                ..args.run.clone()
+            };
+            let spawned = std::thread::Builder::new()
+                .name("control".to_owned())
+                .spawn_scoped(scope, move || {
+                    let outcome = serve(&run, service, stop);
+                    stop.raise();
+                    outcome
+                });
+            threads.push(spawned.map_err(|error| {
+                stop.raise();
+                Failure::from(error)
+            }));
+        }
+        let ended = |thread: Result<ScopedJoinHandle<'_, _>, Failure>| match thread?.join() {
+            Ok(outcome) => outcome,
+            Err(_) => Err(Failure::Run(anyhow!(
+                "the thread of a service panicked: see above"
+            ))),
+        };
+        threads.into_iter().map(ended).collect()
+    })
+}
+
+fn serve(args: &RunArgs, service: &mut Service, stop: &Stop) -> Result<Option<RunSummary>, Failure> {
+    let Service {
+        config,
+        document,
+        world,
+        dir,
+    } = service;
     let ran_by = (config.law.name, &config.control);
     let (recorder, admin) = start::open(&config.record, &config.admin, ran_by, document)?;
     let mut notes = world.machine.notes();
     // What the gateway's process writes while the live view has the terminal is held back with the rest.
-    let own_log = !args.run.no_view && std::io::stderr().is_terminal();
+    let own_log = !args.no_view && std::io::stderr().is_terminal();
     let door = config.gateway.as_ref().map(|gateway| {
-        Door::open(gateway, run_dir, own_log).map_err(|error| match error {
+        Door::open(gateway, dir, own_log).map_err(|error| match error {
             OpenError::Refused { key, why } => Failure::from(document.error(&key, why)),
             OpenError::Other(error) => error.into(),
         })
@@ -261,7 +312,7 @@ fn serve(
         say::note!("note: {note}");
     }
     let start = Start {
-        args: &args.run,
+        args,
         usual_name: "up",
         slo: config.slo(document)?,
         law: &config.law,

@@ -1,0 +1,87 @@
+//! What `headroom up --check` finds.
+
+use super::{Limits, Service, prepare, read};
+use crate::check::{self, Report, Running};
+use crate::cli::UpArgs;
+use crate::config::gateway_key;
+use crate::door;
+use crate::failure::Failure;
+use crate::live::undo;
+use headroom_gateway::Gateway;
+use headroom_node::restore;
+use std::path::Path;
+
+/// All that the start would refuse, and else what would run. Changes nothing.
+pub(super) fn checked(args: &UpArgs, run_dir: &Path) -> Result<Report, Failure> {
+    let configs = read(args)?;
+    restore::usable(run_dir).map_err(Failure::usage)?;
+    let limits = match restore::left(run_dir) {
+        restore::Left::Nothing => Limits::AsFound,
+        restore::Left::OfRunning(_) | restore::Left::OfKilled => Limits::OfARun,
+    };
+    let services = prepare(configs, run_dir, &args.trees.roots(), limits)?;
+    let running = check::running_in(run_dir);
+    let mut reports = Vec::new();
+    for service in services {
+        let name = service.world.target.name.clone();
+        reports.push((name, of(service, run_dir, &running)?));
+    }
+    Ok(Report::joined("services", reports))
+}
+
+fn of(service: Service, run_dir: &Path, running: &Running) -> Result<Report, Failure> {
+    let Service {
+        config,
+        document,
+        world,
+        dir,
+    } = service;
+    let mut report = Report::default();
+    world.describe(&config, &document, &mut report)?;
+    let admin = check::record_and_admin(&config.record, &config.admin, &document, running, &mut report)?;
+    if let Some(gateway) = &config.gateway {
+        // What a killed run's gateway listens on is taken over.
+        let ours = |address| running.holding(address).is_some() || door::is_left(&dir, address);
+        Gateway::check(gateway, ours)
+            .map_err(|error| document.error(&gateway_key(gateway, &error), error))?;
+        let tls = gateway.tls.iter().map(|tls| (tls.listen, "gateway, TLS"));
+        for (address, what) in gateway
+            .listen
+            .iter()
+            .map(|address| (*address, "gateway"))
+            .chain(tls)
+        {
+            report.listener(what, &address.to_string(), running.holding(address));
+        }
+        for backend in &gateway.backends {
+            report.item("backend", "backends", &backend.url, backend.url.as_str());
+        }
+    }
+    if let Some(telemetry) = &config.telemetry {
+        let failed_status = config.slo.failed_status;
+        telemetry.try_open(
+            &document,
+            config.slo(&document)?,
+            failed_status,
+            running.pid(),
+            &mut report,
+        )?;
+    }
+    drop(admin);
+    report.line(
+        "running",
+        match running.pid() {
+            Some(pid) => format!("yes, pid {pid}: the start waits for its end to have its run directory"),
+            None => "no other headroom in this run directory".to_owned(),
+        },
+    );
+    for note in world
+        .machine
+        .notes()
+        .into_iter()
+        .chain(undo::note_of_left(run_dir))
+    {
+        report.note(note);
+    }
+    Ok(report)
+}
