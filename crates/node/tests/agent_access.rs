@@ -24,7 +24,7 @@ struct Certs {
 }
 
 impl Certs {
-    /// Two controllers, a reader, and the node n1.
+    /// Three controllers, a reader, and the node n1.
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let (authority, _) = Authority::create(dir.path(), Validity::days(30).unwrap()).unwrap();
@@ -32,6 +32,7 @@ impl Certs {
         authority.issue_node("n1", &["127.0.0.1".into()], week).unwrap();
         authority.issue_controller_named("a", week).unwrap();
         authority.issue_controller_named("b", week).unwrap();
+        authority.issue_controller_named("flood", week).unwrap();
         authority.issue_reader("grafana", week).unwrap();
         Self { dir }
     }
@@ -58,13 +59,17 @@ impl Certs {
             tls: Some(ClientTls::load(&self.files(stem)).unwrap()),
             ..ClientOptions::default()
         };
-        Client::connect(&served.handle().addresses()[0], &options).await.unwrap()
+        Client::connect(&served.handle().addresses()[0], &options)
+            .await
+            .unwrap()
     }
 }
 
 fn lines(file: &Path) -> Vec<Value> {
     let text = std::fs::read_to_string(file).unwrap();
-    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    text.lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
 }
 
 #[tokio::test]
@@ -92,7 +97,9 @@ async fn a_lease_is_not_taken_over_by_another_peer_that_knows_its_number() {
     assert_eq!(served.fake.in_force(), allocation(2.0, 60.0));
     // Renewals change nothing and are no lines of their own.
     for sequence in 1..20 {
-        a.apply(ask(7, sequence, LEASE, allocation(2.0, 60.0))).await.unwrap();
+        a.apply(ask(7, sequence, LEASE, allocation(2.0, 60.0)))
+            .await
+            .unwrap();
     }
     a.release(&agent_common::holder(7)).await.unwrap();
     served.stop().await.unwrap();
@@ -107,7 +114,12 @@ async fn a_lease_is_not_taken_over_by_another_peer_that_knows_its_number() {
         })
         .collect();
     let line = |peer: &str, role: &str, call: &str, outcome: &str| {
-        (peer.to_owned(), role.to_owned(), call.to_owned(), outcome.to_owned())
+        (
+            peer.to_owned(),
+            role.to_owned(),
+            call.to_owned(),
+            outcome.to_owned(),
+        )
     };
     let expected = [
         line("a", "operator", "apply", "done"),
@@ -133,9 +145,10 @@ async fn a_flood_of_refused_calls_is_a_few_lines_of_audit() {
         config.listen = vec![certs.listen()];
         config.audit = Some(AuditFile::at(&audit));
         config.access =
-            headroom_wire::access::Rules::new(Some(vec!["a".into()]), Some(vec!["b".into()])).unwrap();
+            headroom_wire::access::Rules::new(Some(vec!["a".into()]), Some(vec!["flood".into()])).unwrap();
     });
-    let flood = certs.connect(&served, "controller-b").await;
+    // A name of its own: lines are counted by name, for the whole process.
+    let flood = certs.connect(&served, "controller-flood").await;
     for sequence in 1..200 {
         refusal(flood.apply(ask(7, sequence, LEASE, allocation(2.0, 60.0))).await);
     }
@@ -214,7 +227,10 @@ async fn queues_are_watched_by_one_operator_at_a_time_or_by_whom_the_agent_lets(
     let mut served = start(Watching::Readers);
     let a = certs.connect(&served, "controller-a").await;
     let reader = certs.connect(&served, "reader-grafana").await;
-    let both = (a.watch_queue(watch()).await.unwrap(), reader.watch_queue(watch()).await.unwrap());
+    let both = (
+        a.watch_queue(watch()).await.unwrap(),
+        reader.watch_queue(watch()).await.unwrap(),
+    );
     drop(both);
     served.stop().await.unwrap();
 
@@ -234,7 +250,9 @@ async fn looks_at_many_queues_by_tools_cost_no_more_than_their_budget() {
     let certs = Certs::new();
     let mut served = Served::start(|config| config.listen = vec![certs.listen()]);
     let a = certs.connect(&served, "controller-a").await;
-    let servers: Vec<_> = (0..8).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+    let servers: Vec<_> = (0..8)
+        .map(|_| TcpListener::bind("127.0.0.1:0").unwrap())
+        .collect();
     let mut sights = Vec::new();
     for server in &servers {
         let watch = WatchQueue {
@@ -249,7 +267,10 @@ async fn looks_at_many_queues_by_tools_cost_no_more_than_their_budget() {
     let began = std::time::Instant::now();
     let mut told = 0;
     while began.elapsed() < Duration::from_secs(3) {
-        if tokio::time::timeout(Duration::from_millis(100), first.next()).await.is_ok() {
+        if tokio::time::timeout(Duration::from_millis(100), first.next())
+            .await
+            .is_ok()
+        {
             told += 1;
         }
     }

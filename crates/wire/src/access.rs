@@ -193,7 +193,11 @@ mod tests {
 
     #[test]
     fn lists_replace_the_roles_but_make_no_operator_of_a_reader_or_a_node() {
-        let rules = Rules::new(list(&["controller-a", "grafana", "n1"]), list(&["grafana", "controller-b"])).unwrap();
+        let rules = Rules::new(
+            list(&["controller-a", "grafana", "n1"]),
+            list(&["grafana", "controller-b"]),
+        )
+        .unwrap();
         for (name, role, access) in [
             ("controller-a", Role::Controller, Access::Operator),
             ("controller-a", Role::Client, Access::Operator),
@@ -205,7 +209,11 @@ mod tests {
         ] {
             assert_eq!(rules.access(&shown(name, role), 0), access, "{name} {role:?}");
         }
-        assert!(rules.remedy(&shown("controller-c", Role::Controller)).contains("\"controller-c\" in the list"));
+        assert!(
+            rules
+                .remedy(&shown("controller-c", Role::Controller))
+                .contains("\"controller-c\" in the list")
+        );
     }
 
     #[test]
@@ -225,7 +233,10 @@ mod tests {
     #[test]
     fn a_name_that_is_nobodys_is_refused() {
         for name in ["", " ", "uid:", "uid:x", "a\nb"] {
-            assert!(matches!(Rules::new(list(&[name]), None), Err(RulesError::Name(_))), "{name:?}");
+            assert!(
+                matches!(Rules::new(list(&[name]), None), Err(RulesError::Name(_))),
+                "{name:?}"
+            );
         }
     }
 

@@ -98,7 +98,12 @@ pub fn admits(peer: &str, kind: &'static str) -> bool {
 /// Writes how many lines were left out; called by each server once in a while.
 pub(crate) fn tell_left_out() {
     for LeftOut { peer, kind, lines } in process().ended(Instant::now()) {
-        tracing::warn!(peer, kind, lines, "as many lines of this peer were left out of the log");
+        tracing::warn!(
+            peer,
+            kind,
+            lines,
+            "as many lines of this peer were left out of the log"
+        );
     }
 }
 
@@ -120,7 +125,10 @@ mod tests {
         assert_eq!(limiter.ended(start + WINDOW / 2), []);
         let left_out = limiter.ended(start + WINDOW);
         assert_eq!(left_out.len(), 1);
-        assert_eq!((left_out[0].lines, left_out[0].kind), (22_775 - u64::from(MAX_LINES), "rejected"));
+        assert_eq!(
+            (left_out[0].lines, left_out[0].kind),
+            (22_775 - u64::from(MAX_LINES), "rejected")
+        );
         assert_eq!(limiter.ended(start + WINDOW), [], "said once");
         assert!(limiter.admits("10.0.0.9", "rejected", start + WINDOW));
     }

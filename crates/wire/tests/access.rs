@@ -82,7 +82,10 @@ async fn a_reader_observes_and_commands_nothing() {
 #[tokio::test]
 async fn a_list_of_operators_keeps_out_other_controllers_of_the_same_authority() {
     let certs = Certs::new();
-    certs.authority.issue_controller_named("controller-a", year()).unwrap();
+    certs
+        .authority
+        .issue_controller_named("controller-a", year())
+        .unwrap();
     let rules = Rules::new(Some(vec!["controller-a".into()]), None).unwrap();
     let running = Running::start_by(certs.listen(), Limits::default(), rules).await;
     let named = options(&certs.files("controller-controller-a"));
@@ -116,8 +119,14 @@ async fn a_revoked_certificate_is_kept_out_and_its_open_connection_ended() {
     until("the end of its connection", async || !client.is_connected()).await;
     let told = running.rejection().await;
     assert!(told.contains("cut off") && told.contains("was revoked"), "{told}");
-    let error = Client::connect(&running.address, &stolen).await.unwrap_err().to_string();
-    assert!(error.contains("does not accept our certificate: it was revoked"), "{error}");
+    let error = Client::connect(&running.address, &stolen)
+        .await
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("does not accept our certificate: it was revoked"),
+        "{error}"
+    );
     other.apply(apply(2.0, 60.0)).await.unwrap();
     running.stop().await;
 }
@@ -131,7 +140,10 @@ async fn a_node_whose_certificate_was_revoked_is_not_commanded() {
         revoked: Some(certs.dir.path().join("ca.crl")),
         ..certs.files("controller")
     };
-    let error = Client::connect(&running.address, &options(&files)).await.unwrap_err().to_string();
+    let error = Client::connect(&running.address, &options(&files))
+        .await
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("the agent's certificate was revoked"), "{error}");
     running.stop().await;
 }
@@ -145,7 +157,11 @@ async fn what_was_replaced_can_be_revoked_and_what_replaces_it_is_good() {
     }
     let crt = certs.dir.path().join("controller.crt");
     certs.authority.renew(&crt, year()).unwrap();
-    assert_eq!(certs.authority.revoke("controller").unwrap().0, 2, "both of that name");
+    assert_eq!(
+        certs.authority.revoke("controller").unwrap().0,
+        2,
+        "both of that name"
+    );
     certs.authority.renew(&crt, year()).unwrap();
     let files = TlsFiles {
         revoked: Some(certs.dir.path().join("ca.crl")),
@@ -153,13 +169,19 @@ async fn what_was_replaced_can_be_revoked_and_what_replaces_it_is_good() {
     };
     let running = Running::start(listen(&files), Limits::default()).await;
     let stolen = options(&common::files(old.path(), "controller"));
-    let error = Client::connect(&running.address, &stolen).await.unwrap_err().to_string();
+    let error = Client::connect(&running.address, &stolen)
+        .await
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("revoked"), "{error}");
     Client::connect(&running.address, &certs.options()).await.unwrap();
     running.stop().await;
 
     let error = certs.authority.revoke("nobody").unwrap_err().to_string();
-    assert!(error.contains("\"nobody\" is no name of a certificate"), "{error}");
+    assert!(
+        error.contains("\"nobody\" is no name of a certificate"),
+        "{error}"
+    );
 }
 
 #[tokio::test]
@@ -186,7 +208,10 @@ async fn renewed_files_are_served_without_a_restart_and_bad_ones_are_not() {
     assert_eq!(ends().await, first, "the one before is kept");
     std::fs::write(&files.certificate, good).unwrap();
 
-    certs.authority.renew(&files.certificate, Validity::days(20).unwrap()).unwrap();
+    certs
+        .authority
+        .renew(&files.certificate, Validity::days(20).unwrap())
+        .unwrap();
     until("the new certificate", async || ends().await < first).await;
     assert!(tls.days_left() < 20);
     assert!(open.is_connected(), "nobody was cut off by it");
@@ -210,7 +235,9 @@ async fn idle_connections_keep_no_controller_out() {
     connected.await.expect("no wait for the idle ones").unwrap();
     // The first of them gave up its place.
     let mut end = [0; 1];
-    let ended = tokio::time::timeout(PATIENCE, idle[0].read(&mut end)).await.unwrap();
+    let ended = tokio::time::timeout(PATIENCE, idle[0].read(&mut end))
+        .await
+        .unwrap();
     assert!(matches!(ended, Ok(0) | Err(_)), "{ended:?}");
     running.stop().await;
 }
@@ -230,7 +257,12 @@ async fn readers_leave_half_of_the_connections_to_operators() {
         open.push(Client::connect(&running.address, &reader).await.unwrap());
     }
     Client::connect(&running.address, &reader).await.unwrap_err();
-    assert!(running.rejection().await.contains("2 connections of readers are open"));
+    assert!(
+        running
+            .rejection()
+            .await
+            .contains("2 connections of readers are open")
+    );
     Client::connect(&running.address, &certs.options()).await.unwrap();
     running.stop().await;
 }
@@ -241,7 +273,9 @@ async fn the_owner_of_a_unix_socket_is_its_operator() {
     let path = dir.path().join("s");
     let nobody = Rules::new(Some(vec![]), Some(vec![])).unwrap();
     let running = Running::start_by(Listen::Unix { path: path.clone() }, Limits::default(), nobody).await;
-    let client = Client::connect(&Address::Unix(path), &ClientOptions::default()).await.unwrap();
+    let client = Client::connect(&Address::Unix(path), &ClientOptions::default())
+        .await
+        .unwrap();
     client.apply(apply(2.0, 60.0)).await.unwrap();
     let uid = rustix::process::geteuid().as_raw();
     let caller = running.echo.callers.lock().unwrap()[0].clone();
@@ -262,5 +296,8 @@ fn a_file_without_a_list_is_not_taken_for_an_empty_one() {
     let none = load(&certs.dir.path().join("ca.crl"));
     assert!(none.contains("ca.crl"), "{none}");
     let wrong = load(&certs.dir.path().join("ca.crt"));
-    assert!(wrong.contains("ca.crt cannot be used: it holds no revocation list"), "{wrong}");
+    assert!(
+        wrong.contains("ca.crt cannot be used: it holds no revocation list"),
+        "{wrong}"
+    );
 }

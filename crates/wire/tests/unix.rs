@@ -26,10 +26,7 @@ async fn every_call_goes_there_and_back() {
     let running = Running::start(listen(&dir.path().join("a.sock")), Limits::default()).await;
     let client = connect(&running.address).await.unwrap();
     assert_eq!(client.agent(), &description());
-    assert_eq!(
-        running.echo.callers.lock().unwrap()[0].place(),
-        "a local process"
-    );
+    assert_eq!(running.echo.callers.lock().unwrap()[0].place(), "a local process");
 
     let applied = client.apply(apply(2.5, 60.0)).await.unwrap();
     assert_eq!(applied.in_force, apply(2.5, 60.0).allocation);

@@ -2,12 +2,12 @@
 
 use anyhow::Context;
 use headroom_gateway::{BackendChange, Handle, PeriodStats};
+use headroom_wire::access::Rules;
 use headroom_wire::message::{
     Backend, BackendPeriod, BackendState, ConnectCounts, GatewayDescription, GatewayPeriod, QueueCounts,
     Range, SetBackend,
 };
 use headroom_wire::proto::gateway_server;
-use headroom_wire::access::Rules;
 use headroom_wire::server::{Admission, Limits, Listen, Listener, Peer, serve_gateway};
 use headroom_wire::tonic::codegen::tokio_stream::Stream;
 use headroom_wire::tonic::{self, Request, Response, Status};

@@ -1,11 +1,11 @@
 use super::*;
 use headroom_units::Source;
+use headroom_wire::access::Rules;
 use headroom_wire::message::{
     Allocation, Description, GroupCounters, GroupCpu, Node, QueueCounters, QueueMethod as Told,
     QueueSample as ToldSample, QueueShown, QueueSight, Range,
 };
 use headroom_wire::proto::agent_server::Agent;
-use headroom_wire::access::Rules;
 use headroom_wire::server::{Admission, Limits, Listen, Listener, serve};
 use headroom_wire::tonic::codegen::tokio_stream::{Stream, StreamExt};
 use headroom_wire::tonic::{self, Request, Response, Status};
@@ -223,7 +223,14 @@ impl Watched {
                 let stop = async {
                     let _ = stopped.await;
                 };
-                serve(listener, scripted, limits, Admission::logged(Rules::default()), stop).await;
+                serve(
+                    listener,
+                    scripted,
+                    limits,
+                    Admission::logged(Rules::default()),
+                    stop,
+                )
+                .await;
             });
         });
         listens.blocking_recv().unwrap();

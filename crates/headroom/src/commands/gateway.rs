@@ -56,7 +56,8 @@ pub fn run(args: &GatewayArgs) -> Result<(), Failure> {
     };
     let control = control_places(args)?;
     let named = |names: &[String]| (!names.is_empty()).then(|| names.to_vec());
-    let rules = Rules::new(named(&args.control_operator), named(&args.control_reader)).map_err(Failure::usage)?;
+    let rules =
+        Rules::new(named(&args.control_operator), named(&args.control_reader)).map_err(Failure::usage)?;
     let gateway = Arc::new(Gateway::start(config).map_err(Failure::usage)?);
     for address in gateway.local_addrs() {
         say::note!("listening on {address}");

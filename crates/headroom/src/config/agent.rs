@@ -2,7 +2,9 @@
 
 use super::{ConfigError, Document, PowerConfig, ServiceConfig};
 use headroom_node::Roots;
-use headroom_node::agent::{AuditFile, LeaseLimits, Least, LocalOptions, MOST_LISTENERS, QueueLimits, Watching};
+use headroom_node::agent::{
+    AuditFile, LeaseLimits, Least, LocalOptions, MOST_LISTENERS, QueueLimits, Watching,
+};
 use headroom_node::cgroup::{CgroupError, TargetSpec};
 use headroom_units::{Cores, Hertz, Watts};
 use headroom_wire::Address;

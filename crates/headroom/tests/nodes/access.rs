@@ -71,10 +71,14 @@ fn an_agent_is_commanded_by_whom_its_file_names_down_to_its_least_until_they_are
     let (mut program, address) = agent(&group, dir.path(), &certs, sections);
     let controller = options(&certs, "controller");
     for stem in ["controller-b", "reader-grafana"] {
-        let error = apply(&address, &options(&certs, stem), 9, 0.5, LONG).unwrap_err().to_string();
+        let error = apply(&address, &options(&certs, stem), 9, 0.5, LONG)
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("is not for"), "{stem}: {error}");
     }
-    let error = apply(&address, &controller, 7, 0.2, LONG).unwrap_err().to_string();
+    let error = apply(&address, &controller, 7, 0.2, LONG)
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("limits.cores_min = 0.4"), "{error}");
     assert_eq!(group.cores(), None, "nothing was changed");
     apply(&address, &controller, 7, 0.5, LONG).unwrap();
@@ -82,24 +86,42 @@ fn an_agent_is_commanded_by_whom_its_file_names_down_to_its_least_until_they_are
 
     let runtime = runtime();
     let open = runtime.block_on(Client::connect(&address, &controller)).unwrap();
-    let (code, out, err) = run(headroom().args(["certs", "revoke", "controller", "--dir"]).arg(certs.dir()));
+    let (code, out, err) = run(headroom()
+        .args(["certs", "revoke", "controller", "--dir"])
+        .arg(certs.dir()));
     assert_eq!(code, Some(0), "{err}");
-    assert!(out.contains("ca.crl") && out.contains("revoked 1 certificates"), "{out}");
+    assert!(
+        out.contains("ca.crl") && out.contains("revoked 1 certificates"),
+        "{out}"
+    );
     until("the end of the revoked connection", || {
         runtime.block_on(tokio::time::sleep(Duration::from_millis(50)));
         (!open.is_connected()).then_some(())
     });
-    let error = apply(&address, &controller, 7, 0.6, LONG).unwrap_err().to_string();
+    let error = apply(&address, &controller, 7, 0.6, LONG)
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("revoked"), "{error}");
     program.stop();
     assert_eq!(group.cores(), None);
     let audit = fs::read_to_string(dir.path().join("audit.jsonl")).unwrap();
-    let lines: Vec<serde_json::Value> = audit.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let lines: Vec<serde_json::Value> = audit
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
     let done: Vec<_> = lines.iter().filter(|line| line["outcome"] == "done").collect();
     assert_eq!(done.len(), 1, "{audit}");
-    assert_eq!((&done[0]["peer"], &done[0]["after"]["cores"]), (&"controller".into(), &0.5.into()));
+    assert_eq!(
+        (&done[0]["peer"], &done[0]["after"]["cores"]),
+        (&"controller".into(), &0.5.into())
+    );
     // One that is kept out by its role may not even ask what the node is.
-    assert!(lines.iter().any(|line| line["peer"] == "b" && line["call"] == "describe"), "{audit}");
+    assert!(
+        lines
+            .iter()
+            .any(|line| line["peer"] == "b" && line["call"] == "describe"),
+        "{audit}"
+    );
 }
 
 #[test]
@@ -108,7 +130,9 @@ fn a_flood_of_connections_is_a_few_lines_of_log_and_the_controller_keeps_its_nod
     let (certs, dir) = (certs(), tempfile::tempdir().unwrap());
     let (mut program, address) = agent(&group, dir.path(), &certs, "");
     let controller = options(&certs, "controller");
-    let idle: Vec<_> = (0..64).map(|_| TcpStream::connect(address.to_string()).unwrap()).collect();
+    let idle: Vec<_> = (0..64)
+        .map(|_| TcpStream::connect(address.to_string()).unwrap())
+        .collect();
     for _ in 0..500 {
         let mut junk = TcpStream::connect(address.to_string()).unwrap();
         junk.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
@@ -116,7 +140,11 @@ fn a_flood_of_connections_is_a_few_lines_of_log_and_the_controller_keeps_its_nod
     apply(&address, &controller, 7, 0.5, LONG).unwrap();
     drop(idle);
     program.stop();
-    let rejected = program.err().lines().filter(|line| line.contains("connection rejected")).count();
+    let rejected = program
+        .err()
+        .lines()
+        .filter(|line| line.contains("connection rejected"))
+        .count();
     // Five in each ten seconds; the slowest machine needs a few of these.
     assert!((1..=30).contains(&rejected), "{rejected} lines");
 }
@@ -126,9 +154,24 @@ fn a_gateway_is_commanded_by_operators_and_described_to_readers() {
     let certs = certs();
     let file = |name: &str| certs.dir().join(name);
     let mut command = headroom();
-    command.args(["gateway", "--listen", "127.0.0.1:0", "--backend", "http://127.0.0.1:9"]);
-    command.args(["--control", "127.0.0.1:0", "--control-operator", "controller", "--control-ca"]);
-    command.arg(file("ca.crt")).arg("--control-cert").arg(file("node-n1.crt"));
+    command.args([
+        "gateway",
+        "--listen",
+        "127.0.0.1:0",
+        "--backend",
+        "http://127.0.0.1:9",
+    ]);
+    command.args([
+        "--control",
+        "127.0.0.1:0",
+        "--control-operator",
+        "controller",
+        "--control-ca",
+    ]);
+    command
+        .arg(file("ca.crt"))
+        .arg("--control-cert")
+        .arg(file("node-n1.crt"));
     command.arg("--control-key").arg(file("node-n1.key"));
     command.arg("--control-revoked").arg(file("ca.crl"));
     let mut program = Program::start(&mut command);
@@ -139,15 +182,31 @@ fn a_gateway_is_commanded_by_operators_and_described_to_readers() {
         weight: None,
     };
     runtime().block_on(async {
-        let reader = GatewayClient::connect(&address, &options(&certs, "reader-grafana")).await.unwrap();
+        let reader = GatewayClient::connect(&address, &options(&certs, "reader-grafana"))
+            .await
+            .unwrap();
         let error = reader.set_backend(drain).await.unwrap_err().to_string();
         assert!(error.contains("SetBackend is not for \"grafana\""), "{error}");
-        let error = reader.observe(Duration::from_millis(50)).await.unwrap_err().to_string();
+        let error = reader
+            .observe(Duration::from_millis(50))
+            .await
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("Observe is not for \"grafana\""), "{error}");
         let error = GatewayClient::connect(&address, &options(&certs, "controller-b")).await;
-        assert!(error.unwrap_err().to_string().contains("in the list of operators"));
-        let operator = GatewayClient::connect(&address, &options(&certs, "controller")).await.unwrap();
-        assert_eq!(operator.set_backend(drain).await.unwrap().state, BackendState::Drain);
+        assert!(
+            error
+                .unwrap_err()
+                .to_string()
+                .contains("in the list of operators")
+        );
+        let operator = GatewayClient::connect(&address, &options(&certs, "controller"))
+            .await
+            .unwrap();
+        assert_eq!(
+            operator.set_backend(drain).await.unwrap().state,
+            BackendState::Drain
+        );
         let error = GatewayClient::connect(&address, &options(&certs, "reader-gone")).await;
         assert!(error.unwrap_err().to_string().contains("revoked"));
     });

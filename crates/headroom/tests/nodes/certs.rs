@@ -24,7 +24,10 @@ fn every_file_is_named_with_its_purpose_and_none_is_overwritten() {
             &["issue-controller", "--name", "b"],
             ["controller-b.crt", "controller-b.key"],
         ),
-        (&["issue-reader", "grafana"], ["reader-grafana.crt", "reader-grafana.key"]),
+        (
+            &["issue-reader", "grafana"],
+            ["reader-grafana.crt", "reader-grafana.key"],
+        ),
     ] {
         let (code, out, err) = certs(args);
         assert_eq!(code, Some(0), "{err}");

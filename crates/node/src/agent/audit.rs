@@ -179,7 +179,11 @@ fn parts(allocation: Allocation) -> Value {
 }
 
 fn open(path: &Path) -> io::Result<(File, u64)> {
-    let file = OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
+    let file = OpenOptions::new()
+        .append(true)
+        .create(true)
+        .mode(0o600)
+        .open(path)?;
     let length = file.metadata()?.len();
     Ok((file, length))
 }
@@ -231,19 +235,30 @@ mod tests {
             audit.ran_out(&holder, Allocation::AS_FOUND, Allocation::AS_FOUND);
         }
         // Each line is longer than a file may be, so that each has one.
-        let mut files: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        let mut files: Vec<_> = fs::read_dir(dir.path())
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name())
+            .collect();
         files.sort();
         assert_eq!(files, ["audit", "audit.1", "audit.2", "audit.3", "audit.4"]);
         for file in files {
             let text = fs::read_to_string(dir.path().join(file)).unwrap();
             let line: Value = serde_json::from_str(&text).unwrap();
-            assert_eq!((&line["call"], &line["outcome"]), (&json!("lease ran out"), &json!("done")));
+            assert_eq!(
+                (&line["call"], &line["outcome"]),
+                (&json!("lease ran out"), &json!("done"))
+            );
         }
     }
 
     #[test]
     fn a_file_that_cannot_be_written_is_known_at_the_start() {
-        let error = Audit::open(Some(AuditFile::at("/proc/nowhere/audit"))).unwrap_err().to_string();
-        assert!(error.contains("cannot write the audit file /proc/nowhere/audit"), "{error}");
+        let error = Audit::open(Some(AuditFile::at("/proc/nowhere/audit")))
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("cannot write the audit file /proc/nowhere/audit"),
+            "{error}"
+        );
     }
 }

@@ -182,7 +182,9 @@ impl Keeper {
             ));
             let before = self.machine.in_force();
             self.put_back(now);
-            self.settings.audit.ran_out(&holder, before, self.machine.in_force());
+            self.settings
+                .audit
+                .ran_out(&holder, before, self.machine.in_force());
         } else if self.put_back_again.is_some_and(|again| now >= again) {
             self.put_back(now);
         }
@@ -213,14 +215,18 @@ impl Keeper {
                 let before = (self.machine.in_force(), self.lease.state(self.now()).is_some());
                 let outcome = self.apply(apply.clone(), &peer, arrived);
                 let after = self.machine.in_force();
-                self.settings.audit.applied(&peer, &apply, before, after, &outcome);
+                self.settings
+                    .audit
+                    .applied(&peer, &apply, before, after, &outcome);
                 let _ = answer.send(outcome);
             }
             Command::Release { holder, peer, answer } => {
                 let before = self.machine.in_force();
                 let outcome = self.release(&holder, &peer);
                 let after = self.machine.in_force();
-                self.settings.audit.released(&peer, &holder, before, after, &outcome);
+                self.settings
+                    .audit
+                    .released(&peer, &holder, before, after, &outcome);
                 let _ = answer.send(outcome);
             }
             Command::Observe {

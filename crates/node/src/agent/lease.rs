@@ -222,10 +222,20 @@ mod tests {
         let mut lease = Lease::default();
         take(&mut lease, Duration::ZERO, 1, 1, SECOND).unwrap();
         let refused = take_as(&mut lease, Duration::ZERO, "controller-b", 1, 2, SECOND);
-        assert!(matches!(refused, Err(Refusal::HeldByAnother { .. })), "{refused:?}");
+        assert!(
+            matches!(refused, Err(Refusal::HeldByAnother { .. })),
+            "{refused:?}"
+        );
         let refused = lease.release(Duration::ZERO, "controller-b", &holder(1));
-        assert!(matches!(refused, Err(Refusal::HeldByAnother { .. })), "{refused:?}");
-        assert_eq!(take(&mut lease, Duration::ZERO, 1, 2, SECOND), Ok(false), "its owner goes on");
+        assert!(
+            matches!(refused, Err(Refusal::HeldByAnother { .. })),
+            "{refused:?}"
+        );
+        assert_eq!(
+            take(&mut lease, Duration::ZERO, 1, 2, SECOND),
+            Ok(false),
+            "its owner goes on"
+        );
     }
 
     #[test]
@@ -246,7 +256,10 @@ mod tests {
             let refused = lease.claim(Duration::ZERO, PEER, &other);
             assert_eq!(refused, Err(Refusal::Conflict { sequence: 5 }));
         }
-        assert!(lease.claim(Duration::ZERO, PEER, &first).is_ok(), "the answer was lost");
+        assert!(
+            lease.claim(Duration::ZERO, PEER, &first).is_ok(),
+            "the answer was lost"
+        );
     }
 
     #[test]

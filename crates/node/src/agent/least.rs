@@ -35,8 +35,22 @@ impl Least {
     /// Whether an allocation has the least of everything; `ranges` begin there.
     pub(super) fn check(&self, allocation: &Allocation, ranges: &Ranges) -> Result<(), Refusal> {
         let parts = [
-            ("cores", "cores_min", allocation.cores.map(Cores::get), self.cores.map(Cores::get), &ranges.cores, 1.0),
-            ("cap_w", "cap_min_w", allocation.cap.map(Watts::get), self.cap.map(Watts::get), &ranges.cap, 1.0),
+            (
+                "cores",
+                "cores_min",
+                allocation.cores.map(Cores::get),
+                self.cores.map(Cores::get),
+                &ranges.cores,
+                1.0,
+            ),
+            (
+                "cap_w",
+                "cap_min_w",
+                allocation.cap.map(Watts::get),
+                self.cap.map(Watts::get),
+                &ranges.cap,
+                1.0,
+            ),
             (
                 "frequency_hz",
                 "frequency_min_mhz",
@@ -47,7 +61,9 @@ impl Least {
             ),
         ];
         for (field, key, asked, least, range, unit) in parts {
-            let (Some(asked), Some(least), Ok(range)) = (asked, least, range) else { continue };
+            let (Some(asked), Some(least), Ok(range)) = (asked, least, range) else {
+                continue;
+            };
             if asked < range.minimum {
                 return Err(Refusal::NotAllowed {
                     field: field.into(),
@@ -111,11 +127,16 @@ mod tests {
                 cap: None,
                 frequency: Some(Hertz::new(hertz)),
             };
-            least.check(&allocation, &raised).map_err(|refusal| refusal.to_string())
+            least
+                .check(&allocation, &raised)
+                .map_err(|refusal| refusal.to_string())
         };
         assert_eq!(ask(0.5, 1.2e9), Ok(()));
         let words = ask(0.2, 1.2e9).unwrap_err();
-        assert!(words.contains("cores \"0.2\"") && words.contains("limits.cores_min = 0.5"), "{words}");
+        assert!(
+            words.contains("cores \"0.2\"") && words.contains("limits.cores_min = 0.5"),
+            "{words}"
+        );
         let words = ask(0.5, 1.1e9).unwrap_err();
         assert!(words.contains("limits.frequency_min_mhz = 1200"), "{words}");
     }

@@ -30,11 +30,13 @@ pub use state::{keep_state, release};
 
 use crate::Roots;
 use crate::cgroup::TargetSpec;
-use headroom_wire::Address;
-use headroom_wire::message::{MOST_CPU_GROUPS, Range};
 use audit::Audit;
+use headroom_wire::Address;
 use headroom_wire::access::Rules;
-use headroom_wire::server::{Admission, Limits, Listen, ListenError, Listener, log_rejected, log_refused, serve};
+use headroom_wire::message::{MOST_CPU_GROUPS, Range};
+use headroom_wire::server::{
+    Admission, Limits, Listen, ListenError, Listener, log_refused, log_rejected, serve,
+};
 use keeper::{Command, Keeper, Settings};
 use queues::Queues;
 use service::Service;

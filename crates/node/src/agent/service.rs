@@ -159,11 +159,7 @@ impl Agent for Service {
         let request = request.into_inner();
         let holder = Holder::new(request.holder, request.lease_id).map_err(malformed)?;
         let released = self
-            .ask(|answer| Command::Release {
-                holder,
-                peer,
-                answer,
-            })
+            .ask(|answer| Command::Release { holder, peer, answer })
             .await??;
         Ok(Response::new(released.into()))
     }

@@ -75,7 +75,11 @@ pub(super) fn replace(path: &Path, text: &str) -> Result<(), CertError> {
 
 /// Adds a line to a file, which is made where it is missing.
 pub(super) fn append(path: &Path, line: &str) -> Result<(), CertError> {
-    let opened = OpenOptions::new().append(true).create(true).mode(0o600).open(path);
+    let opened = OpenOptions::new()
+        .append(true)
+        .create(true)
+        .mode(0o600)
+        .open(path);
     let mut file = opened.map_err(io("open", path))?;
     file.write_all(line.as_bytes())
         .and_then(|()| file.sync_all())

@@ -212,11 +212,13 @@ fn role_of(parsed: &X509Certificate<'_>) -> Role {
         _ if parsed.is_ca() => Role::Authority,
         Some(usage) if usage.server_auth && !usage.client_auth => Role::Node,
         // One that has both is the lesser.
-        Some(usage) if usage.client_auth && !usage.server_auth => match (has(Role::Reader), has(Role::Controller)) {
-            (true, _) => Role::Reader,
-            (false, true) => Role::Controller,
-            (false, false) => Role::Client,
-        },
+        Some(usage) if usage.client_auth && !usage.server_auth => {
+            match (has(Role::Reader), has(Role::Controller)) {
+                (true, _) => Role::Reader,
+                (false, true) => Role::Controller,
+                (false, false) => Role::Client,
+            }
+        }
         _ => Role::Other,
     }
 }

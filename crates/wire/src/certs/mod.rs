@@ -19,8 +19,8 @@ mod files;
 mod inspect;
 mod revoke;
 
-pub(crate) use inspect::{days_between, ends, identify};
 pub use inspect::{Certificate, Role, Standing, inspect, inspect_dir};
+pub(crate) use inspect::{days_between, ends, identify};
 
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
@@ -407,7 +407,9 @@ impl Authority {
                 )
             }
             Role::Reader => (
-                format!("{subject} shows it to the agents: with it and its key every node can be observed, and none commanded"),
+                format!(
+                    "{subject} shows it to the agents: with it and its key every node can be observed, and none commanded"
+                ),
                 format!("to {subject}"),
             ),
             _ => (

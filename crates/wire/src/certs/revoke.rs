@@ -49,8 +49,12 @@ impl Authority {
         if is_there(&issued) {
             for (number, line) in (1..).zip(files::read(&issued)?.lines()) {
                 let mut words = line.splitn(3, ' ');
-                let (Some(serial), Some(stem), Some(subject)) = (words.next(), words.next(), words.next()) else {
-                    return Err(unusable(&issued, format!("line {number} is not what was written: {line:?}")));
+                let (Some(serial), Some(stem), Some(subject)) = (words.next(), words.next(), words.next())
+                else {
+                    return Err(unusable(
+                        &issued,
+                        format!("line {number} is not what was written: {line:?}"),
+                    ));
                 };
                 if name == subject || name == stem {
                     let serial = unhex(serial)
@@ -89,7 +93,10 @@ impl Authority {
         let added = revoked.len() - before;
         let crl = self.list_file();
         if revoked.len() > MAX_REVOKED {
-            return Err(unusable(&crl, format!("it would have more than {MAX_REVOKED} entries: make a new authority")));
+            return Err(unusable(
+                &crl,
+                format!("it would have more than {MAX_REVOKED} entries: make a new authority"),
+            ));
         }
         let list = CertificateRevocationListParams {
             this_update: now - super::SKEW,
@@ -126,7 +133,9 @@ impl Authority {
             .map_err(|error| unusable(&path, format!("it holds no revocation list: {error}")))?;
         let (_, list) = CertificateRevocationList::from_der(&der)
             .map_err(|error| unusable(&path, format!("its revocation list cannot be read: {error}")))?;
-        let number = list.crl_number().and_then(|number| number.to_u64_digits().first().copied());
+        let number = list
+            .crl_number()
+            .and_then(|number| number.to_u64_digits().first().copied());
         let entries = list.iter_revoked_certificates().take(MAX_REVOKED).map(|one| {
             let revoked = OffsetDateTime::from_unix_timestamp(one.revocation_date.timestamp());
             Ok(RevokedCertParams {

@@ -63,7 +63,10 @@ impl Shown {
         loop {
             tokio::time::sleep(RECHECK).await;
             self.tls.refresh(RECHECK / 2);
-            if let Err(why) = self.tls.still_accepts(&self.chain, &self.name, Side::Client(self.server)) {
+            if let Err(why) = self
+                .tls
+                .still_accepts(&self.chain, &self.name, Side::Client(self.server))
+            {
                 return why;
             }
         }

@@ -80,13 +80,17 @@ impl Handshakes {
     pub(super) fn begin(&self, address: IpAddr) -> Place {
         let network = network(address);
         let mut begun = self.0.lock();
-        let of = |begun: &Begun, network: IpAddr| begun.waiting.iter().filter(|one| one.network == network).count();
+        let of = |begun: &Begun, network: IpAddr| {
+            begun.waiting.iter().filter(|one| one.network == network).count()
+        };
         let gives_up = if of(&begun, network) >= self.0.of_one_address {
             Some(network)
         } else if begun.waiting.len() >= self.0.places {
             let networks = begun.waiting.iter().map(|one| one.network);
             // Of equals the last is taken, which is the one with the oldest handshake.
-            networks.rev().max_by_key(|network| (!begun.established.contains(network), of(&begun, *network)))
+            networks
+                .rev()
+                .max_by_key(|network| (!begun.established.contains(network), of(&begun, *network)))
         } else {
             None
         };
@@ -163,7 +167,10 @@ mod tests {
         let taken: Vec<bool> = idle.iter_mut().map(is_taken).collect();
         assert_eq!(taken, [[true; 12].as_slice(), &[false; 4]].concat());
         let mut other = handshakes.begin(host(2));
-        assert!(!is_taken(&mut other) && !is_taken(&mut idle[12]), "there is room for another address");
+        assert!(
+            !is_taken(&mut other) && !is_taken(&mut idle[12]),
+            "there is room for another address"
+        );
     }
 
     #[test]

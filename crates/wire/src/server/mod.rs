@@ -7,8 +7,8 @@ mod peer;
 pub use listen::{Listen, ListenError, Listener, SOCKET_MODE};
 pub use peer::Peer;
 
-use crate::proto::agent_server::{Agent, AgentServer};
 use crate::access::{Access, Identity, Rules};
+use crate::proto::agent_server::{Agent, AgentServer};
 use crate::proto::gateway_server::{Gateway, GatewayServer};
 use crate::tls::{ServerTls, Side, explain};
 use crate::{Refusal, limiter};
@@ -124,7 +124,9 @@ impl Admission {
 
 impl fmt::Debug for Admission {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Admission").field("rules", &self.rules).finish_non_exhaustive()
+        f.debug_struct("Admission")
+            .field("rules", &self.rules)
+            .finish_non_exhaustive()
     }
 }
 
@@ -342,11 +344,17 @@ impl<S: Answers> Server<S> {
                 drop(place);
                 match outcome {
                     Ok(Ok(stream)) => {
-                        let chain: Vec<_> = stream.get_ref().1.peer_certificates().unwrap_or_default().to_vec();
+                        let chain: Vec<_> = stream
+                            .get_ref()
+                            .1
+                            .peer_certificates()
+                            .unwrap_or_default()
+                            .to_vec();
                         let chain: Vec<_> = chain.into_iter().map(|one| one.into_owned()).collect();
                         let identity = chain.first().and_then(crate::certs::identify);
-                        let identity = identity
-                            .map_or(Identity::Unknown, |(name, role)| Identity::Certificate { name, role });
+                        let identity = identity.map_or(Identity::Unknown, |(name, role)| {
+                            Identity::Certificate { name, role }
+                        });
                         let peer = self.peer(Some(address), identity);
                         let operator = peer.access == Access::Operator;
                         let _established = operator.then(|| self.handshakes.establish(address.ip()));
@@ -401,14 +409,17 @@ impl<S: Answers> Server<S> {
     /// A place for a connection; the reason where there is none.
     fn place(&self, peer: &Peer) -> Result<impl Send + use<S>, String> {
         let all = self.limits.connections;
-        let of_readers = match peer.access {
-            Access::Operator => None,
-            _ => {
-                let place = self.of_readers.clone().try_acquire_owned();
-                let limit = all.div_ceil(2);
-                Some(place.map_err(|_| format!("{limit} connections of readers are open and no more are served"))?)
-            }
-        };
+        let of_readers =
+            match peer.access {
+                Access::Operator => None,
+                _ => {
+                    let place = self.of_readers.clone().try_acquire_owned();
+                    let limit = all.div_ceil(2);
+                    Some(place.map_err(|_| {
+                        format!("{limit} connections of readers are open and no more are served")
+                    })?)
+                }
+            };
         let place = self.connections.clone().try_acquire_owned();
         let place = place.map_err(|_| format!("{all} connections are open and no more are served"))?;
         Ok((place, of_readers))

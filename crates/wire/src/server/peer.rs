@@ -51,7 +51,11 @@ impl Peer {
     /// Refuses a call that is for others.
     pub fn refuse(&self, call: &str, needed: Access, rules: &Rules) -> Refusal {
         Refusal::Forbidden {
-            call: call.chars().filter(|c| c.is_ascii_alphanumeric()).take(40).collect(),
+            call: call
+                .chars()
+                .filter(|c| c.is_ascii_alphanumeric())
+                .take(40)
+                .collect(),
             peer: self.identity.to_string(),
             access: self.access.as_str().into(),
             needed: needed.as_str().into(),

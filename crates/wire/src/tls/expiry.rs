@@ -22,7 +22,10 @@ pub(crate) fn note(name: &str, ends: SystemTime) {
 pub fn days_left(now: SystemTime) -> Vec<(String, i64)> {
     let known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
     let days = |ends: &SystemTime| crate::certs::days_between(now, *ends);
-    known.iter().map(|(name, ends)| (name.clone(), days(ends))).collect()
+    known
+        .iter()
+        .map(|(name, ends)| (name.clone(), days(ends)))
+        .collect()
 }
 
 #[cfg(test)]

@@ -151,7 +151,9 @@ fn explain_alert(alert: AlertDescription, side: Side) -> String {
             )
         }
         AlertDescription::CertificateRevoked => {
-            format!("the {peer} does not accept our certificate: it was revoked; issue another one with `headroom certs`")
+            format!(
+                "the {peer} does not accept our certificate: it was revoked; issue another one with `headroom certs`"
+            )
         }
         AlertDescription::UnsupportedCertificate => format!(
             "the {peer} does not accept our certificate: it is not for this end (the controller needs controller.crt, a \

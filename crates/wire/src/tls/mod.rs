@@ -157,8 +157,14 @@ impl ServerTls {
         let Some((end_entity, between)) = chain.split_first() else {
             return Err("it showed no certificate".to_owned());
         };
-        let verified = self.0.current().clients.verify_client_cert(end_entity, between, UnixTime::now());
-        verified.map(drop).map_err(|error| explain(&io::Error::other(error), Side::Server))
+        let verified = self
+            .0
+            .current()
+            .clients
+            .verify_client_cert(end_entity, between, UnixTime::now());
+        verified
+            .map(drop)
+            .map_err(|error| explain(&io::Error::other(error), Side::Server))
     }
 }
 
@@ -197,7 +203,9 @@ impl ClientTls {
         };
         let servers = Arc::clone(&self.0.current().servers);
         let verified = servers.verify_server_cert(end_entity, between, name, &[], UnixTime::now());
-        verified.map(drop).map_err(|error| explain(&io::Error::other(error), side))
+        verified
+            .map(drop)
+            .map_err(|error| explain(&io::Error::other(error), side))
     }
 }
 
@@ -256,7 +264,11 @@ fn load(files: &TlsFiles, roles: &[Role]) -> Result<Loaded, TlsError> {
     let own = certs::inspect(&files.certificate)?;
     for (certificate, wanted) in [(&ca, &[Role::Authority][..]), (&own, roles)] {
         if !wanted.contains(&certificate.role) {
-            let (path, is, needs) = (certificate.path.clone(), owner(certificate.role), owner(wanted[0]));
+            let (path, is, needs) = (
+                certificate.path.clone(),
+                owner(certificate.role),
+                owner(wanted[0]),
+            );
             return Err(TlsError::WrongRole { path, is, needs });
         }
         let standing = certificate.standing(SystemTime::now(), 0);
@@ -323,7 +335,10 @@ fn revocation_lists(path: &Path) -> Result<Vec<CertificateRevocationListDer<'sta
         .and_then(Iterator::collect)
         .map_err(|error| unusable(path, error))?;
     match lists.is_empty() {
-        true => Err(unusable(path, "it holds no revocation list: `headroom certs revoke NAME` makes one")),
+        true => Err(unusable(
+            path,
+            "it holds no revocation list: `headroom certs revoke NAME` makes one",
+        )),
         false => Ok(lists),
     }
 }

@@ -37,7 +37,13 @@ type FileState = Option<(u64, u64, u64, i64, i64)>;
 
 fn state(path: &Path) -> FileState {
     let about = std::fs::metadata(path).ok()?;
-    Some((about.dev(), about.ino(), about.size(), about.mtime(), about.mtime_nsec()))
+    Some((
+        about.dev(),
+        about.ino(),
+        about.size(),
+        about.mtime(),
+        about.mtime_nsec(),
+    ))
 }
 
 impl<E: End> Reloading<E> {
@@ -100,7 +106,9 @@ impl<E: End> Reloading<E> {
                 Err(error) => {
                     let why = error.to_string();
                     if inside.complaint.as_ref() != Some(&why) {
-                        tracing::error!("new certificate files cannot be used, those before stay in use: {why}");
+                        tracing::error!(
+                            "new certificate files cannot be used, those before stay in use: {why}"
+                        );
                         inside.complaint = Some(why);
                     }
                 }
@@ -128,5 +136,9 @@ impl<E> Inside<E> {
 
 fn states(files: &TlsFiles) -> Vec<FileState> {
     let always = [&files.ca, &files.certificate, &files.key];
-    always.into_iter().chain(&files.revoked).map(|path| state(path)).collect()
+    always
+        .into_iter()
+        .chain(&files.revoked)
+        .map(|path| state(path))
+        .collect()
 }

@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test program uses a part")]
 
 use headroom_units::{Cores, Source, Watts};
+use headroom_wire::access::Rules;
 use headroom_wire::certs::{AUTHORITY_DAYS, Authority, Validity};
 use headroom_wire::client::ClientOptions;
 use headroom_wire::message::{
@@ -9,7 +10,6 @@ use headroom_wire::message::{
     QueueSample, QueueShown, QueueSight, Range, Sample, WatchQueue,
 };
 use headroom_wire::proto::agent_server::Agent;
-use headroom_wire::access::Rules;
 use headroom_wire::server::{Admission, Limits, Listen, Listener, Peer, Rejected, log_refused, serve};
 use headroom_wire::tls::{ClientTls, ServerTls, TlsFiles};
 use headroom_wire::{Address, Refusal, proto};

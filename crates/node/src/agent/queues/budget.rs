@@ -95,7 +95,11 @@ mod tests {
         let asleep = budget.free_at();
         budget.charge(true, || std::thread::sleep(Duration::from_millis(30)));
         let by_others = budget.free_at();
-        assert!(by_others - asleep >= Duration::from_millis(600), "{:?}", by_others - asleep);
+        assert!(
+            by_others - asleep >= Duration::from_millis(600),
+            "{:?}",
+            by_others - asleep
+        );
         assert!(asleep - before < by_others - before);
     }
 }

@@ -325,7 +325,9 @@ impl Table {
     /// Whether nobody else has the lease of watching.
     fn lease(&mut self, limits: &QueueLimits, peer: &Peer, now: Instant) -> Result<(), Refusal> {
         let has_stream = self.watched.values().any(|watched| !watched.watchers.is_empty());
-        let Some((holder, until)) = &mut self.held else { return Ok(()) };
+        let Some((holder, until)) = &mut self.held else {
+            return Ok(());
+        };
         if has_stream {
             *until = now + limits.kept;
         }

@@ -3,7 +3,7 @@
 use super::Shared;
 use super::group::GroupEye;
 use super::watcher::Look;
-use crate::queue::{QueueError, QueueMethod, QueueMeter, QueueOptions, QueuePreference, QueueSample, choose};
+use crate::queue::{QueueError, QueueMeter, QueueMethod, QueueOptions, QueuePreference, QueueSample, choose};
 use headroom_wire::limiter;
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
