@@ -6,7 +6,7 @@ mod queue_common;
 
 use agent_common::{Served, mutual_tls, refusal};
 use headroom_node::Roots;
-use headroom_node::agent::{AgentConfig, AgentError};
+use headroom_node::agent::{AgentConfig, AgentError, Watching};
 use headroom_node::cgroup::TargetSpec;
 use headroom_node::cpu::GroupUsage;
 use headroom_wire::Refusal;
@@ -132,6 +132,8 @@ async fn what_was_used_is_told_as_a_share_of_what_could_be_over_mutual_tls_too()
     let mut served = tree.serve(|config| {
         let address = (Ipv4Addr::LOCALHOST, 0).into();
         config.listen.push(Listen::Tcp { address, tls });
+        // The two are different peers, who watch one after the other.
+        config.queues.who = Watching::Readers;
     });
     let tcp = served.handle().addresses()[1].clone();
     for client in [

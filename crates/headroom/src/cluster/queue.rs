@@ -304,10 +304,10 @@ impl Task {
                 () = told_to_end(&mut stop) => return,
             };
             let address = &self.options.address;
-            let denied = matches!(
-                ended,
-                Err(CallError::Refused(Refusal::NotAllowed { .. }) | CallError::Outdated { .. })
-            );
+            let denied = match &ended {
+                Err(CallError::Refused(Refusal::NotAllowed { field, .. })) => field == "cpu_group",
+                ended => matches!(ended, Err(CallError::Outdated { .. })),
+            };
             let why = match ended {
                 Ok(()) => format!("the agent at {address} has ended"),
                 Err(error) => error.to_string(),

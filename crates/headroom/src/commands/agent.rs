@@ -100,7 +100,10 @@ fn read(args: &AgentArgs) -> Result<Vec<Service>, Failure> {
             .iter()
             .find(|other| other.file.service.target() == target)
         {
-            let why = format!("{target} is the service of {} too", other.document.file().display());
+            let why = format!(
+                "{target} is the service of {} too",
+                other.document.file().display()
+            );
             return Err(document.error("service", why).into());
         }
         let listen = file.listen(&document)?;
