@@ -31,3 +31,34 @@ impl Collector for DaysLeft {
         family.encode(metric)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use headroom_wire::certs::{Authority, Validity};
+    use headroom_wire::tls::{ClientTls, TlsFiles};
+    use prometheus_client::registry::Registry;
+
+    #[test]
+    fn the_own_certificate_is_a_metric_with_its_days() {
+        let dir = tempfile::tempdir().unwrap();
+        let (authority, _) = Authority::create(dir.path(), Validity::days(30).unwrap()).unwrap();
+        authority
+            .issue_controller_named("metrics-test", Validity::days(7).unwrap())
+            .unwrap();
+        let file = |name: &str| dir.path().join(name);
+        let files = TlsFiles {
+            ca: file("ca.crt"),
+            certificate: file("controller-metrics-test.crt"),
+            key: file("controller-metrics-test.key"),
+            revoked: None,
+        };
+        let _tls = ClientTls::load(&files).unwrap();
+        let mut registry = Registry::with_prefix("headroom");
+        registry.register_collector(Box::new(DaysLeft));
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+        let line = "headroom_certificate_days_left{certificate=\"metrics-test\"} 6";
+        assert!(text.contains(line), "{text}");
+    }
+}

@@ -22,6 +22,7 @@ mod load;
 mod openmetrics;
 mod operate;
 mod resize;
+mod several;
 mod sim;
 mod telemetry;
 mod undo;

@@ -95,7 +95,8 @@ fn an_agent_is_commanded_by_whom_its_file_names_down_to_its_least_until_they_are
         "{out}"
     );
     until("the end of the revoked connection", || {
-        runtime.block_on(tokio::time::sleep(Duration::from_millis(50)));
+        // Its connection is looked after by this thread's runtime.
+        runtime.block_on(async { tokio::time::sleep(Duration::from_millis(50)).await });
         (!open.is_connected()).then_some(())
     });
     let error = apply(&address, &controller, 7, 0.6, LONG)

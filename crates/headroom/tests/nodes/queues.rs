@@ -56,11 +56,11 @@ impl Server {
     }
 }
 
-/// An agent that listens on a Unix socket and on TCP.
+/// An agent that listens on a Unix socket and on TCP. Whoever watches by both is two peers, so that no lease is asked for.
 pub fn agent(group: &Group, dir: &Path, certs: &Certs, tcp: SocketAddr) -> Program {
     let file = dir.join("agent.toml");
     let text = format!(
-        "[agent]\nlisten = [\"unix:{}\", \"{tcp}\"]\n\n{}\n[service]\ncgroup = \"{}\"\n{MODEL_METER}",
+        "[agent]\nlisten = [\"unix:{}\", \"{tcp}\"]\n\n{}\n[access]\nqueues = \"readers\"\n\n[service]\ncgroup = \"{}\"\n{MODEL_METER}",
         dir.join("agent.sock").display(),
         certs.section("node-n1"),
         group.path()
