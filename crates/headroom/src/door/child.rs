@@ -67,7 +67,8 @@ fn begin(launch: &Launch) -> Result<Serving, (String, anyhow::Error)> {
     };
     let config = launch.gateway.clone();
     let bound =
-        Gateway::bind(config).map_err(|error| (gateway_key(&launch.gateway, &error), anyhow!(error)))?;
+        // Its own words name the cause already, and are those of a check.
+        Gateway::bind(config).map_err(|error| (gateway_key(&launch.gateway, &error), anyhow!("{error}")))?;
     let place = Listen::Unix {
         path: launch.socket.clone(),
     };
@@ -88,7 +89,7 @@ fn begin(launch: &Launch) -> Result<Serving, (String, anyhow::Error)> {
     privileges::give_up(launch.gateway.user.as_deref()).map_err(about("gateway.user"))?;
     let gateway = bound
         .start()
-        .map_err(|error| ("gateway".to_owned(), anyhow!(error)))?;
+        .map_err(|error| ("gateway".to_owned(), anyhow!("{error}")))?;
     let gateway = Arc::new(gateway);
     // Over its socket, which only root and whoever started it may command.
     let port = port
