@@ -94,13 +94,14 @@ pub struct ControlLoop<'a> {
 impl ControlLoop<'_> {
     /// Runs until `stop` is raised or `done` says so after a period; how many periods there were.
     pub fn run(&mut self, stop: &Stop, mut done: impl FnMut(Seconds) -> bool) -> u64 {
+        // What the machine and the gateway counted before the run belongs to no period of it. A gateway that is a process of
+        // its own reports its first period when that is over.
+        self.telemetry.take(self.frame.period * 3 / 2);
+        self.machine.observe();
         let begin = Instant::now();
         let mut last = begin;
         let mut due = begin;
         let mut index = 0;
-        // What the machine and the gateway counted before the run belongs to no period of it.
-        self.machine.observe();
-        self.telemetry.take(self.frame.period / 2);
         let signs = Signs::new(restore::global().watch());
         let mut pulse = signs.0.pulse("the control loop");
         loop {

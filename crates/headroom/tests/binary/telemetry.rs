@@ -1,7 +1,7 @@
 //! Telemetry lost: a thread of the gateway that does not answer. A thread can be stopped alone where version 1's
 //! freezer is mounted, which freezes tasks one by one.
 
-use crate::common::{Config, Group, Up, free_port, until};
+use crate::common::{Config, Group, Up, free_port, gateway_in, until};
 use crate::contract::number;
 use rustix::process::Signal;
 use std::fs;
@@ -70,7 +70,7 @@ fn without_telemetry_for_five_periods_everything_goes_to_full() {
         (up.metrics().sum("headroom_service_cores")? < full - 0.15 && group.cores().is_some()).then_some(())
     });
 
-    freezer.freeze(thread_named(up.program.pid(), "gateway-0"));
+    freezer.freeze(thread_named(gateway_in(&config.run_dir()).unwrap(), "gateway-0"));
     up.counted("headroom_telemetry_lost_periods_total", 5.0);
     let to_full = up.program.said("that everything goes to full", |err| {
         err.lines()

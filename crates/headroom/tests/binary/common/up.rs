@@ -103,18 +103,29 @@ listen = "127.0.0.1:0"
 impl Drop for Config {
     fn drop(&mut self) {
         // A gateway outlives a control side that was killed; a test's ends with the test.
-        let Ok(text) = fs::read(self.run_dir().join("gateway.json")) else {
-            return;
-        };
-        let record: serde_json::Value = serde_json::from_slice(&text).unwrap_or_default();
-        let pid = record["pid"].as_i64().and_then(|pid| i32::try_from(pid).ok());
-        let launched = |pid: i32| {
-            fs::read_to_string(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.contains("--launched"))
-        };
-        if let Some(pid) = pid.filter(|pid| launched(*pid)).and_then(Pid::from_raw) {
-            let _ = kill_process(pid, Signal::KILL);
+        let run_dir = self.run_dir();
+        let of_services = fs::read_dir(run_dir.join("services"))
+            .into_iter()
+            .flatten()
+            .flatten();
+        for dir in of_services.map(|entry| entry.path()).chain([run_dir]) {
+            let launched = |pid: &u32| {
+                fs::read_to_string(format!("/proc/{pid}/cmdline"))
+                    .is_ok_and(|line| line.contains("--launched"))
+            };
+            let pid = gateway_in(&dir).filter(launched);
+            if let Some(pid) = pid.and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?)) {
+                let _ = kill_process(pid, Signal::KILL);
+            }
         }
     }
+}
+
+/// The gateway's process that a run folder records.
+pub fn gateway_in(run_dir: &Path) -> Option<u32> {
+    let text = fs::read(run_dir.join("gateway.json")).ok()?;
+    let record: serde_json::Value = serde_json::from_slice(&text).ok()?;
+    record["pid"].as_u64().and_then(|pid| u32::try_from(pid).ok())
 }
 
 /// Whether a run folder still records something to put back.
