@@ -225,7 +225,7 @@ fn energies_of_different_sources_are_called_not_comparable() {
     ]);
     let html = report::comparison_html(&archive, &ids).unwrap();
     assert!(html.contains("energies of two sources (measured and estimated)"));
-    assert!(html.contains("energy unknown"));
+    assert!(html.contains("the source of its energy changed"));
     assert!(
         !html.contains("less energy") && !html.contains("class=\"bars\""),
         "no saving is drawn or said"

@@ -123,6 +123,8 @@ struct Gateway {
 #[derive(Debug)]
 pub struct ClusterTelemetry {
     gateways: Vec<Gateway>,
+    /// Something was taken before: until then no period can be whole.
+    begun: bool,
     _network: Network,
 }
 
@@ -153,6 +155,7 @@ impl ClusterTelemetry {
         }
         Ok(Self {
             gateways: known,
+            begun: false,
             _network: Network::start("cluster-gateways", tasks, stop)?,
         })
     }
@@ -198,10 +201,13 @@ impl Telemetry for ClusterTelemetry {
             connected &= state.backends.is_some();
             if !state.end() {
                 let why = state.trouble.as_deref().unwrap_or("its period is not whole");
-                tracing::warn!(gateway = gateway.name, "{why}");
+                if self.begun {
+                    tracing::warn!(gateway = gateway.name, "{why}");
+                }
                 whole = false;
             }
         }
+        self.begun = true;
         if !whole {
             // A thread that was late tells the rest in the next period, and so do the others. A gateway that is away may be
             // so for long: what the others counted meanwhile would look like one period's.

@@ -11,14 +11,15 @@ fn idle(group: &Group) -> Config {
         .with("period_ms = 200", "period_ms = 100")
 }
 
-/// Where each service is served, as soon as all are.
-fn served(program: &mut Program, services: usize) -> Vec<SocketAddr> {
+/// Where the service of each group is served, as soon as all are.
+fn served(program: &mut Program, groups: &[&Group]) -> Vec<SocketAddr> {
+    let of = |err: &str, group: &Group| {
+        let start = format!("serving cgroup {} on ", group.path().display());
+        let line = err.lines().find_map(|line| line.strip_prefix(&*start))?;
+        line.parse().ok()
+    };
     program.said("where each service is served", |err| {
-        let lines = err.lines().filter(|line| line.starts_with("serving "));
-        let all: Vec<SocketAddr> = lines
-            .filter_map(|line| line.rsplit_once(" on ")?.1.parse().ok())
-            .collect();
-        (all.len() == services).then_some(all)
+        groups.iter().map(|group| of(err, group)).collect()
     })
 }
 
@@ -31,7 +32,7 @@ fn one_up_controls_several_services_and_puts_each_back() {
     let before = [one.settings(), other.settings()];
     let configs = [idle(&one), idle(&other)];
     let mut program = Program::start(configs[0].command().arg("--config").arg(configs[1].file()));
-    let gateways = served(&mut program, 2);
+    let gateways = served(&mut program, &[&one, &other]);
     assert_ne!(gateways[0], gateways[1]);
     // Each has its own law and its own gateway; without a backend that answers both say so themselves.
     for gateway in &gateways {
@@ -73,7 +74,7 @@ fn after_kill_9_all_services_are_put_back_and_their_gateways_serve_on_and_are_ta
     let configs = [port(idle(&one)), port(idle(&other))];
     let start = || {
         let mut program = Program::start(configs[0].command().arg("--config").arg(configs[1].file()));
-        let gateways = served(&mut program, 2);
+        let gateways = served(&mut program, &[&one, &other]);
         (program, gateways)
     };
     let (mut program, gateways) = start();
@@ -107,7 +108,7 @@ fn after_kill_9_all_services_are_put_back_and_their_gateways_serve_on_and_are_ta
         (!undo_left(&configs[0].run_dir())).then_some(())
     });
     let mut alone = Program::start(&mut configs[0].command());
-    assert_eq!(served(&mut alone, 1), gateways[..1]);
+    assert_eq!(served(&mut alone, &[&one]), gateways[..1]);
     until("the other's gateway ended", || {
         get(gateways[1], "/").is_err().then_some(())
     });
