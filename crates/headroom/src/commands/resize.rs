@@ -380,6 +380,8 @@ fn checked(file: &Path) -> Result<Option<Report>, Failure> {
 }
 
 fn describe(config: &ResizeFile, cluster: &mut Cluster, report: &mut Report) {
+    // First: each agent is waited for, and what its queue is watched by is known then.
+    let notes = cluster.notes();
     let named = |report: &mut Report, label: &str, text: &str| report.fact(label, label, text, text);
     named(report, "controller", cluster.resizer_name());
     named(report, "balancer", &cluster.balancer_name());
@@ -397,7 +399,7 @@ fn describe(config: &ResizeFile, cluster: &mut Cluster, report: &mut Report) {
         let value = json!({ "name": name, "place": place.to_string() });
         report.item("queue", "queues", format_args!("{name}: {place}"), value);
     }
-    for note in cluster.notes() {
+    for note in notes {
         report.note(note);
     }
 }
