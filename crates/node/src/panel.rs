@@ -2,9 +2,8 @@
 //! the first write, watched for other writers, read back after each write.
 
 use crate::file::{self, FileError};
-use crate::restore::{FileValue, FileValues, Handle, Outcome, Registry, RestoreError, Undo, same};
+use crate::restore::{FileValue, FileValues, Handle, Outcome, Registry, RestoreError, Undo, identity, same};
 use serde::{Deserialize, Serialize};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// Somebody else wrote a setting that we control.
@@ -123,6 +122,7 @@ impl Setting {
             what: self.definition.what.clone(),
             ours: ours.collect(),
             steps: (self.definition.sequence)(&self.definition.paths, &self.found),
+            identity: self.identity.filter(|_| self.definition.joint),
         }
     }
 }
@@ -220,6 +220,11 @@ impl Panel {
             .collect();
         let identity = identity(&setting.definition.paths[0]);
         let is_another = std::mem::replace(&mut setting.identity, identity) != identity;
+        if is_another && setting.definition.joint && setting.last != seen {
+            // A group that was made anew: what it holds was found there, also where it looks like a part of our way back.
+            self.find_anew(at)?;
+            return Ok(None);
+        }
         let Some(&file) = strange.first() else {
             if setting.last != seen {
                 self.handle.distrust();
@@ -457,11 +462,6 @@ fn carry_out(changes: &[Change]) -> Vec<Result<(), FileError>> {
         Ok(())
     };
     changes.iter().map(write).collect()
-}
-
-fn identity(path: &Path) -> Option<(u64, u64)> {
-    let about = std::fs::metadata(path).ok()?;
-    Some((about.dev(), about.ino()))
 }
 
 /// Wherever the process is killed in the sequence, what is in each file is one of these.

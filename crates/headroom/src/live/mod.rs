@@ -94,6 +94,9 @@ pub struct ControlLoop<'a> {
 impl ControlLoop<'_> {
     /// Runs until `stop` is raised or `done` says so after a period; how many periods there were.
     pub fn run(&mut self, stop: &Stop, mut done: impl FnMut(Seconds) -> bool) -> u64 {
+        let signs = Signs::new(restore::global().watch());
+        let mut pulse = signs.0.pulse("the control loop");
+        pulse.beat(silence(self.frame.period * 3 / 2));
         // What the machine and the gateway counted before the run belongs to no period of it. A gateway that is a process of
         // its own reports its first period when that is over.
         self.telemetry.take(self.frame.period * 3 / 2);
@@ -102,8 +105,6 @@ impl ControlLoop<'_> {
         let mut last = begin;
         let mut due = begin;
         let mut index = 0;
-        let signs = Signs::new(restore::global().watch());
-        let mut pulse = signs.0.pulse("the control loop");
         loop {
             pulse.beat(silence(self.frame.period));
             signs.0.turn();

@@ -3,10 +3,11 @@
 use super::admin::Status;
 use super::sinks::{Lines, RecorderSink, StatusSink};
 use super::view::{Heading, View};
-use super::{ControlLoop, Frame, Machine, Telemetry};
+use super::{ControlLoop, Frame, Machine, Telemetry, silence};
 use crate::origin;
 use crate::stop::Stop;
 use headroom_control::{Allocation, Guardian, Law, Plant};
+use headroom_node::restore;
 use headroom_record::{Recorder, RunMeta, RunSummary};
 use headroom_units::{Ratio, Seconds, Source};
 use std::sync::Arc;
@@ -79,6 +80,10 @@ pub fn run(
     } = world;
     let name = law.law().name();
     let full: Allocation = plan.plant.full();
+    // What is full here may be less than what was found: also before the loop's own first sign of life, a thread that stands
+    // still must not keep it in force.
+    let mut pulse = restore::global().watch().pulse("the start of a run");
+    pulse.beat(silence(plan.frame.period));
     machine.apply(full)?;
     let run = recorder.start_run(RunMeta {
         name: plan.name.clone(),
@@ -141,6 +146,7 @@ pub fn run(
     if let Some(lines) = &mut lines {
         control.sinks.push(lines);
     }
+    drop(pulse);
     control.run(stop, done);
     Ok(record.into_run().finish()?)
 }

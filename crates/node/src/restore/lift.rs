@@ -80,6 +80,7 @@ mod tests {
                         path: file.clone(),
                         value: "max".into(),
                     }],
+                    identity: None,
                 },
             ],
         };

@@ -5,6 +5,7 @@ use crate::hsmp::{HsmpError, Message, Port};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -59,6 +60,10 @@ pub enum Undo {
         ours: Vec<FileValues>,
         /// Written in this order; the last value of each file is the one that was found.
         steps: Vec<FileValue>,
+        /// Device and inode of the first file, where another one at its path is another thing: a control group that was
+        /// removed and made anew has nothing of ours in it, whatever it holds.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        identity: Option<(u64, u64)>,
     },
     /// Settings that are put back each on its own: that one is gone or somebody else's does not keep the others.
     Several {
@@ -213,7 +218,12 @@ impl Undo {
     /// Puts it back.
     pub(super) fn carry_out(&self) -> Outcome {
         match self {
-            Self::Files { what, ours, steps } => put_back_files(what, ours, steps),
+            Self::Files {
+                what, ours, identity, ..
+            } if is_another(ours, *identity) => Outcome::Gone { what: what.clone() },
+            Self::Files {
+                what, ours, steps, ..
+            } => put_back_files(what, ours, steps),
             Self::Several { what, parts } => put_back_each(what, parts),
             Self::Hsmp {
                 what,
@@ -234,6 +244,18 @@ fn final_value<'a>(steps: &'a [FileValue], path: &Path) -> Option<&'a str> {
         .rev()
         .find(|step| step.path == path)
         .map(|step| step.value.as_str())
+}
+
+/// Device and inode of a file.
+pub(crate) fn identity(path: &Path) -> Option<(u64, u64)> {
+    let about = fs::metadata(path).ok()?;
+    Some((about.dev(), about.ino()))
+}
+
+/// Whether the first file is another one than it was.
+fn is_another(ours: &[FileValues], was: Option<(u64, u64)>) -> bool {
+    let now = ours.first().and_then(|file| identity(&file.path));
+    was.is_some_and(|was| now.is_some_and(|now| now != was))
 }
 
 fn put_back_files(what: &str, ours: &[FileValues], steps: &[FileValue]) -> Outcome {
@@ -492,6 +514,35 @@ mod tests {
     }
 
     #[test]
+    fn a_group_that_was_made_anew_has_nothing_of_ours_in_it_also_where_it_looks_so() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, anew) = (dir.path().join("quota"), dir.path().join("anew"));
+        for file in [&path, &anew] {
+            fs::write(file, "-1").unwrap();
+        }
+        let step = |value: &str| FileValue {
+            path: path.clone(),
+            value: value.into(),
+        };
+        let undo = Undo::Files {
+            what: "a quota".into(),
+            ours: vec![FileValues {
+                path: path.clone(),
+                values: vec!["4000".into()],
+                tolerance: 0,
+            }],
+            // On the way back the quota is lifted first, and that is what a fresh group holds.
+            steps: vec![step("-1"), step("90000")],
+            identity: identity(&path),
+        };
+        fs::rename(&anew, &path).unwrap();
+        assert!(matches!(undo.carry_out(), Outcome::Gone { .. }));
+        assert_eq!(fs::read_to_string(&path).unwrap(), "-1");
+        let text = serde_json::to_string(&undo).unwrap();
+        assert_eq!(serde_json::from_str::<Undo>(&text).unwrap(), undo);
+    }
+
+    #[test]
     fn each_part_is_put_back_on_its_own_and_the_worst_is_told() {
         let dir = tempfile::tempdir().unwrap();
         let part = |name: &str, now: &str| {
@@ -508,6 +559,7 @@ mod tests {
                     path,
                     value: "100".into(),
                 }],
+                identity: None,
             }
         };
         let several = |parts| {

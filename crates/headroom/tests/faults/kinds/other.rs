@@ -147,7 +147,16 @@ pub fn foreign(world: &mut World, kind: Kind) -> anyhow::Result<()> {
     let lever = world.watched[chosen].lever.clone();
     let seed = world.draw.number(1..900);
     let said = world.program(run).said().len();
-    let written = lever.interfere(seed)?;
+    let mut written = lever.interfere(seed)?;
+    // The kernel's files cannot be compared and written in one: what is written between the program's look and its own write
+    // is lost without a trace, and whoever wrote it writes it again.
+    for _ in 0..3 {
+        std::thread::sleep(Duration::from_millis(60));
+        if lever.text().is_none_or(|text| text == written) {
+            break;
+        }
+        written = lever.interfere(seed)?;
+    }
     world.draw.note(&format!("{} = {written}", lever.name()));
     world.watched[chosen].expected = Some(written.clone());
     // Now the law wants to give back what it took, and to write.
