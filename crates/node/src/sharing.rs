@@ -24,8 +24,10 @@ impl<L, W: Clone> Shared<L, W> {
 /// Which lever of which machine, and under whose record it is put back.
 type Key = (&'static str, PathBuf, usize);
 
+type Open<L, W> = BTreeMap<Key, Weak<Mutex<Shared<L, W>>>>;
+
 /// The levers of one kind that this process has open.
-pub(crate) struct Sharing<L, W>(Mutex<BTreeMap<Key, Weak<Mutex<Shared<L, W>>>>>);
+pub(crate) struct Sharing<L, W>(Mutex<Open<L, W>>);
 
 impl<L, W: Clone> Sharing<L, W> {
     pub(crate) const fn new() -> Self {

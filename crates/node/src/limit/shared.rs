@@ -156,9 +156,15 @@ mod tests {
         }
     }
 
-    /// What was set last; `Err` once it was restored.
+    /// What was done to a lever.
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    enum Done {
+        Set(Option<Watts>),
+        Restored,
+    }
+
     #[derive(Clone, Debug)]
-    struct Lever(Arc<Mutex<Vec<Result<Option<Watts>, ()>>>>);
+    struct Lever(Arc<Mutex<Vec<Done>>>);
 
     impl HardwareCap for Lever {
         fn kind(&self) -> LeverKind {
@@ -177,7 +183,7 @@ mod tests {
         }
 
         fn set(&mut self, cap: Option<Watts>) -> Result<CapInForce, PowerLimitError> {
-            self.0.lock().unwrap().push(Ok(cap));
+            self.0.lock().unwrap().push(Done::Set(cap));
             Ok(CapInForce {
                 limit: cap.unwrap_or(Watts::new(100.0)),
                 zones: Vec::new(),
@@ -192,7 +198,7 @@ mod tests {
         }
 
         fn restore(&mut self) -> Vec<Outcome> {
-            self.0.lock().unwrap().push(Err(()));
+            self.0.lock().unwrap().push(Done::Restored);
             Vec::new()
         }
     }
@@ -229,8 +235,8 @@ mod tests {
         drop(one);
         drop(other);
         let caps = [None, watts(35.0), watts(30.0), watts(30.0), watts(15.0)];
-        let mut expected: Vec<_> = caps.into_iter().map(Ok).collect();
-        expected.push(Err(()));
+        let mut expected: Vec<_> = caps.into_iter().map(Done::Set).collect();
+        expected.push(Done::Restored);
         assert_eq!(*written.lock().unwrap(), expected);
         drop(join());
         assert_eq!(*opened.lock().unwrap(), 2, "opened anew after the last has gone");
