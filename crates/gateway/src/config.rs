@@ -48,6 +48,9 @@ pub struct GatewayConfig {
     /// Statuses of a backend's answer with which a request counts as failed, not as completed. Default every 5xx.
     /// `headroom up` takes them from its own `slo.failed_status`.
     pub failed_status: FailedStatus,
+    /// The latency that is promised, in milliseconds: a client that goes away after it has waited longer for an answer was
+    /// failed by the backend. `headroom up` takes it from its own `slo.target_ms`; nothing where it is not known.
+    pub target_ms: Option<u64>,
     /// How long [`crate::Handle::shutdown`] waits for requests in flight unless told otherwise, in
     /// milliseconds. Default 30 000.
     pub drain_timeout_ms: u64,
@@ -74,6 +77,7 @@ impl Default for GatewayConfig {
             limits: LimitConfig::default(),
             forwarding: ForwardingConfig::default(),
             failed_status: FailedStatus::default(),
+            target_ms: None,
             drain_timeout_ms: 30_000,
             takeover: false,
             user: None,

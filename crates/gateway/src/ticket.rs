@@ -151,10 +151,21 @@ impl Ticket {
     /// The request failed.
     pub(crate) fn fail(&mut self, cause: Failure) {
         let bytes = self.response_bytes;
+        let cause = match cause {
+            Failure::AbortedByClient if self.waited_too_long() => Failure::TimedOut,
+            cause => cause,
+        };
         self.settle(|counts| {
             counts.fail(cause);
             counts.response_bytes += bytes;
         });
+    }
+
+    /// Whether the client has waited for an answer longer than is promised: that it goes away then is the service's doing.
+    fn waited_too_long(&self) -> bool {
+        let target_ms = self.client.core().config.target_ms;
+        let waited_ms = self.started.elapsed().as_millis();
+        self.status.is_none() && target_ms.is_some_and(|target| waited_ms > u128::from(target))
     }
 
     /// The gateway refused the request.

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use common::{Backend, Client, Message, config, eventually, gateway, gateway_with, ok, start, take};
-use headroom_gateway::{BackendChange, BackendConfig, BackendState, Balance};
+use headroom_gateway::{BackendChange, BackendConfig, BackendState, Balance, Gateway, GatewayConfig};
 
 /// A port on which nothing listens.
 fn dead_url() -> String {
@@ -426,6 +426,37 @@ fn what_a_backend_sends_too_much_reaches_no_other_request() {
     let mut client = Client::connect(address);
     for _ in 0..10 {
         assert_eq!(client.get("/").text(), "good");
+    }
+}
+
+#[test]
+fn a_client_that_gave_up_after_the_target_was_failed_by_its_backend() {
+    let backend = Backend::raw(move |mut stream, _| {
+        Message::read(&mut BufReader::new(stream.try_clone().unwrap()), false).unwrap();
+        let _ = stream.read(&mut [0]);
+    });
+    for (target_ms, timed_out, aborted) in [(Some(50), 1, 0), (Some(600_000), 0, 1), (None, 0, 1)] {
+        let gateway = Gateway::start(GatewayConfig {
+            target_ms,
+            ..config(&[&backend])
+        })
+        .unwrap();
+        let mut client = Client::connect(gateway.local_addrs()[0]);
+        client.send("GET / HTTP/1.1\r\nHost: t\r\n\r\n");
+        eventually("the request is older than the target", || {
+            take(&gateway)
+                .oldest_in_flight
+                .is_some_and(|age| age > Duration::from_millis(60))
+        });
+        drop(client);
+        let mut counts = (0, 0);
+        eventually("its end is counted", || {
+            let service = take(&gateway).service;
+            counts.0 += service.timed_out;
+            counts.1 += service.aborted_by_client;
+            service.in_flight == 0
+        });
+        assert_eq!(counts, (timed_out, aborted), "{target_ms:?}");
     }
 }
 

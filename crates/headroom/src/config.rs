@@ -177,6 +177,25 @@ pub struct PowerConfig {
 }
 
 impl PowerConfig {
+    /// As one of several services of a machine has it: what measures the whole machine tells no service's part, and would hold
+    /// each to the watts of the others.
+    ///
+    /// # Errors
+    /// A meter that measures was asked for.
+    pub fn share(&mut self, document: &Document) -> Result<(), ConfigError> {
+        match self.meter {
+            MeterPreference::Auto | MeterPreference::Model => {
+                self.meter = MeterPreference::Model;
+                Ok(())
+            }
+            _ => {
+                let why = "measures the whole machine, and this is one of several services of it: leave it out, or set it to \
+                           \"model\"; each service's power is then estimated by the model";
+                Err(document.error("power.meter", why))
+            }
+        }
+    }
+
     /// How a service is limited.
     pub fn limiter(&self, service: &ServiceConfig) -> LimiterOptions {
         LimiterOptions {
@@ -318,6 +337,7 @@ impl Config {
         config.check(&document)?;
         if let Some(gateway) = &mut config.gateway {
             gateway.failed_status = config.slo.failed_status;
+            gateway.target_ms = Some(config.slo.target_ms.ceil() as u64);
         }
         Ok((config, document))
     }
@@ -387,6 +407,10 @@ impl Config {
             (Some(_), None) if document.has("gateway", "failed_status") => {
                 let why = "belongs to the SLO: give slo.failed_status";
                 return Err(document.error("gateway.failed_status", why));
+            }
+            (Some(_), None) if document.has("gateway", "target_ms") => {
+                let why = "belongs to the SLO: give slo.target_ms";
+                return Err(document.error("gateway.target_ms", why));
             }
             (Some(_), None) => {}
         }

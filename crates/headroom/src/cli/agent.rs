@@ -8,7 +8,8 @@ use std::path::PathBuf;
 #[derive(Debug, Args)]
 pub struct AgentArgs {
     /// The configuration file. Given more than once, one agent serves several services of this machine, each by its own
-    /// file and on its own address; its power limit and its frequency are theirs together.
+    /// file and on its own address; their power is estimated by the model, and the frequency is the highest that any of
+    /// them asks for.
     #[arg(long, short, value_name = "FILE", required_unless_present_any = ["example", "cgroup"])]
     pub config: Vec<PathBuf>,
     /// Instead of a file: the service's control group.

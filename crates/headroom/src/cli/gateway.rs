@@ -23,6 +23,10 @@ pub struct GatewayArgs {
     /// connection: start this one, then stop the other.
     #[arg(long)]
     pub takeover: bool,
+    /// Become this user, without any privilege, as soon as all is listened on: for a gateway that is started by root. Files of
+    /// certificates that it cannot read then are not read again when they change.
+    #[arg(long, value_name = "NAME")]
+    pub user: Option<String>,
     /// How a backend is chosen.
     #[arg(long, value_enum, default_value_t = Balance::LeastConnections)]
     pub balance: Balance,
@@ -53,6 +57,10 @@ pub struct GatewayArgs {
     /// and 5xx, and single statuses, with commas between them.
     #[arg(long, default_value_t = FailedStatus::default(), value_name = "LIST")]
     pub failed_status: FailedStatus,
+    /// The latency that is promised, in milliseconds: a client that goes away after it has waited longer for an answer counts as
+    /// failed by the backend.
+    #[arg(long, value_name = "MS")]
+    pub target_ms: Option<u64>,
     /// Let a controller observe and command this gateway here: unix:/path, or an IP address and a port with
     /// certificates. May be given more than once.
     #[arg(long, value_name = "ADDR")]

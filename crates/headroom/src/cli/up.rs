@@ -8,7 +8,7 @@ use std::path::PathBuf;
 #[derive(Debug, Args)]
 pub struct UpArgs {
     /// The configuration file. Given more than once, one process controls several services of this machine, each by its
-    /// own file; its power limit and its frequency are theirs together.
+    /// own file; their power is estimated by the model, and the frequency is the highest that any of them asks for.
     #[arg(long, short, value_name = "FILE", required_unless_present = "example")]
     pub config: Vec<PathBuf>,
     /// Check the configuration and what it needs of this machine, change nothing, and stop. With --json what was found is

@@ -111,14 +111,6 @@ pub struct ControlPort {
 }
 
 impl ControlPort {
-    /// Serves a gateway's counters and backends at the given places: [`BoundPort::open`] and [`BoundPort::serve`].
-    ///
-    /// # Errors
-    /// A place that cannot be listened at, a thread that cannot be started.
-    pub fn serve(gateway: Arc<Handle>, places: Vec<Listen>, rules: Rules) -> anyhow::Result<Self> {
-        BoundPort::open(places)?.serve(gateway, rules)
-    }
-
     /// Where it listens.
     pub fn addresses(&self) -> &[Address] {
         &self.addresses

@@ -94,7 +94,11 @@ fn read(args: &AgentArgs) -> Result<Vec<Service>, Failure> {
         )));
     }
     let mut services: Vec<Service> = Vec::new();
-    for (file, document) in files {
+    let several = files.len() > 1;
+    for (mut file, document) in files {
+        if several {
+            file.power.share(&document)?;
+        }
         let target = file.service.target();
         if let Some(other) = services
             .iter()

@@ -1,7 +1,7 @@
 //! `headroom gateway`: the data plane alone.
 
 use crate::cli::{Balance, GatewayArgs};
-use crate::cluster::gateway_port::ControlPort;
+use crate::cluster::gateway_port::BoundPort;
 use crate::config::agent::{TlsConfig, listen_of_flags};
 use crate::failure::Failure;
 use crate::live::{GatewayTelemetry, Known, Telemetry};
@@ -26,7 +26,6 @@ pub fn run(args: &GatewayArgs) -> Result<(), Failure> {
         return door::serve_launched();
     }
     descriptors::raise_limit();
-    let stop = Stop::at_signals()?;
     let tls = args
         .tls_listen
         .zip(args.tls_cert.clone())
@@ -45,6 +44,7 @@ pub fn run(args: &GatewayArgs) -> Result<(), Failure> {
         threads: args.threads,
         takeover: args.takeover,
         failed_status: args.failed_status,
+        target_ms: args.target_ms,
         balance: match args.balance {
             Balance::RoundRobin => headroom_gateway::Balance::RoundRobin,
             Balance::LeastConnections => headroom_gateway::Balance::LeastConnections,
@@ -65,18 +65,28 @@ pub fn run(args: &GatewayArgs) -> Result<(), Failure> {
     let named = |names: &[String]| (!names.is_empty()).then(|| names.to_vec());
     let rules =
         Rules::new(named(&args.control_operator), named(&args.control_reader)).map_err(Failure::usage)?;
-    let gateway = Arc::new(Gateway::start(config).map_err(Failure::usage)?);
+    let bound = Gateway::bind(config).map_err(Failure::usage)?;
+    let port = match control.is_empty() {
+        true => None,
+        false => Some(BoundPort::open(control).map_err(Failure::Usage)?),
+    };
+    // Before any thread: each would keep what this one gives up.
+    if let Some(user) = &args.user {
+        door::give_up(Some(user)).map_err(|error| Failure::Usage(error.context("--user")))?;
+    }
+    let stop = Stop::at_signals()?;
+    let gateway = Arc::new(bound.start().map_err(Failure::usage)?);
     for address in gateway.local_addrs() {
         say::note!("listening on {address}");
     }
-    let port = if control.is_empty() {
-        None
-    } else {
-        let port = ControlPort::serve(Arc::clone(&gateway), control, rules).map_err(Failure::Usage)?;
+    let port = if let Some(port) = port {
+        let port = port.serve(Arc::clone(&gateway), rules).map_err(Failure::Usage)?;
         for address in port.addresses() {
             say::note!("control on {address}");
         }
         Some(port)
+    } else {
+        None
     };
     match &port {
         // Periods are the controller's: what were taken here would be missing there.

@@ -322,12 +322,17 @@ impl AgentFile {
             .model
             .model(machine_cores)
             .map_err(|error| document.error("power.model", error))?;
+        let mut limiter = self.power.limiter(&self.service);
+        // A cap that is held by quota must not take what no allocation may.
+        if let Some(least) = self.least().cores {
+            limiter.cap.floor = limiter.cap.floor.max(least);
+        }
         Ok(LocalOptions {
             roots: roots.clone(),
             target: self.service.target(),
             model,
             meter: self.power.meter,
-            limiter: self.power.limiter(&self.service),
+            limiter,
             emulated: self.agent.emulated,
             name: self.agent.name.clone(),
         })

@@ -25,6 +25,9 @@ const IDLE_AT_HAND_OVER: Duration = Duration::from_secs(5);
 /// # Errors
 /// Whatever keeps it from serving; it was reported to who launched it.
 pub fn serve_launched() -> Result<(), Failure> {
+    // What ends `up` from its terminal must not end this with it, and this is to have no way to that terminal.
+    rustix::process::setsid().context("--launched is for `headroom up`")?;
+    privileges::close_inherited();
     let launch: Launch = serde_json::from_reader(std::io::stdin())
         .context("--launched is for `headroom up`, and its input")?;
     // A terminal that is closed ends `up`, which then ends this.

@@ -2,6 +2,7 @@
 
 use super::{Launch, RECORD, Record, Report, SERVICES, identity, started};
 use crate::cluster::ClusterTelemetry;
+use crate::live::{Telemetry, TrafficPeriod};
 use crate::say;
 use anyhow::{Context, anyhow};
 use headroom_gateway::GatewayConfig;
@@ -75,6 +76,8 @@ pub struct Watched {
     serving: AtomicBool,
     adopted: AtomicBool,
     restarts: AtomicU64,
+    /// It was asked for its counters for long enough, and did not answer.
+    hangs: AtomicBool,
 }
 
 impl Watched {
@@ -94,7 +97,13 @@ impl Watched {
         })
     }
 
+    /// It answers no more: it is killed, and another one started.
+    fn hangs(&self) {
+        self.hangs.store(true, Ordering::Relaxed);
+    }
+
     fn serves(&self, process: &Process) {
+        self.hangs.store(false, Ordering::Relaxed);
         self.pid.store(process.pid, Ordering::Relaxed);
         self.adopted.store(process.child.is_none(), Ordering::Relaxed);
         self.serving.store(true, Ordering::Relaxed);
@@ -283,14 +292,18 @@ impl Door {
     ///
     /// # Errors
     /// A thread that cannot be started.
-    pub fn telemetry(&self, period: Duration) -> std::io::Result<ClusterTelemetry> {
+    pub fn telemetry(&self, period: Duration) -> std::io::Result<impl Telemetry + use<>> {
         let address = Address::Unix(self.socket.clone());
         let gateways = vec![("gateway".to_owned(), address)];
         let telemetry = ClusterTelemetry::start(gateways, &ClientOptions::default(), period)?;
         for why in telemetry.connect(FIRST_ANSWER) {
             tracing::warn!("{why}");
         }
-        Ok(telemetry)
+        Ok(Listening {
+            telemetry,
+            watched: self.watched(),
+            silent: None,
+        })
     }
 
     /// Closes it in order: no new clients, requests being served are finished, and nothing is left.
@@ -352,6 +365,35 @@ pub fn end_strangers(run_dir: &Path, ours: &[&Path]) {
     }
 }
 
+/// A gateway that answers nothing in so many periods in a row, and for so long, hangs.
+const MIN_SILENT_PERIODS: u32 = 5;
+const MIN_HANG: Duration = Duration::from_secs(10);
+
+/// The gateway's telemetry, and whether it is silent.
+struct Listening {
+    telemetry: ClusterTelemetry,
+    watched: Arc<Watched>,
+    /// Since when, and in how many periods: a control side that was stopped itself asked for none meanwhile.
+    silent: Option<(Instant, u32)>,
+}
+
+impl Telemetry for Listening {
+    fn take(&mut self, patience: Duration) -> Option<TrafficPeriod> {
+        let period = self.telemetry.take(patience);
+        if period.is_some() || !self.watched.serving.load(Ordering::Relaxed) {
+            self.silent = None;
+            return period;
+        }
+        let (since, periods) = self.silent.unwrap_or((Instant::now(), 0));
+        self.silent = Some((since, periods + 1));
+        if periods + 1 >= MIN_SILENT_PERIODS && since.elapsed() >= MIN_HANG {
+            self.silent = None;
+            self.watched.hangs();
+        }
+        None
+    }
+}
+
 /// Takes away the sockets of gateways that are gone, all but one.
 fn sweep(run_dir: &Path, but: Option<&Path>) {
     let but = but.and_then(|path| Some(path.file_name()?.to_str()?.to_owned()));
@@ -371,6 +413,14 @@ fn keep(launcher: &Launcher, current: &Mutex<Option<Process>>, watched: &Watched
     while !stop.load(Ordering::Relaxed) {
         let mut now = current.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(process) = now.as_mut() else { return };
+        if watched.hangs.swap(false, Ordering::Relaxed) {
+            tracing::error!(
+                pid = process.pid,
+                "the gateway answers nothing for {} s and is killed",
+                MIN_HANG.as_secs()
+            );
+            process.signal(Signal::KILL);
+        }
         if !process.ends_within(STEP) {
             continue;
         }
@@ -411,7 +461,7 @@ fn longer(pause: Duration) -> Duration {
 /// Starts gateways of one configuration.
 struct Launcher {
     launch: Launch,
-    /// Its lines go through this process, which holds them back while the live view has the terminal.
+    /// Its lines go through this process: it is to have no terminal, and while the live view has that they are held back.
     own_log: bool,
 }
 
@@ -427,7 +477,14 @@ impl Launcher {
     }
 
     fn start(&self) -> Result<(Process, Vec<SocketAddr>), OpenError> {
-        let mut command = Command::new(std::env::current_exe().context("this program cannot be found")?);
+        // This very program, also where its file was replaced since by another version.
+        let mut command = Command::new("/proc/self/exe");
+        command.arg0("headroom").env_clear();
+        // Whoever gets into it finds no secret of ours there.
+        command.envs(std::env::vars_os().filter(|(name, _)| {
+            let name = name.to_string_lossy();
+            ["RUST_LOG", "RUST_BACKTRACE", "TZ"].contains(&&*name) || name.starts_with("HEADROOM_")
+        }));
         let level = tracing::level_filters::LevelFilter::current();
         if level >= tracing::level_filters::LevelFilter::INFO {
             command.arg(if level == tracing::level_filters::LevelFilter::INFO {
@@ -444,8 +501,6 @@ impl Launcher {
                 true => Stdio::piped(),
                 false => Stdio::inherit(),
             })
-            // What ends this process from the terminal must not end the gateway with it.
-            .process_group(0)
             .spawn()
             .context("the gateway's process cannot be started")?;
         if let Some(lines) = child.stderr.take() {
@@ -482,13 +537,29 @@ impl Launcher {
     }
 }
 
-/// Writes a child's log where this process's goes, line by line.
-fn pass_on(lines: impl Read + Send + 'static) -> std::io::Result<()> {
+/// The longest line of a gateway's log that is passed on whole.
+const MAX_LINE: u64 = 8 * 1024;
+
+/// Writes a child's log where this process's goes, line by line: of a bounded length, and with nothing that a terminal would
+/// take for a command, as whoever got into the gateway may have written it.
+fn pass_on(log: impl Read + Send + 'static) -> std::io::Result<()> {
     let thread = std::thread::Builder::new().name("gateway-log".to_owned());
     thread.spawn(move || {
-        for line in BufReader::new(lines).lines().map_while(Result::ok) {
-            say::note!("{line}");
+        let mut log = BufReader::new(log);
+        let mut line = Vec::new();
+        while let Ok(1..) = log.by_ref().take(MAX_LINE).read_until(b'\n', &mut line) {
+            let text = String::from_utf8_lossy(&line);
+            let plain: String = text.trim_end().chars().map(plain).collect();
+            say::note!("{plain}");
+            line.clear();
         }
     })?;
     Ok(())
+}
+
+fn plain(character: char) -> char {
+    match character.is_control() && character != '\t' {
+        true => char::REPLACEMENT_CHARACTER,
+        false => character,
+    }
 }

@@ -14,6 +14,7 @@ mod privileges;
 
 pub use child::serve_launched;
 pub use keeper::{Door, OpenError, Watched, end_now, end_strangers};
+pub use privileges::give_up;
 
 use headroom_gateway::GatewayConfig;
 use serde::{Deserialize, Serialize};

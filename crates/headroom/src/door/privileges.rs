@@ -60,6 +60,18 @@ pub fn give_up(user: Option<&str>) -> anyhow::Result<()> {
     set_no_new_privs(true).context("the gateway cannot give up what set-user-id programs would give it")
 }
 
+/// Closes all that whoever started this had open, but for the standard streams: it is nothing of this process's.
+pub fn close_inherited() {
+    let open = std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
+    let numbers: Vec<i32> = open
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .collect();
+    for number in numbers.into_iter().filter(|number| *number > 2) {
+        // The one that listed them is closed already.
+        let _ = nix::unistd::close(number);
+    }
+}
+
 fn find(user: Option<&str>) -> anyhow::Result<(Uid, Gid)> {
     let named = |name: &str| -> anyhow::Result<Option<(Uid, Gid)>> {
         let found =

@@ -279,8 +279,8 @@ impl Limiter {
         let measured = choice.chosen != MeterKind::Model;
         let pace = Pace::open(roots, options.frequency, registry)?;
         let paced = pace.bounds().map(drop);
-        let (lever, lever_choice) = limit::open(options.lever, roots, measured, &paced, model.base, registry)
-            .map_err(|none| match none {
+        let (lever, lever_choice) =
+            limit::open(options.lever, roots, measured, &paced, registry).map_err(|none| match none {
                 NoLever::InUse(error) => LimitError::Power(error),
                 NoLever::PassedOver(passed_over) => {
                     let reasons = passed_over.iter().map(|p| format!("{}: {}", p.lever, p.reason));
@@ -424,13 +424,10 @@ impl Limiter {
         state.give_back()
     }
 
-    /// Gives up this service's part in the levers of the whole machine, its power limit and its frequency, for good; what
-    /// was put back of them, which is nothing while other services of this process have a part in them.
-    pub fn leave_machine(&self) -> Vec<Outcome> {
-        let mut state = self.shared.lock();
-        let mut outcomes = state.hardware.take().map_or_else(Vec::new, Hardware::restore);
-        outcomes.extend(state.pace.leave());
-        outcomes
+    /// Gives up this service's part in the limit on the machine's frequency, for good; what was put back of it, which is
+    /// nothing while other services of this process have a part in it.
+    pub fn leave_frequency(&self) -> Vec<Outcome> {
+        self.shared.lock().pace.leave()
     }
 
     /// Between which shares cores can be allocated now.

@@ -1,11 +1,9 @@
 //! What holds a power cap, in the user's order of preference, and why others do not.
 
-use super::shared::Shared;
 use super::{HardwareCap, HsmpLimits, PowerLimitError, RaplLimits};
 use crate::Roots;
 use crate::order::{Order, OrderError, Word};
 use crate::restore::{Registry, RestoreError};
-use headroom_units::Watts;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 use std::str::FromStr;
@@ -168,8 +166,7 @@ pub type Opened = (Option<Box<dyn HardwareCap>>, LeverChoice);
 
 /// Opens the first lever of the order that works; caps by frequency and by quota are held by a loop of their own.
 /// `measured` says whether the meter in use measures: a hardware limit holds true watts, which a model's are not.
-/// `frequency` says why the frequency cannot be limited; `base` is what the machine draws before any service runs, which
-/// the services of this process share where the hardware holds their caps.
+/// `frequency` says why the frequency cannot be limited.
 ///
 /// # Errors
 /// [`NoLever`]: none of the order works, or one of them is another program's.
@@ -178,7 +175,6 @@ pub fn open(
     roots: &Roots,
     measured: bool,
     frequency: &Result<(), String>,
-    base: Watts,
     registry: &Registry,
 ) -> Result<Opened, NoLever> {
     let mut passed_over = Vec::new();
@@ -192,12 +188,8 @@ pub fn open(
             _ if !measured => Err(PowerLimitError::NoLimits {
                 why: "the power is modelled, and a hardware limit holds watts that are measured".into(),
             }),
-            LeverKind::Rapl => shared(kind, roots, registry, base, || {
-                RaplLimits::open(roots, &registry.shared()).map(|limits| Box::new(limits) as _)
-            }),
-            LeverKind::Hsmp => shared(kind, roots, registry, base, || {
-                HsmpLimits::open(roots, &registry.shared()).map(|limits| Box::new(limits) as _)
-            }),
+            LeverKind::Rapl => RaplLimits::open(roots, registry).map(|limits| Some(Box::new(limits) as _)),
+            LeverKind::Hsmp => HsmpLimits::open(roots, registry).map(|limits| Some(Box::new(limits) as _)),
         };
         match opened {
             Ok(lever) => {
@@ -222,23 +214,9 @@ pub fn open(
     Err(NoLever::PassedOver(passed_over))
 }
 
-fn shared(
-    kind: LeverKind,
-    roots: &Roots,
-    registry: &Registry,
-    base: Watts,
-    open: impl FnOnce() -> Result<Box<dyn HardwareCap>, PowerLimitError>,
-) -> Result<Option<Box<dyn HardwareCap>>, PowerLimitError> {
-    Ok(Some(Box::new(Shared::join(
-        kind, &roots.sys, registry, base, open,
-    )?)))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const BASE: Watts = Watts::new(10.0);
 
     fn read(json: &str) -> Result<LeverPreference, String> {
         serde_json::from_str(json).map_err(|error| error.to_string())
@@ -266,8 +244,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let roots = Roots::at(dir.path(), dir.path());
         let none = Err("no cpufreq".to_owned());
-        let (lever, choice) =
-            open(LeverPreference::Auto, &roots, true, &none, BASE, &Registry::new()).unwrap();
+        let (lever, choice) = open(LeverPreference::Auto, &roots, true, &none, &Registry::new()).unwrap();
         assert!(lever.is_none());
         assert_eq!(
             (choice.chosen, choice.passed_over.len()),
@@ -278,21 +255,13 @@ mod tests {
             "{choice}"
         );
         let rapl = LeverPreference::Ordered(Order::one(LeverKind::Rapl));
-        let why = |measured| match open(rapl, &roots, measured, &none, BASE, &Registry::new()) {
+        let why = |measured| match open(rapl, &roots, measured, &none, &Registry::new()) {
             Err(NoLever::PassedOver(over)) => over[0].reason.clone(),
             other => panic!("{other:?}"),
         };
         assert!(why(true).contains("does not exist"));
         assert!(why(false).contains("modelled"));
-        let (lever, choice) = open(
-            LeverPreference::Auto,
-            &roots,
-            false,
-            &Ok(()),
-            BASE,
-            &Registry::new(),
-        )
-        .unwrap();
+        let (lever, choice) = open(LeverPreference::Auto, &roots, false, &Ok(()), &Registry::new()).unwrap();
         assert!(lever.is_none());
         assert_eq!(
             (choice.chosen, choice.passed_over.len()),

@@ -7,7 +7,6 @@
 pub mod choice;
 pub mod hsmp;
 pub mod rapl;
-mod shared;
 pub mod split;
 
 pub use choice::{LeverChoice, LeverKind, LeverPassedOver, LeverPreference, NoLever, open};

@@ -6,6 +6,7 @@
 
 use super::undo::{Outcome, Undo};
 use super::{RestoreReport, lever};
+use crate::cgroup::Hierarchies;
 use crate::{Roots, file};
 use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
@@ -436,12 +437,49 @@ pub(super) fn check_ours(path: &Path) -> Result<(), LedgerError> {
     }
 }
 
-/// A file that we could have changed: absolute, without `..`, and not below a directory where no kernel file system
-/// is ever mounted; or the one device that is a lever. The owner check is what protects; this catches a record of another machine's layout.
+/// The files that levers are, by their names; `*` stands for digits.
+const LEVERS: [&str; 15] = [
+    "cpu.max",
+    "cpu.cfs_quota_us",
+    "cpu.cfs_period_us",
+    "cpuset.cpus",
+    "cpuset.mems",
+    "cgroup.subtree_control",
+    "constraint_*_power_limit_uw",
+    "enabled",
+    "scaling_max_freq",
+    "scaling_min_freq",
+    "scaling_governor",
+    "scaling_setspeed",
+    "power*_cap",
+    "cgroup.procs",
+    "cgroup.clone_children",
+];
+
+/// A file that we could have changed, or a control group that we could have made: absolute, without `..`, below the kernel's
+/// tree or a mounted hierarchy of control groups, and by its name a lever; or the one device that is a lever. A record is
+/// its owner's alone, but what is in it is written by whoever undoes it, which may be a guard outside of the owner's
+/// container.
 fn is_plausible(path: &Path, roots: &Roots) -> bool {
+    if path == Path::new(crate::hsmp::DEVICE) {
+        return true;
+    }
     let straight = path.is_absolute() && path.components().all(|part| part != Component::ParentDir);
-    let elsewhere = ["/etc", "/usr", "/bin", "/sbin", "/lib", "/boot", "/dev"];
-    let inside = path.starts_with(&roots.sys) || path.starts_with(&roots.proc_);
-    path == Path::new(crate::hsmp::DEVICE)
-        || straight && (inside || !elsewhere.iter().any(|no| path.starts_with(no)))
+    let in_group = || {
+        let mounts = Hierarchies::read(roots);
+        mounts.is_ok_and(|mounts| mounts.all().any(|mount| path.starts_with(&mount.point)))
+    };
+    let is_group = || path.is_dir() || !path.exists();
+    let name = path
+        .file_name()
+        .and_then(|name| name.to_str())
+        .unwrap_or_default();
+    let is_lever = LEVERS.iter().any(|lever| match lever.split_once('*') {
+        None => *lever == name,
+        Some((before, after)) => name
+            .strip_prefix(before)
+            .and_then(|rest| rest.strip_suffix(after))
+            .is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())),
+    });
+    straight && (is_lever && path.starts_with(&roots.sys) || (is_lever || is_group()) && in_group())
 }

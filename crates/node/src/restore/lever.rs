@@ -139,6 +139,13 @@ fn take(levers: &[Lever], path: &Path, ledger: &Ledger) -> Result<Option<Lever>,
     };
     match ledger::take(&lock) {
         Ok(()) => {}
+        // Whoever may read the file may lock it: a user who cannot write it owns no lever, and must not keep anybody out.
+        Err(rustix::io::Errno::WOULDBLOCK) if are_strangers(&holders(identity.1)) => {
+            tracing::warn!(
+                "{} is locked by a user who may not limit it: passed over",
+                path.display()
+            );
+        }
         Err(rustix::io::Errno::WOULDBLOCK) => return Err(in_use(read_owner(&file))),
         Err(errno) => return Err(fail(io::Error::from(errno))),
     }
@@ -156,6 +163,39 @@ fn take(levers: &[Lever], path: &Path, ledger: &Ledger) -> Result<Option<Lever>,
         identity,
         _lock: lock,
     }))
+}
+
+/// The users of the processes that hold a lock on a file with this inode (proc_locks(5)); `None` for one that is not to be
+/// found, as in another PID namespace.
+fn holders(inode: u64) -> Vec<Option<u32>> {
+    let locks = fs::read_to_string("/proc/locks").unwrap_or_default();
+    pids_on(&locks, inode)
+        .map(|pid| {
+            let about = fs::metadata(format!("/proc/{pid}")).ok()?;
+            Some(about.uid())
+        })
+        .collect()
+}
+
+/// The processes that hold a lock of flock's on a file with this inode, and wait for none.
+fn pids_on(locks: &str, inode: u64) -> impl Iterator<Item = &str> {
+    locks.lines().filter_map(move |line| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let [_, "FLOCK", _, _, pid, file, ..] = fields[..] else {
+            return None;
+        };
+        let number: u64 = file.rsplit_once(':')?.1.parse().ok()?;
+        (number == inode).then_some(pid)
+    })
+}
+
+/// Whether all of them are known to be neither root nor this user.
+fn are_strangers(holders: &[Option<u32>]) -> bool {
+    let own = rustix::process::geteuid().as_raw();
+    !holders.is_empty()
+        && holders
+            .iter()
+            .all(|user| user.is_some_and(|user| user != 0 && user != own))
 }
 
 /// Puts back what the owner before left on a lever, or waits for whoever does.
@@ -207,5 +247,25 @@ impl Registry {
         if let Some(ledger) = &self.lock().ledger {
             disown(ledger.run_dir());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_holds_a_lock_is_read_and_who_waits_is_not() {
+        let locks = "1: FLOCK  ADVISORY  WRITE 812 00:1f:4711 0 EOF\n\
+                     1: -> FLOCK  ADVISORY  WRITE 813 00:1f:4711 0 EOF\n\
+                     2: POSIX  ADVISORY  READ 900 00:1f:4711 0 EOF\n\
+                     3: FLOCK  ADVISORY  WRITE 814 00:1f:4712 0 EOF\n";
+        assert_eq!(pids_on(locks, 4711).collect::<Vec<_>>(), ["812"]);
+        let own = rustix::process::geteuid().as_raw();
+        assert!(!are_strangers(&[]), "nobody is known");
+        assert!(!are_strangers(&[None]));
+        assert!(!are_strangers(&[Some(0)]));
+        assert!(!are_strangers(&[Some(own), Some(65_534)]));
+        assert!(are_strangers(&[Some(65_533)]));
     }
 }

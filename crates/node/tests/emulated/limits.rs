@@ -1,10 +1,7 @@
 //! RAPL and HSMP limits: what is written, what is read back, what the kernel refuses, and what is put back.
 
 use super::{Bench, HSMP_ANSWERS};
-use headroom_node::limit::{
-    self, HardwareCap, HsmpLimits, LeverKind, LeverPreference, PowerLimitError, RaplLimits,
-};
-use headroom_node::order::Order;
+use headroom_node::limit::{HardwareCap, HsmpLimits, PowerLimitError, RaplLimits};
 use headroom_node::restore::{Ledger, Outcome, Registry, recover};
 use headroom_testbed::hardware::config::{LimitKind, RaplConfig};
 use headroom_testbed::hardware::{HardwareConfig, Operation};
@@ -242,32 +239,6 @@ fn a_machines_limits_have_one_owner_whatever_the_run_directory() {
     drop((limits, first));
     RaplLimits::open(&bench.roots(), &second).unwrap();
     second.disown();
-}
-
-#[test]
-fn the_services_of_one_program_share_the_limit_and_the_last_puts_it_back() {
-    let Some(bench) = Bench::usual() else { return };
-    let program = Registry::new();
-    let join = |registry: &Registry| {
-        let none = Err("not asked for".to_owned());
-        let rapl = LeverPreference::Ordered(Order::one(LeverKind::Rapl));
-        let (lever, _) = limit::open(rapl, &bench.roots(), true, &none, Watts::new(40.0), registry).unwrap();
-        lever.unwrap()
-    };
-    let parts = [program.part(), program.part()];
-    let [mut one, mut other] = [join(&parts[0]), join(&parts[1])];
-    one.set(watts(50.0)).unwrap();
-    assert_eq!(bench.limit_w(0, 0), 50.0, "the other has asked for no cap");
-    other.set(watts(45.0)).unwrap();
-    // 40 W of base once, and 10 and 5 above it, over two packages.
-    assert_eq!((bench.limit_w(0, 0), bench.limit_w(1, 0)), (27.5, 27.5));
-    // What one part puts back is its own, and the limit is both's.
-    assert!(parts[0].restore_all().outcomes.is_empty());
-    assert_eq!(bench.limit_w(0, 0), 27.5);
-    drop(one);
-    assert_eq!(bench.limit_w(0, 0), 22.5, "the other's alone");
-    drop(other);
-    assert_eq!((bench.limit_w(0, 0), bench.limit_w(0, 1)), (50.0, 60.0));
 }
 
 #[test]

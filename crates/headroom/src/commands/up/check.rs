@@ -35,6 +35,7 @@ fn of(service: Service, run_dir: &Path, running: &Running) -> Result<Report, Fai
         document,
         world,
         dir,
+        notes,
     } = service;
     let mut report = Report::default();
     world.describe(&config, &document, &mut report)?;
@@ -79,6 +80,7 @@ fn of(service: Service, run_dir: &Path, running: &Running) -> Result<Report, Fai
         .machine
         .notes()
         .into_iter()
+        .chain(notes)
         .chain(undo::note_of_left(run_dir))
     {
         report.note(note);

@@ -93,7 +93,13 @@ struct Service {
     document: Document,
     world: World,
     dir: PathBuf,
+    /// What is to be said of it beside what the machine says.
+    notes: Vec<String>,
 }
+
+/// What each of several services says of its power.
+const SHARED_MACHINE: &str = "several services share this machine: the power of each is estimated as if it were alone, so \
+    that the machine's base is in every one of them and their energies do not add up; the frequency is the highest that any asks for";
 
 /// The configurations, each of a service; what cannot be at once is refused.
 fn read(args: &UpArgs) -> Result<Vec<(Config, Document)>, Failure> {
@@ -122,7 +128,10 @@ fn prepare(
 ) -> Result<Vec<Service>, Failure> {
     let several = configs.len() > 1;
     let mut services: Vec<Service> = Vec::new();
-    for (config, document) in configs {
+    for (mut config, document) in configs {
+        if several {
+            config.power.share(&document)?;
+        }
         let world = World::open(&config, &document, roots, limits)?;
         // A law can be built only where mu is known; otherwise it is measured later.
         if let Some(rate) = config.service.requests_per_core_s.map(PerSecond::new) {
@@ -143,7 +152,9 @@ fn prepare(
             true => door::dir_of(run_dir, group),
             false => run_dir.to_owned(),
         };
+        let notes = several.then(|| SHARED_MACHINE.to_owned()).into_iter().collect();
         services.push(Service {
+            notes,
             config,
             document,
             world,
@@ -279,12 +290,14 @@ fn serve(args: &RunArgs, service: &mut Service, stop: &Stop) -> Result<Option<Ru
         document,
         world,
         dir,
+        notes: more,
     } = service;
     let ran_by = (config.law.name, &config.control);
     let (recorder, admin) = start::open(&config.record, &config.admin, ran_by, document)?;
     let mut notes = world.machine.notes();
-    // What the gateway's process writes while the live view has the terminal is held back with the rest.
-    let own_log = !args.no_view && std::io::stderr().is_terminal();
+    notes.append(more);
+    // The gateway's process parses what clients send: it is to have no way to this terminal.
+    let own_log = std::io::stderr().is_terminal();
     let door = config.gateway.as_ref().map(|gateway| {
         Door::open(gateway, dir, own_log).map_err(|error| match error {
             OpenError::Refused { key, why } => Failure::from(document.error(&key, why)),

@@ -10,7 +10,7 @@ use headroom_node::{Roots, agent};
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -252,8 +252,16 @@ impl Post {
             .mode(0o700)
             .create(&self.run_dir)
             .with_context(|| format!("cannot make the run directory {}", self.run_dir.display()))?;
+        // What is in it says what this writes to the machine.
+        restore::usable(&self.run_dir)?;
         let alone = self.run_dir.join("guard.lock");
-        let alone_file = File::create(&alone).with_context(|| format!("cannot open {}", alone.display()))?;
+        let alone_file = File::options()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits().cast_signed())
+            .open(&alone)
+            .with_context(|| format!("cannot open {}", alone.display()))?;
         if let Err(error) = alone_file.try_lock() {
             bail!(
                 "{} is held: a guard serves this run directory already ({error})",
@@ -274,6 +282,7 @@ impl Post {
         say::note!("guarding {}", self.run_dir.display());
         crate::live::service_manager::ready();
         let connected = Arc::new(AtomicUsize::new(0));
+        let mut trouble = None;
         while !ended() {
             let stream = match accept(&listener) {
                 Ok(stream) => stream,
@@ -298,11 +307,12 @@ impl Post {
                 std::thread::Builder::new()
                     .name("owner".to_owned())
                     .spawn(watch)?;
-            } else if count == 0
-                && restore::left(&self.run_dir) == Left::OfKilled
-                && let Err(error) = self.put_back()
-            {
-                tracing::error!("{error}");
+            } else if count == 0 && restore::left(&self.run_dir) == Left::OfKilled {
+                let failed = self.put_back().err().map(|error| error.to_string());
+                if let Some(error) = failed.as_ref().filter(|_| failed != trouble) {
+                    tracing::error!("{error}");
+                }
+                trouble = failed;
             }
         }
         // The owners notice it, lift their limits, and go on with another guard where one can be had.

@@ -355,7 +355,7 @@ impl Machine for LocalMachine {
             // fails, so does what follows, and that is told.
             let _ = limiter.give_back();
         }
-        let mut outcomes = limiter.as_ref().map_or_else(Vec::new, Limiter::leave_machine);
+        let mut outcomes = limiter.as_ref().map_or_else(Vec::new, Limiter::leave_frequency);
         // What has failed is in the registry, and tried again there.
         outcomes.retain(|outcome| !matches!(outcome, Outcome::Failed { .. }));
         // Also where nothing is limited: what could not be put back earlier is tried again.
