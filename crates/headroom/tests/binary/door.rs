@@ -1,8 +1,8 @@
 //! The front door: the gateway's process, whatever becomes of it or of the control side.
 
 use crate::common::{
-    Config, Group, KeepAlive, Program, Server, Up, connect_and_send, free_port, get, is_alive, read_answer,
-    until,
+    Config, Group, KeepAlive, Program, Server, Up, connect_and_send, copy_headroom, free_port, gateway_in,
+    get, is_alive, read_answer, until,
 };
 use crate::contract::number;
 use rustix::process::{Pid, Signal, kill_process};
@@ -117,6 +117,74 @@ fn the_gateway_has_neither_root_nor_capabilities_nor_a_way_to_them() {
     assert_eq!(status.code(), Some(2));
     let said = format!("headroom.toml:{line}: gateway.user: there is no user \"no-such-user\"");
     assert!(program.err().contains(&said), "{}", program.err());
+}
+
+#[test]
+fn the_gateway_has_no_terminal_no_file_and_no_secret_of_whoever_started_it() {
+    let Some(group) = Group::new() else { return };
+    let server = Server::start(Duration::ZERO);
+    let config = Config::new(group.path(), &format!("http://{}", server.address));
+    let secret = config.dir().join("secret");
+    fs::write(&secret, "hunter2").unwrap();
+    // A shell leaves a file open, as a careless script does.
+    let up = config.command();
+    let mut shell = std::process::Command::new("sh");
+    shell
+        .args(["-c", "exec \"$@\" 9<\"$SECRET_FILE\"", "sh"])
+        .arg(up.get_program())
+        .args(up.get_args())
+        .env("SECRET_FILE", &secret)
+        .env("SECRET_TOKEN", "hunter2")
+        .env("NOTIFY_SOCKET", config.dir().join("notify"));
+    let mut program = Program::start(&mut shell);
+    program.said("where it listens", |err| err.contains("serving ").then_some(()));
+    let pid = until("its record", || gateway_in(&config.run_dir()));
+    let environ = fs::read(format!("/proc/{pid}/environ")).unwrap();
+    let environ = String::from_utf8_lossy(&environ);
+    assert!(
+        !environ.contains("SECRET") && !environ.contains("NOTIFY"),
+        "{environ}"
+    );
+    for fd in fs::read_dir(format!("/proc/{pid}/fd")).unwrap() {
+        let to = fs::read_link(fd.unwrap().path()).unwrap_or_default();
+        assert_ne!(to, secret);
+    }
+    let session = rustix::process::getsid(Pid::from_raw(i32::try_from(pid).unwrap())).unwrap();
+    assert_eq!(
+        session.as_raw_nonzero().get(),
+        i32::try_from(pid).unwrap(),
+        "a session of its own"
+    );
+    program.signal(Signal::TERM);
+    program.succeeds();
+}
+
+#[test]
+fn a_gateway_that_hangs_is_replaced_also_where_the_programs_file_was() {
+    let Some(group) = Group::new() else { return };
+    let server = Server::start(Duration::ZERO);
+    let config = Config::new(group.path(), &format!("http://{}", server.address));
+    let (program, newer) = (config.dir().join("headroom"), config.dir().join("newer"));
+    copy_headroom(&program);
+    copy_headroom(&newer);
+    let mut command = std::process::Command::new(&program);
+    command.args(config.command().get_args());
+    let mut up = Program::start(&mut command);
+    let address: SocketAddr = up.said("where it listens", |err| {
+        let line = err.lines().find(|line| line.starts_with("serving "))?;
+        line.rsplit_once(" on ")?.1.parse().ok()
+    });
+    serves(address);
+    let pid = until("its record", || gateway_in(&config.run_dir()));
+    fs::rename(&newer, &program).unwrap();
+    kill_process(Pid::from_raw(i32::try_from(pid).unwrap()).unwrap(), Signal::STOP).unwrap();
+    up.said("that it is killed", |err| {
+        err.contains("and is killed").then_some(())
+    });
+    serves(address);
+    assert_ne!(gateway_in(&config.run_dir()), Some(pid));
+    up.signal(Signal::TERM);
+    up.succeeds();
 }
 
 /// Kills the control side under load, has the next one take over; how many requests failed meanwhile.
