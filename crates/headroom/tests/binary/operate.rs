@@ -234,3 +234,31 @@ fn a_group_that_is_removed_is_not_ready_and_taken_up_when_it_is_made_anew() {
     assert_eq!(group.cores(), None, "as it was made: {}", up.program.err());
     assert!(!undo_left(&config.run_dir()));
 }
+
+#[test]
+fn a_run_folder_that_is_removed_leaves_no_limit_whatever_comes_next() {
+    for moved in [false, true] {
+        let Some(group) = Group::new() else { return };
+        group.limit(90_000, 100_000);
+        let before = group.settings();
+        let config = idle(&group);
+        let mut up = Up::start(&config);
+        until_it_saves(&group, 0.9);
+        match moved {
+            true => fs::rename(config.run_dir(), config.dir().join("elsewhere")).unwrap(),
+            false => fs::remove_dir_all(config.run_dir()).unwrap(),
+        }
+        until("the record is made anew, or nothing is left to record", || {
+            (undo_left(&config.run_dir()) || group.settings() == before).then_some(())
+        });
+        up.program.signal(Signal::KILL);
+        up.program.wait();
+        until("everything is as it was found", || {
+            (group.settings() == before).then_some(())
+        });
+        // The gateway's own record went with the folder.
+        for pid in crate::common::launched_below(config.dir()) {
+            kill_process(Pid::from_raw(i32::try_from(pid).unwrap()).unwrap(), Signal::KILL).unwrap();
+        }
+    }
+}

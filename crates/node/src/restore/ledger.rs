@@ -14,6 +14,7 @@ use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Component, Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 pub(super) const FILE: &str = "undo.json";
@@ -155,6 +156,7 @@ impl RunDir {
             boot_id: boot_id(roots),
             kept: Vec::new(),
             roots: roots.clone(),
+            anew: Mutex::default(),
             run_dir: self,
         };
         let report = ledger.undo_what_is_left(roots)?;
@@ -181,6 +183,8 @@ pub struct Ledger {
     kept: Vec<Undo>,
     roots: Roots,
     /// It stays taken as long.
+    /// The same directory where it was removed and made anew: held for its lock.
+    anew: Mutex<Option<RunDir>>,
     run_dir: RunDir,
 }
 
@@ -225,6 +229,11 @@ impl Ledger {
         Ok(report)
     }
 
+    /// Whether there is a record where it is looked for.
+    pub(super) fn is_there(&self) -> bool {
+        self.path.exists()
+    }
+
     /// That it can be saved, tried with a record of nothing beside it.
     pub(super) fn check_writable(&self) -> Result<(), LedgerError> {
         let beside = self.beside();
@@ -264,7 +273,20 @@ impl Ledger {
         let beside = self.beside();
         let text =
             serde_json::to_vec(&contents).map_err(|error| io("write", &beside, io::Error::other(error)))?;
-        if let Err(error) = write_new(&beside, &text) {
+        let written = match write_new(&beside, &text) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                // Somebody removed the run directory. Whoever ends or replaces this process looks for the record there.
+                let anew = RunDir::take(self.run_dir.path())?;
+                tracing::warn!(
+                    "{} was removed and is made anew: operators' commands reach this process again after its next start",
+                    anew.path().display()
+                );
+                *self.anew.lock().unwrap_or_else(PoisonError::into_inner) = Some(anew);
+                write_new(&beside, &text)
+            }
+            written => written,
+        };
+        if let Err(error) = written {
             // What was saved before stays, and half a file must not take the room of the next try.
             let _ = fs::remove_file(&beside);
             return Err(io("write", &beside, error));

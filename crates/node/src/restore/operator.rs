@@ -2,8 +2,9 @@
 //! wrote, which is left alone until then.
 
 use super::undo::{Outcome, Undo};
-use super::{Handle, Registry, RestoreError, RestoreReport};
+use super::{Handle, Inner, Ledger, Registry, RestoreError, RestoreReport};
 use crate::panel::ForeignWrite;
+use std::sync::MutexGuard;
 
 /// What an operator, or somebody else's write, keeps from being written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -23,6 +24,23 @@ impl Registry {
     pub fn pause(&self) -> RestoreReport {
         let mut inner = self.lock();
         inner.paused = true;
+        Self::put_back_for_now(inner)
+    }
+
+    /// Sees to it that what is in force is recorded where whoever ends or replaces this process looks for it: it is recorded
+    /// again where somebody removed the record, and everything is put back where that cannot be. What was put back.
+    pub fn tend(&self) -> Option<RestoreReport> {
+        let mut inner = self.lock();
+        let in_force = inner.records.iter().any(|record| record.written) || !inner.failed.is_empty();
+        if !in_force || inner.ledger.as_ref().is_none_or(Ledger::is_there) {
+            return None;
+        }
+        let error = inner.save().err()?;
+        tracing::error!("everything is put back, as it cannot be recorded: {error}");
+        Some(Self::put_back_for_now(inner))
+    }
+
+    fn put_back_for_now(mut inner: MutexGuard<'_, Inner>) -> RestoreReport {
         inner.pauses += 1;
         let mut outcomes = Vec::new();
         for record in inner.records.iter_mut().rev() {

@@ -322,6 +322,7 @@ impl Supervisor {
         let mut asked = Instant::now();
         let mut unanswered: Option<Instant> = None;
         loop {
+            restore::global().tend();
             // What has come is heard before it is judged: this process may have been stopped itself.
             match standing.lines.next(TICK) {
                 Ok(Some(FromGuard::Lifted { why })) => {

@@ -8,7 +8,7 @@ mod up;
 pub use group::{Group, exists_anywhere};
 pub use net::{Answer, KeepAlive, Server, Traffic, connect_and_send, free_port, get, read_answer};
 pub use program::{Program, children_of, copy_headroom, guard_of, headroom, is_alive, run};
-pub use up::{Config, Up, Wiki, gateway_in, undo_left};
+pub use up::{Config, Up, Wiki, gateway_in, launched_below, undo_left};
 
 use std::time::{Duration, Instant};
 

@@ -128,6 +128,36 @@ pub fn gateway_in(run_dir: &Path) -> Option<u32> {
     record["pid"].as_u64().and_then(|pid| u32::try_from(pid).ok())
 }
 
+/// The gateways that were launched with a socket below a folder, whatever became of their records.
+pub fn launched_below(folder: &Path) -> Vec<u32> {
+    let sockets = fs::read_to_string("/proc/net/unix").unwrap_or_default();
+    let inodes: Vec<&str> = sockets
+        .lines()
+        .filter(|line| line.contains(&*folder.to_string_lossy()))
+        .filter_map(|line| line.split_whitespace().nth(6))
+        .collect();
+    let holds = |pid: u32| {
+        let files = fs::read_dir(format!("/proc/{pid}/fd"))
+            .into_iter()
+            .flatten()
+            .flatten();
+        files
+            .filter_map(|file| fs::read_link(file.path()).ok())
+            .any(|to| {
+                inodes
+                    .iter()
+                    .any(|inode| to.to_string_lossy() == format!("socket:[{inode}]"))
+            })
+    };
+    let launched = |pid: u32| {
+        fs::read_to_string(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.contains("--launched"))
+    };
+    let pids = fs::read_dir("/proc").unwrap().flatten();
+    pids.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .filter(|pid| launched(*pid) && holds(*pid))
+        .collect()
+}
+
 /// Whether a run folder still records something to put back.
 pub fn undo_left(run_dir: &Path) -> bool {
     ["undo.json", "undo.json.new"]
