@@ -23,7 +23,9 @@ pub const MIN_WINDOWS_APART: u32 = 3;
 
 /// A period with more failures than this share of its answers tells nothing of what an answer costs.
 const MAX_FAILED_SHARE: f64 = 0.05;
-/// A period less busy than this share of those that μ was taken from is too near to what the service does when idle.
+/// A period less busy than this share of those that μ was taken from does not raise it. It may lower it, also where that is what
+/// the service does when idle: too high a μ takes the cores that would show it, too low a one costs energy until the traffic
+/// is back.
 const MIN_BUSY_SHARE: f64 = 0.5;
 /// Nor is one told from in which the processors ran slower than this share of their frequency then.
 const MIN_FREQUENCY_SHARE: f64 = 0.9;
@@ -42,10 +44,13 @@ struct Totals {
     length: Seconds,
     /// Sum and number of the periods' frequencies, all of one source.
     frequency: Option<(Reading<Hertz>, f64)>,
+    /// Some of it can only lower μ.
+    lowers: bool,
 }
 
 impl Totals {
     fn add(&mut self, period: &Evidence) {
+        self.lowers |= period.lowers;
         self.requests += period.requests;
         self.cpu += period.cpu;
         self.length += period.length;
@@ -72,15 +77,19 @@ impl Totals {
         self.cpu / self.length
     }
 
-    /// Whether a period is like these were: as busy, and as fast.
-    fn alike(&self, period: &Evidence) -> bool {
-        let fast = match (self.frequency, period.frequency) {
+    /// Whether the processors ran as fast in a period as in these.
+    fn as_fast(&self, period: &Evidence) -> bool {
+        match (self.frequency, period.frequency) {
             (Some((sum, count)), Some(now)) if sum.source == now.source => {
                 now.value.get() >= MIN_FREQUENCY_SHARE * sum.value.get() / count
             }
             _ => true,
-        };
-        fast && period.cpu / period.length >= MIN_BUSY_SHARE * self.busy()
+        }
+    }
+
+    /// Whether a period is about as busy as these were.
+    fn as_busy(&self, period: &Evidence) -> bool {
+        period.cpu / period.length >= MIN_BUSY_SHARE * self.busy()
     }
 }
 
@@ -90,6 +99,9 @@ struct Evidence {
     cpu: Seconds,
     length: Seconds,
     frequency: Option<Reading<Hertz>>,
+    /// It can only lower μ: what was begun and not answered has cost CPU time that belongs to no answer yet, which is how too
+    /// few cores show.
+    lowers: bool,
 }
 
 impl Evidence {
@@ -98,11 +110,10 @@ impl Evidence {
         let traffic = seen.traffic.as_ref()?;
         let cpu = seen.cpu_time?;
         let failed = traffic.failures as f64 > MAX_FAILED_SHARE * traffic.completions as f64;
-        // What is begun and not answered has cost CPU time that belongs to no answer yet.
-        let behind = traffic.in_flight > traffic.completions;
         let slowed = seen.allocated.frequency.is_some();
         let counted = cpu > Seconds::ZERO && seen.length > Seconds::ZERO && traffic.completions > 0;
-        (counted && !failed && !behind && !slowed).then_some(Self {
+        (counted && !failed && !slowed).then_some(Self {
+            lowers: traffic.in_flight > traffic.completions,
             requests: traffic.completions,
             cpu,
             length: seen.length,
@@ -138,16 +149,19 @@ impl Built {
 
     /// Takes one period's evidence; what μ is to be taken from now on, where it has drifted for long enough.
     fn drifted(&mut self, period: &Evidence, length: Seconds) -> Option<Totals> {
-        if !self.basis.alike(period) {
+        if !self.basis.as_fast(period) {
             return None;
         }
-        self.window.add(period);
+        self.window.add(&Evidence {
+            lowers: period.lowers || !self.basis.as_busy(period),
+            ..*period
+        });
         if !self.window.suffice(length) {
             return None;
         }
         let window = std::mem::take(&mut self.window);
         let ratio = window.rate() / self.basis.rate();
-        let higher = ratio > MAX_DRIFT;
+        let higher = ratio > MAX_DRIFT && !window.lowers;
         if !higher && ratio >= 1.0 / MAX_DRIFT {
             self.windows_apart = 0;
             return None;
@@ -203,6 +217,7 @@ impl<F> Calibrating<F> {
             cpu: Seconds::ZERO,
             length: Seconds::ZERO,
             frequency: None,
+            lowers: false,
         };
         Self {
             name,
@@ -314,8 +329,9 @@ where
                 }
             }
             State::Collecting { totals, refused } => {
-                if let Some(period) = &evidence {
-                    totals.add(period);
+                // With everything on, a backlog is no sign of too few cores.
+                if let Some(period) = evidence.filter(|period| !period.lowers) {
+                    totals.add(&period);
                 }
                 if totals.suffice(self.length) {
                     let basis = *totals;

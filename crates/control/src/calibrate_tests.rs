@@ -183,12 +183,44 @@ fn what_is_within_the_bound_or_short_changes_nothing() {
 }
 
 #[test]
-fn a_quiet_night_and_slow_processors_are_no_drift() {
+fn a_quiet_night_may_cost_energy_and_the_day_corrects_it() {
     let mut law = calibrated();
     // A fifth of the requests at three times the cost each: most of it is what the service does when idle.
     for _ in 0..200 {
-        assert_eq!(rule(&law.decide(&second(15, 0.19))), "one");
+        law.decide(&second(15, 0.19));
     }
+    assert!((law.service_rate().unwrap().get() - 15.0 / 0.19).abs() < 1e-6);
+    // What is left of the night's window, and three of the day's.
+    for _ in 0..15 {
+        law.decide(&second(100, 0.4));
+    }
+    assert!((law.service_rate().unwrap().get() - 250.0).abs() < 1e-6);
+    // The other way round, quiet periods say nothing: nobody is left with too few cores by a night of cheap requests.
+    for _ in 0..200 {
+        assert_eq!(rule(&law.decide(&second(40, 0.1))), "one");
+    }
+    assert!((law.service_rate().unwrap().get() - 250.0).abs() < 1e-6);
+}
+
+#[test]
+fn a_rate_that_is_far_too_high_is_corrected_though_the_service_is_less_busy_and_behind() {
+    let mut law = one_core();
+    // 450 cheap requests and 6 of 30 ms each second, then these alone: 623 requests/s a core in use, and 33 in truth.
+    for _ in 0..3 {
+        law.decide(&second(456, 456.0 / 623.0));
+    }
+    let mut dear = second(6, 0.18);
+    dear.traffic.as_mut().unwrap().in_flight = 9;
+    // Three windows of 200 requests.
+    for _ in 0..3 * 34 {
+        law.decide(&dear);
+    }
+    let rate = law.service_rate().unwrap().get();
+    assert!((rate * 0.03 - 1.0).abs() < 0.05, "{rate}");
+}
+
+#[test]
+fn slow_processors_are_no_drift() {
     let at = |ghz: f64, seen: Seen| Seen {
         frequency: Some(Measured(Hertz::new(ghz * 1e9)).into()),
         ..seen
