@@ -6,11 +6,16 @@ use crate::failure::Failure;
 use crate::say;
 use crate::stop::Stop;
 use anyhow::Context;
+use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use ratatui::backend::CrosstermBackend;
 use ratatui::crossterm::terminal::{self, EnterAlternateScreen, LeaveAlternateScreen};
 use ratatui::crossterm::{cursor, execute};
 use ratatui::{Frame, Terminal};
+use rustix::io::Errno;
+use rustix::process::getpgrp;
+use rustix::termios::tcgetpgrp;
 use std::io::{self, IsTerminal, Stderr};
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
@@ -43,14 +48,31 @@ pub struct Stage<M> {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Opens a view where one is wanted and there is a terminal to show it in.
+/// Opens a view where one is wanted and there is a terminal to show it in. A background job has none: the kernel stops one
+/// that sets the terminal's modes or reads its keys (SIGTTOU, SIGTTIN).
 ///
 /// # Errors
 /// Where the terminal cannot be set up.
 pub fn view<V>(no_view: bool, open: impl FnOnce() -> io::Result<V>) -> Result<Option<V>, Failure> {
-    let wanted = !no_view && io::stderr().is_terminal() && io::stdin().is_terminal();
+    let (keys, screen) = (io::stdin(), io::stderr());
+    let wanted = !no_view
+        && screen.is_terminal()
+        && keys.is_terminal()
+        && is_foreground(&keys)
+        && is_foreground(&screen);
     let view = wanted.then(open).transpose();
     Ok(view.context("the live view cannot be opened; --no-view does without it")?)
+}
+
+/// Whether this process may use a terminal: it is in the terminal's foreground process group, or the terminal is not the
+/// one that controls it, so that none of its groups is in the background.
+fn is_foreground(terminal: impl AsFd) -> bool {
+    match tcgetpgrp(terminal) {
+        Ok(group) => group == getpgrp(),
+        Err(Errno::NOTTY) => true,
+        // A group of another PID namespace: it may be any.
+        Err(_) => false,
+    }
 }
 
 impl<M: Send + 'static> Stage<M> {
@@ -112,14 +134,23 @@ impl<M> Drop for Stage<M> {
     }
 }
 
-/// Gives the terminal back as it was, once. Called from the panic hook too, so it must not fail.
+/// Gives the terminal back as it was, once. Called from the panic hook too, so it must not fail. A program that was sent
+/// to the background meanwhile is not stopped by it, and leaves the modes alone: the shell has set its own.
 fn give_back() {
     if !TAKEN.swap(false, Ordering::AcqRel) {
         return;
     }
+    let mut ttou = SigSet::empty();
+    ttou.add(Signal::SIGTTOU);
+    let mask = ttou.thread_swap_mask(SigmaskHow::SIG_BLOCK);
     // First, for it is not kept waiting by a terminal that takes nothing.
-    let _ = terminal::disable_raw_mode();
+    if is_foreground(io::stdin()) {
+        let _ = terminal::disable_raw_mode();
+    }
     let _ = execute!(io::stderr(), LeaveAlternateScreen, cursor::Show);
+    if let Ok(mask) = mask {
+        let _ = mask.thread_set_mask();
+    }
     say::release();
 }
 
@@ -150,6 +181,10 @@ fn run<S: Scene>(messages: &Receiver<S::Message>, scene: &mut S, stop: &Stop) ->
         // After a panic elsewhere, or while the program ends at once: the screen is not ours any more.
         if !TAKEN.load(Ordering::Acquire) {
             return Ok(());
+        }
+        // Sent to the background: the keys are the shell's.
+        if !is_foreground(io::stdin()) {
+            continue;
         }
         if keys::asked_to_end(io::stdin())? {
             stop.raise();

@@ -105,6 +105,9 @@ pub(crate) fn open_writer(path: &Path) -> Result<Connection, Error> {
         path: path.to_owned(),
         source,
     };
+    if path.exists() {
+        try_file(path)?;
+    }
     let mut connection = Connection::open(path).map_err(opening)?;
     connection.busy_timeout(BUSY_TIMEOUT).map_err(opening)?;
     // Only an empty file takes this, before its first table; in any other it changes nothing.
@@ -129,19 +132,20 @@ pub(crate) fn open_writer(path: &Path) -> Result<Connection, Error> {
     Ok(connection)
 }
 
+/// Opens a file that is there: the system says better than SQLite why it cannot be.
+fn try_file(path: &Path) -> Result<(), Error> {
+    let opened = std::fs::OpenOptions::new().read(true).write(true).open(path);
+    opened.map(drop).map_err(|error| Error::Open {
+        path: path.to_owned(),
+        source: rusqlite::Error::ToSqlConversionFailure(error.into()),
+    })
+}
+
 /// Tries whether [`open_writer`] would open a file, and changes nothing. A file that is there is opened for writing and
 /// looked at; where there is none, one of another name is made in its folder, and removed with the folders made for it.
 pub(crate) fn try_writer(path: &Path) -> Result<(), Error> {
     if path.exists() {
-        let opening = |error: std::io::Error| Error::Open {
-            path: path.to_owned(),
-            source: rusqlite::Error::ToSqlConversionFailure(error.into()),
-        };
-        std::fs::OpenOptions::new()
-            .read(true)
-            .write(true)
-            .open(path)
-            .map_err(opening)?;
+        try_file(path)?;
         let open = || -> Result<(Connection, i64, i64), rusqlite::Error> {
             let connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
             connection.busy_timeout(BUSY_TIMEOUT)?;

@@ -1,7 +1,7 @@
 //! What a `--check` says: all that the start would refuse, with the same words, and otherwise what would run.
 //!
 //! A check asks the functions that the start asks and leaves nothing behind. What it finds in use by the running headroom of
-//! the same run directory or configuration is no mistake: the start would have it once that one has ended.
+//! the same run directory or configuration is no mistake: the start would have it after that one was stopped.
 
 mod owner;
 
@@ -211,7 +211,7 @@ pub fn record_and_admin(
     running: &Running,
     report: &mut Report,
 ) -> Result<Option<TcpListener>, Failure> {
-    Recorder::check(&record.db, record.limits()).map_err(Failure::usage)?;
+    Recorder::check(&record.db, record.limits()).map_err(|error| document.error("record.db", error))?;
     let place = record.db.display().to_string();
     report.fact("record", "record", &place, place.as_str());
     admin_port(admin.listen, document, running, report)

@@ -126,6 +126,7 @@ fn checked(args: &AgentArgs) -> Result<Report, Failure> {
     let roots = args.trees.roots();
     let run_dir = args.run_dir.clone().unwrap_or_else(undo::default_run_dir);
     restore::usable(&run_dir).map_err(Failure::usage)?;
+    restore::global().only_ask(&run_dir);
     let running = check::running_in(&run_dir);
     let mut reports = Vec::new();
     for service in &services {

@@ -14,7 +14,7 @@ mod privileges;
 
 pub use child::serve_launched;
 pub use keeper::{Door, OpenError, Watched, end_now, end_strangers};
-pub use privileges::give_up;
+pub use privileges::{give_up, whom};
 
 use headroom_gateway::GatewayConfig;
 use serde::{Deserialize, Serialize};
@@ -93,6 +93,14 @@ pub fn dir_of(run_dir: &Path, group: &Path) -> PathBuf {
 pub fn is_left(run_dir: &Path, address: SocketAddr) -> bool {
     Record::read(run_dir)
         .is_some_and(|record| record.listen.contains(&address) && started(record.pid) == Some(record.started))
+}
+
+/// The gateway that a killed run of this folder left serving: its process, and whether the next start takes it over as it
+/// is, which else starts one of its own beside it.
+pub fn left(run_dir: &Path, gateway: &GatewayConfig) -> Option<(u32, bool)> {
+    let record = Record::read(run_dir)?;
+    let same = identity(gateway).is_ok_and(|identity| identity == record.identity);
+    (started(record.pid) == Some(record.started)).then_some((record.pid, same))
 }
 
 /// All that makes one gateway another: the program's version, the configuration, the certificates as they are now.

@@ -23,8 +23,7 @@ pub fn give_up(user: Option<&str>) -> anyhow::Result<()> {
         threads == 1,
         "{threads} threads run, and only one would give up its privileges"
     );
-    if geteuid().is_root() {
-        let (uid, gid) = find(user)?;
+    if let Some((uid, gid)) = whom(user)? {
         let all = || -> rustix::io::Result<()> {
             set_thread_groups(&[])?;
             clear_ambient_capability_set()?;
@@ -72,6 +71,14 @@ pub fn close_inherited() {
     }
 }
 
+/// Whom [`give_up`] makes this process; `None` where it stays its user's.
+///
+/// # Errors
+/// A user that there is not.
+pub fn whom(user: Option<&str>) -> anyhow::Result<Option<(Uid, Gid)>> {
+    geteuid().is_root().then(|| find(user)).transpose()
+}
+
 fn find(user: Option<&str>) -> anyhow::Result<(Uid, Gid)> {
     let named = |name: &str| -> anyhow::Result<Option<(Uid, Gid)>> {
         let found =
@@ -94,10 +101,10 @@ fn find(user: Option<&str>) -> anyhow::Result<(Uid, Gid)> {
         return Ok(found);
     }
     // A container's users often have numbers only; its group has the same then.
-    let number: u32 = name
-        .parse()
-        .with_context(|| format!("there is no user {name:?} on this machine"))?;
-    ensure!(number < u32::MAX, "{number} is no user's number");
+    let number: Option<u32> = name.parse().ok().filter(|number| *number < u32::MAX);
+    let Some(number) = number else {
+        bail!("there is no user {name:?} on this machine: make it, or name another as gateway.user");
+    };
     Ok((Uid::from_raw(number), Gid::from_raw(number)))
 }
 
@@ -109,8 +116,11 @@ mod tests {
     fn a_user_is_found_by_name_or_number_and_a_missing_one_is_named() {
         assert!(find(Some("root")).unwrap().0.is_root());
         assert_eq!(find(Some("4711")).unwrap().1.as_raw(), 4711);
-        let error = find(Some("no-such-user")).unwrap_err().to_string();
-        assert!(error.contains("no-such-user"), "{error}");
+        let error = find(Some("no-such-user")).unwrap_err();
+        assert_eq!(
+            format!("{error:#}"),
+            "there is no user \"no-such-user\" on this machine: make it, or name another as gateway.user"
+        );
     }
 
     #[test]

@@ -49,7 +49,8 @@ pub fn open(
     (law, control): (LawName, &ControlConfig),
     document: &Document,
 ) -> Result<(Recorder, Admin), Failure> {
-    let recorder = Recorder::open(&record.db, record.limits()).map_err(Failure::usage)?;
+    let recorder =
+        Recorder::open(&record.db, record.limits()).map_err(|error| document.error("record.db", error))?;
     let status = Arc::new(Status::new(law.as_str(), control.period()));
     let mut address = None;
     if let Some(wanted) = admin.listen {

@@ -1,6 +1,6 @@
 //! `headroom up --check`: it says what would run, refuses what the start refuses, and is not misled by a running one.
 
-use crate::common::{Config, Group, Up, free_port, headroom, run, until};
+use crate::common::{Config, Group, Up, free_port, gateway_in, headroom, run, until};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::net::TcpListener;
@@ -142,6 +142,17 @@ fn beside_a_running_one_its_ports_and_its_limits_are_no_mistake_and_another_s_po
         assert_eq!(place["in_use_by"], pid, "{json}");
     }
     assert_eq!(json["levers"][0]["maximum"], 1.0, "its limit is no bound: {json}");
+    assert_eq!(json["running"], pid);
+    let (status, words) = run(headroom()
+        .args(["up", "--check", "--config"])
+        .arg(config.file())
+        .arg("--run-dir")
+        .arg(config.run_dir()));
+    assert!(status.success(), "{}", words.err());
+    let said = format!("running  yes, pid {pid}: stop it first, a start beside it is refused\n");
+    assert!(words.out().contains(&said), "{}", words.out());
+    let (status, start) = run(&mut config.command());
+    assert_eq!(status.code(), Some(2), "{}", start.err());
     let notes = json["notes"].to_string();
     assert!(notes.contains(&format!("pid {pid}")), "{notes}");
 
@@ -154,4 +165,104 @@ fn beside_a_running_one_its_ports_and_its_limits_are_no_mistake_and_another_s_po
     assert_eq!(json["errors"][0]["key"], "gateway.listen");
     up.program.signal(Signal::TERM);
     up.program.succeeds();
+}
+
+/// Start and check refuse it with the same words, on this key, which the configuration has.
+fn both_refuse(config: &Config, key: &str, with: &str) {
+    let (status, start) = run(&mut config.command());
+    assert_eq!(status.code(), Some(2), "{}", start.err());
+    let (code, json, err) = checked(config);
+    assert_eq!((code, &err), (Some(2), &start.err()));
+    assert!(err.contains(with), "{err}");
+    assert_eq!(json["errors"][0]["key"], key, "{json}");
+    let name = key.rsplit('.').next().unwrap();
+    assert_eq!(json["errors"][0]["line"], config.line_of(&format!("{name} = ")));
+}
+
+#[test]
+fn a_gateway_s_user_that_there_is_not_is_refused_by_both() {
+    let Some(group) = Group::new() else { return };
+    let config = Config::new(group.path(), "http://127.0.0.1:9")
+        .with("threads = 1", "threads = 1\nuser = \"nosuchuser\"");
+    both_refuse(
+        &config,
+        "gateway.user",
+        "gateway.user: there is no user \"nosuchuser\" on this machine: make it, or name another as gateway.user\n",
+    );
+}
+
+#[test]
+fn a_record_that_is_a_directory_is_refused_by_both_and_said_once() {
+    let Some(group) = Group::new() else { return };
+    let config = Config::new(group.path(), "http://127.0.0.1:9");
+    let file = config.db().display().to_string();
+    let dir = config.dir().display().to_string();
+    let config = config.with(&file, &dir);
+    both_refuse(&config, "record.db", "Is a directory");
+    let (_, json, _) = checked(&config);
+    let message = json["errors"][0]["message"].as_str().unwrap();
+    assert_eq!(message.matches("Is a directory").count(), 1, "{message}");
+}
+
+#[test]
+fn a_service_that_another_run_directory_s_up_limits_is_refused_by_both() {
+    let Some(group) = Group::new() else { return };
+    let first = Config::new(group.path(), "http://127.0.0.1:9");
+    let mut up = Up::start(&first);
+    let config = Config::new(group.path(), "http://127.0.0.1:9");
+    let owner = format!(
+        "is limited by a running headroom (pid {}, run directory {})",
+        up.program.pid(),
+        first.run_dir().display()
+    );
+    both_refuse(&config, "service.cgroup", &owner);
+    // The question took nothing from who has it.
+    up.program.signal(Signal::TERM);
+    up.program.succeeds();
+    let (code, _, err) = checked(&config);
+    assert_eq!(code, Some(0), "{err}");
+}
+
+#[test]
+fn a_gateway_that_a_killed_run_left_is_named() {
+    let Some(group) = Group::new() else { return };
+    let config = Config::new(group.path(), "http://127.0.0.1:9");
+    let up = Up::start(&config);
+    let pid = gateway_in(&config.run_dir()).unwrap();
+    up.program.signal(Signal::KILL);
+    until("its run directory is free", || {
+        let (code, json, err) = checked(&config);
+        assert_eq!(code, Some(0), "{err}");
+        json["running"].is_null().then_some(())
+    });
+    let (_, json, _) = checked(&config);
+    assert_eq!(
+        json["left_gateway"],
+        serde_json::json!({ "pid": pid, "taken_over": true })
+    );
+    let (_, json, _) = checked(&config.with("threads = 1", "threads = 2"));
+    assert_eq!(json["left_gateway"]["taken_over"], false);
+}
+
+#[test]
+fn a_group_whose_cpu_time_nothing_counts_is_the_service_s_line_and_comes_with_the_remedy() {
+    let Some(group) = Group::new() else { return };
+    let Some(counting) = group.uncounted() else {
+        println!("skipped: cpu and cpuacct are not two hierarchies here");
+        return;
+    };
+    let config = Config::new(group.path(), "http://127.0.0.1:9").with("\"model\"", "\"auto\"");
+    both_refuse(
+        &config,
+        "service.cgroup",
+        &format!(
+            "is not counted by any mounted hierarchy: mkdir {}, and move",
+            counting.display()
+        ),
+    );
+    let (_, json, err) = checked(&config);
+    assert!(
+        !err.contains("meter") && !json.to_string().contains("rapl"),
+        "{err}"
+    );
 }

@@ -15,6 +15,7 @@ mod failing;
 mod gateway;
 mod guard;
 mod independence;
+mod job;
 mod laws;
 #[path = "../../../node/tests/queue_common/listener.rs"]
 mod listener;

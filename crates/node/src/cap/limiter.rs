@@ -271,6 +271,8 @@ impl Limiter {
         let bounds = quota.bounds()?;
         let now = quota.read()?.unwrap_or(bounds.largest).min(bounds.largest);
         let allocated = Allocated::new(now);
+        // Before the meters, each of which would only say that it is not there instead.
+        let usage = UsageMeter::open(roots, target)?;
         let choose = match options.meter_tried {
             true => choose_tried,
             false => choose,
@@ -294,7 +296,6 @@ impl Limiter {
             .as_ref()
             .and_then(|lever| packages_meter(roots, &*meter, lever.kind()));
         let fallback = options.lever.order().contains(&LeverKind::Software);
-        let usage = UsageMeter::open(roots, target)?;
         // The quota cannot go below its own smallest share, so neither can the cap's.
         let cap = CapOptions {
             floor: options.cap.floor.max(bounds.smallest),

@@ -16,7 +16,7 @@ pub use list::CpuList;
 pub use quota::{InForce, QuotaActuator, QuotaBounds, QuotaOptions};
 pub use usage::{UsageMeter, UsageSample};
 
-use crate::cgroup::Target;
+use crate::cgroup::{Hierarchies, Target};
 use crate::file::{self, FileError};
 use crate::restore::RestoreError;
 use crate::{Roots, cgroup::Version};
@@ -125,14 +125,36 @@ pub enum CpuError {
         dir: PathBuf,
     },
     /// The group's CPU time is not counted.
-    #[error(
-        "the CPU time of {target} is not counted by any mounted hierarchy: put it in a group of its own under cpuacct \
-         (version 1) or under version 2, at the same path"
-    )]
+    #[error("the CPU time of {target} is not counted by any mounted hierarchy: {remedy}")]
     NoUsage {
         /// The target.
         target: String,
+        /// What to do.
+        remedy: String,
     },
+}
+
+impl CpuError {
+    /// Of a target without a file that counts its CPU time.
+    fn not_counted(roots: &Roots, target: &Target) -> Self {
+        let counting = Hierarchies::read(roots).ok();
+        let counting = counting.as_ref().and_then(|mounted| mounted.v1("cpuacct"));
+        let below = target.cpu_dir.strip_prefix(&target.cpu_root);
+        let remedy = match (counting, below) {
+            (Some(mount), Ok(below)) => format!(
+                "mkdir {dir}, and move its processes there (write each number of {cpu}/cgroup.procs to {dir}/cgroup.procs)",
+                dir = mount.point.join(below).display(),
+                cpu = target.cpu_dir.display()
+            ),
+            _ => "mount the cpuacct controller (mount -t cgroup -o cpuacct none /sys/fs/cgroup/cpuacct), and make a group \
+                  of the same path there"
+                .into(),
+        };
+        Self::NoUsage {
+            target: target.name.clone(),
+            remedy,
+        }
+    }
 }
 
 /// The CPUs that are online.

@@ -59,9 +59,10 @@ impl UsageMeter {
     /// # Errors
     /// [`CpuError`]: nothing counts this group's CPU time, or the files cannot be read.
     pub fn open(roots: &Roots, target: &Target) -> Result<Self, CpuError> {
-        let usage = target.usage.clone().ok_or_else(|| CpuError::NoUsage {
-            target: target.name.clone(),
-        })?;
+        let usage = target
+            .usage
+            .clone()
+            .ok_or_else(|| CpuError::not_counted(roots, target))?;
         let cpus = online(roots)?.len() as u64;
         let stat = target.cpu_dir.join("cpu.stat");
         let (stat_version, last_at) = (target.version, Instant::now());

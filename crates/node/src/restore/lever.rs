@@ -130,13 +130,7 @@ fn take(levers: &[Lever], path: &Path, ledger: &Ledger) -> Result<Option<Lever>,
         return Ok(None);
     }
     let file = owner_file(&path);
-    let in_use = |owner: Option<Owner>| RestoreError::InUse {
-        lever: path.clone(),
-        owner: owner.map_or_else(
-            || "another process (see `lslocks`)".into(),
-            |owner| format!("pid {}, run directory {}", owner.pid, owner.run_dir.display()),
-        ),
-    };
+    let in_use = |owner| in_use(&path, owner);
     match ledger::take(&lock) {
         Ok(()) => {}
         // Whoever may read the file may lock it: a user who cannot write it owns no lever, and must not keep anybody out.
@@ -163,6 +157,44 @@ fn take(levers: &[Lever], path: &Path, ledger: &Ledger) -> Result<Option<Lever>,
         identity,
         _lock: lock,
     }))
+}
+
+fn in_use(lever: &Path, owner: Option<Owner>) -> RestoreError {
+    RestoreError::InUse {
+        lever: lever.into(),
+        owner: owner.map_or_else(
+            || "another process (see `lslocks`)".into(),
+            |owner| format!("pid {}, run directory {}", owner.pid, owner.run_dir.display()),
+        ),
+    }
+}
+
+/// Whether [`take`] would be refused for an owner with another run directory. Changes nothing: the lock is let go at once.
+fn ask(path: &Path, run_dir: &Path) -> Result<(), RestoreError> {
+    let fail = |cause| {
+        RestoreError::Ledger(LedgerError::Io {
+            action: "lock",
+            path: path.into(),
+            cause,
+        })
+    };
+    let path = path.canonicalize().map_err(fail)?;
+    let lock = File::open(&path).map_err(fail)?;
+    match ledger::take(&lock) {
+        // A child between fork and exec shares the lock, which closing alone would leave to it.
+        Ok(()) => rustix::fs::flock(&lock, rustix::fs::FlockOperation::Unlock)
+            .map_err(|errno| fail(io::Error::from(errno))),
+        Err(rustix::io::Errno::WOULDBLOCK) => {
+            let inode = lock.metadata().map_err(fail)?.ino();
+            match read_owner(&owner_file(&path)) {
+                _ if are_strangers(&holders(inode)) => Ok(()),
+                // That it runs is another question.
+                Some(owner) if owner.run_dir == absolute(run_dir) => Ok(()),
+                owner => Err(in_use(&path, owner)),
+            }
+        }
+        Err(errno) => Err(fail(io::Error::from(errno))),
+    }
 }
 
 /// The users of the processes that hold a lock on a file with this inode (proc_locks(5)); `None` for one that is not to be
@@ -224,14 +256,17 @@ fn settle(run_dir: &Path, lever: &Path, roots: &Roots) -> Result<(), LedgerError
 
 impl Registry {
     /// Makes a lever this process's, until it ends: the file that sets it. Nothing is done where no ledger is attached,
-    /// as nothing is written for long then (tests, `--check`).
+    /// as nothing is written for long then (tests), but that it is asked for after [`Registry::only_ask`].
     ///
     /// # Errors
     /// [`RestoreError::InUse`]: it is another's. [`RestoreError::Ledger`]: what the owner before left cannot be put back.
     pub(crate) fn claim(&self, path: &Path) -> Result<(), RestoreError> {
         let mut inner = self.lock();
         let Some(ledger) = &inner.ledger else {
-            return Ok(());
+            return inner
+                .asks_for
+                .as_ref()
+                .map_or(Ok(()), |run_dir| ask(path, run_dir));
         };
         let taken = take(&inner.levers, path, ledger)?;
         // A group that was removed and made anew is another lever at the same path.
@@ -240,6 +275,12 @@ impl Registry {
             inner.levers.push(lever);
         }
         Ok(())
+    }
+
+    /// From now on a lever is refused where a start with this run directory would be refused it, and is not taken: for a
+    /// `--check`, which attaches no ledger.
+    pub fn only_ask(&self, run_dir: &Path) {
+        self.lock().asks_for = Some(run_dir.into());
     }
 
     /// Says no longer that the levers are this process's: at its end, when everything is put back.

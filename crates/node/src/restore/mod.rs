@@ -140,6 +140,8 @@ struct Inner {
     ledger: Option<Ledger>,
     /// What nobody else on this host may limit.
     levers: Vec<lever::Lever>,
+    /// Levers are not claimed, only asked for: for a start with this run directory.
+    asks_for: Option<std::path::PathBuf>,
     /// The ledger may say something else than the records: nothing is written before it was saved again.
     dirty: bool,
     /// An operator has paused this process.

@@ -9,12 +9,14 @@ use crate::failure::Failure;
 use crate::live::undo;
 use headroom_gateway::Gateway;
 use headroom_node::restore;
+use serde_json::json;
 use std::path::Path;
 
 /// All that the start would refuse, and else what would run. Changes nothing.
 pub(super) fn checked(args: &UpArgs, run_dir: &Path) -> Result<Report, Failure> {
     let configs = read(args)?;
     restore::usable(run_dir).map_err(Failure::usage)?;
+    restore::global().only_ask(run_dir);
     let limits = match restore::left(run_dir) {
         restore::Left::Nothing => Limits::AsFound,
         restore::Left::OfRunning(_) | restore::Left::OfKilled => Limits::OfARun,
@@ -45,6 +47,23 @@ fn of(service: Service, run_dir: &Path, running: &Running) -> Result<Report, Fai
         let ours = |address| running.holding(address).is_some() || door::is_left(&dir, address);
         Gateway::check(gateway, ours)
             .map_err(|error| document.error(&gateway_key(gateway, &error), error))?;
+        door::whom(gateway.user.as_deref())
+            .map_err(|error| document.error("gateway.user", format!("{error:#}")))?;
+        let left = running.pid().is_none().then(|| door::left(&dir, gateway));
+        if let Some((pid, same)) = left.flatten() {
+            let then = match same {
+                true => "will be taken over",
+                false => {
+                    "has another configuration: one is started beside it, and it finishes what it serves"
+                }
+            };
+            report.fact(
+                "gateway",
+                "left_gateway",
+                format_args!("the gateway (pid {pid}) that a killed run left {then}"),
+                json!({ "pid": pid, "taken_over": same }),
+            );
+        }
         let tls = gateway.tls.iter().map(|tls| (tls.listen, "gateway, TLS"));
         for (address, what) in gateway
             .listen
@@ -69,12 +88,14 @@ fn of(service: Service, run_dir: &Path, running: &Running) -> Result<Report, Fai
         )?;
     }
     drop(admin);
-    report.line(
+    report.fact(
+        "running",
         "running",
         match running.pid() {
-            Some(pid) => format!("yes, pid {pid}: the start waits for its end to have its run directory"),
+            Some(pid) => format!("yes, pid {pid}: stop it first, a start beside it is refused"),
             None => "no other headroom in this run directory".to_owned(),
         },
+        running.pid(),
     );
     for note in world
         .machine

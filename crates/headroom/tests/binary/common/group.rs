@@ -86,6 +86,15 @@ impl Group {
         Ok(())
     }
 
+    /// Takes its directory under the cpuacct controller away, and says which it was; nothing where that is no hierarchy
+    /// of its own.
+    pub fn uncounted(&self) -> Option<PathBuf> {
+        let counts = |dir: &&PathBuf| **dir != self.cpu && dir.join("cpuacct.usage").exists();
+        let dir = self.dirs.iter().find(counts)?;
+        fs::remove_dir(dir).unwrap();
+        Some(dir.clone())
+    }
+
     /// Its directory under the cpu controller.
     pub fn path(&self) -> &Path {
         &self.cpu

@@ -3,6 +3,7 @@
 mod group;
 mod net;
 mod program;
+pub mod pty;
 mod up;
 
 pub use group::{Group, exists_anywhere};

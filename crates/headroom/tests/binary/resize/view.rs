@@ -3,39 +3,17 @@
 use super::load::Load;
 use super::site::{Service, Site};
 use super::{CAPACITY_PER_S, fixed};
+use crate::common::pty::{size, terminal};
 use crate::common::{headroom, until};
 use rustix::process::{Pid, Signal, kill_process};
-use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
+use rustix::termios::{LocalModes, tcgetattr, tcsetwinsize};
 use std::fs::File;
 use std::io::{Read, Write};
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::{Child, ExitStatus};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
-
-const fn size(columns: u16, lines: u16) -> Winsize {
-    Winsize {
-        ws_row: lines,
-        ws_col: columns,
-        ws_xpixel: 0,
-        ws_ypixel: 0,
-    }
-}
-
-/// A terminal of so many columns and lines: the test's end, and the program's.
-fn terminal(columns: u16, lines: u16) -> (File, File) {
-    let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
-    grantpt(&ours).unwrap();
-    unlockpt(&ours).unwrap();
-    let name = ptsname(&ours, Vec::new()).unwrap();
-    let path = Path::new(std::ffi::OsStr::from_bytes(name.as_bytes()));
-    let theirs = File::options().read(true).write(true).open(path).unwrap();
-    tcsetwinsize(&theirs, size(columns, lines)).unwrap();
-    (ours.into(), theirs)
-}
 
 /// Whether keys reach the program as they are typed, Ctrl-C among them, as a live view wants it and a shell does not.
 fn is_raw(terminal: &File) -> bool {
