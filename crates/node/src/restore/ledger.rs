@@ -487,9 +487,12 @@ fn is_plausible(path: &Path, roots: &Roots) -> bool {
         return true;
     }
     let straight = path.is_absolute() && path.components().all(|part| part != Component::ParentDir);
+    // A demo's groups are the kernel's own, also where its hardware is emulated.
     let in_group = || {
-        let mounts = Hierarchies::read(roots);
-        mounts.is_ok_and(|mounts| mounts.all().any(|mount| path.starts_with(&mount.point)))
+        [roots, &Roots::default()].into_iter().any(|roots| {
+            Hierarchies::read(roots)
+                .is_ok_and(|mounts| mounts.all().any(|mount| path.starts_with(&mount.point)))
+        })
     };
     let is_group = || path.is_dir() || !path.exists();
     let name = path
