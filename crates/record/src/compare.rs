@@ -44,7 +44,7 @@ impl Comparison {
     /// A run against a reference.
     ///
     /// It holds where both are the same experiment (world, trace, seed, SLO, nodes, length within 2 %, requests offered
-    /// within 2 %), the energy of each has one and the same source and is known in 95 % of its periods, all levers were in
+    /// within 2 %), the energy of each has one and the same source and meter, with the same zones, and is known in 95 % of its periods, all levers were in
     /// force throughout, latencies are known in 95 % of the periods and late in at most 2 % of the reference's, nodes were
     /// missing in at most 5 % of the periods, and other programs used at most 10 % of the machine, in either within 5
     /// points of the other.
@@ -129,6 +129,17 @@ fn different_experiments(run: &RunSummary, reference: &RunSummary) -> Vec<String
         && one != other
     {
         why.push("another load: the fingerprints of what was offered differ".to_owned());
+    }
+    let (meter, other) = (&reference.provenance.meter, &run.provenance.meter);
+    if meter != other {
+        let named = |meter: &Option<String>| meter.clone().unwrap_or_else(|| "an unknown meter".to_owned());
+        why.push(format!(
+            "{}: its power was measured by {}, that of {} by {}",
+            run.law,
+            named(other),
+            reference.law,
+            named(meter)
+        ));
     }
     let (length, other) = (reference.duration_s.get(), run.duration_s.get());
     if (length - other).abs() > MAX_LENGTH_APART * length.max(other) {

@@ -100,6 +100,27 @@ const REFUSED: &[Case] = &[
         "energies of two sources (emulated and estimated)",
     ),
     (
+        "another meter of the same source",
+        |run, reference| {
+            run.provenance.meter = Some("rapl: dram-0, package-0".to_owned());
+            reference.provenance.meter = Some("psys: psys".to_owned());
+        },
+        "headroom: its power was measured by rapl: dram-0, package-0, that of fixed by psys: psys",
+    ),
+    (
+        "a zone that counts no more",
+        |run, reference| {
+            run.provenance.meter = Some("rapl: package-0".to_owned());
+            reference.provenance.meter = Some("rapl: dram-0, package-0".to_owned());
+        },
+        "headroom: its power was measured by rapl: package-0, that of fixed by rapl: dram-0, package-0",
+    ),
+    (
+        "a meter that nobody knows",
+        |_, reference| reference.provenance.meter = Some("model".to_owned()),
+        "headroom: its power was measured by an unknown meter, that of fixed by model",
+    ),
+    (
         "two meters in one run",
         |run, _| {
             let value = Joules::new(1.0);

@@ -26,6 +26,10 @@ pub struct Provenance {
     /// [`fingerprint`] of what was offered: the rates of the traces, or the instants of the requests, with their seeds.
     /// `None` where that is live traffic.
     pub load: Option<String>,
+    /// The meter of its energy at its start, with the zones that count (`rapl: dram-0, package-0`); of many nodes that of
+    /// each, after its name. `None` where there is no meter.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub meter: Option<String>,
     /// What the runs of a table have in common and a summary has in keys of its own; absent of a single run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub experiment: Option<Experiment>,
@@ -66,6 +70,7 @@ impl Provenance {
             date: utc_text(unix_ms(SystemTime::now())),
             configuration: None,
             load: None,
+            meter: None,
             experiment: None,
         }
     }
@@ -88,6 +93,13 @@ impl Provenance {
     #[must_use]
     pub fn with_load(mut self, load: Option<String>) -> Self {
         self.load = load;
+        self
+    }
+
+    /// With the meter of its energy.
+    #[must_use]
+    pub fn with_meter(mut self, meter: Option<String>) -> Self {
+        self.meter = meter;
         self
     }
 
@@ -115,6 +127,7 @@ impl Provenance {
             ("host", Some(self.host.clone())),
             ("configuration", hash(&self.configuration)),
             ("load", hash(&self.load)),
+            ("meter", self.meter.clone()),
         ];
         let known = lines.into_iter().filter_map(|(name, value)| Some((name, value?)));
         known.filter(|(_, value)| !value.is_empty()).collect()

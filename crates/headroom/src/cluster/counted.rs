@@ -1,5 +1,6 @@
 //! What nodes counted since they were asked last, and sums of it.
 
+use headroom_node::power::identity;
 use headroom_units::{Joules, Reading, Seconds};
 use headroom_wire::message::{Microjoules, RefusedReadings, Sample};
 use std::time::Duration;
@@ -12,6 +13,38 @@ pub(super) struct Counted {
     pub(super) energy: Option<Reading<Microjoules>>,
     pub(super) cpu: Option<Duration>,
     pub(super) refused: Option<RefusedReadings>,
+    /// The meter of the energy, with the zones that count; `None` where it does not answer.
+    pub(super) meter: Option<String>,
+}
+
+/// The meter that a node began a run with.
+#[derive(Debug, Default)]
+pub(super) struct MeterAtStart {
+    identity: Option<String>,
+    warned: bool,
+}
+
+impl MeterAtStart {
+    /// A run begins with this one.
+    pub(super) fn begin(&mut self, identity: Option<String>) {
+        *self = Self {
+            identity,
+            warned: false,
+        };
+    }
+
+    /// Whether what a node counted now is of that meter; of a node that had none at the start, the first that it has is it.
+    pub(super) fn is_that_of(&mut self, node: &str, now: &Counted) -> bool {
+        let Some(now) = &now.meter else { return false };
+        let start = self.identity.get_or_insert_with(|| now.clone());
+        if start != now && !std::mem::replace(&mut self.warned, true) {
+            tracing::warn!(
+                "node {node}: power comes from {now}, and at the start of the run it came from {start}: the energy of the \
+                 cluster is unknown from now on"
+            );
+        }
+        start == now
+    }
 }
 
 impl Counted {
@@ -22,6 +55,7 @@ impl Counted {
             energy: sample.energy.map(|energy| energy.accumulated),
             cpu: sample.cpu.map(|cpu| cpu.usage),
             refused: sample.refused.clone(),
+            meter: meter(sample),
         }
     }
 
@@ -55,6 +89,14 @@ impl Counted {
             .map(|(now, before)| Seconds::from(now.saturating_sub(before)));
         (energy, cpu)
     }
+}
+
+/// The identity of the meter of a sample that has an energy.
+pub(super) fn meter(sample: &Sample) -> Option<String> {
+    sample.energy?;
+    let counted = sample.zones.iter().filter(|zone| zone.counted);
+    let name = &sample.refused.as_ref()?.meter;
+    Some(identity(name, counted.map(|zone| zone.name.as_str())))
 }
 
 /// The sum of readings of one source. Of several there is none, and that is said when it is found first.
@@ -93,7 +135,24 @@ mod tests {
             energy: Some(Reading::new(Microjoules(microjoules), source)),
             cpu: Some(Duration::from_millis(cpu_ms)),
             refused: None,
+            meter: None,
         }
+    }
+
+    #[test]
+    fn a_node_counts_by_the_meter_that_it_began_the_run_with() {
+        let by = |meter: &str| Counted {
+            meter: Some(meter.to_owned()),
+            ..Counted::default()
+        };
+        let mut start = MeterAtStart::default();
+        start.begin(Some("psys: psys".to_owned()));
+        assert!(start.is_that_of("n1", &by("psys: psys")));
+        assert!(!start.is_that_of("n1", &by("rapl: package-0")));
+        assert!(!start.is_that_of("n1", &Counted::default()));
+        start.begin(None);
+        assert!(start.is_that_of("n1", &by("rapl: dram-0, package-0")));
+        assert!(!start.is_that_of("n1", &by("rapl: package-0")), "a zone less");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Many agents as one machine.
 
 use super::capacity::{capacity, cores_in_force, envelope, everything, frequencies, usable};
-use super::counted::{Counted, sum};
+use super::counted::{Counted, MeterAtStart, meter, sum};
 use super::node::{NodeOptions, NodeState, NodeTask, Wish};
 use super::{Network, Shared};
 use crate::live::{Levers, Machine, MachinePeriod, Missing, Refused};
@@ -45,6 +45,7 @@ struct Node {
     counted: Counted,
     /// As it was when the energy of all nodes was known last.
     metered: Counted,
+    meter: MeterAtStart,
 }
 
 /// What was found at the start.
@@ -78,6 +79,7 @@ pub struct ClusterMachine {
     name: String,
     nodes: Vec<Node>,
     spread: Spread,
+    period: Duration,
     plant: Option<Plant>,
     /// Not all cores of the nodes may be used, so that full is less than everything.
     bounded: bool,
@@ -120,12 +122,14 @@ impl ClusterMachine {
                 wish,
                 counted: Counted::default(),
                 metered: Counted::default(),
+                meter: MeterAtStart::default(),
             });
         }
         Ok(Self {
             name: options.holder.name().to_owned(),
             nodes,
             spread,
+            period: options.period,
             plant: None,
             bounded: false,
             mixed: false,
@@ -223,6 +227,25 @@ impl ClusterMachine {
 }
 
 impl Machine for ClusterMachine {
+    fn begin(&mut self) -> Option<String> {
+        // Each node answers once in a period.
+        let deadline = Instant::now() + self.period * 2;
+        let of_nodes = self.nodes.iter_mut().map(|node| {
+            let mut found = None;
+            node.state.wait(deadline, |state| {
+                found = state.sample.as_ref().and_then(meter);
+                found.is_some() || !state.is_live()
+            });
+            let name = found.as_deref().unwrap_or("unknown");
+            let of_node = format!("{}: {name}", node.name);
+            node.meter.begin(found);
+            of_node
+        });
+        let mut of_nodes: Vec<String> = of_nodes.collect();
+        of_nodes.sort_unstable();
+        Some(of_nodes.join("; "))
+    }
+
     fn observe(&mut self) -> MachinePeriod {
         let seen: Vec<_> = self
             .live()
@@ -483,7 +506,7 @@ impl ClusterMachine {
                 true => {
                     let (energy, _) = now.since(&node.metered);
                     node.metered = now.clone();
-                    energy
+                    energy.filter(|_| node.meter.is_that_of(&node.name, &now))
                 }
                 false => None,
             };

@@ -1,6 +1,7 @@
 //! What is controlled: one service's cgroup on this machine.
 
 use super::levers::LeverWatch;
+use super::metered::Metered;
 use super::run;
 use super::tick::Levers;
 use anyhow::{anyhow, bail};
@@ -11,12 +12,18 @@ use headroom_node::cgroup::{Target, TargetSpec};
 use headroom_node::cpu::UsageMeter;
 use headroom_node::frequency::{FrequencyBounds, FrequencyReader};
 use headroom_node::limit::LeverKind;
-use headroom_node::power::{Choice, Meter, MeterPreference, PowerModel, choose_tried};
+use headroom_node::power::{Choice, Meter, MeterPreference, PowerModel, choose_tried, settled};
 use headroom_node::restore::Registry;
 use headroom_units::{Cores, Hertz, Joules, Ratio, Reading, Seconds, Source, Watts};
 
 /// Whatever can be told how many cores and watts a service may use, and says what it used.
 pub trait Machine {
+    /// A run begins. Which meter its energy is of, with the zones that count, where there is one: while another answers,
+    /// or others count, energy is unknown.
+    fn begin(&mut self) -> Option<String> {
+        None
+    }
+
     /// What was used since the last call.
     fn observe(&mut self) -> MachinePeriod;
 
@@ -104,8 +111,7 @@ pub struct CgroupMachine {
     meter: Box<dyn Meter>,
     frequency: Option<FrequencyReader>,
     allocated: Allocation,
-    /// As it was last read: what was consumed while the meter could not be read counts when it can be again.
-    energy_before: Option<Reading<Joules>>,
+    metered: Metered,
     refused_before: u64,
     /// What the meter answered last instead of a reading.
     meter_trouble: Option<String>,
@@ -139,7 +145,7 @@ impl CgroupMachine {
         let again = choice.again(preference);
         let (mut meter, _) = choose_tried(again, roots, target, model, limiter.allocated())?;
         let now = limiter.allocated().now();
-        let source = meter.sample()?.energy.source;
+        let first = settled(&mut *meter)?;
         Ok(Self {
             opening: Opening {
                 roots: roots.clone(),
@@ -152,10 +158,10 @@ impl CgroupMachine {
             },
             gone: None,
             usage: UsageMeter::open(roots, target)?,
+            metered: Metered::by(first.identity(meter.name())),
             meter,
             frequency: FrequencyReader::open(roots),
             allocated: Allocation::new(now, model.limit(now)),
-            energy_before: None,
             refused_before: 0,
             meter_trouble: None,
             unanswered: 0,
@@ -163,7 +169,7 @@ impl CgroupMachine {
             quota_before: now,
             levers: LeverWatch::default(),
             choice,
-            source,
+            source: first.energy.source,
             hardware: roots.source(),
             limiter: Some(limiter),
         })
@@ -211,8 +217,9 @@ impl CgroupMachine {
             Some(spec) => Target::resolve(&roots, spec)?,
             None => target,
         };
-        let anew = Self::open(&roots, &target, model, preference, options, &registry)?;
+        let mut anew = Self::open(&roots, &target, model, preference, options, &registry)?;
         tracing::warn!("{} is there again, and controlled", target.name);
+        anew.metered.go_on(&self.metered);
         let allocated = self.allocated;
         *self = Self { allocated, ..anew };
         self.opening.spec = spec;
@@ -230,10 +237,13 @@ impl CgroupMachine {
 
     /// Which meter and which lever for caps were chosen, and why not others: what a run falls back to.
     pub fn notes(&self) -> Vec<String> {
-        let Choice {
-            chosen, passed_over, ..
-        } = &self.choice;
-        let mut meter = format!("power is {} by {chosen}", self.source);
+        let passed_over = &self.choice.passed_over;
+        let mut meter = format!("power is {} by ", self.source);
+        // The one in use now: it may have taken the place of the chosen one.
+        match self.metered.identity().split_once(": ") {
+            Some((name, zones)) => meter.push_str(&format!("{name} ({zones})")),
+            None => meter.push_str(self.metered.identity()),
+        }
         let unusable: Vec<String> = passed_over.iter().map(|over| over.meter.to_string()).collect();
         if !unusable.is_empty() {
             meter.push_str(&format!(
@@ -324,13 +334,11 @@ fn with_frequency(plant: Plant, bounds: &FrequencyBounds) -> Result<Plant, Plant
     Ok(plant.with_frequency(range))
 }
 
-/// What was consumed since the energy was last read; nothing at first, and where the source is another.
-fn consumed(before: &mut Option<Reading<Joules>>, now: Reading<Joules>) -> Option<Reading<Joules>> {
-    let before = before.replace(now).filter(|before| before.source == now.source)?;
-    Some(now.map(|joules| (joules - before.value).max(Joules::ZERO)))
-}
-
 impl Machine for CgroupMachine {
+    fn begin(&mut self) -> Option<String> {
+        Some(self.metered.begin().to_owned())
+    }
+
     fn observe(&mut self) -> MachinePeriod {
         // Whoever asks once a period does not hang, also while it decides nothing yet.
         if let Some(limiter) = &self.limiter {
@@ -363,12 +371,9 @@ impl Machine for CgroupMachine {
         let standing = self.opening.registry.standing();
         let before = std::mem::replace(&mut self.quota_before, quota);
         let usable = ((quota + before) / 2.0).min(self.allocated.cores);
-        // A counter that stood still, or was not believed, consumed an unknown energy, not none.
-        let energy = sample
+        let consumed = sample
             .as_ref()
-            .filter(|sample| sample.power.is_some() || self.energy_before.is_none())
-            .map(|sample| sample.energy);
-        let consumed = energy.and_then(|energy| consumed(&mut self.energy_before, energy));
+            .and_then(|sample| self.metered.consumed(self.meter.name(), sample));
         self.unanswered += u64::from(sample.is_none());
         let refused: u64 = self.meter.refused().iter().map(|refused| refused.count).sum();
         let refused = refused + self.unanswered;
@@ -468,19 +473,6 @@ impl Machine for CgroupMachine {
 mod tests {
     use super::*;
     use headroom_control::CoreRange;
-    use headroom_units::{Estimated, Measured};
-
-    #[test]
-    fn what_is_consumed_is_counted_from_the_last_reading_of_the_same_source() {
-        let measured = |joules: f64| Reading::from(Measured(Joules::new(joules)));
-        let mut before = None;
-        assert_eq!(consumed(&mut before, measured(5.0)), None);
-        assert_eq!(consumed(&mut before, measured(7.0)), Some(measured(2.0)));
-        let estimated = Estimated(Joules::new(9.0)).into();
-        assert_eq!(consumed(&mut before, estimated), None);
-        assert_eq!(consumed(&mut before, measured(20.0)), None);
-        assert_eq!(consumed(&mut before, measured(21.5)), Some(measured(1.5)));
-    }
 
     #[test]
     fn a_limit_that_was_found_under_the_lowest_frequency_leaves_one() {

@@ -10,6 +10,7 @@ pub mod control;
 pub mod guard;
 mod levers;
 mod machine;
+mod metered;
 mod metrics;
 mod outcomes;
 pub mod run;

@@ -80,6 +80,7 @@ pub fn run(
     } = world;
     let name = law.law().name();
     let full: Allocation = plan.plant.full();
+    let meter = machine.begin();
     // What is full here may be less than what was found: also before the loop's own first sign of life, a thread that stands
     // still must not keep it in force.
     let mut pulse = restore::global().watch().pulse("the start of a run");
@@ -113,7 +114,8 @@ pub fn run(
         nodes: plan.nodes.clone(),
         provenance: origin::provenance()
             .configured_by(&plan.config)
-            .with_load(plan.load.clone()),
+            .with_load(plan.load.clone())
+            .with_meter(meter),
     })?;
     let mut record = RecorderSink::new(run, plan.plant.power());
     let mut status = watchers.status.map(|status| StatusSink(Arc::clone(status)));

@@ -83,6 +83,10 @@ impl Meter for MeterInUse {
         }
     }
 
+    fn is_unsettled(&self) -> bool {
+        self.meter.is_unsettled()
+    }
+
     fn refused(&self) -> Vec<Refused> {
         let mut all = self.refused_before.clone();
         all.extend(self.meter.refused());

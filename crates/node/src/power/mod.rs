@@ -7,6 +7,7 @@ pub mod choice;
 pub mod counter;
 pub mod hsmp;
 pub mod hwmon;
+mod identity;
 mod in_use;
 pub mod model;
 pub mod modelled;
@@ -21,6 +22,7 @@ pub use choice::{Choice, MeterKind, MeterPreference, PassedOver, choose, choose_
 pub use counter::Refusal;
 pub use hsmp::HsmpMeter;
 pub use hwmon::HwmonMeter;
+pub use identity::{identity, settled};
 pub use model::{ModelError, PowerModel};
 pub use modelled::ModelledMeter;
 pub use perf::PerfMeter;
@@ -171,6 +173,11 @@ pub trait Meter: Send {
     /// # Errors
     /// [`MeterError`]: nothing could be read. The meter can be asked again.
     fn sample(&mut self) -> Result<MeterSample, MeterError>;
+
+    /// Whether it is not known yet of some zone if it counts.
+    fn is_unsettled(&self) -> bool {
+        false
+    }
 
     /// Readings that were not believed since it was opened, by zone and reason.
     fn refused(&self) -> Vec<Refused> {

@@ -72,9 +72,14 @@ impl Zone {
         })
     }
 
+    /// Memory that has counted nothing yet.
+    fn is_unmoved_memory(&self) -> bool {
+        self.kind == ZoneKind::Dram && !self.counter.has_moved()
+    }
+
     /// Memory that never counts is memory without a counter (client processors): it is not missed in the total.
     fn is_dead(&self) -> bool {
-        self.kind == ZoneKind::Dram && self.counter.is_frozen() && !self.counter.has_moved()
+        self.is_unmoved_memory() && self.counter.is_frozen()
     }
 }
 
@@ -261,7 +266,8 @@ impl Meter for RaplMeter {
             }
             complete &= !zone.counted || power.is_some() || zone.is_dead();
             let mut sample = zone_sample(zone, power, self.source);
-            sample.counted &= !zone.is_dead();
+            // It is part of the total from its first movement on.
+            sample.counted &= !zone.is_unmoved_memory();
             zones.push(sample);
         }
         let frozen = self
@@ -286,6 +292,11 @@ impl Meter for RaplMeter {
             zones,
             rebases: self.refusals.total(),
         })
+    }
+
+    fn is_unsettled(&self) -> bool {
+        let awaited = |zone: &Zone| zone.counted && !zone.away && zone.is_unmoved_memory();
+        self.zones.iter().any(awaited)
     }
 
     fn refused(&self) -> Vec<Refused> {

@@ -6,9 +6,9 @@ use headroom_units::Watts;
 use std::time::{Duration, Instant};
 
 /// Work between two readings: some twenty updates of a RAPL counter.
-const STEP: Duration = Duration::from_millis(20);
+pub(super) const STEP: Duration = Duration::from_millis(20);
 /// A meter that has not moved after so long a work of one processor is dead.
-const MAX_TRIAL: Duration = Duration::from_millis(300);
+pub(super) const MAX_TRIAL: Duration = Duration::from_millis(300);
 
 /// Works on one processor until the meter moves, at most [`MAX_TRIAL`]; a live meter takes one step.
 ///

@@ -246,6 +246,27 @@ fn a_package_that_stands_still_is_an_error_and_memory_that_never_counted_is_left
 }
 
 #[test]
+fn memory_is_in_the_identity_from_its_first_movement_on_and_dead_memory_never() {
+    let server = Server::new();
+    let mut dead = server.open();
+    let mut live = server.open();
+    server.pass(1);
+    server.zone("intel-rapl:0", "package-0", 2_000_000);
+    server.zone("intel-rapl:1", "package-1", 2_000_000);
+    let sample = dead.sample().unwrap();
+    assert_eq!(sample.identity("rapl"), "rapl: package-0, package-1");
+    assert!(sample.power.is_some() && dead.is_unsettled());
+    server.pass(1);
+    server.all(3_000_000);
+    let sample = live.sample().unwrap();
+    assert_eq!(
+        sample.identity("rapl"),
+        "rapl: dram-0, dram-1, package-0, package-1"
+    );
+    assert!(!live.is_unsettled());
+}
+
+#[test]
 fn a_suspend_costs_its_interval_and_is_counted_by_name() {
     let server = Server::new();
     let mut meter = server.open();
