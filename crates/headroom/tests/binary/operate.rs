@@ -142,7 +142,11 @@ fn a_second_program_on_a_group_is_refused_and_after_kill_9_finds_what_was_found_
     );
     assert!(err.contains(&owner) && err.contains("several --config"), "{err}");
     let (status, check) = run(other.command().arg("--check"));
-    assert!(status.success(), "{}", check.err());
+    assert_eq!(
+        (status.code(), check.err()),
+        (Some(2), err),
+        "a check says the same"
+    );
     assert!(up.program.ended().is_none());
 
     kill_with_guard(&mut up);

@@ -487,12 +487,13 @@ fn is_plausible(path: &Path, roots: &Roots) -> bool {
         return true;
     }
     let straight = path.is_absolute() && path.components().all(|part| part != Component::ParentDir);
-    // A demo's groups are the kernel's own, also where its hardware is emulated.
+    // A demo's groups are the kernel's own, also where its hardware is emulated; and those of its tree may be gone with it.
     let in_group = || {
-        [roots, &Roots::default()].into_iter().any(|roots| {
-            Hierarchies::read(roots)
-                .is_ok_and(|mounts| mounts.all().any(|mount| path.starts_with(&mount.point)))
-        })
+        path.starts_with(roots.sys("fs/cgroup"))
+            || [roots, &Roots::default()].into_iter().any(|roots| {
+                Hierarchies::read(roots)
+                    .is_ok_and(|mounts| mounts.all().any(|mount| path.starts_with(&mount.point)))
+            })
     };
     let is_group = || path.is_dir() || !path.exists();
     let name = path
