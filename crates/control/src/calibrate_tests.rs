@@ -222,8 +222,8 @@ fn too_few_cores_are_evidence_of_a_lower_rate_and_never_of_a_higher_one() {
     // A tenth of a core: half are answered and the others pile up, or run out of time.
     let behind = |seen: &mut Traffic| seen.in_flight = 40;
     let failing = |seen: &mut Traffic| (seen.in_flight, seen.failures) = (40, 1);
-    let spoils: [(&dyn Fn(&mut Traffic), f64); 2] = [(&behind, 30.0), (&failing, 40.0)];
-    for (spoil, expected) in spoils {
+    let spoils: [&dyn Fn(&mut Traffic); 2] = [&behind, &failing];
+    for (spoil, expected) in spoils.iter().zip([30.0, 40.0]) {
         let mut law = mixed();
         let mut seen = second(3, 0.1);
         spoil(seen.traffic.as_mut().unwrap());
