@@ -4,6 +4,10 @@
 //! μ is requests answered per second of CPU time, over periods that can tell: their requests and their CPU time are
 //! known, hardly any failed, no backlog grew, no limit slowed the processors down. It takes as long as it takes: a
 //! service without traffic runs with everything on.
+//!
+//! A μ that is too high gives too few cores, and that alone makes a service less busy, backlogged and failing. So every
+//! period whose CPU time is known is evidence for a lower μ, with whatever speaks for a higher one counted in its favour;
+//! only those that can tell, and are as busy as those that μ was taken from, are evidence for a higher one.
 
 use crate::decision::{Decision, Reason};
 use crate::law::Law;
@@ -23,11 +27,9 @@ pub const MIN_WINDOWS_APART: u32 = 3;
 
 /// A period with more failures than this share of its answers tells nothing of what an answer costs.
 const MAX_FAILED_SHARE: f64 = 0.05;
-/// A period less busy than this share of those that μ was taken from does not raise it. It may lower it, also where that is what
-/// the service does when idle: too high a μ takes the cores that would show it, too low a one costs energy until the traffic
-/// is back.
+/// A period less busy than this share of those that μ was taken from shows no higher μ.
 const MIN_BUSY_SHARE: f64 = 0.5;
-/// Nor is one told from in which the processors ran slower than this share of their frequency then.
+/// Nor does one in which the processors ran slower than this share of their frequency then.
 const MIN_FREQUENCY_SHARE: f64 = 0.9;
 
 /// The rule while μ is not known.
@@ -44,13 +46,10 @@ struct Totals {
     length: Seconds,
     /// Sum and number of the periods' frequencies, all of one source.
     frequency: Option<(Reading<Hertz>, f64)>,
-    /// Some of it can only lower μ.
-    lowers: bool,
 }
 
 impl Totals {
     fn add(&mut self, period: &Evidence) {
-        self.lowers |= period.lowers;
         self.requests += period.requests;
         self.cpu += period.cpu;
         self.length += period.length;
@@ -77,48 +76,92 @@ impl Totals {
         self.cpu / self.length
     }
 
-    /// Whether the processors ran as fast in a period as in these.
-    fn as_fast(&self, period: &Evidence) -> bool {
+    /// The processors' pace in a period, as a share of theirs in these; `None` where they were slowed, and by how much
+    /// is not known.
+    fn pace(&self, period: &Evidence) -> Option<f64> {
         match (self.frequency, period.frequency) {
             (Some((sum, count)), Some(now)) if sum.source == now.source => {
-                now.value.get() >= MIN_FREQUENCY_SHARE * sum.value.get() / count
+                Some(now.value.get() * count / sum.value.get())
             }
-            _ => true,
+            _ => period.limited_to,
         }
-    }
-
-    /// Whether a period is about as busy as these were.
-    fn as_busy(&self, period: &Evidence) -> bool {
-        period.cpu / period.length >= MIN_BUSY_SHARE * self.busy()
     }
 }
 
 /// What one period says of μ.
 struct Evidence {
+    /// Requests answered; where too many failed, those that failed too, so that μ comes out too high rather than too low.
     requests: u64,
     cpu: Seconds,
     length: Seconds,
     frequency: Option<Reading<Hertz>>,
-    /// It can only lower μ: what was begun and not answered has cost CPU time that belongs to no answer yet, which is how too
-    /// few cores show.
-    lowers: bool,
+    /// The share of their highest frequency that the processors were limited to; `None` where that is not known.
+    limited_to: Option<f64>,
+    /// Whether an answer's cost can be told from it, and not only that μ is lower.
+    tells: bool,
 }
 
 impl Evidence {
-    /// Nothing where the period cannot tell.
-    fn of(seen: &Seen) -> Option<Self> {
+    /// Nothing where the period has no requests or no known CPU time.
+    fn of(seen: &Seen, plant: &Plant) -> Option<Self> {
         let traffic = seen.traffic.as_ref()?;
         let cpu = seen.cpu_time?;
         let failed = traffic.failures as f64 > MAX_FAILED_SHARE * traffic.completions as f64;
-        let slowed = seen.allocated.frequency.is_some();
+        // What is begun and not answered has cost CPU time that belongs to no answer yet.
+        let behind = traffic.in_flight > traffic.completions;
+        let limit = seen.allocated.frequency;
         let counted = cpu > Seconds::ZERO && seen.length > Seconds::ZERO && traffic.completions > 0;
-        (counted && !failed && !slowed).then_some(Self {
-            lowers: traffic.in_flight > traffic.completions,
-            requests: traffic.completions,
+        counted.then(|| Self {
+            requests: traffic.completions + if failed { traffic.failures } else { 0 },
             cpu,
             length: seen.length,
             frequency: seen.frequency,
+            limited_to: match limit {
+                None => Some(1.0),
+                Some(limit) => plant.frequency().map(|range| limit / range.max()),
+            },
+            tells: !failed && !behind && limit.is_none(),
         })
+    }
+}
+
+/// The windows that are looked at for a drift of μ to one side.
+#[derive(Debug, Default)]
+struct Side {
+    /// The one that is being filled.
+    window: Totals,
+    /// Those in a row that lay apart, added up without the first, which may be of two loads.
+    apart: Totals,
+    windows_apart: u32,
+}
+
+impl Side {
+    /// Takes one period; what μ is to be taken from now on, where enough windows lay `apart`.
+    fn take(
+        &mut self,
+        period: &Evidence,
+        length: Seconds,
+        apart: impl Fn(PerSecond) -> bool,
+    ) -> Option<Totals> {
+        self.window.add(period);
+        if !self.window.suffice(length) {
+            return None;
+        }
+        let window = std::mem::take(&mut self.window);
+        if !apart(window.rate()) {
+            self.windows_apart = 0;
+            return None;
+        }
+        self.windows_apart += 1;
+        if self.windows_apart == 1 {
+            self.apart = Totals::default();
+        } else {
+            self.apart.requests += window.requests;
+            self.apart.cpu += window.cpu;
+            self.apart.length += window.length;
+            self.apart.frequency = window.frequency;
+        }
+        (self.windows_apart >= MIN_WINDOWS_APART).then_some(self.apart)
     }
 }
 
@@ -127,12 +170,8 @@ struct Built {
     law: Box<dyn Law>,
     /// What μ was taken from.
     basis: Totals,
-    /// The window that is being filled.
-    window: Totals,
-    /// The windows in a row that lay apart on one side, added up; how many; whether μ was higher there.
-    apart: Totals,
-    windows_apart: u32,
-    higher: bool,
+    lower: Side,
+    higher: Side,
 }
 
 impl Built {
@@ -140,41 +179,27 @@ impl Built {
         Self {
             law,
             basis,
-            window: Totals::default(),
-            apart: Totals::default(),
-            windows_apart: 0,
-            higher: false,
+            lower: Side::default(),
+            higher: Side::default(),
         }
     }
 
     /// Takes one period's evidence; what μ is to be taken from now on, where it has drifted for long enough.
     fn drifted(&mut self, period: &Evidence, length: Seconds) -> Option<Totals> {
-        if !self.basis.as_fast(period) {
-            return None;
-        }
-        self.window.add(&Evidence {
-            lowers: period.lowers || !self.basis.as_busy(period),
-            ..*period
+        let pace = self.basis.pace(period)?;
+        let rate = self.basis.rate();
+        let busy = period.cpu / period.length >= MIN_BUSY_SHARE * self.basis.busy();
+        let higher = if period.tells && busy && pace >= MIN_FREQUENCY_SHARE {
+            self.higher.take(period, length, |now| now / rate > MAX_DRIFT)
+        } else {
+            None
+        };
+        // What slower processors took for it, faster ones would have done in no less than this.
+        let cpu = period.cpu * if pace < MIN_FREQUENCY_SHARE { pace } else { 1.0 };
+        let lower = self.lower.take(&Evidence { cpu, ..*period }, length, |now| {
+            now / rate < 1.0 / MAX_DRIFT
         });
-        if !self.window.suffice(length) {
-            return None;
-        }
-        let window = std::mem::take(&mut self.window);
-        let ratio = window.rate() / self.basis.rate();
-        let higher = ratio > MAX_DRIFT && !window.lowers;
-        if !higher && ratio >= 1.0 / MAX_DRIFT {
-            self.windows_apart = 0;
-            return None;
-        }
-        if self.windows_apart == 0 || self.higher != higher {
-            (self.windows_apart, self.apart, self.higher) = (0, Totals::default(), higher);
-        }
-        self.windows_apart += 1;
-        self.apart.requests += window.requests;
-        self.apart.cpu += window.cpu;
-        self.apart.length += window.length;
-        self.apart.frequency = window.frequency;
-        (self.windows_apart >= MIN_WINDOWS_APART).then_some(self.apart)
+        lower.or(higher)
     }
 }
 
@@ -217,7 +242,6 @@ impl<F> Calibrating<F> {
             cpu: Seconds::ZERO,
             length: Seconds::ZERO,
             frequency: None,
-            lowers: false,
         };
         Self {
             name,
@@ -316,7 +340,7 @@ where
     }
 
     fn decide(&mut self, seen: &Seen) -> Decision {
-        let evidence = Evidence::of(seen);
+        let evidence = Evidence::of(seen, &self.plant);
         match &mut self.state {
             State::Built(built) => {
                 let drifted = evidence.and_then(|period| built.drifted(&period, self.length));
@@ -329,9 +353,8 @@ where
                 }
             }
             State::Collecting { totals, refused } => {
-                // With everything on, a backlog is no sign of too few cores.
-                if let Some(period) = evidence.filter(|period| !period.lowers) {
-                    totals.add(&period);
+                if let Some(period) = evidence.as_ref().filter(|period| period.tells) {
+                    totals.add(period);
                 }
                 if totals.suffice(self.length) {
                     let basis = *totals;

@@ -1,7 +1,7 @@
 //! Calibration on periods of literals.
 
 use super::*;
-use crate::{Allocation, CoreRange, Fixed, PowerEnvelope, Traffic};
+use crate::{Allocation, CoreRange, Fixed, FrequencyRange, PowerEnvelope, Traffic};
 use headroom_units::{Cores, Measured, Watts};
 use proptest::prelude::*;
 
@@ -182,42 +182,104 @@ fn what_is_within_the_bound_or_short_changes_nothing() {
     assert!((law.service_rate().unwrap().get() - 250.0).abs() < 1e-9);
 }
 
-#[test]
-fn a_quiet_night_may_cost_energy_and_the_day_corrects_it() {
-    let mut law = calibrated();
-    // A fifth of the requests at three times the cost each: most of it is what the service does when idle.
-    for _ in 0..200 {
-        law.decide(&second(15, 0.19));
+const NONE: [usize; 0] = [];
+
+/// Plays so many periods; in which μ was taken anew.
+fn recalibrations(law: &mut Calibrating<Build>, periods: usize, seen: &Seen) -> Vec<usize> {
+    (0..periods)
+        .filter(|_| rule(&law.decide(seen)) == "recalibrated")
+        .collect()
+}
+
+fn rate(law: &Calibrating<Build>) -> f64 {
+    law.service_rate().unwrap().get()
+}
+
+/// 450 cheap requests per second and 6 of 30 ms: 623 per core.
+fn mixed() -> Calibrating<Build> {
+    let mut law = one_core();
+    for _ in 0..3 {
+        law.decide(&second(456, 0.732));
     }
-    assert!((law.service_rate().unwrap().get() - 15.0 / 0.19).abs() < 1e-6);
-    // What is left of the night's window, and three of the day's.
-    for _ in 0..15 {
-        law.decide(&second(100, 0.4));
-    }
-    let day = law.service_rate().unwrap().get();
-    assert!((250.0 / MAX_DRIFT..=250.0).contains(&day), "{day}");
-    // The other way round, quiet periods say nothing: nobody is left with too few cores by a night of cheap requests.
-    for _ in 0..200 {
-        assert_eq!(rule(&law.decide(&second(40, 0.1))), "one");
-    }
-    assert_eq!(law.service_rate().unwrap().get(), day);
+    assert!((rate(&law) - 623.0).abs() < 1.0);
+    law
 }
 
 #[test]
-fn a_rate_that_is_far_too_high_is_corrected_though_the_service_is_less_busy_and_behind() {
-    let mut law = one_core();
-    // 450 cheap requests and 6 of 30 ms each second, then these alone: 623 requests/s a core in use, and 33 in truth.
+fn a_rate_far_too_high_is_corrected_however_little_busy_the_service_is() {
+    // From then on the dear ones only, at every point of a window: three windows of 34 periods, and the one begun.
+    for before in 0..4 {
+        let mut law = mixed();
+        assert_eq!(recalibrations(&mut law, before, &second(456, 0.732)), NONE);
+        let anew = recalibrations(&mut law, 105, &second(6, 0.18));
+        assert_eq!(anew.len(), 1, "{before}: {anew:?}");
+        assert!((rate(&law) * 0.03 - 1.0).abs() < 0.01, "{before}: {}", rate(&law));
+    }
+}
+
+#[test]
+fn too_few_cores_are_evidence_of_a_lower_rate_and_never_of_a_higher_one() {
+    // A tenth of a core: half are answered and the others pile up, or run out of time.
+    let behind = |seen: &mut Traffic| seen.in_flight = 40;
+    let failing = |seen: &mut Traffic| (seen.in_flight, seen.failures) = (40, 1);
+    let spoils: [&dyn Fn(&mut Traffic); 2] = [&behind, &failing];
+    for (spoil, expected) in spoils.iter().zip([30.0, 40.0]) {
+        let mut law = mixed();
+        let mut seen = second(3, 0.1);
+        spoil(seen.traffic.as_mut().unwrap());
+        assert_eq!(recalibrations(&mut law, 210, &seen).len(), 1);
+        assert!((rate(&law) / expected - 1.0).abs() < 0.01, "{}", rate(&law));
+        let mut law = calibrated();
+        let mut seen = second(800, 0.8);
+        let traffic = seen.traffic.as_mut().unwrap();
+        (traffic.in_flight, traffic.failures) = (900, 100);
+        assert_eq!(recalibrations(&mut law, 210, &seen), NONE);
+    }
+}
+
+#[test]
+fn a_rate_of_two_loads_is_corrected_again() {
+    let mut law = calibrated();
+    // 250 becomes 150, and 50 at the end of the last window.
+    assert_eq!(recalibrations(&mut law, 8, &second(150, 1.0)), NONE);
+    assert_eq!(recalibrations(&mut law, 1, &second(50, 1.0)).len(), 1);
+    assert!(rate(&law) > 100.0);
+    assert_eq!(recalibrations(&mut law, 12, &second(50, 1.0)).len(), 1);
+    assert!((rate(&law) - 50.0).abs() < 1e-9, "{}", rate(&law));
+}
+
+#[test]
+fn a_frequency_limit_hides_no_rate_that_is_lower_still() {
+    let range = FrequencyRange::new(Hertz::new(1e9), Hertz::new(2e9), Hertz::new(1e8)).unwrap();
+    let plant = plant().with_frequency(range);
+    let build: Build = Box::new(|_| Ok(Box::new(OneCore)));
+    let mut law = Calibrating::new("one-core", plant, Seconds::new(3.0), build);
     for _ in 0..3 {
-        law.decide(&second(456, 456.0 / 623.0));
+        law.decide(&second(100, 0.4));
     }
-    let mut dear = second(6, 0.18);
-    dear.traffic.as_mut().unwrap().in_flight = 9;
-    // Three windows of 200 requests.
-    for _ in 0..3 * 34 {
-        law.decide(&dear);
-    }
-    let rate = law.service_rate().unwrap().get();
-    assert!((rate * 0.03 - 1.0).abs() < 0.05, "{rate}");
+    let limited = |cpu_s| {
+        let mut seen = second(100, cpu_s);
+        seen.allocated.frequency = Some(Hertz::new(1e9));
+        seen
+    };
+    assert_eq!(
+        recalibrations(&mut law, 30, &limited(0.8)),
+        NONE,
+        "it is half as fast"
+    );
+    assert_eq!(recalibrations(&mut law, 9, &limited(1.6)), [8]);
+    assert!((rate(&law) - 125.0).abs() < 1e-9);
+}
+
+#[test]
+fn a_quiet_night_lowers_the_rate_once_and_the_day_brings_it_back() {
+    let mut law = calibrated();
+    // A fifth of the requests at three times the cost each: most of it is what the service does when idle.
+    assert_eq!(recalibrations(&mut law, 600, &second(15, 0.19)).len(), 1);
+    assert_eq!(recalibrations(&mut law, 600, &second(100, 0.4)).len(), 1);
+    assert!((rate(&law) - 250.0).abs() < 1e-9);
+    // One that shows a higher rate is none of a service that is less busy.
+    assert_eq!(recalibrations(&mut law, 600, &second(100, 0.1)), NONE);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! What a law is given: one period of the service and its machine.
 
 use crate::decision::Allocation;
+use crate::plant::Slo;
 use headroom_units::{Hertz, PerSecond, Ratio, Reading, Seconds, Watts};
 use serde::{Deserialize, Serialize};
 
@@ -111,6 +112,20 @@ impl Traffic {
             None => self.oldest_in_flight.unwrap_or(Seconds::ZERO),
         }
     }
+
+    /// That latency as the reason of a period over the guard: "P99 180 ms > guard 150 ms", or "P99 missed" where it was
+    /// missed by failures and is no measured latency.
+    pub fn late_in_words(&self, slo: Slo, guard: Seconds) -> String {
+        let name = slo.name();
+        match self.latency {
+            Some(latency) if latency.missed => format!("{name} missed"),
+            _ => format!(
+                "{name} {:.0} ms > guard {:.0} ms",
+                self.latency_to_judge().as_millis(),
+                guard.as_millis()
+            ),
+        }
+    }
 }
 
 impl Seen {
@@ -130,5 +145,29 @@ mod tests {
         let target = Seconds::new(0.25);
         assert_eq!(missed_latency(target, None), Seconds::new(0.5));
         assert_eq!(missed_latency(target, Some(Seconds::new(0.8))), Seconds::new(0.8));
+    }
+
+    #[test]
+    fn a_missed_percentile_is_called_no_latency() {
+        let slo = Slo::new(Ratio::new(0.99), Seconds::new(0.25)).unwrap();
+        let guard = Seconds::new(0.15);
+        let words = |missed, at_slo| {
+            let traffic = Traffic {
+                latency: Some(Latency {
+                    at_slo: Seconds::new(at_slo),
+                    missed,
+                    distribution: None,
+                }),
+                ..Traffic::default()
+            };
+            traffic.late_in_words(slo, guard)
+        };
+        assert_eq!(words(false, 0.18), "P99 180 ms > guard 150 ms");
+        assert_eq!(words(true, 0.5), "P99 missed");
+        let waiting = Traffic {
+            oldest_in_flight: Some(Seconds::new(0.3)),
+            ..Traffic::default()
+        };
+        assert_eq!(waiting.late_in_words(slo, guard), "P99 300 ms > guard 150 ms");
     }
 }

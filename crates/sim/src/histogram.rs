@@ -4,7 +4,7 @@
 //! clearing cost what was recorded, not what could have been: only the range of buckets in use is walked.
 
 use headroom_control::{Distribution, Latency, Slo, missed_latency};
-use headroom_units::{Ratio, Seconds, quantile_of_answered};
+use headroom_units::{Ratio, Seconds, quantile_of_answered, rank_of};
 
 /// Each power of two is cut into this many buckets, so that a bucket is less than 0.1 % wide.
 const HALF: u64 = 1 << 10;
@@ -109,7 +109,7 @@ impl LatencyHistogram {
         if self.count == 0 {
             return values;
         }
-        let ranks = shares.map(|share| (share * self.count as f64 - 1e-9).ceil().max(1.0) as u64);
+        let ranks = shares.map(|share| rank_of(share, self.count));
         let (mut next, mut below) = (0, 0);
         for (block, counts) in self.counts[self.first..=self.last].chunks(BLOCK).enumerate() {
             // Most blocks hold none of the ranks, and adding up is all that they cost.

@@ -15,4 +15,4 @@ pub mod status;
 
 pub use quantity::{Cores, Hertz, Joules, PerSecond, Ratio, Seconds, Watts};
 pub use source::{Emulated, Estimated, Measured, MixedSources, Reading, Simulated, Source};
-pub use status::{FailedStatus, FailedStatusError, quantile_of_answered};
+pub use status::{FailedStatus, FailedStatusError, quantile_of_answered, rank_of};

@@ -120,6 +120,12 @@ impl fmt::Debug for FailedStatus {
     }
 }
 
+/// The rank, from 1, of the smallest of `count` ascending values that at least this share of them (0 to 1) does not
+/// exceed. A product such as 0.999 · 1000, which is a little over 999 in binary, is no reason for the next rank.
+pub fn rank_of(share: f64, count: u64) -> u64 {
+    (share * count as f64 - 1e-9).ceil().max(1.0) as u64
+}
+
 /// The part of the answered requests (0 to 1) at whose end lies a percentile of all requests that ended, when the
 /// `failed` ones are slower than every answered one: what to ask the distribution of the answered ones for. `None` where
 /// the percentile lies among the failed ones: the SLO is missed, whatever the others' latency.
@@ -129,7 +135,7 @@ pub fn quantile_of_answered(percentile: Ratio, answered: u64, failed: u64) -> Op
     if failed == 0 {
         return Some(percentile.get());
     }
-    let rank = (percentile.get() * (answered + failed) as f64).ceil().max(1.0);
+    let rank = rank_of(percentile.get(), answered + failed) as f64;
     // The middle of the rank, so that rounding takes it to no neighbour.
     (rank <= answered as f64).then(|| (rank - 0.5) / answered as f64)
 }
@@ -148,6 +154,24 @@ mod tests {
         assert_eq!(at(95, 5), Some(94.5 / 95.0));
         assert_eq!(at(94, 6), None);
         assert_eq!((at(0, 1), at(1, 1), at(0, 0)), (None, None, Some(0.95)));
+    }
+
+    #[test]
+    fn as_many_failures_as_a_percentile_leaves_miss_nothing() {
+        for (percent, left) in [(95.0, 50), (99.0, 10), (99.9, 1)] {
+            for thousands in 1..=100 {
+                let at = |failed| {
+                    quantile_of_answered(Ratio::from_percent(percent), thousands * 1000 - failed, failed)
+                };
+                let left = left * thousands;
+                assert!(at(left).is_some(), "P{percent}, {left} of {thousands} thousand");
+                assert_eq!(
+                    at(left + 1),
+                    None,
+                    "P{percent}, {left} + 1 of {thousands} thousand"
+                );
+            }
+        }
     }
 
     fn of(text: &str) -> Result<FailedStatus, FailedStatusError> {

@@ -342,10 +342,8 @@ impl Law for Headroom {
         if late && wanted.takes_from(&now) {
             allocation = wanted.most(now);
             let text = format!(
-                "{} {:.0} ms > guard {:.0} ms: nothing is taken away after a late period",
-                self.slo.name(),
-                latency.as_millis(),
-                self.guard().as_millis()
+                "{}: nothing is taken away after a late period",
+                traffic.late_in_words(self.slo, self.guard())
             );
             let numbers = [
                 ("latency_ms", latency.as_millis()),

@@ -103,12 +103,10 @@ impl SloPower {
     fn repair(&mut self, seen: &Seen, latency: Seconds) -> (Allocation, Vec<Reason>) {
         self.sustained = 0;
         let now = seen.allocated;
-        let late = format!(
-            "{} {:.0} ms > guard {:.0} ms",
-            self.slo.name(),
-            latency.as_millis(),
-            self.guarded_target().as_millis()
-        );
+        let judged = seen.traffic.as_ref();
+        let late = judged.map_or_else(String::new, |traffic| {
+            traffic.late_in_words(self.slo, self.guarded_target())
+        });
         let numbers = [
             ("latency_ms", latency.as_millis()),
             ("guard_ms", self.guarded_target().as_millis()),

@@ -19,6 +19,10 @@ use std::time::{Duration, Instant};
 
 /// Connections served at once; one more waits in the kernel's accept queue.
 const MAX_CONNECTIONS: usize = 64;
+/// Fewer failed requests than this in a period are no outage.
+const MIN_FAILED: u64 = 3;
+/// Periods in a row in which most requests fail until it is not ready, and in which most are answered until it is again.
+const MIN_PERIODS_TO_TURN: u32 = 2;
 /// A client that takes longer to send its request's head is dropped.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -61,8 +65,7 @@ pub struct Status {
 struct Last {
     at: Instant,
     ready: bool,
-    /// Most requests failed.
-    failing: bool,
+    failing: Failing,
     json: String,
     levers: Levers,
 }
@@ -73,7 +76,7 @@ impl Status {
         let last = Last {
             at: Instant::now(),
             ready: false,
-            failing: false,
+            failing: Failing::default(),
             json: serde_json::json!({ "law": law }).to_string(),
             levers: Levers::default(),
         };
@@ -112,10 +115,14 @@ impl Status {
                 "healthy": backend.healthy,
             })).collect::<Vec<_>>(),
         });
-        let failing = tick.seen.traffic.as_ref().is_some_and(most_fail);
         let healthy = tick.backends.iter().any(|backend| backend.healthy);
-        let ready = tick.seen.traffic.is_some() && healthy && !failing;
-        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Last {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let failing = match &tick.seen.traffic {
+            Some(traffic) => last.failing.after(traffic),
+            None => last.failing,
+        };
+        let ready = tick.seen.traffic.is_some() && healthy && !failing.now;
+        *last = Last {
             at: Instant::now(),
             ready,
             failing,
@@ -151,8 +158,14 @@ impl Board for Status {
     }
 
     fn awaited(&self) -> &'static str {
-        match self.last.lock().unwrap_or_else(PoisonError::into_inner).failing {
-            true => "most requests of the last period failed\n",
+        match self
+            .last
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .failing
+            .now
+        {
+            true => "most requests of the last periods failed\n",
             false => "no period with telemetry and a healthy backend yet\n",
         }
     }
@@ -164,9 +177,31 @@ impl Board for Status {
     }
 }
 
-/// Whether the service failed more requests of a period than it answered.
-fn most_fail(traffic: &Traffic) -> bool {
-    traffic.failed_by_service() > traffic.completions
+/// Whether the service fails most requests, as its periods show: so many in a row as [`MIN_PERIODS_TO_TURN`] that say
+/// the contrary turn it. A period in which nothing ended says nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Failing {
+    now: bool,
+    /// Periods in a row that say the contrary.
+    contrary: u32,
+}
+
+impl Failing {
+    fn after(self, traffic: &Traffic) -> Self {
+        let failed = traffic.failed_by_service();
+        if failed + traffic.completions == 0 {
+            return self;
+        }
+        let most = failed >= MIN_FAILED && failed > traffic.completions;
+        let contrary = if most == self.now { 0 } else { self.contrary + 1 };
+        match contrary >= MIN_PERIODS_TO_TURN {
+            true => Self {
+                now: most,
+                contrary: 0,
+            },
+            false => Self { contrary, ..self },
+        }
+    }
 }
 
 fn answer(board: &impl Board, method: &Method, path: &str) -> Response<Full<Bytes>> {
@@ -292,5 +327,62 @@ async fn accept(listener: TcpListener, status: Arc<impl Board>) {
             }
             drop(slot);
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whether it counts as failing after each period of so many answered and so many failed requests.
+    fn play(periods: &[(u64, u64)]) -> Vec<bool> {
+        let mut failing = Failing::default();
+        let mut after = |&(completions, failures): &(u64, u64)| {
+            failing = failing.after(&Traffic {
+                completions,
+                failures,
+                ..Traffic::default()
+            });
+            failing.now
+        };
+        periods.iter().map(&mut after).collect()
+    }
+
+    #[test]
+    fn one_failed_request_of_a_quiet_service_is_no_outage() {
+        assert_eq!(play(&[(0, 1); 5]), [false; 5]);
+        assert_eq!(play(&[(0, 2), (0, 0), (1, 2), (0, 0)]), [false; 4]);
+        // One bad period, however bad, and periods that alternate.
+        assert_eq!(play(&[(0, 500), (9, 0), (0, 500), (9, 0)]), [false; 4]);
+        assert_eq!(play(&[(50, 50); 3]), [false; 3]);
+    }
+
+    #[test]
+    fn two_periods_of_failures_are_one_and_two_good_ones_end_it() {
+        assert_eq!(
+            play(&[
+                (2, 3),
+                (0, 0),
+                (0, 3),
+                (0, 0),
+                (9, 0),
+                (0, 9),
+                (9, 0),
+                (0, 0),
+                (9, 1),
+                (9, 0)
+            ]),
+            [false, false, true, true, true, true, true, true, false, false]
+        );
+        // It is the failures of the service that count.
+        let mut failing = Failing::default();
+        for _ in 0..3 {
+            failing = failing.after(&Traffic {
+                failures: 9,
+                failed_by_client: 9,
+                ..Traffic::default()
+            });
+        }
+        assert!(!failing.now);
     }
 }

@@ -472,6 +472,7 @@ fn failed_requests_miss_the_slo_and_clients_that_went_away_do_not() {
         failing(80, 0, 20),
         failing(94, 6, 0),
         failing(0, 40, 0),
+        failing(0, 40, 0),
     ];
     let ticks = play(Box::new(Fixed::new(plant())), &mut machine(2.0, 11.72), periods);
     let latency = |at: usize| ticks[at].seen.traffic.as_ref().unwrap().latency.unwrap();
@@ -495,10 +496,10 @@ fn failed_requests_miss_the_slo_and_clients_that_went_away_do_not() {
     let text = status.metrics_text();
     for line in [
         "headroom_responses_total{class=\"2xx\"} 272",
-        "headroom_responses_total{class=\"5xx\"} 48",
-        "headroom_failures_total{cause=\"failed_status\"} 48",
+        "headroom_responses_total{class=\"5xx\"} 88",
+        "headroom_failures_total{cause=\"failed_status\"} 88",
         "headroom_failures_total{cause=\"aborted_by_client\"} 20",
-        "headroom_service_failures_total 68",
+        "headroom_service_failures_total 108",
         "headroom_service_completions_total 272",
         "headroom_service_latency_at_slo_seconds inf",
     ] {
