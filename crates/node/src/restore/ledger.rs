@@ -342,7 +342,7 @@ fn read(path: &Path, roots: &Roots, boot_id: &str) -> Result<Option<Vec<Undo>>, 
         .records
         .iter()
         .flat_map(Undo::touches)
-        .find(|path| !is_plausible(path, roots))
+        .find(|touched| !(is_plausible(touched, roots) || is_of_gone_demo(touched, path)))
     {
         return Err(unreadable(format!(
             "it names {}, which is not a file of the kernel",
@@ -457,6 +457,14 @@ pub(super) fn check_ours(path: &Path) -> Result<(), LedgerError> {
     } else {
         Err(LedgerError::Exposed { path: path.into() })
     }
+}
+
+/// Whether a path is of the emulated server of a demo, which stands in the run directory, and is gone with it: there is nothing
+/// to write.
+fn is_of_gone_demo(touched: &Path, record: &Path) -> bool {
+    let straight = touched.components().all(|part| part != Component::ParentDir);
+    let run_dir = record.parent();
+    straight && !touched.exists() && run_dir.is_some_and(|run_dir| touched.starts_with(run_dir))
 }
 
 /// The files that levers are, by their names; `*` stands for digits.
