@@ -27,6 +27,8 @@ fn periods(up: &Up, more: f64) {
 }
 
 fn kill_with_guard(up: &mut Up) {
+    // Stopped first: it would lift everything and get another guard.
+    up.program.signal(Signal::STOP);
     let guard = i32::try_from(guard_of(up.program.pid())).unwrap();
     kill_process(Pid::from_raw(guard).unwrap(), Signal::KILL).unwrap();
     up.program.signal(Signal::KILL);
