@@ -7,6 +7,7 @@ use super::{ControlLoop, Frame, Machine, Telemetry, silence};
 use crate::origin;
 use crate::stop::Stop;
 use headroom_control::{Allocation, Guardian, Law, Plant};
+use headroom_node::cap::LimitError;
 use headroom_node::restore;
 use headroom_record::{Recorder, RunMeta, RunSummary};
 use headroom_units::{Ratio, Seconds, Source};
@@ -85,7 +86,12 @@ pub fn run(
     // still must not keep it in force.
     let mut pulse = restore::global().watch().pulse("the start of a run");
     pulse.beat(silence(plan.frame.period));
-    machine.apply(full)?;
+    match machine.apply(full) {
+        Err(error) if is_unguarded(&error) => {
+            tracing::warn!("nothing is limited at the start of the run: {error:#}");
+        }
+        applied => applied?,
+    }
     let run = recorder.start_run(RunMeta {
         name: plan.name.clone(),
         law: name.to_owned(),
@@ -151,6 +157,15 @@ pub fn run(
     drop(pulse);
     control.run(stop, done);
     Ok(record.into_run().finish()?)
+}
+
+/// Whether nothing may be limited now because no guard stands, or because it has just lifted everything: then everything is on,
+/// and a run goes on.
+fn is_unguarded(error: &anyhow::Error) -> bool {
+    let unguarded = |cause: &(dyn std::error::Error + 'static)| {
+        matches!(cause.downcast_ref(), Some(LimitError::Unguarded { .. }))
+    };
+    error.chain().any(unguarded)
 }
 
 /// The name of this machine.

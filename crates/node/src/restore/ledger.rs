@@ -515,5 +515,8 @@ fn is_plausible(path: &Path, roots: &Roots) -> bool {
             .and_then(|rest| rest.strip_suffix(after))
             .is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())),
     });
-    straight && (is_lever && path.starts_with(&roots.sys) || (is_lever || is_group()) && in_group())
+    // A tree that stands in the place of /sys has nothing in it but what is emulated.
+    let stands_in = roots.sys != Roots::default().sys;
+    let below = (is_lever || stands_in) && path.starts_with(&roots.sys);
+    straight && (below || (is_lever || is_group()) && in_group())
 }

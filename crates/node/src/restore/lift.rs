@@ -44,6 +44,7 @@ mod tests {
     use super::*;
     use crate::restore::{FileValue, FileValues, Ledger, Registry, RestoreError, is_recorded};
     use std::fs;
+    use std::path::Path;
 
     #[test]
     fn what_a_living_process_limits_is_lifted_and_stays_recorded() {
@@ -51,11 +52,11 @@ mod tests {
         let (run_dir, file, group) = (
             dir.path().join("run"),
             dir.path().join("quota"),
-            dir.path().join("group"),
+            dir.path().join("fs/cgroup/group"),
         );
         fs::write(&file, "max").unwrap();
-        fs::create_dir(&group).unwrap();
-        let roots = Roots::default();
+        fs::create_dir_all(&group).unwrap();
+        let roots = Roots::at(dir.path(), Path::new("/proc"));
         let registry = Registry::new();
         registry
             .attach(Ledger::open(&run_dir, &roots).unwrap().0)

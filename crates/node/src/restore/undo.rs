@@ -60,8 +60,8 @@ pub enum Undo {
         ours: Vec<FileValues>,
         /// Written in this order; the last value of each file is the one that was found.
         steps: Vec<FileValue>,
-        /// Device and inode of the first file, where another one at its path is another thing: a control group that was
-        /// removed and made anew has nothing of ours in it, whatever it holds.
+        /// Device and inode of the first file's directory, where another one at its path is another thing: a control group
+        /// that was removed and made anew has nothing of ours in it, whatever it holds.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         identity: Option<(u64, u64)>,
     },
@@ -246,9 +246,9 @@ fn final_value<'a>(steps: &'a [FileValue], path: &Path) -> Option<&'a str> {
         .map(|step| step.value.as_str())
 }
 
-/// Device and inode of a file.
+/// Device and inode of the directory that a file is in: a control group that is made anew has others.
 pub(crate) fn identity(path: &Path) -> Option<(u64, u64)> {
-    let about = fs::metadata(path).ok()?;
+    let about = fs::metadata(path.parent()?).ok()?;
     Some((about.dev(), about.ino()))
 }
 
@@ -516,10 +516,12 @@ mod tests {
     #[test]
     fn a_group_that_was_made_anew_has_nothing_of_ours_in_it_also_where_it_looks_so() {
         let dir = tempfile::tempdir().unwrap();
-        let (path, anew) = (dir.path().join("quota"), dir.path().join("anew"));
-        for file in [&path, &anew] {
-            fs::write(file, "-1").unwrap();
+        let (group, anew) = (dir.path().join("group"), dir.path().join("anew"));
+        for group in [&group, &anew] {
+            fs::create_dir(group).unwrap();
+            fs::write(group.join("quota"), "-1").unwrap();
         }
+        let path = group.join("quota");
         let step = |value: &str| FileValue {
             path: path.clone(),
             value: value.into(),
@@ -535,7 +537,8 @@ mod tests {
             steps: vec![step("-1"), step("90000")],
             identity: identity(&path),
         };
-        fs::rename(&anew, &path).unwrap();
+        fs::remove_dir_all(&group).unwrap();
+        fs::rename(&anew, &group).unwrap();
         assert!(matches!(undo.carry_out(), Outcome::Gone { .. }));
         assert_eq!(fs::read_to_string(&path).unwrap(), "-1");
         let text = serde_json::to_string(&undo).unwrap();
