@@ -21,8 +21,8 @@ impl<L, W: Clone> Shared<L, W> {
     }
 }
 
-/// Which lever of which machine, and under whose record it is put back.
-type Key = (&'static str, PathBuf, usize);
+/// The lever of which machine, and under whose record it is put back.
+type Key = (PathBuf, usize);
 
 type Open<L, W> = BTreeMap<Key, Weak<Mutex<Shared<L, W>>>>;
 
@@ -34,14 +34,13 @@ impl<L, W: Clone> Sharing<L, W> {
         Self(Mutex::new(BTreeMap::new()))
     }
 
-    /// A part in the lever of this name on the machine with this tree; it is opened where nobody has it. Who joins has the
+    /// A part in the lever of the machine with this tree; it is opened where nobody has it. Who joins has the
     /// given wish, which takes effect with the next change.
     ///
     /// # Errors
     /// Those of opening it.
     pub(crate) fn join<E>(
         &self,
-        name: &'static str,
         sys: &Path,
         registry: &Registry,
         wish: W,
@@ -49,7 +48,7 @@ impl<L, W: Clone> Sharing<L, W> {
     ) -> Result<Member<L, W>, E> {
         let mut all = lock(&self.0);
         all.retain(|_, shared| shared.strong_count() > 0);
-        let key = (name, sys.to_path_buf(), registry.identity());
+        let key = (sys.to_path_buf(), registry.identity());
         let shared = match all
             .get(&key)
             .and_then(Weak::upgrade)

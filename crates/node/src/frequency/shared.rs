@@ -32,9 +32,7 @@ impl SharedFrequency {
     /// Those of [`FrequencyActuator::open`].
     pub(crate) fn join(roots: &Roots, registry: &Registry) -> Result<Self, FrequencyError> {
         let open = || FrequencyActuator::open(roots, FrequencyMode::Max, &registry.shared());
-        SHARING
-            .join("frequency", &roots.sys, registry, None, open)
-            .map(Self)
+        SHARING.join(&roots.sys, registry, None, open).map(Self)
     }
 
     /// Between which frequencies a limit can lie.

@@ -468,7 +468,7 @@ fn is_of_gone_demo(touched: &Path, record: &Path) -> bool {
 }
 
 /// The files that levers are, by their names; `*` stands for digits.
-const LEVERS: [&str; 15] = [
+const LEVERS: [&str; 13] = [
     "cpu.max",
     "cpu.cfs_quota_us",
     "cpu.cfs_period_us",
@@ -482,8 +482,6 @@ const LEVERS: [&str; 15] = [
     "scaling_governor",
     "scaling_setspeed",
     "power*_cap",
-    "cgroup.procs",
-    "cgroup.clone_children",
 ];
 
 /// A file that we could have changed, or a control group that we could have made: absolute, without `..`, below the kernel's

@@ -31,8 +31,9 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::thread::ScopedJoinHandle;
 
-/// The most services that one process controls: a service has two threads that the guard hears signs of life of.
-const MAX_SERVICES: usize = MAX_PULSES / 2;
+/// The most services that one process controls: the guard hears signs of life of the start of each one's run, its control loop
+/// and its power cap, and what is beyond its limit is not watched.
+const MAX_SERVICES: usize = MAX_PULSES / 3;
 
 /// Runs until a signal, a key or the given duration ends it; then drains, puts everything back and prints the summary.
 ///
