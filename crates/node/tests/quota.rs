@@ -192,10 +192,18 @@ fn a_group_made_anew_is_taken_up_as_it_is() {
     fs::write(&max, "300000 100000\n").unwrap();
     let mut quota = open(&fake, &target, &Registry::new());
     quota.set(Cores::new(2.0)).unwrap();
-    // A new file beside the old one has another inode, as a new group's has.
-    let anew = max.with_extension("new");
-    fs::write(&anew, "max 100000\n").unwrap();
-    fs::rename(&anew, &max).unwrap();
+    // The old directory keeps its inode while the new one is made, as a new group's is another.
+    let group = max.parent().unwrap();
+    let gone = group.with_extension("gone");
+    fs::rename(group, &gone).unwrap();
+    fs::create_dir(group).unwrap();
+    for file in fs::read_dir(&gone).unwrap() {
+        let file = file.unwrap();
+        if file.file_type().unwrap().is_file() {
+            fs::copy(file.path(), group.join(file.file_name())).unwrap();
+        }
+    }
+    fs::write(&max, "max 100000\n").unwrap();
     let set = quota.set(Cores::new(1.0)).unwrap();
     assert_eq!((set.foreign, set.held), (None, false));
     assert_eq!(text(&max), "10000 10000");
