@@ -76,12 +76,13 @@ fn a_live_run_and_its_simulation_agree_in_what_they_must() {
         );
         assert!(number(pair, "by_period.periods") >= 10.0);
         // Two thirds of the watts are a base in either, so this is a weak bound; a machine that does nothing else does better.
-        assert!((0.85..1.15).contains(&ratio(pair, "energy")), "{pair}\n{err}");
+        assert!((0.75..1.25).contains(&ratio(pair, "energy")), "{pair}\n{err}");
     }
     // All cores on is all cores on.
     assert!((ratio(&pairs[0], "cores, mean") - 1.0).abs() < 1e-9);
+    // A request takes up to twice the processor time where another thread of the same core is busy.
     assert!(
-        (0.7..1.4).contains(&ratio(&pairs[0], "utilisation, mean")),
+        (0.4..1.5).contains(&ratio(&pairs[0], "utilisation, mean")),
         "{pairs}"
     );
     let html = fs::read_to_string(folder.join("beside.html")).unwrap();
