@@ -82,10 +82,10 @@ impl Default for PegasusTuning {
 }
 
 /// The longest time that X is the average of: with the shortest period it bounds the window.
-const LONGEST_AVERAGE_S: f64 = 3_600.0;
+const MAX_AVERAGE_S: f64 = 3_600.0;
 
 /// The most periods that X is the average of, however short they are.
-const MOST_SAMPLES: usize = 36_000;
+const MAX_SAMPLES: usize = 36_000;
 
 impl PegasusTuning {
     /// Checks every parameter's range.
@@ -94,7 +94,7 @@ impl PegasusTuning {
     /// The first that is outside.
     pub fn check(&self) -> Result<(), OutOfRange> {
         Bound::Seconds(0.0, 3_600.0).check("interval_s", self.interval_s.unwrap_or(0.0))?;
-        Bound::Seconds(1.0, LONGEST_AVERAGE_S).check("average_s", self.average_s)?;
+        Bound::Seconds(1.0, MAX_AVERAGE_S).check("average_s", self.average_s)?;
         Bound::Seconds(0.0, 86_400.0).check("hold_s", self.hold_s.unwrap_or(0.0))?;
         if !(self.far_over >= 1.0 && self.far_over.is_finite()) {
             return Err(OutOfRange::new("far_over", self.far_over, "1 or more"));
@@ -153,7 +153,7 @@ impl Average {
                 *total_s += length_s;
                 // The oldest goes as soon as the others cover the window by themselves.
                 while let Some((oldest_s, _)) = periods.front()
-                    && (*total_s - oldest_s >= window_s - 1e-9 || periods.len() > MOST_SAMPLES)
+                    && (*total_s - oldest_s >= window_s - 1e-9 || periods.len() > MAX_SAMPLES)
                 {
                     *total_s -= oldest_s;
                     periods.pop_front();

@@ -43,7 +43,7 @@ impl Default for PowerManagerTuning {
 }
 
 /// The most levels.
-const MOST_LEVELS: usize = 32;
+const MAX_LEVELS: usize = 32;
 
 impl PowerManagerTuning {
     /// Checks every parameter's range.
@@ -52,8 +52,8 @@ impl PowerManagerTuning {
     /// The first that is outside.
     pub fn check(&self) -> Result<(), OutOfRange> {
         Bound::Positive.check("cap_w", self.cap_w.unwrap_or(1.0))?;
-        if !(1..=MOST_LEVELS).contains(&self.levels.len()) {
-            let range = format!("a list of 1 to {MOST_LEVELS} levels");
+        if !(1..=MAX_LEVELS).contains(&self.levels.len()) {
+            let range = format!("a list of 1 to {MAX_LEVELS} levels");
             return Err(OutOfRange::new("levels", self.levels.len() as f64, range));
         }
         let mut before_ms = 0.0;

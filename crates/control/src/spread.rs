@@ -12,7 +12,7 @@ use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
 /// The most steps that are spread at once: 100,000 cores in steps of a tenth.
-pub const MOST_STEPS: u64 = 1_000_000;
+pub const MAX_STEPS: u64 = 1_000_000;
 
 /// What one node can be given.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -81,8 +81,8 @@ impl Spread {
     /// A node's range in whole steps: its fewest rounded up (at least one), its most rounded down (at least its fewest).
     fn steps(&self, node: &NodeCapacity) -> (u64, u64) {
         // A hair beside a multiple belongs to it. `as` saturates and makes NaN 0.
-        let fewest = ((node.fewest / self.step - 1e-9).ceil() as u64).clamp(1, MOST_STEPS);
-        let most = ((node.most / self.step + 1e-9).floor() as u64).min(MOST_STEPS);
+        let fewest = ((node.fewest / self.step - 1e-9).ceil() as u64).clamp(1, MAX_STEPS);
+        let most = ((node.most / self.step + 1e-9).floor() as u64).min(MAX_STEPS);
         (fewest, most.max(fewest))
     }
 
@@ -103,9 +103,9 @@ impl Spread {
         let ranges: Vec<(u64, u64)> = nodes.iter().map(|node| self.steps(node)).collect();
         let mut steps: Vec<u64> = ranges.iter().map(|(fewest, _)| *fewest).collect();
         let wanted = if cores.is_finite() {
-            ((cores / self.step).round() as u64).min(MOST_STEPS)
+            ((cores / self.step).round() as u64).min(MAX_STEPS)
         } else {
-            MOST_STEPS
+            MAX_STEPS
         };
         let mut left = wanted.saturating_sub(steps.iter().sum());
         let room = |node: usize| ranges[node].1 - ranges[node].0;

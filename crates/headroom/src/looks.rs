@@ -9,12 +9,12 @@ use std::time::Duration;
 /// How often a queue is looked at in a period, for the time with somebody waiting.
 const LOOKS: u32 = 50;
 /// But no more often than this, and no more seldom.
-const SHORTEST_LOOK: Duration = Duration::from_millis(5);
-const LONGEST_LOOK: Duration = Duration::from_millis(100);
+const MIN_LOOK: Duration = Duration::from_millis(5);
+const MAX_LOOK: Duration = Duration::from_millis(100);
 
 /// How often a queue is looked at for the time with somebody waiting.
 pub fn look_period(period: Duration) -> Duration {
-    (period / LOOKS).clamp(SHORTEST_LOOK, LONGEST_LOOK).min(period)
+    (period / LOOKS).clamp(MIN_LOOK, MAX_LOOK).min(period)
 }
 
 /// What the listener's meter showed, as the estimators of queue monitoring take it.

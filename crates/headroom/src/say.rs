@@ -8,7 +8,7 @@ use std::io::{self, ErrorKind, Write};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Lines kept while the live view has the terminal; beyond it the oldest go.
-const MOST_HELD: usize = 1000;
+const MAX_HELD: usize = 1000;
 
 /// What is held back while the live view has the terminal; nothing while it has not.
 static HELD: Mutex<Option<VecDeque<Vec<u8>>>> = Mutex::new(None);
@@ -44,7 +44,7 @@ impl Write for StandardError {
             // A log whose reader is gone must not end, nor disturb, what is logged: what cannot be written is dropped.
             return Ok(io::stderr().lock().write(bytes).unwrap_or(bytes.len()));
         };
-        if lines.len() == MOST_HELD {
+        if lines.len() == MAX_HELD {
             lines.pop_front();
         }
         lines.push_back(bytes.to_owned());

@@ -34,7 +34,7 @@ pub const MAX_PATHS: usize = 1_000_000;
 pub const SHOWN: usize = 10;
 
 /// The longest line that is read, bytes.
-const LONGEST_LINE: usize = 64 << 10;
+const MAX_LINE: usize = 64 << 10;
 
 /// Why a log cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -165,7 +165,7 @@ impl AccessLog {
             if line.is_empty() {
                 continue;
             }
-            let entry = if buffer.len() > LONGEST_LINE {
+            let entry = if buffer.len() > MAX_LINE {
                 Err("longer than 64 KiB")
             } else {
                 line::parse(line)
@@ -273,7 +273,7 @@ impl AccessLog {
 /// reached before anything was read.
 fn next_line(lines: &mut impl BufRead, buffer: &mut Vec<u8>) -> io::Result<bool> {
     buffer.clear();
-    let most = LONGEST_LINE as u64 + 1;
+    let most = MAX_LINE as u64 + 1;
     let read = lines.by_ref().take(most).read_until(b'\n', buffer)?;
     if read as u64 == most && buffer.last() != Some(&b'\n') {
         lines.skip_until(b'\n')?;

@@ -23,7 +23,7 @@ pub(crate) struct Elapsed {
 }
 
 /// The two clocks are read one after the other: less than this between them is no suspend.
-const SHORTEST_SUSPEND_S: f64 = 0.1;
+const MIN_SUSPEND_S: f64 = 0.1;
 
 impl Elapsed {
     /// Awake all the time.
@@ -37,7 +37,7 @@ impl Elapsed {
 
     /// Whether the machine was suspended meanwhile.
     pub(crate) fn suspended(self) -> bool {
-        self.asleep.get() >= SHORTEST_SUSPEND_S
+        self.asleep.get() >= MIN_SUSPEND_S
     }
 }
 

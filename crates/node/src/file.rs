@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 /// The longest file that is read: kernel files of one value are far shorter, and nothing here may grow without
 /// bound because a path pointed elsewhere.
-const LONGEST_BYTES: u64 = 1 << 20;
+const MAX_BYTES: u64 = 1 << 20;
 
 /// What was being done to a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,7 +134,7 @@ pub(crate) fn read(path: &Path) -> Result<String, FileError> {
     let mut text = String::new();
     fs::File::open(path)
         .map_err(fail)?
-        .take(LONGEST_BYTES)
+        .take(MAX_BYTES)
         .read_to_string(&mut text)
         .map_err(fail)?;
     text.truncate(text.trim_end().len());

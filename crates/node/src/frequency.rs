@@ -15,7 +15,7 @@ use std::fs;
 use std::path::PathBuf;
 
 /// The most policies that are read: one a CPU on the largest machines.
-const MOST_POLICIES: usize = 8192;
+const MAX_POLICIES: usize = 8192;
 
 /// The frequency policies of a machine.
 #[derive(Clone, Debug)]
@@ -39,7 +39,7 @@ impl FrequencyReader {
             .ok()?
             .flatten()
             .filter(|entry| entry.file_name().to_string_lossy().starts_with("policy"))
-            .take(MOST_POLICIES)
+            .take(MAX_POLICIES)
             .filter_map(|entry| {
                 let dir = entry.path();
                 let highest = file::read_u64(&dir.join("cpuinfo_max_freq"))

@@ -13,9 +13,9 @@ use std::fs;
 use std::path::PathBuf;
 
 /// More CPUs than any machine has.
-const MOST_CPUS: usize = 8192;
+const MAX_CPUS: usize = 8192;
 /// CPUIDLE_STATE_MAX is 10; more are not looked at.
-const MOST_STATES: usize = 16;
+const MAX_STATES: usize = 16;
 
 /// One state over all CPUs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -97,7 +97,7 @@ impl IdleMeter {
         let first = cpus(roots)
             .into_iter()
             .find(|cpu| state_dir(roots, *cpu, 0).is_dir())?;
-        let states: Vec<About> = (0..MOST_STATES)
+        let states: Vec<About> = (0..MAX_STATES)
             .map(|state| state_dir(roots, first, state))
             .map_while(|dir| {
                 let micros = |name: &str| file::read_u64(&dir.join(name)).unwrap_or(0) as f64;
@@ -214,7 +214,7 @@ fn cpus(roots: &Roots) -> Vec<u32> {
         .flatten()
         .flatten()
         .filter_map(|entry| entry.file_name().to_str()?.strip_prefix("cpu")?.parse().ok())
-        .take(MOST_CPUS)
+        .take(MAX_CPUS)
         .collect()
 }
 

@@ -11,11 +11,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// More zones than any machine has.
-const MOST_ZONES: usize = 1024;
+const MAX_ZONES: usize = 1024;
 /// More constraints than any zone has.
-const MOST_CONSTRAINTS: usize = 16;
+const MAX_CONSTRAINTS: usize = 16;
 /// No zone draws more: twice the largest single package sold. It bounds zones that name no maximum of their own.
-pub(crate) const MOST_WATTS: f64 = 2_000.0;
+pub(crate) const MAX_WATTS: f64 = 2_000.0;
 /// `max_power_uw` is the thermal design power (or what the firmware states as maximum), which turbo exceeds for a time:
 /// about twice in desktop parts. A zone's mean power beyond so many times it is nonsense.
 const TURBO_EXCESS: f64 = 3.0;
@@ -73,7 +73,7 @@ pub(crate) fn zones(roots: &Roots) -> Vec<Zone> {
         .flatten()
         .filter_map(|entry| entry.file_name().into_string().ok())
         .filter(|id| driver(id).is_some())
-        .take(MOST_ZONES)
+        .take(MAX_ZONES)
         .collect();
     // The registers' zones before those of any other way to the same packages; 2 before 10.
     ids.sort_by_cached_key(|id| (driver(id) != Some("intel-rapl"), numbers(id), id.clone()));
@@ -146,7 +146,7 @@ fn numbers(id: &str) -> Vec<u32> {
 
 /// The limits of a zone; empty where it has none (AMD).
 pub(crate) fn constraints(zone: &Path) -> Vec<Constraint> {
-    (0..MOST_CONSTRAINTS)
+    (0..MAX_CONSTRAINTS)
         .map_while(|number| {
             let file = |attribute: &str| zone.join(format!("constraint_{number}_{attribute}"));
             let name = file::read(&file("name")).ok()?;
@@ -172,8 +172,8 @@ pub(crate) fn most_watts(zone: &Path) -> Watts {
         .filter_map(|constraint| constraint.max)
         .fold(Watts::ZERO, Watts::max);
     match stated > Watts::ZERO {
-        true => (stated * TURBO_EXCESS).min(Watts::new(MOST_WATTS)),
-        false => Watts::new(MOST_WATTS),
+        true => (stated * TURBO_EXCESS).min(Watts::new(MAX_WATTS)),
+        false => Watts::new(MAX_WATTS),
     }
 }
 
@@ -271,6 +271,6 @@ mod tests {
         assert_eq!(limits[1].watts, Some(Watts::new(50.0)));
         assert_eq!(limits[1].window, Some(Seconds::new(0.999_424)));
         assert_eq!(most_watts(&zone), Watts::new(285.0));
-        assert_eq!(most_watts(dir.path()), Watts::new(MOST_WATTS));
+        assert_eq!(most_watts(dir.path()), Watts::new(MAX_WATTS));
     }
 }

@@ -16,7 +16,7 @@ pub const NAMESPACE_INODE: &str = "namespace_inode";
 /// The map of tallies: per processor, from a listener's address in the kernel (`u64`) to a [`Tally`].
 pub const TALLIES: &str = "tallies";
 /// How many listeners it has room for.
-pub const MOST_LISTENERS: usize = 1024;
+pub const MAX_LISTENERS: usize = 1024;
 /// The map of controls: an array of `u64`.
 pub const CONTROLS: &str = "controls";
 /// The control that says in which window the longest queue is looked for.

@@ -6,7 +6,7 @@ use libm::tgamma;
 use serde::{Deserialize, Serialize};
 
 /// The most values of an empirical distribution.
-pub const MOST_VALUES: usize = 1_000_000;
+pub const MAX_VALUES: usize = 1_000_000;
 
 /// The shape of a distribution. Its mean is given beside it, so a shape holds only what is left: how the values spread.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -106,7 +106,7 @@ impl Shape {
                 bad("shape", shape.to_string(), "between 0.1 and 100")
             }
             Self::Empirical { values, weights } => {
-                if values.is_empty() || values.len() > MOST_VALUES {
+                if values.is_empty() || values.len() > MAX_VALUES {
                     return bad(
                         "values",
                         format!("{} values", values.len()),

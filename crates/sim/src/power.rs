@@ -27,7 +27,7 @@ use serde::{Deserialize, Serialize};
 /// Duty cycles come in sixteenths.
 const DUTY_STEPS: usize = 16;
 /// The most frequencies of a node.
-const MOST_FREQUENCIES: f64 = 1_000.0;
+const MAX_FREQUENCIES: f64 = 1_000.0;
 
 /// The figures of a node's power and frequency.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -118,7 +118,7 @@ impl PowerFigures {
             );
         }
         let steps = (self.highest_ghz - self.lowest_ghz) / self.step_ghz;
-        if !(self.step_ghz > 0.0 && steps <= MOST_FREQUENCIES) {
+        if !(self.step_ghz > 0.0 && steps <= MAX_FREQUENCIES) {
             return bad("step_ghz", self.step_ghz, "above 0, for at most 1000 frequencies");
         }
         Ok(())

@@ -32,11 +32,11 @@ use serde::{Deserialize, Serialize};
 pub const EXAMPLE: &str = include_str!("../scenario.example.toml");
 
 /// The most nodes of a scenario.
-pub const MOST_NODES: usize = 1_024;
+pub const MAX_NODES: usize = 1_024;
 /// The most faults of a scenario.
-pub const MOST_FAULTS: usize = 10_000;
+pub const MAX_FAULTS: usize = 10_000;
 /// The most periods between the end of a period and the decision on it.
-pub const MOST_DELAY_PERIODS: f64 = 60.0;
+pub const MAX_DELAY_PERIODS: f64 = 60.0;
 
 /// The whole of what is simulated, save for the law and the seed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -376,8 +376,8 @@ impl Scenario {
         self.arrivals.check("arrivals")?;
         let nodes = self.each_node().count();
         self.balancer.check("balancer", nodes)?;
-        if self.faults.len() > MOST_FAULTS {
-            let why = format!("has {} entries: at most {MOST_FAULTS}", self.faults.len());
+        if self.faults.len() > MAX_FAULTS {
+            let why = format!("has {} entries: at most {MAX_FAULTS}", self.faults.len());
             return Err(ScenarioError::new("faults", why));
         }
         for (at, fault) in self.faults.iter().enumerate() {
@@ -424,8 +424,8 @@ impl Scenario {
 
     fn check_nodes(&self) -> Result<(), ScenarioError> {
         let count: usize = self.nodes.iter().map(|group| group.count as usize).sum();
-        if count == 0 || count > MOST_NODES {
-            let why = format!("has {count} nodes in all: it must be 1 to {MOST_NODES}");
+        if count == 0 || count > MAX_NODES {
+            let why = format!("has {count} nodes in all: it must be 1 to {MAX_NODES}");
             return Err(ScenarioError::new("nodes", why));
         }
         for (at, group) in self.nodes.iter().enumerate() {
@@ -472,7 +472,7 @@ impl Scenario {
 
     fn check_telemetry(&self) -> Result<(), ScenarioError> {
         let telemetry = &self.telemetry;
-        let most = MOST_DELAY_PERIODS * self.service.period_s;
+        let most = MAX_DELAY_PERIODS * self.service.period_s;
         within(
             "telemetry.delay_s",
             telemetry.delay_s,

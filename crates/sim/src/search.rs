@@ -11,7 +11,7 @@ use crate::random::{Purpose, Rng};
 /// are evaluated at once.
 pub const BATCH: usize = 8;
 /// The most points.
-pub const MOST_POINTS: usize = 1_000_000;
+pub const MAX_POINTS: usize = 1_000_000;
 /// First and last step of the refinement, as shares of an axis.
 const STEPS: (f64, f64) = (0.25, 0.025);
 
@@ -62,7 +62,7 @@ pub fn minimise(
     seed: u64,
     mut evaluate: impl FnMut(&[Vec<f64>]) -> Vec<f64>,
 ) -> Found {
-    let budget = budget.clamp(1, MOST_POINTS);
+    let budget = budget.clamp(1, MAX_POINTS);
     let mut rng = Rng::new(seed, Purpose::Search);
     let worth = |value: f64| if value.is_nan() { f64::INFINITY } else { value };
     let first = vec![start.to_vec()];

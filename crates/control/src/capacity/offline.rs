@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
 /// The most steps in a window.
-const MOST_STEPS: usize = 4_096;
+const MAX_STEPS: usize = 4_096;
 
 /// The parameters. The keys are those of the configuration file's `[capacity.ramp]` table.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -49,7 +49,7 @@ impl RampTuning {
 pub enum RampError {
     /// The steps are so short that the window would hold too many.
     #[error(
-        "the window of {window_s} s holds more than {MOST_STEPS} steps: sample less often, or shorten window_s"
+        "the window of {window_s} s holds more than {MAX_STEPS} steps: sample less often, or shorten window_s"
     )]
     TooManySteps {
         /// Its length.
@@ -95,7 +95,7 @@ impl Ramp {
             return Ok(Capacity::Exact(found));
         }
         step.check().map_err(RampError::Step)?;
-        if self.window.len() == MOST_STEPS {
+        if self.window.len() == MAX_STEPS {
             return Err(RampError::TooManySteps {
                 window_s: self.tuning.window_s,
             });
@@ -239,7 +239,7 @@ mod tests {
             length: Seconds::new(0.001),
             ..step(1.0, 0.0)
         };
-        let error = (0..MOST_STEPS + 1).find_map(|_| ramp.step(&short).err()).unwrap();
+        let error = (0..MAX_STEPS + 1).find_map(|_| ramp.step(&short).err()).unwrap();
         assert!(error.to_string().contains("sample less often"), "{error}");
         let mut ramp = Ramp::new(RampTuning::default()).unwrap();
         let more = Step {

@@ -12,9 +12,9 @@ use headroom_units::{PerSecond, Seconds};
 use serde::{Deserialize, Serialize};
 
 /// A step may be this many sampling periods long; what lies further back no longer says what is now.
-const MOST_PERIODS: f64 = 10.0;
+const MAX_PERIODS: f64 = 10.0;
 /// A step must be this share of a sampling period long: rates of a shorter one are noise.
-const LEAST_PERIODS: f64 = 0.5;
+const MIN_PERIODS: f64 = 0.5;
 /// Counters that are not read at the same instant may disagree by this many connections
 const SKEW: f64 = 2.0;
 /// and by this share of those that arrived.
@@ -255,11 +255,11 @@ impl StepMeter {
             return Err(Unusable::Another);
         }
         let length_s = self.elapsed_s;
-        if length_s < LEAST_PERIODS * self.period_s {
+        if length_s < MIN_PERIODS * self.period_s {
             return Err(Unusable::Short { length_s });
         }
         self.rebase(now);
-        let most_s = MOST_PERIODS * self.period_s;
+        let most_s = MAX_PERIODS * self.period_s;
         if length_s > most_s {
             return Err(Unusable::Gap { length_s, most_s });
         }

@@ -46,7 +46,7 @@ pub struct UtilisationStep {
 }
 
 /// The most readings in a window.
-const MOST_READINGS: usize = 4_096;
+const MAX_READINGS: usize = 4_096;
 
 /// What was read at the end of a sampling step.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -124,7 +124,7 @@ impl UtilisationMeter {
             busy,
         });
         let length = |window: &VecDeque<Interval>| window.iter().map(|one| one.length_s).sum::<f64>();
-        while self.window.len() > MOST_READINGS
+        while self.window.len() > MAX_READINGS
             || (self.window.len() > 1 && length(&self.window) - self.window[0].length_s >= self.window_s)
         {
             self.window.pop_front();

@@ -16,7 +16,7 @@ use headroom_units::{Cores, Hertz, Watts};
 use std::ops::Range;
 
 /// The most frequencies that are looked at; of more, evenly many are left out.
-const MOST_FREQUENCIES: usize = 48;
+const MAX_FREQUENCIES: usize = 48;
 
 /// How far off a probability may be for one of the cases.
 const ERROR: f64 = 1e-7;
@@ -190,7 +190,7 @@ impl Grid {
         let mut paces = vec![(None, 1.0)];
         if let Some(range) = plant.frequency() {
             let steps = ((range.max() - range.min()) / range.step()).ceil().max(0.0) as usize;
-            let every = (steps + 1).div_ceil(MOST_FREQUENCIES).max(1);
+            let every = (steps + 1).div_ceil(MAX_FREQUENCIES).max(1);
             for step in (1..=steps).step_by(every) {
                 let limit = range.round_down(range.max() - range.step() * step as f64);
                 paces.push((Some(limit), limit / range.max()));

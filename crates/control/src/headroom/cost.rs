@@ -15,7 +15,7 @@ const FLOOR: f64 = 0.02;
 const LATELY: f64 = 0.3;
 const CHANGED: f64 = 1.7;
 /// The most that one period's cost may be over or under the expected one.
-const MOST_STEP: f64 = 3.0;
+const MAX_STEP: f64 = 3.0;
 
 /// The cost of a request, in seconds of a core.
 #[derive(Clone, Debug)]
@@ -56,7 +56,7 @@ impl Cost {
         }
         // One period moves it by so much at most: what is far out is rather a bad reading than another service.
         let expected = self.at(pace);
-        let seen = (busy / requests).clamp(expected / MOST_STEP, expected * MOST_STEP);
+        let seen = (busy / requests).clamp(expected / MAX_STEP, expected * MAX_STEP);
         let unsure = change_in_flight.abs() / (2.0 * requests);
         let relative = SCATTER / requests + FLOOR * FLOOR + unsure * unsure;
         let least = expected.min(seen);

@@ -48,7 +48,7 @@ const SHAPE_FORGET: f64 = 1.0 / 100.0;
 const SHAPE_PROBATION: u32 = 20;
 const SHAPE_BETTER: f64 = 0.8;
 
-/// Bounds of the two learned parameters. The lower one of the scale leaves room for ln [`MOST_WIDTH`].
+/// Bounds of the two learned parameters. The lower one of the scale leaves room for ln [`MAX_WIDTH`].
 const SCALE: (f64, f64) = (-4.5, 3.0);
 const POWER: (f64, f64) = (-0.4, 1.5);
 /// Variance of ln percentile for one request until it is known (1.45² for exponential times and P95), its bounds, and
@@ -58,11 +58,11 @@ const SCATTER_BOUNDS: (f64, f64) = (0.3, 30.0);
 const FLOOR: f64 = 0.03;
 const CONGESTED_BOUNDS: (f64, f64) = (0.2, 6.0);
 /// Loads above this tell nothing of a period as short as the queue's memory.
-const MOST_LOAD: f64 = 0.95;
+const MAX_LOAD: f64 = 0.95;
 /// Congestion is not looked up beyond this load.
-const MOST_CONGESTED: f64 = 0.97;
+const MAX_CONGESTED: f64 = 0.97;
 /// The load is never taken for more than one and this times what it looks.
-const MOST_SURPRISE: f64 = 1.0;
+const MAX_SURPRISE: f64 = 1.0;
 /// What a surprise is, in standard deviations, and what is left of it one period later.
 const SURPRISE: f64 = 2.2;
 const SURPRISE_STAYS: f64 = 0.6;
@@ -109,7 +109,7 @@ pub(super) struct Arriving {
 
 /// A request that is answered faster than a core could work for it is served by several at once: so many at most, and
 /// what may as well be the spread of the sizes, in ln. How fast it is learned.
-pub(super) const MOST_WIDTH: f64 = 64.0;
+pub(super) const MAX_WIDTH: f64 = 64.0;
 const WIDTH_DOUBT: f64 = 0.4;
 const WIDTH_STEP: f64 = 0.05;
 
@@ -266,9 +266,9 @@ impl LatencyModel {
     ) -> f64 {
         let load = arriving.load * station.cost / station.cores;
         let load = self.lasting(station.cores, load, station.cost, arriving.length);
-        let row = Row::new(load.min(MOST_CONGESTED));
+        let row = Row::new(load.min(MAX_CONGESTED));
         let servers = self.servers(station.cores);
-        let queued = if load <= MOST_CONGESTED {
+        let queued = if load <= MAX_CONGESTED {
             self.shapes[self.shape].at_slo.ln_at(station.column, row)
         } else {
             self.shapes[self.shape].at_slo.ln(servers, load)
@@ -285,7 +285,7 @@ impl LatencyModel {
         let ln_ratio = ln_bound - ln - caution - unsure;
         let congestion = self.congestion(
             station.column,
-            load.clamp(0.0, MOST_CONGESTED),
+            load.clamp(0.0, MAX_CONGESTED),
             row,
             arriving.length / station.cost * self.ln_width.exp(),
         );
@@ -322,7 +322,7 @@ impl LatencyModel {
             return;
         }
         let lasting = self.lasting(seen.cores, seen.load, seen.cost, seen.length);
-        let load = lasting.min(MOST_LOAD);
+        let load = lasting.min(MAX_LOAD);
         self.learn_shape(seen, load);
         let servers = self.servers(seen.cores);
         let table = &mut self.shapes[self.shape].at_slo;
@@ -332,7 +332,7 @@ impl LatencyModel {
         let off = seen.at_slo.ln() - seen.cost.ln() - alone - queueing * (1.0 + self.uneven.at(seen.cores));
         let known = self.filter.uncertainty(&weights);
         // A period that was overloaded says by how much, not how the queue behaves.
-        let over = (lasting - MOST_LOAD).max(0.0) * 4.0;
+        let over = (lasting - MAX_LOAD).max(0.0) * 4.0;
         let column = self.congestion.column(servers);
         let stay = seen.cost * (-self.ln_width).exp();
         let slices = self.congestion(column, load, Row::new(load), seen.length / stay);
@@ -350,7 +350,7 @@ impl LatencyModel {
         self.filter
             .set_state([scale.clamp(SCALE.0, SCALE.1), power.clamp(POWER.0, POWER.1)]);
         let faster = if -scale > WIDTH_DOUBT { -scale } else { 0.0 };
-        self.ln_width += WIDTH_STEP * (faster.min(MOST_WIDTH.ln()) - self.ln_width);
+        self.ln_width += WIDTH_STEP * (faster.min(MAX_WIDTH.ln()) - self.ln_width);
         let deviation = (noise + known).sqrt();
         if off > SURPRISE * deviation && over == 0.0 {
             let hidden = self.hidden_load(seen, seen.at_slo.ln() - deviation);
@@ -373,7 +373,7 @@ impl LatencyModel {
     /// requests that came in a heap, cores that were taken away or slowed.
     fn hidden_load(&mut self, seen: &Measured, ln: f64) -> f64 {
         let from = seen.load.max(0.05);
-        let (mut low, mut high) = (from, from * (1.0 + MOST_SURPRISE));
+        let (mut low, mut high) = (from, from * (1.0 + MAX_SURPRISE));
         for _ in 0..20 {
             let middle = f64::midpoint(low, high);
             if self.ln(seen.cores, middle, seen.cost, seen.length).0 < ln {

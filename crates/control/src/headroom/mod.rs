@@ -54,7 +54,7 @@ const CAP_BINDS: f64 = 0.97;
 /// What a cap that seems to bind adds to the margin, what is left of that a period later, and the most it may be.
 const MARGIN_STEP: f64 = 0.03;
 const MARGIN_STAYS: f64 = 0.995;
-const MOST_MARGIN: f64 = 0.3;
+const MAX_MARGIN: f64 = 0.3;
 /// A cap is lowered where that takes at least this share of it.
 const CAP_WORTH: f64 = 0.01;
 /// More requests than this for each core in force, at a period's end, are a backlog.
@@ -195,7 +195,7 @@ impl Headroom {
         if let Some(power) = seen.power {
             self.margin *= MARGIN_STAYS;
             if power.value >= seen.allocated.cap * CAP_BINDS {
-                self.margin = (self.margin + MARGIN_STEP).min(MOST_MARGIN);
+                self.margin = (self.margin + MARGIN_STEP).min(MAX_MARGIN);
             }
         }
         // A missed percentile is no latency to learn from.

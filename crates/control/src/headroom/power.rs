@@ -17,9 +17,9 @@ const BASE_DEVIATION: f64 = 0.2;
 const DRIFT: f64 = 0.01;
 /// Noise of a reading until it is known, and at least, of the reading.
 const NOISE: f64 = 0.02;
-const LEAST_NOISE: f64 = 0.003;
+const MIN_NOISE: f64 = 0.003;
 /// A reading is taken for one that lies at most so many standard deviations off what was expected.
-const MOST_DEVIATIONS: f64 = 4.0;
+const MAX_DEVIATIONS: f64 = 4.0;
 /// Weight of the newest residual.
 const FORGET: f64 = 1.0 / 64.0;
 
@@ -71,12 +71,11 @@ impl PowerModel {
         }
         let noise = self.noise * watts.max(expected).powi(2);
         // What lies further off is a meter that failed: were it believed as it stands, all that was learned would bend to it.
-        let most = MOST_DEVIATIONS * (noise + self.filter.uncertainty(&weights)).sqrt();
+        let most = MAX_DEVIATIONS * (noise + self.filter.uncertainty(&weights)).sqrt();
         let taken = watts.clamp(expected - most, expected + most);
         let off = self.filter.observe(&weights, taken, noise);
         let relative = (off / watts.max(expected)).clamp(-0.3, 0.3);
-        self.noise =
-            (self.noise + FORGET * (relative * relative - self.noise)).max(LEAST_NOISE * LEAST_NOISE);
+        self.noise = (self.noise + FORGET * (relative * relative - self.noise)).max(MIN_NOISE * MIN_NOISE);
         self.filter.set_state(self.filter.state().map(|s| s.max(0.0)));
     }
 }

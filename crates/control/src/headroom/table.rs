@@ -1,7 +1,7 @@
 //! Tables of the queueing model over cores and load, filled in as they are asked for: a law that tries a thousand points
 //! a period cannot sum a stationary distribution for each.
 
-use super::latency::MOST_WIDTH;
+use super::latency::MAX_WIDTH;
 use crate::plant::CoreRange;
 use crate::queueing::percentile::{ServiceSizes, sharing_percentile};
 use headroom_units::{Cores, Ratio};
@@ -72,7 +72,7 @@ pub(super) struct Table<const N: usize> {
 
 impl<const N: usize> Table<N> {
     pub(super) fn new(range: CoreRange) -> Self {
-        let first = (range.min().get() / MOST_WIDTH).ln();
+        let first = (range.min().get() / MAX_WIDTH).ln();
         let columns = ((range.max().get().ln() - first) / CORES_STEP).ceil().max(0.0) as usize + 2;
         Self {
             first,

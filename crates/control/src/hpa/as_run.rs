@@ -52,7 +52,7 @@ impl K8sAsRunTuning {
 }
 
 /// The utilisation of a node counts as this at most, so that at full load a node grows by 0.99/0.8 at a time.
-const MOST_UTILISATION: f64 = 0.99;
+const MAX_UTILISATION: f64 = 0.99;
 
 /// Every 2 s and on each node alike: cores = ceil(cores × mean utilisation / 0.8), clipped to what the node has (2 to
 /// 16 in the paper). No tolerance, no stabilisation, no limit on the rate, and the cap at the limit of all cores.
@@ -88,7 +88,7 @@ impl K8sAsRun {
     }
 
     fn scale(&self, now: Cores, utilisation: f64) -> (Cores, Reason) {
-        let busy = utilisation.clamp(0.0, MOST_UTILISATION);
+        let busy = utilisation.clamp(0.0, MAX_UTILISATION);
         let nodes = f64::from(self.tuning.nodes);
         let step = self.plant.cores().step().get();
         let model = now.get() / nodes * (busy / self.tuning.target_utilisation);

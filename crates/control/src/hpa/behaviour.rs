@@ -61,7 +61,7 @@ pub struct Rules {
 }
 
 /// The most policies of one direction.
-const MOST_POLICIES: usize = 16;
+const MAX_POLICIES: usize = 16;
 
 impl Rules {
     pub(super) fn check(&self, direction: &str) -> Result<(), OutOfRange> {
@@ -71,8 +71,8 @@ impl Rules {
             return Ok(());
         };
         let key = format!("{direction}.policies");
-        if !(1..=MOST_POLICIES).contains(&policies.len()) {
-            let range = format!("a list of 1 to {MOST_POLICIES} policies");
+        if !(1..=MAX_POLICIES).contains(&policies.len()) {
+            let range = format!("a list of 1 to {MAX_POLICIES} policies");
             return Err(OutOfRange::new(key, policies.len() as f64, range));
         }
         for policy in policies {

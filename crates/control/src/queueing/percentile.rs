@@ -26,7 +26,7 @@ const BOUNDARIES: [f64; 37] = [
 /// States rarer than this beside the most frequent one are left out.
 const NEGLIGIBLE: f64 = 1e-9;
 /// The most states looked at above the most frequent one; what lies beyond counts as the last.
-const MOST_STATES: usize = 20_000;
+const MAX_STATES: usize = 20_000;
 /// Halvings of the interval in which a percentile is sought: to a part in 10⁵.
 const HALVINGS: usize = 17;
 
@@ -100,7 +100,7 @@ impl Present {
         let mut weights: Vec<f64> = below.into_iter().rev().collect();
         weights.push(1.0);
         weight = 1.0;
-        for n in (mode + 1..).take(MOST_STATES) {
+        for n in (mode + 1..).take(MAX_STATES) {
             weight *= offered / (n as f64).min(cores);
             if weight < NEGLIGIBLE {
                 break;

@@ -30,7 +30,7 @@ impl Fleet {
     /// A fleet of servers, each found serving (`true`) or off.
     ///
     /// # Errors
-    /// A parameter outside its range; no server, or more than [`super::MOST_SERVERS`].
+    /// A parameter outside its range; no server, or more than [`super::MAX_SERVERS`].
     pub fn new(tuning: PowerTuning, serving: &[bool], now: Seconds) -> Result<Self, OutOfRange> {
         let found = |serving: &bool| if *serving { Found::Answering } else { Found::Off };
         Self::found(tuning, &serving.iter().map(found).collect::<Vec<_>>(), now)
@@ -42,8 +42,8 @@ impl Fleet {
     /// As [`new`](Self::new).
     pub fn found(tuning: PowerTuning, found: &[Found], now: Seconds) -> Result<Self, OutOfRange> {
         tuning.check()?;
-        if !(1..=super::MOST_SERVERS).contains(&found.len()) {
-            let range = format!("between 1 and {}", super::MOST_SERVERS);
+        if !(1..=super::MAX_SERVERS).contains(&found.len()) {
+            let range = format!("between 1 and {}", super::MAX_SERVERS);
             return Err(OutOfRange::new("servers", found.len() as f64, range));
         }
         let servers = found

@@ -30,7 +30,7 @@ pub use stepwise::Stepwise;
 pub use tuning::{PowerTuning, ResizeTuning};
 
 /// The most servers of a cluster.
-pub const MOST_SERVERS: usize = 4_096;
+pub const MAX_SERVERS: usize = 4_096;
 
 /// What is known of one server when the cluster's size is decided.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

@@ -1,17 +1,17 @@
 //! The scheduled controller: so many servers at this time of day, whatever happens (Section 7.5).
 
-use super::{ClusterSeen, MOST_SERVERS, Resize, Resizer};
+use super::{ClusterSeen, MAX_SERVERS, Resize, Resizer};
 use crate::decision::Reason;
 use headroom_units::{PerSecond, Seconds};
 
 /// The most slots of a schedule: a week of minutes.
-pub const MOST_SLOTS: usize = 10_080;
+pub const MAX_SLOTS: usize = 10_080;
 
 /// Why a schedule cannot be.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ScheduleError {
     /// No slots, or too many.
-    #[error("a schedule of {slots} slots: it must have between 1 and {MOST_SLOTS}")]
+    #[error("a schedule of {slots} slots: it must have between 1 and {MAX_SLOTS}")]
     Slots {
         /// How many.
         slots: usize,
@@ -25,7 +25,7 @@ pub enum ScheduleError {
         seconds: f64,
     },
     /// A number of servers that cannot be.
-    #[error("slot {slot} has {servers} servers: it must have between 1 and {MOST_SERVERS}")]
+    #[error("slot {slot} has {servers} servers: it must have between 1 and {MAX_SERVERS}")]
     Servers {
         /// Which slot, from 0.
         slot: usize,
@@ -68,12 +68,12 @@ impl Schedule {
                 seconds: slot_s,
             });
         }
-        if !(1..=MOST_SLOTS).contains(&servers.len()) {
+        if !(1..=MAX_SLOTS).contains(&servers.len()) {
             return Err(ScheduleError::Slots { slots: servers.len() });
         }
         let wrong = servers
             .iter()
-            .position(|count| !(1..=MOST_SERVERS).contains(count));
+            .position(|count| !(1..=MAX_SERVERS).contains(count));
         if let Some(slot) = wrong {
             return Err(ScheduleError::Servers {
                 slot,
@@ -122,7 +122,7 @@ impl Schedule {
         // A rounding is no slot of its own.
         let day_s = curve.len() as f64 * sample.get();
         let slots = (day_s / slot.get() - 1e-9).ceil().max(1.0);
-        if slots > MOST_SLOTS as f64 {
+        if slots > MAX_SLOTS as f64 {
             return Err(ScheduleError::Slots {
                 slots: slots as usize,
             });

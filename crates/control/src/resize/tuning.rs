@@ -50,8 +50,8 @@ impl ResizeTuning {
             ("min_servers", self.min_servers),
             ("starts_at_once", self.starts_at_once),
         ] {
-            if !(1..=super::MOST_SERVERS).contains(&value) {
-                let range = format!("between 1 and {}", super::MOST_SERVERS);
+            if !(1..=super::MAX_SERVERS).contains(&value) {
+                let range = format!("between 1 and {}", super::MAX_SERVERS);
                 return Err(OutOfRange::new(key, value as f64, range));
             }
         }

@@ -27,7 +27,7 @@ pub enum PowerReference {
 }
 
 /// The longest window of an estimator, periods.
-const MOST_WINDOW: usize = 10_000;
+const MAX_WINDOW: usize = 10_000;
 
 /// The parameters, by default those of the authors' own runs. The keys are those of the configuration file's
 /// `[law.slo-power]` table.
@@ -101,8 +101,8 @@ impl Tuning {
             ("request_window_periods", self.request_window_periods),
             ("utilisation_window_periods", self.utilisation_window_periods),
         ] {
-            if !(2..=MOST_WINDOW).contains(&periods) {
-                let range = format!("between 2 and {MOST_WINDOW} periods");
+            if !(2..=MAX_WINDOW).contains(&periods) {
+                let range = format!("between 2 and {MAX_WINDOW} periods");
                 return Err(OutOfRange::new(key, periods as f64, range));
             }
         }

@@ -25,7 +25,7 @@ use tokio::sync::{mpsc, watch};
 const PERIOD_MS: Range = Range::new(20.0, 60_000.0);
 
 /// A busy core of the gateway is waited for at least this long: a period that is longer is better than one not whole.
-const LEAST_PATIENCE: Duration = Duration::from_millis(250);
+const MIN_PATIENCE: Duration = Duration::from_millis(250);
 
 /// A control port that is bound and not served yet; no thread runs for it.
 pub struct BoundPort {
@@ -270,7 +270,7 @@ impl Control {
     /// Takes one period after another until nobody reads them.
     async fn observe(self, turn: Turn, period: Duration, periods: mpsc::Sender<proto::GatewayPeriod>) {
         let _turn = turn;
-        let patience = period.max(LEAST_PATIENCE);
+        let patience = period.max(MIN_PATIENCE);
         self.gateway.take_period(patience).await;
         let mut due = tokio::time::interval(period);
         due.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);

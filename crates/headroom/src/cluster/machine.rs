@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
 /// How long it is waited for the answers to one decision; what comes later counts from the next period on.
-const LONGEST_ANSWER: Duration = Duration::from_millis(400);
+const MAX_ANSWER: Duration = Duration::from_millis(400);
 
 /// How the nodes are reached and commanded.
 #[derive(Clone, Debug)]
@@ -405,7 +405,7 @@ impl Machine for ClusterMachine {
                 asked.push((node, number));
             }
         }
-        let deadline = Instant::now() + LONGEST_ANSWER;
+        let deadline = Instant::now() + MAX_ANSWER;
         let mut refused = Vec::new();
         for (node, number) in asked {
             let answered = |state: &NodeState| state.answered >= number || !state.is_live();

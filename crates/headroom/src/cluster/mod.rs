@@ -27,9 +27,9 @@ use tokio::task::JoinSet;
 /// The first wait before a connection is tried again; each next one is twice as long.
 const FIRST_BACK_OFF: Duration = Duration::from_millis(100);
 /// The longest wait before a connection is tried again.
-const LONGEST_BACK_OFF: Duration = Duration::from_secs(2);
+const MAX_BACK_OFF: Duration = Duration::from_secs(2);
 /// How long tasks may take to end, a release of their node included.
-const LONGEST_END: Duration = Duration::from_secs(3);
+const MAX_END: Duration = Duration::from_secs(3);
 
 /// What a task and the control loop share, and a bell for changes of it.
 #[derive(Debug, Default)]
@@ -97,7 +97,7 @@ impl Network {
                 let mut running: JoinSet<()> = tasks.into_iter().collect();
                 told_to_end(&mut stopping).await;
                 let ended = async { while running.join_next().await.is_some() {} };
-                if tokio::time::timeout(LONGEST_END, ended).await.is_err() {
+                if tokio::time::timeout(MAX_END, ended).await.is_err() {
                     tracing::warn!("a connection does not end and is cut");
                 }
             });
@@ -139,7 +139,7 @@ impl BackOff {
     /// How long to wait now; twice as long the next time.
     pub fn again(&mut self) -> Duration {
         let now = self.0;
-        self.0 = (now * 2).min(LONGEST_BACK_OFF);
+        self.0 = (now * 2).min(MAX_BACK_OFF);
         now
     }
 }

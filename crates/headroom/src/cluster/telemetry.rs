@@ -17,7 +17,7 @@ use tokio::sync::watch;
 /// neighbouring period is at most one of them.
 const PARTS: u32 = 10;
 /// But none shorter than this.
-const SHORTEST_PART: Duration = Duration::from_millis(20);
+const MIN_PART: Duration = Duration::from_millis(20);
 
 /// What one gateway told since it was last asked.
 #[derive(Debug)]
@@ -139,7 +139,7 @@ impl ClusterTelemetry {
         period: Duration,
     ) -> io::Result<Self> {
         let (stop, stopping) = watch::channel(false);
-        let part = (period / PARTS).max(SHORTEST_PART);
+        let part = (period / PARTS).max(MIN_PART);
         let (mut known, mut tasks) = (Vec::new(), Vec::new());
         for (name, address) in gateways {
             let state = Arc::new(Shared::new(GatewayState::default()));

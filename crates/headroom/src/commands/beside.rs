@@ -16,7 +16,7 @@ use headroom_sim::ArrivalProcess;
 use std::path::Path;
 
 /// A day that passes faster says nothing: ten periods are the laws' warm-up alone.
-const SHORTEST_S: f64 = 10.0;
+const MIN_S: f64 = 10.0;
 
 /// What a reader must know of every such comparison.
 const REMARKS: [&str; 6] = [
@@ -74,9 +74,9 @@ pub fn run(args: &BesideArgs) -> Result<(), Failure> {
 
 /// Runs the laws live, on the emulated server; nothing where that was stopped.
 fn made(args: &BesideArgs) -> Result<Option<Vec<RunInfo>>, Failure> {
-    if !(args.duration >= SHORTEST_S && args.duration <= 86_400.0) {
+    if !(args.duration >= MIN_S && args.duration <= 86_400.0) {
         return Err(Failure::usage(anyhow!(
-            "--duration {}: a day takes between {SHORTEST_S} s and 86400 s (60 is the default)",
+            "--duration {}: a day takes between {MIN_S} s and 86400 s (60 is the default)",
             args.duration
         )));
     }

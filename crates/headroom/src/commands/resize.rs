@@ -39,7 +39,7 @@ const LINE_EVERY: u64 = 10;
 /// An agent is asked for so many sights of a queue in one of the loop's periods, so that there always is a new one;
 const QUEUE_PARTS: u32 = 5;
 /// but in none shorter than this.
-const SHORTEST_QUEUE_PART: Duration = Duration::from_millis(20);
+const MIN_QUEUE_PART: Duration = Duration::from_millis(20);
 /// For how long a thread that looks at a queue through an agent waits for a new sight, and no longer than half a period.
 const SIGHT_PATIENCE: Duration = Duration::from_secs(1);
 
@@ -325,7 +325,7 @@ fn sight_period(config: &ResizeFile) -> Duration {
         QueueKind::Published => config.period() / QUEUE_PARTS,
         QueueKind::BusyTime => look_period(config.period()),
     };
-    period.max(SHORTEST_QUEUE_PART)
+    period.max(MIN_QUEUE_PART)
 }
 
 /// The accept queues that are watched through agents, by the server's name.

@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 /// Periods over the target that are put up with where the defaults do not decide, as a share.
-const LEAST_ALLOWED: f64 = 0.01;
+const MIN_ALLOWED: f64 = 0.01;
 /// Above every energy: sets that break the promise are told apart by how often alone.
 const BROKEN: f64 = 1e30;
 
@@ -125,7 +125,7 @@ pub fn run(args: &TuneArgs) -> Result<(), Failure> {
                 Ok(figures) => {
                     let over = mean(&figures, |run| run.periods_over);
                     // The first point is the defaults: what they reach is put up with.
-                    let allowed = *allowed.get_or_insert(over.max(LEAST_ALLOWED));
+                    let allowed = *allowed.get_or_insert(over.max(MIN_ALLOWED));
                     if over > allowed {
                         BROKEN * (1.0 + over)
                     } else {
@@ -150,7 +150,7 @@ pub fn run(args: &TuneArgs) -> Result<(), Failure> {
     let (Some(default), Some(tuned)) = (verdict.next().transpose()?, verdict.next().transpose()?) else {
         return Err(Failure::Run(anyhow!("nothing was judged")));
     };
-    let allowed = allowed.unwrap_or(LEAST_ALLOWED);
+    let allowed = allowed.unwrap_or(MIN_ALLOWED);
     let bounds: Option<Vec<f64>> = judge
         .iter()
         .zip(1 + args.seeds..)

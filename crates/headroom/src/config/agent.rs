@@ -3,13 +3,13 @@
 use super::{ConfigError, Document, PowerConfig, ServiceConfig};
 use headroom_node::Roots;
 use headroom_node::agent::{
-    AuditFile, LeaseLimits, Least, LocalOptions, MOST_LISTENERS, QueueLimits, Watching,
+    AuditFile, LeaseLimits, Least, LocalOptions, MAX_LISTENERS, QueueLimits, Watching,
 };
 use headroom_node::cgroup::{CgroupError, TargetSpec};
 use headroom_units::{Cores, Hertz, Watts};
 use headroom_wire::Address;
 use headroom_wire::access::{Rules, RulesError};
-use headroom_wire::message::{CpuGroup, MOST_CPU_GROUPS};
+use headroom_wire::message::{CpuGroup, MAX_CPU_GROUPS};
 use headroom_wire::server::Listen;
 use headroom_wire::tls::{ServerTls, TlsFiles};
 use serde::Deserialize;
@@ -193,8 +193,8 @@ impl AgentFile {
             }
         }
         let count = self.agent.listen.len();
-        if !(1..=MOST_LISTENERS).contains(&count) {
-            let why = format!("has {count} places: give 1 to {MOST_LISTENERS}");
+        if !(1..=MAX_LISTENERS).contains(&count) {
+            let why = format!("has {count} places: give 1 to {MAX_LISTENERS}");
             return Err(document.error("agent.listen", why));
         }
         let (shortest, longest) = (self.agent.shortest_lease_ms, self.agent.longest_lease_ms);
@@ -226,11 +226,11 @@ impl AgentFile {
     pub fn cpu_groups(&self, document: &Document) -> Result<Vec<TargetSpec>, ConfigError> {
         let wrong = |why: String| document.error("agent.cpu_groups", why);
         let count = self.agent.cpu_groups.len() + 1;
-        if count > MOST_CPU_GROUPS {
+        if count > MAX_CPU_GROUPS {
             let why = format!(
                 "names {} groups: name at most {}, each stands for all below it too",
                 count - 1,
-                MOST_CPU_GROUPS - 1
+                MAX_CPU_GROUPS - 1
             );
             return Err(wrong(why));
         }
@@ -537,7 +537,7 @@ mod tests {
             ["cgroup /web", "cgroup /db", "unit nginx.service"]
         );
         let many = |count: usize| format!("cpu_groups = {:?}", vec!["/db"; count]);
-        assert_eq!(groups(&many(63)).unwrap().len(), MOST_CPU_GROUPS);
+        assert_eq!(groups(&many(63)).unwrap().len(), MAX_CPU_GROUPS);
         let error = groups(&many(64)).unwrap_err().to_string();
         assert!(error.contains("names 64 groups: name at most 63"), "{error}");
     }

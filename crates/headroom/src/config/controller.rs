@@ -15,7 +15,7 @@ use std::time::Duration;
 pub const EXAMPLE: &str = include_str!("../../controller.example.toml");
 
 /// The most nodes, and the most gateways, of one controller.
-const MOST_PEERS: usize = 256;
+const MAX_PEERS: usize = 256;
 
 /// The whole file.
 #[derive(Clone, Debug, Deserialize)]
@@ -103,9 +103,9 @@ impl ControllerFile {
         }
         self.law.check(document)?;
         for (key, peers) in [("nodes", &self.nodes), ("gateways", &self.gateways)] {
-            if !(1..=MOST_PEERS).contains(&peers.len()) {
+            if !(1..=MAX_PEERS).contains(&peers.len()) {
                 let why = format!(
-                    "has {}: name 1 to {MOST_PEERS}, each as name = \"address\"",
+                    "has {}: name 1 to {MAX_PEERS}, each as name = \"address\"",
                     peers.len()
                 );
                 return Err(document.error(key, why));

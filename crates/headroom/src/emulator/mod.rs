@@ -33,7 +33,7 @@ const WATCH: Duration = Duration::from_millis(50);
 const END_WITHIN: Duration = Duration::from_secs(5);
 const END_UNREADY_WITHIN: Duration = Duration::from_secs(1);
 /// A worker that died so often within [`DEATHS_WITHIN`] is not started again.
-const MOST_DEATHS: usize = 5;
+const MAX_DEATHS: usize = 5;
 const DEATHS_WITHIN: Duration = Duration::from_secs(60);
 
 /// What is emulated, and where.
@@ -248,7 +248,7 @@ fn watch(options: &EmulatorOptions, program: Program, shared: &Shared) {
         deaths.push(Instant::now());
         tracing::warn!("the emulated hardware died ({status}); it is started again, without any limit");
         let again = match deaths.len() {
-            ..=MOST_DEATHS => shared.start_worker(options, program),
+            ..=MAX_DEATHS => shared.start_worker(options, program),
             deaths => Err(anyhow::anyhow!(
                 "it died {deaths} times within {} s",
                 DEATHS_WITHIN.as_secs()

@@ -15,7 +15,7 @@ use tokio::sync::{Notify, watch};
 /// A gateway is asked for so many periods in one of the loop's.
 const PARTS: u32 = 5;
 /// But none shorter than this.
-const SHORTEST_PART: Duration = Duration::from_millis(20);
+const MIN_PART: Duration = Duration::from_millis(20);
 
 /// All gateways together.
 #[derive(Debug)]
@@ -92,7 +92,7 @@ impl Gateways {
         period: Duration,
     ) -> io::Result<Self> {
         let (stop, stopping) = watch::channel(false);
-        let part = (period / PARTS).max(SHORTEST_PART);
+        let part = (period / PARTS).max(MIN_PART);
         let (mut shared, mut tasks) = (Vec::new(), Vec::new());
         for (name, address) in gateways {
             let gateway = Arc::new(Gateway {

@@ -9,9 +9,9 @@ use headroom_units::{PerSecond, Ratio};
 use std::collections::{BTreeMap, VecDeque};
 
 /// Points that are kept: where there are more, neighbours become one. With 256 servers they take some 30 MB.
-const MOST_POINTS: usize = 1_200;
+const MAX_POINTS: usize = 1_200;
 /// News that are kept: the latest.
-const MOST_NEWS: usize = 300;
+const MAX_NEWS: usize = 300;
 /// The words of the power states, in the order in which a server goes through them.
 pub const STATES: [&str; 7] = [
     "off", "booting", "warming", "serving", "draining", "stopping", "failed",
@@ -257,7 +257,7 @@ impl History {
             });
         rule.periods += 1;
         for news in self.newsroom.read(tick) {
-            if self.news.len() == MOST_NEWS {
+            if self.news.len() == MAX_NEWS {
                 self.news.pop_front();
                 self.news_left_out += 1;
             }
@@ -272,8 +272,8 @@ impl History {
             self.in_last += 1;
             return;
         }
-        if self.points.len() == MOST_POINTS {
-            let mut kept: Vec<Point> = Vec::with_capacity(MOST_POINTS);
+        if self.points.len() == MAX_POINTS {
+            let mut kept: Vec<Point> = Vec::with_capacity(MAX_POINTS);
             for pair in self.points.chunks(2) {
                 let [one, rest @ ..] = pair else { continue };
                 let mut one = one.clone();
@@ -314,7 +314,7 @@ mod tests {
         }
         let points = history.points();
         assert!(
-            (MOST_POINTS / 2..=MOST_POINTS).contains(&points.len()),
+            (MAX_POINTS / 2..=MAX_POINTS).contains(&points.len()),
             "{}",
             points.len()
         );
@@ -371,9 +371,9 @@ mod tests {
             Some((Capacity::LowerBound(PerSecond::new(100.0)), false))
         );
         assert_eq!(web1.all.state(), number_of(PowerState::Serving));
-        assert_eq!(history.news.len(), MOST_NEWS);
+        assert_eq!(history.news.len(), MAX_NEWS);
         // A change of the number each period, and two of web2 in three.
-        assert_eq!(history.news_left_out, 1_000 + 667 - MOST_NEWS as u64);
+        assert_eq!(history.news_left_out, 1_000 + 667 - MAX_NEWS as u64);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use std::io::{BufRead, BufReader, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
 /// A line that is longer is none of ours: 256 servers take less than a megabyte.
-const MOST_LINE_BYTES: u64 = 16 * 1024 * 1024;
+const MAX_LINE_BYTES: u64 = 16 * 1024 * 1024;
 
 /// A run as its record tells it.
 #[derive(Debug)]
@@ -108,13 +108,13 @@ fn read_lines(path: &Path, file: File, run: &mut Option<Run>, damage: &mut Damag
         line.clear();
         let taken = reader
             .by_ref()
-            .take(MOST_LINE_BYTES)
+            .take(MAX_LINE_BYTES)
             .read_until(b'\n', &mut line)
             .with_context(|| format!("{} cannot be read", path.display()))?;
         if taken == 0 {
             return Ok(());
         }
-        if taken as u64 == MOST_LINE_BYTES {
+        if taken as u64 == MAX_LINE_BYTES {
             return Err(anyhow!(
                 "{}:{number}: is no line of a record: it is too long",
                 path.display()

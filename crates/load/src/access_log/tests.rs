@@ -87,7 +87,7 @@ fn what_is_no_log_is_refused_with_its_first_problem() {
 fn a_line_without_end_is_a_bad_line_and_the_next_is_read() {
     let text = format!(
         "{}\n{}{}",
-        "x".repeat(3 * LONGEST_LINE),
+        "x".repeat(3 * MAX_LINE),
         line(0, "GET /a HTTP/1.0"),
         line(1, "GET /a HTTP/1.0").trim_end()
     );

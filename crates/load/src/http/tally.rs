@@ -7,7 +7,7 @@ use headroom_units::{PerSecond, Seconds};
 use serde::{Deserialize, Serialize};
 
 /// The longest latency that is told apart, microseconds (an hour); a longer one is recorded as this.
-const LONGEST_US: u64 = 3_600_000_000;
+const MAX_US: u64 = 3_600_000_000;
 
 /// A connection that took this long or longer needed a retry: Linux sends a SYN again after an initial timeout of
 /// 1 s (RFC 6298), which a timer of one tick (at most 10 ms) may cut short, and nothing else on a local network
@@ -226,7 +226,7 @@ impl LoadPeriod {
 }
 
 fn histogram() -> Histogram<u64> {
-    Histogram::new_with_bounds(1, LONGEST_US, 3).expect("the bounds are constants that the library accepts")
+    Histogram::new_with_bounds(1, MAX_US, 3).expect("the bounds are constants that the library accepts")
 }
 
 /// Percentiles of a histogram, in the unit that the field's name states.

@@ -9,7 +9,7 @@ use std::path::Path;
 pub const MAX_USERS: f64 = 1e6;
 
 /// The longest time that a curve may state, seconds: ten years.
-const LONGEST_S: f64 = 3.2e8;
+const MAX_S: f64 = 3.2e8;
 
 /// The most steps that may be written out.
 const MAX_STEPS: usize = 10_000;
@@ -297,7 +297,7 @@ pub fn parse_duration(text: &str) -> Result<Seconds, String> {
     };
     let seconds = digits.trim().parse::<f64>().ok().map(|number| number * factor);
     seconds
-        .filter(|seconds| *seconds > 0.0 && *seconds <= LONGEST_S)
+        .filter(|seconds| *seconds > 0.0 && *seconds <= MAX_S)
         .map(Seconds::new)
         .ok_or_else(|| {
             format!("`{text}` is not a length of time; write a number with ms, s, m, h or d, as 90s or 10m")

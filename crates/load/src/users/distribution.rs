@@ -9,7 +9,7 @@ use rand::{Rng, RngExt};
 
 /// How often a lognormal draw beyond the bound is drawn again before it is set to the bound. With the parameters
 /// here one draw in thirty is beyond it at most, so the last resort has a probability below 1e-90.
-const MOST_REDRAWS: usize = 64;
+const MAX_REDRAWS: usize = 64;
 
 /// The shape of a distribution of positive numbers.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -50,7 +50,7 @@ impl Truncated {
     /// A value.
     pub fn sample(&self, rng: &mut impl Rng) -> f64 {
         match self.shape {
-            Shape::Lognormal { mu, sigma } => (0..MOST_REDRAWS)
+            Shape::Lognormal { mu, sigma } => (0..MAX_REDRAWS)
                 .map(|_| (mu + sigma * normal(rng)).exp())
                 .find(|value| *value <= self.largest)
                 .unwrap_or(self.largest),
@@ -59,7 +59,7 @@ impl Truncated {
                 let left = 1.0 - rng.random::<f64>() * mass;
                 (smallest * left.powf(-1.0 / exponent)).min(self.largest)
             }
-            Shape::Weibull { scale, shape } => (0..MOST_REDRAWS)
+            Shape::Weibull { scale, shape } => (0..MAX_REDRAWS)
                 .map(|_| scale * exponential(rng).powf(1.0 / shape))
                 .find(|value| *value <= self.largest)
                 .unwrap_or(self.largest),

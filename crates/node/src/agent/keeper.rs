@@ -10,7 +10,7 @@ use super::observer::{Differences, Standing};
 use super::{LeaseLimits, ObserveLimits, QueueLimits};
 use crate::restore::Watch;
 use headroom_wire::message::{
-    Applied, Apply, Description, Holder, LeaseState, MOST_NOTES, MOST_TROUBLES, Released, Sample,
+    Applied, Apply, Description, Holder, LeaseState, MAX_NOTES, MAX_TROUBLES, Released, Sample,
 };
 use headroom_wire::server::Peer;
 use headroom_wire::{Refusal, Server, limiter};
@@ -21,13 +21,13 @@ use tokio::sync::oneshot;
 
 /// Counters are read at least this often: a RAPL counter may wrap within minutes, and a difference over more than one
 /// wrap says nothing.
-const LONGEST_UNREAD: Duration = Duration::from_secs(10);
+const MAX_UNREAD: Duration = Duration::from_secs(10);
 /// A description's levers and meters are looked up again when they are older.
 const DESCRIPTION_AGE: Duration = Duration::from_secs(10);
 /// A reading serves whoever is due within this share of their period.
 const SHARED_READING: u32 = 4;
 /// Troubles that are kept for those whose period has not ended yet; beyond it the oldest go.
-const MOST_KEPT_TROUBLES: usize = 64;
+const MAX_KEPT_TROUBLES: usize = 64;
 /// Putting back is tried again after this time where it failed.
 const PUT_BACK_AGAIN: Duration = Duration::from_secs(1);
 
@@ -83,7 +83,7 @@ impl Troubles {
         if limiter::admits("this machine", "trouble") {
             tracing::warn!("{trouble}");
         }
-        if self.kept.len() >= MOST_KEPT_TROUBLES {
+        if self.kept.len() >= MAX_KEPT_TROUBLES {
             self.kept.pop_front();
         }
         self.kept.push_back(trouble);
@@ -93,7 +93,7 @@ impl Troubles {
     /// Those from a number on, the newest where there are too many for one sample.
     fn from(&self, number: u64) -> Vec<String> {
         let wanted = usize::try_from(self.next.saturating_sub(number)).unwrap_or(usize::MAX);
-        let count = wanted.min(MOST_TROUBLES).min(self.kept.len());
+        let count = wanted.min(MAX_TROUBLES).min(self.kept.len());
         self.kept.iter().skip(self.kept.len() - count).cloned().collect()
     }
 }
@@ -194,7 +194,7 @@ impl Keeper {
         let first = due
             .chain(self.lease.ends())
             .chain(self.put_back_again)
-            .fold(self.reading.0 + LONGEST_UNREAD, Duration::min);
+            .fold(self.reading.0 + MAX_UNREAD, Duration::min);
         first.saturating_sub(now)
     }
 
@@ -329,7 +329,7 @@ impl Keeper {
                 self.lease.grant(now, claim);
                 self.put_back_again = None;
                 self.refused = None;
-                notes.truncate(MOST_NOTES);
+                notes.truncate(MAX_NOTES);
                 // The machine may have been slower than the lease is long: the caller is told that nothing is left.
                 let lease = self.lease.state(self.now()).unwrap_or_else(|| LeaseState {
                     holder: apply.holder.name().into(),
@@ -379,7 +379,7 @@ impl Keeper {
                 });
             }
             notes = done.notes;
-            notes.truncate(MOST_NOTES);
+            notes.truncate(MAX_NOTES);
         }
         Ok(Released {
             was_held,
@@ -445,7 +445,7 @@ impl Keeper {
             .filter(|observer| observer.due <= now)
             .map(|one| one.period / SHARED_READING)
             .min();
-        if oldest_welcome.is_some_and(|welcome| age > welcome) || age >= LONGEST_UNREAD {
+        if oldest_welcome.is_some_and(|welcome| age > welcome) || age >= MAX_UNREAD {
             self.read();
         }
         let (at, counters) = &self.reading;

@@ -34,7 +34,7 @@ use crate::restore::Watch;
 use audit::Audit;
 use headroom_wire::Address;
 use headroom_wire::access::Rules;
-use headroom_wire::message::{MOST_CPU_GROUPS, Range};
+use headroom_wire::message::{MAX_CPU_GROUPS, Range};
 use headroom_wire::server::{
     Admission, Limits, Listen, ListenError, Listener, log_refused, log_rejected, serve,
 };
@@ -51,10 +51,10 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
 /// The most places that one agent listens at.
-pub const MOST_LISTENERS: usize = 8;
+pub const MAX_LISTENERS: usize = 8;
 
 /// Threads that look up control groups at once; more look-ups wait, as many as requests may.
-const MOST_LOOKING_UP: usize = 2;
+const MAX_LOOKING_UP: usize = 2;
 
 /// How long leases may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,7 +119,7 @@ impl ObserveLimits {
 /// How an agent serves.
 #[derive(Clone, Debug)]
 pub struct AgentConfig {
-    /// Where it listens; 1 to [`MOST_LISTENERS`] places.
+    /// Where it listens; 1 to [`MAX_LISTENERS`] places.
     pub listen: Vec<Listen>,
     /// The version that it says it is.
     pub version: String,
@@ -134,7 +134,7 @@ pub struct AgentConfig {
     /// Where the thread that has the machine gives its signs of life.
     pub watch: Watch,
     /// The control groups whose processor time may be asked for beside an accept queue, with all that are below them; at
-    /// most [`MOST_CPU_GROUPS`]. Of no other anything is told. The group of a process is the one that it is in when the
+    /// most [`MAX_CPU_GROUPS`]. Of no other anything is told. The group of a process is the one that it is in when the
     /// agent starts.
     pub cpu_groups: Vec<TargetSpec>,
     /// Requests that wait for the machine at once, and control groups that are looked up; more are refused.
@@ -177,7 +177,7 @@ impl AgentConfig {
                 expected,
             })
         };
-        if self.listen.is_empty() || self.listen.len() > MOST_LISTENERS {
+        if self.listen.is_empty() || self.listen.len() > MAX_LISTENERS {
             return no("listen", format!("{} places", self.listen.len()), "1 to 8 places");
         }
         if self.lease.shortest.is_zero() || self.lease.longest < self.lease.shortest {
@@ -194,7 +194,7 @@ impl AgentConfig {
         if self.queues.shortest < Duration::from_millis(1) || self.queues.longest < self.queues.shortest {
             return no("queues", format!("{:?}", self.queues), periods);
         }
-        if self.cpu_groups.len() > MOST_CPU_GROUPS {
+        if self.cpu_groups.len() > MAX_CPU_GROUPS {
             let count = format!("{} control groups", self.cpu_groups.len());
             return no("cpu_groups", count, "at most 64 control groups");
         }
@@ -367,7 +367,7 @@ fn network(
     stopping: watch::Receiver<bool>,
 ) {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
-    let runtime = match runtime.enable_all().max_blocking_threads(MOST_LOOKING_UP).build() {
+    let runtime = match runtime.enable_all().max_blocking_threads(MAX_LOOKING_UP).build() {
         Ok(runtime) => runtime,
         Err(error) => {
             let _ = opened.send(Err(AgentError::Thread(error)));

@@ -23,7 +23,7 @@ const INERT_S: f64 = 2.0;
 /// its limit by up to one.
 const AT_CAP: f64 = 0.95;
 /// The least that the packages are asked to keep to, however much the rest draws.
-const LEAST_W: f64 = 1.0;
+const MIN_W: f64 = 1.0;
 
 /// What one step found.
 #[derive(Debug)]
@@ -126,7 +126,7 @@ impl Hardware {
 
     fn wanted(&self) -> Option<Watts> {
         let rest = self.rest.unwrap_or_default();
-        self.cap.map(|cap| (cap - rest).max(Watts::new(LEAST_W)))
+        self.cap.map(|cap| (cap - rest).max(Watts::new(MIN_W)))
     }
 
     /// One step of the loop. What was found of others' writes is in the answer where a limit was set anew.

@@ -16,7 +16,7 @@ use headroom_units::{Cores, Ratio, Seconds, Watts};
 use serde::{Deserialize, Serialize};
 
 /// The largest share of the error that one step may take: keeps the loop stable however late a step comes.
-const LARGEST_GAIN: f64 = 0.4;
+const MAX_GAIN: f64 = 0.4;
 
 /// The law's settings.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -119,7 +119,7 @@ impl SoftwareCap {
     fn learn(&mut self, reserve: Watts, input: CapInput) {
         let dt = input.dt.get();
         let gain = match dt > 0.0 && self.options.time_constant.get() > 0.0 {
-            true => (1.0 - (-dt / self.options.time_constant.get()).exp()).min(LARGEST_GAIN),
+            true => (1.0 - (-dt / self.options.time_constant.get()).exp()).min(MAX_GAIN),
             false => return,
         };
         let before = self.quota(input.allocated, input.frequency, true);

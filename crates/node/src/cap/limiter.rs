@@ -473,7 +473,7 @@ impl Limiter {
         self.shared.lock().status.clone()
     }
 
-    /// What happened since the events were last taken, oldest first; at most [`super::MOST_EVENTS`].
+    /// What happened since the events were last taken, oldest first; at most [`super::MAX_EVENTS`].
     pub fn take_events(&self) -> Vec<Event> {
         self.shared.lock().events.drain(..).collect()
     }

@@ -16,4 +16,4 @@ mod state;
 pub use event::Event;
 pub use law::{Binding, CapInput, CapOptions, SoftwareCap};
 pub use limiter::{Allocation, Applied, CapStatus, LimitError, Limiter, LimiterOptions};
-pub use state::MOST_EVENTS;
+pub use state::MAX_EVENTS;

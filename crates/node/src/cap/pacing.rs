@@ -13,7 +13,7 @@ use crate::power::PowerModel;
 use headroom_units::{Cores, Ratio, Seconds, Watts};
 
 /// The largest share of the error that one step may take.
-const LARGEST_GAIN: f64 = 0.4;
+const MAX_GAIN: f64 = 0.4;
 /// The time constant with which a falling number of busy cores is believed, seconds: a burst is met at once, and a pause
 /// within it is not an end.
 const BUSY_TAU_S: f64 = 0.5;
@@ -99,7 +99,7 @@ impl Pacing {
             let rising = reserve.get() > 0.0;
             let stuck = (rising && before >= input.highest) || (!rising && before <= self.lowest);
             if reserve.is_finite() && !stuck && self.time_constant.get() > 0.0 {
-                let gain = (1.0 - (-dt / self.time_constant.get()).exp()).min(LARGEST_GAIN);
+                let gain = (1.0 - (-dt / self.time_constant.get()).exp()).min(MAX_GAIN);
                 let full = self
                     .model
                     .power(input.allocated, input.allocated, Ratio::new(1.0));

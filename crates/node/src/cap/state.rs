@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 /// Events that are kept until they are taken; beyond it the oldest go, and are counted.
-pub const MOST_EVENTS: usize = 256;
+pub const MAX_EVENTS: usize = 256;
 /// A cap that stays exceeded by this share for so many steps, with the quota at its floor, is reported as not kept.
 const EXCESS: f64 = 1.05;
 const EXCESS_STEPS: u32 = 40;
@@ -75,7 +75,7 @@ pub(super) struct State {
 impl State {
     /// Whoever takes the events says them: here they are not logged, so that each is said once.
     pub(super) fn report(&mut self, event: Event) {
-        if self.events.len() >= MOST_EVENTS {
+        if self.events.len() >= MAX_EVENTS {
             self.events.pop_front();
             self.status.dropped_events += 1;
         }

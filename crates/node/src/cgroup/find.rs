@@ -8,13 +8,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// A walk stops after this many groups: far beyond any machine, but not endless.
-const MOST_GROUPS: usize = 100_000;
+const MAX_GROUPS: usize = 100_000;
 /// A walk goes this deep.
 const DEEPEST: usize = 24;
 /// A search through processes stops after this many.
-const MOST_PROCESSES: usize = 262_144;
+const MAX_PROCESSES: usize = 262_144;
 /// The shortest beginning of a container id that is accepted.
-const SHORTEST_ID: usize = 4;
+const MIN_ID: usize = 4;
 /// The length of a full container id.
 const ID_LENGTH: usize = 64;
 
@@ -88,7 +88,7 @@ pub(super) fn unit(roots: &Roots, hierarchies: &Hierarchies, name: &str) -> Resu
 fn process_in(roots: &Roots, unit: &str) -> Option<u32> {
     let pids = fs::read_dir(&roots.proc_)
         .ok()?
-        .take(MOST_PROCESSES)
+        .take(MAX_PROCESSES)
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
     pids.into_iter().find(|pid| {
         let text = file::read(&roots.proc_(format!("{pid}/cgroup"))).unwrap_or_default();
@@ -102,7 +102,7 @@ fn process_in(roots: &Roots, unit: &str) -> Option<u32> {
 pub(super) fn container(hierarchies: &Hierarchies, id: &str) -> Result<String, CgroupError> {
     let what = format!("container {id}");
     let wanted = id.to_ascii_lowercase();
-    if wanted.len() < SHORTEST_ID
+    if wanted.len() < MIN_ID
         || wanted.len() > ID_LENGTH
         || !wanted.bytes().all(|byte| byte.is_ascii_hexdigit())
     {
@@ -185,7 +185,7 @@ fn walk_one(mount: &Mount, fits: &impl Fn(&str) -> bool, found: &mut Matches) {
                 continue;
             }
             found.seen += 1;
-            if found.seen > MOST_GROUPS {
+            if found.seen > MAX_GROUPS {
                 return;
             }
             let path = entry.path();

@@ -15,11 +15,11 @@ use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
 /// The smallest quota that the kernel takes (`min_cfs_quota_period`), microseconds.
-pub const SMALLEST_QUOTA_US: u64 = 1_000;
+pub const MIN_QUOTA_US: u64 = 1_000;
 /// The shortest period, microseconds.
-pub const SHORTEST_PERIOD_US: u64 = 1_000;
+pub const MIN_PERIOD_US: u64 = 1_000;
 /// The longest period (`max_cfs_quota_period`), microseconds.
-pub const LONGEST_PERIOD_US: u64 = 1_000_000;
+pub const MAX_PERIOD_US: u64 = 1_000_000;
 
 /// How the quota is set.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -184,7 +184,7 @@ impl QuotaActuator {
         let burst_us = file::read_if_there(&burst_file)?
             .and_then(|text| text.parse().ok())
             .unwrap_or(0);
-        let smallest_us = SMALLEST_QUOTA_US.max(burst_us);
+        let smallest_us = MIN_QUOTA_US.max(burst_us);
         let smallest = Cores::new(smallest_us as f64 / self.period_us as f64);
         if smallest > largest {
             let dir = match ceiling {
@@ -279,7 +279,7 @@ impl QuotaActuator {
 
 fn period_us(period: Seconds) -> Result<u64, CpuError> {
     let us = (period.get() * 1e6).round();
-    if us >= SHORTEST_PERIOD_US as f64 && us <= LONGEST_PERIOD_US as f64 {
+    if us >= MIN_PERIOD_US as f64 && us <= MAX_PERIOD_US as f64 {
         Ok(us as u64)
     } else {
         Err(CpuError::Period { asked: period })

@@ -20,7 +20,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The most policies: one a CPU on the largest machines.
-const MOST_POLICIES: usize = 8192;
+const MAX_POLICIES: usize = 8192;
 /// Where a driver takes any number: processors run at multiples of a bus clock of 100 MHz.
 const USUAL_STEP_KHZ: u64 = 100_000;
 /// acpi-cpufreq's top entry is so much above the base frequency where there is turbo, kHz.
@@ -224,7 +224,7 @@ pub(crate) fn policies(roots: &Roots) -> Vec<PathBuf> {
             let number = entry.file_name().to_str()?.strip_prefix("policy")?.parse().ok()?;
             Some((number, entry.path()))
         })
-        .take(MOST_POLICIES)
+        .take(MAX_POLICIES)
         .collect();
     all.sort();
     all.into_iter().map(|(_, dir)| dir).collect()

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 /// The device.
 pub(crate) const DEVICE: &str = "/dev/hsmp";
 /// Sockets are asked for until one is none; no machine has more.
-const MOST_SOCKETS: u16 = 16;
+const MAX_SOCKETS: u16 = 16;
 
 /// A message of HSMP about power, with its number in the processor's manual.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,14 +140,14 @@ impl Port {
 
     /// How many sockets answer.
     pub(crate) fn sockets(&mut self) -> Result<u16, HsmpError> {
-        for socket in 0..MOST_SOCKETS {
+        for socket in 0..MAX_SOCKETS {
             match self.mailbox.send(socket, Message::SocketPower, None) {
                 Ok(_) => {}
                 Err(Errno::NODEV | Errno::NOENT) if socket > 0 => return Ok(socket),
                 Err(errno) => return Err(self.error(socket, Message::SocketPower, errno)),
             }
         }
-        Ok(MOST_SOCKETS)
+        Ok(MAX_SOCKETS)
     }
 
     fn error(&self, socket: u16, message: Message, errno: Errno) -> HsmpError {
@@ -189,7 +189,7 @@ pub(crate) fn hwmon_sockets(roots: &Roots) -> Vec<HwmonSocket> {
         .flatten()
         .map(|entry| entry.path())
         .filter(|dir| file::read(&dir.join("name")).is_ok_and(|name| name == "amd_hsmp_hwmon"))
-        .take(usize::from(MOST_SOCKETS))
+        .take(usize::from(MAX_SOCKETS))
         .collect();
     dirs.sort_by_key(|dir| (dir.as_os_str().len(), dir.clone()));
     dirs.into_iter().map(|dir| HwmonSocket { dir }).collect()

@@ -15,7 +15,7 @@ use std::path::PathBuf;
 /// Limits are whole milliwatts; firmware rounds them to what it can hold.
 const TOLERANCE_UW: u64 = 1_000_000;
 /// The least of a socket, as a share of its maximum: no lower limit is known to the interface.
-const SMALLEST_SHARE: f64 = 0.2;
+const MIN_SHARE: f64 = 0.2;
 /// How long the firmware takes.
 const SETTLES_S: f64 = 2.0;
 
@@ -294,7 +294,7 @@ fn share(number: usize, found: Watts, max: Option<Watts>) -> Result<Share, Power
     };
     Ok(Share {
         weight: max.map_or(0.0, Watts::get),
-        smallest: (max.unwrap_or(largest) * SMALLEST_SHARE).min(largest),
+        smallest: (max.unwrap_or(largest) * MIN_SHARE).min(largest),
         largest,
     })
 }

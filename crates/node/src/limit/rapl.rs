@@ -20,9 +20,9 @@ use std::path::{Path, PathBuf};
 const TOLERANCE_UW: u64 = 1_000_000;
 /// The least of a package where the kernel names none, as a share of its maximum: under it, processors run at their
 /// lowest frequency and stop their clocks besides.
-const SMALLEST_SHARE: f64 = 0.2;
+const MIN_SHARE: f64 = 0.2;
 /// The most that 15 bits of eighths of a watt can hold.
-const LARGEST_UW: u64 = 32_767 * 125_000;
+const MAX_UW: u64 = 32_767 * 125_000;
 /// A limit that bursts are held to settles at once; the other one over its window.
 const QUICK_S: f64 = 2.0;
 /// Where a limit names no window: Intel's default for `long_term`.
@@ -252,7 +252,7 @@ fn share(long: &Constraint, zone: &str) -> Result<Share, PowerLimitError> {
             return Err(PowerLimitError::NoLimits { why });
         }
     };
-    let smallest = long.min.unwrap_or(long.max.unwrap_or(largest) * SMALLEST_SHARE);
+    let smallest = long.min.unwrap_or(long.max.unwrap_or(largest) * MIN_SHARE);
     Ok(Share {
         weight: long.max.unwrap_or(Watts::ZERO).get(),
         smallest: smallest.min(largest),
@@ -261,7 +261,7 @@ fn share(long: &Constraint, zone: &str) -> Result<Share, PowerLimitError> {
 }
 
 fn microwatts(limit: Watts) -> u64 {
-    ((limit.get() * 1e6).round() as u64).min(LARGEST_UW)
+    ((limit.get() * 1e6).round() as u64).min(MAX_UW)
 }
 
 fn limit_of(text: &str) -> Watts {

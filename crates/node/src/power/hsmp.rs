@@ -46,7 +46,7 @@ impl HsmpMeter {
         let mut all = Vec::with_capacity(sockets.len());
         for (number, socket) in sockets.iter().enumerate() {
             let zone = format!("package-{number}");
-            let sensor = first_power(&zone, &socket.power(), Watts::new(powercap::MOST_WATTS))?;
+            let sensor = first_power(&zone, &socket.power(), Watts::new(powercap::MAX_WATTS))?;
             all.push(Sensor::new(zone, socket.power(), true, Quantity::Power(sensor)));
         }
         Ok(Self {
@@ -56,7 +56,7 @@ impl HsmpMeter {
     }
 
     fn open_device(roots: &Roots, mut port: Port) -> Result<Self, MeterError> {
-        let most = Watts::new(powercap::MOST_WATTS);
+        let most = Watts::new(powercap::MAX_WATTS);
         let mut all = Vec::new();
         for socket in 0..port.sockets()? {
             let first = u64::from(port.ask(socket, Message::SocketPower)?) * 1_000;

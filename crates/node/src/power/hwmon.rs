@@ -16,9 +16,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// More sensors than any machine has.
-const MOST_SENSORS: usize = 256;
+const MAX_SENSORS: usize = 256;
 /// No machine that runs this draws more.
-pub(crate) const MOST_MACHINE_WATTS: f64 = 20_000.0;
+pub(crate) const MAX_MACHINE_WATTS: f64 = 20_000.0;
 
 /// What a sensor is of. The first kind that a machine has is its total.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -76,7 +76,7 @@ pub(crate) fn sensors(roots: &Roots) -> Vec<Found> {
             });
         }
     }
-    all.truncate(MOST_SENSORS);
+    all.truncate(MAX_SENSORS);
     all
 }
 
@@ -210,8 +210,8 @@ impl HwmonMeter {
 
 fn most(scope: Scope) -> Watts {
     Watts::new(match scope {
-        Scope::Machine | Scope::Other => MOST_MACHINE_WATTS,
-        _ => powercap::MOST_WATTS,
+        Scope::Machine | Scope::Other => MAX_MACHINE_WATTS,
+        _ => powercap::MAX_WATTS,
     })
 }
 

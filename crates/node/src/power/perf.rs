@@ -22,7 +22,7 @@ const EVENTS: [(&str, &str, bool); 5] = [
     ("energy-psys", "psys", false),
 ];
 /// More packages than any machine has: further CPUs of the mask are passed over.
-const MOST_CPUS: usize = 64;
+const MAX_CPUS: usize = 64;
 
 /// Where the kernel describes them.
 pub(crate) fn dir(roots: &Roots) -> PathBuf {
@@ -127,7 +127,7 @@ impl PerfMeter {
         let (events, cpus) = events(roots)?;
         let mut counters = Vec::new();
         let mut sensors = Vec::new();
-        for (at, cpu) in cpus.iter().take(MOST_CPUS).enumerate() {
+        for (at, cpu) in cpus.iter().take(MAX_CPUS).enumerate() {
             let package = roots.sys(format!(
                 "devices/system/cpu/cpu{cpu}/topology/physical_package_id"
             ));
@@ -156,7 +156,7 @@ impl PerfMeter {
                 if sensors.iter().any(|sensor: &Sensor| sensor.zone == zone) {
                     zone = format!("{zone}-cpu-{cpu}");
                 }
-                let most = Watts::new(powercap::MOST_WATTS);
+                let most = Watts::new(powercap::MAX_WATTS);
                 let quantity = Quantity::Energy(EnergyCounter::new(first, None, most));
                 let path = dir(roots).join(format!("events/{}", event.name));
                 sensors.push(Sensor::new(zone, path, event.counted, quantity));

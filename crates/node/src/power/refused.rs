@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 /// More zones and reasons than any meter has; refusals beyond it are not counted.
-const MOST_ENTRIES: usize = 4096;
+const MAX_ENTRIES: usize = 4096;
 
 /// How often readings of one zone were refused for one reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,7 +39,7 @@ impl Refusals {
         let key = (zone.to_string(), reason);
         if let Some(count) = self.0.get_mut(&key) {
             *count += 1;
-        } else if self.0.len() < MOST_ENTRIES {
+        } else if self.0.len() < MAX_ENTRIES {
             tracing::warn!("a reading of {zone} was refused: {reason}; further ones are counted");
             self.0.insert(key, 1);
         }

@@ -11,7 +11,7 @@ use headroom_units::{Joules, Reading, Seconds, Source, Watts};
 use std::path::PathBuf;
 
 /// One reading of power speaks of at most so long a time.
-const LONGEST_S: f64 = 10.0;
+const MAX_S: f64 = 10.0;
 /// Values by which drivers say that they know none, in microwatts: all bits of 32 or 64 of them, as microwatts,
 /// milliwatts or watts (the second has been taken for 4 294 967 W by others).
 const SENTINELS_UW: [u64; 8] = [
@@ -54,7 +54,7 @@ impl PowerSensor {
             return Err(Refusal::Suspended);
         }
         let awake_s = elapsed.awake.get().max(0.0);
-        if awake_s > LONGEST_S {
+        if awake_s > MAX_S {
             return Err(Refusal::Gap);
         }
         let mean = before.map_or(now, |before| (before + now) / 2.0);

@@ -331,7 +331,7 @@ fn hsmp_power(machine: &Machine<'_>) -> Finding {
             return find(State::Unusable, evidence, why).remedy(hsmp::remedy(&cause));
         }
     };
-    match sensor::believe(power, Watts::new(powercap::MOST_WATTS)) {
+    match sensor::believe(power, Watts::new(powercap::MAX_WATTS)) {
         Ok(watts) => {
             let why = format!(
                 "{}: an average that the processor keeps, {watts:.0} of the first socket now",
@@ -425,7 +425,7 @@ fn hwmon_sensors(machine: &Machine<'_>) -> Finding {
         });
     };
     for sensor in sensors.iter().filter(|sensor| sensor.scope == scope) {
-        let most = Watts::new(hwmon::MOST_MACHINE_WATTS);
+        let most = Watts::new(hwmon::MAX_MACHINE_WATTS);
         let why = match file::read_u64(&sensor.path) {
             Err(error) => Some(said(&error)),
             Ok(raw) if !sensor.energy => sensor::believe(raw, most)

@@ -4,7 +4,7 @@ use headroom_units::Ratio;
 use std::time::Instant;
 
 /// More events a second than any machine has: a counter that grew faster did not count, it leapt.
-const MOST_PER_SECOND: f64 = 1e7;
+const MAX_PER_SECOND: f64 = 1e7;
 
 /// One counter.
 #[derive(Clone, Copy, Debug)]
@@ -68,7 +68,7 @@ pub(super) fn step(last: u64, now: u64, bits: u32, elapsed_s: f64) -> Option<u64
     let grown = now.wrapping_sub(last) & mask;
     // At least a second's worth, as clocks of two readings are not those of two counts; and never half the range, where
     // going forwards and going back look the same.
-    let most = ((elapsed_s.max(1.0) * MOST_PER_SECOND) as u64).min(mask / 2);
+    let most = ((elapsed_s.max(1.0) * MAX_PER_SECOND) as u64).min(mask / 2);
     (grown <= most && now <= mask).then_some(grown)
 }
 

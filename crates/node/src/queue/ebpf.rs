@@ -24,7 +24,7 @@ use std::time::Instant;
 /// How often the counts are read again because a connection arrived while the queue was looked at.
 const TRIES: usize = 4;
 /// Tallies of listeners that are gone are removed when there are this many, so that there is room for new ones.
-const TIDY_AT: usize = program::MOST_LISTENERS / 2;
+const TIDY_AT: usize = program::MAX_LISTENERS / 2;
 
 /// Measures by an eBPF program. Needs root or CAP_BPF and CAP_PERFMON, Linux 6.2 or later, and clang when Headroom was
 /// built. The program is in the kernel as long as the meter lives.

@@ -54,7 +54,7 @@ use std::net::SocketAddr;
 use std::time::Instant;
 
 /// The most listeners of one port that are looked at: one for each worker of a large machine.
-pub const MOST_LISTENERS: usize = headroom_queue_bpf::MOST_LISTENERS;
+pub const MAX_LISTENERS: usize = headroom_queue_bpf::MAX_LISTENERS;
 
 /// Something that measures the accept queue of a port.
 pub trait QueueMeter: Send {
@@ -184,7 +184,7 @@ pub enum QueueError {
         others: String,
     },
     /// More listening sockets than are looked at.
-    #[error("port {port} has more than {MOST_LISTENERS} listening sockets: that many are not measured")]
+    #[error("port {port} has more than {MAX_LISTENERS} listening sockets: that many are not measured")]
     TooManyListeners {
         /// The port.
         port: u16,
@@ -253,7 +253,7 @@ pub enum QueueError {
     },
 }
 
-/// The TCP ports of this network namespace that somebody listens on; of more sockets than [`MOST_LISTENERS`] those of the
+/// The TCP ports of this network namespace that somebody listens on; of more sockets than [`MAX_LISTENERS`] those of the
 /// first.
 ///
 /// # Errors

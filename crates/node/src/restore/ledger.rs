@@ -20,8 +20,8 @@ use std::time::{Duration, Instant};
 pub(super) const FILE: &str = "undo.json";
 const LOCK: &str = "lock";
 const VERSION: u32 = 1;
-/// Larger than any ledger of [`super::MOST_RECORDS`] records that we write.
-const LONGEST_BYTES: u64 = 16 << 20;
+/// Larger than any ledger of [`super::MAX_RECORDS`] records that we write.
+const MAX_BYTES: u64 = 16 << 20;
 
 /// A state file that cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -324,7 +324,7 @@ fn read(path: &Path, roots: &Roots, boot_id: &str) -> Result<Option<Vec<Undo>>, 
         Ok(file) => {
             check_ours(path)?;
             let mut text = String::new();
-            file.take(LONGEST_BYTES)
+            file.take(MAX_BYTES)
                 .read_to_string(&mut text)
                 .map_err(|error| unreadable(error.to_string()))?;
             text

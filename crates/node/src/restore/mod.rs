@@ -32,7 +32,7 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard, Once, PoisonError, TryLockErro
 use std::time::{Duration, Instant};
 
 /// The most undo records that one registry holds.
-pub const MOST_RECORDS: usize = 4096;
+pub const MAX_RECORDS: usize = 4096;
 
 /// How long the panic hook waits for a write that another thread is in the middle of.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -68,7 +68,7 @@ pub enum RestoreError {
     Ledger(#[from] LedgerError),
     /// More records than a registry holds.
     #[error(
-        "{what} cannot be changed: {MOST_RECORDS} things are changed already, and more are not kept track of"
+        "{what} cannot be changed: {MAX_RECORDS} things are changed already, and more are not kept track of"
     )]
     Full {
         /// What would have been written.
@@ -178,7 +178,7 @@ impl Inner {
             return None;
         }
         let outcome = record.undo.carry_out();
-        if matches!(outcome, Outcome::Failed { .. }) && self.failed.len() < MOST_RECORDS {
+        if matches!(outcome, Outcome::Failed { .. }) && self.failed.len() < MAX_RECORDS {
             self.failed.push(record.undo);
         }
         Some(outcome)
@@ -248,7 +248,7 @@ impl Registry {
     /// [`RestoreError::Full`].
     pub fn register(&self, undo: Undo) -> Result<Handle, RestoreError> {
         let mut inner = self.lock();
-        if inner.records.len() >= MOST_RECORDS {
+        if inner.records.len() >= MAX_RECORDS {
             return Err(RestoreError::Full {
                 what: undo.what().into(),
             });
@@ -312,7 +312,7 @@ impl Registry {
             outcomes.push(outcome);
         }
         still.append(&mut inner.failed);
-        still.truncate(MOST_RECORDS);
+        still.truncate(MAX_RECORDS);
         inner.failed = still;
         if let Err(error) = inner.save() {
             outcomes.push(Outcome::Failed {

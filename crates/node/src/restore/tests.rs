@@ -138,7 +138,7 @@ fn what_somebody_else_wrote_is_left_to_them() {
 #[test]
 fn a_registry_refuses_more_than_its_limit() {
     let registry = Registry::new();
-    let handles: Vec<Handle> = (0..MOST_RECORDS)
+    let handles: Vec<Handle> = (0..MAX_RECORDS)
         .map(|_| registry.register(undo(Path::new("/x"), "1")).unwrap())
         .collect();
     assert!(matches!(

@@ -13,11 +13,11 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 /// What is kept of a command's output, each of standard output and standard error; more is read and thrown away.
-const MOST_BYTES: usize = 64 << 10;
+const MAX_BYTES: usize = 64 << 10;
 /// After SIGTERM a process group has this long before SIGKILL.
 const GRACE: Duration = Duration::from_millis(500);
 /// The most words of a command.
-const MOST_WORDS: usize = 256;
+const MAX_WORDS: usize = 256;
 
 /// What a command that ended said.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -184,7 +184,7 @@ impl Pipe {
             match pipe.read(&mut chunk) {
                 Ok(0) => self.pipe = None,
                 Ok(length) => {
-                    let room = MOST_BYTES.saturating_sub(self.kept.len());
+                    let room = MAX_BYTES.saturating_sub(self.kept.len());
                     self.kept.extend_from_slice(&chunk[..length.min(room)]);
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -235,14 +235,14 @@ pub(super) fn ask_state(argv: &[String], limit: Duration) -> Result<Option<bool>
 /// Refuses a command that cannot be one.
 pub(super) fn check_argv(key: &'static str, argv: &[String]) -> Result<(), SwitchError> {
     let wrong = argv.is_empty()
-        || argv.len() > MOST_WORDS
+        || argv.len() > MAX_WORDS
         || argv[0].is_empty()
         || argv.iter().any(|word| word.contains('\0'));
     if wrong {
         return Err(SwitchError::Value {
             key,
             value: format!("{:?}", argv.iter().take(3).collect::<Vec<_>>()),
-            expected: format!("a program and its arguments as a list of texts, at most {MOST_WORDS}"),
+            expected: format!("a program and its arguments as a list of texts, at most {MAX_WORDS}"),
         });
     }
     Ok(())

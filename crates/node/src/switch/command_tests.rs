@@ -21,7 +21,7 @@ fn output_is_captured_and_bounded() {
     )
     .unwrap();
     assert!(output.status.success());
-    assert_eq!(output.out.len(), MOST_BYTES);
+    assert_eq!(output.out.len(), MAX_BYTES);
     let output = run(&shell("echo $GREETING"), &[("GREETING", "hello".into())], LONG).unwrap();
     assert_eq!(output.out.trim(), "hello");
 }

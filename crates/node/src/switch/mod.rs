@@ -29,7 +29,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 /// The longest time limit of one action, in seconds: an hour.
-const LONGEST_S: f64 = 3_600.0;
+const MAX_S: f64 = 3_600.0;
 
 /// Something that switches one machine's power.
 pub trait PowerSwitch: Send {
@@ -168,13 +168,13 @@ pub enum SwitchError {
 
 /// A time limit as a duration.
 fn limit(key: &'static str, seconds: f64) -> Result<Duration, SwitchError> {
-    if (0.1..=LONGEST_S).contains(&seconds) {
+    if (0.1..=MAX_S).contains(&seconds) {
         Ok(Duration::from_secs_f64(seconds))
     } else {
         Err(SwitchError::Value {
             key,
             value: format!("{seconds:?}"),
-            expected: format!("between 0.1 and {LONGEST_S} seconds"),
+            expected: format!("between 0.1 and {MAX_S} seconds"),
         })
     }
 }

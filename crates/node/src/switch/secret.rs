@@ -8,7 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
 /// The longest password, bytes.
-const MOST_BYTES: u64 = 4096;
+const MAX_BYTES: u64 = 4096;
 
 /// Where a password is. It is read again for each use, so that it can be changed while a controller runs.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -67,10 +67,7 @@ impl Secret {
                     return Err(error(cause, format!("chmod 600 {}", file.display())));
                 }
                 let mut text = String::new();
-                opened
-                    .take(MOST_BYTES)
-                    .read_to_string(&mut text)
-                    .map_err(unread)?;
+                opened.take(MAX_BYTES).read_to_string(&mut text).map_err(unread)?;
                 let password = text.lines().next().unwrap_or_default();
                 if password.is_empty() {
                     return Err(error(

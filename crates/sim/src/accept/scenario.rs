@@ -9,7 +9,7 @@ use headroom_control::resize::PowerTuning;
 use serde::{Deserialize, Serialize};
 
 /// The most servers: events are looked up in a tree over them.
-const MOST_SERVERS: usize = 4_096;
+const MAX_SERVERS: usize = 4_096;
 
 /// When a client sends a connection attempt again that was not answered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -158,7 +158,7 @@ impl AcceptScenario {
             ("power.booting_w", self.power.booting_w, 0.0, 1e5),
             ("power.shutting_down_w", self.power.shutting_down_w, 0.0, 1e5),
             ("power.off_w", self.power.off_w, 0.0, 1e5),
-            ("servers", self.servers as f64, 1.0, MOST_SERVERS as f64),
+            ("servers", self.servers as f64, 1.0, MAX_SERVERS as f64),
             ("serving", self.serving as f64, 1.0, self.servers as f64),
             ("backlog", f64::from(self.backlog), 1.0, 65_535.0),
             ("workers", f64::from(self.workers), 1.0, 1e6),

@@ -5,7 +5,7 @@
 //! the next page. A server that is slow is asked less often: this is what keeps a cluster that is a little too small from
 //! dropping much, and what an open loop has not.
 
-use super::MOST_USERS;
+use super::MAX_USERS;
 use crate::distribution::{Sampler, Shape};
 use crate::error::ScenarioError;
 use crate::heap::Heap;
@@ -13,9 +13,9 @@ use crate::random::Rng;
 use serde::{Deserialize, Serialize};
 
 /// Values of a user curve at most: a year of minutes.
-const MOST_VALUES: usize = 525_600;
+const MAX_VALUES: usize = 525_600;
 /// Objects embedded in a page at most, where the tail of their number is cut.
-const MOST_OBJECTS: f64 = 150.0;
+const MAX_OBJECTS: f64 = 150.0;
 
 /// The users and how they browse; the defaults are SURGE's parameters of 1998.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -70,14 +70,14 @@ impl Browsing {
                 format!("is {value}: it must be {rule}"),
             ))
         };
-        if self.users.is_empty() || self.users.len() > MOST_VALUES {
+        if self.users.is_empty() || self.users.len() > MAX_VALUES {
             return bad(
                 "users",
                 format!("{} values", self.users.len()),
                 "1 to 525600 values",
             );
         }
-        if let Some(users) = self.users.iter().find(|users| **users > MOST_USERS) {
+        if let Some(users) = self.users.iter().find(|users| **users > MAX_USERS) {
             return bad("users", users.to_string(), "at most 1000000 users at any time");
         }
         for (field, value, least) in [
@@ -114,7 +114,7 @@ impl Browsing {
     /// The mean number of requests of a page: itself, and what is embedded in it.
     pub fn requests_per_page(&self) -> f64 {
         // The mean of a whole number of at least 1 is the sum of the probabilities of being at least 1, 2, ...
-        let embedded: f64 = (1..=MOST_OBJECTS as u32)
+        let embedded: f64 = (1..=MAX_OBJECTS as u32)
             .map(|count| f64::from(count).powf(-self.objects_exponent))
             .sum();
         1.0 + self.embedding_share * embedded
@@ -220,7 +220,7 @@ impl Readers {
         // The inverse of the Pareto distribution from 1, whole.
         reader.left = if reader.rng.uniform() < self.embedding_share {
             let objects = (1.0 - reader.rng.uniform()).powf(self.objects_power);
-            objects.floor().min(MOST_OBJECTS) as u32
+            objects.floor().min(MAX_OBJECTS) as u32
         } else {
             0
         };

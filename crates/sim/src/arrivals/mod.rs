@@ -16,11 +16,11 @@ use crate::error::ScenarioError;
 use serde::{Deserialize, Serialize};
 
 /// The most values of a rate series: years of seconds.
-pub const MOST_VALUES: usize = 100_000_000;
+pub const MAX_VALUES: usize = 100_000_000;
 /// The most users of closed-loop sessions.
-pub const MOST_USERS: u32 = 1_000_000;
+pub const MAX_USERS: u32 = 1_000_000;
 /// The most states of an MMPP.
-pub const MOST_STATES: usize = 64;
+pub const MAX_STATES: usize = 64;
 
 /// How the arrivals of a rate are spaced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -168,7 +168,7 @@ impl ArrivalProcess {
             Self::Series {
                 rates_per_s, hold_s, ..
             } => {
-                if rates_per_s.is_empty() || rates_per_s.len() > MOST_VALUES {
+                if rates_per_s.is_empty() || rates_per_s.len() > MAX_VALUES {
                     return bad(
                         "rates_per_s",
                         format!("{} values", rates_per_s.len()),
@@ -189,7 +189,7 @@ impl ArrivalProcess {
                 Ok(())
             }
             Self::Times { at_s } => {
-                if at_s.len() > MOST_VALUES {
+                if at_s.len() > MAX_VALUES {
                     return bad(
                         "at_s",
                         format!("{} values", at_s.len()),
@@ -226,7 +226,7 @@ impl ArrivalProcess {
                 transitions_per_s,
             } => {
                 let states = rates_per_s.len();
-                if !(2..=MOST_STATES).contains(&states) {
+                if !(2..=MAX_STATES).contains(&states) {
                     return bad(
                         "rates_per_s",
                         format!("{states} states"),
@@ -280,7 +280,7 @@ impl ArrivalProcess {
                 think_s,
                 think,
             } => {
-                if !(1..=MOST_USERS).contains(users) {
+                if !(1..=MAX_USERS).contains(users) {
                     return bad("users", users.to_string(), "1 to 1000000");
                 }
                 if !(*think_s > 0.0 && *think_s <= 1e6) {

@@ -6,9 +6,9 @@ use headroom_units::{Cores, Hertz, Seconds, Watts};
 use serde::{Deserialize, Serialize};
 
 /// The most packages.
-pub const MOST_PACKAGES: u32 = 8;
+pub const MAX_PACKAGES: u32 = 8;
 /// The most cores of a package.
-pub const MOST_CORES_PER_PACKAGE: u32 = 128;
+pub const MAX_CORES_PER_PACKAGE: u32 = 128;
 
 /// The emulated machine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -223,10 +223,10 @@ impl HardwareConfig {
     /// [`ConfigError`] naming the field, its value and what it may be.
     pub fn validate(&self) -> Result<(), ConfigError> {
         let bad = |field, value: String, rule| Err(ConfigError { field, value, rule });
-        if self.packages == 0 || self.packages > MOST_PACKAGES {
+        if self.packages == 0 || self.packages > MAX_PACKAGES {
             return bad("packages", self.packages.to_string(), "1 to 8");
         }
-        if self.cores_per_package == 0 || self.cores_per_package > MOST_CORES_PER_PACKAGE {
+        if self.cores_per_package == 0 || self.cores_per_package > MAX_CORES_PER_PACKAGE {
             return bad(
                 "cores_per_package",
                 self.cores_per_package.to_string(),

@@ -24,9 +24,9 @@ use std::time::{Duration, Instant};
 /// The share of the real cores that stands for the emulated ones, where the configuration does not say.
 const REAL_SHARE: f64 = 0.6;
 /// Dead mounts may lie on one another; so many are cleared.
-const MOST_DEAD_MOUNTS: usize = 16;
+const MAX_DEAD_MOUNTS: usize = 16;
 /// How long the end of the FUSE session is waited for; an agent that keeps a file open can delay it for ever.
-const LONGEST_WAIT: Duration = Duration::from_millis(500);
+const MAX_WAIT: Duration = Duration::from_millis(500);
 
 /// Where real control groups are made, so that limits and caps slow real processes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -333,7 +333,7 @@ impl Emulated {
         let recovered = self.real.take().map(|real| real.lock().close());
         if let Some(session) = self.session.take() {
             let unmounted = rustix::mount::unmount(&self.mountpoint, UnmountFlags::DETACH);
-            let deadline = Instant::now() + LONGEST_WAIT;
+            let deadline = Instant::now() + MAX_WAIT;
             while !session.guard.is_finished() && Instant::now() < deadline {
                 std::thread::sleep(Duration::from_millis(2));
             }
@@ -385,7 +385,7 @@ fn is_dead(mountpoint: &Path) -> bool {
 /// [`HardwareError::MountPoint`]: the kernel refuses.
 pub fn detach_dead(mountpoint: &Path) -> Result<bool, HardwareError> {
     let mut was_dead = false;
-    for _ in 0..MOST_DEAD_MOUNTS {
+    for _ in 0..MAX_DEAD_MOUNTS {
         if !is_dead(mountpoint) {
             break;
         }

@@ -9,9 +9,9 @@ use std::fmt;
 use std::str::FromStr;
 
 /// The most faults at a time.
-pub const MOST_FAULTS: usize = 64;
+pub const MAX_FAULTS: usize = 64;
 /// The longest text that a file can be made to read.
-const LONGEST_TEXT: usize = 4096;
+const MAX_TEXT: usize = 4096;
 
 /// Errors that can be asked for by name.
 const ERRNOS: [(&str, Errno); 22] = [
@@ -53,7 +53,7 @@ pub enum FaultError {
         expected: &'static str,
     },
     /// Too many at a time.
-    #[error("{MOST_FAULTS} faults are active already: clear some first")]
+    #[error("{MAX_FAULTS} faults are active already: clear some first")]
     TooMany,
 }
 
@@ -271,7 +271,7 @@ impl FromStr for Fault {
             }
             "reads" => {
                 let (files, text) = rest.split_once(' ').unwrap_or((rest, ""));
-                if text.len() > LONGEST_TEXT {
+                if text.len() > MAX_TEXT {
                     return Err(bad());
                 }
                 Self::Reads {

@@ -19,7 +19,7 @@ const NO_TIME: Duration = Duration::ZERO;
 /// sysfs shows every file as one page.
 const PAGE: u32 = 4096;
 /// The most open files at a time: ENFILE beyond.
-const MOST_OPEN: usize = 65_536;
+const MAX_OPEN: usize = 65_536;
 
 /// The numbers of the paths that the kernel knows of. A path is kept as long as the kernel remembers it.
 #[derive(Debug)]
@@ -172,7 +172,7 @@ impl Shell {
         let (read, write) = (mode != OpenAccMode::O_WRONLY, mode != OpenAccMode::O_RDONLY);
         self.world()?.open(&parts(&path), read, write, caller(request))?;
         let mut open = lock(&self.open);
-        if open.texts.len() >= MOST_OPEN {
+        if open.texts.len() >= MAX_OPEN {
             return Err(Errno::NFILE);
         }
         open.next += 1;

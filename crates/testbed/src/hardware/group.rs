@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 pub(super) const DEFAULT_PERIOD_US: u64 = 100_000;
 /// Busy time that is over a group's entitlement is counted later, up to this much of the entitlement, seconds: quota
 /// periods and ticks do not begin together.
-const LONGEST_CARRY_S: f64 = 0.25;
+const MAX_CARRY_S: f64 = 0.25;
 
 /// The windows of `cpu.pressure`, seconds (Documentation/accounting/psi.rst).
 const STALL_WINDOWS_S: [f64; 3] = [10.0, 60.0, 300.0];
@@ -118,7 +118,7 @@ impl Group {
         self.pending_s += core_seconds.max(0.0);
         let counted = self.pending_s.min(most);
         self.pending_s -= counted;
-        let carried = self.pending_s.min(self.entitled * LONGEST_CARRY_S);
+        let carried = self.pending_s.min(self.entitled * MAX_CARRY_S);
         self.dropped_s += self.pending_s - carried;
         self.pending_s = carried;
         self.own_usage_us += counted * 1e6;

@@ -8,13 +8,13 @@ use rustix::io::Errno;
 use std::collections::BTreeMap;
 
 /// The most groups, the root included.
-pub const MOST_GROUPS: usize = 256;
+pub const MAX_GROUPS: usize = 256;
 /// The deepest group below the root.
 const DEEPEST: usize = 8;
 /// The kernel's bounds of quota and period (`kernel/sched/core.c`), microseconds.
-const SMALLEST_US: u64 = 1_000;
-const LONGEST_PERIOD_US: u64 = 1_000_000;
-const LARGEST_QUOTA_US: u64 = (1 << 44) - 1;
+const MIN_US: u64 = 1_000;
+const MAX_PERIOD_US: u64 = 1_000_000;
+const MAX_QUOTA_US: u64 = (1 << 44) - 1;
 /// Controllers that the kernel knows and this machine's hierarchy does not have.
 const OTHER_CONTROLLERS: [&str; 7] = ["io", "memory", "hugetlb", "pids", "rdma", "misc", "perf_event"];
 /// A version 1 hierarchy. Version 2 has one for both.
@@ -104,7 +104,7 @@ impl Groups {
         if !self.is_in(parent(name), hierarchy) {
             return Err(Errno::NOENT);
         }
-        if self.groups.len() >= MOST_GROUPS || name.split('/').count() > DEEPEST {
+        if self.groups.len() >= MAX_GROUPS || name.split('/').count() > DEEPEST {
             return Err(Errno::NOSPC);
         }
         let version = self.version;
@@ -162,12 +162,10 @@ impl Groups {
     /// that of one below. ENOENT: no such group.
     pub fn set_bandwidth(&mut self, name: &str, quota_us: Option<u64>, period_us: u64) -> Result<(), Errno> {
         let burst_us = self.get(name).ok_or(Errno::NOENT)?.burst_us;
-        if !(SMALLEST_US..=LONGEST_PERIOD_US).contains(&period_us) {
+        if !(MIN_US..=MAX_PERIOD_US).contains(&period_us) {
             return Err(Errno::INVAL);
         }
-        if quota_us
-            .is_some_and(|quota| !(SMALLEST_US..=LARGEST_QUOTA_US).contains(&quota) || burst_us > quota)
-        {
+        if quota_us.is_some_and(|quota| !(MIN_US..=MAX_QUOTA_US).contains(&quota) || burst_us > quota) {
             return Err(Errno::INVAL);
         }
         let wanted = quota_us.map(|quota| quota as f64 / period_us as f64);
@@ -199,7 +197,7 @@ impl Groups {
     /// EINVAL: above the quota. ENOENT: no such group.
     pub fn set_burst(&mut self, name: &str, burst_us: u64) -> Result<(), Errno> {
         let group = self.get_mut(name).ok_or(Errno::NOENT)?;
-        if burst_us > group.quota_us.unwrap_or(LARGEST_QUOTA_US) {
+        if burst_us > group.quota_us.unwrap_or(MAX_QUOTA_US) {
             return Err(Errno::INVAL);
         }
         group.burst_us = burst_us;

@@ -1,5 +1,5 @@
 use super::config::CgroupVersion::{V1, V2};
-use super::groups::{Groups, Hierarchy, MOST_GROUPS};
+use super::groups::{Groups, Hierarchy, MAX_GROUPS};
 use proptest::prelude::*;
 use rustix::io::Errno;
 
@@ -37,7 +37,7 @@ fn groups_are_made_and_removed_as_the_kernel_does_it() {
         groups.create("a/b/c/d/e/f/g/h/i", Hierarchy::Cpu),
         Err(Errno::NOENT)
     );
-    for at in 1..MOST_GROUPS {
+    for at in 1..MAX_GROUPS {
         groups.create(&format!("g{at}"), Hierarchy::Cpu).unwrap();
     }
     assert_eq!(groups.create("one-more", Hierarchy::Cpu), Err(Errno::NOSPC));

@@ -11,9 +11,9 @@ use headroom_units::{Cores, Hertz, Joules, Ratio, Seconds, Watts};
 use serde::Serialize;
 
 /// The machine is advanced in steps of at most this, seconds, so that a late tick does not blunt a cap.
-const LONGEST_STEP_S: f64 = 0.05;
+const MAX_STEP_S: f64 = 0.05;
 /// A jump of the clock is cut into at most so many steps; longer ones get longer steps.
-const MOST_STEPS: f64 = 1_200.0;
+const MAX_STEPS: f64 = 1_200.0;
 /// The time constant with which load is smoothed before a frequency is chosen from it, seconds: a tenth of the shortest
 /// period of a control loop above, and long enough that the frequency does not follow every request.
 const SMOOTHING_S: f64 = 0.1;
@@ -134,7 +134,7 @@ impl Machine {
         if !(dt.get() > 0.0 && dt.is_finite()) {
             return;
         }
-        let steps = (dt.get() / LONGEST_STEP_S).ceil().clamp(1.0, MOST_STEPS);
+        let steps = (dt.get() / MAX_STEP_S).ceil().clamp(1.0, MAX_STEPS);
         let step_s = dt.get() / steps;
         let loads: Vec<(f64, f64)> = (0..self.cpus.len())
             .map(|cpu| self.bounded(cpu, loads.get(cpu)))

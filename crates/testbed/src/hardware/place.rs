@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 /// a service waits as briefly as possible for its next share.
 const PERIODS_US: [u64; 7] = [10_000, 20_000, 50_000, 100_000, 200_000, 500_000, 1_000_000];
 /// The smallest quota that the kernel takes, microseconds.
-const SMALLEST_QUOTA_US: u64 = 1_000;
+const MIN_QUOTA_US: u64 = 1_000;
 /// A CPU limit of a real group; `quota_us` is nothing where there is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct CpuLimit {
@@ -31,10 +31,10 @@ impl CpuLimit {
         let last = PERIODS_US[PERIODS_US.len() - 1];
         let period_us = PERIODS_US
             .into_iter()
-            .find(|period| quota(*period) >= SMALLEST_QUOTA_US)
+            .find(|period| quota(*period) >= MIN_QUOTA_US)
             .unwrap_or(last);
         Self {
-            quota_us: Some(quota(period_us).max(SMALLEST_QUOTA_US)),
+            quota_us: Some(quota(period_us).max(MIN_QUOTA_US)),
             period_us,
         }
     }

@@ -10,7 +10,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 /// A record longer than this is none of ours.
-const LONGEST_BYTES: u64 = 1 << 20;
+const MAX_BYTES: u64 = 1 << 20;
 const PROC: &str = "/proc";
 const REMEDY: &str = "look what it says, undo that by hand, and remove it";
 
@@ -63,7 +63,7 @@ impl Record {
     /// Reads a record; nothing where there is no file.
     pub(super) fn load(path: &Path) -> Result<Option<Self>, HardwareError> {
         let fail = |cause| error("read", path, cause, REMEDY);
-        let text = match fs::metadata(path).and_then(|meta| match meta.len() <= LONGEST_BYTES {
+        let text = match fs::metadata(path).and_then(|meta| match meta.len() <= MAX_BYTES {
             true => fs::read_to_string(path),
             false => Err(io::Error::other("it is too long")),
         }) {

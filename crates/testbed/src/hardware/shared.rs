@@ -6,7 +6,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The clock is not woken more often than this.
-const SHORTEST_TICK: Duration = Duration::from_millis(1);
+const MIN_TICK: Duration = Duration::from_millis(1);
 
 #[derive(Debug, Default)]
 struct Bell {
@@ -77,7 +77,7 @@ impl Shared {
             }
             bell.rung = false;
             drop(bell);
-            if let Some(early) = SHORTEST_TICK.checked_sub(last.elapsed()) {
+            if let Some(early) = MIN_TICK.checked_sub(last.elapsed()) {
                 std::thread::sleep(early);
             }
             // The lock first, then the clock: whatever waited for the lock belongs to this step.

@@ -4,7 +4,7 @@
 use super::backing::{Backing, Sample};
 use super::config::{CgroupVersion, HardwareConfig};
 use super::error::HardwareError;
-use super::fault::{Command, Fault, FaultError, MOST_FAULTS};
+use super::fault::{Command, Fault, FaultError, MAX_FAULTS};
 use super::groups::{Groups, Hierarchy};
 use super::machine::{CpuLoad, Machine, PackageState};
 use super::rapl::ZoneKind;
@@ -321,7 +321,7 @@ impl World {
         if self.faults.iter().any(|active| active.fault == fault) {
             return Ok(());
         }
-        if self.faults.len() >= MOST_FAULTS {
+        if self.faults.len() >= MAX_FAULTS {
             return Err(FaultError::TooMany.into());
         }
         self.faults.push(Active { fault, frozen_uj });

@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 
 /// The shortest page's length at a factor of 1, bytes of Markdown. The mean page is 4.4 times as long (the mean
 /// of a logarithmically even spread from 1 to 12 is 11 / ln 12), so 12 kB.
-const SHORTEST_BYTES: f64 = 2700.0;
+const MIN_BYTES: f64 = 2700.0;
 
 /// How many times longer the longest page is than the shortest.
 const SPREAD: f64 = 12.0;
@@ -53,7 +53,7 @@ impl Store {
                     rng: ChaCha8Rng::seed_from_u64(page_seed),
                     titles: &titles,
                 }
-                .page(index, (SHORTEST_BYTES * length * relative) as usize, revisions)
+                .page(index, (MIN_BYTES * length * relative) as usize, revisions)
             })
             .collect();
         let by_title = pages

@@ -7,7 +7,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// Larger than any certificate or key.
-const LONGEST_BYTES: u64 = 1 << 20;
+const MAX_BYTES: u64 = 1 << 20;
 
 fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> CertError {
     let path = path.to_path_buf();
@@ -26,7 +26,7 @@ pub(super) fn make_dir(dir: &Path) -> Result<(), CertError> {
 pub(super) fn read(path: &Path) -> Result<String, CertError> {
     let mut text = String::new();
     let file = File::open(path).map_err(io("read", path))?;
-    file.take(LONGEST_BYTES)
+    file.take(MAX_BYTES)
         .read_to_string(&mut text)
         .map_err(io("read", path))?;
     Ok(text)

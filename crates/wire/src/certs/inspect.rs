@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 use x509_parser::prelude::{FromDer, GeneralName, X509Certificate, X509Name};
 
 /// The most files of a directory that are looked at.
-const MOST_FILES: usize = 10_000;
+const MAX_FILES: usize = 10_000;
 
 /// Whose certificate it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -174,7 +174,7 @@ pub fn inspect_dir(dir: &Path) -> Result<Vec<Certificate>, CertError> {
     })?;
     let mut paths: Vec<PathBuf> = entries
         .flatten()
-        .take(MOST_FILES)
+        .take(MAX_FILES)
         .map(|entry| entry.path())
         .filter(|path| path.extension().is_some_and(|extension| extension == "crt"))
         .collect();

@@ -39,14 +39,14 @@ pub const AUTHORITY_DAYS: u32 = 3650;
 /// How long a new node's or controller's certificate is valid where nothing else is said.
 pub const CERTIFICATE_DAYS: u32 = 365;
 /// The most days that a certificate may be made for.
-pub const MOST_DAYS: u32 = 36_500;
+pub const MAX_DAYS: u32 = 36_500;
 /// The most names that one certificate holds.
-pub const MOST_NAMES: usize = 64;
+pub const MAX_NAMES: usize = 64;
 
 /// How far two machines' clocks may differ before a fresh certificate is refused as not valid yet.
 const SKEW: Duration = Duration::from_secs(300);
 const DAY: Duration = Duration::from_secs(86_400);
-const LONGEST_NAME: usize = 63;
+const MAX_NAME: usize = 63;
 /// The name of the only controller.
 const CONTROLLER: &str = "controller";
 
@@ -91,7 +91,7 @@ pub enum CertError {
         expected: &'static str,
     },
     /// A length of validity that is none.
-    #[error("{days} days is no validity: give 1 to {MOST_DAYS} days")]
+    #[error("{days} days is no validity: give 1 to {MAX_DAYS} days")]
     BadDays {
         /// What was given.
         days: u32,
@@ -133,7 +133,7 @@ impl Validity {
     /// # Errors
     /// [`CertError::BadDays`].
     pub fn starting(from: SystemTime, days: u32) -> Result<Self, CertError> {
-        if (1..=MOST_DAYS).contains(&days) {
+        if (1..=MAX_DAYS).contains(&days) {
             Ok(Self { from, days })
         } else {
             Err(CertError::BadDays { days })
@@ -305,7 +305,7 @@ impl Authority {
                 names.push(other.clone());
             }
         }
-        if names.len() > MOST_NAMES {
+        if names.len() > MAX_NAMES {
             let name = format!("a list of {} names", names.len());
             return Err(CertError::BadName {
                 name,
@@ -470,7 +470,7 @@ fn check_host(name: &str, what: &'static str) -> Result<(), CertError> {
             && !label.ends_with('-')
             && label.chars().all(|c| c.is_ascii_alphanumeric() || c == '-')
     };
-    let dns = name.len() <= LONGEST_NAME && name.split('.').all(label);
+    let dns = name.len() <= MAX_NAME && name.split('.').all(label);
     if dns || name.parse::<IpAddr>().is_ok() {
         Ok(())
     } else {

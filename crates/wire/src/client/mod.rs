@@ -15,7 +15,7 @@ use channel::Channel;
 use std::time::Duration;
 use tonic::{Code, Response, Status, Streaming};
 
-/// The longest answer, in bytes: a sample of [`crate::message::MOST_ZONES`] zones fits.
+/// The longest answer, in bytes: a sample of [`crate::message::MAX_ZONES`] zones fits.
 const ANSWER_BYTES: usize = 1 << 20;
 
 /// How a client reaches an agent.

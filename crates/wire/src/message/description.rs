@@ -6,10 +6,10 @@ use crate::proto;
 use headroom_units::{Source, Watts};
 
 /// The most levers, and the most meters, that one description names.
-const MOST_DEVICES: usize = 256;
+const MAX_DEVICES: usize = 256;
 
 /// The most control groups whose processor time may be asked for that one description names.
-pub const MOST_CPU_GROUPS: usize = 64;
+pub const MAX_CPU_GROUPS: usize = 64;
 
 /// What a node is and what can be asked of it.
 #[derive(Clone, Debug, PartialEq)]
@@ -44,7 +44,7 @@ pub struct Description {
     /// watch.
     pub queue_period_ms: Option<Range>,
     /// The control groups whose processor time a watch may ask for, with all that are below them, as the agent's
-    /// configuration calls them. At most [`MOST_CPU_GROUPS`]; `None` where the agent's version cannot tell it.
+    /// configuration calls them. At most [`MAX_CPU_GROUPS`]; `None` where the agent's version cannot tell it.
     pub cpu_groups: Option<Vec<String>>,
     /// What the machine's figures are.
     pub source: Source,
@@ -179,15 +179,15 @@ impl TryFrom<proto::Description> for Description {
             cores: message.cores.map(Range::try_from).transpose()?,
             cap: message.cap_w.map(Range::try_from).transpose()?,
             frequency: message.frequency_hz.map(Range::try_from).transpose()?,
-            levers: each("levers", message.levers, MOST_DEVICES)?,
-            meters: each("meters", message.meters, MOST_DEVICES)?,
+            levers: each("levers", message.levers, MAX_DEVICES)?,
+            meters: each("meters", message.meters, MAX_DEVICES)?,
             envelope: message.envelope.map(TryInto::try_into).transpose()?,
             lease_ms: required("lease_ms", message.lease_ms)?,
             observe_period_ms: required("observe_period_ms", message.observe_period_ms)?,
             queue_period_ms: message.queue_period_ms.map(Range::try_from).transpose()?,
             cpu_groups: message
                 .cpu_groups
-                .map(|groups| at_most("cpu_groups", groups.names, MOST_CPU_GROUPS))
+                .map(|groups| at_most("cpu_groups", groups.names, MAX_CPU_GROUPS))
                 .transpose()?,
             source: source("source", message.source)?,
             in_force: required("in_force", message.in_force)?,

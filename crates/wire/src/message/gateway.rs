@@ -6,11 +6,11 @@ use crate::proto;
 use std::time::Duration;
 
 /// The most backends of one gateway.
-pub const MOST_BACKENDS: usize = 256;
+pub const MAX_BACKENDS: usize = 256;
 /// The most different latencies in one period: more than three digits of a microsecond to two minutes can tell apart.
-pub const MOST_LATENCIES: usize = 32_768;
+pub const MAX_LATENCIES: usize = 32_768;
 /// The largest weight of a backend.
-pub const LARGEST_WEIGHT: u32 = 1000;
+pub const MAX_WEIGHT: u32 = 1000;
 
 /// What a gateway is.
 #[derive(Clone, Debug, PartialEq)]
@@ -21,7 +21,7 @@ pub struct GatewayDescription {
     pub run: u64,
     /// Where it serves requests.
     pub listen: Vec<String>,
-    /// Its backends, in the order of its configuration. At most [`MOST_BACKENDS`].
+    /// Its backends, in the order of its configuration. At most [`MAX_BACKENDS`].
     pub backends: Vec<Backend>,
     /// The periods of an observation that may be asked for, in milliseconds.
     pub observe_period_ms: Range,
@@ -58,7 +58,7 @@ pub struct SetBackend {
     pub backend: u32,
     /// The state.
     pub state: Option<BackendState>,
-    /// The weight, at most [`LARGEST_WEIGHT`].
+    /// The weight, at most [`MAX_WEIGHT`].
     pub weight: Option<u32>,
 }
 
@@ -81,9 +81,9 @@ pub struct GatewayPeriod {
     pub in_flight: u64,
     /// The age of the oldest of these.
     pub oldest_in_flight: Option<Duration>,
-    /// Latencies of the requests answered, in microseconds, growing, and how many had each. At most [`MOST_LATENCIES`].
+    /// Latencies of the requests answered, in microseconds, growing, and how many had each. At most [`MAX_LATENCIES`].
     pub latencies: Vec<(u64, u64)>,
-    /// Each backend's part, in the order of [`GatewayDescription::backends`]. At most [`MOST_BACKENDS`].
+    /// Each backend's part, in the order of [`GatewayDescription::backends`]. At most [`MAX_BACKENDS`].
     pub backends: Vec<BackendPeriod>,
     /// Threads of the gateway that did not answer in time: what they counted comes with the next period.
     pub cores_missing: u32,
@@ -301,8 +301,8 @@ impl From<SetBackend> for proto::SetBackendRequest {
 impl TryFrom<proto::SetBackendRequest> for SetBackend {
     type Error = Invalid;
     fn try_from(message: proto::SetBackendRequest) -> Result<Self, Invalid> {
-        if let Some(weight) = message.weight.filter(|weight| *weight > LARGEST_WEIGHT) {
-            return Err(Invalid::new("weight", weight, format!("0 to {LARGEST_WEIGHT}")));
+        if let Some(weight) = message.weight.filter(|weight| *weight > MAX_WEIGHT) {
+            return Err(Invalid::new("weight", weight, format!("0 to {MAX_WEIGHT}")));
         }
         Ok(Self {
             backend: message.backend,
@@ -332,8 +332,8 @@ impl TryFrom<proto::GatewayDescription> for GatewayDescription {
         Ok(Self {
             version: message.version,
             run: message.run,
-            listen: at_most("listen", message.listen, MOST_BACKENDS)?,
-            backends: each("backends", message.backends, MOST_BACKENDS)?,
+            listen: at_most("listen", message.listen, MAX_BACKENDS)?,
+            backends: each("backends", message.backends, MAX_BACKENDS)?,
             observe_period_ms: required("observe_period_ms", message.observe_period_ms)?,
         })
     }
@@ -373,7 +373,7 @@ impl From<GatewayPeriod> for proto::GatewayPeriod {
 impl TryFrom<proto::GatewayPeriod> for GatewayPeriod {
     type Error = Invalid;
     fn try_from(message: proto::GatewayPeriod) -> Result<Self, Invalid> {
-        let values = at_most("latency_us", message.latency_us, MOST_LATENCIES)?;
+        let values = at_most("latency_us", message.latency_us, MAX_LATENCIES)?;
         let counts = message.latency_count;
         if counts.len() != values.len() {
             let expected = format!("as many as latency_us, {}", values.len());
@@ -408,7 +408,7 @@ impl TryFrom<proto::GatewayPeriod> for GatewayPeriod {
             in_flight: message.in_flight,
             oldest_in_flight: message.oldest_in_flight_us.map(Duration::from_micros),
             latencies: values.into_iter().zip(counts).collect(),
-            backends: at_most("backends", message.backends, MOST_BACKENDS)?
+            backends: at_most("backends", message.backends, MAX_BACKENDS)?
                 .into_iter()
                 .map(backend)
                 .collect(),
@@ -483,7 +483,7 @@ mod tests {
         for (values, counts, said) in [
             (vec![1, 2], vec![1], "latency_count is 1 long"),
             (vec![2, 2], vec![1, 1], "latency_us is 2: expected more than 2"),
-            (vec![1; MOST_LATENCIES + 1], vec![], "at most 32768"),
+            (vec![1; MAX_LATENCIES + 1], vec![], "at most 32768"),
         ] {
             let error = GatewayPeriod::try_from(message(values, counts))
                 .unwrap_err()

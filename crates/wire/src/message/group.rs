@@ -6,7 +6,7 @@ use std::fmt;
 use std::time::Duration;
 
 /// The longest path of a control group that is taken, in bytes (Linux's PATH_MAX).
-const LONGEST_CPU_GROUP: usize = 4096;
+const MAX_CPU_GROUP: usize = 4096;
 
 /// The control group whose processor time is asked for: its directory, or its path below the hierarchy. Never empty, at
 /// most 4096 bytes (Linux's PATH_MAX), without control characters and without a way up (`..`).
@@ -21,8 +21,7 @@ impl CpuGroup {
     pub fn new(path: impl Into<String>) -> Result<Self, Invalid> {
         let path = path.into();
         let goes_up = path.split('/').any(|part| part == "..");
-        if path.is_empty() || path.len() > LONGEST_CPU_GROUP || path.chars().any(char::is_control) || goes_up
-        {
+        if path.is_empty() || path.len() > MAX_CPU_GROUP || path.chars().any(char::is_control) || goes_up {
             let expected = "the path of a control group without \"..\", of at most 4096 bytes";
             return Err(Invalid::new("cpu_group", path.escape_debug(), expected));
         }
@@ -96,7 +95,7 @@ mod tests {
         for good in ["/web", "web", "/sys/fs/cgroup/cpu/a..b/c", "/a\u{e4}"] {
             assert_eq!(CpuGroup::new(good).unwrap().as_str(), good);
         }
-        let long = "/".repeat(LONGEST_CPU_GROUP + 1);
+        let long = "/".repeat(MAX_CPU_GROUP + 1);
         for bad in ["", "/web/../db", "..", "/a\nb", "/a\0", long.as_str()] {
             let error = CpuGroup::new(bad).unwrap_err();
             assert_eq!(error.field, "cpu_group");

@@ -9,18 +9,18 @@ mod group;
 mod queue;
 mod sample;
 
-pub use description::{Availability, Description, Lever, MOST_CPU_GROUPS, Meter, Node, PowerEnvelope};
+pub use description::{Availability, Description, Lever, MAX_CPU_GROUPS, Meter, Node, PowerEnvelope};
 pub use gateway::{
     Backend, BackendPeriod, BackendState, ConnectCounts, FailureCounts, GatewayDescription, GatewayPeriod,
-    LARGEST_WEIGHT, MOST_BACKENDS, MOST_LATENCIES, QueueCounts, SetBackend,
+    MAX_BACKENDS, MAX_LATENCIES, MAX_WEIGHT, QueueCounts, SetBackend,
 };
 pub use group::{CpuGroup, GroupCounters, GroupCpu};
 pub use queue::{
-    LARGEST_COUNT, MOST_QUEUE_LISTENERS, QueueCounters, QueueLength, QueueListener, QueueMethod, QueueSample,
+    MAX_COUNT, MAX_QUEUE_LISTENERS, QueueCounters, QueueLength, QueueListener, QueueMethod, QueueSample,
     QueueSeen, QueueShown, QueueSight, WatchQueue,
 };
 pub use sample::{
-    CpuSample, EnergySample, MOST_TROUBLES, MOST_ZONES, Microjoules, RefusedReadings, Sample, ZoneSample,
+    CpuSample, EnergySample, MAX_TROUBLES, MAX_ZONES, Microjoules, RefusedReadings, Sample, ZoneSample,
 };
 
 use crate::check::{Invalid, amount, at_most, micros, millis, optional_amount, required};
@@ -30,9 +30,9 @@ use std::fmt;
 use std::time::Duration;
 
 /// The longest name of a holder, in characters.
-pub const LONGEST_HOLDER: usize = 64;
+pub const MAX_HOLDER: usize = 64;
 /// The most notes in one answer.
-pub const MOST_NOTES: usize = 64;
+pub const MAX_NOTES: usize = 64;
 
 /// Cores and power that a service may use, and how fast the processors may run. `None` is "not limited by the agent": what was found stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -164,10 +164,10 @@ impl Holder {
     pub fn new(name: impl Into<String>, lease_id: u64) -> Result<Self, Invalid> {
         let name = name.into();
         if name.is_empty()
-            || name.len() > LONGEST_HOLDER
+            || name.len() > MAX_HOLDER
             || !name.chars().all(|c| c.is_ascii_graphic() || c == ' ')
         {
-            let expected = format!("1 to {LONGEST_HOLDER} printable ASCII characters");
+            let expected = format!("1 to {MAX_HOLDER} printable ASCII characters");
             return Err(Invalid::new("holder", format!("{name:?}"), expected));
         }
         if lease_id == 0 {
@@ -268,7 +268,7 @@ pub struct Applied {
     pub lease: LeaseState,
     /// From the request's arrival to the last write.
     pub took: Duration,
-    /// What the caller should know although it worked. At most [`MOST_NOTES`].
+    /// What the caller should know although it worked. At most [`MAX_NOTES`].
     pub notes: Vec<String>,
 }
 
@@ -290,7 +290,7 @@ impl TryFrom<proto::Applied> for Applied {
             in_force: required("in_force", message.in_force)?,
             lease: message.lease.ok_or_else(|| Invalid::missing("lease"))?.into(),
             took: Duration::from_micros(message.took_us),
-            notes: at_most("notes", message.notes, MOST_NOTES)?,
+            notes: at_most("notes", message.notes, MAX_NOTES)?,
         })
     }
 }
@@ -302,7 +302,7 @@ pub struct Released {
     pub was_held: bool,
     /// What is in force now.
     pub in_force: Allocation,
-    /// What was put back, and what somebody else had changed and was left alone. At most [`MOST_NOTES`].
+    /// What was put back, and what somebody else had changed and was left alone. At most [`MAX_NOTES`].
     pub notes: Vec<String>,
 }
 
@@ -322,7 +322,7 @@ impl TryFrom<proto::Released> for Released {
         Ok(Self {
             was_held: message.was_held,
             in_force: required("in_force", message.in_force)?,
-            notes: at_most("notes", message.notes, MOST_NOTES)?,
+            notes: at_most("notes", message.notes, MAX_NOTES)?,
         })
     }
 }

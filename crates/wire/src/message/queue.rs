@@ -8,11 +8,11 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 /// The most listening sockets of one port that a sample names.
-pub const MOST_QUEUE_LISTENERS: usize = 1024;
+pub const MAX_QUEUE_LISTENERS: usize = 1024;
 /// The largest count: ten million events a second take 28 years to it, and sums of those that are added stay exact.
-pub const LARGEST_COUNT: u64 = 1 << 53;
+pub const MAX_COUNT: u64 = 1 << 53;
 /// The largest length or limit of a queue: the kernel has 32 bits.
-const LONGEST_QUEUE: u64 = u32::MAX as u64;
+const MAX_QUEUE: u64 = u32::MAX as u64;
 
 /// A way to measure an accept queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -159,11 +159,11 @@ pub struct QueueSample {
     pub seen: Option<QueueSeen>,
     /// The share of the machine's processor time that was used since the stream's sight before.
     pub cpu_busy: Option<Ratio>,
-    /// Each listening socket of the port. At most [`MOST_QUEUE_LISTENERS`].
+    /// Each listening socket of the port. At most [`MAX_QUEUE_LISTENERS`].
     pub listeners: Vec<QueueListener>,
 }
 
-/// Counts of events since the meter was opened, each at most [`LARGEST_COUNT`].
+/// Counts of events since the meter was opened, each at most [`MAX_COUNT`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueueCounters {
     /// Connections that were put in an accept queue.
@@ -214,7 +214,7 @@ pub struct QueueListener {
 }
 
 fn count(field: &str, value: u64) -> Result<u64, Invalid> {
-    match value <= LARGEST_COUNT {
+    match value <= MAX_COUNT {
         true => Ok(value),
         false => Err(Invalid::new(field, value, "a count of at most 2^53")),
     }
@@ -243,10 +243,10 @@ impl From<QueueSight> for proto::QueueSight {
 }
 
 /// The longest text that is taken of an agent, in characters; the rest is cut.
-const LONGEST_WORDS: usize = 2048;
+const MAX_WORDS: usize = 2048;
 
 pub(super) fn words(text: String) -> String {
-    match text.char_indices().nth(LONGEST_WORDS) {
+    match text.char_indices().nth(MAX_WORDS) {
         Some((end, _)) => text[..end].to_owned(),
         None => text,
     }
@@ -316,7 +316,7 @@ impl TryFrom<proto::QueueSample> for QueueSample {
             length: message.length.map(QueueLength::try_from).transpose()?,
             seen: message.seen.map(seen).transpose()?,
             cpu_busy: message.cpu_busy.map(|busy| share("cpu_busy", busy)).transpose()?,
-            listeners: each("listeners", message.listeners, MOST_QUEUE_LISTENERS)?,
+            listeners: each("listeners", message.listeners, MAX_QUEUE_LISTENERS)?,
         })
     }
 }
@@ -359,7 +359,7 @@ impl TryFrom<proto::QueueLength> for QueueLength {
     type Error = Invalid;
     fn try_from(message: proto::QueueLength) -> Result<Self, Invalid> {
         // Sums of all listeners' may be as many times longer.
-        let most = LONGEST_QUEUE * MOST_QUEUE_LISTENERS as u64;
+        let most = MAX_QUEUE * MAX_QUEUE_LISTENERS as u64;
         for (field, value) in [("length.now", message.now), ("length.limit", message.limit)] {
             if value > most {
                 return Err(Invalid::new(field, value, format!("at most {most} connections")));

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use prost::Message as _;
 
 fn counters() -> impl Strategy<Value = QueueCounters> {
-    proptest::array::uniform5(proptest::option::of(0..=LARGEST_COUNT)).prop_map(
+    proptest::array::uniform5(proptest::option::of(0..=MAX_COUNT)).prop_map(
         |[enqueued, accepts, drops, requests, attempt_fails]| QueueCounters {
             enqueued,
             accepts,
@@ -25,7 +25,7 @@ fn listeners() -> impl Strategy<Value = QueueListener> {
         any::<u64>(),
         lengths(),
         proptest::option::of(0..1u64 << 32),
-        proptest::option::of(0..=LARGEST_COUNT),
+        proptest::option::of(0..=MAX_COUNT),
     )
         .prop_map(|(address, cookie, length, drops, enqueued)| QueueListener {
             address: address.into(),
@@ -53,7 +53,7 @@ prop_compose! {
         server in counters(),
         machine in counters(),
         length in proptest::option::of(lengths()),
-        seen in proptest::option::of((0..=LARGEST_COUNT, 0..=LARGEST_COUNT, 0..=LARGEST_COUNT)),
+        seen in proptest::option::of((0..=MAX_COUNT, 0..=MAX_COUNT, 0..=MAX_COUNT)),
         cpu_busy in proptest::option::of(0.0..=1.0f64),
         listeners in proptest::collection::vec(listeners(), 0..5),
     ) -> QueueSample {
@@ -124,7 +124,7 @@ fn a_sight_without_its_parts_or_with_what_cannot_be_is_refused() {
         length: Some(proto::QueueLength::default()),
         ..proto::QueueListener::default()
     };
-    let beyond = LARGEST_COUNT + 1;
+    let beyond = MAX_COUNT + 1;
     let no_group = proto::QueueSight {
         group: Some(proto::GroupCpu::default()),
         ..sight(whole.clone())
@@ -170,7 +170,7 @@ fn a_sight_without_its_parts_or_with_what_cannot_be_is_refused() {
         }];
     });
     no("listeners", &|sample| {
-        sample.listeners = vec![listener.clone(); MOST_QUEUE_LISTENERS + 1];
+        sample.listeners = vec![listener.clone(); MAX_QUEUE_LISTENERS + 1];
     });
     for (field, message) in broken {
         assert_eq!(QueueSight::try_from(message).unwrap_err().field, field);
@@ -247,7 +247,7 @@ proptest! {
             && let Ok(QueueSight { shown: QueueShown::Sample(sample), .. }) = QueueSight::try_from(message)
         {
             for counters in [sample.port, sample.server, sample.machine] {
-                prop_assert!(counters.enqueued.is_none_or(|count| count <= LARGEST_COUNT));
+                prop_assert!(counters.enqueued.is_none_or(|count| count <= MAX_COUNT));
             }
             prop_assert!(sample.cpu_busy.is_none_or(|busy| (0.0..=1.0).contains(&busy.get())));
         }

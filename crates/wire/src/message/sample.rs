@@ -9,9 +9,9 @@ use headroom_units::{Cores, Hertz, Joules, Ratio, Reading, Source, Watts};
 use std::time::Duration;
 
 /// The most zones in one sample.
-pub const MOST_ZONES: usize = 1024;
+pub const MAX_ZONES: usize = 1024;
 /// The most troubles that one sample names.
-pub const MOST_TROUBLES: usize = 16;
+pub const MAX_TROUBLES: usize = 16;
 
 /// Energy as it is counted: whole microjoules, so that adding for years loses nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -48,7 +48,7 @@ pub struct Sample {
     pub in_force: Allocation,
     /// Who held the node at the end.
     pub lease: Option<LeaseState>,
-    /// What went wrong in this period. At most [`MOST_TROUBLES`].
+    /// What went wrong in this period. At most [`MAX_TROUBLES`].
     pub troubles: Vec<String>,
     /// Cores that the service could use: what a software cap left of the allocation; `None` where nothing is limited.
     pub usable: Option<Cores>,
@@ -155,12 +155,12 @@ impl TryFrom<proto::Sample> for Sample {
                 .machine_utilisation
                 .map(|value| share("machine_utilisation", value))
                 .transpose()?,
-            zones: each("zones", message.zones, MOST_ZONES)?,
+            zones: each("zones", message.zones, MAX_ZONES)?,
             energy: message.energy.map(TryInto::try_into).transpose()?,
             frequency: message.frequency.map(frequency).transpose()?,
             in_force: required("in_force", message.in_force)?,
             lease: message.lease.map(Into::into),
-            troubles: at_most("troubles", message.troubles, MOST_TROUBLES)?,
+            troubles: at_most("troubles", message.troubles, MAX_TROUBLES)?,
             usable: optional_amount("usable_cores", message.usable_cores)?.map(Cores::new),
             refused: message.refused.map(|refused| RefusedReadings {
                 meter: refused.meter,

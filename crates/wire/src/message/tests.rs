@@ -62,7 +62,7 @@ prop_compose! {
         frequency in proptest::option::of((0.0..1e10f64, sources())),
         in_force in allocations(),
         lease in proptest::option::of(leases()),
-        troubles in proptest::collection::vec(".{0,40}", 0..MOST_TROUBLES),
+        troubles in proptest::collection::vec(".{0,40}", 0..MAX_TROUBLES),
         usable in proptest::option::of(0.0..1e4f64),
         refused in proptest::option::of(("[a-z]{1,8}", any::<u64>())),
     ) -> Sample {
@@ -306,7 +306,7 @@ fn a_range_holds_its_ends_and_no_nan() {
 fn a_list_beyond_its_limit_is_refused() {
     let sample = proto::Sample {
         in_force: Some(proto::Allocation::default()),
-        troubles: vec![String::new(); MOST_TROUBLES + 1],
+        troubles: vec![String::new(); MAX_TROUBLES + 1],
         ..proto::Sample::default()
     };
     assert_eq!(

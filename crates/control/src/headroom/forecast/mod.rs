@@ -46,7 +46,7 @@ const PRIOR_WIDTH: f64 = 1.25;
 /// A season that moves by at most this share is the same season.
 const SAME_SEASON: f64 = 0.02;
 /// After more lost periods than this everything is learned anew.
-const MOST_LOST: u64 = 600;
+const MAX_LOST: u64 = 600;
 
 /// Who speaks.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -237,7 +237,7 @@ impl Forecaster {
             .period
             .map_or(0, |last| period.saturating_sub(last).saturating_sub(1));
         self.period = Some(period);
-        if lost > MOST_LOST {
+        if lost > MAX_LOST {
             *self = Self {
                 period: self.period,
                 ..Self::new()

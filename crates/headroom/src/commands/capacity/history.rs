@@ -10,7 +10,7 @@ use headroom_units::Seconds;
 use std::collections::BTreeMap;
 
 /// Rows kept of one method: of a longer run every second one, then every fourth, and so on. Figures are of all of them.
-const MOST_ROWS: usize = 8_192;
+const MAX_ROWS: usize = 8_192;
 
 /// What an SNMP agent shows may be so much older than the asking: its cache, and the clock that it looks at for it.
 const AGENT_LAG: Seconds = Seconds::new(6.0);
@@ -65,7 +65,7 @@ impl Kept {
         if self.samples.is_multiple_of(self.stride) {
             self.rows.push(row);
         }
-        if self.rows.len() > MOST_ROWS {
+        if self.rows.len() > MAX_ROWS {
             let mut keep = false;
             self.rows.retain(|_| {
                 keep = !keep;
@@ -255,7 +255,7 @@ mod tests {
     #[test]
     fn a_long_run_keeps_a_bounded_number_of_rows_and_the_figures_of_all() {
         let mut history = History::default();
-        let samples = MOST_ROWS as u32 * 5;
+        let samples = MAX_ROWS as u32 * 5;
         for at in 0..samples {
             history.push(row(
                 f64::from(at),
@@ -266,7 +266,7 @@ mod tests {
             ));
         }
         let kept = &history.methods[&QueueMethod::Kernel];
-        assert!(kept.rows.len() <= MOST_ROWS && kept.rows.len() > MOST_ROWS / 4);
+        assert!(kept.rows.len() <= MAX_ROWS && kept.rows.len() > MAX_ROWS / 4);
         assert_eq!(
             (kept.samples, kept.interval_s()),
             (u64::from(samples), Some((1.0, 1.0)))

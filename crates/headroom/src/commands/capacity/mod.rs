@@ -35,11 +35,11 @@ use watch::Watch;
 use way::{Way, name};
 
 /// Rows that wait to be taken: the methods' threads wait when there are more.
-const MOST_WAITING: usize = 256;
+const MAX_WAITING: usize = 256;
 /// How often the flag is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// The most that is remembered of what was said on the way.
-const MOST_NEWS: usize = 100;
+const MAX_NEWS: usize = 100;
 
 /// A method that cannot be used here.
 #[derive(Clone, Debug, serde::Serialize)]
@@ -308,7 +308,7 @@ impl Run<'_> {
     /// Runs the methods and takes their rows.
     fn watch(&mut self, watches: Vec<Watch>, started: Instant, stop: &Stop) -> Result<History, Failure> {
         let view = terminal::view(self.args.no_view, || View::open(self, stop.clone()))?;
-        let (sender, rows) = sync_channel(MOST_WAITING);
+        let (sender, rows) = sync_channel(MAX_WAITING);
         let mut threads = Vec::new();
         for watch in watches {
             let (sender, stop) = (sender.clone(), stop.clone());
@@ -357,7 +357,7 @@ impl Run<'_> {
             let shown = row.clone();
             for news in history.push(row) {
                 say::note!("{:8.1} s  {news}", shown.at.get());
-                if self.news.len() < MOST_NEWS {
+                if self.news.len() < MAX_NEWS {
                     self.news.push((shown.at.get(), news));
                 }
             }

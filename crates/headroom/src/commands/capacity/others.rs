@@ -7,10 +7,10 @@ use headroom_units::Seconds;
 use std::collections::VecDeque;
 
 /// The shortest time over which counts are compared, and the longest that is remembered.
-const LEAST_S: f64 = 3.0;
-const MOST_S: f64 = 30.0;
+const MIN_S: f64 = 3.0;
+const MAX_S: f64 = 30.0;
 /// Samples remembered of each.
-const MOST_SAMPLES: usize = 4_096;
+const MAX_SAMPLES: usize = 4_096;
 /// Counts that are not taken at one instant may differ by so much and by this share.
 const SLACK: f64 = 10.0;
 const SLACK_SHARE: f64 = 0.1;
@@ -23,12 +23,12 @@ impl Count {
     /// Takes the newest; one that went back, or a pause, begins anew.
     pub fn push(&mut self, at: Seconds, count: u64) {
         let at_s = at.get();
-        let follows = |last: &(f64, u64)| last.1 <= count && last.0 <= at_s && at_s - last.0 <= MOST_S;
+        let follows = |last: &(f64, u64)| last.1 <= count && last.0 <= at_s && at_s - last.0 <= MAX_S;
         if !self.0.back().is_some_and(follows) {
             self.0.clear();
         }
         self.0.push_back((at_s, count));
-        while self.0.len() > MOST_SAMPLES || self.0.front().is_some_and(|first| at_s - first.0 > MOST_S) {
+        while self.0.len() > MAX_SAMPLES || self.0.front().is_some_and(|first| at_s - first.0 > MAX_S) {
             self.0.pop_front();
         }
     }
@@ -56,7 +56,7 @@ impl Count {
                 .filter(|sample| sample.0 >= first && sample.0 <= last)
         };
         let (from, to) = (inside().next()?, inside().next_back()?);
-        if to.0 - from.0 < LEAST_S {
+        if to.0 - from.0 < MIN_S {
             return None;
         }
         let all = (to.1 - from.1) as f64;

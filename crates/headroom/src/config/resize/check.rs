@@ -1,12 +1,12 @@
 //! Whether a file makes sense, before anything is done by it.
 
 use super::tables::{ControllerKind, Demand, ServerTable};
-use super::{DAY_S, MOST_SERVERS, ResizeFile};
+use super::{DAY_S, MAX_SERVERS, ResizeFile};
 use crate::config::{ConfigError, Document};
 use std::collections::BTreeSet;
 
 /// The most gateways.
-const MOST_GATEWAYS: usize = 16;
+const MAX_GATEWAYS: usize = 16;
 
 /// How a server is checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,8 +77,8 @@ impl ResizeFile {
                 document.within(&[(key, watts, 0.0, 1e6)])?;
             }
         }
-        if !(1..=MOST_SERVERS).contains(&self.servers.len()) {
-            let why = format!("has {}: name 1 to {MOST_SERVERS}", self.servers.len());
+        if !(1..=MAX_SERVERS).contains(&self.servers.len()) {
+            let why = format!("has {}: name 1 to {MAX_SERVERS}", self.servers.len());
             return Err(document.error("servers", why));
         }
         if self.resize.min_servers > self.servers.len() {
@@ -97,8 +97,8 @@ impl ResizeFile {
             let why = "needs exactly one of [balancer.gateways] and [balancer.haproxy]";
             return Err(document.error("balancer", why));
         }
-        if gateways > MOST_GATEWAYS {
-            let why = format!("has {gateways}: name at most {MOST_GATEWAYS}");
+        if gateways > MAX_GATEWAYS {
+            let why = format!("has {gateways}: name at most {MAX_GATEWAYS}");
             return Err(document.error("balancer.gateways", why));
         }
         self.gateway_addresses(document)?;

@@ -24,7 +24,7 @@ use std::time::Duration;
 pub const EXAMPLE: &str = include_str!("../../../resize.example.toml");
 
 /// The most servers: the most backends of one gateway.
-pub const MOST_SERVERS: usize = 256;
+pub const MAX_SERVERS: usize = 256;
 /// A day.
 const DAY_S: f64 = 86_400.0;
 

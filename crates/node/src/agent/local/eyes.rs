@@ -22,7 +22,7 @@ const REOPEN: Duration = Duration::from_secs(1);
 /// /proc/stat is long on a large machine, and its ticks are 10 ms: it is not read more often.
 const BUSY_EVERY: Duration = Duration::from_millis(100);
 /// Troubles that wait for the next reading; beyond it they are dropped.
-const MOST_NOTED: usize = 64;
+const MAX_NOTED: usize = 64;
 
 pub(super) struct Eyes {
     options: LocalOptions,
@@ -82,7 +82,7 @@ impl Eyes {
 
     /// Something to tell with the next reading.
     pub(super) fn note(&mut self, troubles: impl Iterator<Item = String>) {
-        let room = MOST_NOTED.saturating_sub(self.noted.len());
+        let room = MAX_NOTED.saturating_sub(self.noted.len());
         self.noted.extend(troubles.take(room));
     }
 

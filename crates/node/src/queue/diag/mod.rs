@@ -3,7 +3,7 @@
 
 mod message;
 
-use super::{Listener, MOST_LISTENERS, QueueError};
+use super::{Listener, MAX_LISTENERS, QueueError};
 use message::{IPV4, IPV6, Message};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
@@ -20,7 +20,7 @@ const BUFFER_BYTES: usize = 64 << 10;
 /// How often a dump is made again that sockets came or went in.
 const TRIES: usize = 4;
 /// How many ports a message names.
-const MOST_PORTS_NAMED: usize = 12;
+const MAX_PORTS_NAMED: usize = 12;
 
 /// A socket to ask on.
 #[derive(Debug)]
@@ -65,7 +65,7 @@ impl Diag {
                 others: self.others(),
             });
         }
-        if found.len() > MOST_LISTENERS {
+        if found.len() > MAX_LISTENERS {
             return Err(QueueError::TooManyListeners { port });
         }
         found.sort_by_key(|listener| listener.cookie);
@@ -86,7 +86,7 @@ impl Diag {
         let Ok(ports) = self.ports() else {
             return "the others could not be read".into();
         };
-        let named: Vec<String> = ports.iter().take(MOST_PORTS_NAMED).map(u16::to_string).collect();
+        let named: Vec<String> = ports.iter().take(MAX_PORTS_NAMED).map(u16::to_string).collect();
         match (named.is_empty(), ports.len() > named.len()) {
             (true, _) => "there is no listener at all".into(),
             (_, false) => format!("somebody does on {}", named.join(", ")),
@@ -131,7 +131,7 @@ impl Diag {
             for message in message::messages(&self.buffer[..length], self.sequence) {
                 match message {
                     // One more than the most shows that there are too many.
-                    Message::Listener(listener) if found.len() <= MOST_LISTENERS => found.push(listener),
+                    Message::Listener(listener) if found.len() <= MAX_LISTENERS => found.push(listener),
                     Message::Listener(_) | Message::Other => {}
                     Message::Interrupted => whole = false,
                     Message::Error(errno) => return Err(Errno::from_raw_os_error(errno)),

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_millis(500);
 const TRIES: usize = 2;
 /// An answer to ten objects is far shorter.
-const LONGEST_ANSWER_BYTES: usize = 8192;
+const MAX_ANSWER_BYTES: usize = 8192;
 
 const PASSIVE_OPENS: Name = &[1, 3, 6, 1, 2, 1, 6, 6, 0];
 const ATTEMPT_FAILS: Name = &[1, 3, 6, 1, 2, 1, 6, 7, 0];
@@ -151,7 +151,7 @@ impl SnmpQueueMeter {
         self.socket
             .send(&ber::request(&self.options.community, self.request, &NAMES))?;
         let until = Instant::now() + PATIENCE;
-        let mut buffer = [0; LONGEST_ANSWER_BYTES];
+        let mut buffer = [0; MAX_ANSWER_BYTES];
         // A late answer to an earlier request is passed over.
         while Instant::now() < until {
             let length = self.socket.recv(&mut buffer)?;

@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 /// A server has this long for the whole exchange.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Addresses of the host that are tried, one after the other.
-const MOST_ADDRESSES: usize = 4;
+const MAX_ADDRESSES: usize = 4;
 /// A status page with one character for each of 20 000 workers is shorter.
-const LONGEST_PAGE_BYTES: usize = 64 << 10;
+const MAX_PAGE_BYTES: usize = 64 << 10;
 
 /// The address of a server's status page: `http://host[:port]/path`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,7 +60,7 @@ impl StatusPage {
             true => self.authority.clone(),
             false => format!("{}:80", self.authority),
         };
-        let addresses: Vec<SocketAddr> = authority.to_socket_addrs()?.take(MOST_ADDRESSES).collect();
+        let addresses: Vec<SocketAddr> = authority.to_socket_addrs()?.take(MAX_ADDRESSES).collect();
         let mut stream = connect(&addresses)?;
         stream.set_write_timeout(Some(PATIENCE))?;
         let request = format!(
@@ -82,7 +82,7 @@ impl StatusPage {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
-            if answer.len() > LONGEST_PAGE_BYTES {
+            if answer.len() > MAX_PAGE_BYTES {
                 return Err(io::Error::other("the page is longer than any status page"));
             }
         }

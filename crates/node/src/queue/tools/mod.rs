@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 /// What vmstat said longer ago is not said of now.
 const STALE_AFTER: Duration = Duration::from_secs(3);
 /// A line of vmstat is far shorter.
-const LONGEST_LINE_BYTES: u64 = 4096;
+const MAX_LINE_BYTES: u64 = 4096;
 
 /// Measures by vmstat, ss and netstat.
 #[derive(Debug)]
@@ -70,7 +70,7 @@ impl QueueMeter for ToolsQueueMeter {
                 others: "see them with: ss -ltn".into(),
             });
         }
-        if listeners.len() > super::MOST_LISTENERS {
+        if listeners.len() > super::MAX_LISTENERS {
             return Err(QueueError::TooManyListeners { port: self.port });
         }
         listeners.sort_by_key(|listener| listener.address);
@@ -173,7 +173,7 @@ fn follow(pipe: ChildStdout, last: &Mutex<Option<(Instant, Ratio)>>) {
     let mut line = String::new();
     loop {
         line.clear();
-        match reader.by_ref().take(LONGEST_LINE_BYTES).read_line(&mut line) {
+        match reader.by_ref().take(MAX_LINE_BYTES).read_line(&mut line) {
             Ok(0) | Err(_) => return,
             Ok(_) => {}
         }

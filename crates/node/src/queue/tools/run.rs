@@ -11,7 +11,7 @@ use std::time::Duration;
 /// A tool has this long.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// What a tool may say: a hundred times what these say on a busy machine.
-const MOST_BYTES: u64 = 1 << 20;
+const MAX_BYTES: u64 = 1 << 20;
 
 /// The tools, and the Debian package of each.
 pub(crate) const TOOLS: [(&str, &str); 3] =
@@ -64,7 +64,7 @@ pub(super) fn output(tool: &'static str, arguments: &[&str]) -> Result<String, Q
     // Ends with the tool, which is killed where it takes too long.
     thread::spawn(move || {
         let mut text = Vec::new();
-        let read = pipe.take(MOST_BYTES).read_to_end(&mut text).map(|_| text);
+        let read = pipe.take(MAX_BYTES).read_to_end(&mut text).map(|_| text);
         // Nobody waits any more where the time was up.
         let _ = sender.send(read);
     });

@@ -24,9 +24,9 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 /// The longest answer that is read: a system's resource takes some ten kilobytes.
-const MOST_BYTES: usize = 1 << 20;
+const MAX_BYTES: usize = 1 << 20;
 /// The most redirections of one request.
-const MOST_REDIRECTIONS: usize = 3;
+const MAX_REDIRECTIONS: usize = 3;
 /// The end of a connection is waited for no longer than this.
 const CLOSE: Duration = Duration::from_secs(1);
 const BROKE: &str = "the connection broke; it is tried again with the next action";
@@ -207,7 +207,7 @@ impl Connection {
         body: Option<&Value>,
     ) -> Result<Answer, SwitchError> {
         let mut path = path.to_owned();
-        for _ in 0..=MOST_REDIRECTIONS {
+        for _ in 0..=MAX_REDIRECTIONS {
             let answer = self.ask_once(method, &path, token, body).await?;
             let Some(target) = answer.location.as_ref().filter(|_| answer.is_redirection(method)) else {
                 return Ok(answer);
@@ -222,7 +222,7 @@ impl Connection {
         }
         Err(self.failed(
             format!(
-                "it redirects more than {MOST_REDIRECTIONS} times, to {} at last",
+                "it redirects more than {MAX_REDIRECTIONS} times, to {} at last",
                 quoted(&path)
             ),
             "does a browser get further?",
@@ -242,7 +242,7 @@ impl Connection {
             ..Answer::default()
         };
         answer.read_head(response.headers());
-        let body = Limited::new(response.into_body(), MOST_BYTES)
+        let body = Limited::new(response.into_body(), MAX_BYTES)
             .collect()
             .await
             .map_err(|error| self.failed(error, BROKE))?

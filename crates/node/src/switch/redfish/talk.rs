@@ -14,8 +14,8 @@ const SESSIONS: &str = "/redfish/v1/SessionService/Sessions";
 /// How long between two looks at a task where the service does not say.
 const TASK_POLL: Duration = Duration::from_millis(500);
 /// The shortest and the longest pause that a service may ask for between two looks.
-const SHORTEST_POLL: Duration = Duration::from_millis(100);
-const LONGEST_POLL: Duration = Duration::from_secs(5);
+const MIN_POLL: Duration = Duration::from_millis(100);
+const MAX_POLL: Duration = Duration::from_secs(5);
 /// The end of a session is waited for no longer than this: the action itself has succeeded or failed already.
 const LOG_OUT: Duration = Duration::from_secs(2);
 
@@ -308,7 +308,7 @@ impl<'a> Talk<'a> {
                 _ => {}
             }
             let pause = answer.retry_after.unwrap_or(TASK_POLL);
-            tokio::time::sleep(pause.clamp(SHORTEST_POLL, LONGEST_POLL)).await;
+            tokio::time::sleep(pause.clamp(MIN_POLL, MAX_POLL)).await;
             answer = self.ask("GET", &monitor, None).await?;
             // A task monitor that is done answers as the action itself would have, and is then gone.
             let is_task = answer

@@ -27,9 +27,9 @@ pub const PERIOD_S: f64 = 1_500.0;
 const RAMP_S: f64 = 1_800.0;
 /// Users at the end of a ramp and at the top of the sinusoid, over as many as the server serves at once: they ask less often
 /// the longer they wait, and half as many again only just fill the queue.
-const MOST_USERS: f64 = 1.8;
+const MAX_USERS: f64 = 1.8;
 /// Users at the foot of the sinusoid.
-const LEAST_USERS: f64 = 0.1;
+const MIN_USERS: f64 = 0.1;
 
 /// The file, key by key.
 #[derive(Clone, Debug, Deserialize)]
@@ -301,13 +301,13 @@ impl Plan {
     /// A single server under a linearly increasing number of users.
     pub fn ramp(&self) -> AcceptScenario {
         let (cluster, users) = self.single(0.0);
-        with_users(cluster, RAMP_S, |time_s| MOST_USERS * users * time_s / RAMP_S)
+        with_users(cluster, RAMP_S, |time_s| MAX_USERS * users * time_s / RAMP_S)
     }
 
     /// A single server under a number of users like a sine wave, twice its period; its requests also wait for `wait_s`.
     pub fn sinusoid(&self, wait_s: f64) -> AcceptScenario {
         let (cluster, users) = self.single(wait_s);
-        let (mean, amplitude) = ((MOST_USERS + LEAST_USERS) / 2.0, (MOST_USERS - LEAST_USERS) / 2.0);
+        let (mean, amplitude) = ((MAX_USERS + MIN_USERS) / 2.0, (MAX_USERS - MIN_USERS) / 2.0);
         with_users(cluster, 2.0 * PERIOD_S, |time_s| {
             users * (mean - amplitude * (time_s / PERIOD_S * std::f64::consts::TAU).cos())
         })
