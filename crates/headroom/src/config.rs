@@ -5,11 +5,10 @@
 
 pub mod agent;
 pub mod controller;
-mod document;
 mod law;
 pub mod resize;
 
-pub use document::{ConfigError, Document};
+use headroom_console::{ConfigError, Document};
 pub use law::LawConfig;
 
 use crate::telemetry_config::TelemetryConfig;

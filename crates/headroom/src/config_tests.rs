@@ -20,10 +20,7 @@ guard = 0.8
 "#;
 
 fn parse(text: &str) -> Result<(Config, Document), ConfigError> {
-    Config::checked(Document {
-        file: "headroom.toml".into(),
-        text: text.to_owned(),
-    })
+    Config::checked(Document::shipped("headroom.toml", text))
 }
 
 fn error(from: &str, to: &str) -> String {

@@ -9,27 +9,24 @@ mod config;
 mod descriptors;
 mod door;
 mod emulator;
-mod failure;
-mod file;
 mod live;
 mod looks;
 mod origin;
 mod resize;
-mod say;
 mod simulate;
-mod stop;
 mod telemetry_config;
-mod terminal;
 
 use clap::Parser;
 use cli::{Cli, Command};
-use failure::Failure;
+use headroom_console::{Failure, at_forced_end, say};
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
     log_to_standard_error(cli.verbose);
+    at_forced_end(|| drop(headroom_node::restore::restore_all()));
+    at_forced_end(door::end_now);
     match run(cli.command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {

@@ -1,9 +1,9 @@
 //! `[telemetry]`: an existing HAProxy or Prometheus instead of the gateway.
 
 use crate::check::Report;
-use crate::config::{ConfigError, Document};
-use crate::failure::Failure;
 use crate::live::{Haproxy, Prometheus, Telemetry};
+use headroom_console::Failure;
+use headroom_console::{ConfigError, Document};
 use headroom_control::Slo;
 use headroom_telemetry::haproxy::{LogFormat, LogSource, Scope, StatisticsAddress};
 use headroom_telemetry::{HaproxyConfig, HaproxyTelemetry, PrometheusConfig, PrometheusTelemetry};

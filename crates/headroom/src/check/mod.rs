@@ -7,10 +7,11 @@ mod owner;
 
 pub use owner::Running;
 
-use crate::config::{AdminConfig, ConfigError, Document, RecordConfig};
-use crate::failure::Failure;
+use crate::config::{AdminConfig, RecordConfig};
 use crate::live::admin;
-use crate::say;
+use headroom_console::Failure;
+use headroom_console::say;
+use headroom_console::{ConfigError, Document};
 use headroom_control::{Plant, Slo};
 use headroom_node::cap::LimitError;
 use headroom_node::power::MeterError;

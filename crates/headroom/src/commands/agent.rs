@@ -2,15 +2,15 @@
 
 use crate::check::{self, Report, Running};
 use crate::cli::AgentArgs;
-use crate::config::Document;
 use crate::config::agent::{AgentFile, EXAMPLE};
-use crate::failure::Failure;
 use crate::live::control::Control;
 use crate::live::guard::namespace::Place;
 use crate::live::{service_manager, undo};
-use crate::say;
-use crate::stop::Stop;
 use anyhow::anyhow;
+use headroom_console::Document;
+use headroom_console::Failure;
+use headroom_console::Stop;
+use headroom_console::say;
 use headroom_node::Roots;
 use headroom_node::agent::{Agent, AgentConfig, AgentError, AgentHandle, LocalMachine, Machine, OpenError};
 use headroom_node::cpu::online;

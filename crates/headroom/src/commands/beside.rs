@@ -2,13 +2,13 @@
 
 use super::demo;
 use crate::cli::{BesideArgs, DemoArgs, Hardware, LawName};
-use crate::config::Document;
-use crate::failure::Failure;
-use crate::file;
-use crate::say;
 use crate::simulate::{Setting, Table, Watched, recorded, recorded_arrivals, recorded_world};
 use anyhow::{Context, anyhow};
 use clap::ValueEnum;
+use headroom_console::Document;
+use headroom_console::Failure;
+use headroom_console::file;
+use headroom_console::say;
 use headroom_record::beside::Beside;
 use headroom_record::report::{Grid, beside_html};
 use headroom_record::{Archive, Limits, PeriodRecord, Recorder, RunId, RunInfo, World};

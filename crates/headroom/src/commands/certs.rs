@@ -1,8 +1,8 @@
 //! `headroom certs`: the certificates that agents, gateways and the controller show each other.
 
 use crate::cli::{CertsArgs, CertsCommand};
-use crate::failure::Failure;
-use crate::say;
+use headroom_console::Failure;
+use headroom_console::say;
 use headroom_wire::certs::{Authority, Certificate, Role, Validity, Written, inspect, inspect_dir};
 use std::path::Path;
 use std::time::SystemTime;

@@ -3,14 +3,14 @@
 use crate::check::{self, Report, Running};
 use crate::cli::ControllerArgs;
 use crate::cluster::{ClusterMachine, ClusterOptions, ClusterTelemetry, Described};
-use crate::config::Document;
 use crate::config::controller::{ControllerFile, EXAMPLE};
-use crate::failure::Failure;
 use crate::live::start::{self, ServiceRate, Start};
 use crate::live::{Machine, run};
-use crate::say;
-use crate::stop::Stop;
 use anyhow::anyhow;
+use headroom_console::Document;
+use headroom_console::Failure;
+use headroom_console::Stop;
+use headroom_console::say;
 use headroom_record::RunSummary;
 use headroom_units::{Cores, PerSecond, Seconds};
 use headroom_wire::message::Holder;

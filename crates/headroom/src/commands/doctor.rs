@@ -1,8 +1,8 @@
 //! `headroom doctor`: which levers and meters this machine has, and what would help where it lacks one.
 
 use crate::cli::DoctorArgs;
-use crate::failure::Failure;
-use crate::say;
+use headroom_console::Failure;
+use headroom_console::say;
 use headroom_node::order::Word;
 use headroom_node::power::MeterKind;
 use headroom_node::probe::{Finding, Kind, State, probe};

@@ -1,13 +1,13 @@
 //! `headroom emulate`: a server with RAPL, cpufreq and idle states, for machines that have none.
 
 use crate::cli::EmulateArgs;
-use crate::config::Document;
 use crate::emulator::{self, Emulator, EmulatorOptions};
-use crate::failure::Failure;
 use crate::live::undo;
-use crate::say;
-use crate::stop::Stop;
 use anyhow::{Context, anyhow};
+use headroom_console::Document;
+use headroom_console::Failure;
+use headroom_console::Stop;
+use headroom_console::say;
 use headroom_testbed::hardware::HardwareConfig;
 use headroom_units::Cores;
 use std::time::{Duration, Instant};

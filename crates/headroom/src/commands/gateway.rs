@@ -3,11 +3,11 @@
 use crate::cli::{Balance, GatewayArgs};
 use crate::cluster::gateway_port::BoundPort;
 use crate::config::agent::{TlsConfig, listen_of_flags};
-use crate::failure::Failure;
 use crate::live::{GatewayTelemetry, Known, Telemetry};
-use crate::say;
-use crate::stop::Stop;
 use crate::{descriptors, door};
+use headroom_console::Failure;
+use headroom_console::Stop;
+use headroom_console::say;
 use headroom_gateway::{
     BackendConfig, Gateway, GatewayConfig, Handle, HealthConfig, LimitConfig, TlsListenConfig,
 };

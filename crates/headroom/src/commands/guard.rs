@@ -1,12 +1,12 @@
 //! `headroom guard`: lifts the limits of another process when that is killed or hangs.
 
 use crate::cli::GuardArgs;
-use crate::failure::Failure;
 use crate::live::guard::apart::Apart;
 use crate::live::guard::post::Post;
 use crate::live::{service_manager, undo};
-use crate::stop::Stop;
 use anyhow::Context;
+use headroom_console::Failure;
+use headroom_console::Stop;
 use headroom_node::Roots;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;

@@ -2,10 +2,10 @@
 
 use crate::cli::{LoadArgs, Spacing};
 use crate::commands::trace;
-use crate::failure::Failure;
-use crate::say;
-use crate::stop::Stop;
 use anyhow::{Context, anyhow};
+use headroom_console::Failure;
+use headroom_console::Stop;
+use headroom_console::say;
 use headroom_load::http::{LoadConfig, LoadHandle, LoadResult, Pacing, Paths, Replay, UserLoad};
 use headroom_load::users::{FileSet, FileSetConfig, Model, Site, UserCurve};
 use headroom_load::{Arrivals, Trace};

@@ -1,11 +1,11 @@
 //! `headroom pause` and `headroom resume`: what an operator asks of a running `up` or agent.
 
 use crate::cli::OperateArgs;
-use crate::failure::Failure;
 use crate::live::control::{self, Request};
 use crate::live::undo;
-use crate::say;
 use anyhow::anyhow;
+use headroom_console::Failure;
+use headroom_console::say;
 use std::path::Path;
 
 /// Makes it put everything back and write nothing.

@@ -3,11 +3,11 @@
 use crate::cli::ReleaseArgs;
 use crate::commands::operate;
 use crate::emulator::take_and_sweep;
-use crate::failure::Failure;
 use crate::live::control::{self, Request};
 use crate::live::undo;
-use crate::say;
 use anyhow::anyhow;
+use headroom_console::Failure;
+use headroom_console::say;
 use headroom_node::restore::LedgerError;
 
 /// Puts back what is recorded, and says what it was. A running `up` or agent is paused.

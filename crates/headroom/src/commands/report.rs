@@ -1,10 +1,10 @@
 //! `headroom report` and `headroom runs`.
 
 use crate::cli::{ReportArgs, RunsArgs};
-use crate::failure::Failure;
-use crate::file;
-use crate::say;
 use anyhow::Context;
+use headroom_console::Failure;
+use headroom_console::file;
+use headroom_console::say;
 use headroom_record::{Archive, RunFilter, RunInfo, compare_with_first, summary_table, table};
 use std::fs::File;
 use std::io::BufWriter;

@@ -3,9 +3,7 @@
 use crate::check::{self, Report, Running};
 use crate::cli::ResizeArgs;
 use crate::cluster::{AgentQueue, WatchOptions};
-use crate::config::Document;
 use crate::config::resize::{AtExit, CheckTarget, ControllerKind, EXAMPLE, ResizeFile};
-use crate::failure::Failure;
 use crate::live::admin;
 use crate::looks::look_period;
 use crate::resize::{
@@ -13,9 +11,11 @@ use crate::resize::{
     ResizeStatus, ServerParts, Start, Summary, View, balancer::Balancer, leave, read, sheet, text, unix_s,
 };
 use crate::simulate::write_sheet;
-use crate::stop::Stop;
-use crate::{file, say, terminal};
 use anyhow::anyhow;
+use headroom_console::Document;
+use headroom_console::Failure;
+use headroom_console::Stop;
+use headroom_console::{file, say, terminal};
 use headroom_control::capacity::QueueKind;
 use headroom_units::PerSecond;
 use serde_json::{Value, json};

@@ -1,9 +1,9 @@
 //! `headroom service`: the built-in services.
 
 use crate::cli::{ServiceArgs, ServiceCommand};
-use crate::failure::Failure;
-use crate::say;
-use crate::stop::Stop;
+use headroom_console::Failure;
+use headroom_console::Stop;
+use headroom_console::say;
 use headroom_testbed::wiki::{self, WikiConfig, Work};
 use headroom_units::Seconds;
 use std::io::{Read, Write};

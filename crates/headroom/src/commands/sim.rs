@@ -2,9 +2,9 @@
 
 use super::report::write_html;
 use crate::cli::SimArgs;
-use crate::failure::Failure;
-use crate::say;
 use crate::simulate::{Setting, Watched, example, recorded, unrecorded};
+use headroom_console::Failure;
+use headroom_console::say;
 use headroom_record::{Archive, Limits, Recorder, summary_table};
 use std::time::Instant;
 

@@ -1,9 +1,9 @@
 //! `headroom trace`, and how the other commands name a trace.
 
 use crate::cli::TraceArgs;
-use crate::failure::Failure;
-use crate::say;
 use anyhow::anyhow;
+use headroom_console::Failure;
+use headroom_console::say;
 use headroom_load::Trace;
 use headroom_load::access_log::AccessLog;
 use headroom_load::generate::{

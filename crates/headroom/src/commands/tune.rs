@@ -4,10 +4,10 @@ mod space;
 
 use crate::cli::TuneArgs;
 use crate::config::LawConfig;
-use crate::failure::Failure;
-use crate::say;
 use crate::simulate::{Figures, Progress, Setting, figures, jobs};
 use anyhow::anyhow;
+use headroom_console::Failure;
+use headroom_console::say;
 use headroom_record::statistics::Estimate;
 use headroom_sim::bound::lower_bound;
 use headroom_sim::run_many;

@@ -1,6 +1,7 @@
 //! The configuration file of `headroom agent`, and the certificates that agents, gateways and controllers name.
 
-use super::{ConfigError, Document, PowerConfig, ServiceConfig};
+use super::{PowerConfig, ServiceConfig};
+use headroom_console::{ConfigError, Document};
 use headroom_node::Roots;
 use headroom_node::agent::{
     AuditFile, LeaseLimits, Least, LocalOptions, MAX_LISTENERS, QueueLimits, Watching,
@@ -167,13 +168,9 @@ impl AgentFile {
         service.insert("cgroup".to_owned(), cgroup.to_string_lossy().into_owned().into());
         root.insert("agent".to_owned(), agent.into());
         root.insert("service".to_owned(), service.into());
-        let config: Self = Document {
-            text: root.to_string(),
-            ..command_line()
-        }
-        .parse("agent")?;
+        let config: Self = Document::shipped(COMMAND_LINE, &root.to_string()).parse("agent")?;
         // Nobody has written a file: errors name no line of it.
-        let document = command_line();
+        let document = Document::shipped(COMMAND_LINE, "");
         config.check(&document)?;
         Ok((config, document))
     }
@@ -340,12 +337,7 @@ impl AgentFile {
 }
 
 /// Stands for a file where options are given instead.
-fn command_line() -> Document {
-    Document {
-        file: "the command line".into(),
-        text: String::new(),
-    }
-}
+const COMMAND_LINE: &str = "the command line";
 
 enum Place {
     Unix(PathBuf),
@@ -375,7 +367,7 @@ pub fn listen_of_flags(
     tls: Option<&TlsConfig>,
     tls_at: &str,
 ) -> Result<Vec<Listen>, ConfigError> {
-    listen(&command_line(), option, places, tls, tls_at)
+    listen(&Document::shipped(COMMAND_LINE, ""), option, places, tls, tls_at)
 }
 
 /// Places to listen at, with their certificates read and checked.
@@ -414,10 +406,7 @@ mod tests {
         "[agent]\nlisten = [\"unix:/run/headroom/agent.sock\"]\n\n[service]\ncgroup = \"/web\"\n";
 
     fn parse(text: &str) -> Result<(AgentFile, Document), ConfigError> {
-        AgentFile::checked(Document {
-            file: "agent.toml".into(),
-            text: text.to_owned(),
-        })
+        AgentFile::checked(Document::shipped("agent.toml", text))
     }
 
     fn error(from: &str, to: &str) -> String {

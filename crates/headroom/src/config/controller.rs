@@ -1,7 +1,8 @@
 //! The configuration file of `headroom controller`.
 
 use super::agent::TlsConfig;
-use super::{AdminConfig, ConfigError, ControlConfig, Document, LawConfig, RecordConfig, SloConfig};
+use super::{AdminConfig, ControlConfig, LawConfig, RecordConfig, SloConfig};
+use headroom_console::{ConfigError, Document};
 use headroom_units::Cores;
 use headroom_wire::Address;
 use headroom_wire::client::ClientOptions;
@@ -220,10 +221,7 @@ mod tests {
         "[slo]\ntarget_ms = 250\n\n[nodes]\nn1 = \"unix:/a\"\n\n[gateways]\ng1 = \"unix:/b\"\n";
 
     fn parse(text: &str) -> Result<(ControllerFile, Document), ConfigError> {
-        ControllerFile::checked(Document {
-            file: "controller.toml".into(),
-            text: text.to_owned(),
-        })
+        ControllerFile::checked(Document::shipped("controller.toml", text))
     }
 
     #[test]

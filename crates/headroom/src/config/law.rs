@@ -1,7 +1,7 @@
 //! `[law]`: which law, and the parameters of each.
 
-use super::{ConfigError, Document};
 use crate::cli::LawName;
+use headroom_console::{ConfigError, Document};
 use headroom_control::queueing::cores_needed;
 use headroom_control::{
     Fixed, Headroom, HeadroomError, HeadroomTuning, Hpa, HpaTuning, K8sAsRun, K8sAsRunTuning, Law, Mode,
@@ -261,10 +261,7 @@ mod tests {
     }
 
     fn document(text: &str) -> Document {
-        Document {
-            file: "headroom.toml".into(),
-            text: text.to_owned(),
-        }
+        Document::shipped("headroom.toml", text)
     }
 
     fn parse(text: &str) -> LawConfig {

@@ -3,8 +3,8 @@
 use super::{Launch, RECORD, Record, Report, SERVICES, identity, started};
 use crate::cluster::ClusterTelemetry;
 use crate::live::{Telemetry, TrafficPeriod};
-use crate::say;
 use anyhow::{Context, anyhow};
+use headroom_console::say;
 use headroom_gateway::GatewayConfig;
 use headroom_wire::Address;
 use headroom_wire::client::ClientOptions;

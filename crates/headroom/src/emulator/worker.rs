@@ -1,9 +1,9 @@
 //! The process behind the emulated hardware.
 
 use super::{EmulatorOptions, READY};
-use crate::failure::Failure;
-use crate::stop::Stop;
 use anyhow::anyhow;
+use headroom_console::Failure;
+use headroom_console::Stop;
 use headroom_testbed::hardware::{Emulated, RealOptions};
 use std::fs;
 use std::io::{ErrorKind, Read, Write};

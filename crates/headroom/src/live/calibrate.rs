@@ -2,8 +2,8 @@
 //! nobody can be asked for load, [`headroom_control::Calibrating`] observes it while the service runs.
 
 use super::{Machine, Telemetry};
-use crate::stop::Stop;
 use anyhow::bail;
+use headroom_console::Stop;
 use headroom_control::calibrate::{MIN_CPU, MIN_REQUESTS};
 use headroom_units::{PerSecond, Seconds};
 use std::time::{Duration, Instant};

@@ -27,8 +27,8 @@ pub use outcomes::{Outcomes, failures};
 pub use telemetry::{GatewayTelemetry, Haproxy, Known, Prometheus, Telemetry, TrafficPeriod};
 pub use tick::{BackendTick, Levers, Tick};
 
-use crate::stop::Stop;
 use anyhow::anyhow;
+use headroom_console::Stop;
 use headroom_control::{
     Allocation, Distribution, Guardian, Latency, Law, Seen, Slo, Traffic, missed_latency,
 };

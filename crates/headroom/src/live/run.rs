@@ -5,7 +5,7 @@ use super::sinks::{Lines, RecorderSink, StatusSink};
 use super::view::{Heading, View};
 use super::{ControlLoop, Frame, Machine, Telemetry, silence};
 use crate::origin;
-use crate::stop::Stop;
+use headroom_console::Stop;
 use headroom_control::{Allocation, Guardian, Law, Plant};
 use headroom_node::cap::LimitError;
 use headroom_node::restore;

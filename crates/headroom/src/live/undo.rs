@@ -2,8 +2,8 @@
 //! guard ([`guard`]); where it was killed too, by the next start or by `headroom release`.
 
 use crate::emulator::take_and_sweep;
-use crate::failure::Failure;
 use crate::live::guard::{self, namespace::Place};
+use headroom_console::Failure;
 use headroom_node::Roots;
 use headroom_node::restore::{self, Left, RunDir};
 use std::path::{Path, PathBuf};

@@ -1,8 +1,8 @@
 //! The live view in the terminal: latency against the target, cores, cap and watts, and the last reasons.
 
 use super::tick::Tick;
-use crate::stop::Stop;
-use crate::terminal::{Scene, Stage};
+use headroom_console::Stop;
+use headroom_console::terminal::{Scene, Stage};
 use headroom_units::{Seconds, Source};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};

@@ -3,7 +3,7 @@
 use super::balancer::{Admission, Wanted};
 use super::cluster::Cluster;
 use super::hand::PowerOrder;
-use crate::say;
+use headroom_console::say;
 use headroom_control::resize::PowerState;
 use std::time::{Duration, Instant};
 

@@ -7,9 +7,9 @@
 //! 10 ms. All of that is in the scenario ([`headroom_sim::quota`]).
 
 use crate::cli::LawName;
-use crate::config::Document;
-use crate::failure::Failure;
 use anyhow::{Context, bail};
+use headroom_console::Document;
+use headroom_console::Failure;
 use headroom_control::{Plant, Slo};
 use headroom_sim::capping::Capping;
 use headroom_sim::power::PowerFigures;

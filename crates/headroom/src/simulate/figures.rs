@@ -2,7 +2,7 @@
 
 use super::Setting;
 use crate::cli::LawName;
-use crate::failure::Failure;
+use headroom_console::Failure;
 use headroom_record::statistics::{ForecastError, Mean};
 use headroom_sim::{Outcome, Totals};
 use headroom_units::{Cores, Ratio};

@@ -3,10 +3,10 @@
 use super::{Progress, Setting};
 use crate::cli::LawName;
 use crate::config::LawConfig;
-use crate::failure::Failure;
 use crate::live::run::host;
 use crate::origin;
 use hdrhistogram::Histogram;
+use headroom_console::Failure;
 use headroom_control::PowerEnvelope;
 use headroom_record::{
     LatencySummary, PeriodRecord, Reason, Recorder, RunMeta, RunSummary, RunTotals, World,

@@ -1,9 +1,10 @@
 //! What `--scenario FILE` holds: a world of `headroom_sim`, and beside it the law, its parameters and what it is told.
 
 use crate::cli::{LawName, Spacing, WorldArgs};
-use crate::config::{ConfigError, Document, EXAMPLE as LIVE_EXAMPLE, LawConfig};
-use crate::failure::Failure;
+use crate::config::{EXAMPLE as LIVE_EXAMPLE, LawConfig};
 use anyhow::anyhow;
+use headroom_console::Failure;
+use headroom_console::{ConfigError, Document};
 use headroom_control::{Guardian, Law, guardian};
 use headroom_load::Trace;
 use headroom_load::generate::{Diurnal, FlatWithSpikes, diurnal, flat_with_spikes};

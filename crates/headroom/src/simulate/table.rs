@@ -1,7 +1,7 @@
 //! Sheets on a terminal and on disk.
 
-use crate::failure::Failure;
-use crate::file;
+use headroom_console::Failure;
+use headroom_console::file;
 use headroom_record::Archive;
 use headroom_record::report::{Grid, Sheet, sheet_html};
 use std::fmt;

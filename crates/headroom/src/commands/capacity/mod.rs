@@ -14,12 +14,12 @@ mod watch;
 mod way;
 
 use crate::cli::CapacityArgs;
-use crate::failure::Failure;
-use crate::say;
-use crate::stop::Stop;
-use crate::terminal;
 use anyhow::anyhow;
 use cpu::{GroupCpu, ServiceCpu};
+use headroom_console::Failure;
+use headroom_console::Stop;
+use headroom_console::say;
+use headroom_console::terminal;
 use headroom_control::capacity::{QueueTuning, RampTuning, StaticCapacity};
 use headroom_node::cgroup::TargetSpec;
 use headroom_node::queue::{
@@ -373,9 +373,9 @@ impl Run<'_> {
     /// The table, the JSON and the files.
     fn finish(&self, history: &History) -> Result<(), Failure> {
         if let Some(file) = &self.args.csv {
-            crate::file::write(file, &tables::csv(history))?;
+            headroom_console::file::write(file, &tables::csv(history))?;
         }
-        crate::file::write(&self.args.html, &report::html(self, history)?)?;
+        headroom_console::file::write(&self.args.html, &report::html(self, history)?)?;
         if self.args.json {
             return say::result(serde_json::to_string(&tables::json(self, history))?);
         }

@@ -5,7 +5,7 @@ use super::history::{History, Kept};
 use super::seen::{Row, Seen};
 use super::tables;
 use super::way::{Way, name, number};
-use crate::failure::Failure;
+use headroom_console::Failure;
 use headroom_node::queue::QueueMethod;
 use headroom_record::report::{Chart, Curve, Grid, Section, Sheet, Stroke, sheet_html};
 use headroom_units::{PerSecond, Ratio, Seconds};

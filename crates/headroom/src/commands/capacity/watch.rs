@@ -5,7 +5,7 @@ use super::cpu::ServiceCpu;
 use super::seen::{Row, Seen, reading};
 use super::way::Way;
 use crate::looks::{Known, look_period, observation};
-use crate::stop::Stop;
+use headroom_console::Stop;
 use headroom_control::capacity::{
     BusyTimeMonitor, Capacity, Estimate, QueueMonitor, QueueTuning, Ramp, RampTuning, Step, StepMeter,
     Unusable, UtilisationEstimator, UtilisationMeter, UtilisationTuning,

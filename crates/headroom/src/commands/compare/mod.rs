@@ -4,11 +4,11 @@ mod ordering;
 mod unseen;
 
 use crate::cli::{CompareArgs, LawName};
-use crate::failure::Failure;
 use crate::origin;
-use crate::say;
 use crate::simulate::{Figures, Progress, Setting, figures, jobs, sheet_text, write_sheet};
 use anyhow::anyhow;
+use headroom_console::Failure;
+use headroom_console::say;
 use headroom_record::report::{Bars, Grid, Section, Sheet};
 use headroom_record::statistics::Estimate;
 use headroom_record::{Experiment, Provenance, late_reference};

@@ -3,10 +3,10 @@
 use super::ordering::{KEPT_PERCENT, MEASURE, Measured, OURS, Ordering, Verdict, ordering};
 use super::{BOUND_REMARK, CLAIRVOYANT, Field, Row, Runs, row};
 use crate::cli::{CompareArgs, LawName};
-use crate::failure::Failure;
-use crate::say;
 use crate::simulate::{Figures, Setting, sheet_text, write_sheet};
 use clap::ValueEnum;
+use headroom_console::Failure;
+use headroom_console::say;
 use headroom_load::Trace;
 use headroom_load::families::Family;
 use headroom_record::Provenance;

@@ -2,9 +2,9 @@
 
 use crate::cli::{DemoArgs, Hardware};
 use crate::emulator::{Emulator, EmulatorOptions, default_real_cores, demo_folder};
-use crate::failure::Failure;
-use crate::say;
 use anyhow::{Context, anyhow};
+use headroom_console::Failure;
+use headroom_console::say;
 use headroom_control::CoreRange;
 use headroom_node::Roots;
 use headroom_node::cpu::online;

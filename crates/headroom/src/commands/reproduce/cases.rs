@@ -1,9 +1,9 @@
 //! What is run for each figure of the SLO-Power paper, and on which traces.
 
 use crate::cli::LawName;
-use crate::config::Document;
-use crate::failure::Failure;
 use crate::simulate::{Setting, named_trace};
+use headroom_console::Document;
+use headroom_console::Failure;
 use headroom_load::Trace;
 use headroom_load::generate::PUBLISHED_STEP;
 use headroom_sim::Spacing;

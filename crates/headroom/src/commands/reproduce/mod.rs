@@ -6,11 +6,11 @@ mod page;
 mod rows;
 
 use crate::cli::{Paper, ReproduceArgs, SloPowerArgs};
-use crate::failure::Failure;
 use crate::origin;
-use crate::say;
 use crate::simulate::{Progress, Watched, figures, jobs, recorded, sheet_text, write_sheet};
 use cases::{Plan, Traces};
+use headroom_console::Failure;
+use headroom_console::say;
 use headroom_record::report::Sheet;
 use headroom_record::{Archive, Experiment, Limits, Provenance, Recorder};
 use headroom_sim::bound::lower_bound;

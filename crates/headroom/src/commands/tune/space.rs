@@ -2,9 +2,9 @@
 
 use crate::cli::LawName;
 use crate::config::LawConfig;
-use crate::failure::Failure;
 use crate::simulate::Setting;
 use anyhow::anyhow;
+use headroom_console::Failure;
 use headroom_control::PowerManager;
 use headroom_sim::search::Axis;
 

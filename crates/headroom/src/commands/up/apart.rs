@@ -1,7 +1,8 @@
 //! What several services of one process cannot share.
 
-use crate::config::{Config, Document};
-use crate::failure::Failure;
+use crate::config::Config;
+use headroom_console::Document;
+use headroom_console::Failure;
 use std::net::SocketAddr;
 
 /// Refuses configurations of which two want one address.

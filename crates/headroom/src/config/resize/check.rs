@@ -2,7 +2,7 @@
 
 use super::tables::{ControllerKind, Demand, ServerTable};
 use super::{DAY_S, MAX_SERVERS, ResizeFile};
-use crate::config::{ConfigError, Document};
+use headroom_console::{ConfigError, Document};
 use std::collections::BTreeSet;
 
 /// The most gateways.

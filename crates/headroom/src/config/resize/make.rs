@@ -2,7 +2,7 @@
 
 use super::tables::ControllerKind;
 use super::{DAY_S, ResizeFile};
-use crate::config::{ConfigError, Document};
+use headroom_console::{ConfigError, Document};
 use headroom_control::capacity::{QueueMonitor, QueueTuning};
 use headroom_control::resize::{AlwaysOn, Resizer, Schedule, Scheduled, Stepwise};
 use headroom_units::{PerSecond, Seconds};

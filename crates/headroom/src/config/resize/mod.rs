@@ -11,8 +11,9 @@ pub use tables::{
     LoopTable, ServerTable,
 };
 
+use super::AdminConfig;
 use super::agent::TlsConfig;
-use super::{AdminConfig, ConfigError, Document};
+use headroom_console::{ConfigError, Document};
 use headroom_control::resize::{PowerTuning, ResizeTuning};
 use headroom_sim::accept::ServerPower;
 use serde::Deserialize;

@@ -2,8 +2,8 @@
 
 use super::ResizeFile;
 use super::tables::HaproxyBalancer;
-use crate::config::{ConfigError, Document};
 use crate::resize::distinguishing;
+use headroom_console::{ConfigError, Document};
 use headroom_node::queue::QueueMethod;
 use headroom_telemetry::haproxy::StatisticsAddress;
 use headroom_wire::Address;

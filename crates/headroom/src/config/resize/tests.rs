@@ -24,10 +24,7 @@ fn whole() -> String {
 }
 
 fn parse(text: &str) -> Result<(ResizeFile, Document), ConfigError> {
-    ResizeFile::checked(Document {
-        file: "resize.toml".into(),
-        text: text.to_owned(),
-    })
+    ResizeFile::checked(Document::shipped("resize.toml", text))
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Runs, and what is kept of them.
 
 use super::plan::{Case, PERIOD_S, Plan};
-use crate::failure::Failure;
+use headroom_console::Failure;
 use headroom_control::capacity::Capacity;
 use headroom_control::capacity::offline::{Ramp, RampTuning};
 use headroom_control::capacity::utilisation::{UtilisationEstimator, UtilisationStep, UtilisationTuning};

@@ -7,10 +7,10 @@ mod rows;
 
 use super::{calibration_json, say_runs, show};
 use crate::cli::CapacityPaperArgs;
-use crate::failure::Failure;
 use crate::origin;
-use crate::say;
 use crate::simulate::{Progress, jobs, write_sheet};
+use headroom_console::Failure;
+use headroom_console::say;
 use headroom_record::{Experiment, Provenance, fingerprint};
 use headroom_sim::run_many;
 use measure::{Day, Wave};

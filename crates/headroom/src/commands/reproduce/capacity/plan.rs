@@ -1,8 +1,8 @@
 //! Which clusters are run under which controllers, and the calibration that they share.
 
-use crate::config::Document;
-use crate::failure::Failure;
 use anyhow::{Context, anyhow};
+use headroom_console::Document;
+use headroom_console::Failure;
 use headroom_control::capacity::QueueKind;
 use headroom_control::resize::{AlwaysOn, ResizeTuning, Resizer, Schedule, Scheduled, Stepwise};
 use headroom_load::generate::{ClarknetLike, clarknet_like};

@@ -2,9 +2,7 @@
 
 mod keys;
 
-use crate::failure::Failure;
-use crate::say;
-use crate::stop::Stop;
+use crate::{Failure, Stop, say};
 use anyhow::Context;
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use ratatui::backend::CrosstermBackend;

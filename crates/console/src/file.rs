@@ -1,6 +1,6 @@
 //! Files that are written for people: reports and tables.
 
-use crate::failure::Failure;
+use crate::Failure;
 use anyhow::Context;
 use std::fs::{self, OpenOptions};
 use std::path::Path;

@@ -1,6 +1,6 @@
 //! How a command fails, and with which exit status.
 
-use crate::config::ConfigError;
+use crate::ConfigError;
 use std::fmt;
 use std::process::ExitCode;
 

@@ -1,6 +1,6 @@
 //! What people and programs are told: results on standard output, everything else on standard error.
 
-use crate::failure::Failure;
+use crate::Failure;
 use anyhow::Context;
 use std::collections::VecDeque;
 use std::fmt::Display;
@@ -59,13 +59,14 @@ impl Write for StandardError {
 
 /// Writes a line to standard error, as `eprintln!` does, but goes on where nobody reads it any more: a service must
 /// not end with the reader of its log.
+#[macro_export]
 macro_rules! note {
     ($($arg:tt)*) => {{
         use std::io::Write as _;
         let _ = writeln!($crate::say::StandardError, $($arg)*);
     }};
 }
-pub(crate) use note;
+pub use crate::note;
 
 /// Writes a result and a newline to standard output.
 ///

@@ -30,8 +30,8 @@ impl ConfigError {
 /// The file's text, to find the line of a key in.
 #[derive(Clone)]
 pub struct Document {
-    pub(super) file: PathBuf,
-    pub(super) text: String,
+    file: PathBuf,
+    text: String,
 }
 
 impl fmt::Debug for Document {
@@ -92,7 +92,10 @@ impl Document {
     }
 
     /// Refuses a number outside its range, each with its key, its least and its most.
-    pub(super) fn within(&self, numbers: &[(&str, f64, f64, f64)]) -> Result<(), ConfigError> {
+    ///
+    /// # Errors
+    /// The first that is outside, with its line.
+    pub fn within(&self, numbers: &[(&str, f64, f64, f64)]) -> Result<(), ConfigError> {
         for (key, value, least, most) in numbers {
             if !(*least..=*most).contains(value) {
                 let why = format!("is {value:?}: it must be between {least:?} and {most:?}");
@@ -103,7 +106,7 @@ impl Document {
     }
 
     /// Whether a key of a table of the first level is written.
-    pub(super) fn has(&self, table: &str, key: &str) -> bool {
+    pub fn has(&self, table: &str, key: &str) -> bool {
         let inside = |root: &DeTable<'_>| {
             root.iter()
                 .find(|(name, _)| name.get_ref().as_ref() == table)

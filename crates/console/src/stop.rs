@@ -3,6 +3,15 @@
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Instant;
 
+/// What is done before a second signal ends the program.
+static FORCED_END: Mutex<Vec<fn()>> = Mutex::new(Vec::new());
+
+/// Has this done, in the order given, before a second signal ends the program at once. It must not wait.
+pub fn at_forced_end(act: fn()) {
+    let mut acts = FORCED_END.lock().unwrap_or_else(PoisonError::into_inner);
+    acts.push(act);
+}
+
 /// A flag that is raised once and wakes whoever waits on it.
 #[derive(Clone, Debug, Default)]
 pub struct Stop(Arc<Inner>);
@@ -54,8 +63,8 @@ impl Stop {
         }
     }
 
-    /// Raises the flag at SIGINT, SIGTERM and SIGHUP; a second one of them puts the machine and the terminal back and leaves
-    /// at once, for then something hangs that should have stopped.
+    /// Raises the flag at SIGINT, SIGTERM and SIGHUP; a second one of them does what [`at_forced_end`] was given, gives the
+    /// terminal back and leaves at once, for then something hangs that should have stopped.
     ///
     /// # Errors
     /// Where the handler cannot be installed.
@@ -70,8 +79,8 @@ impl Stop {
                 for (count, signal) in signals.forever().enumerate() {
                     if count > 0 {
                         tracing::warn!(signal, "a second signal: everything is put back, and out");
-                        headroom_node::restore::restore_all();
-                        crate::door::end_now();
+                        let acts = FORCED_END.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                        acts.iter().for_each(|act| act());
                         crate::terminal::give_back_now();
                         std::process::exit(128 + signal);
                     }

@@ -1,0 +1,17 @@
+//! What the commands share: results on standard output and notes on standard error ([`say`]), failures with their exit
+//! status ([`Failure`]), the flag that ends a program ([`Stop`]), files written for people ([`file`]), the terminal while a
+//! live view has it ([`terminal`]), and configuration files whose errors name a line ([`Document`]).
+//!
+//! It knows nothing of services, laws or machines.
+#![forbid(unsafe_code)]
+
+mod document;
+mod failure;
+pub mod file;
+pub mod say;
+mod stop;
+pub mod terminal;
+
+pub use document::{ConfigError, Document};
+pub use failure::Failure;
+pub use stop::{Stop, at_forced_end};
