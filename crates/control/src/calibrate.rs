@@ -11,8 +11,8 @@
 
 use crate::decision::{Decision, Reason};
 use crate::law::Law;
+use crate::observation::Observation;
 use crate::plant::Plant;
-use crate::seen::Seen;
 use headroom_units::{Hertz, PerSecond, Reading, Seconds};
 use std::fmt;
 
@@ -103,7 +103,7 @@ struct Evidence {
 
 impl Evidence {
     /// Nothing where the period has no requests or no known CPU time.
-    fn of(seen: &Seen, plant: &Plant) -> Option<Self> {
+    fn of(seen: &Observation, plant: &Plant) -> Option<Self> {
         let traffic = seen.traffic.as_ref()?;
         let cpu = seen.cpu_time?;
         let failed = traffic.failures as f64 > MAX_FAILED_SHARE * traffic.completions as f64;
@@ -277,7 +277,7 @@ where
     F: FnMut(PerSecond) -> Result<Box<dyn Law>, String> + Send,
 {
     /// Builds the law on what was observed, and has it decide.
-    fn rebuild(&mut self, basis: Totals, before: Option<PerSecond>, seen: &Seen) -> Decision {
+    fn rebuild(&mut self, basis: Totals, before: Option<PerSecond>, seen: &Observation) -> Decision {
         let rate = basis.rate();
         let mut numbers = vec![
             ("requests_per_core_s", rate.get()),
@@ -339,7 +339,7 @@ where
         }
     }
 
-    fn decide(&mut self, seen: &Seen) -> Decision {
+    fn decide(&mut self, seen: &Observation) -> Decision {
         let evidence = Evidence::of(seen, &self.plant);
         match &mut self.state {
             State::Built(built) => {

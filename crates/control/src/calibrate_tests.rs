@@ -25,7 +25,7 @@ impl Law for OneCore {
     fn rules(&self) -> &'static [&'static str] {
         &["one"]
     }
-    fn decide(&mut self, _: &Seen) -> Decision {
+    fn decide(&mut self, _: &Observation) -> Decision {
         Decision {
             allocation: Allocation::new(Cores::new(1.0), Watts::new(8.0)),
             expected_rate: None,
@@ -47,8 +47,8 @@ fn one_core() -> Calibrating<Build> {
 }
 
 /// A second in which so many requests were answered for so much CPU time.
-fn second(completions: u64, cpu_s: f64) -> Seen {
-    Seen {
+fn second(completions: u64, cpu_s: f64) -> Observation {
+    Observation {
         period: 0,
         length: Seconds::new(1.0),
         allocated: plant().full(),
@@ -108,12 +108,12 @@ fn a_service_without_traffic_is_waited_for_as_long_as_it_takes() {
 
 #[test]
 fn periods_that_cannot_tell_are_left_out() {
-    let failing = |seen: &mut Seen| seen.traffic.as_mut().unwrap().failures = 6;
-    let behind = |seen: &mut Seen| seen.traffic.as_mut().unwrap().in_flight = 101;
-    let slowed = |seen: &mut Seen| seen.allocated.frequency = Some(Hertz::new(1e9));
-    let blind = |seen: &mut Seen| seen.traffic = None;
-    let unread = |seen: &mut Seen| seen.cpu_time = None;
-    let spoils: [&dyn Fn(&mut Seen); 5] = [&failing, &behind, &slowed, &blind, &unread];
+    let failing = |seen: &mut Observation| seen.traffic.as_mut().unwrap().failures = 6;
+    let behind = |seen: &mut Observation| seen.traffic.as_mut().unwrap().in_flight = 101;
+    let slowed = |seen: &mut Observation| seen.allocated.frequency = Some(Hertz::new(1e9));
+    let blind = |seen: &mut Observation| seen.traffic = None;
+    let unread = |seen: &mut Observation| seen.cpu_time = None;
+    let spoils: [&dyn Fn(&mut Observation); 5] = [&failing, &behind, &slowed, &blind, &unread];
     for (number, spoil) in spoils.iter().enumerate() {
         let mut law = one_core();
         let mut seen = second(100, 0.4);
@@ -185,7 +185,7 @@ fn what_is_within_the_bound_or_short_changes_nothing() {
 const NONE: [usize; 0] = [];
 
 /// Plays so many periods; in which μ was taken anew.
-fn recalibrations(law: &mut Calibrating<Build>, periods: usize, seen: &Seen) -> Vec<usize> {
+fn recalibrations(law: &mut Calibrating<Build>, periods: usize, seen: &Observation) -> Vec<usize> {
     (0..periods)
         .filter(|_| rule(&law.decide(seen)) == "recalibrated")
         .collect()
@@ -284,7 +284,7 @@ fn a_quiet_night_lowers_the_rate_once_and_the_day_brings_it_back() {
 
 #[test]
 fn slow_processors_are_no_drift() {
-    let at = |ghz: f64, seen: Seen| Seen {
+    let at = |ghz: f64, seen: Observation| Observation {
         frequency: Some(Measured(Hertz::new(ghz * 1e9)).into()),
         ..seen
     };
@@ -313,10 +313,10 @@ prop_compose! {
     fn any_second()(
         arrivals in 0u64..3_000, lost in 0u64..200, failures in 0u64..100, in_flight in 0u64..400,
         cpu_s in proptest::option::of(-0.1..4.0f64), blind in prop::bool::weighted(0.1),
-    ) -> Seen {
+    ) -> Observation {
         let completions = arrivals.saturating_sub(lost);
         let traffic = Traffic { arrivals, completions, failures, in_flight, ..Traffic::default() };
-        Seen {
+        Observation {
             traffic: (!blind).then_some(traffic),
             cpu_time: cpu_s.map(Seconds::new),
             ..second(0, 0.0)

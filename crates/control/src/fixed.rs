@@ -2,8 +2,8 @@
 
 use crate::decision::{Decision, Reason};
 use crate::law::Law;
+use crate::observation::Observation;
 use crate::plant::Plant;
-use crate::seen::Seen;
 
 /// The law that allocates everything.
 #[derive(Clone, Debug)]
@@ -27,7 +27,7 @@ impl Law for Fixed {
         &["everything-on"]
     }
 
-    fn decide(&mut self, _seen: &Seen) -> Decision {
+    fn decide(&mut self, _seen: &Observation) -> Decision {
         let allocation = self.plant.full();
         let (cores, cap) = (allocation.cores.get(), allocation.cap.get());
         Decision {

@@ -10,8 +10,8 @@
 
 use crate::decision::{Decision, Reason};
 use crate::law::Law;
+use crate::observation::{Observation, Traffic};
 use crate::plant::Plant;
-use crate::seen::{Seen, Traffic};
 use headroom_units::Ratio;
 
 /// Periods without telemetry after which everything goes to full.
@@ -106,7 +106,7 @@ impl<L: Law> Guardian<L> {
     }
 
     /// Decides as the law does, or as a guardian must.
-    pub fn decide(&mut self, seen: &Seen) -> Decision {
+    pub fn decide(&mut self, seen: &Observation) -> Decision {
         let Some(traffic) = &seen.traffic else {
             return self.decide_blind(seen);
         };
@@ -148,7 +148,7 @@ impl<L: Law> Guardian<L> {
         decision
     }
 
-    fn decide_blind(&mut self, seen: &Seen) -> Decision {
+    fn decide_blind(&mut self, seen: &Observation) -> Decision {
         self.lost = self.lost.saturating_add(1);
         self.failing = 0;
         let numbers = [

@@ -1,11 +1,11 @@
 //! The interface of every law.
 
 use crate::decision::Decision;
-use crate::seen::Seen;
+use crate::observation::Observation;
 
 /// A control law: a deterministic state machine, one call a period.
 ///
-/// The allocation in force comes with [`Seen`], so a law needs no memory of what it asked for: what the machine
+/// The allocation in force comes with [`Observation`], so a law needs no memory of what it asked for: what the machine
 /// could really do is what counts.
 pub trait Law: Send {
     /// The law's name, as in the run summary and the metrics.
@@ -15,7 +15,7 @@ pub trait Law: Send {
     fn rules(&self) -> &'static [&'static str];
 
     /// Takes one period's observation and decides about the next period.
-    fn decide(&mut self, seen: &Seen) -> Decision;
+    fn decide(&mut self, seen: &Observation) -> Decision;
 
     /// Forgets what is no longer true because telemetry was lost for a while: the law begins again from everything on. What it
     /// learned that time does not change, such as how the day goes, it may keep.
@@ -29,7 +29,7 @@ impl<L: Law + ?Sized> Law for Box<L> {
     fn rules(&self) -> &'static [&'static str] {
         (**self).rules()
     }
-    fn decide(&mut self, seen: &Seen) -> Decision {
+    fn decide(&mut self, seen: &Observation) -> Decision {
         (**self).decide(seen)
     }
     fn forget(&mut self) {

@@ -3,7 +3,7 @@
 //!
 //! A law does no I/O, reads no clock and draws no unseeded randomness, so that the same value of the same type
 //! runs live, in simulation and in a table of literals. What is deliberately absent here: Linux, HTTP, async, the
-//! simulator. [`seen`] is what a law is given, [`decision`] what it answers, [`law`] the interface.
+//! simulator. [`observation`] is what a law is given, [`decision`] what it answers, [`law`] the interface.
 //!
 //! | module | it is |
 //! |---|---|
@@ -31,13 +31,13 @@ pub mod guardian;
 pub mod headroom;
 pub mod hpa;
 pub mod law;
+pub mod observation;
 pub mod parameter;
 pub mod pegasus;
 pub mod plant;
 pub mod power_manager;
 pub mod queueing;
 pub mod resize;
-pub mod seen;
 pub mod slo_power;
 pub mod spread;
 
@@ -49,11 +49,11 @@ pub use guardian::{FailingLimits, Guardian};
 pub use headroom::{Headroom, HeadroomError, HeadroomTuning};
 pub use hpa::{Hpa, HpaTuning, K8sAsRun, K8sAsRunTuning};
 pub use law::Law;
+pub use observation::{Distribution, Latency, Observation, Traffic, missed_latency};
 pub use parameter::OutOfRange;
 pub use pegasus::{Pegasus, PegasusTuning, PegasusVariant};
 pub use plant::{CoreRange, FrequencyRange, Plant, PlantError, PowerEnvelope, Slo};
 pub use power_manager::{PowerManager, PowerManagerTuning, Powersave, PowersaveError};
 pub use resize::{Fleet, Resizer, Stepwise};
-pub use seen::{Distribution, Latency, Seen, Traffic, missed_latency};
 pub use slo_power::{Mode, SloPower, SloPowerError, Tuning};
 pub use spread::{NodeCapacity, NodeShare, Spread};

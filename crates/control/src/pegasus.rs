@@ -21,9 +21,9 @@
 
 use crate::decision::{Allocation, Decision, Reason};
 use crate::law::Law;
+use crate::observation::Observation;
 use crate::parameter::{Bound, OutOfRange};
 use crate::plant::{Plant, Slo};
-use crate::seen::Seen;
 use headroom_units::{Seconds, Watts};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
@@ -237,7 +237,7 @@ impl Pegasus {
     }
 
     /// Takes one period: its length, and its latency where it has one; whether it has.
-    fn observe(&mut self, seen: &Seen) -> bool {
+    fn observe(&mut self, seen: &Observation) -> bool {
         let length_s = seen.length.get().max(0.0);
         self.since_look_s += length_s;
         let judged = seen
@@ -308,7 +308,7 @@ impl Pegasus {
         cap.clamp(self.lowest, self.plant.full().cap)
     }
 
-    fn decide_cap(&mut self, seen: &Seen) -> (Watts, Reason) {
+    fn decide_cap(&mut self, seen: &Observation) -> (Watts, Reason) {
         let has_latency = self.observe(seen);
         let now = seen.allocated.cap;
         let maximum = self.plant.full().cap;
@@ -383,7 +383,7 @@ impl Law for Pegasus {
         ]
     }
 
-    fn decide(&mut self, seen: &Seen) -> Decision {
+    fn decide(&mut self, seen: &Observation) -> Decision {
         let (cap, reason) = self.decide_cap(seen);
         Decision {
             allocation: Allocation {

@@ -3,9 +3,9 @@
 
 use crate::decision::{Allocation, Decision, Reason};
 use crate::law::Law;
+use crate::observation::Observation;
 use crate::parameter::{Bound, OutOfRange};
 use crate::plant::{Plant, Slo};
-use crate::seen::Seen;
 use headroom_units::{Hertz, Watts};
 use serde::{Deserialize, Serialize};
 
@@ -128,7 +128,7 @@ impl Law for PowerManager {
         &["fixed-cap"]
     }
 
-    fn decide(&mut self, _seen: &Seen) -> Decision {
+    fn decide(&mut self, _seen: &Observation) -> Decision {
         let cap = self.cap.get();
         let text = match self.level_ms {
             Some(target_ms) => {
@@ -188,7 +188,7 @@ impl Law for Powersave {
         &["lowest-frequency"]
     }
 
-    fn decide(&mut self, _seen: &Seen) -> Decision {
+    fn decide(&mut self, _seen: &Observation) -> Decision {
         let full = self.plant.full();
         let (cores, ghz) = (full.cores.get(), self.lowest.get() / 1e9);
         let text = format!("all {cores} cores at their lowest frequency, {ghz:.2} GHz, whatever happens");
@@ -226,8 +226,8 @@ mod tests {
         Slo::new(Ratio::from_percent(95.0), Seconds::from_millis(target_ms)).unwrap()
     }
 
-    fn any_period() -> Seen {
-        Seen {
+    fn any_period() -> Observation {
+        Observation {
             period: 0,
             length: Seconds::new(1.0),
             allocated: plant().full(),

@@ -41,7 +41,7 @@ fn watts(cores: f64, busy: f64, pace: f64) -> f64 {
 }
 
 /// A period at this load, as theory has it. Overload answers with a second.
-fn period(number: u64, rate: f64, allocated: Allocation) -> Seen {
+fn period(number: u64, rate: f64, allocated: Allocation) -> Observation {
     let (cores, pace) = (allocated.cores.get(), pace(allocated));
     let load = rate * COST / pace / cores;
     let at = |percentile: f64| {
@@ -62,7 +62,7 @@ fn period(number: u64, rate: f64, allocated: Allocation) -> Seen {
     };
     let answered = rate.min(cores * pace / COST);
     let busy = load.min(1.0) * cores;
-    Seen {
+    Observation {
         period: number,
         length: Seconds::new(1.0),
         allocated,

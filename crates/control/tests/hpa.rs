@@ -42,7 +42,7 @@ impl<L: Law> World<L> {
     /// One second with so many busy cores and arrivals.
     fn second(&mut self, busy_cores: Option<f64>, arrivals: u64) -> Decision {
         let cores = self.allocated.cores.get();
-        let seen = Seen {
+        let seen = Observation {
             period: self.period,
             length: Seconds::new(1.0),
             allocated: self.allocated,
@@ -261,7 +261,7 @@ fn periods_that_it_was_not_shown_pass_on_its_clock() {
 fn after_the_guardian_put_everything_to_full_it_starts_again_from_there() {
     let law = hpa(HpaTuning::default());
     let mut guardian = Guardian::new(law, cluster(), 5);
-    let mut seen = Seen {
+    let mut seen = Observation {
         period: 0,
         length: Seconds::new(1.0),
         allocated: Allocation {

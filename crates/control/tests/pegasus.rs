@@ -28,14 +28,14 @@ fn as_run() -> Pegasus {
 }
 
 /// A second of 100 requests with this P95, under this cap; nothing at all where there is no P95.
-fn second(p95_ms: Option<f64>, cap: f64) -> Seen {
+fn second(p95_ms: Option<f64>, cap: f64) -> Observation {
     let at_slo = |ms| Latency {
         at_slo: Seconds::from_millis(ms),
         missed: false,
         distribution: None,
     };
     let requests = if p95_ms.is_some() { 100 } else { 0 };
-    Seen {
+    Observation {
         period: 0,
         length: Seconds::new(1.0),
         allocated: Allocation::new(Cores::new(16.0), Watts::new(cap)),
@@ -191,7 +191,7 @@ fn after_lost_telemetry_it_starts_from_full_without_a_hold() {
     for _ in 0..30 {
         guardian.decide(&second(Some(300.0), 60.0));
     }
-    let lost = Seen {
+    let lost = Observation {
         traffic: None,
         ..second(None, 60.0)
     };

@@ -21,7 +21,7 @@ prop_compose! {
         arrivals in 0u64..5_000, p95_ms in proptest::option::of(0.0..5_000.0f64),
         utilisation in proptest::option::of(0.0..1.2f64), watts in proptest::option::of(0.0..30.0f64),
         in_flight in 0u64..500, lost in prop::bool::weighted(0.1),
-    ) -> Seen {
+    ) -> Observation {
         let traffic = Traffic {
             arrivals,
             completions: arrivals,
@@ -34,7 +34,7 @@ prop_compose! {
                 Latency { at_slo: at, missed: false, distribution: None }
             }),
         };
-        Seen {
+        Observation {
             period: 0,
             length: Seconds::new(1.0),
             allocated: plant().full(),
@@ -99,7 +99,7 @@ proptest! {
                 guardian.law().rules().iter().chain(&Guardian::<Fixed>::RULES).copied().collect();
             let mut allocated = plant.full();
             for period in &periods {
-                let decision = guardian.decide(&Seen { allocated, ..period.clone() });
+                let decision = guardian.decide(&Observation { allocated, ..period.clone() });
                 let Allocation { cores, cap, frequency } = decision.allocation;
                 let range = plant.frequency().unwrap();
                 prop_assert!(frequency.is_none_or(|f| f >= range.min() && f <= range.max()));
@@ -131,7 +131,7 @@ proptest! {
             let latency = Latency { at_slo: at, missed: false, distribution: None };
             let traffic =
                 Traffic { arrivals: 50, completions: 50, latency: Some(latency), ..Traffic::default() };
-            let seen = Seen {
+            let seen = Observation {
                 period: 0,
                 length: Seconds::new(1.0),
                 allocated,
@@ -168,14 +168,14 @@ proptest! {
                 guardian.decide(period);
             }
             for period in before.iter().chain(&after).cycle().take(5) {
-                let decision = guardian.decide(&Seen { traffic: None, ..period.clone() });
+                let decision = guardian.decide(&Observation { traffic: None, ..period.clone() });
                 if decision.reasons[0].rule == "telemetry-lost-full" {
                     prop_assert_eq!(decision.allocation, plant.full());
                 }
             }
             let mut allocated = plant.full();
             for period in after.iter().filter(|period| period.traffic.is_some()) {
-                let seen = Seen { allocated, ..period.clone() };
+                let seen = Observation { allocated, ..period.clone() };
                 let (decision, expected) = (guardian.decide(&seen), fresh.decide(&seen));
                 if fresh.name() != "headroom" {
                     prop_assert_eq!(&decision, &expected, "{}", fresh.name());

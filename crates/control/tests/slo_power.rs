@@ -31,9 +31,9 @@ fn law(tuning: Tuning) -> SloPower {
 }
 
 /// One period: arrivals in a second, P95 in ms, utilisation, watts, and what was in force.
-fn seen(arrivals: u64, p95_ms: f64, utilisation: f64, watts: f64, cores: f64, cap: f64) -> Seen {
+fn seen(arrivals: u64, p95_ms: f64, utilisation: f64, watts: f64, cores: f64, cap: f64) -> Observation {
     let at = Seconds::from_millis(p95_ms);
-    Seen {
+    Observation {
         period: 0,
         length: Seconds::new(1.0),
         allocated: Allocation::new(Cores::new(cores), Watts::new(cap)),
@@ -253,7 +253,7 @@ fn five_periods_without_telemetry_put_everything_to_full_and_no_fewer() {
 }
 
 /// A quiet period in which so many requests were answered, the service failed so many, and so many clients went away.
-fn failing(completions: u64, failed: u64, failed_by_client: u64) -> Seen {
+fn failing(completions: u64, failed: u64, failed_by_client: u64) -> Observation {
     let mut period = seen(0, 0.0, 0.0, 46.0, 6.0, 60.0);
     let failures = failed + failed_by_client;
     period.traffic = Some(Traffic {
@@ -333,7 +333,7 @@ fn a_recorded_period_comes_back_from_json_as_it_was() {
     let period = seen(41, 212.0, 0.5, 55.0, 6.0, 58.0);
     let decision = law(authors()).decide(&period);
     let json = serde_json::to_string(&(&period, &decision)).unwrap();
-    let back: (Seen, Decision) = serde_json::from_str(&json).unwrap();
+    let back: (Observation, Decision) = serde_json::from_str(&json).unwrap();
     assert_eq!(back, (period, decision));
 }
 

@@ -1,7 +1,7 @@
 //! The simulated world: what the live loop is to a machine, this is to a model of one, millions of events a second.
 //!
 //! [`run`] takes a [`Scenario`], a law (in its guardian, as it runs live) and a seed. Each period the law is given the
-//! same [`Seen`](headroom_control::Seen) that the live loop gives it, and its [`Decision`](headroom_control::Decision)
+//! same [`Observation`](headroom_control::Observation) that the live loop gives it, and its [`Decision`](headroom_control::Decision)
 //! is carried out. A law cannot tell the difference: there is no `if simulated` anywhere.
 //!
 //! ```

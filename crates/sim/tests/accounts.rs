@@ -1,7 +1,7 @@
 //! The accounts of random worlds under a law that does anything at all: whatever happens, Little's law, work, requests
 //! and energy come out right, for a run that ends well has checked them.
 
-use headroom_control::{Allocation, Decision, Law, Plant, Reason, Seen};
+use headroom_control::{Allocation, Decision, Law, Observation, Plant, Reason};
 use headroom_sim::balancer::{Balancing, Rule};
 use headroom_sim::quota::Quota;
 use headroom_sim::{ArrivalProcess, Bare, Fault, Scenario, Shape, Spacing, run};
@@ -31,7 +31,7 @@ impl Law for Whim {
     fn rules(&self) -> &'static [&'static str] {
         &["whim"]
     }
-    fn decide(&mut self, seen: &Seen) -> Decision {
+    fn decide(&mut self, seen: &Observation) -> Decision {
         let most = self.plant.full();
         let cores = if self.draw() < 0.05 {
             f64::NAN

@@ -166,7 +166,7 @@ fn an_estimate_is_held_for_a_while_and_then_no_longer_claimed() {
     }
     let lost = monitor.observe(&blind(Sight::Unread));
     assert_eq!((rule(&lost), lost.capacity), ("unread", Capacity::Unknown));
-    // Seen again: first only as something to compare with.
+    // Observation again: first only as something to compare with.
     assert_eq!(rule(&monitor.observe(&listening(7, 12))), "gap");
     assert_eq!(monitor.observe(&listening(7, 13)).capacity, at_least(400.0));
 }

@@ -34,8 +34,8 @@ pub use tuning::{HeadroomError, HeadroomTuning};
 
 use crate::decision::{Allocation, Decision, Reason};
 use crate::law::Law;
+use crate::observation::{Observation, Traffic};
 use crate::plant::{Plant, Slo};
-use crate::seen::{Seen, Traffic};
 use choose::{Demand, Grid, HOPELESS, Learned, Point};
 use cost::Cost;
 use forecast::{Forecast, Forecaster, Method};
@@ -148,7 +148,7 @@ impl Headroom {
 
     /// The frequency of a period over the highest: the limit in force, or less where the cap bound and the machine says
     /// so.
-    fn pace(&self, seen: &Seen) -> f64 {
+    fn pace(&self, seen: &Observation) -> f64 {
         let Some(range) = self.plant.frequency() else {
             return 1.0;
         };
@@ -168,7 +168,7 @@ impl Headroom {
         }
     }
 
-    fn learn(&mut self, seen: &Seen, traffic: &Traffic) {
+    fn learn(&mut self, seen: &Observation, traffic: &Traffic) {
         let length = seen.length.get();
         let cores = seen.allocated.cores.get();
         let most = self.plant.cores().max().get();
@@ -231,7 +231,7 @@ impl Headroom {
         self.plant.bound_cap(need, cores)
     }
 
-    fn demand(&self, forecast: &Forecast, seen: &Seen, traffic: &Traffic) -> Demand {
+    fn demand(&self, forecast: &Forecast, seen: &Observation, traffic: &Traffic) -> Demand {
         let range = self.plant.cores();
         let cores = seen.allocated.cores.clamp(range.min(), range.max()).get();
         let usual = PRESENT_PER_CORE * cores + 3.0;
@@ -258,7 +258,7 @@ impl Law for Headroom {
         ]
     }
 
-    fn decide(&mut self, seen: &Seen) -> Decision {
+    fn decide(&mut self, seen: &Observation) -> Decision {
         let range = self.plant.cores();
         // What is no amount, or more than there is, is taken for the most, so that it cannot spread.
         let most = self.plant.full();

@@ -3,9 +3,9 @@
 use super::Window;
 use crate::decision::{Allocation, Decision, Reason};
 use crate::law::Law;
+use crate::observation::Observation;
 use crate::parameter::{Bound, OutOfRange};
 use crate::plant::Plant;
-use crate::seen::Seen;
 use headroom_units::Cores;
 use serde::{Deserialize, Serialize};
 
@@ -122,7 +122,7 @@ impl Law for K8sAsRun {
         &["scale-up", "scale-down", "hold", "hold-unseen", "between-syncs"]
     }
 
-    fn decide(&mut self, seen: &Seen) -> Decision {
+    fn decide(&mut self, seen: &Observation) -> Decision {
         self.window.add(seen);
         let length = seen.length.get().max(0.0);
         self.seen_s += length;

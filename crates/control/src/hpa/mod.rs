@@ -24,9 +24,9 @@ pub use tuning::{HpaTuning, Metric};
 
 use crate::decision::{Allocation, Decision, Reason};
 use crate::law::Law;
+use crate::observation::Observation;
 use crate::parameter::OutOfRange;
 use crate::plant::Plant;
-use crate::seen::Seen;
 use behaviour::{Behaviour, Bounded, Normalised};
 use headroom_units::{Cores, PerSecond};
 use replicas::{Because, Pod, Proposal, Target};
@@ -60,7 +60,7 @@ struct Window {
 }
 
 impl Window {
-    fn add(&mut self, seen: &Seen) {
+    fn add(&mut self, seen: &Observation) {
         let seconds = seen.length.get();
         if let Some(utilisation) = seen.utilisation {
             let core_s = seen.allocated.cores.get() * seconds;
@@ -153,7 +153,7 @@ impl Hpa {
     }
 
     /// Moves the clock, also over periods that the law was not shown; whether it is time to decide.
-    fn tick(&mut self, seen: &Seen) -> bool {
+    fn tick(&mut self, seen: &Observation) -> bool {
         let periods = self
             .last_period
             .map_or(1, |last| seen.period.saturating_sub(last).max(1));
@@ -217,7 +217,7 @@ impl Hpa {
         best.filter(|(_, proposal)| !(unseen && proposal.replicas < current))
     }
 
-    fn sync(&mut self, seen: &Seen) -> (Allocation, Vec<Reason>) {
+    fn sync(&mut self, seen: &Observation) -> (Allocation, Vec<Reason>) {
         let sync_s = self.tuning.sync_s;
         let now_s = (self.clock_s / sync_s).round().max(1.0) * sync_s;
         self.next_sync_s = now_s + sync_s;
@@ -333,7 +333,7 @@ impl Law for Hpa {
         ]
     }
 
-    fn decide(&mut self, seen: &Seen) -> Decision {
+    fn decide(&mut self, seen: &Observation) -> Decision {
         self.window.add(seen);
         let (allocation, reasons) = if self.tick(seen) {
             self.sync(seen)

@@ -34,7 +34,7 @@ pub const MAX_SERVERS: usize = 4_096;
 
 /// What is known of one server when the cluster's size is decided.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct ServerSeen {
+pub struct ServerObservation {
     /// Its power state.
     pub state: PowerState,
     /// Its capacity as estimated online.
@@ -43,13 +43,13 @@ pub struct ServerSeen {
 
 /// What a resizer is given.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct ClusterSeen<'a> {
+pub struct ClusterObservation<'a> {
     /// A monotonic clock's time; for [`Scheduled`], the time since its schedule began.
     pub now: Seconds,
     /// Requests that arrive at the whole cluster; `None` where telemetry is lost.
     pub arrival_rate: Option<PerSecond>,
     /// The servers, always in the same order.
-    pub servers: &'a [ServerSeen],
+    pub servers: &'a [ServerObservation],
 }
 
 /// What a resizer answers.
@@ -70,7 +70,7 @@ pub trait Resizer: Send {
     fn rules(&self) -> &'static [&'static str];
 
     /// Says how many servers should be on. Never less than one, never more than there are.
-    fn decide(&mut self, seen: &ClusterSeen<'_>) -> Resize;
+    fn decide(&mut self, seen: &ClusterObservation<'_>) -> Resize;
 }
 
 /// Every server on, always.
@@ -86,7 +86,7 @@ impl Resizer for AlwaysOn {
         &["always-on"]
     }
 
-    fn decide(&mut self, seen: &ClusterSeen<'_>) -> Resize {
+    fn decide(&mut self, seen: &ClusterObservation<'_>) -> Resize {
         let servers = seen.servers.len();
         Resize {
             servers,

@@ -1,6 +1,6 @@
 //! The scheduled controller: so many servers at this time of day, whatever happens (Section 7.5).
 
-use super::{ClusterSeen, MAX_SERVERS, Resize, Resizer};
+use super::{ClusterObservation, MAX_SERVERS, Resize, Resizer};
 use crate::decision::Reason;
 use headroom_units::{PerSecond, Seconds};
 
@@ -189,7 +189,7 @@ impl Resizer for Scheduled {
         &["schedule", "lead"]
     }
 
-    fn decide(&mut self, seen: &ClusterSeen<'_>) -> Resize {
+    fn decide(&mut self, seen: &ClusterObservation<'_>) -> Resize {
         let now = self.schedule.servers_at(seen.now);
         let soon = self.schedule.servers_at(seen.now + self.lead);
         let (rule, wanted) = if soon > now {
@@ -218,7 +218,7 @@ impl Resizer for Scheduled {
 mod tests {
     use super::*;
     use crate::capacity::Capacity;
-    use crate::resize::{AlwaysOn, PowerState, ServerSeen};
+    use crate::resize::{AlwaysOn, PowerState, ServerObservation};
     use proptest::prelude::*;
 
     fn per_s(rates: &[f64]) -> Vec<PerSecond> {
@@ -242,13 +242,13 @@ mod tests {
     #[test]
     fn the_day_comes_again_and_servers_come_before_they_are_needed() {
         let schedule = Schedule::new(Seconds::new(100.0), vec![1, 4, 2]).unwrap();
-        let seen = [ServerSeen {
+        let seen = [ServerObservation {
             state: PowerState::Off,
             capacity: Capacity::Unknown,
         }; 3];
         let mut resizer = Scheduled::new(schedule, Seconds::new(60.0)).unwrap();
         let mut at = |now_s: f64| {
-            let resize = resizer.decide(&ClusterSeen {
+            let resize = resizer.decide(&ClusterObservation {
                 now: Seconds::new(now_s),
                 arrival_rate: None,
                 servers: &seen,
@@ -261,7 +261,7 @@ mod tests {
         assert_eq!(at(199.0), (3, "schedule".to_owned()));
         assert_eq!(at(240.0), (2, "schedule".to_owned()));
         assert_eq!(at(300.0), (1, "schedule".to_owned()));
-        let resize = AlwaysOn.decide(&ClusterSeen {
+        let resize = AlwaysOn.decide(&ClusterObservation {
             now: Seconds::ZERO,
             arrival_rate: None,
             servers: &seen,

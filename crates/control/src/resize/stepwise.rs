@@ -2,7 +2,7 @@
 //! one less where one can be spared.
 
 use super::tuning::ResizeTuning;
-use super::{ClusterSeen, PowerState, Resize, Resizer, ServerSeen};
+use super::{ClusterObservation, PowerState, Resize, Resizer, ServerObservation};
 use crate::capacity::Capacity;
 use crate::decision::Reason;
 use crate::parameter::{Bound, OutOfRange};
@@ -96,7 +96,7 @@ impl Stepwise {
     }
 
     /// The capacity of the servers that take requests. `None` where of none is anything known.
-    fn capacity(&self, servers: &[ServerSeen]) -> Option<Together> {
+    fn capacity(&self, servers: &[ServerObservation]) -> Option<Together> {
         let taking = servers.iter().filter(|one| one.state.takes_requests());
         let found: Vec<Capacity> = taking
             .map(|one| match self.basis {
@@ -172,7 +172,7 @@ impl Resizer for Stepwise {
         &RULES
     }
 
-    fn decide(&mut self, seen: &ClusterSeen<'_>) -> Resize {
+    fn decide(&mut self, seen: &ClusterObservation<'_>) -> Resize {
         let now_s = seen.now.get();
         let all = seen.servers.len();
         let count =

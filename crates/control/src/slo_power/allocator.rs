@@ -2,8 +2,8 @@
 
 use super::tuning::{PowerReference, Tuning};
 use crate::decision::Allocation;
+use crate::observation::Observation;
 use crate::plant::Plant;
-use crate::seen::Seen;
 use headroom_units::{Cores, Reading, Seconds, Watts};
 
 /// The authors count a cap within 6 W of a limit of 92 W as at the limit.
@@ -80,7 +80,7 @@ impl PowerAllocator {
     }
 
     /// Takes the power of the newest period.
-    pub fn observe(&mut self, seen: &Seen) {
+    pub fn observe(&mut self, seen: &Observation) {
         self.consumed = seen.power;
     }
 
@@ -100,7 +100,7 @@ impl PowerAllocator {
     }
 
     /// The first row for fewer cores. The cap never falls under the floor over the consumption because of it.
-    pub fn follow_cores_down(&self, seen: &Seen, cores: Cores) -> CapChange {
+    pub fn follow_cores_down(&self, seen: &Observation, cores: Cores) -> CapChange {
         let now = seen.allocated;
         let asked = now.cap + self.eta * (cores - now.cores).get();
         let floor = match self.consumed {
@@ -129,7 +129,7 @@ impl PowerAllocator {
     ///
     /// # Errors
     /// [`NotLowered`] where the cap stays: it is at its lowest, near the consumption, or this is unknown.
-    pub fn lower(&self, seen: &Seen) -> Result<CapChange, NotLowered> {
+    pub fn lower(&self, seen: &Observation) -> Result<CapChange, NotLowered> {
         let cap = seen.allocated.cap;
         let lowest = self.plant.power().lowest_cap;
         if cap <= lowest {

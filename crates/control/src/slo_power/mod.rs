@@ -28,8 +28,8 @@ pub use tuning::{PowerReference, SloPowerError, Tuning};
 use crate::decision::{Allocation, Decision, Reason};
 use crate::estimate::LineEstimator;
 use crate::law::Law;
+use crate::observation::Observation;
 use crate::plant::{Plant, Slo};
-use crate::seen::Seen;
 use allocator::{CapChange, PowerAllocator};
 use elastic::ElasticScaler;
 use headroom_units::{Cores, PerSecond, Ratio, Seconds};
@@ -100,7 +100,7 @@ impl SloPower {
         self.slo.target() * self.tuning.guard
     }
 
-    fn repair(&mut self, seen: &Seen, latency: Seconds) -> (Allocation, Vec<Reason>) {
+    fn repair(&mut self, seen: &Observation, latency: Seconds) -> (Allocation, Vec<Reason>) {
         self.sustained = 0;
         let now = seen.allocated;
         let judged = seen.traffic.as_ref();
@@ -156,7 +156,7 @@ impl SloPower {
         self.with_power_of_cores(now, wanted.cores, reason)
     }
 
-    fn prepare(&mut self, seen: &Seen, expected: Ratio) -> (Allocation, Vec<Reason>) {
+    fn prepare(&mut self, seen: &Observation, expected: Ratio) -> (Allocation, Vec<Reason>) {
         self.sustained = 0;
         let now = seen.allocated;
         let busy = format!(
@@ -200,7 +200,7 @@ impl SloPower {
         self.with_power_of_cores(now, wanted.cores, reason)
     }
 
-    fn save(&mut self, seen: &Seen) -> (Allocation, Vec<Reason>) {
+    fn save(&mut self, seen: &Observation) -> (Allocation, Vec<Reason>) {
         let now = seen.allocated;
         self.sustained = self.sustained.saturating_add(1);
         let duration = self.tuning.sustained_periods;
@@ -269,7 +269,7 @@ impl SloPower {
     /// The same for fewer cores, where the cap must not fall under what the machine consumes.
     fn with_power_of_cores_at_least_consumed(
         &self,
-        seen: &Seen,
+        seen: &Observation,
         cores: Cores,
         why: Reason,
     ) -> (Allocation, Vec<Reason>) {
@@ -301,7 +301,7 @@ impl SloPower {
         (Allocation::new(cores, change.cap), vec![why, follows])
     }
 
-    fn hold_near_target(&self, seen: &Seen, latency: Seconds) -> (Allocation, Vec<Reason>) {
+    fn hold_near_target(&self, seen: &Observation, latency: Seconds) -> (Allocation, Vec<Reason>) {
         let guard = self.guarded_target().as_millis();
         let text = format!(
             "{} {:.0} ms is within {:.0} ms of the guard {guard:.0} ms: close enough, nothing changes",
@@ -316,7 +316,7 @@ impl SloPower {
         )
     }
 
-    fn hold_unseen(&self, seen: &Seen) -> (Allocation, Vec<Reason>) {
+    fn hold_unseen(&self, seen: &Observation) -> (Allocation, Vec<Reason>) {
         let text = "utilisation could not be read: nothing is saved while it is unknown".to_owned();
         (seen.allocated, vec![Reason::new("hold-unseen", text, &[])])
     }
@@ -331,7 +331,7 @@ impl Law for SloPower {
         self.mode.rules()
     }
 
-    fn decide(&mut self, seen: &Seen) -> Decision {
+    fn decide(&mut self, seen: &Observation) -> Decision {
         if let Some(rate) = seen.arrival_rate() {
             self.elastic.observe(rate);
         }
@@ -339,7 +339,7 @@ impl Law for SloPower {
             self.utilisation.push(utilisation.get());
         }
         self.power.observe(seen);
-        let seen = &Seen {
+        let seen = &Observation {
             allocated: self.mode.pinned(seen.allocated, self.plant),
             ..seen.clone()
         };

@@ -30,7 +30,7 @@ pub use tick::{BackendTick, Levers, Tick};
 use anyhow::anyhow;
 use headroom_console::Stop;
 use headroom_control::{
-    Allocation, Distribution, Guardian, Latency, Law, Seen, Slo, Traffic, missed_latency,
+    Allocation, Distribution, Guardian, Latency, Law, Observation, Slo, Traffic, missed_latency,
 };
 use headroom_node::restore;
 use headroom_units::{Seconds, quantile_of_answered};
@@ -138,7 +138,7 @@ impl ControlLoop<'_> {
         // Half a period is left for the machine and the law.
         let telemetry = self.telemetry.take(self.frame.period / 2);
         let machine = self.machine.observe();
-        let seen = Seen {
+        let seen = Observation {
             period: index,
             length,
             allocated: self.machine.allocated(),

@@ -364,7 +364,7 @@ fn the_frequency_reaches_the_law_and_its_limit_the_machine() {
         fn rules(&self) -> &'static [&'static str] {
             &["halve"]
         }
-        fn decide(&mut self, seen: &Seen) -> headroom_control::Decision {
+        fn decide(&mut self, seen: &Observation) -> headroom_control::Decision {
             let frequency = seen.frequency.map(|seen| seen.value / 2.0);
             headroom_control::Decision {
                 allocation: Allocation {

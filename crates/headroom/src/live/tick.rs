@@ -3,7 +3,7 @@
 use super::machine::{Missing, Refused};
 use super::outcomes::Outcomes;
 use hdrhistogram::Histogram;
-use headroom_control::{Allocation, Decision, Seen};
+use headroom_control::{Allocation, Decision, Observation};
 use headroom_gateway::{ConnectCounts, QueueCounts};
 use headroom_units::{Cores, Joules, Ratio, Reading, Seconds, Watts};
 
@@ -13,7 +13,7 @@ pub struct Tick {
     /// Time from the start of the run to the end of the period.
     pub at: Seconds,
     /// What the law was given.
-    pub seen: Seen,
+    pub seen: Observation,
     /// What it answered.
     pub decision: Decision,
     /// What is in force after that.

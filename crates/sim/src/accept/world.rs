@@ -11,7 +11,7 @@ use crate::random::Rng;
 use crate::server::Job;
 use headroom_control::capacity::{Busy, Capacity, Monitor, Step};
 use headroom_control::resize::{
-    ClusterSeen, Command, Fleet, Health, PowerState, Resize, Resizer, ServerSeen,
+    ClusterObservation, Command, Fleet, Health, PowerState, Resize, Resizer, ServerObservation,
 };
 use headroom_units::{Joules, PerSecond, Ratio, Seconds};
 
@@ -289,16 +289,16 @@ impl<'a> World<'a> {
             .map(|at| self.sample_server(now_s, at))
             .collect();
         let health: Vec<Health> = (0..self.servers.len()).map(|at| self.health(now_s, at)).collect();
-        let seen: Vec<ServerSeen> = steps
+        let seen: Vec<ServerObservation> = steps
             .iter()
-            .map(|one| ServerSeen {
+            .map(|one| ServerObservation {
                 state: one.state,
                 capacity: one.capacity,
             })
             .collect();
         let arrival_rate = PerSecond::new(attempts as f64 / step_s);
         let now = Seconds::new(now_s);
-        let resize = resizer.decide(&ClusterSeen {
+        let resize = resizer.decide(&ClusterObservation {
             now,
             arrival_rate: Some(arrival_rate),
             servers: &seen,

@@ -1,6 +1,6 @@
 //! A schedule as a law.
 
-use headroom_control::{Allocation, Decision, Law, Plant, Reason, Seen};
+use headroom_control::{Allocation, Decision, Law, Observation, Plant, Reason};
 
 /// The law that does what a schedule says: its n-th allocation after the n-th period.
 #[derive(Clone, Debug)]
@@ -25,7 +25,7 @@ impl Law for Replay {
         &["replay"]
     }
 
-    fn decide(&mut self, seen: &Seen) -> Decision {
+    fn decide(&mut self, seen: &Observation) -> Decision {
         let planned = self.schedule.get(seen.period as usize).copied();
         let allocation = planned.unwrap_or_else(|| self.plant.full());
         Decision {

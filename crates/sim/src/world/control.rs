@@ -7,18 +7,18 @@ use crate::node::{Metered, NodeOutcome, NodeState};
 use crate::scenario::ArrivalMeter;
 use crate::totals::PeriodTruth;
 use headroom_control::{
-    Allocation, Decision, Distribution, Guardian, Latency, Law, NodeCapacity, Seen, Traffic,
+    Allocation, Decision, Distribution, Guardian, Latency, Law, NodeCapacity, Observation, Traffic,
 };
 use headroom_units::{Cores, Hertz, Joules, PerSecond, Ratio, Reading, Seconds, Simulated, Watts};
 
 /// Whoever decides: a law in its [`Guardian`], as it runs live, or a [`Bare`] one.
 pub trait Controller {
     /// Takes one period's observation and decides.
-    fn decide(&mut self, seen: &Seen) -> Decision;
+    fn decide(&mut self, seen: &Observation) -> Decision;
 }
 
 impl<L: Law> Controller for Guardian<L> {
-    fn decide(&mut self, seen: &Seen) -> Decision {
+    fn decide(&mut self, seen: &Observation) -> Decision {
         Self::decide(self, seen)
     }
 }
@@ -27,7 +27,7 @@ impl<L: Law> Controller for Guardian<L> {
 pub struct Bare<'a>(pub &'a mut dyn Law);
 
 impl Controller for Bare<'_> {
-    fn decide(&mut self, seen: &Seen) -> Decision {
+    fn decide(&mut self, seen: &Observation) -> Decision {
         self.0.decide(seen)
     }
 }
@@ -38,7 +38,7 @@ pub struct Outcome<'a> {
     /// The end of the period, from the start of the run.
     pub at: Seconds,
     /// What the law was given.
-    pub seen: &'a Seen,
+    pub seen: &'a Observation,
     /// What it answered.
     pub decision: &'a Decision,
     /// What was in force at the end of the period, as it reads back. Where telemetry is late, what the law was given says
@@ -227,7 +227,7 @@ impl World<'_> {
         power: Watts,
         utilisation: Option<Ratio>,
         frequency: Option<Hertz>,
-    ) -> Seen {
+    ) -> Observation {
         let telemetry = self.scenario.telemetry;
         let noise = &mut self.noise;
         // Drawn even where it is not used, so that the stream does not depend on what happened.
@@ -248,7 +248,7 @@ impl World<'_> {
             latency: pending.traffic.latency.map(|latency| scaled(latency, late)),
             ..pending.traffic.clone()
         });
-        Seen {
+        Observation {
             period: pending.index,
             length: Seconds::new(self.scenario.service.period_s),
             allocated: self.allocated(),

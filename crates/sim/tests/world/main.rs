@@ -5,7 +5,9 @@ mod faults;
 mod same;
 mod telemetry;
 
-use headroom_control::{Allocation, Decision, Fixed, Guardian, Law, Plant, Reason, Seen, SloPower, Tuning};
+use headroom_control::{
+    Allocation, Decision, Fixed, Guardian, Law, Observation, Plant, Reason, SloPower, Tuning,
+};
 use headroom_sim::{Bare, Scenario, Spacing, Totals, run};
 use headroom_units::{Cores, Hertz, Seconds, Watts};
 
@@ -23,7 +25,7 @@ impl Law for Constant {
     fn rules(&self) -> &'static [&'static str] {
         &["constant"]
     }
-    fn decide(&mut self, seen: &Seen) -> Decision {
+    fn decide(&mut self, seen: &Observation) -> Decision {
         Decision {
             allocation: if seen.period >= self.from {
                 self.allocation

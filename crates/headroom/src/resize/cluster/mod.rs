@@ -16,7 +16,9 @@ use super::tick::{BalancerTick, Tick};
 use crate::config::resize::Demand;
 use anyhow::anyhow;
 use headroom_console::Stop;
-use headroom_control::resize::{ClusterSeen, Fleet, Found, Health, PowerState, PowerTuning, Resizer, Server};
+use headroom_control::resize::{
+    ClusterObservation, Fleet, Found, Health, PowerState, PowerTuning, Resizer, Server,
+};
 use headroom_units::{PerSecond, Seconds};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -181,7 +183,7 @@ impl Cluster {
             let utc = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
             Seconds::new(utc.as_secs_f64() + offset_s)
         });
-        let decided = self.parts.resizer.decide(&ClusterSeen {
+        let decided = self.parts.resizer.decide(&ClusterObservation {
             now: by_the_clock.unwrap_or(now),
             arrival_rate,
             servers: &seen,

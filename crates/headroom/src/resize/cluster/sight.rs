@@ -5,7 +5,7 @@ use crate::config::resize::Demand;
 use crate::resize::balancer::{Admission, Look, Traffic};
 use crate::resize::queues::Shown;
 use headroom_control::capacity::Capacity;
-use headroom_control::resize::{Fleet, Found, Health, PowerState, ServerSeen};
+use headroom_control::resize::{Fleet, Found, Health, PowerState, ServerObservation};
 use headroom_units::{PerSecond, Seconds};
 use std::time::Duration;
 
@@ -108,7 +108,7 @@ impl Cluster {
     }
 
     /// What the controller is shown. A server that was told to the balancer and is not given requests yet is on its way.
-    pub(super) fn seen(&self, states: &[PowerState], look: &Result<Look, String>) -> Vec<ServerSeen> {
+    pub(super) fn seen(&self, states: &[PowerState], look: &Result<Look, String>) -> Vec<ServerObservation> {
         let admission = |at: usize| look.as_ref().ok().map(|look| look.members[at].admission);
         states
             .iter()
@@ -116,7 +116,7 @@ impl Cluster {
             .map(|(at, state)| {
                 let waits =
                     state.takes_requests() && admission(at).is_some_and(|told| told != Admission::Ready);
-                ServerSeen {
+                ServerObservation {
                     state: if waits { PowerState::Booting } else { *state },
                     capacity: self.capacity(at),
                 }

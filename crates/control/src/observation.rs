@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 /// What was seen in one period.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Seen {
+pub struct Observation {
     /// Number of the period, from 0.
     pub period: u64,
     /// The length of the period as it really was.
@@ -128,7 +128,7 @@ impl Traffic {
     }
 }
 
-impl Seen {
+impl Observation {
     /// Arrival rate λ of the period; `None` where telemetry was lost or the period had no length.
     pub fn arrival_rate(&self) -> Option<PerSecond> {
         let traffic = self.traffic.as_ref()?;
