@@ -2,7 +2,7 @@
 //! relation of cores to power.
 
 use crate::decision::Allocation;
-use headroom_units::{Cores, Hertz, Ratio, Seconds, Watts};
+use headroom_units::{Cores, Hertz, Lever, Ratio, Seconds, Setting, Watts};
 
 /// Values that describe no possible service or machine.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
@@ -288,8 +288,29 @@ impl Plant {
     }
 
     /// Everything on: all cores, the cap where it limits nothing, any frequency.
-    pub fn full(&self) -> Allocation {
+    pub fn full_allocation(&self) -> Allocation {
         Allocation::new(self.cores.max(), self.power.limit(self.cores.max()))
+    }
+
+    /// The same of every lever.
+    pub fn full(&self) -> Setting {
+        self.full_allocation().into()
+    }
+
+    /// Cores, cap and frequency of a setting; what it has no value for is full.
+    pub fn allocation(&self, setting: &Setting) -> Allocation {
+        let full = self.full_allocation();
+        Allocation {
+            cores: setting.cores().unwrap_or(full.cores),
+            cap: setting.cap().unwrap_or(full.cap),
+            frequency: setting.frequency(),
+        }
+    }
+
+    /// The levers that it has.
+    pub fn levers(&self) -> Vec<Lever> {
+        let frequency = self.frequency.map(|_| Lever::Frequency);
+        [Lever::Cores, Lever::Cap].into_iter().chain(frequency).collect()
     }
 
     /// The cap bounded to what these cores can need and the machine accepts.
@@ -387,7 +408,7 @@ mod tests {
         let frequencies = FrequencyRange::new(Hertz::new(8e8), Hertz::new(3e9), Hertz::new(1e8)).unwrap();
         let plant = plant.with_frequency(frequencies);
         assert_eq!(plant.frequency(), Some(frequencies));
-        assert_eq!(plant.full().frequency, None);
+        assert_eq!(plant.full().frequency(), None);
     }
 
     proptest! {

@@ -7,8 +7,8 @@ use crate::config::resize::{AtExit, CheckTarget, ControllerKind, EXAMPLE, Resize
 use crate::live::admin;
 use crate::looks::look_period;
 use crate::resize::{
-    Checks, Cluster, Energy, Gateways, Hand, HaproxyServers, History, Journal, Parts, Queue, Recorded,
-    ResizeStatus, ServerParts, Start, Summary, View, balancer::Balancer, leave, read, sheet, text, unix_s,
+    Checks, Cluster, Gateways, Hand, HaproxyServers, History, Journal, Parts, Queue, Recorded, ResizeStatus,
+    ServerParts, Start, Summary, View, balancer::Balancer, leave, read, sheet, text, unix_s,
 };
 use crate::simulate::write_sheet;
 use anyhow::anyhow;
@@ -17,6 +17,7 @@ use headroom_console::Failure;
 use headroom_console::Stop;
 use headroom_console::{file, say, terminal};
 use headroom_control::capacity::QueueKind;
+use headroom_control::resize::Energy;
 use headroom_units::PerSecond;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -313,7 +314,6 @@ fn assemble(config: &ResizeFile, document: &Document) -> Result<Parts, Failure> 
         tuning: config.power,
         demand: config.demand(),
         fixed: given.filter(|_| kind != ControllerKind::Dynamic),
-        clock_offset_s: (kind == ControllerKind::Scheduled).then_some(config.controller.utc_offset_s),
         energy: config.energy.map(Energy::new),
         period: config.period(),
     })

@@ -14,8 +14,7 @@ pub use tables::{
 use super::AdminConfig;
 use super::agent::TlsConfig;
 use headroom_console::{ConfigError, Document};
-use headroom_control::resize::{PowerTuning, ResizeTuning};
-use headroom_sim::accept::ServerPower;
+use headroom_control::resize::{PowerTuning, ResizeTuning, ServerPower};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::Path;
