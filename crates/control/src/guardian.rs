@@ -76,8 +76,15 @@ impl<L: Law> Guardian<L> {
     }
 
     /// With other limits on failing requests.
-    pub fn with_failing(self, limits: FailingLimits) -> Self {
-        Self { limits, ..self }
+    #[must_use]
+    pub fn with_failing(mut self, limits: FailingLimits) -> Self {
+        self.set_failing(limits);
+        self
+    }
+
+    /// Sets the limits on failing requests.
+    pub fn set_failing(&mut self, limits: FailingLimits) {
+        self.limits = limits;
     }
 
     fn failing(&self, traffic: &Traffic) -> Failing {

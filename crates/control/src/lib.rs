@@ -20,6 +20,7 @@
 //! | [`queueing`] | Equations 1 to 3 of the SLO-Power paper; processor sharing: the exact mean, and a percentile |
 //! | [`estimate`] | the least-squares line read one step ahead |
 //! | [`registry`] | the laws by name: parameters, how each is built, what can be searched |
+//! | [`stack`] | several laws in one period, each on its levers, slow ones with a period of their own |
 //! | [`spread`] | one decision for a cluster, spread over its nodes |
 #![forbid(unsafe_code)]
 
@@ -42,6 +43,7 @@ pub mod registry;
 pub mod resize;
 pub mod slo_power;
 pub mod spread;
+pub mod stack;
 
 pub use calibrate::Calibrating;
 pub use capacity::{Capacity, Estimate, QueueMonitor, QueueTuning};
@@ -60,3 +62,4 @@ pub use registry::{LawConfig, LawContext, LawError, LawName, NoSuchLaw, Paramete
 pub use resize::{Fleet, Stepwise};
 pub use slo_power::{Mode, SloPower, SloPowerError, Tuning};
 pub use spread::{NodeCapacity, NodeShare, Spread};
+pub use stack::{Part, Stack, StackError};

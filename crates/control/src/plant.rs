@@ -235,6 +235,7 @@ pub struct Plant {
     cores: CoreRange,
     power: PowerEnvelope,
     frequency: Option<FrequencyRange>,
+    servers: Option<usize>,
 }
 
 impl Plant {
@@ -253,6 +254,7 @@ impl Plant {
                 cores,
                 power,
                 frequency: None,
+                servers: None,
             })
         } else {
             Err(PlantError::Power {
@@ -282,6 +284,15 @@ impl Plant {
         }
     }
 
+    /// The same plant with so many servers that can be switched on and off.
+    #[must_use]
+    pub const fn with_servers(self, servers: usize) -> Self {
+        Self {
+            servers: Some(servers),
+            ..self
+        }
+    }
+
     /// The frequencies that the processors can be limited to; `None` where there is no lever for it.
     pub const fn frequency(&self) -> Option<FrequencyRange> {
         self.frequency
@@ -294,7 +305,8 @@ impl Plant {
 
     /// The same of every lever.
     pub fn full(&self) -> Setting {
-        self.full_allocation().into()
+        let servers = self.servers.map(|servers| servers as f64);
+        Setting::from(self.full_allocation()).with(Lever::Servers, servers)
     }
 
     /// Cores, cap and frequency of a setting; what it has no value for is full.
@@ -310,7 +322,11 @@ impl Plant {
     /// The levers that it has.
     pub fn levers(&self) -> Vec<Lever> {
         let frequency = self.frequency.map(|_| Lever::Frequency);
-        [Lever::Cores, Lever::Cap].into_iter().chain(frequency).collect()
+        let servers = self.servers.map(|_| Lever::Servers);
+        [Some(Lever::Cores), Some(Lever::Cap), frequency, servers]
+            .into_iter()
+            .flatten()
+            .collect()
     }
 
     /// The cap bounded to what these cores can need and the machine accepts.

@@ -264,7 +264,10 @@ impl Law for Headroom {
     }
 
     fn levers(&self) -> &'static [Lever] {
-        &[Lever::Cores, Lever::Cap, Lever::Frequency]
+        match self.plant.frequency() {
+            Some(_) => &[Lever::Cores, Lever::Cap, Lever::Frequency],
+            None => &[Lever::Cores, Lever::Cap],
+        }
     }
 
     fn decide(&mut self, seen: &Observation) -> Decision {
