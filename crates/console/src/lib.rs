@@ -1,10 +1,11 @@
 //! What the commands share: results on standard output and notes on standard error ([`say`]), failures with their exit
-//! status ([`Failure`]), the flag that ends a program ([`Stop`]), files written for people ([`file`]), the terminal while a
+//! status ([`Failure`]), the flag that ends a program ([`Stop`]), files written for people ([`file`]), values of arguments ([`args`]), the terminal while a
 //! live view has it ([`terminal`]), and configuration files whose errors name a line ([`Document`]).
 //!
 //! It knows nothing of services, laws or machines.
 #![forbid(unsafe_code)]
 
+pub mod args;
 mod document;
 mod failure;
 pub mod file;

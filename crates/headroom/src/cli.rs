@@ -1,50 +1,46 @@
 //! The command line: what can be asked for, and the help that teaches it.
 
 mod agent;
-mod beside;
 mod capacity;
 mod certs;
 mod controller;
+#[cfg(feature = "lab")]
 mod demo;
 mod doctor;
-mod emulate;
 mod gateway;
 mod guard;
+#[cfg(not(feature = "lab"))]
 mod law;
-mod load;
 mod operate;
 mod record;
 mod release;
 mod resize;
-mod service;
 mod shared;
-mod sim;
-mod trace;
 mod up;
+#[cfg(feature = "lab")]
+mod validate;
 
 pub use agent::AgentArgs;
-pub use beside::BesideArgs;
 pub use capacity::CapacityArgs;
 pub use certs::{CertsArgs, CertsCommand};
 pub use controller::ControllerArgs;
+#[cfg(feature = "lab")]
 pub use demo::{DemoArgs, Hardware};
 pub use doctor::DoctorArgs;
-pub use emulate::EmulateArgs;
 pub use gateway::{Balance, GatewayArgs};
 pub use guard::GuardArgs;
+#[cfg(feature = "lab")]
+pub use headroom_lab::law::LawName;
+#[cfg(not(feature = "lab"))]
 pub use law::LawName;
-pub use load::{LoadArgs, Spacing};
 pub use operate::OperateArgs;
 pub use record::{ReportArgs, RunsArgs};
 pub use release::ReleaseArgs;
 pub use resize::ResizeArgs;
-pub use service::{ServiceArgs, ServiceCommand};
 pub use shared::{GuardChoice, RunArgs, Trees};
-pub use sim::{
-    CapacityPaperArgs, CompareArgs, Paper, ReproduceArgs, SimArgs, SloPowerArgs, TuneArgs, WorldArgs,
-};
-pub use trace::TraceArgs;
 pub use up::UpArgs;
+#[cfg(feature = "lab")]
+pub use validate::ValidateArgs;
 
 use clap::{Parser, Subcommand};
 
@@ -70,6 +66,7 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Show what Headroom does: a built-in service under a compressed day, with everything on and under control.
+    #[cfg(feature = "lab")]
     Demo(DemoArgs),
     /// Keep a service inside its promise: gateway, meters, actuators, law and recorder in one process.
     Up(UpArgs),
@@ -90,34 +87,23 @@ pub enum Command {
     Release(ReleaseArgs),
     /// Watch over an agent, `up` or `demo`, and lift its limits when it is killed or hangs.
     Guard(GuardArgs),
-    /// Emulate a two-package server with RAPL, cpufreq and idle states, on which everything else can be tried.
-    Emulate(EmulateArgs),
     /// Say which levers and meters this machine has, and for each one it lacks, why and what would help.
     Doctor(DoctorArgs),
     /// Say how many connections a second the server of a port can take, from its accept queue and by four other ways.
     Capacity(CapacityArgs),
     /// Run the data plane alone: an HTTP reverse proxy with health checks, balancing and latency histograms.
     Gateway(GatewayArgs),
-    /// Send load to a URL: a trace, users who browse, or an access log, with latency measured from the intended send time.
-    Load(LoadArgs),
-    /// Write a trace: like the Wikipedia, the Azure or the ClarkNet one, a curve, or an access log's.
-    Trace(TraceArgs),
-    /// Run a built-in service to control.
-    Service(ServiceArgs),
     /// Write the report of one recorded run, or compare several.
     Report(ReportArgs),
     /// List the recorded runs.
     Runs(RunsArgs),
-    /// Run a law in a simulated world: a trace, a scenario, a seed.
-    Sim(SimArgs),
     /// Show how far the simulated world is from the live one: a law live on emulated hardware, and the same simulated.
-    Beside(BesideArgs),
-    /// Compare laws in the simulated world, over traces and seeds, with confidence intervals.
-    Compare(CompareArgs),
-    /// Reproduce a paper's evaluation in the simulated world, its numbers beside ours.
-    Reproduce(ReproduceArgs),
-    /// Search a law's parameters in the simulated world for a service and a trace of your own.
-    Tune(TuneArgs),
+    #[cfg(feature = "lab")]
+    Validate(ValidateArgs),
+    /// What researchers run.
+    #[cfg(feature = "lab")]
+    #[command(flatten)]
+    Lab(headroom_lab::Command),
 }
 
 #[cfg(test)]

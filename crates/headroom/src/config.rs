@@ -5,10 +5,14 @@
 
 pub mod agent;
 pub mod controller;
+#[cfg(not(feature = "lab"))]
 mod law;
 pub mod resize;
 
 use headroom_console::{ConfigError, Document};
+#[cfg(feature = "lab")]
+pub use headroom_lab::law::LawConfig;
+#[cfg(not(feature = "lab"))]
 pub use law::LawConfig;
 
 use crate::telemetry_config::TelemetryConfig;

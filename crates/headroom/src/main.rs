@@ -6,14 +6,13 @@ mod cli;
 mod cluster;
 mod commands;
 mod config;
+mod demos;
 mod descriptors;
 mod door;
-mod emulator;
 mod live;
 mod looks;
 mod origin;
 mod resize;
-mod simulate;
 mod telemetry_config;
 
 use clap::Parser;
@@ -38,6 +37,7 @@ fn main() -> ExitCode {
 
 fn run(command: Command) -> Result<(), Failure> {
     match command {
+        #[cfg(feature = "lab")]
         Command::Demo(args) => commands::demo::run(&args),
         Command::Up(args) => commands::up::run(&args),
         Command::Agent(args) => commands::agent::run(&args),
@@ -48,20 +48,15 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Resume(args) => commands::operate::resume(&args),
         Command::Release(args) => commands::release::run(&args),
         Command::Guard(args) => commands::guard::run(&args),
-        Command::Emulate(args) => commands::emulate::run(&args),
         Command::Doctor(args) => commands::doctor::run(&args),
         Command::Capacity(args) => commands::capacity::run(&args),
         Command::Gateway(args) => commands::gateway::run(&args),
-        Command::Load(args) => commands::load::run(&args),
-        Command::Trace(args) => commands::trace::run(&args),
-        Command::Service(args) => commands::service::run(&args),
         Command::Report(args) => commands::report::report(&args),
         Command::Runs(args) => commands::report::runs(&args),
-        Command::Sim(args) => commands::sim::run(&args),
-        Command::Beside(args) => commands::beside::run(&args),
-        Command::Compare(args) => commands::compare::run(&args),
-        Command::Reproduce(args) => commands::reproduce::run(&args),
-        Command::Tune(args) => commands::tune::run(&args),
+        #[cfg(feature = "lab")]
+        Command::Validate(args) => commands::validate::run(&args),
+        #[cfg(feature = "lab")]
+        Command::Lab(command) => command.run(),
     }
 }
 

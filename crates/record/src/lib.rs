@@ -45,7 +45,7 @@ pub use compare::{Comparison, compare_with_first, late_reference};
 pub use error::Error;
 pub use limits::Limits;
 pub use model::{LatencySummary, PeriodRecord, Reason, RunId, RunMeta, Slo, World};
-pub use provenance::{Experiment, Provenance, fingerprint, fingerprint_of_numbers};
+pub use provenance::{Experiment, Provenance, fingerprint, fingerprint_of_numbers, host};
 pub use recorder::{Health, Recorder, RunRecorder};
 pub use schema::SCHEMA_VERSION;
 pub use summary::{

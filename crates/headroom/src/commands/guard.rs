@@ -3,11 +3,12 @@
 use crate::cli::GuardArgs;
 use crate::live::guard::apart::Apart;
 use crate::live::guard::post::Post;
-use crate::live::{service_manager, undo};
+use crate::live::service_manager;
 use anyhow::Context;
 use headroom_console::Failure;
 use headroom_console::Stop;
 use headroom_node::Roots;
+use headroom_node::restore::RunDir;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -18,7 +19,7 @@ use std::sync::atomic::AtomicBool;
 /// # Errors
 /// A run directory that cannot be used, a standard input that is no socket, something that cannot be put back.
 pub fn run(args: &GuardArgs) -> Result<(), Failure> {
-    let run_dir = args.run_dir.clone().unwrap_or_else(undo::default_run_dir);
+    let run_dir = args.run_dir.clone().unwrap_or_else(RunDir::default_path);
     let absolute = |path| std::path::absolute(path).map_err(Failure::usage);
     let post = Post {
         run_dir: absolute(run_dir)?,

@@ -2,13 +2,12 @@
 
 use crate::cli::ReleaseArgs;
 use crate::commands::operate;
-use crate::emulator::take_and_sweep;
+use crate::demos::take_and_sweep;
 use crate::live::control::{self, Request};
-use crate::live::undo;
 use anyhow::anyhow;
 use headroom_console::Failure;
 use headroom_console::say;
-use headroom_node::restore::LedgerError;
+use headroom_node::restore::{LedgerError, RunDir};
 
 /// Puts back what is recorded, and says what it was. A running `up` or agent is paused.
 ///
@@ -16,7 +15,7 @@ use headroom_node::restore::LedgerError;
 /// A run folder that belongs to a running program without operators (a demo) or that cannot be
 /// used; something that could not be put back, which stays recorded.
 pub fn run(args: &ReleaseArgs) -> Result<(), Failure> {
-    let run_dir = args.run_dir.clone().unwrap_or_else(undo::default_run_dir);
+    let run_dir = args.run_dir.clone().unwrap_or_else(RunDir::default_path);
     let roots = args.trees.roots();
     if !run_dir.exists() {
         return say::result(format_args!(

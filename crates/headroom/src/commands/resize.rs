@@ -10,13 +10,13 @@ use crate::resize::{
     Checks, Cluster, Energy, Gateways, Hand, HaproxyServers, History, Journal, Parts, Queue, Recorded,
     ResizeStatus, ServerParts, Start, Summary, View, balancer::Balancer, leave, read, sheet, text, unix_s,
 };
-use crate::simulate::write_sheet;
 use anyhow::anyhow;
 use headroom_console::Document;
 use headroom_console::Failure;
 use headroom_console::Stop;
 use headroom_console::{file, say, terminal};
 use headroom_control::capacity::QueueKind;
+use headroom_record::report::sheet_html;
 use headroom_units::PerSecond;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -158,7 +158,7 @@ pub fn run(args: &ResizeArgs) -> Result<(), Failure> {
         journal.end(&summary);
     }
     if let (Some(html), Some(history)) = (&args.html, &history) {
-        write_sheet(&sheet(&start, history, &summary, &[]), None, html)?;
+        file::write(html, &sheet_html(&sheet(&start, history, &summary, &[]), None)?)?;
     }
     tell(args, &summary)
 }
@@ -184,7 +184,7 @@ fn report(record: &Path, args: &ResizeArgs) -> Result<(), Failure> {
         remarks,
     } = &recorded;
     match &args.html {
-        Some(html) => write_sheet(&sheet(start, history, summary, remarks), None, html)?,
+        Some(html) => file::write(html, &sheet_html(&sheet(start, history, summary, remarks), None)?)?,
         None => remarks.iter().for_each(|remark| say::note!("note: {remark}")),
     }
     tell(args, summary)

@@ -1,6 +1,6 @@
 //! `[law]`: which law, and the parameters of each.
 
-use crate::cli::LawName;
+use super::LawName;
 use headroom_console::{ConfigError, Document};
 use headroom_control::queueing::cores_needed;
 use headroom_control::{

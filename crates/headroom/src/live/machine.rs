@@ -2,7 +2,6 @@
 
 use super::levers::LeverWatch;
 use super::metered::Metered;
-use super::run;
 use super::tick::Levers;
 use anyhow::{anyhow, bail};
 use headroom_control::{Allocation, FrequencyRange, Plant, PlantError, PowerEnvelope};
@@ -165,7 +164,7 @@ impl CgroupMachine {
             refused_before: 0,
             meter_trouble: None,
             unanswered: 0,
-            node: run::host(),
+            node: headroom_record::host(),
             quota_before: now,
             levers: LeverWatch::default(),
             choice,

@@ -114,7 +114,7 @@ pub fn run(
         notes: plan.notes.clone(),
         config: plan.config.clone(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        host: host(),
+        host: headroom_record::host(),
         started_at: SystemTime::now(),
         energy_bound: None,
         nodes: plan.nodes.clone(),
@@ -166,10 +166,4 @@ fn is_unguarded(error: &anyhow::Error) -> bool {
         matches!(cause.downcast_ref(), Some(LimitError::Unguarded { .. }))
     };
     error.chain().any(unguarded)
-}
-
-/// The name of this machine.
-pub fn host() -> String {
-    std::fs::read_to_string("/proc/sys/kernel/hostname")
-        .map_or("unknown".to_owned(), |name| name.trim().to_owned())
 }

@@ -1,28 +1,12 @@
 //! The promise that everything is put back: on exit, on panic, on a signal, and after kill -9, then by the
 //! guard ([`guard`]); where it was killed too, by the next start or by `headroom release`.
 
-use crate::emulator::take_and_sweep;
+use crate::demos::take_and_sweep;
 use crate::live::guard::{self, namespace::Place};
 use headroom_console::Failure;
 use headroom_node::Roots;
 use headroom_node::restore::{self, Left, RunDir};
-use std::path::{Path, PathBuf};
-
-/// Where this user's runs keep the record of what is to be put back.
-pub fn default_run_dir() -> PathBuf {
-    if is_root() {
-        return PathBuf::from("/run/headroom");
-    }
-    std::env::var_os("XDG_RUNTIME_DIR")
-        .map_or_else(std::env::temp_dir, PathBuf::from)
-        .join("headroom")
-}
-
-fn is_root() -> bool {
-    // The owner of this process's directory in /proc is its effective user.
-    use std::os::unix::fs::MetadataExt;
-    std::fs::metadata("/proc/self").is_ok_and(|me| me.uid() == 0)
-}
+use std::path::Path;
 
 /// Takes a run folder for this process, and takes away what dead demos left in it: what those changed on their emulated
 /// servers is gone then, and need not be put back.

@@ -33,6 +33,17 @@ use crate::archive::Archive;
 use crate::error::Error;
 use crate::model::RunId;
 
+/// The report of one run, or the comparison of several.
+///
+/// # Errors
+/// As [`run_html`] and [`comparison_html`].
+pub fn runs_html(archive: &Archive, runs: &[RunId]) -> Result<String, Error> {
+    match runs {
+        [one] => run_html(archive, *one),
+        several => comparison_html(archive, several),
+    }
+}
+
 /// The report of one run: headline numbers, fallbacks, panels over time, the distribution of latency, decisions by
 /// rule, the most telling decisions with their reasons, every period as a table.
 ///

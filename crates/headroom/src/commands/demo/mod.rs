@@ -4,31 +4,31 @@ mod bystanders;
 mod ground;
 mod wiki;
 
-use super::report::write_html;
-use super::trace;
 use crate::cli::{DemoArgs, LawName};
 use crate::config::LawConfig;
 use crate::live::guard::namespace::Place;
 use crate::live::run::{RunPlan, Watchers, World};
 use crate::live::view::View;
 use crate::live::{CgroupMachine, Frame, GatewayTelemetry, Machine, Telemetry, calibrate, run, undo};
-use crate::origin;
-use crate::simulate::{EmulatedRun, Measured};
 use anyhow::{Context, anyhow, bail};
 use bystanders::Used;
 use ground::Ground;
 use headroom_console::Failure;
 use headroom_console::Stop;
+use headroom_console::file;
 use headroom_console::say;
 use headroom_console::terminal;
 use headroom_control::{Guardian, Law, Plant, Slo, guardian};
 use headroom_gateway::{BackendConfig, Gateway, GatewayConfig, Handle};
+use headroom_lab::commands::trace;
+use headroom_lab::simulate::{EmulatedRun, Measured};
 use headroom_load::http::{LoadConfig, LoadHandle, Pacing, Paths};
 use headroom_load::{Arrivals, Spacing, Trace};
 use headroom_node::cap::LimiterOptions;
 use headroom_node::cgroup::{CgroupScope, ScopeOptions};
 use headroom_node::power::{MeterPreference, PowerModel};
-use headroom_node::restore;
+use headroom_node::restore::{self, RunDir};
+use headroom_record::report::runs_html;
 use headroom_record::{Archive, Limits, Recorder, RunSummary, compare_with_first, summary_table};
 use headroom_testbed::hardware::HardwareConfig;
 use headroom_testbed::wiki::WikiCosts;
@@ -64,12 +64,8 @@ pub fn run(args: &DemoArgs) -> Result<(), Failure> {
     };
     let report = args.out.join("demo.html");
     let archive = Archive::open(&args.out.join("headroom.db"))?;
-    let runs = summaries
-        .iter()
-        .filter_map(|summary| summary.run)
-        .map(|run| archive.run(run))
-        .collect::<Result<Vec<_>, _>>()?;
-    write_html(&archive, &runs, &report)?;
+    let runs: Vec<_> = summaries.iter().filter_map(|summary| summary.run).collect();
+    file::write(&report, &runs_html(&archive, &runs)?)?;
     if args.json {
         say::result(serde_json::to_string(&summaries)?)
     } else {
@@ -92,7 +88,7 @@ pub fn perform(args: &DemoArgs, db: &Path) -> Result<Option<Vec<RunSummary>>, Fa
         .compressed_to(Seconds::new(args.duration))
         .map_err(Failure::usage)?;
     let stop = Stop::at_signals()?;
-    let run_dir = args.run_dir.clone().unwrap_or_else(undo::default_run_dir);
+    let run_dir = args.run_dir.clone().unwrap_or_else(RunDir::default_path);
     // Before anything is made in it: whoever has the run folder may take away what lies there of demos.
     let run_dir = undo::take(&run_dir)?;
     let ground = Ground::prepare(args, &run_dir)?;
@@ -303,7 +299,7 @@ impl Stage {
         };
         match world.text() {
             Ok(text) => self.recorder.describe(run, text)?,
-            Err(why) => say::note!("`headroom beside` will not know the world of this run: {why}"),
+            Err(why) => say::note!("`headroom validate` will not know the world of this run: {why}"),
         }
         Ok(())
     }
@@ -358,7 +354,7 @@ impl Stage {
             power_source: Some(self.machine.source()),
             config: format!("{args:?}"),
             nodes: Vec::new(),
-            load: Some(origin::of_trace(day, args.seed)),
+            load: Some(headroom_lab::load_fingerprint(day, args.seed)),
             lines_every: 10,
         };
         self.machine.apply(plant.full())?;

@@ -24,7 +24,7 @@ use headroom_node::Roots;
 use headroom_node::cap::LimiterOptions;
 use headroom_node::cgroup::Target;
 use headroom_node::cpu::online;
-use headroom_node::restore::{self, MAX_PULSES};
+use headroom_node::restore::{self, MAX_PULSES, RunDir};
 use headroom_record::RunSummary;
 use headroom_units::{Cores, PerSecond, Seconds};
 use serde_json::json;
@@ -44,7 +44,7 @@ pub fn run(args: &UpArgs) -> Result<(), Failure> {
     if args.example {
         return say::result(EXAMPLE.trim_end());
     }
-    let run_dir = args.run_dir.clone().unwrap_or_else(undo::default_run_dir);
+    let run_dir = args.run_dir.clone().unwrap_or_else(RunDir::default_path);
     if args.check {
         return conclude(args.run.json, check::checked(args, &run_dir));
     }

@@ -2,7 +2,7 @@
 
 use super::link::{Lines, send};
 use super::{FromGuard, Hello, SOCKET, ToGuard, apart};
-use crate::emulator::{has_demos, take_and_sweep};
+use crate::demos::{has_demos, take_and_sweep};
 use anyhow::{Context, bail};
 use headroom_console::say;
 use headroom_node::restore::{self, LedgerError, Left, MAX_PULSES};

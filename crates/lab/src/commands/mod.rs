@@ -1,0 +1,10 @@
+//! One module a command: its arguments, its help, and what it does.
+
+pub mod compare;
+pub mod emulate;
+pub mod load;
+pub mod reproduce;
+pub mod service;
+pub mod sim;
+pub mod trace;
+pub mod tune;

@@ -1,0 +1,100 @@
+//! What many runs are compared by, without a record of each period.
+
+use super::Setting;
+use crate::law::LawName;
+use headroom_console::Failure;
+use headroom_record::statistics::{ForecastError, Mean};
+use headroom_sim::{Outcome, Totals};
+use headroom_units::{Cores, Ratio};
+use serde::Serialize;
+
+/// The figures of one run. Latencies in milliseconds, power in watts, shares of 1.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Figures {
+    /// Energy of all nodes, joules.
+    pub energy_j: f64,
+    /// Mean power.
+    pub power_w: f64,
+    /// Mean power allocated.
+    pub allocated_w: f64,
+    /// Consumed over allocated, of the run.
+    pub power_ratio: f64,
+    /// Mean latency of all requests.
+    pub latency_mean_ms: f64,
+    /// P95 of all requests.
+    pub latency_p95_ms: f64,
+    /// Mean over the periods of each period's latency at the SLO's percentile; NaN where only totals are known.
+    pub latency_period_ms: f64,
+    /// Share of the judged periods over the target.
+    pub periods_over: f64,
+    /// Mean cores.
+    pub cores: f64,
+    /// The fewest and the most cores, after the first tenth of the run; NaN where only totals are known.
+    pub cores_range: (f64, f64),
+    /// Busy share of the cores.
+    pub utilisation: f64,
+    /// Root mean square error of the forecast of the arrival rate, over its mean and over its range; `None` of laws that
+    /// forecast nothing.
+    pub forecast_nrmse: Option<(f64, f64)>,
+    /// Requests that arrived.
+    pub requests: u64,
+}
+
+impl Figures {
+    /// Of totals alone, as of a replayed schedule.
+    pub fn of(totals: &Totals) -> Self {
+        let share = |ratio: Option<Ratio>| ratio.map_or(0.0, Ratio::get);
+        Self {
+            energy_j: totals.energy.get(),
+            power_w: totals.power_mean.get(),
+            allocated_w: totals.cap_mean.get(),
+            power_ratio: share(totals.power_ratio()),
+            latency_mean_ms: totals.latency.map_or(0.0, |latency| latency.mean.as_millis()),
+            latency_p95_ms: totals.latency.map_or(0.0, |latency| latency.p95.as_millis()),
+            latency_period_ms: f64::NAN,
+            periods_over: share(totals.share_over()),
+            cores: totals.cores_mean.get(),
+            cores_range: (f64::NAN, f64::NAN),
+            utilisation: share(totals.utilisation_mean),
+            forecast_nrmse: None,
+            requests: totals.offered,
+        }
+    }
+}
+
+/// Runs a law and keeps its figures.
+///
+/// # Errors
+/// A law that cannot be built for this world, a run that does not end.
+pub fn figures(setting: &Setting, law: LawName, seed: u64) -> Result<Figures, Failure> {
+    let mut guarded = setting.guarded(law)?;
+    let settled = setting.scenario.periods() / 10;
+    let mut latency_ms = Mean::default();
+    let mut forecast = ForecastError::default();
+    let mut range = (Cores::new(f64::INFINITY), Cores::ZERO);
+    let mut sink = |outcome: &Outcome<'_>| {
+        if let Some(latency) = outcome.traffic.latency {
+            latency_ms.add(latency.at_slo.as_millis());
+        }
+        // Against the rate as the law was told it, where it was told one.
+        let rate = outcome
+            .seen
+            .arrival_rate()
+            .unwrap_or_else(|| outcome.arrival_rate());
+        forecast.add(rate, outcome.decision.expected_rate);
+        if outcome.seen.period >= settled {
+            range = (range.0.min(outcome.cores), range.1.max(outcome.cores));
+        }
+    };
+    let totals = headroom_sim::run(&setting.scenario, &mut guarded, seed, &mut sink)
+        .map_err(|error| setting.run_error(error))?;
+    Ok(Figures {
+        latency_period_ms: latency_ms.value().unwrap_or(f64::NAN),
+        cores_range: (range.0.get(), range.1.get()),
+        forecast_nrmse: forecast
+            .over_mean()
+            .zip(forecast.over_range())
+            .map(|(mean, range)| (mean.get(), range.get())),
+        ..Figures::of(&totals)
+    })
+}
