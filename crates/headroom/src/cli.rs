@@ -9,8 +9,6 @@ mod demo;
 mod doctor;
 mod gateway;
 mod guard;
-#[cfg(not(feature = "lab"))]
-mod law;
 mod operate;
 mod record;
 mod release;
@@ -29,10 +27,6 @@ pub use demo::{DemoArgs, Hardware};
 pub use doctor::DoctorArgs;
 pub use gateway::{Balance, GatewayArgs};
 pub use guard::GuardArgs;
-#[cfg(feature = "lab")]
-pub use headroom_lab::law::LawName;
-#[cfg(not(feature = "lab"))]
-pub use law::LawName;
 pub use operate::OperateArgs;
 pub use record::{ReportArgs, RunsArgs};
 pub use release::ReleaseArgs;

@@ -1,7 +1,10 @@
 //! Arguments that several commands have.
 
+use clap::builder::TypedValueParser;
 use clap::{Args, ValueEnum};
 use headroom_console::args::seconds;
+use headroom_console::one_of;
+use headroom_control::LawName;
 use std::path::PathBuf;
 
 /// The world of a simulation.
@@ -29,6 +32,11 @@ pub enum Spacing {
     Poisson,
     /// Even gaps.
     Even,
+}
+
+/// The names of the laws, with what help says of each.
+pub fn law_names() -> impl TypedValueParser<Value = LawName> {
+    one_of(LawName::all().map(|law| (law.as_str(), law.about(), law)))
 }
 
 /// How many runs at once.

@@ -8,14 +8,14 @@
 //!
 //! # Example
 //! ```
+//! use headroom_control::LawName;
 //! use headroom_lab::simulate::{Setting, figures};
-//! # use headroom_lab::law::LawName;
 //!
 //! // Three minutes of the default scenario: the three servers of the SLO-Power paper.
 //! let mut world = Setting::default();
 //! world.scenario.duration_s = Some(180.0);
-//! let fixed = figures(&world, LawName::Fixed, 1)?;
-//! let ours = figures(&world, LawName::Headroom, 1)?;
+//! let fixed = figures(&world, LawName::FIXED, 1)?;
+//! let ours = figures(&world, LawName::HEADROOM, 1)?;
 //! assert!(ours.energy_j < fixed.energy_j);
 //! # Ok::<(), headroom_console::Failure>(())
 //! ```
@@ -24,7 +24,6 @@
 pub mod args;
 pub mod commands;
 pub mod emulator;
-pub mod law;
 mod origin;
 pub mod simulate;
 

@@ -1,9 +1,10 @@
 //! The arguments of `headroom validate`.
 
-use super::LawName;
 use super::record::RecordArgs;
+use super::shared::law_names;
 use clap::Args;
 use headroom_console::args::seconds;
+use headroom_control::LawName;
 use std::path::PathBuf;
 
 /// `headroom validate`.
@@ -42,7 +43,7 @@ pub struct ValidateArgs {
     #[arg(long, default_value_t = 1, conflicts_with = "runs")]
     pub seed: u64,
     /// The laws.
-    #[arg(long, value_delimiter = ',', default_values_t = [LawName::Fixed, LawName::SloPower, LawName::Headroom],
+    #[arg(long, value_parser = law_names(), value_delimiter = ',', default_values_t = [LawName::FIXED, LawName::SLO_POWER, LawName::HEADROOM],
           conflicts_with = "runs")]
     pub laws: Vec<LawName>,
     /// Cores of this machine that stand for all cores of the emulated server. By default 0.6 of this machine's.

@@ -1,13 +1,13 @@
 //! `headroom validate`: live runs and their simulations, side by side.
 
 use super::demo;
-use crate::cli::{DemoArgs, Hardware, LawName, ValidateArgs};
+use crate::cli::{DemoArgs, Hardware, ValidateArgs};
 use anyhow::{Context, anyhow};
-use clap::ValueEnum;
 use headroom_console::Document;
 use headroom_console::Failure;
 use headroom_console::file;
 use headroom_console::say;
+use headroom_control::LawName;
 use headroom_lab::simulate::{Setting, Table, Watched, recorded, recorded_arrivals, recorded_world};
 use headroom_record::beside::Beside;
 use headroom_record::report::{Grid, beside_html};
@@ -112,7 +112,7 @@ fn simulated(args: &ValidateArgs, live: &RunInfo) -> Result<RunId, Failure> {
             meta.name
         )));
     }
-    let law = LawName::from_str(&meta.law, false).map_err(|_| {
+    let law = meta.law.parse::<LawName>().map_err(|_| {
         Failure::usage(anyhow!(
             "run {} has no law that can be simulated: {:?}",
             live.id,

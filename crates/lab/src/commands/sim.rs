@@ -1,12 +1,12 @@
 //! `headroom sim`: one law in one simulated world.
 
-use crate::args::WorldArgs;
-use crate::law::LawName;
+use crate::args::{WorldArgs, law_names};
 use crate::simulate::{Setting, Watched, example, recorded, unrecorded};
 use clap::Args;
 use headroom_console::Failure;
 use headroom_console::file;
 use headroom_console::say;
+use headroom_control::LawName;
 use headroom_record::report::runs_html;
 use headroom_record::{Archive, Limits, Recorder, summary_table};
 use std::path::PathBuf;
@@ -19,7 +19,7 @@ pub struct SimArgs {
     #[command(flatten)]
     pub world: WorldArgs,
     /// The law; by default the scenario's, which is slo-power where it names none. Its parameters are the scenario's.
-    #[arg(long, value_enum, value_name = "LAW")]
+    #[arg(long, value_parser = law_names(), value_name = "LAW")]
     pub law: Option<LawName>,
     /// The trace: `wikipedia` or `azure` (900 or 1440 values from the seed), or a file with one rate (requests/s) a
     /// line. By default the scenario's arrivals, and `wikipedia` where it has none.

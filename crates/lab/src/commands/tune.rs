@@ -1,21 +1,17 @@
 //! `headroom tune`: the parameters of a law that need the least energy for a service and a trace.
 
-mod space;
-
-use crate::args::{WorldArgs, jobs_at_once};
-use crate::law::LawConfig;
-use crate::law::LawName;
+use crate::args::{WorldArgs, jobs_at_once, law_names};
 use crate::simulate::{Figures, Progress, Setting, figures, jobs};
 use anyhow::anyhow;
 use clap::Args;
 use headroom_console::Failure;
 use headroom_console::say;
+use headroom_control::{LawConfig, LawName, Parameter};
 use headroom_record::statistics::Estimate;
 use headroom_sim::bound::lower_bound;
 use headroom_sim::run_many;
 use headroom_sim::search::{Axis, minimise};
 use serde::Serialize;
-use space::{Parameter, space};
 use std::collections::BTreeMap;
 use std::time::Instant;
 
@@ -26,7 +22,7 @@ pub struct TuneArgs {
     #[command(flatten)]
     pub world: WorldArgs,
     /// The law whose parameters are searched.
-    #[arg(long, value_enum, value_name = "LAW", default_value_t = LawName::SloPower)]
+    #[arg(long, value_parser = law_names(), value_name = "LAW", default_value_t = LawName::SLO_POWER)]
     pub law: LawName,
     /// The trace, as for `headroom sim`.
     #[arg(long, value_name = "NAME|FILE")]
@@ -87,7 +83,7 @@ pub fn run(args: &TuneArgs) -> Result<(), Failure> {
     let file = Setting::read(args.world.scenario.as_deref())?;
     // A law that this world does not bear is refused with its line, before its parameters are looked at.
     file.guarded(args.law)?;
-    let parameters = space(args.law, &file)?;
+    let parameters = file.search_space(args.law)?;
     if parameters.is_empty() {
         return Err(Failure::usage(anyhow!(
             "--law {}: it has no parameters to search. Choose another, or compare it as it is: headroom compare",
@@ -150,7 +146,12 @@ pub fn run(args: &TuneArgs) -> Result<(), Failure> {
     };
     let mut allowed = args.max_over.map(|percent| percent / 100.0);
     let mut failed = None;
-    let axes: Vec<Axis> = parameters.iter().map(|parameter| parameter.axis).collect();
+    let axis = |parameter: &Parameter| Axis {
+        low: parameter.low,
+        high: parameter.high,
+        whole: parameter.whole,
+    };
+    let axes: Vec<Axis> = parameters.iter().map(axis).collect();
     let found = minimise(&axes, &start, args.budget as usize, args.seed, |points| {
         let configs: Vec<LawConfig> = points.iter().map(|point| config(point)).collect();
         let each = runs(&configs, &train, 1)
@@ -251,7 +252,7 @@ fn outcome(
             toml.push_str(&format!("[law.{}]\n", parameter.table));
             last = parameter.table;
         }
-        match parameter.axis.whole {
+        match parameter.whole {
             true => toml.push_str(&format!("{} = {value:.0}\n", parameter.key)),
             false => toml.push_str(&format!("{} = {value:?}\n", parameter.key)),
         }

@@ -4,8 +4,7 @@ mod bystanders;
 mod ground;
 mod wiki;
 
-use crate::cli::{DemoArgs, LawName};
-use crate::config::LawConfig;
+use crate::cli::DemoArgs;
 use crate::live::guard::namespace::Place;
 use crate::live::run::{RunPlan, Watchers, World};
 use crate::live::view::View;
@@ -18,7 +17,7 @@ use headroom_console::Stop;
 use headroom_console::file;
 use headroom_console::say;
 use headroom_console::terminal;
-use headroom_control::{Guardian, Law, Plant, Slo, guardian};
+use headroom_control::{Guardian, Law, LawConfig, LawContext, LawName, Plant, Slo, guardian};
 use headroom_gateway::{BackendConfig, Gateway, GatewayConfig, Handle};
 use headroom_lab::commands::trace;
 use headroom_lab::simulate::{EmulatedRun, Measured};
@@ -191,9 +190,12 @@ fn run_name(law: LawName) -> String {
 }
 
 fn law(name: LawName, slo: Slo, plant: Plant, rate: PerSecond) -> Result<Guardian<Box<dyn Law>>, Failure> {
-    let law = LawConfig::of(name)
-        .build(slo, plant, rate)
-        .map_err(Failure::usage)?;
+    let context = LawContext {
+        slo,
+        plant,
+        service_rate: rate,
+    };
+    let law = LawConfig::of(name).build(&context).map_err(Failure::usage)?;
     Ok(Guardian::new(law, plant, guardian::DEFAULT_PATIENCE_PERIODS))
 }
 
@@ -344,11 +346,7 @@ impl Stage {
             trace: day.name().to_owned(),
             seed: args.seed,
             length: Some(day.duration()),
-            frame: Frame {
-                period: PERIOD,
-                slo,
-                guard: LawConfig::of(name).guard(slo),
-            },
+            frame: Frame { period: PERIOD, slo },
             plant,
             notes: self.notes(),
             power_source: Some(self.machine.source()),

@@ -3,14 +3,14 @@
 mod ordering;
 mod unseen;
 
-use crate::args::{WorldArgs, jobs_at_once};
-use crate::law::LawName;
+use crate::args::{WorldArgs, jobs_at_once, law_names};
 use crate::origin;
 use crate::simulate::{Figures, Progress, Setting, figures, jobs, sheet_text, write_sheet};
 use anyhow::anyhow;
 use clap::Args;
 use headroom_console::Failure;
 use headroom_console::say;
+use headroom_control::LawName;
 use headroom_load::families::Family;
 use headroom_record::report::{Bars, Grid, Section, Sheet};
 use headroom_record::statistics::Estimate;
@@ -30,7 +30,7 @@ pub struct CompareArgs {
     pub world: WorldArgs,
     /// The laws; the first is what the others' differences are from. By default fixed, headroom, slo-power,
     /// pegasus-as-run and k8s-as-run, and with --unseen all laws.
-    #[arg(long, value_delimiter = ',', value_name = "LAW,...")]
+    #[arg(long, value_parser = law_names(), value_delimiter = ',', value_name = "LAW,...")]
     pub laws: Vec<LawName>,
     /// The traces: `wikipedia`, `azure`, or files. A generated trace is another one with each seed.
     #[arg(long, value_delimiter = ',', default_values_t = ["wikipedia".to_owned(), "azure".to_owned()], value_name = "NAME|FILE,...")]
@@ -74,11 +74,11 @@ const BOUND_REMARK: &str = "simulated: every figure is a model's; \"over the bou
                             that answers every request, even one that knows them all beforehand (\"-\": the law left some unanswered)";
 /// The laws and the seeds where none are asked for.
 const LAWS: [LawName; 5] = [
-    LawName::Fixed,
-    LawName::Headroom,
-    LawName::SloPower,
-    LawName::PegasusAsRun,
-    LawName::K8sAsRun,
+    LawName::FIXED,
+    LawName::HEADROOM,
+    LawName::SLO_POWER,
+    LawName::PEGASUS_AS_RUN,
+    LawName::K8S_AS_RUN,
 ];
 /// As [`LAWS`].
 const SEEDS: u64 = 20;
