@@ -36,7 +36,8 @@ pub use up::UpArgs;
 #[cfg(feature = "lab")]
 pub use validate::ValidateArgs;
 
-use clap::{Parser, Subcommand};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{CommandFactory, Parser, Subcommand};
 
 /// Keeps a web service inside its latency promise on the fewest watts.
 ///
@@ -100,14 +101,85 @@ pub enum Command {
     Lab(headroom_lab::Command),
 }
 
+/// The commands of the feature `lab`, for a program that is built without it.
+const OF_LAB: [&str; 10] = [
+    "demo",
+    "emulate",
+    "load",
+    "trace",
+    "service",
+    "sim",
+    "validate",
+    "compare",
+    "reproduce",
+    "tune",
+];
+
+impl Cli {
+    /// Reads the command line; one that is wrong ends the program and says why.
+    pub fn of_arguments() -> Self {
+        Self::try_parse().unwrap_or_else(|error| match not_in_build(&error) {
+            Some(why) => Self::command().error(ErrorKind::InvalidSubcommand, why).exit(),
+            None => error.exit(),
+        })
+    }
+}
+
+/// Where the command that was asked for is one that this build was made without: what to do.
+fn not_in_build(error: &clap::Error) -> Option<String> {
+    let Some(ContextValue::String(command)) = error.get(ContextKind::InvalidSubcommand) else {
+        return None;
+    };
+    OF_LAB.contains(&command.as_str()).then(|| {
+        format!(
+            "`headroom {command}` is not in this production build: build one that has it, with the feature `lab` (cargo \
+             build --release --features lab; without --no-default-features it is on)"
+        )
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_command_that_is_not_in_the_build_is_named_with_the_remedy() {
+        // As clap says it where a program has no such command.
+        let parser = clap::Command::new("headroom").subcommand(clap::Command::new("up"));
+        let refused = |command| {
+            let error = parser
+                .clone()
+                .try_get_matches_from(["headroom", command])
+                .unwrap_err();
+            not_in_build(&error)
+        };
+        let why = refused("sim").unwrap();
+        assert!(
+            why.contains("`headroom sim` is not in this production build") && why.contains("--features lab")
+        );
+        assert_eq!(refused("smi"), None);
+        let here = Cli::command();
+        for command in OF_LAB {
+            assert_eq!(
+                here.find_subcommand(command).is_some(),
+                cfg!(feature = "lab"),
+                "{command}"
+            );
+        }
+    }
+
+    #[test]
+    #[cfg(feature = "lab")]
+    fn every_command_of_lab_is_known_to_a_build_without_it() {
+        let lab = headroom_lab::Command::augment_subcommands(clap::Command::new("lab"));
+        for command in lab.get_subcommands() {
+            assert!(OF_LAB.contains(&command.get_name()), "{}", command.get_name());
+        }
     }
 
     #[test]

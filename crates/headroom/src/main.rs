@@ -15,14 +15,13 @@ mod origin;
 mod resize;
 mod telemetry_config;
 
-use clap::Parser;
 use cli::{Cli, Command};
 use headroom_console::{Failure, at_forced_end, say};
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = Cli::of_arguments();
     log_to_standard_error(cli.verbose);
     at_forced_end(|| drop(headroom_node::restore::restore_all()));
     at_forced_end(door::end_now);

@@ -13,13 +13,13 @@
 //!
 //! Energies of different sources (measured, estimated, emulated, simulated) are never added or subtracted here:
 //! a run whose source changed reports them side by side, and a comparison across sources says that it is none. The one
-//! exception is [`beside`], where it is asked how far a simulated run is from the live one that it stands for.
+//! exception is [`validate`], where it is asked how far a simulated run is from the live one that it stands for.
 //!
 //! This crate knows of no control law, no Linux and no HTTP, and nothing in it can influence a run.
 #![forbid(unsafe_code)]
 
 mod archive;
-pub mod beside;
+
 mod clock;
 mod compare;
 mod error;
@@ -37,6 +37,7 @@ pub mod statistics;
 mod summary;
 pub mod table;
 mod totals;
+pub mod validate;
 mod writer;
 
 pub use archive::{Archive, RunFilter, RunInfo, RunState};

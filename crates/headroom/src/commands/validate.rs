@@ -9,8 +9,8 @@ use headroom_console::file;
 use headroom_console::say;
 use headroom_control::LawName;
 use headroom_lab::simulate::{Setting, Table, Watched, recorded, recorded_arrivals, recorded_world};
-use headroom_record::beside::Beside;
-use headroom_record::report::{Grid, beside_html};
+use headroom_record::report::{Grid, validation_html};
+use headroom_record::validate::Validation;
 use headroom_record::{Archive, Limits, PeriodRecord, Recorder, RunId, RunInfo, World};
 use headroom_sim::ArrivalProcess;
 use std::path::Path;
@@ -60,14 +60,14 @@ pub fn run(args: &ValidateArgs) -> Result<(), Failure> {
     }
     let archive = Archive::open(db)?;
     write_page(&archive, &pairs, &args.out)?;
-    let beside = pairs
+    let validation = pairs
         .iter()
-        .map(|(live, simulated)| Beside::of(&archive, *live, *simulated))
+        .map(|(live, simulated)| Validation::of(&archive, *live, *simulated))
         .collect::<Result<Vec<_>, _>>()?;
     if args.json {
-        return say::result(serde_json::to_string(&beside)?);
+        return say::result(serde_json::to_string(&validation)?);
     }
-    let tables: String = beside.iter().map(table).collect();
+    let tables: String = validation.iter().map(table).collect();
     let remarks: String = REMARKS.iter().map(|remark| format!("  {remark}\n")).collect();
     say::result(format_args!("{tables}{remarks}\nreport: {}", args.out.display()))
 }
@@ -171,41 +171,45 @@ fn replayed(mut setting: Setting, live: &RunInfo, periods: &[PeriodRecord]) -> R
 }
 
 fn write_page(archive: &Archive, pairs: &[(RunId, RunId)], out: &Path) -> Result<(), Failure> {
-    let html = beside_html(archive, pairs, &REMARKS.map(str::to_owned))?;
+    let html = validation_html(archive, pairs, &REMARKS.map(str::to_owned))?;
     file::write(out, &html)
 }
 
 /// A pair as a table for the terminal.
-fn table(beside: &Beside) -> String {
+fn table(validation: &Validation) -> String {
     let grid = Grid {
         caption: format!(
             "{} on {}, {:.0} s",
-            beside.live.law,
-            beside.live.trace,
-            beside.live.duration_s.get()
+            validation.live.law,
+            validation.live.trace,
+            validation.live.duration_s.get()
         ),
         header: ["", "unit", "live", "simulated", "apart"]
             .map(str::to_owned)
             .to_vec(),
-        rows: beside
+        rows: validation
             .sides
             .iter()
             .map(|side| std::iter::once(side.name.clone()).chain(side.cells()).collect())
             .collect(),
         words: vec![0, 1],
     };
-    let period = beside.live.duration_s / beside.live.periods.max(1) as f64;
-    let notes: String = beside
+    let period = validation.live.duration_s / validation.live.periods.max(1) as f64;
+    let notes: String = validation
         .live
         .notes
         .iter()
         .map(|note| format!("  live: {note}\n"))
         .chain(
-            beside
+            validation
                 .faults
                 .iter()
                 .map(|fault| format!("  disturbed: {fault}\n")),
         )
         .collect();
-    format!("{}  {}\n{notes}\n", Table(&grid), beside.by_period.text(period))
+    format!(
+        "{}  {}\n{notes}\n",
+        Table(&grid),
+        validation.by_period.text(period)
+    )
 }

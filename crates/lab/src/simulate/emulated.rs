@@ -203,7 +203,7 @@ fn alike(one: &Plant, other: &Plant) -> bool {
 }
 
 /// The first lines of such a text.
-const HEAD: &str = "# The world of this run, for `headroom beside` and `headroom sim --scenario`. Service times are those \
+const HEAD: &str = "# The world of this run, for `headroom validate` and `headroom sim --scenario`. Service times are those \
                     measured while it ran;\n# a core is one of the emulated server's.\n";
 
 /// The scenario that a run's record holds.
@@ -213,7 +213,7 @@ const HEAD: &str = "# The world of this run, for `headroom beside` and `headroom
 pub fn recorded_world(run: &str, config: &str) -> anyhow::Result<Document> {
     if !config.starts_with(HEAD) {
         bail!(
-            "the record of run {run} does not say what machine and service it ran on: only runs of `headroom beside` and \
+            "the record of run {run} does not say what machine and service it ran on: only runs of `headroom validate` and \
              `headroom demo` on the emulated server do. Give its world with --scenario (`headroom sim --example`)"
         );
     }

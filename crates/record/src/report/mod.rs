@@ -8,7 +8,6 @@
 //!
 //! Every text that comes from a run is escaped: a law named `<script>` is shown, not run.
 
-mod beside;
 mod chart;
 mod columns;
 mod comparison;
@@ -23,11 +22,12 @@ mod run;
 mod scale;
 mod sheet;
 mod timeline;
+mod validate;
 
-pub use beside::beside_html;
 pub use chart::{Chart, Curve, Stroke};
 pub use sheet::{Bars, Grid, Section, Sheet, sheet_html};
 pub use timeline::{Stay, Timeline, Tint};
+pub use validate::validation_html;
 
 use crate::archive::Archive;
 use crate::error::Error;

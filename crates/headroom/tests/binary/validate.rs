@@ -1,4 +1,4 @@
-//! `headroom beside`: a law live on emulated hardware, and the same simulated.
+//! `headroom validate`: a law live on emulated hardware, and the same simulated.
 
 use crate::common::{Program, fuse_or_skipped, headroom, run};
 use crate::contract::{assert_summary, number};
@@ -26,7 +26,7 @@ fn ratio_of(pair: &Value, path: &str) -> f64 {
 
 fn again(folder: &Path, run_asked: &str) -> Value {
     let (status, program) = run(headroom()
-        .args(["beside", run_asked, "--json", "--db"])
+        .args(["validate", run_asked, "--json", "--db"])
         .arg(folder.join("runs.db"))
         .arg("--out")
         .arg(folder.join("again.html")));
@@ -46,7 +46,7 @@ fn a_live_run_and_its_simulation_agree_in_what_they_must() {
     let mut program = Program::start(
         headroom()
             .args([
-                "beside",
+                "validate",
                 "--duration",
                 "10",
                 "--cores",
@@ -59,7 +59,7 @@ fn a_live_run_and_its_simulation_agree_in_what_they_must() {
             .arg("--db")
             .arg(folder.join("runs.db"))
             .arg("--out")
-            .arg(folder.join("beside.html")),
+            .arg(folder.join("validate.html")),
     );
     program.succeeds();
     let pairs = program.json();
@@ -85,7 +85,7 @@ fn a_live_run_and_its_simulation_agree_in_what_they_must() {
         (0.4..1.5).contains(&ratio(&pairs[0], "utilisation, mean")),
         "{pairs}"
     );
-    let html = fs::read_to_string(folder.join("beside.html")).unwrap();
+    let html = fs::read_to_string(folder.join("validate.html")).unwrap();
     assert!(html.contains("Live and simulated: fixed, slo-power") && html.contains("<svg"));
 
     // A recorded run can be simulated again, and comes out the same.
@@ -94,7 +94,7 @@ fn a_live_run_and_its_simulation_agree_in_what_they_must() {
     assert_eq!(again["sides"], pairs[1]["sides"]);
     // One that was simulated is none to be simulated.
     let (status, refused) = run(headroom()
-        .args(["beside", "demo-slo-power-simulated", "--db"])
+        .args(["validate", "demo-slo-power-simulated", "--db"])
         .arg(folder.join("runs.db")));
     assert_eq!(status.code(), Some(2));
     assert!(
@@ -117,16 +117,16 @@ fn what_cannot_be_simulated_is_refused_with_what_is_missing() {
             .arg(folder.path().join("x.html")));
         (status.code(), program.err())
     };
-    let (code, err) = simulated(&["beside", "latest"]);
+    let (code, err) = simulated(&["validate", "latest"]);
     assert!(code == Some(2) && err.contains("runs.db"), "{err}");
     let (code, _) = simulated(&["sim", "--duration", "20", "--name", "paper"]);
     assert_eq!(code, Some(0));
-    let (code, err) = simulated(&["beside", "paper"]);
+    let (code, err) = simulated(&["validate", "paper"]);
     assert!(code == Some(2) && err.contains("simulated already"), "{err}");
-    let (code, err) = simulated(&["beside", "paper", "--seed", "3"]);
+    let (code, err) = simulated(&["validate", "paper", "--seed", "3"]);
     assert!(code == Some(2) && err.contains("--seed"), "{err}");
-    let (code, err) = simulated(&["beside", "--duration", "3"]);
+    let (code, err) = simulated(&["validate", "--duration", "3"]);
     assert!(code == Some(2) && err.contains("--duration 3"), "{err}");
-    let (code, err) = simulated(&["beside", "--scenario", "x.toml"]);
+    let (code, err) = simulated(&["validate", "--scenario", "x.toml"]);
     assert!(code == Some(2) && err.contains("RUN"), "{err}");
 }

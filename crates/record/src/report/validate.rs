@@ -5,10 +5,10 @@ use super::html::{banner, escape, header, page, thinning};
 use super::origin::provenance;
 use super::{distribution, panels, run};
 use crate::archive::Archive;
-use crate::beside::Beside;
 use crate::error::Error;
 use crate::model::RunId;
 use crate::summary::RunSummary;
+use crate::validate::Validation;
 use serde_json::Value;
 use std::fmt::Write;
 
@@ -22,7 +22,11 @@ const NAMES: [&str; 2] = ["live", "simulated"];
 ///
 /// # Errors
 /// No pair is given, a run that is not there, or a file that cannot be read.
-pub fn beside_html(archive: &Archive, pairs: &[(RunId, RunId)], remarks: &[String]) -> Result<String, Error> {
+pub fn validation_html(
+    archive: &Archive,
+    pairs: &[(RunId, RunId)],
+    remarks: &[String],
+) -> Result<String, Error> {
     if pairs.is_empty() {
         return Err(Error::NothingToCompare);
     }
@@ -36,34 +40,37 @@ pub fn beside_html(archive: &Archive, pairs: &[(RunId, RunId)], remarks: &[Strin
         for (run, name) in runs.iter_mut().zip(NAMES) {
             run.summary.law = name.to_owned();
         }
-        loaded.push((Beside::of(archive, *live, *simulated)?, runs));
+        loaded.push((Validation::of(archive, *live, *simulated)?, runs));
     }
     Ok(render(&loaded, remarks))
 }
 
-fn render(pairs: &[(Beside, [RunData; 2])], remarks: &[String]) -> String {
-    let laws: Vec<&str> = pairs.iter().map(|(beside, _)| beside.live.law.as_str()).collect();
+fn render(pairs: &[(Validation, [RunData; 2])], remarks: &[String]) -> String {
+    let laws: Vec<&str> = pairs
+        .iter()
+        .map(|(validation, _)| validation.live.law.as_str())
+        .collect();
     let title = format!("Live and simulated: {}", laws.join(", "));
-    let mut body = header("headroom beside", &title, &lead(pairs), &facts(pairs));
+    let mut body = header("headroom validate", &title, &lead(pairs), &facts(pairs));
     body.push_str(&banner("What the simulator knows, and what it does not", remarks));
     body.push_str(&overview(pairs));
     let mut hover: Vec<Value> = Vec::new();
-    for (beside, runs) in pairs {
-        let _ = writeln!(body, "<h2>{}</h2>", escape(&beside.live.law));
+    for (validation, runs) in pairs {
+        let _ = writeln!(body, "<h2>{}</h2>", escape(&validation.live.law));
         if pairs.len() == 1 {
-            body.push_str(&table(beside));
+            body.push_str(&table(validation));
         }
         let _ = writeln!(
             body,
             "<p class=\"note\">{}</p>",
-            escape(&beside.by_period.text(runs[0].info.meta.period))
+            escape(&validation.by_period.text(runs[0].info.meta.period))
         );
         let _ = writeln!(
             body,
             "<p class=\"facts\">Of the live run: {}</p>",
-            escape(&beside.live.notes.join(" \u{b7} "))
+            escape(&validation.live.notes.join(" \u{b7} "))
         );
-        body.push_str(&banner("The live run was disturbed", &beside.faults));
+        body.push_str(&banner("The live run was disturbed", &validation.faults));
         body.push_str("<section class=\"panels\">\n");
         body.push_str(&thinning(
             runs.iter().map(|run| run.periods_per_point).max().unwrap_or(1),
@@ -81,7 +88,7 @@ fn render(pairs: &[(Beside, [RunData; 2])], remarks: &[String]) -> String {
     }
     let summaries: Vec<RunSummary> = pairs
         .iter()
-        .flat_map(|(beside, _)| [beside.live.clone(), beside.simulated.clone()])
+        .flat_map(|(validation, _)| [validation.live.clone(), validation.simulated.clone()])
         .collect();
     body.push_str(&provenance(&summaries));
     // The crosshair shows the runs of one pair: with several its box would be taller than the page.
@@ -92,15 +99,15 @@ fn render(pairs: &[(Beside, [RunData; 2])], remarks: &[String]) -> String {
     page(&title, &body, crosshair.as_ref())
 }
 
-fn lead(pairs: &[(Beside, [RunData; 2])]) -> String {
-    let sentences = pairs.iter().map(|(beside, _)| {
+fn lead(pairs: &[(Validation, [RunData; 2])]) -> String {
+    let sentences = pairs.iter().map(|(validation, _)| {
         let apart = |name: &str| {
-            let side = beside.sides.iter().find(|side| side.name == name);
+            let side = validation.sides.iter().find(|side| side.name == name);
             side.map_or_else(String::new, |side| side.cells()[3].clone())
         };
         format!(
             "{}: energy {}, cores {}, P95 {}.",
-            beside.live.law,
+            validation.live.law,
             apart("energy"),
             apart("cores, mean"),
             apart("latency P95")
@@ -110,40 +117,43 @@ fn lead(pairs: &[(Beside, [RunData; 2])]) -> String {
     format!("How far the simulation is from the live run: {}", all.join(" "))
 }
 
-fn facts(pairs: &[(Beside, [RunData; 2])]) -> String {
-    let named = pairs.iter().map(|(beside, runs)| {
+fn facts(pairs: &[(Validation, [RunData; 2])]) -> String {
+    let named = pairs.iter().map(|(validation, runs)| {
         format!(
             "runs {} ({}) and {} ({}), trace {}, seed {}",
             runs[0].info.id,
-            beside.live.world,
+            validation.live.world,
             runs[1].info.id,
-            beside.simulated.world,
-            beside.live.trace,
-            beside.live.seed
+            validation.simulated.world,
+            validation.live.trace,
+            validation.live.seed
         )
     });
     named.collect::<Vec<_>>().join(" \u{b7} ")
 }
 
 /// The figures that matter most, all pairs in one table; nothing where there is but one.
-fn overview(pairs: &[(Beside, [RunData; 2])]) -> String {
+fn overview(pairs: &[(Validation, [RunData; 2])]) -> String {
     if pairs.len() < 2 {
         return String::new();
     }
     let mut html =
         String::from("<div class=\"scroll\"><table class=\"compare\"><thead><tr><th></th><th>unit</th>");
-    for (beside, _) in pairs {
-        let law = escape(&beside.live.law);
+    for (validation, _) in pairs {
+        let law = escape(&validation.live.law);
         let _ = write!(
             html,
             "<th class=\"n\">{law}, live</th><th class=\"n\">simulated</th><th class=\"n\">apart</th>"
         );
     }
     html.push_str("</tr></thead><tbody>\n");
-    let rows = pairs.first().map_or(0, |(beside, _)| beside.sides.len());
+    let rows = pairs.first().map_or(0, |(validation, _)| validation.sides.len());
     for row in 0..rows {
         let mut begun = false;
-        for side in pairs.iter().filter_map(|(beside, _)| beside.sides.get(row)) {
+        for side in pairs
+            .iter()
+            .filter_map(|(validation, _)| validation.sides.get(row))
+        {
             let [unit, live, simulated, apart] = side.cells();
             if !begun {
                 let _ = write!(
@@ -164,7 +174,7 @@ fn overview(pairs: &[(Beside, [RunData; 2])]) -> String {
     html
 }
 
-fn table(beside: &Beside) -> String {
+fn table(validation: &Validation) -> String {
     let source = |run: &RunSummary, name: &str| match run.energy_j.source {
         Some(source) if source.as_str() == name => String::new(),
         Some(source) => format!(" <span class=\"quiet\">({source})</span>"),
@@ -172,7 +182,11 @@ fn table(beside: &Beside) -> String {
     };
     let mut html =
         String::from("<div class=\"scroll\"><table class=\"compare\"><thead><tr><th></th><th>unit</th>");
-    for ((name, colour), run) in NAMES.iter().zip(COLOURS).zip([&beside.live, &beside.simulated]) {
+    for ((name, colour), run) in NAMES
+        .iter()
+        .zip(COLOURS)
+        .zip([&validation.live, &validation.simulated])
+    {
         let _ = write!(
             html,
             "<th class=\"n\"><span class=\"dot c{colour}\"></span>{name}{}</th>",
@@ -180,7 +194,7 @@ fn table(beside: &Beside) -> String {
         );
     }
     html.push_str("<th class=\"n\">apart</th></tr></thead><tbody>\n");
-    for side in &beside.sides {
+    for side in &validation.sides {
         let [unit, live, simulated, apart] = side.cells();
         let _ = writeln!(
             html,

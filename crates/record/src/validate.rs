@@ -100,7 +100,7 @@ pub struct PeriodsApart {
 
 /// A live run and its simulation.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Beside {
+pub struct Validation {
     /// The live run.
     pub live: RunSummary,
     /// The simulated one.
@@ -113,7 +113,7 @@ pub struct Beside {
     pub by_period: PeriodsApart,
 }
 
-impl Beside {
+impl Validation {
     /// Reads both.
     ///
     /// # Errors
