@@ -13,7 +13,7 @@ pub use law::LawConfig;
 
 use crate::telemetry_config::TelemetryConfig;
 use headroom_control::{CoreRange, FailingLimits, Plant, PlantError, PowerEnvelope, Slo, guardian};
-use headroom_gateway::{GatewayConfig, GatewayError};
+use headroom_gateway::GatewayConfig;
 use headroom_node::cap::LimiterOptions;
 use headroom_node::cgroup::TargetSpec;
 use headroom_node::cpu::QuotaOptions;
@@ -424,18 +424,6 @@ impl Config {
         self.record.check(document)?;
         self.law.check(document)
     }
-}
-
-/// The key that the gateway's objection to its configuration is about.
-pub fn gateway_key(gateway: &GatewayConfig, error: &GatewayError) -> String {
-    let key = match error {
-        GatewayError::Config { key, .. } => key,
-        GatewayError::BackendUrl { .. } | GatewayError::Resolve { .. } => "backends",
-        GatewayError::Bind { address, .. } if gateway.listen.contains(address) => "listen",
-        GatewayError::Bind { .. } | GatewayError::Tls { .. } => "tls",
-        _ => return "gateway".to_owned(),
-    };
-    format!("gateway.{key}")
 }
 
 impl ControlConfig {

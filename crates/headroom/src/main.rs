@@ -3,22 +3,18 @@
 
 mod check;
 mod cli;
-mod cluster;
 mod commands;
 mod config;
-mod descriptors;
-mod door;
 mod emulator;
-mod live;
-mod looks;
 mod origin;
-mod resize;
 mod simulate;
+mod start;
 mod telemetry_config;
 
 use clap::Parser;
 use cli::{Cli, Command};
 use headroom_console::{Failure, at_forced_end, say};
+use headroom_runtime::door;
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
@@ -79,10 +75,4 @@ fn log_to_standard_error(verbose: u8) {
         .with_target(false)
         .with_ansi(std::io::stderr().is_terminal())
         .init();
-}
-
-/// A number that no other start of a program has: the standard library's hasher is seeded by the system.
-fn random() -> u64 {
-    use std::hash::{BuildHasher, Hasher, RandomState};
-    RandomState::new().build_hasher().finish()
 }

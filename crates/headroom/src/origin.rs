@@ -1,8 +1,8 @@
 //! Where this process's figures come from.
 
-use crate::live::run::host;
 use headroom_load::Trace;
 use headroom_record::{Provenance, fingerprint, fingerprint_of_numbers};
+use headroom_runtime::live::run::host;
 use headroom_sim::ArrivalProcess;
 use headroom_units::PerSecond;
 

@@ -2,12 +2,12 @@
 
 use crate::cli::EmulateArgs;
 use crate::emulator::{self, Emulator, EmulatorOptions};
-use crate::live::undo;
 use anyhow::{Context, anyhow};
 use headroom_console::Document;
 use headroom_console::Failure;
 use headroom_console::Stop;
 use headroom_console::say;
+use headroom_runtime::live::undo;
 use headroom_testbed::hardware::HardwareConfig;
 use headroom_units::Cores;
 use std::time::{Duration, Instant};

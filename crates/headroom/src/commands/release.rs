@@ -3,12 +3,12 @@
 use crate::cli::ReleaseArgs;
 use crate::commands::operate;
 use crate::emulator::take_and_sweep;
-use crate::live::control::{self, Request};
-use crate::live::undo;
 use anyhow::anyhow;
 use headroom_console::Failure;
 use headroom_console::say;
 use headroom_node::restore::LedgerError;
+use headroom_runtime::live::control::{self, Request};
+use headroom_runtime::live::undo;
 
 /// Puts back what is recorded, and says what it was. A running `up` or agent is paused.
 ///

@@ -3,7 +3,6 @@
 use super::{Progress, Setting};
 use crate::cli::LawName;
 use crate::config::LawConfig;
-use crate::live::run::host;
 use crate::origin;
 use hdrhistogram::Histogram;
 use headroom_console::Failure;
@@ -11,6 +10,7 @@ use headroom_control::PowerEnvelope;
 use headroom_record::{
     LatencySummary, PeriodRecord, Reason, Recorder, RunMeta, RunSummary, RunTotals, World,
 };
+use headroom_runtime::live::run::host;
 use headroom_sim::Outcome;
 use headroom_sim::bound::lower_bound;
 use headroom_units::{Ratio, Seconds, Source};

@@ -8,10 +8,7 @@ use super::report::write_html;
 use super::trace;
 use crate::cli::{DemoArgs, LawName};
 use crate::config::LawConfig;
-use crate::live::guard::namespace::Place;
-use crate::live::run::{RunPlan, Watchers, World};
-use crate::live::view::View;
-use crate::live::{CgroupMachine, Frame, GatewayTelemetry, Machine, Telemetry, calibrate, run, undo};
+use crate::emulator;
 use crate::origin;
 use crate::simulate::{EmulatedRun, Measured};
 use anyhow::{Context, anyhow, bail};
@@ -30,6 +27,12 @@ use headroom_node::cgroup::{CgroupScope, ScopeOptions};
 use headroom_node::power::{MeterPreference, PowerModel};
 use headroom_node::restore;
 use headroom_record::{Archive, Limits, Recorder, RunSummary, compare_with_first, summary_table};
+use headroom_runtime::live::guard::namespace::Place;
+use headroom_runtime::live::run::{RunPlan, Watchers, World};
+use headroom_runtime::live::view::View;
+use headroom_runtime::live::{
+    CgroupMachine, Frame, GatewayTelemetry, Machine, Telemetry, calibrate, run, undo,
+};
 use headroom_testbed::hardware::HardwareConfig;
 use headroom_testbed::wiki::WikiCosts;
 use headroom_units::{PerSecond, Ratio, Seconds};
@@ -94,7 +97,7 @@ pub fn perform(args: &DemoArgs, db: &Path) -> Result<Option<Vec<RunSummary>>, Fa
     let stop = Stop::at_signals()?;
     let run_dir = args.run_dir.clone().unwrap_or_else(undo::default_run_dir);
     // Before anything is made in it: whoever has the run folder may take away what lies there of demos.
-    let run_dir = undo::take(&run_dir)?;
+    let run_dir = undo::take(&run_dir, emulator::REMAINS)?;
     let ground = Ground::prepare(args, &run_dir)?;
     // What a demo limits is its own, and ends with it in whatever PID namespace.
     undo::promise(run_dir, &ground.roots, Place::Inside)?;
@@ -358,7 +361,7 @@ impl Stage {
             power_source: Some(self.machine.source()),
             config: format!("{args:?}"),
             nodes: Vec::new(),
-            load: Some(origin::of_trace(day, args.seed)),
+            provenance: origin::provenance().with_load(Some(origin::of_trace(day, args.seed))),
             lines_every: 10,
         };
         self.machine.apply(plant.full())?;
