@@ -1,10 +1,12 @@
 //! What the commands share: results on standard output and notes on standard error ([`say`]), failures with their exit
 //! status ([`Failure`]), the flag that ends a program ([`Stop`]), files written for people ([`file`]), the terminal while a
-//! live view has it ([`terminal`]), and configuration files whose errors name a line ([`Document`]).
+//! live view has it ([`terminal`]), configuration files whose errors name a line
+//! ([`Document`]), and arguments that are one of a list ([`one_of`]).
 //!
 //! It knows nothing of services, laws or machines.
 #![forbid(unsafe_code)]
 
+mod choice;
 mod document;
 mod failure;
 pub mod file;
@@ -12,6 +14,7 @@ pub mod say;
 mod stop;
 pub mod terminal;
 
+pub use choice::one_of;
 pub use document::{ConfigError, Document};
 pub use failure::Failure;
 pub use stop::{Stop, at_forced_end};

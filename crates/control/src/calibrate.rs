@@ -214,7 +214,8 @@ enum State {
 
 /// A law whose μ is observed.
 pub struct Calibrating<F> {
-    name: &'static str,
+    /// The law with some μ: what it says of itself, such as its name, does not depend on that.
+    prototype: Box<dyn Law>,
     plant: Plant,
     length: Seconds,
     build: F,
@@ -224,7 +225,7 @@ pub struct Calibrating<F> {
 impl<F> fmt::Debug for Calibrating<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Calibrating")
-            .field("name", &self.name)
+            .field("law", &self.prototype.name())
             .field("service_rate", &self.service_rate())
             .finish_non_exhaustive()
     }
@@ -234,9 +235,10 @@ impl<F> Calibrating<F> {
     /// The rules besides those of the law.
     pub const RULES: [&'static str; 4] = [CALIBRATING, CALIBRATED, RECALIBRATED, REFUSED];
 
-    /// The law `name`, which `build` makes of a μ (or says why it cannot) once periods of `length` together, with
-    /// [`MIN_REQUESTS`] and [`MIN_CPU`] at least, have shown it. Drift is observed over windows of that length.
-    pub const fn new(name: &'static str, plant: Plant, length: Seconds, build: F) -> Self {
+    /// The law that `prototype` is with some μ, which `build` makes of the real one (or says why it cannot) once periods of
+    /// `length` together, with [`MIN_REQUESTS`] and [`MIN_CPU`] at least, have shown it. Drift is observed over windows of
+    /// that length.
+    pub fn new(prototype: Box<dyn Law>, plant: Plant, length: Seconds, build: F) -> Self {
         let totals = Totals {
             requests: 0,
             cpu: Seconds::ZERO,
@@ -244,7 +246,7 @@ impl<F> Calibrating<F> {
             frequency: None,
         };
         Self {
-            name,
+            prototype,
             plant,
             length,
             build,
@@ -328,7 +330,11 @@ where
     F: FnMut(PerSecond) -> Result<Box<dyn Law>, String> + Send,
 {
     fn name(&self) -> &'static str {
-        self.name
+        self.prototype.name()
+    }
+
+    fn guard(&self) -> Option<Seconds> {
+        self.prototype.guard()
     }
 
     /// The law's; none while there is none. Those of [`Calibrating::RULES`] come beside them.

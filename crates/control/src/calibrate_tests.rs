@@ -39,7 +39,7 @@ type Build = Box<dyn FnMut(PerSecond) -> Result<Box<dyn Law>, String> + Send>;
 
 fn one_core() -> Calibrating<Build> {
     Calibrating::new(
-        "one-core",
+        Box::new(OneCore),
         plant(),
         Seconds::new(3.0),
         Box::new(|_| Ok(Box::new(OneCore))),
@@ -130,7 +130,7 @@ fn a_law_that_cannot_be_built_leaves_everything_on_and_is_tried_again() {
         true => Ok(Box::new(OneCore)),
         false => Err("the target is out of reach".to_owned()),
     });
-    let mut law = Calibrating::new("one-core", plant(), Seconds::new(1.0), build);
+    let mut law = Calibrating::new(Box::new(OneCore), plant(), Seconds::new(1.0), build);
     let decision = law.decide(&second(200, 2.0));
     assert_eq!(rule(&decision), "calibration-refused");
     assert!(decision.reasons[0].text.contains("out of reach"), "{decision:?}");
@@ -253,7 +253,7 @@ fn a_frequency_limit_hides_no_rate_that_is_lower_still() {
     let range = FrequencyRange::new(Hertz::new(1e9), Hertz::new(2e9), Hertz::new(1e8)).unwrap();
     let plant = plant().with_frequency(range);
     let build: Build = Box::new(|_| Ok(Box::new(OneCore)));
-    let mut law = Calibrating::new("one-core", plant, Seconds::new(3.0), build);
+    let mut law = Calibrating::new(Box::new(OneCore), plant, Seconds::new(3.0), build);
     for _ in 0..3 {
         law.decide(&second(100, 0.4));
     }
@@ -303,7 +303,8 @@ fn slow_processors_are_no_drift() {
 
 #[test]
 fn it_is_named_after_its_law_from_the_start() {
-    let law = Calibrating::new("fixed", plant(), Seconds::new(1.0), |_: PerSecond| {
+    let prototype = Box::new(Fixed::new(plant()));
+    let law = Calibrating::new(prototype, plant(), Seconds::new(1.0), |_: PerSecond| {
         Ok(Box::new(Fixed::new(plant())) as Box<dyn Law>)
     });
     assert_eq!(law.name(), "fixed");

@@ -2,6 +2,7 @@
 
 use crate::decision::Decision;
 use crate::observation::Observation;
+use headroom_units::Seconds;
 
 /// A control law: a deterministic state machine, one call a period.
 ///
@@ -13,6 +14,11 @@ pub trait Law: Send {
 
     /// The names of all its rules: the bounded label set of `headroom_decisions_total`.
     fn rules(&self) -> &'static [&'static str];
+
+    /// The latency above which it repairs, where it has such a one below the target: a line to draw.
+    fn guard(&self) -> Option<Seconds> {
+        None
+    }
 
     /// Takes one period's observation and decides about the next period.
     fn decide(&mut self, seen: &Observation) -> Decision;
@@ -28,6 +34,9 @@ impl<L: Law + ?Sized> Law for Box<L> {
     }
     fn rules(&self) -> &'static [&'static str] {
         (**self).rules()
+    }
+    fn guard(&self) -> Option<Seconds> {
+        (**self).guard()
     }
     fn decide(&mut self, seen: &Observation) -> Decision {
         (**self).decide(seen)

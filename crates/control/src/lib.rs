@@ -19,6 +19,7 @@
 //! | [`resize`] | how many servers a cluster has on, and the power state of each |
 //! | [`queueing`] | Equations 1 to 3 of the SLO-Power paper; processor sharing: the exact mean, and a percentile |
 //! | [`estimate`] | the least-squares line read one step ahead |
+//! | [`registry`] | the laws by name: parameters, how each is built, what can be searched |
 //! | [`spread`] | one decision for a cluster, spread over its nodes |
 #![forbid(unsafe_code)]
 
@@ -37,6 +38,7 @@ pub mod pegasus;
 pub mod plant;
 pub mod power_manager;
 pub mod queueing;
+pub mod registry;
 pub mod resize;
 pub mod slo_power;
 pub mod spread;
@@ -54,6 +56,7 @@ pub use parameter::OutOfRange;
 pub use pegasus::{Pegasus, PegasusTuning, PegasusVariant};
 pub use plant::{CoreRange, FrequencyRange, Plant, PlantError, PowerEnvelope, Slo};
 pub use power_manager::{PowerManager, PowerManagerTuning, Powersave, PowersaveError};
+pub use registry::{LawConfig, LawContext, LawError, LawName, NoSuchLaw, Parameter};
 pub use resize::{Fleet, Resizer, Stepwise};
 pub use slo_power::{Mode, SloPower, SloPowerError, Tuning};
 pub use spread::{NodeCapacity, NodeShare, Spread};

@@ -5,14 +5,13 @@
 
 pub mod agent;
 pub mod controller;
-mod law;
 pub mod resize;
 
-use headroom_console::{ConfigError, Document};
-pub use law::LawConfig;
-
 use crate::telemetry_config::TelemetryConfig;
-use headroom_control::{CoreRange, FailingLimits, Plant, PlantError, PowerEnvelope, Slo, guardian};
+use headroom_console::{ConfigError, Document};
+use headroom_control::{
+    CoreRange, FailingLimits, LawConfig, Plant, PlantError, PowerEnvelope, Slo, guardian,
+};
 use headroom_gateway::GatewayConfig;
 use headroom_node::cap::LimiterOptions;
 use headroom_node::cgroup::TargetSpec;
@@ -422,7 +421,9 @@ impl Config {
         ])?;
         self.control.check(document)?;
         self.record.check(document)?;
-        self.law.check(document)
+        self.law
+            .check()
+            .map_err(|error| document.error(&error.key, error.why))
     }
 }
 

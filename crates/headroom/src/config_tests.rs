@@ -1,4 +1,5 @@
 use super::*;
+use headroom_control::LawContext;
 use headroom_units::PerSecond;
 
 const GOOD: &str = r#"[slo]
@@ -110,10 +111,13 @@ fn a_target_that_no_cores_can_meet_is_refused_with_both_numbers() {
     let range = config.core_range(&document, Cores::new(2.0)).unwrap();
     let plant = config.plant(&document, range, envelope()).unwrap();
     let slo = config.slo(&document).unwrap();
-    let Err(error) = config.law.law(&document, slo, plant, PerSecond::new(250.0)) else {
-        panic!("it was accepted")
+    let context = LawContext {
+        slo,
+        plant,
+        service_rate: PerSecond::new(250.0),
     };
-    let message = error.to_string();
+    let error = config.law.build(&context).map(drop).unwrap_err();
+    let message = document.error(&error.key, error.why).to_string();
     assert!(message.starts_with("headroom.toml:3: slo.target_ms"), "{message}");
     assert!(
         message.contains("4.000 ms") && message.contains("250.000 requests/s"),

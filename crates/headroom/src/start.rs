@@ -1,15 +1,16 @@
 //! The start of a run on live traffic, the same on one machine and on many: the admin port, the law (which begins with
 //! everything on where nobody gave μ), the view, the run.
 
-use crate::cli::{LawName, RunArgs};
-use crate::config::{AdminConfig, ControlConfig, LawConfig, RecordConfig};
+use crate::cli::RunArgs;
+use crate::config::{AdminConfig, ControlConfig, RecordConfig};
 use crate::origin;
 use headroom_console::Document;
 use headroom_console::Failure;
 use headroom_console::Stop;
 use headroom_console::say;
 use headroom_console::terminal;
-use headroom_control::{Calibrating, Guardian, Law, Plant, Slo};
+use headroom_control::LawName;
+use headroom_control::{Calibrating, Guardian, Law, LawConfig, LawContext, Plant, Slo};
 use headroom_node::restore;
 use headroom_record::{Recorder, RunSummary, summary_table};
 use headroom_runtime::live::admin::{self, Status};
@@ -62,6 +63,25 @@ pub fn open(
     Ok((recorder, Admin { status, address }))
 }
 
+/// The law of a configuration file.
+///
+/// # Errors
+/// One that cannot be built, with its line.
+pub fn built(law: &LawConfig, document: &Document, context: &LawContext) -> Result<Box<dyn Law>, Failure> {
+    law.build(context)
+        .map_err(|error| document.error(&error.key, error.why).into())
+}
+
+/// Whether a law whose μ is given can be built, and reach its target.
+///
+/// # Errors
+/// Where it cannot, with the line.
+pub fn buildable(law: &LawConfig, document: &Document, context: &LawContext) -> Result<(), Failure> {
+    law.reachable(context)
+        .map_err(|error| document.error(&error.key, error.why))?;
+    built(law, document, context).map(drop)
+}
+
 /// A run on live traffic.
 pub struct Start<'a> {
     /// What the command line says of it.
@@ -94,29 +114,34 @@ impl Start<'_> {
         let told = |rate: PerSecond| say::note!("one core serves {:.1} requests/s", rate.get());
         if let Some(rate) = self.rate.given {
             told(rate);
-            return Ok(self.law.law(self.document, self.slo, self.plant, rate)?);
+            return built(self.law, self.document, &self.context(rate));
         }
         // What no μ makes good, such as a lever that the machine lacks, is an error now and not in the night.
-        self.law.law(self.document, self.slo, self.plant, MAX_RATE)?;
+        let prototype = built(self.law, self.document, &self.context(MAX_RATE))?;
         let length = self.rate.observed_for;
         say::note!(
             "everything is on until the traffic has shown, for {} s at least, what one core serves",
             length.get()
         );
-        let (config, slo, plant) = (self.law.clone(), self.slo, self.plant);
-        let build = move |rate| {
-            let law = config
-                .build(slo, plant, rate)
-                .map_err(|error| error.to_string())?;
-            told(rate);
+        let (config, context) = (self.law.clone(), self.context(MAX_RATE));
+        let build = move |service_rate| {
+            let context = LawContext {
+                service_rate,
+                ..context
+            };
+            let law = config.build(&context).map_err(|error| error.to_string())?;
+            told(service_rate);
             Ok(law)
         };
-        Ok(Box::new(Calibrating::new(
-            self.law.name.as_str(),
-            plant,
-            length,
-            build,
-        )))
+        Ok(Box::new(Calibrating::new(prototype, self.plant, length, build)))
+    }
+
+    fn context(&self, service_rate: PerSecond) -> LawContext {
+        LawContext {
+            slo: self.slo,
+            plant: self.plant,
+            service_rate,
+        }
     }
 
     /// Runs until `stop` is raised or the given duration is over; `None` where it was raised before the run began.
@@ -142,7 +167,6 @@ impl Start<'_> {
             frame: Frame {
                 period,
                 slo: self.slo,
-                guard: self.law.guard(self.slo),
             },
             plant: self.plant,
             notes: self.notes,

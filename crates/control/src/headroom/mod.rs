@@ -142,7 +142,7 @@ impl Headroom {
         self.slo
     }
 
-    fn guard(&self) -> Seconds {
+    fn guarded_target(&self) -> Seconds {
         self.slo.target() * self.tuning.guard
     }
 
@@ -242,7 +242,7 @@ impl Headroom {
             backlog: (traffic.in_flight as f64 - usual).max(0.0) / length,
             surprise: self.latency.surprise(),
             length,
-            bound: self.guard().get(),
+            bound: self.guarded_target().get(),
         }
     }
 }
@@ -256,6 +256,10 @@ impl Law for Headroom {
         &[
             WARM_UP, UNSEEN, CHEAPEST, KEEP, LATE, SURPRISED, BACKLOG, MAXIMUM, CAP,
         ]
+    }
+
+    fn guard(&self) -> Option<Seconds> {
+        Some(self.guarded_target()).filter(|guard| *guard < self.slo.target())
     }
 
     fn decide(&mut self, seen: &Observation) -> Decision {
@@ -292,7 +296,7 @@ impl Law for Headroom {
         }
 
         let latency = traffic.latency_to_judge();
-        let late = latency > self.guard();
+        let late = latency > self.guarded_target();
         self.learn_caution(late);
         let demand = self.demand(&forecast, seen, traffic);
         let allowed = 1.0 - self.tuning.confidence;
@@ -343,11 +347,11 @@ impl Law for Headroom {
             allocation = wanted.most(now);
             let text = format!(
                 "{}: nothing is taken away after a late period",
-                traffic.late_in_words(self.slo, self.guard())
+                traffic.late_in_words(self.slo, self.guarded_target())
             );
             let numbers = [
                 ("latency_ms", latency.as_millis()),
-                ("guard_ms", self.guard().as_millis()),
+                ("guard_ms", self.guarded_target().as_millis()),
             ];
             reasons.push(Reason::new(LATE, text, &numbers));
         }
@@ -392,7 +396,7 @@ impl Headroom {
             written(point.cores),
             self.slo.name(),
             usual.as_millis(),
-            self.guard().as_millis(),
+            self.guarded_target().as_millis(),
             point.late * 100.0,
             point.watts.get(),
         );
@@ -406,7 +410,7 @@ impl Headroom {
                 ("pace", point.pace),
                 ("expected_utilisation", load),
                 ("expected_latency_ms", usual.as_millis()),
-                ("guard_ms", self.guard().as_millis()),
+                ("guard_ms", self.guarded_target().as_millis()),
                 ("late_probability", point.late),
                 ("expected_w", point.watts.get()),
                 ("before_w", current.watts.get()),
@@ -424,7 +428,7 @@ impl Headroom {
             forecast.deviation,
             written(point.cores),
             self.slo.name(),
-            self.guard().as_millis(),
+            self.guarded_target().as_millis(),
             self.tuning.confidence * 100.0
         );
         let numbers = [

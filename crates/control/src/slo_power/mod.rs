@@ -331,6 +331,10 @@ impl Law for SloPower {
         self.mode.rules()
     }
 
+    fn guard(&self) -> Option<Seconds> {
+        Some(self.guarded_target())
+    }
+
     fn decide(&mut self, seen: &Observation) -> Decision {
         if let Some(rate) = seen.arrival_rate() {
             self.elastic.observe(rate);

@@ -1,9 +1,9 @@
 //! The arguments of `headroom beside`.
 
-use super::LawName;
 use super::record::RecordArgs;
-use super::shared::seconds;
+use super::shared::{law_names, seconds};
 use clap::Args;
+use headroom_control::LawName;
 use std::path::PathBuf;
 
 /// `headroom beside`.
@@ -42,7 +42,7 @@ pub struct BesideArgs {
     #[arg(long, default_value_t = 1, conflicts_with = "runs")]
     pub seed: u64,
     /// The laws.
-    #[arg(long, value_delimiter = ',', default_values_t = [LawName::Fixed, LawName::SloPower, LawName::Headroom],
+    #[arg(long, value_parser = law_names(), value_delimiter = ',', default_values_t = [LawName::FIXED, LawName::SLO_POWER, LawName::HEADROOM],
           conflicts_with = "runs")]
     pub laws: Vec<LawName>,
     /// Cores of this machine that stand for all cores of the emulated server. By default 0.6 of this machine's.

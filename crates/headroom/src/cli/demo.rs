@@ -1,7 +1,8 @@
 //! The arguments of `headroom demo`.
 
-use super::LawName;
+use super::shared::law_names;
 use clap::{Args, ValueEnum};
+use headroom_control::LawName;
 use std::path::PathBuf;
 
 /// `headroom demo`.
@@ -23,7 +24,7 @@ pub struct DemoArgs {
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
     /// The laws to compare, in this order; the first is what savings are measured against.
-    #[arg(long, value_delimiter = ',', default_values_t = [LawName::Fixed, LawName::SloPower, LawName::Headroom])]
+    #[arg(long, value_parser = law_names(), value_delimiter = ',', default_values_t = [LawName::FIXED, LawName::SLO_POWER, LawName::HEADROOM])]
     pub laws: Vec<LawName>,
     /// Cores of this machine that the service may have at most; on emulated hardware, those that stand for all cores
     /// of the emulated server. By default 0.6 of this machine's: the rest is for the gateway and the load generator,

@@ -1,15 +1,22 @@
 //! Arguments that several commands have.
 
-use super::LawName;
 use clap::Args;
+use clap::builder::TypedValueParser;
+use headroom_console::one_of;
+use headroom_control::LawName;
 use headroom_node::Roots;
 use std::path::PathBuf;
+
+/// The names of the laws, with what help says of each.
+pub fn law_names() -> impl TypedValueParser<Value = LawName> {
+    one_of(LawName::all().map(|law| (law.as_str(), law.about(), law)))
+}
 
 /// A run of a law on live traffic.
 #[derive(Clone, Debug, Args)]
 pub struct RunArgs {
     /// Run this law instead of the configuration's; its parameters are still the configuration's.
-    #[arg(long, value_enum, value_name = "LAW")]
+    #[arg(long, value_parser = law_names(), value_name = "LAW")]
     pub law: Option<LawName>,
     /// Stop after this many seconds; by default at SIGINT or SIGTERM.
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]

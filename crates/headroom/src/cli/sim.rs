@@ -1,8 +1,9 @@
 //! The arguments of what happens in the simulator: `sim`, `compare`, `reproduce`, `tune`.
 
-use super::shared::seconds;
-use super::{LawName, Spacing};
+use super::Spacing;
+use super::shared::{law_names, seconds};
 use clap::{Args, Subcommand};
+use headroom_control::LawName;
 use headroom_load::families::Family;
 use std::path::PathBuf;
 
@@ -31,7 +32,7 @@ pub struct SimArgs {
     #[command(flatten)]
     pub world: WorldArgs,
     /// The law; by default the scenario's, which is slo-power where it names none. Its parameters are the scenario's.
-    #[arg(long, value_enum, value_name = "LAW")]
+    #[arg(long, value_parser = law_names(), value_name = "LAW")]
     pub law: Option<LawName>,
     /// The trace: `wikipedia` or `azure` (900 or 1440 values from the seed), or a file with one rate (requests/s) a
     /// line. By default the scenario's arrivals, and `wikipedia` where it has none.
@@ -68,7 +69,7 @@ pub struct CompareArgs {
     pub world: WorldArgs,
     /// The laws; the first is what the others' differences are from. By default fixed, headroom, slo-power,
     /// pegasus-as-run and k8s-as-run, and with --unseen all laws.
-    #[arg(long, value_delimiter = ',', value_name = "LAW,...")]
+    #[arg(long, value_parser = law_names(), value_delimiter = ',', value_name = "LAW,...")]
     pub laws: Vec<LawName>,
     /// The traces: `wikipedia`, `azure`, or files. A generated trace is another one with each seed.
     #[arg(long, value_delimiter = ',', default_values_t = ["wikipedia".to_owned(), "azure".to_owned()], value_name = "NAME|FILE,...")]
@@ -178,7 +179,7 @@ pub struct TuneArgs {
     #[command(flatten)]
     pub world: WorldArgs,
     /// The law whose parameters are searched.
-    #[arg(long, value_enum, value_name = "LAW", default_value_t = LawName::SloPower)]
+    #[arg(long, value_parser = law_names(), value_name = "LAW", default_value_t = LawName::SLO_POWER)]
     pub law: LawName,
     /// The trace, as for `headroom sim`.
     #[arg(long, value_name = "NAME|FILE")]

@@ -1,14 +1,14 @@
 //! `headroom beside`: live runs and their simulations, side by side.
 
 use super::demo;
-use crate::cli::{BesideArgs, DemoArgs, Hardware, LawName};
+use crate::cli::{BesideArgs, DemoArgs, Hardware};
 use crate::simulate::{Setting, Table, Watched, recorded, recorded_arrivals, recorded_world};
 use anyhow::{Context, anyhow};
-use clap::ValueEnum;
 use headroom_console::Document;
 use headroom_console::Failure;
 use headroom_console::file;
 use headroom_console::say;
+use headroom_control::LawName;
 use headroom_record::beside::Beside;
 use headroom_record::report::{Grid, beside_html};
 use headroom_record::{Archive, Limits, PeriodRecord, Recorder, RunId, RunInfo, World};
@@ -112,7 +112,7 @@ fn simulated(args: &BesideArgs, live: &RunInfo) -> Result<RunId, Failure> {
             meta.name
         )));
     }
-    let law = LawName::from_str(&meta.law, false).map_err(|_| {
+    let law = meta.law.parse::<LawName>().map_err(|_| {
         Failure::usage(anyhow!(
             "run {} has no law that can be simulated: {:?}",
             live.id,

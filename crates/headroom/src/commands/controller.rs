@@ -9,6 +9,7 @@ use headroom_console::Document;
 use headroom_console::Failure;
 use headroom_console::Stop;
 use headroom_console::say;
+use headroom_control::LawContext;
 use headroom_record::RunSummary;
 use headroom_runtime::cluster::{ClusterMachine, ClusterOptions, ClusterTelemetry, Described};
 use headroom_runtime::live::{Machine, run};
@@ -47,9 +48,12 @@ fn prepare(args: &ControllerArgs, file: &Path) -> Result<(ControllerFile, Docume
     let cluster = Cluster::open(&config, &document)?;
     // A law can be built only where mu is known; otherwise it is measured later.
     if let Some(rate) = config.cluster.requests_per_core_s.map(PerSecond::new) {
-        let (slo, plant) = (config.slo.slo(&document)?, cluster.found.plant);
-        config.law.reachable(&document, slo, rate)?;
-        config.law.law(&document, slo, plant, rate)?;
+        let context = LawContext {
+            slo: config.slo.slo(&document)?,
+            plant: cluster.found.plant,
+            service_rate: rate,
+        };
+        start::buildable(&config.law, &document, &context)?;
     }
     Ok((config, document, cluster))
 }

@@ -1,19 +1,16 @@
 //! `headroom tune`: the parameters of a law that need the least energy for a service and a trace.
 
-mod space;
-
 use crate::cli::TuneArgs;
-use crate::config::LawConfig;
 use crate::simulate::{Figures, Progress, Setting, figures, jobs};
 use anyhow::anyhow;
 use headroom_console::Failure;
 use headroom_console::say;
+use headroom_control::{LawConfig, Parameter};
 use headroom_record::statistics::Estimate;
 use headroom_sim::bound::lower_bound;
 use headroom_sim::run_many;
 use headroom_sim::search::{Axis, minimise};
 use serde::Serialize;
-use space::{Parameter, space};
 use std::collections::BTreeMap;
 use std::time::Instant;
 
@@ -53,7 +50,7 @@ pub fn run(args: &TuneArgs) -> Result<(), Failure> {
     let file = Setting::read(args.world.scenario.as_deref())?;
     // A law that this world does not bear is refused with its line, before its parameters are looked at.
     file.guarded(args.law)?;
-    let parameters = space(args.law, &file)?;
+    let parameters = file.search_space(args.law)?;
     if parameters.is_empty() {
         return Err(Failure::usage(anyhow!(
             "--law {}: it has no parameters to search. Choose another, or compare it as it is: headroom compare",
@@ -116,7 +113,12 @@ pub fn run(args: &TuneArgs) -> Result<(), Failure> {
     };
     let mut allowed = args.max_over.map(|percent| percent / 100.0);
     let mut failed = None;
-    let axes: Vec<Axis> = parameters.iter().map(|parameter| parameter.axis).collect();
+    let axis = |parameter: &Parameter| Axis {
+        low: parameter.low,
+        high: parameter.high,
+        whole: parameter.whole,
+    };
+    let axes: Vec<Axis> = parameters.iter().map(axis).collect();
     let found = minimise(&axes, &start, args.budget as usize, args.seed, |points| {
         let configs: Vec<LawConfig> = points.iter().map(|point| config(point)).collect();
         let each = runs(&configs, &train, 1)
@@ -217,7 +219,7 @@ fn outcome(
             toml.push_str(&format!("[law.{}]\n", parameter.table));
             last = parameter.table;
         }
-        match parameter.axis.whole {
+        match parameter.whole {
             true => toml.push_str(&format!("{} = {value:.0}\n", parameter.key)),
             false => toml.push_str(&format!("{} = {value:?}\n", parameter.key)),
         }

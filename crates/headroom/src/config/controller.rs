@@ -1,8 +1,9 @@
 //! The configuration file of `headroom controller`.
 
 use super::agent::TlsConfig;
-use super::{AdminConfig, ControlConfig, LawConfig, RecordConfig, SloConfig};
+use super::{AdminConfig, ControlConfig, RecordConfig, SloConfig};
 use headroom_console::{ConfigError, Document};
+use headroom_control::LawConfig;
 use headroom_units::Cores;
 use headroom_wire::Address;
 use headroom_wire::client::ClientOptions;
@@ -102,7 +103,9 @@ impl ControllerFile {
             let why = "is each gateway's to know: start them with `headroom gateway --failed-status`";
             return Err(document.error("slo.failed_status", why));
         }
-        self.law.check(document)?;
+        self.law
+            .check()
+            .map_err(|error| document.error(&error.key, error.why))?;
         for (key, peers) in [("nodes", &self.nodes), ("gateways", &self.gateways)] {
             if !(1..=MAX_PEERS).contains(&peers.len()) {
                 let why = format!(

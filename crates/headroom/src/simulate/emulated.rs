@@ -6,10 +6,10 @@
 //! emulated ones, and on no more. Emulated cores and frequencies are held by the real kernel's CPU quota, in periods of
 //! 10 ms. All of that is in the scenario ([`headroom_sim::quota`]).
 
-use crate::cli::LawName;
 use anyhow::{Context, bail};
 use headroom_console::Document;
 use headroom_console::Failure;
+use headroom_control::LawName;
 use headroom_control::{Plant, Slo};
 use headroom_sim::capping::Capping;
 use headroom_sim::power::PowerFigures;
@@ -271,7 +271,7 @@ mod tests {
             slo: Slo::new(Ratio::from_percent(95.0), Seconds::from_millis(250.0)).unwrap(),
             period: Duration::from_millis(500),
             plant: Plant::new(cores, power).unwrap().with_frequency(frequency),
-            law: LawName::SloPower,
+            law: LawName::SLO_POWER,
             told: PerSecond::new(18.0),
             service,
         }
@@ -331,7 +331,7 @@ mod tests {
         let document = recorded_world("7", &run.text().unwrap()).unwrap();
         let setting = Setting::from_document(document).unwrap();
         assert_eq!(setting.scenario, run.scenario());
-        assert_eq!((setting.law.name, setting.told()), (LawName::SloPower, run.told));
+        assert_eq!((setting.law.name, setting.told()), (LawName::SLO_POWER, run.told));
         assert!(!setting.has_arrivals);
         assert!(alike(&setting.scenario.plant().unwrap(), &run.plant));
         // A law that was told of another machine is no run of this one.

@@ -1,8 +1,8 @@
 //! What many runs are compared by, without a record of each period.
 
 use super::Setting;
-use crate::cli::LawName;
 use headroom_console::Failure;
+use headroom_control::LawName;
 use headroom_record::statistics::{ForecastError, Mean};
 use headroom_sim::{Outcome, Totals};
 use headroom_units::{Cores, Ratio};

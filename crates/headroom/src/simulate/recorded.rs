@@ -1,11 +1,10 @@
 //! A simulated run as the flight recorder keeps a live one, period by period.
 
 use super::{Progress, Setting};
-use crate::cli::LawName;
-use crate::config::LawConfig;
 use crate::origin;
 use hdrhistogram::Histogram;
 use headroom_console::Failure;
+use headroom_control::LawName;
 use headroom_control::PowerEnvelope;
 use headroom_record::{
     LatencySummary, PeriodRecord, Reason, Recorder, RunMeta, RunSummary, RunTotals, World,
@@ -34,11 +33,11 @@ impl Watched<'_> {
     fn meta(&self) -> RunMeta {
         let scenario = &self.setting.scenario;
         let target = Seconds::from_millis(scenario.service.target_ms);
-        let law = LawConfig {
-            name: self.law,
-            ..self.setting.law.clone()
-        };
-        let guard = scenario.slo().ok().and_then(|slo| law.guard(slo));
+        let guard = self
+            .setting
+            .guarded(self.law)
+            .ok()
+            .and_then(|law| law.law().guard());
         RunMeta {
             name: self.name.to_owned(),
             law: self.law.to_string(),

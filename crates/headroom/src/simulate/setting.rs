@@ -1,11 +1,12 @@
 //! What `--scenario FILE` holds: a world of `headroom_sim`, and beside it the law, its parameters and what it is told.
 
-use crate::cli::{LawName, Spacing, WorldArgs};
-use crate::config::{EXAMPLE as LIVE_EXAMPLE, LawConfig};
+use crate::cli::{Spacing, WorldArgs};
+use crate::config::EXAMPLE as LIVE_EXAMPLE;
 use anyhow::anyhow;
 use headroom_console::Failure;
 use headroom_console::{ConfigError, Document};
 use headroom_control::{Guardian, Law, guardian};
+use headroom_control::{LawConfig, LawContext, LawError, LawName, Parameter};
 use headroom_load::Trace;
 use headroom_load::generate::{Diurnal, FlatWithSpikes, diurnal, flat_with_spikes};
 use headroom_sim::balancer::Balancing;
@@ -174,7 +175,9 @@ impl Setting {
             return Err(self.error("control.told_rate_per_core_s", why));
         }
         if let Some(document) = &self.document {
-            self.law.check(document)?;
+            self.law
+                .check()
+                .map_err(|error| document.error(&error.key, error.why))?;
         }
         self.check()?;
         Ok(self)
@@ -270,6 +273,33 @@ impl Setting {
     /// # Errors
     /// A parameter outside its range, a target out of its reach, with the line.
     pub fn guarded(&self, law: LawName) -> Result<Guardian<Box<dyn Law>>, Failure> {
+        let context = self.context()?;
+        let config = LawConfig {
+            name: law,
+            ..self.law.clone()
+        };
+        let built = config.build(&context).map_err(|error| self.law_error(&error))?;
+        Ok(Guardian::new(
+            built,
+            context.plant,
+            self.control.lost_periods_to_full,
+        ))
+    }
+
+    /// What can be searched of a law here.
+    ///
+    /// # Errors
+    /// A law that cannot be built for this world, with the line.
+    pub fn search_space(&self, law: LawName) -> Result<Vec<Parameter>, Failure> {
+        let config = LawConfig {
+            name: law,
+            ..self.law.clone()
+        };
+        let found = config.search_space(&self.context()?);
+        Ok(found.map_err(|error| self.law_error(&error))?)
+    }
+
+    fn context(&self) -> Result<LawContext, Failure> {
         let plant = self
             .scenario
             .plant()
@@ -278,16 +308,17 @@ impl Setting {
             .scenario
             .slo()
             .map_err(|error| self.error("service", error))?;
-        let config = LawConfig {
-            name: law,
-            ..self.law.clone()
-        };
-        let built = config.build(slo, plant, self.told()).map_err(|error| {
-            // The live configuration keeps the promise in a table of its own.
-            let key = error.key.replace("slo.target_ms", "service.target_ms");
-            self.error(&key, error.why)
-        })?;
-        Ok(Guardian::new(built, plant, self.control.lost_periods_to_full))
+        Ok(LawContext {
+            slo,
+            plant,
+            service_rate: self.told(),
+        })
+    }
+
+    fn law_error(&self, error: &LawError) -> Failure {
+        // The live configuration keeps the SLO in a table of its own.
+        let key = error.key.replace("slo.target_ms", "service.target_ms");
+        self.error(&key, &error.why)
     }
 
     /// The configuration in force, as text for the record.

@@ -58,8 +58,6 @@ pub struct Frame {
     pub period: Duration,
     /// The promise.
     pub slo: Slo,
-    /// The latency above which the law repairs, where it has such a threshold.
-    pub guard: Option<Seconds>,
 }
 
 /// The turns of a control loop, which end with it: a service manager then waits for no more.
@@ -204,7 +202,7 @@ impl ControlLoop<'_> {
             levers_lost: machine.levers_lost || actuation_failed,
             missing: machine.missing,
             target: self.frame.slo.target(),
-            guard: self.frame.guard,
+            guard: self.law.law().guard(),
             histogram,
             backends,
             queue,

@@ -104,9 +104,9 @@ pub fn run(
         slo: headroom_record::Slo {
             percentile: plan.frame.slo.percentile().as_percent(),
             target: plan.frame.slo.target(),
-            guard: plan
-                .frame
-                .guard
+            guard: law
+                .law()
+                .guard()
                 .map(|guard| Ratio::new(guard / plan.frame.slo.target())),
         },
         power_source: plan.power_source,

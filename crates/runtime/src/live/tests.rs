@@ -101,7 +101,6 @@ fn play(law: Box<dyn Law>, machine: &mut Scripted, periods: Vec<Option<TrafficPe
         frame: Frame {
             period: Duration::from_millis(2),
             slo: slo(),
-            guard: None,
         },
         law: &mut law,
         machine,
@@ -181,7 +180,6 @@ fn a_raised_stop_ends_the_loop_before_its_next_period() {
         frame: Frame {
             period: Duration::from_secs(3600),
             slo: slo(),
-            guard: None,
         },
         law: &mut law,
         machine: &mut machine,
@@ -426,7 +424,6 @@ fn what_was_decided_before_the_thread_stood_still_is_not_carried_out() {
         frame: Frame {
             period: Duration::from_millis(2),
             slo: slo(),
-            guard: None,
         },
         law: &mut law,
         machine: &mut machine,

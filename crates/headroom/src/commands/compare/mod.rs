@@ -3,12 +3,13 @@
 mod ordering;
 mod unseen;
 
-use crate::cli::{CompareArgs, LawName};
+use crate::cli::CompareArgs;
 use crate::origin;
 use crate::simulate::{Figures, Progress, Setting, figures, jobs, sheet_text, write_sheet};
 use anyhow::anyhow;
 use headroom_console::Failure;
 use headroom_console::say;
+use headroom_control::LawName;
 use headroom_record::report::{Bars, Grid, Section, Sheet};
 use headroom_record::statistics::Estimate;
 use headroom_record::{Experiment, Provenance, late_reference};
@@ -27,11 +28,11 @@ const BOUND_REMARK: &str = "simulated: every figure is a model's; \"over the bou
                             that answers every request, even one that knows them all beforehand (\"-\": the law left some unanswered)";
 /// The laws and the seeds where none are asked for.
 const LAWS: [LawName; 5] = [
-    LawName::Fixed,
-    LawName::Headroom,
-    LawName::SloPower,
-    LawName::PegasusAsRun,
-    LawName::K8sAsRun,
+    LawName::FIXED,
+    LawName::HEADROOM,
+    LawName::SLO_POWER,
+    LawName::PEGASUS_AS_RUN,
+    LawName::K8S_AS_RUN,
 ];
 /// As [`LAWS`].
 const SEEDS: u64 = 20;

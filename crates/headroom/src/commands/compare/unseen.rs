@@ -2,11 +2,11 @@
 
 use super::ordering::{KEPT_PERCENT, MEASURE, Measured, OURS, Ordering, Verdict, ordering};
 use super::{BOUND_REMARK, CLAIRVOYANT, Field, Row, Runs, row};
-use crate::cli::{CompareArgs, LawName};
+use crate::cli::CompareArgs;
 use crate::simulate::{Figures, Setting, sheet_text, write_sheet};
-use clap::ValueEnum;
 use headroom_console::Failure;
 use headroom_console::say;
+use headroom_control::LawName;
 use headroom_load::Trace;
 use headroom_load::families::Family;
 use headroom_record::Provenance;
@@ -51,7 +51,7 @@ struct Unseen<'a> {
 /// # Errors
 /// A scenario or a law that is wrong, a report that cannot be written.
 pub fn run(args: &CompareArgs) -> Result<(), Failure> {
-    let field = Field::of(args, LawName::value_variants(), SEEDS)?;
+    let field = Field::of(args, &LawName::all().collect::<Vec<_>>(), SEEDS)?;
     let families = match args.families.as_slice() {
         [] => Family::ALL.to_vec(),
         some => {

@@ -6,8 +6,7 @@ mod wiki;
 
 use super::report::write_html;
 use super::trace;
-use crate::cli::{DemoArgs, LawName};
-use crate::config::LawConfig;
+use crate::cli::DemoArgs;
 use crate::emulator;
 use crate::origin;
 use crate::simulate::{EmulatedRun, Measured};
@@ -18,7 +17,7 @@ use headroom_console::Failure;
 use headroom_console::Stop;
 use headroom_console::say;
 use headroom_console::terminal;
-use headroom_control::{Guardian, Law, Plant, Slo, guardian};
+use headroom_control::{Guardian, Law, LawConfig, LawContext, LawName, Plant, Slo, guardian};
 use headroom_gateway::{BackendConfig, Gateway, GatewayConfig, Handle};
 use headroom_load::http::{LoadConfig, LoadHandle, Pacing, Paths};
 use headroom_load::{Arrivals, Spacing, Trace};
@@ -198,9 +197,12 @@ fn run_name(law: LawName) -> String {
 }
 
 fn law(name: LawName, slo: Slo, plant: Plant, rate: PerSecond) -> Result<Guardian<Box<dyn Law>>, Failure> {
-    let law = LawConfig::of(name)
-        .build(slo, plant, rate)
-        .map_err(Failure::usage)?;
+    let context = LawContext {
+        slo,
+        plant,
+        service_rate: rate,
+    };
+    let law = LawConfig::of(name).build(&context).map_err(Failure::usage)?;
     Ok(Guardian::new(law, plant, guardian::DEFAULT_PATIENCE_PERIODS))
 }
 
@@ -351,11 +353,7 @@ impl Stage {
             trace: day.name().to_owned(),
             seed: args.seed,
             length: Some(day.duration()),
-            frame: Frame {
-                period: PERIOD,
-                slo,
-                guard: LawConfig::of(name).guard(slo),
-            },
+            frame: Frame { period: PERIOD, slo },
             plant,
             notes: self.notes(),
             power_source: Some(self.machine.source()),

@@ -1,9 +1,9 @@
 //! What is run for each figure of the SLO-Power paper, and on which traces.
 
-use crate::cli::LawName;
 use crate::simulate::{Setting, named_trace};
 use headroom_console::Document;
 use headroom_console::Failure;
+use headroom_control::LawName;
 use headroom_load::Trace;
 use headroom_load::generate::PUBLISHED_STEP;
 use headroom_sim::Spacing;
@@ -23,10 +23,10 @@ pub const THRESHOLDS: [f64; 5] = [0.45, 0.55, 0.65, 0.75, 0.85];
 pub const TARGETS_MS: [f64; 3] = [150.0, 200.0, 250.0];
 /// The laws of Figure 8.
 pub const BASELINES: [LawName; 4] = [
-    LawName::SloPower,
-    LawName::PegasusAsRun,
-    LawName::K8sAsRun,
-    LawName::PowerManager,
+    LawName::SLO_POWER,
+    LawName::PEGASUS_AS_RUN,
+    LawName::K8S_AS_RUN,
+    LawName::POWER_MANAGER,
 ];
 
 /// Which trace.
@@ -241,24 +241,24 @@ impl Plan {
         let one = |plan: &mut Builder, law| {
             [Load::WikipediaNode, Load::AzureNode].map(|load| plan.add(law, load, as_is))
         };
-        let elastic_one = one(&mut plan, LawName::ElasticOnly);
-        let powersave_one = one(&mut plan, LawName::Powersave);
-        let power_only = plan.add(LawName::PowerOnly, Load::Wikipedia, as_the_text);
-        let elastic_only = plan.add(LawName::ElasticOnly, Load::Wikipedia, as_is);
-        let joint = plan.add(LawName::SloPower, Load::Wikipedia, as_is);
-        let joint_azure = plan.add(LawName::SloPower, Load::Azure, as_is);
-        let power_only_code = plan.add(LawName::PowerOnly, Load::Wikipedia, as_is);
-        let elastic_code = plan.add(LawName::ElasticOnly, Load::Wikipedia, |setting| {
+        let elastic_one = one(&mut plan, LawName::ELASTIC_ONLY);
+        let powersave_one = one(&mut plan, LawName::POWERSAVE);
+        let power_only = plan.add(LawName::POWER_ONLY, Load::Wikipedia, as_the_text);
+        let elastic_only = plan.add(LawName::ELASTIC_ONLY, Load::Wikipedia, as_is);
+        let joint = plan.add(LawName::SLO_POWER, Load::Wikipedia, as_is);
+        let joint_azure = plan.add(LawName::SLO_POWER, Load::Azure, as_is);
+        let power_only_code = plan.add(LawName::POWER_ONLY, Load::Wikipedia, as_is);
+        let elastic_code = plan.add(LawName::ELASTIC_ONLY, Load::Wikipedia, |setting| {
             setting.control.told_rate_per_core_s = Some(told_as_in_the_cluster(setting));
         });
         let joint_counted = [Load::Wikipedia, Load::Azure].map(|load| {
-            plan.add(LawName::SloPower, load, |setting| {
+            plan.add(LawName::SLO_POWER, load, |setting| {
                 setting.scenario.telemetry.arrivals = ArrivalMeter::Counted;
             })
         });
         let grid = GUARDS.map(|guard| {
             let row = THRESHOLDS.map(|threshold| {
-                plan.add(LawName::SloPower, Load::Wikipedia, |setting| {
+                plan.add(LawName::SLO_POWER, Load::Wikipedia, |setting| {
                     setting.law.slo_power.guard = guard;
                     setting.law.slo_power.utilisation_threshold = threshold;
                     keep_band(setting);
@@ -276,7 +276,7 @@ impl Plan {
             row.to_vec()
         });
         let absolute_band = TARGETS_MS.map(|target_ms| {
-            plan.add(LawName::SloPower, Load::Wikipedia, |setting| {
+            plan.add(LawName::SLO_POWER, Load::Wikipedia, |setting| {
                 setting.scenario.service.target_ms = target_ms;
             })
         });

@@ -15,7 +15,7 @@ use headroom_console::Document;
 use headroom_console::Failure;
 use headroom_console::Stop;
 use headroom_console::say;
-use headroom_control::Plant;
+use headroom_control::{LawContext, Plant};
 use headroom_node::Roots;
 use headroom_node::cap::LimiterOptions;
 use headroom_node::cgroup::Target;
@@ -138,9 +138,12 @@ fn prepare(
         let world = World::open(&config, &document, roots, limits)?;
         // A law can be built only where mu is known; otherwise it is measured later.
         if let Some(rate) = config.service.requests_per_core_s.map(PerSecond::new) {
-            let slo = config.slo(&document)?;
-            config.law.reachable(&document, slo, rate)?;
-            config.law.law(&document, slo, world.plant, rate)?;
+            let context = LawContext {
+                slo: config.slo(&document)?,
+                plant: world.plant,
+                service_rate: rate,
+            };
+            start::buildable(&config.law, &document, &context)?;
         }
         let group = &world.target.cpu_dir;
         if let Some(other) = services.iter().find(|other| other.world.target.cpu_dir == *group) {

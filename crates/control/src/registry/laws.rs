@@ -1,0 +1,186 @@
+//! The list of laws.
+
+use super::search::{self, Parameter};
+use super::{Entry, LawConfig, LawContext, LawError, LawName};
+use crate::Fixed;
+use crate::headroom::{Headroom, HeadroomError};
+use crate::hpa::{Hpa, K8sAsRun};
+use crate::law::Law;
+use crate::pegasus::{Pegasus, PegasusVariant};
+use crate::power_manager::{PowerManager, Powersave};
+use crate::slo_power::{Mode, SloPower, SloPowerError};
+
+const FIXED: Entry = Entry {
+    name: "fixed",
+    about: "Everything on, always: the reference for savings",
+    table: None,
+    needs_reachable_target: false,
+    build: |_, context| Ok(Box::new(Fixed::new(context.plant))),
+    search: nothing,
+};
+
+/// The laws, in the order in which help and tables name them.
+pub(super) static LAWS: [Entry; 11] = [
+    FIXED,
+    Entry {
+        name: "headroom",
+        about: "Headroom's own: the cheapest cores, frequency and cap that keep the percentile under the target with a stated \
+                confidence",
+        table: Some("headroom"),
+        needs_reachable_target: true,
+        build: headroom,
+        search: search::headroom,
+    },
+    Entry {
+        name: "slo-power",
+        about: "SLO-Power as published: cores by its M/G/k/PS model, power caps, under one Control Unit",
+        build: |config, context| slo_power(config, context, Mode::Joint),
+        search: search::slo_power,
+        ..SLO_POWER
+    },
+    Entry {
+        name: "power-only",
+        about: "SLO-Power's power component alone: all cores on, the cap moved",
+        build: |config, context| slo_power(config, context, Mode::PowerOnly),
+        search: search::power_only,
+        ..SLO_POWER
+    },
+    Entry {
+        name: "elastic-only",
+        about: "SLO-Power's elastic component alone: cores moved, the cap at its limit",
+        build: |config, context| slo_power(config, context, Mode::ElasticOnly),
+        search: search::elastic_only,
+        ..SLO_POWER
+    },
+    Entry {
+        name: "hpa",
+        about: "The Horizontal Pod Autoscaler of Kubernetes: cores by utilisation or by requests, no notion of latency",
+        table: Some("hpa"),
+        build: |config, context| {
+            let law = Hpa::new(context.plant, context.service_rate, config.hpa.clone());
+            Ok(Box::new(law.map_err(LawError::of("hpa"))?))
+        },
+        search: search::hpa,
+        ..FIXED
+    },
+    Entry {
+        name: "k8s-as-run",
+        about: "That autoscaler as the SLO-Power authors ran it: by utilisation every 2 s, without damping",
+        table: Some("k8s-as-run"),
+        build: |config, context| {
+            let law = K8sAsRun::new(context.plant, config.k8s_as_run.clone());
+            Ok(Box::new(law.map_err(LawError::of("k8s-as-run"))?))
+        },
+        search: search::k8s_as_run,
+        ..FIXED
+    },
+    Entry {
+        name: "pegasus",
+        about: "Pegasus as published: all cores on, the cap moved by a table of thresholds on latency",
+        table: Some("pegasus"),
+        build: |config, context| pegasus(config, context, PegasusVariant::Published),
+        search: search::pegasus,
+        ..FIXED
+    },
+    Entry {
+        name: "pegasus-as-run",
+        about: "Pegasus as the SLO-Power authors ran it",
+        table: Some("pegasus"),
+        build: |config, context| pegasus(config, context, PegasusVariant::AsRun),
+        search: search::pegasus_as_run,
+        ..FIXED
+    },
+    Entry {
+        name: "power-manager",
+        about: "One fixed cap by the tightness of the SLO",
+        table: Some("power-manager"),
+        build: |config, context| {
+            let law = PowerManager::new(context.slo, context.plant, &config.power_manager);
+            Ok(Box::new(law.map_err(LawError::of("power-manager"))?))
+        },
+        search: search::power_manager,
+        ..FIXED
+    },
+    Entry {
+        name: "powersave",
+        about: "All cores at their lowest frequency, as the kernel's governor of that name",
+        build: |_, context| {
+            let law = Powersave::new(context.plant);
+            Ok(Box::new(law.map_err(|error| LawError::new("law.name", error))?))
+        },
+        ..FIXED
+    },
+];
+
+/// What the three SLO-Power laws share.
+const SLO_POWER: Entry = Entry {
+    table: Some("slo-power"),
+    ..FIXED
+};
+
+/// Names that code refers to.
+impl LawName {
+    /// `fixed`.
+    pub const FIXED: Self = Self(&LAWS[0]);
+    /// `headroom`.
+    pub const HEADROOM: Self = Self(&LAWS[1]);
+    /// `slo-power`.
+    pub const SLO_POWER: Self = Self(&LAWS[2]);
+    /// `power-only`.
+    pub const POWER_ONLY: Self = Self(&LAWS[3]);
+    /// `elastic-only`.
+    pub const ELASTIC_ONLY: Self = Self(&LAWS[4]);
+    /// `k8s-as-run`.
+    pub const K8S_AS_RUN: Self = Self(&LAWS[6]);
+    /// `pegasus-as-run`.
+    pub const PEGASUS_AS_RUN: Self = Self(&LAWS[8]);
+    /// `power-manager`.
+    pub const POWER_MANAGER: Self = Self(&LAWS[9]);
+    /// `powersave`.
+    pub const POWERSAVE: Self = Self(&LAWS[10]);
+}
+
+fn nothing(_: &LawConfig, _: &LawContext) -> Result<Vec<Parameter>, LawError> {
+    Ok(Vec::new())
+}
+
+fn headroom(config: &LawConfig, context: &LawContext) -> Result<Box<dyn Law>, LawError> {
+    let LawContext {
+        slo,
+        plant,
+        service_rate,
+    } = *context;
+    let law = Headroom::new(slo, plant, service_rate, config.headroom.clone()).map_err(|error| {
+        let key = match &error {
+            HeadroomError::OutOfRange(bad) => format!("law.headroom.{}", bad.key),
+            HeadroomError::ServiceRate(_) => "service.requests_per_core_s".to_owned(),
+        };
+        LawError::new(key, error)
+    })?;
+    Ok(Box::new(law))
+}
+
+fn slo_power(config: &LawConfig, context: &LawContext, mode: Mode) -> Result<Box<dyn Law>, LawError> {
+    let LawContext {
+        slo,
+        plant,
+        service_rate,
+    } = *context;
+    let law = SloPower::with_mode(slo, plant, service_rate, config.slo_power.clone(), mode);
+    Ok(Box::new(law.map_err(|error| {
+        let key = match &error {
+            SloPowerError::OutOfRange(bad) => format!("law.slo-power.{}", bad.key),
+            SloPowerError::TargetOutOfReach(_) => "slo.target_ms".to_owned(),
+        };
+        LawError::new(key, error)
+    })?))
+}
+
+fn pegasus(
+    config: &LawConfig,
+    context: &LawContext,
+    variant: PegasusVariant,
+) -> Result<Box<dyn Law>, LawError> {
+    let law = Pegasus::new(context.slo, context.plant, variant, config.pegasus.clone());
+    Ok(Box::new(law.map_err(LawError::of("pegasus"))?))
+}

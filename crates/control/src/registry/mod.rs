@@ -1,0 +1,239 @@
+//! The laws, by name: what each is for, its table of parameters, how it is built and what of it can be searched. A law is
+//! added here, beside its own file.
+//!
+//! ```
+//! use headroom_control::{CoreRange, LawConfig, LawContext, LawName, Plant, PowerEnvelope, Slo};
+//! use headroom_units::{Cores, PerSecond, Ratio, Seconds, Watts};
+//!
+//! let cores = CoreRange::new(Cores::new(0.2), Cores::new(2.0), Cores::new(0.1))?;
+//! let power = PowerEnvelope { base: Watts::new(6.0), per_core: Watts::new(2.86), lowest_cap: Watts::new(6.2) };
+//! let context = LawContext {
+//!     slo: Slo::new(Ratio::new(0.95), Seconds::from_millis(250.0))?,
+//!     plant: Plant::new(cores, power)?,
+//!     service_rate: PerSecond::new(250.0),
+//! };
+//! let name: LawName = "slo-power".parse()?;
+//! let law = LawConfig::of(name).build(&context)?;
+//! assert_eq!(law.name(), "slo-power");
+//! assert_eq!(law.guard(), Some(Seconds::from_millis(200.0)));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod laws;
+mod search;
+
+pub use search::Parameter;
+
+use crate::hpa::{HpaTuning, K8sAsRunTuning};
+use crate::law::Law;
+use crate::parameter::OutOfRange;
+use crate::pegasus::PegasusTuning;
+use crate::plant::{Plant, Slo};
+use crate::power_manager::PowerManagerTuning;
+use crate::queueing::cores_needed;
+use crate::{HeadroomTuning, Tuning};
+use headroom_units::PerSecond;
+use laws::LAWS;
+use serde::{Deserialize, Deserializer};
+use std::fmt;
+use std::str::FromStr;
+
+/// What a law is built for.
+#[derive(Clone, Copy, Debug)]
+pub struct LawContext {
+    /// The SLO.
+    pub slo: Slo,
+    /// The machine or the cluster.
+    pub plant: Plant,
+    /// μ: requests that one core serves in a second.
+    pub service_rate: PerSecond,
+}
+
+/// A law that cannot be built.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{key}: {why}")]
+pub struct LawError {
+    /// The key of the configuration file that the objection is about: `law.hpa.sync_s`.
+    pub key: String,
+    /// What is wrong with it, and what to do.
+    pub why: String,
+}
+
+impl LawError {
+    fn new(key: impl Into<String>, why: impl fmt::Display) -> Self {
+        Self {
+            key: key.into(),
+            why: why.to_string(),
+        }
+    }
+
+    /// For the errors of the table `[law.TABLE]`.
+    fn of(table: &'static str) -> impl FnOnce(OutOfRange) -> Self {
+        move |error| Self::new(format!("law.{table}.{}", error.key), error)
+    }
+}
+
+/// One law of the registry.
+struct Entry {
+    name: &'static str,
+    about: &'static str,
+    /// The table of its parameters; `None` where it has none.
+    table: Option<&'static str>,
+    /// Whether a target that no number of cores meets is refused before it is built: one request alone takes 1/μ.
+    needs_reachable_target: bool,
+    build: fn(&LawConfig, &LawContext) -> Result<Box<dyn Law>, LawError>,
+    search: fn(&LawConfig, &LawContext) -> Result<Vec<Parameter>, LawError>,
+}
+
+/// The name of a law of the registry.
+#[derive(Clone, Copy)]
+pub struct LawName(&'static Entry);
+
+impl LawName {
+    /// Every law, in the order in which help and tables name them.
+    pub fn all() -> impl Iterator<Item = Self> {
+        LAWS.iter().map(Self)
+    }
+
+    /// The name, as the law itself gives it.
+    pub const fn as_str(self) -> &'static str {
+        self.0.name
+    }
+
+    /// One sentence: what it does.
+    pub const fn about(self) -> &'static str {
+        self.0.about
+    }
+
+    /// The table of its parameters below `[law]`; `None` where it has none.
+    pub const fn table(self) -> Option<&'static str> {
+        self.0.table
+    }
+}
+
+impl PartialEq for LawName {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.name == other.0.name
+    }
+}
+
+impl Eq for LawName {}
+
+impl Default for LawName {
+    fn default() -> Self {
+        Self::SLO_POWER
+    }
+}
+
+impl fmt::Display for LawName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0.name)
+    }
+}
+
+impl fmt::Debug for LawName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0.name)
+    }
+}
+
+/// No law has this name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no law: choose one of {names}", names = LAWS.iter().map(|law| law.name).collect::<Vec<_>>().join(", "))]
+pub struct NoSuchLaw(pub String);
+
+impl FromStr for LawName {
+    type Err = NoSuchLaw;
+
+    fn from_str(name: &str) -> Result<Self, NoSuchLaw> {
+        Self::all()
+            .find(|law| law.as_str() == name)
+            .ok_or_else(|| NoSuchLaw(name.to_owned()))
+    }
+}
+
+impl<'de> Deserialize<'de> for LawName {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?
+            .parse()
+            .map_err(serde::de::Error::custom)
+    }
+}
+
+/// `[law]`: which law, and the parameters of each. Those of the laws that do not run are checked too, and do nothing.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct LawConfig {
+    /// The law.
+    pub name: LawName,
+    /// The parameters of Headroom's own law.
+    pub headroom: HeadroomTuning,
+    /// The parameters of SLO-Power, whole or with one of its components alone.
+    pub slo_power: Tuning,
+    /// The parameters of the Horizontal Pod Autoscaler.
+    pub hpa: HpaTuning,
+    /// The parameters of the autoscaler as the SLO-Power authors ran it.
+    pub k8s_as_run: K8sAsRunTuning,
+    /// The parameters of Pegasus, in both of its variants.
+    pub pegasus: PegasusTuning,
+    /// The parameters of the fixed caps.
+    pub power_manager: PowerManagerTuning,
+}
+
+impl LawConfig {
+    /// A law with the default parameters.
+    pub fn of(name: LawName) -> Self {
+        Self {
+            name,
+            ..Self::default()
+        }
+    }
+
+    /// The law.
+    ///
+    /// # Errors
+    /// A parameter outside its range, a target that no number of cores can meet, a lever that the law needs and the plant
+    /// lacks.
+    pub fn build(&self, context: &LawContext) -> Result<Box<dyn Law>, LawError> {
+        (self.name.0.build)(self, context)
+    }
+
+    /// Whether the law can reach its target at all, where it can only be harmed by one that it cannot: one request alone
+    /// takes 1/μ, however many cores there are. The other laws that know of the target object when they are built. Where μ is
+    /// measured, a busy minute must not end a service: then this is not asked.
+    ///
+    /// # Errors
+    /// A target out of reach.
+    pub fn reachable(&self, context: &LawContext) -> Result<(), LawError> {
+        if !self.name.0.needs_reachable_target {
+            return Ok(());
+        }
+        cores_needed(PerSecond::new(0.0), context.service_rate, context.slo.target())
+            .map(drop)
+            .map_err(|error| LawError::new("slo.target_ms", error))
+    }
+
+    /// The parameters of the law that matter, over ranges that its checks accept here; none of a law that has none.
+    ///
+    /// # Errors
+    /// A law that cannot be built here.
+    pub fn search_space(&self, context: &LawContext) -> Result<Vec<Parameter>, LawError> {
+        (self.name.0.search)(self, context)
+    }
+
+    /// Checks the parameters of all laws, whichever runs.
+    ///
+    /// # Errors
+    /// One outside its range.
+    pub fn check(&self) -> Result<(), LawError> {
+        self.headroom.check().map_err(LawError::of("headroom"))?;
+        self.slo_power.check().map_err(LawError::of("slo-power"))?;
+        self.hpa.check().map_err(LawError::of("hpa"))?;
+        self.k8s_as_run.check().map_err(LawError::of("k8s-as-run"))?;
+        self.pegasus.check().map_err(LawError::of("pegasus"))?;
+        self.power_manager.check().map_err(LawError::of("power-manager"))
+    }
+}
+
+#[cfg(test)]
+mod tests;

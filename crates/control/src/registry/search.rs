@@ -1,0 +1,212 @@
+//! What of each law can be searched, and where.
+
+use super::{LawConfig, LawContext, LawError};
+use crate::power_manager::PowerManager;
+
+/// A parameter of a law that can be searched.
+pub struct Parameter {
+    /// Its table under `[law]`.
+    pub table: &'static str,
+    /// Its key there.
+    pub key: &'static str,
+    /// The least of the range that is searched.
+    pub low: f64,
+    /// The most of it.
+    pub high: f64,
+    /// Whether it is a whole number.
+    pub whole: bool,
+    get: Box<dyn Fn(&LawConfig) -> f64 + Send + Sync>,
+    set: fn(&mut LawConfig, f64),
+}
+
+impl Parameter {
+    /// Its value in this configuration.
+    pub fn get(&self, config: &LawConfig) -> f64 {
+        (self.get)(config)
+    }
+
+    /// Gives it a value.
+    pub fn set(&self, config: &mut LawConfig, value: f64) {
+        (self.set)(config, value);
+    }
+}
+
+macro_rules! parameter {
+    ($table:literal, $key:literal, $low:expr, $high:expr, $($field:ident).+ $(as $whole:ty)?) => {
+        Parameter {
+            table: $table,
+            key: $key,
+            low: $low,
+            high: $high,
+            whole: is_whole!($($whole)?),
+            get: Box::new(|law| law.$($field).+ as f64),
+            set: |law, value| law.$($field).+ = value $(as $whole)?,
+        }
+    };
+    ($table:literal, $key:literal, $low:expr, $high:expr, $($field:ident).+ or $default:expr) => {
+        Parameter {
+            table: $table,
+            key: $key,
+            low: $low,
+            high: $high,
+            whole: false,
+            get: Box::new(|law| law.$($field).+.unwrap_or($default)),
+            set: |law, value| law.$($field).+ = Some(value),
+        }
+    };
+}
+
+macro_rules! is_whole {
+    () => {
+        false
+    };
+    ($whole:ty) => {
+        true
+    };
+}
+
+type Found = Result<Vec<Parameter>, LawError>;
+
+/// Neither how long it observes before the first decision nor how far its cap lies above what can be drawn saves energy: both
+/// are there for safety.
+pub(super) fn headroom(_: &LawConfig, _: &LawContext) -> Found {
+    Ok(vec![
+        parameter!("headroom", "guard", 0.7, 1.0, headroom.guard),
+        parameter!("headroom", "confidence", 0.95, 0.9999, headroom.confidence),
+        parameter!("headroom", "least_gain", 0.0, 0.1, headroom.least_gain),
+    ])
+}
+
+/// SLO-Power's, of which each of its modes uses those that `uses` names.
+fn slo_power_using(context: &LawContext, uses: &[&str]) -> Found {
+    let target_ms = context.slo.target().as_millis();
+    let all = [
+        parameter!("slo-power", "guard", 0.5, 1.0, slo_power.guard),
+        parameter!(
+            "slo-power",
+            "utilisation_threshold",
+            0.4,
+            0.98,
+            slo_power.utilisation_threshold
+        ),
+        parameter!(
+            "slo-power",
+            "sustained_periods",
+            1.0,
+            20.0,
+            slo_power.sustained_periods as u32
+        ),
+        parameter!(
+            "slo-power",
+            "request_window_periods",
+            2.0,
+            30.0,
+            slo_power.request_window_periods as usize
+        ),
+        parameter!(
+            "slo-power",
+            "utilisation_window_periods",
+            2.0,
+            15.0,
+            slo_power.utilisation_window_periods as usize
+        ),
+        parameter!(
+            "slo-power",
+            "hold_band_ms",
+            0.0,
+            target_ms,
+            slo_power.hold_band_ms
+        ),
+        parameter!(
+            "slo-power",
+            "cap_floor_over_consumed",
+            0.0,
+            1.5,
+            slo_power.cap_floor_over_consumed
+        ),
+    ];
+    let used = |parameter: &Parameter| uses.contains(&parameter.key);
+    Ok(all.into_iter().filter(used).collect())
+}
+
+const BY_ALL: [&str; 5] = [
+    "guard",
+    "utilisation_threshold",
+    "sustained_periods",
+    "utilisation_window_periods",
+    "hold_band_ms",
+];
+const BY_CORES: &str = "request_window_periods";
+const BY_CAP: &str = "cap_floor_over_consumed";
+
+pub(super) fn slo_power(_: &LawConfig, context: &LawContext) -> Found {
+    slo_power_using(context, &[&BY_ALL[..], &[BY_CORES, BY_CAP]].concat())
+}
+
+pub(super) fn power_only(_: &LawConfig, context: &LawContext) -> Found {
+    slo_power_using(context, &[&BY_ALL[..], &[BY_CAP]].concat())
+}
+
+pub(super) fn elastic_only(_: &LawConfig, context: &LawContext) -> Found {
+    slo_power_using(context, &[&BY_ALL[..], &[BY_CORES]].concat())
+}
+
+fn pegasus_holding(hold: Parameter) -> Found {
+    Ok(vec![
+        parameter!("pegasus", "far_over", 1.0, 2.0, pegasus.far_over),
+        // Their ranges meet and do not overlap: far_under above under is refused.
+        parameter!("pegasus", "under", 0.6, 0.95, pegasus.under),
+        parameter!("pegasus", "far_under", 0.0, 0.6, pegasus.far_under),
+        parameter!("pegasus", "raise", 0.01, 0.3, pegasus.raise),
+        parameter!("pegasus", "lower", 0.001, 0.05, pegasus.lower),
+        parameter!("pegasus", "lower_far", 0.001, 0.1, pegasus.lower_far),
+        hold,
+    ])
+}
+
+pub(super) fn pegasus(_: &LawConfig, _: &LawContext) -> Found {
+    pegasus_holding(parameter!("pegasus", "hold_s", 0.0, 300.0, pegasus.hold_s or 300.0))
+}
+
+pub(super) fn pegasus_as_run(_: &LawConfig, _: &LawContext) -> Found {
+    pegasus_holding(parameter!("pegasus", "hold_s", 0.0, 300.0, pegasus.hold_s or 30.0))
+}
+
+pub(super) fn hpa(_: &LawConfig, _: &LawContext) -> Found {
+    Ok(vec![
+        parameter!("hpa", "target_utilisation", 0.3, 0.98, hpa.target_utilisation),
+        parameter!("hpa", "sync_s", 1.0, 60.0, hpa.sync_s),
+        parameter!("hpa", "tolerance", 0.0, 0.3, hpa.tolerance),
+        parameter!("hpa.down", "stabilisation_window_s", 0.0, 600.0, hpa.down.stabilisation_window_s or 300.0),
+    ])
+}
+
+pub(super) fn k8s_as_run(_: &LawConfig, _: &LawContext) -> Found {
+    Ok(vec![
+        parameter!(
+            "k8s-as-run",
+            "target_utilisation",
+            0.3,
+            0.98,
+            k8s_as_run.target_utilisation
+        ),
+        parameter!("k8s-as-run", "interval_s", 1.0, 30.0, k8s_as_run.interval_s),
+    ])
+}
+
+/// The one cap, from the lowest that the nodes take to what all their cores can need.
+pub(super) fn power_manager(config: &LawConfig, context: &LawContext) -> Found {
+    let plant = context.plant;
+    let law = PowerManager::new(context.slo, plant, &config.power_manager);
+    let start = law.map_err(LawError::of("power-manager"))?.cap();
+    Ok(vec![Parameter {
+        table: "power-manager",
+        key: "cap_w",
+        low: plant.power().lowest_cap.get(),
+        high: plant.power().limit(plant.cores().max()).get(),
+        whole: false,
+        // The level's cap where the file names no other.
+        get: Box::new(move |law| law.power_manager.cap_w.unwrap_or(start.get())),
+        set: |law, value| law.power_manager.cap_w = Some(value),
+    }])
+}

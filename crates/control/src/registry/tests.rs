@@ -1,0 +1,198 @@
+use super::*;
+use crate::plant::{CoreRange, FrequencyRange, PowerEnvelope};
+use headroom_units::{Cores, Hertz, Ratio, Seconds, Watts};
+
+fn context() -> LawContext {
+    let cores = CoreRange::new(Cores::new(0.2), Cores::new(2.0), Cores::new(0.1)).unwrap();
+    let power = PowerEnvelope {
+        base: Watts::new(6.0),
+        per_core: Watts::new(2.86),
+        lowest_cap: Watts::new(6.2),
+    };
+    LawContext {
+        slo: Slo::new(Ratio::from_percent(95.0), Seconds::new(0.25)).unwrap(),
+        plant: Plant::new(cores, power).unwrap(),
+        service_rate: PerSecond::new(250.0),
+    }
+}
+
+fn with_frequency() -> LawContext {
+    let hertz = |ghz: f64| Hertz::new(ghz * 1e9);
+    let range = FrequencyRange::new(hertz(0.8), hertz(2.1), hertz(0.1)).unwrap();
+    LawContext {
+        plant: context().plant.with_frequency(range),
+        ..context()
+    }
+}
+
+/// `[law]` as JSON, which has the same shape.
+fn config(json: &str) -> LawConfig {
+    serde_json::from_str(json).unwrap()
+}
+
+#[test]
+fn every_law_is_built_under_the_name_that_it_gives_itself() {
+    for name in LawName::all() {
+        let law = LawConfig::of(name).build(&with_frequency()).unwrap();
+        assert_eq!(law.name(), name.as_str());
+        assert_eq!(config(&format!(r#"{{"name": "{name}"}}"#)).name, name);
+        assert!(!name.about().is_empty() && !name.about().ends_with('.'), "{name}");
+    }
+}
+
+#[test]
+fn the_names_that_code_refers_to_are_those_laws() {
+    for (law, name) in [
+        (LawName::FIXED, "fixed"),
+        (LawName::HEADROOM, "headroom"),
+        (LawName::SLO_POWER, "slo-power"),
+        (LawName::POWER_ONLY, "power-only"),
+        (LawName::ELASTIC_ONLY, "elastic-only"),
+        (LawName::K8S_AS_RUN, "k8s-as-run"),
+        (LawName::PEGASUS_AS_RUN, "pegasus-as-run"),
+        (LawName::POWER_MANAGER, "power-manager"),
+        (LawName::POWERSAVE, "powersave"),
+    ] {
+        assert_eq!(law.as_str(), name);
+    }
+}
+
+#[test]
+fn a_name_that_no_law_has_is_refused_with_all_names() {
+    let error = "slopower".parse::<LawName>().unwrap_err().to_string();
+    assert!(
+        error.starts_with("\"slopower\" is no law: choose one of fixed, headroom, slo-power,"),
+        "{error}"
+    );
+}
+
+#[test]
+fn each_laws_mistake_comes_with_its_key() {
+    for (json, key, why) in [
+        (
+            r#"{"headroom": {"confidence": 1.0}}"#,
+            "law.headroom.confidence",
+            "confidence is 1: it must be",
+        ),
+        (
+            r#"{"hpa": {"sync_s": 0}}"#,
+            "law.hpa.sync_s",
+            "sync_s is 0: it must be",
+        ),
+        (
+            r#"{"hpa": {"up": {"stabilisation_window_s": -1}}}"#,
+            "law.hpa.up.stabilisation_window_s",
+            "",
+        ),
+        (
+            r#"{"k8s-as-run": {"nodes": 0}}"#,
+            "law.k8s-as-run.nodes",
+            "nodes is 0",
+        ),
+        (r#"{"pegasus": {"raise": 0}}"#, "law.pegasus.raise", "raise is 0"),
+        (
+            r#"{"power-manager": {"levels": [{"target_ms": 9, "cap_share": 2}]}}"#,
+            "law.power-manager.levels.cap_share",
+            "",
+        ),
+    ] {
+        let error = config(json).check().unwrap_err();
+        assert_eq!(error.key, key);
+        assert!(error.why.contains(why), "{error}");
+    }
+}
+
+#[test]
+fn what_a_machine_cannot_do_comes_with_the_laws_key() {
+    for (json, key, why) in [
+        (
+            r#"{"name": "powersave"}"#,
+            "law.name",
+            "powersave runs all cores at their lowest frequency",
+        ),
+        (
+            r#"{"name": "hpa", "hpa": {"cores_per_pod": 0.25}}"#,
+            "law.hpa.cores_per_pod",
+            "cores_per_pod is 0.25: it must be a multiple of 0.1",
+        ),
+        (
+            r#"{"name": "power-manager", "power-manager": {"cap_w": 900}}"#,
+            "law.power-manager.cap_w",
+            "cap_w is 900: it must be a cap between 6.20 W",
+        ),
+    ] {
+        let law = config(json);
+        law.check().unwrap();
+        let error = law.build(&context()).map(drop).unwrap_err();
+        assert_eq!(error.key, key);
+        assert!(error.why.contains(why), "{error}");
+    }
+}
+
+#[test]
+fn a_target_that_one_request_alone_misses_is_out_of_reach_for_the_laws_that_it_can_harm() {
+    let slo = Slo::new(Ratio::from_percent(95.0), Seconds::from_millis(4.0)).unwrap();
+    let tight = LawContext { slo, ..context() };
+    let reachable = |name| LawConfig::of(name).reachable(&tight);
+    assert_eq!(reachable(LawName::HEADROOM).unwrap_err().key, "slo.target_ms");
+    assert_eq!(reachable(LawName::FIXED), Ok(()));
+    assert_eq!(LawConfig::of(LawName::HEADROOM).reachable(&context()), Ok(()));
+    let error = LawConfig::of(LawName::SLO_POWER)
+        .build(&tight)
+        .map(drop)
+        .unwrap_err();
+    assert_eq!(error.key, "slo.target_ms");
+}
+
+#[test]
+fn the_guard_is_that_of_the_laws_that_have_one() {
+    let guard = |config: LawConfig| config.build(&with_frequency()).unwrap().guard();
+    let of = |name| guard(LawConfig::of(name));
+    assert_eq!(of(LawName::SLO_POWER), Some(Seconds::new(0.2)));
+    assert_eq!(of(LawName::ELASTIC_ONLY), Some(Seconds::new(0.2)));
+    assert_eq!(of(LawName::PEGASUS_AS_RUN), None);
+    assert_eq!(of(LawName::HEADROOM), None, "its guard is the target");
+    let mut careful = LawConfig::of(LawName::HEADROOM);
+    careful.headroom.guard = 0.9;
+    assert_eq!(guard(careful), Some(Seconds::new(0.225)));
+}
+
+#[test]
+fn every_law_with_a_table_is_searched_from_where_it_stands_and_accepts_both_ends() {
+    let context = with_frequency();
+    for name in LawName::all() {
+        let config = LawConfig::of(name);
+        let parameters = config.search_space(&context).unwrap();
+        assert_eq!(parameters.is_empty(), name.table().is_none(), "{name}");
+        for parameter in &parameters {
+            let (key, start) = (parameter.key, parameter.get(&config));
+            assert!(parameter.low < parameter.high, "{name} {key}");
+            assert!(
+                (parameter.low..=parameter.high).contains(&start),
+                "{name} {key} starts at {start}"
+            );
+            assert!(parameter.table.starts_with(name.table().unwrap()), "{name} {key}");
+            for value in [parameter.low, parameter.high] {
+                let mut with = config.clone();
+                parameter.set(&mut with, value);
+                assert_eq!(parameter.get(&with), value, "{name} {key}");
+                let refused = with.build(&context).map(drop).err();
+                assert_eq!(refused, None, "{name} {key} = {value}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_power_managers_cap_starts_at_its_level() {
+    let config = LawConfig::of(LawName::POWER_MANAGER);
+    let [cap] = &config.search_space(&context()).unwrap()[..] else {
+        panic!("more than the cap")
+    };
+    // 0.68 of 6 + 2 x 2.86 W, the level of 250 ms.
+    assert!((cap.get(&config) - 0.68 * 11.72).abs() < 1e-9);
+    assert_eq!((cap.table, cap.key, cap.whole), ("power-manager", "cap_w", false));
+    let mut given = config.clone();
+    given.power_manager.cap_w = Some(7.0);
+    assert_eq!(cap.get(&given), 7.0);
+}
