@@ -4,8 +4,6 @@ mod agent;
 mod capacity;
 mod certs;
 mod controller;
-#[cfg(feature = "lab")]
-mod demo;
 mod doctor;
 mod gateway;
 mod guard;
@@ -15,15 +13,11 @@ mod release;
 mod resize;
 mod shared;
 mod up;
-#[cfg(feature = "lab")]
-mod validate;
 
 pub use agent::AgentArgs;
 pub use capacity::CapacityArgs;
 pub use certs::{CertsArgs, CertsCommand};
 pub use controller::ControllerArgs;
-#[cfg(feature = "lab")]
-pub use demo::{DemoArgs, Hardware};
 pub use doctor::DoctorArgs;
 pub use gateway::{Balance, GatewayArgs};
 pub use guard::GuardArgs;
@@ -33,8 +27,6 @@ pub use release::ReleaseArgs;
 pub use resize::ResizeArgs;
 pub use shared::{GuardChoice, RunArgs, Trees};
 pub use up::UpArgs;
-#[cfg(feature = "lab")]
-pub use validate::ValidateArgs;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, Parser, Subcommand};
@@ -60,9 +52,6 @@ pub struct Cli {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Show what Headroom does: a built-in service under a compressed day, with everything on and under control.
-    #[cfg(feature = "lab")]
-    Demo(DemoArgs),
     /// Keep a service inside its promise: gateway, meters, actuators, law and recorder in one process.
     Up(UpArgs),
     /// Serve this node to a controller: meters, limits under a lease, everything put back when the lease runs out.
@@ -92,9 +81,6 @@ pub enum Command {
     Report(ReportArgs),
     /// List the recorded runs.
     Runs(RunsArgs),
-    /// Show how far the simulated world is from the live one: a law live on emulated hardware, and the same simulated.
-    #[cfg(feature = "lab")]
-    Validate(ValidateArgs),
     /// What researchers run.
     #[cfg(feature = "lab")]
     #[command(flatten)]

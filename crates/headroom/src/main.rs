@@ -3,20 +3,16 @@
 
 mod check;
 mod cli;
-mod cluster;
 mod commands;
 mod config;
 mod demos;
-mod descriptors;
-mod door;
-mod live;
-mod looks;
 mod origin;
-mod resize;
+mod start;
 mod telemetry_config;
 
 use cli::{Cli, Command};
 use headroom_console::{Failure, at_forced_end, say};
+use headroom_runtime::door;
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
@@ -36,8 +32,6 @@ fn main() -> ExitCode {
 
 fn run(command: Command) -> Result<(), Failure> {
     match command {
-        #[cfg(feature = "lab")]
-        Command::Demo(args) => commands::demo::run(&args),
         Command::Up(args) => commands::up::run(&args),
         Command::Agent(args) => commands::agent::run(&args),
         Command::Controller(args) => commands::controller::run(&args),
@@ -52,8 +46,6 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Gateway(args) => commands::gateway::run(&args),
         Command::Report(args) => commands::report::report(&args),
         Command::Runs(args) => commands::report::runs(&args),
-        #[cfg(feature = "lab")]
-        Command::Validate(args) => commands::validate::run(&args),
         #[cfg(feature = "lab")]
         Command::Lab(command) => command.run(),
     }
@@ -73,10 +65,4 @@ fn log_to_standard_error(verbose: u8) {
         .with_target(false)
         .with_ansi(std::io::stderr().is_terminal())
         .init();
-}
-
-/// A number that no other start of a program has: the standard library's hasher is seeded by the system.
-fn random() -> u64 {
-    use std::hash::{BuildHasher, Hasher, RandomState};
-    RandomState::new().build_hasher().finish()
 }

@@ -27,15 +27,15 @@ pub mod emulator;
 mod origin;
 pub mod simulate;
 
-pub use origin::of_trace as load_fingerprint;
-
 use clap::Subcommand;
-use commands::{compare, emulate, load, reproduce, service, sim, trace, tune};
+use commands::{compare, demo, emulate, load, reproduce, service, sim, trace, tune, validate};
 use headroom_console::Failure;
 
 /// The commands, as `headroom` takes them in.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Show what Headroom does: a built-in service under a compressed day, with everything on and under control.
+    Demo(demo::DemoArgs),
     /// Emulate a two-package server with RAPL, cpufreq and idle states, on which everything else can be tried.
     Emulate(emulate::EmulateArgs),
     /// Send load to a URL: a trace, users who browse, or an access log, with latency measured from the intended send time.
@@ -46,6 +46,8 @@ pub enum Command {
     Service(service::ServiceArgs),
     /// Run a law in a simulated world: a trace, a scenario, a seed.
     Sim(sim::SimArgs),
+    /// Show how far the simulated world is from the live one: a law live on emulated hardware, and the same simulated.
+    Validate(validate::ValidateArgs),
     /// Compare laws in the simulated world, over traces and seeds, with confidence intervals.
     Compare(compare::CompareArgs),
     /// Reproduce a paper's evaluation in the simulated world, its numbers beside ours.
@@ -61,11 +63,13 @@ impl Command {
     /// Those of the command.
     pub fn run(&self) -> Result<(), Failure> {
         match self {
+            Self::Demo(args) => demo::run(args),
             Self::Emulate(args) => emulate::run(args),
             Self::Load(args) => load::run(args),
             Self::Trace(args) => trace::run(args),
             Self::Service(args) => service::run(args),
             Self::Sim(args) => sim::run(args),
+            Self::Validate(args) => validate::run(args),
             Self::Compare(args) => compare::run(args),
             Self::Reproduce(args) => reproduce::run(args),
             Self::Tune(args) => tune::run(args),

@@ -15,6 +15,7 @@
 pub mod fleet;
 pub mod schedule;
 pub mod server;
+pub mod server_power;
 pub mod stepwise;
 pub mod tuning;
 
@@ -26,6 +27,7 @@ use serde::{Deserialize, Serialize};
 pub use fleet::{Fleet, Order};
 pub use schedule::{Schedule, ScheduleError, Scheduled};
 pub use server::{Cause, Command, Found, Health, PowerState, Server};
+pub use server_power::ServerPower;
 pub use stepwise::Stepwise;
 pub use tuning::{PowerTuning, ResizeTuning};
 

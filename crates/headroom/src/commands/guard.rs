@@ -1,14 +1,14 @@
 //! `headroom guard`: lifts the limits of another process when that is killed or hangs.
 
 use crate::cli::GuardArgs;
-use crate::live::guard::apart::Apart;
-use crate::live::guard::post::Post;
-use crate::live::service_manager;
+use crate::demos;
 use anyhow::Context;
 use headroom_console::Failure;
 use headroom_console::Stop;
 use headroom_node::Roots;
-use headroom_node::restore::RunDir;
+use headroom_runtime::live::guard::apart::Apart;
+use headroom_runtime::live::guard::post::Post;
+use headroom_runtime::live::{service_manager, undo};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use std::sync::atomic::AtomicBool;
 /// # Errors
 /// A run directory that cannot be used, a standard input that is no socket, something that cannot be put back.
 pub fn run(args: &GuardArgs) -> Result<(), Failure> {
-    let run_dir = args.run_dir.clone().unwrap_or_else(RunDir::default_path);
+    let run_dir = args.run_dir.clone().unwrap_or_else(undo::default_run_dir);
     let absolute = |path| std::path::absolute(path).map_err(Failure::usage);
     let post = Post {
         run_dir: absolute(run_dir)?,
@@ -27,6 +27,7 @@ pub fn run(args: &GuardArgs) -> Result<(), Failure> {
             absolute(args.trees.sys.clone())?,
             absolute(args.trees.proc.clone())?,
         ),
+        remains: demos::REMAINS,
     };
     // The last to be killed where memory runs out; an ordinary user may not ask for that.
     if let Err(error) = std::fs::write("/proc/self/oom_score_adj", "-1000") {

@@ -4,8 +4,6 @@ pub mod agent;
 pub mod capacity;
 pub mod certs;
 pub mod controller;
-#[cfg(feature = "lab")]
-pub mod demo;
 pub mod doctor;
 pub mod gateway;
 pub mod guard;
@@ -14,5 +12,3 @@ pub mod release;
 pub mod report;
 pub mod resize;
 pub mod up;
-#[cfg(feature = "lab")]
-pub mod validate;

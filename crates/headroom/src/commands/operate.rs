@@ -1,11 +1,11 @@
 //! `headroom pause` and `headroom resume`: what an operator asks of a running `up` or agent.
 
 use crate::cli::OperateArgs;
-use crate::live::control::{self, Request};
 use anyhow::anyhow;
 use headroom_console::Failure;
 use headroom_console::say;
-use headroom_node::restore::RunDir;
+use headroom_runtime::live::control::{self, Request};
+use headroom_runtime::live::undo;
 use std::path::Path;
 
 /// Makes it put everything back and write nothing.
@@ -25,7 +25,7 @@ pub fn resume(args: &OperateArgs) -> Result<(), Failure> {
 }
 
 fn run_dir(args: &OperateArgs) -> std::path::PathBuf {
-    args.run_dir.clone().unwrap_or_else(RunDir::default_path)
+    args.run_dir.clone().unwrap_or_else(undo::default_run_dir)
 }
 
 /// Asks whoever has a run folder, and prints what was done.

@@ -2,14 +2,7 @@
 
 use crate::check::{self, Report, Running};
 use crate::cli::ResizeArgs;
-use crate::cluster::{AgentQueue, WatchOptions};
-use crate::config::resize::{AtExit, CheckTarget, ControllerKind, EXAMPLE, ResizeFile};
-use crate::live::admin;
-use crate::looks::look_period;
-use crate::resize::{
-    Checks, Cluster, Energy, Gateways, Hand, HaproxyServers, History, Journal, Parts, Queue, Recorded,
-    ResizeStatus, ServerParts, Start, Summary, View, balancer::Balancer, leave, read, sheet, text, unix_s,
-};
+use crate::config::resize::{AtExit, ControllerKind, EXAMPLE, ResizeFile};
 use anyhow::anyhow;
 use headroom_console::Document;
 use headroom_console::Failure;
@@ -17,6 +10,14 @@ use headroom_console::Stop;
 use headroom_console::{file, say, terminal};
 use headroom_control::capacity::QueueKind;
 use headroom_record::report::sheet_html;
+use headroom_runtime::cluster::{AgentQueue, WatchOptions};
+use headroom_runtime::live::admin;
+use headroom_runtime::looks::look_period;
+use headroom_runtime::resize::{
+    CheckTarget, Checks, Cluster, Energy, Gateways, Hand, HaproxyServers, History, Journal, Parts, Queue,
+    Recorded, ResizeStatus, ServerParts, Start, Summary, View, balancer::Balancer, leave, read, sheet, text,
+    unix_s,
+};
 use headroom_units::PerSecond;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;

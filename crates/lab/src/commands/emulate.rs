@@ -7,7 +7,7 @@ use headroom_console::Document;
 use headroom_console::Failure;
 use headroom_console::Stop;
 use headroom_console::say;
-use headroom_node::restore::RunDir;
+use headroom_runtime::live::undo;
 use headroom_testbed::hardware::HardwareConfig;
 use headroom_units::Cores;
 use std::path::PathBuf;
@@ -80,7 +80,7 @@ pub fn run(args: &EmulateArgs) -> Result<(), Failure> {
     let at = args
         .at
         .clone()
-        .unwrap_or_else(|| RunDir::default_path().join("emulated"));
+        .unwrap_or_else(|| undo::default_run_dir().join("emulated"));
     if args.clean {
         let done = emulator::clean(&at).map_err(Failure::Run)?;
         let nothing = done

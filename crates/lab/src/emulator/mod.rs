@@ -4,7 +4,7 @@
 mod sweep;
 mod worker;
 
-pub use sweep::{demo_folder, has_demos, take_and_sweep};
+pub use sweep::{REMAINS, demo_folder, take_and_sweep};
 pub use worker::work;
 
 use anyhow::{Context, bail};

@@ -14,6 +14,7 @@
 use super::{RECORD, clean};
 use anyhow::Context;
 use headroom_node::restore::{LedgerError, RunDir};
+use headroom_runtime::live::undo::{Remains, Removed};
 use headroom_testbed::hardware::HardwareError;
 use std::collections::BTreeSet;
 use std::fs;
@@ -36,13 +37,16 @@ pub fn demo_folder(run_dir: &RunDir) -> io::Result<PathBuf> {
     std::path::absolute(folder)
 }
 
+/// For programs that take run folders in which demos may have run.
+pub const REMAINS: Remains = Remains {
+    are_in: has_demos,
+    take: take_and_sweep,
+};
+
 /// What was taken away.
 #[derive(Debug, Default)]
-pub struct Swept {
-    /// What it was, a line each.
-    pub done: Vec<String>,
-    /// What could not be: a demo each.
-    pub failed: Vec<anyhow::Error>,
+struct Swept {
+    removed: Removed,
     /// Something of it is just ending.
     is_ending: bool,
 }
@@ -52,15 +56,16 @@ pub struct Swept {
 ///
 /// # Errors
 /// [`LedgerError`]: a run folder that is in use or cannot be used.
-pub fn take_and_sweep(run_dir: &Path) -> Result<(RunDir, Swept), LedgerError> {
+pub fn take_and_sweep(run_dir: &Path) -> Result<(RunDir, Removed), LedgerError> {
     let until = Instant::now() + ENDED_WITHIN;
     let mut done = Vec::new();
     loop {
         let taken = RunDir::take(run_dir)?;
         let mut swept = sweep(&taken);
-        done.append(&mut swept.done);
+        done.append(&mut swept.removed.done);
         if !swept.is_ending || Instant::now() >= until {
-            return Ok((taken, Swept { done, ..swept }));
+            let failed = swept.removed.failed;
+            return Ok((taken, Removed { done, failed }));
         }
         drop(taken);
         std::thread::sleep(AGAIN);
@@ -68,7 +73,7 @@ pub fn take_and_sweep(run_dir: &Path) -> Result<(RunDir, Swept), LedgerError> {
 }
 
 /// Whether there is something of a demo in a run folder, which may be that of a living one.
-pub fn has_demos(run_dir: &Path) -> bool {
+fn has_demos(run_dir: &Path) -> bool {
     !demos(run_dir).is_ok_and(|demos| demos.is_empty())
 }
 
@@ -77,13 +82,13 @@ fn sweep(run_dir: &RunDir) -> Swept {
     let demos = demos(run_dir.path()).unwrap_or_else(|error| {
         let at = run_dir.path().display();
         let error = anyhow::Error::new(error).context(format!("cannot look for dead demos in {at}"));
-        swept.failed.push(error);
+        swept.removed.failed.push(error);
         BTreeSet::new()
     });
     for demo in demos {
-        if let Err(error) = take_away(&demo, &mut swept.done) {
+        if let Err(error) = take_away(&demo, &mut swept.removed.done) {
             swept.is_ending |= is_ending(&error);
-            swept.failed.push(error);
+            swept.removed.failed.push(error);
         }
     }
     swept
@@ -194,7 +199,7 @@ mod tests {
         let began = stat.split_whitespace().nth(21).unwrap().parse().unwrap();
         let (dir, demo) = run_dir(Some((hardware.id(), began)));
         let swept = sweep(&RunDir::take(dir.path()).unwrap());
-        assert!(swept.is_ending && swept.done.is_empty(), "{swept:?}");
+        assert!(swept.is_ending && swept.removed.done.is_empty(), "{swept:?}");
         let swept = std::thread::scope(|scope| {
             let sweep = scope.spawn(|| take_and_sweep(dir.path()).unwrap().1);
             drop(RunDir::take(dir.path()).unwrap());

@@ -88,17 +88,6 @@ pub struct RunDir {
 }
 
 impl RunDir {
-    /// Where this user's runs keep the record of what is to be put back: `/run/headroom` for root, else
-    /// `$XDG_RUNTIME_DIR/headroom`.
-    pub fn default_path() -> PathBuf {
-        if rustix::process::geteuid().is_root() {
-            return PathBuf::from("/run/headroom");
-        }
-        std::env::var_os("XDG_RUNTIME_DIR")
-            .map_or_else(std::env::temp_dir, PathBuf::from)
-            .join("headroom")
-    }
-
     /// Takes a run directory, which is made where it is missing, mode 0700.
     ///
     /// # Errors

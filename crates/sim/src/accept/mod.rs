@@ -38,5 +38,5 @@ mod scenario;
 mod server;
 mod world;
 
-pub use scenario::{AcceptScenario, ServerPower, SynRetries};
+pub use scenario::{AcceptScenario, SynRetries};
 pub use world::{AcceptStep, AcceptTotals, ServerStep, run};

@@ -5,7 +5,7 @@ use crate::distribution::Shape;
 use crate::error::ScenarioError;
 use crate::scenario::Limits;
 use headroom_control::capacity::{QueueKind, QueueTuning};
-use headroom_control::resize::PowerTuning;
+use headroom_control::resize::{PowerTuning, ServerPower};
 use serde::{Deserialize, Serialize};
 
 /// The most servers: events are looked up in a tree over them.
@@ -34,34 +34,6 @@ impl SynRetries {
             Self::Linux31 => &[1.0, 2.0, 4.0, 8.0, 16.0, 32.0],
             Self::Linux65 => &[1.0, 1.0, 1.0, 1.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0],
             Self::Never => &[],
-        }
-    }
-}
-
-/// What a server draws, watts.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct ServerPower {
-    /// On, with idle CPUs. 60, the paper's.
-    pub idle_w: f64,
-    /// On, with all CPUs busy. 65, the paper's.
-    pub full_w: f64,
-    /// While it boots. 65: the paper measured it and prints nothing.
-    pub booting_w: f64,
-    /// While it shuts down. 60, for the same reason.
-    pub shutting_down_w: f64,
-    /// Switched off. 0, for the same reason; a real one's service processor draws a few.
-    pub off_w: f64,
-}
-
-impl Default for ServerPower {
-    fn default() -> Self {
-        Self {
-            idle_w: 60.0,
-            full_w: 65.0,
-            booting_w: 65.0,
-            shutting_down_w: 60.0,
-            off_w: 0.0,
         }
     }
 }

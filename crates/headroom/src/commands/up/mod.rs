@@ -7,12 +7,8 @@ mod check;
 use crate::check::{Report, conclude, power_key};
 use crate::cli::{RunArgs, UpArgs};
 use crate::config::{Config, EXAMPLE, Lever};
-use crate::descriptors;
-use crate::door::{self, Door, OpenError};
-use crate::live::control::Control;
-use crate::live::guard::namespace::Place;
-use crate::live::start::{self, ServiceRate, Start};
-use crate::live::{CgroupMachine, Machine, Telemetry, run, service_manager, silence, undo};
+use crate::demos;
+use crate::start::{self, ServiceRate, Start};
 use anyhow::anyhow;
 use apart::apart;
 use headroom_console::Document;
@@ -24,8 +20,13 @@ use headroom_node::Roots;
 use headroom_node::cap::LimiterOptions;
 use headroom_node::cgroup::Target;
 use headroom_node::cpu::online;
-use headroom_node::restore::{self, MAX_PULSES, RunDir};
+use headroom_node::restore::{self, MAX_PULSES};
 use headroom_record::RunSummary;
+use headroom_runtime::descriptors;
+use headroom_runtime::door::{self, Door, OpenError};
+use headroom_runtime::live::control::Control;
+use headroom_runtime::live::guard::namespace::Place;
+use headroom_runtime::live::{CgroupMachine, Machine, Telemetry, run, service_manager, silence, undo};
 use headroom_units::{Cores, PerSecond, Seconds};
 use serde_json::json;
 use std::io::IsTerminal;
@@ -44,7 +45,7 @@ pub fn run(args: &UpArgs) -> Result<(), Failure> {
     if args.example {
         return say::result(EXAMPLE.trim_end());
     }
-    let run_dir = args.run_dir.clone().unwrap_or_else(RunDir::default_path);
+    let run_dir = args.run_dir.clone().unwrap_or_else(undo::default_run_dir);
     if args.check {
         return conclude(args.run.json, check::checked(args, &run_dir));
     }
@@ -53,7 +54,7 @@ pub fn run(args: &UpArgs) -> Result<(), Failure> {
     let roots = args.trees.roots();
     // Before anything is looked at: what a killed run left in force is not what was found.
     let place = Place::required(args.guard.allow_guard_inside);
-    undo::promise(undo::take(&run_dir)?, &roots, place)?;
+    undo::promise(undo::take(&run_dir, demos::REMAINS)?, &roots, place)?;
     let mut services = prepare(configs, &run_dir, &roots, Limits::AsFound)?;
     let _control = Control::serve(&run_dir, restore::global()).map_err(Failure::usage)?;
     let stop = Stop::at_signals()?;

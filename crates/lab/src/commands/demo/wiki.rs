@@ -1,7 +1,7 @@
 //! The demo's service: this program again, as `headroom service wiki`, in a cgroup of its own.
 
+use crate::commands::service::LISTENING;
 use anyhow::{Context, bail};
-use headroom_lab::commands::service::LISTENING;
 use headroom_node::cgroup::CgroupScope;
 use headroom_testbed::wiki::WikiCosts;
 use std::io::{BufRead, BufReader, Read, Write};

@@ -1,11 +1,11 @@
 //! What the demo runs on: this machine, or an emulated server where this machine has no RAPL.
 
-use crate::cli::{DemoArgs, Hardware};
+use super::{DemoArgs, Hardware};
+use crate::emulator::{Emulator, EmulatorOptions, default_real_cores, demo_folder};
 use anyhow::{Context, anyhow};
 use headroom_console::Failure;
 use headroom_console::say;
 use headroom_control::CoreRange;
-use headroom_lab::emulator::{Emulator, EmulatorOptions, default_real_cores, demo_folder};
 use headroom_node::Roots;
 use headroom_node::cpu::online;
 use headroom_node::probe::{State, probe};

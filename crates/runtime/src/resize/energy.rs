@@ -1,7 +1,6 @@
 //! What the servers draw, by a model: figures of the user's for each state. Always an estimate, and labelled so.
 
-use headroom_control::resize::PowerState;
-use headroom_sim::accept::ServerPower;
+use headroom_control::resize::{PowerState, ServerPower};
 use headroom_units::{Joules, Seconds, Watts};
 use serde::{Deserialize, Serialize};
 

@@ -1,19 +1,83 @@
 //! `headroom validate`: live runs and their simulations, side by side.
 
 use super::demo;
-use crate::cli::{DemoArgs, Hardware, ValidateArgs};
+use super::demo::{DemoArgs, Hardware};
+use crate::args::law_names;
+use crate::simulate::{Setting, Table, Watched, recorded, recorded_arrivals, recorded_world};
 use anyhow::{Context, anyhow};
+use clap::Args;
 use headroom_console::Document;
 use headroom_console::Failure;
+use headroom_console::args::seconds;
 use headroom_console::file;
 use headroom_console::say;
 use headroom_control::LawName;
-use headroom_lab::simulate::{Setting, Table, Watched, recorded, recorded_arrivals, recorded_world};
 use headroom_record::report::{Grid, validation_html};
 use headroom_record::validate::Validation;
 use headroom_record::{Archive, Limits, PeriodRecord, Recorder, RunId, RunInfo, World};
 use headroom_sim::ArrivalProcess;
 use std::path::Path;
+use std::path::PathBuf;
+
+/// `headroom validate`.
+///
+/// Runs a service live on emulated hardware and then the same in the simulator: the same trace, law, machine, and the
+/// service times that were measured meanwhile. Prints live and simulated side by side, and writes a page with both in
+/// each plot. Given recorded runs, it simulates those instead.
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub struct ValidateArgs {
+    /// Recorded live runs to simulate: an id, a name (or the beginning of one) or `latest`. Without any, runs are made now.
+    #[arg(value_name = "RUN")]
+    pub runs: Vec<String>,
+    /// The world of the recorded runs, where their record does not say it; runs of `validate` and `demo` on the emulated
+    /// server say theirs. `headroom sim --example` prints one that explains every key.
+    #[arg(long, value_name = "FILE", requires = "runs")]
+    pub scenario: Option<PathBuf>,
+    /// Length of the compressed day, in seconds, for each law.
+    #[arg(long, default_value_t = 60.0, value_name = "SECONDS", value_parser = seconds, conflicts_with = "runs")]
+    pub duration: f64,
+    /// The latency target T, in milliseconds.
+    #[arg(long, default_value_t = 250.0, value_name = "MS", conflicts_with = "runs")]
+    pub target_ms: f64,
+    /// The percentile that the target is for.
+    #[arg(long, default_value_t = 95.0, value_name = "PERCENT", conflicts_with = "runs")]
+    pub percentile: f64,
+    /// The trace to replay: `wikipedia`, `azure`, or a file with one rate a line.
+    #[arg(
+        long,
+        default_value = "wikipedia",
+        value_name = "NAME|FILE",
+        conflicts_with = "runs"
+    )]
+    pub trace: String,
+    /// Seed of the trace and of the arrivals.
+    #[arg(long, default_value_t = 1, conflicts_with = "runs")]
+    pub seed: u64,
+    /// The laws.
+    #[arg(long, value_parser = law_names(), value_delimiter = ',', default_values_t = [LawName::FIXED, LawName::SLO_POWER, LawName::HEADROOM],
+          conflicts_with = "runs")]
+    pub laws: Vec<LawName>,
+    /// Cores of this machine that stand for all cores of the emulated server. By default 0.6 of this machine's.
+    #[arg(long, value_name = "CORES", conflicts_with = "runs")]
+    pub cores: Option<f64>,
+    /// Folder for the record of what is to be put back if this program is killed. By default /run/headroom for root,
+    /// and $XDG_RUNTIME_DIR/headroom for others.
+    #[arg(long, value_name = "DIR", conflicts_with = "runs")]
+    pub run_dir: Option<PathBuf>,
+    /// Print a line now and then instead of the live view.
+    #[arg(long)]
+    pub no_view: bool,
+    /// The flight recorder's database; both runs of each pair are kept there.
+    #[arg(long, default_value = "out/headroom.db", value_name = "FILE")]
+    pub db: PathBuf,
+    /// The page to write.
+    #[arg(long, default_value = "out/validate.html", value_name = "FILE")]
+    pub out: PathBuf,
+    /// Print the pairs as a JSON array on standard output, and nothing else there.
+    #[arg(long)]
+    pub json: bool,
+}
 
 /// A day that passes faster says nothing: ten periods are the laws' warm-up alone.
 const MIN_S: f64 = 10.0;
@@ -42,7 +106,7 @@ const REMARKS: [&str; 6] = [
 /// A machine that cannot run the demo; a run that is not in the record or whose world nobody knows; a file that cannot be
 /// written.
 pub fn run(args: &ValidateArgs) -> Result<(), Failure> {
-    let db = &args.record.db;
+    let db = &args.db;
     let live = if args.runs.is_empty() {
         match made(args)? {
             Some(live) => live,
@@ -94,10 +158,10 @@ fn made(args: &ValidateArgs) -> Result<Option<Vec<RunInfo>>, Failure> {
         json: args.json,
         no_view: args.no_view,
     };
-    let Some(summaries) = demo::perform(&demo, &args.record.db)? else {
+    let Some(summaries) = demo::perform(&demo, &args.db)? else {
         return Ok(None);
     };
-    let archive = Archive::open(&args.record.db)?;
+    let archive = Archive::open(&args.db)?;
     let runs = summaries.iter().filter_map(|summary| summary.run);
     Ok(Some(runs.map(|run| archive.run(run)).collect::<Result<_, _>>()?))
 }
@@ -123,7 +187,7 @@ fn simulated(args: &ValidateArgs, live: &RunInfo) -> Result<RunId, Failure> {
         Some(file) => Document::read(file, "sim")?,
         None => recorded_world(&live.id.to_string(), &meta.config).map_err(Failure::usage)?,
     };
-    let archive = Archive::open(&args.record.db)?;
+    let archive = Archive::open(&args.db)?;
     let periods = archive.periods(live.id)?;
     let setting = replayed(Setting::from_document(document)?, live, &periods)?;
     let run = Watched {
@@ -133,7 +197,7 @@ fn simulated(args: &ValidateArgs, live: &RunInfo) -> Result<RunId, Failure> {
         seed: meta.seed,
         name: &format!("{}-simulated", meta.name),
     };
-    let recorder = Recorder::open(&args.record.db, Limits::default()).map_err(Failure::usage)?;
+    let recorder = Recorder::open(&args.db, Limits::default()).map_err(Failure::usage)?;
     let summary = recorded(&run, &recorder)?;
     summary
         .run

@@ -1,13 +1,9 @@
 //! The start of a run on live traffic, the same on one machine and on many: the admin port, the law (which begins with
 //! everything on where nobody gave μ), the view, the run.
 
-use super::Frame;
-use super::admin::{self, Status};
-use super::run::{RunPlan, Watchers, World, run};
-use super::view::View;
-use super::{service_manager, silence};
 use crate::cli::RunArgs;
 use crate::config::{AdminConfig, ControlConfig, RecordConfig};
+use crate::origin;
 use headroom_console::Document;
 use headroom_console::Failure;
 use headroom_console::Stop;
@@ -17,6 +13,10 @@ use headroom_control::LawName;
 use headroom_control::{Calibrating, Guardian, Law, LawConfig, LawContext, Plant, Slo};
 use headroom_node::restore;
 use headroom_record::{Recorder, RunSummary, summary_table};
+use headroom_runtime::live::admin::{self, Status};
+use headroom_runtime::live::run::{RunPlan, Watchers, World, run};
+use headroom_runtime::live::view::View;
+use headroom_runtime::live::{Frame, service_manager, silence};
 use headroom_units::{PerSecond, Seconds, Source};
 use std::net::SocketAddr;
 use std::path::Path;
@@ -173,7 +173,7 @@ impl Start<'_> {
             power_source: self.power_source,
             config: self.document.text().to_owned(),
             nodes: self.nodes,
-            load: None,
+            provenance: origin::provenance(),
             lines_every: 10,
         };
         let watchers = Watchers {

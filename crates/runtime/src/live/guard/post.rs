@@ -2,7 +2,7 @@
 
 use super::link::{Lines, send};
 use super::{FromGuard, Hello, SOCKET, ToGuard, apart};
-use crate::demos::{has_demos, take_and_sweep};
+use crate::live::undo::Remains;
 use anyhow::{Context, bail};
 use headroom_console::say;
 use headroom_node::restore::{self, LedgerError, Left, MAX_PULSES};
@@ -37,6 +37,8 @@ pub struct Post {
     pub run_dir: PathBuf,
     /// Where the kernel's files are.
     pub roots: Roots,
+    /// What dead demos left, which is taken away too.
+    pub remains: Remains,
 }
 
 /// A thread that is to give a sign of life.
@@ -229,14 +231,14 @@ impl Post {
 
     fn take_away_demos(&self) -> Result<(), LedgerError> {
         // The folder of a run that ended well is not taken: the next may be starting.
-        if !has_demos(&self.run_dir) {
+        if !(self.remains.are_in)(&self.run_dir) {
             return Ok(());
         }
-        let (_, swept) = take_and_sweep(&self.run_dir)?;
-        for line in &swept.done {
+        let (_, removed) = (self.remains.take)(&self.run_dir)?;
+        for line in &removed.done {
             say::note!("left by a demo that was killed: {line}");
         }
-        for error in &swept.failed {
+        for error in &removed.failed {
             say::note!("left by a demo that was killed, and NOT taken away: {error:#}");
         }
         Ok(())

@@ -16,7 +16,6 @@ mod outcomes;
 pub mod run;
 pub mod service_manager;
 mod sinks;
-pub mod start;
 mod telemetry;
 mod tick;
 pub mod undo;

@@ -1,7 +1,6 @@
 //! Whether the servers answer: a task each, on one thread.
 
 use crate::cluster::{Network, told_to_end};
-use crate::config::resize::CheckTarget;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -11,6 +10,41 @@ use tokio::sync::watch;
 
 /// `HTTP/1.x NNN`
 const STATUS_LINE_BYTES: usize = 12;
+
+/// How a server is checked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CheckTarget {
+    /// The host.
+    pub host: String,
+    /// The port.
+    pub port: u16,
+    /// The path; `None` where a connection is enough.
+    pub path: Option<String>,
+}
+
+impl CheckTarget {
+    /// Reads `tcp:HOST:PORT` or `http://HOST[:PORT][/PATH]`; `None` where it is neither.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (rest, path) = match text.strip_prefix("tcp:") {
+            Some(rest) => (rest, None),
+            None => {
+                let rest = text.strip_prefix("http://")?;
+                let slash = rest.find('/').unwrap_or(rest.len());
+                let path = if slash == rest.len() { "/" } else { &rest[slash..] };
+                (&rest[..slash], Some(path.to_owned()))
+            }
+        };
+        let plain = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic());
+        let (host, port) = rest.rsplit_once(':').unwrap_or((rest, "80"));
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        let fits = plain(host) && !host.contains(['@', '/']) && path.as_deref().is_none_or(plain);
+        (fits && (path.is_some() || rest.contains(':'))).then_some(Self {
+            host: host.to_owned(),
+            port: port.parse().ok().filter(|port| *port > 0)?,
+            path,
+        })
+    }
+}
 
 /// What a check showed last.
 #[derive(Clone, Debug, Default)]
@@ -117,5 +151,35 @@ async fn probe(target: &CheckTarget) -> io::Result<()> {
             io::ErrorKind::InvalidData,
             "the answer is not HTTP/1",
         )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn checks_are_addresses() {
+        let parsed = |text: &str| CheckTarget::parse(text).map(|check| (check.host, check.port, check.path));
+        assert_eq!(parsed("tcp:h:80"), Some(("h".into(), 80, None)));
+        assert_eq!(parsed("tcp:[::1]:80"), Some(("::1".into(), 80, None)));
+        assert_eq!(parsed("http://h"), Some(("h".into(), 80, Some("/".into()))));
+        assert_eq!(
+            parsed("http://h:81/x?y"),
+            Some(("h".into(), 81, Some("/x?y".into())))
+        );
+        for text in [
+            "",
+            "h:80",
+            "tcp:h",
+            "tcp::80",
+            "tcp:h:0",
+            "http://:80",
+            "http://u@h/",
+            "http://h/a b",
+            "https://h",
+        ] {
+            assert_eq!(parsed(text), None, "{text}");
+        }
     }
 }

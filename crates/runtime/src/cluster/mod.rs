@@ -74,7 +74,7 @@ impl<T> Shared<T> {
 
 /// The thread that has the tasks. Dropped, it tells them to end and waits for them, not for ever.
 #[derive(Debug)]
-pub struct Network {
+pub(crate) struct Network {
     stop: watch::Sender<bool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -121,14 +121,14 @@ impl Drop for Network {
 }
 
 /// Waits until tasks are told to end.
-pub async fn told_to_end(stop: &mut watch::Receiver<bool>) {
+pub(crate) async fn told_to_end(stop: &mut watch::Receiver<bool>) {
     // An error is the end of whoever could tell.
     let _ = stop.wait_for(|stop| *stop).await;
 }
 
 /// The wait before the next try.
 #[derive(Debug)]
-pub struct BackOff(Duration);
+pub(crate) struct BackOff(Duration);
 
 impl BackOff {
     /// The first.

@@ -4,13 +4,14 @@ mod bystanders;
 mod ground;
 mod wiki;
 
-use crate::cli::DemoArgs;
-use crate::live::guard::namespace::Place;
-use crate::live::run::{RunPlan, Watchers, World};
-use crate::live::view::View;
-use crate::live::{CgroupMachine, Frame, GatewayTelemetry, Machine, Telemetry, calibrate, run, undo};
+use super::trace;
+use crate::args::law_names;
+use crate::emulator;
+use crate::origin;
+use crate::simulate::{EmulatedRun, Measured};
 use anyhow::{Context, anyhow, bail};
 use bystanders::Used;
+use clap::{Args, ValueEnum};
 use ground::Ground;
 use headroom_console::Failure;
 use headroom_console::Stop;
@@ -19,24 +20,85 @@ use headroom_console::say;
 use headroom_console::terminal;
 use headroom_control::{Guardian, Law, LawConfig, LawContext, LawName, Plant, Slo, guardian};
 use headroom_gateway::{BackendConfig, Gateway, GatewayConfig, Handle};
-use headroom_lab::commands::trace;
-use headroom_lab::simulate::{EmulatedRun, Measured};
 use headroom_load::http::{LoadConfig, LoadHandle, Pacing, Paths};
 use headroom_load::{Arrivals, Spacing, Trace};
 use headroom_node::cap::LimiterOptions;
 use headroom_node::cgroup::{CgroupScope, ScopeOptions};
 use headroom_node::power::{MeterPreference, PowerModel};
-use headroom_node::restore::{self, RunDir};
+use headroom_node::restore;
 use headroom_record::report::runs_html;
 use headroom_record::{Archive, Limits, Recorder, RunSummary, compare_with_first, summary_table};
+use headroom_runtime::live::guard::namespace::Place;
+use headroom_runtime::live::run::{RunPlan, Watchers, World};
+use headroom_runtime::live::view::View;
+use headroom_runtime::live::{
+    CgroupMachine, Frame, GatewayTelemetry, Machine, Telemetry, calibrate, run, undo,
+};
 use headroom_testbed::hardware::HardwareConfig;
 use headroom_testbed::wiki::WikiCosts;
 use headroom_units::{PerSecond, Ratio, Seconds};
 use std::net::SocketAddr;
 use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use wiki::Wiki;
+
+/// `headroom demo`.
+#[derive(Debug, Args)]
+pub struct DemoArgs {
+    /// Length of the compressed day, in seconds, for each law.
+    #[arg(long, default_value_t = 120.0, value_name = "SECONDS")]
+    pub duration: f64,
+    /// The latency target T, in milliseconds.
+    #[arg(long, default_value_t = 250.0, value_name = "MS")]
+    pub target_ms: f64,
+    /// The percentile that the target is for.
+    #[arg(long, default_value_t = 95.0, value_name = "PERCENT")]
+    pub percentile: f64,
+    /// The trace to replay: `wikipedia`, `azure`, or a file with one rate a line.
+    #[arg(long, default_value = "wikipedia", value_name = "NAME|FILE")]
+    pub trace: String,
+    /// Seed of the trace and of the arrivals.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// The laws to compare, in this order; the first is what savings are measured against.
+    #[arg(long, value_parser = law_names(), value_delimiter = ',', default_values_t = [LawName::FIXED, LawName::SLO_POWER, LawName::HEADROOM])]
+    pub laws: Vec<LawName>,
+    /// Cores of this machine that the service may have at most; on emulated hardware, those that stand for all cores
+    /// of the emulated server. By default 0.6 of this machine's: the rest is for the gateway and the load generator,
+    /// which run here too.
+    #[arg(long, value_name = "CORES")]
+    pub cores: Option<f64>,
+    /// Folder for the recorded run and the HTML report.
+    #[arg(long, default_value = "out", value_name = "DIR")]
+    pub out: PathBuf,
+    /// Folder for the record of what is to be put back if this program is killed. By default /run/headroom for root,
+    /// and $XDG_RUNTIME_DIR/headroom for others.
+    #[arg(long, value_name = "DIR")]
+    pub run_dir: Option<PathBuf>,
+    /// What the demo runs on.
+    #[arg(long, value_enum, default_value_t = Hardware::Auto)]
+    pub hardware: Hardware,
+    /// Print the run summaries as a JSON array on standard output, and nothing else there.
+    #[arg(long)]
+    pub json: bool,
+    /// Print a line now and then instead of the live view.
+    #[arg(long)]
+    pub no_view: bool,
+}
+
+/// What a demonstration runs on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Hardware {
+    /// This machine where it has RAPL that can be read and written, else the emulated server, else (without /dev/fuse)
+    /// this machine with a modelled meter and a software cap. Which, and why, is said at the start.
+    Auto,
+    /// This machine with what it has.
+    Real,
+    /// The emulated server.
+    Emulated,
+}
 
 /// Control period of the demo: half the usual one, for an hour of its day passes in some seconds.
 const PERIOD: Duration = Duration::from_millis(500);
@@ -87,9 +149,9 @@ pub fn perform(args: &DemoArgs, db: &Path) -> Result<Option<Vec<RunSummary>>, Fa
         .compressed_to(Seconds::new(args.duration))
         .map_err(Failure::usage)?;
     let stop = Stop::at_signals()?;
-    let run_dir = args.run_dir.clone().unwrap_or_else(RunDir::default_path);
+    let run_dir = args.run_dir.clone().unwrap_or_else(undo::default_run_dir);
     // Before anything is made in it: whoever has the run folder may take away what lies there of demos.
-    let run_dir = undo::take(&run_dir)?;
+    let run_dir = undo::take(&run_dir, emulator::REMAINS)?;
     let ground = Ground::prepare(args, &run_dir)?;
     // What a demo limits is its own, and ends with it in whatever PID namespace.
     undo::promise(run_dir, &ground.roots, Place::Inside)?;
@@ -352,7 +414,7 @@ impl Stage {
             power_source: Some(self.machine.source()),
             config: format!("{args:?}"),
             nodes: Vec::new(),
-            load: Some(headroom_lab::load_fingerprint(day, args.seed)),
+            provenance: origin::provenance().with_load(Some(origin::of_trace(day, args.seed))),
             lines_every: 10,
         };
         self.machine.apply(plant.full())?;

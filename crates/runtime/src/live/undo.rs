@@ -1,24 +1,65 @@
 //! The promise that everything is put back: on exit, on panic, on a signal, and after kill -9, then by the
 //! guard ([`guard`]); where it was killed too, by the next start or by `headroom release`.
 
-use crate::demos::take_and_sweep;
 use crate::live::guard::{self, namespace::Place};
 use headroom_console::Failure;
 use headroom_node::Roots;
-use headroom_node::restore::{self, Left, RunDir};
-use std::path::Path;
+use headroom_node::restore::{self, LedgerError, Left, RunDir};
+use std::path::{Path, PathBuf};
+
+/// What this crate does not know how to take away from a run folder: what dead demos left in it.
+#[derive(Clone, Copy, Debug)]
+pub struct Remains {
+    /// Whether there is something of a demo in a run folder, which may be that of a living one.
+    pub are_in: fn(&Path) -> bool,
+    /// Takes a run folder for this process, and takes away what dead demos left in it.
+    pub take: fn(&Path) -> Result<(RunDir, Removed), LedgerError>,
+}
+
+impl Remains {
+    /// Of a program that has no demo.
+    pub const NONE: Self = Self {
+        are_in: |_| false,
+        take: |run_dir| Ok((RunDir::take(run_dir)?, Removed::default())),
+    };
+}
+
+/// What was taken away of dead demos.
+#[derive(Debug, Default)]
+pub struct Removed {
+    /// What it was, a line each.
+    pub done: Vec<String>,
+    /// What could not be: a demo each.
+    pub failed: Vec<anyhow::Error>,
+}
+
+/// Where this user's runs keep the record of what is to be put back.
+pub fn default_run_dir() -> PathBuf {
+    if is_root() {
+        return PathBuf::from("/run/headroom");
+    }
+    std::env::var_os("XDG_RUNTIME_DIR")
+        .map_or_else(std::env::temp_dir, PathBuf::from)
+        .join("headroom")
+}
+
+fn is_root() -> bool {
+    // The owner of this process's directory in /proc is its effective user.
+    use std::os::unix::fs::MetadataExt;
+    std::fs::metadata("/proc/self").is_ok_and(|me| me.uid() == 0)
+}
 
 /// Takes a run folder for this process, and takes away what dead demos left in it: what those changed on their emulated
 /// servers is gone then, and need not be put back.
 ///
 /// # Errors
 /// A run folder that is in use or cannot be used.
-pub fn take(run_dir: &Path) -> Result<RunDir, Failure> {
-    let (taken, swept) = take_and_sweep(run_dir).map_err(Failure::usage)?;
-    for line in &swept.done {
+pub fn take(run_dir: &Path, remains: Remains) -> Result<RunDir, Failure> {
+    let (taken, removed) = (remains.take)(run_dir).map_err(Failure::usage)?;
+    for line in &removed.done {
         tracing::warn!("left by a demo that was killed: {line}");
     }
-    for error in &swept.failed {
+    for error in &removed.failed {
         tracing::warn!("left by a demo that was killed, and NOT taken away: {error:#}");
     }
     Ok(taken)

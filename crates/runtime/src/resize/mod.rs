@@ -32,8 +32,8 @@ mod summary;
 mod tick;
 mod view;
 
-pub use check::Checks;
-pub use cluster::{Cluster, Parts, ServerParts};
+pub use check::{CheckTarget, Checks};
+pub use cluster::{Cluster, Demand, Parts, ServerParts};
 pub use energy::Energy;
 pub use gateways::Gateways;
 pub use hand::Hand;

@@ -1,8 +1,7 @@
 //! The gateway's side: from root to nobody, then serving until it is told to end.
 
-use super::{Launch, Record, Report, privileges, started};
+use super::{Launch, Record, Report, gateway_key, privileges, started};
 use crate::cluster::gateway_port::{BoundPort, ControlPort};
-use crate::config::gateway_key;
 use crate::descriptors;
 use anyhow::{Context, anyhow};
 use headroom_console::Failure;

@@ -13,17 +13,37 @@ use super::energy::Energy;
 use super::hand::Hand;
 use super::queues::Queue;
 use super::tick::{BalancerTick, Tick};
-use crate::config::resize::Demand;
 use anyhow::anyhow;
 use headroom_console::Stop;
 use headroom_control::resize::{
     ClusterObservation, Fleet, Found, Health, PowerState, PowerTuning, Resizer, Server,
 };
 use headroom_units::{PerSecond, Seconds};
+use serde::Deserialize;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// How often the servers are looked at while they are being found.
 const FIND_AGAIN: Duration = Duration::from_millis(20);
+
+/// Where the arrival rate is taken from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Demand {
+    /// Connections that arrive at the servers' accept queues.
+    AcceptQueue,
+    /// Requests that the balancer counts.
+    Balancer,
+}
+
+impl Demand {
+    /// In words.
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::AcceptQueue => "connections at the accept queues",
+            Self::Balancer => "requests at the balancer",
+        }
+    }
+}
 
 /// One server's parts.
 #[derive(Debug)]

@@ -4,12 +4,11 @@ use super::admin::Status;
 use super::sinks::{Lines, RecorderSink, StatusSink};
 use super::view::{Heading, View};
 use super::{ControlLoop, Frame, Machine, Telemetry, silence};
-use crate::origin;
 use headroom_console::Stop;
 use headroom_control::{Allocation, Guardian, Law, Plant};
 use headroom_node::cap::LimitError;
 use headroom_node::restore;
-use headroom_record::{Recorder, RunMeta, RunSummary};
+use headroom_record::{Provenance, Recorder, RunMeta, RunSummary};
 use headroom_units::{Ratio, Seconds, Source};
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -37,8 +36,8 @@ pub struct RunPlan {
     pub config: String,
     /// The nodes that it has, by name; empty where that is this machine alone.
     pub nodes: Vec<String>,
-    /// The fingerprint of what it is offered, where that is known beforehand.
-    pub load: Option<String>,
+    /// Where its figures come from: the program, the machine, and what is offered, where that is known beforehand.
+    pub provenance: Provenance,
     /// A line on standard error every so many periods, where there is no view.
     pub lines_every: u64,
 }
@@ -113,14 +112,15 @@ pub fn run(
         power_source: plan.power_source,
         notes: plan.notes.clone(),
         config: plan.config.clone(),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        host: headroom_record::host(),
+        version: plan.provenance.version.clone(),
+        host: plan.provenance.host.clone(),
         started_at: SystemTime::now(),
         energy_bound: None,
         nodes: plan.nodes.clone(),
-        provenance: origin::provenance()
+        provenance: plan
+            .provenance
+            .clone()
             .configured_by(&plan.config)
-            .with_load(plan.load.clone())
             .with_meter(meter),
     })?;
     let mut record = RecorderSink::new(run, plan.plant.power());

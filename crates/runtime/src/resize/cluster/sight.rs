@@ -1,7 +1,7 @@
 //! What is known of the servers in one period.
 
 use super::Cluster;
-use crate::config::resize::Demand;
+use super::Demand;
 use crate::resize::balancer::{Admission, Look, Traffic};
 use crate::resize::queues::Shown;
 use headroom_control::capacity::Capacity;

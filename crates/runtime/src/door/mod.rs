@@ -16,7 +16,7 @@ pub use child::serve_launched;
 pub use keeper::{Door, OpenError, Watched, end_now, end_strangers};
 pub use privileges::{give_up, whom};
 
-use headroom_gateway::GatewayConfig;
+use headroom_gateway::{GatewayConfig, GatewayError};
 use serde::{Deserialize, Serialize};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::SocketAddr;
@@ -54,6 +54,18 @@ struct Record {
     socket: PathBuf,
     listen: Vec<SocketAddr>,
     identity: String,
+}
+
+/// The key that the gateway's objection to its configuration is about.
+pub fn gateway_key(gateway: &GatewayConfig, error: &GatewayError) -> String {
+    let key = match error {
+        GatewayError::Config { key, .. } => key,
+        GatewayError::BackendUrl { .. } | GatewayError::Resolve { .. } => "backends",
+        GatewayError::Bind { address, .. } if gateway.listen.contains(address) => "listen",
+        GatewayError::Bind { .. } | GatewayError::Tls { .. } => "tls",
+        _ => return "gateway".to_owned(),
+    };
+    format!("gateway.{key}")
 }
 
 /// The name of the record in a run folder.
