@@ -1,5 +1,5 @@
-//! What researchers and the demo run: laws in simulated worlds ([`simulate`]), many of them compared ([`compare`]) or
-//! searched for parameters ([`tune`]), the evaluations of papers, traces and load, and the emulated server
+//! What researchers and the demo run: laws in simulated worlds ([`simulate`]), many of them compared ([`comparison`]) or
+//! searched for parameters ([`tuning`]), the evaluations of papers, traces and load, and the emulated server
 //! ([`emulator`]). Each command is a module of [`commands`] with its arguments, its help and what it does; `headroom`
 //! takes them all in as [`Command`].
 //!
@@ -23,9 +23,11 @@
 
 pub mod args;
 pub mod commands;
+pub mod comparison;
 pub mod emulator;
 mod origin;
 pub mod simulate;
+pub mod tuning;
 
 use clap::Subcommand;
 use commands::{compare, demo, emulate, load, reproduce, service, sim, trace, tune, validate};
@@ -35,6 +37,7 @@ use headroom_console::Failure;
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Show what Headroom does: a built-in service under a compressed day, with everything on and under control.
+    #[command(display_order = 0)]
     Demo(demo::DemoArgs),
     /// Emulate a two-package server with RAPL, cpufreq and idle states, on which everything else can be tried.
     Emulate(emulate::EmulateArgs),

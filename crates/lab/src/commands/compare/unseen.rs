@@ -2,7 +2,8 @@
 
 use super::CompareArgs;
 use super::ordering::{KEPT_PERCENT, MEASURE, Measured, OURS, Ordering, Verdict, ordering};
-use super::{BOUND_REMARK, CLAIRVOYANT, Field, Row, Runs, row};
+use super::{BOUND_REMARK, field, provenance};
+use crate::comparison::{CLAIRVOYANT, Field, Row, Runs, row};
 use crate::simulate::{Figures, Setting, sheet_text, write_sheet};
 use headroom_console::Failure;
 use headroom_console::say;
@@ -51,7 +52,7 @@ struct Unseen<'a> {
 /// # Errors
 /// A scenario or a law that is wrong, a report that cannot be written.
 pub fn run(args: &CompareArgs) -> Result<(), Failure> {
-    let field = Field::of(args, &LawName::all().collect::<Vec<_>>(), SEEDS)?;
+    let field = field(args, &LawName::all().collect::<Vec<_>>(), SEEDS)?;
     let families = match args.families.as_slice() {
         [] => Family::ALL.to_vec(),
         some => {
@@ -83,7 +84,7 @@ pub fn run(args: &CompareArgs) -> Result<(), Failure> {
     let took_s = started.elapsed().as_secs_f64();
     say::note!("{runs} runs in {took_s:.1} s, {} at once", field.threads);
     let names = families.iter().map(ToString::to_string).collect();
-    let provenance = field.provenance(&worlds, names);
+    let provenance = provenance(&field, &worlds, names);
     let mut sheet = sheet(args, &field, &results);
     sheet.provenance = Some(provenance.clone());
     write_sheet(&sheet, None, &args.out)?;
