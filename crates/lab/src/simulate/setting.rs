@@ -298,7 +298,7 @@ impl Setting {
             ..self.law.clone()
         };
         let found = config.search_space(&self.context()?);
-        Ok(found.map_err(|error| self.law_error(&error))?)
+        found.map_err(|error| self.law_error(&error))
     }
 
     fn context(&self) -> Result<LawContext, Failure> {
