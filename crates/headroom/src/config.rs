@@ -12,7 +12,7 @@ use headroom_console::{ConfigError, Document};
 use headroom_control::{
     CoreRange, FailingLimits, LawConfig, Plant, PlantError, PowerEnvelope, Slo, guardian,
 };
-use headroom_gateway::{GatewayConfig, GatewayError};
+use headroom_gateway::GatewayConfig;
 use headroom_node::cap::LimiterOptions;
 use headroom_node::cgroup::TargetSpec;
 use headroom_node::cpu::QuotaOptions;
@@ -425,18 +425,6 @@ impl Config {
             .check()
             .map_err(|error| document.error(&error.key, error.why))
     }
-}
-
-/// The key that the gateway's objection to its configuration is about.
-pub fn gateway_key(gateway: &GatewayConfig, error: &GatewayError) -> String {
-    let key = match error {
-        GatewayError::Config { key, .. } => key,
-        GatewayError::BackendUrl { .. } | GatewayError::Resolve { .. } => "backends",
-        GatewayError::Bind { address, .. } if gateway.listen.contains(address) => "listen",
-        GatewayError::Bind { .. } | GatewayError::Tls { .. } => "tls",
-        _ => return "gateway".to_owned(),
-    };
-    format!("gateway.{key}")
 }
 
 impl ControlConfig {

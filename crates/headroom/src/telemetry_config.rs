@@ -1,10 +1,10 @@
 //! `[telemetry]`: an existing HAProxy or Prometheus instead of the gateway.
 
 use crate::check::Report;
-use crate::live::{Haproxy, Prometheus, Telemetry};
 use headroom_console::Failure;
 use headroom_console::{ConfigError, Document};
 use headroom_control::Slo;
+use headroom_runtime::live::{Haproxy, Prometheus, Telemetry};
 use headroom_telemetry::haproxy::{LogFormat, LogSource, Scope, StatisticsAddress};
 use headroom_telemetry::{HaproxyConfig, HaproxyTelemetry, PrometheusConfig, PrometheusTelemetry};
 use headroom_units::FailedStatus;

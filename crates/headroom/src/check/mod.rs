@@ -8,7 +8,6 @@ mod owner;
 pub use owner::Running;
 
 use crate::config::{AdminConfig, RecordConfig};
-use crate::live::admin;
 use headroom_console::Failure;
 use headroom_console::say;
 use headroom_console::{ConfigError, Document};
@@ -16,6 +15,7 @@ use headroom_control::{Plant, Slo};
 use headroom_node::cap::LimitError;
 use headroom_node::power::MeterError;
 use headroom_record::Recorder;
+use headroom_runtime::live::admin;
 use headroom_units::Hertz;
 use serde_json::{Map, Value, json};
 use std::io::ErrorKind;
@@ -201,7 +201,7 @@ fn described(failure: &Failure) -> Value {
     }
 }
 
-/// What [`crate::live::start::open`] opens, tried and let go.
+/// What [`crate::start::open`] opens, tried and let go.
 ///
 /// # Errors
 /// As there.

@@ -3,9 +3,7 @@
 use crate::check::{self, Report, Running};
 use crate::cli::AgentArgs;
 use crate::config::agent::{AgentFile, EXAMPLE};
-use crate::live::control::Control;
-use crate::live::guard::namespace::Place;
-use crate::live::{service_manager, undo};
+use crate::demos;
 use anyhow::anyhow;
 use headroom_console::Document;
 use headroom_console::Failure;
@@ -16,6 +14,9 @@ use headroom_node::agent::{Agent, AgentConfig, AgentError, AgentHandle, LocalMac
 use headroom_node::cpu::online;
 use headroom_node::probe::{Finding, QUEUE_BY_EBPF, QUEUE_BY_KERNEL, State, probe};
 use headroom_node::restore::{self, MAX_PULSES};
+use headroom_runtime::live::control::Control;
+use headroom_runtime::live::guard::namespace::Place;
+use headroom_runtime::live::{service_manager, undo};
 use headroom_units::Cores;
 use headroom_wire::server::{Listen, ListenError};
 use serde_json::json;
@@ -52,7 +53,7 @@ pub fn run(args: &AgentArgs) -> Result<(), Failure> {
     let stop = Stop::at_signals()?;
     // Before the machine is opened: what is found must be what was there before an agent that was killed.
     undo::promise(
-        undo::take(&run_dir)?,
+        undo::take(&run_dir, demos::REMAINS)?,
         &roots,
         Place::required(args.guard.allow_guard_inside),
     )?;

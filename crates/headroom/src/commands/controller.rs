@@ -2,10 +2,8 @@
 
 use crate::check::{self, Report, Running};
 use crate::cli::ControllerArgs;
-use crate::cluster::{ClusterMachine, ClusterOptions, ClusterTelemetry, Described};
 use crate::config::controller::{ControllerFile, EXAMPLE};
-use crate::live::start::{self, ServiceRate, Start};
-use crate::live::{Machine, run};
+use crate::start::{self, ServiceRate, Start};
 use anyhow::anyhow;
 use headroom_console::Document;
 use headroom_console::Failure;
@@ -13,6 +11,8 @@ use headroom_console::Stop;
 use headroom_console::say;
 use headroom_control::LawContext;
 use headroom_record::RunSummary;
+use headroom_runtime::cluster::{ClusterMachine, ClusterOptions, ClusterTelemetry, Described};
+use headroom_runtime::live::{Machine, run};
 use headroom_units::{Cores, PerSecond, Seconds};
 use headroom_wire::message::Holder;
 use serde_json::json;
@@ -108,8 +108,8 @@ impl Cluster {
     fn open(config: &ControllerFile, document: &Document) -> Result<Self, Failure> {
         let client = config.client(document)?;
         let period = config.control.period();
-        let name = config.cluster.name.clone().unwrap_or_else(run::host);
-        let holder = Holder::new(name, crate::random().max(1))
+        let name = config.cluster.name.clone().unwrap_or_else(headroom_record::host);
+        let holder = Holder::new(name, headroom_runtime::random().max(1))
             .map_err(|error| document.error("cluster.name", error))?;
         let options = ClusterOptions {
             nodes: config.node_addresses(document)?,

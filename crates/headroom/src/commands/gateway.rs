@@ -1,16 +1,16 @@
 //! `headroom gateway`: the data plane alone.
 
 use crate::cli::{Balance, GatewayArgs};
-use crate::cluster::gateway_port::BoundPort;
 use crate::config::agent::{TlsConfig, listen_of_flags};
-use crate::live::{GatewayTelemetry, Known, Telemetry};
-use crate::{descriptors, door};
 use headroom_console::Failure;
 use headroom_console::Stop;
 use headroom_console::say;
 use headroom_gateway::{
     BackendConfig, Gateway, GatewayConfig, Handle, HealthConfig, LimitConfig, TlsListenConfig,
 };
+use headroom_runtime::cluster::gateway_port::BoundPort;
+use headroom_runtime::live::{GatewayTelemetry, Known, Telemetry};
+use headroom_runtime::{descriptors, door};
 use headroom_wire::access::Rules;
 use headroom_wire::server::Listen;
 use std::sync::Arc;

@@ -1,13 +1,14 @@
 //! `headroom guard`: lifts the limits of another process when that is killed or hangs.
 
 use crate::cli::GuardArgs;
-use crate::live::guard::apart::Apart;
-use crate::live::guard::post::Post;
-use crate::live::{service_manager, undo};
+use crate::demos;
 use anyhow::Context;
 use headroom_console::Failure;
 use headroom_console::Stop;
 use headroom_node::Roots;
+use headroom_runtime::live::guard::apart::Apart;
+use headroom_runtime::live::guard::post::Post;
+use headroom_runtime::live::{service_manager, undo};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -26,6 +27,7 @@ pub fn run(args: &GuardArgs) -> Result<(), Failure> {
             absolute(args.trees.sys.clone())?,
             absolute(args.trees.proc.clone())?,
         ),
+        remains: demos::REMAINS,
     };
     // The last to be killed where memory runs out; an ordinary user may not ask for that.
     if let Err(error) = std::fs::write("/proc/self/oom_score_adj", "-1000") {

@@ -1,11 +1,11 @@
 //! `headroom pause` and `headroom resume`: what an operator asks of a running `up` or agent.
 
 use crate::cli::OperateArgs;
-use crate::live::control::{self, Request};
-use crate::live::undo;
 use anyhow::anyhow;
 use headroom_console::Failure;
 use headroom_console::say;
+use headroom_runtime::live::control::{self, Request};
+use headroom_runtime::live::undo;
 use std::path::Path;
 
 /// Makes it put everything back and write nothing.

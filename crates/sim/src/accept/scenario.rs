@@ -5,8 +5,7 @@ use crate::distribution::Shape;
 use crate::error::ScenarioError;
 use crate::scenario::Limits;
 use headroom_control::capacity::{QueueKind, QueueTuning};
-use headroom_control::resize::PowerTuning;
-use headroom_control::resize::ServerPower;
+use headroom_control::resize::{PowerTuning, ServerPower};
 use serde::{Deserialize, Serialize};
 
 /// The most servers: events are looked up in a tree over them.

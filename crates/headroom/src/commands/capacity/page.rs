@@ -1,7 +1,7 @@
 //! The status page of a server of another machine, got from this one: the agent asks no pages.
 
-use crate::cluster::AgentQueue;
 use headroom_node::queue::{QueueError, QueueMeter, QueueMethod, QueueSample, StatusPage, StatusQueueMeter};
+use headroom_runtime::cluster::AgentQueue;
 
 /// Measures by the page while somebody listens on the port, as far as the agent has told. It goes on while the agent is
 /// silent: what the page shows is the server's own.

@@ -4,7 +4,6 @@
 use super::cpu::ServiceCpu;
 use super::seen::{Row, Seen, reading};
 use super::way::Way;
-use crate::looks::{Known, look_period, observation};
 use headroom_console::Stop;
 use headroom_control::capacity::{
     BusyTimeMonitor, Capacity, Estimate, QueueMonitor, QueueTuning, Ramp, RampTuning, Step, StepMeter,
@@ -12,6 +11,7 @@ use headroom_control::capacity::{
 };
 use headroom_control::{OutOfRange, Reason};
 use headroom_node::queue::{QueueError, QueueMeter, QueueMethod, QueueSample};
+use headroom_runtime::looks::{Known, look_period, observation};
 use headroom_units::Seconds;
 use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant};

@@ -3,12 +3,11 @@
 use super::{Limits, Service, prepare, read};
 use crate::check::{self, Report, Running};
 use crate::cli::UpArgs;
-use crate::config::gateway_key;
-use crate::door;
-use crate::live::undo;
 use headroom_console::Failure;
 use headroom_gateway::Gateway;
 use headroom_node::restore;
+use headroom_runtime::door;
+use headroom_runtime::live::undo;
 use serde_json::json;
 use std::path::Path;
 
@@ -46,7 +45,7 @@ fn of(service: Service, run_dir: &Path, running: &Running) -> Result<Report, Fai
         // What a killed run's gateway listens on is taken over.
         let ours = |address| running.holding(address).is_some() || door::is_left(&dir, address);
         Gateway::check(gateway, ours)
-            .map_err(|error| document.error(&gateway_key(gateway, &error), error))?;
+            .map_err(|error| document.error(&door::gateway_key(gateway, &error), error))?;
         door::whom(gateway.user.as_deref())
             .map_err(|error| document.error("gateway.user", format!("{error:#}")))?;
         let left = running.pid().is_none().then(|| door::left(&dir, gateway));

@@ -1,46 +1,13 @@
 //! Whether a file makes sense, before anything is done by it.
 
-use super::tables::{ControllerKind, Demand, ServerTable};
+use super::tables::{ControllerKind, ServerTable};
 use super::{DAY_S, MAX_SERVERS, ResizeFile};
 use headroom_console::{ConfigError, Document};
+use headroom_runtime::resize::{CheckTarget, Demand};
 use std::collections::BTreeSet;
 
 /// The most gateways.
 const MAX_GATEWAYS: usize = 16;
-
-/// How a server is checked.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CheckTarget {
-    /// The host.
-    pub host: String,
-    /// The port.
-    pub port: u16,
-    /// The path; `None` where a connection is enough.
-    pub path: Option<String>,
-}
-
-impl CheckTarget {
-    pub(super) fn parse(text: &str) -> Option<Self> {
-        let (rest, path) = match text.strip_prefix("tcp:") {
-            Some(rest) => (rest, None),
-            None => {
-                let rest = text.strip_prefix("http://")?;
-                let slash = rest.find('/').unwrap_or(rest.len());
-                let path = if slash == rest.len() { "/" } else { &rest[slash..] };
-                (&rest[..slash], Some(path.to_owned()))
-            }
-        };
-        let plain = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic());
-        let (host, port) = rest.rsplit_once(':').unwrap_or((rest, "80"));
-        let host = host.trim_start_matches('[').trim_end_matches(']');
-        let fits = plain(host) && !host.contains(['@', '/']) && path.as_deref().is_none_or(plain);
-        (fits && (path.is_some() || rest.contains(':'))).then_some(Self {
-            host: host.to_owned(),
-            port: port.parse().ok().filter(|port| *port > 0)?,
-            path,
-        })
-    }
-}
 
 /// What no two servers may share.
 #[derive(Default)]

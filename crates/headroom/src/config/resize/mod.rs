@@ -5,9 +5,8 @@ mod make;
 mod reach;
 mod tables;
 
-pub use check::CheckTarget;
 pub use tables::{
-    AtExit, BalancerTable, CapacityTable, ControllerKind, ControllerTable, Demand, ExitTable, JournalTable,
+    AtExit, BalancerTable, CapacityTable, ControllerKind, ControllerTable, ExitTable, JournalTable,
     LoopTable, ServerTable,
 };
 
@@ -15,6 +14,7 @@ use super::AdminConfig;
 use super::agent::TlsConfig;
 use headroom_console::{ConfigError, Document};
 use headroom_control::resize::{PowerTuning, ResizeTuning, ServerPower};
+use headroom_runtime::resize::Demand;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -2,9 +2,9 @@
 
 use super::ResizeFile;
 use super::tables::HaproxyBalancer;
-use crate::resize::distinguishing;
 use headroom_console::{ConfigError, Document};
 use headroom_node::queue::QueueMethod;
+use headroom_runtime::resize::distinguishing;
 use headroom_telemetry::haproxy::StatisticsAddress;
 use headroom_wire::Address;
 use headroom_wire::client::ClientOptions;

@@ -3,6 +3,7 @@
 use headroom_control::capacity::QueueTuning;
 use headroom_node::queue::QueuePreference;
 use headroom_node::switch::SwitchConfig;
+use headroom_runtime::resize::Demand;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -19,26 +20,6 @@ pub enum ControllerKind {
     Scheduled,
     /// Every server, always.
     AlwaysOn,
-}
-
-/// Where the arrival rate is taken from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Demand {
-    /// Connections that arrive at the servers' accept queues.
-    AcceptQueue,
-    /// Requests that the balancer counts.
-    Balancer,
-}
-
-impl Demand {
-    /// In words.
-    pub const fn words(self) -> &'static str {
-        match self {
-            Self::AcceptQueue => "connections at the accept queues",
-            Self::Balancer => "requests at the balancer",
-        }
-    }
 }
 
 /// `[controller]`.

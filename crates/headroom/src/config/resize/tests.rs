@@ -94,31 +94,6 @@ fn a_schedule_is_made_of_slots_or_of_a_curve() {
 }
 
 #[test]
-fn checks_are_addresses() {
-    let parsed = |text: &str| CheckTarget::parse(text).map(|check| (check.host, check.port, check.path));
-    assert_eq!(parsed("tcp:h:80"), Some(("h".into(), 80, None)));
-    assert_eq!(parsed("tcp:[::1]:80"), Some(("::1".into(), 80, None)));
-    assert_eq!(parsed("http://h"), Some(("h".into(), 80, Some("/".into()))));
-    assert_eq!(
-        parsed("http://h:81/x?y"),
-        Some(("h".into(), 81, Some("/x?y".into())))
-    );
-    for text in [
-        "",
-        "h:80",
-        "tcp:h",
-        "tcp::80",
-        "tcp:h:0",
-        "http://:80",
-        "http://u@h/",
-        "http://h/a b",
-        "https://h",
-    ] {
-        assert_eq!(parsed(text), None, "{text}");
-    }
-}
-
-#[test]
 fn each_mistake_is_told_with_its_line_and_a_remedy() {
     for (from, to, said) in [
         (

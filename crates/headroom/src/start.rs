@@ -1,0 +1,205 @@
+//! The start of a run on live traffic, the same on one machine and on many: the admin port, the law (which begins with
+//! everything on where nobody gave μ), the view, the run.
+
+use crate::cli::RunArgs;
+use crate::config::{AdminConfig, ControlConfig, RecordConfig};
+use crate::origin;
+use headroom_console::Document;
+use headroom_console::Failure;
+use headroom_console::Stop;
+use headroom_console::say;
+use headroom_console::terminal;
+use headroom_control::LawName;
+use headroom_control::{Calibrating, Guardian, Law, LawConfig, LawContext, Plant, Slo};
+use headroom_node::restore;
+use headroom_record::{Recorder, RunSummary, summary_table};
+use headroom_runtime::live::admin::{self, Status};
+use headroom_runtime::live::run::{RunPlan, Watchers, World, run};
+use headroom_runtime::live::view::View;
+use headroom_runtime::live::{Frame, service_manager, silence};
+use headroom_units::{PerSecond, Seconds, Source};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+
+/// So many requests can no core serve in a second.
+const MAX_RATE: PerSecond = PerSecond::new(1e9);
+
+/// μ, and for how long it is observed where nobody gave it.
+#[derive(Clone, Copy, Debug)]
+pub struct ServiceRate {
+    /// As it was given.
+    pub given: Option<PerSecond>,
+    /// For how long it is observed else, at least.
+    pub observed_for: Seconds,
+}
+
+/// The admin port, which answers already.
+pub struct Admin {
+    /// What it tells.
+    pub status: Arc<Status>,
+    address: Option<SocketAddr>,
+}
+
+/// Opens the record and the admin port, which answers from then on: before anything is measured or changed.
+///
+/// # Errors
+/// A record that cannot be written, an address that cannot be listened on.
+pub fn open(
+    record: &RecordConfig,
+    admin: &AdminConfig,
+    (law, control): (LawName, &ControlConfig),
+    document: &Document,
+) -> Result<(Recorder, Admin), Failure> {
+    let recorder =
+        Recorder::open(&record.db, record.limits()).map_err(|error| document.error("record.db", error))?;
+    let status = Arc::new(Status::new(law.as_str(), control.period()));
+    let mut address = None;
+    if let Some(wanted) = admin.listen {
+        let listener =
+            admin::bind(wanted).map_err(|error| document.error("admin.listen", format!("{error:#}")))?;
+        address = Some(admin::serve(listener, Arc::clone(&status))?);
+    }
+    Ok((recorder, Admin { status, address }))
+}
+
+/// The law of a configuration file.
+///
+/// # Errors
+/// One that cannot be built, with its line.
+pub fn built(law: &LawConfig, document: &Document, context: &LawContext) -> Result<Box<dyn Law>, Failure> {
+    law.build(context)
+        .map_err(|error| document.error(&error.key, error.why).into())
+}
+
+/// Whether a law whose μ is given can be built, and reach its target.
+///
+/// # Errors
+/// Where it cannot, with the line.
+pub fn buildable(law: &LawConfig, document: &Document, context: &LawContext) -> Result<(), Failure> {
+    law.reachable(context)
+        .map_err(|error| document.error(&error.key, error.why))?;
+    built(law, document, context).map(drop)
+}
+
+/// A run on live traffic.
+pub struct Start<'a> {
+    /// What the command line says of it.
+    pub args: &'a RunArgs,
+    /// Its name where the command line gives none.
+    pub usual_name: &'static str,
+    /// The promise.
+    pub slo: Slo,
+    /// The law's part of the configuration.
+    pub law: &'a LawConfig,
+    /// The period, and when telemetry is lost.
+    pub control: &'a ControlConfig,
+    /// The configuration.
+    pub document: &'a Document,
+    /// What can be allocated.
+    pub plant: Plant,
+    /// μ.
+    pub rate: ServiceRate,
+    /// What it falls back to, in plain words.
+    pub notes: Vec<String>,
+    /// Where its watts come from; `None` where no watt is known because several sources do not add.
+    pub power_source: Option<Source>,
+    /// The nodes that it has, by name; empty where that is this machine alone.
+    pub nodes: Vec<String>,
+}
+
+impl Start<'_> {
+    /// The law; where μ is not given, one that begins with everything on and observes it.
+    fn law(&self) -> Result<Box<dyn Law>, Failure> {
+        let told = |rate: PerSecond| say::note!("one core serves {:.1} requests/s", rate.get());
+        if let Some(rate) = self.rate.given {
+            told(rate);
+            return built(self.law, self.document, &self.context(rate));
+        }
+        // What no μ makes good, such as a lever that the machine lacks, is an error now and not in the night.
+        let prototype = built(self.law, self.document, &self.context(MAX_RATE))?;
+        let length = self.rate.observed_for;
+        say::note!(
+            "everything is on until the traffic has shown, for {} s at least, what one core serves",
+            length.get()
+        );
+        let (config, context) = (self.law.clone(), self.context(MAX_RATE));
+        let build = move |service_rate| {
+            let context = LawContext {
+                service_rate,
+                ..context
+            };
+            let law = config.build(&context).map_err(|error| error.to_string())?;
+            told(service_rate);
+            Ok(law)
+        };
+        Ok(Box::new(Calibrating::new(prototype, self.plant, length, build)))
+    }
+
+    fn context(&self, service_rate: PerSecond) -> LawContext {
+        LawContext {
+            slo: self.slo,
+            plant: self.plant,
+            service_rate,
+        }
+    }
+
+    /// Runs until `stop` is raised or the given duration is over; `None` where it was raised before the run began.
+    ///
+    /// # Errors
+    /// A law that cannot be built, a view that cannot be opened, a run that broke.
+    pub fn run(self, world: World<'_>, admin: &Admin, stop: &Stop) -> Result<Option<RunSummary>, Failure> {
+        if let Some(address) = admin.address {
+            say::note!("metrics on http://{address}/metrics");
+        }
+        let watch = restore::global().watch();
+        service_manager::keep_watchdog(watch, silence(self.control.period()))?;
+        service_manager::ready();
+        let mut law = Guardian::new(self.law()?, self.plant, self.control.lost_periods_to_full)
+            .with_failing(self.control.failing());
+        let period = self.control.period();
+        let view = terminal::view(self.args.no_view, || View::open(stop.clone()))?;
+        let plan = RunPlan {
+            name: self.args.name.as_deref().unwrap_or(self.usual_name).to_owned(),
+            trace: "live traffic".to_owned(),
+            seed: 0,
+            length: self.args.duration.map(Seconds::new),
+            frame: Frame {
+                period,
+                slo: self.slo,
+            },
+            plant: self.plant,
+            notes: self.notes,
+            power_source: self.power_source,
+            config: self.document.text().to_owned(),
+            nodes: self.nodes,
+            provenance: origin::provenance(),
+            lines_every: 10,
+        };
+        let watchers = Watchers {
+            view: view.as_ref(),
+            status: Some(&admin.status),
+        };
+        let duration = self.args.duration.unwrap_or(f64::INFINITY);
+        let done = |at: Seconds| at.get() >= duration;
+        service_manager::status(&format!("law {} in control", plan.name));
+        let outcome = run(&plan, &mut law, world, watchers, stop, done);
+        service_manager::stopping();
+        Ok(Some(outcome?))
+    }
+}
+
+/// Prints how a run ended, as was asked for.
+///
+/// # Errors
+/// Standard output that cannot be written.
+pub fn tell(summary: RunSummary, args: &RunArgs, db: &Path) -> Result<(), Failure> {
+    if args.json {
+        return say::result(serde_json::to_string(&summary)?);
+    }
+    say::result(format_args!(
+        "{}\nthe record: {}; `headroom report latest` draws it",
+        summary_table(&[summary]),
+        db.display()
+    ))
+}

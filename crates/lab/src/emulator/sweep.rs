@@ -1,0 +1,230 @@
+//! What demos left that were killed together with their emulated hardware: a dead mount, on which `df` stumbles for
+//! everybody, an undo record and control groups. Each demo has a folder of its own number in its run folder.
+//!
+//! # Who lives
+//! A demo takes its run folder before it makes anything there, and has it until it ends. So whoever has the run folder knows
+//! that the demos of all that lies there are dead, in whatever PID namespace they were, and need ask for no process. Only
+//! their hardware may live for a moment yet: it takes everything away itself, and is waited for where its record tells of it.
+//! Where it has no record yet it finds no folder to mount at, and ends. (A process in another PID namespace cannot be
+//! waited for: then both take away the same, and each is content with what the other has done.)
+//!
+//! What cannot be taken away is told, and keeps nobody from starting: a demo that gets the same number comes upon it, and
+//! makes its place ready or says why not.
+
+use super::{RECORD, clean};
+use anyhow::Context;
+use headroom_node::restore::{LedgerError, RunDir};
+use headroom_runtime::live::undo::{Remains, Removed};
+use headroom_testbed::hardware::HardwareError;
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// How long after its demo emulated hardware may take to end by itself.
+const ENDED_WITHIN: Duration = Duration::from_secs(10);
+const AGAIN: Duration = Duration::from_millis(20);
+
+const PREFIX: &str = "demo-";
+
+/// Where a demo that is this process mounts its emulated server.
+///
+/// # Errors
+/// The current folder, which a relative path is looked for in, is gone.
+pub fn demo_folder(run_dir: &RunDir) -> io::Result<PathBuf> {
+    let folder = run_dir.path().join(format!("{PREFIX}{}", std::process::id()));
+    std::path::absolute(folder)
+}
+
+/// For programs that take run folders in which demos may have run.
+pub const REMAINS: Remains = Remains {
+    are_in: has_demos,
+    take: take_and_sweep,
+};
+
+/// What was taken away.
+#[derive(Debug, Default)]
+struct Swept {
+    removed: Removed,
+    /// Something of it is just ending.
+    is_ending: bool,
+}
+
+/// Takes a run folder, and takes away what dead demos left in it: mounts, folders, control groups, records. While hardware
+/// that is just ending is waited for, anybody else may take the folder.
+///
+/// # Errors
+/// [`LedgerError`]: a run folder that is in use or cannot be used.
+pub fn take_and_sweep(run_dir: &Path) -> Result<(RunDir, Removed), LedgerError> {
+    let until = Instant::now() + ENDED_WITHIN;
+    let mut done = Vec::new();
+    loop {
+        let taken = RunDir::take(run_dir)?;
+        let mut swept = sweep(&taken);
+        done.append(&mut swept.removed.done);
+        if !swept.is_ending || Instant::now() >= until {
+            let failed = swept.removed.failed;
+            return Ok((taken, Removed { done, failed }));
+        }
+        drop(taken);
+        std::thread::sleep(AGAIN);
+    }
+}
+
+/// Whether there is something of a demo in a run folder, which may be that of a living one.
+fn has_demos(run_dir: &Path) -> bool {
+    !demos(run_dir).is_ok_and(|demos| demos.is_empty())
+}
+
+fn sweep(run_dir: &RunDir) -> Swept {
+    let mut swept = Swept::default();
+    let demos = demos(run_dir.path()).unwrap_or_else(|error| {
+        let at = run_dir.path().display();
+        let error = anyhow::Error::new(error).context(format!("cannot look for dead demos in {at}"));
+        swept.removed.failed.push(error);
+        BTreeSet::new()
+    });
+    for demo in demos {
+        if let Err(error) = take_away(&demo, &mut swept.removed.done) {
+            swept.is_ending |= is_ending(&error);
+            swept.removed.failed.push(error);
+        }
+    }
+    swept
+}
+
+/// The folders of the demos that something is there of.
+fn demos(run_dir: &Path) -> io::Result<BTreeSet<PathBuf>> {
+    let entries = match fs::read_dir(run_dir) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(BTreeSet::new()),
+        entries => entries?,
+    };
+    let mut demos = BTreeSet::new();
+    for entry in entries {
+        let name = entry?.file_name();
+        let Some(number) = name.to_str().and_then(|name| name.strip_prefix(PREFIX)) else {
+            continue;
+        };
+        let number = number.strip_suffix(RECORD).unwrap_or(number);
+        if number.parse::<u32>().is_ok() {
+            demos.insert(run_dir.join(format!("{PREFIX}{number}")));
+        }
+    }
+    Ok(demos)
+}
+
+/// Takes away what one dead demo left.
+fn take_away(demo: &Path, done: &mut Vec<String>) -> anyhow::Result<()> {
+    done.extend(clean(demo)?);
+    match fs::remove_dir(demo) {
+        Ok(()) => done.push(format!("removed {}", demo.display())),
+        Err(error) if error.kind() == ErrorKind::NotFound => {}
+        Err(error) => {
+            let at = demo.display();
+            return Err(error).with_context(|| {
+                format!("cannot remove {at}: see what is in it, and whether it is mounted (umount -l {at})")
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Whether that is because emulated hardware has not ended yet: it runs, or its mount is neither dead yet nor gone.
+fn is_ending(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(HardwareError::StillRuns { .. }))
+        || matches!(error.downcast_ref::<io::Error>(), Some(error) if error.kind() == ErrorKind::ResourceBusy)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::emulator::record_of;
+
+    /// A run folder with a dead demo's folder, and the record of an emulator where one is given: its number and start time.
+    fn run_dir(record: Option<(u32, u64)>) -> (tempfile::TempDir, PathBuf) {
+        let dir = tempfile::tempdir().unwrap();
+        let demo = dir.path().join("demo-7");
+        fs::create_dir(&demo).unwrap();
+        if let Some((pid, started)) = record {
+            let text = format!(
+                "{{\"pid\":{pid},\"started\":{started},\"base\":null,\"enabled_in\":null,\"found\":[]}}"
+            );
+            fs::write(record_of(&demo), text).unwrap();
+        }
+        (dir, demo)
+    }
+
+    #[test]
+    fn what_dead_demos_left_is_taken_away_and_nothing_else() {
+        let (dir, demo) = run_dir(Some((u32::MAX, 1)));
+        fs::write(record_of(&demo).with_extension("json.new"), "{").unwrap();
+        let without = dir.path().join("demo-8");
+        fs::create_dir(&without).unwrap();
+        fs::copy(record_of(&demo), record_of(&dir.path().join("demo-9"))).unwrap();
+        let others = ["demo-", "demo-1.html", "demo-x", "emulated", "undo.json.new"];
+        for other in others {
+            fs::create_dir(dir.path().join(other)).unwrap();
+        }
+        assert!(has_demos(dir.path()));
+        let (_taken, swept) = take_and_sweep(dir.path()).unwrap();
+        assert!(swept.failed.is_empty(), "{swept:?}");
+        let removed = [demo, without].map(|at| format!("removed {}", at.display()));
+        assert_eq!(swept.done, removed);
+        let entries = fs::read_dir(dir.path()).unwrap();
+        let mut left: Vec<String> = entries
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        left.retain(|name| name != "lock");
+        left.sort();
+        assert_eq!(left, others);
+        assert!(!has_demos(dir.path()) && !has_demos(&dir.path().join("none")));
+    }
+
+    #[test]
+    fn a_folder_that_somebody_has_is_left_alone() {
+        let (dir, demo) = run_dir(Some((u32::MAX, 1)));
+        let _living = RunDir::take(dir.path()).unwrap();
+        assert!(matches!(
+            take_and_sweep(dir.path()),
+            Err(LedgerError::InUse { .. })
+        ));
+        assert!(demo.exists() && record_of(&demo).exists());
+    }
+
+    #[test]
+    fn hardware_that_is_just_ending_is_waited_for_and_the_folder_is_free_meanwhile() {
+        let mut hardware = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let stat = fs::read_to_string(format!("/proc/{}/stat", hardware.id())).unwrap();
+        let began = stat.split_whitespace().nth(21).unwrap().parse().unwrap();
+        let (dir, demo) = run_dir(Some((hardware.id(), began)));
+        let swept = sweep(&RunDir::take(dir.path()).unwrap());
+        assert!(swept.is_ending && swept.removed.done.is_empty(), "{swept:?}");
+        let swept = std::thread::scope(|scope| {
+            let sweep = scope.spawn(|| take_and_sweep(dir.path()).unwrap().1);
+            drop(RunDir::take(dir.path()).unwrap());
+            hardware.kill().unwrap();
+            sweep.join().unwrap()
+        });
+        assert_eq!(swept.done, [format!("removed {}", demo.display())]);
+        assert!(swept.failed.is_empty() && !record_of(&demo).exists(), "{swept:?}");
+        hardware.wait().unwrap();
+    }
+
+    #[test]
+    fn what_cannot_be_taken_away_is_told_and_does_not_keep_the_rest() {
+        let (dir, demo) = run_dir(None);
+        let [damaged, full] = ["demo-5", "demo-6"].map(|name| dir.path().join(name));
+        fs::write(record_of(&damaged), "{}").unwrap();
+        fs::create_dir_all(full.join("something")).unwrap();
+        let (_taken, swept) = take_and_sweep(dir.path()).unwrap();
+        let said: Vec<String> = swept.failed.iter().map(|error| format!("{error:#}")).collect();
+        assert_eq!(said.len(), 2, "{said:?}");
+        assert!(
+            said[0].contains(record_of(&damaged).to_str().unwrap()),
+            "{said:?}"
+        );
+        assert!(said[1].contains(full.to_str().unwrap()), "{said:?}");
+        assert!(!demo.exists() && record_of(&damaged).exists() && full.join("something").exists());
+    }
+}

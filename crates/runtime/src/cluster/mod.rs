@@ -1,0 +1,145 @@
+//! Many nodes and gateways as one machine and one telemetry, for the same control loop that runs on one machine.
+//!
+//! One thread has the network ([`Network`]): a task for each agent and each gateway, which connects, and connects again
+//! with growing patience where the connection is lost. Between a task and the control loop lies what is known at last
+//! and what is wanted: neither waits for the other longer than it is told.
+
+mod capacity;
+mod counted;
+pub mod gateway_port;
+mod machine;
+mod node;
+mod queue;
+mod telemetry;
+
+pub use machine::{ClusterMachine, ClusterOptions, Described};
+pub use queue::{AgentGroup, AgentQueue, Standing, WatchOptions};
+pub use telemetry::ClusterTelemetry;
+
+use std::future::Future;
+use std::io;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+/// The first wait before a connection is tried again; each next one is twice as long.
+const FIRST_BACK_OFF: Duration = Duration::from_millis(100);
+/// The longest wait before a connection is tried again.
+const MAX_BACK_OFF: Duration = Duration::from_secs(2);
+/// How long tasks may take to end, a release of their node included.
+const MAX_END: Duration = Duration::from_secs(3);
+
+/// What a task and the control loop share, and a bell for changes of it.
+#[derive(Debug, Default)]
+struct Shared<T> {
+    inside: Mutex<T>,
+    changed: Condvar,
+}
+
+impl<T> Shared<T> {
+    fn new(inside: T) -> Self {
+        Self {
+            inside: Mutex::new(inside),
+            changed: Condvar::new(),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, T> {
+        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change(&self, change: impl FnOnce(&mut T)) {
+        change(&mut self.lock());
+        self.changed.notify_all();
+    }
+
+    /// Waits until `ready` says so, at most until `deadline`; whether it did.
+    fn wait(&self, deadline: Instant, mut ready: impl FnMut(&T) -> bool) -> bool {
+        let mut inside = self.lock();
+        loop {
+            if ready(&inside) {
+                return true;
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return false;
+            }
+            let waited = self.changed.wait_timeout(inside, left);
+            inside = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+}
+
+/// The thread that has the tasks. Dropped, it tells them to end and waits for them, not for ever.
+#[derive(Debug)]
+pub(crate) struct Network {
+    stop: watch::Sender<bool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Network {
+    /// Starts a task for each of the given, which are told when to end.
+    ///
+    /// # Errors
+    /// Where the thread or its runtime cannot be started.
+    pub fn start<F>(name: &str, tasks: Vec<F>, stop: watch::Sender<bool>) -> io::Result<Self>
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        let mut stopping = stop.subscribe();
+        let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
+            runtime.block_on(async {
+                let mut running: JoinSet<()> = tasks.into_iter().collect();
+                told_to_end(&mut stopping).await;
+                let ended = async { while running.join_next().await.is_some() {} };
+                if tokio::time::timeout(MAX_END, ended).await.is_err() {
+                    tracing::warn!("a connection does not end and is cut");
+                }
+            });
+        })?;
+        Ok(Self {
+            stop,
+            thread: Some(thread),
+        })
+    }
+}
+
+impl Drop for Network {
+    fn drop(&mut self) {
+        let _ = self.stop.send(true);
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the thread of the cluster's connections had panicked");
+        }
+    }
+}
+
+/// Waits until tasks are told to end.
+pub(crate) async fn told_to_end(stop: &mut watch::Receiver<bool>) {
+    // An error is the end of whoever could tell.
+    let _ = stop.wait_for(|stop| *stop).await;
+}
+
+/// The wait before the next try.
+#[derive(Debug)]
+pub(crate) struct BackOff(Duration);
+
+impl BackOff {
+    /// The first.
+    pub const fn new() -> Self {
+        Self(FIRST_BACK_OFF)
+    }
+
+    /// How long to wait now; twice as long the next time.
+    pub fn again(&mut self) -> Duration {
+        let now = self.0;
+        self.0 = (now * 2).min(MAX_BACK_OFF);
+        now
+    }
+}

@@ -1,0 +1,23 @@
+//! The live world: what is read, decided and carried out once a period, on this machine ([`live`]) and on many ([`cluster`]).
+//!
+//! A run is a [`live::ControlLoop`]: a law of [`headroom_control`] between a [`live::Telemetry`] and a [`live::Machine`],
+//! with [`live::Sink`]s that read what each period leaves behind. The service's gateway is a process of its own ([`door`]);
+//! whatever a run changes on a machine is put back at its end, by a guard where it is killed ([`live::undo`],
+//! [`live::guard`]). [`resize`] switches the servers of a cluster on and off.
+//!
+//! This crate has no formula and reads no command line: a program converts its arguments and its configuration into the
+//! plain types here.
+#![forbid(unsafe_code)]
+
+pub mod cluster;
+pub mod descriptors;
+pub mod door;
+pub mod live;
+pub mod looks;
+pub mod resize;
+
+/// A number that no other start of a program has: the standard library's hasher is seeded by the system.
+pub fn random() -> u64 {
+    use std::hash::{BuildHasher, Hasher, RandomState};
+    RandomState::new().build_hasher().finish()
+}

@@ -1,0 +1,275 @@
+//! The closed loop, live: one period after another, what is seen goes to the law, and what it decides to the machine.
+//!
+//! The loop knows neither gateway nor cgroup: it is given a [`Telemetry`] and a [`Machine`]. What a period leaves
+//! behind goes to [`Sink`]s (recorder, metrics, view), which can neither delay nor change the loop.
+
+pub mod admin;
+pub mod calibrate;
+mod certificates;
+pub mod control;
+pub mod guard;
+mod levers;
+mod machine;
+mod metered;
+mod metrics;
+mod outcomes;
+pub mod run;
+pub mod service_manager;
+mod sinks;
+mod telemetry;
+mod tick;
+pub mod undo;
+pub mod view;
+
+pub use machine::{CgroupMachine, Machine, MachinePeriod, Missing, Refused};
+pub use outcomes::{Outcomes, failures};
+pub use telemetry::{GatewayTelemetry, Haproxy, Known, Prometheus, Telemetry, TrafficPeriod};
+pub use tick::{BackendTick, Levers, Tick};
+
+use anyhow::anyhow;
+use headroom_console::Stop;
+use headroom_control::{Distribution, Guardian, Latency, Law, Observation, Slo, Traffic, missed_latency};
+use headroom_node::restore;
+use headroom_units::{Seconds, quantile_of_answered};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// A control thread that gives no sign of life for so many periods, and for so long, hangs.
+const SILENT_PERIODS: u32 = 3;
+const MIN_SILENCE: Duration = Duration::from_secs(2);
+
+/// How long the control thread may be silent: then its guard lifts all limits, and so does the limiter of this process; and
+/// what it decided so long ago is not carried out any more.
+pub fn silence(period: Duration) -> Duration {
+    (period * SILENT_PERIODS).max(MIN_SILENCE)
+}
+
+/// Takes what each period leaves behind.
+pub trait Sink {
+    /// Takes one period.
+    fn tick(&mut self, tick: &Tick);
+}
+
+/// What stays the same during a run.
+#[derive(Clone, Copy, Debug)]
+pub struct Frame {
+    /// Length of a period.
+    pub period: Duration,
+    /// The promise.
+    pub slo: Slo,
+}
+
+/// The turns of a control loop, which end with it: a service manager then waits for no more.
+struct Signs<'a>(&'a restore::Watch);
+
+impl<'a> Signs<'a> {
+    fn new(watch: &'a restore::Watch) -> Self {
+        Self(watch)
+    }
+}
+
+impl Drop for Signs<'_> {
+    fn drop(&mut self) {
+        self.0.end_turns();
+    }
+}
+
+/// The closed loop.
+pub struct ControlLoop<'a> {
+    /// What stays the same.
+    pub frame: Frame,
+    /// The law.
+    pub law: &'a mut Guardian<Box<dyn Law>>,
+    /// What is controlled.
+    pub machine: &'a mut dyn Machine,
+    /// What is seen of the requests.
+    pub telemetry: &'a mut dyn Telemetry,
+    /// Who is told.
+    pub sinks: Vec<&'a mut dyn Sink>,
+}
+
+impl ControlLoop<'_> {
+    /// Runs until `stop` is raised or `done` says so after a period; how many periods there were.
+    pub fn run(&mut self, stop: &Stop, mut done: impl FnMut(Seconds) -> bool) -> u64 {
+        let signs = Signs::new(restore::global().watch());
+        let mut pulse = signs.0.pulse("the control loop");
+        pulse.beat(silence(self.frame.period * 3 / 2));
+        // What the machine and the gateway counted before the run belongs to no period of it. A gateway that is a process of
+        // its own reports its first period when that is over.
+        self.telemetry.take(self.frame.period * 3 / 2);
+        self.machine.observe();
+        let begin = Instant::now();
+        let mut last = begin;
+        let mut due = begin;
+        let mut index = 0;
+        loop {
+            pulse.beat(silence(self.frame.period));
+            signs.0.turn();
+            due += self.frame.period;
+            if stop.wait_until(due) {
+                return index;
+            }
+            let now = Instant::now();
+            if now > due + self.frame.period {
+                tracing::warn!(
+                    late_s = (now - due).as_secs_f64(),
+                    "the control loop is late: periods are skipped"
+                );
+                due = now;
+            }
+            let tick = self.period(index, Seconds::from(now - last), Seconds::from(now - begin));
+            last = now;
+            for sink in &mut self.sinks {
+                sink.tick(&tick);
+            }
+            index += 1;
+            if done(tick.at) {
+                return index;
+            }
+        }
+    }
+
+    fn period(&mut self, index: u64, length: Seconds, at: Seconds) -> Tick {
+        let begin = Instant::now();
+        // Half a period is left for the machine and the law.
+        let telemetry = self.telemetry.take(self.frame.period / 2);
+        let machine = self.machine.observe();
+        let seen = Observation {
+            period: index,
+            length,
+            at,
+            clock: Seconds::from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()),
+            in_force: self.machine.allocated().into(),
+            traffic: telemetry.as_ref().map(|period| self.traffic(period)),
+            utilisation: machine.utilisation,
+            power: machine.power,
+            frequency: machine.frequency,
+            cpu_time: machine.cpu_time,
+            ..Observation::default()
+        };
+        let decision = self.law.decide(&seen);
+        // This thread may have been stopped meanwhile: then limits were lifted, and must not return on what was seen before.
+        let age = begin.elapsed();
+        let applied = match age > silence(self.frame.period) {
+            true => Err(anyhow!(
+                "it was made {:.1} s ago, before this thread stood still",
+                age.as_secs_f64()
+            )),
+            false => self.machine.apply(self.law.plant().allocation(&decision.setting)),
+        };
+        let actuation_failed = match applied {
+            Ok(()) => false,
+            Err(error) => {
+                tracing::error!(setting = %decision.setting, "the decision could not be carried out: {error:#}");
+                true
+            }
+        };
+        if seen.traffic.is_none() {
+            tracing::warn!(
+                lost_periods = self.law.lost_periods(),
+                "telemetry lost: {}",
+                decision.reasons.first().map_or("", |reason| &reason.text)
+            );
+        }
+
+        let queue = telemetry.as_ref().and_then(|period| period.queue);
+        let accept_pauses = telemetry.as_ref().map_or(0, |period| period.accept_pauses);
+        let outcomes = telemetry.as_ref().map(|period| period.outcomes.clone());
+        let (histogram, backends) = match telemetry {
+            Some(TrafficPeriod {
+                latency: Known::Histogram(histogram),
+                backends,
+                ..
+            }) => (Some(histogram), backends),
+            Some(period) => (None, period.backends),
+            None => (None, Vec::new()),
+        };
+        Tick {
+            at,
+            seen,
+            decision,
+            in_force: self.machine.allocated(),
+            actuation_failed,
+            levers: machine.levers,
+            energy: machine.energy,
+            zone: machine.zone,
+            throttled: machine.throttled,
+            refused: machine.refused,
+            levers_lost: machine.levers_lost || actuation_failed,
+            missing: machine.missing,
+            target: self.frame.slo.target(),
+            guard: self.law.law().guard(),
+            histogram,
+            backends,
+            queue,
+            accept_pauses,
+            outcomes: outcomes.unwrap_or_default(),
+        }
+    }
+
+    fn traffic(&self, period: &TrafficPeriod) -> Traffic {
+        Traffic {
+            arrivals: period.arrivals,
+            completions: period.completions,
+            failures: period.failures,
+            failed_by_client: period.outcomes.failed_by_client,
+            in_flight: period.in_flight,
+            oldest_in_flight: period.oldest_in_flight,
+            latency: latency(period, self.frame.slo),
+        }
+    }
+}
+
+/// The latency of a period, the requests that the service failed being the slowest; `None` where none ended.
+fn latency(period: &TrafficPeriod, slo: Slo) -> Option<Latency> {
+    let percentile = slo.percentile();
+    let failed = period.failures.saturating_sub(period.outcomes.failed_by_client);
+    let (answered, longest) = match &period.latency {
+        Known::AtSlo(at_slo) => (period.completions, *at_slo),
+        Known::Histogram(histogram) => (
+            histogram.len(),
+            (!histogram.is_empty()).then(|| Seconds::from_micros(histogram.max() as f64)),
+        ),
+    };
+    let quantile = quantile_of_answered(percentile, answered, failed);
+    let missed = quantile.is_none();
+    let missed_at = missed_latency(slo.target(), longest);
+    let histogram = match &period.latency {
+        Known::Histogram(histogram) => histogram,
+        // The source's own percentile is of whatever its query takes in: as long as it is not missed, that is it.
+        Known::AtSlo(_) if missed => {
+            return Some(Latency {
+                at_slo: missed_at,
+                missed,
+                distribution: None,
+            });
+        }
+        Known::AtSlo(at_slo) => {
+            return at_slo.map(|at_slo| Latency {
+                at_slo,
+                missed,
+                distribution: None,
+            });
+        }
+    };
+    let at = |percent: f64| Seconds::from_micros(histogram.value_at_percentile(percent) as f64);
+    let at_slo = match quantile {
+        None => missed_at,
+        Some(_) if histogram.is_empty() => return None,
+        Some(_) if failed == 0 => at(percentile.as_percent()),
+        Some(quantile) => at(quantile * 100.0),
+    };
+    Some(Latency {
+        at_slo,
+        missed,
+        distribution: (!histogram.is_empty()).then(|| Distribution {
+            mean: Seconds::from_micros(histogram.mean()),
+            p50: at(50.0),
+            p95: at(95.0),
+            p99: at(99.0),
+            p999: at(99.9),
+        }),
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,169 @@
+//! One recorded run of a law.
+
+use super::admin::Status;
+use super::sinks::{Lines, RecorderSink, StatusSink};
+use super::view::{Heading, View};
+use super::{ControlLoop, Frame, Machine, Telemetry, silence};
+use headroom_console::Stop;
+use headroom_control::{Allocation, Guardian, Law, Plant};
+use headroom_node::cap::LimitError;
+use headroom_node::restore;
+use headroom_record::{Provenance, Recorder, RunMeta, RunSummary};
+use headroom_units::{Ratio, Seconds, Source};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+/// What a run is told beside its law.
+#[derive(Clone, Debug)]
+pub struct RunPlan {
+    /// Its name in the record.
+    pub name: String,
+    /// What drives the load.
+    pub trace: String,
+    /// The seed of all that is random.
+    pub seed: u64,
+    /// How long it is to last, where that is known.
+    pub length: Option<Seconds>,
+    /// What stays the same.
+    pub frame: Frame,
+    /// What can be allocated.
+    pub plant: Plant,
+    /// What it falls back to, in plain words.
+    pub notes: Vec<String>,
+    /// Where its watts come from; `None` where no watt is known because several sources do not add.
+    pub power_source: Option<Source>,
+    /// Its configuration, as text.
+    pub config: String,
+    /// The nodes that it has, by name; empty where that is this machine alone.
+    pub nodes: Vec<String>,
+    /// Where its figures come from: the program, the machine, and what is offered, where that is known beforehand.
+    pub provenance: Provenance,
+    /// A line on standard error every so many periods, where there is no view.
+    pub lines_every: u64,
+}
+
+/// What a run happens in.
+pub struct World<'a> {
+    /// What is controlled.
+    pub machine: &'a mut dyn Machine,
+    /// What is seen of the requests.
+    pub telemetry: &'a mut dyn Telemetry,
+    /// Where it is recorded.
+    pub recorder: &'a Recorder,
+}
+
+/// Who watches.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Watchers<'a> {
+    /// The live view; lines on standard error where there is none.
+    pub view: Option<&'a View>,
+    /// The admin port.
+    pub status: Option<&'a Arc<Status>>,
+}
+
+/// Runs a law, from everything on, until `stop` is raised or `done` says so; the run's summary.
+///
+/// # Errors
+/// Where the run cannot be recorded, or the machine refuses to give everything at the start.
+pub fn run(
+    plan: &RunPlan,
+    law: &mut Guardian<Box<dyn Law>>,
+    world: World<'_>,
+    watchers: Watchers<'_>,
+    stop: &Stop,
+    done: impl FnMut(Seconds) -> bool,
+) -> anyhow::Result<RunSummary> {
+    let World {
+        machine,
+        telemetry,
+        recorder,
+    } = world;
+    let name = law.law().name();
+    let full: Allocation = plan.plant.full_allocation();
+    let meter = machine.begin();
+    // What is full here may be less than what was found: also before the loop's own first sign of life, a thread that stands
+    // still must not keep it in force.
+    let mut pulse = restore::global().watch().pulse("the start of a run");
+    pulse.beat(silence(plan.frame.period));
+    match machine.apply(full) {
+        Err(error) if is_unguarded(&error) => {
+            tracing::warn!("nothing is limited at the start of the run: {error:#}");
+        }
+        applied => applied?,
+    }
+    let run = recorder.start_run(RunMeta {
+        name: plan.name.clone(),
+        law: name.to_owned(),
+        trace: plan.trace.clone(),
+        seed: plan.seed,
+        world: match plan.power_source {
+            Some(Source::Emulated) => headroom_record::World::Emulated,
+            _ => headroom_record::World::Live,
+        },
+        period: Seconds::from(plan.frame.period),
+        slo: headroom_record::Slo {
+            percentile: plan.frame.slo.percentile().as_percent(),
+            target: plan.frame.slo.target(),
+            guard: law
+                .law()
+                .guard()
+                .map(|guard| Ratio::new(guard / plan.frame.slo.target())),
+        },
+        power_source: plan.power_source,
+        notes: plan.notes.clone(),
+        config: plan.config.clone(),
+        version: plan.provenance.version.clone(),
+        host: plan.provenance.host.clone(),
+        started_at: SystemTime::now(),
+        energy_bound: None,
+        nodes: plan.nodes.clone(),
+        provenance: plan
+            .provenance
+            .clone()
+            .configured_by(&plan.config)
+            .with_meter(meter),
+    })?;
+    let mut record = RecorderSink::new(run, plan.plant.power());
+    let mut status = watchers.status.map(|status| StatusSink(Arc::clone(status)));
+    let mut view = watchers.view;
+    let mut lines = watchers
+        .view
+        .is_none()
+        .then(|| Lines::new(name, plan.lines_every));
+    if let Some(view) = view {
+        view.begin(Heading {
+            law: name.to_owned(),
+            trace: plan.trace.clone(),
+            length: plan.length,
+            notes: plan.notes.clone(),
+        });
+    }
+    let mut control = ControlLoop {
+        frame: plan.frame,
+        law,
+        machine,
+        telemetry,
+        sinks: vec![&mut record],
+    };
+    if let Some(status) = &mut status {
+        control.sinks.push(status);
+    }
+    if let Some(view) = &mut view {
+        control.sinks.push(view);
+    }
+    if let Some(lines) = &mut lines {
+        control.sinks.push(lines);
+    }
+    drop(pulse);
+    control.run(stop, done);
+    Ok(record.into_run().finish()?)
+}
+
+/// Whether nothing may be limited now because no guard stands, or because it has just lifted everything: then everything is on,
+/// and a run goes on.
+fn is_unguarded(error: &anyhow::Error) -> bool {
+    let unguarded = |cause: &(dyn std::error::Error + 'static)| {
+        matches!(cause.downcast_ref(), Some(LimitError::Unguarded { .. }))
+    };
+    error.chain().any(unguarded)
+}

@@ -1,0 +1,185 @@
+//! Whether the servers answer: a task each, on one thread.
+
+use crate::cluster::{Network, told_to_end};
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+
+/// `HTTP/1.x NNN`
+const STATUS_LINE_BYTES: usize = 12;
+
+/// How a server is checked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CheckTarget {
+    /// The host.
+    pub host: String,
+    /// The port.
+    pub port: u16,
+    /// The path; `None` where a connection is enough.
+    pub path: Option<String>,
+}
+
+impl CheckTarget {
+    /// Reads `tcp:HOST:PORT` or `http://HOST[:PORT][/PATH]`; `None` where it is neither.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (rest, path) = match text.strip_prefix("tcp:") {
+            Some(rest) => (rest, None),
+            None => {
+                let rest = text.strip_prefix("http://")?;
+                let slash = rest.find('/').unwrap_or(rest.len());
+                let path = if slash == rest.len() { "/" } else { &rest[slash..] };
+                (&rest[..slash], Some(path.to_owned()))
+            }
+        };
+        let plain = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic());
+        let (host, port) = rest.rsplit_once(':').unwrap_or((rest, "80"));
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        let fits = plain(host) && !host.contains(['@', '/']) && path.as_deref().is_none_or(plain);
+        (fits && (path.is_some() || rest.contains(':'))).then_some(Self {
+            host: host.to_owned(),
+            port: port.parse().ok().filter(|port| *port > 0)?,
+            path,
+        })
+    }
+}
+
+/// What a check showed last.
+#[derive(Clone, Debug, Default)]
+struct Shown {
+    at: Option<Instant>,
+    /// Why not.
+    trouble: Option<String>,
+}
+
+/// The checks of all servers.
+#[derive(Debug)]
+pub struct Checks {
+    shown: Vec<Arc<Mutex<Shown>>>,
+    /// What is older says nothing of now.
+    stale_after: Duration,
+    /// Ends the tasks when it goes.
+    _network: Network,
+}
+
+impl Checks {
+    /// Checks each server once in `every`, each time for at most `limit`.
+    ///
+    /// # Errors
+    /// Where the thread cannot be started.
+    pub fn start(targets: Vec<CheckTarget>, every: Duration, limit: Duration) -> io::Result<Self> {
+        let (stop, stopping) = watch::channel(false);
+        let shown: Vec<Arc<Mutex<Shown>>> = targets.iter().map(|_| Arc::default()).collect();
+        let tasks = targets
+            .into_iter()
+            .zip(&shown)
+            .map(|(target, shown)| attend(target, every, limit, Arc::clone(shown), stopping.clone()))
+            .collect();
+        Ok(Self {
+            shown,
+            stale_after: 3 * every + limit,
+            _network: Network::start("checks", tasks, stop)?,
+        })
+    }
+
+    /// Whether every server was checked at least once.
+    pub fn all_checked(&self) -> bool {
+        let checked =
+            |one: &Arc<Mutex<Shown>>| one.lock().unwrap_or_else(PoisonError::into_inner).at.is_some();
+        self.shown.iter().all(checked)
+    }
+
+    /// Whether a server answers; why not, where it does not.
+    pub fn answers(&self, server: usize) -> Result<(), String> {
+        let shown = self.shown[server].lock().unwrap_or_else(PoisonError::into_inner);
+        match (&shown.trouble, shown.at) {
+            (_, None) => Err("it was not checked yet".to_owned()),
+            (_, Some(at)) if at.elapsed() > self.stale_after => {
+                Err("its check does not come back".to_owned())
+            }
+            (Some(trouble), _) => Err(trouble.clone()),
+            (None, _) => Ok(()),
+        }
+    }
+}
+
+async fn attend(
+    target: CheckTarget,
+    every: Duration,
+    limit: Duration,
+    shown: Arc<Mutex<Shown>>,
+    mut stop: watch::Receiver<bool>,
+) {
+    let mut due = tokio::time::interval(every);
+    due.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            _ = due.tick() => {}
+            () = told_to_end(&mut stop) => return,
+        }
+        let trouble = match tokio::time::timeout(limit, probe(&target)).await {
+            Ok(Ok(())) => None,
+            Ok(Err(error)) => Some(error.to_string()),
+            Err(_) => Some(format!("no answer within {} s", limit.as_secs_f64())),
+        };
+        *shown.lock().unwrap_or_else(PoisonError::into_inner) = Shown {
+            at: Some(Instant::now()),
+            trouble,
+        };
+    }
+}
+
+async fn probe(target: &CheckTarget) -> io::Result<()> {
+    let mut stream = TcpStream::connect((target.host.as_str(), target.port)).await?;
+    let Some(path) = &target.path else { return Ok(()) };
+    let request = format!(
+        "GET {path} HTTP/1.1\r\nhost: {}:{}\r\nuser-agent: headroom-resize\r\nconnection: close\r\n\r\n",
+        target.host, target.port
+    );
+    stream.write_all(request.as_bytes()).await?;
+    let mut line = [0; STATUS_LINE_BYTES];
+    stream.read_exact(&mut line).await?;
+    let status = line
+        .strip_prefix(b"HTTP/1.")
+        .and_then(|rest| std::str::from_utf8(rest.get(2..)?).ok()?.parse::<u16>().ok());
+    match status {
+        Some(200..400) => Ok(()),
+        Some(status) => Err(io::Error::other(format!("status {status}"))),
+        None => Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            "the answer is not HTTP/1",
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn checks_are_addresses() {
+        let parsed = |text: &str| CheckTarget::parse(text).map(|check| (check.host, check.port, check.path));
+        assert_eq!(parsed("tcp:h:80"), Some(("h".into(), 80, None)));
+        assert_eq!(parsed("tcp:[::1]:80"), Some(("::1".into(), 80, None)));
+        assert_eq!(parsed("http://h"), Some(("h".into(), 80, Some("/".into()))));
+        assert_eq!(
+            parsed("http://h:81/x?y"),
+            Some(("h".into(), 81, Some("/x?y".into())))
+        );
+        for text in [
+            "",
+            "h:80",
+            "tcp:h",
+            "tcp::80",
+            "tcp:h:0",
+            "http://:80",
+            "http://u@h/",
+            "http://h/a b",
+            "https://h",
+        ] {
+            assert_eq!(parsed(text), None, "{text}");
+        }
+    }
+}
