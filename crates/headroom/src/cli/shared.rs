@@ -69,5 +69,5 @@ pub(super) fn seconds_or_none(text: &str) -> Result<f64, String> {
 
 /// A length of time with its unit (90s, 10m), or in seconds; in seconds.
 pub(super) fn time(text: &str) -> Result<f64, String> {
-    headroom_load::users::parse_duration(text).map(headroom_units::Seconds::get)
+    headroom_workload::users::parse_duration(text).map(headroom_units::Seconds::get)
 }

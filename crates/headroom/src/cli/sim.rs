@@ -3,7 +3,7 @@
 use super::shared::seconds;
 use super::{LawName, Spacing};
 use clap::{Args, Subcommand};
-use headroom_load::families::Family;
+use headroom_workload::families::Family;
 use std::path::PathBuf;
 
 /// The world of a simulation.

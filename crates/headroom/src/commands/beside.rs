@@ -12,7 +12,7 @@ use clap::ValueEnum;
 use headroom_record::beside::Beside;
 use headroom_record::report::{Grid, beside_html};
 use headroom_record::{Archive, Limits, PeriodRecord, Recorder, RunId, RunInfo, World};
-use headroom_sim::ArrivalProcess;
+use headroom_workload::ArrivalProcess;
 use std::path::Path;
 
 /// A day that passes faster says nothing: ten periods are the laws' warm-up alone.

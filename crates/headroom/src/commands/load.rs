@@ -6,10 +6,11 @@ use crate::failure::Failure;
 use crate::say;
 use crate::stop::Stop;
 use anyhow::{Context, anyhow};
-use headroom_load::http::{LoadConfig, LoadHandle, LoadResult, Pacing, Paths, Replay, UserLoad};
-use headroom_load::users::{FileSet, FileSetConfig, Model, Site, UserCurve};
-use headroom_load::{Arrivals, Trace};
+use headroom_load::http::{LoadConfig, LoadHandle, LoadResult, Pacing, Paths, UserLoad};
 use headroom_units::{PerSecond, Seconds};
+use headroom_workload::access_log::Replay;
+use headroom_workload::users::{FileSet, FileSetConfig, Model, Site, UserCurve};
+use headroom_workload::{Arrivals, Trace};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -158,10 +159,10 @@ fn write_files(args: &LoadArgs, folder: &Path) -> Result<(), Failure> {
 }
 
 /// How requests are spaced.
-pub const fn spacing(spacing: Spacing) -> headroom_load::Spacing {
+pub const fn spacing(spacing: Spacing) -> headroom_workload::Spacing {
     match spacing {
-        Spacing::Poisson => headroom_load::Spacing::Poisson,
-        Spacing::Even => headroom_load::Spacing::Even,
+        Spacing::Poisson => headroom_workload::Spacing::Poisson,
+        Spacing::Even => headroom_workload::Spacing::Even,
     }
 }
 

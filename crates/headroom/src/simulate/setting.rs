@@ -5,12 +5,13 @@ use crate::config::{ConfigError, Document, EXAMPLE as LIVE_EXAMPLE, LawConfig};
 use crate::failure::Failure;
 use anyhow::anyhow;
 use headroom_control::{Guardian, Law, guardian};
-use headroom_load::Trace;
-use headroom_load::generate::{Diurnal, FlatWithSpikes, diurnal, flat_with_spikes};
 use headroom_sim::balancer::Balancing;
 use headroom_sim::scenario::{Delays, Limits, NodeGroup, Service, Telemetry};
-use headroom_sim::{ArrivalProcess, Fault, RunError, Scenario, ScenarioError};
+use headroom_sim::{Fault, RunError, Scenario, ScenarioError};
 use headroom_units::{PerSecond, Seconds};
+use headroom_workload::ArrivalProcess;
+use headroom_workload::Trace;
+use headroom_workload::generate::{Diurnal, FlatWithSpikes, diurnal, flat_with_spikes};
 use serde::Deserialize;
 use std::path::Path;
 
@@ -306,10 +307,10 @@ fn at(document: &Document, key: &str, error: &RunError) -> ConfigError {
 }
 
 /// The simulator's word for it.
-pub fn spacing(spacing: Spacing) -> headroom_sim::Spacing {
+pub fn spacing(spacing: Spacing) -> headroom_workload::Spacing {
     match spacing {
-        Spacing::Poisson => headroom_sim::Spacing::Poisson,
-        Spacing::Even => headroom_sim::Spacing::Even,
+        Spacing::Poisson => headroom_workload::Spacing::Poisson,
+        Spacing::Even => headroom_workload::Spacing::Even,
     }
 }
 

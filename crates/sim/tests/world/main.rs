@@ -6,8 +6,9 @@ mod same;
 mod telemetry;
 
 use headroom_control::{Allocation, Decision, Fixed, Guardian, Law, Plant, Reason, Seen, SloPower, Tuning};
-use headroom_sim::{Bare, Scenario, Spacing, Totals, run};
+use headroom_sim::{Bare, Scenario, Totals, run};
 use headroom_units::{Cores, Hertz, Seconds, Watts};
+use headroom_workload::Spacing;
 
 /// A law that asks for the same in each period, from a given one on; everything before.
 struct Constant {

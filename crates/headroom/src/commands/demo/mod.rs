@@ -24,7 +24,6 @@ use ground::Ground;
 use headroom_control::{Guardian, Law, Plant, Slo, guardian};
 use headroom_gateway::{BackendConfig, Gateway, GatewayConfig, Handle};
 use headroom_load::http::{LoadConfig, LoadHandle, Pacing, Paths};
-use headroom_load::{Arrivals, Spacing, Trace};
 use headroom_node::cap::LimiterOptions;
 use headroom_node::cgroup::{CgroupScope, ScopeOptions};
 use headroom_node::power::{MeterPreference, PowerModel};
@@ -33,6 +32,7 @@ use headroom_record::{Archive, Limits, Recorder, RunSummary, compare_with_first,
 use headroom_testbed::hardware::HardwareConfig;
 use headroom_testbed::wiki::WikiCosts;
 use headroom_units::{PerSecond, Ratio, Seconds};
+use headroom_workload::{Arrivals, Spacing, Trace};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;

@@ -1,18 +1,35 @@
-//! When requests arrive.
+//! The processes by which requests arrive, as a configuration file states them.
 //!
 //! Open loop: whatever the service does, requests come as the process says (rate series, Poisson, even, MMPP). Closed
 //! loop: each of a fixed number of users sends a request, waits for the answer, thinks, and sends the next; or a number of
 //! users that changes over the day reads pages.
+//!
+//! ```
+//! use headroom_workload::process::{ArrivalProcess, Loop};
+//! use headroom_workload::random::{Purpose, Rng};
+//!
+//! let process = ArrivalProcess::Mmpp {
+//!     rates_per_s: vec![10.0, 100.0],
+//!     transitions_per_s: vec![vec![0.0, 0.1], vec![1.0, 0.0]],
+//! };
+//! process.check("arrivals")?;
+//! match process.start(Rng::new(1, Purpose::Arrivals)) {
+//!     Loop::Open(mut instants) => assert!(instants.next() < instants.next()),
+//!     Loop::Closed(population) => println!("at most {:?} users", population.users.iter().max()),
+//! }
+//! # Ok::<(), headroom_workload::FigureError>(())
+//! ```
 
-mod browsing;
-mod process;
+mod mmpp;
 
-pub use browsing::Browsing;
-
-pub(crate) use process::Arrivals;
-
+use crate::arrivals::{Arrivals, Spacing};
 use crate::distribution::Shape;
-use crate::error::ScenarioError;
+use crate::error::FigureError;
+use crate::random::Draw;
+use crate::trace::Trace;
+use crate::users::{Browsing, Model};
+use headroom_units::{PerSecond, Seconds};
+use mmpp::{Mmpp, stationary};
 use serde::{Deserialize, Serialize};
 
 /// The most values of a rate series: years of seconds.
@@ -21,17 +38,6 @@ pub const MAX_VALUES: usize = 100_000_000;
 pub const MAX_USERS: u32 = 1_000_000;
 /// The most states of an MMPP.
 pub const MAX_STATES: usize = 64;
-
-/// How the arrivals of a rate are spaced.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Spacing {
-    /// Independent exponential gaps: a Poisson process, inhomogeneous where the rate changes.
-    #[default]
-    Poisson,
-    /// Equal gaps on the axis of expected requests.
-    Even,
-}
 
 /// The process by which requests arrive.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -152,17 +158,65 @@ impl ArrivalProcess {
         }
     }
 
+    /// The process at work; an open loop draws its arrivals from a random stream. The process must have been checked.
+    pub fn start<R: Draw>(&self, rng: R) -> Loop<R> {
+        let over = |rates: &[f64], hold_s: f64, spacing, rng| {
+            let rates = rates.iter().copied().map(PerSecond::new).collect();
+            let trace = Trace::of_checked(Seconds::new(hold_s), rates);
+            Source::Series(Arrivals::drawn_from(trace, spacing, rng))
+        };
+        let source = match self {
+            Self::Series {
+                rates_per_s,
+                hold_s,
+                spacing,
+            } => over(rates_per_s, *hold_s, *spacing, rng),
+            Self::Even { rate_per_s } => over(&[*rate_per_s], f64::INFINITY, Spacing::Even, rng),
+            Self::Times { at_s } => Source::Times(at_s.clone().into_iter()),
+            Self::Mmpp {
+                rates_per_s,
+                transitions_per_s,
+            } => {
+                let chain = Mmpp::new(rates_per_s.clone(), transitions_per_s.clone());
+                Source::Mmpp {
+                    chain,
+                    now_s: 0.0,
+                    rng,
+                }
+            }
+            Self::Poisson { rate_per_s } => Source::Poisson {
+                mean_s: 1.0 / rate_per_s,
+                now_s: 0.0,
+                rng,
+            },
+            Self::Sessions {
+                users,
+                think_s,
+                think,
+            } => {
+                return Loop::Closed(Population {
+                    users: vec![*users],
+                    hold_s: f64::MAX,
+                    model: Model::sessions(think.scaled(*think_s)),
+                });
+            }
+            Self::Browsing(browsing) => {
+                return Loop::Closed(Population {
+                    users: browsing.users.clone(),
+                    hold_s: browsing.hold_s,
+                    model: browsing.model(),
+                });
+            }
+        };
+        Loop::Open(OpenLoop(source))
+    }
+
     /// Checks the process; `key` is where it stands.
     ///
     /// # Errors
-    /// [`ScenarioError`] with the key.
-    pub fn check(&self, key: &str) -> Result<(), ScenarioError> {
-        let bad = |field: &str, value: String, rule: &str| {
-            Err(ScenarioError::new(
-                format!("{key}.{field}"),
-                format!("is {value}: it must be {rule}"),
-            ))
-        };
+    /// [`FigureError`] with the key.
+    pub fn check(&self, key: &str) -> Result<(), FigureError> {
+        let bad = |field: &str, value: String, rule: &str| Err(FigureError::new(key, field, &value, rule));
         let is_rate = |rate: f64| (0.0..=1e9).contains(&rate);
         match self {
             Self::Series {
@@ -297,38 +351,70 @@ impl ArrivalProcess {
     }
 }
 
-/// The stationary distribution of a Markov chain, by elimination without subtractions (W. Grassmann, M. Taksar, D. Heyman,
-/// 1985), which loses no precision; not finite where the chain is reducible.
-fn stationary(rates: &[Vec<f64>]) -> Vec<f64> {
-    let states = rates.len();
-    let mut rates = rates.to_vec();
-    for last in (1..states).rev() {
-        let leaving: f64 = rates[last][..last].iter().sum();
-        for from in 0..last {
-            rates[from][last] /= leaving;
-            for to in 0..last {
-                if to != from {
-                    rates[from][to] += rates[from][last] * rates[last][to];
-                }
+/// A process at work.
+#[derive(Clone, Debug)]
+pub enum Loop<R> {
+    /// Arrivals come whatever the service does.
+    Open(OpenLoop<R>),
+    /// Users wait for their answers.
+    Closed(Population),
+}
+
+/// The users of a closed loop.
+#[derive(Clone, Debug)]
+pub struct Population {
+    /// How many there are, each number held for `hold_s`. User `n` is there while the number is above `n`.
+    pub users: Vec<u32>,
+    /// How long each number is held, seconds.
+    pub hold_s: f64,
+    /// How they behave.
+    pub model: Model,
+}
+
+/// The arrivals of an open loop, an iterator over instants that never fall.
+#[derive(Clone, Debug)]
+pub struct OpenLoop<R>(Source<R>);
+
+#[derive(Clone, Debug)]
+enum Source<R> {
+    Poisson { mean_s: f64, now_s: f64, rng: R },
+    Series(Arrivals<R>),
+    Times(std::vec::IntoIter<f64>),
+    Mmpp { chain: Mmpp, now_s: f64, rng: R },
+}
+
+impl<R: Draw> Iterator for OpenLoop<R> {
+    type Item = Seconds;
+
+    #[inline]
+    fn next(&mut self) -> Option<Seconds> {
+        match &mut self.0 {
+            Source::Poisson { mean_s, now_s, rng } => {
+                *now_s += *mean_s * rng.exponential();
+                Some(Seconds::new(*now_s))
+            }
+            Source::Series(arrivals) => arrivals.next(),
+            Source::Times(times) => times.next().map(Seconds::new),
+            Source::Mmpp { chain, now_s, rng } => {
+                *now_s = chain.next_s(*now_s, rng);
+                Some(Seconds::new(*now_s))
             }
         }
     }
-    let mut shares = vec![1.0; states];
-    for state in 1..states {
-        shares[state] = (0..state).map(|from| shares[from] * rates[from][state]).sum();
-    }
-    let sum: f64 = shares.iter().sum();
-    shares.iter().map(|share| share / sum).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::random::{Purpose, Rng};
 
     fn times(process: &ArrivalProcess, until_s: f64) -> Vec<f64> {
         process.check("arrivals").unwrap();
-        let mut arrivals = Arrivals::new(process, &Shape::Exponential {}, 1.0, 5);
-        std::iter::from_fn(|| Some(arrivals.next_s()))
+        let Loop::Open(arrivals) = process.start(Rng::new(5, Purpose::Arrivals)) else {
+            panic!("a closed loop");
+        };
+        arrivals
+            .map(Seconds::get)
             .take_while(|at| *at < until_s)
             .collect()
     }

@@ -1,7 +1,29 @@
-//! Distributions of service times and think times: a shape, scaled to a mean.
+//! Distributions of service times, think times and file sizes.
+//!
+//! A [`Distribution`] is drawn from. It is made from its own parameters, as the literature states those of user models:
+//!
+//! ```
+//! use headroom_workload::Distribution;
+//! use headroom_workload::random::{Purpose, Rng};
+//!
+//! let reading_s = Distribution::pareto(1.0, 1.5).at_most(1_000.0);
+//! let drawn = reading_s.sample(&mut Rng::new(1, Purpose::Sizes));
+//! assert!((1.0..=1_000.0).contains(&drawn));
+//! ```
+//!
+//! or from a [`Shape`], which a configuration file gives, and a mean:
+//!
+//! ```
+//! use headroom_workload::Shape;
+//!
+//! let service_s = Shape::Lognormal { scv: 0.5 };
+//! service_s.check("service.size")?;
+//! let distribution = service_s.scaled(0.042);
+//! # Ok::<(), headroom_workload::FigureError>(())
+//! ```
 
-use crate::error::ScenarioError;
-use crate::random::Rng;
+use crate::error::FigureError;
+use crate::random::Draw;
 use libm::tgamma;
 use serde::{Deserialize, Serialize};
 
@@ -76,14 +98,9 @@ impl Shape {
     /// Checks the shape's own figures; `key` is where it stands.
     ///
     /// # Errors
-    /// [`ScenarioError`] with the key.
-    pub fn check(&self, key: &str) -> Result<(), ScenarioError> {
-        let bad = |field: &str, value: String, rule: &str| {
-            Err(ScenarioError::new(
-                format!("{key}.{field}"),
-                format!("is {value}: it must be {rule}"),
-            ))
-        };
+    /// [`FigureError`] with the key.
+    pub fn check(&self, key: &str) -> Result<(), FigureError> {
+        let bad = |field: &str, value: String, rule: &str| Err(FigureError::new(key, field, &value, rule));
         match self {
             Self::Exponential {} | Self::Deterministic {} => Ok(()),
             Self::Lognormal { scv } if !(*scv > 0.0 && *scv <= 1e6) => bad(
@@ -146,36 +163,31 @@ impl Shape {
     }
 
     /// The shape scaled to a mean. The shape must have been checked.
-    pub fn scaled(&self, mean: f64) -> Sampler {
+    pub fn scaled(&self, mean: f64) -> Distribution {
         match self {
-            Self::Exponential {} => Sampler::Exponential { mean },
-            Self::Deterministic {} => Sampler::Deterministic { mean },
+            Self::Exponential {} => Distribution::new(Kind::Exponential { mean }),
+            Self::Deterministic {} => Distribution::constant(mean),
             Self::Lognormal { scv } => {
                 // E = exp(m + s²/2) and SCV = exp(s²) - 1.
                 let variance = scv.ln_1p();
-                Sampler::Lognormal {
-                    location: mean.ln() - variance / 2.0,
-                    scale: variance.sqrt(),
-                }
+                Distribution::lognormal(mean.ln() - variance / 2.0, variance.sqrt())
             }
-            Self::Pareto { exponent, range } => Sampler::Pareto {
+            Self::Pareto { exponent, range } => Distribution::new(Kind::Pareto {
                 smallest: mean / pareto_moment(*exponent, *range, 1.0),
-                // Of the inverse x = L (1 - u (1 - r^-α))^(-1/α).
+                exponent: *exponent,
                 mass: 1.0 - range.powf(-exponent),
-                power: -1.0 / exponent,
-            },
+            }),
             Self::Hyperexponential { scv } => {
                 let often = 0.5 * (1.0 + ((scv - 1.0) / (scv + 1.0)).sqrt());
-                Sampler::Hyperexponential {
+                Distribution::new(Kind::Hyperexponential {
                     often,
                     means: [mean / (2.0 * often), mean / (2.0 * (1.0 - often))],
-                }
+                })
             }
-            Self::Weibull { shape } => Sampler::Weibull {
-                scale: mean / tgamma(1.0 + 1.0 / shape),
-                power: 1.0 / shape,
-            },
-            Self::Empirical { values, weights } => Sampler::Empirical(Alias::new(values, weights, mean)),
+            Self::Weibull { shape } => Distribution::weibull(mean / tgamma(1.0 + 1.0 / shape), *shape),
+            Self::Empirical { values, weights } => {
+                Distribution::new(Kind::Empirical(Alias::new(values, weights, mean)))
+            }
         }
     }
 }
@@ -199,79 +211,166 @@ fn pareto_moment(exponent: f64, range: f64, power: f64) -> f64 {
     }
 }
 
-/// A shape with its mean, ready to be drawn from.
-#[derive(Clone, Debug)]
-pub enum Sampler {
-    /// See [`Shape::Exponential`].
+/// How often a draw beyond the bound is drawn again before it is set to the bound. With the parameters of the user model
+/// one draw in thirty is beyond it at most, so the last resort has a probability below 1e-90.
+const MAX_REDRAWS: usize = 64;
+
+/// A distribution of positive numbers, ready to be drawn from.
+///
+/// Heavy tails without a bound have moments that do not exist or that no run is long enough to show, and one draw of a day
+/// would end a user. So a distribution may be drawn *given that its value is at most a bound*
+/// ([`at_most`](Self::at_most)): the shape below the bound is the published one, and the truncation is part of the
+/// parameter, not hidden in the drawing.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Distribution {
+    kind: Kind,
+    /// Infinite where there is no bound.
+    largest: f64,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Kind {
     Exponential {
-        /// Mean.
         mean: f64,
     },
-    /// See [`Shape::Deterministic`].
-    Deterministic {
-        /// The one value.
-        mean: f64,
+    Constant {
+        value: f64,
     },
-    /// See [`Shape::Lognormal`].
     Lognormal {
-        /// Mean of the logarithm.
-        location: f64,
-        /// Standard deviation of the logarithm.
-        scale: f64,
+        mu: f64,
+        sigma: f64,
     },
-    /// See [`Shape::Pareto`].
     Pareto {
-        /// Smallest value.
         smallest: f64,
-        /// The untruncated distribution's probability of the range.
+        exponent: f64,
+        /// The whole distribution's probability of what may be drawn.
         mass: f64,
-        /// -1/α.
-        power: f64,
     },
-    /// See [`Shape::Hyperexponential`].
     Hyperexponential {
         /// Probability of the first branch.
         often: f64,
         /// Means of the branches.
         means: [f64; 2],
     },
-    /// See [`Shape::Weibull`].
     Weibull {
-        /// λ.
         scale: f64,
-        /// 1/k.
-        power: f64,
+        shape: f64,
     },
-    /// See [`Shape::Empirical`].
     Empirical(Alias),
 }
 
-impl Sampler {
+impl Distribution {
+    const fn new(kind: Kind) -> Self {
+        Self {
+            kind,
+            largest: f64::INFINITY,
+        }
+    }
+
+    /// Always this value.
+    pub const fn constant(value: f64) -> Self {
+        Self::new(Kind::Constant { value })
+    }
+
+    /// The natural logarithm is normal with mean `mu` and standard deviation `sigma`.
+    pub const fn lognormal(mu: f64, sigma: f64) -> Self {
+        Self::new(Kind::Lognormal { mu, sigma })
+    }
+
+    /// P(X > x) = (smallest / x)^exponent, for x from `smallest` on.
+    pub const fn pareto(smallest: f64, exponent: f64) -> Self {
+        Self::new(Kind::Pareto {
+            smallest,
+            exponent,
+            mass: 1.0,
+        })
+    }
+
+    /// P(X > x) = exp(-(x / scale)^shape). With a shape above 1 the values cluster about the scale.
+    pub const fn weibull(scale: f64, shape: f64) -> Self {
+        Self::new(Kind::Weibull { scale, shape })
+    }
+
+    /// The same, given that the value is at most a bound, in the unit of the values.
+    #[must_use]
+    pub fn at_most(mut self, largest: f64) -> Self {
+        self.largest = largest;
+        if let Kind::Pareto {
+            smallest,
+            exponent,
+            mass,
+        } = &mut self.kind
+        {
+            *mass = 1.0 - (*smallest / largest).powf(*exponent);
+        }
+        self
+    }
+
     /// Draws one value.
     #[inline]
-    pub fn sample(&self, rng: &mut Rng) -> f64 {
-        match self {
-            Self::Exponential { mean } => mean * rng.exponential(),
-            Self::Deterministic { mean } => *mean,
-            Self::Lognormal { location, scale } => (location + scale * rng.normal()).exp(),
-            Self::Pareto {
+    pub fn sample(&self, rng: &mut impl Draw) -> f64 {
+        let value = self.draw(rng);
+        if value <= self.largest {
+            value
+        } else {
+            self.draw_again(rng)
+        }
+    }
+
+    /// Draws one value, which of all kinds but the Pareto distribution may be beyond the bound.
+    #[inline]
+    fn draw(&self, rng: &mut impl Draw) -> f64 {
+        match &self.kind {
+            Kind::Exponential { mean } => mean * rng.exponential(),
+            Kind::Constant { value } => *value,
+            Kind::Lognormal { mu, sigma } => (mu + sigma * rng.normal()).exp(),
+            // Of the inverse x = L (1 - u (1 - r^-α))^(-1/α).
+            Kind::Pareto {
                 smallest,
+                exponent,
                 mass,
-                power,
-            } => smallest * (1.0 - rng.uniform() * mass).powf(*power),
-            Self::Hyperexponential { often, means } => {
+            } => smallest * (1.0 - rng.uniform() * mass).powf(-1.0 / exponent),
+            Kind::Hyperexponential { often, means } => {
                 means[usize::from(rng.uniform() >= *often)] * rng.exponential()
             }
             // The inverse of 1 - exp(-(x/λ)^k).
-            Self::Weibull { scale, power } => scale * rng.exponential().powf(*power),
-            Self::Empirical(alias) => alias.sample(rng),
+            Kind::Weibull { scale, shape } => scale * rng.exponential().powf(1.0 / shape),
+            Kind::Empirical(alias) => alias.sample(rng),
         }
+    }
+
+    #[cold]
+    fn draw_again(&self, rng: &mut impl Draw) -> f64 {
+        if matches!(self.kind, Kind::Pareto { .. }) {
+            // Only rounding has put it there.
+            return self.largest;
+        }
+        (1..MAX_REDRAWS)
+            .map(|_| self.draw(rng))
+            .find(|value| *value <= self.largest)
+            .unwrap_or(self.largest)
+    }
+
+    /// P(X <= x) of a Pareto or Weibull distribution, truncated as it is; `None` of the others.
+    pub fn cumulative(&self, value: f64) -> Option<f64> {
+        let whole = |x: f64| match self.kind {
+            Kind::Pareto {
+                smallest, exponent, ..
+            } => Some((1.0 - (smallest / x.max(smallest)).powf(exponent)).max(0.0)),
+            Kind::Weibull { scale, shape } => Some(-(-(x.max(0.0) / scale).powf(shape)).exp_m1()),
+            _ => None,
+        };
+        let below_bound = match self.kind {
+            Kind::Pareto { mass, .. } => mass,
+            _ => whole(self.largest)?,
+        };
+        Some((whole(value)? / below_bound).min(1.0))
     }
 }
 
 /// Weighted values, drawn in constant time by the alias method (A. J. Walker, 1977; M. D. Vose, 1991).
-#[derive(Clone, Debug)]
-pub struct Alias {
+#[derive(Clone, Debug, PartialEq)]
+struct Alias {
     values: Vec<f64>,
     /// For each column the probability of staying in it, and where else to go.
     columns: Vec<(f64, u32)>,
@@ -306,7 +405,7 @@ impl Alias {
     }
 
     #[inline]
-    fn sample(&self, rng: &mut Rng) -> f64 {
+    fn sample(&self, rng: &mut impl Draw) -> f64 {
         let place = rng.uniform() * self.columns.len() as f64;
         let column = place as usize;
         let (stay, other) = self.columns[column];
@@ -322,7 +421,9 @@ impl Alias {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::random::Purpose;
+    use crate::random::{Purpose, Rng};
+    use rand_chacha::ChaCha8Rng;
+    use rand_chacha::rand_core::SeedableRng;
 
     /// Every shape keeps the mean it is scaled to and the SCV it states.
     #[test]
@@ -431,5 +532,88 @@ mod tests {
             let error = shape.check("size").unwrap_err().to_string();
             assert!(error.starts_with(expected), "{error}");
         }
+    }
+
+    const DRAWS: usize = 100_000;
+
+    fn sorted(distribution: &Distribution) -> Vec<f64> {
+        let mut rng = ChaCha8Rng::seed_from_u64(3);
+        let mut values: Vec<f64> = (0..DRAWS).map(|_| distribution.sample(&mut rng)).collect();
+        values.sort_by(f64::total_cmp);
+        values
+    }
+
+    /// The largest distance between the drawn and the stated distribution function. By Kolmogorov it exceeds
+    /// 1.95 / sqrt(n) once in a thousand seeds.
+    fn farthest(values: &[f64], cumulative: impl Fn(f64) -> f64) -> f64 {
+        let n = values.len() as f64;
+        let distances = values.iter().enumerate().map(|(index, value)| {
+            let stated = cumulative(*value);
+            (stated - index as f64 / n)
+                .abs()
+                .max((stated - (index + 1) as f64 / n).abs())
+        });
+        distances.fold(0.0, f64::max)
+    }
+
+    #[test]
+    fn pareto_and_weibull_have_their_distribution_functions() {
+        for (whole, largest) in [
+            (Distribution::pareto(1.0, 1.5), 1000.0),
+            (Distribution::pareto(133_000.0, 1.1), 5e7),
+            (Distribution::weibull(0.382, 1.46), 1.0),
+        ] {
+            let distribution = whole.at_most(largest);
+            let values = sorted(&distribution);
+            assert!(values[DRAWS - 1] <= largest);
+            let distance = farthest(&values, |x| distribution.cumulative(x).unwrap());
+            assert!(
+                distance < 1.95 / (DRAWS as f64).sqrt(),
+                "{distribution:?}: {distance}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_lognormal_has_its_quantiles() {
+        let (mu, sigma) = (9.357, 1.318);
+        let values = sorted(&Distribution::lognormal(mu, sigma));
+        // Standard normal quantiles; the standard error of the median's logarithm is 1.25 sigma / sqrt(n) = 0.005.
+        for (share, z) in [(0.1, -1.2816), (0.5, 0.0), (0.9, 1.2816), (0.99, 2.3263)] {
+            let logarithm = values[(share * DRAWS as f64) as usize].ln();
+            assert!(
+                (logarithm - (mu + z * sigma)).abs() < 0.05,
+                "{share}: {logarithm}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_truncated_lognormal_is_the_whole_one_below_the_bound() {
+        // The bound at one standard deviation: P(Z <= 1) = 0.84134, so the median is the whole one's quantile at
+        // 0.42067, z = -0.2002.
+        let bound = f64::exp(9.357 + 1.318);
+        let values = sorted(&Distribution::lognormal(9.357, 1.318).at_most(bound));
+        assert!(values[DRAWS - 1] <= bound);
+        let logarithm = values[DRAWS / 2].ln();
+        assert!((logarithm - (9.357 - 0.2002 * 1.318)).abs() < 0.02, "{logarithm}");
+    }
+
+    #[test]
+    fn textbook_medians() {
+        // k 2^(1/alpha), and scale (ln 2)^(1/shape).
+        let pareto = Distribution::pareto(2.0, 1.5);
+        assert!((pareto.cumulative(2.0 * 2f64.powf(1.0 / 1.5)).unwrap() - 0.5).abs() < 1e-12);
+        let weibull = Distribution::weibull(0.382, 1.46);
+        let median = 0.382 * 2f64.ln().powf(1.0 / 1.46);
+        assert!((weibull.cumulative(median).unwrap() - 0.5).abs() < 1e-12);
+        let lognormal = Distribution::lognormal(0.0, 1.0).at_most(5.0);
+        assert_eq!(lognormal.cumulative(1.0), None);
+    }
+
+    #[test]
+    fn a_bound_that_nothing_lies_below_is_what_is_drawn() {
+        let mut rng = ChaCha8Rng::seed_from_u64(1);
+        assert_eq!(Distribution::constant(3.0).at_most(2.0).sample(&mut rng), 2.0);
     }
 }

@@ -1,7 +1,7 @@
 //! The site: files with their sizes and popularity, and which document embeds what.
 
-use super::distribution::{Shape, Truncated};
 use super::user::Model;
+use crate::distribution::Distribution;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::collections::BTreeMap;
@@ -24,33 +24,20 @@ const TAIL_FROM: f64 = 133_000.0;
 /// The largest file, bytes, before scaling: the tail's exponent of 1.1 leaves the mean of an unbounded one to chance.
 const LARGEST: f64 = 50e6;
 
-/// Sizes of the body, bytes: lognormal, mu = 9.357, sigma = 1.318, at most where the tail begins.
-const BODY: Truncated = Truncated {
-    shape: Shape::Lognormal {
-        mu: 9.357,
-        sigma: 1.318,
-    },
-    largest: TAIL_FROM,
-};
+/// Sizes of the body, bytes: lognormal, at most where the tail begins.
+fn body() -> Distribution {
+    Distribution::lognormal(9.357, 1.318).at_most(TAIL_FROM)
+}
 
-/// Sizes of the tail, bytes: Pareto, k = 133,000, alpha = 1.1, at most 50 MB.
-const TAIL: Truncated = Truncated {
-    shape: Shape::Pareto {
-        smallest: TAIL_FROM,
-        exponent: 1.1,
-    },
-    largest: LARGEST,
-};
+/// Sizes of the tail, bytes: Pareto, at most the largest file.
+fn tail() -> Distribution {
+    Distribution::pareto(TAIL_FROM, 1.1).at_most(LARGEST)
+}
 
-/// Sizes of what is asked for, bytes, which the popular documents are chosen to match: Pareto, k = 1,000,
-/// alpha = 1.0, at most the largest file.
-const REQUESTED: Truncated = Truncated {
-    shape: Shape::Pareto {
-        smallest: 1000.0,
-        exponent: 1.0,
-    },
-    largest: LARGEST,
-};
+/// Sizes of what is asked for, bytes, which the popular documents are chosen to match: Pareto, at most the largest file.
+fn requested() -> Distribution {
+    Distribution::pareto(1000.0, 1.0).at_most(LARGEST)
+}
 
 /// Of a set's files, those that are only ever embedded.
 const EMBEDDED_SHARE: f64 = 0.38;
@@ -94,7 +81,7 @@ pub enum FileSetError {
 }
 
 /// What [`FileSet::generate`] makes.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct FileSetConfig {
     /// How many files; 2,000 by default, from 10 to [`MAX_FILES`].
     pub files: usize,
@@ -122,6 +109,14 @@ impl Default for FileSetConfig {
 }
 
 /// A site's files: documents first, then those that are only embedded.
+///
+/// ```
+/// use headroom_workload::users::{FileSet, FileSetConfig};
+///
+/// let files = FileSet::generate(&FileSetConfig { files: 100, ..FileSetConfig::default() })?;
+/// assert_eq!((files.len(), files.popularity().len()), (100, 62));
+/// # Ok::<(), headroom_workload::users::FileSetError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct FileSet {
     /// Bytes.
@@ -140,11 +135,12 @@ impl FileSet {
     pub fn generate(config: &FileSetConfig) -> Result<Self, FileSetError> {
         check(config)?;
         let mut rng = ChaCha8Rng::seed_from_u64(config.seed);
+        let (body, tail) = (body(), tail());
         let draw = |rng: &mut ChaCha8Rng| {
             let size = if rng.random::<f64>() < BODY_SHARE {
-                BODY.sample(rng)
+                body.sample(rng)
             } else {
-                TAIL.sample(rng)
+                tail.sample(rng)
             };
             size.ceil()
         };
@@ -295,7 +291,7 @@ fn zipf_counts(documents: usize, exponent: f64) -> Vec<u32> {
         .collect()
 }
 
-/// Gives each document its popularity such that the sizes of what is asked for follow [`REQUESTED`].
+/// Gives each document its popularity such that the sizes of what is asked for follow [`requested`].
 ///
 /// The sizes are cut into parts of equal requested share, each of which should get the same sum of counts. The few
 /// counts above that sum are spread over the parts, and take their neighbours' share too; then each part, the
@@ -305,8 +301,9 @@ fn matched(sizes: &[f64], counts: &[u32]) -> Vec<u32> {
     let mut by_size: Vec<usize> = (0..sizes.len()).collect();
     by_size.sort_by(|a, b| sizes[*b].total_cmp(&sizes[*a]));
     let mut free: Vec<Vec<usize>> = vec![Vec::new(); PARTS];
+    let requested = requested();
     for document in by_size {
-        let share = REQUESTED.cumulative(sizes[document]).unwrap_or(0.0);
+        let share = requested.cumulative(sizes[document]).unwrap_or(0.0);
         free[((share * PARTS as f64) as usize).min(PARTS - 1)].push(document);
     }
     let each = counts.iter().map(|count| f64::from(*count)).sum::<f64>() / PARTS as f64;
@@ -412,7 +409,7 @@ mod tests {
         let mut farthest: f64 = 0.0;
         for document in order {
             sum += f64::from(popularity[document]) / total;
-            farthest = farthest.max((sum - REQUESTED.cumulative(sizes[document] as f64).unwrap()).abs());
+            farthest = farthest.max((sum - requested().cumulative(sizes[document] as f64).unwrap()).abs());
         }
         farthest
     }
@@ -462,7 +459,11 @@ mod tests {
         assert_eq!(whole, FileSet::generate(&config).unwrap());
         assert_ne!(
             whole,
-            FileSet::generate(&FileSetConfig { seed: 2, ..config }).unwrap()
+            FileSet::generate(&FileSetConfig {
+                seed: 2,
+                ..config.clone()
+            })
+            .unwrap()
         );
         let half = FileSetConfig {
             size_scale: 0.5,
@@ -502,27 +503,27 @@ mod tests {
 
     #[test]
     fn figures_out_of_range_are_named() {
-        let config = FileSetConfig::default();
+        let config = FileSetConfig::default;
         for (config, expected) in [
-            (FileSetConfig { files: 9, ..config }, "files = 9"),
+            (FileSetConfig { files: 9, ..config() }, "files = 9"),
             (
                 FileSetConfig {
                     files: MAX_FILES + 1,
-                    ..config
+                    ..config()
                 },
                 "files = 100001",
             ),
             (
                 FileSetConfig {
                     popularity_exponent: f64::NAN,
-                    ..config
+                    ..config()
                 },
                 "popularity exponent = NaN",
             ),
             (
                 FileSetConfig {
                     size_scale: 0.0,
-                    ..config
+                    ..config()
                 },
                 "size scale = 0",
             ),
