@@ -1,9 +1,9 @@
 //! Users who browse, as a configuration file states them: a number that changes, and the figures of their [`Model`].
 
+use super::curve::MAX_USERS;
 use super::user::{MAX_EMBEDDED, Model};
 use crate::distribution::{Distribution, Shape};
 use crate::error::FigureError;
-use crate::process::MAX_USERS;
 use serde::{Deserialize, Serialize};
 
 /// Values of a user curve at most: a year of minutes.
@@ -74,7 +74,7 @@ impl Browsing {
                 "1 to 525600 values",
             );
         }
-        if let Some(users) = self.users.iter().find(|users| **users > MAX_USERS) {
+        if let Some(users) = self.users.iter().find(|users| f64::from(**users) > MAX_USERS) {
             return bad("users", users.to_string(), "at most 1000000 users at any time");
         }
         for (field, value, least) in [
@@ -142,6 +142,22 @@ impl Browsing {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn both_statements_of_surge_s_parameters_are_the_same_model() {
+        let (by_means, by_scales) = (Browsing::default().model(), Model::default());
+        assert_eq!(by_means.embedding_share, by_scales.embedding_share);
+        for (one, other) in [
+            (&by_means.embedded, &by_scales.embedded),
+            (&by_means.active_off_s, &by_scales.active_off_s),
+            (&by_means.inactive_off_s, &by_scales.inactive_off_s),
+        ] {
+            for value in [0.1, 0.35, 1.0, 1.5, 3.0, 10.0, 100.0, 149.0] {
+                let (one, other) = (one.cumulative(value).unwrap(), other.cumulative(value).unwrap());
+                assert!((one - other).abs() < 2e-4, "at {value}: {one} and {other}");
+            }
+        }
+    }
 
     #[test]
     fn users_that_are_none_are_named() {

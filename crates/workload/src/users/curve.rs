@@ -5,7 +5,7 @@ use crate::trace::{Trace, TraceError};
 use headroom_units::{PerSecond, Seconds};
 use std::path::Path;
 
-/// The most users of a curve.
+/// The most users at a time.
 pub const MAX_USERS: f64 = 1e6;
 
 /// The longest time that a curve may state, seconds: ten years.

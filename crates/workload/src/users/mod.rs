@@ -24,8 +24,8 @@
 //!
 //! | | [`Model::default`] | [`Browsing::default`] |
 //! |---|---|---|
-//! | active OFF | scale 0.382 s, given at most 30 s | mean 0.346 s: scale 0.38198 s |
-//! | inactive OFF | from 1 s, given at most 1,000 s: mean 2.9052 s | mean 2.905 s: from 0.99993 s |
+//! | active OFF | scale 0.382 s, given at most 30 s | mean 0.346 s: scale 0.38195 s |
+//! | inactive OFF | from 1 s, given at most 1,000 s: mean 2.9052 s | mean 2.905 s: from 0.99992 s |
 //! | embedded objects | given at most 150 | cut at 150, which changes 5 pages in a million that embed any |
 //! | who comes waits | a part of an inactive OFF time ([`User::next`]) | a whole one ([`User::off`]) |
 
