@@ -22,7 +22,7 @@
 //! # Ok::<(), headroom_workload::FigureError>(())
 //! ```
 
-use crate::error::FigureError;
+use crate::error::{Fields, FigureError};
 use crate::random::Draw;
 use libm::tgamma;
 use serde::{Deserialize, Serialize};
@@ -100,65 +100,51 @@ impl Shape {
     /// # Errors
     /// [`FigureError`] with the key.
     pub fn check(&self, key: &str) -> Result<(), FigureError> {
-        let bad = |field: &str, value: String, rule: &str| Err(FigureError::new(key, field, &value, rule));
+        let fields = Fields(key);
         match self {
             Self::Exponential {} | Self::Deterministic {} => Ok(()),
-            Self::Lognormal { scv } if !(*scv > 0.0 && *scv <= 1e6) => bad(
-                "scv",
-                scv.to_string(),
-                "above 0 and at most 1000000 (0 is kind = \"deterministic\")",
-            ),
-            Self::Hyperexponential { scv } if !(*scv > 1.0 && *scv <= 1e6) => bad(
-                "scv",
-                scv.to_string(),
-                "above 1 and at most 1000000 (1 is kind = \"exponential\")",
-            ),
-            Self::Pareto { exponent, .. } if !(*exponent > 0.0 && *exponent <= 100.0) => {
-                bad("exponent", exponent.to_string(), "above 0 and at most 100")
+            Self::Lognormal { scv } => {
+                let rule = "above 0 and at most 1000000 (0 is kind = \"deterministic\")";
+                fields.require(*scv > 0.0 && *scv <= 1e6, "scv", scv, rule)
             }
-            Self::Pareto { range, .. } if !(*range > 1.0 && *range <= 1e9) => {
-                bad("range", range.to_string(), "above 1 and at most 1e9")
+            Self::Hyperexponential { scv } => {
+                let rule = "above 1 and at most 1000000 (1 is kind = \"exponential\")";
+                fields.require(*scv > 1.0 && *scv <= 1e6, "scv", scv, rule)
             }
-            Self::Weibull { shape } if !(0.1..=100.0).contains(shape) => {
-                bad("shape", shape.to_string(), "between 0.1 and 100")
+            Self::Pareto { exponent, range } => {
+                let holds = *exponent > 0.0 && *exponent <= 100.0;
+                fields.require(holds, "exponent", exponent, "above 0 and at most 100")?;
+                let holds = *range > 1.0 && *range <= 1e9;
+                fields.require(holds, "range", range, "above 1 and at most 1e9")
+            }
+            Self::Weibull { shape } => {
+                let holds = (0.1..=100.0).contains(shape);
+                fields.require(holds, "shape", shape, "between 0.1 and 100")
             }
             Self::Empirical { values, weights } => {
-                if values.is_empty() || values.len() > MAX_VALUES {
-                    return bad(
-                        "values",
-                        format!("{} values", values.len()),
-                        "1 to 1000000 values",
-                    );
-                }
-                if let Some(value) = values.iter().find(|value| !(**value >= 0.0 && value.is_finite())) {
-                    return bad("values", value.to_string(), "0 or more, each");
-                }
-                if !weights.is_empty() && weights.len() != values.len() {
-                    let count = format!("{} weights for {} values", weights.len(), values.len());
-                    return bad("weights", count, "one for each value, or none at all");
-                }
-                if let Some(weight) = weights
-                    .iter()
-                    .find(|weight| !(**weight >= 0.0 && weight.is_finite()))
-                {
-                    return bad("weights", weight.to_string(), "0 or more, each");
+                let (count, weighs) = (values.len(), weights.len());
+                let rule = "1 to 1000000 values";
+                fields.require(
+                    (1..=MAX_VALUES).contains(&count),
+                    "values",
+                    format_args!("{count} values"),
+                    rule,
+                )?;
+                let given = format_args!("{weighs} weights for {count} values");
+                let rule = "one for each value, or none at all";
+                for (field, all) in [("values", values), ("weights", weights)] {
+                    for value in all {
+                        let holds = *value >= 0.0 && value.is_finite();
+                        fields.require(holds, field, value, "0 or more, each")?;
+                    }
+                    fields.require(weighs == 0 || weighs == count, "weights", given, rule)?;
                 }
                 let sum: f64 = weighed(values, weights)
                     .map(|(value, weight)| value * weight)
                     .sum();
-                if !(sum > 0.0 && sum.is_finite()) {
-                    return bad(
-                        "values",
-                        "a mean of 0".to_owned(),
-                        "such that their mean is above 0",
-                    );
-                }
-                Ok(())
+                let rule = "such that their mean is above 0";
+                fields.require(sum > 0.0 && sum.is_finite(), "values", "a mean of 0", rule)
             }
-            Self::Lognormal { .. }
-            | Self::Hyperexponential { .. }
-            | Self::Pareto { .. }
-            | Self::Weibull { .. } => Ok(()),
         }
     }
 

@@ -1,5 +1,7 @@
 //! What can be wrong with a process or a distribution that a file states.
 
+use std::fmt;
+
 /// A figure out of its range.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("{key}: {why}")]
@@ -10,12 +12,24 @@ pub struct FigureError {
     pub why: String,
 }
 
-impl FigureError {
-    /// A field below a key is not what it must be.
-    pub(crate) fn new(key: &str, field: &str, value: &str, rule: &str) -> Self {
-        Self {
-            key: format!("{key}.{field}"),
-            why: format!("is {value}: it must be {rule}"),
+/// The fields below a key, to be checked one by one.
+pub(crate) struct Fields<'a>(pub(crate) &'a str);
+
+impl Fields<'_> {
+    /// Refuses a field's value that is not what it must be.
+    pub(crate) fn require(
+        &self,
+        holds: bool,
+        field: &str,
+        value: impl fmt::Display,
+        rule: &str,
+    ) -> Result<(), FigureError> {
+        if holds {
+            return Ok(());
         }
+        Err(FigureError {
+            key: format!("{}.{field}", self.0),
+            why: format!("is {value}: it must be {rule}"),
+        })
     }
 }

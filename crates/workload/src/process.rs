@@ -24,13 +24,14 @@ mod mmpp;
 
 use crate::arrivals::{Arrivals, Spacing};
 use crate::distribution::Shape;
-use crate::error::FigureError;
+use crate::error::{Fields, FigureError};
 use crate::random::Draw;
 use crate::trace::Trace;
 use crate::users::{Browsing, MAX_USERS, Model};
 use headroom_units::{PerSecond, Seconds};
 use mmpp::{Mmpp, stationary};
 use serde::{Deserialize, Serialize};
+use std::fmt;
 
 /// The most values of a rate series: years of seconds.
 pub const MAX_VALUES: usize = 100_000_000;
@@ -214,134 +215,88 @@ impl ArrivalProcess {
     /// # Errors
     /// [`FigureError`] with the key.
     pub fn check(&self, key: &str) -> Result<(), FigureError> {
-        let bad = |field: &str, value: String, rule: &str| Err(FigureError::new(key, field, &value, rule));
-        let is_rate = |rate: f64| (0.0..=1e9).contains(&rate);
+        let fields = Fields(key);
+        let is_rate = |rate: &f64| (0.0..=1e9).contains(rate);
+        let any_rate = "0 to 1e9 requests per second";
         match self {
             Self::Series {
                 rates_per_s, hold_s, ..
             } => {
-                if rates_per_s.is_empty() || rates_per_s.len() > MAX_VALUES {
-                    return bad(
-                        "rates_per_s",
-                        format!("{} values", rates_per_s.len()),
-                        "1 to 100000000 values",
-                    );
+                let count = rates_per_s.len();
+                let holds = (1..=MAX_VALUES).contains(&count);
+                let given = format_args!("{count} values");
+                fields.require(holds, "rates_per_s", given, "1 to 100000000 values")?;
+                for (at, rate) in (1..).zip(rates_per_s) {
+                    let given = format_args!("{rate} at value {at}");
+                    fields.require(is_rate(rate), "rates_per_s", given, any_rate)?;
                 }
-                if let Some(at) = rates_per_s.iter().position(|rate| !is_rate(*rate)) {
-                    let value = format!("{} at value {}", rates_per_s[at], at + 1);
-                    return bad("rates_per_s", value, "0 to 1e9 requests per second");
-                }
-                if !(*hold_s > 0.0 && *hold_s <= 1e6) {
-                    return bad(
-                        "hold_s",
-                        hold_s.to_string(),
-                        "above 0 and at most 1000000 seconds",
-                    );
-                }
-                Ok(())
+                let holds = *hold_s > 0.0 && *hold_s <= 1e6;
+                fields.require(holds, "hold_s", hold_s, "above 0 and at most 1000000 seconds")
             }
             Self::Times { at_s } => {
-                if at_s.len() > MAX_VALUES {
-                    return bad(
-                        "at_s",
-                        format!("{} values", at_s.len()),
-                        "at most 100000000 values",
-                    );
-                }
-                let before = std::iter::once(0.0).chain(at_s.iter().copied());
-                if let Some(at) = at_s
-                    .iter()
-                    .zip(before)
-                    .position(|(this, before)| !(*this >= before && this.is_finite()))
-                {
-                    let value = format!("{} at value {}", at_s[at], at + 1);
-                    return bad(
-                        "at_s",
-                        value,
-                        "0 or more, and not before the one that precedes it",
-                    );
+                let given = format_args!("{} values", at_s.len());
+                fields.require(
+                    at_s.len() <= MAX_VALUES,
+                    "at_s",
+                    given,
+                    "at most 100000000 values",
+                )?;
+                let before = std::iter::once(&0.0).chain(at_s);
+                for (index, (at, before)) in (1..).zip(at_s.iter().zip(before)) {
+                    let given = format_args!("{at} at value {index}");
+                    let rule = "0 or more, and not before the one that precedes it";
+                    fields.require(at >= before && at.is_finite(), "at_s", given, rule)?;
                 }
                 Ok(())
             }
             Self::Poisson { rate_per_s } | Self::Even { rate_per_s } => {
-                if !(is_rate(*rate_per_s) && *rate_per_s > 0.0) {
-                    return bad(
-                        "rate_per_s",
-                        rate_per_s.to_string(),
-                        "above 0 and at most 1e9 requests per second",
-                    );
-                }
-                Ok(())
+                let rule = "above 0 and at most 1e9 requests per second";
+                let holds = is_rate(rate_per_s) && *rate_per_s > 0.0;
+                fields.require(holds, "rate_per_s", rate_per_s, rule)
             }
             Self::Mmpp {
                 rates_per_s,
                 transitions_per_s,
             } => {
                 let states = rates_per_s.len();
-                if !(2..=MAX_STATES).contains(&states) {
-                    return bad(
-                        "rates_per_s",
-                        format!("{states} states"),
-                        "2 to 64 states (one is kind = \"poisson\")",
-                    );
+                let rule = "2 to 64 states (one is kind = \"poisson\")";
+                let given = format_args!("{states} states");
+                fields.require((2..=MAX_STATES).contains(&states), "rates_per_s", given, rule)?;
+                for rate in rates_per_s {
+                    fields.require(is_rate(rate), "rates_per_s", rate, any_rate)?;
                 }
-                if let Some(rate) = rates_per_s.iter().find(|rate| !is_rate(**rate)) {
-                    return bad("rates_per_s", rate.to_string(), "0 to 1e9 requests per second");
+                let require = |holds, given: fmt::Arguments<'_>, rule| {
+                    fields.require(holds, "transitions_per_s", given, rule)
+                };
+                let square = transitions_per_s.len() == states
+                    && transitions_per_s.iter().all(|row| row.len() == states);
+                require(
+                    square,
+                    format_args!("not {states} rows of {states}"),
+                    "a row for each state, with a value for each state",
+                )?;
+                for rate in transitions_per_s.iter().flatten() {
+                    require(is_rate(rate), format_args!("{rate}"), "0 to 1e9 per second")?;
                 }
-                if transitions_per_s.len() != states
-                    || transitions_per_s.iter().any(|row| row.len() != states)
-                {
-                    let shape = format!("not {states} rows of {states}");
-                    return bad(
-                        "transitions_per_s",
-                        shape,
-                        "a row for each state, with a value for each state",
-                    );
+                for (state, row) in transitions_per_s.iter().enumerate() {
+                    let leaves = (0..states).any(|to| to != state && row[to] > 0.0);
+                    let given = format_args!("all 0 in row {}", state + 1);
+                    require(leaves, given, "such that every state is left some time")?;
                 }
-                if let Some(rate) = transitions_per_s
-                    .iter()
-                    .flatten()
-                    .find(|rate| !(0.0..=1e9).contains(*rate))
-                {
-                    return bad("transitions_per_s", rate.to_string(), "0 to 1e9 per second");
-                }
-                let leaves =
-                    |state: usize| (0..states).any(|to| to != state && transitions_per_s[state][to] > 0.0);
-                if let Some(state) = (0..states).find(|state| !leaves(*state)) {
-                    let value = format!("all 0 in row {}", state + 1);
-                    return bad(
-                        "transitions_per_s",
-                        value,
-                        "such that every state is left some time",
-                    );
-                }
-                if !stationary(transitions_per_s)
-                    .iter()
-                    .all(|share| share.is_finite())
-                {
-                    return bad(
-                        "transitions_per_s",
-                        "a chain that falls apart".into(),
-                        "such that every state is reached",
-                    );
-                }
-                Ok(())
+                let shares = stationary(transitions_per_s);
+                let given = format_args!("a chain that falls apart");
+                let connected = shares.iter().all(|share| share.is_finite());
+                require(connected, given, "such that every state is reached")
             }
             Self::Sessions {
                 users,
                 think_s,
                 think,
             } => {
-                if !(1.0..=MAX_USERS).contains(&f64::from(*users)) {
-                    return bad("users", users.to_string(), "1 to 1000000");
-                }
-                if !(*think_s > 0.0 && *think_s <= 1e6) {
-                    return bad(
-                        "think_s",
-                        think_s.to_string(),
-                        "above 0 and at most 1000000 seconds",
-                    );
-                }
+                let holds = (1.0..=MAX_USERS).contains(&f64::from(*users));
+                fields.require(holds, "users", users, "1 to 1000000")?;
+                let holds = *think_s > 0.0 && *think_s <= 1e6;
+                fields.require(holds, "think_s", think_s, "above 0 and at most 1000000 seconds")?;
                 think.check(&format!("{key}.think"))
             }
             Self::Browsing(browsing) => browsing.check(key),

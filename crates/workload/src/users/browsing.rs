@@ -3,7 +3,7 @@
 use super::curve::MAX_USERS;
 use super::user::{MAX_EMBEDDED, Model};
 use crate::distribution::{Distribution, Shape};
-use crate::error::FigureError;
+use crate::error::{Fields, FigureError};
 use serde::{Deserialize, Serialize};
 
 /// Values of a user curve at most: a year of minutes.
@@ -66,44 +66,33 @@ impl Default for Browsing {
 impl Browsing {
     /// Checks the figures; `key` is where they stand.
     pub(crate) fn check(&self, key: &str) -> Result<(), FigureError> {
-        let bad = |field: &str, value: String, rule: &str| Err(FigureError::new(key, field, &value, rule));
-        if self.users.is_empty() || self.users.len() > MAX_VALUES {
-            return bad(
-                "users",
-                format!("{} values", self.users.len()),
-                "1 to 525600 values",
-            );
-        }
-        if let Some(users) = self.users.iter().find(|users| f64::from(**users) > MAX_USERS) {
-            return bad("users", users.to_string(), "at most 1000000 users at any time");
+        let fields = Fields(key);
+        let count = self.users.len();
+        let holds = (1..=MAX_VALUES).contains(&count);
+        fields.require(
+            holds,
+            "users",
+            format_args!("{count} values"),
+            "1 to 525600 values",
+        )?;
+        for users in &self.users {
+            let holds = f64::from(*users) <= MAX_USERS;
+            fields.require(holds, "users", users, "at most 1000000 users at any time")?;
         }
         for (field, value, least) in [
             ("hold_s", self.hold_s, 1e-3),
             ("reading_s", self.reading_s, 1e-3),
             ("gap_s", self.gap_s, 0.0),
         ] {
-            if !(least..=1e6).contains(&value) {
-                return bad(
-                    field,
-                    value.to_string(),
-                    &format!("between {least} and 1000000 seconds"),
-                );
-            }
+            let rule = format!("between {least} and 1000000 seconds");
+            fields.require((least..=1e6).contains(&value), field, value, &rule)?;
         }
-        if !(self.objects_exponent > 1.0 && self.objects_exponent <= 100.0) {
-            return bad(
-                "objects_exponent",
-                self.objects_exponent.to_string(),
-                "above 1 and at most 100",
-            );
-        }
-        if !(0.0..=1.0).contains(&self.embedding_share) {
-            return bad(
-                "embedding_share",
-                self.embedding_share.to_string(),
-                "between 0 and 1",
-            );
-        }
+        let exponent = self.objects_exponent;
+        let holds = exponent > 1.0 && exponent <= 100.0;
+        fields.require(holds, "objects_exponent", exponent, "above 1 and at most 100")?;
+        let share = self.embedding_share;
+        let holds = (0.0..=1.0).contains(&share);
+        fields.require(holds, "embedding_share", share, "between 0 and 1")?;
         self.gap.check(&format!("{key}.gap"))?;
         self.reading.check(&format!("{key}.reading"))
     }
