@@ -50,5 +50,5 @@ pub(crate) fn jobs_at_once(text: &str) -> Result<usize, String> {
 
 /// A length of time with its unit (90s, 10m), or in seconds; in seconds.
 pub(crate) fn time(text: &str) -> Result<f64, String> {
-    headroom_load::users::parse_duration(text).map(headroom_units::Seconds::get)
+    headroom_workload::users::parse_duration(text).map(headroom_units::Seconds::get)
 }

@@ -1,9 +1,9 @@
 //! Where this process's figures come from, and what is the same load.
 
-use headroom_load::Trace;
 use headroom_record::{Provenance, fingerprint, fingerprint_of_numbers};
-use headroom_sim::ArrivalProcess;
 use headroom_units::PerSecond;
+use headroom_workload::ArrivalProcess;
+use headroom_workload::Trace;
 
 /// Of this process: its command line, its version, the commit where the build was told one (`make build` tells it), this
 /// machine and now.

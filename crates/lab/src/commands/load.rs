@@ -7,10 +7,11 @@ use clap::{ArgGroup, Args};
 use headroom_console::Failure;
 use headroom_console::Stop;
 use headroom_console::say;
-use headroom_load::http::{LoadConfig, LoadHandle, LoadResult, Pacing, Paths, Replay, UserLoad};
-use headroom_load::users::{FileSet, FileSetConfig, Model, Site, UserCurve};
-use headroom_load::{Arrivals, Trace};
+use headroom_load::http::{LoadConfig, LoadHandle, LoadResult, Pacing, Paths, UserLoad};
 use headroom_units::{PerSecond, Seconds};
+use headroom_workload::access_log::Replay;
+use headroom_workload::users::{FileSet, FileSetConfig, Model, Site, UserCurve};
+use headroom_workload::{Arrivals, Trace};
 use std::path::Path;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -263,10 +264,10 @@ fn write_files(args: &LoadArgs, folder: &Path) -> Result<(), Failure> {
 }
 
 /// How requests are spaced.
-pub const fn spacing(spacing: Spacing) -> headroom_load::Spacing {
+pub const fn spacing(spacing: Spacing) -> headroom_workload::Spacing {
     match spacing {
-        Spacing::Poisson => headroom_load::Spacing::Poisson,
-        Spacing::Even => headroom_load::Spacing::Even,
+        Spacing::Poisson => headroom_workload::Spacing::Poisson,
+        Spacing::Even => headroom_workload::Spacing::Even,
     }
 }
 

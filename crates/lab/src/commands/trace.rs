@@ -5,13 +5,13 @@ use anyhow::anyhow;
 use clap::Args;
 use headroom_console::Failure;
 use headroom_console::say;
-use headroom_load::Trace;
-use headroom_load::access_log::AccessLog;
-use headroom_load::generate::{
+use headroom_units::Seconds;
+use headroom_workload::Trace;
+use headroom_workload::access_log::AccessLog;
+use headroom_workload::generate::{
     ClarknetLike, Diurnal, FlatWithSpikes, clarknet_like, diurnal, flat_with_spikes,
 };
-use headroom_load::users::UserCurve;
-use headroom_units::Seconds;
+use headroom_workload::users::UserCurve;
 use std::io::{self, Write};
 use std::path::Path;
 use std::path::PathBuf;
@@ -137,7 +137,7 @@ pub fn named(name: &str, step: Seconds, seed: u64) -> Result<Trace, Failure> {
         .map_err(Failure::usage)
 }
 
-fn wikipedia(days: usize, seed: u64) -> Result<Trace, headroom_load::TraceError> {
+fn wikipedia(days: usize, seed: u64) -> Result<Trace, headroom_workload::TraceError> {
     Ok(diurnal(&Diurnal {
         days,
         seed,
@@ -146,7 +146,7 @@ fn wikipedia(days: usize, seed: u64) -> Result<Trace, headroom_load::TraceError>
     .named("wikipedia-like"))
 }
 
-fn azure(hours: usize, seed: u64) -> Result<Trace, headroom_load::TraceError> {
+fn azure(hours: usize, seed: u64) -> Result<Trace, headroom_workload::TraceError> {
     let values = hours.saturating_mul(60);
     Ok(flat_with_spikes(&FlatWithSpikes {
         values,
@@ -156,7 +156,7 @@ fn azure(hours: usize, seed: u64) -> Result<Trace, headroom_load::TraceError> {
     .named("azure-like"))
 }
 
-fn clarknet(days: usize, seed: u64) -> Result<Trace, headroom_load::TraceError> {
+fn clarknet(days: usize, seed: u64) -> Result<Trace, headroom_workload::TraceError> {
     clarknet_like(&ClarknetLike {
         days,
         seed,

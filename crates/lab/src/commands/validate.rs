@@ -15,7 +15,7 @@ use headroom_control::LawName;
 use headroom_record::report::{Grid, validation_html};
 use headroom_record::validate::Validation;
 use headroom_record::{Archive, Limits, PeriodRecord, Recorder, RunId, RunInfo, World};
-use headroom_sim::ArrivalProcess;
+use headroom_workload::ArrivalProcess;
 use std::path::Path;
 use std::path::PathBuf;
 

@@ -11,14 +11,15 @@ use headroom_console::Document;
 use headroom_console::Failure;
 use headroom_control::LawName;
 use headroom_control::{Plant, Slo};
+use headroom_sim::Scenario;
 use headroom_sim::capping::Capping;
 use headroom_sim::power::PowerFigures;
 use headroom_sim::quota::Quota;
 use headroom_sim::scenario::{Delays, NodeGroup, Service};
-use headroom_sim::{Scenario, Shape};
 use headroom_testbed::hardware::HardwareConfig;
 use headroom_testbed::wiki::WikiCosts;
 use headroom_units::{Cores, PerSecond, Seconds};
+use headroom_workload::Shape;
 use std::time::Duration;
 
 /// The quota's period where real cores stand for emulated ones: the emulator takes the shortest of 10 ms and more that the

@@ -1,7 +1,7 @@
 //! The requests of a recorded run, for the simulator.
 
 use headroom_record::PeriodRecord;
-use headroom_sim::random::{Purpose, Rng};
+use headroom_workload::random::{Draw, Purpose, Rng};
 
 /// When the requests of a run arrived: as many in each period as were counted in it, at instants drawn evenly over it.
 /// That is how those of a Poisson process lie, given their number. Seconds from the start of the run, ascending.

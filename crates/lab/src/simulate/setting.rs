@@ -6,12 +6,13 @@ use headroom_console::Failure;
 use headroom_console::{ConfigError, Document};
 use headroom_control::{Guardian, Law, guardian};
 use headroom_control::{LawConfig, LawContext, LawError, LawName, Parameter};
-use headroom_load::Trace;
-use headroom_load::generate::{Diurnal, FlatWithSpikes, diurnal, flat_with_spikes};
 use headroom_sim::balancer::Balancing;
 use headroom_sim::scenario::{Delays, Limits, NodeGroup, Service, Telemetry};
-use headroom_sim::{ArrivalProcess, Fault, RunError, Scenario, ScenarioError};
+use headroom_sim::{Fault, RunError, Scenario, ScenarioError};
 use headroom_units::{PerSecond, Seconds};
+use headroom_workload::ArrivalProcess;
+use headroom_workload::Trace;
+use headroom_workload::generate::{Diurnal, FlatWithSpikes, diurnal, flat_with_spikes};
 use serde::Deserialize;
 use std::path::Path;
 
@@ -340,10 +341,10 @@ fn at(document: &Document, key: &str, error: &RunError) -> ConfigError {
 }
 
 /// The simulator's word for it.
-pub fn spacing(spacing: Spacing) -> headroom_sim::Spacing {
+pub fn spacing(spacing: Spacing) -> headroom_workload::Spacing {
     match spacing {
-        Spacing::Poisson => headroom_sim::Spacing::Poisson,
-        Spacing::Even => headroom_sim::Spacing::Even,
+        Spacing::Poisson => headroom_workload::Spacing::Poisson,
+        Spacing::Even => headroom_workload::Spacing::Even,
     }
 }
 

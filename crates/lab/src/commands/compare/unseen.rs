@@ -8,11 +8,11 @@ use crate::simulate::{Figures, Setting, sheet_text, write_sheet};
 use headroom_console::Failure;
 use headroom_console::say;
 use headroom_control::LawName;
-use headroom_load::Trace;
-use headroom_load::families::Family;
 use headroom_record::Provenance;
 use headroom_record::report::{Bars, Grid, Section, Sheet};
 use headroom_sim::ScenarioError;
+use headroom_workload::Trace;
+use headroom_workload::families::Family;
 use serde::Serialize;
 use std::time::Instant;
 

@@ -21,7 +21,6 @@ use headroom_console::terminal;
 use headroom_control::{Guardian, Law, LawConfig, LawContext, LawName, Plant, Slo, guardian};
 use headroom_gateway::{BackendConfig, Gateway, GatewayConfig, Handle};
 use headroom_load::http::{LoadConfig, LoadHandle, Pacing, Paths};
-use headroom_load::{Arrivals, Spacing, Trace};
 use headroom_node::cap::LimiterOptions;
 use headroom_node::cgroup::{CgroupScope, ScopeOptions};
 use headroom_node::power::{MeterPreference, PowerModel};
@@ -37,6 +36,7 @@ use headroom_runtime::live::{
 use headroom_testbed::hardware::HardwareConfig;
 use headroom_testbed::wiki::WikiCosts;
 use headroom_units::{PerSecond, Ratio, Seconds};
+use headroom_workload::{Arrivals, Spacing, Trace};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::path::PathBuf;

@@ -4,10 +4,10 @@ use crate::simulate::{Setting, named_trace};
 use headroom_console::Document;
 use headroom_console::Failure;
 use headroom_control::LawName;
-use headroom_load::Trace;
-use headroom_load::generate::PUBLISHED_STEP;
-use headroom_sim::Spacing;
 use headroom_sim::scenario::ArrivalMeter;
+use headroom_workload::Spacing;
+use headroom_workload::Trace;
+use headroom_workload::generate::PUBLISHED_STEP;
 use std::path::Path;
 
 /// The calibrated plant, with its reasons.

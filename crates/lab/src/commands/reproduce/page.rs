@@ -6,7 +6,7 @@ use super::rows::{Evaluation, TargetPoint, beside};
 use headroom_record::RunId;
 use headroom_record::report::{Bars, Grid, Section, Sheet};
 use headroom_record::statistics::Estimate;
-use headroom_sim::Shape;
+use headroom_workload::Shape;
 
 /// The calibration: which figure of the plant, its value, and what it is from.
 pub fn calibration(plan: &Plan) -> Vec<[String; 3]> {

@@ -6,10 +6,11 @@ use headroom_console::Failure;
 use headroom_control::Law;
 use headroom_control::capacity::QueueKind;
 use headroom_control::resize::{AlwaysOn, ResizeTuning, Schedule, Scheduled, Stepwise};
-use headroom_load::generate::{ClarknetLike, clarknet_like};
 use headroom_sim::accept::AcceptScenario;
-use headroom_sim::{ArrivalProcess, Browsing};
 use headroom_units::{PerSecond, Seconds};
+use headroom_workload::ArrivalProcess;
+use headroom_workload::generate::{ClarknetLike, clarknet_like};
+use headroom_workload::users::Browsing;
 use serde::Deserialize;
 
 /// The calibration as it ships.

@@ -69,7 +69,7 @@ pub(super) fn figure_1(plan: &Plan, results: &Results<'_>) -> Vec<Row> {
 /// Figure 5: the traces.
 pub(super) fn figure_5(traces: &Traces, seeds: u64) -> Vec<Row> {
     let row = |load: Load, name: &str, paper_mean: &'static str, paper_range: [&'static str; 2]| {
-        let each = |pick: fn(&headroom_load::Trace) -> f64| {
+        let each = |pick: fn(&headroom_workload::Trace) -> f64| {
             let values: Vec<f64> = (1..=seeds.max(1))
                 .map(|seed| pick(traces.of(load, seed)))
                 .collect();
@@ -102,7 +102,7 @@ pub(super) fn figure_5(traces: &Traces, seeds: u64) -> Vec<Row> {
 }
 
 /// RMSE over the mean of the line through the last few values of a trace, read one value ahead.
-fn through_the_values(trace: &headroom_load::Trace, window: usize) -> f64 {
+fn through_the_values(trace: &headroom_workload::Trace, window: usize) -> f64 {
     let mut line = LineEstimator::new(window);
     let mut error = ForecastError::default();
     for rate in trace.rates() {

@@ -5,18 +5,33 @@
 //! inhomogeneous Poisson process of the trace (no thinning, so no draw is wasted); for gaps of exactly 1 it is
 //! the even spacing. A change of scale while it runs carries the unspent part of the current gap over, which
 //! keeps the Poisson process exact and the even one in step.
+//!
+//! ```
+//! use headroom_units::{PerSecond, Seconds};
+//! use headroom_workload::{Arrivals, Spacing, Trace};
+//!
+//! let trace = Trace::constant(PerSecond::new(2.0), Seconds::new(2.0))?;
+//! let even: Vec<f64> = Arrivals::new(trace.clone(), Spacing::Even, 0).map(Seconds::get).collect();
+//! assert_eq!(even, [0.25, 0.75, 1.25, 1.75]);
+//! let poisson = |seed| Arrivals::new(trace.clone(), Spacing::Poisson, seed).collect::<Vec<_>>();
+//! assert_eq!(poisson(1), poisson(1));
+//! assert_ne!(poisson(1), poisson(2));
+//! # Ok::<(), headroom_workload::TraceError>(())
+//! ```
 
-use crate::random::exponential;
+use crate::random::Draw;
 use crate::trace::{MAX_RATE, Trace};
 use headroom_units::Seconds;
-use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::SeedableRng;
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
 /// How arrivals are spaced on the rescaled axis.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Spacing {
-    /// Independent exponential gaps: a Poisson process.
+    /// Independent exponential gaps: a Poisson process, inhomogeneous where the rate changes.
     #[default]
     Poisson,
     /// Equal gaps; the first arrival comes after half a gap, so that `n` expected requests are `n` arrivals.
@@ -32,12 +47,13 @@ struct Cursor {
 
 /// The intended send times over a trace, an iterator in memory that does not grow.
 ///
-/// Times are from the trace's start and never decrease; the iterator ends with the trace.
+/// Times are from the trace's start and never decrease; the iterator ends with the trace. `R` is the random stream that
+/// gaps are drawn from.
 #[derive(Clone, Debug)]
-pub struct Arrivals {
+pub struct Arrivals<R = ChaCha8Rng> {
     trace: Arc<Trace>,
     spacing: Spacing,
-    rng: ChaCha8Rng,
+    rng: R,
     scale: f64,
     /// Where the last arrival was, or where the scale last changed.
     base: Cursor,
@@ -50,17 +66,24 @@ pub struct Arrivals {
 impl Arrivals {
     /// The arrivals over a trace. The same seed gives the same times.
     pub fn new(trace: impl Into<Arc<Trace>>, spacing: Spacing, seed: u64) -> Self {
+        Self::drawn_from(trace, spacing, ChaCha8Rng::seed_from_u64(seed))
+    }
+}
+
+impl<R: Draw> Arrivals<R> {
+    /// The arrivals over a trace, their gaps drawn from a random stream.
+    pub fn drawn_from(trace: impl Into<Arc<Trace>>, spacing: Spacing, rng: R) -> Self {
         let mut arrivals = Self {
             trace: trace.into(),
             spacing,
-            rng: ChaCha8Rng::seed_from_u64(seed),
+            rng,
             scale: 1.0,
             base: Cursor { index: 0, time: 0.0 },
             gap: 0.5,
             next: None,
         };
         if spacing == Spacing::Poisson {
-            arrivals.gap = exponential(&mut arrivals.rng);
+            arrivals.gap = arrivals.rng.exponential();
         }
         arrivals
     }
@@ -157,14 +180,14 @@ impl Arrivals {
     }
 }
 
-impl Iterator for Arrivals {
+impl<R: Draw> Iterator for Arrivals<R> {
     type Item = Seconds;
 
     fn next(&mut self) -> Option<Seconds> {
         let cursor = self.next_cursor()?;
         self.base = cursor;
         self.gap = match self.spacing {
-            Spacing::Poisson => exponential(&mut self.rng),
+            Spacing::Poisson => self.rng.exponential(),
             Spacing::Even => 1.0,
         };
         self.next = None;

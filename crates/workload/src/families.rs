@@ -4,9 +4,18 @@
 //! The [`generate`](crate::generate) traces are shaped after two published ones, and laws were looked at on those; here each
 //! family departs from them in one way. Levels are shares of what the plant serves at most, so that a family is as hard on
 //! a large plant as on a small one. The same family, capacity and seed give the same values.
+//!
+//! ```
+//! use headroom_units::PerSecond;
+//! use headroom_workload::families::Family;
+//!
+//! let crowds = Family::FlashCrowds.trace(PerSecond::new(1_000.0), 1)?;
+//! assert_eq!(crowds.duration().get(), 3_600.0);
+//! # Ok::<(), headroom_workload::TraceError>(())
+//! ```
 
 use crate::generate::{Diurnal, PUBLISHED_STEP, diurnal};
-use crate::random::{exponential, normal};
+use crate::random::Draw;
 use crate::trace::{Trace, TraceError};
 use headroom_units::{PerSecond, Seconds};
 use rand::{RngExt, SeedableRng};
@@ -228,14 +237,14 @@ fn other_rhythm(rng: &mut ChaCha8Rng) -> Vec<f64> {
         .map(|at| {
             let turn = std::f64::consts::TAU * (f64::from(at) / 37.0 + begins);
             let shape = 1.0 + 0.5 * turn.sin() + 0.2 * (2.0 * turn).cos();
-            EVERYDAY * (shape * (1.0 + 0.05 * normal(rng))).max(0.05)
+            EVERYDAY * (shape * (1.0 + 0.05 * rng.normal())).max(0.05)
         })
         .collect()
 }
 
 fn flash_crowds(rng: &mut ChaCha8Rng) -> Vec<f64> {
     let mut shares = Vec::with_capacity(HOUR);
-    let gap = |rng: &mut ChaCha8Rng| CROWD_GAP_S.0 + CROWD_GAP_S.1 * exponential(rng);
+    let gap = |rng: &mut ChaCha8Rng| CROWD_GAP_S.0 + CROWD_GAP_S.1 * rng.exponential();
     let mut next_s = gap(rng);
     // What is left of the crowd, as a multiple of the calm beyond it.
     let (mut stays_s, mut crowd) = (0.0, 0.0);
@@ -294,7 +303,7 @@ fn random_walk(rng: &mut ChaCha8Rng) -> Vec<f64> {
     (0..480)
         .map(|_| {
             let share = at.exp();
-            at += 0.12 * normal(rng);
+            at += 0.12 * rng.normal();
             if at > high {
                 at = 2.0 * high - at;
             } else if at < low {

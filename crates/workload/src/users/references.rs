@@ -7,23 +7,19 @@
 //!
 //! The window in which a document is chosen is not published; here it is half the depth to either side.
 
-use super::distribution::{Shape, Truncated};
 use super::files::FileSet;
+use crate::distribution::Distribution;
 use rand::{RngExt, SeedableRng, seq::SliceRandom};
 use rand_chacha::ChaCha8Rng;
 use std::sync::Arc;
-
-/// Stack distances: lognormal, mu = 1.5, sigma = 0.80 (median 4.5), at most 10,000 and at most the stack's depth.
-const DISTANCE: Truncated = Truncated {
-    shape: Shape::Lognormal { mu: 1.5, sigma: 0.80 },
-    largest: 10_000.0,
-};
 
 /// A seeded, endless stream of documents of a file set.
 #[derive(Clone, Debug)]
 pub struct References {
     files: Arc<FileSet>,
     rng: ChaCha8Rng,
+    /// Stack distances: lognormal, mu = 1.5, sigma = 0.80 (median 4.5), at most 10,000 and at most the stack's depth.
+    distance: Distribution,
     /// How often each document is still due in this block.
     due: Vec<u32>,
     /// The documents that are still due; the one asked for last is at the end.
@@ -35,6 +31,7 @@ impl References {
     pub fn new(files: Arc<FileSet>, seed: u64) -> Self {
         Self {
             rng: ChaCha8Rng::seed_from_u64(seed),
+            distance: Distribution::lognormal(1.5, 0.80).at_most(10_000.0),
             due: Vec::new(),
             stack: Vec::new(),
             files,
@@ -55,7 +52,7 @@ impl References {
             self.stack.shuffle(&mut self.rng);
         }
         let depth = self.stack.len();
-        let distance = (DISTANCE.sample(&mut self.rng).round() as usize).clamp(1, depth);
+        let distance = (self.distance.sample(&mut self.rng).round() as usize).clamp(1, depth);
         let half = distance / 2;
         // Depth d is at index `depth - d`.
         let deepest = (distance + half).min(depth);

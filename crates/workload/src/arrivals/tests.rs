@@ -26,6 +26,13 @@ fn even_arrivals_are_even_and_as_many_as_expected() {
 }
 
 #[test]
+fn the_arrivals_of_a_seed_never_change() {
+    let sent = times(trace(2.5, &[3.0, 0.0, 40.0, 7.5]), Spacing::Poisson, 9);
+    let first: Vec<u32> = sent.iter().take(3).map(|at| (at * 1e6) as u32).collect();
+    assert_eq!(first, [40_392, 548_158, 688_806]);
+}
+
+#[test]
 fn poisson_counts_follow_the_trace() {
     let rates = [100.0, 250.0, 20.0, 400.0, 60.0];
     let sent = times(trace(100.0, &rates), Spacing::Poisson, 11);

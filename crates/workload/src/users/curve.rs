@@ -5,7 +5,7 @@ use crate::trace::{Trace, TraceError};
 use headroom_units::{PerSecond, Seconds};
 use std::path::Path;
 
-/// The most users of a curve.
+/// The most users at a time.
 pub const MAX_USERS: f64 = 1e6;
 
 /// The longest time that a curve may state, seconds: ten years.
@@ -36,6 +36,15 @@ pub enum CurveError {
 }
 
 /// The number of users over time, from the start of the load.
+///
+/// ```
+/// use headroom_units::Seconds;
+/// use headroom_workload::users::UserCurve;
+///
+/// let curve = UserCurve::parse("ramp:from=0,to=300,over=5m")?;
+/// assert_eq!(curve.at(Seconds::new(150.0)), 150.0);
+/// # Ok::<(), headroom_workload::users::CurveError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 pub enum UserCurve {
     /// Always as many.

@@ -12,6 +12,17 @@
 //! **Time.** Servers log a request when it ends, with the second it began, so seconds stand out of order: they are
 //! sorted, and the lines that came late are counted.
 //!
+//! ```
+//! use headroom_units::Seconds;
+//! use headroom_workload::access_log::AccessLog;
+//!
+//! let line = r#"host - - [28/Aug/1995:00:00:34 -0400] "GET /index.html HTTP/1.0" 200 1839"#;
+//! let log = AccessLog::read("a.log", line.as_bytes())?;
+//! assert_eq!((log.requests.len(), log.paths[0].as_str()), (1, "/index.html"));
+//! assert_eq!(log.trace(Seconds::new(1.0)).map(|trace| trace.requests()).ok(), Some(1.0));
+//! # Ok::<(), headroom_workload::access_log::AccessLogError>(())
+//! ```
+//!
 //! **Bounds.** [`MAX_REQUESTS`] requests, [`MAX_PATHS`] different paths, 64 KiB a line; beyond the first two it is an
 //! error, a longer line is a bad one.
 
@@ -23,6 +34,9 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 
 mod line;
+mod replay;
+
+pub use replay::{Due, Replay};
 
 /// The most requests that are read from a log.
 pub const MAX_REQUESTS: usize = 20_000_000;
@@ -67,6 +81,12 @@ pub enum AccessLogError {
         /// Of what.
         what: &'static str,
     },
+    /// It cannot be replayed at this speed.
+    #[error("speed = {0}: give a factor from 0.001 to 1,000,000; 1 is the log's own time")]
+    BadSpeed(f64),
+    /// None of its requests may be sent again.
+    #[error("{0}: no request to be sent; give a log with GET or HEAD requests; others are not sent again")]
+    NothingToSend(String),
 }
 
 /// A line that is no request.

@@ -6,7 +6,7 @@
 //! ([`crate::access_log`]).
 
 use super::checked_count;
-use crate::random::normal;
+use crate::random::Draw;
 use crate::trace::{Trace, TraceError};
 use headroom_units::{PerSecond, Seconds};
 use rand::SeedableRng;
@@ -72,18 +72,18 @@ pub fn clarknet_like(config: &ClarknetLike) -> Result<Trace, TraceError> {
     let hours_per_point = 24.0 / config.points_per_day.max(1) as f64;
     let persistence = NOISE.1.powf(hours_per_point);
     let innovation = NOISE.0 * (1.0 - persistence * persistence).sqrt();
-    let mut noise = NOISE.0 * normal(&mut rng);
+    let mut noise = NOISE.0 * rng.normal();
     let mut factor = 1.0;
     let mut rates = Vec::with_capacity(count);
     for point in 0..count {
         let (day, of_day) = (point / config.points_per_day, point % config.points_per_day);
         if of_day == 0 {
-            factor = 1.0 + DAY_DEVIATION * normal(&mut rng);
+            factor = 1.0 + DAY_DEVIATION * rng.normal();
         }
         let level = level(day, of_day as f64 * hours_per_point);
         // Noise of 20 standard deviations would be needed for a negative value.
         rates.push(config.mean * (level * factor * (1.0 + noise)).max(0.0));
-        noise = persistence * noise + innovation * normal(&mut rng);
+        noise = persistence * noise + innovation * rng.normal();
     }
     Trace::new("clarknet-like", config.step, rates)
 }

@@ -1,7 +1,7 @@
 //! The site: files with their sizes and popularity, and which document embeds what.
 
-use super::distribution::{Shape, Truncated};
 use super::user::Model;
+use crate::distribution::Distribution;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::collections::BTreeMap;
@@ -24,33 +24,20 @@ const TAIL_FROM: f64 = 133_000.0;
 /// The largest file, bytes, before scaling: the tail's exponent of 1.1 leaves the mean of an unbounded one to chance.
 const LARGEST: f64 = 50e6;
 
-/// Sizes of the body, bytes: lognormal, mu = 9.357, sigma = 1.318, at most where the tail begins.
-const BODY: Truncated = Truncated {
-    shape: Shape::Lognormal {
-        mu: 9.357,
-        sigma: 1.318,
-    },
-    largest: TAIL_FROM,
-};
+/// Sizes of the body, bytes: lognormal, at most where the tail begins.
+fn body() -> Distribution {
+    Distribution::lognormal(9.357, 1.318).at_most(TAIL_FROM)
+}
 
-/// Sizes of the tail, bytes: Pareto, k = 133,000, alpha = 1.1, at most 50 MB.
-const TAIL: Truncated = Truncated {
-    shape: Shape::Pareto {
-        smallest: TAIL_FROM,
-        exponent: 1.1,
-    },
-    largest: LARGEST,
-};
+/// Sizes of the tail, bytes: Pareto, at most the largest file.
+fn tail() -> Distribution {
+    Distribution::pareto(TAIL_FROM, 1.1).at_most(LARGEST)
+}
 
-/// Sizes of what is asked for, bytes, which the popular documents are chosen to match: Pareto, k = 1,000,
-/// alpha = 1.0, at most the largest file.
-const REQUESTED: Truncated = Truncated {
-    shape: Shape::Pareto {
-        smallest: 1000.0,
-        exponent: 1.0,
-    },
-    largest: LARGEST,
-};
+/// Sizes of what is asked for, bytes, which the popular documents are chosen to match: Pareto, at most the largest file.
+fn requested() -> Distribution {
+    Distribution::pareto(1000.0, 1.0).at_most(LARGEST)
+}
 
 /// Of a set's files, those that are only ever embedded.
 const EMBEDDED_SHARE: f64 = 0.38;
@@ -94,7 +81,7 @@ pub enum FileSetError {
 }
 
 /// What [`FileSet::generate`] makes.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct FileSetConfig {
     /// How many files; 2,000 by default, from 10 to [`MAX_FILES`].
     pub files: usize,
@@ -122,6 +109,14 @@ impl Default for FileSetConfig {
 }
 
 /// A site's files: documents first, then those that are only embedded.
+///
+/// ```
+/// use headroom_workload::users::{FileSet, FileSetConfig};
+///
+/// let files = FileSet::generate(&FileSetConfig { files: 100, ..FileSetConfig::default() })?;
+/// assert_eq!((files.len(), files.popularity().len()), (100, 62));
+/// # Ok::<(), headroom_workload::users::FileSetError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct FileSet {
     /// Bytes.
@@ -140,11 +135,12 @@ impl FileSet {
     pub fn generate(config: &FileSetConfig) -> Result<Self, FileSetError> {
         check(config)?;
         let mut rng = ChaCha8Rng::seed_from_u64(config.seed);
+        let (body, tail) = (body(), tail());
         let draw = |rng: &mut ChaCha8Rng| {
             let size = if rng.random::<f64>() < BODY_SHARE {
-                BODY.sample(rng)
+                body.sample(rng)
             } else {
-                TAIL.sample(rng)
+                tail.sample(rng)
             };
             size.ceil()
         };
@@ -295,7 +291,7 @@ fn zipf_counts(documents: usize, exponent: f64) -> Vec<u32> {
         .collect()
 }
 
-/// Gives each document its popularity such that the sizes of what is asked for follow [`REQUESTED`].
+/// Gives each document its popularity such that the sizes of what is asked for follow [`requested`].
 ///
 /// The sizes are cut into parts of equal requested share, each of which should get the same sum of counts. The few
 /// counts above that sum are spread over the parts, and take their neighbours' share too; then each part, the
@@ -305,8 +301,9 @@ fn matched(sizes: &[f64], counts: &[u32]) -> Vec<u32> {
     let mut by_size: Vec<usize> = (0..sizes.len()).collect();
     by_size.sort_by(|a, b| sizes[*b].total_cmp(&sizes[*a]));
     let mut free: Vec<Vec<usize>> = vec![Vec::new(); PARTS];
+    let requested = requested();
     for document in by_size {
-        let share = REQUESTED.cumulative(sizes[document]).unwrap_or(0.0);
+        let share = requested.cumulative(sizes[document]).unwrap_or(0.0);
         free[((share * PARTS as f64) as usize).min(PARTS - 1)].push(document);
     }
     let each = counts.iter().map(|count| f64::from(*count)).sum::<f64>() / PARTS as f64;
@@ -354,181 +351,4 @@ fn matched(sizes: &[f64], counts: &[u32]) -> Vec<u32> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use rand::seq::SliceRandom;
-
-    fn set(files: usize) -> FileSet {
-        FileSet::generate(&FileSetConfig {
-            files,
-            ..FileSetConfig::default()
-        })
-        .unwrap()
-    }
-
-    #[test]
-    fn sizes_have_the_stated_body_and_tail() {
-        let set = set(MAX_FILES);
-        let mut sizes: Vec<u64> = (0..set.len()).map(|file| set.size(file)).collect();
-        sizes.sort_unstable();
-        let count = sizes.len() as f64;
-        let below = |size: f64| sizes.partition_point(|s| (*s as f64) < size) as f64 / count;
-        // Of a binomial share the standard error is 0.0008 here.
-        assert!((1.0 - below(133_001.0) - 0.07).abs() < 0.004);
-        // The body is cut at z = (ln 133000 - 9.357) / 1.318 = 1.8495, P = 0.96781; its median is the whole one's
-        // quantile at 0.48390, z = -0.0404.
-        let body = below(133_001.0);
-        let median = sizes[(body / 2.0 * count) as usize] as f64;
-        let stated = f64::exp(9.357 - 0.0404 * 1.318);
-        assert!((median / stated - 1.0).abs() < 0.02, "{median} against {stated}");
-        // The tail's median: the truncation at 50 MB cuts 0.15 % off, k 2^(1/1.1) without it.
-        let tail = sizes[((1.0 - (1.0 - body) / 2.0) * count) as usize] as f64;
-        assert!(
-            (tail / (133_000.0 * 2f64.powf(1.0 / 1.1)) - 1.0).abs() < 0.05,
-            "{tail}"
-        );
-        assert!(sizes[sizes.len() - 1] <= 50_000_000);
-    }
-
-    #[test]
-    fn popularity_is_zipf() {
-        let set = set(2000);
-        let mut counts: Vec<u32> = set.popularity().to_vec();
-        counts.sort_unstable_by(|a, b| b.cmp(a));
-        let first = f64::from(counts[0]);
-        for rank in [2, 3, 5, 10, 50] {
-            let ratio = first / f64::from(counts[rank - 1]);
-            assert!((ratio / rank as f64 - 1.0).abs() < 0.02, "{rank}: {ratio}");
-        }
-        assert_eq!(counts[counts.len() - 1], 1);
-    }
-
-    /// The largest distance between the distribution of requested documents' sizes and the stated one.
-    fn distance(sizes: &[u64], popularity: &[u32]) -> f64 {
-        let mut order: Vec<usize> = (0..popularity.len()).collect();
-        order.sort_by_key(|document| sizes[*document]);
-        let total: f64 = popularity.iter().map(|count| f64::from(*count)).sum();
-        let mut sum = 0.0;
-        let mut farthest: f64 = 0.0;
-        for document in order {
-            sum += f64::from(popularity[document]) / total;
-            farthest = farthest.max((sum - REQUESTED.cumulative(sizes[document] as f64).unwrap()).abs());
-        }
-        farthest
-    }
-
-    #[test]
-    fn popular_documents_are_chosen_to_match_the_requested_sizes() {
-        let set = set(2000);
-        let documents = set.popularity().len();
-        let matched = distance(&set.sizes[..documents], set.popularity());
-        let mut shuffled = set.popularity().to_vec();
-        shuffled.shuffle(&mut ChaCha8Rng::seed_from_u64(1));
-        let by_chance = distance(&set.sizes[..documents], &shuffled);
-        println!("requested sizes, farthest from the stated: {matched:.3}; by chance {by_chance:.3}");
-        assert!(
-            matched < 0.2 && matched < by_chance / 2.0,
-            "{matched} {by_chance}"
-        );
-    }
-
-    #[test]
-    fn documents_embed_files_that_are_none() {
-        let set = set(20_000);
-        let documents = set.popularity().len();
-        assert_eq!(documents, 12_400);
-        let embedding = (0..documents).filter(|d| !set.embedded(*d).is_empty()).count() as f64;
-        assert!((embedding / documents as f64 - 30.0 / 62.0).abs() < 0.02);
-        // P(floor(Pareto(1, 2.43)) = 1) = 1 - 2^-2.43.
-        let one = (0..documents).filter(|d| set.embedded(*d).len() == 1).count() as f64;
-        assert!((one / embedding - (1.0 - 2f64.powf(-2.43))).abs() < 0.03);
-        let most = (0..documents).map(|d| set.embedded(d).len()).max().unwrap();
-        assert!((10..=150).contains(&most), "{most}");
-        assert!(
-            (0..documents)
-                .flat_map(|d| set.embedded(d))
-                .all(|file| (documents..set.len()).contains(file))
-        );
-        assert!(set.embedded(documents).is_empty());
-    }
-
-    #[test]
-    fn sets_are_seeded_and_scaled() {
-        let config = FileSetConfig {
-            files: 100,
-            ..FileSetConfig::default()
-        };
-        let whole = FileSet::generate(&config).unwrap();
-        assert_eq!(whole, FileSet::generate(&config).unwrap());
-        assert_ne!(
-            whole,
-            FileSet::generate(&FileSetConfig { seed: 2, ..config }).unwrap()
-        );
-        let half = FileSetConfig {
-            size_scale: 0.5,
-            ..config
-        };
-        let half = FileSet::generate(&half).unwrap();
-        assert_eq!(half.popularity, whole.popularity);
-        assert!((0..100).all(|file| half.size(file) == whole.size(file).div_ceil(2)));
-    }
-
-    #[test]
-    fn a_set_is_written_with_its_sizes_and_a_list() {
-        let folder = tempfile::tempdir().unwrap();
-        let set = FileSet::generate(&FileSetConfig {
-            files: 40,
-            size_scale: 0.01,
-            ..FileSetConfig::default()
-        })
-        .unwrap();
-        let site = folder.path().join("site");
-        set.write(&site).unwrap();
-        for file in 0..set.len() {
-            assert_eq!(
-                fs::metadata(site.join(set.name(file))).unwrap().len(),
-                set.size(file)
-            );
-        }
-        let list = fs::read_to_string(site.join("files.txt")).unwrap();
-        assert_eq!(list.lines().count(), 41);
-        assert!(list.contains(&format!("{} {} 0\n", set.name(39), set.size(39))));
-
-        let in_the_way = folder.path().join("file");
-        fs::write(&in_the_way, "").unwrap();
-        let message = set.write(&in_the_way).unwrap_err().to_string();
-        assert!(message.contains("file: cannot be written"), "{message}");
-    }
-
-    #[test]
-    fn figures_out_of_range_are_named() {
-        let config = FileSetConfig::default();
-        for (config, expected) in [
-            (FileSetConfig { files: 9, ..config }, "files = 9"),
-            (
-                FileSetConfig {
-                    files: MAX_FILES + 1,
-                    ..config
-                },
-                "files = 100001",
-            ),
-            (
-                FileSetConfig {
-                    popularity_exponent: f64::NAN,
-                    ..config
-                },
-                "popularity exponent = NaN",
-            ),
-            (
-                FileSetConfig {
-                    size_scale: 0.0,
-                    ..config
-                },
-                "size scale = 0",
-            ),
-        ] {
-            let message = FileSet::generate(&config).unwrap_err().to_string();
-            assert!(message.starts_with(expected), "{message}");
-        }
-    }
-}
+mod tests;

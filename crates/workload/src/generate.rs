@@ -17,12 +17,20 @@
 //!
 //! (Lag: autocorrelation. The rows of this module are printed by its test `statistics_of_many_seeds`.)
 //! The published Azure trace also has a weak rhythm of 12 values (0.31 at lag 12), which this one leaves out.
+//!
+//! ```
+//! use headroom_workload::generate::{Diurnal, diurnal};
+//!
+//! let week = diurnal(&Diurnal { days: 7, seed: 3, ..Diurnal::default() })?;
+//! assert_eq!(week.rates().len(), 7 * 24);
+//! # Ok::<(), headroom_workload::TraceError>(())
+//! ```
 
 mod clarknet;
 
 pub use clarknet::{ClarknetLike, clarknet_like};
 
-use crate::random::{exponential, normal};
+use crate::random::Draw;
 use crate::trace::{MAX_VALUES, Trace, TraceError};
 use headroom_units::{PerSecond, Seconds};
 use rand::{RngExt, SeedableRng};
@@ -122,7 +130,7 @@ pub fn diurnal(config: &Diurnal) -> Result<Trace, TraceError> {
     let hours_per_point = 24.0 / config.points_per_day as f64;
     let persistence = NOISE.1.powf(hours_per_point);
     let innovation = NOISE.0 * (1.0 - persistence * persistence).sqrt();
-    let mut noise = NOISE.0 * normal(&mut rng);
+    let mut noise = NOISE.0 * rng.normal();
     let mut day = None;
     let mut day_factor = 1.0;
     let mut rates = Vec::with_capacity(count);
@@ -131,12 +139,12 @@ pub fn diurnal(config: &Diurnal) -> Result<Trace, TraceError> {
         let today = ((hours - TROUGH_HOUR) / 24.0).floor() as i64;
         if day != Some(today) {
             day = Some(today);
-            day_factor = WEEKDAYS[today.rem_euclid(7) as usize] * (1.0 + DAY_DEVIATION * normal(&mut rng));
+            day_factor = WEEKDAYS[today.rem_euclid(7) as usize] * (1.0 + DAY_DEVIATION * rng.normal());
         }
         let swing = (1.0 - NIGHT) * day_factor * day_shape(hours % 24.0) * (1.0 + noise);
         let night = NIGHT * (1.0 + 0.2 * noise);
         rates.push(config.mean * (night + swing).clamp(DIURNAL_RANGE.0, DIURNAL_RANGE.1));
-        noise = persistence * noise + innovation * normal(&mut rng);
+        noise = persistence * noise + innovation * rng.normal();
     }
     Trace::new("diurnal", config.step, rates)
 }
@@ -184,22 +192,22 @@ pub fn flat_with_spikes(config: &FlatWithSpikes) -> Result<Trace, TraceError> {
     let mut rng = ChaCha8Rng::seed_from_u64(config.seed);
     let unit = config.mean / FlatWithSpikes::default().mean.get();
     let mut busy = false;
-    let mut drift = DRIFT.0 * normal(&mut rng);
+    let mut drift = DRIFT.0 * rng.normal();
     let mut spike = 0.0;
     let mut rates = Vec::with_capacity(count);
     for _ in 0..count {
         let turns = rng.random::<f64>() < if busy { BUSY_ENDS } else { CALM_ENDS };
         busy ^= turns;
-        drift = DRIFT.1 * drift + DRIFT.0 * (1.0 - DRIFT.1 * DRIFT.1).sqrt() * normal(&mut rng);
+        drift = DRIFT.1 * drift + DRIFT.0 * (1.0 - DRIFT.1 * DRIFT.1).sqrt() * rng.normal();
         let chance = if busy { SPIKES_BUSY } else { SPIKES_CALM };
         spike = if spike > 0.0 && rng.random::<f64>() < SPIKE_LASTS {
             spike * rng.random_range(0.5..1.2)
         } else if rng.random::<f64>() < chance {
-            HEIGHT.0 * ((exponential(&mut rng) / HEIGHT.1).exp() - 1.0)
+            HEIGHT.0 * ((rng.exponential() / HEIGHT.1).exp() - 1.0)
         } else {
             0.0
         };
-        let value = LINE + drift + LINE_NOISE * normal(&mut rng) + spike;
+        let value = LINE + drift + LINE_NOISE * rng.normal() + spike;
         rates.push(unit * value.clamp(SPIKY_RANGE.0, SPIKY_RANGE.1));
     }
     Trace::new("flat-with-spikes", config.step, rates)

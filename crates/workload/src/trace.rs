@@ -3,6 +3,17 @@
 //! The file format is the one of the published traces: one value a line, requests per second, each held for the
 //! trace's step. The format does not carry the step; whoever reads the file gives it (10 s in the SLO-Power
 //! authors' traces). Blank lines are skipped, `#` starts a comment, CRLF is accepted.
+//!
+//! ```
+//! use headroom_units::{PerSecond, Seconds};
+//! use headroom_workload::Trace;
+//!
+//! let trace = Trace::parse("day.txt", "60\n120 # noon\n90\n", Seconds::new(10.0))?;
+//! assert_eq!(trace.mean(), PerSecond::new(90.0));
+//! let small = trace.scaled_to_peak(PerSecond::new(12.0))?;
+//! assert_eq!(small.rate_at(Seconds::new(25.0)), PerSecond::new(9.0));
+//! # Ok::<(), headroom_workload::TraceError>(())
+//! ```
 
 use headroom_units::{PerSecond, Seconds};
 use std::fmt;
@@ -160,6 +171,12 @@ impl Trace {
             });
         }
         Ok(Self { name, step, rates })
+    }
+
+    /// A trace from values that were checked elsewhere, or one that never ends: for arrival processes alone.
+    pub(crate) fn of_checked(step: Seconds, rates: Vec<PerSecond>) -> Self {
+        let name = "series".to_owned();
+        Self { name, step, rates }
     }
 
     /// One rate, held for a time.

@@ -1,54 +1,52 @@
 //! One user, as a seeded state machine.
 
-use super::distribution::{Shape, Truncated};
 use super::files::FileSet;
 use super::references::References;
+use crate::distribution::Distribution;
+use crate::random::Draw;
 use headroom_units::Seconds;
-use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::SeedableRng;
 use std::sync::Arc;
 
+/// The most objects that a page embeds; a larger number that is drawn is lowered to it.
+pub const MAX_EMBEDDED: f64 = 150.0;
+
 /// How users behave. The default is SURGE's, with the truncations stated at each field.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Model {
     /// The share of pages that embed anything; the others are a document alone. 30 : 62 by default, as in SURGE's
     /// own site (30 % of its files embed others, 32 % stand alone, 38 % are embedded).
     pub embedding_share: f64,
-    /// How many objects an embedding page embeds, rounded down: Pareto, k = 1, alpha = 2.43, at most 150.
-    pub embedded: Truncated,
+    /// How many objects an embedding page embeds, rounded down: Pareto, k = 1, alpha = 2.43, at most [`MAX_EMBEDDED`].
+    pub embedded: Distribution,
     /// Seconds between an answer and the next object of the same page: Weibull, scale 0.382 s, shape 1.46, at most
     /// 30 s.
-    pub active_off_s: Truncated,
+    pub active_off_s: Distribution,
     /// Seconds between a page and the next: Pareto, k = 1 s, alpha = 1.5, at most 1,000 s. The mean is 2.9 s then;
     /// without the bound it would be 3 s, with a variance that does not exist.
-    pub inactive_off_s: Truncated,
+    pub inactive_off_s: Distribution,
 }
 
 impl Default for Model {
     fn default() -> Self {
         Self {
             embedding_share: 30.0 / 62.0,
-            embedded: Truncated {
-                shape: Shape::Pareto {
-                    smallest: 1.0,
-                    exponent: 2.43,
-                },
-                largest: 150.0,
-            },
-            active_off_s: Truncated {
-                shape: Shape::Weibull {
-                    scale: 0.382,
-                    shape: 1.46,
-                },
-                largest: 30.0,
-            },
-            inactive_off_s: Truncated {
-                shape: Shape::Pareto {
-                    smallest: 1.0,
-                    exponent: 1.5,
-                },
-                largest: 1000.0,
-            },
+            embedded: Distribution::pareto(1.0, 2.43).at_most(MAX_EMBEDDED),
+            active_off_s: Distribution::weibull(0.382, 1.46).at_most(30.0),
+            inactive_off_s: Distribution::pareto(1.0, 1.5).at_most(1000.0),
+        }
+    }
+}
+
+impl Model {
+    /// Users who ask for one object after the other and think between them: pages that embed nothing.
+    pub fn sessions(think_s: Distribution) -> Self {
+        Self {
+            embedding_share: 0.0,
+            embedded: Distribution::constant(0.0),
+            active_off_s: Distribution::constant(0.0),
+            inactive_off_s: think_s,
         }
     }
 }
@@ -78,11 +76,9 @@ impl Site {
     }
 }
 
-/// What a user does next: waits, then fetches one object.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// What a user fetches: one object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fetch {
-    /// How long after the last answer (or after the user came).
-    pub wait: Seconds,
     /// The file's index in the site's file set; none on a site that is not known.
     pub file: Option<usize>,
     /// Whether it is a page's document, with which the user takes a new connection.
@@ -91,11 +87,22 @@ pub struct Fetch {
     pub ends_page: bool,
 }
 
-/// A user. It has a random stream of its own, so what one draws never depends on how fast others were answered; only
+/// A user. It has a random stream `R` of its own, so what one draws never depends on how fast others were answered; only
 /// the pages of a [`Site::Files`] come from a stream that all share.
+///
+/// ```
+/// use headroom_workload::users::{Model, Site, User};
+///
+/// let (mut user, model) = (User::new(1, 0), Model::default());
+/// let (wait, fetch) = user.next(&model, &mut Site::Unknown);
+/// assert!(wait.get() < 1_000.0 && fetch.begins_page);
+/// // It is fetched and answered, and the user asked again.
+/// let (_, next) = user.next(&model, &mut Site::Unknown);
+/// assert_eq!(next.begins_page, fetch.ends_page);
+/// ```
 #[derive(Clone, Debug)]
-pub struct User {
-    rng: ChaCha8Rng,
+pub struct User<R = ChaCha8Rng> {
+    rng: R,
     came: bool,
     /// The page that is being fetched.
     page: Option<usize>,
@@ -110,6 +117,13 @@ impl User {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         // Stream 0 is who else draws from the seed.
         rng.set_stream(number.wrapping_add(1));
+        Self::drawn_from(rng)
+    }
+}
+
+impl<R: Draw> User<R> {
+    /// A user who draws from a random stream.
+    pub fn drawn_from(rng: R) -> Self {
         Self {
             rng,
             came: false,
@@ -119,17 +133,59 @@ impl User {
         }
     }
 
-    /// What the user does next. The first time it waits for a part of an inactive OFF time, uniformly drawn, so that
-    /// users who come together do not ask together.
-    pub fn next(&mut self, model: &Model, site: &mut Site) -> Fetch {
-        if self.asked < self.embedded {
-            return self.next_embedded(model, site);
+    /// The user's random stream.
+    pub fn rng(&mut self) -> &mut R {
+        &mut self.rng
+    }
+
+    /// What the user does next: how long after the last answer (or after the user came) it fetches what. The first time it
+    /// waits for a part of an inactive OFF time, uniformly drawn, so that users who come together do not ask together.
+    pub fn next(&mut self, model: &Model, site: &mut Site) -> (Seconds, Fetch) {
+        let mut wait = self.off(model);
+        if !std::mem::replace(&mut self.came, true) {
+            wait = wait * self.rng.uniform();
         }
-        let mut wait_s = model.inactive_off_s.sample(&mut self.rng);
-        if !self.came {
-            self.came = true;
-            wait_s *= self.rng.random::<f64>();
+        (wait, self.fetch(model, site))
+    }
+
+    /// Whether more of the page is to be fetched.
+    pub const fn has_more(&self) -> bool {
+        self.asked < self.embedded
+    }
+
+    /// Draws the time to the next fetch: active OFF within a page, inactive OFF between two.
+    pub fn off(&mut self, model: &Model) -> Seconds {
+        let off_s = if self.has_more() {
+            &model.active_off_s
+        } else {
+            &model.inactive_off_s
+        };
+        Seconds::new(off_s.sample(&mut self.rng))
+    }
+
+    /// Chooses the next fetch: what the page embeds next, or another page's document.
+    pub fn fetch(&mut self, model: &Model, site: &mut Site) -> Fetch {
+        let begins_page = !self.has_more();
+        let file = if begins_page {
+            self.open(model, site);
+            self.page
+        } else {
+            self.asked += 1;
+            match (site, self.page) {
+                (Site::Files(references), Some(document)) => {
+                    references.files().embedded(document).get(self.asked - 1).copied()
+                }
+                _ => None,
+            }
+        };
+        Fetch {
+            file,
+            begins_page,
+            ends_page: !self.has_more(),
         }
+    }
+
+    fn open(&mut self, model: &Model, site: &mut Site) {
         self.asked = 0;
         match site {
             Site::Files(references) => {
@@ -139,34 +195,13 @@ impl User {
             }
             Site::Unknown => {
                 self.page = None;
-                self.embedded = if self.rng.random::<f64>() < model.embedding_share {
-                    model.embedded.sample(&mut self.rng) as usize
+                // Sessions draw nothing for what their pages never embed.
+                self.embedded = if model.embedding_share > 0.0 && self.rng.uniform() < model.embedding_share {
+                    model.embedded.sample(&mut self.rng).min(MAX_EMBEDDED) as usize
                 } else {
                     0
                 };
             }
-        }
-        Fetch {
-            wait: Seconds::new(wait_s),
-            file: self.page,
-            begins_page: true,
-            ends_page: self.embedded == 0,
-        }
-    }
-
-    fn next_embedded(&mut self, model: &Model, site: &Site) -> Fetch {
-        let file = match (site, self.page) {
-            (Site::Files(references), Some(document)) => {
-                references.files().embedded(document).get(self.asked).copied()
-            }
-            _ => None,
-        };
-        self.asked += 1;
-        Fetch {
-            wait: Seconds::new(model.active_off_s.sample(&mut self.rng)),
-            file,
-            begins_page: false,
-            ends_page: self.asked == self.embedded,
         }
     }
 
@@ -190,12 +225,12 @@ mod tests {
         let model = Model::default();
         let mut pages = 0;
         while pages < 500 {
-            let document = user.next(&model, &mut site);
+            let (_, document) = user.next(&model, &mut site);
             assert!(document.begins_page);
             let embedded = files.embedded(document.file.unwrap());
             assert_eq!(document.ends_page, embedded.is_empty());
             for (index, file) in embedded.iter().enumerate() {
-                let object = user.next(&model, &mut site);
+                let (_, object) = user.next(&model, &mut site);
                 assert_eq!((object.file, object.begins_page), (Some(*file), false));
                 assert_eq!(object.ends_page, index + 1 == embedded.len());
             }
@@ -210,11 +245,11 @@ mod tests {
         for number in 0..2000 {
             let mut user = User::new(1, number);
             for _ in 0..100 {
-                let fetch = user.next(&model, &mut Site::Unknown);
+                let (wait, fetch) = user.next(&model, &mut Site::Unknown);
                 assert_eq!(fetch.file, None);
                 objects += 1.0;
                 pages += f64::from(u8::from(fetch.begins_page));
-                time += fetch.wait.get();
+                time += wait.get();
             }
         }
         // 1 + 30/62 zeta(2.43) objects a page: the mean of floor(Pareto) is the sum of its tail.
@@ -243,10 +278,10 @@ mod tests {
         let mut user = User::new(7, 0);
         let mut left = 0;
         while left < 20 {
-            let fetch = user.next(&model, &mut Site::Unknown);
+            let (_, fetch) = user.next(&model, &mut Site::Unknown);
             if fetch.begins_page && !fetch.ends_page {
                 user.leave_page();
-                assert!(user.next(&model, &mut Site::Unknown).begins_page);
+                assert!(user.next(&model, &mut Site::Unknown).1.begins_page);
                 left += 1;
             }
         }

@@ -1,20 +1,28 @@
 //! An access log's requests, at the log's own times.
 
-use super::config::LoadError;
-use crate::Spacing;
-use crate::access_log::{AccessLog, Logged};
+use super::{AccessLog, AccessLogError, Logged};
+use crate::arrivals::Spacing;
 use headroom_units::Seconds;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-
-/// The fastest that a log may be replayed.
-const FASTEST: f64 = 1e6;
 
 /// The GET and HEAD requests of an access log, to be sent again, open loop.
 ///
 /// A log tells seconds only. Within its second the requests are spread: evenly, or at random (as a Poisson process
 /// that is known to have so many arrivals in it). A faster replay divides all times; it also changes what the users
 /// are like, whose connections and retries keep their own time, as the capacity paper notes (Section 7).
+///
+/// ```
+/// use headroom_workload::Spacing;
+/// use headroom_workload::access_log::{AccessLog, Replay};
+///
+/// let line = r#"host - - [28/Aug/1995:00:00:34 -0400] "GET /index.html HTTP/1.0" 200 1839"#;
+/// let mut replay = Replay::new(AccessLog::read("a.log", line.as_bytes())?, 1.0, Spacing::Even, 1)?;
+/// let paths = replay.take_paths();
+/// let due = replay.take().map(|due| (due.at.get(), paths[due.path].as_str()));
+/// assert_eq!(due, Some((0.5, "/index.html")));
+/// # Ok::<(), headroom_workload::access_log::AccessLogError>(())
+/// ```
 #[derive(Debug)]
 pub struct Replay {
     paths: Vec<String>,
@@ -29,34 +37,30 @@ pub struct Replay {
 }
 
 /// A request that is due.
-pub(crate) struct Due {
-    pub(crate) at: Seconds,
-    pub(crate) path: usize,
-    pub(crate) head: bool,
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Due {
+    /// When, from the replay's start.
+    pub at: Seconds,
+    /// Its path, among those of [`Replay::take_paths`].
+    pub path: usize,
+    /// Whether its method is HEAD; GET otherwise.
+    pub head: bool,
 }
 
 impl Replay {
     /// The requests of a log, so many times as fast.
     ///
     /// # Errors
-    /// [`LoadError::BadSetting`] where the speed is not from 0.001 to 1,000,000 or the log has no request to be sent.
-    pub fn new(log: AccessLog, speed: f64, spacing: Spacing, seed: u64) -> Result<Self, LoadError> {
-        if !(1e-3..=FASTEST).contains(&speed) {
-            return Err(LoadError::BadSetting {
-                setting: "speed",
-                value: speed.to_string(),
-                remedy: "give a factor from 0.001 to 1,000,000; 1 is the log's own time",
-            });
+    /// [`AccessLogError`] where the speed is not from 0.001 to 1,000,000 or the log has no request to be sent.
+    pub fn new(log: AccessLog, speed: f64, spacing: Spacing, seed: u64) -> Result<Self, AccessLogError> {
+        if !(1e-3..=1e6).contains(&speed) {
+            return Err(AccessLogError::BadSpeed(speed));
         }
         let duration = log.duration() / speed;
         let mut requests = log.requests;
         requests.retain(|request| request.path.is_some());
         if requests.is_empty() {
-            return Err(LoadError::BadSetting {
-                setting: "requests to be sent",
-                value: "0".to_owned(),
-                remedy: "give a log with GET or HEAD requests; others are not sent again",
-            });
+            return Err(AccessLogError::NothingToSend(log.name));
         }
         Ok(Self {
             paths: log.paths,
@@ -85,13 +89,13 @@ impl Replay {
         self.duration = self.duration.min(end);
     }
 
-    /// The paths, which requests name by their index.
-    pub(crate) fn take_paths(&mut self) -> Vec<String> {
+    /// Takes the paths, which requests name by their index.
+    pub fn take_paths(&mut self) -> Vec<String> {
         std::mem::take(&mut self.paths)
     }
 
     /// When the next request is due; none once all were taken, or the end was reached.
-    pub(crate) fn peek(&mut self) -> Option<Seconds> {
+    pub fn peek(&mut self) -> Option<Seconds> {
         if self.times.is_empty() {
             self.spread();
         }
@@ -100,7 +104,7 @@ impl Replay {
     }
 
     /// Takes the next request.
-    pub(crate) fn take(&mut self) -> Option<Due> {
+    pub fn take(&mut self) -> Option<Due> {
         let at = self.peek()?;
         self.times.pop();
         let request = self.requests[self.next];
