@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::backend::Backend;
-use crate::config::GatewayConfig;
-use crate::core::{FromCore, ToCore};
+use crate::core::Common;
 use crate::descriptors::Descriptors;
 use crate::stats::{
     BackendPeriod, ConnectCounts, CoreSample, Counts, PeriodStats, QueueCounts, backend_histogram,
     service_histogram,
 };
+use crate::thread::{FromCore, ToCore};
 
 /// How often host names are resolved again.
 const RESOLVE_EVERY: Duration = Duration::from_secs(30);
@@ -332,14 +332,13 @@ impl Control {
 }
 
 /// The body of the control thread: ends when the [`crate::Handle`] is dropped, which stops the cores too.
-pub(crate) fn run(
-    runtime: tokio::runtime::Runtime,
-    config: Arc<GatewayConfig>,
-    backends: Vec<Arc<Backend>>,
-    channels: Channels,
-    returned: Returned,
-    descriptors: Arc<Descriptors>,
-) {
+pub(crate) fn run(runtime: tokio::runtime::Runtime, common: Common, channels: Channels, returned: Returned) {
+    let Common {
+        config,
+        backends,
+        descriptors,
+        ..
+    } = common;
     let Channels {
         started,
         cores,

@@ -11,11 +11,12 @@ use tokio::sync::{mpsc, oneshot};
 use crate::backend::{Backend, BackendChange, BackendHealth};
 use crate::config::{GatewayConfig, ms};
 use crate::control::{self, Channels, DrainReport, Order, Returned};
-use crate::core::{self, CoreSeed, Listener};
+use crate::core::Common;
 use crate::descriptors::Descriptors;
 use crate::error::GatewayError;
 use crate::signs::Signs;
 use crate::stats::PeriodStats;
+use crate::thread::{self, CoreSeed, Listener};
 use crate::tls;
 
 /// Orders that may wait for a core or for the control thread.
@@ -178,11 +179,15 @@ impl Bound {
             local_addrs,
         } = self;
         let cores = sockets.len();
-        let signs = Arc::new(Signs::new(cores, backends.len()));
-        let descriptors = Arc::new(Descriptors::of_process(cores, backends.len()));
         let started = Instant::now();
         let drain_timeout = ms(config.drain_timeout_ms);
-        let config = Arc::new(config);
+        let common = Common {
+            config: Arc::new(config),
+            cores,
+            signs: Arc::new(Signs::new(cores, backends.len())),
+            descriptors: Arc::new(Descriptors::of_process(cores, backends.len())),
+            backends: backends.clone(),
+        };
         let (reports, reports_receiver) = mpsc::unbounded_channel();
         let mut core_orders = Vec::new();
         for (index, listeners) in sockets.into_iter().enumerate() {
@@ -190,23 +195,18 @@ impl Bound {
             core_orders.push(sender);
             let seed = CoreSeed {
                 index,
-                config: config.clone(),
-                cores,
-                backends: backends.clone(),
+                common: common.clone(),
                 addresses: addresses.clone(),
                 listeners,
-                signs: signs.clone(),
-                descriptors: descriptors.clone(),
                 orders,
                 reports: reports.clone(),
             };
             spawn(format!("gateway-{index}"), move |runtime| {
-                core::run(runtime, seed)
+                thread::run(runtime, seed)
             })?;
         }
         drop(reports);
         let (orders, orders_receiver) = mpsc::channel(ORDER_QUEUE);
-        let control_backends = backends.clone();
         let returned = Returned::default();
         let control_returned = returned.clone();
         spawn("gateway-control".into(), move |runtime| {
@@ -216,14 +216,7 @@ impl Bound {
                 orders: orders_receiver,
                 reports: reports_receiver,
             };
-            control::run(
-                runtime,
-                config,
-                control_backends,
-                channels,
-                control_returned,
-                descriptors,
-            );
+            control::run(runtime, common, channels, control_returned);
         })?;
         Ok(Handle {
             orders,

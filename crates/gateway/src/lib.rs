@@ -27,29 +27,39 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod accept;
+mod account;
+mod admit;
 mod backend;
+mod balance;
 mod body;
+mod call;
 mod chunked;
 mod client;
 mod config;
+mod conn;
 mod control;
 mod core;
 mod descriptors;
 mod ejection;
+mod endpoint;
 mod error;
 mod handle;
 mod headers;
 mod health;
 mod io;
-mod proxy;
+mod layer;
+mod pool;
 mod queue;
 mod request_head;
 mod response_head;
 mod signs;
 mod stats;
+mod thread;
 mod ticket;
 mod tls;
 mod tunnel;
+mod upload;
 mod upstream;
 mod watch;
 
