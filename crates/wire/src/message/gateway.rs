@@ -1,6 +1,6 @@
 //! What a gateway says about itself and what it counted.
 
-use super::Range;
+use super::{GatewayLever, MAX_LEVERS, Range};
 use crate::check::{Invalid, at_most, each, micros, protocol, required};
 use crate::proto;
 use std::time::Duration;
@@ -25,6 +25,8 @@ pub struct GatewayDescription {
     pub backends: Vec<Backend>,
     /// The periods of an observation that may be asked for, in milliseconds.
     pub observe_period_ms: Range,
+    /// What can be set of it beside its backends. At most [`MAX_LEVERS`].
+    pub levers: Vec<GatewayLever>,
 }
 
 /// What is wanted of a backend.
@@ -321,6 +323,7 @@ impl From<GatewayDescription> for proto::GatewayDescription {
             listen: description.listen,
             backends: description.backends.into_iter().map(Into::into).collect(),
             observe_period_ms: Some(description.observe_period_ms.into()),
+            levers: description.levers.into_iter().map(Into::into).collect(),
         }
     }
 }
@@ -335,6 +338,7 @@ impl TryFrom<proto::GatewayDescription> for GatewayDescription {
             listen: at_most("listen", message.listen, MAX_BACKENDS)?,
             backends: each("backends", message.backends, MAX_BACKENDS)?,
             observe_period_ms: required("observe_period_ms", message.observe_period_ms)?,
+            levers: each("levers", message.levers, MAX_LEVERS)?,
         })
     }
 }
