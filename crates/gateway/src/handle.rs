@@ -67,6 +67,18 @@ impl Gateway {
     /// Checks all that [`Gateway::start`] checks before its first thread, listens nowhere and leaves nothing behind. Of an
     /// address that is in use `ours` is asked whether it is so by what this gateway is to replace: then it is no mistake.
     ///
+    /// ```
+    /// use headroom_gateway::{BackendConfig, Gateway, GatewayConfig};
+    ///
+    /// let config = GatewayConfig {
+    ///     listen: vec!["127.0.0.1:0".parse().unwrap()],
+    ///     backends: vec![BackendConfig::new("https://127.0.0.1:9000")],
+    ///     ..GatewayConfig::default()
+    /// };
+    /// let error = Gateway::check(&config, |_| false).unwrap_err();
+    /// assert!(error.to_string().contains("the scheme is not http"));
+    /// ```
+    ///
     /// # Errors
     /// As [`Gateway::start`].
     pub fn check(
@@ -105,6 +117,23 @@ impl Gateway {
     }
 
     /// Binds every socket and loads every certificate: all that may need privileges. No thread is started.
+    ///
+    /// ```
+    /// use headroom_gateway::{BackendConfig, Gateway, GatewayConfig};
+    ///
+    /// # fn main() -> Result<(), headroom_gateway::GatewayError> {
+    /// let bound = Gateway::bind(GatewayConfig {
+    ///     listen: vec!["127.0.0.1:0".parse().unwrap()],
+    ///     backends: vec![BackendConfig::new("http://127.0.0.1:9000")],
+    ///     ..GatewayConfig::default()
+    /// })?;
+    /// assert_ne!(bound.local_addrs()[0].port(), 0);
+    /// // Here a process that was root changes its user.
+    /// let gateway = bound.start()?;
+    /// # drop(gateway);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// Those of [`Gateway::start`] but for threads.
@@ -362,6 +391,23 @@ impl Handle {
     }
 
     /// Changes a backend: its [`crate::BackendState`] or its weight. It takes effect with the next request.
+    ///
+    /// ```
+    /// use headroom_gateway::{BackendChange, BackendConfig, BackendState, Gateway, GatewayConfig};
+    ///
+    /// # fn main() -> Result<(), headroom_gateway::GatewayError> {
+    /// let gateway = Gateway::start(GatewayConfig {
+    ///     listen: vec!["127.0.0.1:0".parse().unwrap()],
+    ///     backends: vec![BackendConfig::new("http://127.0.0.1:9000")],
+    ///     ..GatewayConfig::default()
+    /// })?;
+    /// gateway.set_backend_state(0, BackendState::Drain)?;
+    /// gateway.set_backend_state(0, BackendChange::Weight(3))?;
+    /// let health = &gateway.backends_health()[0];
+    /// assert_eq!((health.state, health.weight), (BackendState::Drain, 3));
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// No such backend, or a weight above 1000.
