@@ -6,7 +6,7 @@ use headroom_gateway::{BackendChange, Handle, PeriodStats};
 use headroom_wire::access::Rules;
 use headroom_wire::message::{
     Backend, BackendPeriod, BackendState, ConnectCounts, GatewayDescription, GatewayLever, GatewayPeriod,
-    LeverSetting, QueueCounts, Range, SetBackend, check_settings,
+    QueueCounts, Range, SetBackend, check_settings,
 };
 use headroom_wire::proto::gateway_server;
 use headroom_wire::server::{Admission, Limits, Listen, Listener, Peer, serve_gateway};
@@ -347,9 +347,8 @@ impl gateway_server::Gateway for Control {
         &self,
         request: Request<proto::SetLeversRequest>,
     ) -> Result<Response<proto::LeversSet>, Status> {
-        let settings = Vec::<LeverSetting>::try_from(request.into_inner()).map_err(Refusal::from)?;
         // Without a lever only the empty list passes, and it changes nothing.
-        check_settings(&LEVERS, &settings)?;
+        check_settings(&LEVERS, &request.into_inner().settings)?;
         Ok(Response::new(proto::LeversSet::default()))
     }
 }

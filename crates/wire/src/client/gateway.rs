@@ -66,7 +66,6 @@ impl GatewayClient {
     /// # Errors
     /// [`CallError`]; no lever was changed where one setting is refused.
     pub async fn set_levers(&self, settings: Vec<LeverSetting>) -> Result<Vec<LeverSetting>, CallError> {
-        let settings = settings.into_iter().map(Into::into).collect();
         let request = proto::SetLeversRequest { settings };
         self.caller
             .call(async |inner| inner.set_levers(request).await)

@@ -1,8 +1,10 @@
 //! What can be set of a gateway beside its backends, by name.
 
 use super::Range;
-use crate::check::{Invalid, each, required};
+use crate::check::{Invalid, at_most, required};
 use crate::{Refusal, proto};
+
+pub use crate::proto::LeverSetting;
 
 /// The most levers of one gateway.
 pub const MAX_LEVERS: usize = 64;
@@ -16,15 +18,6 @@ pub struct GatewayLever {
     pub unit: String,
     /// The values that it takes.
     pub range: Range,
-}
-
-/// A value for a lever.
-#[derive(Clone, Debug, PartialEq)]
-pub struct LeverSetting {
-    /// The lever's name.
-    pub lever: String,
-    /// In the lever's unit.
-    pub value: f64,
 }
 
 /// Checks that every setting is one that these levers take, before the first of them is carried out.
@@ -44,8 +37,9 @@ pub struct LeverSetting {
 /// ```
 ///
 /// # Errors
-/// A lever that there is not, a lever named twice, a value outside its lever's range.
+/// More settings than [`MAX_LEVERS`], a lever that there is not, a lever named twice, a value outside its lever's range.
 pub fn check_settings(levers: &[GatewayLever], settings: &[LeverSetting]) -> Result<(), Refusal> {
+    at_most("settings", settings.iter().collect(), MAX_LEVERS)?;
     for (index, setting) in settings.iter().enumerate() {
         let name = setting.lever.as_str();
         let Some(lever) = levers.iter().find(|lever| lever.name == name) else {
@@ -86,48 +80,10 @@ impl TryFrom<proto::GatewayLever> for GatewayLever {
     }
 }
 
-impl From<LeverSetting> for proto::LeverSetting {
-    fn from(setting: LeverSetting) -> Self {
-        Self {
-            lever: setting.lever,
-            value: setting.value,
-        }
-    }
-}
-
-impl TryFrom<proto::LeverSetting> for LeverSetting {
-    type Error = Invalid;
-    fn try_from(message: proto::LeverSetting) -> Result<Self, Invalid> {
-        if !message.value.is_finite() {
-            return Err(Invalid::new(
-                message.lever,
-                message.value,
-                "a number, not infinite",
-            ));
-        }
-        Ok(Self {
-            lever: message.lever,
-            value: message.value,
-        })
-    }
-}
-
-/// The settings of a request or of its answer.
-pub(crate) fn settings(list: Vec<proto::LeverSetting>) -> Result<Vec<LeverSetting>, Invalid> {
-    each("settings", list, MAX_LEVERS)
-}
-
-impl TryFrom<proto::SetLeversRequest> for Vec<LeverSetting> {
-    type Error = Invalid;
-    fn try_from(message: proto::SetLeversRequest) -> Result<Self, Invalid> {
-        settings(message.settings)
-    }
-}
-
 impl TryFrom<proto::LeversSet> for Vec<LeverSetting> {
     type Error = Invalid;
     fn try_from(message: proto::LeversSet) -> Result<Self, Invalid> {
-        settings(message.settings)
+        at_most("settings", message.settings, MAX_LEVERS)
     }
 }
 
@@ -172,17 +128,5 @@ mod tests {
         ] {
             assert_eq!(check(&settings), Err(words.to_owned()));
         }
-    }
-
-    #[test]
-    fn what_is_no_number_is_refused_on_the_way_in() {
-        let settings = vec![proto::LeverSetting {
-            lever: "interval".into(),
-            value: f64::INFINITY,
-        }];
-        let refused = Vec::<LeverSetting>::try_from(proto::SetLeversRequest { settings });
-        assert!(refused.unwrap_err().to_string().starts_with("interval is inf"));
-        let settings = vec![proto::LeverSetting::default(); MAX_LEVERS + 1];
-        assert!(Vec::<LeverSetting>::try_from(proto::LeversSet { settings }).is_err());
     }
 }
