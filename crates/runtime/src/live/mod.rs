@@ -6,6 +6,7 @@
 pub mod admin;
 pub mod calibrate;
 mod certificates;
+mod clock;
 pub mod control;
 pub mod guard;
 mod levers;
@@ -21,6 +22,7 @@ mod tick;
 pub mod undo;
 pub mod view;
 
+pub use clock::{Clock, ManualClock, SystemClock};
 pub use machine::{CgroupMachine, Machine, MachinePeriod, Missing, Refused};
 pub use outcomes::{Outcomes, failures};
 pub use telemetry::{GatewayTelemetry, Haproxy, Known, Prometheus, Telemetry, TrafficPeriod};
@@ -33,7 +35,7 @@ use headroom_control::{
 };
 use headroom_node::restore;
 use headroom_units::{Seconds, quantile_of_answered};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// A control thread that gives no sign of life for so many periods, and for so long, hangs.
 const SILENT_PERIODS: u32 = 3;
@@ -85,7 +87,9 @@ pub struct ControlLoop<'a> {
     pub machine: &'a mut dyn Machine,
     /// What is seen of the requests.
     pub telemetry: &'a mut dyn Telemetry,
-    /// Who is told.
+    /// The time it goes by.
+    pub clock: &'a dyn Clock,
+    /// What takes what each period leaves behind.
     pub sinks: Vec<&'a mut dyn Sink>,
 }
 
@@ -99,7 +103,7 @@ impl ControlLoop<'_> {
         // its own reports its first period when that is over.
         self.telemetry.take(self.frame.period * 3 / 2);
         self.machine.observe();
-        let begin = Instant::now();
+        let begin = self.clock.now();
         let mut last = begin;
         let mut due = begin;
         let mut index = 0;
@@ -107,10 +111,10 @@ impl ControlLoop<'_> {
             pulse.beat(silence(self.frame.period));
             signs.0.turn();
             due += self.frame.period;
-            if stop.wait_until(due) {
+            if self.clock.wait_until(due, stop) {
                 return index;
             }
-            let now = Instant::now();
+            let now = self.clock.now();
             if now > due + self.frame.period {
                 tracing::warn!(
                     late_s = (now - due).as_secs_f64(),
@@ -131,7 +135,7 @@ impl ControlLoop<'_> {
     }
 
     fn period(&mut self, index: u64, length: Seconds, at: Seconds) -> Tick {
-        let begin = Instant::now();
+        let begin = self.clock.now();
         // Half a period is left for the machine and the law.
         let telemetry = self.telemetry.take(self.frame.period / 2);
         let machine = self.machine.observe();
@@ -147,7 +151,7 @@ impl ControlLoop<'_> {
         };
         let decision = self.law.decide(&seen);
         // This thread may have been stopped meanwhile: then limits were lifted, and must not return on what was seen before.
-        let age = begin.elapsed();
+        let age = self.clock.now() - begin;
         let applied = match age > silence(self.frame.period) {
             true => Err(anyhow!(
                 "it was made {:.1} s ago, before this thread stood still",

@@ -30,7 +30,7 @@ use headroom_runtime::live::guard::namespace::Place;
 use headroom_runtime::live::run::{RunPlan, Watchers, World};
 use headroom_runtime::live::view::View;
 use headroom_runtime::live::{
-    CgroupMachine, Frame, GatewayTelemetry, Machine, Telemetry, calibrate, run, undo,
+    CgroupMachine, Frame, GatewayTelemetry, Machine, SystemClock, Telemetry, calibrate, run, undo,
 };
 use headroom_testbed::hardware::HardwareConfig;
 use headroom_testbed::wiki::WikiCosts;
@@ -274,7 +274,8 @@ impl Stage {
         let trace = Trace::constant(rate, Seconds::from(CALIBRATION * 4))?;
         let load = self.load(0, Arc::new(trace), Spacing::Even)?;
         let mut telemetry = GatewayTelemetry::new(&self.gateway);
-        let measured = calibrate::service_rate(&mut self.machine, &mut telemetry, CALIBRATION, stop);
+        let measured =
+            calibrate::service_rate(&mut self.machine, &mut telemetry, CALIBRATION, &SystemClock, stop);
         load.stop();
         load.join()?;
         Ok(measured?)
