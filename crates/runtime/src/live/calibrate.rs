@@ -1,12 +1,12 @@
 //! Measures μ, the requests that one core serves in a second, before a run, under a load that is made for it; where
 //! nobody can be asked for load, [`headroom_control::Calibrating`] observes it while the service runs.
 
-use super::{Machine, Telemetry};
+use super::{Clock, Machine, Telemetry};
 use anyhow::bail;
 use headroom_console::Stop;
 use headroom_control::calibrate::{MIN_CPU, MIN_REQUESTS};
 use headroom_units::{PerSecond, Seconds};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How many times the asked length to wait for enough traffic.
 const PATIENCE: u32 = 30;
@@ -19,17 +19,18 @@ pub fn service_rate(
     machine: &mut dyn Machine,
     telemetry: &mut dyn Telemetry,
     length: Duration,
+    clock: &dyn Clock,
     stop: &Stop,
 ) -> anyhow::Result<Option<PerSecond>> {
     const PERIOD: Duration = Duration::from_millis(500);
-    let begin = Instant::now();
+    let begin = clock.now();
     let (mut requests, mut cpu) = (0, Seconds::ZERO);
     machine.observe();
     telemetry.take(PERIOD);
     let mut due = begin;
     loop {
         due += PERIOD;
-        if stop.wait_until(due) {
+        if clock.wait_until(due, stop) {
             return Ok(None);
         }
         let traffic = telemetry.take(PERIOD);
@@ -38,7 +39,7 @@ pub fn service_rate(
             requests += traffic.completions;
             cpu += used;
         }
-        let waited = begin.elapsed();
+        let waited = clock.now() - begin;
         let enough = requests >= MIN_REQUESTS && cpu >= MIN_CPU;
         if enough && waited >= length {
             return Ok(Some(from_totals(requests, cpu)));
@@ -55,6 +56,6 @@ pub fn service_rate(
 }
 
 /// μ: requests answered per second of CPU time.
-pub(super) fn from_totals(requests: u64, cpu: Seconds) -> PerSecond {
+fn from_totals(requests: u64, cpu: Seconds) -> PerSecond {
     PerSecond::new(requests as f64 / cpu.get())
 }

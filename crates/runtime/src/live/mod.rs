@@ -2,15 +2,67 @@
 //!
 //! The loop knows neither gateway nor cgroup: it is given a [`Telemetry`] and a [`Machine`]. What a period leaves
 //! behind goes to [`Sink`]s (recorder, metrics, view), which can neither delay nor change the loop.
+//!
+//! Where nobody can tell what happens to the requests, everything is put to full:
+//!
+//! ```
+//! use headroom_console::Stop;
+//! use headroom_control::{Allocation, CoreRange, Fixed, Guardian, Law, Plant, PowerEnvelope, Slo};
+//! use headroom_runtime::live::{ControlLoop, Frame, Machine, MachinePeriod, ManualClock, Telemetry, TrafficPeriod};
+//! use headroom_units::{Cores, Ratio, Seconds, Watts};
+//! use std::time::Duration;
+//!
+//! /// A service whose limits are kept in memory.
+//! struct Service(Allocation);
+//! impl Machine for Service {
+//!     fn observe(&mut self) -> MachinePeriod {
+//!         MachinePeriod::default()
+//!     }
+//!     fn allocated(&self) -> Allocation {
+//!         self.0
+//!     }
+//!     fn apply(&mut self, allocation: Allocation) -> anyhow::Result<()> {
+//!         self.0 = allocation;
+//!         Ok(())
+//!     }
+//! }
+//!
+//! /// Telemetry that is lost.
+//! struct Lost;
+//! impl Telemetry for Lost {
+//!     fn take(&mut self, _patience: Duration) -> Option<TrafficPeriod> {
+//!         None
+//!     }
+//! }
+//!
+//! let cores = CoreRange::new(Cores::new(0.2), Cores::new(2.0), Cores::new(0.1))?;
+//! let power = PowerEnvelope { base: Watts::new(6.0), per_core: Watts::new(2.9), lowest_cap: Watts::new(6.4) };
+//! let plant = Plant::new(cores, power)?;
+//! let mut law = Guardian::new(Box::new(Fixed::new(plant)) as Box<dyn Law>, plant, 3);
+//! let mut service = Service(Allocation::new(Cores::new(0.5), Watts::new(7.5)));
+//! let mut control = ControlLoop {
+//!     frame: Frame {
+//!         period: Duration::from_secs(1),
+//!         slo: Slo::new(Ratio::from_percent(95.0), Seconds::new(0.25))?,
+//!     },
+//!     law: &mut law,
+//!     machine: &mut service,
+//!     telemetry: &mut Lost,
+//!     clock: &ManualClock::new(),
+//!     sinks: Vec::new(),
+//! };
+//! let periods = control.run(&Stop::default(), |at| at >= Seconds::new(3.0));
+//! assert_eq!((periods, service.0), (3, plant.full()));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 pub mod admin;
 pub mod calibrate;
 mod certificates;
+mod clock;
 pub mod control;
 pub mod guard;
-mod levers;
 mod machine;
-mod metered;
 mod metrics;
 mod outcomes;
 pub mod run;
@@ -21,6 +73,7 @@ mod tick;
 pub mod undo;
 pub mod view;
 
+pub use clock::{Clock, ManualClock, SystemClock};
 pub use machine::{CgroupMachine, Machine, MachinePeriod, Missing, Refused};
 pub use outcomes::{Outcomes, failures};
 pub use telemetry::{GatewayTelemetry, Haproxy, Known, Prometheus, Telemetry, TrafficPeriod};
@@ -31,7 +84,7 @@ use headroom_console::Stop;
 use headroom_control::{Distribution, Guardian, Latency, Law, Observation, Slo, Traffic, missed_latency};
 use headroom_node::restore;
 use headroom_units::{Seconds, quantile_of_answered};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 /// A control thread that gives no sign of life for so many periods, and for so long, hangs.
 const SILENT_PERIODS: u32 = 3;
@@ -83,7 +136,9 @@ pub struct ControlLoop<'a> {
     pub machine: &'a mut dyn Machine,
     /// What is seen of the requests.
     pub telemetry: &'a mut dyn Telemetry,
-    /// Who is told.
+    /// The time it goes by.
+    pub clock: &'a dyn Clock,
+    /// What takes what each period leaves behind.
     pub sinks: Vec<&'a mut dyn Sink>,
 }
 
@@ -97,7 +152,7 @@ impl ControlLoop<'_> {
         // its own reports its first period when that is over.
         self.telemetry.take(self.frame.period * 3 / 2);
         self.machine.observe();
-        let begin = Instant::now();
+        let begin = self.clock.now();
         let mut last = begin;
         let mut due = begin;
         let mut index = 0;
@@ -105,10 +160,10 @@ impl ControlLoop<'_> {
             pulse.beat(silence(self.frame.period));
             signs.0.turn();
             due += self.frame.period;
-            if stop.wait_until(due) {
+            if self.clock.wait_until(due, stop) {
                 return index;
             }
-            let now = Instant::now();
+            let now = self.clock.now();
             if now > due + self.frame.period {
                 tracing::warn!(
                     late_s = (now - due).as_secs_f64(),
@@ -129,7 +184,7 @@ impl ControlLoop<'_> {
     }
 
     fn period(&mut self, index: u64, length: Seconds, at: Seconds) -> Tick {
-        let begin = Instant::now();
+        let begin = self.clock.now();
         // Half a period is left for the machine and the law.
         let telemetry = self.telemetry.take(self.frame.period / 2);
         let machine = self.machine.observe();
@@ -137,7 +192,7 @@ impl ControlLoop<'_> {
             period: index,
             length,
             at,
-            clock: Seconds::from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()),
+            clock: self.clock.time_of_day(),
             in_force: self.machine.allocated().into(),
             traffic: telemetry.as_ref().map(|period| self.traffic(period)),
             utilisation: machine.utilisation,
@@ -148,7 +203,7 @@ impl ControlLoop<'_> {
         };
         let decision = self.law.decide(&seen);
         // This thread may have been stopped meanwhile: then limits were lifted, and must not return on what was seen before.
-        let age = begin.elapsed();
+        let age = self.clock.now() - begin;
         let applied = match age > silence(self.frame.period) {
             true => Err(anyhow!(
                 "it was made {:.1} s ago, before this thread stood still",

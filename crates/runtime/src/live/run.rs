@@ -3,7 +3,7 @@
 use super::admin::Status;
 use super::sinks::{Lines, RecorderSink, StatusSink};
 use super::view::{Heading, View};
-use super::{ControlLoop, Frame, Machine, Telemetry, silence};
+use super::{ControlLoop, Frame, Machine, SystemClock, Telemetry, silence};
 use headroom_console::Stop;
 use headroom_control::{Allocation, Guardian, Law, Plant};
 use headroom_node::cap::LimitError;
@@ -143,6 +143,7 @@ pub fn run(
         law,
         machine,
         telemetry,
+        clock: &SystemClock,
         sinks: vec![&mut record],
     };
     if let Some(status) = &mut status {

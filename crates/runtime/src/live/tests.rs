@@ -2,10 +2,13 @@
 
 use super::*;
 use crate::live::admin::Board;
+use headroom_control::calibrate::MIN_CPU;
 use headroom_control::{Allocation, CoreRange, Fixed, Plant, PowerEnvelope, SloPower, Tuning};
 use headroom_gateway::{ConnectCounts, QueueCounts};
 use headroom_units::{Cores, Estimated, Hertz, Joules, Lever, Measured, PerSecond, Ratio, Watts};
 use std::collections::VecDeque;
+
+const PERIOD: Duration = Duration::from_secs(1);
 
 /// What a scripted machine was told, and answers.
 struct Scripted {
@@ -93,18 +96,20 @@ fn slo() -> Slo {
 /// Runs the loop over these periods (after the one that is thrown away at the start).
 fn play(law: Box<dyn Law>, machine: &mut Scripted, periods: Vec<Option<TrafficPeriod>>) -> Vec<Tick> {
     let count = periods.len() as u64;
+    let clock = ManualClock::new();
     let mut telemetry = Told(std::iter::once(answered(999)).chain(periods).collect());
     let mut law = Guardian::new(law, plant(), 5);
     let mut kept = Kept::default();
     let mut left = count;
     let mut control = ControlLoop {
         frame: Frame {
-            period: Duration::from_millis(2),
+            period: PERIOD,
             slo: slo(),
         },
         law: &mut law,
         machine,
         telemetry: &mut telemetry,
+        clock: &clock,
         sinks: vec![&mut kept],
     };
     let ran = control.run(&Stop::default(), |_| {
@@ -187,6 +192,7 @@ fn a_raised_stop_ends_the_loop_before_its_next_period() {
         law: &mut law,
         machine: &mut machine,
         telemetry: &mut Told(VecDeque::new()),
+        clock: &ManualClock::new(),
         sinks: Vec::new(),
     };
     assert_eq!(control.run(&stop, |_| false), 0);
@@ -394,47 +400,66 @@ fn the_frequency_reaches_the_law_and_its_limit_the_machine() {
 fn the_service_rate_is_requests_by_cpu_time() {
     // Each period answers 20 requests in 10 ms of CPU time: 2000 a second and core.
     let mut telemetry = Told((0..1000).map(|_| answered(5)).collect());
+    let clock = ManualClock::new();
+    let (shortest, stop) = (Duration::from_secs(10), Stop::default());
     let mut machine = machine(2.0, 11.72);
     machine.utilisation = 1.0;
-    let measured = calibrate::from_totals(200, Seconds::new(0.1));
-    assert_eq!(measured, PerSecond::new(2000.0));
-    let stop = Stop::default();
+    let begin = clock.now();
+    let measured = calibrate::service_rate(&mut machine, &mut telemetry, shortest, &clock, &stop);
+    assert!((measured.unwrap().unwrap().get() - 2000.0).abs() < 1e-6);
+    // Longer than asked for: until there are enough seconds of CPU time to tell.
+    let took = clock.now() - begin;
+    assert!(
+        (MIN_CPU.to_duration() * 50..shortest * 30).contains(&took),
+        "{took:?}"
+    );
+    let thin = calibrate::service_rate(&mut machine, &mut Told(VecDeque::new()), shortest, &clock, &stop);
+    assert!(thin.unwrap_err().to_string().contains("0 requests and 0.00 s"));
     stop.raise();
-    let stopped = calibrate::service_rate(&mut machine, &mut telemetry, Duration::from_secs(60), &stop);
+    let stopped = calibrate::service_rate(&mut machine, &mut telemetry, shortest, &clock, &stop);
     assert_eq!(stopped.unwrap(), None);
 }
 
-/// Telemetry whose reader stands still once, as a stopped thread does.
-struct Stalls {
+/// Telemetry whose reader stands still once, in the period of this number, as a stopped thread does.
+struct Stalls<'a> {
+    clock: &'a ManualClock,
     calls: u32,
     at: u32,
+    length: Duration,
 }
 
-impl Telemetry for Stalls {
+impl Telemetry for Stalls<'_> {
     fn take(&mut self, _patience: Duration) -> Option<TrafficPeriod> {
-        self.calls += 1;
+        // The first call is thrown away.
         if self.calls == self.at {
-            std::thread::sleep(silence(Duration::from_millis(2)) + Duration::from_millis(50));
+            self.clock.advance(self.length);
         }
+        self.calls += 1;
         answered(10)
     }
 }
 
-#[test]
-fn what_was_decided_before_the_thread_stood_still_is_not_carried_out() {
+/// Three periods, of which the second stalls for so long.
+fn stalled(length: Duration) -> (Scripted, Vec<Tick>) {
     let mut machine = machine(2.0, 11.72);
+    let clock = ManualClock::new();
     let mut law = Guardian::new(Box::new(Fixed::new(plant())) as Box<dyn Law>, plant(), 5);
     let mut kept = Kept::default();
-    // The first call is thrown away; the second period stalls.
-    let mut telemetry = Stalls { calls: 0, at: 3 };
+    let mut telemetry = Stalls {
+        clock: &clock,
+        calls: 0,
+        at: 2,
+        length,
+    };
     let mut control = ControlLoop {
         frame: Frame {
-            period: Duration::from_millis(2),
+            period: PERIOD,
             slo: slo(),
         },
         law: &mut law,
         machine: &mut machine,
         telemetry: &mut telemetry,
+        clock: &clock,
         sinks: vec![&mut kept],
     };
     let mut left = 3;
@@ -442,9 +467,27 @@ fn what_was_decided_before_the_thread_stood_still_is_not_carried_out() {
         left -= 1;
         left == 0
     });
-    assert!(kept.0[1].actuation_failed, "the second decision is dropped");
-    let carried_out = kept.0.iter().filter(|tick| !tick.actuation_failed).count();
-    assert_eq!(machine.applied.len(), carried_out);
+    (machine, kept.0)
+}
+
+#[test]
+fn periods_that_were_missed_are_not_made_up_for() {
+    let (_, ticks) = stalled(PERIOD * 5 / 2);
+    let at: Vec<f64> = ticks.iter().map(|tick| tick.at.get()).collect();
+    // The third was due at 3 s, and begins when the second ends; the next would be due a whole period later.
+    assert_eq!(at, [1.0, 2.0, 4.5]);
+    let length: Vec<f64> = ticks.iter().map(|tick| tick.seen.length.get()).collect();
+    assert_eq!(length, [1.0, 1.0, 2.5]);
+}
+
+#[test]
+fn what_was_decided_before_the_thread_stood_still_is_not_carried_out() {
+    let (machine, ticks) = stalled(silence(PERIOD) + Duration::from_millis(1));
+    let dropped: Vec<bool> = ticks.iter().map(|tick| tick.actuation_failed).collect();
+    assert_eq!(dropped, [false, true, false]);
+    assert_eq!(machine.applied.len(), 2);
+    let (machine, _) = stalled(silence(PERIOD));
+    assert_eq!(machine.applied.len(), 3);
 }
 
 /// A period in which so many were answered in 10 ms and so many failed.

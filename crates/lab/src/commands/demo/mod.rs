@@ -21,8 +21,9 @@ use headroom_console::terminal;
 use headroom_control::{Guardian, Law, LawConfig, LawContext, LawName, Plant, Slo, guardian};
 use headroom_gateway::{BackendConfig, Gateway, GatewayConfig, Handle};
 use headroom_load::http::{LoadConfig, LoadHandle, Pacing, Paths};
+use headroom_node::agent::LocalOptions;
 use headroom_node::cap::LimiterOptions;
-use headroom_node::cgroup::{CgroupScope, ScopeOptions};
+use headroom_node::cgroup::{CgroupScope, ScopeOptions, TargetSpec};
 use headroom_node::power::{MeterPreference, PowerModel};
 use headroom_node::restore;
 use headroom_record::report::runs_html;
@@ -31,7 +32,7 @@ use headroom_runtime::live::guard::namespace::Place;
 use headroom_runtime::live::run::{RunPlan, Watchers, World};
 use headroom_runtime::live::view::View;
 use headroom_runtime::live::{
-    CgroupMachine, Frame, GatewayTelemetry, Machine, Telemetry, calibrate, run, undo,
+    CgroupMachine, Frame, GatewayTelemetry, Machine, SystemClock, Telemetry, calibrate, run, undo,
 };
 use headroom_testbed::hardware::HardwareConfig;
 use headroom_testbed::wiki::WikiCosts;
@@ -271,14 +272,16 @@ impl Stage {
         say::note!("starting the wiki");
         let wiki = Wiki::start(&scope)?;
         let model = PowerModel::default_for(ground.cores)?;
-        let machine = CgroupMachine::open(
-            roots,
-            scope.target(),
+        let options = LocalOptions {
+            roots: roots.clone(),
+            target: TargetSpec::Path(scope.target().cpu_dir.display().to_string()),
             model,
-            MeterPreference::Auto,
-            LimiterOptions::default(),
-            restore::global(),
-        )?;
+            meter: MeterPreference::Auto,
+            limiter: LimiterOptions::default(),
+            emulated: false,
+            name: None,
+        };
+        let machine = CgroupMachine::open(options, restore::global())?;
         let gateway = Gateway::start(GatewayConfig {
             listen: vec![SocketAddr::from(([127, 0, 0, 1], 0))],
             threads: 1,
@@ -329,7 +332,8 @@ impl Stage {
         let trace = Trace::constant(rate, Seconds::from(CALIBRATION * 4))?;
         let load = self.load(0, Arc::new(trace), Spacing::Even)?;
         let mut telemetry = GatewayTelemetry::new(&self.gateway);
-        let measured = calibrate::service_rate(&mut self.machine, &mut telemetry, CALIBRATION, stop);
+        let measured =
+            calibrate::service_rate(&mut self.machine, &mut telemetry, CALIBRATION, &SystemClock, stop);
         load.stop();
         load.join()?;
         Ok(measured?)
