@@ -1,11 +1,9 @@
 //! The list of laws.
 
-use super::search::{self, Parameter};
-use super::{Entry, LawConfig, LawContext, LawError, LawName};
+use super::{Built, Entry, Found, LawConfig, LawContext, LawError, LawName, search};
 use crate::Fixed;
 use crate::headroom::{Headroom, HeadroomError};
 use crate::hpa::{Hpa, K8sAsRun};
-use crate::law::Law;
 use crate::pegasus::{Pegasus, PegasusVariant};
 use crate::power_manager::{PowerManager, Powersave};
 use crate::slo_power::{Mode, SloPower, SloPowerError};
@@ -140,11 +138,11 @@ impl LawName {
     pub const POWERSAVE: Self = Self(&LAWS[10]);
 }
 
-fn nothing(_: &LawConfig, _: &LawContext) -> Result<Vec<Parameter>, LawError> {
+fn nothing(_: &LawConfig, _: &LawContext) -> Found {
     Ok(Vec::new())
 }
 
-fn headroom(config: &LawConfig, context: &LawContext) -> Result<Box<dyn Law>, LawError> {
+fn headroom(config: &LawConfig, context: &LawContext) -> Built {
     let LawContext {
         slo,
         plant,
@@ -160,7 +158,7 @@ fn headroom(config: &LawConfig, context: &LawContext) -> Result<Box<dyn Law>, La
     Ok(Box::new(law))
 }
 
-fn slo_power(config: &LawConfig, context: &LawContext, mode: Mode) -> Result<Box<dyn Law>, LawError> {
+fn slo_power(config: &LawConfig, context: &LawContext, mode: Mode) -> Built {
     let LawContext {
         slo,
         plant,
@@ -176,11 +174,7 @@ fn slo_power(config: &LawConfig, context: &LawContext, mode: Mode) -> Result<Box
     })?))
 }
 
-fn pegasus(
-    config: &LawConfig,
-    context: &LawContext,
-    variant: PegasusVariant,
-) -> Result<Box<dyn Law>, LawError> {
+fn pegasus(config: &LawConfig, context: &LawContext, variant: PegasusVariant) -> Built {
     let law = Pegasus::new(context.slo, context.plant, variant, config.pegasus.clone());
     Ok(Box::new(law.map_err(LawError::of("pegasus"))?))
 }

@@ -73,6 +73,11 @@ impl LawError {
     }
 }
 
+/// A law, or why it cannot be built.
+type Built = Result<Box<dyn Law>, LawError>;
+/// What of a law can be searched.
+type Found = Result<Vec<Parameter>, LawError>;
+
 /// One law of the registry.
 struct Entry {
     name: &'static str,
@@ -81,8 +86,8 @@ struct Entry {
     table: Option<&'static str>,
     /// Whether a target that no number of cores meets is refused before it is built: one request alone takes 1/μ.
     needs_reachable_target: bool,
-    build: fn(&LawConfig, &LawContext) -> Result<Box<dyn Law>, LawError>,
-    search: fn(&LawConfig, &LawContext) -> Result<Vec<Parameter>, LawError>,
+    build: fn(&LawConfig, &LawContext) -> Built,
+    search: fn(&LawConfig, &LawContext) -> Found,
 }
 
 /// The name of a law of the registry.

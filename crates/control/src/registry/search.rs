@@ -1,6 +1,6 @@
 //! What of each law can be searched, and where.
 
-use super::{LawConfig, LawContext, LawError};
+use super::{Found, LawConfig, LawContext, LawError};
 use crate::power_manager::PowerManager;
 
 /// A parameter of a law that can be searched.
@@ -64,8 +64,6 @@ macro_rules! is_whole {
         true
     };
 }
-
-type Found = Result<Vec<Parameter>, LawError>;
 
 /// Neither how long it observes before the first decision nor how far its cap lies above what can be drawn saves energy: both
 /// are there for safety.
