@@ -166,6 +166,15 @@ pub struct CpuCounters {
     pub throttled_periods: u64,
 }
 
+impl CpuCounters {
+    /// The share of the quota's periods since an earlier reading in which it was throttled; `None` where none passed.
+    pub fn throttled_since(&self, before: &Self) -> Option<Ratio> {
+        let periods = self.periods.saturating_sub(before.periods);
+        let throttled = self.throttled_periods.saturating_sub(before.throttled_periods);
+        (periods > 0).then(|| Ratio::new((throttled as f64 / periods as f64).min(1.0)))
+    }
+}
+
 /// The machine's processor time. Nothing here ever falls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BusyCounters {

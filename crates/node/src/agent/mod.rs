@@ -23,8 +23,9 @@ mod state;
 pub use audit::AuditFile;
 pub use lease::Lease;
 pub use least::Least;
-pub use local::{LocalMachine, LocalOptions, OpenError};
+pub use local::{Bounds, LocalMachine, LocalOptions, OpenError};
 pub use machine::{Machine, MachineError, PutBack};
+pub use observer::{Differences, Standing};
 pub use queues::{QueueLimits, Watching};
 pub use state::{keep_state, release};
 

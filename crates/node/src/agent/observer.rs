@@ -9,16 +9,20 @@ use std::time::Duration;
 
 /// What a sample says beside the counters.
 #[derive(Clone, Debug)]
-pub(super) struct Standing {
-    pub(super) agent_run: u64,
-    pub(super) in_force: Allocation,
-    pub(super) lease: Option<LeaseState>,
-    pub(super) troubles: Vec<String>,
+pub struct Standing {
+    /// Which run of the agent.
+    pub agent_run: u64,
+    /// What is in force by its doing.
+    pub in_force: Allocation,
+    /// Whose lease that is.
+    pub lease: Option<LeaseState>,
+    /// What went wrong since the sample before, a line each.
+    pub troubles: Vec<String>,
 }
 
 /// The end of a caller's last period.
 #[derive(Clone, Debug)]
-pub(super) struct Differences {
+pub struct Differences {
     number: u64,
     at: Duration,
     last: Counters,
@@ -26,7 +30,7 @@ pub(super) struct Differences {
 
 impl Differences {
     /// Begins with a reading.
-    pub(super) fn new(at: Duration, counters: Counters) -> Self {
+    pub fn new(at: Duration, counters: Counters) -> Self {
         Self {
             number: 0,
             at,
@@ -35,7 +39,7 @@ impl Differences {
     }
 
     /// The sample of the period from the reading before to this one.
-    pub(super) fn advance(&mut self, at: Duration, counters: &Counters, standing: Standing) -> Sample {
+    pub fn advance(&mut self, at: Duration, counters: &Counters, standing: Standing) -> Sample {
         let before = std::mem::replace(&mut self.last, counters.clone());
         // What was not read this time is compared with the reading before it once it is read again; the machine's share
         // is read less often than short periods end.
@@ -83,24 +87,18 @@ impl Differences {
 }
 
 fn cpu(now: &CpuCounters, before: Option<&CpuCounters>) -> CpuSample {
-    let (mut busy, mut share) = (0.0, 0.0);
+    let (mut busy, mut share) = (0.0, Ratio::ZERO);
     if let Some(before) = before {
         let elapsed = now.clock.saturating_sub(before.clock).as_secs_f64();
         let used = now.used.saturating_sub(before.used).as_secs_f64();
-        let periods = now.periods.saturating_sub(before.periods);
-        let throttled = now.throttled_periods.saturating_sub(before.throttled_periods);
         busy = if elapsed > 0.0 { used / elapsed } else { 0.0 };
-        share = if periods > 0 {
-            (throttled as f64 / periods as f64).min(1.0)
-        } else {
-            0.0
-        };
+        share = now.throttled_since(before).unwrap_or(share);
     }
     CpuSample {
         usage: now.used,
         busy: Cores::new(busy),
         throttled: now.throttled,
-        throttled_share: Ratio::new(share),
+        throttled_share: share,
     }
 }
 

@@ -77,7 +77,7 @@ pub(super) fn everything(description: &Description) -> (Cores, Watts) {
 }
 
 /// Cores that a node's service could use: what is allocated, or what a software cap left of it.
-pub(super) fn usable(allocated: Cores, sample: Option<&Sample>) -> Cores {
+pub(crate) fn usable(allocated: Cores, sample: Option<&Sample>) -> Cores {
     let left = sample.and_then(|sample| sample.usable);
     left.map_or(allocated, |left| left.min(allocated))
 }

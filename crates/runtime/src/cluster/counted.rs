@@ -8,13 +8,13 @@ use std::time::Duration;
 /// What a node had counted when it was last asked. It outlives a connection: what it counted while it was cut off is
 /// told when it is back, as long as it is the same run of its agent.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Counted {
-    pub(super) run: u64,
-    pub(super) energy: Option<Reading<Microjoules>>,
-    pub(super) cpu: Option<Duration>,
-    pub(super) refused: Option<RefusedReadings>,
+pub(crate) struct Counted {
+    pub(crate) run: u64,
+    pub(crate) energy: Option<Reading<Microjoules>>,
+    pub(crate) cpu: Option<Duration>,
+    pub(crate) refused: Option<RefusedReadings>,
     /// The meter of the energy, with the zones that count; `None` where it does not answer.
-    pub(super) meter: Option<String>,
+    pub(crate) meter: Option<String>,
 }
 
 /// The meter that a node began a run with.
@@ -39,17 +39,48 @@ impl MeterAtStart {
         let start = self.identity.get_or_insert_with(|| now.clone());
         if start != now && !std::mem::replace(&mut self.warned, true) {
             tracing::warn!(
-                "node {node}: power comes from {now}, and at the start of the run it came from {start}: the energy of the \
-                 cluster is unknown from now on"
+                "node {node}: power comes from {now}, and at the start of the run it came from {start}: energy is \
+                 unknown from now on"
             );
         }
         start == now
     }
 }
 
+/// The energy of a run on one machine, by the meter that it began with.
+#[derive(Debug, Default)]
+pub(crate) struct RunEnergy {
+    /// As it was when the power was last known: what was consumed while the meter stood still counts when it moves again.
+    before: Counted,
+    meter: MeterAtStart,
+}
+
+impl RunEnergy {
+    /// A run begins with this meter.
+    pub(crate) fn begin(&mut self, identity: String) {
+        self.meter.begin(Some(identity));
+    }
+
+    /// What was consumed since the power was last known; nothing where it is not known now, where the source is another, and
+    /// where the run began with another meter or other zones.
+    pub(crate) fn consumed(
+        &mut self,
+        node: &str,
+        now: &Counted,
+        power_is_known: bool,
+    ) -> Option<Reading<Joules>> {
+        if !power_is_known && self.before.energy.is_some() {
+            return None;
+        }
+        let (energy, _) = now.since(&self.before);
+        self.before = now.clone();
+        energy.filter(|_| self.meter.is_that_of(node, now))
+    }
+}
+
 impl Counted {
     /// What a sample says.
-    pub(super) fn of(sample: &Sample) -> Self {
+    pub(crate) fn of(sample: &Sample) -> Self {
         Self {
             run: sample.agent_run,
             energy: sample.energy.map(|energy| energy.accumulated),
@@ -60,7 +91,7 @@ impl Counted {
     }
 
     /// Readings that the meter refused between, all of them where the agent's count is a new one.
-    pub(super) fn refused_since(&self, before: &Self) -> Option<RefusedReadings> {
+    pub(crate) fn refused_since(&self, before: &Self) -> Option<RefusedReadings> {
         let now = self.refused.clone()?;
         let same = before.refused.as_ref().filter(|_| before.run == self.run);
         let earlier = same.map_or(0, |before| before.count);
@@ -71,7 +102,7 @@ impl Counted {
     }
 
     /// What was counted between; `None` where it cannot be told.
-    pub(super) fn since(&self, before: &Self) -> (Option<Reading<Joules>>, Option<Seconds>) {
+    pub(crate) fn since(&self, before: &Self) -> (Option<Reading<Joules>>, Option<Seconds>) {
         if self.run != before.run {
             return (None, None);
         }
@@ -153,6 +184,54 @@ mod tests {
         start.begin(None);
         assert!(start.is_that_of("n1", &by("rapl: dram-0, package-0")));
         assert!(!start.is_that_of("n1", &by("rapl: package-0")), "a zone less");
+    }
+
+    #[test]
+    fn what_is_consumed_while_a_counter_stands_still_counts_once_it_moves() {
+        let mut energy = RunEnergy::default();
+        let mut at = |joules: u64, known: bool, source| {
+            let now = Counted {
+                meter: Some("rapl: package-0".to_owned()),
+                ..counted(1, joules * 1_000_000, source, 0)
+            };
+            let consumed = energy.consumed("n1", &now, known);
+            consumed.map(|reading| (reading.value.get(), reading.source))
+        };
+        assert_eq!(at(5, false, Source::Measured), None);
+        assert_eq!(at(6, false, Source::Measured), None);
+        assert_eq!(at(8, true, Source::Measured), Some((3.0, Source::Measured)));
+        assert_eq!(at(9, true, Source::Estimated), None);
+        assert_eq!(at(20, true, Source::Measured), None);
+        assert_eq!(at(22, true, Source::Measured), Some((2.0, Source::Measured)));
+    }
+
+    #[test]
+    fn energy_is_unknown_while_another_meter_counts_than_at_the_start_of_the_run() {
+        let mut energy = RunEnergy::default();
+        let mut at = |meter: &str, joules: u64| {
+            let now = Counted {
+                meter: Some(meter.to_owned()),
+                ..counted(1, joules * 1_000_000, Source::Measured, 0)
+            };
+            let consumed = energy.consumed("n1", &now, true);
+            consumed.map(|reading| reading.value.get())
+        };
+        assert_eq!(at("rapl: dram-0, package-0", 1), None);
+        assert_eq!(at("rapl: dram-0, package-0", 3), Some(2.0));
+        assert_eq!((at("perf", 4), at("rapl: package-0", 5)), (None, None));
+        // What the others counted is in no period.
+        assert_eq!(at("rapl: dram-0, package-0", 7), Some(2.0));
+        energy.begin("perf".to_owned());
+        let now = Counted {
+            meter: Some("perf".to_owned()),
+            ..counted(1, 8_000_000, Source::Measured, 0)
+        };
+        let consumed = energy.consumed("n1", &now, true);
+        assert_eq!(
+            consumed.map(|reading| reading.value.get()),
+            Some(1.0),
+            "the next run"
+        );
     }
 
     #[test]

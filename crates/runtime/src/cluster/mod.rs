@@ -12,6 +12,8 @@ mod node;
 mod queue;
 mod telemetry;
 
+pub(crate) use capacity::usable;
+pub(crate) use counted::{Counted, RunEnergy};
 pub use machine::{ClusterMachine, ClusterOptions, Described};
 pub use queue::{AgentGroup, AgentQueue, Standing, WatchOptions};
 pub use telemetry::ClusterTelemetry;

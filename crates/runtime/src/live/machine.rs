@@ -1,20 +1,20 @@
 //! What is controlled: one service's cgroup on this machine.
 
-use super::levers::LeverWatch;
-use super::metered::Metered;
 use super::run;
 use super::tick::Levers;
-use anyhow::{anyhow, bail};
+use crate::cluster::{Counted, RunEnergy, usable};
+use anyhow::bail;
 use headroom_control::{Allocation, FrequencyRange, Plant, PlantError, PowerEnvelope};
-use headroom_node::Roots;
-use headroom_node::cap::{LimitError, Limiter, LimiterOptions};
-use headroom_node::cgroup::{Target, TargetSpec};
-use headroom_node::cpu::UsageMeter;
-use headroom_node::frequency::{FrequencyBounds, FrequencyReader};
+use headroom_node::agent::machine::CpuCounters;
+use headroom_node::agent::{Differences, LocalMachine, LocalOptions, Machine as _, OpenError, Standing};
+use headroom_node::cap::LimitError;
+use headroom_node::frequency::FrequencyBounds;
 use headroom_node::limit::LeverKind;
-use headroom_node::power::{Choice, Meter, MeterPreference, PowerModel, choose_tried, settled};
+use headroom_node::power::PowerModel;
 use headroom_node::restore::Registry;
 use headroom_units::{Cores, Hertz, Joules, Ratio, Reading, Seconds, Source, Watts};
+use headroom_wire::message;
+use std::time::{Duration, Instant};
 
 /// Whatever can be told how many cores and watts a service may use, and says what it used.
 pub trait Machine {
@@ -87,44 +87,47 @@ pub struct Refused {
     pub count: u64,
 }
 
-/// What a machine is opened with, and opened again where its control group is made anew.
-#[derive(Clone)]
-struct Opening {
-    roots: Roots,
-    /// How the service is found again; the same group where nothing is given.
-    spec: Option<TargetSpec>,
-    target: Target,
-    model: PowerModel,
-    preference: MeterPreference,
-    options: LimiterOptions,
-    registry: Registry,
-}
-
-/// A cgroup with its quota, its meters and the software cap.
+/// One service's control group on this machine: [`LocalMachine`], which an agent serves too, in this process.
+///
+/// ```no_run
+/// use headroom_control::Allocation;
+/// use headroom_node::agent::LocalOptions;
+/// use headroom_node::cap::LimiterOptions;
+/// use headroom_node::power::{MeterPreference, PowerModel};
+/// use headroom_node::{Roots, restore};
+/// use headroom_runtime::live::{CgroupMachine, Machine};
+/// use headroom_units::{Cores, Watts};
+///
+/// let options = LocalOptions {
+///     roots: Roots::default(),
+///     target: "unit:nginx.service".parse()?,
+///     model: PowerModel::default_for(Cores::new(4.0))?,
+///     meter: MeterPreference::Auto,
+///     limiter: LimiterOptions::default(),
+///     emulated: false,
+///     name: None,
+/// };
+/// let mut machine = CgroupMachine::open(options, restore::global())?;
+/// machine.apply(Allocation::new(Cores::new(2.0), Watts::new(30.0)))?;
+/// // A period later.
+/// println!("{:?}", machine.observe().utilisation);
+/// # Ok::<(), anyhow::Error>(())
+/// ```
 pub struct CgroupMachine {
-    opening: Opening,
-    /// Nothing from the moment on that the control group is gone until it is there again.
-    limiter: Option<Limiter>,
-    /// Why there is none.
-    gone: Option<String>,
-    usage: UsageMeter,
-    meter: Box<dyn Meter>,
-    frequency: Option<FrequencyReader>,
-    allocated: Allocation,
-    metered: Metered,
-    refused_before: u64,
-    /// What the meter answered last instead of a reading.
-    meter_trouble: Option<String>,
-    /// Periods in which it answered none.
-    unanswered: u64,
+    local: LocalMachine,
+    registry: Registry,
+    model: PowerModel,
     /// This machine's name.
     node: String,
-    quota_before: Cores,
-    levers: LeverWatch,
-    choice: Choice,
-    source: Source,
-    /// Where what the processors' own files say comes from.
-    hardware: Source,
+    opened: Instant,
+    differences: Differences,
+    cpu: Option<CpuCounters>,
+    /// As it was last read.
+    counted: Counted,
+    energy: RunEnergy,
+    /// The meter that answered last, with the zones that count.
+    identity: String,
+    allocated: Allocation,
 }
 
 impl CgroupMachine {
@@ -132,117 +135,51 @@ impl CgroupMachine {
     ///
     /// # Errors
     /// A file that is missing or may not be written, a meter that cannot be used.
-    pub fn open(
-        roots: &Roots,
-        target: &Target,
-        model: PowerModel,
-        preference: MeterPreference,
-        options: LimiterOptions,
-        registry: &Registry,
-    ) -> anyhow::Result<Self> {
-        let (limiter, choice) = Limiter::open(roots, target, model, preference, options, registry)?;
-        // Tried with the limiter's own.
-        let again = choice.again(preference);
-        let (mut meter, _) = choose_tried(again, roots, target, model, limiter.allocated())?;
-        let now = limiter.allocated().now();
-        let first = settled(&mut *meter)?;
+    pub fn open(options: LocalOptions, registry: &Registry) -> anyhow::Result<Self> {
+        let model = options.model;
+        let mut local = LocalMachine::open(options, registry).map_err(cause)?;
+        local.hold().map_err(cause)?;
+        let opened = Instant::now();
+        let counters = local.read();
+        let mut differences = Differences::new(Duration::ZERO, counters.clone());
+        let sample = differences.advance(Duration::ZERO, &counters, standing(&local));
+        let counted = Counted::of(&sample);
+        let mut energy = RunEnergy::default();
+        energy.consumed("", &counted, false);
+        let now = local.allocated();
         Ok(Self {
-            opening: Opening {
-                roots: roots.clone(),
-                spec: None,
-                target: target.clone(),
-                model,
-                preference,
-                options,
-                registry: registry.clone(),
-            },
-            gone: None,
-            usage: UsageMeter::open(roots, target)?,
-            metered: Metered::by(first.identity(meter.name())),
-            meter,
-            frequency: FrequencyReader::open(roots),
-            allocated: Allocation::new(now, model.limit(now)),
-            refused_before: 0,
-            meter_trouble: None,
-            unanswered: 0,
+            registry: registry.clone(),
+            model,
             node: run::host(),
-            quota_before: now,
-            levers: LeverWatch::default(),
-            choice,
-            source: first.energy.source,
-            hardware: roots.source(),
-            limiter: Some(limiter),
+            opened,
+            differences,
+            cpu: counters.cpu,
+            identity: counted
+                .meter
+                .clone()
+                .unwrap_or_else(|| local.meter().chosen.to_string()),
+            counted,
+            energy,
+            allocated: Allocation::new(now, model.limit(now)),
+            local,
         })
     }
 
-    /// Finds the service anew by this where its control group is gone.
-    pub fn follow(&mut self, spec: TargetSpec) {
-        self.opening.spec = Some(spec);
-    }
-
-    fn limiter(&self) -> anyhow::Result<&Limiter> {
-        let gone = || anyhow!("{}", self.gone.as_deref().unwrap_or("the control group is gone"));
-        self.limiter.as_ref().ok_or_else(gone)
-    }
-
-    /// Gives up what limits a control group that is gone.
-    fn lose(&mut self, why: &str) {
-        let target = &self.opening.target;
-        let gone = format!(
-            "the control group of {} is gone, so that nothing is limited: {} is not there; it is taken up again when it is \
-             ({why})",
-            target.name,
-            target.cpu_dir.display()
-        );
-        tracing::error!("{gone}");
-        self.gone = Some(gone);
-        self.limiter = None;
-    }
-
-    /// Takes up the control group where it is there again.
-    fn find(&mut self) -> anyhow::Result<()> {
-        if self.limiter.is_some() {
-            return Ok(());
-        }
-        let Opening {
-            roots,
-            spec,
-            target,
-            model,
-            preference,
-            options,
-            registry,
-        } = self.opening.clone();
-        let target = match &spec {
-            Some(spec) => Target::resolve(&roots, spec)?,
-            None => target,
-        };
-        let mut anew = Self::open(&roots, &target, model, preference, options, &registry)?;
-        tracing::warn!("{} is there again, and controlled", target.name);
-        anew.metered.go_on(&self.metered);
-        let allocated = self.allocated;
-        *self = Self { allocated, ..anew };
-        self.opening.spec = spec;
-        Ok(())
-    }
-
     /// What is in force while an operator has paused control: everything.
-    fn note_pause(&mut self) -> anyhow::Result<()> {
-        let limiter = self.limiter()?;
-        limiter.note_pause()?;
-        let now = limiter.bounds()?.largest;
-        self.allocated = Allocation::new(now, self.opening.model.limit(now));
-        Ok(())
+    fn note_pause(&mut self) {
+        self.local.put_back();
+        let now = self.local.allocated();
+        self.allocated = Allocation::new(now, self.model.limit(now));
     }
 
     /// Which meter and which lever for caps were chosen, and why not others: what a run falls back to.
     pub fn notes(&self) -> Vec<String> {
-        let passed_over = &self.choice.passed_over;
-        let mut meter = format!("power is {} by ", self.source);
+        let passed_over = &self.local.meter().passed_over;
+        let mut meter = format!("power is {} by ", self.source());
         // The one in use now: it may have taken the place of the chosen one.
-        match self.metered.identity().split_once(": ") {
+        match self.identity.split_once(": ") {
             Some((name, zones)) => meter.push_str(&format!("{name} ({zones})")),
-            None => meter.push_str(self.metered.identity()),
+            None => meter.push_str(&self.identity),
         }
         let unusable: Vec<String> = passed_over.iter().map(|over| over.meter.to_string()).collect();
         if !unusable.is_empty() {
@@ -251,7 +188,7 @@ impl CgroupMachine {
                 unusable.join(", ")
             ));
         }
-        let lever = match self.limiter.as_ref().map(|limiter| limiter.lever().chosen) {
+        let lever = match self.local.lever() {
             None => "power caps are not held: the control group is gone".to_owned(),
             Some(LeverKind::Frequency) => {
                 "power caps are held by the processors' frequency, and by CPU quota below the lowest"
@@ -265,20 +202,20 @@ impl CgroupMachine {
 
     /// The meter's name.
     pub fn meter(&self) -> String {
-        self.choice.chosen.to_string()
+        self.local.meter().chosen.to_string()
     }
 
     /// The name of what holds caps.
     pub fn cap_lever(&self) -> String {
-        self.limiter.as_ref().map_or_else(
+        self.local.lever().map_or_else(
             || "nothing: the control group is gone".to_owned(),
-            |limiter| limiter.lever().chosen.to_string(),
+            |lever| lever.to_string(),
         )
     }
 
     /// Where the watts come from.
     pub fn source(&self) -> Source {
-        self.source
+        self.local.meter().source
     }
 
     /// The most cores that can be allocated here: the machine's, or the limit that was found.
@@ -286,7 +223,7 @@ impl CgroupMachine {
     /// # Errors
     /// Where the machine cannot be read.
     pub fn most_cores(&self) -> anyhow::Result<Cores> {
-        Ok(self.limiter()?.bounds()?.largest)
+        Ok(self.local.bounds().map_err(cause)?.cores.largest)
     }
 
     /// The same plant with the frequency as a lever, where it is one here.
@@ -294,7 +231,7 @@ impl CgroupMachine {
     /// # Errors
     /// Where the machine names frequencies that are none.
     pub fn with_frequency(&self, plant: Plant) -> anyhow::Result<Plant> {
-        match self.limiter()?.frequency() {
+        match self.local.bounds().map_err(cause)?.frequency {
             Ok(bounds) => Ok(with_frequency(plant, &bounds)?),
             // `headroom doctor` says why.
             Err(_) => Ok(plant),
@@ -306,18 +243,33 @@ impl CgroupMachine {
     /// # Errors
     /// Where the machine cannot be read.
     pub fn envelope(&self, model: &PowerModel, fewest: Cores) -> anyhow::Result<PowerEnvelope> {
-        let limiter = self.limiter()?;
-        let smallest = limiter.bounds()?.smallest;
-        let held = model.minimum_cap(fewest, smallest.min(fewest));
+        let bounds = self.local.bounds().map_err(cause)?;
+        let held = model.minimum_cap(fewest, bounds.cores.smallest.min(fewest));
         // Where the hardware holds caps, it takes none under its own lowest.
-        let lowest = limiter
-            .cap_bounds()
-            .map_or(held, |bounds| bounds.smallest.max(held));
+        let lowest = bounds.cap.map_or(held, |bounds| bounds.smallest.max(held));
         Ok(PowerEnvelope {
             base: model.base,
             per_core: model.per_allocated_core + model.per_busy_core,
             lowest_cap: lowest.min(model.limit(fewest)),
         })
+    }
+}
+
+/// What a machine that cannot be opened or limited says, by the type of its cause.
+fn cause(error: OpenError) -> anyhow::Error {
+    match error {
+        OpenError::Limit(error) => (*error).into(),
+        OpenError::Meter(error) => error.into(),
+        error => error.into(),
+    }
+}
+
+fn standing(local: &LocalMachine) -> Standing {
+    Standing {
+        agent_run: 0,
+        in_force: local.in_force(),
+        lease: None,
+        troubles: Vec::new(),
     }
 }
 
@@ -336,84 +288,65 @@ fn with_frequency(plant: Plant, bounds: &FrequencyBounds) -> Result<Plant, Plant
 
 impl Machine for CgroupMachine {
     fn begin(&mut self) -> Option<String> {
-        Some(self.metered.begin().to_owned())
+        self.energy.begin(self.identity.clone());
+        Some(self.identity.clone())
     }
 
     fn observe(&mut self) -> MachinePeriod {
-        // Whoever asks once a period does not hang, also while it decides nothing yet.
-        if let Some(limiter) = &self.limiter {
-            limiter.renew();
+        let counters = self.local.read();
+        for trouble in &counters.troubles {
+            tracing::warn!("{trouble}");
         }
-        let usage = self
-            .usage
-            .sample()
-            .inspect_err(|error| tracing::warn!("{error}"))
-            .ok();
-        let sample = self.meter.sample();
-        // Once for each trouble, not in each period.
-        let trouble = sample.as_ref().err().map(ToString::to_string);
-        if trouble != self.meter_trouble {
-            if let Some(error) = &trouble {
-                tracing::warn!("the power is not known: {error}");
-            }
-            self.meter_trouble = trouble;
+        let throttled = counters
+            .cpu
+            .zip(self.cpu)
+            .and_then(|(now, before)| now.throttled_since(&before));
+        self.cpu = counters.cpu.or(self.cpu);
+        let sample = self
+            .differences
+            .advance(self.opened.elapsed(), &counters, standing(&self.local));
+        let now = Counted::of(&sample);
+        let refused = now.refused_since(&self.counted).map(|refused| Refused {
+            node: self.node.clone(),
+            meter: refused.meter,
+            count: refused.count,
+        });
+        let (_, cpu_time) = now.since(&self.counted);
+        let power = sample.energy.and_then(|energy| energy.power);
+        let energy = self.energy.consumed(&self.node, &now, power.is_some());
+        if let Some(identity) = &now.meter {
+            self.identity.clone_from(identity);
         }
-        let sample = sample.ok();
-        let mut quota = self.allocated.cores;
-        if let Some(limiter) = &self.limiter {
-            for event in limiter.take_events() {
-                tracing::warn!("{event}");
-                self.levers.note(&event);
-            }
-            // A cap's loop moves the quota within the period: the mean of its ends stands for it.
-            quota = limiter.status().quota;
-        }
-        let standing = self.opening.registry.standing();
-        let before = std::mem::replace(&mut self.quota_before, quota);
-        let usable = ((quota + before) / 2.0).min(self.allocated.cores);
-        let consumed = sample
-            .as_ref()
-            .and_then(|sample| self.metered.consumed(self.meter.name(), sample));
-        self.unanswered += u64::from(sample.is_none());
-        let refused: u64 = self.meter.refused().iter().map(|refused| refused.count).sum();
-        let refused = refused + self.unanswered;
-        let refused_before = std::mem::replace(&mut self.refused_before, refused);
+        self.counted = Counted {
+            cpu: now.cpu.or(self.counted.cpu),
+            ..now
+        };
+        let usable = usable(self.allocated.cores, Some(&sample));
+        let standing = self.registry.standing();
         MachinePeriod {
-            cpu_time: usage.map(|usage| usage.used),
-            utilisation: usage
+            cpu_time,
+            utilisation: sample
+                .cpu
                 .filter(|_| usable > Cores::ZERO)
-                .map(|usage| Ratio::new(usage.busy / usable).min(Ratio::new(1.0))),
-            power: sample.as_ref().and_then(|sample| sample.power),
-            energy: consumed,
-            throttled: usage
-                .filter(|usage| usage.periods > 0)
-                .map(|usage| Ratio::new(usage.throttled_periods as f64 / usage.periods as f64)),
-            frequency: self
-                .frequency
-                .as_ref()
-                .and_then(FrequencyReader::mean)
-                .map(|mean| Reading::new(mean, self.hardware)),
+                .map(|cpu| Ratio::new(cpu.busy / usable).min(Ratio::new(1.0))),
+            power,
+            energy,
+            throttled,
+            frequency: sample.frequency,
             zone: sample
-                .and_then(|sample| {
-                    sample
-                        .zones
-                        .iter()
-                        .find(|zone| zone.counted)
-                        .map(|zone| zone.zone.clone())
-                })
+                .zones
+                .into_iter()
+                .find(|zone| zone.counted)
+                .map(|zone| zone.name)
                 .unwrap_or_default(),
-            refused: vec![Refused {
-                node: self.node.clone(),
-                meter: self.meter.name().to_owned(),
-                count: refused.saturating_sub(refused_before),
-            }],
-            levers_lost: self.levers.lost(),
+            refused: refused.into_iter().collect(),
+            levers_lost: self.local.levers_lost(),
             missing: Missing::default(),
             levers: Levers {
                 paused: standing.paused,
                 left_alone: standing.held.iter().map(ToString::to_string).collect(),
                 foreign_writes: standing.foreign_writes,
-                gone: self.gone.clone(),
+                gone: self.local.gone().map(str::to_owned),
             },
         }
     }
@@ -428,30 +361,29 @@ impl Machine for CgroupMachine {
             cap,
             frequency,
         } = allocation;
-        self.find()?;
-        if self.opening.registry.is_paused() {
-            return self.note_pause();
+        if self.registry.is_paused() {
+            self.note_pause();
+            return Ok(());
         }
-        let asked = headroom_node::cap::Allocation {
-            cores,
+        let asked = message::Allocation {
+            cores: Some(cores),
             cap: Some(cap),
             frequency,
         };
-        let applied = match self.limiter()?.apply(asked) {
+        let applied = match self.local.set(asked) {
             Ok(applied) => applied,
             // An operator was faster.
-            Err(_) if self.opening.registry.is_paused() => return self.note_pause(),
+            Err(_) if self.registry.is_paused() => {
+                self.note_pause();
+                return Ok(());
+            }
             Err(error) => {
-                if matches!(error, LimitError::Unguarded { .. })
-                    && let Some(limiter) = &self.limiter
-                {
-                    self.allocated.cores = limiter.status().quota;
+                let error = cause(error);
+                if let Some(LimitError::Unguarded { .. }) = error.downcast_ref() {
+                    self.allocated.cores = self.local.allocated();
                     self.allocated.frequency = None;
                 }
-                if error.is_gone() {
-                    self.lose(&error.to_string());
-                }
-                return Err(error.into());
+                return Err(error);
             }
         };
         if let Some(bounds) = applied.bounded {

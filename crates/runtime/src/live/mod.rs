@@ -2,6 +2,59 @@
 //!
 //! The loop knows neither gateway nor cgroup: it is given a [`Telemetry`] and a [`Machine`]. What a period leaves
 //! behind goes to [`Sink`]s (recorder, metrics, view), which can neither delay nor change the loop.
+//!
+//! Where nobody can tell what happens to the requests, everything is put to full:
+//!
+//! ```
+//! use headroom_console::Stop;
+//! use headroom_control::{Allocation, CoreRange, Fixed, Guardian, Law, Plant, PowerEnvelope, Slo};
+//! use headroom_runtime::live::{ControlLoop, Frame, Machine, MachinePeriod, ManualClock, Telemetry, TrafficPeriod};
+//! use headroom_units::{Cores, Ratio, Seconds, Watts};
+//! use std::time::Duration;
+//!
+//! /// A service whose limits are kept in memory.
+//! struct Service(Allocation);
+//! impl Machine for Service {
+//!     fn observe(&mut self) -> MachinePeriod {
+//!         MachinePeriod::default()
+//!     }
+//!     fn allocated(&self) -> Allocation {
+//!         self.0
+//!     }
+//!     fn apply(&mut self, allocation: Allocation) -> anyhow::Result<()> {
+//!         self.0 = allocation;
+//!         Ok(())
+//!     }
+//! }
+//!
+//! /// Telemetry that is lost.
+//! struct Lost;
+//! impl Telemetry for Lost {
+//!     fn take(&mut self, _patience: Duration) -> Option<TrafficPeriod> {
+//!         None
+//!     }
+//! }
+//!
+//! let cores = CoreRange::new(Cores::new(0.2), Cores::new(2.0), Cores::new(0.1))?;
+//! let power = PowerEnvelope { base: Watts::new(6.0), per_core: Watts::new(2.9), lowest_cap: Watts::new(6.4) };
+//! let plant = Plant::new(cores, power)?;
+//! let mut law = Guardian::new(Box::new(Fixed::new(plant)) as Box<dyn Law>, plant, 3);
+//! let mut service = Service(Allocation::new(Cores::new(0.5), Watts::new(7.5)));
+//! let mut control = ControlLoop {
+//!     frame: Frame {
+//!         period: Duration::from_secs(1),
+//!         slo: Slo::new(Ratio::from_percent(95.0), Seconds::new(0.25))?,
+//!     },
+//!     law: &mut law,
+//!     machine: &mut service,
+//!     telemetry: &mut Lost,
+//!     clock: &ManualClock::new(),
+//!     sinks: Vec::new(),
+//! };
+//! let periods = control.run(&Stop::default(), |at| at >= Seconds::new(3.0));
+//! assert_eq!((periods, service.0), (3, plant.full()));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 pub mod admin;
 pub mod calibrate;
@@ -9,9 +62,7 @@ mod certificates;
 mod clock;
 pub mod control;
 pub mod guard;
-mod levers;
 mod machine;
-mod metered;
 mod metrics;
 mod outcomes;
 pub mod run;

@@ -1,5 +1,19 @@
 //! The promise that everything is put back: on exit, on panic, on a signal, and after kill -9, then by the
 //! guard ([`guard`]); where it was killed too, by the next start or by `headroom release`.
+//!
+//! ```no_run
+//! use headroom_node::Roots;
+//! use headroom_runtime::live::guard::namespace::Place;
+//! use headroom_runtime::live::undo::{self, Remains};
+//!
+//! # fn main() -> Result<(), headroom_console::Failure> {
+//! let run_dir = undo::take(&undo::default_run_dir(), Remains::NONE)?;
+//! undo::promise(run_dir, &Roots::default(), Place::Inside)?;
+//! // Machines are opened and limited here.
+//! undo::keep();
+//! # Ok(())
+//! # }
+//! ```
 
 use crate::live::guard::{self, namespace::Place};
 use headroom_console::Failure;
@@ -65,7 +79,9 @@ pub fn take(run_dir: &Path, remains: Remains) -> Result<RunDir, Failure> {
     Ok(taken)
 }
 
-/// Puts back what a killed run left, and from now on keeps record of what this one changes, watched over by a guard.
+/// Puts back what a killed run left, and from now on keeps record of what this one changes, watched over by a guard: a service
+/// that stands already, else this program started again with `guard --run-dir DIR --sys DIR --proc DIR` and a socket as its
+/// standard input, which is to be [`Post::watch`](guard::post::Post::watch).
 ///
 /// # Errors
 /// A run folder whose record cannot be used; no guard that would outlive this process.

@@ -12,6 +12,14 @@ use tokio::sync::watch;
 const STATUS_LINE_BYTES: usize = 12;
 
 /// How a server is checked.
+///
+/// ```
+/// use headroom_runtime::resize::CheckTarget;
+///
+/// let target = CheckTarget::parse("http://10.0.0.7:8080/health").unwrap();
+/// assert_eq!((target.port, target.path.as_deref()), (8080, Some("/health")));
+/// assert!(CheckTarget::parse("10.0.0.7:8080").is_none());
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckTarget {
     /// The host.

@@ -21,8 +21,9 @@ use headroom_control::{Guardian, Law, LawConfig, LawContext, LawName, Plant, Slo
 use headroom_gateway::{BackendConfig, Gateway, GatewayConfig, Handle};
 use headroom_load::http::{LoadConfig, LoadHandle, Pacing, Paths};
 use headroom_load::{Arrivals, Spacing, Trace};
+use headroom_node::agent::LocalOptions;
 use headroom_node::cap::LimiterOptions;
-use headroom_node::cgroup::{CgroupScope, ScopeOptions};
+use headroom_node::cgroup::{CgroupScope, ScopeOptions, TargetSpec};
 use headroom_node::power::{MeterPreference, PowerModel};
 use headroom_node::restore;
 use headroom_record::{Archive, Limits, Recorder, RunSummary, compare_with_first, summary_table};
@@ -216,14 +217,16 @@ impl Stage {
         say::note!("starting the wiki");
         let wiki = Wiki::start(&scope)?;
         let model = PowerModel::default_for(ground.cores)?;
-        let machine = CgroupMachine::open(
-            roots,
-            scope.target(),
+        let options = LocalOptions {
+            roots: roots.clone(),
+            target: TargetSpec::Path(scope.target().cpu_dir.display().to_string()),
             model,
-            MeterPreference::Auto,
-            LimiterOptions::default(),
-            restore::global(),
-        )?;
+            meter: MeterPreference::Auto,
+            limiter: LimiterOptions::default(),
+            emulated: false,
+            name: None,
+        };
+        let machine = CgroupMachine::open(options, restore::global())?;
         let gateway = Gateway::start(GatewayConfig {
             listen: vec![SocketAddr::from(([127, 0, 0, 1], 0))],
             threads: 1,

@@ -17,6 +17,7 @@ use headroom_console::Stop;
 use headroom_console::say;
 use headroom_control::{LawContext, Plant};
 use headroom_node::Roots;
+use headroom_node::agent::LocalOptions;
 use headroom_node::cap::LimiterOptions;
 use headroom_node::cgroup::Target;
 use headroom_node::cpu::online;
@@ -187,22 +188,22 @@ impl World {
             .model
             .model(machine_cores)
             .map_err(|error| document.error("power.model", error))?;
-        let mut machine = CgroupMachine::open(
-            roots,
-            &target,
+        let options = LocalOptions {
+            roots: roots.clone(),
+            target: config.service.target(),
             model,
-            config.power.meter,
-            LimiterOptions {
+            meter: config.power.meter,
+            limiter: LimiterOptions {
                 lease: Some(Seconds::from(silence(config.control.period()))),
                 ..config.power.limiter(&config.service)
             },
-            restore::global(),
-        )
-        .map_err(|error| {
+            emulated: false,
+            name: None,
+        };
+        let machine = CgroupMachine::open(options, restore::global()).map_err(|error| {
             let key = power_key(&error).unwrap_or(config.service.target_key());
             document.error(key, format!("{error:#}"))
         })?;
-        machine.follow(config.service.target());
         let most = match limits {
             Limits::AsFound => machine.most_cores()?,
             // A run's limit is no bound for the next one.

@@ -10,7 +10,7 @@ use crate::cgroup::Target;
 use crate::cpu::{UsageMeter, UsageSample};
 use crate::file;
 use crate::frequency::FrequencyReader;
-use crate::power::{Allocated, Choice, Meter, MeterError, MeterSample, choose, choose_tried};
+use crate::power::{Allocated, Choice, Meter, MeterError, MeterSample, choose, choose_tried, settled};
 use headroom_units::{Joules, Reading, Seconds, Source};
 use headroom_wire::message::RefusedReadings;
 use std::collections::HashMap;
@@ -34,6 +34,8 @@ pub(super) struct Eyes {
     energy: EnergyTotals,
     /// Readings that the meters before this one did not believe.
     refused_before: u64,
+    /// Times that no meter answered.
+    unanswered: u64,
     frequency: Option<FrequencyReader>,
     busy: Option<(Instant, BusyCounters)>,
     opened: Instant,
@@ -58,16 +60,19 @@ impl Eyes {
             true => choose_tried,
             false => choose,
         };
+        // Before the meters, each of which would only say that it is not there instead.
+        let usage = UsageMeter::open(&options.roots, target)?;
         let (meter, choice) = choose(options.meter, &options.roots, target, options.model, allocated)?;
         Ok(Self {
             options: options.clone(),
             allocated: allocated.clone(),
-            usage: UsageMeter::open(&options.roots, target)?,
+            usage,
             cpu: CpuTotals::default(),
             meter,
             choice,
             energy: EnergyTotals::default(),
             refused_before: 0,
+            unanswered: 0,
             frequency: FrequencyReader::open(&options.roots),
             busy: None,
             opened: Instant::now(),
@@ -78,6 +83,11 @@ impl Eyes {
 
     pub(super) fn choice(&self) -> &Choice {
         &self.choice
+    }
+
+    /// Waits until it is known which zones of the meter count.
+    pub(super) fn settle(&mut self) -> Result<(), MeterError> {
+        settled(&mut *self.meter).map(drop)
     }
 
     /// Something to tell with the next reading.
@@ -105,6 +115,7 @@ impl Eyes {
         .flatten()
         .collect();
         let fails = !failures.is_empty();
+        self.unanswered += u64::from(sample.is_err());
         // A meter that stands still is still there: it is asked again, and has its substitutes.
         let still = matches!(
             sample,
@@ -135,7 +146,10 @@ impl Eyes {
             usable: None,
             refused: Some(RefusedReadings {
                 meter: self.meter.name().to_owned(),
-                count: self.refused_before.saturating_add(self.refused()),
+                count: self
+                    .refused_before
+                    .saturating_add(self.refused())
+                    .saturating_add(self.unanswered),
             }),
             troubles: std::mem::take(&mut self.noted),
         }
@@ -185,6 +199,7 @@ impl Eyes {
                     energy,
                     noted,
                     refused_before: refused,
+                    unanswered: self.unanswered,
                     busy: self.busy,
                     failing: old.1,
                     options: self.options.clone(),

@@ -1,19 +1,22 @@
-//! This machine, with one control group on it, as an agent serves it.
+//! This machine, with one control group on it, as an agent serves it and a run in this process controls it.
 
 mod eyes;
 mod identity;
+mod levers;
 
 use super::machine::{About, Counters, Machine, MachineError, NoLever, PutBack, Ranges};
 use crate::Roots;
-use crate::cap::{self, Binding, LimitError, Limiter, LimiterOptions};
+use crate::cap::{self, Applied, Binding, LimitError, Limiter, LimiterOptions};
 use crate::cgroup::{CgroupError, Target, TargetSpec};
-use crate::cpu::{self, CpuError};
-use crate::limit::LeverKind;
+use crate::cpu::{self, CpuError, QuotaBounds};
+use crate::frequency::FrequencyBounds;
+use crate::limit::{CapBounds, LeverKind};
 use crate::power::{Allocated, Choice, MeterError, MeterPreference, ModelError, PowerModel};
 use crate::restore::{Outcome, Registry};
 use eyes::Eyes;
 use headroom_units::{Cores, Source};
 use headroom_wire::message::{Allocation, PowerEnvelope, Range};
+use levers::LeverWatch;
 
 /// What an agent serves, and how.
 #[derive(Clone, Debug, PartialEq)]
@@ -26,7 +29,7 @@ pub struct LocalOptions {
     pub model: PowerModel,
     /// Which meter.
     pub meter: MeterPreference,
-    /// How limits are set. The agent's own lease is the only one: [`LimiterOptions::lease`] is not used.
+    /// How limits are set. An agent has leases of its own, and needs none here; where there is one, each reading renews it.
     pub limiter: LimiterOptions,
     /// The roots are emulated hardware, also where their tree does not say so itself: every figure is labelled so.
     pub emulated: bool,
@@ -74,6 +77,30 @@ pub struct LocalMachine {
     lever: LeverKind,
     in_force: Allocation,
     allocated: Allocated,
+    levers: LeverWatch,
+    /// Why the service cannot be limited now: its control group is gone.
+    gone: Option<String>,
+}
+
+/// Between what a service on this machine can be limited now.
+#[derive(Clone, Debug)]
+pub struct Bounds {
+    /// Cores.
+    pub cores: QuotaBounds,
+    /// Power caps where the hardware holds them; where the quota does, its model bounds them.
+    pub cap: Option<CapBounds>,
+    /// The limit on the frequency; why there is none.
+    pub frequency: Result<FrequencyBounds, String>,
+}
+
+impl Bounds {
+    fn of(limiter: &Limiter) -> Result<Self, LimitError> {
+        Ok(Self {
+            cores: limiter.bounds()?,
+            cap: limiter.cap_bounds(),
+            frequency: limiter.frequency(),
+        })
+    }
 }
 
 impl LocalMachine {
@@ -89,10 +116,6 @@ impl LocalMachine {
             model: options.model.validated()?,
             // A tree that says that it is emulated is, whoever opens it.
             emulated: options.emulated || options.roots.source() == Source::Emulated,
-            limiter: LimiterOptions {
-                lease: None,
-                ..options.limiter
-            },
             ..options
         };
         let target = Target::resolve(&options.roots, &options.target)?;
@@ -109,7 +132,7 @@ impl LocalMachine {
         };
         // Tried once, so that an agent that could never limit anything does not start.
         let limiter = open_limiter(&options, &target, registry)?;
-        let caps = possible(&options, &limiter)?.caps;
+        let caps = possible(&options, Bounds::of(&limiter)?).caps;
         let lever = limiter.lever().chosen;
         drop(limiter);
         let registry = registry.part();
@@ -122,7 +145,20 @@ impl LocalMachine {
             lever,
             in_force: Allocation::AS_FOUND,
             allocated,
+            levers: LeverWatch::default(),
+            gone: None,
         })
+    }
+
+    /// Opens the limits now and not with the first allocation, so that nobody else takes them meanwhile, and waits until it
+    /// is known which zones of the meter count. Changes nothing.
+    ///
+    /// # Errors
+    /// [`OpenError`].
+    pub fn hold(&mut self) -> Result<(), OpenError> {
+        let now = self.limiter()?.allocated().now();
+        self.allocated.set(now);
+        Ok(self.eyes.settle()?)
     }
 
     /// Which meter is in use, and which were passed over and why.
@@ -130,14 +166,47 @@ impl LocalMachine {
         self.eyes.choice()
     }
 
+    /// What holds caps; nothing while the control group is gone.
+    pub fn lever(&self) -> Option<LeverKind> {
+        self.gone.is_none().then_some(self.lever)
+    }
+
+    /// Why the service cannot be limited now: its control group is gone. It is looked for with each allocation.
+    pub fn gone(&self) -> Option<&str> {
+        self.gone.as_deref()
+    }
+
+    /// The cores that the service can use: as allocated last, or as found.
+    pub fn allocated(&self) -> Cores {
+        self.allocated.now()
+    }
+
+    /// Whether a lever was not in force as commanded since the last call, or another one than at first holds the cap.
+    pub fn levers_lost(&mut self) -> bool {
+        self.levers.lost()
+    }
+
+    /// Between what the service can be limited now; where nothing is limited, limits are opened to be asked.
+    ///
+    /// # Errors
+    /// [`OpenError`].
+    pub fn bounds(&self) -> Result<Bounds, OpenError> {
+        match &self.limiter {
+            Some(limiter) => Ok(Bounds::of(limiter)?),
+            None => {
+                let target = Target::resolve(&self.options.roots, &self.options.target)?;
+                let limiter = open_limiter(&self.options, &target, &self.registry)?;
+                Ok(Bounds::of(&limiter)?)
+            }
+        }
+    }
+
     /// What can be asked of the limits as they are now; where nobody holds the node, of limits opened to be asked.
     fn look(&self) -> Result<Possible, OpenError> {
-        let Some(limiter) = &self.limiter else {
-            let target = Target::resolve(&self.options.roots, &self.options.target)?;
-            let limiter = open_limiter(&self.options, &target, &self.registry)?;
-            return Ok(possible(&self.options, &limiter)?);
-        };
-        let now = possible(&self.options, limiter)?;
+        let now = possible(&self.options, self.bounds()?);
+        if self.limiter.is_none() {
+            return Ok(now);
+        }
         // A hardware limit is on the packages, and what the rest of the machine draws is learnt under the lease: a cap that
         // was accepted when it began must not be refused at its renewal.
         let caps = Range::new(
@@ -163,7 +232,13 @@ impl LocalMachine {
                 // The service may have been started anew since, in a group of another name.
                 let target = Target::resolve(&self.options.roots, &self.options.target)?;
                 let limiter = open_limiter(&self.options, &target, &self.registry)?;
-                self.caps = possible(&self.options, &limiter)?.caps;
+                self.caps = possible(&self.options, Bounds::of(&limiter)?).caps;
+                if self.gone.take().is_some() {
+                    self.eyes.reopen();
+                    self.eyes.settle()?;
+                    let again = format!("the control group of {} is there again, and limited", target.name);
+                    self.eyes.note(std::iter::once(again));
+                }
                 limiter
             }
         };
@@ -171,31 +246,23 @@ impl LocalMachine {
         Ok(self.limiter.insert(limiter))
     }
 
-    fn tell(&mut self, allocation: Allocation) -> Result<(Cores, cap::Applied), OpenError> {
+    /// Puts an allocation in force and says all of what is: [`Machine::apply`] without the words.
+    ///
+    /// # Errors
+    /// [`OpenError`]: the machine refused, or the service's control group is gone ([`LocalMachine::gone`]); where nobody would
+    /// lift limits, everything was put back.
+    pub fn set(&mut self, allocation: Allocation) -> Result<Applied, OpenError> {
         let limiter = self.limiter()?;
-        let cores = match allocation.cores {
-            Some(cores) => cores,
-            None => limiter.bounds()?.largest,
-        };
-        let applied = limiter.apply(cap::Allocation {
-            cores,
-            cap: allocation.cap,
-            frequency: allocation.frequency,
-        })?;
-        Ok((cores, applied))
-    }
-
-    fn limit(&mut self, allocation: Allocation) -> Result<Vec<String>, MachineError> {
-        let told = self.tell(allocation);
-        if let Err(OpenError::Limit(error)) = &told
-            && matches!(**error, LimitError::Unguarded { .. })
-        {
+        let applied = apply(limiter, allocation).inspect_err(|error| match error {
             // It was all given back: what is in force is what was found.
-            for failure in self.put_back().failed {
-                tracing::error!("{failure}");
+            LimitError::Unguarded { .. } => {
+                for failure in self.put_back().failed {
+                    tracing::error!("{failure}");
+                }
             }
-        }
-        let (cores, applied) = told.map_err(MachineError::new)?;
+            error if error.is_gone() => self.lose(&error.to_string()),
+            _ => {}
+        })?;
         let cap = match &applied.cap_bounded {
             Some(bounds) => applied.cap.map(|cap| cap.clamp(bounds.smallest, bounds.largest)),
             None => applied.cap,
@@ -206,6 +273,30 @@ impl LocalMachine {
             frequency: applied.frequency,
         };
         self.allocated.set(applied.cores);
+        Ok(applied)
+    }
+
+    /// Gives up what limits a control group that is gone.
+    fn lose(&mut self, why: &str) {
+        let gone = format!(
+            "the control group of {} is gone, so that nothing is limited: it is taken up again when it is there ({why})",
+            self.options.target
+        );
+        self.eyes.note(std::iter::once(gone.clone()));
+        self.gone = Some(gone);
+        self.limiter = None;
+        self.in_force = Allocation::AS_FOUND;
+    }
+
+    /// Takes what the limiter reports.
+    fn take_events(&mut self, limiter: &Limiter) {
+        let events = limiter.take_events();
+        events.iter().for_each(|event| self.levers.note(event));
+        self.eyes.note(events.iter().map(ToString::to_string));
+    }
+
+    fn limit(&mut self, allocation: Allocation) -> Result<Vec<String>, MachineError> {
+        let applied = self.set(allocation).map_err(MachineError::new)?;
         if let Some(why) = applied.frequency_refused {
             return Err(MachineError::new(format!(
                 "the limit on the frequency is not in force: {why}"
@@ -218,7 +309,7 @@ impl LocalMachine {
                 applied.effective_quota
             ));
         }
-        if let Some(bounds) = applied.bounded {
+        if let (Some(bounds), Some(cores)) = (applied.bounded, allocation.cores) {
             notes.push(format!(
                 "{cores:.2} were bounded to {:.2} to {:.2}",
                 bounds.smallest, bounds.largest
@@ -234,12 +325,16 @@ impl LocalMachine {
     }
 }
 
-impl Drop for LocalMachine {
-    fn drop(&mut self) {
-        for failure in self.put_back().failed {
-            tracing::error!("{failure}");
-        }
-    }
+fn apply(limiter: &Limiter, allocation: Allocation) -> Result<Applied, LimitError> {
+    let cores = match allocation.cores {
+        Some(cores) => cores,
+        None => limiter.bounds()?.largest,
+    };
+    limiter.apply(cap::Allocation {
+        cores,
+        cap: allocation.cap,
+        frequency: allocation.frequency,
+    })
 }
 
 fn open_limiter(options: &LocalOptions, target: &Target, registry: &Registry) -> Result<Limiter, LimitError> {
@@ -264,26 +359,30 @@ struct Possible {
     frequency: Result<Range, String>,
 }
 
-fn possible(options: &LocalOptions, limiter: &Limiter) -> Result<Possible, LimitError> {
-    let bounds = limiter.bounds()?;
-    let caps = match limiter.cap_bounds() {
+fn possible(options: &LocalOptions, bounds: Bounds) -> Possible {
+    let Bounds {
+        cores,
+        cap,
+        frequency,
+    } = bounds;
+    let caps = match cap {
         Some(caps) => Range::new(caps.smallest.get(), caps.largest.get()),
         None => {
-            let floor = options.limiter.cap.floor.max(bounds.smallest);
-            let lowest = options.model.minimum_cap(bounds.smallest, floor);
+            let floor = options.limiter.cap.floor.max(cores.smallest);
+            let lowest = options.model.minimum_cap(cores.smallest, floor);
             Range::new(lowest.get(), options.model.maximum_cap().get())
         }
     };
-    let frequency = limiter.frequency().map(|bounds| Range {
+    let frequency = frequency.map(|bounds| Range {
         minimum: bounds.lowest.get(),
         maximum: bounds.highest.get(),
         step: bounds.step.get(),
     });
-    Ok(Possible {
-        cores: Range::new(bounds.smallest.get(), bounds.largest.get()),
+    Possible {
+        cores: Range::new(cores.smallest.get(), cores.largest.get()),
         caps,
         frequency,
-    })
+    }
 }
 
 impl Machine for LocalMachine {
@@ -367,8 +466,7 @@ impl Machine for LocalMachine {
             }
         }
         if let Some(limiter) = limiter {
-            self.eyes
-                .note(limiter.take_events().iter().map(ToString::to_string));
+            self.take_events(&limiter);
         }
         self.in_force = Allocation::AS_FOUND;
         if let Ok(possible) = self.look() {
@@ -385,9 +483,11 @@ impl Machine for LocalMachine {
         if self.limiter.is_some() && self.registry.is_paused() {
             self.put_back();
         }
-        if let Some(limiter) = &self.limiter {
-            self.eyes
-                .note(limiter.take_events().iter().map(ToString::to_string));
+        // Whoever asks does not hang, also while it decides nothing yet.
+        if let Some(limiter) = self.limiter.take() {
+            limiter.renew();
+            self.take_events(&limiter);
+            self.limiter = Some(limiter);
         }
         Counters {
             usable: self.limiter.as_ref().map(|limiter| limiter.status().quota),

@@ -265,6 +265,43 @@ fn counters_go_on_when_the_service_is_made_anew() {
 }
 
 #[test]
+fn a_group_that_is_made_anew_is_limited_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_, options) = machine(dir.path());
+    let mut machine = LocalMachine::open(options, &Registry::new()).unwrap();
+    machine.apply(cores(1.5)).unwrap();
+    let web = dir.path().join("sys/fs/cgroup/web");
+    let stat = fs::read(web.join("cpu.stat")).unwrap();
+    fs::remove_dir_all(&web).unwrap();
+    let why = machine.apply(cores(1.0)).unwrap_err().why;
+    assert!(machine.gone().unwrap().contains("is gone"), "{why}");
+    assert_eq!(
+        (machine.lever(), machine.in_force()),
+        (None, Allocation::AS_FOUND)
+    );
+    machine.apply(cores(1.0)).unwrap_err();
+    let said = machine.read().troubles;
+    assert_eq!(
+        said.iter().filter(|line| line.contains("is gone")).count(),
+        1,
+        "{said:?}"
+    );
+
+    fs::create_dir(&web).unwrap();
+    fs::write(web.join("cpu.max"), "max 100000\n").unwrap();
+    fs::write(web.join("cpu.stat"), stat).unwrap();
+    assert_eq!(machine.apply(cores(1.0)), Ok(vec![]));
+    assert_eq!((machine.gone(), quota(dir.path())), (None, "10000 10000".into()));
+    let said = machine.read().troubles;
+    assert!(
+        said.iter().any(|line| line.contains("is there again")),
+        "{said:?}"
+    );
+    machine.put_back();
+    assert_eq!(quota(dir.path()), "max 100000");
+}
+
+#[test]
 fn a_machine_says_who_it_is_and_what_it_has() {
     let dir = tempfile::tempdir().unwrap();
     let (_, options) = machine(dir.path());
@@ -390,6 +427,7 @@ fn somebody_elses_write_is_told_once_and_left_to_the_caller_to_log() {
             "{told:?}"
         );
         assert!(machine.read().troubles.is_empty());
+        machine.put_back();
     });
     assert_eq!(logged.0.load(std::sync::atomic::Ordering::Relaxed), 0);
 }

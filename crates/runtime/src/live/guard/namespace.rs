@@ -28,6 +28,6 @@ impl Place {
 
 /// Whether this process is in another PID namespace than the machine's own. Where /proc does not say it, it is not taken for
 /// one: a process without /proc cannot limit anything.
-pub fn is_contained() -> bool {
+fn is_contained() -> bool {
     fs::read_link("/proc/self/ns/pid").is_ok_and(|namespace| namespace.as_os_str() != INITIAL)
 }

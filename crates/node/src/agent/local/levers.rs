@@ -1,6 +1,6 @@
 //! Whether the levers that a run began with are in force, by what the machine reports of them.
 
-use headroom_node::cap::Event;
+use crate::cap::Event;
 
 /// What is known of a machine's levers since it was opened.
 #[derive(Debug, Default)]
@@ -34,7 +34,7 @@ impl LeverWatch {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use headroom_node::limit::LeverKind;
+    use crate::limit::LeverKind;
 
     #[test]
     fn a_lever_that_is_given_up_stays_lost_and_one_that_comes_back_does_not() {
