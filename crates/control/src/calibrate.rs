@@ -13,7 +13,7 @@ use crate::decision::{Decision, Reason};
 use crate::law::Law;
 use crate::observation::Observation;
 use crate::plant::Plant;
-use headroom_units::{Hertz, PerSecond, Reading, Seconds};
+use headroom_units::{Hertz, Lever, PerSecond, Reading, Seconds};
 use std::fmt;
 
 /// Fewer requests than this say little about their mean cost.
@@ -109,7 +109,7 @@ impl Evidence {
         let failed = traffic.failures as f64 > MAX_FAILED_SHARE * traffic.completions as f64;
         // What is begun and not answered has cost CPU time that belongs to no answer yet.
         let behind = traffic.in_flight > traffic.completions;
-        let limit = seen.allocated.frequency;
+        let limit = seen.in_force.frequency();
         let counted = cpu > Seconds::ZERO && seen.length > Seconds::ZERO && traffic.completions > 0;
         counted.then(|| Self {
             requests: traffic.completions + if failed { traffic.failures } else { 0 },
@@ -267,7 +267,7 @@ impl<F> Calibrating<F> {
 
     fn full(&self, reason: Reason) -> Decision {
         Decision {
-            allocation: self.plant.full(),
+            setting: self.plant.full(),
             expected_rate: None,
             reasons: vec![reason],
         }
@@ -331,6 +331,10 @@ where
 {
     fn name(&self) -> &'static str {
         self.prototype.name()
+    }
+
+    fn levers(&self) -> &'static [Lever] {
+        self.prototype.levers()
     }
 
     fn guard(&self) -> Option<Seconds> {

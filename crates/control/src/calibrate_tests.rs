@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::{Allocation, CoreRange, Fixed, FrequencyRange, PowerEnvelope, Traffic};
-use headroom_units::{Cores, Measured, Watts};
+use headroom_units::{Cores, Lever, Measured, Watts};
 use proptest::prelude::*;
 
 fn plant() -> Plant {
@@ -19,6 +19,9 @@ fn plant() -> Plant {
 struct OneCore;
 
 impl Law for OneCore {
+    fn levers(&self) -> &'static [Lever] {
+        &[Lever::Cores, Lever::Cap]
+    }
     fn name(&self) -> &'static str {
         "one-core"
     }
@@ -27,7 +30,7 @@ impl Law for OneCore {
     }
     fn decide(&mut self, _: &Observation) -> Decision {
         Decision {
-            allocation: Allocation::new(Cores::new(1.0), Watts::new(8.0)),
+            setting: Allocation::new(Cores::new(1.0), Watts::new(8.0)).into(),
             expected_rate: None,
             reasons: vec![Reason::new("one", "one core".to_owned(), &[])],
         }
@@ -51,7 +54,7 @@ fn second(completions: u64, cpu_s: f64) -> Observation {
     Observation {
         period: 0,
         length: Seconds::new(1.0),
-        allocated: plant().full(),
+        in_force: plant().full(),
         traffic: Some(Traffic {
             arrivals: completions,
             completions,
@@ -61,6 +64,7 @@ fn second(completions: u64, cpu_s: f64) -> Observation {
         power: None,
         frequency: None,
         cpu_time: Some(Seconds::new(cpu_s)),
+        ..Observation::default()
     }
 }
 
@@ -79,7 +83,7 @@ fn everything_is_on_until_enough_was_observed_and_then_the_law_decides() {
     for collected in [100.0, 200.0] {
         let decision = law.decide(&second(100, 0.4));
         assert_eq!(rule(&decision), "calibrating");
-        assert_eq!(decision.allocation, plant().full());
+        assert_eq!(decision.setting, plant().full());
         assert_eq!(number(&decision, "requests"), collected);
     }
     assert_eq!(law.service_rate(), None);
@@ -87,7 +91,7 @@ fn everything_is_on_until_enough_was_observed_and_then_the_law_decides() {
     let decision = law.decide(&second(100, 0.4));
     assert_eq!(rule(&decision), "calibrated");
     assert_eq!(decision.reasons[1].rule, "one");
-    assert_eq!(decision.allocation.cores, Cores::new(1.0));
+    assert_eq!(decision.setting.cores().unwrap(), Cores::new(1.0));
     let rate = law.service_rate().unwrap().get();
     assert!((rate - 250.0).abs() < 1e-9, "{rate}");
     assert_eq!(rule(&law.decide(&second(100, 0.4))), "one");
@@ -97,7 +101,7 @@ fn everything_is_on_until_enough_was_observed_and_then_the_law_decides() {
 fn a_service_without_traffic_is_waited_for_as_long_as_it_takes() {
     let mut law = one_core();
     for _ in 0..100_000 {
-        assert_eq!(law.decide(&second(0, 0.01)).allocation, plant().full());
+        assert_eq!(law.decide(&second(0, 0.01)).setting, plant().full());
     }
     // Idle CPU time of those periods is not counted to the requests that come then.
     for _ in 0..3 {
@@ -110,7 +114,7 @@ fn a_service_without_traffic_is_waited_for_as_long_as_it_takes() {
 fn periods_that_cannot_tell_are_left_out() {
     let failing = |seen: &mut Observation| seen.traffic.as_mut().unwrap().failures = 6;
     let behind = |seen: &mut Observation| seen.traffic.as_mut().unwrap().in_flight = 101;
-    let slowed = |seen: &mut Observation| seen.allocated.frequency = Some(Hertz::new(1e9));
+    let slowed = |seen: &mut Observation| seen.in_force = seen.in_force.with(Lever::Frequency, Some(1e9));
     let blind = |seen: &mut Observation| seen.traffic = None;
     let unread = |seen: &mut Observation| seen.cpu_time = None;
     let spoils: [&dyn Fn(&mut Observation); 5] = [&failing, &behind, &slowed, &blind, &unread];
@@ -134,7 +138,7 @@ fn a_law_that_cannot_be_built_leaves_everything_on_and_is_tried_again() {
     let decision = law.decide(&second(200, 2.0));
     assert_eq!(rule(&decision), "calibration-refused");
     assert!(decision.reasons[0].text.contains("out of reach"), "{decision:?}");
-    assert_eq!(decision.allocation, plant().full());
+    assert_eq!(decision.setting, plant().full());
     assert_eq!(rule(&law.decide(&second(20, 0.1))), "calibrating");
     assert_eq!(rule(&law.decide(&second(600, 0.9))), "calibrated");
 }
@@ -259,7 +263,7 @@ fn a_frequency_limit_hides_no_rate_that_is_lower_still() {
     }
     let limited = |cpu_s| {
         let mut seen = second(100, cpu_s);
-        seen.allocated.frequency = Some(Hertz::new(1e9));
+        seen.in_force = seen.in_force.with(Lever::Frequency, Some(1e9));
         seen
     };
     assert_eq!(
@@ -337,7 +341,7 @@ proptest! {
             let decision = law.decide(seen);
             prop_assert!(decision.reasons.iter().all(|reason| rules.contains(&&*reason.rule)));
             match law.service_rate() {
-                None => prop_assert_eq!(decision.allocation, plant().full()),
+                None => prop_assert_eq!(decision.setting, plant().full()),
                 Some(rate) => prop_assert!(rate.get().is_finite() && rate.get() > 0.0),
             }
         }

@@ -1,19 +1,18 @@
-//! What a law answers: an allocation and the reasons for it.
+//! What a law answers: a setting and the reasons for it.
 
-use headroom_units::{Cores, Hertz, PerSecond, Watts};
+use headroom_units::{Cores, Hertz, Lever, PerSecond, Setting, Watts};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
-/// What the service may use.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+/// Cores, cap and frequency together: what the laws of one service compute with. [`Plant::allocation`](crate::Plant::allocation)
+/// makes it of a setting.
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Allocation {
     /// Cores allocated to the service.
     pub cores: Cores,
     /// Power cap of the machine.
     pub cap: Watts,
-    /// The highest frequency that the processors may run at; `None` where nothing is limited. It is absent in
-    /// recordings that are older than it.
-    #[serde(default)]
+    /// The highest frequency that the processors may run at; `None` where nothing is limited.
     pub frequency: Option<Hertz>,
 }
 
@@ -26,30 +25,22 @@ impl Allocation {
             frequency: None,
         }
     }
+}
 
-    /// Whether it leaves the service less of anything than `now` does. No limit of the frequency is more than any.
-    pub fn takes_from(&self, now: &Self) -> bool {
-        let slower = self
-            .frequency
-            .is_some_and(|limit| now.frequency.is_none_or(|before| limit < before));
-        self.cores < now.cores || self.cap < now.cap || slower
-    }
-
-    /// Of everything the more generous of the two.
-    pub fn most(self, other: Self) -> Self {
-        Self {
-            cores: self.cores.max(other.cores),
-            cap: self.cap.max(other.cap),
-            frequency: self.frequency.zip(other.frequency).map(|(one, two)| one.max(two)),
-        }
+impl From<Allocation> for Setting {
+    fn from(allocation: Allocation) -> Self {
+        Self::default()
+            .with(Lever::Cores, Some(allocation.cores.get()))
+            .with(Lever::Cap, Some(allocation.cap.get()))
+            .with(Lever::Frequency, allocation.frequency.map(Hertz::get))
     }
 }
 
 /// What to do in the next period, and why.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Decision {
-    /// What the service may use from now on.
-    pub allocation: Allocation,
+    /// What is to be in force from now on, of the law's own levers; whatever else it has a value for is not carried out.
+    pub setting: Setting,
     /// The arrival rate that the law expects in the next period, where it forecasts.
     pub expected_rate: Option<PerSecond>,
     /// Why; at least one.
@@ -79,33 +70,5 @@ impl Reason {
                 .map(|(name, value)| (Cow::Borrowed(*name), *value))
                 .collect(),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn allocation(cores: f64, cap: f64, ghz: Option<f64>) -> Allocation {
-        Allocation {
-            frequency: ghz.map(|ghz| Hertz::new(ghz * 1e9)),
-            ..Allocation::new(Cores::new(cores), Watts::new(cap))
-        }
-    }
-
-    #[test]
-    fn no_limit_of_the_frequency_is_more_than_any() {
-        let (free, slow) = (allocation(2.0, 40.0, None), allocation(2.0, 40.0, Some(1.2)));
-        assert!(slow.takes_from(&free) && !free.takes_from(&slow) && !slow.takes_from(&slow));
-        assert_eq!(slow.most(free), free);
-        let slower = allocation(3.0, 30.0, Some(0.8));
-        assert!(slower.takes_from(&slow) && slow.takes_from(&slower));
-        assert_eq!(slow.most(slower), allocation(3.0, 40.0, Some(1.2)));
-    }
-
-    #[test]
-    fn a_recording_from_before_frequencies_limits_none() {
-        let old: Allocation = serde_json::from_str(r#"{"cores": 2.0, "cap": 40.0}"#).unwrap();
-        assert_eq!(old, allocation(2.0, 40.0, None));
     }
 }

@@ -4,6 +4,7 @@ use crate::decision::{Decision, Reason};
 use crate::law::Law;
 use crate::observation::Observation;
 use crate::plant::Plant;
+use headroom_units::Lever;
 
 /// The law that allocates everything.
 #[derive(Clone, Debug)]
@@ -27,11 +28,16 @@ impl Law for Fixed {
         &["everything-on"]
     }
 
+    /// None: what no law moves is full.
+    fn levers(&self) -> &'static [Lever] {
+        &[]
+    }
+
     fn decide(&mut self, _seen: &Observation) -> Decision {
-        let allocation = self.plant.full();
+        let allocation = self.plant.full_allocation();
         let (cores, cap) = (allocation.cores.get(), allocation.cap.get());
         Decision {
-            allocation,
+            setting: allocation.into(),
             expected_rate: None,
             reasons: vec![Reason::new(
                 "everything-on",

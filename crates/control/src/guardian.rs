@@ -76,8 +76,15 @@ impl<L: Law> Guardian<L> {
     }
 
     /// With other limits on failing requests.
-    pub fn with_failing(self, limits: FailingLimits) -> Self {
-        Self { limits, ..self }
+    #[must_use]
+    pub fn with_failing(mut self, limits: FailingLimits) -> Self {
+        self.set_failing(limits);
+        self
+    }
+
+    /// Sets the limits on failing requests.
+    pub fn set_failing(&mut self, limits: FailingLimits) {
+        self.limits = limits;
     }
 
     fn failing(&self, traffic: &Traffic) -> Failing {
@@ -100,6 +107,11 @@ impl<L: Law> Guardian<L> {
         &self.law
     }
 
+    /// What it puts everything to.
+    pub const fn plant(&self) -> &Plant {
+        &self.plant
+    }
+
     /// Periods without telemetry up to now, in a row.
     pub const fn lost_periods(&self) -> u32 {
         self.lost
@@ -107,6 +119,9 @@ impl<L: Law> Guardian<L> {
 
     /// Decides as the law does, or as a guardian must.
     pub fn decide(&mut self, seen: &Observation) -> Decision {
+        if self.law.guards_itself() {
+            return self.law.decide(seen);
+        }
         let Some(traffic) = &seen.traffic else {
             return self.decide_blind(seen);
         };
@@ -121,7 +136,7 @@ impl<L: Law> Guardian<L> {
             return decision;
         }
         self.failing = self.failing.saturating_add(1);
-        let (wanted, now) = (decision.allocation, seen.allocated);
+        let (wanted, now) = (decision.setting, seen.in_force);
         let numbers = [
             ("failures", traffic.failures as f64),
             ("failed_by_client", traffic.failed_by_client as f64),
@@ -138,11 +153,11 @@ impl<L: Law> Guardian<L> {
                 1 => format!("{failed}: everything to full"),
                 periods => format!("{failed}, failing for {periods} periods now: everything to full"),
             };
-            decision.allocation = self.plant.full();
+            decision.setting = self.plant.full();
             decision.reasons = vec![Reason::new(FAILING_FULL, text, &numbers)];
         } else if wanted.takes_from(&now) {
             let text = format!("{failed}: nothing is taken away meanwhile");
-            decision.allocation = wanted.most(now);
+            decision.setting = wanted.most(now);
             decision.reasons = vec![Reason::new(FAILING, text, &numbers)];
         }
         decision
@@ -155,15 +170,15 @@ impl<L: Law> Guardian<L> {
             ("lost_periods", f64::from(self.lost)),
             ("patience_periods", f64::from(self.patience)),
         ];
-        let (allocation, reason) = if self.lost < self.patience {
+        let (setting, reason) = if self.lost < self.patience {
             let text = format!("no telemetry for {} periods: what is in force stays", self.lost);
-            (seen.allocated, Reason::new(HOLD, text, &numbers))
+            (seen.in_force, Reason::new(HOLD, text, &numbers))
         } else {
             let text = format!("no telemetry for {} periods: everything to full", self.lost);
             (self.plant.full(), Reason::new(FULL, text, &numbers))
         };
         Decision {
-            allocation,
+            setting,
             expected_rate: None,
             reasons: vec![reason],
         }

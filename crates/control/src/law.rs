@@ -2,11 +2,11 @@
 
 use crate::decision::Decision;
 use crate::observation::Observation;
-use headroom_units::Seconds;
+use headroom_units::{Lever, Seconds};
 
 /// A control law: a deterministic state machine, one call a period.
 ///
-/// The allocation in force comes with [`Observation`], so a law needs no memory of what it asked for: what the machine
+/// What is in force comes with [`Observation`], so a law needs no memory of what it asked for: what the machine
 /// could really do is what counts.
 pub trait Law: Send {
     /// The law's name, as in the run summary and the metrics.
@@ -14,6 +14,14 @@ pub trait Law: Send {
 
     /// The names of all its rules: the bounded label set of `headroom_decisions_total`.
     fn rules(&self) -> &'static [&'static str];
+
+    /// The levers that it moves; it leaves all others alone.
+    fn levers(&self) -> &'static [Lever];
+
+    /// Whether it answers lost telemetry and failing requests by itself, so that a [`Guardian`](crate::Guardian) leaves it alone.
+    fn guards_itself(&self) -> bool {
+        false
+    }
 
     /// The latency above which it repairs, where it has such a one below the target: a line to draw.
     fn guard(&self) -> Option<Seconds> {
@@ -34,6 +42,12 @@ impl<L: Law + ?Sized> Law for Box<L> {
     }
     fn rules(&self) -> &'static [&'static str] {
         (**self).rules()
+    }
+    fn levers(&self) -> &'static [Lever] {
+        (**self).levers()
+    }
+    fn guards_itself(&self) -> bool {
+        (**self).guards_itself()
     }
     fn guard(&self) -> Option<Seconds> {
         (**self).guard()

@@ -20,6 +20,7 @@
 //! | [`queueing`] | Equations 1 to 3 of the SLO-Power paper; processor sharing: the exact mean, and a percentile |
 //! | [`estimate`] | the least-squares line read one step ahead |
 //! | [`registry`] | the laws by name: parameters, how each is built, what can be searched |
+//! | [`stack`] | several laws in one period, each on its levers, slow ones with a period of their own |
 //! | [`spread`] | one decision for a cluster, spread over its nodes |
 #![forbid(unsafe_code)]
 
@@ -42,6 +43,7 @@ pub mod registry;
 pub mod resize;
 pub mod slo_power;
 pub mod spread;
+pub mod stack;
 
 pub use calibrate::Calibrating;
 pub use capacity::{Capacity, Estimate, QueueMonitor, QueueTuning};
@@ -51,12 +53,13 @@ pub use guardian::{FailingLimits, Guardian};
 pub use headroom::{Headroom, HeadroomError, HeadroomTuning};
 pub use hpa::{Hpa, HpaTuning, K8sAsRun, K8sAsRunTuning};
 pub use law::Law;
-pub use observation::{Distribution, Latency, Observation, Traffic, missed_latency};
+pub use observation::{Distribution, Latency, NodeObservation, Observation, Traffic, missed_latency};
 pub use parameter::OutOfRange;
 pub use pegasus::{Pegasus, PegasusTuning, PegasusVariant};
 pub use plant::{CoreRange, FrequencyRange, Plant, PlantError, PowerEnvelope, Slo};
 pub use power_manager::{PowerManager, PowerManagerTuning, Powersave, PowersaveError};
 pub use registry::{LawConfig, LawContext, LawError, LawName, NoSuchLaw, Parameter};
-pub use resize::{Fleet, Resizer, Stepwise};
+pub use resize::{Fleet, Stepwise};
 pub use slo_power::{Mode, SloPower, SloPowerError, Tuning};
 pub use spread::{NodeCapacity, NodeShare, Spread};
+pub use stack::{Part, Stack, StackError};

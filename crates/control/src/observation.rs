@@ -1,33 +1,50 @@
 //! What a law is given: one period of the service and its machine.
 
-use crate::decision::Allocation;
+use crate::capacity::Capacity;
 use crate::plant::Slo;
-use headroom_units::{Hertz, PerSecond, Ratio, Reading, Seconds, Watts};
+use crate::resize::PowerState;
+use headroom_units::{Hertz, PerSecond, Ratio, Reading, Seconds, Setting, Watts};
 use serde::{Deserialize, Serialize};
 
-/// What was seen in one period.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// What was observed in one period. What could not be read is absent, never zero.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Observation {
     /// Number of the period, from 0.
     pub period: u64,
+    /// The end of the period, from the start of the run.
+    pub at: Seconds,
+    /// The time that schedules go by, at the end of the period: UTC since 1970 live, the time since the start of the run in a
+    /// simulation.
+    pub clock: Seconds,
     /// The length of the period as it really was.
     pub length: Seconds,
-    /// What was in force during the period, as read back from the machine.
-    pub allocated: Allocation,
+    /// What was in force during the period, as read back from the machine; of a lever without a value nothing limits.
+    pub in_force: Setting,
     /// The requests; `None` where the period's telemetry was lost.
     pub traffic: Option<Traffic>,
     /// Busy share of the allocated cores; `None` where it could not be read.
     pub utilisation: Option<Ratio>,
     /// Mean power; `None` where no meter answered.
     pub power: Option<Reading<Watts>>,
-    /// Mean frequency of the processors; `None` where the machine does not say. It is absent in recordings that are
-    /// older than it.
-    #[serde(default)]
+    /// Mean frequency of the processors; `None` where the machine does not say.
     pub frequency: Option<Reading<Hertz>>,
-    /// CPU time that the service used; `None` where it could not be read. It is absent in recordings that are older
-    /// than it.
-    #[serde(default)]
+    /// CPU time that the service used; `None` where it could not be read.
     pub cpu_time: Option<Seconds>,
+    /// Requests that arrive at the whole cluster, where that is counted otherwise than by [`traffic`](Self::traffic): at the
+    /// servers' accept queues.
+    pub demand: Option<PerSecond>,
+    /// The servers of a cluster that is resized, always in the same order.
+    pub nodes: Vec<NodeObservation>,
+}
+
+/// What was observed of one server of a cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NodeObservation {
+    /// Its power state.
+    pub state: PowerState,
+    /// Its capacity as estimated online.
+    pub capacity: Capacity,
 }
 
 /// The requests of one period.
@@ -129,6 +146,11 @@ impl Traffic {
 }
 
 impl Observation {
+    /// Requests that arrive at the whole cluster: the demand where that is counted, else the arrival rate.
+    pub fn demand(&self) -> Option<PerSecond> {
+        self.demand.or_else(|| self.arrival_rate())
+    }
+
     /// Arrival rate λ of the period; `None` where telemetry was lost or the period had no length.
     pub fn arrival_rate(&self) -> Option<PerSecond> {
         let traffic = self.traffic.as_ref()?;

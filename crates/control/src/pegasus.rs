@@ -24,7 +24,7 @@ use crate::law::Law;
 use crate::observation::Observation;
 use crate::parameter::{Bound, OutOfRange};
 use crate::plant::{Plant, Slo};
-use headroom_units::{Seconds, Watts};
+use headroom_units::{Lever, Seconds, Watts};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
@@ -206,7 +206,7 @@ impl Pegasus {
         tuning: PegasusTuning,
     ) -> Result<Self, OutOfRange> {
         tuning.check()?;
-        let limit = plant.full().cap;
+        let limit = plant.full_allocation().cap;
         let (interval_s, hold_s, share) = match variant {
             PegasusVariant::Published => (0.0, 300.0, None),
             PegasusVariant::AsRun => (2.0, 30.0, Some(30.0 / 46.0)),
@@ -268,7 +268,7 @@ impl Pegasus {
         };
         if over > tuning.far_over {
             let text = format!("more than {} of it: the cap goes to its maximum", tuning.far_over);
-            ("far-over", self.plant.full().cap, text)
+            ("far-over", self.plant.full_allocation().cap, text)
         } else if over > 1.0 {
             let text = format!("above it: the cap goes up by {} %", percent(tuning.raise));
             ("over", cap * (1.0 + tuning.raise), text)
@@ -305,13 +305,13 @@ impl Pegasus {
     }
 
     fn bounded(&self, cap: Watts) -> Watts {
-        cap.clamp(self.lowest, self.plant.full().cap)
+        cap.clamp(self.lowest, self.plant.full_allocation().cap)
     }
 
     fn decide_cap(&mut self, seen: &Observation) -> (Watts, Reason) {
         let has_latency = self.observe(seen);
-        let now = seen.allocated.cap;
-        let maximum = self.plant.full().cap;
+        let now = self.plant.allocation(&seen.in_force).cap;
+        let maximum = self.plant.full_allocation().cap;
         if self.hold_left_s > 0.0 {
             self.hold_left_s -= seen.length.get().max(0.0);
             if self.variant == PegasusVariant::AsRun {
@@ -383,13 +383,18 @@ impl Law for Pegasus {
         ]
     }
 
+    fn levers(&self) -> &'static [Lever] {
+        &[Lever::Cap]
+    }
+
     fn decide(&mut self, seen: &Observation) -> Decision {
         let (cap, reason) = self.decide_cap(seen);
         Decision {
-            allocation: Allocation {
+            setting: Allocation {
                 cap,
-                ..self.plant.full()
-            },
+                ..self.plant.full_allocation()
+            }
+            .into(),
             expected_rate: None,
             reasons: vec![reason],
         }

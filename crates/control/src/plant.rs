@@ -2,7 +2,7 @@
 //! relation of cores to power.
 
 use crate::decision::Allocation;
-use headroom_units::{Cores, Hertz, Ratio, Seconds, Watts};
+use headroom_units::{Cores, Hertz, Lever, Ratio, Seconds, Setting, Watts};
 
 /// Values that describe no possible service or machine.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
@@ -235,6 +235,7 @@ pub struct Plant {
     cores: CoreRange,
     power: PowerEnvelope,
     frequency: Option<FrequencyRange>,
+    servers: Option<usize>,
 }
 
 impl Plant {
@@ -253,6 +254,7 @@ impl Plant {
                 cores,
                 power,
                 frequency: None,
+                servers: None,
             })
         } else {
             Err(PlantError::Power {
@@ -282,14 +284,49 @@ impl Plant {
         }
     }
 
+    /// The same plant with so many servers that can be switched on and off.
+    #[must_use]
+    pub const fn with_servers(self, servers: usize) -> Self {
+        Self {
+            servers: Some(servers),
+            ..self
+        }
+    }
+
     /// The frequencies that the processors can be limited to; `None` where there is no lever for it.
     pub const fn frequency(&self) -> Option<FrequencyRange> {
         self.frequency
     }
 
     /// Everything on: all cores, the cap where it limits nothing, any frequency.
-    pub fn full(&self) -> Allocation {
+    pub fn full_allocation(&self) -> Allocation {
         Allocation::new(self.cores.max(), self.power.limit(self.cores.max()))
+    }
+
+    /// The same of every lever.
+    pub fn full(&self) -> Setting {
+        let servers = self.servers.map(|servers| servers as f64);
+        Setting::from(self.full_allocation()).with(Lever::Servers, servers)
+    }
+
+    /// Cores, cap and frequency of a setting; what it has no value for is full.
+    pub fn allocation(&self, setting: &Setting) -> Allocation {
+        let full = self.full_allocation();
+        Allocation {
+            cores: setting.cores().unwrap_or(full.cores),
+            cap: setting.cap().unwrap_or(full.cap),
+            frequency: setting.frequency(),
+        }
+    }
+
+    /// The levers that it has.
+    pub fn levers(&self) -> Vec<Lever> {
+        let frequency = self.frequency.map(|_| Lever::Frequency);
+        let servers = self.servers.map(|_| Lever::Servers);
+        [Some(Lever::Cores), Some(Lever::Cap), frequency, servers]
+            .into_iter()
+            .flatten()
+            .collect()
     }
 
     /// The cap bounded to what these cores can need and the machine accepts.
@@ -387,7 +424,7 @@ mod tests {
         let frequencies = FrequencyRange::new(Hertz::new(8e8), Hertz::new(3e9), Hertz::new(1e8)).unwrap();
         let plant = plant.with_frequency(frequencies);
         assert_eq!(plant.frequency(), Some(frequencies));
-        assert_eq!(plant.full().frequency, None);
+        assert_eq!(plant.full().frequency(), None);
     }
 
     proptest! {

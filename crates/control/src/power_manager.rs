@@ -6,7 +6,7 @@ use crate::law::Law;
 use crate::observation::Observation;
 use crate::parameter::{Bound, OutOfRange};
 use crate::plant::{Plant, Slo};
-use headroom_units::{Hertz, Watts};
+use headroom_units::{Hertz, Lever, Watts};
 use serde::{Deserialize, Serialize};
 
 /// A cap for all services whose target is at least this.
@@ -87,7 +87,7 @@ impl PowerManager {
     /// A parameter outside its range, or a cap that the machine cannot be given.
     pub fn new(slo: Slo, plant: Plant, tuning: &PowerManagerTuning) -> Result<Self, OutOfRange> {
         tuning.check()?;
-        let limit = plant.full().cap;
+        let limit = plant.full_allocation().cap;
         let target_ms = slo.target().as_millis();
         // A hair above the target is the target.
         let fits = |level: &&Level| level.target_ms <= target_ms * (1.0 + 1e-9);
@@ -128,6 +128,10 @@ impl Law for PowerManager {
         &["fixed-cap"]
     }
 
+    fn levers(&self) -> &'static [Lever] {
+        &[Lever::Cap]
+    }
+
     fn decide(&mut self, _seen: &Observation) -> Decision {
         let cap = self.cap.get();
         let text = match self.level_ms {
@@ -137,10 +141,11 @@ impl Law for PowerManager {
             None => format!("the cap is {cap:.2} W, whatever happens"),
         };
         Decision {
-            allocation: Allocation {
+            setting: Allocation {
                 cap: self.cap,
-                ..self.plant.full()
-            },
+                ..self.plant.full_allocation()
+            }
+            .into(),
             expected_rate: None,
             reasons: vec![Reason::new("fixed-cap", text, &[("cap_w", cap)])],
         }
@@ -188,16 +193,21 @@ impl Law for Powersave {
         &["lowest-frequency"]
     }
 
+    fn levers(&self) -> &'static [Lever] {
+        &[Lever::Frequency]
+    }
+
     fn decide(&mut self, _seen: &Observation) -> Decision {
-        let full = self.plant.full();
+        let full = self.plant.full_allocation();
         let (cores, ghz) = (full.cores.get(), self.lowest.get() / 1e9);
         let text = format!("all {cores} cores at their lowest frequency, {ghz:.2} GHz, whatever happens");
         let numbers = [("cores", cores), ("frequency_hz", self.lowest.get())];
         Decision {
-            allocation: Allocation {
+            setting: Allocation {
                 frequency: Some(self.lowest),
                 ..full
-            },
+            }
+            .into(),
             expected_rate: None,
             reasons: vec![Reason::new("lowest-frequency", text, &numbers)],
         }
@@ -230,12 +240,13 @@ mod tests {
         Observation {
             period: 0,
             length: Seconds::new(1.0),
-            allocated: plant().full(),
+            in_force: plant().full(),
             traffic: None,
             utilisation: None,
             power: None,
             frequency: None,
             cpu_time: None,
+            ..Observation::default()
         }
     }
 
@@ -251,13 +262,13 @@ mod tests {
             (900.0, 187.68),
         ] {
             let mut law = PowerManager::new(slo(target_ms), plant(), &PowerManagerTuning::default()).unwrap();
-            let allocation = law.decide(&any_period()).allocation;
+            let setting = law.decide(&any_period()).setting;
             assert!(
-                (allocation.cap.get() - cap_w).abs() < 1e-9,
-                "{target_ms} ms: {allocation:?}"
+                (setting.cap().unwrap().get() - cap_w).abs() < 1e-9,
+                "{target_ms} ms: {setting:?}"
             );
-            assert_eq!(allocation.cores, Cores::new(48.0));
-            assert_eq!(allocation.frequency, None);
+            assert_eq!(setting.cores().unwrap(), Cores::new(48.0));
+            assert_eq!(setting.frequency(), None);
         }
     }
 
@@ -268,7 +279,10 @@ mod tests {
             ..PowerManagerTuning::default()
         };
         let mut law = PowerManager::new(slo(150.0), plant(), &tuning).unwrap();
-        assert_eq!(law.decide(&any_period()).allocation.cap, Watts::new(150.0));
+        assert_eq!(
+            law.decide(&any_period()).setting.cap().unwrap(),
+            Watts::new(150.0)
+        );
         for cap_w in [80.0, 300.0] {
             let tuning = PowerManagerTuning {
                 cap_w: Some(cap_w),
@@ -309,9 +323,9 @@ mod tests {
         let range = FrequencyRange::new(ghz(0.8), ghz(2.1), ghz(0.1)).unwrap();
         let mut law = Powersave::new(plant().with_frequency(range)).unwrap();
         let decision = law.decide(&any_period());
-        assert_eq!(decision.allocation.frequency, Some(ghz(0.8)));
-        assert_eq!(decision.allocation.cores, Cores::new(48.0));
-        assert_eq!(decision.allocation.cap, plant().full().cap);
+        assert_eq!(decision.setting.frequency(), Some(ghz(0.8)));
+        assert_eq!(decision.setting.cores().unwrap(), Cores::new(48.0));
+        assert_eq!(decision.setting.cap().unwrap(), plant().full().cap().unwrap());
         assert_eq!(decision.reasons[0].rule, "lowest-frequency");
     }
 

@@ -26,13 +26,13 @@ fn law() -> Headroom {
     Headroom::new(slo, plant(), PerSecond::new(25.0), HeadroomTuning::default()).unwrap()
 }
 
-fn pace(allocated: Allocation) -> f64 {
-    allocated.frequency.map_or(1.0, |limit| limit.get() / 2e9)
+fn pace(in_force: Setting) -> f64 {
+    in_force.frequency().map_or(1.0, |limit| limit.get() / 2e9)
 }
 
 /// Cores times speed.
-fn capacity(allocated: Allocation) -> f64 {
-    allocated.cores.get() * pace(allocated)
+fn capacity(in_force: Setting) -> f64 {
+    in_force.cores().unwrap().get() * pace(in_force)
 }
 
 /// Watts of the plant; the law is told only the envelope.
@@ -41,12 +41,12 @@ fn watts(cores: f64, busy: f64, pace: f64) -> f64 {
 }
 
 /// A period at this load, as theory has it. Overload answers with a second.
-fn period(number: u64, rate: f64, allocated: Allocation) -> Observation {
-    let (cores, pace) = (allocated.cores.get(), pace(allocated));
+fn period(number: u64, rate: f64, in_force: Setting) -> Observation {
+    let (cores, pace) = (in_force.cores().unwrap().get(), pace(in_force));
     let load = rate * COST / pace / cores;
     let at = |percentile: f64| {
         let stretch = sharing_percentile(
-            allocated.cores,
+            in_force.cores().unwrap(),
             Ratio::new(load),
             &ServiceSizes::lognormal(0.3),
             Ratio::new(percentile),
@@ -65,7 +65,7 @@ fn period(number: u64, rate: f64, allocated: Allocation) -> Observation {
     Observation {
         period: number,
         length: Seconds::new(1.0),
-        allocated,
+        in_force,
         traffic: Some(Traffic {
             arrivals: rate as u64,
             completions: answered as u64,
@@ -83,15 +83,16 @@ fn period(number: u64, rate: f64, allocated: Allocation) -> Observation {
         power: Some(Estimated(Watts::new(watts(cores, busy, pace))).into()),
         frequency: None,
         cpu_time: None,
+        ..Observation::default()
     }
 }
 
 /// Runs the law for some periods of this load; the last decision.
-fn settle(law: &mut Headroom, from: u64, periods: u64, rate: f64, mut allocated: Allocation) -> Decision {
+fn settle(law: &mut Headroom, from: u64, periods: u64, rate: f64, mut in_force: Setting) -> Decision {
     let mut last = None;
     for number in from..from + periods {
-        let decision = law.decide(&period(number, rate, allocated));
-        allocated = decision.allocation;
+        let decision = law.decide(&period(number, rate, in_force));
+        in_force = decision.setting;
         last = Some(decision);
     }
     last.unwrap()
@@ -101,14 +102,18 @@ fn settle(law: &mut Headroom, from: u64, periods: u64, rate: f64, mut allocated:
 fn a_steady_load_gets_what_it_needs_and_little_more() {
     let mut law = law();
     let decision = settle(&mut law, 0, 200, 200.0, plant().full());
-    let allocated = decision.allocation;
+    let in_force = decision.setting;
     // Eight cores at full speed would be busy all the time.
-    let seen = period(200, 200.0, allocated);
+    let seen = period(200, 200.0, in_force);
     let p95 = seen.traffic.unwrap().latency.unwrap().at_slo;
-    assert!(p95.get() < TARGET_S, "{p95} with {allocated:?}");
-    assert!(allocated.cores.get() < 20.0, "{allocated:?}");
+    assert!(p95.get() < TARGET_S, "{p95} with {in_force:?}");
+    assert!(in_force.cores().unwrap().get() < 20.0, "{in_force:?}");
     let full = watts(32.0, 8.0, 1.0);
-    let now = watts(allocated.cores.get(), 8.0 / pace(allocated), pace(allocated));
+    let now = watts(
+        in_force.cores().unwrap().get(),
+        8.0 / pace(in_force),
+        pace(in_force),
+    );
     assert!(now < 0.9 * full, "{now} W of {full} W");
     assert!((decision.expected_rate.unwrap().get() - 200.0).abs() < 1.0);
     assert!((law.service_rate().get() * COST - 1.0).abs() < 0.05);
@@ -117,8 +122,12 @@ fn a_steady_load_gets_what_it_needs_and_little_more() {
 #[test]
 fn what_it_chooses_is_within_a_few_percent_of_the_cheapest_that_theory_allows() {
     let mut law = law();
-    let allocated = settle(&mut law, 0, 400, 200.0, plant().full()).allocation;
-    let chosen = watts(allocated.cores.get(), 8.0 / pace(allocated), pace(allocated));
+    let in_force = settle(&mut law, 0, 400, 200.0, plant().full()).setting;
+    let chosen = watts(
+        in_force.cores().unwrap().get(),
+        8.0 / pace(in_force),
+        pace(in_force),
+    );
     let mut cheapest = f64::INFINITY;
     for cores in 2..=32 {
         for step in 8..=20 {
@@ -126,7 +135,8 @@ fn what_it_chooses_is_within_a_few_percent_of_the_cheapest_that_theory_allows() 
             let point = Allocation {
                 frequency,
                 ..Allocation::new(Cores::new(f64::from(cores)), Watts::new(150.0))
-            };
+            }
+            .into();
             let seen = period(0, 200.0, point);
             if seen.traffic.unwrap().latency.unwrap().at_slo.get() < TARGET_S
                 && seen.utilisation.unwrap().get() < 1.0
@@ -143,13 +153,9 @@ fn what_it_chooses_is_within_a_few_percent_of_the_cheapest_that_theory_allows() 
 fn ten_times_the_load_within_one_period_is_answered_in_the_next() {
     let mut law = law();
     let before = settle(&mut law, 0, 100, 50.0, plant().full());
-    let decision = law.decide(&period(100, 500.0, before.allocation));
+    let decision = law.decide(&period(100, 500.0, before.setting));
     let needed = 500.0 * COST;
-    assert!(
-        capacity(decision.allocation) > needed,
-        "{:?}",
-        decision.allocation
-    );
+    assert!(capacity(decision.setting) > needed, "{:?}", decision.setting);
     assert!(
         decision
             .reasons
@@ -161,22 +167,22 @@ fn ten_times_the_load_within_one_period_is_answered_in_the_next() {
 #[test]
 fn a_slower_service_is_learned_within_a_few_periods() {
     let mut law = law();
-    let before = settle(&mut law, 0, 100, 100.0, plant().full()).allocation;
+    let before = settle(&mut law, 0, 100, 100.0, plant().full()).setting;
     // From now on each request costs twice as much: the same as twice the load, but for the count.
-    let mut allocated = before;
+    let mut in_force = before;
     for number in 100..130 {
-        let mut seen = period(number, 200.0, allocated);
+        let mut seen = period(number, 200.0, in_force);
         let traffic = seen.traffic.as_mut().unwrap();
         traffic.arrivals /= 2;
         traffic.completions /= 2;
         if let Some(latency) = &mut traffic.latency {
             latency.at_slo = latency.at_slo * 1.5;
         }
-        allocated = law.decide(&seen).allocation;
+        in_force = law.decide(&seen).setting;
     }
     assert!(
-        capacity(allocated) > 1.5 * capacity(before),
-        "{before:?} {allocated:?}"
+        capacity(in_force) > 1.5 * capacity(before),
+        "{before:?} {in_force:?}"
     );
     assert!(
         (law.service_rate().get() * COST * 2.0 - 1.0).abs() < 0.25,
@@ -194,22 +200,30 @@ fn what_was_learned_of_the_service_survives_lost_telemetry() {
     assert_eq!(law.service_rate(), learned);
     // It looks again before it takes anything, and comes back to where it was.
     let first = law.decide(&period(300, 200.0, plant().full()));
-    assert_eq!(first.allocation, plant().full());
+    assert_eq!(first.setting, plant().full());
     let again = settle(&mut law, 301, 100, 200.0, plant().full());
-    let ratio = capacity(again.allocation) / capacity(settled.allocation);
+    let ratio = capacity(again.setting) / capacity(settled.setting);
     assert!((0.9..1.1).contains(&ratio), "{ratio}");
 }
 
 #[test]
 fn the_cap_slows_nothing_and_is_near_what_can_be_drawn() {
     let mut law = law();
-    let allocated = settle(&mut law, 0, 300, 200.0, plant().full()).allocation;
-    let most = watts(allocated.cores.get(), allocated.cores.get(), pace(allocated));
-    assert!(allocated.cap.get() >= most, "{} below {most}", allocated.cap);
+    let in_force = settle(&mut law, 0, 300, 200.0, plant().full()).setting;
+    let most = watts(
+        in_force.cores().unwrap().get(),
+        in_force.cores().unwrap().get(),
+        pace(in_force),
+    );
     assert!(
-        allocated.cap.get() < 1.15 * most,
+        in_force.cap().unwrap().get() >= most,
+        "{} below {most}",
+        in_force.cap().unwrap()
+    );
+    assert!(
+        in_force.cap().unwrap().get() < 1.15 * most,
         "{} above {most}",
-        allocated.cap
+        in_force.cap().unwrap()
     );
 }
 
@@ -219,8 +233,8 @@ fn without_a_lever_on_frequency_there_is_none_in_the_decision() {
     let fixed = Plant::new(plant().cores(), plant().power()).unwrap();
     let mut law = Headroom::new(slo, fixed, PerSecond::new(25.0), HeadroomTuning::default()).unwrap();
     let decision = settle(&mut law, 0, 100, 200.0, fixed.full());
-    assert_eq!(decision.allocation.frequency, None);
-    assert!(decision.allocation.cores < fixed.cores().max());
+    assert_eq!(decision.setting.frequency(), None);
+    assert!(decision.setting.cores().unwrap() < fixed.cores().max());
 }
 
 #[test]
@@ -255,8 +269,8 @@ proptest! {
 
     #[test]
     fn more_load_never_gets_less_capacity(rate in 20.0..350.0f64, more in 1.15..1.8f64) {
-        let few = settle(&mut law(), 0, 60, rate.floor(), plant().full()).allocation;
-        let many = settle(&mut law(), 0, 60, (rate * more).floor(), plant().full()).allocation;
+        let few = settle(&mut law(), 0, 60, rate.floor(), plant().full()).setting;
+        let many = settle(&mut law(), 0, 60, (rate * more).floor(), plant().full()).setting;
         prop_assert!(capacity(many) >= capacity(few) * 0.999, "{few:?} at {rate}, {many:?} at {}", rate * more);
     }
 
@@ -265,14 +279,14 @@ proptest! {
         broken in prop::collection::vec((0usize..6, prop::num::f64::ANY), 1..12),
     ) {
         let mut law = law();
-        let mut allocated = settle(&mut law, 0, 10, 150.0, plant().full()).allocation;
+        let mut in_force = settle(&mut law, 0, 10, 150.0, plant().full()).setting;
         for (i, (which, value)) in broken.into_iter().enumerate() {
-            let mut seen = period(10 + i as u64, 150.0, allocated);
+            let mut seen = period(10 + i as u64, 150.0, in_force);
             match which {
                 0 => seen.utilisation = Some(Ratio::new(value)),
                 1 => seen.power = Some(Estimated(Watts::new(value)).into()),
                 2 => seen.length = Seconds::new(value),
-                3 => seen.allocated.cores = Cores::new(value),
+                3 => seen.in_force = seen.in_force.with(Lever::Cores, Some(value)),
                 4 => seen.frequency = Some(Estimated(Hertz::new(value)).into()),
                 _ => {
                     let at = Seconds::new(value);
@@ -281,14 +295,14 @@ proptest! {
             }
             let decision = law.decide(&seen);
             prop_assert!(decision.reasons.iter().all(|r| r.numbers.iter().all(|(_, v)| !v.is_nan())));
-            let valid = seen.allocated.cores.is_finite() && seen.allocated.cores.get() > 0.0;
+            let valid = seen.in_force.cores().unwrap().is_finite() && seen.in_force.cores().unwrap().get() > 0.0;
             if valid {
-                allocated = decision.allocation;
+                in_force = decision.setting;
             }
-            prop_assert!(!valid || (plant().cores().min() <= allocated.cores && allocated.cores <= plant().cores().max()));
-            prop_assert!(!valid || allocated.cap.is_finite());
+            prop_assert!(!valid || (plant().cores().min() <= in_force.cores().unwrap() && in_force.cores().unwrap() <= plant().cores().max()));
+            prop_assert!(!valid || in_force.cap().unwrap().is_finite());
         }
-        let after = settle(&mut law, 40, 200, 150.0, plant().full()).allocation;
-        prop_assert!(after.cores < plant().cores().max() || after.frequency.is_some(), "{after:?}");
+        let after = settle(&mut law, 40, 200, 150.0, plant().full()).setting;
+        prop_assert!(after.cores().unwrap() < plant().cores().max() || after.frequency().is_some(), "{after:?}");
     }
 }

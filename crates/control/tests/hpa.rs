@@ -23,29 +23,26 @@ fn cluster() -> Plant {
 struct World<L> {
     law: L,
     period: u64,
-    allocated: Allocation,
+    in_force: Setting,
 }
 
 impl<L: Law> World<L> {
     fn new(law: L, cores: f64) -> Self {
-        let allocated = Allocation {
-            cores: Cores::new(cores),
-            ..cluster().full()
-        };
+        let in_force = cluster().full().with(Lever::Cores, Some(Cores::new(cores).get()));
         Self {
             law,
             period: 0,
-            allocated,
+            in_force,
         }
     }
 
     /// One second with so many busy cores and arrivals.
     fn second(&mut self, busy_cores: Option<f64>, arrivals: u64) -> Decision {
-        let cores = self.allocated.cores.get();
+        let cores = self.in_force.cores().unwrap().get();
         let seen = Observation {
             period: self.period,
             length: Seconds::new(1.0),
-            allocated: self.allocated,
+            in_force: self.in_force,
             traffic: Some(Traffic {
                 arrivals,
                 completions: arrivals,
@@ -55,10 +52,11 @@ impl<L: Law> World<L> {
             power: None,
             frequency: None,
             cpu_time: None,
+            ..Observation::default()
         };
         self.period += 1;
         let decision = self.law.decide(&seen);
-        self.allocated = decision.allocation;
+        self.in_force = decision.setting;
         decision
     }
 
@@ -68,7 +66,7 @@ impl<L: Law> World<L> {
             for _ in 0..seconds_each {
                 self.second(Some(busy_cores), 100);
             }
-            self.allocated.cores.get()
+            self.in_force.cores().unwrap().get()
         };
         (0..decisions).map(decision).collect()
     }
@@ -91,8 +89,8 @@ fn it_looks_every_15_seconds_and_scales_up_at_once_within_the_rate() {
     let decision = world.second(Some(6.0), 100);
     // 100 % of 80 %: ceil(1.25 x 6) = 8.
     assert_eq!(rules(&decision), ["scale-up"]);
-    assert_eq!(decision.allocation.cores, Cores::new(8.0));
-    assert_eq!(decision.allocation.cap, cluster().full().cap);
+    assert_eq!(decision.setting.cores().unwrap(), Cores::new(8.0));
+    assert_eq!(decision.setting.cap().unwrap(), cluster().full().cap().unwrap());
     // 20 busy cores: each look sees all busy, until 25 = ceil(20 / 0.8).
     assert_eq!(world.course(20.0, 15, 6), [10.0, 13.0, 17.0, 22.0, 25.0, 25.0]);
 }
@@ -129,7 +127,7 @@ fn a_metric_that_is_missing_takes_nothing_away() {
         world.second(None, 100);
     }
     assert_eq!(rules(&world.second(None, 100)), ["hold-unseen"]);
-    assert_eq!(world.allocated.cores, Cores::new(20.0));
+    assert_eq!(world.in_force.cores().unwrap(), Cores::new(20.0));
     // With two metrics, the one that is there may ask for more but not for fewer: 24/s x 0.8 = 19.2 a pod.
     let both = HpaTuning {
         metrics: vec![Metric::Utilisation, Metric::Requests],
@@ -141,7 +139,7 @@ fn a_metric_that_is_missing_takes_nothing_away() {
             world.second(None, arrivals);
         }
         assert_eq!(rules(&world.second(None, arrivals)), [rule]);
-        assert_eq!(world.allocated.cores, Cores::new(cores));
+        assert_eq!(world.in_force.cores().unwrap(), Cores::new(cores));
     }
     // Both there: the larger proposal counts, 30 for the requests against 5 for the utilisation.
     for _ in 0..14 {
@@ -161,7 +159,7 @@ fn requests_per_pod_are_a_metric_of_their_own() {
     for _ in 0..15 {
         world.second(Some(1.0), 200);
     }
-    assert_eq!(world.allocated.cores, Cores::new(20.0));
+    assert_eq!(world.in_force.cores().unwrap(), Cores::new(20.0));
 }
 
 #[test]
@@ -244,7 +242,7 @@ fn more_than_the_most_is_brought_back_at_once() {
         world.second(Some(48.0), 100);
     }
     assert_eq!(rules(&world.second(Some(48.0), 100)), ["outside-range"]);
-    assert_eq!(world.allocated.cores, Cores::new(20.0));
+    assert_eq!(world.in_force.cores().unwrap(), Cores::new(20.0));
 }
 
 #[test]
@@ -254,7 +252,7 @@ fn periods_that_it_was_not_shown_pass_on_its_clock() {
     // Lost telemetry for five minutes: by then the 40 of the start are old.
     world.period += 300;
     assert_eq!(rules(&world.second(Some(8.0), 100))[0], "scale-down");
-    assert_eq!(world.allocated.cores, Cores::new(10.0));
+    assert_eq!(world.in_force.cores().unwrap(), Cores::new(10.0));
 }
 
 #[test]
@@ -264,33 +262,35 @@ fn after_the_guardian_put_everything_to_full_it_starts_again_from_there() {
     let mut seen = Observation {
         period: 0,
         length: Seconds::new(1.0),
-        allocated: Allocation {
-            cores: Cores::new(10.0),
-            ..cluster().full()
-        },
+        in_force: cluster().full().with(Lever::Cores, Some(Cores::new(10.0).get())),
         traffic: None,
         utilisation: Some(Ratio::new(0.2)),
         power: None,
         frequency: None,
         cpu_time: None,
+        ..Observation::default()
     };
     for period in 0..5 {
         seen.period = period;
-        seen.allocated = guardian.decide(&seen).allocation;
+        seen.in_force = guardian.decide(&seen).setting;
     }
-    assert_eq!(seen.allocated, cluster().full());
+    assert_eq!(seen.in_force, cluster().full());
     // Then the window holds the 48 in force for 300 s, and no longer.
     seen.traffic = Some(Traffic::default());
     for period in 5..5 + 299 {
         seen.period = period;
-        seen.allocated = guardian.decide(&seen).allocation;
-        assert_eq!(seen.allocated.cores, Cores::new(48.0), "in period {period}");
+        seen.in_force = guardian.decide(&seen).setting;
+        assert_eq!(
+            seen.in_force.cores().unwrap(),
+            Cores::new(48.0),
+            "in period {period}"
+        );
     }
     for period in 304..340 {
         seen.period = period;
-        seen.allocated = guardian.decide(&seen).allocation;
+        seen.in_force = guardian.decide(&seen).setting;
     }
-    assert!(seen.allocated.cores < Cores::new(48.0));
+    assert!(seen.in_force.cores().unwrap() < Cores::new(48.0));
 }
 
 fn as_run(nodes: u32) -> K8sAsRun {
@@ -307,12 +307,12 @@ fn as_run_it_follows_utilisation_every_2_seconds_without_tolerance() {
     assert_eq!(rules(&world.second(Some(8.1), 100)), ["between-syncs"]);
     // ceil(10 x 0.81 / 0.8) = ceil(10.125).
     assert_eq!(rules(&world.second(Some(8.1), 100)), ["scale-up"]);
-    assert_eq!(world.allocated.cores, Cores::new(11.0));
+    assert_eq!(world.in_force.cores().unwrap(), Cores::new(11.0));
     // ceil(11 x 0.2 / 0.8) = 3, clipped to 6: no stabilisation, no limit.
     assert_eq!(world.course(2.2, 2, 1), [6.0]);
     // At full load by 0.99/0.8 at a time: 7.4, 9.9, 12.4, 16.1.
     assert_eq!(world.course(48.0, 2, 4), [8.0, 10.0, 13.0, 17.0]);
-    assert_eq!(world.allocated.cap, cluster().full().cap);
+    assert_eq!(world.in_force.cap().unwrap(), cluster().full().cap().unwrap());
 }
 
 #[test]
@@ -354,5 +354,5 @@ fn as_run_it_stays_where_the_utilisation_is_unknown() {
     let mut world = World::new(as_run(1), 10.0);
     world.second(None, 100);
     assert_eq!(rules(&world.second(None, 100)), ["hold-unseen"]);
-    assert_eq!(world.allocated.cores, Cores::new(10.0));
+    assert_eq!(world.in_force.cores().unwrap(), Cores::new(10.0));
 }

@@ -38,7 +38,7 @@ fn second(p95_ms: Option<f64>, cap: f64) -> Observation {
     Observation {
         period: 0,
         length: Seconds::new(1.0),
-        allocated: Allocation::new(Cores::new(16.0), Watts::new(cap)),
+        in_force: Allocation::new(Cores::new(16.0), Watts::new(cap)).into(),
         traffic: Some(Traffic {
             arrivals: requests,
             completions: requests,
@@ -49,11 +49,12 @@ fn second(p95_ms: Option<f64>, cap: f64) -> Observation {
         power: None,
         frequency: None,
         cpu_time: None,
+        ..Observation::default()
     }
 }
 
 fn rule_and_cap(decision: &Decision) -> (&str, f64) {
-    (&decision.reasons[0].rule, decision.allocation.cap.get())
+    (&decision.reasons[0].rule, decision.setting.cap().unwrap().get())
 }
 
 #[track_caller]
@@ -79,7 +80,11 @@ fn each_row_of_the_published_table() {
     ] {
         let decision = published().decide(&second(Some(p95_ms), cap));
         assert_decides(&decision, rule, given);
-        assert_eq!(decision.allocation.cores, Cores::new(16.0), "all cores stay on");
+        assert_eq!(
+            decision.setting.cores().unwrap(),
+            Cores::new(16.0),
+            "all cores stay on"
+        );
     }
 }
 
@@ -268,6 +273,6 @@ proptest! {
         for p95_ms in before {
             law.decide(&second(p95_ms, cap));
         }
-        prop_assert!(law.decide(&second(Some(late_ms), cap)).allocation.cap.get() >= cap);
+        prop_assert!(law.decide(&second(Some(late_ms), cap)).setting.cap().unwrap().get() >= cap);
     }
 }

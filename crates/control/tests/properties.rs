@@ -37,12 +37,13 @@ prop_compose! {
         Observation {
             period: 0,
             length: Seconds::new(1.0),
-            allocated: plant().full(),
+            in_force: plant().full(),
             traffic: (!lost).then_some(traffic),
             utilisation: utilisation.map(Ratio::new),
             power: watts.map(|w| Estimated(Watts::new(w)).into()),
             frequency: None,
                   cpu_time: None,
+            ..Observation::default()
         }
     }
 }
@@ -97,10 +98,10 @@ proptest! {
             let mut guardian = Guardian::new(law, plant, 5);
             let rules: Vec<&str> =
                 guardian.law().rules().iter().chain(&Guardian::<Fixed>::RULES).copied().collect();
-            let mut allocated = plant.full();
+            let mut in_force = plant.full();
             for period in &periods {
-                let decision = guardian.decide(&Observation { allocated, ..period.clone() });
-                let Allocation { cores, cap, frequency } = decision.allocation;
+                let decision = guardian.decide(&Observation { in_force, ..period.clone() });
+                let Allocation { cores, cap, frequency } = plant.allocation(&decision.setting);
                 let range = plant.frequency().unwrap();
                 prop_assert!(frequency.is_none_or(|f| f >= range.min() && f <= range.max()));
                 prop_assert!(cores >= plant.cores().min() && cores <= plant.cores().max());
@@ -111,7 +112,7 @@ proptest! {
                     prop_assert!(rules.contains(&&*reason.rule), "unlisted rule {}", reason.rule);
                     prop_assert!(reason.numbers.iter().all(|(_, v)| v.is_finite()));
                 }
-                allocated = decision.allocation;
+                in_force = decision.setting;
             }
         }
     }
@@ -126,7 +127,7 @@ proptest! {
                 law.decide(period);
             }
             let cores = plant().cores().round_up(Cores::new(cores));
-            let allocated = Allocation::new(cores, plant().bound_cap(Watts::new(cap), cores));
+            let in_force = Setting::from(Allocation::new(cores, plant().bound_cap(Watts::new(cap), cores)));
             let at = Seconds::from_millis(late_ms);
             let latency = Latency { at_slo: at, missed: false, distribution: None };
             let traffic =
@@ -134,15 +135,16 @@ proptest! {
             let seen = Observation {
                 period: 0,
                 length: Seconds::new(1.0),
-                allocated,
+                in_force,
                 traffic: Some(traffic),
                 utilisation: Some(Ratio::new(0.5)),
                 power: Some(Estimated(Watts::new(8.0)).into()),
                 frequency: None,
                 cpu_time: None,
+                ..Observation::default()
             };
-            let decided = law.decide(&seen).allocation;
-            prop_assert!(decided.cores >= allocated.cores && decided.cap >= allocated.cap);
+            let decided = law.decide(&seen).setting;
+            prop_assert!(decided.cores() >= in_force.cores() && decided.cap() >= in_force.cap());
         }
     }
 
@@ -170,20 +172,20 @@ proptest! {
             for period in before.iter().chain(&after).cycle().take(5) {
                 let decision = guardian.decide(&Observation { traffic: None, ..period.clone() });
                 if decision.reasons[0].rule == "telemetry-lost-full" {
-                    prop_assert_eq!(decision.allocation, plant.full());
+                    prop_assert_eq!(decision.setting, plant.full());
                 }
             }
-            let mut allocated = plant.full();
+            let mut in_force = plant.full();
             for period in after.iter().filter(|period| period.traffic.is_some()) {
-                let seen = Observation { allocated, ..period.clone() };
+                let seen = Observation { in_force, ..period.clone() };
                 let (decision, expected) = (guardian.decide(&seen), fresh.decide(&seen));
                 if fresh.name() != "headroom" {
                     prop_assert_eq!(&decision, &expected, "{}", fresh.name());
                 } else if expected.reasons[0].rule == "warm-up" {
                     prop_assert_eq!(decision.reasons[0].rule.as_ref(), "warm-up");
-                    prop_assert_eq!(decision.allocation, plant.full());
+                    prop_assert_eq!(decision.setting, plant.full());
                 }
-                allocated = decision.allocation;
+                in_force = decision.setting;
             }
         }
     }

@@ -36,7 +36,7 @@ fn seen(arrivals: u64, p95_ms: f64, utilisation: f64, watts: f64, cores: f64, ca
     Observation {
         period: 0,
         length: Seconds::new(1.0),
-        allocated: Allocation::new(Cores::new(cores), Watts::new(cap)),
+        in_force: Allocation::new(Cores::new(cores), Watts::new(cap)).into(),
         traffic: Some(Traffic {
             arrivals,
             completions: arrivals,
@@ -57,6 +57,7 @@ fn seen(arrivals: u64, p95_ms: f64, utilisation: f64, watts: f64, cores: f64, ca
         power: Some(Estimated(Watts::new(watts)).into()),
         frequency: None,
         cpu_time: None,
+        ..Observation::default()
     }
 }
 
@@ -69,11 +70,11 @@ fn late_with_power_to_give_raises_the_cap_by_the_relative_deviation_and_leaves_t
     // |(250 - 500) / 500| = 0.5: 50 W becomes 75 W, under the limit of 6 cores, 63.68 W: bounded there.
     let decision = law(authors()).decide(&seen(41, 500.0, 0.5, 45.0, 6.0, 50.0));
     assert_eq!(rule(&decision), "scale-up-power");
-    assert_eq!(decision.allocation.cores, Cores::new(6.0));
-    assert!((decision.allocation.cap.get() - 63.68).abs() < 1e-9);
+    assert_eq!(decision.setting.cores().unwrap(), Cores::new(6.0));
+    assert!((decision.setting.cap().unwrap().get() - 63.68).abs() < 1e-9);
     // 220 ms: |(250 - 220) / 220| = 0.13636...: 50 W becomes 56.82 W, inside the limit.
     let decision = law(authors()).decide(&seen(41, 220.0, 0.5, 45.0, 6.0, 50.0));
-    assert!((decision.allocation.cap.get() - 50.0 * (1.0 + 30.0 / 220.0)).abs() < 1e-9);
+    assert!((decision.setting.cap().unwrap().get() - 50.0 * (1.0 + 30.0 / 220.0)).abs() < 1e-9);
 }
 
 #[test]
@@ -81,8 +82,8 @@ fn late_with_power_at_its_limit_asks_equation_3_for_cores_and_gives_each_its_pow
     // 6 cores: limit 63.68 W; 58 W is within 6 W of it. Eq. 3: 41/s needs 11 cores.
     let decision = law(authors()).decide(&seen(41, 212.0, 0.5, 55.0, 6.0, 58.0));
     assert_eq!(rule(&decision), "scale-up-cores");
-    assert_eq!(decision.allocation.cores, Cores::new(11.0));
-    assert_eq!(decision.allocation.cap, Watts::new(58.0 + 3.0 * 5.0));
+    assert_eq!(decision.setting.cores().unwrap(), Cores::new(11.0));
+    assert_eq!(decision.setting.cap().unwrap(), Watts::new(58.0 + 3.0 * 5.0));
     assert_eq!(decision.reasons[1].rule, "power-follows-cores");
     let text = &decision.reasons[0].text;
     assert!(
@@ -95,8 +96,8 @@ fn late_with_power_at_its_limit_asks_equation_3_for_cores_and_gives_each_its_pow
 fn late_with_everything_on_says_so_and_stays() {
     let decision = law(authors()).decide(&seen(400, 900.0, 0.99, 92.0, 16.0, 92.28));
     assert_eq!(rule(&decision), "at-maximum");
-    assert_eq!(decision.allocation.cores, Cores::new(16.0));
-    assert!((decision.allocation.cap.get() - 92.28).abs() < 1e-9);
+    assert_eq!(decision.setting.cores().unwrap(), Cores::new(16.0));
+    assert!((decision.setting.cap().unwrap().get() - 92.28).abs() < 1e-9);
 }
 
 #[test]
@@ -108,7 +109,7 @@ fn a_utilisation_forecast_over_beta_adds_cores_before_latency_suffers() {
     let decision = law.decide(&seen(41, 150.0, 0.80, 55.0, 6.0, 58.0));
     assert_eq!(rule(&decision), "scale-up-proactive");
     // Eq. 2 with T = 250 ms: 8.2, so 9 cores.
-    assert_eq!(decision.allocation.cores, Cores::new(9.0));
+    assert_eq!(decision.setting.cores().unwrap(), Cores::new(9.0));
 }
 
 #[test]
@@ -116,8 +117,8 @@ fn within_the_hold_band_nothing_changes() {
     let decision = law(authors()).decide(&seen(10, 120.0, 0.5, 50.0, 6.0, 60.0));
     assert_eq!(rule(&decision), "hold-near-target");
     assert_eq!(
-        decision.allocation,
-        Allocation::new(Cores::new(6.0), Watts::new(60.0))
+        decision.setting,
+        Allocation::new(Cores::new(6.0), Watts::new(60.0)).into()
     );
 }
 
@@ -129,7 +130,7 @@ fn the_papers_text_alone_has_no_hold_band_and_no_floor() {
     });
     let decision = law.decide(&seen(10, 120.0, 0.5, 60.0, 6.0, 60.0));
     assert_eq!(rule(&decision), "scale-down-power");
-    assert!((decision.allocation.cap.get() - (60.0 - 3.0 / 5.0)).abs() < 1e-9);
+    assert!((decision.setting.cap().unwrap().get() - (60.0 - 3.0 / 5.0)).abs() < 1e-9);
 }
 
 #[test]
@@ -139,13 +140,16 @@ fn d_quiet_periods_lower_the_cap_each_and_then_take_one_core() {
     for period in 1..=4 {
         let decision = law.decide(&seen(10, 60.0, 0.4, 50.0, cores, cap));
         assert_eq!(rule(&decision), "scale-down-power", "period {period}");
-        assert!((decision.allocation.cap.get() - (cap - 0.6)).abs() < 1e-9);
-        (cores, cap) = (decision.allocation.cores.get(), decision.allocation.cap.get());
+        assert!((decision.setting.cap().unwrap().get() - (cap - 0.6)).abs() < 1e-9);
+        (cores, cap) = (
+            decision.setting.cores().unwrap().get(),
+            decision.setting.cap().unwrap().get(),
+        );
     }
     let decision = law.decide(&seen(10, 60.0, 0.4, 50.0, cores, cap));
     assert_eq!(rule(&decision), "scale-down-cores");
-    assert_eq!(decision.allocation.cores, Cores::new(7.0));
-    assert!((decision.allocation.cap.get() - (cap - 3.0)).abs() < 1e-9);
+    assert_eq!(decision.setting.cores().unwrap(), Cores::new(7.0));
+    assert!((decision.setting.cap().unwrap().get() - (cap - 3.0)).abs() < 1e-9);
     // The counter starts again.
     let decision = law.decide(&seen(10, 60.0, 0.4, 50.0, 7.0, cap - 3.0));
     assert_eq!(rule(&decision), "scale-down-power");
@@ -173,7 +177,7 @@ fn cores_that_equation_3_needs_are_not_taken_away() {
     let mut law = law(authors());
     for _ in 0..20 {
         let decision = law.decide(&seen(41, 60.0, 0.4, 50.0, 11.0, 77.0));
-        assert_eq!(decision.allocation.cores, Cores::new(11.0));
+        assert_eq!(decision.setting.cores().unwrap(), Cores::new(11.0));
     }
 }
 
@@ -182,7 +186,7 @@ fn the_cap_stays_above_the_consumption_by_a_tenth_and_an_unknown_consumption_sto
     let mut law = law(authors());
     let decision = law.decide(&seen(10, 60.0, 0.4, 60.0, 8.0, 65.0));
     assert_eq!(rule(&decision), "hold-cap");
-    assert_eq!(decision.allocation.cap, Watts::new(65.0));
+    assert_eq!(decision.setting.cap().unwrap(), Watts::new(65.0));
     let mut blind = seen(10, 60.0, 0.4, 0.0, 8.0, 65.0);
     blind.power = None;
     assert_eq!(rule(&law.decide(&blind)), "hold-cap");
@@ -209,14 +213,21 @@ fn a_service_that_answers_nothing_at_all_is_late_and_an_idle_one_is_not() {
 fn quotas_move_in_steps_of_a_tenth_and_the_power_with_them() {
     let plant = plant(0.2, 2.0, 0.1);
     let mut law = SloPower::new(slo(), plant, PerSecond::new(250.0), authors()).unwrap();
-    let mut allocation = Allocation::new(Cores::new(1.0), Watts::new(49.0));
+    let mut in_force = Setting::from(Allocation::new(Cores::new(1.0), Watts::new(49.0)));
     for _ in 0..5 {
-        let period = seen(50, 60.0, 0.3, 40.0, allocation.cores.get(), allocation.cap.get());
-        allocation = law.decide(&period).allocation;
+        let period = seen(
+            50,
+            60.0,
+            0.3,
+            40.0,
+            in_force.cores().unwrap().get(),
+            in_force.cap().unwrap().get(),
+        );
+        in_force = law.decide(&period).setting;
     }
-    assert!((allocation.cores.get() - 0.9).abs() < 1e-9);
+    assert!((in_force.cores().unwrap().get() - 0.9).abs() < 1e-9);
     // Four decrements of 3 * 0.1 / 5 W and then 0.1 core's 0.3 W.
-    assert!((allocation.cap.get() - (49.0 - 4.0 * 0.06 - 0.3)).abs() < 1e-9);
+    assert!((in_force.cap().unwrap().get() - (49.0 - 4.0 * 0.06 - 0.3)).abs() < 1e-9);
 }
 
 #[test]
@@ -239,12 +250,12 @@ fn five_periods_without_telemetry_put_everything_to_full_and_no_fewer() {
     for _ in 0..4 {
         let decision = guardian.decide(&blind);
         assert_eq!(rule(&decision), "telemetry-lost-hold");
-        assert_eq!(decision.allocation, blind.allocated);
+        assert_eq!(decision.setting, blind.in_force);
     }
     for _ in 0..3 {
         let decision = guardian.decide(&blind);
         assert_eq!(rule(&decision), "telemetry-lost-full");
-        assert_eq!(decision.allocation, plant.full());
+        assert_eq!(decision.setting, plant.full());
     }
     // It comes back with full allocation in force: the law saves again, slowly.
     let decision = guardian.decide(&seen(10, 60.0, 0.4, 50.0, 16.0, 92.28));
@@ -274,12 +285,12 @@ fn while_a_few_percent_fail_the_law_gives_but_does_not_take_and_then_everything_
     for _ in 0..4 {
         let decision = guardian.decide(&few);
         assert_eq!(rule(&decision), "failing-hold");
-        assert_eq!(decision.allocation, few.allocated);
+        assert_eq!(decision.setting, few.in_force);
     }
     for _ in 0..3 {
         let decision = guardian.decide(&few);
         assert_eq!(rule(&decision), "failing-full");
-        assert_eq!(decision.allocation, all.full());
+        assert_eq!(decision.setting, all.full());
     }
     // A period in which hardly any fail begins the count anew.
     assert!(!rule(&guardian.decide(&failing(980, 20, 0))).starts_with("failing"));
@@ -316,7 +327,7 @@ fn where_many_fail_everything_goes_to_full_at_once() {
             expected => assert_eq!(rule(&decision), expected, "{period:?}"),
         }
         if expected == "failing-full" {
-            assert_eq!(decision.allocation, all.full());
+            assert_eq!(decision.setting, all.full());
         }
     }
     let limits = FailingLimits {
@@ -340,10 +351,10 @@ fn a_recorded_period_comes_back_from_json_as_it_was() {
 #[test]
 fn a_frequency_that_something_else_limited_is_let_go() {
     let mut period = seen(10, 120.0, 0.5, 50.0, 6.0, 60.0);
-    period.allocated.frequency = Some(Hertz::new(1.2e9));
+    period.in_force = period.in_force.with(Lever::Frequency, Some(1.2e9));
     let decision = law(authors()).decide(&period);
     assert_eq!(rule(&decision), "hold-near-target");
-    assert_eq!(decision.allocation.frequency, None);
+    assert_eq!(decision.setting.frequency(), None);
 }
 
 fn alone(mode: Mode) -> SloPower {
@@ -358,15 +369,15 @@ fn power_alone_repairs_with_the_cap_and_keeps_all_cores_on() {
     // 70 W of the 92.28 W of 16 cores: |(250 - 500) / 500| = 0.5, bounded.
     let decision = law.decide(&seen(41, 500.0, 0.5, 60.0, 16.0, 70.0));
     assert_eq!(rule(&decision), "scale-up-power");
-    assert_eq!(decision.allocation.cores, Cores::new(16.0));
-    assert!((decision.allocation.cap.get() - 92.28).abs() < 1e-9);
+    assert_eq!(decision.setting.cores().unwrap(), Cores::new(16.0));
+    assert!((decision.setting.cap().unwrap().get() - 92.28).abs() < 1e-9);
     let decision = law.decide(&seen(41, 500.0, 0.5, 90.0, 16.0, 92.28));
     assert_eq!(rule(&decision), "at-maximum");
     // Fewer cores than all are none of its doing: it puts them back, and counts on them.
     let decision = law.decide(&seen(41, 500.0, 0.5, 60.0, 6.0, 60.0));
     assert_eq!(rule(&decision), "scale-up-power");
-    assert_eq!(decision.allocation.cores, Cores::new(16.0));
-    assert_eq!(decision.allocation.cap, Watts::new(90.0));
+    assert_eq!(decision.setting.cores().unwrap(), Cores::new(16.0));
+    assert_eq!(decision.setting.cap().unwrap(), Watts::new(90.0));
 }
 
 #[test]
@@ -376,8 +387,8 @@ fn power_alone_saves_a_step_of_the_cap_a_period_and_never_a_core() {
     for period in 1..=20 {
         let decision = law.decide(&seen(5, 50.0, 0.1, 50.0, 16.0, cap));
         assert_eq!(rule(&decision), "scale-down-power");
-        assert_eq!(decision.allocation.cores, Cores::new(16.0));
-        cap = decision.allocation.cap.get();
+        assert_eq!(decision.setting.cores().unwrap(), Cores::new(16.0));
+        cap = decision.setting.cap().unwrap().get();
         assert!((cap - (92.28 - 0.6 * f64::from(period))).abs() < 1e-9);
     }
     // 1.1 times what is consumed is the end.
@@ -395,8 +406,8 @@ fn cores_alone_repair_at_once_and_never_touch_the_cap() {
     let decision = law.decide(&seen(41, 212.0, 0.5, 55.0, 6.0, 50.0));
     assert_eq!(rule(&decision), "scale-up-cores");
     assert_eq!(decision.reasons.len(), 1);
-    assert_eq!(decision.allocation.cores, Cores::new(11.0));
-    assert!((decision.allocation.cap.get() - 92.28).abs() < 1e-9);
+    assert_eq!(decision.setting.cores().unwrap(), Cores::new(11.0));
+    assert!((decision.setting.cap().unwrap().get() - 92.28).abs() < 1e-9);
     let decision = law.decide(&seen(400, 212.0, 0.99, 90.0, 16.0, 92.28));
     assert_eq!(rule(&decision), "at-maximum");
 }
@@ -406,14 +417,14 @@ fn cores_alone_prepare_for_load_and_save_a_step_every_d_periods() {
     let mut law = alone(Mode::ElasticOnly);
     let decision = law.decide(&seen(41, 150.0, 0.9, 55.0, 6.0, 92.28));
     assert_eq!(rule(&decision), "scale-up-proactive");
-    assert_eq!(decision.allocation.cores, Cores::new(9.0));
+    assert_eq!(decision.setting.cores().unwrap(), Cores::new(9.0));
     let mut law = alone(Mode::ElasticOnly);
     let mut cores = 16.0;
     let mut course = Vec::new();
     for _ in 0..11 {
         let decision = law.decide(&seen(41, 50.0, 0.3, 60.0, cores, 92.28));
-        cores = decision.allocation.cores.get();
-        assert!((decision.allocation.cap.get() - 92.28).abs() < 1e-9);
+        cores = decision.setting.cores().unwrap().get();
+        assert!((decision.setting.cap().unwrap().get() - 92.28).abs() < 1e-9);
         course.push((cores, rule(&decision).to_owned()));
     }
     for (period, (cores, rule)) in course.iter().enumerate() {

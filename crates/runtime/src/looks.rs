@@ -1,6 +1,6 @@
 //! How an accept queue is looked at for the estimators of capacity: how often, and as what.
 
-use headroom_control::capacity::{Counter, Listener, Observation, Sight};
+use headroom_control::capacity::{Counter, Listener, QueueObservation, Sight};
 use headroom_node::queue::{QueueError, QueueSample};
 use headroom_units::Seconds;
 use std::collections::BTreeSet;
@@ -25,7 +25,7 @@ pub fn observation(
     length: Seconds,
     sample: &Result<QueueSample, QueueError>,
     known: &mut Known,
-) -> Observation {
+) -> QueueObservation {
     let sight = match sample {
         Ok(sample) => Sight::Listening(listener(sample, known)),
         Err(QueueError::NobodyListens { .. }) => {
@@ -34,7 +34,7 @@ pub fn observation(
         }
         Err(_) => Sight::Unread,
     };
-    Observation { length, sight }
+    QueueObservation { length, sight }
 }
 
 /// Which of several sockets connections come to.

@@ -5,7 +5,7 @@ use headroom_control::{Allocation, Decision, Law, Observation, Plant, Reason};
 use headroom_sim::balancer::{Balancing, Rule};
 use headroom_sim::quota::Quota;
 use headroom_sim::{ArrivalProcess, Bare, Fault, Scenario, Shape, Spacing, run};
-use headroom_units::{Cores, Hertz, Watts};
+use headroom_units::{Cores, Hertz, Lever, Watts};
 use proptest::prelude::*;
 
 /// Decides anything, from a seed: more, less, nonsense.
@@ -31,8 +31,11 @@ impl Law for Whim {
     fn rules(&self) -> &'static [&'static str] {
         &["whim"]
     }
+    fn levers(&self) -> &'static [Lever] {
+        &[Lever::Cores, Lever::Cap, Lever::Frequency]
+    }
     fn decide(&mut self, seen: &Observation) -> Decision {
-        let most = self.plant.full();
+        let most = self.plant.full_allocation();
         let cores = if self.draw() < 0.05 {
             f64::NAN
         } else {
@@ -43,9 +46,9 @@ impl Law for Whim {
             frequency,
             ..Allocation::new(Cores::new(cores), Watts::new(most.cap.get() * self.draw() * 1.2))
         };
-        assert!(seen.allocated.cores <= most.cores);
+        assert!(seen.in_force.cores() <= Some(most.cores));
         Decision {
-            allocation,
+            setting: allocation.into(),
             expected_rate: None,
             reasons: vec![Reason::new("whim", String::new(), &[])],
         }

@@ -21,7 +21,7 @@ fn an_empty_file_is_the_default_and_the_default_is_the_papers_cluster() {
         (plant.cores().min().get(), plant.cores().max().get()),
         (6.0, 48.0)
     );
-    assert!((plant.full().cap.get() - 276.84).abs() < 1e-9);
+    assert!((plant.full_allocation().cap.get() - 276.84).abs() < 1e-9);
     assert_eq!(plant.frequency().unwrap().max().get(), 2.1e9);
     assert_eq!(
         (scenario.periods(), scenario.slo().unwrap().target().as_millis()),

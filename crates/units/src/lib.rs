@@ -3,16 +3,19 @@
 //! A bare `f64` says neither whether it is watts or joules nor whether anybody measured it. Everything that
 //! crosses a public boundary in this workspace is one of these types instead. [`quantity`] holds the quantities
 //! (watts, joules, cores, hertz, rates, ratios, seconds) and the few products between them that have a meaning;
+//! [`lever`] says what can be set and holds a value for each lever;
 //! [`source`] says whether a value was measured, estimated, emulated or simulated, and keeps the four apart; [`status`]
 //! names the HTTP statuses with which a request counts as failed.
 //!
-//! This crate holds no logic.
+//! This crate decides nothing.
 #![forbid(unsafe_code)]
 
+pub mod lever;
 pub mod quantity;
 pub mod source;
 pub mod status;
 
+pub use lever::{Gives, Lever, LeverInfo, LeverRange, Setting, Spread};
 pub use quantity::{Cores, Hertz, Joules, PerSecond, Ratio, Seconds, Watts};
 pub use source::{Emulated, Estimated, Measured, MixedSources, Reading, Simulated, Source};
 pub use status::{FailedStatus, FailedStatusError, quantile_of_answered, rank_of};

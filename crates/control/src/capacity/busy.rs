@@ -13,7 +13,7 @@
 
 use super::Capacity;
 use super::stalls::Stalls;
-use super::step::{Counter, Listener, Observation, Sight};
+use super::step::{Counter, Listener, QueueObservation, Sight};
 use super::tuning::QueueTuning;
 use headroom_units::{PerSecond, Seconds};
 use serde::{Deserialize, Serialize};
@@ -88,7 +88,7 @@ impl BusyMeter {
 
     /// Takes the newest observation of a server of which `capacity` is known so far; what it adds. Nothing where the
     /// queue may have been empty, and where the counters do not go with those before.
-    pub fn take(&mut self, observation: &Observation, capacity: Capacity) -> Busy {
+    pub fn take(&mut self, observation: &QueueObservation, capacity: Capacity) -> Busy {
         let length_s = observation.length.get();
         let usable = length_s > 0.0 && length_s.is_finite();
         self.elapsed_s += if usable { length_s } else { f64::INFINITY };
@@ -144,8 +144,8 @@ impl BusyMeter {
 mod tests {
     use super::*;
 
-    fn seen(identity: u64, length: u32, accepts: u64) -> Observation {
-        Observation {
+    fn seen(identity: u64, length: u32, accepts: u64) -> QueueObservation {
+        QueueObservation {
             length: Seconds::new(0.02),
             sight: Sight::Listening(Listener {
                 identity,
@@ -202,11 +202,11 @@ mod tests {
     #[test]
     fn an_interval_that_was_not_read_belongs_to_the_next() {
         let mut meter = meter();
-        let unread = Observation {
+        let unread = QueueObservation {
             length: Seconds::new(0.02),
             sight: Sight::Unread,
         };
-        let nobody = Observation {
+        let nobody = QueueObservation {
             sight: Sight::Nobody,
             ..unread
         };
@@ -215,7 +215,7 @@ mod tests {
         assert_eq!(meter.take(&seen(1, 60, 8), Capacity::Unknown), busy(0.04, 8.0));
         meter.take(&nobody, Capacity::Unknown);
         assert_eq!(meter.take(&seen(1, 60, 16), Capacity::Unknown), Busy::default());
-        let no_time = Observation {
+        let no_time = QueueObservation {
             length: Seconds::ZERO,
             ..seen(1, 60, 20)
         };
@@ -225,7 +225,7 @@ mod tests {
     #[test]
     fn accepts_that_nobody_counts_are_what_arrivals_drops_and_the_queue_leave() {
         let mut meter = meter();
-        let by_arrivals = |length, arrivals, drops| Observation {
+        let by_arrivals = |length, arrivals, drops| QueueObservation {
             length: Seconds::new(0.02),
             sight: Sight::Listening(Listener {
                 identity: 1,

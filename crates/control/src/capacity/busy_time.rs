@@ -8,7 +8,7 @@
 //! to a peak is never taken for capacity. A server that stands still for a moment is not taken for a slow one.
 
 use super::busy::{Busy, BusyMeter};
-use super::step::{Observation, Step, StepMeter};
+use super::step::{QueueObservation, Step, StepMeter};
 use super::tuning::QueueTuning;
 use super::unusable::Unusable;
 use super::{Capacity, Estimate};
@@ -118,7 +118,7 @@ impl BusyTimeMonitor {
     }
 
     /// Takes an observation; the answer changes once a sampling period.
-    pub fn observe(&mut self, observation: &Observation) -> Estimate {
+    pub fn observe(&mut self, observation: &QueueObservation) -> Estimate {
         let found = self.fine.take(observation, self.known());
         self.busy = self.busy.plus(found);
         self.elapsed_s += observation.length.get();
@@ -128,7 +128,7 @@ impl BusyTimeMonitor {
         if !due && valid {
             return self.latest.clone();
         }
-        let whole = Observation {
+        let whole = QueueObservation {
             length: Seconds::new(if valid { self.elapsed_s } else { f64::NAN }),
             ..*observation
         };

@@ -106,8 +106,8 @@ fn a_queue_too_short_for_anybody_to_be_seen_waiting_tells_by_its_drops() {
     assert_eq!(estimate.capacity.name(), "lower-bound", "{estimate:?}");
 }
 
-fn seen(identity: u64, length: u32, arrivals: u64, accepts: u64) -> Observation {
-    Observation {
+fn seen(identity: u64, length: u32, arrivals: u64, accepts: u64) -> QueueObservation {
+    QueueObservation {
         length: Seconds::new(0.02),
         sight: Sight::Listening(Listener {
             identity,
@@ -154,7 +154,7 @@ fn observations_at_any_rate_answer_once_a_period_and_another_socket_is_another_s
 #[test]
 fn nobody_listening_is_no_estimate_and_what_cannot_be_read_is_held_for_a_while() {
     let mut monitor = BusyTimeMonitor::joining(QueueTuning::default(), PerSecond::new(600.0)).unwrap();
-    let second = |sight| Observation {
+    let second = |sight| QueueObservation {
         length: Seconds::new(1.0),
         sight,
     };
@@ -173,7 +173,7 @@ fn nobody_listening_is_no_estimate_and_what_cannot_be_read_is_held_for_a_while()
         ("nobody-listens", Capacity::Unknown)
     );
     let mut monitor = BusyTimeMonitor::joining(QueueTuning::default(), PerSecond::new(600.0)).unwrap();
-    let no_time = Observation {
+    let no_time = QueueObservation {
         length: Seconds::ZERO,
         sight: Sight::Unread,
     };

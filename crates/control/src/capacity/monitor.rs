@@ -3,7 +3,7 @@
 use super::Estimate;
 use super::busy_time::BusyTimeMonitor;
 use super::queue::QueueMonitor;
-use super::step::{Observation, Step};
+use super::step::{QueueObservation, Step};
 use super::tuning::{QueueKind, QueueTuning};
 use crate::parameter::OutOfRange;
 use headroom_units::PerSecond;
@@ -41,7 +41,7 @@ impl Monitor {
     }
 
     /// Takes one observation.
-    pub fn observe(&mut self, observation: &Observation) -> Estimate {
+    pub fn observe(&mut self, observation: &QueueObservation) -> Estimate {
         match self {
             Self::Published(monitor) => monitor.observe(observation),
             Self::BusyTime(monitor) => monitor.observe(observation),

@@ -1,7 +1,7 @@
 //! Queue monitoring (Section 5.3): the capacity of a server from its accept queue.
 
 use super::equations::{self, Indicator};
-use super::step::{Observation, Step, StepMeter};
+use super::step::{QueueObservation, Step, StepMeter};
 use super::tuning::QueueTuning;
 use super::unusable::Unusable;
 use super::{Capacity, Estimate};
@@ -88,7 +88,7 @@ impl QueueMonitor {
     }
 
     /// Takes one sampling step's counters.
-    pub fn observe(&mut self, observation: &Observation) -> Estimate {
+    pub fn observe(&mut self, observation: &QueueObservation) -> Estimate {
         match self.meter.take(observation) {
             Ok(step) => self.step(&step),
             Err(unusable) => self.without(&unusable, observation.length),

@@ -132,8 +132,8 @@ fn nothing_is_known_before_the_first_request() {
     );
 }
 
-fn listening(identity: u64, seconds: u64) -> Observation {
-    Observation {
+fn listening(identity: u64, seconds: u64) -> QueueObservation {
+    QueueObservation {
         length: Seconds::new(1.0),
         sight: Sight::Listening(Listener {
             identity,
@@ -148,8 +148,8 @@ fn listening(identity: u64, seconds: u64) -> Observation {
     }
 }
 
-fn blind(sight: Sight) -> Observation {
-    Observation {
+fn blind(sight: Sight) -> QueueObservation {
+    QueueObservation {
         length: Seconds::new(1.0),
         sight,
     }
@@ -166,7 +166,7 @@ fn an_estimate_is_held_for_a_while_and_then_no_longer_claimed() {
     }
     let lost = monitor.observe(&blind(Sight::Unread));
     assert_eq!((rule(&lost), lost.capacity), ("unread", Capacity::Unknown));
-    // Observation again: first only as something to compare with.
+    // QueueObservation again: first only as something to compare with.
     assert_eq!(rule(&monitor.observe(&listening(7, 12))), "gap");
     assert_eq!(monitor.observe(&listening(7, 13)).capacity, at_least(400.0));
 }

@@ -109,7 +109,7 @@ pub enum Sight {
 
 /// One sample.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Observation {
+pub struct QueueObservation {
     /// The time since the observation before, as a monotonic clock had it, not as it was meant to be.
     pub length: Seconds,
     /// What was seen.
@@ -231,7 +231,7 @@ impl StepMeter {
     ///
     /// # Errors
     /// Why there is no step.
-    pub fn take(&mut self, observation: &Observation) -> Result<Step, Unusable> {
+    pub fn take(&mut self, observation: &QueueObservation) -> Result<Step, Unusable> {
         let length_s = observation.length.get();
         if !(length_s > 0.0 && length_s.is_finite()) {
             self.base = None;

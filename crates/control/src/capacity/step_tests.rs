@@ -18,8 +18,8 @@ fn listener(arrivals: u64, accepts: u64, drops: u32, length: u32) -> Listener {
     }
 }
 
-fn seen(length_s: f64, listener: Listener) -> Observation {
-    Observation {
+fn seen(length_s: f64, listener: Listener) -> QueueObservation {
+    QueueObservation {
         length: Seconds::new(length_s),
         sight: Sight::Listening(listener),
     }
@@ -155,7 +155,7 @@ fn a_sample_that_comes_too_early_is_joined_with_the_next() {
 #[test]
 fn the_step_after_one_that_was_not_read_covers_both() {
     let mut meter = meter();
-    let unread = Observation {
+    let unread = QueueObservation {
         length: Seconds::new(1.0),
         sight: Sight::Unread,
     };
@@ -176,7 +176,7 @@ fn the_step_after_one_that_was_not_read_covers_both() {
 fn a_listener_that_went_away_is_compared_with_nothing() {
     let mut meter = meter();
     meter.take(&seen(1.0, listener(0, 0, 0, 0))).unwrap_err();
-    let nobody = Observation {
+    let nobody = QueueObservation {
         length: Seconds::new(1.0),
         sight: Sight::Nobody,
     };
@@ -240,7 +240,7 @@ proptest! {
                 1 => Sight::Unread,
                 _ => Sight::Listening(listener),
             };
-            let Ok(step) = meter.take(&Observation { length: Seconds::new(length_s), sight }) else { continue };
+            let Ok(step) = meter.take(&QueueObservation { length: Seconds::new(length_s), sight }) else { continue };
             prop_assert!(step.check().is_ok());
             // Each count is plausible, and what is derived is a sum of two and the queue.
             prop_assert!(step.arrival_rate().get() <= 2.001e6 && step.service_rate().get() <= 1e6);

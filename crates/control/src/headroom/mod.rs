@@ -39,7 +39,7 @@ use crate::plant::{Plant, Slo};
 use choose::{Demand, Grid, HOPELESS, Learned, Point};
 use cost::Cost;
 use forecast::{Forecast, Forecaster, Method};
-use headroom_units::{Cores, PerSecond, Seconds, Watts};
+use headroom_units::{Cores, Lever, PerSecond, Seconds, Setting, Watts};
 use latency::{LatencyModel, Measured};
 use power::PowerModel;
 use std::ops::RangeInclusive;
@@ -152,10 +152,9 @@ impl Headroom {
         let Some(range) = self.plant.frequency() else {
             return 1.0;
         };
-        let limit = seen.allocated.frequency.map_or(1.0, |limit| limit / range.max());
-        let bound = seen
-            .power
-            .is_some_and(|power| power.value >= seen.allocated.cap * CAP_BINDS);
+        let now = self.plant.allocation(&seen.in_force);
+        let limit = now.frequency.map_or(1.0, |limit| limit / range.max());
+        let bound = seen.power.is_some_and(|power| power.value >= now.cap * CAP_BINDS);
         let told = seen
             .frequency
             .filter(|_| bound)
@@ -170,7 +169,8 @@ impl Headroom {
 
     fn learn(&mut self, seen: &Observation, traffic: &Traffic) {
         let length = seen.length.get();
-        let cores = seen.allocated.cores.get();
+        let now = self.plant.allocation(&seen.in_force);
+        let cores = now.cores.get();
         let most = self.plant.cores().max().get();
         if !(PERIOD_S.contains(&length) && cores > 0.0 && cores <= 2.0 * most) {
             return;
@@ -194,7 +194,7 @@ impl Headroom {
         self.in_flight = Some((seen.period, in_flight));
         if let Some(power) = seen.power {
             self.margin *= MARGIN_STAYS;
-            if power.value >= seen.allocated.cap * CAP_BINDS {
+            if power.value >= now.cap * CAP_BINDS {
                 self.margin = (self.margin + MARGIN_STEP).min(MAX_MARGIN);
             }
         }
@@ -233,7 +233,8 @@ impl Headroom {
 
     fn demand(&self, forecast: &Forecast, seen: &Observation, traffic: &Traffic) -> Demand {
         let range = self.plant.cores();
-        let cores = seen.allocated.cores.clamp(range.min(), range.max()).get();
+        let now = self.plant.allocation(&seen.in_force);
+        let cores = now.cores.clamp(range.min(), range.max()).get();
         let usual = PRESENT_PER_CORE * cores + 3.0;
         let length = seen.length.get().clamp(*PERIOD_S.start(), *PERIOD_S.end());
         Demand {
@@ -262,14 +263,22 @@ impl Law for Headroom {
         Some(self.guarded_target()).filter(|guard| *guard < self.slo.target())
     }
 
+    fn levers(&self) -> &'static [Lever] {
+        match self.plant.frequency() {
+            Some(_) => &[Lever::Cores, Lever::Cap, Lever::Frequency],
+            None => &[Lever::Cores, Lever::Cap],
+        }
+    }
+
     fn decide(&mut self, seen: &Observation) -> Decision {
         let range = self.plant.cores();
         // What is no amount, or more than there is, is taken for the most, so that it cannot spread.
-        let most = self.plant.full();
+        let most = self.plant.full_allocation();
+        let now = self.plant.allocation(&seen.in_force);
         let now = Allocation {
-            cores: within(seen.allocated.cores.get(), most.cores.get()).map_or(most.cores, Cores::new),
-            cap: within(seen.allocated.cap.get(), most.cap.get()).map_or(most.cap, Watts::new),
-            ..seen.allocated
+            cores: within(now.cores.get(), most.cores.get()).map_or(most.cores, Cores::new),
+            cap: within(now.cap.get(), most.cap.get()).map_or(most.cap, Watts::new),
+            ..now
         };
         let Some(traffic) = &seen.traffic else {
             let text = "no telemetry: what is in force stays".to_owned();
@@ -289,7 +298,7 @@ impl Law for Headroom {
             );
             let numbers = [("warm_up_periods", f64::from(self.tuning.warm_up_periods))];
             return decision(
-                self.plant.full(),
+                self.plant.full_allocation(),
                 expected,
                 vec![Reason::new(WARM_UP, text, &numbers)],
             );
@@ -313,7 +322,7 @@ impl Law for Headroom {
         let found = self.grid.cheapest(&mut learned, &demand, allowed);
         self.allowed = found.map_or(HOPELESS, |(_, allowed)| allowed);
         let Some((best, allowed)) = found else {
-            let full = self.plant.full();
+            let full = self.plant.full_allocation();
             let point = learned.point(&demand, full.cores, None, 1.0);
             let mut reasons = vec![self.maximum(&forecast, &point)];
             reasons.extend(self.troubles(&demand, traffic));
@@ -343,8 +352,9 @@ impl Law for Headroom {
         let mut reasons = vec![self.explain(rule, &forecast, &point, &current, load, Seconds::new(usual))];
         reasons.extend(self.troubles(&demand, traffic));
         let mut allocation = wanted;
-        if late && wanted.takes_from(&now) {
-            allocation = wanted.most(now);
+        let (asked, before) = (Setting::from(wanted), Setting::from(now));
+        if late && asked.takes_from(&before) {
+            allocation = self.plant.allocation(&asked.most(before));
             let text = format!(
                 "{}: nothing is taken away after a late period",
                 traffic.late_in_words(self.slo, self.guarded_target())
@@ -484,7 +494,7 @@ fn within(value: f64, most: f64) -> Option<f64> {
 
 fn decision(allocation: Allocation, expected_rate: Option<PerSecond>, reasons: Vec<Reason>) -> Decision {
     Decision {
-        allocation,
+        setting: allocation.into(),
         expected_rate,
         reasons,
     }

@@ -6,7 +6,7 @@ use crate::law::Law;
 use crate::observation::Observation;
 use crate::parameter::{Bound, OutOfRange};
 use crate::plant::Plant;
-use headroom_units::Cores;
+use headroom_units::{Cores, Lever};
 use serde::{Deserialize, Serialize};
 
 /// The parameters, by default those of the authors' code. The keys are those of the configuration file's
@@ -122,11 +122,15 @@ impl Law for K8sAsRun {
         &["scale-up", "scale-down", "hold", "hold-unseen", "between-syncs"]
     }
 
+    fn levers(&self) -> &'static [Lever] {
+        &[Lever::Cores]
+    }
+
     fn decide(&mut self, seen: &Observation) -> Decision {
-        self.window.add(seen);
+        let now = self.plant.allocation(&seen.in_force).cores;
+        self.window.add(seen, now);
         let length = seen.length.get().max(0.0);
         self.seen_s += length;
-        let now = seen.allocated.cores;
         let (cores, reason) = if self.seen_s < self.tuning.interval_s - length / 2.0 {
             let left_s = (self.tuning.interval_s - self.seen_s).max(0.0);
             let text = format!("the next look is in {left_s:.1} s");
@@ -146,10 +150,11 @@ impl Law for K8sAsRun {
             }
         };
         Decision {
-            allocation: Allocation {
+            setting: Allocation {
                 cores,
-                ..self.plant.full()
-            },
+                ..self.plant.full_allocation()
+            }
+            .into(),
             expected_rate: None,
             reasons: vec![reason],
         }

@@ -28,7 +28,7 @@ use crate::observation::Observation;
 use crate::parameter::OutOfRange;
 use crate::plant::Plant;
 use behaviour::{Behaviour, Bounded, Normalised};
-use headroom_units::{Cores, PerSecond};
+use headroom_units::{Cores, Lever, PerSecond};
 use replicas::{Because, Pod, Proposal, Target};
 use std::collections::VecDeque;
 
@@ -60,10 +60,10 @@ struct Window {
 }
 
 impl Window {
-    fn add(&mut self, seen: &Observation) {
+    fn add(&mut self, seen: &Observation, cores: Cores) {
         let seconds = seen.length.get();
         if let Some(utilisation) = seen.utilisation {
-            let core_s = seen.allocated.cores.get() * seconds;
+            let core_s = cores.get() * seconds;
             self.core_s += core_s;
             self.busy_core_s += utilisation.get() * core_s;
         }
@@ -148,7 +148,7 @@ impl Hpa {
                 .plant
                 .cores()
                 .round_up(Cores::new(f64::from(pods) * self.cores_per_pod)),
-            ..self.plant.full()
+            ..self.plant.full_allocation()
         }
     }
 
@@ -221,7 +221,7 @@ impl Hpa {
         let sync_s = self.tuning.sync_s;
         let now_s = (self.clock_s / sync_s).round().max(1.0) * sync_s;
         self.next_sync_s = now_s + sync_s;
-        let current = self.pods_of(seen.allocated.cores);
+        let current = self.pods_of(self.plant.allocation(&seen.in_force).cores);
         let proposal = self.propose(now_s, current);
         self.window = Window::default();
         if !(self.range.0..=self.range.1).contains(&current) {
@@ -333,8 +333,13 @@ impl Law for Hpa {
         ]
     }
 
+    fn levers(&self) -> &'static [Lever] {
+        &[Lever::Cores]
+    }
+
     fn decide(&mut self, seen: &Observation) -> Decision {
-        self.window.add(seen);
+        let cores = self.plant.allocation(&seen.in_force).cores;
+        self.window.add(seen, cores);
         let (allocation, reasons) = if self.tick(seen) {
             self.sync(seen)
         } else {
@@ -342,13 +347,13 @@ impl Law for Hpa {
             let text = format!("the next look is in {left_s:.0} s");
             let numbers = [("next_sync_s", left_s)];
             let allocation = Allocation {
-                cores: seen.allocated.cores,
-                ..self.plant.full()
+                cores,
+                ..self.plant.full_allocation()
             };
             (allocation, vec![Reason::new("between-syncs", text, &numbers)])
         };
         Decision {
-            allocation,
+            setting: allocation.into(),
             expected_rate: None,
             reasons,
         }

@@ -1,8 +1,10 @@
 //! The scheduled controller: so many servers at this time of day, whatever happens (Section 7.5).
 
-use super::{ClusterObservation, MAX_SERVERS, Resize, Resizer};
-use crate::decision::Reason;
-use headroom_units::{PerSecond, Seconds};
+use super::{MAX_SERVERS, Resize};
+use crate::decision::{Decision, Reason};
+use crate::law::Law;
+use crate::observation::Observation;
+use headroom_units::{Lever, PerSecond, Seconds};
 
 /// The most slots of a schedule: a week of minutes.
 pub const MAX_SLOTS: usize = 10_080;
@@ -160,6 +162,8 @@ impl Schedule {
 pub struct Scheduled {
     schedule: Schedule,
     lead: Seconds,
+    /// By how much the schedule's clock is ahead of the observations'.
+    offset: Seconds,
 }
 
 impl Scheduled {
@@ -170,7 +174,11 @@ impl Scheduled {
     /// Where the lead is negative or no number.
     pub fn new(schedule: Schedule, lead: Seconds) -> Result<Self, ScheduleError> {
         if lead.get() >= 0.0 && lead.is_finite() {
-            Ok(Self { schedule, lead })
+            Ok(Self {
+                schedule,
+                lead,
+                offset: Seconds::ZERO,
+            })
         } else {
             Err(ScheduleError::Length {
                 what: "the lead",
@@ -180,7 +188,15 @@ impl Scheduled {
     }
 }
 
-impl Resizer for Scheduled {
+impl Scheduled {
+    /// The same by a clock that is ahead of the observations' by so much: local time where theirs is UTC.
+    #[must_use]
+    pub fn with_offset(self, offset: Seconds) -> Self {
+        Self { offset, ..self }
+    }
+}
+
+impl Law for Scheduled {
     fn name(&self) -> &'static str {
         "scheduled"
     }
@@ -189,15 +205,24 @@ impl Resizer for Scheduled {
         &["schedule", "lead"]
     }
 
-    fn decide(&mut self, seen: &ClusterObservation<'_>) -> Resize {
-        let now = self.schedule.servers_at(seen.now);
-        let soon = self.schedule.servers_at(seen.now + self.lead);
+    fn levers(&self) -> &'static [Lever] {
+        &[Lever::Servers]
+    }
+
+    fn guards_itself(&self) -> bool {
+        true
+    }
+
+    fn decide(&mut self, seen: &Observation) -> Decision {
+        let clock = seen.clock + self.offset;
+        let now = self.schedule.servers_at(clock);
+        let soon = self.schedule.servers_at(clock + self.lead);
         let (rule, wanted) = if soon > now {
             ("lead", soon)
         } else {
             ("schedule", now)
         };
-        let servers = wanted.min(seen.servers.len());
+        let servers = wanted.min(seen.nodes.len());
         let text = format!(
             "{now} servers by the schedule, {soon} in {:.0} s",
             self.lead.get()
@@ -207,18 +232,19 @@ impl Resizer for Scheduled {
             ("scheduled", now as f64),
             ("scheduled_soon", soon as f64),
         ];
-        Resize {
-            servers,
-            reason: Reason::new(rule, text, &numbers),
-        }
+        let reason = Reason::new(rule, text, &numbers);
+        Resize { servers, reason }.into()
     }
+
+    fn forget(&mut self) {}
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::capacity::Capacity;
-    use crate::resize::{AlwaysOn, PowerState, ServerObservation};
+    use crate::observation::NodeObservation;
+    use crate::resize::{AlwaysOn, PowerState};
     use proptest::prelude::*;
 
     fn per_s(rates: &[f64]) -> Vec<PerSecond> {
@@ -242,18 +268,20 @@ mod tests {
     #[test]
     fn the_day_comes_again_and_servers_come_before_they_are_needed() {
         let schedule = Schedule::new(Seconds::new(100.0), vec![1, 4, 2]).unwrap();
-        let seen = [ServerObservation {
+        let nodes = [NodeObservation {
             state: PowerState::Off,
             capacity: Capacity::Unknown,
-        }; 3];
+        }; 3]
+            .to_vec();
         let mut resizer = Scheduled::new(schedule, Seconds::new(60.0)).unwrap();
         let mut at = |now_s: f64| {
-            let resize = resizer.decide(&ClusterObservation {
-                now: Seconds::new(now_s),
-                arrival_rate: None,
-                servers: &seen,
+            let decision = resizer.decide(&Observation {
+                clock: Seconds::new(now_s),
+                nodes: nodes.clone(),
+                ..Observation::default()
             });
-            (resize.servers, resize.reason.rule.into_owned())
+            let rule = decision.reasons[0].rule.clone().into_owned();
+            (decision.setting.servers().unwrap(), rule)
         };
         assert_eq!(at(0.0), (1, "schedule".to_owned()));
         // Four of three are three.
@@ -261,12 +289,11 @@ mod tests {
         assert_eq!(at(199.0), (3, "schedule".to_owned()));
         assert_eq!(at(240.0), (2, "schedule".to_owned()));
         assert_eq!(at(300.0), (1, "schedule".to_owned()));
-        let resize = AlwaysOn.decide(&ClusterObservation {
-            now: Seconds::ZERO,
-            arrival_rate: None,
-            servers: &seen,
+        let decision = AlwaysOn.decide(&Observation {
+            nodes: nodes.clone(),
+            ..Observation::default()
         });
-        assert_eq!(resize.servers, 3);
+        assert_eq!(decision.setting.servers(), Some(3));
     }
 
     #[test]

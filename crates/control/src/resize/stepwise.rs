@@ -2,11 +2,13 @@
 //! one less where one can be spared.
 
 use super::tuning::ResizeTuning;
-use super::{ClusterObservation, PowerState, Resize, Resizer, ServerObservation};
+use super::{PowerState, Resize};
 use crate::capacity::Capacity;
-use crate::decision::Reason;
+use crate::decision::{Decision, Reason};
+use crate::law::Law;
+use crate::observation::{NodeObservation, Observation};
 use crate::parameter::{Bound, OutOfRange};
-use headroom_units::PerSecond;
+use headroom_units::{Lever, PerSecond};
 
 /// Where a server's capacity is taken from.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -96,7 +98,7 @@ impl Stepwise {
     }
 
     /// The capacity of the servers that take requests. `None` where of none is anything known.
-    fn capacity(&self, servers: &[ServerObservation]) -> Option<Together> {
+    fn capacity(&self, servers: &[NodeObservation]) -> Option<Together> {
         let taking = servers.iter().filter(|one| one.state.takes_requests());
         let found: Vec<Capacity> = taking
             .map(|one| match self.basis {
@@ -158,25 +160,11 @@ impl Stepwise {
             reason: Reason::new(rule, text, numbers),
         }
     }
-}
 
-impl Resizer for Stepwise {
-    fn name(&self) -> &'static str {
-        match self.basis {
-            Basis::Fixed(_) => "static",
-            Basis::Online => "dynamic",
-        }
-    }
-
-    fn rules(&self) -> &'static [&'static str] {
-        &RULES
-    }
-
-    fn decide(&mut self, seen: &ClusterObservation<'_>) -> Resize {
-        let now_s = seen.now.get();
-        let all = seen.servers.len();
-        let count =
-            |state: fn(PowerState) -> bool| seen.servers.iter().filter(|one| state(one.state)).count();
+    fn resize(&mut self, seen: &Observation) -> Resize {
+        let now_s = seen.at.get();
+        let all = seen.nodes.len();
+        let count = |state: fn(PowerState) -> bool| seen.nodes.iter().filter(|one| state(one.state)).count();
         let taking = count(PowerState::takes_requests);
         let booting = count(|state| state == PowerState::Booting);
         // At the first call the servers that are found serving have long been warm.
@@ -189,7 +177,7 @@ impl Resizer for Stepwise {
         self.taking = Some(taking);
 
         let Some(arriving) = seen
-            .arrival_rate
+            .demand()
             .map(PerSecond::get)
             .filter(|rate| *rate >= 0.0 && rate.is_finite())
         else {
@@ -206,7 +194,7 @@ impl Resizer for Stepwise {
             );
             return self.answer(all, rule, text, &[("arrival_rate_per_s", arriving)]);
         }
-        let known = self.capacity(seen.servers);
+        let known = self.capacity(&seen.nodes);
         if known.is_none() && arriving == 0.0 {
             self.blind_since_s = None;
             let text = "nothing arrives, and no server's capacity is known: as before".to_owned();
@@ -312,6 +300,35 @@ impl Resizer for Stepwise {
         self.target = taking - 1;
         let text = format!("{load}, without one {without_one:.1}/s: {} servers", self.target);
         self.answer(all, "shrink", text, &numbers)
+    }
+}
+
+impl Law for Stepwise {
+    fn name(&self) -> &'static str {
+        match self.basis {
+            Basis::Fixed(_) => "static",
+            Basis::Online => "dynamic",
+        }
+    }
+
+    fn rules(&self) -> &'static [&'static str] {
+        &RULES
+    }
+
+    fn levers(&self) -> &'static [Lever] {
+        &[Lever::Servers]
+    }
+
+    fn guards_itself(&self) -> bool {
+        true
+    }
+
+    fn decide(&mut self, seen: &Observation) -> Decision {
+        self.resize(seen).into()
+    }
+
+    fn forget(&mut self) {
+        (self.spare_since_s, self.blind_since_s, self.unseen_since_s) = (None, None, None);
     }
 }
 

@@ -3,40 +3,36 @@ use crate::capacity::Capacity;
 use headroom_units::Seconds;
 use proptest::prelude::*;
 
-const fn server(state: PowerState, per_s: f64) -> ServerObservation {
-    ServerObservation {
+const fn server(state: PowerState, per_s: f64) -> NodeObservation {
+    NodeObservation {
         state,
         capacity: Capacity::Exact(PerSecond::new(per_s)),
     }
 }
 
-const fn serving(per_s: f64) -> ServerObservation {
+const fn serving(per_s: f64) -> NodeObservation {
     server(PowerState::Serving, per_s)
 }
 
-const OFF: ServerObservation = ServerObservation {
+const OFF: NodeObservation = NodeObservation {
     state: PowerState::Off,
     capacity: Capacity::Unknown,
 };
-const BOOTING: ServerObservation = ServerObservation {
+const BOOTING: NodeObservation = NodeObservation {
     state: PowerState::Booting,
     capacity: Capacity::Unknown,
 };
-const NEW: ServerObservation = ServerObservation {
+const NEW: NodeObservation = NodeObservation {
     state: PowerState::Warming,
     capacity: Capacity::Unknown,
 };
 
-fn decide(
-    resizer: &mut Stepwise,
-    at_s: f64,
-    arriving: f64,
-    servers: &[ServerObservation],
-) -> (usize, String) {
-    let resize = resizer.decide(&ClusterObservation {
-        now: Seconds::new(at_s),
-        arrival_rate: Some(PerSecond::new(arriving)),
-        servers,
+fn decide(resizer: &mut Stepwise, at_s: f64, arriving: f64, servers: &[NodeObservation]) -> (usize, String) {
+    let resize = resizer.resize(&Observation {
+        at: Seconds::new(at_s),
+        demand: Some(PerSecond::new(arriving)),
+        nodes: servers.to_vec(),
+        ..Observation::default()
     });
     (resize.servers, resize.reason.rule.into())
 }
@@ -101,8 +97,8 @@ fn a_server_of_which_nothing_is_known_counts_as_its_peers() {
     assert_eq!(decide(&mut online(), 0.0, 1_651.0, &servers), said(4, "grow"));
 }
 
-const fn serving_unseen() -> ServerObservation {
-    ServerObservation {
+const fn serving_unseen() -> NodeObservation {
+    NodeObservation {
         state: PowerState::Serving,
         capacity: Capacity::Unknown,
     }
@@ -111,7 +107,7 @@ const fn serving_unseen() -> ServerObservation {
 #[test]
 fn what_a_server_takes_at_least_starts_no_other() {
     let mut resizer = online();
-    let at_least = |per_s: f64| ServerObservation {
+    let at_least = |per_s: f64| NodeObservation {
         capacity: Capacity::LowerBound(PerSecond::new(per_s)),
         ..serving(per_s)
     };
@@ -194,10 +190,10 @@ fn losing_sight_ends_with_everything_on() {
     let mut resizer = fixed();
     let servers = [serving(0.0), serving(0.0), OFF, OFF];
     let mut blind = |at_s: f64| {
-        let resize = resizer.decide(&ClusterObservation {
-            now: Seconds::new(at_s),
-            arrival_rate: None,
-            servers: &servers,
+        let resize = resizer.resize(&Observation {
+            at: Seconds::new(at_s),
+            nodes: servers.to_vec(),
+            ..Observation::default()
         });
         (resize.servers, resize.reason.rule.into_owned())
     };
@@ -244,7 +240,7 @@ fn fewer_than_the_fewest_is_said_to_be_too_few() {
 fn an_idle_night_is_not_blindness() {
     let mut resizer = online();
     for second in 0..60 {
-        let idle = ServerObservation {
+        let idle = NodeObservation {
             state: PowerState::Serving,
             ..NEW
         };
@@ -277,7 +273,7 @@ proptest! {
             let states = states.into_iter().map(|state| {
                 [Off, Booting, Warming, Serving, Draining, Stopping, Failed(crate::resize::Cause::Lost)][state]
             });
-            let servers: Vec<ServerObservation> = states.map(|state| server(state, 1.0)).collect();
+            let servers: Vec<NodeObservation> = states.map(|state| server(state, 1.0)).collect();
             let (target, rule) = decide(&mut resizer, at as f64, arriving, &servers);
             prop_assert!(RULES.contains(&rule.as_str()));
             prop_assert!(target >= min_servers.min(servers.len()) && target <= servers.len());

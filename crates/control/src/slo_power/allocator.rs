@@ -101,7 +101,7 @@ impl PowerAllocator {
 
     /// The first row for fewer cores. The cap never falls under the floor over the consumption because of it.
     pub fn follow_cores_down(&self, seen: &Observation, cores: Cores) -> CapChange {
-        let now = seen.allocated;
+        let now = self.plant.allocation(&seen.in_force);
         let asked = now.cap + self.eta * (cores - now.cores).get();
         let floor = match self.consumed {
             _ if self.floor_over_consumed == 0.0 => asked,
@@ -130,7 +130,8 @@ impl PowerAllocator {
     /// # Errors
     /// [`NotLowered`] where the cap stays: it is at its lowest, near the consumption, or this is unknown.
     pub fn lower(&self, seen: &Observation) -> Result<CapChange, NotLowered> {
-        let cap = seen.allocated.cap;
+        let now = self.plant.allocation(&seen.in_force);
+        let cap = now.cap;
         let lowest = self.plant.power().lowest_cap;
         if cap <= lowest {
             return Err(NotLowered::AtLowest {
@@ -147,7 +148,7 @@ impl PowerAllocator {
                 });
             }
         }
-        Ok(self.bounded(cap - self.decrement, seen.allocated.cores))
+        Ok(self.bounded(cap - self.decrement, now.cores))
     }
 
     /// Forgets the consumption.

@@ -32,7 +32,7 @@ use crate::observation::Observation;
 use crate::plant::{Plant, Slo};
 use allocator::{CapChange, PowerAllocator};
 use elastic::ElasticScaler;
-use headroom_units::{Cores, PerSecond, Ratio, Seconds};
+use headroom_units::{Cores, Lever, PerSecond, Ratio, Seconds};
 
 /// The Control Unit: watches latency and utilisation, and triggers the Elastic Scaler or the Power Allocator.
 /// "Fast to repair, slow to save, power before cores."
@@ -102,7 +102,7 @@ impl SloPower {
 
     fn repair(&mut self, seen: &Observation, latency: Seconds) -> (Allocation, Vec<Reason>) {
         self.sustained = 0;
-        let now = seen.allocated;
+        let now = self.plant.allocation(&seen.in_force);
         let judged = seen.traffic.as_ref();
         let late = judged.map_or_else(String::new, |traffic| {
             traffic.late_in_words(self.slo, self.guarded_target())
@@ -158,7 +158,7 @@ impl SloPower {
 
     fn prepare(&mut self, seen: &Observation, expected: Ratio) -> (Allocation, Vec<Reason>) {
         self.sustained = 0;
-        let now = seen.allocated;
+        let now = self.plant.allocation(&seen.in_force);
         let busy = format!(
             "utilisation {:.0} % expected > threshold {:.0} %",
             expected.as_percent(),
@@ -201,7 +201,7 @@ impl SloPower {
     }
 
     fn save(&mut self, seen: &Observation) -> (Allocation, Vec<Reason>) {
-        let now = seen.allocated;
+        let now = self.plant.allocation(&seen.in_force);
         self.sustained = self.sustained.saturating_add(1);
         let duration = self.tuning.sustained_periods;
         if self.sustained >= duration
@@ -274,7 +274,7 @@ impl SloPower {
         why: Reason,
     ) -> (Allocation, Vec<Reason>) {
         self.finish_core_change(
-            seen.allocated,
+            self.plant.allocation(&seen.in_force),
             cores,
             self.power.follow_cores_down(seen, cores),
             why,
@@ -311,14 +311,17 @@ impl SloPower {
         );
         let numbers = [("latency_ms", latency.as_millis()), ("guard_ms", guard)];
         (
-            seen.allocated,
+            self.plant.allocation(&seen.in_force),
             vec![Reason::new("hold-near-target", text, &numbers)],
         )
     }
 
     fn hold_unseen(&self, seen: &Observation) -> (Allocation, Vec<Reason>) {
         let text = "utilisation could not be read: nothing is saved while it is unknown".to_owned();
-        (seen.allocated, vec![Reason::new("hold-unseen", text, &[])])
+        (
+            self.plant.allocation(&seen.in_force),
+            vec![Reason::new("hold-unseen", text, &[])],
+        )
     }
 }
 
@@ -335,6 +338,10 @@ impl Law for SloPower {
         Some(self.guarded_target())
     }
 
+    fn levers(&self) -> &'static [Lever] {
+        self.mode.levers()
+    }
+
     fn decide(&mut self, seen: &Observation) -> Decision {
         if let Some(rate) = seen.arrival_rate() {
             self.elastic.observe(rate);
@@ -344,7 +351,10 @@ impl Law for SloPower {
         }
         self.power.observe(seen);
         let seen = &Observation {
-            allocated: self.mode.pinned(seen.allocated, self.plant),
+            in_force: self
+                .mode
+                .pinned(self.plant.allocation(&seen.in_force), self.plant)
+                .into(),
             ..seen.clone()
         };
 
@@ -371,10 +381,11 @@ impl Law for SloPower {
         let allocation = self.mode.pinned(allocation, self.plant);
         Decision {
             // The paper's system leaves the frequency to the cap.
-            allocation: Allocation {
+            setting: Allocation {
                 frequency: None,
                 ..allocation
-            },
+            }
+            .into(),
             expected_rate: self.elastic.expected_rate(),
             reasons,
         }

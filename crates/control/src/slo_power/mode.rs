@@ -2,6 +2,7 @@
 
 use crate::decision::Allocation;
 use crate::plant::Plant;
+use headroom_units::Lever;
 
 /// Which of the two actuators the Control Unit may trigger.
 ///
@@ -70,9 +71,18 @@ impl Mode {
         }
     }
 
+    /// The levers that it moves.
+    pub const fn levers(self) -> &'static [Lever] {
+        match self {
+            Self::Joint => &[Lever::Cores, Lever::Cap],
+            Self::PowerOnly => &[Lever::Cap],
+            Self::ElasticOnly => &[Lever::Cores],
+        }
+    }
+
     /// The allocation with what this mode does not control where it stays.
     pub(super) fn pinned(self, allocation: Allocation, plant: Plant) -> Allocation {
-        let full = plant.full();
+        let full = plant.full_allocation();
         match self {
             Self::Joint => allocation,
             Self::PowerOnly => Allocation {

@@ -1,7 +1,7 @@
 //! A small queue model whose capacity the theory knows: c workers behind an accept queue, Poisson arrivals, and clients
 //! that retry a dropped attempt as TCP does.
 
-use headroom_control::capacity::{Busy, Counter, Listener, Observation, Sight, Step};
+use headroom_control::capacity::{Busy, Counter, Listener, QueueObservation, Sight, Step};
 use headroom_units::Seconds;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -91,7 +91,7 @@ impl Model {
         seed: u64,
         rate: impl Fn(f64) -> f64,
         mut each: impl FnMut(u32, &Step, f64),
-        mut look: impl FnMut(&Observation),
+        mut look: impl FnMut(&QueueObservation),
     ) {
         let mut random = Random(seed);
         let mut events: BinaryHeap<Event> = BinaryHeap::new();
@@ -111,7 +111,7 @@ impl Model {
             before_s = at_s;
             match kind {
                 LOOK => {
-                    look(&Observation {
+                    look(&QueueObservation {
                         length: Seconds::new(LOOK_S),
                         sight: Sight::Listening(Listener {
                             identity: 1,

@@ -152,7 +152,7 @@ fn serve(
         say::note!("note: {note}");
     }
     // The first lease: only now is it known who else holds a node.
-    let full = cluster.found.plant.full();
+    let full = cluster.found.plant.full_allocation();
     let give_up = Instant::now() + config.lease() + Duration::from_secs(1);
     loop {
         let applied = cluster.machine.apply(full);

@@ -10,13 +10,13 @@ use headroom_console::Failure;
 use headroom_console::Stop;
 use headroom_console::{file, say, terminal};
 use headroom_control::capacity::QueueKind;
+use headroom_control::resize::Energy;
 use headroom_runtime::cluster::{AgentQueue, WatchOptions};
 use headroom_runtime::live::admin;
 use headroom_runtime::looks::look_period;
 use headroom_runtime::resize::{
-    CheckTarget, Checks, Cluster, Energy, Gateways, Hand, HaproxyServers, History, Journal, Parts, Queue,
-    Recorded, ResizeStatus, ServerParts, Start, Summary, View, balancer::Balancer, leave, read, sheet, text,
-    unix_s,
+    CheckTarget, Checks, Cluster, Gateways, Hand, HaproxyServers, History, Journal, Parts, Queue, Recorded,
+    ResizeStatus, ServerParts, Start, Summary, View, balancer::Balancer, leave, read, sheet, text, unix_s,
 };
 use headroom_units::PerSecond;
 use serde_json::{Value, json};
@@ -314,7 +314,6 @@ fn assemble(config: &ResizeFile, document: &Document) -> Result<Parts, Failure> 
         tuning: config.power,
         demand: config.demand(),
         fixed: given.filter(|_| kind != ControllerKind::Dynamic),
-        clock_offset_s: (kind == ControllerKind::Scheduled).then_some(config.controller.utc_offset_s),
         energy: config.energy.map(Energy::new),
         period: config.period(),
     })

@@ -81,12 +81,10 @@ pub use tick::{BackendTick, Levers, Tick};
 
 use anyhow::anyhow;
 use headroom_console::Stop;
-use headroom_control::{
-    Allocation, Distribution, Guardian, Latency, Law, Observation, Slo, Traffic, missed_latency,
-};
+use headroom_control::{Distribution, Guardian, Latency, Law, Observation, Slo, Traffic, missed_latency};
 use headroom_node::restore;
 use headroom_units::{Seconds, quantile_of_answered};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// A control thread that gives no sign of life for so many periods, and for so long, hangs.
 const SILENT_PERIODS: u32 = 3;
@@ -193,12 +191,15 @@ impl ControlLoop<'_> {
         let seen = Observation {
             period: index,
             length,
-            allocated: self.machine.allocated(),
+            at,
+            clock: Seconds::from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()),
+            in_force: self.machine.allocated().into(),
             traffic: telemetry.as_ref().map(|period| self.traffic(period)),
             utilisation: machine.utilisation,
             power: machine.power,
             frequency: machine.frequency,
             cpu_time: machine.cpu_time,
+            ..Observation::default()
         };
         let decision = self.law.decide(&seen);
         // This thread may have been stopped meanwhile: then limits were lifted, and must not return on what was seen before.
@@ -208,18 +209,12 @@ impl ControlLoop<'_> {
                 "it was made {:.1} s ago, before this thread stood still",
                 age.as_secs_f64()
             )),
-            false => self.machine.apply(decision.allocation),
+            false => self.machine.apply(self.law.plant().allocation(&decision.setting)),
         };
         let actuation_failed = match applied {
             Ok(()) => false,
             Err(error) => {
-                let Allocation {
-                    cores,
-                    cap,
-                    frequency,
-                } = decision.allocation;
-                let frequency = frequency.map(|limit| limit.to_string());
-                tracing::error!(%cores, %cap, frequency, "the decision could not be carried out: {error:#}");
+                tracing::error!(setting = %decision.setting, "the decision could not be carried out: {error:#}");
                 true
             }
         };

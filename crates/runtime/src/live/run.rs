@@ -79,7 +79,7 @@ pub fn run(
         recorder,
     } = world;
     let name = law.law().name();
-    let full: Allocation = plan.plant.full();
+    let full: Allocation = plan.plant.full_allocation();
     let meter = machine.begin();
     // What is full here may be less than what was found: also before the loop's own first sign of life, a thread that stands
     // still must not keep it in force.

@@ -66,13 +66,14 @@ fn record(tick: &Tick, envelope: &PowerEnvelope) -> PeriodRecord {
             .map(|latency| latency.at_slo),
         forecast: tick.decision.expected_rate,
         cap: Some(cap),
-        cap_at_limit: seen.allocated.cap >= envelope.limit(seen.allocated.cores),
+        cap_at_limit: seen.in_force.cap().unwrap_or_default()
+            >= envelope.limit(seen.in_force.cores().unwrap_or_default()),
         power: tick.power(),
         energy: tick.energy,
         utilisation: seen.utilisation,
         throttled: tick.throttled,
         frequency: seen.frequency.map(|frequency| frequency.value),
-        frequency_limit: seen.allocated.frequency,
+        frequency_limit: seen.in_force.frequency(),
         telemetry_lost: seen.traffic.is_none(),
         levers_lost: tick.levers_lost,
         nodes_missing: tick.missing.nodes,
@@ -160,8 +161,8 @@ impl Sink for Lines {
             self.law,
             tick.target.as_millis(),
             tick.seen.arrival_rate().map_or(0.0, |rate| rate.get()),
-            tick.seen.allocated.cores,
-            tick.seen.allocated.cap,
+            tick.seen.in_force.cores().unwrap_or_default(),
+            tick.seen.in_force.cap().unwrap_or_default(),
             self.over,
         );
     }

@@ -3,9 +3,9 @@
 use super::*;
 use crate::live::admin::Board;
 use headroom_control::calibrate::MIN_CPU;
-use headroom_control::{CoreRange, Fixed, Plant, PowerEnvelope, SloPower, Tuning};
+use headroom_control::{Allocation, CoreRange, Fixed, Plant, PowerEnvelope, SloPower, Tuning};
 use headroom_gateway::{ConnectCounts, QueueCounts};
-use headroom_units::{Cores, Estimated, Hertz, Joules, Measured, PerSecond, Ratio, Watts};
+use headroom_units::{Cores, Estimated, Hertz, Joules, Lever, Measured, PerSecond, Ratio, Watts};
 use std::collections::VecDeque;
 
 const PERIOD: Duration = Duration::from_secs(1);
@@ -140,7 +140,10 @@ fn what_is_seen_reaches_the_law_and_what_it_decides_the_machine() {
     let latency = ticks[0].seen.traffic.as_ref().unwrap().latency.unwrap();
     assert!((latency.at_slo.as_millis() - 900.0).abs() < 2.0);
     assert_eq!(ticks[0].decision.reasons[0].rule, "scale-up-cores");
-    assert_eq!(machine.applied, vec![ticks[0].decision.allocation]);
+    assert_eq!(
+        machine.applied,
+        vec![plant().allocation(&ticks[0].decision.setting)]
+    );
     assert!(machine.allocated.cores > Cores::new(1.0));
 }
 
@@ -161,9 +164,9 @@ fn five_periods_without_telemetry_put_the_machine_to_full() {
     let mut machine = machine(0.5, 7.5);
     let ticks = play(slo_power(), &mut machine, vec![None; 5]);
     assert_eq!(ticks[3].decision.reasons[0].rule, "telemetry-lost-hold");
-    assert_eq!(ticks[3].decision.allocation.cores, Cores::new(0.5));
+    assert_eq!(ticks[3].decision.setting.cores(), Some(Cores::new(0.5)));
     assert_eq!(ticks[4].decision.reasons[0].rule, "telemetry-lost-full");
-    assert_eq!(machine.allocated, plant().full());
+    assert_eq!(machine.allocated, plant().full_allocation());
 }
 
 #[test]
@@ -172,7 +175,7 @@ fn a_machine_that_refuses_is_counted_and_the_loop_goes_on() {
     machine.refuses = true;
     let ticks = play(slo_power(), &mut machine, vec![answered(900), answered(900)]);
     assert!(ticks.iter().all(|tick| tick.actuation_failed));
-    assert_eq!(ticks[1].seen.allocated, machine.allocated);
+    assert_eq!(ticks[1].seen.in_force, machine.allocated.into());
 }
 
 #[test]
@@ -362,6 +365,9 @@ fn the_frequency_reaches_the_law_and_its_limit_the_machine() {
     /// Limits the frequency to half of what it sees.
     struct Halving(Plant);
     impl Law for Halving {
+        fn levers(&self) -> &'static [Lever] {
+            &[Lever::Cores, Lever::Cap, Lever::Frequency]
+        }
         fn name(&self) -> &'static str {
             "halving"
         }
@@ -371,10 +377,11 @@ fn the_frequency_reaches_the_law_and_its_limit_the_machine() {
         fn decide(&mut self, seen: &Observation) -> headroom_control::Decision {
             let frequency = seen.frequency.map(|seen| seen.value / 2.0);
             headroom_control::Decision {
-                allocation: Allocation {
+                setting: Allocation {
                     frequency,
-                    ..self.0.full()
-                },
+                    ..self.0.full_allocation()
+                }
+                .into(),
                 expected_rate: None,
                 reasons: vec![headroom_control::Reason::new("halve", "half".into(), &[])],
             }
@@ -384,8 +391,8 @@ fn the_frequency_reaches_the_law_and_its_limit_the_machine() {
     let mut machine = machine(2.0, 11.72);
     let ticks = play(Box::new(Halving(plant())), &mut machine, vec![answered(10), None]);
     assert_eq!(machine.applied[0].frequency, Some(Hertz::new(1.0e9)));
-    assert_eq!(ticks[1].seen.allocated.frequency, Some(Hertz::new(1.0e9)));
-    let held = ticks[1].decision.allocation.frequency;
+    assert_eq!(ticks[1].seen.in_force.frequency(), Some(Hertz::new(1.0e9)));
+    let held = ticks[1].decision.setting.frequency();
     assert_eq!(held, Some(Hertz::new(1.0e9)), "held while nothing is seen");
 }
 
@@ -558,6 +565,6 @@ fn a_service_that_fails_quickly_gets_everything_and_never_less() {
             "{:?}",
             tick.decision
         );
-        assert_eq!(tick.decision.allocation, plant().full());
+        assert_eq!(tick.decision.setting, plant().full());
     }
 }

@@ -54,10 +54,10 @@ impl Tick {
     /// Cores and cap of the whole run in the period: what was in force where it is commanded, and everything of a node that
     /// could not be reached.
     pub fn held(&self) -> (Cores, Watts) {
-        let allocated = self.seen.allocated;
+        let in_force = &self.seen.in_force;
         (
-            allocated.cores + self.missing.cores,
-            allocated.cap + self.missing.cap,
+            in_force.cores().unwrap_or_default() + self.missing.cores,
+            in_force.cap().unwrap_or_default() + self.missing.cap,
         )
     }
 

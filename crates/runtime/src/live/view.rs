@@ -117,7 +117,7 @@ impl Screen {
         if let Some(utilisation) = tick.seen.utilisation {
             put(
                 &mut self.busy,
-                utilisation.get() * tick.seen.allocated.cores.get(),
+                utilisation.get() * tick.seen.in_force.cores().unwrap_or_default().get(),
             );
         }
         if let Some(power) = tick.power() {

@@ -1,9 +1,9 @@
 //! What a report shows of a run: its periods, thinned to what a plot can show, and sums for each server and rule.
 
-use super::energy::Spent;
 use super::news::{News, Newsroom};
 use super::tick::{ServerTick, Tick};
 use headroom_control::capacity::Capacity;
+use headroom_control::resize::EnergyTotals;
 use headroom_control::resize::PowerState;
 use headroom_units::{PerSecond, Ratio};
 use std::collections::{BTreeMap, VecDeque};
@@ -171,7 +171,7 @@ pub struct History {
     /// Periods that a whole point stands for, and those that the last one has.
     each: u64,
     in_last: u64,
-    before: Option<Spent>,
+    before: Option<EnergyTotals>,
     newsroom: Newsroom,
     /// The latest news, and how many there were before them.
     pub news: VecDeque<News>,
@@ -205,7 +205,7 @@ impl History {
             let before = self
                 .before
                 .replace(now)
-                .or((tick.period == 0).then(Spent::default));
+                .or((tick.period == 0).then(EnergyTotals::default));
             let power = before.and_then(|before| now.power_since(&before, tick.length));
             point.power_w.add(power.map(|(spent, _)| spent.get()), seconds);
             point

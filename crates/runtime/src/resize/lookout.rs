@@ -2,7 +2,7 @@
 //! somebody waited. The controller's loop takes the newest look and the newest estimate, and waits for neither.
 
 use crate::looks::{Known, observation};
-use headroom_control::capacity::{BusyTimeMonitor, Estimate, Observation, Sight};
+use headroom_control::capacity::{BusyTimeMonitor, Estimate, QueueObservation, Sight};
 use headroom_node::queue::{QueueError, QueueSample};
 use headroom_units::Seconds;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -142,7 +142,7 @@ fn look(mut sample: impl FnMut() -> Look, every: Duration, shared: &Shared) {
                 let length = Seconds::from(length);
                 let observed = match &seen {
                     // What a whole machine counts is not this server's.
-                    Ok(sample) if sample.port.accepts.is_none() => Observation {
+                    Ok(sample) if sample.port.accepts.is_none() => QueueObservation {
                         length,
                         sight: Sight::Unread,
                     },

@@ -1,9 +1,9 @@
 //! The metrics of a resized cluster, and what its admin port tells.
 
-use super::cluster::BALANCER_LOST;
 use super::history::STATES;
 use super::tick::{Tick, cause_word};
 use crate::live::admin::Board;
+use headroom_control::resize::BALANCER_LOST;
 use headroom_control::resize::PowerState;
 use headroom_units::PerSecond;
 use prometheus_client::encoding::EncodeLabelSet;

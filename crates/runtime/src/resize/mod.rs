@@ -15,7 +15,6 @@
 pub mod balancer;
 mod check;
 mod cluster;
-mod energy;
 mod gateways;
 mod hand;
 mod haproxy;
@@ -34,7 +33,6 @@ mod view;
 
 pub use check::{CheckTarget, Checks};
 pub use cluster::{Cluster, Demand, Parts, ServerParts};
-pub use energy::Energy;
 pub use gateways::Gateways;
 pub use hand::Hand;
 pub use haproxy::HaproxyServers;

@@ -5,7 +5,7 @@ use crate::cluster::AgentQueue;
 use crate::looks::look_period;
 use headroom_control::OutOfRange;
 use headroom_control::capacity::{
-    BusyTimeMonitor, Capacity, Estimate, Observation, QueueKind, QueueMonitor, QueueTuning, Sight, Step,
+    BusyTimeMonitor, Capacity, Estimate, QueueKind, QueueMonitor, QueueObservation, QueueTuning, Sight, Step,
 };
 use headroom_control::decision::Reason;
 use headroom_node::queue::{
@@ -236,7 +236,7 @@ impl Queue {
                 if let Some(monitor) = monitor.as_mut().filter(|_| serving) {
                     self.estimate = Some(match step {
                         Ok(step) => monitor.step(&step),
-                        Err(sight) => monitor.observe(&Observation { length, sight }),
+                        Err(sight) => monitor.observe(&QueueObservation { length, sight }),
                     });
                 }
             }

@@ -1,9 +1,9 @@
 //! What a run comes to.
 
-use super::energy::Spent;
 use super::hand::Outcomes;
 use super::tick::{Tick, cause_word, latency_ms};
 use hdrhistogram::Histogram;
+use headroom_control::resize::EnergyTotals;
 use headroom_control::resize::PowerState;
 use headroom_gateway::service_histogram;
 use headroom_units::Seconds;
@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 #[derive(Clone, Copy, Debug, Default)]
 struct Untold {
     orders: Outcomes,
-    energy: Spent,
+    energy: EnergyTotals,
     length: Seconds,
     arrivals: u64,
     completions: u64,
@@ -40,7 +40,7 @@ pub struct Summary {
     decisions: BTreeMap<String, u64>,
     unknown: u64,
     balancer_lost: u64,
-    energy: Option<Spent>,
+    energy: Option<EnergyTotals>,
     untold: Untold,
     servers: usize,
     orders: Outcomes,
@@ -143,9 +143,9 @@ impl Summary {
 
     /// The energy, and the seconds and the requests that it went into: those that were answered, or all where nobody counts
     /// the answers. `None` where there is no model, or no period but one whose share cannot be told.
-    fn spent(&self) -> Option<(Spent, f64, f64)> {
+    fn spent(&self) -> Option<(EnergyTotals, f64, f64)> {
         let (all, before) = (self.energy?, self.untold.energy);
-        let energy = Spent {
+        let energy = EnergyTotals {
             spent: all.spent - before.spent,
             always_on: all.always_on - before.always_on,
         };

@@ -1,12 +1,12 @@
 //! One period, as it is told to whoever watches, and as it is recorded: what was seen, decided and done, and why.
 
 use super::balancer::{Admission, Traffic};
-use super::energy::Spent;
 use super::hand::Outcomes;
 use super::queues::Counted;
 use hdrhistogram::Histogram;
 use headroom_control::capacity::Capacity;
 use headroom_control::decision::Reason;
+use headroom_control::resize::EnergyTotals;
 use headroom_control::resize::{Cause, Command, PowerState, Resize};
 use headroom_record::LatencyMs;
 use headroom_units::{PerSecond, Ratio, Seconds};
@@ -168,7 +168,7 @@ pub struct Tick {
     pub servers: Vec<ServerTick>,
     /// Energy since the start, where there is a model.
     #[serde(rename = "energy_estimated_j")]
-    pub energy: Option<Spent>,
+    pub energy: Option<EnergyTotals>,
 }
 
 impl ServerTick {
@@ -329,7 +329,7 @@ pub mod tests {
                 },
                 server("web2", PowerState::Off),
             ],
-            energy: Some(Spent {
+            energy: Some(EnergyTotals {
                 spent: Joules::new(65.0 * at_s),
                 always_on: Joules::new(125.0 * at_s),
             }),

@@ -1,6 +1,6 @@
 //! A cluster of web servers with accept queues, the world of the capacity paper (see
 //! [`headroom_control::capacity`]): connections are dropped where a queue is full and come again as TCP retries them,
-//! servers boot and shut down, and a [`Resizer`](headroom_control::Resizer) decides how many are on.
+//! servers boot and shut down, and a law of the lever [`Servers`](headroom_units::Lever) decides how many are on.
 //!
 //! A world of its own beside the processor-sharing one of [`run`](crate::run()): there a request that arrives is served at
 //! once with all others, here it waits until a worker process takes it, or is turned away.

@@ -10,9 +10,8 @@ use crate::histogram::LatencyHistogram;
 use crate::random::Rng;
 use crate::server::Job;
 use headroom_control::capacity::{Busy, Capacity, Monitor, Step};
-use headroom_control::resize::{
-    ClusterObservation, Command, Fleet, Health, PowerState, Resize, Resizer, ServerObservation,
-};
+use headroom_control::resize::{Command, Fleet, Health, PowerState, exact_mean};
+use headroom_control::{Decision, Law, NodeObservation, Observation};
 use headroom_units::{Joules, PerSecond, Ratio, Seconds};
 
 /// What one server did in a sampling step.
@@ -40,7 +39,7 @@ pub struct AcceptStep<'a> {
     /// Each server.
     pub servers: &'a [ServerStep],
     /// What was decided at its end.
-    pub resize: &'a Resize,
+    pub decision: &'a Decision,
 }
 
 /// What a run comes to.
@@ -79,10 +78,10 @@ enum Machine {
     ShuttingDown { off_s: f64 },
 }
 
-/// Runs a cluster under a resizer; `sink` is given each sampling step.
+/// Runs a cluster under a law of its size; `sink` is given each sampling step.
 ///
 /// Each server that takes requests has a [`Monitor`] of the scenario's kind; one that joins others starts with what they know. The same
-/// scenario, resizer and seed give the same run.
+/// scenario, law and seed give the same run.
 ///
 /// # Errors
 /// [`RunError::Scenario`] where the scenario is no world, [`RunError::TooManyEvents`] and [`RunError::TooManyInFlight`]
@@ -90,12 +89,12 @@ enum Machine {
 /// the simulator.
 pub fn run(
     scenario: &AcceptScenario,
-    resizer: &mut dyn Resizer,
+    law: &mut dyn Law,
     seed: u64,
     sink: &mut dyn FnMut(&AcceptStep<'_>),
 ) -> Result<AcceptTotals, RunError> {
     scenario.check()?;
-    World::new(scenario, seed)?.run(resizer, sink)
+    World::new(scenario, seed)?.run(law, sink)
 }
 
 /// An attempt to come.
@@ -176,7 +175,7 @@ impl<'a> World<'a> {
 
     fn run(
         mut self,
-        resizer: &mut dyn Resizer,
+        law: &mut dyn Law,
         sink: &mut dyn FnMut(&AcceptStep<'_>),
     ) -> Result<AcceptTotals, RunError> {
         let (limits, length_s) = (self.scenario.limits, self.scenario.duration_s);
@@ -216,7 +215,7 @@ impl<'a> World<'a> {
                     });
                 }
             } else {
-                self.sample(now_s, resizer, sink);
+                self.sample(now_s, law, sink);
                 sample_s = (self.totals.steps + 1) as f64 * self.scenario.step_s;
             }
         }
@@ -280,7 +279,7 @@ impl<'a> World<'a> {
     }
 
     /// The end of a sampling step: what was seen, what is decided, what is done.
-    fn sample(&mut self, now_s: f64, resizer: &mut dyn Resizer, sink: &mut dyn FnMut(&AcceptStep<'_>)) {
+    fn sample(&mut self, now_s: f64, law: &mut dyn Law, sink: &mut dyn FnMut(&AcceptStep<'_>)) {
         let step_s = self.scenario.step_s;
         self.totals.steps += 1;
         let attempts = std::mem::take(&mut self.attempts);
@@ -289,28 +288,34 @@ impl<'a> World<'a> {
             .map(|at| self.sample_server(now_s, at))
             .collect();
         let health: Vec<Health> = (0..self.servers.len()).map(|at| self.health(now_s, at)).collect();
-        let seen: Vec<ServerObservation> = steps
+        let nodes: Vec<NodeObservation> = steps
             .iter()
-            .map(|one| ServerObservation {
+            .map(|one| NodeObservation {
                 state: one.state,
                 capacity: one.capacity,
             })
             .collect();
         let arrival_rate = PerSecond::new(attempts as f64 / step_s);
         let now = Seconds::new(now_s);
-        let resize = resizer.decide(&ClusterObservation {
-            now,
-            arrival_rate: Some(arrival_rate),
-            servers: &seen,
-        });
-        for order in self.fleet.steer(now, resize.servers, &health) {
-            self.carry_out(now_s, order.server, order.command, &steps);
+        let seen = Observation {
+            period: self.totals.steps - 1,
+            at: now,
+            clock: now,
+            length: Seconds::new(step_s),
+            demand: Some(arrival_rate),
+            nodes,
+            ..Observation::default()
+        };
+        let decision = law.decide(&seen);
+        let servers = decision.setting.servers().unwrap_or(self.servers.len());
+        for order in self.fleet.steer(now, servers, &health) {
+            self.carry_out(now_s, order.server, order.command, &seen.nodes);
         }
         sink(&AcceptStep {
             at: now,
             arrival_rate,
             servers: &steps,
-            resize: &resize,
+            decision: &decision,
         });
     }
 
@@ -342,7 +347,7 @@ impl<'a> World<'a> {
         let watts = match self.machines[at] {
             Machine::Off => power.off_w,
             Machine::Booting { .. } => power.booting_w,
-            Machine::On => power.idle_w + (power.full_w - power.idle_w) * utilisation,
+            Machine::On => power.on_w(utilisation),
             Machine::ShuttingDown { .. } => power.shutting_down_w,
         };
         let energy = Joules::new(watts * step_s);
@@ -380,7 +385,7 @@ impl<'a> World<'a> {
         }
     }
 
-    fn carry_out(&mut self, now_s: f64, at: usize, command: Command, steps: &[ServerStep]) {
+    fn carry_out(&mut self, now_s: f64, at: usize, command: Command, nodes: &[NodeObservation]) {
         match command {
             Command::PowerOn => {
                 self.machines[at] = Machine::Booting {
@@ -402,7 +407,7 @@ impl<'a> World<'a> {
             Command::Enable => {
                 self.enabled[at] = true;
                 if self.monitors[at].is_none() {
-                    self.monitors[at] = self.newcomer(steps);
+                    self.monitors[at] = self.newcomer(nodes);
                 }
             }
             Command::Disable => self.enabled[at] = false,
@@ -410,19 +415,10 @@ impl<'a> World<'a> {
     }
 
     /// The estimator of a server that joins: it starts with the mean of what the others know exactly.
-    fn newcomer(&self, steps: &[ServerStep]) -> Option<Monitor> {
-        let exact: Vec<PerSecond> = steps
-            .iter()
-            .filter_map(|one| match one.capacity {
-                Capacity::Exact(capacity) if one.state.takes_requests() => Some(capacity),
-                _ => None,
-            })
-            .collect();
-        let mean = exact.iter().copied().sum::<PerSecond>() / exact.len().max(1) as f64;
-        // A mean of nothing, or of servers that serve nothing, is no knowledge.
-        Monitor::joining(self.scenario.queue, mean)
-            .or_else(|_| Monitor::new(self.scenario.queue))
-            .ok()
+    fn newcomer(&self, nodes: &[NodeObservation]) -> Option<Monitor> {
+        let tuning = self.scenario.queue;
+        let joining = exact_mean(nodes).and_then(|mean| Monitor::joining(tuning, mean).ok());
+        joining.or_else(|| Monitor::new(tuning).ok())
     }
 
     /// What came must have gone somewhere.

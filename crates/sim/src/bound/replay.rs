@@ -1,6 +1,7 @@
 //! A schedule as a law.
 
 use headroom_control::{Allocation, Decision, Law, Observation, Plant, Reason};
+use headroom_units::Lever;
 
 /// The law that does what a schedule says: its n-th allocation after the n-th period.
 #[derive(Clone, Debug)]
@@ -25,11 +26,15 @@ impl Law for Replay {
         &["replay"]
     }
 
+    fn levers(&self) -> &'static [Lever] {
+        &[Lever::Cores, Lever::Cap, Lever::Frequency]
+    }
+
     fn decide(&mut self, seen: &Observation) -> Decision {
         let planned = self.schedule.get(seen.period as usize).copied();
-        let allocation = planned.unwrap_or_else(|| self.plant.full());
+        let allocation = planned.unwrap_or_else(|| self.plant.full_allocation());
         Decision {
-            allocation,
+            setting: allocation.into(),
             expected_rate: None,
             reasons: vec![Reason::new(
                 "replay",

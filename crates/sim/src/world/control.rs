@@ -218,7 +218,8 @@ impl World<'_> {
         self.sums.count_rules(&decision.reasons);
         pending.latencies.clear();
         self.spare.push(pending.latencies);
-        self.carry_out(decision.allocation);
+        let wanted = self.plant.allocation(&decision.setting);
+        self.carry_out(wanted);
     }
 
     fn seen(
@@ -251,12 +252,14 @@ impl World<'_> {
         Observation {
             period: pending.index,
             length: Seconds::new(self.scenario.service.period_s),
-            allocated: self.allocated(),
+            at: Seconds::new(pending.at_s),
+            clock: Seconds::new(pending.at_s),
+            in_force: self.allocated().into(),
             traffic,
             utilisation: utilisation.map(|share| Ratio::new((share.get() * busy).min(1.0))),
             power: Some(Simulated(power * hot).into()),
             frequency: frequency.map(|mean| Simulated(mean).into()),
-            cpu_time: None,
+            ..Observation::default()
         }
     }
 

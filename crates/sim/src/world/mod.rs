@@ -16,7 +16,7 @@ use crate::totals::{End, Sums, Totals};
 use change::{Agenda, Change};
 pub use control::{Bare, Controller, Outcome};
 use control::{Pending, Period};
-use headroom_control::{Slo, Spread};
+use headroom_control::{Plant, Slo, Spread};
 use headroom_units::{Cores, Seconds};
 use std::collections::VecDeque;
 
@@ -82,6 +82,7 @@ pub fn run_many<J: Sync, R: Send>(
 struct World<'a> {
     scenario: &'a Scenario,
     slo: Slo,
+    plant: Plant,
     spread: Spread,
     now_s: f64,
     periods: u64,
@@ -117,7 +118,7 @@ struct Accounts {
 impl<'a> World<'a> {
     fn new(scenario: &'a Scenario, seed: u64) -> Result<Self, RunError> {
         scenario.check()?;
-        scenario.plant()?;
+        let plant = scenario.plant()?;
         let nodes: Vec<Node> = scenario
             .each_node()
             .map(|group| Node::new(group, scenario.service.frequency_insensitive_share))
@@ -142,6 +143,7 @@ impl<'a> World<'a> {
         agenda.add(scenario.service.period_s, Change::PeriodEnds);
         Ok(Self {
             slo: scenario.slo()?,
+            plant,
             spread: Spread::new(Cores::new(scenario.core_step))?,
             now_s: 0.0,
             periods: scenario.periods(),

@@ -30,7 +30,7 @@ fn a_lost_node_fails_its_requests_draws_nothing_and_comes_back_full() {
             .count();
         if period.at.get() != 51.0 {
             assert_eq!(
-                period.seen.allocated.cores.get(),
+                period.seen.in_force.cores().unwrap().get(),
                 16.0 * nodes_on as f64,
                 "at {}",
                 period.at
@@ -99,7 +99,7 @@ fn with_no_node_left_everything_fails_and_the_run_goes_on() {
         answered.push(period.traffic.completions);
         if (21..30).contains(&period.seen.period) {
             assert_eq!(
-                (period.seen.allocated.cores, period.seen.utilisation),
+                (period.seen.in_force.cores().unwrap(), period.seen.utilisation),
                 (Cores::ZERO, None)
             );
             assert_eq!(period.power.value, Watts::ZERO);

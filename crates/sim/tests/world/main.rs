@@ -9,7 +9,7 @@ use headroom_control::{
     Allocation, Decision, Fixed, Guardian, Law, Observation, Plant, Reason, SloPower, Tuning,
 };
 use headroom_sim::{Bare, Scenario, Spacing, Totals, run};
-use headroom_units::{Cores, Hertz, Seconds, Watts};
+use headroom_units::{Cores, Hertz, Lever, Seconds, Watts};
 
 /// A law that asks for the same in each period, from a given one on; everything before.
 struct Constant {
@@ -25,10 +25,13 @@ impl Law for Constant {
     fn rules(&self) -> &'static [&'static str] {
         &["constant"]
     }
+    fn levers(&self) -> &'static [Lever] {
+        &[Lever::Cores, Lever::Cap, Lever::Frequency]
+    }
     fn decide(&mut self, seen: &Observation) -> Decision {
         Decision {
-            allocation: if seen.period >= self.from {
-                self.allocation
+            setting: if seen.period >= self.from {
+                self.allocation.into()
             } else {
                 self.plant.full()
             },

@@ -13,7 +13,7 @@ fn lost_telemetry_holds_and_then_gives_everything() {
     }];
     let mut cores = Vec::new();
     let totals = run(&scenario, &mut slo_power(&scenario), 1, &mut |period| {
-        cores.push(period.decision.allocation.cores.get());
+        cores.push(period.decision.setting.cores().unwrap().get());
     })
     .unwrap();
     assert_eq!(totals.telemetry_lost_periods, 20);
@@ -52,7 +52,7 @@ fn a_cap_counts_from_when_it_is_in_force_however_late_telemetry_is() {
         ..Scenario::default()
     };
     scenario.telemetry.delay_s = 2.5;
-    let full = scenario.plant().unwrap().full().cap.get();
+    let full = scenario.plant().unwrap().full_allocation().cap.get();
     let mean = constant(&scenario, 48.0, 205.0, None).cap_mean.get();
     assert!((mean - (3.0 * full + 17.0 * 205.0) / 20.0).abs() < 1e-9, "{mean}");
 }

@@ -147,7 +147,7 @@ fn stage(
         say::note!("note: {note}");
     }
 
-    stage.machine.apply(plant.full())?;
+    stage.machine.apply(plant.full_allocation())?;
     let Some(rate) = stage.calibrate(plant, stop)? else {
         return Ok(None);
     };
@@ -366,7 +366,7 @@ impl Stage {
             provenance: origin::provenance().with_load(Some(origin::of_trace(day, args.seed))),
             lines_every: 10,
         };
-        self.machine.apply(plant.full())?;
+        self.machine.apply(plant.full_allocation())?;
         let load = self.load(args.seed, Arc::clone(day), Spacing::Poisson)?;
         let mut telemetry = GatewayTelemetry::new(&self.gateway);
         // The run ends with the last answer, which comes soon after the trace's end or never.

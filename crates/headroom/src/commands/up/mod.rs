@@ -354,7 +354,7 @@ fn serve(args: &RunArgs, service: &mut Service, stop: &Stop) -> Result<Option<Ru
     };
     let outcome = start.run(live, &admin, stop);
     // Whatever happened to the control plane, requests being served are finished, with everything on.
-    let full = world.plant.full();
+    let full = world.plant.full_allocation();
     if let Err(error) = world.machine.apply(full) {
         tracing::warn!("everything could not be put to full for the end: {error:#}");
     }

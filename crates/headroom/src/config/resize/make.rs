@@ -3,8 +3,9 @@
 use super::tables::ControllerKind;
 use super::{DAY_S, ResizeFile};
 use headroom_console::{ConfigError, Document};
+use headroom_control::Law;
 use headroom_control::capacity::{QueueMonitor, QueueTuning};
-use headroom_control::resize::{AlwaysOn, Resizer, Schedule, Scheduled, Stepwise};
+use headroom_control::resize::{AlwaysOn, Schedule, Scheduled, Stepwise};
 use headroom_units::{PerSecond, Seconds};
 
 impl ResizeFile {
@@ -34,7 +35,7 @@ impl ResizeFile {
     ///
     /// # Errors
     /// What it needs is missing or outside its range, with its line.
-    pub fn resizer(&self, document: &Document) -> Result<Box<dyn Resizer>, ConfigError> {
+    pub fn resizer(&self, document: &Document) -> Result<Box<dyn Law>, ConfigError> {
         let table = &self.controller;
         let capacity = || {
             let missing = || document.error("controller.capacity_per_s", "is missing: what one server takes");
@@ -65,7 +66,8 @@ impl ResizeFile {
                 };
                 document.within(&[("controller.utc_offset_s", table.utc_offset_s, -DAY_S, DAY_S)])?;
                 let scheduled = Scheduled::new(schedule.map_err(wrong)?, Seconds::new(table.lead_s));
-                Box::new(scheduled.map_err(wrong)?)
+                let offset = Seconds::new(table.utc_offset_s);
+                Box::new(scheduled.map_err(wrong)?.with_offset(offset))
             }
         })
     }

@@ -1,23 +1,18 @@
 //! The cluster and the loop's one step.
 
-mod hold;
 mod orders;
 mod sight;
 mod told;
 
-pub use hold::BALANCER_LOST;
-
 use super::balancer::Balancer;
 use super::check::Checks;
-use super::energy::Energy;
 use super::hand::Hand;
 use super::queues::Queue;
 use super::tick::{BalancerTick, Tick};
 use anyhow::anyhow;
 use headroom_console::Stop;
-use headroom_control::resize::{
-    ClusterObservation, Fleet, Found, Health, PowerState, PowerTuning, Resizer, Server,
-};
+use headroom_control::resize::{Energy, Fleet, Found, Health, PowerState, PowerTuning, Resize, Server, hold};
+use headroom_control::{Law, Observation};
 use headroom_units::{PerSecond, Seconds};
 use serde::Deserialize;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -65,15 +60,13 @@ pub struct Parts {
     /// Whether they answer.
     pub checks: Checks,
     /// The controller.
-    pub resizer: Box<dyn Resizer>,
+    pub resizer: Box<dyn Law>,
     /// The time limits of the power states.
     pub tuning: PowerTuning,
     /// Where the arrival rate comes from.
     pub demand: Demand,
     /// One capacity for all, where it was given and none is estimated.
     pub fixed: Option<PerSecond>,
-    /// For a controller that goes by the time of day: by how many seconds its clock is ahead of UTC.
-    pub clock_offset_s: Option<f64>,
     /// The model of what servers draw.
     pub energy: Option<Energy>,
     /// The control period.
@@ -199,18 +192,19 @@ impl Cluster {
         let before: Vec<PowerState> = self.fleet.servers().iter().map(|one| one.state()).collect();
         let arrival_rate = self.arrival_rate(&shown, &sight.look);
         let seen = self.seen(&before, &sight.look);
-        let by_the_clock = self.parts.clock_offset_s.map(|offset_s| {
-            let utc = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-            Seconds::new(utc.as_secs_f64() + offset_s)
+        let decision = self.parts.resizer.decide(&Observation {
+            period: self.period,
+            at: now,
+            clock: Seconds::from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()),
+            length,
+            demand: arrival_rate,
+            nodes: seen,
+            ..Observation::default()
         });
-        let decided = self.parts.resizer.decide(&ClusterObservation {
-            now: by_the_clock.unwrap_or(now),
-            arrival_rate,
-            servers: &seen,
-        });
+        let decided = Resize::of(decision, before.len());
         let trouble = sight.look.as_ref().err().cloned().or_else(|| self.untold.clone());
         let resize = match &trouble {
-            Some(why) => hold::hold(decided, why, &before, &sight.health),
+            Some(why) => hold(decided, why, &before, &sight.health),
             None => decided,
         };
         let orders = self.fleet.steer(now, resize.servers, &sight.health);

@@ -3,9 +3,7 @@
 use super::Cluster;
 use crate::resize::balancer::{Admission, Wanted};
 use crate::resize::hand::PowerOrder;
-use headroom_control::capacity::Capacity;
-use headroom_control::resize::{Cause, Command, Order, PowerState};
-use headroom_units::PerSecond;
+use headroom_control::resize::{Cause, Command, Order, PowerState, exact_mean};
 
 impl Cluster {
     pub(super) fn carry_out(&mut self, orders: &[Order], before: &[PowerState]) {
@@ -19,7 +17,7 @@ impl Cluster {
                     self.parts.servers[at].hand.order(PowerOrder::Off { force });
                 }
                 Command::Enable => {
-                    let peers = self.exact_mean();
+                    let peers = exact_mean(&self.nodes());
                     if let Some(Err(error)) = self.parts.servers[at]
                         .queue
                         .as_mut()
@@ -45,19 +43,6 @@ impl Cluster {
                 queue.forget();
             }
         }
-    }
-
-    /// The mean of what is known exactly of the servers that take requests.
-    fn exact_mean(&self) -> Option<PerSecond> {
-        let servers = self.parts.servers.iter().zip(self.fleet.servers());
-        let exact: Vec<f64> = servers
-            .filter(|(_, power)| power.state().takes_requests())
-            .filter_map(|(server, _)| match server.queue.as_ref()?.capacity().0 {
-                Capacity::Exact(capacity) => Some(capacity.get()),
-                Capacity::LowerBound(_) | Capacity::Unknown => None,
-            })
-            .collect();
-        (!exact.is_empty()).then(|| PerSecond::new(exact.iter().sum::<f64>() / exact.len() as f64))
     }
 
     pub(super) fn tell_balancer(&mut self) -> Result<(), String> {

@@ -4,8 +4,9 @@ use super::Cluster;
 use super::Demand;
 use crate::resize::balancer::{Admission, Look, Traffic};
 use crate::resize::queues::Shown;
+use headroom_control::NodeObservation;
 use headroom_control::capacity::Capacity;
-use headroom_control::resize::{Fleet, Found, Health, PowerState, ServerObservation};
+use headroom_control::resize::{Counts, Fleet, Found, Health, PowerState, Server, demand};
 use headroom_units::{PerSecond, Seconds};
 use std::time::Duration;
 
@@ -76,27 +77,27 @@ impl Cluster {
         match self.parts.demand {
             Demand::Balancer => rate_of(look.as_ref().ok()?.traffic.as_ref()?, self.parts.period),
             Demand::AcceptQueue => {
-                let (mut sum, mut known, mut serving) = (0.0, 0_u32, 0_u32);
-                for (server, shown) in self.fleet.servers().iter().zip(shown) {
-                    let takes = server.state().takes_requests();
-                    serving += u32::from(takes);
-                    match shown {
-                        Some(Shown::Counted(counted)) => {
-                            sum += counted.arrival_rate();
-                            known += u32::from(takes);
-                        }
-                        Some(Shown::Nobody) => known += u32::from(takes),
-                        Some(Shown::Unknown(_)) | None => {}
-                    }
-                }
-                // The balancer spreads requests evenly, so a server that could not be read has what the others have.
-                match (known, serving) {
-                    (0, 1..) => None,
-                    (_, 0) => Some(PerSecond::new(sum)),
-                    _ => Some(PerSecond::new(sum * f64::from(serving) / f64::from(known))),
-                }
+                let states = self.fleet.servers().iter().map(Server::state);
+                demand(states.zip(shown.iter().map(|shown| match shown {
+                    Some(Shown::Counted(counted)) => Counts::Attempts(PerSecond::new(counted.arrival_rate())),
+                    Some(Shown::Nobody) => Counts::Nobody,
+                    Some(Shown::Unknown(_)) | None => Counts::Unknown,
+                })))
             }
         }
+    }
+
+    /// Each server as it is known by its own estimator.
+    pub(super) fn nodes(&self) -> Vec<NodeObservation> {
+        let states = self.fleet.servers().iter().map(Server::state);
+        let estimated = self.parts.servers.iter().map(|server| match &server.queue {
+            Some(queue) => queue.capacity().0,
+            None => Capacity::Unknown,
+        });
+        let nodes = states.zip(estimated);
+        nodes
+            .map(|(state, capacity)| NodeObservation { state, capacity })
+            .collect()
     }
 
     pub(super) fn capacity(&self, server: usize) -> Capacity {
@@ -108,7 +109,7 @@ impl Cluster {
     }
 
     /// What the controller is shown. A server that was told to the balancer and is not given requests yet is on its way.
-    pub(super) fn seen(&self, states: &[PowerState], look: &Result<Look, String>) -> Vec<ServerObservation> {
+    pub(super) fn seen(&self, states: &[PowerState], look: &Result<Look, String>) -> Vec<NodeObservation> {
         let admission = |at: usize| look.as_ref().ok().map(|look| look.members[at].admission);
         states
             .iter()
@@ -116,7 +117,7 @@ impl Cluster {
             .map(|(at, state)| {
                 let waits =
                     state.takes_requests() && admission(at).is_some_and(|told| told != Admission::Ready);
-                ServerObservation {
+                NodeObservation {
                     state: if waits { PowerState::Booting } else { *state },
                     capacity: self.capacity(at),
                 }

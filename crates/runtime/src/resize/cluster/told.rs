@@ -3,10 +3,9 @@
 use super::Cluster;
 use super::sight::Sight;
 use crate::resize::balancer::Member;
-use crate::resize::energy::Load;
 use crate::resize::queues::Shown;
 use crate::resize::tick::ServerTick;
-use headroom_control::resize::{Order, PowerState};
+use headroom_control::resize::{Order, PowerState, ServerLoad};
 use headroom_units::{PerSecond, Seconds};
 
 impl Cluster {
@@ -82,7 +81,7 @@ impl Cluster {
             .count()
             .max(1) as f64;
         let share = arrival_rate.map(|rate| rate.get() / taking);
-        let loads: Vec<Load> = servers
+        let loads: Vec<ServerLoad> = servers
             .iter()
             .map(|one| {
                 let rate = one.counted.map(|counted| counted.arrival_rate()).or(share);
@@ -91,7 +90,7 @@ impl Cluster {
                     .value()
                     .map(PerSecond::get)
                     .filter(|rate| *rate > 0.0);
-                Load {
+                ServerLoad {
                     // What it was during the period.
                     state: one.before,
                     powered: one.powered,

@@ -4,7 +4,6 @@
 mod plot;
 mod servers;
 
-use super::energy::Spent;
 use super::history::{STATES, number_of};
 use super::journal::Start;
 use super::news::{News, Newsroom};
@@ -12,6 +11,7 @@ use super::summary::percent;
 use super::tick::Tick;
 use headroom_console::Stop;
 use headroom_console::terminal::{Scene, Stage};
+use headroom_control::resize::EnergyTotals;
 use headroom_units::PerSecond;
 use plot::plot;
 use ratatui::Frame;
@@ -71,7 +71,7 @@ struct Screen {
     capacity: Values,
     power_w: Values,
     always_on_w: Values,
-    energy: Option<Spent>,
+    energy: Option<EnergyTotals>,
     newsroom: Newsroom,
     news: VecDeque<News>,
     attempts: f64,

@@ -55,8 +55,8 @@ pub fn day(plan: &Plan, case: &Case, seed: u64) -> Result<Day, Failure> {
                 estimates.push(capacity.get());
             }
         }
-        changes += u64::from(wanted.is_some_and(|before| before != step.resize.servers));
-        wanted = Some(step.resize.servers);
+        changes += u64::from(wanted.is_some_and(|before| Some(before) != step.decision.setting.servers()));
+        wanted = step.decision.setting.servers();
         let length_s = case.cluster.step_s;
         window = (
             window.0 + length_s,

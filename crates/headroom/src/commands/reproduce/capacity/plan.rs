@@ -3,8 +3,9 @@
 use anyhow::{Context, anyhow};
 use headroom_console::Document;
 use headroom_console::Failure;
+use headroom_control::Law;
 use headroom_control::capacity::QueueKind;
-use headroom_control::resize::{AlwaysOn, ResizeTuning, Resizer, Schedule, Scheduled, Stepwise};
+use headroom_control::resize::{AlwaysOn, ResizeTuning, Schedule, Scheduled, Stepwise};
 use headroom_load::generate::{ClarknetLike, clarknet_like};
 use headroom_sim::accept::AcceptScenario;
 use headroom_sim::{ArrivalProcess, Browsing};
@@ -261,7 +262,7 @@ impl Plan {
     ///
     /// # Errors
     /// A schedule that cannot be, as of a day without length.
-    pub fn resizer(&self, case: &Case) -> Result<Box<dyn Resizer>, Failure> {
+    pub fn resizer(&self, case: &Case) -> Result<Box<dyn Law>, Failure> {
         let capacity = PerSecond::new(self.calibration.capacity_per_s);
         let tuning = ResizeTuning::default();
         Ok(match case.controller {

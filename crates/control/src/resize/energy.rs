@@ -1,12 +1,47 @@
 //! What the servers draw, by a model: figures of the user's for each state. Always an estimate, and labelled so.
 
-use headroom_control::resize::{PowerState, ServerPower};
+use super::PowerState;
 use headroom_units::{Joules, Seconds, Watts};
 use serde::{Deserialize, Serialize};
 
-/// One server in one period, as the model sees it.
+/// What a server draws, watts.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ServerPower {
+    /// On, with idle CPUs. 60, the paper's.
+    pub idle_w: f64,
+    /// On, with all CPUs busy. 65, the paper's.
+    pub full_w: f64,
+    /// While it boots. 65: the paper measured it and prints nothing.
+    pub booting_w: f64,
+    /// While it shuts down. 60, for the same reason.
+    pub shutting_down_w: f64,
+    /// Switched off. 0, for the same reason; a real one's service processor draws a few.
+    pub off_w: f64,
+}
+
+impl ServerPower {
+    /// On, with this share of its capacity used; watts.
+    pub fn on_w(&self, used: f64) -> f64 {
+        self.idle_w + (self.full_w - self.idle_w) * used.clamp(0.0, 1.0)
+    }
+}
+
+impl Default for ServerPower {
+    fn default() -> Self {
+        Self {
+            idle_w: 60.0,
+            full_w: 65.0,
+            booting_w: 65.0,
+            shutting_down_w: 60.0,
+            off_w: 0.0,
+        }
+    }
+}
+
+/// One server in one period, as the model has it.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Load {
+pub struct ServerLoad {
     /// Its power state.
     pub state: PowerState,
     /// Whether its power is on; `None` where nobody can say.
@@ -17,14 +52,14 @@ pub struct Load {
 
 /// Energy since the start of the run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Spent {
+pub struct EnergyTotals {
     /// Of the servers as they were.
     pub spent: Joules,
     /// Of the same work with every server on.
     pub always_on: Joules,
 }
 
-impl Spent {
+impl EnergyTotals {
     /// The share that was saved against every server on; `None` where nothing was spent by either.
     pub fn saving(&self) -> Option<f64> {
         (self.always_on > Joules::ZERO).then(|| 1.0 - self.spent / self.always_on)
@@ -47,7 +82,7 @@ impl Spent {
 pub struct Energy {
     power: ServerPower,
     /// What it comes to.
-    pub sum: Spent,
+    pub sum: EnergyTotals,
 }
 
 impl Energy {
@@ -55,7 +90,7 @@ impl Energy {
     pub const fn new(power: ServerPower) -> Self {
         Self {
             power,
-            sum: Spent {
+            sum: EnergyTotals {
                 spent: Joules::ZERO,
                 always_on: Joules::ZERO,
             },
@@ -64,15 +99,15 @@ impl Energy {
 
     /// Adds a period. An unknown share counts as all of it; a server that failed draws what one at full load draws, unless
     /// its power is known to be off.
-    pub fn add(&mut self, length: Seconds, servers: &[Load]) {
+    pub fn add(&mut self, length: Seconds, servers: &[ServerLoad]) {
         let ServerPower {
-            idle_w,
             full_w,
             booting_w,
             shutting_down_w,
             off_w,
+            ..
         } = self.power;
-        let at = |used: f64| idle_w + (full_w - idle_w) * used.clamp(0.0, 1.0);
+        let at = |used: f64| self.power.on_w(used);
         // The same work, spread over all.
         let work: f64 = servers
             .iter()
@@ -99,12 +134,12 @@ impl Energy {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use headroom_control::resize::Cause;
+    use crate::resize::Cause;
 
     #[test]
     fn states_draw_what_the_model_says_and_the_same_work_is_done_always_on() {
         let mut energy = Energy::new(ServerPower::default());
-        let load = |state, used| Load {
+        let load = |state, used| ServerLoad {
             state,
             powered: None,
             used,
@@ -121,7 +156,7 @@ mod tests {
         let broken = load(PowerState::Failed(Cause::Lost), None);
         failed.add(Seconds::new(1.0), &[broken]);
         assert!((failed.sum.spent.get() - 65.0).abs() < 1e-9);
-        let off = Load {
+        let off = ServerLoad {
             powered: Some(false),
             ..broken
         };

@@ -1,13 +1,13 @@
 //! A decision that is overruled because the balancer cannot be relied on.
 
-use headroom_control::decision::Reason;
-use headroom_control::resize::{Health, PowerState, Resize};
+use super::{Health, PowerState, Resize};
+use crate::decision::Reason;
 
 /// The rule of such a decision.
 pub const BALANCER_LOST: &str = "balancer-lost";
 
 /// While the balancer cannot be relied on, nobody who is up goes.
-pub(super) fn hold(decided: Resize, why: &str, states: &[PowerState], health: &[Health]) -> Resize {
+pub fn hold(decided: Resize, why: &str, states: &[PowerState], health: &[Health]) -> Resize {
     let up = states
         .iter()
         .zip(health)

@@ -1,0 +1,287 @@
+//! Several laws in one period, each on its levers.
+//!
+//! Each law has a [`Guardian`] of its own, so that a law whose sight is lost gives up its levers only. A law that decides
+//! rarely, such as one that switches servers, has a period that is a multiple of the loop's: it is given what was observed over
+//! the whole of it, and what it decided stays until its next.
+//!
+//! ```
+//! use headroom_control::resize::AlwaysOn;
+//! use headroom_control::stack::{Part, Stack};
+//! use headroom_control::{CoreRange, Fixed, Observation, Plant, PowerEnvelope};
+//! use headroom_units::{Cores, Watts};
+//!
+//! let cores = CoreRange::new(Cores::new(1.0), Cores::new(4.0), Cores::new(1.0))?;
+//! let power = PowerEnvelope { base: Watts::new(6.0), per_core: Watts::new(2.0), lowest_cap: Watts::new(7.0) };
+//! let plant = Plant::new(cores, power)?.with_servers(3);
+//! let parts = vec![Part::new(Box::new(Fixed::new(plant))), Part::new(Box::new(AlwaysOn)).every(10)];
+//! let mut stack = Stack::new(parts, plant, 5)?;
+//! let decision = stack.decide(&Observation::default());
+//! // What no law moves is full.
+//! assert_eq!(decision.setting.cores(), Some(Cores::new(4.0)));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+use crate::decision::{Decision, Reason};
+use crate::guardian::{FailingLimits, Guardian};
+use crate::law::Law;
+use crate::observation::{Observation, Traffic};
+use crate::plant::Plant;
+use headroom_units::{Lever, PerSecond, Ratio, Seconds, Setting, Watts};
+
+/// Why some laws cannot run together.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StackError {
+    /// No law at all.
+    #[error("there is no law to run: name one")]
+    Empty,
+    /// Two laws move one lever.
+    #[error("{first} and {second} both move the lever {lever}: run one of them, or laws whose levers differ")]
+    Contested {
+        /// The lever.
+        lever: Lever,
+        /// The law that is named first.
+        first: &'static str,
+        /// The other.
+        second: &'static str,
+    },
+    /// A law moves a lever that the plant lacks.
+    #[error(
+        "{law} moves the lever {lever}, which is not here: `headroom doctor` says why; or choose another law"
+    )]
+    Missing {
+        /// The law.
+        law: &'static str,
+        /// The lever.
+        lever: Lever,
+    },
+    /// A period of no periods.
+    #[error("{law} would decide every 0 periods: it must be 1 or more")]
+    Period {
+        /// The law.
+        law: &'static str,
+    },
+}
+
+/// A law of a stack.
+pub struct Part {
+    law: Box<dyn Law>,
+    every: u32,
+}
+
+impl Part {
+    /// A law that decides in every period.
+    pub fn new(law: Box<dyn Law>) -> Self {
+        Self { law, every: 1 }
+    }
+
+    /// A law that decides every so many periods.
+    #[must_use]
+    pub fn every(self, periods: u32) -> Self {
+        Self {
+            every: periods,
+            ..self
+        }
+    }
+}
+
+struct Member {
+    law: Guardian<Box<dyn Law>>,
+    every: u32,
+    /// Periods since it decided, and what was observed in them.
+    periods: u32,
+    observed: Option<Observation>,
+    /// What it decided last.
+    setting: Setting,
+}
+
+/// Laws that run together.
+pub struct Stack {
+    plant: Plant,
+    members: Vec<Member>,
+}
+
+impl Stack {
+    /// The laws of a plant; each puts its levers to full in the `patience`-th of its periods without telemetry.
+    ///
+    /// # Errors
+    /// [`StackError`]: what cannot run together, by name.
+    pub fn new(parts: Vec<Part>, plant: Plant, patience: u32) -> Result<Self, StackError> {
+        if parts.is_empty() {
+            return Err(StackError::Empty);
+        }
+        let there = plant.levers();
+        for (at, part) in parts.iter().enumerate() {
+            let law = part.law.name();
+            if part.every == 0 {
+                return Err(StackError::Period { law });
+            }
+            for lever in part.law.levers() {
+                let before = parts[..at].iter().find(|one| one.law.levers().contains(lever));
+                if let Some(one) = before {
+                    return Err(StackError::Contested {
+                        lever: *lever,
+                        first: one.law.name(),
+                        second: law,
+                    });
+                }
+                if !there.contains(lever) {
+                    return Err(StackError::Missing { law, lever: *lever });
+                }
+            }
+        }
+        let member = |part: Part| Member {
+            law: Guardian::new(part.law, plant, patience),
+            every: part.every,
+            periods: 0,
+            observed: None,
+            setting: plant.full(),
+        };
+        Ok(Self {
+            plant,
+            members: parts.into_iter().map(member).collect(),
+        })
+    }
+
+    /// With other limits on failing requests.
+    #[must_use]
+    pub fn with_failing(mut self, limits: FailingLimits) -> Self {
+        for member in &mut self.members {
+            member.law.set_failing(limits);
+        }
+        self
+    }
+
+    /// The laws' names, joined.
+    pub fn name(&self) -> String {
+        let names: Vec<&str> = self
+            .members
+            .iter()
+            .map(|member| member.law.law().name())
+            .collect();
+        names.join("+")
+    }
+
+    /// What it puts everything to that no law moves.
+    pub const fn plant(&self) -> &Plant {
+        &self.plant
+    }
+
+    /// The latency above which a law repairs: the lowest of those that have such a one.
+    pub fn guard(&self) -> Option<Seconds> {
+        let guards = self.members.iter().filter_map(|member| member.law.law().guard());
+        guards.min_by(|one, two| one.get().total_cmp(&two.get()))
+    }
+
+    /// Periods without telemetry up to now, in a row: the most of any law's.
+    pub fn lost_periods(&self) -> u32 {
+        let lost = self.members.iter().map(|member| member.law.lost_periods());
+        lost.max().unwrap_or(0)
+    }
+
+    /// The names of all rules of all laws, and those of their guardians.
+    pub fn rules(&self) -> Vec<&'static str> {
+        let laws = self.members.iter().flat_map(|member| member.law.law().rules());
+        laws.copied()
+            .chain(Guardian::<Box<dyn Law>>::RULES)
+            .chain([BETWEEN])
+            .collect()
+    }
+
+    /// Takes one period's observation and decides about the next: each law's levers as it wants them, all others full.
+    pub fn decide(&mut self, seen: &Observation) -> Decision {
+        let mut all = Decision {
+            setting: self.plant.full(),
+            expected_rate: None,
+            reasons: Vec::new(),
+        };
+        let mut wait = u32::MAX;
+        for member in &mut self.members {
+            let levers = member.law.law().levers();
+            if let Some(decision) = member.decide(seen) {
+                all.expected_rate = all.expected_rate.or(decision.expected_rate);
+                all.reasons.extend(decision.reasons);
+            }
+            wait = wait.min(member.every - member.periods);
+            for lever in levers {
+                all.setting = all.setting.with(*lever, member.setting.get(*lever));
+            }
+        }
+        if all.reasons.is_empty() {
+            let text = format!("the next decision is in {wait} periods: what is in force stays");
+            all.reasons
+                .push(Reason::new(BETWEEN, text, &[("periods", f64::from(wait))]));
+        }
+        all
+    }
+}
+
+/// The rule of a period in which no law decides.
+const BETWEEN: &str = "between-decisions";
+
+impl Member {
+    /// What the law decides; nothing between its periods.
+    fn decide(&mut self, seen: &Observation) -> Option<Decision> {
+        self.periods += 1;
+        let observed = match self.observed.take() {
+            None => seen.clone(),
+            Some(before) => together(before, seen),
+        };
+        if self.periods < self.every {
+            self.observed = Some(observed);
+            return None;
+        }
+        self.periods = 0;
+        let decision = self.law.decide(&observed);
+        self.setting = decision.setting;
+        Some(decision)
+    }
+}
+
+/// Two periods that follow each other as one: what was counted adds up, what is a mean is weighted by time, what is a state is
+/// the later one. The latency is the worse of the two, for percentiles of parts make none of the whole; the numbers of the
+/// periods are the later's.
+fn together(before: Observation, seen: &Observation) -> Observation {
+    let (then, now) = (before.length.get(), seen.length.get());
+    let mean = |one: f64, two: f64| match then + now > 0.0 {
+        true => (one * then + two * now) / (then + now),
+        false => two,
+    };
+    let demand = before.demand().zip(seen.demand());
+    Observation {
+        length: before.length + seen.length,
+        traffic: before
+            .traffic
+            .zip(seen.traffic.clone())
+            .map(|(one, two)| both(one, two)),
+        utilisation: before
+            .utilisation
+            .zip(seen.utilisation)
+            .map(|(one, two)| Ratio::new(mean(one.get(), two.get()))),
+        power: before.power.zip(seen.power).and_then(|(mut one, two)| {
+            one.value = Watts::new(mean(one.value.get(), two.value.get()));
+            (one.source == two.source).then_some(one)
+        }),
+        cpu_time: before.cpu_time.zip(seen.cpu_time).map(|(one, two)| one + two),
+        demand: demand.map(|(one, two)| PerSecond::new(mean(one.get(), two.get()))),
+        ..seen.clone()
+    }
+}
+
+fn both(one: Traffic, two: Traffic) -> Traffic {
+    let worse = match (one.latency, two.latency) {
+        (Some(one), Some(two)) => Some(if one.at_slo > two.at_slo { one } else { two }),
+        (one, two) => one.or(two),
+    };
+    Traffic {
+        arrivals: one.arrivals + two.arrivals,
+        completions: one.completions + two.completions,
+        failures: one.failures + two.failures,
+        failed_by_client: one.failed_by_client + two.failed_by_client,
+        latency: worse,
+        ..two
+    }
+}
+
+#[cfg(test)]
+#[path = "stack_tests.rs"]
+mod tests;

@@ -1,0 +1,192 @@
+use super::*;
+use crate::capacity::Capacity;
+use crate::observation::{Latency, NodeObservation};
+use crate::plant::{CoreRange, PowerEnvelope};
+use crate::resize::{AlwaysOn, PowerState, ResizeTuning, Stepwise};
+use headroom_units::Cores;
+
+fn plant() -> Plant {
+    let cores = CoreRange::new(Cores::new(1.0), Cores::new(4.0), Cores::new(1.0)).unwrap();
+    let power = PowerEnvelope {
+        base: Watts::new(6.0),
+        per_core: Watts::new(2.0),
+        lowest_cap: Watts::new(7.0),
+    };
+    Plant::new(cores, power).unwrap().with_servers(3)
+}
+
+/// Asks for two cores, a cap that it does not own, and as few servers as can be.
+struct TwoCores;
+
+impl Law for TwoCores {
+    fn name(&self) -> &'static str {
+        "two-cores"
+    }
+    fn rules(&self) -> &'static [&'static str] {
+        &["two"]
+    }
+    fn levers(&self) -> &'static [Lever] {
+        &[Lever::Cores]
+    }
+    fn decide(&mut self, _: &Observation) -> Decision {
+        let setting = Setting::default()
+            .with(Lever::Cores, Some(2.0))
+            .with(Lever::Cap, Some(8.0))
+            .with(Lever::Servers, Some(1.0));
+        Decision {
+            setting,
+            expected_rate: None,
+            reasons: vec![Reason::new("two", "two cores".to_owned(), &[])],
+        }
+    }
+    fn forget(&mut self) {}
+}
+
+fn second(arrivals: u64) -> Observation {
+    let traffic = Traffic {
+        arrivals,
+        completions: arrivals,
+        ..Traffic::default()
+    };
+    Observation {
+        length: Seconds::new(1.0),
+        in_force: plant().full(),
+        traffic: Some(traffic),
+        ..Observation::default()
+    }
+}
+
+fn refused(parts: Vec<Part>, plant: Plant) -> StackError {
+    let Err(error) = Stack::new(parts, plant, 5) else {
+        panic!("it was accepted")
+    };
+    error
+}
+
+#[test]
+fn two_laws_on_one_lever_are_refused_by_name() {
+    let parts = || vec![Part::new(Box::new(TwoCores)), Part::new(Box::new(TwoCores))];
+    let error = refused(parts(), plant());
+    assert_eq!(
+        error.to_string(),
+        "two-cores and two-cores both move the lever cores: run one of them, or laws whose levers differ"
+    );
+    assert_eq!(refused(Vec::new(), plant()), StackError::Empty);
+    let never = vec![Part::new(Box::new(TwoCores)).every(0)];
+    assert_eq!(refused(never, plant()), StackError::Period { law: "two-cores" });
+}
+
+#[test]
+fn a_law_whose_lever_is_missing_is_refused_by_name() {
+    let one = Plant::new(plant().cores(), plant().power()).unwrap();
+    let error = refused(vec![Part::new(Box::new(AlwaysOn))], one);
+    let lever = Lever::Servers;
+    assert_eq!(
+        error,
+        StackError::Missing {
+            law: "always-on",
+            lever
+        }
+    );
+}
+
+#[test]
+fn a_law_moves_what_it_owns_and_what_nobody_owns_is_full() {
+    let mut stack = Stack::new(vec![Part::new(Box::new(TwoCores))], plant(), 5).unwrap();
+    let setting = stack.decide(&second(5)).setting;
+    assert_eq!(setting, plant().full().with(Lever::Cores, Some(2.0)));
+    assert_eq!(stack.name(), "two-cores");
+}
+
+#[test]
+fn a_slow_law_is_given_its_whole_period_and_keeps_what_it_decided() {
+    let resizer = Stepwise::fixed(PerSecond::new(10.0), ResizeTuning::default()).unwrap();
+    let parts = vec![
+        Part::new(Box::new(TwoCores)),
+        Part::new(Box::new(resizer)).every(3),
+    ];
+    let mut stack = Stack::new(parts, plant(), 5).unwrap();
+    assert_eq!(stack.name(), "two-cores+static");
+    let node = |state| NodeObservation {
+        state,
+        capacity: Capacity::Unknown,
+    };
+    let nodes = [PowerState::Serving, PowerState::Off, PowerState::Off]
+        .map(node)
+        .to_vec();
+    let mut at = 0.0;
+    let mut next = |arrivals| {
+        at += 1.0;
+        let decision = stack.decide(&Observation {
+            at: Seconds::new(at),
+            nodes: nodes.clone(),
+            ..second(arrivals)
+        });
+        let rules: Vec<String> = decision.reasons.iter().map(|one| one.rule.to_string()).collect();
+        (decision.setting.servers(), rules.join(" "))
+    };
+    // Before its first decision everything is on.
+    assert_eq!(next(0), (Some(3), "two".to_owned()));
+    assert_eq!(next(0), (Some(3), "two".to_owned()));
+    // 36 in three seconds are 12 a second, where one server takes 10.
+    assert_eq!(next(36), (Some(2), "two grow".to_owned()));
+    assert_eq!(next(900), (Some(2), "two".to_owned()));
+}
+
+#[test]
+fn lost_telemetry_gives_up_the_levers_of_the_law_that_needs_it() {
+    let parts = vec![Part::new(Box::new(TwoCores)), Part::new(Box::new(AlwaysOn))];
+    let mut stack = Stack::new(parts, plant(), 2).unwrap();
+    let blind = Observation {
+        traffic: None,
+        in_force: plant().full().with(Lever::Cores, Some(2.0)),
+        ..second(0)
+    };
+    let held = stack.decide(&blind);
+    assert_eq!(held.setting.cores(), Some(Cores::new(2.0)));
+    let full = stack.decide(&blind);
+    assert_eq!(
+        (full.setting.cores(), stack.lost_periods()),
+        (Some(Cores::new(4.0)), 2)
+    );
+    let rules: Vec<&str> = full.reasons.iter().map(|one| one.rule.as_ref()).collect();
+    assert_eq!(rules, ["telemetry-lost-full", "always-on"]);
+    assert!(rules.iter().all(|rule| stack.rules().contains(rule)));
+}
+
+#[test]
+fn between_the_decisions_of_a_slow_law_alone_there_is_a_reason_too() {
+    let mut stack = Stack::new(vec![Part::new(Box::new(TwoCores)).every(3)], plant(), 5).unwrap();
+    let reason = stack.decide(&second(1)).reasons.remove(0);
+    assert_eq!(reason.rule, "between-decisions");
+    assert!(reason.text.contains("in 2 periods"), "{}", reason.text);
+}
+
+#[test]
+fn two_periods_make_one() {
+    let latency = |ms: f64| Latency {
+        at_slo: Seconds::from_millis(ms),
+        missed: false,
+        distribution: None,
+    };
+    let with = |arrivals, ms| {
+        let mut seen = second(arrivals);
+        if let Some(traffic) = &mut seen.traffic {
+            traffic.latency = Some(latency(ms));
+        }
+        seen
+    };
+    let both = together(with(10, 90.0), &with(30, 20.0));
+    let traffic = both.traffic.clone().unwrap();
+    assert_eq!((traffic.arrivals, traffic.latency), (40, Some(latency(90.0))));
+    assert_eq!(
+        (both.length, both.demand()),
+        (Seconds::new(2.0), Some(PerSecond::new(20.0)))
+    );
+    // A period that was lost leaves the whole unknown.
+    let lost = Observation {
+        traffic: None,
+        ..second(0)
+    };
+    assert_eq!(together(with(10, 90.0), &lost).traffic, None);
+}

@@ -1,0 +1,374 @@
+//! Levers: what can be set on a machine, a service or a cluster, by name; and a value for each.
+//!
+//! Whatever records, shows, transports or spreads a setting iterates over [`Lever::ALL`] and asks each lever what it is
+//! ([`LeverInfo`]): none of them names one.
+//!
+//! ```
+//! use headroom_units::{Cores, Lever, Setting, Watts};
+//!
+//! let found = Setting::default().with(Lever::Cores, Some(4.0)).with(Lever::Cap, Some(60.0));
+//! let wanted = Setting::default().with(Lever::Cores, Some(2.0));
+//! assert_eq!(wanted.cores(), Some(Cores::new(2.0)));
+//! assert!(wanted.takes_from(&found));
+//! // What the wanted setting leaves alone stays as it was found.
+//! assert_eq!(wanted.over(&found).cap(), Some(Watts::new(60.0)));
+//! assert_eq!(Lever::Frequency.info().read(1.8e9), "1.80 GHz");
+//! ```
+
+use crate::{Cores, Hertz, Seconds, Watts};
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// What can be set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Lever {
+    /// CPU cores of the service.
+    Cores,
+    /// Power cap of the machine.
+    Cap,
+    /// The highest frequency that the processors may run at.
+    Frequency,
+    /// Servers of the cluster that are on.
+    Servers,
+}
+
+/// Which way a lever gives the service more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gives {
+    /// A higher value gives more.
+    Higher,
+    /// A lower value gives more, as with a delay.
+    Lower,
+}
+
+/// How a value for a cluster is spread over its nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Spread {
+    /// The nodes' values add up to it.
+    Sum,
+    /// Every node has it.
+    Each,
+    /// It is of the cluster alone: no node has a part of it.
+    Cluster,
+}
+
+/// What a lever is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LeverInfo {
+    /// Its name in configurations, records and metrics.
+    pub name: &'static str,
+    /// What a table or a plot calls it.
+    pub title: &'static str,
+    /// The unit of its values, as a metric names it: `cores`, `watts`, `hertz`.
+    pub unit: &'static str,
+    /// The unit that people read, and how many of [`unit`](Self::unit) it is.
+    pub shown: (&'static str, f64),
+    /// Decimals that people read.
+    pub decimals: usize,
+    /// Which way it gives the service more.
+    pub gives: Gives,
+    /// How it is spread over nodes.
+    pub spread: Spread,
+}
+
+impl LeverInfo {
+    /// A value in the unit that people read: `1.80 GHz`.
+    pub fn read(&self, value: f64) -> String {
+        let (unit, scale) = self.shown;
+        format!("{:.*} {unit}", self.decimals, value / scale)
+    }
+}
+
+impl Lever {
+    /// All levers, in the order in which tables and plots have them.
+    pub const ALL: [Self; 4] = [Self::Cores, Self::Cap, Self::Frequency, Self::Servers];
+
+    /// What it is.
+    pub const fn info(self) -> LeverInfo {
+        match self {
+            Self::Cores => LeverInfo {
+                name: "cores",
+                title: "Cores allocated",
+                unit: "cores",
+                shown: ("cores", 1.0),
+                decimals: 1,
+                gives: Gives::Higher,
+                spread: Spread::Sum,
+            },
+            Self::Cap => LeverInfo {
+                name: "cap",
+                title: "Power cap",
+                unit: "watts",
+                shown: ("W", 1.0),
+                decimals: 1,
+                gives: Gives::Higher,
+                spread: Spread::Sum,
+            },
+            Self::Frequency => LeverInfo {
+                name: "frequency",
+                title: "Frequency limit",
+                unit: "hertz",
+                shown: ("GHz", 1e9),
+                decimals: 2,
+                gives: Gives::Higher,
+                spread: Spread::Each,
+            },
+            Self::Servers => LeverInfo {
+                name: "servers",
+                title: "Servers on",
+                unit: "servers",
+                shown: ("servers", 1.0),
+                decimals: 0,
+                gives: Gives::Higher,
+                spread: Spread::Cluster,
+            },
+        }
+    }
+
+    /// Its name.
+    pub const fn name(self) -> &'static str {
+        self.info().name
+    }
+
+    /// The lever of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|lever| lever.name() == name)
+    }
+
+    /// Whether going from `before` to `now` leaves the service less; no limit is more than any.
+    fn takes(self, before: Option<f64>, now: Option<f64>) -> bool {
+        match (before, now) {
+            (_, None) => false,
+            (None, Some(_)) => true,
+            (Some(before), Some(now)) => match self.info().gives {
+                Gives::Higher => now < before,
+                Gives::Lower => now > before,
+            },
+        }
+    }
+}
+
+impl fmt::Display for Lever {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl Serialize for Lever {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
+}
+
+impl<'de> Deserialize<'de> for Lever {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let name = String::deserialize(deserializer)?;
+        Self::named(&name).ok_or_else(|| D::Error::custom(format!("{name:?} is no lever")))
+    }
+}
+
+/// A value for each lever, in its unit ([`LeverInfo::unit`]); `None` where the lever is not limited, or left alone.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Setting([Option<f64>; Lever::ALL.len()]);
+
+impl Setting {
+    /// A lever's value.
+    pub const fn get(&self, lever: Lever) -> Option<f64> {
+        self.0[lever as usize]
+    }
+
+    /// The same with another value for a lever.
+    #[must_use]
+    pub const fn with(mut self, lever: Lever, value: Option<f64>) -> Self {
+        self.0[lever as usize] = value;
+        self
+    }
+
+    /// The levers that have a value, each with it.
+    pub fn iter(&self) -> impl Iterator<Item = (Lever, f64)> {
+        let values = self.0;
+        Lever::ALL
+            .into_iter()
+            .filter_map(move |lever| Some((lever, values[lever as usize]?)))
+    }
+
+    /// The cores.
+    pub fn cores(&self) -> Option<Cores> {
+        self.get(Lever::Cores).map(Cores::new)
+    }
+
+    /// The power cap.
+    pub fn cap(&self) -> Option<Watts> {
+        self.get(Lever::Cap).map(Watts::new)
+    }
+
+    /// The limit of the frequency.
+    pub fn frequency(&self) -> Option<Hertz> {
+        self.get(Lever::Frequency).map(Hertz::new)
+    }
+
+    /// The servers that are on.
+    pub fn servers(&self) -> Option<usize> {
+        self.get(Lever::Servers).map(|servers| servers as usize)
+    }
+
+    /// This where it has a value, and the other elsewhere.
+    #[must_use]
+    pub fn over(self, other: &Self) -> Self {
+        let each = |lever: Lever| self.get(lever).or(other.get(lever));
+        Self(Lever::ALL.map(each))
+    }
+
+    /// Its values of these levers alone.
+    #[must_use]
+    pub fn only(self, levers: &[Lever]) -> Self {
+        let each = |lever: Lever| self.get(lever).filter(|_| levers.contains(&lever));
+        Self(Lever::ALL.map(each))
+    }
+
+    /// Whether it leaves the service less of anything that it has a value for than `now` does. No limit is more than any.
+    pub fn takes_from(&self, now: &Self) -> bool {
+        Lever::ALL
+            .into_iter()
+            .any(|lever| lever.takes(now.get(lever), self.get(lever)))
+    }
+
+    /// Of each lever the more generous value of the two; no limit where either has none.
+    #[must_use]
+    pub fn most(self, other: Self) -> Self {
+        let each = |lever: Lever| {
+            let (one, two) = (self.get(lever)?, other.get(lever)?);
+            Some(match lever.info().gives {
+                Gives::Higher => one.max(two),
+                Gives::Lower => one.min(two),
+            })
+        };
+        Self(Lever::ALL.map(each))
+    }
+}
+
+impl fmt::Display for Setting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut first = true;
+        for (lever, value) in self.iter() {
+            let comma = if std::mem::take(&mut first) { "" } else { ", " };
+            write!(f, "{comma}{} {}", lever.name(), lever.info().read(value))?;
+        }
+        Ok(())
+    }
+}
+
+impl Serialize for Setting {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.iter())
+    }
+}
+
+impl<'de> Deserialize<'de> for Setting {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let values = BTreeMap::<Lever, f64>::deserialize(deserializer)?;
+        Ok(values.into_iter().fold(Self::default(), |all, (lever, value)| {
+            all.with(lever, Some(value))
+        }))
+    }
+}
+
+/// The values that a lever can have: from `min` to `max` in steps.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LeverRange {
+    /// Its least value.
+    pub min: f64,
+    /// Its most.
+    pub max: f64,
+    /// The smallest change.
+    pub step: f64,
+    /// How long a change takes to be in force.
+    #[serde(default)]
+    pub delay: Seconds,
+}
+
+impl LeverRange {
+    /// A range whose changes are in force at once; `None` where it is empty or its step is not one.
+    pub fn new(min: f64, max: f64, step: f64) -> Option<Self> {
+        let fits = min >= 0.0 && min <= max && max.is_finite() && step > 0.0;
+        fits.then_some(Self {
+            min,
+            max,
+            step,
+            delay: Seconds::ZERO,
+        })
+    }
+
+    /// Its value that gives the service most.
+    pub const fn full(&self, lever: Lever) -> f64 {
+        match lever.info().gives {
+            Gives::Higher => self.max,
+            Gives::Lower => self.min,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn setting(cores: f64, cap: f64, ghz: Option<f64>) -> Setting {
+        Setting::default()
+            .with(Lever::Cores, Some(cores))
+            .with(Lever::Cap, Some(cap))
+            .with(Lever::Frequency, ghz.map(|ghz| ghz * 1e9))
+    }
+
+    #[test]
+    fn a_levers_place_is_its_own_and_so_is_its_name() {
+        for (at, lever) in Lever::ALL.into_iter().enumerate() {
+            assert_eq!(lever as usize, at);
+            assert_eq!(Lever::named(lever.name()), Some(lever));
+        }
+        assert_eq!(Lever::named("turbo"), None);
+    }
+
+    #[test]
+    fn no_limit_is_more_than_any() {
+        let (free, slow) = (setting(2.0, 40.0, None), setting(2.0, 40.0, Some(1.2)));
+        assert!(slow.takes_from(&free) && !free.takes_from(&slow) && !slow.takes_from(&slow));
+        assert_eq!(slow.most(free), free);
+        let slower = setting(3.0, 30.0, Some(0.8));
+        assert!(slower.takes_from(&slow) && slow.takes_from(&slower));
+        assert_eq!(slow.most(slower), setting(3.0, 40.0, Some(1.2)));
+    }
+
+    #[test]
+    fn what_is_left_alone_stays() {
+        let wanted = Setting::default().with(Lever::Servers, Some(2.0));
+        let all = wanted.over(&setting(2.0, 40.0, None));
+        assert_eq!((all.servers(), all.cores()), (Some(2), Some(Cores::new(2.0))));
+        assert_eq!(all.only(&[Lever::Servers]), wanted);
+        assert!(!Setting::default().takes_from(&all));
+    }
+
+    #[test]
+    fn a_setting_is_written_by_name_and_read_back() {
+        let slow = setting(2.0, 40.0, Some(1.2));
+        let json = serde_json::to_string(&slow).unwrap();
+        assert_eq!(json, r#"{"cores":2.0,"cap":40.0,"frequency":1200000000.0}"#);
+        assert_eq!(serde_json::from_str::<Setting>(&json).unwrap(), slow);
+        let error = serde_json::from_str::<Setting>(r#"{"turbo": 1}"#)
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("\"turbo\" is no lever"), "{error}");
+        assert_eq!(
+            slow.to_string(),
+            "cores 2.0 cores, cap 40.0 W, frequency 1.20 GHz"
+        );
+    }
+
+    #[test]
+    fn an_empty_range_is_none() {
+        assert!(LeverRange::new(1.0, 0.5, 0.1).is_none() && LeverRange::new(0.0, 1.0, 0.0).is_none());
+        let range = LeverRange::new(0.2, 2.0, 0.1).unwrap();
+        assert_eq!(range.full(Lever::Cores), 2.0);
+    }
+}
