@@ -1,19 +1,19 @@
 # Headroom. `make demo` shows it, `make test` checks it; `make help` lists the rest.
 CARGO ?= cargo
-HEADROOM := target/release/headroom
+COMMIT := HEADROOM_COMMIT="$$(git describe --always --dirty --abbrev=12 --exclude '*' 2>/dev/null)"
 DEMO_ARGS ?=
 
-.PHONY: help demo test faults lint build bench-gateway bench-load bench-agent bench-capacity bench-sim apache capacity mediawiki resize setup-build setup-release setup-test clean
+.PHONY: help demo test faults lint build bench-gateway bench-load bench-agent bench-capacity bench-sim apache capacity mediawiki resize setup-build setup-demo setup-release setup-test clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
 
-demo: build ## A built-in service under a compressed day: everything on, then under control
-	$(HEADROOM) demo $(DEMO_ARGS)
+demo: setup-demo ## A built-in service under a compressed day: everything on, then under control
+	$(COMMIT) $(CARGO) build --profile demo --locked --package headroom
+	target/demo/headroom demo $(DEMO_ARGS)
 
 build: setup-release ## The release binary, target/release/headroom
-	HEADROOM_COMMIT="$$(git describe --always --dirty --abbrev=12 --exclude '*' 2>/dev/null)" \
-	  $(CARGO) build --release --locked --package headroom
+	$(COMMIT) $(CARGO) build --release --locked --package headroom
 
 test: setup-test ## All tests; what this machine cannot run is listed as skipped
 	@scripts/test
@@ -63,6 +63,9 @@ resize: build ## Short days: five live servers that a controller starts and stop
 
 setup-build:
 	@scripts/setup build
+
+setup-demo:
+	@scripts/setup demo
 
 setup-release:
 	@scripts/setup release

@@ -1,11 +1,12 @@
 //! What the commands share: results on standard output and notes on standard error ([`say`]), failures with their exit
 //! status ([`Failure`]), the flag that ends a program ([`Stop`]), files written for people ([`file`]), the terminal while a
-//! live view has it ([`terminal`]), configuration files whose errors name a line
-//! ([`Document`]), and arguments that are one of a list ([`one_of`]).
+//! live view has it ([`terminal`]), configuration files whose errors name a line ([`Document`]), and what arguments may be
+//! ([`args`], [`one_of`]).
 //!
 //! It knows nothing of services, laws or machines.
 #![forbid(unsafe_code)]
 
+pub mod args;
 mod choice;
 mod document;
 mod failure;

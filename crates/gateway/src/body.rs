@@ -1,118 +1,21 @@
-//! Bodies on their way through: never held whole, one piece at a time, paid for by the reader.
+//! Bodies of answers, wherever they come from.
 
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http::HeaderMap;
-use http_body::{Body, Frame, SizeHint};
-use hyper::body::Incoming;
+use http_body::{Frame, SizeHint};
 
+use crate::account::Account;
+use crate::call::Call;
+use crate::pool::Pools;
 use crate::stats::Failure;
-use crate::ticket::Ticket;
-use crate::upstream::{Piece, ResponseError, Upstream};
-use crate::watch::{Phase, Watch};
+use crate::upload::RequestBody;
+use crate::upstream::{Piece, ResponseError, Tunnel, Upstream};
 
-/// Why a request body failed.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum UploadError {
-    #[error("it exceeds the limit")]
-    TooLarge,
-    #[error("the client broke it off: {0}")]
-    Client(hyper::Error),
-}
-
-/// A request body on its way to a backend.
-pub(crate) struct RequestBody {
-    incoming: Incoming,
-    /// Bytes that may still come.
-    left: u64,
-    chunked: bool,
-    trailers: HeaderMap,
-    /// The client has sent all of it.
-    received: bool,
-    /// All of it is framed for the backend.
-    over: bool,
-    /// The client was asked for it.
-    pub begun: bool,
-    /// The backend would take more, and the client has not sent it.
-    pub waiting: bool,
-    watch: Rc<Watch>,
-}
-
-impl RequestBody {
-    /// A body of at most `limit` bytes.
-    pub(crate) fn new(incoming: Incoming, limit: u64, chunked: bool, watch: Rc<Watch>) -> Self {
-        Self {
-            incoming,
-            left: limit,
-            chunked,
-            trailers: HeaderMap::new(),
-            received: false,
-            over: false,
-            begun: false,
-            waiting: false,
-            watch,
-        }
-    }
-
-    pub(crate) fn is_chunked(&self) -> bool {
-        self.chunked
-    }
-
-    /// Whether everything, its end included, is framed.
-    pub(crate) fn is_over(&self) -> bool {
-        self.over
-    }
-
-    pub(crate) fn set_over(&mut self) {
-        self.over = true;
-    }
-
-    /// The trailer fields that came with its end.
-    pub(crate) fn take_trailers(&mut self) -> HeaderMap {
-        std::mem::take(&mut self.trailers)
-    }
-
-    /// The next piece; `None` at the end.
-    pub(crate) fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, UploadError>> {
-        self.begun = true;
-        loop {
-            if self.received {
-                return Poll::Ready(Ok(None));
-            }
-            self.waiting = true;
-            let frame = ready!(Pin::new(&mut self.incoming).poll_frame(cx));
-            self.waiting = false;
-            self.watch.touch();
-            match frame {
-                None => {
-                    self.received = true;
-                    if self.watch.phase() == Phase::Upload {
-                        self.watch.enter(Phase::Response);
-                    }
-                }
-                Some(Err(error)) => return Poll::Ready(Err(UploadError::Client(error))),
-                Some(Ok(frame)) => match frame.into_data() {
-                    Ok(data) if data.is_empty() => {}
-                    Ok(data) => {
-                        let Some(left) = self.left.checked_sub(data.len() as u64) else {
-                            return Poll::Ready(Err(UploadError::TooLarge));
-                        };
-                        self.left = left;
-                        return Poll::Ready(Ok(Some(data)));
-                    }
-                    Err(frame) => {
-                        if let Ok(trailers) = frame.into_trailers() {
-                            self.trailers = trailers;
-                        }
-                    }
-                },
-            }
-        }
-    }
-}
+/// A body in memory is handed over in pieces of at most this, so that a slow client is noticed between two of them.
+const MAX_PIECE_BYTES: usize = 64 * 1024;
 
 /// Why a response body broke off.
 #[derive(Debug, thiserror::Error)]
@@ -123,59 +26,107 @@ pub(crate) enum BodyError {
     Stalled,
 }
 
-/// A response body on its way to the client.
-pub(crate) enum ProxyBody {
-    /// None.
+impl BodyError {
+    /// As what the request that was answered so failed.
+    pub(crate) fn failure(&self) -> Failure {
+        match self {
+            Self::Backend(ResponseError::Upload(_)) => Failure::AbortedByClient,
+            Self::Backend(_) | Self::Stalled => Failure::AbortedByBackend,
+        }
+    }
+}
+
+/// The body of an answer.
+pub(crate) enum Body {
     Empty,
-    /// The gateway's own words.
-    Text(Option<Bytes>),
-    /// As the backend sends it.
-    Upstream(Box<UpstreamBody>),
+    /// Held whole. Its memory may be shared: one answer for many requests.
+    Memory(Bytes),
+    /// As a backend sends it.
+    Upstream(UpstreamBody),
+    /// None: behind the head both ends speak another protocol. Whoever has the client's connection takes it.
+    Tunnel(Tunnel),
 }
 
-/// A response body, the connection it comes over, and the request's account.
-pub(crate) struct UpstreamBody {
-    upstream: Option<Box<Upstream>>,
-    /// What is left of the request body.
-    upload: Option<RequestBody>,
-    /// The backend keeps the connection open.
-    keep_alive: bool,
-    ticket: Ticket,
+impl Body {
+    /// Whether the client still sends its request while it is answered.
+    pub(crate) fn is_uploading(&self) -> bool {
+        match self {
+            Self::Upstream(body) => body.call.body.is_some(),
+            Self::Empty | Self::Memory(_) | Self::Tunnel(_) => false,
+        }
+    }
 }
 
-impl UpstreamBody {
-    pub(crate) fn new(
-        upstream: Box<Upstream>,
-        upload: Option<RequestBody>,
-        keep_alive: bool,
-        ticket: Ticket,
-    ) -> Self {
-        Self {
-            upstream: Some(upstream),
-            upload,
-            keep_alive,
-            ticket,
+impl http_body::Body for Body {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        match self.get_mut() {
+            Self::Empty | Self::Tunnel(_) => Poll::Ready(None),
+            Self::Memory(bytes) => {
+                let piece = bytes.split_to(bytes.len().min(MAX_PIECE_BYTES));
+                Poll::Ready((!piece.is_empty()).then(|| Ok(Frame::data(piece))))
+            }
+            Self::Upstream(body) => body.poll_frame(cx),
         }
     }
 
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Empty | Self::Tunnel(_) => true,
+            Self::Memory(bytes) => bytes.is_empty(),
+            Self::Upstream(body) => body.upstream.is_none(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let left = match self {
+            Self::Empty | Self::Tunnel(_) => Some(0),
+            Self::Memory(bytes) => Some(bytes.len() as u64),
+            Self::Upstream(body) => match &body.upstream {
+                Some(upstream) => upstream.response_left(),
+                None => Some(0),
+            },
+        };
+        left.map_or_else(SizeHint::default, SizeHint::with_exact)
+    }
+}
+
+/// A response body, the connection it comes over, and what the backend is charged for it.
+pub(crate) struct UpstreamBody {
+    pub upstream: Option<Box<Upstream>>,
+    /// The backend keeps the connection open.
+    pub keep_alive: bool,
+    /// What was asked; it has what is left of the request body.
+    pub call: Box<Call>,
+    pub account: Account,
+    pub backend: usize,
+    pub pools: Rc<Pools>,
+}
+
+impl UpstreamBody {
     /// The last piece is out: gives the connection back and closes the account.
     pub(crate) fn finish(&mut self) {
         if let Some(upstream) = self.upstream.take()
             && self.keep_alive
-            && self.upload.as_ref().is_none_or(RequestBody::is_over)
+            && self.call.body.as_ref().is_none_or(RequestBody::is_over)
             && upstream.is_clean()
         {
-            self.ticket.give_back(upstream);
+            self.pools.give_back(self.backend, upstream);
         }
-        self.ticket.complete();
+        self.account.complete();
     }
 
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let Some(upstream) = &mut self.upstream else {
             return Poll::Ready(None);
         };
-        let piece = match upstream.poll_response(cx, self.ticket.core(), &mut self.upload) {
-            Poll::Pending if !self.ticket.watch().expired() => return Poll::Pending,
+        let piece = match upstream.poll_response(cx, self.account.core(), &mut self.call.body) {
+            Poll::Pending if !self.call.watch.expired() => return Poll::Pending,
             Poll::Pending => Some(Err(BodyError::Stalled)),
             Poll::Ready(piece) => piece.map(|piece| piece.map_err(BodyError::from)),
         };
@@ -186,60 +137,19 @@ impl UpstreamBody {
             }
             Some(Err(error)) => {
                 self.upstream = None;
-                self.ticket.fail(match error {
-                    BodyError::Backend(ResponseError::Upload(_)) => Failure::AbortedByClient,
-                    _ => Failure::AbortedByBackend,
-                });
-                self.ticket.client().reset.set(true);
-                tracing::debug!(%error, "a response was broken off");
+                self.account.fail(error.failure());
                 return Poll::Ready(Some(Err(error)));
             }
             Some(Ok(Piece::Data(data))) => {
-                self.ticket.response_bytes(data.len());
+                self.account.response_bytes(data.len());
                 Frame::data(data)
             }
             Some(Ok(Piece::Trailers(trailers))) => Frame::trailers(trailers),
         };
-        self.ticket.watch().touch();
+        self.call.watch.touch();
         if upstream.is_response_over() {
             self.finish();
         }
         Poll::Ready(Some(Ok(frame)))
-    }
-}
-
-impl Body for ProxyBody {
-    type Data = Bytes;
-    type Error = BodyError;
-
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        match self.get_mut() {
-            Self::Empty => Poll::Ready(None),
-            Self::Text(text) => Poll::Ready(text.take().map(|text| Ok(Frame::data(text)))),
-            Self::Upstream(body) => body.poll_frame(cx),
-        }
-    }
-
-    fn is_end_stream(&self) -> bool {
-        match self {
-            Self::Empty => true,
-            Self::Text(text) => text.is_none(),
-            Self::Upstream(body) => body.upstream.is_none(),
-        }
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        let left = match self {
-            Self::Empty => Some(0),
-            Self::Text(text) => Some(text.as_ref().map_or(0, |text| text.len() as u64)),
-            Self::Upstream(body) => body
-                .upstream
-                .as_ref()
-                .map_or(Some(0), |upstream| upstream.response_left()),
-        };
-        left.map_or_else(SizeHint::default, SizeHint::with_exact)
     }
 }

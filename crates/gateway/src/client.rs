@@ -1,7 +1,5 @@
 //! A client's connection: which protocol it speaks, how it is served, how it ends.
 
-use std::cell::{Cell, RefCell};
-use std::convert::Infallible;
 use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
@@ -16,13 +14,14 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 
+use crate::admit::Admit;
 use crate::config::ms;
+use crate::conn::ClientConn;
 use crate::core::Core;
 use crate::headers::ClientIdentity;
 use crate::io::{ClientIo, ClientStream};
-use crate::proxy;
-use crate::ticket::Ticket;
-use crate::tunnel::{self, Tunnel};
+use crate::layer::Layer;
+use crate::tunnel;
 use crate::watch::{Phase, Watch};
 
 /// What every HTTP/2 connection begins with (RFC 9113 section 3.4).
@@ -42,51 +41,6 @@ const H2_SEND_BUFFER_BYTES: usize = 64 * 1024;
 /// Smallest read buffer hyper accepts.
 const H1_MIN_BUFFER_BYTES: usize = 8192;
 
-/// One client connection, as its requests see it.
-pub(crate) struct ClientConn {
-    core: Rc<Core>,
-    pub identity: ClientIdentity,
-    pub watch: Rc<Watch>,
-    pub http2: bool,
-    /// Open HTTP/2 streams.
-    streams: Cell<usize>,
-    /// The raw bytes of the request heads since the connection was last idle, HTTP/1 only, bounded by
-    /// `limits.max_header_bytes`.
-    pub raw_heads: RefCell<Vec<u8>>,
-    /// The first line of the first request was looked at.
-    pub looked: Cell<bool>,
-    /// The backend's end of an upgraded connection, left here by the handler.
-    pub tunnel: RefCell<Option<Tunnel>>,
-    /// The answer did not wait for the whole request.
-    pub linger: Cell<bool>,
-    /// The response was broken off: the connection must be reset, lest its end look like the body's.
-    pub reset: Cell<bool>,
-}
-
-impl ClientConn {
-    pub(crate) fn core(&self) -> &Rc<Core> {
-        &self.core
-    }
-
-    pub(crate) fn stream_opened(&self) {
-        self.streams.set(self.streams.get() + 1);
-        self.watch.enter(Phase::Untimed);
-    }
-
-    pub(crate) fn stream_closed(&self) {
-        self.streams.set(self.streams.get() - 1);
-        if self.streams.get() == 0 {
-            self.watch.enter(Phase::Idle);
-        }
-    }
-}
-
-impl Drop for ClientConn {
-    fn drop(&mut self) {
-        self.core.watches.remove(&self.watch);
-    }
-}
-
 /// Counts a connection closed, however its task ends.
 struct Open(Rc<Core>);
 
@@ -99,7 +53,13 @@ impl Drop for Open {
 }
 
 /// Serves one accepted connection to its end.
-pub(crate) async fn serve(core: Rc<Core>, stream: TcpStream, peer: SocketAddr, tls: Option<TlsAcceptor>) {
+pub(crate) async fn serve<L: Layer + 'static>(
+    stack: Rc<Admit<L>>,
+    stream: TcpStream,
+    peer: SocketAddr,
+    tls: Option<TlsAcceptor>,
+) {
+    let core = stack.core().clone();
     let _open = Open(core.clone());
     let identity = ClientIdentity::new(peer, tls.is_some());
     if let Err(error) = stream.set_nodelay(true) {
@@ -113,14 +73,14 @@ pub(crate) async fn serve(core: Rc<Core>, stream: TcpStream, peer: SocketAddr, t
             let Ok(Ok((http2, start))) = tokio::time::timeout(patience, sniff(&mut stream)).await else {
                 return;
             };
-            serve_http(core, stream, start, http2, identity).await;
+            serve_http(stack, stream, start, http2, identity).await;
         }
         Some(acceptor) => {
             let Ok(Ok(stream)) = tokio::time::timeout(patience, acceptor.accept(stream)).await else {
                 return;
             };
             let http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
-            serve_http(core, stream, Bytes::new(), http2, identity).await;
+            serve_http(stack, stream, Bytes::new(), http2, identity).await;
         }
     }
 }
@@ -141,35 +101,24 @@ async fn sniff(stream: &mut TcpStream) -> std::io::Result<(bool, Bytes)> {
     }
 }
 
-async fn serve_http<S: ClientStream>(
-    core: Rc<Core>,
+async fn serve_http<L: Layer + 'static, S: ClientStream>(
+    stack: Rc<Admit<L>>,
     stream: S,
     start: Bytes,
     http2: bool,
     identity: ClientIdentity,
 ) {
-    let watch = core.watches.add(if start.is_empty() {
+    let phase = if start.is_empty() {
         Phase::Fresh
     } else {
         Phase::Head
-    });
-    let client = Rc::new(ClientConn {
-        core,
-        identity,
-        watch,
-        http2,
-        streams: Cell::new(0),
-        raw_heads: RefCell::default(),
-        looked: Cell::new(false),
-        tunnel: RefCell::new(None),
-        linger: Cell::new(false),
-        reset: Cell::new(false),
-    });
+    };
+    let client = Rc::new(ClientConn::new(stack.core().clone(), identity, http2, phase));
     let io = ClientIo::new(stream, start, client.clone());
     if http2 {
-        serve_h2(client, io).await
+        serve_h2(stack, client, io).await
     } else {
-        serve_h1(client, io).await
+        serve_h1(stack, client, io).await
     }
 }
 
@@ -183,8 +132,13 @@ enum End {
     Gone,
 }
 
-async fn serve_h1<S: ClientStream>(client: Rc<ClientConn>, io: ClientIo<S>) {
-    let limits = &client.core.config.limits;
+async fn serve_h1<L: Layer + 'static, S: ClientStream>(
+    stack: Rc<Admit<L>>,
+    client: Rc<ClientConn>,
+    io: ClientIo<S>,
+) {
+    let core = stack.core();
+    let limits = &core.config.limits;
     let mut builder = http1::Builder::new();
     builder
         .header_read_timeout(None)
@@ -194,10 +148,7 @@ async fn serve_h1<S: ClientStream>(client: Rc<ClientConn>, io: ClientIo<S>) {
     if limits.max_headers > 100 {
         builder.max_headers(limits.max_headers);
     }
-    let service = service_fn(|request| {
-        let ticket = Ticket::open(&client);
-        async move { Ok::<_, Infallible>(proxy::handle(ticket, request).await) }
-    });
+    let service = service_fn(|request| stack.call(&client, request));
     let shared = io.share();
     let mut connection = builder.serve_connection(io, service);
     let mut closing = false;
@@ -206,7 +157,8 @@ async fn serve_h1<S: ClientStream>(client: Rc<ClientConn>, io: ClientIo<S>) {
         let phase = client.watch.phase();
         // With `half_close`, hyper does not look for the client's end while a request is answered (it would
         // allocate a buffer for that each time); this does.
-        if matches!(phase, Phase::Response | Phase::Body | Phase::Untimed) && shared.is_gone(cx) {
+        let answers = |phase| matches!(phase, Phase::Response | Phase::Body | Phase::Untimed);
+        if answers(phase) && shared.is_gone(cx) {
             return Poll::Ready(End::Gone);
         }
         if client.watch.expired() {
@@ -224,13 +176,19 @@ async fn serve_h1<S: ClientStream>(client: Rc<ClientConn>, io: ClientIo<S>) {
         }
         // While a first request, or a part of a request, is on its way, the connection stays open to answer it;
         // the handler then announces the close.
-        let waits = matches!(phase, Phase::Fresh | Phase::Head)
-            || phase == Phase::Idle && client.core.sparing_idle.get();
-        if client.core.draining.get() && !closing && !waits {
+        let waits =
+            matches!(phase, Phase::Fresh | Phase::Head) || phase == Phase::Idle && core.sparing_idle.get();
+        if core.draining.get() && !closing && !waits {
             closing = true;
             Pin::new(&mut connection).graceful_shutdown();
         }
-        Pin::new(&mut connection).poll(cx).map(End::Over)
+        let polled = Pin::new(&mut connection).poll(cx);
+        // A request has just come, and may be held for long: from here on its client's end wakes this task.
+        let has_begun = polled.is_pending() && !answers(phase) && answers(client.watch.phase());
+        if has_begun && shared.is_gone(cx) {
+            return Poll::Ready(End::Gone);
+        }
+        polled.map(End::Over)
     })
     .await;
     let parts = connection.into_parts();
@@ -273,19 +231,21 @@ async fn discard<S: ClientStream>(stream: &mut S) {
     }
 }
 
-async fn serve_h2<S: ClientStream>(client: Rc<ClientConn>, io: ClientIo<S>) {
-    let limits = &client.core.config.limits;
-    let mut builder = http2::Builder::new(StreamExecutor(client.core.clone()));
+async fn serve_h2<L: Layer + 'static, S: ClientStream>(
+    stack: Rc<Admit<L>>,
+    client: Rc<ClientConn>,
+    io: ClientIo<S>,
+) {
+    let core = stack.core();
+    let limits = &core.config.limits;
+    let mut builder = http2::Builder::new(StreamExecutor(core.clone()));
     builder
         .max_concurrent_streams(limits.max_concurrent_streams)
         .max_header_list_size(u32::try_from(limits.max_header_bytes).unwrap_or(u32::MAX))
         .initial_stream_window_size(limits.h2_window_bytes)
         .initial_connection_window_size(limits.h2_window_bytes)
         .max_send_buf_size(H2_SEND_BUFFER_BYTES);
-    let service = service_fn(|request| {
-        let ticket = Ticket::open(&client);
-        async move { Ok::<_, Infallible>(proxy::handle(ticket, request).await) }
-    });
+    let service = service_fn(|request| stack.call(&client, request));
     client.watch.enter(Phase::Idle);
     let mut connection = pin!(builder.serve_connection(io, service));
     let mut closing = false;
@@ -295,7 +255,7 @@ async fn serve_h2<S: ClientStream>(client: Rc<ClientConn>, io: ClientIo<S>) {
         if expired && closing {
             return Poll::Ready(());
         }
-        if (expired || client.core.draining.get()) && !closing {
+        if (expired || core.draining.get()) && !closing {
             closing = true;
             if expired {
                 // The goodbye has the same time again to go out.

@@ -21,6 +21,19 @@ pub const MAX_WEIGHT: u32 = 1000;
 /// Everything the data plane needs to know to start.
 ///
 /// Deserialised with unknown keys refused; every key has a default except `backends`.
+///
+/// ```
+/// let config: headroom_gateway::GatewayConfig = toml::from_str(
+///     r#"
+///     listen = ["0.0.0.0:8080"]
+///     balance = "least_connections"
+///     backends = [{ url = "http://web1:8081" }, { url = "http://web2:8081", weight = 2 }]
+///     limits = { max_in_flight_per_backend = 64 }
+///     "#,
+/// )?;
+/// assert!(config.check().is_ok());
+/// # Ok::<(), toml::de::Error>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct GatewayConfig {

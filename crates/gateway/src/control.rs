@@ -7,13 +7,10 @@ use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::backend::Backend;
-use crate::config::GatewayConfig;
-use crate::core::{FromCore, ToCore};
+use crate::core::Common;
 use crate::descriptors::Descriptors;
-use crate::stats::{
-    BackendPeriod, ConnectCounts, CoreSample, Counts, PeriodStats, QueueCounts, backend_histogram,
-    service_histogram,
-};
+use crate::stats::{CoreSample, PeriodStats};
+use crate::thread::{FromCore, ToCore};
 
 /// How often host names are resolved again.
 const RESOLVE_EVERY: Duration = Duration::from_secs(30);
@@ -74,67 +71,6 @@ struct CoreLink {
     spare: Option<Box<CoreSample>>,
 }
 
-/// What has been counted and not yet handed out.
-struct Ledger {
-    since: Instant,
-    service: Counts,
-    queue: QueueCounts,
-    accept_pauses: u64,
-    histogram: hdrhistogram::Histogram<u64>,
-    backends: Vec<BackendPeriod>,
-}
-
-impl Ledger {
-    fn new(backends: &[Arc<Backend>], since: Instant) -> Self {
-        let empty = |backend: &Arc<Backend>| BackendPeriod {
-            url: backend.url.clone(),
-            counts: Counts::default(),
-            connects: ConnectCounts::default(),
-            histogram: backend_histogram(),
-        };
-        Self {
-            since,
-            service: Counts::default(),
-            queue: QueueCounts::default(),
-            accept_pauses: 0,
-            histogram: service_histogram(),
-            backends: backends.iter().map(empty).collect(),
-        }
-    }
-
-    fn absorb(&mut self, sample: &CoreSample) {
-        self.service.add(&sample.service);
-        self.queue.add(&sample.queue);
-        add_histogram(&mut self.histogram, &sample.histogram);
-        for (backend, sample) in self.backends.iter_mut().zip(&sample.backends) {
-            backend.counts.add(&sample.counts);
-            backend.connects.add(&sample.connects);
-            add_histogram(&mut backend.histogram, &sample.histogram);
-        }
-    }
-
-    /// Takes back a period nobody waited for.
-    fn restore(&mut self, period: PeriodStats) {
-        self.since -= period.since;
-        self.service.add(&period.service);
-        self.queue.add(&period.queue);
-        self.accept_pauses += period.accept_pauses;
-        add_histogram(&mut self.histogram, &period.histogram);
-        for (backend, period) in self.backends.iter_mut().zip(&period.backends) {
-            backend.counts.add(&period.counts);
-            backend.connects.add(&period.connects);
-            add_histogram(&mut backend.histogram, &period.histogram);
-        }
-    }
-}
-
-fn add_histogram(to: &mut hdrhistogram::Histogram<u64>, from: &hdrhistogram::Histogram<u64>) {
-    // Both were made by the same constructor, so their ranges agree; only that could make `add` fail.
-    if let Err(error) = to.add(from) {
-        tracing::error!(?error, "latency histograms do not agree");
-    }
-}
-
 struct Taking {
     until: Instant,
     reply: oneshot::Sender<PeriodStats>,
@@ -148,7 +84,10 @@ struct Draining {
 struct Control {
     backends: Vec<Arc<Backend>>,
     cores: Vec<CoreLink>,
-    ledger: Ledger,
+    /// What has been counted and not yet handed out; its gauges and its length are put in when it is.
+    ledger: PeriodStats,
+    /// When counting into it began.
+    since: Instant,
     returned: Returned,
     descriptors: Arc<Descriptors>,
     taking: Option<Taking>,
@@ -276,34 +215,22 @@ impl Control {
                 _ => return,
             }
             let Some(taking) = self.taking.take() else { return };
-            self.ledger.accept_pauses += self.descriptors.take_pauses();
-            let now = Instant::now();
             for period in self
                 .returned
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
                 .drain(..)
             {
-                self.ledger.restore(period);
+                self.ledger.add_earlier(&period);
             }
-            let ledger = std::mem::replace(&mut self.ledger, Ledger::new(&self.backends, now));
-            let mut period = PeriodStats {
-                since: now - ledger.since,
-                service: ledger.service,
-                queue: ledger.queue,
-                accept_pauses: ledger.accept_pauses,
-                histogram: ledger.histogram,
-                backends: ledger.backends,
-                oldest_in_flight: None,
-                tunnels: self.cores.iter().map(|core| core.tunnels).sum(),
-                connections: self.cores.iter().map(|core| core.connections).sum(),
-                cores_missing: waiting
-                    + self
-                        .cores
-                        .iter()
-                        .filter(|core| core.deaf && !core.stopped)
-                        .count(),
-            };
+            let now = Instant::now();
+            let mut period = std::mem::replace(&mut self.ledger, PeriodStats::empty(&self.backends));
+            period.since += now - std::mem::replace(&mut self.since, now);
+            period.accept_pauses += self.descriptors.take_pauses();
+            period.tunnels = self.cores.iter().map(|core| core.tunnels).sum();
+            period.connections = self.cores.iter().map(|core| core.connections).sum();
+            let deaf = self.cores.iter().filter(|core| core.deaf && !core.stopped);
+            period.cores_missing = waiting + deaf.count();
             period.oldest_in_flight = self
                 .cores
                 .iter()
@@ -321,7 +248,7 @@ impl Control {
                     .sum();
             }
             if let Err(unclaimed) = taking.reply.send(period) {
-                self.ledger.restore(unclaimed);
+                self.ledger.add_earlier(&unclaimed);
             }
             match self.queued.pop_front() {
                 Some((patience, reply)) => self.take(patience, reply),
@@ -332,14 +259,13 @@ impl Control {
 }
 
 /// The body of the control thread: ends when the [`crate::Handle`] is dropped, which stops the cores too.
-pub(crate) fn run(
-    runtime: tokio::runtime::Runtime,
-    config: Arc<GatewayConfig>,
-    backends: Vec<Arc<Backend>>,
-    channels: Channels,
-    returned: Returned,
-    descriptors: Arc<Descriptors>,
-) {
+pub(crate) fn run(runtime: tokio::runtime::Runtime, common: Common, channels: Channels, returned: Returned) {
+    let Common {
+        config,
+        backends,
+        descriptors,
+        ..
+    } = common;
     let Channels {
         started,
         cores,
@@ -368,7 +294,8 @@ pub(crate) fn run(
         };
         let mut control = Control {
             cores: cores.into_iter().map(link).collect(),
-            ledger: Ledger::new(&backends, started),
+            ledger: PeriodStats::empty(&backends),
+            since: started,
             backends,
             returned,
             descriptors,

@@ -11,11 +11,12 @@ use tokio::sync::{mpsc, oneshot};
 use crate::backend::{Backend, BackendChange, BackendHealth};
 use crate::config::{GatewayConfig, ms};
 use crate::control::{self, Channels, DrainReport, Order, Returned};
-use crate::core::{self, CoreSeed, Listener};
+use crate::core::Common;
 use crate::descriptors::Descriptors;
 use crate::error::GatewayError;
 use crate::signs::Signs;
 use crate::stats::PeriodStats;
+use crate::thread::{self, CoreSeed, Listener};
 use crate::tls;
 
 /// Orders that may wait for a core or for the control thread.
@@ -66,6 +67,18 @@ impl Gateway {
     /// Checks all that [`Gateway::start`] checks before its first thread, listens nowhere and leaves nothing behind. Of an
     /// address that is in use `ours` is asked whether it is so by what this gateway is to replace: then it is no mistake.
     ///
+    /// ```
+    /// use headroom_gateway::{BackendConfig, Gateway, GatewayConfig};
+    ///
+    /// let config = GatewayConfig {
+    ///     listen: vec!["127.0.0.1:0".parse().unwrap()],
+    ///     backends: vec![BackendConfig::new("https://127.0.0.1:9000")],
+    ///     ..GatewayConfig::default()
+    /// };
+    /// let error = Gateway::check(&config, |_| false).unwrap_err();
+    /// assert!(error.to_string().contains("the scheme is not http"));
+    /// ```
+    ///
     /// # Errors
     /// As [`Gateway::start`].
     pub fn check(
@@ -104,6 +117,23 @@ impl Gateway {
     }
 
     /// Binds every socket and loads every certificate: all that may need privileges. No thread is started.
+    ///
+    /// ```
+    /// use headroom_gateway::{BackendConfig, Gateway, GatewayConfig};
+    ///
+    /// # fn main() -> Result<(), headroom_gateway::GatewayError> {
+    /// let bound = Gateway::bind(GatewayConfig {
+    ///     listen: vec!["127.0.0.1:0".parse().unwrap()],
+    ///     backends: vec![BackendConfig::new("http://127.0.0.1:9000")],
+    ///     ..GatewayConfig::default()
+    /// })?;
+    /// assert_ne!(bound.local_addrs()[0].port(), 0);
+    /// // Here a process that was root changes its user.
+    /// let gateway = bound.start()?;
+    /// # drop(gateway);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// Those of [`Gateway::start`] but for threads.
@@ -178,11 +208,15 @@ impl Bound {
             local_addrs,
         } = self;
         let cores = sockets.len();
-        let signs = Arc::new(Signs::new(cores, backends.len()));
-        let descriptors = Arc::new(Descriptors::of_process(cores, backends.len()));
         let started = Instant::now();
         let drain_timeout = ms(config.drain_timeout_ms);
-        let config = Arc::new(config);
+        let common = Common {
+            config: Arc::new(config),
+            cores,
+            signs: Arc::new(Signs::new(cores, backends.len())),
+            descriptors: Arc::new(Descriptors::of_process(cores, backends.len())),
+            backends: backends.clone(),
+        };
         let (reports, reports_receiver) = mpsc::unbounded_channel();
         let mut core_orders = Vec::new();
         for (index, listeners) in sockets.into_iter().enumerate() {
@@ -190,23 +224,18 @@ impl Bound {
             core_orders.push(sender);
             let seed = CoreSeed {
                 index,
-                config: config.clone(),
-                cores,
-                backends: backends.clone(),
+                common: common.clone(),
                 addresses: addresses.clone(),
                 listeners,
-                signs: signs.clone(),
-                descriptors: descriptors.clone(),
                 orders,
                 reports: reports.clone(),
             };
             spawn(format!("gateway-{index}"), move |runtime| {
-                core::run(runtime, seed)
+                thread::run(runtime, seed)
             })?;
         }
         drop(reports);
         let (orders, orders_receiver) = mpsc::channel(ORDER_QUEUE);
-        let control_backends = backends.clone();
         let returned = Returned::default();
         let control_returned = returned.clone();
         spawn("gateway-control".into(), move |runtime| {
@@ -216,14 +245,7 @@ impl Bound {
                 orders: orders_receiver,
                 reports: reports_receiver,
             };
-            control::run(
-                runtime,
-                config,
-                control_backends,
-                channels,
-                control_returned,
-                descriptors,
-            );
+            control::run(runtime, common, channels, control_returned);
         })?;
         Ok(Handle {
             orders,
@@ -369,6 +391,23 @@ impl Handle {
     }
 
     /// Changes a backend: its [`crate::BackendState`] or its weight. It takes effect with the next request.
+    ///
+    /// ```
+    /// use headroom_gateway::{BackendChange, BackendConfig, BackendState, Gateway, GatewayConfig};
+    ///
+    /// # fn main() -> Result<(), headroom_gateway::GatewayError> {
+    /// let gateway = Gateway::start(GatewayConfig {
+    ///     listen: vec!["127.0.0.1:0".parse().unwrap()],
+    ///     backends: vec![BackendConfig::new("http://127.0.0.1:9000")],
+    ///     ..GatewayConfig::default()
+    /// })?;
+    /// gateway.set_backend_state(0, BackendState::Drain)?;
+    /// gateway.set_backend_state(0, BackendChange::Weight(3))?;
+    /// let health = &gateway.backends_health()[0];
+    /// assert_eq!((health.state, health.weight), (BackendState::Drain, 3));
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// No such backend, or a weight above 1000.

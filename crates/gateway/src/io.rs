@@ -14,7 +14,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 
-use crate::client::ClientConn;
+use crate::conn::ClientConn;
 use crate::watch::Phase;
 
 /// A socket, with or without TLS.

@@ -10,46 +10,61 @@
 //! requests, and the control thread adds them up. If nobody asks, the counters simply go on counting: their
 //! memory is fixed.
 //!
-//! ```no_run
+//! The request path is a stack of layers (`layer.rs`): admission checks and counts a request, balancing chooses its
+//! backend, the endpoint makes the exchange.
+//!
+//! ```
 //! use headroom_gateway::{BackendConfig, Gateway, GatewayConfig};
 //! use std::time::Duration;
 //!
-//! # async fn run() -> Result<(), headroom_gateway::GatewayError> {
+//! # fn main() -> Result<(), headroom_gateway::GatewayError> {
 //! let gateway = Gateway::start(GatewayConfig {
+//!     listen: vec!["127.0.0.1:0".parse().unwrap()],
 //!     backends: vec![BackendConfig::new("http://127.0.0.1:9000")],
 //!     ..GatewayConfig::default()
 //! })?;
-//! let period = gateway.take_period(Duration::from_millis(100)).await;
+//! println!("serving on {}", gateway.local_addrs()[0]);
+//! let period = gateway.take_period_blocking(Duration::from_secs(1));
 //! println!("{} requests, P95 {:?}", period.service.arrivals, period.latency(95.0));
-//! gateway.shutdown(Duration::from_secs(30)).await;
+//! gateway.shutdown_blocking(Duration::from_secs(30));
 //! # Ok(())
 //! # }
 //! ```
 #![forbid(unsafe_code)]
 
+mod accept;
+mod account;
+mod admit;
 mod backend;
+mod balance;
 mod body;
+mod call;
 mod chunked;
 mod client;
 mod config;
+mod conn;
 mod control;
 mod core;
 mod descriptors;
 mod ejection;
+mod endpoint;
 mod error;
 mod handle;
 mod headers;
 mod health;
 mod io;
-mod proxy;
+mod layer;
+mod pool;
 mod queue;
 mod request_head;
 mod response_head;
 mod signs;
 mod stats;
+mod thread;
 mod ticket;
 mod tls;
 mod tunnel;
+mod upload;
 mod upstream;
 mod watch;
 

@@ -3,10 +3,13 @@
 //! The law that the tests check, per service and per backend:
 //! `arrivals = completions + failures + refused + (in flight at the end - in flight at the start)`.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 use headroom_units::{PerSecond, Seconds};
+
+use crate::backend::Backend;
 
 /// Smallest and largest latency told apart, in microseconds; anything outside saturates at the bound.
 const LATENCY_RANGE_US: (u64, u64) = (1, 120_000_000);
@@ -32,6 +35,13 @@ fn histogram(digits: u8) -> Histogram<u64> {
     // digits <= 5), so construction cannot fail.
     Histogram::new_with_bounds(LATENCY_RANGE_US.0, LATENCY_RANGE_US.1, digits)
         .expect("constant histogram bounds are valid")
+}
+
+fn add_histogram(to: &mut Histogram<u64>, from: &Histogram<u64>) {
+    // Both were made by the same constructor, so every value of one fits into the other; only that could make it fail.
+    if let Err(error) = to.add(from) {
+        tracing::error!(?error, "latency histograms do not agree");
+    }
 }
 
 /// Requests counted over a period (and, for [`Counts::in_flight`], at its end).
@@ -232,6 +242,40 @@ pub struct PeriodStats {
 }
 
 impl PeriodStats {
+    /// Nothing counted yet.
+    pub(crate) fn empty(backends: &[Arc<Backend>]) -> Self {
+        let empty = |backend: &Arc<Backend>| BackendPeriod {
+            url: backend.url.clone(),
+            counts: Counts::default(),
+            connects: ConnectCounts::default(),
+            histogram: backend_histogram(),
+        };
+        Self {
+            since: Duration::ZERO,
+            service: Counts::default(),
+            queue: QueueCounts::default(),
+            accept_pauses: 0,
+            histogram: service_histogram(),
+            backends: backends.iter().map(empty).collect(),
+            oldest_in_flight: None,
+            tunnels: 0,
+            connections: 0,
+            cores_missing: 0,
+        }
+    }
+
+    /// Adds what one core counted.
+    pub(crate) fn absorb(&mut self, sample: &CoreSample) {
+        self.service.add(&sample.service);
+        self.queue.add(&sample.queue);
+        add_histogram(&mut self.histogram, &sample.histogram);
+        for (backend, sample) in self.backends.iter_mut().zip(&sample.backends) {
+            backend.counts.add(&sample.counts);
+            backend.connects.add(&sample.connects);
+            add_histogram(&mut backend.histogram, &sample.histogram);
+        }
+    }
+
     /// Adds what was counted in the period before, which nobody used: counters and latencies add up, the gauges and
     /// the cores missing stay this period's.
     pub fn add_earlier(&mut self, earlier: &Self) {
@@ -243,14 +287,13 @@ impl PeriodStats {
         self.queue.add(&earlier.queue);
         self.queue.waiting = waiting;
         self.accept_pauses += earlier.accept_pauses;
-        // Both histograms have the bounds of `service_histogram`, so every value of one fits into the other.
-        let _ = self.histogram.add(&earlier.histogram);
+        add_histogram(&mut self.histogram, &earlier.histogram);
         for (backend, earlier) in self.backends.iter_mut().zip(&earlier.backends) {
             let in_flight = backend.counts.in_flight;
             backend.counts.add(&earlier.counts);
             backend.counts.in_flight = in_flight;
             backend.connects.add(&earlier.connects);
-            let _ = backend.histogram.add(&earlier.histogram);
+            add_histogram(&mut backend.histogram, &earlier.histogram);
         }
     }
 

@@ -1,25 +1,29 @@
-//! The account of one request: opened when its head was received, closed exactly once.
+//! One request of a client: its account with the service, and its place on the client's connection.
 
+use std::pin::Pin;
 use std::rc::Rc;
+use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
-use crate::client::ClientConn;
-use crate::core::Core;
-use crate::stats::{Counts, Failure};
-use crate::upstream::Upstream;
+use bytes::Bytes;
+use http::StatusCode;
+use http_body::{Frame, SizeHint};
+
+use crate::account::Account;
+use crate::body::{Body, BodyError};
+use crate::call::Stop;
+use crate::conn::ClientConn;
+use crate::stats::Failure;
 use crate::watch::{Phase, Watch};
 
-/// A request in flight. Dropped unsettled, it counts as aborted by the client: that is what the server does
-/// with a request whose client has gone.
+/// A request in flight. Dropped unsettled, it counts as aborted by the client: that is what the server does with a request
+/// whose client has gone.
 pub(crate) struct Ticket {
     client: Rc<ClientConn>,
     watch: Rc<Watch>,
-    started: Instant,
-    backend: Option<usize>,
-    /// What the backend answered.
-    status: Option<http::StatusCode>,
-    response_bytes: u64,
-    settled: bool,
+    account: Account,
+    /// It has left the client's connection.
+    over: bool,
 }
 
 impl Ticket {
@@ -35,18 +39,11 @@ impl Ticket {
             client.watch.clone()
         };
         watch.set_started(Some(started));
-        let mut stats = core.stats.borrow_mut();
-        stats.service.arrivals += 1;
-        stats.service.in_flight += 1;
-        drop(stats);
         Self {
             client: client.clone(),
             watch,
-            started,
-            backend: None,
-            status: None,
-            response_bytes: 0,
-            settled: false,
+            account: Account::open(core, None, started),
+            over: false,
         }
     }
 
@@ -54,139 +51,42 @@ impl Ticket {
         &self.client
     }
 
-    pub(crate) fn core(&self) -> &Rc<Core> {
-        self.client.core()
-    }
-
     pub(crate) fn watch(&self) -> &Rc<Watch> {
         &self.watch
     }
 
-    /// The request goes to this backend.
-    pub(crate) fn assign(&mut self, backend: usize) {
-        let mut stats = self.client.core().stats.borrow_mut();
-        let counts = &mut stats.backends[backend].counts;
-        counts.arrivals += 1;
-        counts.in_flight += 1;
-        self.backend = Some(backend);
+    pub(crate) fn arrived(&self) -> Instant {
+        self.account.arrived()
     }
 
-    /// The backend failed it, but the request as a whole goes on.
-    pub(crate) fn unassign(&mut self, cause: Failure) {
-        if let Some(backend) = self.backend.take() {
-            let mut stats = self.client.core().stats.borrow_mut();
-            let counts = &mut stats.backends[backend].counts;
-            counts.fail(cause);
-            counts.in_flight -= 1;
-            drop(stats);
-            self.client.core().queue.wake_first();
-        }
-    }
-
-    /// The request is tried again.
-    pub(crate) fn retried(&self) {
-        self.client.core().stats.borrow_mut().service.retries += 1;
-    }
-
-    /// The backend answered with this status.
-    pub(crate) fn answered(&mut self, status: http::StatusCode) {
-        self.status = Some(status);
-        if let Some(backend) = self.backend {
-            self.client.core().heard(backend);
-        }
-    }
-
-    /// The URL of the backend that has the request.
-    pub(crate) fn backend_url(&self) -> &str {
-        self.backend
-            .map_or("", |backend| &self.client.core().backends[backend].url)
-    }
-
-    /// So many bytes of the response body were handed over.
-    pub(crate) fn response_bytes(&mut self, bytes: usize) {
-        self.response_bytes += bytes as u64;
-    }
-
-    /// Puts a connection that came through the exchange well into the pool.
-    pub(crate) fn give_back(&self, upstream: Box<Upstream>) {
-        if let Some(backend) = self.backend {
-            self.client.core().give_back(backend, upstream);
-        }
+    /// The answer has this status.
+    pub(crate) fn answered(&mut self, status: StatusCode) {
+        self.account.answered(status);
     }
 
     /// The response was handed over whole.
     pub(crate) fn complete(&mut self) {
-        if self.settled {
-            return;
-        }
-        let latency_us = u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX);
-        let (status, bytes) = (self.status, self.response_bytes);
-        let failed_status = &self.client.core().config.failed_status;
-        let failed = status.is_some_and(|status| failed_status.contains(status.as_u16()));
-        // How quickly a request failed is no latency of the service.
-        if !failed {
-            let mut stats = self.client.core().stats.borrow_mut();
-            stats.histogram.saturating_record(latency_us);
-            if let Some(backend) = self.backend {
-                stats.backends[backend].histogram.saturating_record(latency_us);
-            }
-        }
-        self.settle(|counts| {
-            match failed {
-                true => counts.fail(Failure::Answered),
-                false => counts.completions += 1,
-            }
-            if let Some(status) = status {
-                counts.status(status);
-            }
-            counts.response_bytes += bytes;
-        });
+        self.account.complete();
+        self.leave();
     }
 
     /// The gateway answers with this status of its own.
-    pub(crate) fn speaks(&self, status: http::StatusCode) {
+    pub(crate) fn stop(&mut self, stop: &Stop, status: StatusCode) {
+        self.account.stop(stop);
         self.client.core().stats.borrow_mut().service.status(status);
+        self.leave();
     }
 
-    /// The request failed.
-    pub(crate) fn fail(&mut self, cause: Failure) {
-        let bytes = self.response_bytes;
-        let cause = match cause {
-            Failure::AbortedByClient if self.waited_too_long() => Failure::TimedOut,
-            cause => cause,
-        };
-        self.settle(|counts| {
-            counts.fail(cause);
-            counts.response_bytes += bytes;
-        });
+    fn fail(&mut self, cause: Failure) {
+        self.account.fail(cause);
+        self.leave();
     }
 
-    /// Whether the client has waited for an answer longer than is promised: that it goes away then is the service's doing.
-    fn waited_too_long(&self) -> bool {
-        let target_ms = self.client.core().config.target_ms;
-        let waited_ms = self.started.elapsed().as_millis();
-        self.status.is_none() && target_ms.is_some_and(|target| waited_ms > u128::from(target))
-    }
-
-    /// The gateway refused the request.
-    pub(crate) fn refuse(&mut self) {
-        self.settle(|counts| counts.refused += 1);
-    }
-
-    /// Closes the account of the service and of the backend, once.
-    fn settle(&mut self, count: impl Fn(&mut Counts)) {
-        if std::mem::replace(&mut self.settled, true) {
+    /// Leaves the client's connection to its next request.
+    fn leave(&mut self) {
+        if std::mem::replace(&mut self.over, true) {
             return;
         }
-        {
-            let stats = &mut *self.client.core().stats.borrow_mut();
-            let backend = self.backend.map(|backend| &mut stats.backends[backend].counts);
-            for counts in [Some(&mut stats.service), backend].into_iter().flatten() {
-                count(counts);
-                counts.in_flight -= 1;
-            }
-        }
-        self.client.core().queue.wake_first();
         self.watch.set_started(None);
         if self.client.http2 {
             self.client.core().watches.remove(&self.watch);
@@ -199,6 +99,64 @@ impl Ticket {
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        self.fail(Failure::AbortedByClient);
+        if !self.over {
+            self.fail(Failure::AbortedByClient);
+        }
+    }
+}
+
+/// A response body on its way to the client, whoever answers: what is handed over is counted here, and its end closes the
+/// request's account.
+pub(crate) struct CountedBody {
+    body: Body,
+    ticket: Ticket,
+}
+
+impl CountedBody {
+    /// The answer has begun. A body that is over at once closes the account.
+    pub(crate) fn new(body: Body, mut ticket: Ticket) -> Self {
+        if http_body::Body::is_end_stream(&body) {
+            ticket.complete();
+        }
+        Self { body, ticket }
+    }
+}
+
+impl http_body::Body for CountedBody {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let Self { body, ticket } = self.get_mut();
+        let frame = ready!(Pin::new(&mut *body).poll_frame(cx));
+        match &frame {
+            Some(Err(error)) => {
+                ticket.client.reset.set(true);
+                tracing::debug!(%error, "a response was broken off");
+                ticket.fail(error.failure());
+            }
+            Some(Ok(frame)) => {
+                ticket
+                    .account
+                    .response_bytes(frame.data_ref().map_or(0, Bytes::len));
+                ticket.watch.touch();
+            }
+            None => {}
+        }
+        if frame.is_none() || body.is_end_stream() {
+            ticket.complete();
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }

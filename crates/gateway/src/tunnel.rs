@@ -4,22 +4,15 @@ use std::io;
 
 use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::TcpStream;
 
-use crate::client::ClientConn;
+use crate::conn::ClientConn;
 use crate::core::Core;
 use crate::io::ClientStream;
+use crate::upstream::Tunnel;
 use crate::watch::{Phase, Watch};
 
 /// Bytes held per direction.
 const BUFFER_BYTES: usize = 16 * 1024;
-
-/// The backend's end of a tunnel.
-pub(crate) struct Tunnel {
-    pub stream: TcpStream,
-    /// What it sent right behind its response head.
-    pub read: Bytes,
-}
 
 /// Counts a tunnel closed, however it ends.
 struct Counted<'a>(&'a Core);

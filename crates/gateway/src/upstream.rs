@@ -15,10 +15,10 @@ use http::{HeaderMap, Method, StatusCode};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-use crate::body::{RequestBody, UploadError};
 use crate::chunked::{self, ChunkError, Decoder};
 use crate::core::Core;
 use crate::response_head::{self, Framing, HeadError, ResponseHead};
+use crate::upload::{RequestBody, UploadError};
 
 /// Interim (1xx) responses read before the final one.
 const MAX_INTERIM: u32 = 16;
@@ -59,6 +59,13 @@ enum BodyReader {
 pub(crate) enum Piece {
     Data(Bytes),
     Trailers(HeaderMap),
+}
+
+/// The backend's end of a connection that has switched protocols.
+pub(crate) struct Tunnel {
+    pub stream: TcpStream,
+    /// What it sent right behind its response head.
+    pub read: Bytes,
 }
 
 /// How an exchange failed before its response head.
@@ -360,9 +367,12 @@ impl Upstream {
         Poll::Ready(Ok(fresh.len()))
     }
 
-    /// The socket of a connection that has switched protocols, and what was read behind the head.
-    pub(crate) fn into_tunnel(self) -> (TcpStream, Bytes) {
-        (self.stream, self.read)
+    /// What is left of a connection that has switched protocols.
+    pub(crate) fn into_tunnel(self) -> Tunnel {
+        Tunnel {
+            stream: self.stream,
+            read: self.read,
+        }
     }
 }
 

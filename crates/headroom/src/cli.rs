@@ -1,50 +1,35 @@
 //! The command line: what can be asked for, and the help that teaches it.
 
 mod agent;
-mod beside;
 mod capacity;
 mod certs;
 mod controller;
-mod demo;
 mod doctor;
-mod emulate;
 mod gateway;
 mod guard;
-mod load;
 mod operate;
 mod record;
 mod release;
 mod resize;
-mod service;
 mod shared;
-mod sim;
-mod trace;
 mod up;
 
 pub use agent::AgentArgs;
-pub use beside::BesideArgs;
 pub use capacity::CapacityArgs;
 pub use certs::{CertsArgs, CertsCommand};
 pub use controller::ControllerArgs;
-pub use demo::{DemoArgs, Hardware};
 pub use doctor::DoctorArgs;
-pub use emulate::EmulateArgs;
 pub use gateway::{Balance, GatewayArgs};
 pub use guard::GuardArgs;
-pub use load::{LoadArgs, Spacing};
 pub use operate::OperateArgs;
 pub use record::{ReportArgs, RunsArgs};
 pub use release::ReleaseArgs;
 pub use resize::ResizeArgs;
-pub use service::{ServiceArgs, ServiceCommand};
 pub use shared::{GuardChoice, RunArgs, Trees};
-pub use sim::{
-    CapacityPaperArgs, CompareArgs, Paper, ReproduceArgs, SimArgs, SloPowerArgs, TuneArgs, WorldArgs,
-};
-pub use trace::TraceArgs;
 pub use up::UpArgs;
 
-use clap::{Parser, Subcommand};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{CommandFactory, Parser, Subcommand};
 
 /// Keeps a web service inside its latency promise on the fewest watts.
 ///
@@ -67,8 +52,6 @@ pub struct Cli {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Show what Headroom does: a built-in service under a compressed day, with everything on and under control.
-    Demo(DemoArgs),
     /// Keep a service inside its promise: gateway, meters, actuators, law and recorder in one process.
     Up(UpArgs),
     /// Serve this node to a controller: meters, limits under a lease, everything put back when the lease runs out.
@@ -88,44 +71,101 @@ pub enum Command {
     Release(ReleaseArgs),
     /// Watch over an agent, `up` or `demo`, and lift its limits when it is killed or hangs.
     Guard(GuardArgs),
-    /// Emulate a two-package server with RAPL, cpufreq and idle states, on which everything else can be tried.
-    Emulate(EmulateArgs),
     /// Say which levers and meters this machine has, and for each one it lacks, why and what would help.
     Doctor(DoctorArgs),
     /// Say how many connections a second the server of a port can take, from its accept queue and by four other ways.
     Capacity(CapacityArgs),
     /// Run the data plane alone: an HTTP reverse proxy with health checks, balancing and latency histograms.
     Gateway(GatewayArgs),
-    /// Send load to a URL: a trace, users who browse, or an access log, with latency measured from the intended send time.
-    Load(LoadArgs),
-    /// Write a trace: like the Wikipedia, the Azure or the ClarkNet one, a curve, or an access log's.
-    Trace(TraceArgs),
-    /// Run a built-in service to control.
-    Service(ServiceArgs),
     /// Write the report of one recorded run, or compare several.
     Report(ReportArgs),
     /// List the recorded runs.
     Runs(RunsArgs),
-    /// Run a law in a simulated world: a trace, a scenario, a seed.
-    Sim(SimArgs),
-    /// Show how far the simulated world is from the live one: a law live on emulated hardware, and the same simulated.
-    Beside(BesideArgs),
-    /// Compare laws in the simulated world, over traces and seeds, with confidence intervals.
-    Compare(CompareArgs),
-    /// Reproduce a paper's evaluation in the simulated world, its numbers beside ours.
-    Reproduce(ReproduceArgs),
-    /// Search a law's parameters in the simulated world for a service and a trace of your own.
-    Tune(TuneArgs),
+    /// What researchers run.
+    #[cfg(feature = "lab")]
+    #[command(flatten)]
+    Lab(headroom_lab::Command),
+}
+
+/// The commands of the feature `lab`, for a program that is built without it.
+const OF_LAB: [&str; 10] = [
+    "demo",
+    "emulate",
+    "load",
+    "trace",
+    "service",
+    "sim",
+    "validate",
+    "compare",
+    "reproduce",
+    "tune",
+];
+
+impl Cli {
+    /// Reads the command line; one that is wrong ends the program and says why.
+    pub fn of_arguments() -> Self {
+        Self::try_parse().unwrap_or_else(|error| match not_in_build(&error) {
+            Some(why) => Self::command().error(ErrorKind::InvalidSubcommand, why).exit(),
+            None => error.exit(),
+        })
+    }
+}
+
+/// Where the command that was asked for is one that this build was made without: what to do.
+fn not_in_build(error: &clap::Error) -> Option<String> {
+    let Some(ContextValue::String(command)) = error.get(ContextKind::InvalidSubcommand) else {
+        return None;
+    };
+    OF_LAB.contains(&command.as_str()).then(|| {
+        format!(
+            "`headroom {command}` is not in this production build: build one that has it, with the feature `lab` (cargo \
+             build --release --features lab; without --no-default-features it is on)"
+        )
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_command_that_is_not_in_the_build_is_named_with_the_remedy() {
+        // As clap says it where a program has no such command.
+        let parser = clap::Command::new("headroom").subcommand(clap::Command::new("up"));
+        let refused = |command| {
+            let error = parser
+                .clone()
+                .try_get_matches_from(["headroom", command])
+                .unwrap_err();
+            not_in_build(&error)
+        };
+        let why = refused("sim").unwrap();
+        assert!(
+            why.contains("`headroom sim` is not in this production build") && why.contains("--features lab")
+        );
+        assert_eq!(refused("smi"), None);
+        let here = Cli::command();
+        for command in OF_LAB {
+            assert_eq!(
+                here.find_subcommand(command).is_some(),
+                cfg!(feature = "lab"),
+                "{command}"
+            );
+        }
+    }
+
+    #[test]
+    #[cfg(feature = "lab")]
+    fn every_command_of_lab_is_known_to_a_build_without_it() {
+        let lab = headroom_lab::Command::augment_subcommands(clap::Command::new("lab"));
+        for command in lab.get_subcommands() {
+            assert!(OF_LAB.contains(&command.get_name()), "{}", command.get_name());
+        }
     }
 
     #[test]

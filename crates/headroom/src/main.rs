@@ -5,13 +5,11 @@ mod check;
 mod cli;
 mod commands;
 mod config;
-mod emulator;
+mod demos;
 mod origin;
-mod simulate;
 mod start;
 mod telemetry_config;
 
-use clap::Parser;
 use cli::{Cli, Command};
 use headroom_console::{Failure, at_forced_end, say};
 use headroom_runtime::door;
@@ -19,7 +17,7 @@ use std::io::IsTerminal;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = Cli::of_arguments();
     log_to_standard_error(cli.verbose);
     at_forced_end(|| drop(headroom_node::restore::restore_all()));
     at_forced_end(door::end_now);
@@ -34,7 +32,6 @@ fn main() -> ExitCode {
 
 fn run(command: Command) -> Result<(), Failure> {
     match command {
-        Command::Demo(args) => commands::demo::run(&args),
         Command::Up(args) => commands::up::run(&args),
         Command::Agent(args) => commands::agent::run(&args),
         Command::Controller(args) => commands::controller::run(&args),
@@ -44,20 +41,13 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Resume(args) => commands::operate::resume(&args),
         Command::Release(args) => commands::release::run(&args),
         Command::Guard(args) => commands::guard::run(&args),
-        Command::Emulate(args) => commands::emulate::run(&args),
         Command::Doctor(args) => commands::doctor::run(&args),
         Command::Capacity(args) => commands::capacity::run(&args),
         Command::Gateway(args) => commands::gateway::run(&args),
-        Command::Load(args) => commands::load::run(&args),
-        Command::Trace(args) => commands::trace::run(&args),
-        Command::Service(args) => commands::service::run(&args),
         Command::Report(args) => commands::report::report(&args),
         Command::Runs(args) => commands::report::runs(&args),
-        Command::Sim(args) => commands::sim::run(&args),
-        Command::Beside(args) => commands::beside::run(&args),
-        Command::Compare(args) => commands::compare::run(&args),
-        Command::Reproduce(args) => commands::reproduce::run(&args),
-        Command::Tune(args) => commands::tune::run(&args),
+        #[cfg(feature = "lab")]
+        Command::Lab(command) => command.run(),
     }
 }
 

@@ -6,8 +6,9 @@
 //! rounds alternate, so that what else happens on the machine falls on all alike. The figures are minimum, median
 //! and maximum over the rounds. Arguments: rounds (4 by default) and seconds of each measurement (2).
 
-use headroom_load::{Arrivals, LoadConfig, LoadResult, Pacing, Spacing, Trace, http};
+use headroom_load::http::{self, LoadConfig, LoadResult, Pacing};
 use headroom_units::{PerSecond, Seconds};
+use headroom_workload::{Arrivals, Spacing, Trace};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use std::error::Error;
 use std::fs;

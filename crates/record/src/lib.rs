@@ -13,13 +13,13 @@
 //!
 //! Energies of different sources (measured, estimated, emulated, simulated) are never added or subtracted here:
 //! a run whose source changed reports them side by side, and a comparison across sources says that it is none. The one
-//! exception is [`beside`], where it is asked how far a simulated run is from the live one that it stands for.
+//! exception is [`validate`], where it is asked how far a simulated run is from the live one that it stands for.
 //!
 //! This crate knows of no control law, no Linux and no HTTP, and nothing in it can influence a run.
 #![forbid(unsafe_code)]
 
 mod archive;
-pub mod beside;
+
 mod clock;
 mod compare;
 mod error;
@@ -37,6 +37,7 @@ pub mod statistics;
 mod summary;
 pub mod table;
 mod totals;
+pub mod validate;
 mod writer;
 
 pub use archive::{Archive, RunFilter, RunInfo, RunState};
@@ -45,7 +46,7 @@ pub use compare::{Comparison, compare_with_first, late_reference};
 pub use error::Error;
 pub use limits::Limits;
 pub use model::{LatencySummary, PeriodRecord, Reason, RunId, RunMeta, Slo, World};
-pub use provenance::{Experiment, Provenance, fingerprint, fingerprint_of_numbers};
+pub use provenance::{Experiment, Provenance, fingerprint, fingerprint_of_numbers, host};
 pub use recorder::{Health, Recorder, RunRecorder};
 pub use schema::SCHEMA_VERSION;
 pub use summary::{

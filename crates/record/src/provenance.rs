@@ -52,7 +52,7 @@ pub struct Experiment {
 
 impl Provenance {
     /// That of this process, begun now, with its own command line.
-    pub fn of_this_process(version: &str, commit: Option<&str>, host: String) -> Self {
+    pub fn of_this_process(version: &str, commit: Option<&str>) -> Self {
         let mut words = std::env::args();
         // The program's folder is of no interest, and its name is.
         let program = words.next().unwrap_or_default();
@@ -66,7 +66,7 @@ impl Provenance {
             command: crate::rows::cut(&command, MAX_COMMAND_BYTES),
             version: version.to_owned(),
             commit: commit.map(str::to_owned),
-            host,
+            host: host(),
             date: utc_text(unix_ms(SystemTime::now())),
             configuration: None,
             load: None,
@@ -134,6 +134,12 @@ impl Provenance {
     }
 }
 
+/// The name of this machine.
+pub fn host() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/hostname")
+        .map_or("unknown".to_owned(), |name| name.trim().to_owned())
+}
+
 /// The SHA-256 of some parts one after the other, each with its length before it, in hexadecimal digits.
 pub fn fingerprint<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> String {
     let mut context = ring::digest::Context::new(&ring::digest::SHA256);
@@ -186,7 +192,7 @@ mod tests {
         assert_eq!(quoted("--laws=fixed,headroom"), "--laws=fixed,headroom");
         assert_eq!(quoted("it's $HOME"), "'it'\\''s $HOME'");
         assert_eq!(quoted(""), "''");
-        let own = Provenance::of_this_process("0.1.0", None, "host".to_owned());
+        let own = Provenance::of_this_process("0.1.0", None);
         let named = own.configured_by("a = 1").lines();
         let names: Vec<&str> = named.iter().map(|(name, _)| *name).collect();
         assert_eq!(names, ["command", "program", "date", "host", "configuration"]);

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Day, histogram, joules, meta};
-use headroom_record::beside::Beside;
+use headroom_record::validate::Validation;
 use headroom_record::{
     Archive, Error, Limits, PeriodRecord, Reason, Recorder, RunId, RunMeta, World, report, summary_table,
     table,
@@ -346,19 +346,22 @@ fn a_live_run_and_its_simulation_stand_side_by_side() {
         (of(World::Simulated, "<b>law"), sourced(Source::Simulated, 51.0)),
         (of(World::Emulated, "fixed"), sourced(Source::Emulated, 50.0)),
     ]);
-    let beside = Beside::of(&archive, ids[0], ids[1]).unwrap();
-    let energy = &beside.sides[0];
+    let validation = Validation::of(&archive, ids[0], ids[1]).unwrap();
+    let energy = &validation.sides[0];
     assert_eq!((energy.live, energy.simulated), (Some(1000.0), Some(1020.0)));
     assert!((energy.apart.unwrap() - 2.0).abs() < 1e-9);
-    assert_eq!((beside.by_period.periods, beside.by_period.cores), (20, 0.0));
-    assert!((beside.by_period.power_w - 1.0).abs() < 1e-9);
-    let json = serde_json::to_value(&beside).unwrap();
+    assert_eq!(
+        (validation.by_period.periods, validation.by_period.cores),
+        (20, 0.0)
+    );
+    assert!((validation.by_period.power_w - 1.0).abs() < 1e-9);
+    let json = serde_json::to_value(&validation).unwrap();
     assert_eq!(json["live"]["energy_j"]["source"], "emulated");
     assert_eq!(json["simulated"]["world"], "simulated");
     assert_eq!(json["sides"][0]["name"], "energy");
 
     let remarks = ["It knows <nothing> of the gateway.".to_owned()];
-    let html = report::beside_html(&archive, &[(ids[0], ids[1])], &remarks).unwrap();
+    let html = report::validation_html(&archive, &[(ids[0], ids[1])], &remarks).unwrap();
     assert_eq!(loads_something(&html), None);
     assert!(html.contains("&lt;b&gt;law") && !html.contains("<b>law"));
     assert!(html.contains("It knows &lt;nothing&gt; of the gateway."));
@@ -371,12 +374,12 @@ fn a_live_run_and_its_simulation_stand_side_by_side() {
         assert!(html.contains(part), "{part}");
     }
     // Two pairs: a table of all, and no box at the crosshair.
-    let two = report::beside_html(&archive, &[(ids[0], ids[1]), (ids[2], ids[1])], &[]).unwrap();
+    let two = report::validation_html(&archive, &[(ids[0], ids[1]), (ids[2], ids[1])], &[]).unwrap();
     assert!(
         two.contains("fixed, live") && two.contains("&lt;b&gt;law, live") && !two.contains("id=\"data\"")
     );
     assert!(matches!(
-        report::beside_html(&archive, &[], &[]),
+        report::validation_html(&archive, &[], &[]),
         Err(Error::NothingToCompare)
     ));
 }

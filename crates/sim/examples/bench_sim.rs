@@ -5,8 +5,9 @@
 
 use headroom_control::{Fixed, Guardian};
 use headroom_sim::scenario::{NodeGroup, Service};
-use headroom_sim::{ArrivalProcess, RunError, Scenario, Shape, run};
+use headroom_sim::{RunError, Scenario, run};
 use headroom_units::Seconds;
+use headroom_workload::{ArrivalProcess, Shape};
 use std::time::Instant;
 
 /// Utilisation.

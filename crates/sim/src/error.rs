@@ -1,6 +1,7 @@
 //! What can be wrong with a scenario or a run.
 
 use headroom_control::PlantError;
+use headroom_workload::FigureError;
 
 /// A scenario that describes no world, or one that would never come to rest.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -18,6 +19,12 @@ impl ScenarioError {
             key: key.into(),
             why: why.into(),
         }
+    }
+}
+
+impl From<FigureError> for ScenarioError {
+    fn from(FigureError { key, why }: FigureError) -> Self {
+        Self { key, why }
     }
 }
 

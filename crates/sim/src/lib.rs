@@ -20,7 +20,7 @@
 //!
 //! | part | module | model |
 //! |---|---|---|
-//! | requests | [`arrivals`], [`distribution`] | a trace, Poisson, even, MMPP, or users who think; sizes of any shape |
+//! | requests | [`headroom_workload::process`] | a trace, Poisson, even, MMPP, or users who think; sizes of any shape |
 //! | balancer | [`balancer`] | round robin, least connections, weighted, by size; notices a lost node after a while |
 //! | node | `server`, `node` | M/G/k processor sharing: n requests on k cores are served at min(1, k/n) each; k may be a fraction |
 //! | power | [`power`] | by cores allocated, cores busy, and frequency; boot and shutdown draw power of their own |
@@ -34,7 +34,7 @@
 //! # What can be relied on
 //!
 //! - **Deterministic.** Same scenario, law and seed: same bytes out. Nothing is drawn for two purposes from one stream, so
-//!   changing the law changes neither arrivals nor sizes ([`random`]).
+//!   changing the law changes neither arrivals nor sizes ([`headroom_workload::random`]).
 //! - **Checked in every run.** Little's law (L = λ W, as an identity of the run's own sums), conservation of work, of
 //!   requests and of energy (sum over states of power times time). A run whose accounts differ ends in an error.
 //! - **Bounded.** Memory does not grow with a run's length; events and requests in flight have limits
@@ -49,11 +49,9 @@
 #![forbid(unsafe_code)]
 
 pub mod accept;
-pub mod arrivals;
 pub mod balancer;
 pub mod bound;
 pub mod capping;
-pub mod distribution;
 mod error;
 pub mod faults;
 mod heap;
@@ -61,15 +59,13 @@ pub mod histogram;
 mod node;
 pub mod power;
 pub mod quota;
-pub mod random;
+mod requests;
 pub mod scenario;
 pub mod search;
 mod server;
 pub mod totals;
 mod world;
 
-pub use arrivals::{ArrivalProcess, Browsing, Spacing};
-pub use distribution::Shape;
 pub use error::{RunError, ScenarioError};
 pub use faults::Fault;
 pub use histogram::LatencyHistogram;

@@ -16,16 +16,15 @@
 //! are busy, which is 17 % of the 35 cores of Figure 6(b), not its 39 %. Its 193 W, too, ask for some 12 busy cores.
 //! Here μ is kept, as the laws are told it; utilisation and power then come out lower than the paper's.
 
-use crate::arrivals::{ArrivalProcess, Spacing};
 use crate::balancer::Balancing;
 use crate::capping::Capping;
-use crate::distribution::Shape;
 use crate::error::ScenarioError;
 use crate::faults::Fault;
 use crate::power::{PowerFigures, PowerModel};
 use crate::quota::Quota;
 use headroom_control::{CoreRange, FrequencyRange, NodeCapacity, Plant, PlantError, PowerEnvelope, Slo};
 use headroom_units::{Cores, Hertz, PerSecond, Ratio, Seconds, Watts};
+use headroom_workload::{ArrivalProcess, Shape, Spacing};
 use serde::{Deserialize, Serialize};
 
 /// A scenario file that says what each key means, with its default.
@@ -419,7 +418,7 @@ impl Scenario {
             0.99,
             "",
         )?;
-        service.size.check("service.size")
+        Ok(service.size.check("service.size")?)
     }
 
     fn check_nodes(&self) -> Result<(), ScenarioError> {

@@ -5,7 +5,7 @@
 //! the parameters matter: J. Bergstra and Y. Bengio, 2012). The second half goes around the best point so far, with steps
 //! that shrink from a quarter of the box to a fortieth: each of them moves about half of the parameters.
 
-use crate::random::{Purpose, Rng};
+use headroom_workload::random::{Draw, Purpose, Rng};
 
 /// Points that are drawn before any of them is evaluated: a constant, so that what is tried does not depend on how many
 /// are evaluated at once.

@@ -2,9 +2,10 @@
 
 use headroom_control::capacity::{Capacity, QueueKind, QueueTuning};
 use headroom_control::resize::{AlwaysOn, PowerState, ResizeTuning, Schedule, Scheduled, Stepwise};
+use headroom_sim::RunError;
 use headroom_sim::accept::{AcceptScenario, AcceptTotals, SynRetries, run};
-use headroom_sim::{ArrivalProcess, RunError, Shape};
 use headroom_units::{PerSecond, Ratio, Seconds};
+use headroom_workload::{ArrivalProcess, Shape};
 
 /// A server whose workers never share a CPU: M/M/c with a limited queue.
 fn loss_system(workers: u32, backlog: u32, rate_per_s: f64) -> AcceptScenario {
@@ -110,7 +111,7 @@ fn a_dropped_attempt_comes_again_when_its_kernel_says_so() {
                 // Three at once: one is served, one waits, one is dropped and comes again while both are there.
                 rates_per_s: [vec![3.0], vec![0.0; 300]].concat(),
                 hold_s: 1.0,
-                spacing: headroom_sim::Spacing::Even,
+                spacing: headroom_workload::Spacing::Even,
             },
             duration_s: 300.0,
             cpu: Shape::Deterministic {},
@@ -137,7 +138,7 @@ fn sinusoid(servers: f64, seconds: usize) -> ArrivalProcess {
     ArrivalProcess::Series {
         rates_per_s: (0..seconds).map(rate).collect(),
         hold_s: 1.0,
-        spacing: headroom_sim::Spacing::Poisson,
+        spacing: headroom_workload::Spacing::Poisson,
     }
 }
 
@@ -148,7 +149,7 @@ fn an_io_bound_server_is_measured_by_its_queue_alone() {
         arrivals: ArrivalProcess::Series {
             rates_per_s: (0..400).map(|at| 60.0 + f64::from(at) * 0.25).collect(),
             hold_s: 1.0,
-            spacing: headroom_sim::Spacing::Poisson,
+            spacing: headroom_workload::Spacing::Poisson,
         },
         duration_s: 400.0,
         servers: 1,
@@ -240,7 +241,7 @@ fn a_server_passes_through_its_states_and_draws_power_in_each() {
         arrivals: ArrivalProcess::Series {
             rates_per_s: vec![100.0, 900.0, 900.0, 900.0, 100.0, 100.0, 100.0],
             hold_s: 100.0,
-            spacing: headroom_sim::Spacing::Poisson,
+            spacing: headroom_workload::Spacing::Poisson,
         },
         duration_s: 700.0,
         servers: 2,
@@ -311,7 +312,7 @@ fn estimates(kind: QueueKind, scenario: &AcceptScenario, rates_per_s: Vec<f64>) 
         arrivals: ArrivalProcess::Series {
             rates_per_s,
             hold_s: 0.1,
-            spacing: headroom_sim::Spacing::Poisson,
+            spacing: headroom_workload::Spacing::Poisson,
         },
         servers: 1,
         queue: QueueTuning {

@@ -4,8 +4,9 @@
 use headroom_control::{Allocation, Decision, Law, Observation, Plant, Reason};
 use headroom_sim::balancer::{Balancing, Rule};
 use headroom_sim::quota::Quota;
-use headroom_sim::{ArrivalProcess, Bare, Fault, Scenario, Shape, Spacing, run};
+use headroom_sim::{Bare, Fault, Scenario, run};
 use headroom_units::{Cores, Hertz, Lever, Watts};
+use headroom_workload::{ArrivalProcess, Shape, Spacing};
 use proptest::prelude::*;
 
 /// Decides anything, from a seed: more, less, nonsense.

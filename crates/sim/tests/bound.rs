@@ -2,8 +2,9 @@
 
 use headroom_control::{Fixed, Guardian, SloPower, Tuning};
 use headroom_sim::bound::{clairvoyant, lower_bound};
-use headroom_sim::{ArrivalProcess, Fault, Scenario, Shape, Spacing, run};
+use headroom_sim::{Fault, Scenario, run};
 use headroom_units::Seconds;
+use headroom_workload::{ArrivalProcess, Shape, Spacing};
 
 fn scenario() -> Scenario {
     let rates = (0..12).map(|hour| 140.0 + 90.0 * f64::from(hour).sin()).collect();

@@ -7,8 +7,9 @@
 use headroom_control::queueing::exact::sharing_mean_latency;
 use headroom_control::{Fixed, Guardian};
 use headroom_sim::scenario::{NodeGroup, Service};
-use headroom_sim::{ArrivalProcess, LatencyHistogram, Scenario, Shape, run, run_many};
+use headroom_sim::{LatencyHistogram, Scenario, run, run_many};
 use headroom_units::{Cores, PerSecond, Seconds};
+use headroom_workload::{ArrivalProcess, Shape};
 
 /// Requests of each figure.
 const REQUESTS: f64 = 4e6;

@@ -1,7 +1,8 @@
 //! The arguments of `headroom capacity`.
 
-use super::shared::{Trees, seconds, seconds_or_none};
+use super::shared::Trees;
 use clap::Args;
+use headroom_console::args::{seconds, seconds_or_none};
 use headroom_control::capacity::QueueTuning;
 use headroom_node::queue::{QueuePreference, StatusPage};
 use headroom_wire::Address;

@@ -1,7 +1,7 @@
 //! The arguments of `headroom gateway`.
 
-use super::shared::seconds_or_none;
 use clap::{Args, ValueEnum};
+use headroom_console::args::seconds_or_none;
 use headroom_gateway::LimitConfig;
 use headroom_units::FailedStatus;
 use std::net::SocketAddr;

@@ -1,7 +1,7 @@
 //! The arguments of `headroom resize`.
 
-use super::shared::seconds;
 use clap::Args;
+use headroom_console::args::seconds;
 use std::path::PathBuf;
 
 /// `headroom resize`.

@@ -19,7 +19,7 @@ pub struct RunArgs {
     #[arg(long, value_parser = law_names(), value_name = "LAW")]
     pub law: Option<LawName>,
     /// Stop after this many seconds; by default at SIGINT or SIGTERM.
-    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", value_parser = headroom_console::args::seconds)]
     pub duration: Option<f64>,
     /// The name of the run in the record, in the report and in `headroom runs`; by default the command's.
     #[arg(long, value_name = "NAME")]
@@ -57,24 +57,4 @@ impl Trees {
     pub fn roots(&self) -> Roots {
         Roots::at(&self.sys, &self.proc)
     }
-}
-
-/// A length of time: more than nothing, and at most a hundred years.
-pub(super) fn seconds(text: &str) -> Result<f64, String> {
-    match seconds_or_none(text)? {
-        0.0 => Err("give more than 0 seconds".to_owned()),
-        seconds => Ok(seconds),
-    }
-}
-
-/// A length of time that may be nothing.
-pub(super) fn seconds_or_none(text: &str) -> Result<f64, String> {
-    let most = 36_525.0 * 86_400.0;
-    let seconds = text.parse().ok().filter(|seconds| (0.0..=most).contains(seconds));
-    seconds.ok_or_else(|| format!("give a number of seconds, at most {most}"))
-}
-
-/// A length of time with its unit (90s, 10m), or in seconds; in seconds.
-pub(super) fn time(text: &str) -> Result<f64, String> {
-    headroom_load::users::parse_duration(text).map(headroom_units::Seconds::get)
 }

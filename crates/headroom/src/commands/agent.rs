@@ -3,7 +3,7 @@
 use crate::check::{self, Report, Running};
 use crate::cli::AgentArgs;
 use crate::config::agent::{AgentFile, EXAMPLE};
-use crate::emulator;
+use crate::demos;
 use anyhow::anyhow;
 use headroom_console::Document;
 use headroom_console::Failure;
@@ -53,7 +53,7 @@ pub fn run(args: &AgentArgs) -> Result<(), Failure> {
     let stop = Stop::at_signals()?;
     // Before the machine is opened: what is found must be what was there before an agent that was killed.
     undo::promise(
-        undo::take(&run_dir, emulator::REMAINS)?,
+        undo::take(&run_dir, demos::REMAINS)?,
         &roots,
         Place::required(args.guard.allow_guard_inside),
     )?;

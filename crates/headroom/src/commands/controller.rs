@@ -108,7 +108,7 @@ impl Cluster {
     fn open(config: &ControllerFile, document: &Document) -> Result<Self, Failure> {
         let client = config.client(document)?;
         let period = config.control.period();
-        let name = config.cluster.name.clone().unwrap_or_else(run::host);
+        let name = config.cluster.name.clone().unwrap_or_else(headroom_record::host);
         let holder = Holder::new(name, headroom_runtime::random().max(1))
             .map_err(|error| document.error("cluster.name", error))?;
         let options = ClusterOptions {

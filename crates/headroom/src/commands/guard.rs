@@ -1,7 +1,7 @@
 //! `headroom guard`: lifts the limits of another process when that is killed or hangs.
 
 use crate::cli::GuardArgs;
-use crate::emulator;
+use crate::demos;
 use anyhow::Context;
 use headroom_console::Failure;
 use headroom_console::Stop;
@@ -27,7 +27,7 @@ pub fn run(args: &GuardArgs) -> Result<(), Failure> {
             absolute(args.trees.sys.clone())?,
             absolute(args.trees.proc.clone())?,
         ),
-        remains: emulator::REMAINS,
+        remains: demos::REMAINS,
     };
     // The last to be killed where memory runs out; an ordinary user may not ask for that.
     if let Err(error) = std::fs::write("/proc/self/oom_score_adj", "-1000") {

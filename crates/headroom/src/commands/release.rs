@@ -2,7 +2,7 @@
 
 use crate::cli::ReleaseArgs;
 use crate::commands::operate;
-use crate::emulator::take_and_sweep;
+use crate::demos;
 use anyhow::anyhow;
 use headroom_console::Failure;
 use headroom_console::say;
@@ -25,7 +25,7 @@ pub fn run(args: &ReleaseArgs) -> Result<(), Failure> {
         ));
     }
     // Demos first: what one changed on an emulated server that is gone is then gone too, and not something that failed.
-    let (run_dir, swept) = match take_and_sweep(&run_dir) {
+    let (run_dir, swept) = match (demos::REMAINS.take)(&run_dir) {
         // A running program puts back itself what it knows best.
         Err(LedgerError::InUse { .. }) if control::is_served(&run_dir) => {
             return operate::ask(&run_dir, Request::Pause);

@@ -5,6 +5,7 @@ use anyhow::Context;
 use headroom_console::Failure;
 use headroom_console::file;
 use headroom_console::say;
+use headroom_record::report::runs_html;
 use headroom_record::{Archive, RunFilter, RunInfo, compare_with_first, summary_table, table};
 use std::fs::File;
 use std::io::BufWriter;
@@ -27,7 +28,8 @@ pub fn report(args: &ReportArgs) -> Result<(), Failure> {
         .map(|run| archive.summary(run.id))
         .collect::<Result<Vec<_>, _>>()?;
     compare_with_first(&mut summaries);
-    write_html(&archive, &runs, &args.out)?;
+    let ids: Vec<_> = runs.iter().map(|run| run.id).collect();
+    file::write(&args.out, &runs_html(&archive, &ids)?)?;
     let only = |option: &str| match runs.as_slice() {
         [run] => Ok(run.id),
         several => Err(Failure::usage(anyhow::anyhow!(
@@ -57,19 +59,6 @@ pub fn report(args: &ReportArgs) -> Result<(), Failure> {
 fn create(path: &Path) -> anyhow::Result<BufWriter<File>> {
     let file = File::create(path).with_context(|| format!("{} cannot be written", path.display()))?;
     Ok(BufWriter::new(file))
-}
-
-/// Writes the HTML report of one run, or the comparison of several, making its folder where there is none.
-///
-/// # Errors
-/// A run that cannot be read, a file that cannot be written.
-pub fn write_html(archive: &Archive, runs: &[RunInfo], out: &Path) -> Result<(), Failure> {
-    let ids: Vec<_> = runs.iter().map(|run| run.id).collect();
-    let html = match ids.as_slice() {
-        [one] => headroom_record::report::run_html(archive, *one)?,
-        several => headroom_record::report::comparison_html(archive, several)?,
-    };
-    file::write(out, &html)
 }
 
 /// Lists the recorded runs.

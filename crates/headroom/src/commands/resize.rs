@@ -3,7 +3,6 @@
 use crate::check::{self, Report, Running};
 use crate::cli::ResizeArgs;
 use crate::config::resize::{AtExit, ControllerKind, EXAMPLE, ResizeFile};
-use crate::simulate::write_sheet;
 use anyhow::anyhow;
 use headroom_console::Document;
 use headroom_console::Failure;
@@ -11,6 +10,7 @@ use headroom_console::Stop;
 use headroom_console::{file, say, terminal};
 use headroom_control::capacity::QueueKind;
 use headroom_control::resize::Energy;
+use headroom_record::report::sheet_html;
 use headroom_runtime::cluster::{AgentQueue, WatchOptions};
 use headroom_runtime::live::admin;
 use headroom_runtime::looks::look_period;
@@ -159,7 +159,7 @@ pub fn run(args: &ResizeArgs) -> Result<(), Failure> {
         journal.end(&summary);
     }
     if let (Some(html), Some(history)) = (&args.html, &history) {
-        write_sheet(&sheet(&start, history, &summary, &[]), None, html)?;
+        file::write(html, &sheet_html(&sheet(&start, history, &summary, &[]), None)?)?;
     }
     tell(args, &summary)
 }
@@ -185,7 +185,7 @@ fn report(record: &Path, args: &ResizeArgs) -> Result<(), Failure> {
         remarks,
     } = &recorded;
     match &args.html {
-        Some(html) => write_sheet(&sheet(start, history, summary, remarks), None, html)?,
+        Some(html) => file::write(html, &sheet_html(&sheet(start, history, summary, remarks), None)?)?,
         None => remarks.iter().for_each(|remark| say::note!("note: {remark}")),
     }
     tell(args, summary)

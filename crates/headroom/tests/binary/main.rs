@@ -3,7 +3,6 @@
 
 mod backend;
 mod bad_input;
-mod beside;
 mod capacity;
 mod check;
 mod commands;
@@ -28,3 +27,4 @@ mod sim;
 mod telemetry;
 mod undo;
 mod up;
+mod validate;

@@ -17,7 +17,7 @@ fn printed(args: &[&str]) -> String {
 /// The same without the second in which it was made, the one figure that differs between two runs.
 fn undated(printed: &str) -> String {
     let (before, date) = printed.split_once(r#""date":""#).unwrap();
-    format!("{before}{}", date.split_once('"').unwrap().1)
+    format!(r#"{before}"date":"{}"#, &date[date.find('"').unwrap()..])
 }
 
 fn json(args: &[&str]) -> Value {

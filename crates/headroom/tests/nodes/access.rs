@@ -188,6 +188,8 @@ fn a_gateway_is_commanded_by_operators_and_described_to_readers() {
             .unwrap();
         let error = reader.set_backend(drain).await.unwrap_err().to_string();
         assert!(error.contains("SetBackend is not for \"grafana\""), "{error}");
+        let error = reader.set_levers(Vec::new()).await.unwrap_err().to_string();
+        assert!(error.contains("SetLevers is not for \"grafana\""), "{error}");
         let error = reader
             .observe(Duration::from_millis(50))
             .await

@@ -4,7 +4,7 @@ use crate::cluster::{Gateway, get};
 use crate::common::until;
 use headroom_wire::Refusal;
 use headroom_wire::client::{CallError, ClientOptions, GatewayClient};
-use headroom_wire::message::{BackendState, SetBackend};
+use headroom_wire::message::{BackendState, LeverSetting, SetBackend};
 use std::time::Duration;
 
 const PART: Duration = Duration::from_millis(50);
@@ -99,6 +99,20 @@ fn periods_lose_no_request_and_one_controller_takes_them_and_sets_the_backends()
             .await
             .unwrap();
         assert_eq!((up.state, up.weight), (BackendState::Up, 7));
+
+        let lever = LeverSetting {
+            lever: "batch interval".into(),
+            value: 50.0,
+        };
+        assert_eq!(other.gateway().levers, []);
+        let error = other.set_levers(vec![lever]).await.unwrap_err();
+        assert!(
+            error
+                .to_string()
+                .contains("\"batch interval\": expected a lever of this gateway, which has none"),
+            "{error}"
+        );
+        assert_eq!(other.set_levers(Vec::new()).await.unwrap(), []);
 
         drop(periods);
         drop(client);

@@ -1,11 +1,11 @@
 //! What to send, how fast and over how many connections; checked before anything is sent.
 
 use super::paths::{PathChooser, Paths, parse_all};
-use super::replay::Replay;
-use crate::arrivals::Arrivals;
-use crate::users::{Model, Site, UserCurve};
 use bytes::Bytes;
 use headroom_units::Seconds;
+use headroom_workload::Arrivals;
+use headroom_workload::access_log::Replay;
+use headroom_workload::users::{Model, Site, UserCurve};
 use http::{HeaderMap, HeaderValue, Method, Uri, header};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -383,8 +383,8 @@ fn allow_files(connections: usize) -> Result<(), LoadError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Spacing, Trace};
     use headroom_units::PerSecond;
+    use headroom_workload::{Spacing, Trace};
 
     fn config(url: &str) -> LoadConfig {
         let trace = Trace::constant(PerSecond::new(1.0), Seconds::new(1.0)).unwrap();

@@ -1,10 +1,10 @@
 //! The HTTP/1.1 load generator: open loop or users, on one thread.
 //!
-//! **Open loop.** Requests are offered when the [arrival process](crate::arrivals) says, whether or not earlier
+//! **Open loop.** Requests are offered when the [arrival process](headroom_workload::arrivals) says, whether or not earlier
 //! ones were answered. Latency is counted from the *intended* send time, so a service that stalls is charged for
 //! every request that should have been sent meanwhile (no coordinated omission).
 //!
-//! **Users.** [`Pacing::Users`] is a closed loop of [SURGE users](crate::users) whose number follows a curve, brought to
+//! **Users.** [`Pacing::Users`] is a closed loop of [SURGE users](headroom_workload::users) whose number follows a curve, brought to
 //! it every 0.1 s. Each fetches a page, its embedded objects one after the other, over one new connection (or
 //! one for each request), and then waits. Who is to leave does so between two pages: at once, in a wait.
 //!
@@ -32,13 +32,11 @@ mod connection;
 mod engine;
 mod handle;
 mod paths;
-mod replay;
 mod tally;
 
 pub use config::{LoadConfig, LoadError, Pacing, UserLoad};
 pub use handle::{LoadHandle, start};
 pub use paths::Paths;
-pub use replay::Replay;
 pub use tally::{Counts, Failures, LoadPeriod, LoadResult, Summary};
 
 #[cfg(test)]

@@ -4,9 +4,9 @@
 mod users;
 
 use super::*;
-use crate::{Arrivals, Spacing, Trace};
 use bytes::Bytes;
 use headroom_units::{PerSecond, Seconds};
+use headroom_workload::{Arrivals, Spacing, Trace};
 use http::{HeaderValue, Request, Response, StatusCode, header};
 use http_body_util::Full;
 use hyper::body::Incoming;

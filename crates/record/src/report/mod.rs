@@ -8,7 +8,6 @@
 //!
 //! Every text that comes from a run is escaped: a law named `<script>` is shown, not run.
 
-mod beside;
 mod chart;
 mod columns;
 mod comparison;
@@ -23,15 +22,27 @@ mod run;
 mod scale;
 mod sheet;
 mod timeline;
+mod validate;
 
-pub use beside::beside_html;
 pub use chart::{Chart, Curve, Stroke};
 pub use sheet::{Bars, Grid, Section, Sheet, sheet_html};
 pub use timeline::{Stay, Timeline, Tint};
+pub use validate::validation_html;
 
 use crate::archive::Archive;
 use crate::error::Error;
 use crate::model::RunId;
+
+/// The report of one run, or the comparison of several.
+///
+/// # Errors
+/// As [`run_html`] and [`comparison_html`].
+pub fn runs_html(archive: &Archive, runs: &[RunId]) -> Result<String, Error> {
+    match runs {
+        [one] => run_html(archive, *one),
+        several => comparison_html(archive, several),
+    }
+}
 
 /// The report of one run: headline numbers, fallbacks, panels over time, the distribution of latency, decisions by
 /// rule, the most telling decisions with their reasons, every period as a table.

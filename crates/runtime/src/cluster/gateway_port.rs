@@ -5,8 +5,8 @@ use anyhow::Context;
 use headroom_gateway::{BackendChange, Handle, PeriodStats};
 use headroom_wire::access::Rules;
 use headroom_wire::message::{
-    Backend, BackendPeriod, BackendState, ConnectCounts, GatewayDescription, GatewayPeriod, QueueCounts,
-    Range, SetBackend,
+    Backend, BackendPeriod, BackendState, ConnectCounts, GatewayDescription, GatewayLever, GatewayPeriod,
+    QueueCounts, Range, SetBackend, check_settings,
 };
 use headroom_wire::proto::gateway_server;
 use headroom_wire::server::{Admission, Limits, Listen, Listener, Peer, serve_gateway};
@@ -23,6 +23,9 @@ use tokio::sync::{mpsc, watch};
 
 /// The periods that may be asked for, in milliseconds.
 const PERIOD_MS: Range = Range::new(20.0, 60_000.0);
+
+/// What can be set of a gateway beside its backends: no layer of its request path has a lever yet.
+const LEVERS: [GatewayLever; 0] = [];
 
 /// A busy core of the gateway is waited for at least this long: a period that is longer is better than one not whole.
 const MIN_PATIENCE: Duration = Duration::from_millis(250);
@@ -307,6 +310,7 @@ impl gateway_server::Gateway for Control {
                 .collect(),
             backends: self.backends(),
             observe_period_ms: PERIOD_MS,
+            levers: LEVERS.to_vec(),
         };
         Ok(Response::new(description.into()))
     }
@@ -337,5 +341,14 @@ impl gateway_server::Gateway for Control {
         Ok(Response::new(proto::BackendSet {
             backend: Some(backend.into()),
         }))
+    }
+
+    async fn set_levers(
+        &self,
+        request: Request<proto::SetLeversRequest>,
+    ) -> Result<Response<proto::LeversSet>, Status> {
+        // Without a lever only the empty list passes, and it changes nothing.
+        check_settings(&LEVERS, &request.into_inner().settings)?;
+        Ok(Response::new(proto::LeversSet::default()))
     }
 }

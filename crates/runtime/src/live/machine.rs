@@ -1,6 +1,5 @@
 //! What is controlled: one service's cgroup on this machine.
 
-use super::run;
 use super::tick::Levers;
 use crate::cluster::{Counted, RunEnergy, usable};
 use anyhow::bail;
@@ -150,7 +149,7 @@ impl CgroupMachine {
         Ok(Self {
             registry: registry.clone(),
             model,
-            node: run::host(),
+            node: headroom_record::host(),
             opened,
             differences,
             cpu: counters.cpu,

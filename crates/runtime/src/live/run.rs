@@ -168,9 +168,3 @@ fn is_unguarded(error: &anyhow::Error) -> bool {
     };
     error.chain().any(unguarded)
 }
-
-/// The name of this machine.
-pub fn host() -> String {
-    std::fs::read_to_string("/proc/sys/kernel/hostname")
-        .map_or("unknown".to_owned(), |name| name.trim().to_owned())
-}

@@ -8,7 +8,7 @@
 //! ```
 //! use headroom_control::resize::AlwaysOn;
 //! use headroom_sim::accept::{AcceptScenario, run};
-//! use headroom_sim::ArrivalProcess;
+//! use headroom_workload::ArrivalProcess;
 //!
 //! let scenario = AcceptScenario {
 //!     arrivals: ArrivalProcess::Poisson { rate_per_s: 300.0 },

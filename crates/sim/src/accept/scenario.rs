@@ -1,11 +1,10 @@
 //! What a cluster with accept queues is made of.
 
-use crate::arrivals::ArrivalProcess;
-use crate::distribution::Shape;
 use crate::error::ScenarioError;
 use crate::scenario::Limits;
 use headroom_control::capacity::{QueueKind, QueueTuning};
 use headroom_control::resize::{PowerTuning, ServerPower};
+use headroom_workload::{ArrivalProcess, Shape};
 use serde::{Deserialize, Serialize};
 
 /// The most servers: events are looked up in a tree over them.

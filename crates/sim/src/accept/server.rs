@@ -1,8 +1,8 @@
 //! One server: an accept queue in front of worker processes that share CPUs and wait.
 
 use crate::heap::Heap;
-use crate::random::Rng;
 use crate::server::{Job, Server};
+use headroom_workload::random::Rng;
 use std::collections::VecDeque;
 
 /// A request on its way.

@@ -2,17 +2,17 @@
 
 use super::scenario::AcceptScenario;
 use super::server::{AcceptServer, Counted, Request};
-use crate::arrivals::Arrivals;
-use crate::distribution::Sampler;
 use crate::error::RunError;
 use crate::heap::{Heap, Winners};
 use crate::histogram::LatencyHistogram;
-use crate::random::Rng;
+use crate::requests::Requests;
 use crate::server::Job;
 use headroom_control::capacity::{Busy, Capacity, Monitor, Step};
 use headroom_control::resize::{Command, Fleet, Health, PowerState, exact_mean};
 use headroom_control::{Decision, Law, NodeObservation, Observation};
 use headroom_units::{Joules, PerSecond, Ratio, Seconds};
+use headroom_workload::Distribution;
+use headroom_workload::random::Rng;
 
 /// What one server did in a sampling step.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -108,9 +108,9 @@ struct Retry {
 
 struct World<'a> {
     scenario: &'a AcceptScenario,
-    arrivals: Arrivals,
+    requests: Requests,
     next_arrival_s: f64,
-    wait: Sampler,
+    wait: Distribution,
     waits: Rng,
     retries: Heap<Retry>,
     servers: Vec<AcceptServer>,
@@ -137,11 +137,11 @@ impl<'a> World<'a> {
             scenario.workers as usize,
             scenario.cores,
         );
-        let mut arrivals = Arrivals::new(&scenario.arrivals, &scenario.cpu, scenario.cpu_s, seed);
+        let mut requests = Requests::new(&scenario.arrivals, &scenario.cpu, scenario.cpu_s, seed);
         Ok(Self {
             scenario,
-            next_arrival_s: arrivals.next_s(),
-            arrivals,
+            next_arrival_s: requests.next_s(),
+            requests,
             wait: scenario.wait.scaled(scenario.wait_s),
             // A stream that no user of closed-loop sessions has: there are never so many.
             waits: Rng::of_user(seed, u32::MAX),
@@ -202,10 +202,10 @@ impl<'a> World<'a> {
                     self.attempt(now_s, retry.request, retry.dropped, again);
                 }
             } else if self.next_arrival_s <= now_s {
-                let (cpu_s, user) = self.arrivals.take();
+                let (cpu_s, user) = self.requests.take();
                 self.totals.requests += 1;
                 let job = Job { arrived: now_s, user };
-                self.next_arrival_s = self.arrivals.next_s();
+                self.next_arrival_s = self.requests.next_s();
                 self.attempt(now_s, Request { job, cpu_s }, 0, None);
                 if self.retries.len() as u64 > limits.in_flight {
                     return Err(RunError::TooManyInFlight {
@@ -236,8 +236,8 @@ impl<'a> World<'a> {
     }
 
     fn answered(&mut self, now_s: f64, job: Job) {
-        if self.arrivals.answered(now_s, job.user) {
-            self.next_arrival_s = self.arrivals.next_s();
+        if self.requests.answered(now_s, job.user) {
+            self.next_arrival_s = self.requests.next_s();
         }
     }
 

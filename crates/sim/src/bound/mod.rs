@@ -30,8 +30,8 @@ pub use envelope::lower_bound;
 pub use replay::Replay;
 pub use search::clairvoyant;
 
-use crate::arrivals::Arrivals;
 use crate::error::ScenarioError;
+use crate::requests::Requests;
 use crate::scenario::Scenario;
 use crate::totals::Totals;
 use headroom_control::Allocation;
@@ -73,11 +73,11 @@ fn check(scenario: &Scenario) -> Result<(), ScenarioError> {
 /// Every request of a run, in order: when it arrives and its size, both in seconds.
 fn requests(scenario: &Scenario, seed: u64) -> impl Iterator<Item = (f64, f64)> {
     let mean_s = scenario.mean_service().get();
-    let mut arrivals = Arrivals::new(&scenario.arrivals, &scenario.service.size, mean_s, seed);
+    let mut requests = Requests::new(&scenario.arrivals, &scenario.service.size, mean_s, seed);
     let end_s = scenario.duration().get();
     std::iter::from_fn(move || {
-        let at_s = arrivals.next_s();
-        Some((at_s, arrivals.take().0))
+        let at_s = requests.next_s();
+        Some((at_s, requests.take().0))
     })
     .take_while(move |(at_s, _)| *at_s < end_s)
 }

@@ -240,11 +240,11 @@ impl<'a> Search<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::arrivals::Spacing;
     use crate::balancer::Rule;
     use crate::power::PowerFigures;
     use crate::scenario::NodeGroup;
     use headroom_units::Seconds;
+    use headroom_workload::Spacing;
 
     /// The energy that the search counts is what the simulator's meter says in the replay: one world, not two.
     #[test]

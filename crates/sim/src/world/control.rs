@@ -10,6 +10,7 @@ use headroom_control::{
     Allocation, Decision, Distribution, Guardian, Latency, Law, NodeCapacity, Observation, Traffic,
 };
 use headroom_units::{Cores, Hertz, Joules, PerSecond, Ratio, Reading, Seconds, Simulated, Watts};
+use headroom_workload::random::Draw;
 
 /// Whoever decides: a law in its [`Guardian`], as it runs live, or a [`Bare`] one.
 pub trait Controller {

@@ -3,13 +3,12 @@
 mod change;
 mod control;
 
-use crate::arrivals::Arrivals;
 use crate::balancer::Balancer;
 use crate::error::RunError;
 use crate::heap::Winners;
 use crate::histogram::LatencyHistogram;
 use crate::node::Node;
-use crate::random::{Purpose, Rng};
+use crate::requests::Requests;
 use crate::scenario::Scenario;
 use crate::server::Job;
 use crate::totals::{End, Sums, Totals};
@@ -18,6 +17,7 @@ pub use control::{Bare, Controller, Outcome};
 use control::{Pending, Period};
 use headroom_control::{Plant, Slo, Spread};
 use headroom_units::{Cores, Seconds};
+use headroom_workload::random::{Purpose, Rng};
 use std::collections::VecDeque;
 
 /// How far two ways of keeping one account may differ, relative to the account: roundings of some 1e9 events.
@@ -89,7 +89,7 @@ struct World<'a> {
     nodes: Vec<Node>,
     completions: Winners,
     balancer: Balancer,
-    arrivals: Arrivals,
+    requests: Requests,
     next_arrival_s: f64,
     agenda: Agenda,
     noise: Rng,
@@ -123,7 +123,7 @@ impl<'a> World<'a> {
             .each_node()
             .map(|group| Node::new(group, scenario.service.frequency_insensitive_share))
             .collect();
-        let mut arrivals = Arrivals::new(
+        let mut requests = Requests::new(
             &scenario.arrivals,
             &scenario.service.size,
             scenario.mean_service().get(),
@@ -149,8 +149,8 @@ impl<'a> World<'a> {
             periods: scenario.periods(),
             completions: Winners::new(nodes.len()),
             balancer: Balancer::new(scenario.balancer.rule.clone(), nodes.len()),
-            next_arrival_s: arrivals.next_s(),
-            arrivals,
+            next_arrival_s: requests.next_s(),
+            requests,
             agenda,
             noise: Rng::new(seed, Purpose::Telemetry),
             period: Period::default(),
@@ -216,8 +216,8 @@ impl<'a> World<'a> {
 
     #[inline]
     fn arrive(&mut self) -> Result<(), RunError> {
-        let (size_s, user) = self.arrivals.take();
-        self.next_arrival_s = self.arrivals.next_s();
+        let (size_s, user) = self.requests.take();
+        self.next_arrival_s = self.requests.next_s();
         self.period.arrivals += 1;
         let nodes = &self.nodes;
         let chosen = self.balancer.choose(size_s, |node| nodes[node].server.jobs());
@@ -249,8 +249,8 @@ impl<'a> World<'a> {
 
     #[inline]
     fn answered(&mut self, user: u32) {
-        if self.arrivals.answered(self.now_s, user) {
-            self.next_arrival_s = self.arrivals.next_s();
+        if self.requests.answered(self.now_s, user) {
+            self.next_arrival_s = self.requests.next_s();
         }
     }
 

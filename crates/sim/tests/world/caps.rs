@@ -3,7 +3,8 @@
 use super::*;
 use headroom_sim::quota::Quota;
 use headroom_sim::scenario::{NodeGroup, Service};
-use headroom_sim::{ArrivalProcess, Fault, Shape, run_many};
+use headroom_sim::{Fault, run_many};
+use headroom_workload::{ArrivalProcess, Shape};
 
 #[test]
 fn a_node_at_rest_draws_what_the_model_says() {

@@ -1,7 +1,8 @@
 //! Nodes that are lost, switched off or slow.
 
 use super::*;
-use headroom_sim::{ArrivalProcess, Fault, NodeState};
+use headroom_sim::{Fault, NodeState};
+use headroom_workload::ArrivalProcess;
 
 #[test]
 fn a_lost_node_fails_its_requests_draws_nothing_and_comes_back_full() {

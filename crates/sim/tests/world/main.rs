@@ -8,8 +8,9 @@ mod telemetry;
 use headroom_control::{
     Allocation, Decision, Fixed, Guardian, Law, Observation, Plant, Reason, SloPower, Tuning,
 };
-use headroom_sim::{Bare, Scenario, Spacing, Totals, run};
+use headroom_sim::{Bare, Scenario, Totals, run};
 use headroom_units::{Cores, Hertz, Lever, Seconds, Watts};
+use headroom_workload::Spacing;
 
 /// A law that asks for the same in each period, from a given one on; everything before.
 struct Constant {

@@ -1,7 +1,8 @@
 //! What stays the same from run to run, and what a law, users and an overload make of it.
 
 use super::*;
-use headroom_sim::{ArrivalProcess, RunError, Shape, run_many};
+use headroom_sim::{RunError, run_many};
+use headroom_workload::{ArrivalProcess, Shape};
 
 #[test]
 fn the_same_seed_gives_the_same_bytes_and_another_does_not() {

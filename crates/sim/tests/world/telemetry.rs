@@ -1,8 +1,9 @@
 //! Telemetry that is lost, late, noisy or read off something else.
 
 use super::*;
+use headroom_sim::Fault;
 use headroom_sim::scenario::ArrivalMeter;
-use headroom_sim::{ArrivalProcess, Fault, Shape};
+use headroom_workload::{ArrivalProcess, Shape};
 
 #[test]
 fn lost_telemetry_holds_and_then_gives_everything() {

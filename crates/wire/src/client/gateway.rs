@@ -2,7 +2,7 @@
 
 use super::channel::{self, Channel};
 use super::{ANSWER_BYTES, CallError, Caller, ClientOptions, Incoming};
-use crate::message::{Backend, GatewayDescription, GatewayPeriod, SetBackend};
+use crate::message::{Backend, GatewayDescription, GatewayPeriod, LeverSetting, SetBackend};
 use crate::proto::gateway_client;
 use crate::{Address, Server, proto};
 use std::time::Duration;
@@ -58,6 +58,17 @@ impl GatewayClient {
         let request = proto::SetBackendRequest::from(change);
         self.caller
             .call(async |inner| inner.set_backend(request).await)
+            .await
+    }
+
+    /// Sets levers; every lever of the gateway with its value then.
+    ///
+    /// # Errors
+    /// [`CallError`]; no lever was changed where one setting is refused.
+    pub async fn set_levers(&self, settings: Vec<LeverSetting>) -> Result<Vec<LeverSetting>, CallError> {
+        let request = proto::SetLeversRequest { settings };
+        self.caller
+            .call(async |inner| inner.set_levers(request).await)
             .await
     }
 

@@ -1,9 +1,12 @@
 //! What a gateway says about itself and what it counted.
 
-use super::Range;
+use super::{GatewayLever, MAX_LEVERS, Range};
 use crate::check::{Invalid, at_most, each, micros, protocol, required};
 use crate::proto;
 use std::time::Duration;
+
+// Counts are what the contract says they are: there is nothing in them to check.
+pub use crate::proto::{BackendPeriod, ConnectCounts, FailureCounts, QueueCounts};
 
 /// The most backends of one gateway.
 pub const MAX_BACKENDS: usize = 256;
@@ -25,6 +28,8 @@ pub struct GatewayDescription {
     pub backends: Vec<Backend>,
     /// The periods of an observation that may be asked for, in milliseconds.
     pub observe_period_ms: Range,
+    /// What can be set of it beside its backends. At most [`MAX_LEVERS`].
+    pub levers: Vec<GatewayLever>,
 }
 
 /// What is wanted of a backend.
@@ -95,147 +100,6 @@ pub struct GatewayPeriod {
     pub failed: FailureCounts,
     /// Answers by the class of their status, 1xx to 5xx.
     pub responses: [u64; 5],
-}
-
-/// The failures of a period, by cause.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct FailureCounts {
-    /// No backend could be reached or its response was invalid.
-    pub unreachable: u64,
-    /// A limit was hit.
-    pub over_limit: u64,
-    /// A backend did not answer in time.
-    pub timed_out: u64,
-    /// A backend broke off, or stalled, in the middle of its response.
-    pub aborted_by_backend: u64,
-    /// The client went away, or stopped reading: no fault of the service.
-    pub aborted_by_client: u64,
-    /// A backend answered with a status that counts as failed.
-    pub failed_answers: u64,
-}
-
-/// One backend's part of a period.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct BackendPeriod {
-    /// Requests sent to it.
-    pub requests: u64,
-    /// Requests that it failed.
-    pub failures: u64,
-    /// Whether it passes its health check.
-    pub healthy: bool,
-    /// Requests that it is serving at the period's end; `None` where that is not known: a thread of the gateway did not
-    /// answer, or the gateway does not tell.
-    pub in_flight: Option<u64>,
-    /// Connections to it; `None` where the gateway does not tell.
-    pub connects: Option<ConnectCounts>,
-}
-
-/// Connections to one backend in a period.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ConnectCounts {
-    /// Opened.
-    pub opened: u64,
-    /// Refused: nobody listened, or there was no way there.
-    pub refused: u64,
-    /// Not opened in time: nobody there, or its accept queue was full.
-    pub timed_out: u64,
-    /// Not opened because the gateway's machine had no descriptor, port or memory left.
-    pub no_resources: u64,
-    /// Times that the backend was passed over after refused connections.
-    pub ejected_refused: u64,
-    /// Times that it was passed over after connections that timed out.
-    pub ejected_timed_out: u64,
-    /// Times that it would have been, had not too many backends been away.
-    pub ejections_withheld: u64,
-}
-
-/// Requests of a period that found every backend at its limit of requests in flight.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct QueueCounts {
-    /// Waited, whatever came of it.
-    pub waited: u64,
-    /// Were turned away because too many waited.
-    pub full: u64,
-    /// Were turned away because they had waited too long.
-    pub expired: u64,
-    /// Wait at the period's end.
-    pub waiting: u64,
-}
-
-impl From<ConnectCounts> for proto::ConnectCounts {
-    fn from(counts: ConnectCounts) -> Self {
-        Self {
-            opened: counts.opened,
-            refused: counts.refused,
-            timed_out: counts.timed_out,
-            no_resources: counts.no_resources,
-            ejected_refused: counts.ejected_refused,
-            ejected_timed_out: counts.ejected_timed_out,
-            ejections_withheld: counts.ejections_withheld,
-        }
-    }
-}
-
-impl From<proto::ConnectCounts> for ConnectCounts {
-    fn from(message: proto::ConnectCounts) -> Self {
-        Self {
-            opened: message.opened,
-            refused: message.refused,
-            timed_out: message.timed_out,
-            no_resources: message.no_resources,
-            ejected_refused: message.ejected_refused,
-            ejected_timed_out: message.ejected_timed_out,
-            ejections_withheld: message.ejections_withheld,
-        }
-    }
-}
-
-impl From<FailureCounts> for proto::FailureCounts {
-    fn from(counts: FailureCounts) -> Self {
-        Self {
-            unreachable: counts.unreachable,
-            over_limit: counts.over_limit,
-            timed_out: counts.timed_out,
-            aborted_by_backend: counts.aborted_by_backend,
-            aborted_by_client: counts.aborted_by_client,
-            failed_answers: counts.failed_answers,
-        }
-    }
-}
-
-impl From<proto::FailureCounts> for FailureCounts {
-    fn from(message: proto::FailureCounts) -> Self {
-        Self {
-            unreachable: message.unreachable,
-            over_limit: message.over_limit,
-            timed_out: message.timed_out,
-            aborted_by_backend: message.aborted_by_backend,
-            aborted_by_client: message.aborted_by_client,
-            failed_answers: message.failed_answers,
-        }
-    }
-}
-
-impl From<QueueCounts> for proto::QueueCounts {
-    fn from(counts: QueueCounts) -> Self {
-        Self {
-            waited: counts.waited,
-            full: counts.full,
-            expired: counts.expired,
-            waiting: counts.waiting,
-        }
-    }
-}
-
-impl From<proto::QueueCounts> for QueueCounts {
-    fn from(message: proto::QueueCounts) -> Self {
-        Self {
-            waited: message.waited,
-            full: message.full,
-            expired: message.expired,
-            waiting: message.waiting,
-        }
-    }
 }
 
 fn state_number(state: Option<BackendState>) -> i32 {
@@ -321,6 +185,7 @@ impl From<GatewayDescription> for proto::GatewayDescription {
             listen: description.listen,
             backends: description.backends.into_iter().map(Into::into).collect(),
             observe_period_ms: Some(description.observe_period_ms.into()),
+            levers: description.levers.into_iter().map(Into::into).collect(),
         }
     }
 }
@@ -335,19 +200,13 @@ impl TryFrom<proto::GatewayDescription> for GatewayDescription {
             listen: at_most("listen", message.listen, MAX_BACKENDS)?,
             backends: each("backends", message.backends, MAX_BACKENDS)?,
             observe_period_ms: required("observe_period_ms", message.observe_period_ms)?,
+            levers: each("levers", message.levers, MAX_LEVERS)?,
         })
     }
 }
 
 impl From<GatewayPeriod> for proto::GatewayPeriod {
     fn from(period: GatewayPeriod) -> Self {
-        let backend = |backend: BackendPeriod| proto::BackendPeriod {
-            requests: backend.requests,
-            failures: backend.failures,
-            healthy: backend.healthy,
-            in_flight: backend.in_flight,
-            connects: backend.connects.map(Into::into),
-        };
         let (latency_us, latency_count) = period.latencies.into_iter().unzip();
         Self {
             number: period.number,
@@ -360,11 +219,11 @@ impl From<GatewayPeriod> for proto::GatewayPeriod {
             oldest_in_flight_us: period.oldest_in_flight.map(micros),
             latency_us,
             latency_count,
-            backends: period.backends.into_iter().map(backend).collect(),
+            backends: period.backends,
             cores_missing: period.cores_missing,
-            queue: period.queue.map(Into::into),
+            queue: period.queue,
             accept_pauses: period.accept_pauses,
-            failed: Some(period.failed.into()),
+            failed: Some(period.failed),
             responses: period.responses.to_vec(),
         }
     }
@@ -391,13 +250,6 @@ impl TryFrom<proto::GatewayPeriod> for GatewayPeriod {
             let expected = "a number for each of 1xx to 5xx";
             Invalid::new("responses", format!("{} long", responses.len()), expected)
         })?;
-        let backend = |message: proto::BackendPeriod| BackendPeriod {
-            requests: message.requests,
-            failures: message.failures,
-            healthy: message.healthy,
-            in_flight: message.in_flight,
-            connects: message.connects.map(Into::into),
-        };
         Ok(Self {
             number: message.number,
             run: message.run,
@@ -408,14 +260,11 @@ impl TryFrom<proto::GatewayPeriod> for GatewayPeriod {
             in_flight: message.in_flight,
             oldest_in_flight: message.oldest_in_flight_us.map(Duration::from_micros),
             latencies: values.into_iter().zip(counts).collect(),
-            backends: at_most("backends", message.backends, MAX_BACKENDS)?
-                .into_iter()
-                .map(backend)
-                .collect(),
+            backends: at_most("backends", message.backends, MAX_BACKENDS)?,
             cores_missing: message.cores_missing,
-            queue: message.queue.map(Into::into),
+            queue: message.queue,
             accept_pauses: message.accept_pauses,
-            failed: message.failed.ok_or_else(|| Invalid::missing("failed"))?.into(),
+            failed: message.failed.ok_or_else(|| Invalid::missing("failed"))?,
             responses,
         })
     }

@@ -6,6 +6,7 @@
 mod description;
 mod gateway;
 mod group;
+mod lever;
 mod queue;
 mod sample;
 
@@ -15,6 +16,7 @@ pub use gateway::{
     MAX_BACKENDS, MAX_LATENCIES, MAX_WEIGHT, QueueCounts, SetBackend,
 };
 pub use group::{CpuGroup, GroupCounters, GroupCpu};
+pub use lever::{GatewayLever, LeverSetting, MAX_LEVERS, check_settings};
 pub use queue::{
     MAX_COUNT, MAX_QUEUE_LISTENERS, QueueCounters, QueueLength, QueueListener, QueueMethod, QueueSample,
     QueueSeen, QueueShown, QueueSight, WatchQueue,

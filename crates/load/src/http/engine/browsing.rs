@@ -4,7 +4,7 @@ use super::super::clock::Moment;
 use super::super::connection::Connection;
 use super::serving::{Job, Slot};
 use super::{Engine, Source};
-use crate::users::{Model, Site, User, UserCurve};
+use headroom_workload::users::{Model, Site, User, UserCurve};
 use http::Uri;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -130,8 +130,8 @@ impl Engine {
         let mut answered = Moment::now();
         let mut whole = true;
         loop {
-            let fetch = user.next(&people.model, &mut people.site.borrow_mut());
-            let due = answered.after(fetch.wait.get());
+            let (wait, fetch) = user.next(&people.model, &mut people.site.borrow_mut());
+            let due = answered.after(wait.get());
             if !self
                 .idle(&people, number, &seat.slot, due, fetch.begins_page)
                 .await

@@ -1,7 +1,9 @@
 //! Users and replays, end to end.
 
 use super::*;
-use crate::users::{FileSet, FileSetConfig, Model, Shape, Site, Truncated, UserCurve};
+use headroom_workload::Distribution;
+use headroom_workload::access_log::{AccessLog, Replay};
+use headroom_workload::users::{FileSet, FileSetConfig, Model, Site, UserCurve};
 
 /// Connections and requests that were taken, and the requests' first lines.
 #[derive(Default)]
@@ -46,15 +48,11 @@ fn noting_server() -> (String, Arc<Taken>) {
 
 /// SURGE's users, with all times divided by 20, so that a second shows some.
 fn hasty() -> Model {
-    let mut model = Model::default();
-    for off in [&mut model.inactive_off_s, &mut model.active_off_s] {
-        off.largest /= 20.0;
-        match &mut off.shape {
-            Shape::Pareto { smallest: scale, .. } | Shape::Weibull { scale, .. } => *scale /= 20.0,
-            Shape::Lognormal { .. } => unreachable!("no OFF time of the model is lognormal"),
-        }
+    Model {
+        active_off_s: Distribution::weibull(0.382 / 20.0, 1.46).at_most(30.0 / 20.0),
+        inactive_off_s: Distribution::pareto(1.0 / 20.0, 1.5).at_most(1000.0 / 20.0),
+        ..Model::default()
     }
-    model
 }
 
 fn users(curve: &str, duration: f64, model: Model, site: Site) -> Pacing {
@@ -156,13 +154,7 @@ fn at_the_end_users_let_go_of_their_connections() {
     // Every page embeds something, and waits far longer for it than the load lasts.
     let mut model = hasty();
     model.embedding_share = 1.0;
-    model.active_off_s = Truncated {
-        shape: Shape::Pareto {
-            smallest: 50.0,
-            exponent: 2.0,
-        },
-        largest: 100.0,
-    };
+    model.active_off_s = Distribution::pareto(50.0, 2.0).at_most(100.0);
     let url = format!("http://{address}/");
     let result = run(LoadConfig::new(url, users("5", 0.5, model, Site::Unknown)));
     // The first user held the worker to the end; then the others were answered, one after the other.
@@ -244,7 +236,7 @@ fn a_log_is_replayed_at_its_times_with_its_methods() {
             format!("h - - [28/Aug/1995:00:00:0{second} -0400] \"{request} HTTP/1.0\" 200 -\n")
         })
         .concat();
-    let log = crate::access_log::AccessLog::read("t", lines.as_bytes()).unwrap();
+    let log = AccessLog::read("t", lines.as_bytes()).unwrap();
     let replay = Replay::new(log, 4.0, Spacing::Even, 1).unwrap();
     let result = run(LoadConfig::new(url, Pacing::Replay(Box::new(replay))));
     assert_eq!((result.counts.completed, taken.counts().1), (3, 3));

@@ -1,0 +1,200 @@
+//! The layer that chooses a backend: waits until one is below its limit, and tries again where that loses nothing.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use http::Method;
+
+use crate::backend::{Balancer, NoBackend};
+use crate::call::{Call, Stop};
+use crate::config::ms;
+use crate::core::Core;
+use crate::ejection::ConnectFailure;
+use crate::endpoint::{Attempt, Endpoint, Fault};
+use crate::layer::{Answer, Layer};
+use crate::stats::Failure;
+use crate::watch::Phase;
+
+/// One core's balancing. Requests wait here and not in front of all layers: what is answered without a backend has nothing
+/// to wait for, and what is tried again waits again.
+pub(crate) struct Balance {
+    core: Rc<Core>,
+    balancer: RefCell<Balancer>,
+    endpoint: Rc<Endpoint>,
+}
+
+/// What a request has met so far.
+struct Tries {
+    retries_left: u32,
+    /// Backends that no connection could be opened to.
+    unreachable: Vec<usize>,
+    /// One of these is there, and had a full accept queue.
+    full: bool,
+    /// What the client hears if there is no other.
+    last: Stop,
+}
+
+/// Methods that may be repeated without changing what they do (RFC 9110 section 9.2.2).
+fn is_idempotent(method: &Method) -> bool {
+    matches!(
+        *method,
+        Method::GET | Method::HEAD | Method::OPTIONS | Method::PUT | Method::DELETE | Method::TRACE
+    )
+}
+
+impl Balance {
+    /// In front of the backends of one of `cores` cores, which has its part of each limit.
+    pub(crate) fn new(core: Rc<Core>, cores: usize, endpoint: Rc<Endpoint>) -> Self {
+        let config = &core.config;
+        // Without active checks nobody is found unhealthy.
+        let panic_percent = config
+            .health
+            .path
+            .as_ref()
+            .map_or(0, |_| config.health.panic_percent);
+        let balancer = Balancer::new(
+            config.balance,
+            core.backends.len(),
+            config.limits.max_in_flight_per_backend.div_ceil(cores),
+            panic_percent,
+        );
+        Self {
+            balancer: RefCell::new(balancer),
+            core,
+            endpoint,
+        }
+    }
+
+    /// Whose turn it is; `tried` backends are passed over.
+    fn pick(&self, tried: &[usize]) -> Result<usize, NoBackend> {
+        let stats = self.core.stats.borrow();
+        self.balancer.borrow_mut().pick(
+            &self.core.backends,
+            |index| stats.backends[index].counts.in_flight as usize,
+            |index| tried.contains(&index),
+        )
+    }
+
+    /// Gives the request to the next backend to try; waits where all are at their limits.
+    async fn begin(&self, call: Box<Call>, tries: &mut Tries) -> Result<Attempt, Stop> {
+        let again = !tries.unreachable.is_empty();
+        if again && tries.retries_left == 0 {
+            return Err(tries.last);
+        }
+        // Nobody overtakes those that wait.
+        let mut picked = if self.core.queue.is_empty() {
+            self.pick(&tries.unreachable)
+        } else {
+            Err(NoBackend::OverLimit)
+        };
+        if picked == Err(NoBackend::Unavailable) && std::mem::take(&mut tries.full) {
+            // By now there may be room in it, as there is for the SYN that TCP itself sends again.
+            tries.unreachable.clear();
+            picked = self.pick(&tries.unreachable);
+        }
+        if picked == Err(NoBackend::OverLimit) {
+            // Boxed, because it is rare and large: the request path does not carry it along.
+            picked = Box::pin(self.wait_turn(&call, &tries.unreachable)).await?;
+            // After the wait each is worth a try again: it may have been full when it was tried.
+            tries.unreachable.clear();
+        }
+        let backend = picked.map_err(|_| tries.last)?;
+        if again {
+            self.retry(tries);
+        }
+        Ok(Attempt::begin(&self.core, backend, call))
+    }
+
+    /// Waits in this core's queue until a backend is below its limit: another one than those `tried`, as long as there is
+    /// any.
+    async fn wait_turn(&self, call: &Call, tried: &[usize]) -> Result<Result<usize, NoBackend>, Stop> {
+        let core = &self.core;
+        let Some(place) = core.queue.join() else {
+            core.stats.borrow_mut().queue.full += 1;
+            return Err(Stop::Fail(
+                Failure::OverLimit,
+                "every backend is at its limit of requests in flight, and no more may wait",
+            ));
+        };
+        core.stats.borrow_mut().queue.waited += 1;
+        call.watch.enter(Phase::Untimed);
+        let patience = ms(core.config.timeouts.queue_timeout_ms);
+        let turn = place.turn(|| {
+            let picked = match self.pick(tried) {
+                Err(NoBackend::Unavailable) if !tried.is_empty() => self.pick(&[]),
+                picked => picked,
+            };
+            (picked != Err(NoBackend::OverLimit)).then_some(picked)
+        });
+        match tokio::time::timeout(patience, turn).await {
+            Ok(picked) => Ok(picked),
+            Err(_) => {
+                core.stats.borrow_mut().queue.expired += 1;
+                Err(Stop::Fail(
+                    Failure::OverLimit,
+                    "every backend stayed at its limit of requests in flight",
+                ))
+            }
+        }
+    }
+
+    fn retry(&self, tries: &mut Tries) {
+        tries.retries_left -= 1;
+        self.core.stats.borrow_mut().service.retries += 1;
+    }
+}
+
+/// Whether a request whose connection died may be repeated: if nothing of it can have arrived (it was not `sent`), or if
+/// its method bears that; never once its body has been begun.
+fn may_repeat(call: &Call, sent: bool) -> bool {
+    call.body.as_ref().is_none_or(|body| !body.begun) && (!sent || is_idempotent(&call.parts.method))
+}
+
+impl Layer for Balance {
+    async fn call(&self, call: Box<Call>) -> Result<Answer, Stop> {
+        let mut tries = Tries {
+            retries_left: self.core.config.retry.max_retries,
+            unreachable: Vec::new(),
+            full: false,
+            last: Stop::Fail(Failure::Unreachable, "no backend is available"),
+        };
+        let mut attempt = self.begin(call, &mut tries).await?;
+        let mut fresh = false;
+        loop {
+            match self.endpoint.call(attempt, fresh).await {
+                Ok(answer) => return Ok(answer),
+                Err(Fault::Unconnected(mut failed, failure)) => {
+                    tries.last = explain(failure);
+                    failed.account.stop(&tries.last);
+                    tries.unreachable.push(failed.backend);
+                    tries.full |= failure == ConnectFailure::TimedOut { alive: true };
+                    attempt = self.begin(failed.call, &mut tries).await?;
+                    fresh = false;
+                }
+                Err(Fault::Died {
+                    attempt: died, sent, ..
+                }) if tries.retries_left > 0 && may_repeat(&died.call, sent) => {
+                    self.retry(&mut tries);
+                    attempt = died;
+                    fresh = true;
+                }
+                Err(Fault::Died { attempt, stop, .. }) => return Err(attempt.stop(stop)),
+                Err(Fault::Final(stop)) => return Err(stop),
+            }
+        }
+    }
+}
+
+/// What a connection that could not be opened means for the client.
+fn explain(failure: ConnectFailure) -> Stop {
+    match failure {
+        ConnectFailure::Refused => Stop::Fail(Failure::Unreachable, "no backend can be reached"),
+        ConnectFailure::TimedOut { .. } => {
+            Stop::Fail(Failure::TimedOut, "no backend accepted a connection in time")
+        }
+        ConnectFailure::NoResources => Stop::Fail(
+            Failure::Unreachable,
+            "the gateway has no descriptor or port left for a connection",
+        ),
+    }
+}

@@ -1,0 +1,47 @@
+//! What goes down the layers: a request that was admitted. And why a layer gives no answer to it.
+
+use std::rc::Rc;
+use std::time::Instant;
+
+use http::{HeaderValue, request};
+
+use crate::headers::{ClientIdentity, Refusal};
+use crate::request_head::BodyFraming;
+use crate::stats::Failure;
+use crate::upload::RequestBody;
+use crate::watch::Watch;
+
+/// A request that was admitted. It is owned and borrows nothing, so that a layer may hold it as long as it likes, from
+/// another task too; boxed, because it is large and handed down from layer to layer.
+pub(crate) struct Call {
+    /// The head, without what ends at a proxy: the target in origin form, one Host at most.
+    pub parts: request::Parts,
+    pub framing: BodyFraming,
+    /// The protocol that the client asks to switch to.
+    pub upgrade: Option<HeaderValue>,
+    pub te_trailers: bool,
+    pub body: Option<RequestBody>,
+    pub client: Rc<ClientIdentity>,
+    /// When its head was received: latencies count from here, deadlines of a layer too.
+    pub arrived: Instant,
+    /// On which a layer writes what it waits for, and finds whether that took too long.
+    pub watch: Rc<Watch>,
+}
+
+impl Call {
+    /// The answer has begun, and nobody asks for the request's head any more: its memory is freed before a long body.
+    pub(crate) fn forget_head(&mut self) {
+        self.parts.headers = http::HeaderMap::new();
+        self.parts.uri = http::Uri::default();
+        self.parts.extensions = http::Extensions::new();
+    }
+}
+
+/// Why there is no answer but the gateway's own words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stop {
+    /// The request is not one that may pass: counted as refused.
+    Refuse(Refusal),
+    /// It failed, with words for the client.
+    Fail(Failure, &'static str),
+}

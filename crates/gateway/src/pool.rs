@@ -1,0 +1,103 @@
+//! Idle connections to the backends, kept for the next request.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::Notify;
+
+use crate::backend::BackendState;
+use crate::config::ms;
+use crate::core::Core;
+use crate::upstream::Upstream;
+
+/// One core's pools, one for each backend.
+pub(crate) struct Pools {
+    core: Rc<Core>,
+    /// Boxed, because a connection is large and moves at each request.
+    #[allow(clippy::vec_box)]
+    pools: Vec<RefCell<Vec<Box<Upstream>>>>,
+    /// Connections in the pools.
+    count: Cell<usize>,
+    pooled: Notify,
+    swept: Cell<bool>,
+}
+
+impl Pools {
+    pub(crate) fn new(core: Rc<Core>) -> Self {
+        Self {
+            pools: core.backends.iter().map(|_| RefCell::default()).collect(),
+            core,
+            count: Cell::new(0),
+            pooled: Notify::new(),
+            swept: Cell::new(false),
+        }
+    }
+
+    /// A live pooled connection. The one used last comes first, so that the rest can grow old and be closed.
+    pub(crate) fn check_out(&self, backend: usize) -> Option<Box<Upstream>> {
+        let mut pool = self.pools[backend].borrow_mut();
+        while let Some(mut upstream) = pool.pop() {
+            self.count.set(self.count.get() - 1);
+            if upstream.is_usable() {
+                return Some(upstream);
+            }
+        }
+        None
+    }
+
+    /// Keeps a connection for the next request, if there is room and the backend is still wanted.
+    pub(crate) fn give_back(&self, backend: usize, mut upstream: Box<Upstream>) {
+        let mut pool = self.pools[backend].borrow_mut();
+        let wanted = self.core.backends[backend].state() != BackendState::Down && !self.core.draining.get();
+        let room = pool.len() < self.core.config.limits.max_idle_per_backend_per_core
+            && self.count.get() < self.core.descriptors.max_pooled_per_core;
+        if wanted && room {
+            upstream.reused = true;
+            upstream.idle_since = None;
+            pool.push(upstream);
+            self.count.set(self.count.get() + 1);
+            if !self.swept.replace(true) {
+                self.pooled.notify_one();
+            }
+        }
+    }
+
+    /// Closes pooled connections that are dead or have been idle too long, until dropped. The time of going
+    /// idle is noted by the sweep, not by the request path: a connection is closed up to two sweeps late.
+    pub(crate) async fn sweep(&self) {
+        let limit = ms(self.core.config.timeouts.pool_idle_timeout_ms);
+        let every = (limit / 10).clamp(Duration::from_millis(10), Duration::from_secs(1));
+        loop {
+            if self.pools.iter().all(|pool| pool.borrow().is_empty()) {
+                self.swept.set(false);
+                self.pooled.notified().await;
+            }
+            tokio::time::sleep(every).await;
+            let now = Instant::now();
+            for pool in &self.pools {
+                let mut pool = pool.borrow_mut();
+                let before = pool.len();
+                pool.retain_mut(|upstream| {
+                    let since = *upstream.idle_since.get_or_insert(now);
+                    now.duration_since(since) < limit && upstream.is_usable()
+                });
+                self.count.set(self.count.get() - (before - pool.len()));
+            }
+        }
+    }
+
+    /// Closes all pooled connections to a backend.
+    pub(crate) fn clear_backend(&self, backend: usize) {
+        let mut pool = self.pools[backend].borrow_mut();
+        self.count.set(self.count.get() - pool.len());
+        pool.clear();
+    }
+
+    /// Closes all pooled connections.
+    pub(crate) fn clear(&self) {
+        for backend in 0..self.pools.len() {
+            self.clear_backend(backend);
+        }
+    }
+}

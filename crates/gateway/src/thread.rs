@@ -1,0 +1,154 @@
+//! One core's thread: a current-thread runtime, its layers, its listeners, its tasks; and its obedience to the control
+//! thread.
+
+use std::net::{SocketAddr, TcpListener as StdListener};
+use std::rc::Rc;
+use std::time::Instant;
+
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+use tokio::task::LocalSet;
+use tokio_rustls::TlsAcceptor;
+
+use crate::accept;
+use crate::admit::Admit;
+use crate::balance::Balance;
+use crate::core::{Common, Core};
+use crate::endpoint::Endpoint;
+use crate::stats::CoreSample;
+
+/// What the control thread tells a core.
+#[derive(Debug)]
+pub(crate) enum ToCore {
+    /// Exchange the counters for this empty sample and send them back.
+    Take(Box<CoreSample>),
+    /// A backend's name resolves to another address now.
+    Address { backend: usize, address: SocketAddr },
+    /// Stop accepting, let requests in flight finish until then; a connection that waits for its next request is kept
+    /// open for one more until the second time.
+    Drain { deadline: Instant, idle_until: Instant },
+}
+
+/// What a core tells the control thread.
+#[derive(Debug)]
+pub(crate) enum FromCore {
+    /// The answer to [`ToCore::Take`].
+    Sample { core: usize, sample: Box<CoreSample> },
+    /// The core has stopped; its last counters, and how many connections it cut.
+    Stopped {
+        core: usize,
+        sample: Box<CoreSample>,
+        cut: u64,
+    },
+}
+
+/// A listening socket and how to speak on it.
+pub(crate) struct Listener {
+    pub socket: StdListener,
+    pub tls: Option<TlsAcceptor>,
+}
+
+/// Everything a core thread is started with.
+pub(crate) struct CoreSeed {
+    pub index: usize,
+    pub common: Common,
+    pub addresses: Vec<SocketAddr>,
+    pub listeners: Vec<Listener>,
+    pub orders: mpsc::Receiver<ToCore>,
+    pub reports: mpsc::UnboundedSender<FromCore>,
+}
+
+/// Obeys the control thread until there is nothing left to do.
+async fn obey(
+    index: usize,
+    core: &Core,
+    endpoint: &Endpoint,
+    orders: &mut mpsc::Receiver<ToCore>,
+    reports: &mpsc::UnboundedSender<FromCore>,
+) {
+    let mut until: Option<Instant> = None;
+    let mut idle_until = Instant::now();
+    loop {
+        if until.is_some() && core.accepting.get() == 0 && core.connections.get() == 0 {
+            return;
+        }
+        let deadline = until.map(tokio::time::Instant::from_std);
+        tokio::select! {
+            order = orders.recv() => match order {
+                Some(ToCore::Take(mut sample)) => {
+                    core.take(&mut sample);
+                    // A control thread that is gone needs no answer.
+                    let _ = reports.send(FromCore::Sample { core: index, sample });
+                }
+                Some(ToCore::Address { backend, address }) => {
+                    endpoint.move_backend(backend, address);
+                }
+                Some(ToCore::Drain { deadline, idle_until: spared_until }) => {
+                    until = Some(deadline);
+                    idle_until = spared_until;
+                    core.sparing_idle.set(spared_until > Instant::now());
+                    core.draining.set(true);
+                    core.drain.notify_waiters();
+                    core.watches.wake_all();
+                    endpoint.pools.clear();
+                }
+                None => return,
+            },
+            () = core.closed.notified(), if until.is_some() => {}
+            () = tokio::time::sleep_until(idle_until.into()), if core.sparing_idle.get() => {
+                core.sparing_idle.set(false);
+                core.watches.wake_all();
+            }
+            () = tokio::time::sleep_until(deadline.unwrap_or_else(tokio::time::Instant::now)),
+                if until.is_some() => return,
+        }
+    }
+}
+
+/// The body of a core thread.
+pub(crate) fn run(runtime: tokio::runtime::Runtime, seed: CoreSeed) {
+    let CoreSeed {
+        index,
+        common,
+        addresses,
+        listeners,
+        mut orders,
+        reports,
+    } = seed;
+    let cores = common.cores;
+    let core = Rc::new(Core::new(index, common));
+    let endpoint = Rc::new(Endpoint::new(core.clone(), addresses));
+    // The order of the layers; what is to stand between two of them goes here.
+    let stack = Rc::new(Admit::new(
+        core.clone(),
+        Balance::new(core.clone(), cores, endpoint.clone()),
+    ));
+    let tasks = LocalSet::new();
+    tasks.block_on(&runtime, async {
+        for Listener { socket, tls } in listeners {
+            match TcpListener::from_std(socket) {
+                Ok(listener) => {
+                    core.accepting.set(core.accepting.get() + 1);
+                    tokio::task::spawn_local(accept::run(stack.clone(), listener, tls));
+                }
+                Err(error) => tracing::error!(%error, core = index, "a listener could not be registered"),
+            }
+        }
+        let watching = core.clone();
+        tokio::task::spawn_local(async move { watching.watches.run().await });
+        let pools = endpoint.pools.clone();
+        tokio::task::spawn_local(async move { pools.sweep().await });
+        obey(index, &core, &endpoint, &mut orders, &reports).await;
+    });
+    let cut = core.connections.get() as u64;
+    // Dropping the tasks cuts what is left and closes its accounts, which the last sample then holds.
+    drop(tasks);
+    drop(runtime);
+    let mut sample = Box::new(CoreSample::empty(core.backends.len()));
+    core.take(&mut sample);
+    let _ = reports.send(FromCore::Stopped {
+        core: index,
+        sample,
+        cut,
+    });
+}

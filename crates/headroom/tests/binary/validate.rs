@@ -1,0 +1,132 @@
+//! `headroom validate`: a law live on emulated hardware, and the same simulated.
+
+use crate::common::{Program, fuse_or_skipped, headroom, run};
+use crate::contract::{assert_summary, number};
+use serde_json::Value;
+use std::fs;
+use std::path::Path;
+
+fn side<'a>(pair: &'a Value, name: &str) -> &'a Value {
+    let sides = pair["sides"].as_array().unwrap();
+    sides
+        .iter()
+        .find(|side| side["name"] == name)
+        .unwrap_or_else(|| panic!("no {name} in {pair}"))
+}
+
+/// Simulated over live.
+fn ratio(pair: &Value, name: &str) -> f64 {
+    let side = side(pair, name);
+    number(side, "simulated") / number(side, "live")
+}
+
+fn ratio_of(pair: &Value, path: &str) -> f64 {
+    number(&pair["simulated"], path) / number(&pair["live"], path)
+}
+
+fn again(folder: &Path, run_asked: &str) -> Value {
+    let (status, program) = run(headroom()
+        .args(["validate", run_asked, "--json", "--db"])
+        .arg(folder.join("runs.db"))
+        .arg("--out")
+        .arg(folder.join("again.html")));
+    assert!(status.success(), "{}", program.err());
+    program.json()[0].clone()
+}
+
+/// The bounds are wide: the machine may be busy with other things, which the simulator does not know. What the two must agree
+/// in whatever else runs is what was asked of them, and the machine that answered.
+#[test]
+fn a_live_run_and_its_simulation_agree_in_what_they_must() {
+    if !fuse_or_skipped("a live run beside its simulation") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let mut program = Program::start(
+        headroom()
+            .args([
+                "validate",
+                "--duration",
+                "10",
+                "--cores",
+                "0.5",
+                "--json",
+                "--no-view",
+            ])
+            .args(["--laws", "fixed,slo-power", "--run-dir"])
+            .arg(folder.join("run"))
+            .arg("--db")
+            .arg(folder.join("runs.db"))
+            .arg("--out")
+            .arg(folder.join("validate.html")),
+    );
+    program.succeeds();
+    let pairs = program.json();
+    let err = program.err();
+    assert_eq!(pairs.as_array().map(Vec::len), Some(2), "{pairs}");
+    for (pair, law) in pairs.as_array().unwrap().iter().zip(["fixed", "slo-power"]) {
+        assert_summary(&pair["live"], law, "emulated", 16.0, 64.0);
+        assert_summary(&pair["simulated"], law, "simulated", 16.0, 64.0);
+        // On a machine that is too busy the live loop skips periods, and lasts as long all the same.
+        assert!((ratio_of(pair, "duration_s") - 1.0).abs() < 0.05, "{pair}\n{err}");
+        assert!(
+            (ratio_of(pair, "requests.offered") - 1.0).abs() < 0.01,
+            "{pair}\n{err}"
+        );
+        assert!(number(pair, "by_period.periods") >= 10.0);
+        // Two thirds of the watts are a base in either, so this is a weak bound; a machine that does nothing else does better.
+        assert!((0.75..1.25).contains(&ratio(pair, "energy")), "{pair}\n{err}");
+    }
+    // All cores on is all cores on.
+    assert!((ratio(&pairs[0], "cores, mean") - 1.0).abs() < 1e-9);
+    // A request takes up to twice the processor time where another thread of the same core is busy.
+    assert!(
+        (0.4..1.5).contains(&ratio(&pairs[0], "utilisation, mean")),
+        "{pairs}"
+    );
+    let html = fs::read_to_string(folder.join("validate.html")).unwrap();
+    assert!(html.contains("Live and simulated: fixed, slo-power") && html.contains("<svg"));
+
+    // A recorded run can be simulated again, and comes out the same.
+    let id = pairs[1]["live"]["run"].as_i64().unwrap().to_string();
+    let again = again(folder, &id);
+    assert_eq!(again["sides"], pairs[1]["sides"]);
+    // One that was simulated is none to be simulated.
+    let (status, refused) = run(headroom()
+        .args(["validate", "demo-slo-power-simulated", "--db"])
+        .arg(folder.join("runs.db")));
+    assert_eq!(status.code(), Some(2));
+    assert!(
+        refused.err().contains("demo-slo-power-simulated"),
+        "{}",
+        refused.err()
+    );
+}
+
+#[test]
+fn what_cannot_be_simulated_is_refused_with_what_is_missing() {
+    let folder = tempfile::tempdir().unwrap();
+    let db = folder.path().join("runs.db");
+    let simulated = |args: &[&str]| {
+        let (status, program) = run(headroom()
+            .args(args)
+            .arg("--db")
+            .arg(&db)
+            .arg("--out")
+            .arg(folder.path().join("x.html")));
+        (status.code(), program.err())
+    };
+    let (code, err) = simulated(&["validate", "latest"]);
+    assert!(code == Some(2) && err.contains("runs.db"), "{err}");
+    let (code, _) = simulated(&["sim", "--duration", "20", "--name", "paper"]);
+    assert_eq!(code, Some(0));
+    let (code, err) = simulated(&["validate", "paper"]);
+    assert!(code == Some(2) && err.contains("simulated already"), "{err}");
+    let (code, err) = simulated(&["validate", "paper", "--seed", "3"]);
+    assert!(code == Some(2) && err.contains("--seed"), "{err}");
+    let (code, err) = simulated(&["validate", "--duration", "3"]);
+    assert!(code == Some(2) && err.contains("--duration 3"), "{err}");
+    let (code, err) = simulated(&["validate", "--scenario", "x.toml"]);
+    assert!(code == Some(2) && err.contains("RUN"), "{err}");
+}

@@ -1,0 +1,54 @@
+//! Arguments that several commands have.
+
+use clap::builder::TypedValueParser;
+use clap::{Args, ValueEnum};
+use headroom_console::args::seconds;
+use headroom_console::one_of;
+use headroom_control::LawName;
+use std::path::PathBuf;
+
+/// The world of a simulation.
+#[derive(Clone, Debug, Args)]
+pub struct WorldArgs {
+    /// The scenario; by default the three servers of the SLO-Power paper. `headroom sim --example` prints one that
+    /// explains every key.
+    #[arg(long, value_name = "FILE")]
+    pub scenario: Option<PathBuf>,
+    /// How long each value of a trace is held, in seconds.
+    #[arg(long, default_value_t = 10.0, value_name = "SECONDS", value_parser = seconds)]
+    pub step: f64,
+    /// How the requests of a trace are spaced.
+    #[arg(long, value_enum, default_value_t = Spacing::Poisson)]
+    pub arrivals: Spacing,
+    /// Stop after this many simulated seconds, whatever is left of the trace.
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pub duration: Option<f64>,
+}
+
+/// How requests are spaced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Spacing {
+    /// A Poisson process of the trace's rate.
+    Poisson,
+    /// Even gaps.
+    Even,
+}
+
+/// The names of the laws, with what help says of each.
+pub fn law_names() -> impl TypedValueParser<Value = LawName> {
+    one_of(LawName::all().map(|law| (law.as_str(), law.about(), law)))
+}
+
+/// How many runs at once.
+///
+/// # Errors
+/// What is no number from 1 to 1024.
+pub(crate) fn jobs_at_once(text: &str) -> Result<usize, String> {
+    let jobs = text.parse().ok().filter(|jobs| (1..=1024).contains(jobs));
+    jobs.ok_or_else(|| "give a number of runs at once, 1 to 1024".to_owned())
+}
+
+/// A length of time with its unit (90s, 10m), or in seconds; in seconds.
+pub(crate) fn time(text: &str) -> Result<f64, String> {
+    headroom_workload::users::parse_duration(text).map(headroom_units::Seconds::get)
+}

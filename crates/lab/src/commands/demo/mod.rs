@@ -1,0 +1,452 @@
+//! `headroom demo`: a built-in service under a compressed day, once with everything on and once under control.
+
+mod bystanders;
+mod ground;
+mod wiki;
+
+use super::trace;
+use crate::args::law_names;
+use crate::emulator;
+use crate::origin;
+use crate::simulate::{EmulatedRun, Measured};
+use anyhow::{Context, anyhow, bail};
+use bystanders::Used;
+use clap::{Args, ValueEnum};
+use ground::Ground;
+use headroom_console::Failure;
+use headroom_console::Stop;
+use headroom_console::file;
+use headroom_console::say;
+use headroom_console::terminal;
+use headroom_control::{Guardian, Law, LawConfig, LawContext, LawName, Plant, Slo, guardian};
+use headroom_gateway::{BackendConfig, Gateway, GatewayConfig, Handle};
+use headroom_load::http::{LoadConfig, LoadHandle, Pacing, Paths};
+use headroom_node::agent::LocalOptions;
+use headroom_node::cap::LimiterOptions;
+use headroom_node::cgroup::{CgroupScope, ScopeOptions, TargetSpec};
+use headroom_node::power::{MeterPreference, PowerModel};
+use headroom_node::restore;
+use headroom_record::report::runs_html;
+use headroom_record::{Archive, Limits, Recorder, RunSummary, compare_with_first, summary_table};
+use headroom_runtime::live::guard::namespace::Place;
+use headroom_runtime::live::run::{RunPlan, Watchers, World};
+use headroom_runtime::live::view::View;
+use headroom_runtime::live::{
+    CgroupMachine, Frame, GatewayTelemetry, Machine, SystemClock, Telemetry, calibrate, run, undo,
+};
+use headroom_testbed::hardware::HardwareConfig;
+use headroom_testbed::wiki::WikiCosts;
+use headroom_units::{PerSecond, Ratio, Seconds};
+use headroom_workload::{Arrivals, Spacing, Trace};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use wiki::Wiki;
+
+/// `headroom demo`.
+#[derive(Debug, Args)]
+pub struct DemoArgs {
+    /// Length of the compressed day, in seconds, for each law.
+    #[arg(long, default_value_t = 120.0, value_name = "SECONDS")]
+    pub duration: f64,
+    /// The latency target T, in milliseconds.
+    #[arg(long, default_value_t = 250.0, value_name = "MS")]
+    pub target_ms: f64,
+    /// The percentile that the target is for.
+    #[arg(long, default_value_t = 95.0, value_name = "PERCENT")]
+    pub percentile: f64,
+    /// The trace to replay: `wikipedia`, `azure`, or a file with one rate a line.
+    #[arg(long, default_value = "wikipedia", value_name = "NAME|FILE")]
+    pub trace: String,
+    /// Seed of the trace and of the arrivals.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// The laws to compare, in this order; the first is what savings are measured against.
+    #[arg(long, value_parser = law_names(), value_delimiter = ',', default_values_t = [LawName::FIXED, LawName::SLO_POWER, LawName::HEADROOM])]
+    pub laws: Vec<LawName>,
+    /// Cores of this machine that the service may have at most; on emulated hardware, those that stand for all cores
+    /// of the emulated server. By default 0.6 of this machine's: the rest is for the gateway and the load generator,
+    /// which run here too.
+    #[arg(long, value_name = "CORES")]
+    pub cores: Option<f64>,
+    /// Folder for the recorded run and the HTML report.
+    #[arg(long, default_value = "out", value_name = "DIR")]
+    pub out: PathBuf,
+    /// Folder for the record of what is to be put back if this program is killed. By default /run/headroom for root,
+    /// and $XDG_RUNTIME_DIR/headroom for others.
+    #[arg(long, value_name = "DIR")]
+    pub run_dir: Option<PathBuf>,
+    /// What the demo runs on.
+    #[arg(long, value_enum, default_value_t = Hardware::Auto)]
+    pub hardware: Hardware,
+    /// Print the run summaries as a JSON array on standard output, and nothing else there.
+    #[arg(long)]
+    pub json: bool,
+    /// Print a line now and then instead of the live view.
+    #[arg(long)]
+    pub no_view: bool,
+}
+
+/// What a demonstration runs on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Hardware {
+    /// This machine where it has RAPL that can be read and written, else the emulated server, else (without /dev/fuse)
+    /// this machine with a modelled meter and a software cap. Which, and why, is said at the start.
+    Auto,
+    /// This machine with what it has.
+    Real,
+    /// The emulated server.
+    Emulated,
+}
+
+/// Control period of the demo: half the usual one, for an hour of its day passes in some seconds.
+const PERIOD: Duration = Duration::from_millis(500);
+/// How long what one core serves is measured.
+const CALIBRATION: Duration = Duration::from_secs(8);
+/// The trace's peak, as a share of what all cores of the service can serve: room enough that `fixed` is never late.
+const PEAK: f64 = 0.7;
+/// How long after the trace's end its last requests may take.
+const AFTER_THE_END: Seconds = Seconds::new(15.0);
+
+/// Runs the demo.
+///
+/// # Errors
+/// A machine that cannot run it, with the remedy; a run that broke.
+pub fn run(args: &DemoArgs) -> Result<(), Failure> {
+    if !(args.duration >= 30.0 && args.duration <= 86_400.0) {
+        return Err(Failure::usage(anyhow!(
+            "--duration {}: a day takes between 30 s and 86400 s (120 is the default)",
+            args.duration
+        )));
+    }
+    let Some(summaries) = perform(args, &args.out.join("headroom.db"))? else {
+        return Ok(());
+    };
+    let report = args.out.join("demo.html");
+    let archive = Archive::open(&args.out.join("headroom.db"))?;
+    let runs: Vec<_> = summaries.iter().filter_map(|summary| summary.run).collect();
+    file::write(&report, &runs_html(&archive, &runs)?)?;
+    if args.json {
+        say::result(serde_json::to_string(&summaries)?)
+    } else {
+        let table = summary_table(&summaries);
+        say::result(format_args!("{table}\nreport: {}", report.display()))
+    }
+}
+
+/// Runs each law on the day, and records the runs; nothing where it was stopped.
+///
+/// # Errors
+/// As [`run`].
+pub fn perform(args: &DemoArgs, db: &Path) -> Result<Option<Vec<RunSummary>>, Failure> {
+    let slo = Slo::new(
+        Ratio::from_percent(args.percentile),
+        Seconds::from_millis(args.target_ms),
+    )
+    .map_err(Failure::usage)?;
+    let day = trace::named(&args.trace, Seconds::new(10.0), args.seed)?
+        .compressed_to(Seconds::new(args.duration))
+        .map_err(Failure::usage)?;
+    let stop = Stop::at_signals()?;
+    let run_dir = args.run_dir.clone().unwrap_or_else(undo::default_run_dir);
+    // Before anything is made in it: whoever has the run folder may take away what lies there of demos.
+    let run_dir = undo::take(&run_dir, emulator::REMAINS)?;
+    let ground = Ground::prepare(args, &run_dir)?;
+    // What a demo limits is its own, and ends with it in whatever PID namespace.
+    undo::promise(run_dir, &ground.roots, Place::Inside)?;
+    let outcome = stage(args, slo, &day, &ground, db, &stop);
+    undo::keep();
+    drop(ground);
+    let summaries = outcome?;
+    if summaries.is_none() {
+        say::note!("stopped");
+    }
+    Ok(summaries)
+}
+
+/// What each law is told.
+struct Told {
+    slo: Slo,
+    plant: Plant,
+    rate: PerSecond,
+}
+
+/// Everything that the runs share.
+struct Stage {
+    machine: CgroupMachine,
+    model: PowerModel,
+    gateway: Handle,
+    recorder: Recorder,
+    ground: String,
+    real_per_core: f64,
+    emulator: Option<u32>,
+    wiki: Wiki,
+    _scope: CgroupScope,
+}
+
+fn stage(
+    args: &DemoArgs,
+    slo: Slo,
+    day: &Trace,
+    ground: &Ground,
+    db: &Path,
+    stop: &Stop,
+) -> Result<Option<Vec<RunSummary>>, Failure> {
+    let mut stage = Stage::build(db, ground)?;
+    let envelope = stage.machine.envelope(&stage.model, ground.range.min())?;
+    let plant = Plant::new(ground.range, envelope).map_err(Failure::usage)?;
+    let plant = stage.machine.with_frequency(plant)?;
+    for note in stage.notes() {
+        say::note!("note: {note}");
+    }
+
+    stage.machine.apply(plant.full_allocation())?;
+    let Some(rate) = stage.calibrate(plant, stop)? else {
+        return Ok(None);
+    };
+    say::note!("one core serves {:.0} pages/s", rate.get());
+    let peak = rate * plant.cores().max().get() * PEAK;
+    let day = Arc::new(day.clone().scaled_to_peak(peak).map_err(Failure::usage)?);
+    let laws = args
+        .laws
+        .iter()
+        .map(|name| law(*name, slo, plant, rate))
+        .collect::<Result<Vec<_>, Failure>>()?;
+
+    let view = terminal::view(args.no_view, || View::open(stop.clone()))?;
+    let mut summaries = Vec::new();
+    for (name, mut law) in args.laws.iter().zip(laws) {
+        let before = (stage.wiki.costs()?, stage.used());
+        let Some(mut summary) = stage.replay(args, *name, &mut law, slo, plant, &day, view.as_ref(), stop)?
+        else {
+            return Ok(None);
+        };
+        if let Some(hardware) = &ground.emulated {
+            let told = Told { slo, plant, rate };
+            stage.describe(&summary, *name, hardware, &told, &before.0)?;
+        }
+        if let Some(others) = stage.bystanders(before.1) {
+            let note = bystanders::sentence(others);
+            say::note!("{name}: {note}");
+            if let Some(run) = summary.run {
+                stage.recorder.annotate(run, &note)?;
+                stage.recorder.keep_bystanders(run, others)?;
+            }
+            summary.notes.push(note);
+            summary.conditions.bystanders = Some(others);
+        }
+        summaries.push(summary);
+    }
+    compare_with_first(&mut summaries);
+    Ok(Some(summaries))
+}
+
+/// The processors that this process may use.
+fn processors() -> f64 {
+    std::thread::available_parallelism().map_or(1.0, |cpus| cpus.get() as f64)
+}
+
+fn run_name(law: LawName) -> String {
+    format!("demo-{law}")
+}
+
+fn law(name: LawName, slo: Slo, plant: Plant, rate: PerSecond) -> Result<Guardian<Box<dyn Law>>, Failure> {
+    let context = LawContext {
+        slo,
+        plant,
+        service_rate: rate,
+    };
+    let law = LawConfig::of(name).build(&context).map_err(Failure::usage)?;
+    Ok(Guardian::new(law, plant, guardian::DEFAULT_PATIENCE_PERIODS))
+}
+
+impl Stage {
+    fn build(db: &Path, ground: &Ground) -> Result<Self, Failure> {
+        let roots = &ground.roots;
+        let recorder = Recorder::open(db, Limits::default())?;
+        let name = format!("headroom-demo-{}", std::process::id());
+        let scope = CgroupScope::create(roots, &ScopeOptions::named(name), restore::global())
+            .context("the demo's service needs a cgroup of its own: run as root (sudo)")?;
+        say::note!("starting the wiki");
+        let wiki = Wiki::start(&scope)?;
+        let model = PowerModel::default_for(ground.cores)?;
+        let options = LocalOptions {
+            roots: roots.clone(),
+            target: TargetSpec::Path(scope.target().cpu_dir.display().to_string()),
+            model,
+            meter: MeterPreference::Auto,
+            limiter: LimiterOptions::default(),
+            emulated: false,
+            name: None,
+        };
+        let machine = CgroupMachine::open(options, restore::global())?;
+        let gateway = Gateway::start(GatewayConfig {
+            listen: vec![SocketAddr::from(([127, 0, 0, 1], 0))],
+            threads: 1,
+            backends: vec![BackendConfig::new(format!("http://{}", wiki.address))],
+            ..GatewayConfig::default()
+        })?;
+        Ok(Self {
+            machine,
+            model,
+            gateway,
+            recorder,
+            ground: ground.note.clone(),
+            real_per_core: ground.real_per_core,
+            emulator: ground.emulator_pid(),
+            wiki,
+            _scope: scope,
+        })
+    }
+
+    fn notes(&self) -> Vec<String> {
+        let mut notes = vec![self.ground.clone()];
+        notes.extend(self.machine.notes());
+        notes.push("service, gateway and load generator share this machine".to_owned());
+        notes
+    }
+
+    fn load(&self, seed: u64, trace: Arc<Trace>, spacing: Spacing) -> anyhow::Result<LoadHandle> {
+        let Some(address) = self.gateway.local_addrs().first() else {
+            bail!("the gateway listens nowhere")
+        };
+        let pages = self.wiki.pages.clone();
+        Ok(headroom_load::http::start(LoadConfig {
+            paths: Paths::Uniform(pages),
+            seed,
+            ..LoadConfig::new(
+                format!("http://{address}/"),
+                Pacing::open(Arrivals::new(trace, spacing, seed)),
+            )
+        })?)
+    }
+
+    /// Measures what one core serves, under even load at about half of what all cores of the service can do.
+    fn calibrate(&mut self, plant: Plant, stop: &Stop) -> Result<Option<PerSecond>, Failure> {
+        say::note!("measuring what one core serves, for {} s", CALIBRATION.as_secs());
+        let guess = self.real_per_core / Seconds::from_millis(wiki::PAGE_CPU_MS).get();
+        let rate = PerSecond::new(0.5 * guess * plant.cores().max().get());
+        // Longer than needed: the measurement stops it.
+        let trace = Trace::constant(rate, Seconds::from(CALIBRATION * 4))?;
+        let load = self.load(0, Arc::new(trace), Spacing::Even)?;
+        let mut telemetry = GatewayTelemetry::new(&self.gateway);
+        let measured =
+            calibrate::service_rate(&mut self.machine, &mut telemetry, CALIBRATION, &SystemClock, stop);
+        load.stop();
+        load.join()?;
+        Ok(measured?)
+    }
+
+    /// Completes a run's record by the world that it was: the machine, and what the service cost while it ran.
+    fn describe(
+        &self,
+        summary: &RunSummary,
+        law: LawName,
+        hardware: &HardwareConfig,
+        told: &Told,
+        before: &WikiCosts,
+    ) -> Result<(), Failure> {
+        let measured = Measured::between(before, &self.wiki.costs()?);
+        let (Some(service), Some(run), Some(real_cores)) = (measured, summary.run, hardware.real_cores)
+        else {
+            return Ok(());
+        };
+        let world = EmulatedRun {
+            name: &summary.name,
+            hardware,
+            real_cores,
+            cpus: processors(),
+            slo: told.slo,
+            period: PERIOD,
+            plant: told.plant,
+            law,
+            told: told.rate,
+            service: &service,
+        };
+        match world.text() {
+            Ok(text) => self.recorder.describe(run, text)?,
+            Err(why) => say::note!("`headroom validate` will not know the world of this run: {why}"),
+        }
+        Ok(())
+    }
+
+    /// CPU time of everything, and of the demo's own processes.
+    fn used(&self) -> Option<Used> {
+        let mut ours = vec![std::process::id(), self.wiki.pid()];
+        ours.extend(self.emulator);
+        Used::until_now(&ours)
+    }
+
+    /// What other programs used since then, as a share of the machine.
+    fn bystanders(&self, before: Option<Used>) -> Option<Ratio> {
+        let (before, now) = before.zip(self.used())?;
+        Some(now.by_others_since(&before, processors()))
+    }
+
+    /// Replays the day under one law.
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "what differs between two replays, and what they share"
+    )]
+    fn replay(
+        &mut self,
+        args: &DemoArgs,
+        name: LawName,
+        law: &mut Guardian<Box<dyn Law>>,
+        slo: Slo,
+        plant: Plant,
+        day: &Arc<Trace>,
+        view: Option<&View>,
+        stop: &Stop,
+    ) -> Result<Option<RunSummary>, Failure> {
+        say::note!(
+            "{}: {:.0} s of the day, {:.0} requests",
+            name,
+            day.duration().get(),
+            day.requests()
+        );
+        let plan = RunPlan {
+            name: run_name(name),
+            trace: day.name().to_owned(),
+            seed: args.seed,
+            length: Some(day.duration()),
+            frame: Frame { period: PERIOD, slo },
+            plant,
+            notes: self.notes(),
+            power_source: Some(self.machine.source()),
+            config: format!("{args:?}"),
+            nodes: Vec::new(),
+            provenance: origin::provenance().with_load(Some(origin::of_trace(day, args.seed))),
+            lines_every: 10,
+        };
+        self.machine.apply(plant.full_allocation())?;
+        let load = self.load(args.seed, Arc::clone(day), Spacing::Poisson)?;
+        let mut telemetry = GatewayTelemetry::new(&self.gateway);
+        // The run ends with the last answer, which comes soon after the trace's end or never.
+        let ends = day.duration();
+        let done = |at: Seconds| at >= ends && (load.is_finished() || at >= ends + AFTER_THE_END);
+        let watchers = Watchers { view, status: None };
+        let world = World {
+            machine: &mut self.machine,
+            telemetry: &mut telemetry,
+            recorder: &self.recorder,
+        };
+        let summary = run::run(&plan, law, world, watchers, stop, done)?;
+        load.stop();
+        let offered = load.join()?;
+        if stop.is_raised() {
+            return Ok(None);
+        }
+        if offered.failed_total > 0 {
+            say::note!(
+                "{name}: {} requests failed, as the load generator saw it",
+                offered.failed_total
+            );
+        }
+        // What the pause leaves in the gateway's counters belongs to no run.
+        telemetry.take(PERIOD);
+        Ok(Some(summary))
+    }
+}

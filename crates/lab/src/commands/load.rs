@@ -1,0 +1,412 @@
+//! `headroom load`: the load generator alone.
+
+use crate::args::{Spacing, time};
+use crate::commands::trace;
+use anyhow::{Context, anyhow};
+use clap::{ArgGroup, Args};
+use headroom_console::Failure;
+use headroom_console::Stop;
+use headroom_console::say;
+use headroom_load::http::{LoadConfig, LoadHandle, LoadResult, Pacing, Paths, UserLoad};
+use headroom_units::{PerSecond, Seconds};
+use headroom_workload::access_log::Replay;
+use headroom_workload::users::{FileSet, FileSetConfig, Model, Site, UserCurve};
+use headroom_workload::{Arrivals, Trace};
+use std::path::Path;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// What the help of `headroom load` teaches by example.
+const EXAMPLES: &str = "\
+What is sent is one of:
+  --trace    Open loop: requests come at the trace's rate, whatever the service does. For latency.
+  --users    Closed loop: users who fetch a page, then the objects embedded in it, then think (the
+             SURGE model). For capacity: the number of users is what overloads a service. On a
+             server that answers at once, two users make about one request a second.
+  --replay   Open loop: an access log's GET and HEAD requests, at the log's own times.
+
+Curves of users (times in ms, s, m, h or d):
+  100                                         always 100 users
+  ramp:from=0,to=300,over=5m                  a straight line: where does the service give in?
+  sinusoid:mean=100,amplitude=80,period=10m   overload and recovery (start=2m begins later in it)
+  steps:10/1m,200/30s,10/2m                   each number for its time: a flash crowd
+  daily:mean=100,day=20m,days=2,seed=1        days like those of the ClarkNet web server
+  trace:file=users.txt,step=10s               one number of users a line
+
+Examples:
+  headroom load --url http://127.0.0.1:8081/ --trace wikipedia --peak 200 --compress 300
+  headroom load --url http://127.0.0.1/ --users ramp:to=800,over=5m --new-connections
+  headroom load --write-files /var/www/html/site --files 2000
+  headroom load --url http://127.0.0.1/site/ --files 2000 --users 300 --duration 30m
+  headroom load --url http://127.0.0.1/ --replay access.log --speed 10 --new-connections
+
+A server whose accept queue is full drops the packets that open connections (SYN); the client's
+kernel sends them again after 1 s and more. `connects retried` counts those: the service is beyond
+its capacity, even if every request is answered in the end. With --new-connections every request
+passes through the accept queue.";
+
+/// `headroom load`.
+#[derive(Debug, Args)]
+#[command(after_long_help = EXAMPLES, group = ArgGroup::new("what").required(true))]
+pub struct LoadArgs {
+    /// The trace: `wikipedia`, `azure`, `clarknet-like` (generated from --seed), or a file with one rate (requests/s) a
+    /// line.
+    #[arg(long, value_name = "NAME|FILE", group = "what")]
+    pub trace: Option<String>,
+    /// Emulate users; their number over time: 100, ramp:to=300,over=5m, sinusoid:mean=100,amplitude=80,period=10m, ...
+    /// (`--help` lists them).
+    #[arg(long, value_name = "CURVE", group = "what")]
+    pub users: Option<String>,
+    /// Send the GET and HEAD requests of this access log (common or combined log format) again.
+    #[arg(long, value_name = "FILE", group = "what")]
+    pub replay: Option<PathBuf>,
+    /// Send nothing; write the files of a SURGE site into this folder, to be served and then browsed with --users and the
+    /// same --files, --size-scale and --seed.
+    #[arg(long, value_name = "DIR", group = "what")]
+    pub write_files: Option<PathBuf>,
+    /// Where to send the requests.
+    #[arg(long, value_name = "URL", required_unless_present = "write_files")]
+    pub url: Option<String>,
+    /// Paths to ask for, one a line, chosen at random; by default the URL's own.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["replay", "files"])]
+    pub paths: Option<PathBuf>,
+    /// How long each value of the trace is held, in seconds.
+    #[arg(long, default_value_t = 10.0, value_name = "SECONDS")]
+    pub step: f64,
+    /// Squeeze (or stretch) the whole trace into this many seconds.
+    #[arg(long, value_name = "SECONDS", conflicts_with = "step", requires = "trace")]
+    pub compress: Option<f64>,
+    /// Multiply every rate by this.
+    #[arg(long, value_name = "FACTOR", conflicts_with_all = ["peak", "mean"], requires = "trace")]
+    pub scale: Option<f64>,
+    /// Scale the trace so that its highest rate is this, in requests/s.
+    #[arg(long, value_name = "RATE", conflicts_with = "mean", requires = "trace")]
+    pub peak: Option<f64>,
+    /// Scale the trace so that its mean rate is this, in requests/s.
+    #[arg(long, value_name = "RATE", requires = "trace")]
+    pub mean: Option<f64>,
+    /// Stop after this time (90, 90s, 10m, 1h), whatever is left. Users whose number has no end need it.
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub duration: Option<f64>,
+    /// How requests are spaced: over the trace's time, or within each second of a replayed log.
+    #[arg(long, value_enum, default_value_t = Spacing::Poisson)]
+    pub arrivals: Spacing,
+    /// Replay the log this many times as fast.
+    #[arg(long, default_value_t = 1.0, value_name = "FACTOR", requires = "replay")]
+    pub speed: f64,
+    /// The site that users browse has this many files (2,000 where --write-files writes them): documents as popular and
+    /// as large as SURGE says, below the URL. Without it, every object of a page is --paths' or the URL's.
+    #[arg(long, value_name = "N")]
+    pub files: Option<usize>,
+    /// Multiply the sizes of the site's files by this.
+    #[arg(long, default_value_t = 1.0, value_name = "FACTOR")]
+    pub size_scale: f64,
+    /// Seed of everything random.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Connections at most: 1,024 by default, or one for each user.
+    #[arg(long, value_name = "N")]
+    pub connections: Option<usize>,
+    /// Open a new connection for every request, so that the server's accept queue sees each one. The result says how
+    /// long connecting took and how many connects needed TCP's retry (1 s and more): a full accept queue shows there.
+    #[arg(long)]
+    pub new_connections: bool,
+    /// Time that a request may take, in milliseconds.
+    #[arg(long, default_value_t = 10_000.0, value_name = "MS")]
+    pub timeout_ms: f64,
+    /// Print the result as JSON on standard output, and nothing else there.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Connections at most where nothing else is said and there are no users.
+const CONNECTIONS: usize = 1024;
+
+/// Files of a site that is written without saying how many.
+const FILES: usize = 2000;
+
+/// Offers the load until it ends or a signal comes, with a line of progress a second.
+///
+/// # Errors
+/// A trace, a curve, a log, a URL or a setting that makes no sense; a generator that broke.
+pub fn run(args: &LoadArgs) -> Result<(), Failure> {
+    if let Some(folder) = &args.write_files {
+        return write_files(args, folder);
+    }
+    let url = args
+        .url
+        .as_deref()
+        .ok_or_else(|| Failure::Usage(anyhow!("give --url")))?;
+    let offer = offer(args)?;
+    let stop = Stop::at_signals()?;
+    let config = LoadConfig {
+        paths: match &args.paths {
+            None => Paths::Url,
+            Some(file) => Paths::Uniform(read_paths(file)?),
+        },
+        max_connections: args.connections.unwrap_or(offer.connections),
+        keep_alive: !args.new_connections,
+        timeout: Seconds::from_millis(args.timeout_ms),
+        seed: args.seed,
+        ..LoadConfig::new(url, offer.pacing)
+    };
+    let mut load = headroom_load::http::start(config).map_err(Failure::usage)?;
+    say::note!("{} in {:.0} s to {url}", offer.what, offer.length.get());
+    progress(&mut load, &stop, offer.length, args.users.is_some());
+    let result = load.join()?;
+    if args.json {
+        say::result(serde_json::to_string(&result)?)
+    } else {
+        say::result(table(&result, args.users.is_some()))
+    }
+}
+
+/// What is to be sent.
+struct Offer {
+    pacing: Pacing,
+    /// In words.
+    what: String,
+    length: Seconds,
+    /// Connections at most where nothing else is said.
+    connections: usize,
+}
+
+fn offer(args: &LoadArgs) -> Result<Offer, Failure> {
+    if args.files.is_some() && args.users.is_none() {
+        return Err(Failure::Usage(anyhow!(
+            "--files is for --users and --write-files"
+        )));
+    }
+    if let Some(curve) = &args.users {
+        return users(args, curve);
+    }
+    if let Some(file) = &args.replay {
+        let log = trace::read_log(file)?;
+        let mut replay =
+            Replay::new(log, args.speed, spacing(args.arrivals), args.seed).map_err(Failure::usage)?;
+        if let Some(seconds) = args.duration {
+            replay.cut(Seconds::new(seconds));
+        }
+        return Ok(Offer {
+            what: format!("at most {} requests", replay.requests()),
+            length: replay.duration(),
+            pacing: Pacing::Replay(Box::new(replay)),
+            connections: CONNECTIONS,
+        });
+    }
+    let name = args.trace.as_deref().unwrap_or_default();
+    let trace = shaped(args, name)?;
+    Ok(Offer {
+        what: format!("{:.0} requests", trace.requests()),
+        length: trace.duration(),
+        pacing: Pacing::open(Arrivals::new(trace, spacing(args.arrivals), args.seed)),
+        connections: CONNECTIONS,
+    })
+}
+
+fn users(args: &LoadArgs, curve: &str) -> Result<Offer, Failure> {
+    let curve = UserCurve::parse(curve).map_err(Failure::usage)?;
+    let length = match (args.duration.map(Seconds::new), curve.duration()) {
+        // After a ramp its last users stay; after the others there is nobody.
+        (Some(asked), Some(whole)) if !matches!(curve, UserCurve::Ramp { .. }) => asked.min(whole),
+        (Some(length), _) | (None, Some(length)) => length,
+        (None, None) => {
+            return Err(Failure::Usage(anyhow!(
+                "these users never end; give --duration, as --duration 10m"
+            )));
+        }
+    };
+    let peak = curve.peak();
+    let site = match args.files {
+        Some(_) => Site::of(Arc::new(file_set(args)?), args.seed),
+        None => Site::Unknown,
+    };
+    Ok(Offer {
+        what: format!("up to {peak:.0} users"),
+        length,
+        pacing: Pacing::users(UserLoad {
+            curve,
+            duration: length,
+            model: Model::default(),
+            site,
+        }),
+        connections: (peak.ceil() as usize).max(1),
+    })
+}
+
+fn file_set(args: &LoadArgs) -> Result<FileSet, Failure> {
+    FileSet::generate(&FileSetConfig {
+        files: args.files.unwrap_or(FILES),
+        size_scale: args.size_scale,
+        seed: args.seed,
+        ..FileSetConfig::default()
+    })
+    .map_err(Failure::usage)
+}
+
+fn write_files(args: &LoadArgs, folder: &Path) -> Result<(), Failure> {
+    let files = file_set(args)?;
+    files.write(folder).map_err(Failure::usage)?;
+    say::result(format!(
+        "{} files, {:.1} MB in {}; browse them with --users CURVE --files {} --seed {}{}",
+        files.len(),
+        files.bytes() as f64 / 1e6,
+        folder.display(),
+        files.len(),
+        args.seed,
+        if args.size_scale == 1.0 {
+            String::new()
+        } else {
+            format!(" --size-scale {}", args.size_scale)
+        },
+    ))
+}
+
+/// How requests are spaced.
+pub const fn spacing(spacing: Spacing) -> headroom_workload::Spacing {
+    match spacing {
+        Spacing::Poisson => headroom_workload::Spacing::Poisson,
+        Spacing::Even => headroom_workload::Spacing::Even,
+    }
+}
+
+/// Paths from a file of one a line.
+fn read_paths(file: &Path) -> Result<Vec<String>, Failure> {
+    let text = std::fs::read_to_string(file)
+        .with_context(|| format!("{}: the paths cannot be read", file.display()))
+        .map_err(Failure::Usage)?;
+    Ok(text
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty())
+        .map(str::to_owned)
+        .collect())
+}
+
+fn shaped(args: &LoadArgs, name: &str) -> Result<Trace, Failure> {
+    let trace = trace::named(name, Seconds::new(args.step), args.seed)?;
+    let shape = || {
+        let trace = match args.compress {
+            Some(seconds) => trace.compressed_to(Seconds::new(seconds))?,
+            None => trace,
+        };
+        let trace = match (args.scale, args.peak, args.mean) {
+            (Some(factor), ..) => trace.scaled(factor)?,
+            (_, Some(peak), _) => trace.scaled_to_peak(PerSecond::new(peak))?,
+            (.., Some(mean)) => trace.scaled_to_mean(PerSecond::new(mean))?,
+            _ => trace,
+        };
+        match args.duration {
+            Some(seconds) if seconds < trace.duration().get() => {
+                trace.slice(Seconds::ZERO, Seconds::new(seconds))
+            }
+            _ => Ok(trace),
+        }
+    };
+    shape().map_err(Failure::usage)
+}
+
+fn progress(load: &mut LoadHandle, stop: &Stop, length: Seconds, has_users: bool) {
+    let begin = Instant::now();
+    let mut next = begin;
+    loop {
+        next += Duration::from_secs(1);
+        if stop.wait_until(next) {
+            load.stop();
+            return;
+        }
+        let Ok(period) = load.take_period() else { return };
+        let at = |percentile| period.latency.value_at_percentile(percentile) as f64 / 1e3;
+        let seconds = period.duration.get().max(1e-9);
+        let people = if has_users {
+            let pages = period.counts.pages_completed as f64 / seconds;
+            format!("  {:>5} users  {pages:>6.1} pages/s", period.users)
+        } else {
+            String::new()
+        };
+        say::note!(
+            "{:>6.0} of {:.0} s{people}  {:>7.0} requests/s  P50 {:.1} ms  P95 {:.1} ms  failed {}  outstanding {}  \
+             connects retried {}",
+            begin.elapsed().as_secs_f64(),
+            length.get(),
+            period.counts.offered as f64 / seconds,
+            at(50.0),
+            at(95.0),
+            period.counts.failed.total(),
+            period.outstanding,
+            period.counts.connects_retried,
+        );
+        if load.is_finished() {
+            return;
+        }
+    }
+}
+
+/// The result for people.
+fn table(result: &LoadResult, has_users: bool) -> String {
+    let counts = &result.counts;
+    let failed = &counts.failed;
+    let latency = &result.latency_ms;
+    let connect = &result.connect_ms;
+    let users = if has_users {
+        format!(
+            "users       {:.1} on average\n\
+             pages       {} begun, {} completed ({:.1}/s), {} failed\n",
+            result.users_mean,
+            counts.pages_begun,
+            counts.pages_completed,
+            result.pages_per_second.get(),
+            counts.pages_failed,
+        )
+    } else {
+        String::new()
+    };
+    let why = match &result.connect_error {
+        Some(error) => format!(" (the first: {error})"),
+        None => String::new(),
+    };
+    let no_port = match counts.no_local_port {
+        0 => String::new(),
+        count => format!(
+            "; {count} failed because this machine has no free port left: lower the rate or widen \
+             net.ipv4.ip_local_port_range"
+        ),
+    };
+    format!(
+        "{users}requests    {} offered, {} completed ({:.1}/s), {} failed\n\
+         failures    {} connect{why}, {} timeout, {} status >= 500, {} protocol, {} dropped (no room to wait)\n\
+         latency     from the intended send time: mean {:.2} ms, P50 {:.2}, P95 {:.2}, P99 {:.2}, P99.9 {:.2}, \
+         max {:.2}\n\
+         connects    {} opened: P50 {:.2} ms, P99 {:.2}, max {:.2}; {} took 0.99 s or more (a SYN sent again), {} given \
+         up{no_port}\n\
+         send error  P50 {:.0} us, P99 {:.0} us, max {:.0} us\n\
+         generator   {:.2} s of CPU in {:.1} s",
+        counts.offered,
+        counts.completed,
+        result.completed_per_second.get(),
+        result.failed_total,
+        failed.connect,
+        failed.timeout,
+        failed.status,
+        failed.protocol,
+        failed.dropped,
+        latency.mean,
+        latency.p50,
+        latency.p95,
+        latency.p99,
+        latency.p999,
+        latency.max,
+        counts.connections,
+        connect.p50,
+        connect.p99,
+        connect.max,
+        counts.connects_retried,
+        counts.connects_given_up,
+        result.send_error_us.p50,
+        result.send_error_us.p99,
+        result.send_error_us.max,
+        result.generator_cpu_s.get(),
+        result.duration_s.get(),
+    )
+}

@@ -1,0 +1,271 @@
+//! Laws x traces x seeds, under common random numbers.
+//!
+//! ```
+//! use headroom_control::LawName;
+//! use headroom_lab::comparison::Field;
+//! use headroom_lab::simulate::Setting;
+//!
+//! // Two minutes of the default scenario under two seeds.
+//! let mut world = Setting::default();
+//! world.scenario.duration_s = Some(120.0);
+//! let laws = [LawName::FIXED, LawName::SLO_POWER];
+//! let field = Field::new(world.clone(), &laws, false, vec![1, 2], 2)?;
+//! let (rows, _) = field.rows(&["default".to_owned()], &[vec![world.clone(), world]])?;
+//! assert_eq!(rows[1].law, "slo-power");
+//! assert!(rows[1].energy_over_first_percent.mean < 0.0);
+//! # Ok::<(), headroom_console::Failure>(())
+//! ```
+
+use crate::simulate::{Figures, Progress, Setting, figures};
+use anyhow::anyhow;
+use headroom_console::Failure;
+use headroom_control::LawName;
+use headroom_record::statistics::Estimate;
+use headroom_sim::bound::{clairvoyant, lower_bound};
+use headroom_sim::{ScenarioError, run_many};
+use serde::Serialize;
+
+/// States that the search for a schedule keeps from period to period.
+const WIDTH: usize = 4;
+/// The name under which that schedule is listed.
+pub const CLAIRVOYANT: &str = "clairvoyant";
+
+/// A law on a trace, over all seeds.
+#[derive(Debug, Serialize)]
+pub struct Row {
+    /// The law, or `clairvoyant`.
+    pub law: String,
+    /// The trace.
+    pub trace: String,
+    /// Energy of a run, joules.
+    pub energy_j: Estimate,
+    /// Energy over the first law's under the same seed, less one, percent.
+    pub energy_over_first_percent: Estimate,
+    /// Energy over that which no schedule can go under, less one, percent; `None` where there is no bound, or where the law
+    /// left requests unanswered and so needed less.
+    pub energy_over_bound_percent: Option<Estimate>,
+    /// Energy over requests that arrived, joules.
+    pub joules_per_request: Estimate,
+    /// P95 of all requests, milliseconds.
+    pub latency_p95_ms: Estimate,
+    /// Judged periods over the target, percent.
+    pub periods_over_percent: Estimate,
+    /// Those less the first law's under the same seed, percentage points.
+    pub periods_over_first_percent: Estimate,
+    /// Mean cores.
+    pub cores: Estimate,
+    /// Busy share of the cores, percent.
+    pub utilisation_percent: Estimate,
+    /// Mean power, watts.
+    pub power_w: Estimate,
+    /// Mean power allocated, watts.
+    pub allocated_w: Estimate,
+    /// Consumed over allocated.
+    pub power_ratio: Estimate,
+    /// The runs, seed by seed.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub runs: Vec<Figures>,
+}
+
+/// What is run: a law, or the search for the best schedule.
+#[derive(Clone, Copy, Debug)]
+pub enum Runner {
+    /// A law.
+    Law(LawName),
+    /// A schedule that knows every arrival beforehand.
+    Clairvoyant,
+}
+
+impl Runner {
+    /// The name under which it is listed.
+    pub fn name(self) -> String {
+        match self {
+            Self::Law(law) => law.to_string(),
+            Self::Clairvoyant => CLAIRVOYANT.to_owned(),
+        }
+    }
+
+    fn run(self, setting: &Setting, seed: u64) -> Result<Figures, Failure> {
+        match self {
+            Self::Law(law) => figures(setting, law, seed),
+            Self::Clairvoyant => clairvoyant(&setting.scenario, seed, WIDTH)
+                .map(|bound| Figures::of(&bound.totals))
+                .map_err(|error| setting.run_error(error)),
+        }
+    }
+}
+
+/// A runner in a world, seed by seed.
+pub type Runs = Vec<Result<Figures, Failure>>;
+
+/// What is compared: the runners, the first being what differences are from, and the seeds.
+#[derive(Debug)]
+pub struct Field {
+    /// The scenario.
+    pub file: Setting,
+    /// The laws and what else runs; the first is what differences are from.
+    pub runners: Vec<Runner>,
+    /// The seeds: every runner meets the same arrivals and sizes under the same seed.
+    pub seeds: Vec<u64>,
+    /// Runs at once.
+    pub threads: usize,
+}
+
+impl Field {
+    /// These laws in this scenario, and where asked for the schedule that knows every arrival beforehand.
+    ///
+    /// # Errors
+    /// A law that is named twice or cannot be built.
+    pub fn new(
+        file: Setting,
+        laws: &[LawName],
+        clairvoyant: bool,
+        seeds: Vec<u64>,
+        threads: usize,
+    ) -> Result<Self, Failure> {
+        for (at, law) in laws.iter().enumerate() {
+            if laws[..at].contains(law) {
+                return Err(Failure::usage(anyhow!(
+                    "--laws names {law} twice: name each once"
+                )));
+            }
+        }
+        // Each law is built once, so that a mistake is said before anything runs.
+        for law in laws {
+            file.guarded(*law)?;
+        }
+        let mut runners: Vec<Runner> = laws.iter().copied().map(Runner::Law).collect();
+        if clairvoyant {
+            runners.push(Runner::Clairvoyant);
+        }
+        Ok(Self {
+            file,
+            runners,
+            seeds,
+            threads,
+        })
+    }
+
+    /// The name of what the others' differences are from.
+    pub fn first(&self) -> String {
+        self.runners
+            .first()
+            .map_or_else(String::new, |first| first.name())
+    }
+
+    /// Runs every runner in every world under every seed; the results by world, runner and seed, and the number of runs.
+    /// `worlds` has one setting for each seed.
+    pub fn run(&self, worlds: &[Vec<Setting>]) -> (Vec<Vec<Runs>>, usize) {
+        let (runners, seeds) = (self.runners.len(), self.seeds.len());
+        let mut plan = Vec::new();
+        // The longest jobs first, so that no thread is left with one at the end.
+        for runner in (0..runners).rev() {
+            for world in 0..worlds.len() {
+                plan.extend((0..seeds).map(|seed| (runner, world, seed)));
+            }
+        }
+        let progress = Progress::new("comparing", plan.len() as u64);
+        let done = run_many(&plan, self.threads, |_, (runner, world, seed)| {
+            let result = self.runners[*runner].run(&worlds[*world][*seed], self.seeds[*seed]);
+            progress.add(1);
+            result
+        });
+        drop(progress);
+        let mut by_world: Vec<Vec<Vec<_>>> = worlds
+            .iter()
+            .map(|_| (0..runners).map(|_| Vec::with_capacity(seeds)).collect())
+            .collect();
+        for ((runner, world, _), result) in plan.iter().zip(done) {
+            by_world[*world][*runner].push(result);
+        }
+        (by_world, plan.len())
+    }
+
+    /// What no schedule can go under, for each world and seed, in joules.
+    pub fn bounds(&self, worlds: &[Vec<Setting>]) -> Vec<Result<Vec<f64>, ScenarioError>> {
+        let plan: Vec<(usize, usize)> = (0..worlds.len())
+            .flat_map(|world| (0..self.seeds.len()).map(move |seed| (world, seed)))
+            .collect();
+        let mut done = run_many(&plan, self.threads, |_, (world, seed)| {
+            lower_bound(&worlds[*world][*seed].scenario, self.seeds[*seed]).map(|joules| joules.get())
+        })
+        .into_iter();
+        worlds
+            .iter()
+            .map(|_| done.by_ref().take(self.seeds.len()).collect())
+            .collect()
+    }
+
+    /// Runs everything and gives a row for each law on each trace, and why a trace has no bound where it has none. `worlds` has
+    /// for each trace a setting for each seed.
+    ///
+    /// # Errors
+    /// A run that does not end.
+    pub fn rows(
+        &self,
+        traces: &[String],
+        worlds: &[Vec<Setting>],
+    ) -> Result<(Vec<Row>, Vec<String>), Failure> {
+        let (done, _) = self.run(worlds);
+        let (mut rows, mut remarks) = (Vec::new(), Vec::new());
+        for ((results, bounds), trace) in done.into_iter().zip(self.bounds(worlds)).zip(traces) {
+            let bounds = bounds
+                .map_err(|error| remarks.push(format!("no bound: {error}")))
+                .ok();
+            let results = results
+                .into_iter()
+                .map(|runs| runs.into_iter().collect::<Result<Vec<_>, _>>())
+                .collect::<Result<Vec<_>, _>>()?;
+            let first = results.first().map_or(&[][..], Vec::as_slice);
+            for (runner, runs) in self.runners.iter().zip(&results) {
+                rows.extend(row(runner.name(), trace, runs, first, bounds.as_deref()));
+            }
+        }
+        Ok((rows, remarks))
+    }
+}
+
+/// A law on a trace from its runs, those of the first law and the bounds, each seed by seed; `None` of fewer than two seeds.
+pub fn row(
+    law: String,
+    trace: &str,
+    runs: &[Figures],
+    first: &[Figures],
+    bounds: Option<&[f64]>,
+) -> Option<Row> {
+    let each = |pick: fn(&Figures) -> f64| runs.iter().map(pick).collect::<Vec<f64>>();
+    let firsts = |pick: fn(&Figures) -> f64| first.iter().map(pick).collect::<Vec<f64>>();
+    let estimate = |pick: fn(&Figures) -> f64| Estimate::of(&each(pick));
+    let joules = each(|run| run.energy_j);
+    let over = |from: &[f64]| {
+        let percent: Vec<f64> = joules
+            .iter()
+            .zip(from)
+            .map(|(these, those)| (these / those - 1.0) * 100.0)
+            .collect();
+        Estimate::of(&percent)
+    };
+    Some(Row {
+        energy_j: estimate(|run| run.energy_j)?,
+        energy_over_first_percent: over(&firsts(|run| run.energy_j))?,
+        // The bound is one for schedules that answer what is due, and proven: who is under it left requests unanswered.
+        energy_over_bound_percent: bounds
+            .filter(|bounds| joules.iter().zip(*bounds).all(|(joules, bound)| joules >= bound))
+            .and_then(over),
+        joules_per_request: estimate(|run| run.energy_j / run.requests.max(1) as f64)?,
+        latency_p95_ms: estimate(|run| run.latency_p95_ms)?,
+        periods_over_percent: estimate(|run| run.periods_over * 100.0)?,
+        periods_over_first_percent: Estimate::of_differences(
+            &each(|run| run.periods_over * 100.0),
+            &firsts(|run| run.periods_over * 100.0),
+        )?,
+        cores: estimate(|run| run.cores)?,
+        utilisation_percent: estimate(|run| run.utilisation * 100.0)?,
+        power_w: estimate(|run| run.power_w)?,
+        allocated_w: estimate(|run| run.allocated_w)?,
+        power_ratio: estimate(|run| run.power_ratio)?,
+        law,
+        trace: trace.to_owned(),
+        runs: runs.to_vec(),
+    })
+}

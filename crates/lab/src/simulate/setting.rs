@@ -1,0 +1,375 @@
+//! What `--scenario FILE` holds: a world of `headroom_sim`, and beside it the law, its parameters and what it is told.
+
+use crate::args::{Spacing, WorldArgs};
+use anyhow::anyhow;
+use headroom_console::Failure;
+use headroom_console::{ConfigError, Document};
+use headroom_control::{Guardian, Law, guardian};
+use headroom_control::{LawConfig, LawContext, LawError, LawName, Parameter};
+use headroom_sim::balancer::Balancing;
+use headroom_sim::scenario::{Delays, Limits, NodeGroup, Service, Telemetry};
+use headroom_sim::{Fault, RunError, Scenario, ScenarioError};
+use headroom_units::{PerSecond, Seconds};
+use headroom_workload::ArrivalProcess;
+use headroom_workload::Trace;
+use headroom_workload::generate::{Diurnal, FlatWithSpikes, diurnal, flat_with_spikes};
+use serde::Deserialize;
+use std::path::Path;
+
+/// Where every key of `[law]` is explained.
+const LIVE_EXAMPLE: &str = include_str!("../../../headroom/headroom.example.toml");
+
+const COMMAND: &str = "sim";
+/// As many values as the published trace of Wikipedia.
+const WIKIPEDIA_VALUES: f64 = 900.0;
+
+/// The file, key by key: those of a scenario, and two tables of our own.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct File {
+    name: String,
+    duration_s: Option<f64>,
+    core_step: f64,
+    allow_overload: bool,
+    service: Service,
+    nodes: Vec<NodeGroup>,
+    balancer: Balancing,
+    delays: Delays,
+    telemetry: Telemetry,
+    arrivals: Option<ArrivalProcess>,
+    faults: Vec<Fault>,
+    limits: Limits,
+    control: ControlConfig,
+    law: LawConfig,
+}
+
+impl Default for File {
+    fn default() -> Self {
+        let world = Scenario::default();
+        Self {
+            name: world.name,
+            duration_s: world.duration_s,
+            core_step: world.core_step,
+            allow_overload: world.allow_overload,
+            service: world.service,
+            nodes: world.nodes,
+            balancer: world.balancer,
+            delays: world.delays,
+            telemetry: world.telemetry,
+            arrivals: None,
+            faults: world.faults,
+            limits: world.limits,
+            control: ControlConfig::default(),
+            law: LawConfig::default(),
+        }
+    }
+}
+
+/// `[control]`: what stands around the law.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ControlConfig {
+    /// μ as the law is told it; the true one where absent.
+    pub told_rate_per_core_s: Option<f64>,
+    /// Periods without telemetry after which everything goes to full.
+    pub lost_periods_to_full: u32,
+}
+
+impl Default for ControlConfig {
+    fn default() -> Self {
+        Self {
+            told_rate_per_core_s: None,
+            lost_periods_to_full: guardian::DEFAULT_PATIENCE_PERIODS,
+        }
+    }
+}
+
+/// The example with every key: the scenario's own, and the law's tables as the live configuration has them.
+pub fn example() -> String {
+    let laws = LIVE_EXAMPLE
+        .split_once("\n[law]\n")
+        .and_then(|(_, after)| after.split_once("\n[power]\n"))
+        .map_or("", |(laws, _)| laws);
+    format!(
+        "{}\n# What stands around the law.\n[control]\n\
+         # Requests per second and core as the law is told it; by default service.rate_per_core_s, which is the truth.\n\
+         # told_rate_per_core_s = 24.0\n\
+         # Periods without telemetry after which everything goes to full.\n\
+         lost_periods_to_full = {}\n\n[law]\n{laws}",
+        headroom_sim::scenario::EXAMPLE.trim_end(),
+        guardian::DEFAULT_PATIENCE_PERIODS,
+    )
+}
+
+/// A world, a law and what it is told, before the trace is chosen.
+#[derive(Clone, Debug)]
+pub struct Setting {
+    /// The world.
+    pub scenario: Scenario,
+    /// The law and the parameters of all of them.
+    pub law: LawConfig,
+    /// What stands around it.
+    pub control: ControlConfig,
+    /// Whether the file says when requests arrive.
+    pub has_arrivals: bool,
+    document: Option<Document>,
+}
+
+impl Default for Setting {
+    fn default() -> Self {
+        Self::of(File::default(), None)
+    }
+}
+
+impl Setting {
+    fn of(file: File, document: Option<Document>) -> Self {
+        let has_arrivals = file.arrivals.is_some();
+        let default = Scenario::default();
+        Self {
+            scenario: Scenario {
+                name: file.name,
+                duration_s: file.duration_s,
+                core_step: file.core_step,
+                allow_overload: file.allow_overload,
+                service: file.service,
+                nodes: file.nodes,
+                balancer: file.balancer,
+                delays: file.delays,
+                telemetry: file.telemetry,
+                arrivals: file.arrivals.unwrap_or(default.arrivals),
+                faults: file.faults,
+                limits: file.limits,
+            },
+            law: file.law,
+            control: file.control,
+            has_arrivals,
+            document,
+        }
+    }
+
+    /// Reads the scenario that was asked for, or takes the default.
+    ///
+    /// # Errors
+    /// A file that cannot be read, is no TOML, has an unknown key, or describes no world, each with its line.
+    pub fn read(file: Option<&Path>) -> Result<Self, Failure> {
+        match file {
+            None => Self::default().checked(),
+            Some(file) => Self::from_document(Document::read(file, COMMAND)?),
+        }
+    }
+
+    /// Understands a scenario's text.
+    ///
+    /// # Errors
+    /// As [`Setting::read`].
+    pub fn from_document(document: Document) -> Result<Self, Failure> {
+        Self::of(document.parse(COMMAND)?, Some(document)).checked()
+    }
+
+    /// The same, if it is a world.
+    ///
+    /// # Errors
+    /// As [`Setting::read`].
+    pub fn checked(self) -> Result<Self, Failure> {
+        if let Some(told) = self.control.told_rate_per_core_s
+            && !(1e-6..=1e9).contains(&told)
+        {
+            let why = format!("is {told}: it must be 0.000001 to 1e9 requests per second");
+            return Err(self.error("control.told_rate_per_core_s", why));
+        }
+        if let Some(document) = &self.document {
+            self.law
+                .check()
+                .map_err(|error| document.error(&error.key, error.why))?;
+        }
+        self.check()?;
+        Ok(self)
+    }
+
+    /// The same with a trace's arrivals, named.
+    ///
+    /// # Errors
+    /// A trace that cannot be read, or one that the nodes cannot serve.
+    pub fn with_trace(
+        &self,
+        trace: Option<&str>,
+        args: &WorldArgs,
+        seed: u64,
+    ) -> Result<(Self, String), Failure> {
+        if trace.is_none() && self.has_arrivals {
+            let name = format!("{} (arrivals of the scenario)", self.scenario.name);
+            return Ok((self.cut(args)?, name));
+        }
+        let trace = named_trace(trace.unwrap_or("wikipedia"), Seconds::new(args.step), seed)?;
+        Ok((self.with_rates(&trace, args)?, trace.name().to_owned()))
+    }
+
+    /// The same with the arrivals of a trace that is at hand.
+    ///
+    /// # Errors
+    /// A trace that the nodes cannot serve.
+    pub fn with_rates(&self, trace: &Trace, args: &WorldArgs) -> Result<Self, Failure> {
+        let mut with = self.clone();
+        let duration_s = self.scenario.duration_s;
+        with.scenario = with.scenario.with_trace(
+            trace.rates().iter().map(|rate| rate.get()).collect(),
+            trace.step(),
+            spacing(args.arrivals),
+        );
+        with.scenario.duration_s = duration_s;
+        with.cut(args)
+    }
+
+    fn cut(&self, args: &WorldArgs) -> Result<Self, Failure> {
+        let mut with = self.clone();
+        if args.duration.is_some() {
+            with.scenario.duration_s = args.duration;
+        }
+        with.check()?;
+        Ok(with)
+    }
+
+    fn check(&self) -> Result<(), Failure> {
+        self.scenario
+            .check()
+            .map_err(|error| self.scenario_error(&error))?;
+        match self.scenario.plant() {
+            Ok(_) => Ok(()),
+            Err(error) => Err(self.error("nodes", error)),
+        }
+    }
+
+    fn scenario_error(&self, error: &ScenarioError) -> Failure {
+        self.error(&error.key, &error.why)
+    }
+
+    fn error(&self, key: &str, why: impl std::fmt::Display) -> Failure {
+        match &self.document {
+            Some(document) => document.error(key, why).into(),
+            None => Failure::usage(anyhow!("{key}: {why}")),
+        }
+    }
+
+    /// Why a run has no result: what is wrong with the scenario comes with its line.
+    pub fn run_error(&self, error: RunError) -> Failure {
+        match (&error, &self.document) {
+            (RunError::Scenario(error), _) => self.scenario_error(error),
+            (RunError::TooManyEvents { .. }, Some(document)) => {
+                Failure::Run(anyhow!("{}", at(document, "limits.events", &error)))
+            }
+            (RunError::TooManyInFlight { .. }, Some(document)) => {
+                Failure::Run(anyhow!("{}", at(document, "limits.in_flight", &error)))
+            }
+            _ => Failure::Run(error.into()),
+        }
+    }
+
+    /// μ as the law is told it.
+    pub fn told(&self) -> PerSecond {
+        self.control
+            .told_rate_per_core_s
+            .map_or(self.scenario.service_rate(), PerSecond::new)
+    }
+
+    /// The law of that name, in its guardian, as it runs live.
+    ///
+    /// # Errors
+    /// A parameter outside its range, a target out of its reach, with the line.
+    pub fn guarded(&self, law: LawName) -> Result<Guardian<Box<dyn Law>>, Failure> {
+        let context = self.context()?;
+        let config = LawConfig {
+            name: law,
+            ..self.law.clone()
+        };
+        let built = config.build(&context).map_err(|error| self.law_error(&error))?;
+        Ok(Guardian::new(
+            built,
+            context.plant,
+            self.control.lost_periods_to_full,
+        ))
+    }
+
+    /// What can be searched of a law here.
+    ///
+    /// # Errors
+    /// A law that cannot be built for this world, with the line.
+    pub fn search_space(&self, law: LawName) -> Result<Vec<Parameter>, Failure> {
+        let config = LawConfig {
+            name: law,
+            ..self.law.clone()
+        };
+        let found = config.search_space(&self.context()?);
+        found.map_err(|error| self.law_error(&error))
+    }
+
+    fn context(&self) -> Result<LawContext, Failure> {
+        let plant = self
+            .scenario
+            .plant()
+            .map_err(|error| self.error("nodes", error))?;
+        let slo = self
+            .scenario
+            .slo()
+            .map_err(|error| self.error("service", error))?;
+        Ok(LawContext {
+            slo,
+            plant,
+            service_rate: self.told(),
+        })
+    }
+
+    fn law_error(&self, error: &LawError) -> Failure {
+        // The live configuration keeps the SLO in a table of its own.
+        let key = error.key.replace("slo.target_ms", "service.target_ms");
+        self.error(&key, &error.why)
+    }
+
+    /// The configuration in force, as text for the record.
+    pub fn text(&self) -> String {
+        match &self.document {
+            Some(document) => document.text().to_owned(),
+            None => "# the default scenario: `headroom sim --example` prints it\n".to_owned(),
+        }
+    }
+}
+
+/// A message with the file and the line of a key, where the message names the key itself.
+fn at(document: &Document, key: &str, error: &RunError) -> ConfigError {
+    let mut placed = document.error(key, "");
+    placed.message = error.to_string();
+    placed
+}
+
+/// The simulator's word for it.
+pub fn spacing(spacing: Spacing) -> headroom_workload::Spacing {
+    match spacing {
+        Spacing::Poisson => headroom_workload::Spacing::Poisson,
+        Spacing::Even => headroom_workload::Spacing::Even,
+    }
+}
+
+/// The trace that a name or a file stands for: `wikipedia` and `azure` are as long as the published ones, from the seed.
+///
+/// # Errors
+/// A file that cannot be read or holds something other than rates, with its line.
+pub fn named_trace(name: &str, step: Seconds, seed: u64) -> Result<Trace, Failure> {
+    let trace = match name {
+        "wikipedia" => {
+            let days = (WIKIPEDIA_VALUES / Diurnal::default().points_per_day as f64).ceil() as usize;
+            let whole = diurnal(&Diurnal {
+                days,
+                step,
+                seed,
+                ..Diurnal::default()
+            });
+            whole.and_then(|trace| trace.slice(Seconds::ZERO, step * WIKIPEDIA_VALUES))
+        }
+        "azure" => flat_with_spikes(&FlatWithSpikes {
+            step,
+            seed,
+            ..FlatWithSpikes::default()
+        }),
+        file => return Trace::from_file(Path::new(file), step).map_err(Failure::usage),
+    };
+    Ok(trace.map_err(Failure::usage)?.named(format!("{name}-like")))
+}

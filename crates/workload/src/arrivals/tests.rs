@@ -1,0 +1,219 @@
+use super::*;
+use headroom_units::PerSecond;
+use proptest::prelude::*;
+
+fn trace(step: f64, values: &[f64]) -> Trace {
+    Trace::new(
+        "t",
+        Seconds::new(step),
+        values.iter().copied().map(PerSecond::new).collect(),
+    )
+    .unwrap()
+}
+
+fn times(trace: Trace, spacing: Spacing, seed: u64) -> Vec<f64> {
+    Arrivals::new(trace, spacing, seed).map(Seconds::get).collect()
+}
+
+#[test]
+fn even_arrivals_are_even_and_as_many_as_expected() {
+    let sent = times(trace(2.0, &[4.0, 0.0, 1.0]), Spacing::Even, 0);
+    let expected = [0.125, 0.375, 0.625, 0.875, 1.125, 1.375, 1.625, 1.875, 4.5, 5.5];
+    assert_eq!(sent.len(), expected.len());
+    for (got, wanted) in sent.iter().zip(expected) {
+        assert!((got - wanted).abs() < 1e-9, "{got} against {wanted}");
+    }
+}
+
+#[test]
+fn the_arrivals_of_a_seed_never_change() {
+    let sent = times(trace(2.5, &[3.0, 0.0, 40.0, 7.5]), Spacing::Poisson, 9);
+    let first: Vec<u32> = sent.iter().take(3).map(|at| (at * 1e6) as u32).collect();
+    assert_eq!(first, [40_392, 548_158, 688_806]);
+}
+
+#[test]
+fn poisson_counts_follow_the_trace() {
+    let rates = [100.0, 250.0, 20.0, 400.0, 60.0];
+    let sent = times(trace(100.0, &rates), Spacing::Poisson, 11);
+    let mut counts = [0.0f64; 5];
+    for time in &sent {
+        counts[(time / 100.0) as usize] += 1.0;
+    }
+    for (count, rate) in counts.iter().zip(rates) {
+        let expected = rate * 100.0;
+        assert!(
+            (count - expected).abs() < 4.0 * f64::sqrt(expected),
+            "{count} against {expected}"
+        );
+    }
+}
+
+#[test]
+fn poisson_counts_of_short_windows_have_the_poisson_distribution() {
+    // Chi-square of the number of arrivals in 20,000 windows against Poisson(3), classes 0..=9 and 10 or more.
+    let sent = times(trace(20_000.0, &[3.0]), Spacing::Poisson, 4);
+    let mut windows = vec![0usize; 20_000];
+    for time in sent {
+        windows[time as usize] += 1;
+    }
+    let mut observed = [0.0; 11];
+    for count in windows {
+        observed[count.min(10)] += 1.0;
+    }
+    let mut probability = f64::exp(-3.0);
+    let mut rest = 1.0;
+    let mut chi_square = 0.0;
+    for (class, seen) in observed.iter().enumerate() {
+        let expected = 20_000.0 * if class == 10 { rest } else { probability };
+        chi_square += (seen - expected).powi(2) / expected;
+        rest -= probability;
+        probability *= 3.0 / (class + 1) as f64;
+    }
+    // The 99.9 % point of chi-square with 10 degrees of freedom is 29.6.
+    assert!(chi_square < 29.6, "{chi_square}");
+}
+
+#[test]
+fn rescaled_gaps_are_exponential() {
+    // Kolmogorov-Smirnov of the gaps on the rescaled axis against 1 - exp(-x).
+    let shape = trace(1.0, &[5.0, 200.0, 1.0, 50.0, 0.0, 900.0])
+        .repeated(20)
+        .unwrap();
+    let cumulative = |time: f64| {
+        let whole = time.floor() as usize;
+        let before: f64 = shape.rates()[..whole.min(120)]
+            .iter()
+            .map(|rate| rate.get())
+            .sum();
+        before + shape.rate_at(Seconds::new(time)).get() * (time - whole as f64)
+    };
+    let sent = times(shape.clone(), Spacing::Poisson, 8);
+    let mut gaps: Vec<f64> = sent
+        .windows(2)
+        .map(|pair| cumulative(pair[1]) - cumulative(pair[0]))
+        .collect();
+    gaps.sort_by(f64::total_cmp);
+    let n = gaps.len() as f64;
+    let distance = gaps
+        .iter()
+        .enumerate()
+        .map(|(rank, gap)| (1.0 - f64::exp(-gap) - (rank as f64 + 0.5) / n).abs())
+        .fold(0.0, f64::max);
+    // The 99.9 % point is 1.95 / sqrt(n).
+    assert!(
+        n > 20_000.0 && distance < 1.95 / n.sqrt(),
+        "{distance} at n = {n}"
+    );
+}
+
+#[test]
+fn nothing_arrives_while_the_rate_is_zero() {
+    let sent = times(trace(10.0, &[50.0, 0.0, 0.0, 50.0]), Spacing::Poisson, 2);
+    assert!(sent.iter().any(|&t| t < 10.0) && sent.iter().any(|&t| t >= 30.0));
+    assert!(!sent.iter().any(|&t| (10.0..30.0).contains(&t)));
+    assert!(times(trace(10.0, &[0.0]), Spacing::Poisson, 2).is_empty());
+}
+
+#[test]
+fn the_same_seed_gives_the_same_times() {
+    let day = || trace(10.0, &[30.0, 60.0]);
+    assert_eq!(
+        times(day(), Spacing::Poisson, 7),
+        times(day(), Spacing::Poisson, 7)
+    );
+    assert_ne!(
+        times(day(), Spacing::Poisson, 7),
+        times(day(), Spacing::Poisson, 8)
+    );
+}
+
+#[test]
+fn a_change_of_scale_takes_effect_at_once_even_in_a_long_gap() {
+    // One request every 1,000 s; at 10 s the rate is multiplied by 10,000.
+    let mut arrivals = Arrivals::new(trace(10_000.0, &[0.001]), Spacing::Even, 0);
+    assert_eq!(arrivals.peek(), Some(Seconds::new(500.0)));
+    arrivals.set_scale(Seconds::new(10.0), 10_000.0);
+    // 0.01 of the half gap is spent; the remaining 0.49 takes 0.049 s at 10 requests a second.
+    let next = arrivals.next().unwrap().get();
+    assert!((next - 10.049).abs() < 1e-9, "{next}");
+    assert!((arrivals.next().unwrap().get() - 10.149).abs() < 1e-9);
+}
+
+#[test]
+fn scale_zero_stops_and_a_later_scale_resumes() {
+    let mut arrivals = Arrivals::new(trace(100.0, &[1.0, 1.0]), Spacing::Even, 0);
+    assert_eq!(arrivals.by_ref().take(10).last(), Some(Seconds::new(9.5)));
+    arrivals.set_scale(Seconds::new(10.0), 0.0);
+    assert_eq!(arrivals.peek(), None);
+    arrivals.set_scale(Seconds::new(150.0), 1.0);
+    assert_eq!(arrivals.next(), Some(Seconds::new(150.5)));
+    for nonsense in [f64::NAN, f64::INFINITY, -1.0] {
+        arrivals.set_scale(Seconds::new(151.0), nonsense);
+        assert_eq!(arrivals.scale(), 0.0);
+    }
+}
+
+#[test]
+fn a_due_arrival_stays_where_it_is() {
+    let mut arrivals = Arrivals::new(trace(100.0, &[1.0]), Spacing::Even, 0);
+    assert_eq!(arrivals.peek(), Some(Seconds::new(0.5)));
+    arrivals.set_scale(Seconds::new(3.0), 0.0);
+    assert_eq!(arrivals.next(), Some(Seconds::new(0.5)));
+    assert_eq!(arrivals.next(), None);
+}
+
+#[test]
+fn poisson_stays_exact_through_changes_of_scale() {
+    let mut arrivals = Arrivals::new(trace(2000.0, &[10.0]), Spacing::Poisson, 3);
+    let mut counts = [0.0f64; 2];
+    for second in 0..2000u32 {
+        let scale = if second % 2 == 0 { 1.0 } else { 4.0 };
+        arrivals.set_scale(Seconds::new(f64::from(second)), scale);
+        while arrivals
+            .peek()
+            .is_some_and(|time| time.get() < f64::from(second + 1))
+        {
+            arrivals.next();
+            counts[second as usize % 2] += 1.0;
+        }
+    }
+    for (count, expected) in counts.iter().zip([10_000.0, 40_000.0]) {
+        assert!(
+            (count - expected).abs() < 4.0 * f64::sqrt(expected),
+            "{count} against {expected}"
+        );
+    }
+}
+
+proptest! {
+    #[test]
+    fn times_never_decrease_and_stay_inside(
+        values in proptest::collection::vec(0.0..50.0f64, 1..20),
+        changes in proptest::collection::vec((0.0..20.0f64, -1.0..5.0f64), 0..5),
+        even in any::<bool>(),
+        seed in any::<u64>(),
+    ) {
+        let shape = trace(1.0, &values);
+        let end = shape.duration().get();
+        let spacing = if even { Spacing::Even } else { Spacing::Poisson };
+        let mut arrivals = Arrivals::new(shape, spacing, seed);
+        let mut changes = changes.into_iter();
+        let mut last = 0.0;
+        while let Some(time) = arrivals.next() {
+            prop_assert!(time.get() >= last && time.get() <= end);
+            last = time.get();
+            if let Some((ahead, scale)) = changes.next() {
+                arrivals.set_scale(Seconds::new(last + ahead), scale);
+            }
+        }
+    }
+
+    #[test]
+    fn even_arrivals_number_what_the_trace_asks_for(values in proptest::collection::vec(0.0..50.0f64, 1..20)) {
+        let shape = trace(1.0, &values);
+        let asked = shape.requests();
+        let sent = Arrivals::new(shape, Spacing::Even, 0).count() as f64;
+        prop_assert!((sent - asked).abs() <= 0.5 + 1e-6, "{sent} against {asked}");
+    }
+}
