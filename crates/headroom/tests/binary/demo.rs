@@ -314,6 +314,8 @@ fn after_kill_9_its_wiki_ends_and_its_group_is_removed_at_once_or_by_the_next_st
 
     let mut killed = Demo::start(folder.path(), "real");
     let guard = i32::try_from(guard_of(killed.program.pid())).unwrap();
+    // Stopped first: it would lift everything and get another guard.
+    killed.program.signal(Signal::STOP);
     kill_process(Pid::from_raw(guard).unwrap(), Signal::KILL).unwrap();
     killed.program.signal(Signal::KILL);
     killed.program.wait();
