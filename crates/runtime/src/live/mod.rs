@@ -84,7 +84,7 @@ use headroom_console::Stop;
 use headroom_control::{Distribution, Guardian, Latency, Law, Observation, Slo, Traffic, missed_latency};
 use headroom_node::restore;
 use headroom_units::{Seconds, quantile_of_answered};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 /// A control thread that gives no sign of life for so many periods, and for so long, hangs.
 const SILENT_PERIODS: u32 = 3;
