@@ -108,7 +108,7 @@ fn admin_port_answers(up: &Up) {
     let status: serde_json::Value = serde_json::from_str(&up.admin("/status").body).unwrap();
     assert_eq!(status["law"], "slo-power");
     assert!(status["decided"]["reasons"][0]["rule"].is_string(), "{status}");
-    assert!(number(&status, "seen.allocated.cores") > 0.0);
+    assert!(number(&status, "seen.in_force.cores") > 0.0);
     assert_eq!(status["backends"][0]["healthy"], true);
     assert_eq!(up.admin("/").status, 404);
     assert_eq!(up.admin("/../etc/passwd").status, 404);

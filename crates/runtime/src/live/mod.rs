@@ -52,7 +52,7 @@
 //!     sinks: Vec::new(),
 //! };
 //! let periods = control.run(&Stop::default(), |at| at >= Seconds::new(3.0));
-//! assert_eq!((periods, service.0), (3, plant.full()));
+//! assert_eq!((periods, service.0), (3, plant.full_allocation()));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
