@@ -142,6 +142,14 @@ impl Stack {
         })
     }
 
+    /// One law alone, in every period.
+    ///
+    /// # Errors
+    /// As [`Stack::new`].
+    pub fn of(law: Box<dyn Law>, plant: Plant, patience: u32) -> Result<Self, StackError> {
+        Self::new(vec![Part::new(law)], plant, patience)
+    }
+
     /// With other limits on failing requests.
     #[must_use]
     pub fn with_failing(mut self, limits: FailingLimits) -> Self {

@@ -10,7 +10,7 @@ use headroom_console::Stop;
 use headroom_console::say;
 use headroom_console::terminal;
 use headroom_control::LawName;
-use headroom_control::{Calibrating, Guardian, Law, LawConfig, LawContext, Plant, Slo};
+use headroom_control::{Calibrating, Law, LawConfig, LawContext, Plant, Slo, Stack};
 use headroom_node::restore;
 use headroom_record::{Recorder, RunSummary, summary_table};
 use headroom_runtime::live::admin::{self, Status};
@@ -155,7 +155,8 @@ impl Start<'_> {
         let watch = restore::global().watch();
         service_manager::keep_watchdog(watch, silence(self.control.period()))?;
         service_manager::ready();
-        let mut law = Guardian::new(self.law()?, self.plant, self.control.lost_periods_to_full)
+        let mut law = Stack::of(self.law()?, self.plant, self.control.lost_periods_to_full)
+            .map_err(|error| self.document.error("law.name", error))?
             .with_failing(self.control.failing());
         let period = self.control.period();
         let view = terminal::view(self.args.no_view, || View::open(stop.clone()))?;

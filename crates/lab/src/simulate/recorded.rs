@@ -32,11 +32,7 @@ impl Watched<'_> {
     fn meta(&self) -> RunMeta {
         let scenario = &self.setting.scenario;
         let target = Seconds::from_millis(scenario.service.target_ms);
-        let guard = self
-            .setting
-            .guarded(self.law)
-            .ok()
-            .and_then(|law| law.law().guard());
+        let guard = self.setting.guarded(self.law).ok().and_then(|law| law.guard());
         RunMeta {
             name: self.name.to_owned(),
             law: self.law.to_string(),

@@ -4,8 +4,8 @@ use crate::args::{Spacing, WorldArgs};
 use anyhow::anyhow;
 use headroom_console::Failure;
 use headroom_console::{ConfigError, Document};
-use headroom_control::{Guardian, Law, guardian};
 use headroom_control::{LawConfig, LawContext, LawError, LawName, Parameter};
+use headroom_control::{Stack, guardian};
 use headroom_sim::balancer::Balancing;
 use headroom_sim::scenario::{Delays, Limits, NodeGroup, Service, Telemetry};
 use headroom_sim::{Fault, RunError, Scenario, ScenarioError};
@@ -275,18 +275,15 @@ impl Setting {
     ///
     /// # Errors
     /// A parameter outside its range, a target out of its reach, with the line.
-    pub fn guarded(&self, law: LawName) -> Result<Guardian<Box<dyn Law>>, Failure> {
+    pub fn guarded(&self, law: LawName) -> Result<Stack, Failure> {
         let context = self.context()?;
         let config = LawConfig {
             name: law,
             ..self.law.clone()
         };
         let built = config.build(&context).map_err(|error| self.law_error(&error))?;
-        Ok(Guardian::new(
-            built,
-            context.plant,
-            self.control.lost_periods_to_full,
-        ))
+        let stack = Stack::of(built, context.plant, self.control.lost_periods_to_full);
+        Ok(stack.map_err(|error| self.error("law.name", error))?)
     }
 
     /// What can be searched of a law here.

@@ -7,7 +7,7 @@
 //!
 //! ```
 //! use headroom_console::Stop;
-//! use headroom_control::{Allocation, CoreRange, Fixed, Guardian, Law, Plant, PowerEnvelope, Slo};
+//! use headroom_control::{Allocation, CoreRange, Fixed, Plant, PowerEnvelope, Slo, Stack};
 //! use headroom_runtime::live::{ControlLoop, Frame, Machine, MachinePeriod, ManualClock, Telemetry, TrafficPeriod};
 //! use headroom_units::{Cores, Ratio, Seconds, Watts};
 //! use std::time::Duration;
@@ -38,7 +38,7 @@
 //! let cores = CoreRange::new(Cores::new(0.2), Cores::new(2.0), Cores::new(0.1))?;
 //! let power = PowerEnvelope { base: Watts::new(6.0), per_core: Watts::new(2.9), lowest_cap: Watts::new(6.4) };
 //! let plant = Plant::new(cores, power)?;
-//! let mut law = Guardian::new(Box::new(Fixed::new(plant)) as Box<dyn Law>, plant, 3);
+//! let mut law = Stack::of(Box::new(Fixed::new(plant)), plant, 3)?;
 //! let mut service = Service(Allocation::new(Cores::new(0.5), Watts::new(7.5)));
 //! let mut control = ControlLoop {
 //!     frame: Frame {
@@ -81,7 +81,7 @@ pub use tick::{BackendTick, Levers, Tick};
 
 use anyhow::anyhow;
 use headroom_console::Stop;
-use headroom_control::{Distribution, Guardian, Latency, Law, Observation, Slo, Traffic, missed_latency};
+use headroom_control::{Distribution, Latency, Observation, Slo, Stack, Traffic, missed_latency};
 use headroom_node::restore;
 use headroom_units::{Seconds, quantile_of_answered};
 use std::time::Duration;
@@ -130,8 +130,8 @@ impl Drop for Signs<'_> {
 pub struct ControlLoop<'a> {
     /// What stays the same.
     pub frame: Frame,
-    /// The law.
-    pub law: &'a mut Guardian<Box<dyn Law>>,
+    /// The laws.
+    pub law: &'a mut Stack,
     /// What is controlled.
     pub machine: &'a mut dyn Machine,
     /// What is seen of the requests.
@@ -252,7 +252,7 @@ impl ControlLoop<'_> {
             levers_lost: machine.levers_lost || actuation_failed,
             missing: machine.missing,
             target: self.frame.slo.target(),
-            guard: self.law.law().guard(),
+            guard: self.law.guard(),
             histogram,
             backends,
             queue,

@@ -5,7 +5,7 @@ use super::sinks::{Lines, RecorderSink, StatusSink};
 use super::view::{Heading, View};
 use super::{ControlLoop, Frame, Machine, SystemClock, Telemetry, silence};
 use headroom_console::Stop;
-use headroom_control::{Allocation, Guardian, Law, Plant};
+use headroom_control::{Allocation, Plant, Stack};
 use headroom_node::cap::LimitError;
 use headroom_node::restore;
 use headroom_record::{Provenance, Recorder, RunMeta, RunSummary};
@@ -67,7 +67,7 @@ pub struct Watchers<'a> {
 /// Where the run cannot be recorded, or the machine refuses to give everything at the start.
 pub fn run(
     plan: &RunPlan,
-    law: &mut Guardian<Box<dyn Law>>,
+    law: &mut Stack,
     world: World<'_>,
     watchers: Watchers<'_>,
     stop: &Stop,
@@ -78,7 +78,7 @@ pub fn run(
         telemetry,
         recorder,
     } = world;
-    let name = law.law().name();
+    let name = law.name();
     let full: Allocation = plan.plant.full_allocation();
     let meter = machine.begin();
     // What is full here may be less than what was found: also before the loop's own first sign of life, a thread that stands
@@ -93,7 +93,7 @@ pub fn run(
     }
     let run = recorder.start_run(RunMeta {
         name: plan.name.clone(),
-        law: name.to_owned(),
+        law: name.clone(),
         trace: plan.trace.clone(),
         seed: plan.seed,
         world: match plan.power_source {
@@ -105,7 +105,6 @@ pub fn run(
             percentile: plan.frame.slo.percentile().as_percent(),
             target: plan.frame.slo.target(),
             guard: law
-                .law()
                 .guard()
                 .map(|guard| Ratio::new(guard / plan.frame.slo.target())),
         },
@@ -129,10 +128,10 @@ pub fn run(
     let mut lines = watchers
         .view
         .is_none()
-        .then(|| Lines::new(name, plan.lines_every));
+        .then(|| Lines::new(&name, plan.lines_every));
     if let Some(view) = view {
         view.begin(Heading {
-            law: name.to_owned(),
+            law: name.clone(),
             trace: plan.trace.clone(),
             length: plan.length,
             notes: plan.notes.clone(),

@@ -3,7 +3,7 @@
 use super::*;
 use crate::live::admin::Board;
 use headroom_control::calibrate::MIN_CPU;
-use headroom_control::{Allocation, CoreRange, Fixed, Plant, PowerEnvelope, SloPower, Tuning};
+use headroom_control::{Allocation, CoreRange, Fixed, Law, Plant, PowerEnvelope, SloPower, Tuning};
 use headroom_gateway::{ConnectCounts, QueueCounts};
 use headroom_units::{Cores, Estimated, Hertz, Joules, Lever, Measured, PerSecond, Ratio, Watts};
 use std::collections::VecDeque;
@@ -98,7 +98,7 @@ fn play(law: Box<dyn Law>, machine: &mut Scripted, periods: Vec<Option<TrafficPe
     let count = periods.len() as u64;
     let clock = ManualClock::new();
     let mut telemetry = Told(std::iter::once(answered(999)).chain(periods).collect());
-    let mut law = Guardian::new(law, plant(), 5);
+    let mut law = Stack::of(law, plant(), 5).unwrap();
     let mut kept = Kept::default();
     let mut left = count;
     let mut control = ControlLoop {
@@ -182,7 +182,7 @@ fn a_machine_that_refuses_is_counted_and_the_loop_goes_on() {
 fn a_raised_stop_ends_the_loop_before_its_next_period() {
     let stop = Stop::default();
     stop.raise();
-    let mut law = Guardian::new(slo_power(), plant(), 5);
+    let mut law = Stack::of(slo_power(), plant(), 5).unwrap();
     let mut machine = machine(1.0, 8.86);
     let mut control = ControlLoop {
         frame: Frame {
@@ -443,7 +443,7 @@ impl Telemetry for Stalls<'_> {
 fn stalled(length: Duration) -> (Scripted, Vec<Tick>) {
     let mut machine = machine(2.0, 11.72);
     let clock = ManualClock::new();
-    let mut law = Guardian::new(Box::new(Fixed::new(plant())) as Box<dyn Law>, plant(), 5);
+    let mut law = Stack::of(Box::new(Fixed::new(plant())), plant(), 5).unwrap();
     let mut kept = Kept::default();
     let mut telemetry = Stalls {
         clock: &clock,

@@ -7,18 +7,24 @@ use crate::node::{Metered, NodeOutcome, NodeState};
 use crate::scenario::ArrivalMeter;
 use crate::totals::PeriodTruth;
 use headroom_control::{
-    Allocation, Decision, Distribution, Guardian, Latency, Law, NodeCapacity, Observation, Traffic,
+    Allocation, Decision, Distribution, Guardian, Latency, Law, NodeCapacity, Observation, Stack, Traffic,
 };
 use headroom_units::{Cores, Hertz, Joules, PerSecond, Ratio, Reading, Seconds, Simulated, Watts};
 use headroom_workload::random::Draw;
 
-/// Whoever decides: a law in its [`Guardian`], as it runs live, or a [`Bare`] one.
+/// Whoever decides: a law in its [`Guardian`], a [`Stack`] as it runs live, or a [`Bare`] one.
 pub trait Controller {
     /// Takes one period's observation and decides.
     fn decide(&mut self, seen: &Observation) -> Decision;
 }
 
 impl<L: Law> Controller for Guardian<L> {
+    fn decide(&mut self, seen: &Observation) -> Decision {
+        Self::decide(self, seen)
+    }
+}
+
+impl Controller for Stack {
     fn decide(&mut self, seen: &Observation) -> Decision {
         Self::decide(self, seen)
     }

@@ -18,7 +18,7 @@ use headroom_console::Stop;
 use headroom_console::file;
 use headroom_console::say;
 use headroom_console::terminal;
-use headroom_control::{Guardian, Law, LawConfig, LawContext, LawName, Plant, Slo, guardian};
+use headroom_control::{LawConfig, LawContext, LawName, Plant, Slo, Stack, guardian};
 use headroom_gateway::{BackendConfig, Gateway, GatewayConfig, Handle};
 use headroom_load::http::{LoadConfig, LoadHandle, Pacing, Paths};
 use headroom_node::agent::LocalOptions;
@@ -252,14 +252,14 @@ fn run_name(law: LawName) -> String {
     format!("demo-{law}")
 }
 
-fn law(name: LawName, slo: Slo, plant: Plant, rate: PerSecond) -> Result<Guardian<Box<dyn Law>>, Failure> {
+fn law(name: LawName, slo: Slo, plant: Plant, rate: PerSecond) -> Result<Stack, Failure> {
     let context = LawContext {
         slo,
         plant,
         service_rate: rate,
     };
     let law = LawConfig::of(name).build(&context).map_err(Failure::usage)?;
-    Ok(Guardian::new(law, plant, guardian::DEFAULT_PATIENCE_PERIODS))
+    Stack::of(law, plant, guardian::DEFAULT_PATIENCE_PERIODS).map_err(Failure::usage)
 }
 
 impl Stage {
@@ -394,7 +394,7 @@ impl Stage {
         &mut self,
         args: &DemoArgs,
         name: LawName,
-        law: &mut Guardian<Box<dyn Law>>,
+        law: &mut Stack,
         slo: Slo,
         plant: Plant,
         day: &Arc<Trace>,
