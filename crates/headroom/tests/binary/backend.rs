@@ -82,7 +82,7 @@ fn while_everything_fails_nothing_is_taken_and_a_backend_that_comes_back_is_foun
     for (period, next) in periods.iter().zip(&periods[1..]) {
         if period.failures > period.completions {
             failing += 1;
-            let decided = |key: &str| number(&period.decided["allocation"], key);
+            let decided = |key: &str| number(&period.decided["setting"], key);
             assert!(decided("cores") >= period.cores.get() - 1e-9, "{period:?}");
             assert!(decided("cap") >= period.cap.unwrap().get() - 1e-9, "{period:?}");
             assert!(next.cores >= period.cores, "{next:?}");

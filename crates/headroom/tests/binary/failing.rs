@@ -74,7 +74,7 @@ fn failing_run(mut up: Up, front: SocketAddr, config: &Config) -> serde_json::Va
             continue;
         }
         failing += 1;
-        let decided = |key: &str| number(&period.decided["allocation"], key);
+        let decided = |key: &str| number(&period.decided["setting"], key);
         assert!(decided("cores") >= period.cores.get() - 1e-9, "{period:?}");
         if share >= 0.1 {
             assert!(decided("cores") >= full - 1e-9, "{period:?}");

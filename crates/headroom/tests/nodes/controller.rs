@@ -95,7 +95,7 @@ fn a_node_that_dies_counts_no_more_and_is_taken_back_when_it_returns() {
     let nodes = [("n1", address(&first)), ("n2", address(&second))];
     let config = Config::new(&nodes, &gateway.control(), 2000).with("slo-power", "fixed");
     let (mut controller, admin) = config.start();
-    let allocated = || status(admin)?["seen"]["allocated"]["cores"].as_f64();
+    let allocated = || status(admin)?["seen"]["in_force"]["cores"].as_f64();
     let all = until("both are counted", || {
         allocated().filter(|_| one.cores().zip(two.cores()).is_some())
     });

@@ -81,7 +81,7 @@ fn a_node_that_is_killed_counts_as_full_and_saves_nothing() {
         None
     );
     // The law has what it can command.
-    assert_eq!(status(admin).unwrap()["seen"]["allocated"]["cores"], 8.0);
+    assert_eq!(status(admin).unwrap()["seen"]["in_force"]["cores"], 8.0);
     controller.stop();
     let cut = summary(&controller);
     assert!(count(&cut, "nodes_missing_periods") > 10, "{cut}");
