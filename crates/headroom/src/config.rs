@@ -18,7 +18,7 @@ use headroom_node::cgroup::TargetSpec;
 use headroom_node::cpu::QuotaOptions;
 use headroom_node::frequency::FrequencyUse;
 use headroom_node::limit::LeverPreference;
-use headroom_node::power::{MeterPreference, ModelError, PowerModel};
+use headroom_node::power::{MeterKind, MeterPreference, ModelError, PowerModel};
 use headroom_record::Limits;
 use headroom_units::{Cores, FailedStatus, Ratio, Seconds, Watts};
 use serde::{Deserialize, Deserializer};
@@ -181,17 +181,14 @@ impl PowerConfig {
     /// # Errors
     /// A meter that measures was asked for.
     pub fn share(&mut self, document: &Document) -> Result<(), ConfigError> {
-        match self.meter {
-            MeterPreference::Auto | MeterPreference::Model => {
-                self.meter = MeterPreference::Model;
-                Ok(())
-            }
-            _ => {
-                let why = "measures the whole machine, and this is one of several services of it: leave it out, or set it to \
-                           \"model\"; each service's power is then estimated by the model";
-                Err(document.error("power.meter", why))
-            }
+        let model = MeterPreference::one(MeterKind::Model);
+        if self.meter != MeterPreference::Auto && self.meter != model {
+            let why = "measures the whole machine, and this is one of several services of it: leave it out, or set it to \
+                       \"model\"; each service's power is then estimated by the model";
+            return Err(document.error("power.meter", why));
         }
+        self.meter = model;
+        Ok(())
     }
 
     /// How a service is limited.

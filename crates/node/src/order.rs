@@ -13,6 +13,8 @@ const MOST: usize = 8;
 pub trait Word: Copy + Eq + fmt::Debug + 'static {
     /// All of them; at most eight.
     const ALL: &'static [Self];
+    /// Those that `auto` stands for, in order.
+    const AUTO: &'static [Self];
     /// What they are, for messages: "meter".
     const WHAT: &'static str;
 
@@ -134,7 +136,7 @@ impl<T: Word> Serialize for Order<T> {
 struct Words<T>(PhantomData<T>);
 
 impl<'de, T: Word> Visitor<'de> for Words<T> {
-    type Value = Option<Order<T>>;
+    type Value = Preference<T>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let known: Vec<&str> = T::ALL.iter().copied().map(T::as_str).collect();
@@ -142,10 +144,7 @@ impl<'de, T: Word> Visitor<'de> for Words<T> {
     }
 
     fn visit_str<E: de::Error>(self, text: &str) -> Result<Self::Value, E> {
-        match text.trim() {
-            "auto" => Ok(None),
-            list => list.parse().map(Some).map_err(E::custom),
-        }
+        text.parse().map_err(E::custom)
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut words: A) -> Result<Self::Value, A::Error> {
@@ -156,20 +155,70 @@ impl<'de, T: Word> Visitor<'de> for Words<T> {
             }
             order.push(find(&word).map_err(de::Error::custom)?);
         }
-        Order::new(&order).map(Some).map_err(de::Error::custom)
+        Order::new(&order)
+            .map(Preference::Ordered)
+            .map_err(de::Error::custom)
     }
 }
 
-/// `"auto"` (nothing), or an order.
-pub(crate) fn deserialize_auto<'de, T: Word, D: Deserializer<'de>>(
-    deserializer: D,
-) -> Result<Option<Order<T>>, D::Error> {
-    deserializer.deserialize_any(Words(PhantomData))
+/// What the user wants: the first of a kind's own order that works, or of these. In a configuration it is a word (`"auto"`,
+/// `"rapl"`) or a list of them (`["rapl", "hwmon", "model"]`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Preference<T> {
+    /// [`Word::AUTO`].
+    #[default]
+    Auto,
+    /// These and no other.
+    Ordered(Order<T>),
 }
 
-impl<'de, T: Word> Deserialize<'de> for Order<T> {
+impl<T: Word> Preference<T> {
+    /// One alone.
+    pub fn one(it: T) -> Self {
+        Self::Ordered(Order::one(it))
+    }
+
+    /// Those to try, in order.
+    pub fn order(&self) -> Vec<T> {
+        match self {
+            Self::Auto => T::AUTO.to_vec(),
+            Self::Ordered(order) => order.iter().collect(),
+        }
+    }
+}
+
+impl<T: Word> fmt::Display for Preference<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Auto => f.write_str("auto"),
+            Self::Ordered(order) => order.fmt(f),
+        }
+    }
+}
+
+impl<T: Word> FromStr for Preference<T> {
+    type Err = OrderError;
+
+    /// `auto`, or words with commas between them.
+    fn from_str(text: &str) -> Result<Self, OrderError> {
+        match text.trim() {
+            "auto" => Ok(Self::Auto),
+            list => list.parse().map(Self::Ordered),
+        }
+    }
+}
+
+impl<T: Word> Serialize for Preference<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Auto => serializer.serialize_str("auto"),
+            Self::Ordered(order) => order.serialize(serializer),
+        }
+    }
+}
+
+impl<'de, T: Word> Deserialize<'de> for Preference<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserialize_auto(deserializer)?
-            .ok_or_else(|| de::Error::custom(format!("auto is no {} of its own", T::WHAT)))
+        deserializer.deserialize_any(Words(PhantomData))
     }
 }

@@ -54,7 +54,7 @@ fn options(target: &str) -> LocalOptions {
         roots: Roots::default(),
         target: target.parse().unwrap(),
         model: PowerModel::default_for(Cores::new(2.0)).unwrap(),
-        meter: headroom_node::power::MeterPreference::Model,
+        meter: headroom_node::power::MeterPreference::one(headroom_node::power::MeterKind::Model),
         limiter: LimiterOptions::default(),
         emulated: false,
         name: None,

@@ -27,8 +27,15 @@ fn a_busy_service_is_held_under_the_cap() {
     busy.iter().for_each(|process| scope.add(process.pid()).unwrap());
     let model = PowerModel::default_for(Cores::new(2.0)).unwrap();
     let options = LimiterOptions::default();
-    let (limiter, choice) =
-        Limiter::open(&roots, target, model, MeterPreference::Model, options, &registry).unwrap();
+    let (limiter, choice) = Limiter::open(
+        &roots,
+        target,
+        model,
+        MeterPreference::one(headroom_node::power::MeterKind::Model),
+        options,
+        &registry,
+    )
+    .unwrap();
     assert_eq!(choice.chosen.source(), Source::Estimated);
     let cores = Cores::new(1.0);
     let cap = model.power(cores, Cores::new(0.5), FULL);
@@ -138,7 +145,7 @@ fn whole_cpus_follow_the_allocation_down_and_up() {
         &Roots::default(),
         scope.target(),
         model,
-        MeterPreference::Model,
+        MeterPreference::one(headroom_node::power::MeterKind::Model),
         options,
         &registry,
     )
@@ -177,7 +184,7 @@ fn a_lease_that_nobody_renews_gives_everything_back() {
         &fake.roots(),
         &target,
         model,
-        MeterPreference::Model,
+        MeterPreference::one(headroom_node::power::MeterKind::Model),
         options,
         &registry,
     )
@@ -290,7 +297,7 @@ fn a_group_that_vanishes_under_the_cap_is_reported_and_nothing_panics() {
         &Roots::default(),
         scope.target(),
         model,
-        MeterPreference::Model,
+        MeterPreference::one(headroom_node::power::MeterKind::Model),
         options,
         &registry,
     )
@@ -369,7 +376,7 @@ fn options_out_of_range_are_refused_by_name() {
             &fake.roots(),
             &target,
             model,
-            MeterPreference::Model,
+            MeterPreference::one(headroom_node::power::MeterKind::Model),
             options,
             &Registry::new(),
         );
@@ -383,7 +390,7 @@ fn options_out_of_range_are_refused_by_name() {
         &fake.roots(),
         &target,
         wrong,
-        MeterPreference::Model,
+        MeterPreference::one(headroom_node::power::MeterKind::Model),
         good,
         &Registry::new(),
     );

@@ -64,8 +64,15 @@ fn child() {
     }
     let model = PowerModel::default_for(Cores::new(2.0)).unwrap();
     let options = LimiterOptions::default();
-    let (limiter, _) =
-        Limiter::open(&roots, &target, model, MeterPreference::Model, options, registry).unwrap();
+    let (limiter, _) = Limiter::open(
+        &roots,
+        &target,
+        model,
+        MeterPreference::one(headroom_node::power::MeterKind::Model),
+        options,
+        registry,
+    )
+    .unwrap();
     let cap = model.power(Cores::new(1.0), Cores::new(0.4), headroom_units::Ratio::new(1.0));
     limiter
         .apply(Allocation {
@@ -468,7 +475,7 @@ fn a_cap_that_is_none_changes_nothing() {
         &fake.roots(),
         &target,
         model,
-        MeterPreference::Rapl,
+        MeterPreference::one(headroom_node::power::MeterKind::Rapl),
         LimiterOptions::default(),
         &registry,
     );

@@ -232,7 +232,7 @@ fn what_is_no_number_is_lost_with_the_remedy() {
         (vector(&["1", "2", "3"], now_s()), "sum("),
         (vector(&["1"], now_s() - 300.0), "clocks"),
         (Behaviour::Answer(503, "<html>busy</html>".into()), "503"),
-        (Behaviour::Answer(200, "x".repeat(2 << 20)), "1 MiB"),
+        (Behaviour::Answer(200, "x".repeat(2 << 20)), "1024 KiB"),
         (Behaviour::Elsewhere, "redirects"),
         (Behaviour::Answer(200, "[]".into()), "not that of a Prometheus"),
     ] {

@@ -2,11 +2,10 @@
 
 use super::{HardwareCap, HsmpLimits, PowerLimitError, RaplLimits};
 use crate::Roots;
-use crate::order::{Order, OrderError, Word};
+use crate::order::{Preference, Word};
 use crate::restore::{Registry, RestoreError};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 use std::fmt;
-use std::str::FromStr;
 
 /// What can hold a power cap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -36,6 +35,7 @@ impl LeverKind {
 
 impl Word for LeverKind {
     const ALL: &'static [Self] = &[Self::Rapl, Self::Hsmp, Self::Frequency, Self::Software];
+    const AUTO: &'static [Self] = Self::ALL;
     const WHAT: &'static str = "power lever";
 
     fn as_str(self) -> &'static str {
@@ -54,68 +54,8 @@ impl fmt::Display for LeverKind {
     }
 }
 
-/// What is to hold caps: the first of these that works. In a configuration it is a word (`"auto"`, `"software"`) or a
-/// list of them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum LeverPreference {
-    /// The hardware where it can, else the frequency, else the quota.
-    #[default]
-    Auto,
-    /// These and no other.
-    Ordered(Order<LeverKind>),
-}
-
-impl LeverPreference {
-    /// CPU quota alone, also where the hardware could hold a cap.
-    pub fn software() -> Self {
-        Self::Ordered(Order::one(LeverKind::Software))
-    }
-
-    /// The levers to try, in order.
-    pub fn order(&self) -> Vec<LeverKind> {
-        match self {
-            Self::Auto => LeverKind::ALL.to_vec(),
-            Self::Ordered(order) => order.iter().collect(),
-        }
-    }
-}
-
-impl fmt::Display for LeverPreference {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Auto => f.write_str("auto"),
-            Self::Ordered(order) => order.fmt(f),
-        }
-    }
-}
-
-impl FromStr for LeverPreference {
-    type Err = OrderError;
-
-    /// `auto`, or levers with commas between them.
-    fn from_str(text: &str) -> Result<Self, OrderError> {
-        match text.trim() {
-            "auto" => Ok(Self::Auto),
-            list => list.parse().map(Self::Ordered),
-        }
-    }
-}
-
-impl Serialize for LeverPreference {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Self::Auto => serializer.serialize_str("auto"),
-            Self::Ordered(order) => order.serialize(serializer),
-        }
-    }
-}
-
-impl<'de> Deserialize<'de> for LeverPreference {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let order = crate::order::deserialize_auto(deserializer)?;
-        Ok(order.map_or(Self::Auto, Self::Ordered))
-    }
-}
+/// What is to hold caps; `auto` is the hardware where it can, else the frequency, else the quota.
+pub type LeverPreference = Preference<LeverKind>;
 
 /// A lever that was preferred to the one in use and could not be used.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -225,11 +165,18 @@ mod tests {
     #[test]
     fn a_word_or_a_list_of_words_is_a_preference() {
         assert_eq!(read("\"auto\""), Ok(LeverPreference::Auto));
-        assert_eq!(read("\"software\""), Ok(LeverPreference::software()));
+        assert_eq!(
+            read("\"software\""),
+            Ok(LeverPreference::one(LeverKind::Software))
+        );
         let listed = read("[\"hsmp\", \"software\"]").unwrap();
         assert_eq!(listed.order(), [LeverKind::Hsmp, LeverKind::Software]);
         assert_eq!("hsmp,software".parse(), Ok(listed));
-        for preference in [LeverPreference::Auto, LeverPreference::software(), listed] {
+        for preference in [
+            LeverPreference::Auto,
+            LeverPreference::one(LeverKind::Software),
+            listed,
+        ] {
             assert_eq!(read(&serde_json::to_string(&preference).unwrap()), Ok(preference));
         }
         assert!(
@@ -254,7 +201,7 @@ mod tests {
             choice.to_string().contains("by CPU quota; rapl cannot be used"),
             "{choice}"
         );
-        let rapl = LeverPreference::Ordered(Order::one(LeverKind::Rapl));
+        let rapl = LeverPreference::one(LeverKind::Rapl);
         let why = |measured| match open(rapl, &roots, measured, &none, &Registry::new()) {
             Err(NoLever::PassedOver(over)) => over[0].reason.clone(),
             other => panic!("{other:?}"),

@@ -11,11 +11,10 @@ use super::rapl::{RaplMeter, RaplTotal};
 use super::{Meter, MeterError, trial};
 use crate::Roots;
 use crate::cgroup::Target;
-use crate::order::{Order, OrderError, Word, deserialize_auto};
+use crate::order::{Order, Preference, Word};
 use headroom_units::Source;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 use std::fmt;
-use std::str::FromStr;
 
 /// A kind of meter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -66,6 +65,7 @@ impl Word for MeterKind {
         Self::Hwmon,
         Self::Model,
     ];
+    const AUTO: &'static [Self] = &[Self::Rapl, Self::Perf, Self::Hsmp, Self::Hwmon, Self::Model];
     const WHAT: &'static str = "meter";
 
     fn as_str(self) -> &'static str {
@@ -86,100 +86,9 @@ impl fmt::Display for MeterKind {
     }
 }
 
-/// What the user wants: a certain meter, or the first of a list that works. In a configuration it is a word (`"auto"`,
-/// `"rapl"`) or a list of them (`["rapl", "hwmon", "model"]`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum MeterPreference {
-    /// What measures where there is one (RAPL by powercap or by perf, HSMP, hwmon), else the model.
-    #[default]
-    Auto,
-    /// RAPL or nothing.
-    Rapl,
-    /// The model, also where something could be measured.
-    Model,
-    /// These and no other.
-    Ordered(Order<MeterKind>),
-}
-
-impl MeterPreference {
-    const AUTO: [MeterKind; 5] = [
-        MeterKind::Rapl,
-        MeterKind::Perf,
-        MeterKind::Hsmp,
-        MeterKind::Hwmon,
-        MeterKind::Model,
-    ];
-
-    /// A list, or the word that means the same.
-    ///
-    /// # Errors
-    /// [`OrderError`] for none, or for one twice.
-    pub fn of(order: &[MeterKind]) -> Result<Self, OrderError> {
-        Order::new(order).map(Self::from)
-    }
-
-    /// The kinds to try, in order.
-    pub fn order(&self) -> Vec<MeterKind> {
-        match self {
-            Self::Auto => Self::AUTO.to_vec(),
-            Self::Rapl => vec![MeterKind::Rapl],
-            Self::Model => vec![MeterKind::Model],
-            Self::Ordered(order) => order.iter().collect(),
-        }
-    }
-}
-
-impl From<Order<MeterKind>> for MeterPreference {
-    /// One preference has one value, so that equal ones are equal.
-    fn from(order: Order<MeterKind>) -> Self {
-        if order == Order::one(MeterKind::Rapl) {
-            Self::Rapl
-        } else if order == Order::one(MeterKind::Model) {
-            Self::Model
-        } else {
-            Self::Ordered(order)
-        }
-    }
-}
-
-impl fmt::Display for MeterPreference {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Auto => f.write_str("auto"),
-            Self::Rapl => MeterKind::Rapl.fmt(f),
-            Self::Model => MeterKind::Model.fmt(f),
-            Self::Ordered(order) => order.fmt(f),
-        }
-    }
-}
-
-impl FromStr for MeterPreference {
-    type Err = OrderError;
-
-    /// `auto`, or meters with commas between them.
-    fn from_str(text: &str) -> Result<Self, OrderError> {
-        match text.trim() {
-            "auto" => Ok(Self::Auto),
-            list => list.parse::<Order<MeterKind>>().map(Self::from),
-        }
-    }
-}
-
-impl Serialize for MeterPreference {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Self::Ordered(order) => order.serialize(serializer),
-            word => serializer.collect_str(word),
-        }
-    }
-}
-
-impl<'de> Deserialize<'de> for MeterPreference {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let order = deserialize_auto::<MeterKind, D>(deserializer)?;
-        Ok(order.map_or(Self::Auto, Self::from))
-    }
-}
+/// Which meter is wanted; `auto` is what measures where there is one (RAPL by powercap or by perf, HSMP, hwmon), else the
+/// model.
+pub type MeterPreference = Preference<MeterKind>;
 
 /// A meter that was preferred to the chosen one and could not be used.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -210,7 +119,7 @@ impl Choice {
             kind.source() == self.chosen.source() && !self.passed_over.iter().any(|over| over.meter == *kind)
         });
         // The chosen one is in its own order, so that there is one at least.
-        MeterPreference::of(&order).unwrap_or(preference)
+        Order::new(&order).map_or(preference, Preference::Ordered)
     }
 }
 
@@ -333,13 +242,13 @@ mod tests {
     #[test]
     fn a_word_or_a_list_of_words_is_a_preference() {
         assert_eq!(read("\"auto\""), Ok(MeterPreference::Auto));
-        assert_eq!(read("\"rapl\""), Ok(MeterPreference::Rapl));
+        assert_eq!(read("\"rapl\""), Ok(MeterPreference::one(MeterKind::Rapl)));
         assert_eq!(
             read("[\"rapl\"]"),
-            Ok(MeterPreference::Rapl),
+            Ok(MeterPreference::one(MeterKind::Rapl)),
             "one way to say one thing"
         );
-        assert_eq!(read("\"model\""), Ok(MeterPreference::Model));
+        assert_eq!(read("\"model\""), Ok(MeterPreference::one(MeterKind::Model)));
         let listed = read("[\"rapl\", \"hwmon\", \"model\"]").unwrap();
         assert_eq!(
             listed.order(),
@@ -350,7 +259,7 @@ mod tests {
         for preference in [
             listed,
             MeterPreference::Auto,
-            MeterPreference::Model,
+            MeterPreference::one(MeterKind::Model),
             read("\"psys\"").unwrap(),
         ] {
             assert_eq!(read(&serde_json::to_string(&preference).unwrap()), Ok(preference));
@@ -373,7 +282,7 @@ mod tests {
 
     #[test]
     fn every_meter_can_be_in_one_list_and_the_model_is_the_last_of_auto() {
-        let all = MeterPreference::of(MeterKind::ALL).unwrap();
+        let all = Preference::Ordered(Order::new(MeterKind::ALL).unwrap());
         assert_eq!(all.order(), MeterKind::ALL);
         assert_eq!(MeterPreference::Auto.order().last(), Some(&MeterKind::Model));
     }

@@ -5,10 +5,9 @@ use super::{
     StatusQueueMeter, ToolsQueueMeter,
 };
 use crate::Roots;
-use crate::order::{Order, OrderError, Word, deserialize_auto};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use crate::order::{Preference, Word};
+use serde::{Deserialize, Serialize};
 use std::fmt;
-use std::str::FromStr;
 
 /// A way to measure an accept queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -28,6 +27,7 @@ pub enum QueueMethod {
 
 impl Word for QueueMethod {
     const ALL: &'static [Self] = &[Self::Ebpf, Self::Kernel, Self::Tools, Self::Snmp, Self::Status];
+    const AUTO: &'static [Self] = &[Self::Ebpf, Self::Kernel];
     const WHAT: &'static str = "queue method";
 
     fn as_str(self) -> &'static str {
@@ -47,68 +47,8 @@ impl fmt::Display for QueueMethod {
     }
 }
 
-/// What the user wants: a certain method, or the first of a list that works. In a configuration it is a word
-/// (`"auto"`, `"ebpf"`) or a list of them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum QueuePreference {
-    /// The program in the kernel where it can be loaded, else what the kernel exports.
-    #[default]
-    Auto,
-    /// These and no other.
-    Ordered(Order<QueueMethod>),
-}
-
-impl QueuePreference {
-    /// One method alone.
-    pub fn one(method: QueueMethod) -> Self {
-        Self::Ordered(Order::one(method))
-    }
-
-    /// The methods to try, in order.
-    pub fn order(&self) -> Vec<QueueMethod> {
-        match self {
-            Self::Auto => vec![QueueMethod::Ebpf, QueueMethod::Kernel],
-            Self::Ordered(order) => order.iter().collect(),
-        }
-    }
-}
-
-impl fmt::Display for QueuePreference {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Auto => f.write_str("auto"),
-            Self::Ordered(order) => order.fmt(f),
-        }
-    }
-}
-
-impl FromStr for QueuePreference {
-    type Err = OrderError;
-
-    /// `auto`, or methods with commas between them.
-    fn from_str(text: &str) -> Result<Self, OrderError> {
-        match text.trim() {
-            "auto" => Ok(Self::Auto),
-            list => list.parse().map(Self::Ordered),
-        }
-    }
-}
-
-impl Serialize for QueuePreference {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Self::Auto => serializer.serialize_str("auto"),
-            Self::Ordered(order) => order.serialize(serializer),
-        }
-    }
-}
-
-impl<'de> Deserialize<'de> for QueuePreference {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let order = deserialize_auto(deserializer)?;
-        Ok(order.map_or(Self::Auto, Self::Ordered))
-    }
-}
+/// Which method is wanted; `auto` is the program in the kernel where it can be loaded, else what the kernel exports.
+pub type QueuePreference = Preference<QueueMethod>;
 
 /// What the methods need to know.
 #[derive(Clone, Debug)]

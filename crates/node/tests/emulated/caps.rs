@@ -88,7 +88,7 @@ fn a_cap_is_held_by_rapl_by_hsmp_by_frequency_and_by_quota_alike() {
         ),
         (
             HardwareConfig::default(),
-            LeverPreference::software(),
+            LeverPreference::one(LeverKind::Software),
             LeverKind::Software,
         ),
     ] {
@@ -145,7 +145,7 @@ fn what_the_lowest_frequency_leaves_over_a_cap_is_left_to_the_quota_and_all_is_p
     let limiter = limiter(
         &bench,
         "frequency".parse().unwrap(),
-        MeterPreference::Model,
+        MeterPreference::one(headroom_node::power::MeterKind::Model),
         &registry,
     );
     limiter.apply(all(Some(1.0))).unwrap();
@@ -304,7 +304,12 @@ fn a_limit_that_is_gone_for_a_moment_is_waited_for_and_one_that_stays_away_falls
 fn a_modelled_meter_keeps_the_hardware_out_of_it() {
     let Some(bench) = Bench::usual() else { return };
     let registry = Registry::new();
-    let limiter = limiter(&bench, LeverPreference::Auto, MeterPreference::Model, &registry);
+    let limiter = limiter(
+        &bench,
+        LeverPreference::Auto,
+        MeterPreference::one(headroom_node::power::MeterKind::Model),
+        &registry,
+    );
     let choice = limiter.lever();
     assert_eq!(choice.chosen, LeverKind::Frequency);
     assert!(choice.passed_over[0].reason.contains("modelled"), "{choice}");

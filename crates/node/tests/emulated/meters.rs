@@ -285,13 +285,19 @@ fn a_counter_that_stands_still_is_passed_over_and_refused_where_it_alone_is_want
     assert_eq!(choice.chosen, MeterKind::Model, "{choice}");
     assert_eq!(choice.passed_over[0].meter, MeterKind::Rapl);
     assert!(choice.passed_over[0].reason.contains("does not move"), "{choice}");
-    let error = chosen(MeterPreference::Rapl).err().unwrap().to_string();
+    let error = chosen(MeterPreference::one(MeterKind::Rapl))
+        .err()
+        .unwrap()
+        .to_string();
     assert!(
         error.contains("\"rapl\" cannot be used") && error.contains("does not move"),
         "{error}"
     );
     bench.clear();
-    assert_eq!(chosen(MeterPreference::Rapl).unwrap().1.chosen, MeterKind::Rapl);
+    assert_eq!(
+        chosen(MeterPreference::one(MeterKind::Rapl)).unwrap().1.chosen,
+        MeterKind::Rapl
+    );
 }
 
 #[test]

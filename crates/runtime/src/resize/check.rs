@@ -1,15 +1,14 @@
 //! Whether the servers answer: a task each, on one thread.
 
 use crate::cluster::{Network, told_to_end};
+use headroom_client::Client;
+use http::{Request, header};
+use http_body_util::Full;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
-
-/// `HTTP/1.x NNN`
-const STATUS_LINE_BYTES: usize = 12;
 
 /// How a server is checked.
 ///
@@ -120,6 +119,7 @@ async fn attend(
     shown: Arc<Mutex<Shown>>,
     mut stop: watch::Receiver<bool>,
 ) {
+    let client = Client::new(None);
     let mut due = tokio::time::interval(every);
     due.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
@@ -127,7 +127,7 @@ async fn attend(
             _ = due.tick() => {}
             () = told_to_end(&mut stop) => return,
         }
-        let trouble = match tokio::time::timeout(limit, probe(&target)).await {
+        let trouble = match tokio::time::timeout(limit, probe(&client, &target)).await {
             Ok(Ok(())) => None,
             Ok(Err(error)) => Some(error.to_string()),
             Err(_) => Some(format!("no answer within {} s", limit.as_secs_f64())),
@@ -139,26 +139,30 @@ async fn attend(
     }
 }
 
-async fn probe(target: &CheckTarget) -> io::Result<()> {
-    let mut stream = TcpStream::connect((target.host.as_str(), target.port)).await?;
-    let Some(path) = &target.path else { return Ok(()) };
-    let request = format!(
-        "GET {path} HTTP/1.1\r\nhost: {}:{}\r\nuser-agent: headroom-resize\r\nconnection: close\r\n\r\n",
-        target.host, target.port
-    );
-    stream.write_all(request.as_bytes()).await?;
-    let mut line = [0; STATUS_LINE_BYTES];
-    stream.read_exact(&mut line).await?;
-    let status = line
-        .strip_prefix(b"HTTP/1.")
-        .and_then(|rest| std::str::from_utf8(rest.get(2..)?).ok()?.parse::<u16>().ok());
-    match status {
-        Some(200..400) => Ok(()),
-        Some(status) => Err(io::Error::other(format!("status {status}"))),
-        None => Err(io::Error::new(
-            io::ErrorKind::InvalidData,
-            "the answer is not HTTP/1",
-        )),
+async fn probe(client: &Client, target: &CheckTarget) -> io::Result<()> {
+    let Some(path) = &target.path else {
+        return TcpStream::connect((target.host.as_str(), target.port))
+            .await
+            .map(drop);
+    };
+    let host = match target.host.contains(':') {
+        true => format!("[{}]", target.host),
+        false => target.host.clone(),
+    };
+    let request = Request::get(format!("http://{host}:{}{path}", target.port))
+        .header(header::USER_AGENT, "headroom-resize")
+        .header(header::CONNECTION, "close")
+        .body(Full::default())
+        .map_err(io::Error::other)?;
+    match client
+        .head(request)
+        .await
+        .map_err(io::Error::other)?
+        .status()
+        .as_u16()
+    {
+        200..400 => Ok(()),
+        status => Err(io::Error::other(format!("status {status}"))),
     }
 }
 

@@ -2,14 +2,15 @@
 
 use super::lookout::Lookout;
 use crate::cluster::AgentQueue;
-use crate::looks::look_period;
+use crate::looks::{Known, look_period, observation};
 use headroom_control::OutOfRange;
 use headroom_control::capacity::{
     BusyTimeMonitor, Capacity, Estimate, QueueKind, QueueMonitor, QueueObservation, QueueTuning, Sight, Step,
+    StepMeter, Unusable,
 };
 use headroom_control::decision::Reason;
 use headroom_node::queue::{
-    Counters, QueueError, QueueMeter, QueueMethod, QueueOptions, QueuePreference, QueueSample, choose,
+    QueueError, QueueMeter, QueueMethod, QueueOptions, QueuePreference, QueueSample, choose,
 };
 use headroom_units::{PerSecond, Seconds};
 use serde::{Deserialize, Serialize};
@@ -116,8 +117,10 @@ pub struct Queue {
     place: Place,
     looks: Looks,
     tuning: QueueTuning,
-    before: Option<QueueSample>,
-    looked: Instant,
+    meter: StepMeter,
+    known: Known,
+    /// When the newest observation was made.
+    observed: Instant,
     estimate: Option<Estimate>,
 }
 
@@ -170,8 +173,9 @@ impl Queue {
             place,
             looks,
             tuning,
-            before: None,
-            looked: Instant::now(),
+            meter: StepMeter::new(&tuning),
+            known: Known::default(),
+            observed: Instant::now(),
             estimate: None,
         })
     }
@@ -206,27 +210,32 @@ impl Queue {
 
     /// Takes one sampling step; `serving` says whether the server takes requests, so that its capacity is estimated.
     pub fn step(&mut self, serving: bool) -> Shown {
-        let now = Instant::now();
-        let length = Seconds::from(now.duration_since(std::mem::replace(&mut self.looked, now)));
         let sampled = match &mut self.looks {
             Looks::Period { source, .. } => Some(source.sample()),
             Looks::Many { lookout, .. } => lookout.take(),
         };
-        let (step, shown) = match &sampled {
-            Some(Ok(sample)) => match counted(self.before.as_ref(), sample, &self.tuning) {
-                Ok((step, counted)) => (Ok(step), Shown::Counted(counted)),
-                Err(why) => (Err(Sight::Unread), Shown::Unknown(why)),
-            },
-            Some(Err(QueueError::NobodyListens { .. })) => (Err(Sight::Nobody), Shown::Nobody),
-            Some(Err(error)) => (Err(Sight::Unread), Shown::Unknown(error.to_string())),
+        let at = match &sampled {
+            Some(Ok(sample)) => sample.at,
+            _ => Instant::now(),
+        };
+        let length = Seconds::from(at.saturating_duration_since(self.observed));
+        self.observed = self.observed.max(at);
+        let step = match sampled {
+            Some(sampled) => self.measure(length, &sampled),
             None => {
                 let why = "nobody has looked at the queue since the period before: this machine is too busy, or a look hangs";
-                (Err(Sight::Unread), Shown::Unknown(why.to_owned()))
+                self.unread(length, why.to_owned())
             }
         };
-        if let Some(sampled) = sampled {
-            self.before = sampled.ok();
-        }
+        let shown = match &step {
+            Ok(step) => Shown::Counted(Counted {
+                arrivals: step.arrivals,
+                accepts: step.accepts,
+                drops: step.drops,
+                length_s: step.length.get(),
+            }),
+            Err(shown) => shown.clone(),
+        };
         match &mut self.looks {
             Looks::Many { lookout, .. } => {
                 let hold = Duration::from_secs_f64(self.tuning.hold_s + self.tuning.sampling_period_s);
@@ -236,12 +245,48 @@ impl Queue {
                 if let Some(monitor) = monitor.as_mut().filter(|_| serving) {
                     self.estimate = Some(match step {
                         Ok(step) => monitor.step(&step),
-                        Err(sight) => monitor.observe(&QueueObservation { length, sight }),
+                        Err(shown) => {
+                            let sight = match shown {
+                                Shown::Nobody => Sight::Nobody,
+                                _ => Sight::Unread,
+                            };
+                            monitor.observe(&QueueObservation { length, sight })
+                        }
                     });
                 }
             }
         }
         shown
+    }
+
+    /// The step that ends with a sample, or what there is instead.
+    fn measure(&mut self, length: Seconds, sampled: &Result<QueueSample, QueueError>) -> Result<Step, Shown> {
+        match sampled {
+            Ok(QueueSample { method, port, .. }) if port.arrivals().zip(port.accepts).is_none() => {
+                let why = format!(
+                    "{method} does not count by port, so it cannot tell the servers of one machine apart: use method = \
+                     \"ebpf\""
+                );
+                return self.unread(length, why);
+            }
+            Ok(_) | Err(QueueError::NobodyListens { .. }) => {}
+            Err(error) => return self.unread(length, error.to_string()),
+        }
+        let observation = observation(length, sampled, &mut self.known);
+        self.meter.take(&observation).map_err(|unusable| match unusable {
+            Unusable::Nobody => Shown::Nobody,
+            other => Shown::Unknown(other.to_string()),
+        })
+    }
+
+    /// A step in which nothing was read: the next one covers it.
+    fn unread(&mut self, length: Seconds, why: String) -> Result<Step, Shown> {
+        // It has no step to give.
+        let _ = self.meter.take(&QueueObservation {
+            length,
+            sight: Sight::Unread,
+        });
+        Err(Shown::Unknown(why))
     }
 
     /// The capacity as it was last estimated, and why.
@@ -294,61 +339,6 @@ pub fn distinguishing(preference: QueuePreference) -> QueuePreference {
         QueuePreference::Auto => QueuePreference::one(QueueMethod::Ebpf),
         given @ QueuePreference::Ordered(_) => given,
     }
-}
-
-/// The step between two samples; why there is none.
-fn counted(
-    before: Option<&QueueSample>,
-    sample: &QueueSample,
-    tuning: &QueueTuning,
-) -> Result<(Step, Counted), String> {
-    let before = before.ok_or("the first sample: counters say something from the second on")?;
-    let period = sample.since(before).map_err(|error| error.to_string())?;
-    let told = |of: &Counters| of.arrivals().is_some() && of.accepts.is_some();
-    if told(&before.port) && told(&sample.port) && !told(&period.port) {
-        return Err("a counter went back: nothing is known of this period".to_owned());
-    }
-    let Counters {
-        enqueued: Some(enqueued),
-        accepts: Some(accepts),
-        drops: Some(drops),
-        ..
-    } = period.port
-    else {
-        return Err(format!(
-            "{} does not count by port, so it cannot tell the servers of one machine apart: use method = \"ebpf\"",
-            sample.method
-        ));
-    };
-    let counted = Counted {
-        arrivals: (enqueued + drops) as f64,
-        accepts: accepts as f64,
-        drops: drops as f64,
-        length_s: period.duration.get(),
-    };
-    let ends = before.length.zip(sample.length);
-    let at_the_ends = ends.map(|(then, now)| (then.now + now.now) as f64 / 2.0);
-    if counted.arrivals > tuning.most_per_s * counted.length_s {
-        return Err(format!(
-            "{} arrivals in {:.3} s are more than most_per_s allows: the counter jumped",
-            counted.arrivals, counted.length_s
-        ));
-    }
-    let given = tuning.queue_limit.map(u64::from);
-    let limit = given
-        .or_else(|| sample.places())
-        .ok_or("the queue's limit is not known: set queue_limit")?;
-    let step = Step {
-        length: period.duration,
-        limit: limit as f64,
-        queue_mean: period.seen_mean.or(at_the_ends),
-        arrivals: counted.arrivals,
-        accepts: counted.accepts,
-        drops: counted.drops,
-        // A sample a period does not tell for how long somebody waited.
-        busy: None,
-    };
-    Ok((step, counted))
 }
 
 #[cfg(test)]
@@ -423,55 +413,63 @@ mod tests {
     }
 
     #[test]
-    fn a_step_is_made_of_what_is_counted_by_port_alone() {
-        let sample = |at: Instant, enqueued: u64, port: bool| {
-            let counters = Counters {
-                enqueued: Some(enqueued),
-                accepts: Some(enqueued),
-                drops: Some(enqueued / 10),
-                ..Counters::default()
-            };
-            let (own, all) = if port {
-                (counters, Counters::default())
-            } else {
-                (Counters::default(), counters)
-            };
-            QueueSample {
-                method: QueueMethod::Ebpf,
-                at,
-                epoch: 0,
-                port: own,
-                server: Counters::default(),
-                machine: all,
-                length: Some(headroom_node::queue::Length { now: 4, limit: 128 }),
-                seen: None,
-                cpu_busy: None,
-                listeners: Vec::new(),
-            }
-        };
-        let given = QueueTuning {
+    fn a_step_is_made_of_what_is_counted_by_port_alone_and_of_what_can_be() {
+        use headroom_node::queue::{Counters, Length};
+        let tuning = QueueTuning {
             queue_limit: Some(128),
             ..QueueTuning::default()
         };
-        let counted = |before: Option<&QueueSample>, sample: &QueueSample| counted(before, sample, &given);
-        let then = Instant::now();
-        let now = then + Duration::from_secs(2);
-        let (step, told) = counted(Some(&sample(then, 0, true)), &sample(now, 100, true)).unwrap();
+        let sample = |[enqueued, accepts, drops]: [u64; 3], port: bool| {
+            let counters = Counters {
+                enqueued: Some(enqueued),
+                accepts: Some(accepts),
+                drops: Some(drops),
+                ..Counters::default()
+            };
+            let none = Counters::default();
+            let (own, machine) = if port { (counters, none) } else { (none, counters) };
+            Ok(QueueSample {
+                method: QueueMethod::Ebpf,
+                at: Instant::now(),
+                epoch: 0,
+                port: own,
+                server: Counters::default(),
+                machine,
+                length: Some(Length { now: 4, limit: 128 }),
+                seen: None,
+                cpu_busy: None,
+                listeners: Vec::new(),
+            })
+        };
+        // The second sample comes so long after the first.
+        let measured = |length_s: f64, first, second| {
+            let mut queue = Queue::new(1, QueuePreference::Auto, tuning).unwrap();
+            let start = queue.measure(Seconds::new(1.0), &first);
+            assert!(start.is_err());
+            queue.measure(Seconds::new(length_s), &second)
+        };
+        let why = |measured: Result<Step, Shown>| match measured {
+            Err(Shown::Unknown(why)) => why,
+            other => panic!("{other:?}"),
+        };
+        let period_s = tuning.sampling_period_s;
+        let start = sample([0; 3], true);
+        let step = measured(period_s, start, sample([100, 100, 10], true)).unwrap();
         assert_eq!(
             (step.limit, step.queue_mean, step.arrivals),
             (128.0, Some(4.0), 110.0)
         );
-        assert_eq!((told.drops, told.arrival_rate()), (10.0, 55.0));
-        let error = counted(Some(&sample(then, 100, true)), &sample(now, 50, true)).unwrap_err();
-        assert!(error.contains("went back"), "{error}");
-        let error = counted(Some(&sample(then, 0, false)), &sample(now, 100, false)).unwrap_err();
-        assert!(error.contains("ebpf"), "{error}");
-        let error = counted(Some(&sample(then, 0, true)), &sample(now, 5_000_000, true)).unwrap_err();
-        assert!(error.contains("most_per_s"), "{error}");
-        assert!(
-            counted(None, &sample(now, 1, true))
-                .unwrap_err()
-                .contains("first sample")
-        );
+        for (length_s, first, second, said) in [
+            (period_s, [100; 3], [50; 3], "started anew"),
+            (period_s, [0; 3], [50_000_000, 50_000_000, 0], "jumped"),
+            // The two checks that were of `headroom capacity` alone.
+            (period_s, [0; 3], [100, 50, 0], "cannot have grown"),
+            (period_s * 20.0, [0; 3], [100, 100, 0], "comparing anew"),
+        ] {
+            let why = why(measured(length_s, sample(first, true), sample(second, true)));
+            assert!(why.contains(said), "{said}: {why}");
+        }
+        let why = why(measured(period_s, sample([0; 3], false), sample([100; 3], false)));
+        assert!(why.contains("ebpf"), "{why}");
     }
 }

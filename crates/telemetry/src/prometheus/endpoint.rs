@@ -1,57 +1,32 @@
 //! The address of a Prometheus server, and what is wrong with one.
 
+use http::Uri;
 use rustls::pki_types::ServerName;
 
-/// Where the query API is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Endpoint {
-    pub tls: bool,
-    /// Host name or address, without the brackets of IPv6.
-    pub host: String,
-    pub port: u16,
-    /// As in the Host header.
-    pub authority: String,
-    /// The path of the query API.
-    pub path: String,
-}
-
-impl Endpoint {
-    /// Takes `http://host:port/prefix` or `https://…` apart; the error is what is wrong with it.
-    pub fn parse(url: &str) -> Result<Self, String> {
-        let uri: http::Uri = url.parse().map_err(|error| format!("{error}"))?;
-        let tls = match uri.scheme_str() {
-            Some("http") => false,
-            Some("https") => true,
-            _ => return Err("it must begin with http:// or https://".into()),
-        };
-        let authority = uri.authority().ok_or("it has no host")?;
-        if authority.as_str().contains('@') {
-            return Err("a name and password in it are not used; set the authorization instead".into());
-        }
-        if uri.query().is_some() {
-            return Err("it must have no query; give the base address only".into());
-        }
-        let host = authority
-            .host()
-            .trim_start_matches('[')
-            .trim_end_matches(']')
-            .to_owned();
-        if host.is_empty() {
-            return Err("it has no host".into());
-        }
-        if tls {
-            ServerName::try_from(host.as_str()).map_err(|error| format!("{host:?}: {error}"))?;
-        }
-        let prefix = uri.path().trim_end_matches('/');
-        let prefix = prefix.strip_suffix("/api/v1/query").unwrap_or(prefix);
-        Ok(Self {
-            tls,
-            host,
-            port: authority.port_u16().unwrap_or(if tls { 443 } else { 80 }),
-            authority: authority.as_str().to_owned(),
-            path: format!("{prefix}/api/v1/query"),
-        })
+/// The address of the query API below `http://host:port/prefix` or `https://…`; the error is what is wrong with it.
+pub(super) fn address(url: &str) -> Result<Uri, String> {
+    let uri: Uri = url.parse().map_err(|error| format!("{error}"))?;
+    if !matches!(uri.scheme_str(), Some("http" | "https")) {
+        return Err("it must begin with http:// or https://".into());
     }
+    let authority = uri.authority().ok_or("it has no host")?;
+    if authority.as_str().contains('@') {
+        return Err("a name and password in it are not used; set the authorization instead".into());
+    }
+    if uri.query().is_some() {
+        return Err("it must have no query; give the base address only".into());
+    }
+    let host = authority.host().trim_start_matches('[').trim_end_matches(']');
+    if host.is_empty() {
+        return Err("it has no host".into());
+    }
+    ServerName::try_from(host).map_err(|error| format!("{host:?}: {error}"))?;
+    let prefix = uri.path().trim_end_matches('/');
+    let prefix = prefix.strip_suffix("/api/v1/query").unwrap_or(prefix);
+    let path = format!("{prefix}/api/v1/query");
+    let mut parts = uri.into_parts();
+    parts.path_and_query = Some(path.parse().map_err(|error| format!("{error}"))?);
+    Uri::from_parts(parts).map_err(|error| error.to_string())
 }
 
 /// The body of a query: `name=value` pairs, each byte that is not unreserved (RFC 3986, section 2.3) escaped.
@@ -80,16 +55,16 @@ mod tests {
 
     #[test]
     fn addresses_are_taken_apart() {
-        let plain = Endpoint::parse("http://127.0.0.1:9090").unwrap();
-        assert_eq!(
-            (plain.tls, plain.port, plain.path.as_str()),
-            (false, 9090, "/api/v1/query")
-        );
-        let nested = Endpoint::parse("https://[::1]/prometheus/").unwrap();
-        assert_eq!(
-            (nested.host.as_str(), nested.port, nested.path.as_str()),
-            ("::1", 443, "/prometheus/api/v1/query")
-        );
+        for (url, taken) in [
+            ("http://127.0.0.1:9090", "http://127.0.0.1:9090/api/v1/query"),
+            (
+                "https://[::1]/prometheus/",
+                "https://[::1]/prometheus/api/v1/query",
+            ),
+            ("http://h/p/api/v1/query", "http://h/p/api/v1/query"),
+        ] {
+            assert_eq!(address(url).unwrap(), taken);
+        }
         for wrong in [
             "127.0.0.1:9090",
             "ftp://x",
@@ -98,7 +73,7 @@ mod tests {
             "http://x/?a=b",
             "",
         ] {
-            assert!(Endpoint::parse(wrong).is_err(), "{wrong}");
+            assert!(address(wrong).is_err(), "{wrong}");
         }
     }
 

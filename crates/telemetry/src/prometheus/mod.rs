@@ -13,22 +13,16 @@ mod endpoint;
 mod reply;
 
 use crate::period::{ArrivalsFrom, Failures, Latency, Lost, TelemetryPeriod};
-use client::Client;
-use endpoint::Endpoint;
+use client::QueryApi;
+use headroom_client::{Client, authorities, tls};
 use headroom_units::Seconds;
 use http::HeaderValue;
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject;
 use std::io;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::PathBuf;
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::sync::mpsc;
-
-/// Certificate authorities where none are named: those of Debian and its kin.
-const SYSTEM_CA_FILE: &str = "/etc/ssl/certs/ca-certificates.crt";
 
 /// How much longer than its patience the asking thread may take before it is given up for the period.
 const GRACE: Duration = Duration::from_millis(200);
@@ -174,7 +168,7 @@ impl PrometheusTelemetry {
             url: config.url.clone(),
             what,
         };
-        let endpoint = Endpoint::parse(&config.url).map_err(url)?;
+        let address = endpoint::address(&config.url).map_err(url)?;
         if !(config.percentile > 0.0 && config.percentile < 100.0) {
             return Err(PrometheusError::Percentile(config.percentile));
         }
@@ -200,13 +194,17 @@ impl PrometheusTelemetry {
             }
             None => None,
         };
-        let tls = if endpoint.tls {
-            let path = config.ca_file.as_deref().unwrap_or(Path::new(SYSTEM_CA_FILE));
-            Some(tls(path)?)
-        } else {
-            None
+        let tls = match address.scheme_str() {
+            Some("https") => {
+                let roots = authorities(config.ca_file.as_deref()).map_err(|(path, what)| {
+                    let path = path.to_owned();
+                    PrometheusError::CaFile { path, what }
+                })?;
+                Some(tls().with_root_certificates(roots).with_no_client_auth())
+            }
+            _ => None,
         };
-        let client = Client::new(endpoint, tls, authorization);
+        let client = QueryApi::new(Client::new(tls), address, authorization);
         let percentile = config.percentile;
         let (rounds, received) = mpsc::channel(1);
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -298,20 +296,20 @@ fn whole(requests: f64, carried: &mut f64) -> u64 {
 }
 
 /// The thread: one round after another, until nobody can ask any more.
-async fn serve(mut client: Client, config: &PrometheusConfig, mut rounds: mpsc::Receiver<Round>) {
+async fn serve(client: QueryApi, config: &PrometheusConfig, mut rounds: mpsc::Receiver<Round>) {
     while let Some(round) = rounds.recv().await {
-        let answers = answers(&mut client, config, round.patience).await;
+        let answers = answers(&client, config, round.patience).await;
         // Who asked may have given up.
         let _ = round.answer.send(answers);
     }
 }
 
 async fn answers(
-    client: &mut Client,
+    client: &QueryApi,
     config: &PrometheusConfig,
     patience: Duration,
 ) -> Result<Answers, String> {
-    let mut asking = Asking {
+    let asking = Asking {
         client,
         config,
         deadline: Instant::now() + patience,
@@ -359,14 +357,14 @@ async fn answers(
 }
 
 struct Asking<'a> {
-    client: &'a mut Client,
+    client: &'a QueryApi,
     config: &'a PrometheusConfig,
     deadline: Instant,
 }
 
 impl Asking<'_> {
     /// The value of an expression, evaluated not long ago.
-    async fn value(&mut self, name: &str, expression: &str) -> Result<f64, String> {
+    async fn value(&self, name: &str, expression: &str) -> Result<f64, String> {
         let left = self.deadline.saturating_duration_since(Instant::now());
         let sample = self.client.ask(expression, left).await.map_err(|error| {
             format!(
@@ -387,7 +385,7 @@ impl Asking<'_> {
     }
 
     /// A value that is no less than nothing.
-    async fn amount(&mut self, name: &str, expression: &str) -> Result<f64, String> {
+    async fn amount(&self, name: &str, expression: &str) -> Result<f64, String> {
         let value = self.value(name, expression).await?;
         if value.is_finite() && value >= 0.0 {
             Ok(value)
@@ -404,27 +402,4 @@ fn now_s() -> f64 {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .map_or(0.0, |since| since.as_secs_f64())
-}
-
-fn tls(path: &Path) -> Result<Arc<rustls::ClientConfig>, PrometheusError> {
-    let error = |what: String| PrometheusError::CaFile {
-        path: path.to_owned(),
-        what,
-    };
-    let mut roots = rustls::RootCertStore::empty();
-    for certificate in CertificateDer::pem_file_iter(path).map_err(|e| error(e.to_string()))? {
-        let certificate = certificate.map_err(|e| error(e.to_string()))?;
-        // A bundle may hold one that is too old a kind; the others still count.
-        let _ = roots.add(certificate);
-    }
-    if roots.is_empty() {
-        return Err(error("there is no certificate in it".into()));
-    }
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = rustls::ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(|e| error(e.to_string()))?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    Ok(Arc::new(config))
 }

@@ -1,27 +1,16 @@
-//! One HTTPS connection to a service processor, one request at a time.
+//! Requests to one service processor, one at a time.
 
 use super::super::{SwitchError, quoted};
 use super::tls;
 use base64::Engine;
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Request, Response, Uri, header};
-use http_body_util::{BodyExt, Full, Limited};
-use hyper::body::Incoming;
-use hyper::client::conn::http1::{SendRequest, handshake};
-use hyper_util::rt::TokioIo;
+use headroom_client::{Client, ClientError};
+use http::{HeaderMap, HeaderValue, Request, Uri, header};
+use http_body_util::Full;
 use rustls::client::ClientConfig;
 use rustls::pki_types::ServerName;
 use serde_json::Value;
-use std::io;
-use std::pin::Pin;
-use std::sync::Arc;
-use std::task::{Context, Poll, ready};
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
-use tokio::task::JoinSet;
-use tokio_rustls::TlsConnector;
-use tokio_rustls::client::TlsStream;
 
 /// The longest answer that is read: a system's resource takes some ten kilobytes.
 const MAX_BYTES: usize = 1 << 20;
@@ -37,7 +26,6 @@ pub(super) struct Endpoint {
     host: String,
     port: u16,
     authority: String,
-    name: ServerName<'static>,
 }
 
 impl Endpoint {
@@ -67,13 +55,11 @@ impl Endpoint {
             .trim_start_matches('[')
             .trim_end_matches(']')
             .to_owned();
-        let name =
-            ServerName::try_from(host.clone()).map_err(|_| wrong("its host is no name and no address"))?;
+        ServerName::try_from(host.as_str()).map_err(|_| wrong("its host is no name and no address"))?;
         Ok(Self {
             host,
             port: authority.port_u16().unwrap_or(443),
             authority: authority.to_string(),
-            name,
         })
     }
 }
@@ -124,36 +110,25 @@ impl Answer {
     }
 }
 
-type Sender = SendRequest<Full<Bytes>>;
-
-/// A connection, opened when it is needed and again where the other end closed it.
+/// The connection, opened when it is needed and again where the other end closed it.
 pub(super) struct Connection {
     endpoint: Endpoint,
-    tls: Arc<ClientConfig>,
-    sender: Option<Sender>,
-    /// What moves the bytes of each connection, to its end.
-    carriers: JoinSet<()>,
+    client: Client,
     basic: Option<HeaderValue>,
 }
 
 impl Connection {
-    pub(super) fn new(endpoint: Endpoint, tls: Arc<ClientConfig>) -> Self {
+    pub(super) fn new(endpoint: Endpoint, tls: ClientConfig) -> Self {
         Self {
             endpoint,
-            tls,
-            sender: None,
-            carriers: JoinSet::new(),
+            client: Client::new(Some(tls)),
             basic: None,
         }
     }
 
     /// Closes it, and tells the other end; where that cannot be told in time, it is cut off.
-    pub(super) async fn close(&mut self) {
-        self.sender = None;
-        let closed = async { while self.carriers.join_next().await.is_some() {} };
-        if tokio::time::timeout(CLOSE, closed).await.is_err() {
-            self.carriers.shutdown().await;
-        }
+    pub(super) async fn close(self) {
+        self.client.close(CLOSE).await;
     }
 
     /// From now on each request carries name and password (RFC 7617).
@@ -173,34 +148,9 @@ impl Connection {
         }
     }
 
-    async fn connect(&mut self) -> Result<Sender, SwitchError> {
-        let stream = TcpStream::connect((self.endpoint.host.as_str(), self.endpoint.port))
-            .await
-            .map_err(|error| {
-                self.failed(error, "is the address right and the service processor reachable?")
-            })?;
-        let stream = TlsConnector::from(Arc::clone(&self.tls))
-            .connect(self.endpoint.name.clone(), stream)
-            .await
-            .map_err(|error| {
-                let (cause, remedy) = tls::refused(&error);
-                self.failed(cause, remedy)
-            })?;
-        let (sender, connection) = handshake(TokioIo::new(Ending(stream)))
-            .await
-            .map_err(|error| self.failed(error, "does it speak HTTP/1.1?"))?;
-        // Those that have ended are forgotten.
-        while self.carriers.try_join_next().is_some() {}
-        self.carriers.spawn(async move {
-            // What goes wrong here is told to the request that waits for it.
-            let _ = connection.await;
-        });
-        Ok(sender)
-    }
-
     /// Asks, and asks where it is sent, as long as that is on the same service processor.
     pub(super) async fn ask(
-        &mut self,
+        &self,
         method: &str,
         path: &str,
         token: Option<&HeaderValue>,
@@ -230,59 +180,33 @@ impl Connection {
     }
 
     async fn ask_once(
-        &mut self,
+        &self,
         method: &str,
         path: &str,
         token: Option<&HeaderValue>,
         body: Option<&Value>,
     ) -> Result<Answer, SwitchError> {
-        let (response, sender) = self.send(method, path, token, body).await?;
+        let request = self.request(method, path, token, body)?;
+        // What is a POST may be done already where its answer is lost.
+        let answer = self.client.ask(request, MAX_BYTES, method != "POST").await;
+        let response = answer.map_err(|error| match error {
+            ClientError::Connect(cause) => {
+                self.failed(cause, "is the address right and the service processor reachable?")
+            }
+            ClientError::Tls { cause, error } => {
+                let (cause, remedy) = tls::refused(cause, error.as_ref());
+                self.failed(cause, remedy)
+            }
+            other => self.failed(other, BROKE),
+        })?;
         let mut answer = Answer {
             status: response.status().as_u16(),
+            json: serde_json::from_slice(response.body()).ok(),
+            text: quoted(&String::from_utf8_lossy(response.body())),
             ..Answer::default()
         };
         answer.read_head(response.headers());
-        let body = Limited::new(response.into_body(), MAX_BYTES)
-            .collect()
-            .await
-            .map_err(|error| self.failed(error, BROKE))?
-            .to_bytes();
-        answer.json = serde_json::from_slice(&body).ok();
-        answer.text = quoted(&String::from_utf8_lossy(&body));
-        self.sender = Some(sender);
         Ok(answer)
-    }
-
-    /// Sends a request on the connection that is kept, or on a new one: also where the kept one turns out to have been
-    /// closed meanwhile, as long as asking twice does no harm.
-    async fn send(
-        &mut self,
-        method: &str,
-        path: &str,
-        token: Option<&HeaderValue>,
-        body: Option<&Value>,
-    ) -> Result<(Response<Incoming>, Sender), SwitchError> {
-        // What came meanwhile, such as the connection's end, is seen first.
-        tokio::task::yield_now().await;
-        if let Some(mut kept) = self.sender.take()
-            && kept.ready().await.is_ok()
-        {
-            let request = self.request(method, path, token, body)?;
-            match kept.try_send_request(request).await {
-                Ok(response) => return Ok((response, kept)),
-                Err(mut error) => {
-                    let was_sent = error.take_message().is_none();
-                    if was_sent && method == "POST" {
-                        return Err(self.failed(error.into_error(), BROKE));
-                    }
-                }
-            }
-        }
-        let request = self.request(method, path, token, body)?;
-        let mut sender = self.connect().await?;
-        let response = sender.send_request(request).await;
-        let response = response.map_err(|error| self.failed(error, BROKE))?;
-        Ok((response, sender))
     }
 
     fn request(
@@ -292,10 +216,16 @@ impl Connection {
         token: Option<&HeaderValue>,
         body: Option<&Value>,
     ) -> Result<Request<Full<Bytes>>, SwitchError> {
+        // Of what the service named only the path is used, so that nobody is sent elsewhere.
+        let uri = Uri::builder()
+            .scheme("https")
+            .authority(self.endpoint.authority.as_str())
+            .path_and_query(path)
+            .build()
+            .map_err(|error| self.failed(error, "it named a path that is none"))?;
         let mut request = Request::builder()
             .method(method)
-            .uri(path)
-            .header(header::HOST, &self.endpoint.authority)
+            .uri(uri)
             .header(header::ACCEPT, "application/json")
             .header("OData-Version", "4.0");
         if let Some(basic) = &self.basic {
@@ -326,41 +256,6 @@ impl Answer {
         self.retry_after = text("retry-after")
             .and_then(|seconds| seconds.parse().ok())
             .map(Duration::from_secs);
-    }
-}
-
-/// A stream that the other end may close without saying so in TLS, as small HTTP servers do at the end of an answer without
-/// a length. Where there is a length, an answer that is cut short still is an error; where there is none, it is no JSON.
-struct Ending(TlsStream<TcpStream>);
-
-impl AsyncRead for Ending {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        match ready!(Pin::new(&mut self.0).poll_read(context, buffer)) {
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Poll::Ready(Ok(())),
-            read => Poll::Ready(read),
-        }
-    }
-}
-
-impl AsyncWrite for Ending {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.0).poll_write(context, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_shutdown(context)
     }
 }
 

@@ -11,7 +11,6 @@ use super::{PowerSwitch, Secret, SwitchError, limit};
 use http::{Connection, Endpoint};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 use talk::{Action, Talk};
 use tokio::runtime::Runtime;
@@ -59,7 +58,7 @@ pub struct RedfishConfig {
 pub struct RedfishSwitch {
     config: RedfishConfig,
     endpoint: Endpoint,
-    tls: Arc<rustls::ClientConfig>,
+    tls: rustls::ClientConfig,
     limit: Duration,
     runtime: Runtime,
 }
@@ -100,7 +99,7 @@ impl RedfishSwitch {
 
     /// Does it, within the time limit; whether the system was on before.
     fn act(&self, action: Action) -> Result<Option<bool>, SwitchError> {
-        let connection = Connection::new(self.endpoint.clone(), Arc::clone(&self.tls));
+        let connection = Connection::new(self.endpoint.clone(), self.tls.clone());
         let mut talk = Talk::new(&self.config, connection);
         let too_slow = |_| SwitchError::Network {
             who: self.config.url.clone(),

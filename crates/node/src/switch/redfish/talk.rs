@@ -126,7 +126,7 @@ impl<'a> Talk<'a> {
     }
 
     /// Ends the connection.
-    pub(super) async fn hang_up(&mut self) {
+    pub(super) async fn hang_up(self) {
         self.connection.close().await;
     }
 

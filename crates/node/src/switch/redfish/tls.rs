@@ -1,38 +1,24 @@
 //! Whom a switch trusts, and what a refusal means.
 
 use super::super::SwitchError;
+use headroom_client::{authorities, tls};
 use rustls::client::ClientConfig;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::ring::default_provider;
 use rustls::crypto::{CryptoProvider, verify_tls13_signature_with_raw_key};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName, SubjectPublicKeyInfoDer, UnixTime};
-use rustls::{
-    CertificateError, DigitallySignedStruct, Error as TlsError, PeerMisbehaved, RootCertStore,
-    SignatureScheme,
-};
+use rustls::{CertificateError, DigitallySignedStruct, Error as TlsError, PeerMisbehaved, SignatureScheme};
 use std::path::Path;
 use std::sync::Arc;
-
-/// The system's authorities where no file is named (Debian's ca-certificates).
-const SYSTEM_AUTHORITIES: &str = "/etc/ssl/certs/ca-certificates.crt";
-/// DER's tags (X.690) of what stands before a certificate's key.
-const SEQUENCE: u8 = 0x30;
-const VERSION: u8 = 0xa0;
-const BIT_STRING: u8 = 0x03;
+use x509_parser::prelude::{FromDer, X509Certificate};
+use x509_parser::x509::SubjectPublicKeyInfo;
 
 /// Trust in the named authorities, in one certificate alone, or in the system's authorities.
 pub(super) fn config(
     ca_file: Option<&Path>,
     certificate: Option<&Path>,
-) -> Result<Arc<ClientConfig>, SwitchError> {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
-        .with_safe_default_protocol_versions()
-        .map_err(|error| SwitchError::Network {
-            who: "TLS".into(),
-            cause: error.to_string(),
-            remedy: "this build lacks its protocol versions".into(),
-        })?;
+) -> Result<ClientConfig, SwitchError> {
     if let Some(file) = certificate {
         if ca_file.is_some() {
             return Err(SwitchError::Value {
@@ -41,32 +27,17 @@ pub(super) fn config(
                 expected: "ca_file or certificate, not both".into(),
             });
         }
-        let pinned = certificates(file)?.into_iter().next();
-        let Some(pinned) = pinned else {
-            return Err(no_certificate(file, "there is no certificate in it"));
-        };
-        let verifier = Pinned::new(pinned, provider)
+        let pinned =
+            CertificateDer::from_pem_file(file).map_err(|error| no_certificate(file, &error.to_string()))?;
+        let verifier = Pinned::new(pinned)
             .ok_or_else(|| no_certificate(file, "the certificate in it has no key that can be read"))?;
-        let config = builder
+        let config = tls()
             .dangerous()
             .with_custom_certificate_verifier(Arc::new(verifier));
-        return Ok(Arc::new(config.with_no_client_auth()));
+        return Ok(config.with_no_client_auth());
     }
-    let file = ca_file.unwrap_or(Path::new(SYSTEM_AUTHORITIES));
-    let mut roots = RootCertStore::empty();
-    // A bundle may hold one that is too old a kind; the others still count.
-    let (added, _) = roots.add_parsable_certificates(certificates(file)?);
-    if added == 0 {
-        return Err(no_certificate(file, "there is no authority's certificate in it"));
-    }
-    let config = builder.with_root_certificates(roots).with_no_client_auth();
-    Ok(Arc::new(config))
-}
-
-fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, SwitchError> {
-    CertificateDer::pem_file_iter(file)
-        .and_then(Iterator::collect)
-        .map_err(|error| no_certificate(file, &error.to_string()))
+    let roots = authorities(ca_file).map_err(|(file, cause)| no_certificate(file, &cause))?;
+    Ok(tls().with_root_certificates(roots).with_no_client_auth())
 }
 
 fn no_certificate(file: &Path, cause: &str) -> SwitchError {
@@ -78,10 +49,9 @@ fn no_certificate(file: &Path, cause: &str) -> SwitchError {
 }
 
 /// Why a connection's encryption could not be agreed upon, and what to do.
-pub(super) fn refused(error: &std::io::Error) -> (String, &'static str) {
-    let tls = error.get_ref().and_then(|error| error.downcast_ref::<TlsError>());
+pub(super) fn refused(cause: String, tls: Option<&TlsError>) -> (String, &'static str) {
     let Some(tls) = tls else {
-        return (error.to_string(), "does HTTPS answer at this port?");
+        return (cause, "does HTTPS answer at this port?");
     };
     let certificate =
         "name the authority that signed its certificate as ca_file, or the certificate itself as certificate";
@@ -115,17 +85,17 @@ struct Pinned {
     pinned: CertificateDer<'static>,
     /// The key in it.
     key: SubjectPublicKeyInfoDer<'static>,
-    provider: Arc<CryptoProvider>,
+    provider: CryptoProvider,
 }
 
 impl Pinned {
     /// None where there is no key in it.
-    fn new(pinned: CertificateDer<'static>, provider: Arc<CryptoProvider>) -> Option<Self> {
-        let key = key_info(&pinned)?.to_vec().into();
+    fn new(pinned: CertificateDer<'static>) -> Option<Self> {
+        let key = key_info(&pinned)?.into();
         Some(Self {
             pinned,
             key,
-            provider,
+            provider: default_provider(),
         })
     }
 }
@@ -156,15 +126,14 @@ impl ServerCertVerifier for Pinned {
         let schemes = self.provider.signature_verification_algorithms.mapping;
         let possible = schemes.iter().find(|(scheme, _)| *scheme == signature.scheme);
         let (_, possible) = possible.ok_or(PeerMisbehaved::SignedHandshakeWithUnadvertisedSigScheme)?;
-        let (kind, key) = key_parts(&self.key).ok_or(CertificateError::BadEncoding)?;
-        let is_valid = possible
-            .iter()
-            .filter(|algorithm| algorithm.public_key_alg_id().as_ref() == kind)
-            .any(|algorithm| {
-                algorithm
-                    .verify_signature(key, message, signature.signature())
-                    .is_ok()
-            });
+        let (_, key) =
+            SubjectPublicKeyInfo::from_der(&self.key).map_err(|_| CertificateError::BadEncoding)?;
+        let key = &key.subject_public_key.data;
+        let is_valid = possible.iter().any(|algorithm| {
+            algorithm
+                .verify_signature(key, message, signature.signature())
+                .is_ok()
+        });
         if is_valid {
             Ok(HandshakeSignatureValid::assertion())
         } else {
@@ -193,60 +162,8 @@ impl ServerCertVerifier for Pinned {
     }
 }
 
-/// One value of DER: its tag, its content, all of it, and what follows.
-pub(super) struct Der<'a> {
-    tag: u8,
-    pub(super) content: &'a [u8],
-    pub(super) whole: &'a [u8],
-    pub(super) rest: &'a [u8],
-}
-
-/// The first value in these bytes (X.690, 8.1: definite lengths), where there is one.
-pub(super) fn der(bytes: &[u8]) -> Option<Der<'_>> {
-    let (&[tag, first], after) = bytes.split_first_chunk::<2>()?;
-    let (length, header) = if first < 0x80 {
-        (usize::from(first), 2)
-    } else {
-        let digits = usize::from(first & 0x7f);
-        let digits = after
-            .get(..digits)
-            .filter(|digits| (1..=4).contains(&digits.len()))?;
-        let length = digits
-            .iter()
-            .fold(0, |length, digit| length << 8 | usize::from(*digit));
-        (length, 2 + digits.len())
-    };
-    let end = header.checked_add(length)?;
-    Some(Der {
-        tag,
-        content: bytes.get(header..end)?,
-        whole: &bytes[..end],
-        rest: &bytes[end..],
-    })
-}
-
 /// The SubjectPublicKeyInfo of a certificate of any version (RFC 5280, 4.1).
-pub(super) fn key_info(certificate: &[u8]) -> Option<&[u8]> {
-    let mut part = der(der(certificate).filter(|outer| outer.tag == SEQUENCE)?.content)
-        .and_then(|to_be_signed| der(to_be_signed.content))?;
-    // Version 1 does not say that it is one.
-    if part.tag == VERSION {
-        part = der(part.rest)?;
-    }
-    // Serial number, signature, issuer, validity, subject, key.
-    for _ in 0..5 {
-        part = der(part.rest)?;
-    }
-    (part.tag == SEQUENCE && key_parts(part.whole).is_some()).then_some(part.whole)
-}
-
-/// What kind of key it is, as the content of an AlgorithmIdentifier, and the key.
-fn key_parts(info: &[u8]) -> Option<(&[u8], &[u8])> {
-    let kind = der(der(info)?.content)?;
-    let key = der(kind.rest).filter(|key| key.tag == BIT_STRING)?;
-    // The first byte says how many bits of the last are none: here always 0.
-    let (0, key) = key.content.split_first().map(|(unused, key)| (*unused, key))? else {
-        return None;
-    };
-    Some((kind.content, key))
+pub(super) fn key_info(certificate: &[u8]) -> Option<Vec<u8>> {
+    let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
+    Some(certificate.public_key().raw.to_vec())
 }
