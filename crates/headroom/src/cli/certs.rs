@@ -76,7 +76,7 @@ pub enum CertsCommand {
         /// Where.
         #[command(flatten)]
         dir: CertsDir,
-        /// The name, as `headroom certs show` tells it, or the stem of its files (node-NAME).
+        /// The name, as `headroom certs show` prints it, or the stem of its files (node-NAME).
         #[arg(value_name = "NAME")]
         name: String,
     },

@@ -57,7 +57,7 @@ pub struct GatewayArgs {
     /// and 5xx, and single statuses, with commas between them.
     #[arg(long, default_value_t = FailedStatus::default(), value_name = "LIST")]
     pub failed_status: FailedStatus,
-    /// The latency that is promised, in milliseconds: a client that goes away after it has waited longer for an answer counts as
+    /// The latency SLO, in milliseconds: a client that goes away after it has waited longer for an answer counts as
     /// failed by the backend.
     #[arg(long, value_name = "MS")]
     pub target_ms: Option<u64>,
@@ -88,7 +88,7 @@ pub struct GatewayArgs {
     /// Take everything from standard input, as `headroom up` sends it, which starts this.
     #[arg(long, hide = true, exclusive = true)]
     pub launched: bool,
-    /// How long to wait for requests being served when told to stop, in seconds.
+    /// How long to wait for requests being served when asked to stop, in seconds.
     #[arg(long, default_value_t = 30.0, value_name = "SECONDS", value_parser = seconds_or_none)]
     pub drain: f64,
 }

@@ -27,7 +27,7 @@ pub struct ReportArgs {
     /// Write the periods of one run as CSV to this file too.
     #[arg(long, value_name = "FILE")]
     pub csv: Option<PathBuf>,
-    /// Write them as JSON lines to this file too: what was seen, decided and why as objects, not as texts in a field.
+    /// Write them as JSON lines to this file too: observation, decision and reasons as objects, not as text in a field.
     #[arg(long, value_name = "FILE")]
     pub jsonl: Option<PathBuf>,
     /// Print the run summary as JSON on standard output (an array where there are several), and nothing else there.

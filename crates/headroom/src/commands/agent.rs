@@ -52,7 +52,7 @@ pub fn run(args: &AgentArgs) -> Result<(), Failure> {
     let run_dir = args.run_dir.clone().unwrap_or_else(undo::default_run_dir);
     let stop = Stop::at_signals()?;
     // Before the machine is opened: what is found must be what was there before an agent that was killed.
-    undo::promise(
+    undo::protect(
         undo::take(&run_dir, demos::REMAINS)?,
         &roots,
         Place::required(args.guard.allow_guard_inside),

@@ -9,7 +9,7 @@ use headroom_gateway::{
     BackendConfig, Gateway, GatewayConfig, Handle, HealthConfig, LimitConfig, TlsListenConfig,
 };
 use headroom_runtime::cluster::gateway_port::BoundPort;
-use headroom_runtime::live::{GatewayTelemetry, Known, Telemetry};
+use headroom_runtime::live::{GatewayTelemetry, ReportedLatency, Telemetry};
 use headroom_runtime::{descriptors, door};
 use headroom_wire::access::Rules;
 use headroom_wire::server::Listen;
@@ -128,7 +128,7 @@ fn tell_each_second(gateway: &Handle, stop: &Stop) {
         let Some(period) = telemetry.take(Duration::from_millis(500)) else {
             continue;
         };
-        let Known::Histogram(histogram) = &period.latency else {
+        let ReportedLatency::Histogram(histogram) = &period.latency else {
             continue;
         };
         let at = |percentile| histogram.value_at_percentile(percentile) as f64 / 1e3;

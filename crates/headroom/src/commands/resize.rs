@@ -15,8 +15,9 @@ use headroom_runtime::cluster::{AgentQueue, WatchOptions};
 use headroom_runtime::live::admin;
 use headroom_runtime::looks::look_period;
 use headroom_runtime::resize::{
-    CheckTarget, Checks, Cluster, Gateways, Hand, HaproxyServers, History, Journal, Parts, Queue, Recorded,
-    ResizeStatus, ServerParts, Start, Summary, View, balancer::Balancer, leave, read, sheet, text, unix_s,
+    CheckTarget, Checks, Cluster, Gateways, HaproxyServers, History, Journal, Parts, Queue, Recorded,
+    ResizeStatus, ServerParts, Start, Summary, SwitchWorker, View, balancer::Balancer, leave, read, sheet,
+    text, unix_s,
 };
 use headroom_units::PerSecond;
 use serde_json::{Value, json};
@@ -274,7 +275,7 @@ fn assemble(config: &ResizeFile, document: &Document) -> Result<Parts, Failure> 
         targets.push(config.check_target(document, name)?);
         servers.push(ServerParts {
             name: name.clone(),
-            hand: Hand::start(name, switch, poll)?,
+            switch_worker: SwitchWorker::start(name, switch, poll)?,
             queue: match agents.remove(name) {
                 Some(agent) => Some(Queue::elsewhere(agent, sight_period(config), tuning)?),
                 None => table

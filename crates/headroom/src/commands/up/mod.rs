@@ -55,7 +55,7 @@ pub fn run(args: &UpArgs) -> Result<(), Failure> {
     let roots = args.trees.roots();
     // Before anything is looked at: what a killed run left in force is not what was found.
     let place = Place::required(args.guard.allow_guard_inside);
-    undo::promise(undo::take(&run_dir, demos::REMAINS)?, &roots, place)?;
+    undo::protect(undo::take(&run_dir, demos::REMAINS)?, &roots, place)?;
     let mut services = prepare(configs, &run_dir, &roots, Limits::AsFound)?;
     let _control = Control::serve(&run_dir, restore::global()).map_err(Failure::usage)?;
     let stop = Stop::at_signals()?;
