@@ -1,8 +1,8 @@
 //! What `headroom up --check` finds.
 
+use super::UpArgs;
 use super::{Limits, Service, prepare, read};
 use crate::check::{self, Report, Running};
-use crate::cli::UpArgs;
 use headroom_console::Failure;
 use headroom_gateway::Gateway;
 use headroom_node::restore;
