@@ -283,7 +283,7 @@ impl Setting {
         };
         let built = config.build(&context).map_err(|error| self.law_error(&error))?;
         let stack = Stack::of(built, context.plant, self.control.lost_periods_to_full);
-        Ok(stack.map_err(|error| self.error("law.name", error))?)
+        stack.map_err(|error| self.error("law.name", error))
     }
 
     /// What can be searched of a law here.

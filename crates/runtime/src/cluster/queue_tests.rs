@@ -287,7 +287,7 @@ fn a_sight_is_taken_once_and_an_agent_that_falls_silent_is_no_sight() {
     });
     // Nothing was told after it, and it was taken.
     let why = watched.why();
-    assert!(why.contains("has told nothing of port 80 for"), "{why}");
+    assert!(why.contains("has reported nothing of port 80 for"), "{why}");
     assert!(
         watched
             .queue
@@ -302,14 +302,14 @@ fn a_sight_that_nobody_took_in_time_is_stale() {
     watched.queue.first_word(LONG).unwrap();
     std::thread::sleep(STALE_AT_LEAST + Duration::from_millis(100));
     let why = watched.why();
-    assert!(why.contains("has told nothing"), "{why}");
+    assert!(why.contains("has reported nothing"), "{why}");
 }
 
 #[test]
 fn who_takes_waits_for_as_long_as_it_said_and_no_longer() {
     let took = |watched: &mut Watched| {
         let began = Instant::now();
-        assert!(watched.why().contains("has told nothing of port 80 yet"));
+        assert!(watched.why().contains("has reported nothing of port 80 yet"));
         began.elapsed()
     };
     let patience = Duration::from_millis(300);
@@ -365,7 +365,7 @@ fn an_agent_that_ends_is_told_at_once_and_what_it_had_told_is_gone() {
     until("its end", || (!watched.queue.is_reached()).then_some(()));
     let why = watched.why();
     assert!(
-        why.contains("agent") && !why.contains("has told nothing"),
+        why.contains("agent") && !why.contains("has reported nothing"),
         "{why}"
     );
 }
@@ -378,7 +378,7 @@ fn what_a_group_used_is_of_the_time_between_two_samples_of_one_run() {
         group
             .busy()
             .unwrap_err()
-            .contains("told nothing of the control group")
+            .contains("reported nothing of the control group")
     );
     let mut busy = || {
         watched.turns.add_permits(1);
