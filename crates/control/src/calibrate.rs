@@ -103,19 +103,19 @@ struct Evidence {
 
 impl Evidence {
     /// Nothing where the period has no requests or no known CPU time.
-    fn of(seen: &Observation, plant: &Plant) -> Option<Self> {
-        let traffic = seen.traffic.as_ref()?;
-        let cpu = seen.cpu_time?;
+    fn of(observation: &Observation, plant: &Plant) -> Option<Self> {
+        let traffic = observation.traffic.as_ref()?;
+        let cpu = observation.cpu_time?;
         let failed = traffic.failures as f64 > MAX_FAILED_SHARE * traffic.completions as f64;
         // What is begun and not answered has cost CPU time that belongs to no answer yet.
         let behind = traffic.in_flight > traffic.completions;
-        let limit = seen.in_force.frequency();
-        let counted = cpu > Seconds::ZERO && seen.length > Seconds::ZERO && traffic.completions > 0;
+        let limit = observation.in_force.frequency();
+        let counted = cpu > Seconds::ZERO && observation.length > Seconds::ZERO && traffic.completions > 0;
         counted.then(|| Self {
             requests: traffic.completions + if failed { traffic.failures } else { 0 },
             cpu,
-            length: seen.length,
-            frequency: seen.frequency,
+            length: observation.length,
+            frequency: observation.frequency,
             limited_to: match limit {
                 None => Some(1.0),
                 Some(limit) => plant.frequency().map(|range| limit / range.max()),
@@ -279,7 +279,7 @@ where
     F: FnMut(PerSecond) -> Result<Box<dyn Law>, String> + Send,
 {
     /// Builds the law on what was observed, and has it decide.
-    fn rebuild(&mut self, basis: Totals, before: Option<PerSecond>, seen: &Observation) -> Decision {
+    fn rebuild(&mut self, basis: Totals, before: Option<PerSecond>, observation: &Observation) -> Decision {
         let rate = basis.rate();
         let mut numbers = vec![
             ("requests_per_core_s", rate.get()),
@@ -290,7 +290,7 @@ where
         match (self.build)(rate) {
             Ok(law) => {
                 let mut built = Built::new(law, basis);
-                let mut decision = built.law.decide(seen);
+                let mut decision = built.law.decide(observation);
                 self.state = State::Built(built);
                 let (rule, text) = match before {
                     None => (
@@ -349,16 +349,16 @@ where
         }
     }
 
-    fn decide(&mut self, seen: &Observation) -> Decision {
-        let evidence = Evidence::of(seen, &self.plant);
+    fn decide(&mut self, observation: &Observation) -> Decision {
+        let evidence = Evidence::of(observation, &self.plant);
         match &mut self.state {
             State::Built(built) => {
                 let drifted = evidence.and_then(|period| built.drifted(&period, self.length));
                 match drifted {
-                    None => built.law.decide(seen),
+                    None => built.law.decide(observation),
                     Some(basis) => {
                         let before = built.basis.rate();
-                        self.rebuild(basis, Some(before), seen)
+                        self.rebuild(basis, Some(before), observation)
                     }
                 }
             }
@@ -368,7 +368,7 @@ where
                 }
                 if totals.suffice(self.length) {
                     let basis = *totals;
-                    return self.rebuild(basis, None, seen);
+                    return self.rebuild(basis, None, observation);
                 }
                 let numbers = [
                     ("requests", totals.requests as f64),
@@ -388,7 +388,7 @@ where
                     MIN_CPU.get(),
                     self.length.get()
                 );
-                if seen.cpu_time.is_none() {
+                if observation.cpu_time.is_none() {
                     text.push_str(" (the service's CPU time cannot be read)");
                 }
                 if let Some(why) = refused {

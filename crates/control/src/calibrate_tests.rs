@@ -112,18 +112,20 @@ fn a_service_without_traffic_is_waited_for_as_long_as_it_takes() {
 
 #[test]
 fn periods_that_cannot_tell_are_left_out() {
-    let failing = |seen: &mut Observation| seen.traffic.as_mut().unwrap().failures = 6;
-    let behind = |seen: &mut Observation| seen.traffic.as_mut().unwrap().in_flight = 101;
-    let slowed = |seen: &mut Observation| seen.in_force = seen.in_force.with(Lever::Frequency, Some(1e9));
-    let blind = |seen: &mut Observation| seen.traffic = None;
-    let unread = |seen: &mut Observation| seen.cpu_time = None;
+    let failing = |observation: &mut Observation| observation.traffic.as_mut().unwrap().failures = 6;
+    let behind = |observation: &mut Observation| observation.traffic.as_mut().unwrap().in_flight = 101;
+    let slowed = |observation: &mut Observation| {
+        observation.in_force = observation.in_force.with(Lever::Frequency, Some(1e9))
+    };
+    let blind = |observation: &mut Observation| observation.traffic = None;
+    let unread = |observation: &mut Observation| observation.cpu_time = None;
     let spoils: [&dyn Fn(&mut Observation); 5] = [&failing, &behind, &slowed, &blind, &unread];
     for (number, spoil) in spoils.iter().enumerate() {
         let mut law = one_core();
-        let mut seen = second(100, 0.4);
-        spoil(&mut seen);
+        let mut observation = second(100, 0.4);
+        spoil(&mut observation);
         for _ in 0..10 {
-            assert_eq!(rule(&law.decide(&seen)), "calibrating", "{number}");
+            assert_eq!(rule(&law.decide(&observation)), "calibrating", "{number}");
         }
     }
 }
@@ -189,9 +191,9 @@ fn what_is_within_the_bound_or_short_changes_nothing() {
 const NONE: [usize; 0] = [];
 
 /// Plays so many periods; in which μ was taken anew.
-fn recalibrations(law: &mut Calibrating<Build>, periods: usize, seen: &Observation) -> Vec<usize> {
+fn recalibrations(law: &mut Calibrating<Build>, periods: usize, observation: &Observation) -> Vec<usize> {
     (0..periods)
-        .filter(|_| rule(&law.decide(seen)) == "recalibrated")
+        .filter(|_| rule(&law.decide(observation)) == "recalibrated")
         .collect()
 }
 
@@ -224,20 +226,20 @@ fn a_rate_far_too_high_is_corrected_however_little_busy_the_service_is() {
 #[test]
 fn too_few_cores_are_evidence_of_a_lower_rate_and_never_of_a_higher_one() {
     // A tenth of a core: half are answered and the others pile up, or run out of time.
-    let behind = |seen: &mut Traffic| seen.in_flight = 40;
-    let failing = |seen: &mut Traffic| (seen.in_flight, seen.failures) = (40, 1);
+    let behind = |observation: &mut Traffic| observation.in_flight = 40;
+    let failing = |observation: &mut Traffic| (observation.in_flight, observation.failures) = (40, 1);
     let spoils: [&dyn Fn(&mut Traffic); 2] = [&behind, &failing];
     for (spoil, expected) in spoils.iter().zip([30.0, 40.0]) {
         let mut law = mixed();
-        let mut seen = second(3, 0.1);
-        spoil(seen.traffic.as_mut().unwrap());
-        assert_eq!(recalibrations(&mut law, 210, &seen).len(), 1);
+        let mut observation = second(3, 0.1);
+        spoil(observation.traffic.as_mut().unwrap());
+        assert_eq!(recalibrations(&mut law, 210, &observation).len(), 1);
         assert!((rate(&law) / expected - 1.0).abs() < 0.01, "{}", rate(&law));
         let mut law = calibrated();
-        let mut seen = second(800, 0.8);
-        let traffic = seen.traffic.as_mut().unwrap();
+        let mut observation = second(800, 0.8);
+        let traffic = observation.traffic.as_mut().unwrap();
         (traffic.in_flight, traffic.failures) = (900, 100);
-        assert_eq!(recalibrations(&mut law, 210, &seen), NONE);
+        assert_eq!(recalibrations(&mut law, 210, &observation), NONE);
     }
 }
 
@@ -262,9 +264,9 @@ fn a_frequency_limit_hides_no_rate_that_is_lower_still() {
         law.decide(&second(100, 0.4));
     }
     let limited = |cpu_s| {
-        let mut seen = second(100, cpu_s);
-        seen.in_force = seen.in_force.with(Lever::Frequency, Some(1e9));
-        seen
+        let mut observation = second(100, cpu_s);
+        observation.in_force = observation.in_force.with(Lever::Frequency, Some(1e9));
+        observation
     };
     assert_eq!(
         recalibrations(&mut law, 30, &limited(0.8)),
@@ -288,9 +290,9 @@ fn a_quiet_night_lowers_the_rate_once_and_the_day_brings_it_back() {
 
 #[test]
 fn slow_processors_are_no_drift() {
-    let at = |ghz: f64, seen: Observation| Observation {
+    let at = |ghz: f64, observation: Observation| Observation {
         frequency: Some(Measured(Hertz::new(ghz * 1e9)).into()),
-        ..seen
+        ..observation
     };
     let mut law = one_core();
     for _ in 0..3 {
@@ -337,8 +339,8 @@ proptest! {
         let mut law = one_core();
         let mut rules = Calibrating::<Build>::RULES.to_vec();
         rules.push("one");
-        for seen in &periods {
-            let decision = law.decide(seen);
+        for observation in &periods {
+            let decision = law.decide(observation);
             prop_assert!(decision.reasons.iter().all(|reason| rules.contains(&&*reason.rule)));
             match law.service_rate() {
                 None => prop_assert_eq!(decision.setting, plant().full()),

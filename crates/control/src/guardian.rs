@@ -118,25 +118,25 @@ impl<L: Law> Guardian<L> {
     }
 
     /// Decides as the law does, or as a guardian must.
-    pub fn decide(&mut self, seen: &Observation) -> Decision {
+    pub fn decide(&mut self, observation: &Observation) -> Decision {
         if self.law.guards_itself() {
-            return self.law.decide(seen);
+            return self.law.decide(observation);
         }
-        let Some(traffic) = &seen.traffic else {
-            return self.decide_blind(seen);
+        let Some(traffic) = &observation.traffic else {
+            return self.decide_blind(observation);
         };
         if self.lost >= self.patience {
             self.law.forget();
         }
         self.lost = 0;
-        let mut decision = self.law.decide(seen);
+        let mut decision = self.law.decide(observation);
         let failing = self.failing(traffic);
         if failing == Failing::No {
             self.failing = 0;
             return decision;
         }
         self.failing = self.failing.saturating_add(1);
-        let (wanted, now) = (decision.setting, seen.in_force);
+        let (wanted, now) = (decision.setting, observation.in_force);
         let numbers = [
             ("failures", traffic.failures as f64),
             ("failed_by_client", traffic.failed_by_client as f64),
@@ -163,7 +163,7 @@ impl<L: Law> Guardian<L> {
         decision
     }
 
-    fn decide_blind(&mut self, seen: &Observation) -> Decision {
+    fn decide_blind(&mut self, observation: &Observation) -> Decision {
         self.lost = self.lost.saturating_add(1);
         self.failing = 0;
         let numbers = [
@@ -172,7 +172,7 @@ impl<L: Law> Guardian<L> {
         ];
         let (setting, reason) = if self.lost < self.patience {
             let text = format!("no telemetry for {} periods: what is in force stays", self.lost);
-            (seen.in_force, Reason::new(HOLD, text, &numbers))
+            (observation.in_force, Reason::new(HOLD, text, &numbers))
         } else {
             let text = format!("no telemetry for {} periods: everything to full", self.lost);
             (self.plant.full(), Reason::new(FULL, text, &numbers))

@@ -29,7 +29,7 @@ pub trait Law: Send {
     }
 
     /// Takes one period's observation and decides about the next period.
-    fn decide(&mut self, seen: &Observation) -> Decision;
+    fn decide(&mut self, observation: &Observation) -> Decision;
 
     /// Forgets what is no longer true because telemetry was lost for a while: the law begins again from everything on. What it
     /// learned that time does not change, such as how the day goes, it may keep.
@@ -52,8 +52,8 @@ impl<L: Law + ?Sized> Law for Box<L> {
     fn guard(&self) -> Option<Seconds> {
         (**self).guard()
     }
-    fn decide(&mut self, seen: &Observation) -> Decision {
-        (**self).decide(seen)
+    fn decide(&mut self, observation: &Observation) -> Decision {
+        (**self).decide(observation)
     }
     fn forget(&mut self) {
         (**self).forget();

@@ -237,10 +237,10 @@ impl Pegasus {
     }
 
     /// Takes one period: its length, and its latency where it has one; whether it has.
-    fn observe(&mut self, seen: &Observation) -> bool {
-        let length_s = seen.length.get().max(0.0);
+    fn observe(&mut self, observation: &Observation) -> bool {
+        let length_s = observation.length.get().max(0.0);
         self.since_look_s += length_s;
-        let judged = seen
+        let judged = observation
             .traffic
             .as_ref()
             .filter(|traffic| traffic.latency.is_some() || traffic.oldest_in_flight.is_some());
@@ -308,12 +308,12 @@ impl Pegasus {
         cap.clamp(self.lowest, self.plant.full_allocation().cap)
     }
 
-    fn decide_cap(&mut self, seen: &Observation) -> (Watts, Reason) {
-        let has_latency = self.observe(seen);
-        let now = self.plant.allocation(&seen.in_force).cap;
+    fn decide_cap(&mut self, observation: &Observation) -> (Watts, Reason) {
+        let has_latency = self.observe(observation);
+        let now = self.plant.allocation(&observation.in_force).cap;
         let maximum = self.plant.full_allocation().cap;
         if self.hold_left_s > 0.0 {
-            self.hold_left_s -= seen.length.get().max(0.0);
+            self.hold_left_s -= observation.length.get().max(0.0);
             if self.variant == PegasusVariant::AsRun {
                 self.average.clear();
             }
@@ -345,7 +345,7 @@ impl Pegasus {
             ];
             return (maximum, Reason::new("average-late", text, &numbers));
         }
-        let length_s = seen.length.get().max(0.0);
+        let length_s = observation.length.get().max(0.0);
         if self.since_look_s < self.interval_s - length_s / 2.0 {
             let left = (self.interval_s - self.since_look_s).max(0.0);
             let text = format!("the next look is in {left:.1} s");
@@ -387,8 +387,8 @@ impl Law for Pegasus {
         &[Lever::Cap]
     }
 
-    fn decide(&mut self, seen: &Observation) -> Decision {
-        let (cap, reason) = self.decide_cap(seen);
+    fn decide(&mut self, observation: &Observation) -> Decision {
+        let (cap, reason) = self.decide_cap(observation);
         Decision {
             setting: Allocation {
                 cap,

@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn a_promise_is_named_as_people_write_its_percentile() {
+    fn an_slo_is_named_as_people_write_its_percentile() {
         for (percent, name) in [(95.0, "P95"), (99.9, "P99.9"), (57.0, "P57")] {
             let slo = Slo::new(Ratio::from_percent(percent), Seconds::new(0.25)).unwrap();
             assert_eq!(slo.name(), name);
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn impossible_promises_and_plants_are_refused_with_their_numbers() {
+    fn impossible_slos_and_plants_are_refused_with_their_numbers() {
         let error = Slo::new(Ratio::from_percent(100.0), Seconds::new(0.25)).unwrap_err();
         assert!(error.to_string().contains("is 100"), "{error}");
         let error = Slo::new(Ratio::from_percent(95.0), Seconds::ZERO).unwrap_err();

@@ -196,7 +196,7 @@ impl Stack {
     }
 
     /// Takes one period's observation and decides about the next: each law's levers as it wants them, all others full.
-    pub fn decide(&mut self, seen: &Observation) -> Decision {
+    pub fn decide(&mut self, observation: &Observation) -> Decision {
         let mut all = Decision {
             setting: self.plant.full(),
             expected_rate: None,
@@ -205,7 +205,7 @@ impl Stack {
         let mut wait = u32::MAX;
         for member in &mut self.members {
             let levers = member.law.law().levers();
-            if let Some(decision) = member.decide(seen) {
+            if let Some(decision) = member.decide(observation) {
                 all.expected_rate = all.expected_rate.or(decision.expected_rate);
                 all.reasons.extend(decision.reasons);
             }
@@ -228,11 +228,11 @@ const BETWEEN: &str = "between-decisions";
 
 impl Member {
     /// What the law decides; nothing between its periods.
-    fn decide(&mut self, seen: &Observation) -> Option<Decision> {
+    fn decide(&mut self, observation: &Observation) -> Option<Decision> {
         self.periods += 1;
         let observed = match self.observed.take() {
-            None => seen.clone(),
-            Some(before) => together(before, seen),
+            None => observation.clone(),
+            Some(before) => together(before, observation),
         };
         if self.periods < self.every {
             self.observed = Some(observed);
@@ -248,30 +248,33 @@ impl Member {
 /// Two periods that follow each other as one: what was counted adds up, what is a mean is weighted by time, what is a state is
 /// the later one. The latency is the worse of the two, for percentiles of parts make none of the whole; the numbers of the
 /// periods are the later's.
-fn together(before: Observation, seen: &Observation) -> Observation {
-    let (then, now) = (before.length.get(), seen.length.get());
+fn together(before: Observation, observation: &Observation) -> Observation {
+    let (then, now) = (before.length.get(), observation.length.get());
     let mean = |one: f64, two: f64| match then + now > 0.0 {
         true => (one * then + two * now) / (then + now),
         false => two,
     };
-    let demand = before.demand().zip(seen.demand());
+    let demand = before.demand().zip(observation.demand());
     Observation {
-        length: before.length + seen.length,
+        length: before.length + observation.length,
         traffic: before
             .traffic
-            .zip(seen.traffic.clone())
+            .zip(observation.traffic.clone())
             .map(|(one, two)| both(one, two)),
         utilisation: before
             .utilisation
-            .zip(seen.utilisation)
+            .zip(observation.utilisation)
             .map(|(one, two)| Ratio::new(mean(one.get(), two.get()))),
-        power: before.power.zip(seen.power).and_then(|(mut one, two)| {
+        power: before.power.zip(observation.power).and_then(|(mut one, two)| {
             one.value = Watts::new(mean(one.value.get(), two.value.get()));
             (one.source == two.source).then_some(one)
         }),
-        cpu_time: before.cpu_time.zip(seen.cpu_time).map(|(one, two)| one + two),
+        cpu_time: before
+            .cpu_time
+            .zip(observation.cpu_time)
+            .map(|(one, two)| one + two),
         demand: demand.map(|(one, two)| PerSecond::new(mean(one.get(), two.get()))),
-        ..seen.clone()
+        ..observation.clone()
     }
 }
 

@@ -65,7 +65,7 @@ impl Pools {
 
     /// Closes pooled connections that are dead or have been idle too long, until dropped. The time of going
     /// idle is noted by the sweep, not by the request path: a connection is closed up to two sweeps late.
-    pub(crate) async fn sweep(&self) {
+    pub(crate) async fn close_expired(&self) {
         let limit = ms(self.core.config.timeouts.pool_idle_timeout_ms);
         let every = (limit / 10).clamp(Duration::from_millis(10), Duration::from_secs(1));
         loop {

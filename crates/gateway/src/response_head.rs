@@ -45,7 +45,7 @@ pub(crate) enum HeadError {
     Field,
     #[error("its Content-Length is not a number, or there are two that differ")]
     Length,
-    #[error("its Transfer-Encoding is not `chunked` alone, or stands beside a Content-Length")]
+    #[error("its Transfer-Encoding is not `chunked` alone, or comes together with a Content-Length")]
     TransferEncoding,
     #[error("it has too many header fields")]
     TooMany,

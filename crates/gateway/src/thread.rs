@@ -137,7 +137,7 @@ pub(crate) fn run(runtime: tokio::runtime::Runtime, seed: CoreSeed) {
         let watching = core.clone();
         tokio::task::spawn_local(async move { watching.watches.run().await });
         let pools = endpoint.pools.clone();
-        tokio::task::spawn_local(async move { pools.sweep().await });
+        tokio::task::spawn_local(async move { pools.close_expired().await });
         obey(index, &core, &endpoint, &mut orders, &reports).await;
     });
     let cut = core.connections.get() as u64;

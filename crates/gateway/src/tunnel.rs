@@ -15,9 +15,9 @@ use crate::watch::{Phase, Watch};
 const BUFFER_BYTES: usize = 16 * 1024;
 
 /// Counts a tunnel closed, however it ends.
-struct Counted<'a>(&'a Core);
+struct Counting<'a>(&'a Core);
 
-impl Drop for Counted<'_> {
+impl Drop for Counting<'_> {
     fn drop(&mut self) {
         self.0.tunnels.set(self.0.tunnels.get() - 1);
     }
@@ -27,7 +27,7 @@ impl Drop for Counted<'_> {
 pub(crate) async fn run<S: ClientStream>(client: &ClientConn, stream: S, read: Bytes, tunnel: Tunnel) {
     let core = client.core();
     core.tunnels.set(core.tunnels.get() + 1);
-    let _counted = Counted(core);
+    let _counted = Counting(core);
     client.watch.enter(Phase::Tunnel);
     let (client_read, client_write) = tokio::io::split(stream);
     let (backend_read, backend_write) = tokio::io::split(tunnel.stream);

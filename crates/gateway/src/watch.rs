@@ -175,7 +175,7 @@ impl Watches {
         }
     }
 
-    fn sweep(&self, now: Instant) {
+    fn close_expired(&self, now: Instant) {
         for (_, watch) in self.entries.borrow().iter() {
             let progress = watch.progress.get();
             if watch.seen.replace(progress) != progress {
@@ -196,7 +196,7 @@ impl Watches {
                 self.work.notified().await;
             }
             tokio::time::sleep(self.sweep_every).await;
-            self.sweep(Instant::now());
+            self.close_expired(Instant::now());
         }
     }
 }
@@ -218,15 +218,15 @@ mod tests {
         let (still, moving) = (watches.add(Phase::Body), watches.add(Phase::Body));
         let mut now = Instant::now();
         for _ in 0..12 {
-            watches.sweep(now);
+            watches.close_expired(now);
             moving.touch();
             now += Duration::from_millis(100);
         }
         assert!(still.expired());
         assert!(!moving.expired());
         still.enter(Phase::Untimed);
-        watches.sweep(now);
-        watches.sweep(now + Duration::from_secs(10_000));
+        watches.close_expired(now);
+        watches.close_expired(now + Duration::from_secs(10_000));
         assert!(!still.expired());
     }
 

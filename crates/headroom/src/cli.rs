@@ -1,40 +1,28 @@
 //! The command line: what can be asked for, and the help that teaches it.
 
-mod agent;
-mod capacity;
-mod certs;
-mod controller;
-mod doctor;
-mod gateway;
-mod guard;
-mod operate;
-mod record;
-mod release;
-mod resize;
 mod shared;
-mod up;
 
-pub use agent::AgentArgs;
-pub use capacity::CapacityArgs;
-pub use certs::{CertsArgs, CertsCommand};
-pub use controller::ControllerArgs;
-pub use doctor::DoctorArgs;
-pub use gateway::{Balance, GatewayArgs};
-pub use guard::GuardArgs;
-pub use operate::OperateArgs;
-pub use record::{ReportArgs, RunsArgs};
-pub use release::ReleaseArgs;
-pub use resize::ResizeArgs;
+use crate::commands::agent::AgentArgs;
+use crate::commands::capacity::CapacityArgs;
+use crate::commands::certs::CertsArgs;
+use crate::commands::controller::ControllerArgs;
+use crate::commands::doctor::DoctorArgs;
+use crate::commands::gateway::GatewayArgs;
+use crate::commands::guard::GuardArgs;
+use crate::commands::operate::OperateArgs;
+use crate::commands::release::ReleaseArgs;
+use crate::commands::report::{ReportArgs, RunsArgs};
+use crate::commands::resize::ResizeArgs;
+use crate::commands::up::UpArgs;
 pub use shared::{GuardChoice, RunArgs, Trees};
-pub use up::UpArgs;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, Parser, Subcommand};
 
-/// Keeps a web service inside its latency promise on the fewest watts.
+/// Keeps a web service inside its latency SLO on the fewest watts.
 ///
-/// Headroom measures every second how far a service's tail latency is from the latency it promised, and turns that
-/// gap into saved energy: fewer CPU cores, a lower power cap. When latency nears the promise it gives back at once.
+/// Headroom measures every second how far a service's tail latency is below its SLO target, and turns that
+/// gap into saved energy: fewer CPU cores, a lower power cap. When latency nears the target it gives back at once.
 ///
 /// Start with `headroom demo` (nothing needed but root for cgroups) and `headroom doctor` (what this machine can do).
 #[derive(Debug, Parser)]
@@ -52,11 +40,11 @@ pub struct Cli {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Keep a service inside its promise: gateway, meters, actuators, law and recorder in one process.
+    /// Keep a service inside its SLO: gateway, meters, actuators, law and recorder in one process.
     Up(UpArgs),
     /// Serve this node to a controller: meters, limits under a lease, everything put back when the lease runs out.
     Agent(AgentArgs),
-    /// Keep a service on many nodes inside its promise: drives agents and gateways with one law.
+    /// Keep a service on many nodes inside its SLO: drives agents and gateways with one law.
     Controller(ControllerArgs),
     /// Keep as many servers of a cluster on as its load needs: drains and stops them, starts them again before they are
     /// missed.
@@ -67,7 +55,7 @@ pub enum Command {
     Pause(OperateArgs),
     /// Let a paused agent or `up` go on, also with what somebody else wrote and it left alone.
     Resume(OperateArgs),
-    /// Put back by hand what an agent, `up` or `demo` that was killed left limited; one that runs is paused.
+    /// Put back what an agent, `up` or `demo` that was killed left limited; one that runs is paused.
     Release(ReleaseArgs),
     /// Watch over an agent, `up` or `demo`, and lift its limits when it is killed or hangs.
     Guard(GuardArgs),

@@ -395,7 +395,7 @@ impl Config {
                 return Err(document.error("gateway", why));
             }
             (Some(_), Some(_)) => {
-                let why = "stands beside [gateway]: the gateway is its own telemetry. Remove one of the two";
+                let why = "conflicts with [gateway]: the gateway is its own telemetry. Remove one of the two";
                 return Err(document.error("telemetry", why));
             }
             (None, Some(telemetry)) => telemetry.check(document)?,

@@ -189,7 +189,7 @@ fn another_proxy_is_listened_to_instead_of_the_gateway() {
     let haproxy = "[telemetry.haproxy]\nlog = \"udp:127.0.0.1:5140\"\nstatistics = \"/run/haproxy.sock\"\n";
     parse(&format!("{without}{haproxy}")).unwrap();
     let message = parse(&format!("{GOOD}{haproxy}")).unwrap_err().to_string();
-    assert!(message.contains("stands beside [gateway]"), "{message}");
+    assert!(message.contains("conflicts with [gateway]"), "{message}");
     let message = parse(&format!("{without}[telemetry]\n")).unwrap_err().to_string();
     assert!(
         message.contains("haproxy") && message.contains("prometheus"),

@@ -112,7 +112,10 @@ impl TelemetryConfig {
             };
             let telemetry = HaproxyTelemetry::start(config)
                 .map_err(|error| document.error("telemetry.haproxy", error))?;
-            let mut notes = vec![format!("requests are seen through HAProxy's log ({})", table.log)];
+            let mut notes = vec![format!(
+                "requests are observed through HAProxy's log ({})",
+                table.log
+            )];
             notes.extend(telemetry.notes());
             return Ok((Box::new(Haproxy(telemetry)), notes));
         }
@@ -123,7 +126,7 @@ impl TelemetryConfig {
         let telemetry = PrometheusTelemetry::start(table.config(slo))
             .map_err(|error| document.error("telemetry.prometheus", error))?;
         let note = format!(
-            "requests are seen through Prometheus at {}: as old and as coarse as its scrapes",
+            "requests are observed through Prometheus at {}: as old and as coarse as its scrapes",
             table.url
         );
         Ok((Box::new(Prometheus(telemetry)), vec![note]))

@@ -10,8 +10,8 @@ use headroom_node::agent::{AgentConfig, AgentError, Watching};
 use headroom_node::cgroup::TargetSpec;
 use headroom_node::cpu::GroupUsage;
 use headroom_wire::Refusal;
-use headroom_wire::client::{Client, QueueSights};
-use headroom_wire::message::{CpuGroup, GroupCpu, QueueMethod, QueueShown, QueueSight, WatchQueue};
+use headroom_wire::client::{Client, QueueSnapshots};
+use headroom_wire::message::{CpuGroup, GroupCpu, QueueMethod, QueueShown, QueueSnapshot, WatchQueue};
 use headroom_wire::server::Listen;
 use headroom_wire::tonic::Code;
 use queue_common::{listener, port_of};
@@ -94,19 +94,19 @@ fn asked(server: &TcpListener, group: &str) -> WatchQueue {
     }
 }
 
-async fn next(sights: &mut QueueSights) -> QueueSight {
+async fn next(sights: &mut QueueSnapshots) -> QueueSnapshot {
     let next = tokio::time::timeout(PATIENCE, sights.next()).await;
     next.expect("a sight in time")
         .unwrap()
         .expect("the stream goes on")
 }
 
-async fn group(sights: &mut QueueSights) -> GroupCpu {
+async fn group(sights: &mut QueueSnapshots) -> GroupCpu {
     next(sights).await.group.expect("a group was asked for")
 }
 
 /// Reads on until the group is as asked for.
-async fn until(what: &str, sights: &mut QueueSights, holds: impl Fn(&GroupCpu) -> bool) -> GroupCpu {
+async fn until(what: &str, sights: &mut QueueSnapshots, holds: impl Fn(&GroupCpu) -> bool) -> GroupCpu {
     let deadline = Instant::now() + PATIENCE;
     loop {
         let read = group(sights).await;
@@ -121,7 +121,7 @@ fn usage(read: GroupCpu) -> GroupUsage {
     read.unwrap().into()
 }
 
-async fn watch(client: &Client, server: &TcpListener, group: &str) -> QueueSights {
+async fn watch(client: &Client, server: &TcpListener, group: &str) -> QueueSnapshots {
     client.watch_queue(asked(server, group)).await.unwrap()
 }
 
@@ -226,7 +226,7 @@ async fn allowed<const N: usize>(client: &Client, server: &TcpListener, groups: 
     let mut allowed = [true; N];
     for (group, is_allowed) in groups.iter().zip(&mut allowed) {
         if let Err(error) = client.watch_queue(asked(server, group)).await {
-            let refused = refusal::<QueueSights>(Err(error));
+            let refused = refusal::<QueueSnapshots>(Err(error));
             assert!(
                 matches!(refused, Refusal::NotAllowed { .. }),
                 "{group}: {refused}"

@@ -7,8 +7,8 @@ use agent_common::{Served, mutual_tls, refusal};
 use headroom_node::Roots;
 use headroom_node::agent::AgentConfig;
 use headroom_node::queue::{QueueError, QueueMethod, QueueSample, SightReader};
-use headroom_wire::client::{Client, ClientOptions, QueueSights};
-use headroom_wire::message::{QueueMethod as Told, QueueShown, QueueSight, WatchQueue};
+use headroom_wire::client::{Client, ClientOptions, QueueSnapshots};
+use headroom_wire::message::{QueueMethod as Told, QueueShown, QueueSnapshot, WatchQueue};
 use headroom_wire::server::Listen;
 use headroom_wire::{Refusal, Server};
 use queue_common::{attempt, connect, ebpf, listener, port_of};
@@ -28,7 +28,7 @@ fn asked(port: u16, methods: &[Told]) -> WatchQueue {
     }
 }
 
-async fn next(sights: &mut QueueSights) -> QueueSight {
+async fn next(sights: &mut QueueSnapshots) -> QueueSnapshot {
     let next = tokio::time::timeout(PATIENCE, sights.next()).await;
     next.expect("a sight in time")
         .unwrap()
@@ -37,7 +37,7 @@ async fn next(sights: &mut QueueSights) -> QueueSight {
 
 /// A queue as a controller sees it.
 struct Seen {
-    sights: QueueSights,
+    sights: QueueSnapshots,
     reader: SightReader,
 }
 
@@ -301,7 +301,7 @@ async fn what_is_out_of_range_is_refused() {
 }
 
 /// The number of the meter, and what it showed of the queue's length.
-async fn meter(sights: &mut QueueSights) -> u64 {
+async fn meter(sights: &mut QueueSnapshots) -> u64 {
     match next(sights).await.shown {
         QueueShown::Sample(sample) => sample.meter,
         other => panic!("{other:?}"),

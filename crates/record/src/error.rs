@@ -34,7 +34,7 @@ pub enum Error {
     },
     /// A newer program wrote the file.
     #[error(
-        "{path}: written by a newer headroom (schema version {found}; this one reads up to {known}). Use that version, or name another file"
+        "{path}: written by a newer headroom (schema version {found}; this one reads up to {newest}). Use that version, or name another file"
     )]
     Newer {
         /// The file.
@@ -42,7 +42,7 @@ pub enum Error {
         /// The version in the file.
         found: i64,
         /// The newest version that this program knows.
-        known: i64,
+        newest: i64,
     },
     /// The limits make no sense.
     #[error("limit {name} is {value}: {remedy}")]

@@ -257,7 +257,7 @@ fn check_identity(connection: &Connection, path: &Path, version: i64) -> Result<
         return Err(Error::Newer {
             path: path.to_owned(),
             found: version,
-            known: SCHEMA_VERSION,
+            newest: SCHEMA_VERSION,
         });
     }
     Ok(())

@@ -135,7 +135,7 @@ pub struct SloSummary {
     /// Periods held against the target: all but the first [`crate::WARM_UP_PERIODS`].
     #[serde(default)]
     pub periods_judged: u64,
-    /// Judged periods that count as over only because their latency is not known.
+    /// Judged periods that count as over only because their latency is unknown.
     #[serde(default)]
     pub periods_unknown: u64,
 }

@@ -382,9 +382,9 @@ impl RunTotals {
         if counts.energy_unknown > 0 && !counts.energy_j.is_empty() {
             let (unknown, periods) = (counts.energy_unknown, counts.periods);
             notes.push(match unknown > periods - unknown {
-                true => format!(
-                    "energy is unknown in {unknown} of {periods} periods: that of the run is not known"
-                ),
+                true => {
+                    format!("energy is unknown in {unknown} of {periods} periods: that of the run is unknown")
+                }
                 false => {
                     format!("energy is unknown in {unknown} of {periods} periods: the sum covers the others")
                 }
@@ -423,7 +423,7 @@ impl RunTotals {
         }
         if counts.unknown > 0 {
             notes.push(format!(
-                "{} periods count as over the target because their latency is not known",
+                "{} periods count as over the target because their latency is unknown",
                 counts.unknown
             ));
         }

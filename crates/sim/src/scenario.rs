@@ -206,7 +206,7 @@ pub struct Telemetry {
 pub enum ArrivalMeter {
     /// The requests that came are counted: a Poisson process makes that number vary by itself.
     #[default]
-    Counted,
+    Requests,
     /// The number of users is read, each of whom sends so many requests on average: the mean of what the process brings,
     /// whatever came. Of an open loop only.
     Users,
@@ -490,7 +490,7 @@ impl Scenario {
             "",
         )?;
         if telemetry.arrivals == ArrivalMeter::Users && self.arrivals.mean_rate_per_s().is_none() {
-            let why = "is \"users\" with sessions, whose rate the service decides: use \"counted\"";
+            let why = "is \"users\" with sessions, whose rate the service decides: use \"requests\"";
             return Err(ScenarioError::new("telemetry.arrivals", why));
         }
         Ok(())

@@ -35,7 +35,7 @@ impl Law for Whim {
     fn levers(&self) -> &'static [Lever] {
         &[Lever::Cores, Lever::Cap, Lever::Frequency]
     }
-    fn decide(&mut self, seen: &Observation) -> Decision {
+    fn decide(&mut self, observation: &Observation) -> Decision {
         let most = self.plant.full_allocation();
         let cores = if self.draw() < 0.05 {
             f64::NAN
@@ -47,7 +47,7 @@ impl Law for Whim {
             frequency,
             ..Allocation::new(Cores::new(cores), Watts::new(most.cap.get() * self.draw() * 1.2))
         };
-        assert!(seen.in_force.cores() <= Some(most.cores));
+        assert!(observation.in_force.cores() <= Some(most.cores));
         Decision {
             setting: allocation.into(),
             expected_rate: None,

@@ -20,7 +20,7 @@ fn the_bound_encloses_what_is_possible() {
         assert_eq!(bound.lower, lower_bound(&scenario, seed).unwrap());
         assert_eq!(
             bound.totals.periods_over, 0,
-            "the schedule keeps the promise in every period"
+            "the schedule keeps the SLO in every period"
         );
         assert_eq!(bound.schedule.len() as u64, scenario.periods() - 1);
         let gap = bound.gap().get();

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Running, apply, description, sights};
+use common::{Running, apply, description, snapshots};
 use headroom_wire::client::{CallError, Client, ClientOptions};
 use headroom_wire::message::{CpuGroup, QueueMethod, WatchQueue};
 use headroom_wire::server::{Limits, Listen, ListenError, Listener};
@@ -73,10 +73,10 @@ async fn an_accept_queue_is_watched_and_what_is_no_port_or_no_order_is_refused()
     };
     let mut seen = vec![];
     let mut stream = client.watch_queue(watch.clone()).await.unwrap();
-    while let Some(sight) = stream.next().await.unwrap() {
-        seen.push(sight);
+    while let Some(snapshot) = stream.next().await.unwrap() {
+        seen.push(snapshot);
     }
-    assert_eq!(seen, sights(&watch));
+    assert_eq!(seen, snapshots(&watch));
 
     let no_port = WatchQueue {
         port: 0,

@@ -164,7 +164,7 @@ impl BusyTimeMonitor {
             .bound
             .max(served - self.served.standard_error(served, step.length) * BOUND_ERRORS);
         if !self.begun {
-            let text = "no request has come yet, so nothing is known".to_owned();
+            let text = "no request has come yet, so nothing can be estimated".to_owned();
             return Estimate::unknown("no-request-yet", text);
         }
         let before = self.rate();

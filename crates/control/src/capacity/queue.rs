@@ -137,7 +137,7 @@ impl QueueMonitor {
         let (rule, text) = match (self.adapting, violated, indicator) {
             (false, ..) => (
                 "fast-start",
-                format!("no overload seen yet: at least the peak of {now:.1} arrivals/s"),
+                format!("no overload observed yet: at least the peak of {now:.1} arrivals/s"),
             ),
             (true, true, _) => (
                 "drop-ratio",
@@ -199,7 +199,7 @@ impl QueueMonitor {
     /// A step in which nothing arrived neither confirms nor refutes an estimate.
     fn without_arrivals(&self, step: &Step) -> Estimate {
         let Some(capacity) = self.capacity else {
-            let text = "no request has come yet, so nothing is known".to_owned();
+            let text = "no request has come yet, so nothing can be estimated".to_owned();
             return Estimate::unknown("no-request-yet", text);
         };
         let text = format!(

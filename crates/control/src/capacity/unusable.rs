@@ -36,13 +36,13 @@ pub enum Unusable {
         length_s: f64,
     },
     /// A number that cannot be done without is not exported.
-    #[error("{what} is not known here: choose a way of measuring that gives it")]
+    #[error("{what} is not measured here: choose a way of measuring that gives it")]
     Missing {
         /// Which.
         what: &'static str,
     },
     /// K is known from nowhere.
-    #[error("the queue's limit is not known here: set queue_limit to the server's backlog")]
+    #[error("the queue's limit cannot be read here: set queue_limit to the server's backlog")]
     NoLimit,
     /// A counter went back, or moved faster than connections come.
     #[error(

@@ -148,14 +148,16 @@ impl Headroom {
 
     /// The frequency of a period over the highest: the limit in force, or less where the cap bound and the machine says
     /// so.
-    fn pace(&self, seen: &Observation) -> f64 {
+    fn pace(&self, observation: &Observation) -> f64 {
         let Some(range) = self.plant.frequency() else {
             return 1.0;
         };
-        let now = self.plant.allocation(&seen.in_force);
+        let now = self.plant.allocation(&observation.in_force);
         let limit = now.frequency.map_or(1.0, |limit| limit / range.max());
-        let bound = seen.power.is_some_and(|power| power.value >= now.cap * CAP_BINDS);
-        let told = seen
+        let bound = observation
+            .power
+            .is_some_and(|power| power.value >= now.cap * CAP_BINDS);
+        let told = observation
             .frequency
             .filter(|_| bound)
             .map_or(1.0, |mean| mean.value / range.max());
@@ -167,32 +169,36 @@ impl Headroom {
         }
     }
 
-    fn learn(&mut self, seen: &Observation, traffic: &Traffic) {
-        let length = seen.length.get();
-        let now = self.plant.allocation(&seen.in_force);
+    fn learn(&mut self, observation: &Observation, traffic: &Traffic) {
+        let length = observation.length.get();
+        let now = self.plant.allocation(&observation.in_force);
         let cores = now.cores.get();
         let most = self.plant.cores().max().get();
         if !(PERIOD_S.contains(&length) && cores > 0.0 && cores <= 2.0 * most) {
             return;
         }
-        let pace = self.pace(seen);
-        if let Some(rate) = seen.arrival_rate() {
-            self.forecaster.observe(seen.period, rate.get(), length);
+        let pace = self.pace(observation);
+        if let Some(rate) = observation.arrival_rate() {
+            self.forecaster.observe(observation.period, rate.get(), length);
         }
-        let busy = seen.utilisation.map(|share| share.get().clamp(0.0, 1.0) * cores);
+        let busy = observation
+            .utilisation
+            .map(|share| share.get().clamp(0.0, 1.0) * cores);
         let in_flight = traffic.in_flight as f64;
         if let Some(busy) = busy {
             // What went on in lost periods is none of this one's.
-            let before = self.in_flight.filter(|(period, _)| period + 1 == seen.period);
+            let before = self
+                .in_flight
+                .filter(|(period, _)| period + 1 == observation.period);
             let change = in_flight - before.map_or(in_flight, |(_, before)| before);
             self.cost
                 .observe(busy * length, traffic.completions as f64, change, pace);
-            if let Some(power) = seen.power {
+            if let Some(power) = observation.power {
                 self.power.observe(power.value, cores, busy, pace);
             }
         }
-        self.in_flight = Some((seen.period, in_flight));
-        if let Some(power) = seen.power {
+        self.in_flight = Some((observation.period, in_flight));
+        if let Some(power) = observation.power {
             self.margin *= MARGIN_STAYS;
             if power.value >= now.cap * CAP_BINDS {
                 self.margin = (self.margin + MARGIN_STEP).min(MAX_MARGIN);
@@ -200,7 +206,7 @@ impl Headroom {
         }
         // A missed percentile is no latency to learn from.
         let latency = traffic.latency.filter(|latency| !latency.missed);
-        if let (Some(latency), Some(rate)) = (latency, seen.arrival_rate()) {
+        if let (Some(latency), Some(rate)) = (latency, observation.arrival_rate()) {
             let cost = self.cost.at(pace);
             self.latency.observe(&Measured {
                 cores,
@@ -231,12 +237,12 @@ impl Headroom {
         self.plant.bound_cap(need, cores)
     }
 
-    fn demand(&self, forecast: &Forecast, seen: &Observation, traffic: &Traffic) -> Demand {
+    fn demand(&self, forecast: &Forecast, observation: &Observation, traffic: &Traffic) -> Demand {
         let range = self.plant.cores();
-        let now = self.plant.allocation(&seen.in_force);
+        let now = self.plant.allocation(&observation.in_force);
         let cores = now.cores.clamp(range.min(), range.max()).get();
         let usual = PRESENT_PER_CORE * cores + 3.0;
-        let length = seen.length.get().clamp(*PERIOD_S.start(), *PERIOD_S.end());
+        let length = observation.length.get().clamp(*PERIOD_S.start(), *PERIOD_S.end());
         Demand {
             rate: forecast.rate,
             cases: forecast.cases.clone(),
@@ -270,21 +276,21 @@ impl Law for Headroom {
         }
     }
 
-    fn decide(&mut self, seen: &Observation) -> Decision {
+    fn decide(&mut self, observation: &Observation) -> Decision {
         let range = self.plant.cores();
         // What is no amount, or more than there is, is taken for the most, so that it cannot spread.
         let most = self.plant.full_allocation();
-        let now = self.plant.allocation(&seen.in_force);
+        let now = self.plant.allocation(&observation.in_force);
         let now = Allocation {
             cores: within(now.cores.get(), most.cores.get()).map_or(most.cores, Cores::new),
             cap: within(now.cap.get(), most.cap.get()).map_or(most.cap, Watts::new),
             ..now
         };
-        let Some(traffic) = &seen.traffic else {
+        let Some(traffic) = &observation.traffic else {
             let text = "no telemetry: what is in force stays".to_owned();
             return decision(now, None, vec![Reason::new(UNSEEN, text, &[])]);
         };
-        self.learn(seen, traffic);
+        self.learn(observation, traffic);
         let Some(forecast) = self.forecaster.next() else {
             let text = "no arrival rate yet: what is in force stays".to_owned();
             return decision(now, None, vec![Reason::new(UNSEEN, text, &[])]);
@@ -307,7 +313,7 @@ impl Law for Headroom {
         let latency = traffic.latency_to_judge();
         let late = latency > self.guarded_target();
         self.learn_caution(late);
-        let demand = self.demand(&forecast, seen, traffic);
+        let demand = self.demand(&forecast, observation, traffic);
         let allowed = 1.0 - self.tuning.confidence;
         let pace = now
             .frequency
@@ -375,7 +381,7 @@ impl Law for Headroom {
     /// learned of the service, of the machine and of the day is as true as it was, and it took hours; the forecaster drops
     /// the day by itself where too much of it was not seen.
     fn forget(&mut self) {
-        self.forecaster.lose_sight();
+        self.forecaster.lose_telemetry();
         self.in_flight = None;
         self.margin = 0.0;
         self.periods = 0;

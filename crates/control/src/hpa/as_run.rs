@@ -126,10 +126,10 @@ impl Law for K8sAsRun {
         &[Lever::Cores]
     }
 
-    fn decide(&mut self, seen: &Observation) -> Decision {
-        let now = self.plant.allocation(&seen.in_force).cores;
-        self.window.add(seen, now);
-        let length = seen.length.get().max(0.0);
+    fn decide(&mut self, observation: &Observation) -> Decision {
+        let now = self.plant.allocation(&observation.in_force).cores;
+        self.window.add(observation, now);
+        let length = observation.length.get().max(0.0);
         self.seen_s += length;
         let (cores, reason) = if self.seen_s < self.tuning.interval_s - length / 2.0 {
             let left_s = (self.tuning.interval_s - self.seen_s).max(0.0);

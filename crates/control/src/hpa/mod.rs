@@ -60,14 +60,14 @@ struct Window {
 }
 
 impl Window {
-    fn add(&mut self, seen: &Observation, cores: Cores) {
-        let seconds = seen.length.get();
-        if let Some(utilisation) = seen.utilisation {
+    fn add(&mut self, observation: &Observation, cores: Cores) {
+        let seconds = observation.length.get();
+        if let Some(utilisation) = observation.utilisation {
             let core_s = cores.get() * seconds;
             self.core_s += core_s;
             self.busy_core_s += utilisation.get() * core_s;
         }
-        if let Some(traffic) = &seen.traffic {
+        if let Some(traffic) = &observation.traffic {
             self.arrivals += traffic.arrivals as f64;
             self.seconds += seconds;
         }
@@ -153,12 +153,12 @@ impl Hpa {
     }
 
     /// Moves the clock, also over periods that the law was not shown; whether it is time to decide.
-    fn tick(&mut self, seen: &Observation) -> bool {
+    fn tick(&mut self, observation: &Observation) -> bool {
         let periods = self
             .last_period
-            .map_or(1, |last| seen.period.saturating_sub(last).max(1));
-        self.last_period = Some(seen.period);
-        let length = seen.length.get().max(0.0);
+            .map_or(1, |last| observation.period.saturating_sub(last).max(1));
+        self.last_period = Some(observation.period);
+        let length = observation.length.get().max(0.0);
         self.clock_s += length * periods as f64;
         // At the period's end that is nearest, so that a period of 1.001 s does not make it one second late.
         self.clock_s >= self.next_sync_s - length / 2.0
@@ -217,11 +217,11 @@ impl Hpa {
         best.filter(|(_, proposal)| !(unseen && proposal.replicas < current))
     }
 
-    fn sync(&mut self, seen: &Observation) -> (Allocation, Vec<Reason>) {
+    fn sync(&mut self, observation: &Observation) -> (Allocation, Vec<Reason>) {
         let sync_s = self.tuning.sync_s;
         let now_s = (self.clock_s / sync_s).round().max(1.0) * sync_s;
         self.next_sync_s = now_s + sync_s;
-        let current = self.pods_of(self.plant.allocation(&seen.in_force).cores);
+        let current = self.pods_of(self.plant.allocation(&observation.in_force).cores);
         let proposal = self.propose(now_s, current);
         self.window = Window::default();
         if !(self.range.0..=self.range.1).contains(&current) {
@@ -337,11 +337,11 @@ impl Law for Hpa {
         &[Lever::Cores]
     }
 
-    fn decide(&mut self, seen: &Observation) -> Decision {
-        let cores = self.plant.allocation(&seen.in_force).cores;
-        self.window.add(seen, cores);
-        let (allocation, reasons) = if self.tick(seen) {
-            self.sync(seen)
+    fn decide(&mut self, observation: &Observation) -> Decision {
+        let cores = self.plant.allocation(&observation.in_force).cores;
+        self.window.add(observation, cores);
+        let (allocation, reasons) = if self.tick(observation) {
+            self.sync(observation)
         } else {
             let left_s = (self.next_sync_s - self.clock_s).max(0.0);
             let text = format!("the next look is in {left_s:.0} s");

@@ -91,8 +91,8 @@ impl Law for AlwaysOn {
         true
     }
 
-    fn decide(&mut self, seen: &Observation) -> Decision {
-        let servers = seen.nodes.len();
+    fn decide(&mut self, observation: &Observation) -> Decision {
+        let servers = observation.nodes.len();
         let text = format!("all {servers} servers, whatever happens");
         let reason = Reason::new("always-on", text, &[("servers", servers as f64)]);
         Resize { servers, reason }.into()

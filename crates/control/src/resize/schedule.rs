@@ -213,8 +213,8 @@ impl Law for Scheduled {
         true
     }
 
-    fn decide(&mut self, seen: &Observation) -> Decision {
-        let clock = seen.clock + self.offset;
+    fn decide(&mut self, observation: &Observation) -> Decision {
+        let clock = observation.clock + self.offset;
         let now = self.schedule.servers_at(clock);
         let soon = self.schedule.servers_at(clock + self.lead);
         let (rule, wanted) = if soon > now {
@@ -222,7 +222,7 @@ impl Law for Scheduled {
         } else {
             ("schedule", now)
         };
-        let servers = wanted.min(seen.nodes.len());
+        let servers = wanted.min(observation.nodes.len());
         let text = format!(
             "{now} servers by the schedule, {soon} in {:.0} s",
             self.lead.get()

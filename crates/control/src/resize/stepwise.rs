@@ -161,10 +161,11 @@ impl Stepwise {
         }
     }
 
-    fn resize(&mut self, seen: &Observation) -> Resize {
-        let now_s = seen.at.get();
-        let all = seen.nodes.len();
-        let count = |state: fn(PowerState) -> bool| seen.nodes.iter().filter(|one| state(one.state)).count();
+    fn resize(&mut self, observation: &Observation) -> Resize {
+        let now_s = observation.at.get();
+        let all = observation.nodes.len();
+        let count =
+            |state: fn(PowerState) -> bool| observation.nodes.iter().filter(|one| state(one.state)).count();
         let taking = count(PowerState::takes_requests);
         let booting = count(|state| state == PowerState::Booting);
         // At the first call the servers that are found serving have long been warm.
@@ -176,12 +177,12 @@ impl Stepwise {
         }
         self.taking = Some(taking);
 
-        let Some(arriving) = seen
+        let Some(arriving) = observation
             .demand()
             .map(PerSecond::get)
             .filter(|rate| *rate >= 0.0 && rate.is_finite())
         else {
-            return self.blind(now_s, all, "the arrival rate is not known");
+            return self.blind(now_s, all, "the arrival rate is unavailable");
         };
         if taking == 0 {
             // Whatever a server takes, one is more than none.
@@ -194,10 +195,10 @@ impl Stepwise {
             );
             return self.answer(all, rule, text, &[("arrival_rate_per_s", arriving)]);
         }
-        let known = self.capacity(&seen.nodes);
+        let known = self.capacity(&observation.nodes);
         if known.is_none() && arriving == 0.0 {
             self.blind_since_s = None;
-            let text = "nothing arrives, and no server's capacity is known: as before".to_owned();
+            let text = "nothing arrives, and no server's capacity is estimated: as before".to_owned();
             return self.answer(all, "fits", text, &[("arrival_rate_per_s", arriving)]);
         }
         let Some(Together {
@@ -207,7 +208,7 @@ impl Stepwise {
             unseen,
         }) = known
         else {
-            return self.blind(now_s, all, "no server's capacity is known");
+            return self.blind(now_s, all, "no server's capacity is estimated");
         };
         self.blind_since_s = None;
 
@@ -240,8 +241,8 @@ impl Stepwise {
                 return self.answer(all, "all-on", text, &numbers);
             }
             // One that has just joined is soon seen; of one that is not, nobody knows whether it is in difficulty.
-            let seen = unseen_s <= self.tuning.blind_s;
-            if !proven && seen && taking + booting >= self.tuning.min_servers.min(all) {
+            let observation = unseen_s <= self.tuning.blind_s;
+            if !proven && observation && taking + booting >= self.tuning.min_servers.min(all) {
                 self.target = taking + booting;
                 let text = format!(
                     "{arriving:.1} arrive, and {taking} servers have taken {capacity:.1}/s at least without any difficulty: \
@@ -323,8 +324,8 @@ impl Law for Stepwise {
         true
     }
 
-    fn decide(&mut self, seen: &Observation) -> Decision {
-        self.resize(seen).into()
+    fn decide(&mut self, observation: &Observation) -> Decision {
+        self.resize(observation).into()
     }
 
     fn forget(&mut self) {

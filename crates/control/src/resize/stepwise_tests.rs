@@ -186,7 +186,7 @@ fn a_margin_and_a_wait_make_it_slower_to_save() {
 }
 
 #[test]
-fn losing_sight_ends_with_everything_on() {
+fn losing_telemetry_ends_with_everything_on() {
     let mut resizer = fixed();
     let servers = [serving(0.0), serving(0.0), OFF, OFF];
     let mut blind = |at_s: f64| {

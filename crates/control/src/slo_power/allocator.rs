@@ -80,8 +80,8 @@ impl PowerAllocator {
     }
 
     /// Takes the power of the newest period.
-    pub fn observe(&mut self, seen: &Observation) {
-        self.consumed = seen.power;
+    pub fn observe(&mut self, observation: &Observation) {
+        self.consumed = observation.power;
     }
 
     /// The most that these cores can need.
@@ -100,8 +100,8 @@ impl PowerAllocator {
     }
 
     /// The first row for fewer cores. The cap never falls under the floor over the consumption because of it.
-    pub fn follow_cores_down(&self, seen: &Observation, cores: Cores) -> CapChange {
-        let now = self.plant.allocation(&seen.in_force);
+    pub fn follow_cores_down(&self, observation: &Observation, cores: Cores) -> CapChange {
+        let now = self.plant.allocation(&observation.in_force);
         let asked = now.cap + self.eta * (cores - now.cores).get();
         let floor = match self.consumed {
             _ if self.floor_over_consumed == 0.0 => asked,
@@ -129,8 +129,8 @@ impl PowerAllocator {
     ///
     /// # Errors
     /// [`NotLowered`] where the cap stays: it is at its lowest, near the consumption, or this is unknown.
-    pub fn lower(&self, seen: &Observation) -> Result<CapChange, NotLowered> {
-        let now = self.plant.allocation(&seen.in_force);
+    pub fn lower(&self, observation: &Observation) -> Result<CapChange, NotLowered> {
+        let now = self.plant.allocation(&observation.in_force);
         let cap = now.cap;
         let lowest = self.plant.power().lowest_cap;
         if cap <= lowest {

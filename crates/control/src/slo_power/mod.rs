@@ -100,10 +100,10 @@ impl SloPower {
         self.slo.target() * self.tuning.guard
     }
 
-    fn repair(&mut self, seen: &Observation, latency: Seconds) -> (Allocation, Vec<Reason>) {
+    fn repair(&mut self, observation: &Observation, latency: Seconds) -> (Allocation, Vec<Reason>) {
         self.sustained = 0;
-        let now = self.plant.allocation(&seen.in_force);
-        let judged = seen.traffic.as_ref();
+        let now = self.plant.allocation(&observation.in_force);
+        let judged = observation.traffic.as_ref();
         let late = judged.map_or_else(String::new, |traffic| {
             traffic.late_in_words(self.slo, self.guarded_target())
         });
@@ -156,9 +156,9 @@ impl SloPower {
         self.with_power_of_cores(now, wanted.cores, reason)
     }
 
-    fn prepare(&mut self, seen: &Observation, expected: Ratio) -> (Allocation, Vec<Reason>) {
+    fn prepare(&mut self, observation: &Observation, expected: Ratio) -> (Allocation, Vec<Reason>) {
         self.sustained = 0;
-        let now = self.plant.allocation(&seen.in_force);
+        let now = self.plant.allocation(&observation.in_force);
         let busy = format!(
             "utilisation {:.0} % expected > threshold {:.0} %",
             expected.as_percent(),
@@ -200,8 +200,8 @@ impl SloPower {
         self.with_power_of_cores(now, wanted.cores, reason)
     }
 
-    fn save(&mut self, seen: &Observation) -> (Allocation, Vec<Reason>) {
-        let now = self.plant.allocation(&seen.in_force);
+    fn save(&mut self, observation: &Observation) -> (Allocation, Vec<Reason>) {
+        let now = self.plant.allocation(&observation.in_force);
         self.sustained = self.sustained.saturating_add(1);
         let duration = self.tuning.sustained_periods;
         if self.sustained >= duration
@@ -225,7 +225,7 @@ impl SloPower {
                     ("expected_rate_per_s", wanted.expected_rate.get()),
                 ],
             );
-            return self.with_power_of_cores_at_least_consumed(seen, wanted.cores, reason);
+            return self.with_power_of_cores_at_least_consumed(observation, wanted.cores, reason);
         }
         let sustained = f64::from(self.sustained);
         if self.mode == Mode::ElasticOnly {
@@ -238,7 +238,7 @@ impl SloPower {
             let numbers = [("sustained_periods", sustained), ("cores", now.cores.get())];
             return (now, vec![Reason::new("hold-cores", text, &numbers)]);
         }
-        match self.power.lower(seen) {
+        match self.power.lower(observation) {
             Ok(change) => {
                 let text = format!(
                     "under both thresholds for {} periods: Eq. 4 lowers the cap from {:.2} to {:.2} W",
@@ -269,14 +269,14 @@ impl SloPower {
     /// The same for fewer cores, where the cap must not fall under what the machine consumes.
     fn with_power_of_cores_at_least_consumed(
         &self,
-        seen: &Observation,
+        observation: &Observation,
         cores: Cores,
         why: Reason,
     ) -> (Allocation, Vec<Reason>) {
         self.finish_core_change(
-            self.plant.allocation(&seen.in_force),
+            self.plant.allocation(&observation.in_force),
             cores,
-            self.power.follow_cores_down(seen, cores),
+            self.power.follow_cores_down(observation, cores),
             why,
         )
     }
@@ -301,7 +301,7 @@ impl SloPower {
         (Allocation::new(cores, change.cap), vec![why, follows])
     }
 
-    fn hold_near_target(&self, seen: &Observation, latency: Seconds) -> (Allocation, Vec<Reason>) {
+    fn hold_near_target(&self, observation: &Observation, latency: Seconds) -> (Allocation, Vec<Reason>) {
         let guard = self.guarded_target().as_millis();
         let text = format!(
             "{} {:.0} ms is within {:.0} ms of the guard {guard:.0} ms: close enough, nothing changes",
@@ -311,15 +311,15 @@ impl SloPower {
         );
         let numbers = [("latency_ms", latency.as_millis()), ("guard_ms", guard)];
         (
-            self.plant.allocation(&seen.in_force),
+            self.plant.allocation(&observation.in_force),
             vec![Reason::new("hold-near-target", text, &numbers)],
         )
     }
 
-    fn hold_unseen(&self, seen: &Observation) -> (Allocation, Vec<Reason>) {
+    fn hold_unobserved(&self, observation: &Observation) -> (Allocation, Vec<Reason>) {
         let text = "utilisation could not be read: nothing is saved while it is unknown".to_owned();
         (
-            self.plant.allocation(&seen.in_force),
+            self.plant.allocation(&observation.in_force),
             vec![Reason::new("hold-unseen", text, &[])],
         )
     }
@@ -342,41 +342,41 @@ impl Law for SloPower {
         self.mode.levers()
     }
 
-    fn decide(&mut self, seen: &Observation) -> Decision {
-        if let Some(rate) = seen.arrival_rate() {
+    fn decide(&mut self, observation: &Observation) -> Decision {
+        if let Some(rate) = observation.arrival_rate() {
             self.elastic.observe(rate);
         }
-        if let Some(utilisation) = seen.utilisation {
+        if let Some(utilisation) = observation.utilisation {
             self.utilisation.push(utilisation.get());
         }
-        self.power.observe(seen);
-        let seen = &Observation {
+        self.power.observe(observation);
+        let observation = &Observation {
             in_force: self
                 .mode
-                .pinned(self.plant.allocation(&seen.in_force), self.plant)
+                .pinned(self.plant.allocation(&observation.in_force), self.plant)
                 .into(),
-            ..seen.clone()
+            ..observation.clone()
         };
 
-        let latency = seen
+        let latency = observation
             .traffic
             .as_ref()
             .map_or(Seconds::ZERO, |t| t.latency_to_judge());
         let guarded = self.guarded_target();
-        let expected = seen
+        let expected = observation
             .utilisation
             .and_then(|_| self.utilisation.next())
             .map(Ratio::new);
         let close = guarded - latency <= Seconds::from_millis(self.tuning.hold_band_ms);
 
         let (allocation, reasons) = match expected {
-            _ if latency > guarded => self.repair(seen, latency),
+            _ if latency > guarded => self.repair(observation, latency),
             Some(expected) if expected.get() > self.tuning.utilisation_threshold => {
-                self.prepare(seen, expected)
+                self.prepare(observation, expected)
             }
-            _ if self.tuning.hold_band_ms > 0.0 && close => self.hold_near_target(seen, latency),
-            None => self.hold_unseen(seen),
-            Some(_) => self.save(seen),
+            _ if self.tuning.hold_band_ms > 0.0 && close => self.hold_near_target(observation, latency),
+            None => self.hold_unobserved(observation),
+            Some(_) => self.save(observation),
         };
         let allocation = self.mode.pinned(allocation, self.plant);
         Decision {

@@ -1,10 +1,11 @@
 //! `headroom agent`: one node served to a controller, under a lease that puts everything back when it runs out.
 
 use crate::check::{self, Report, Running};
-use crate::cli::AgentArgs;
+use crate::cli::{GuardChoice, Trees};
 use crate::config::agent::{AgentFile, EXAMPLE};
 use crate::demos;
 use anyhow::anyhow;
+use clap::Args;
 use headroom_console::Document;
 use headroom_console::Failure;
 use headroom_console::Stop;
@@ -20,8 +21,44 @@ use headroom_runtime::live::{service_manager, undo};
 use headroom_units::Cores;
 use headroom_wire::server::{Listen, ListenError};
 use serde_json::json;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+
+/// `headroom agent`.
+#[derive(Debug, Args)]
+pub struct AgentArgs {
+    /// The configuration file. Given more than once, one agent serves several services of this machine, each by its own
+    /// file and on its own address; their power is estimated by the model, and the frequency is the highest that any of
+    /// them asks for.
+    #[arg(long, short, value_name = "FILE", required_unless_present_any = ["example", "cgroup"])]
+    pub config: Vec<PathBuf>,
+    /// Instead of a file: the service's control group.
+    #[arg(long, value_name = "DIR", conflicts_with = "config", requires = "listen")]
+    pub cgroup: Option<PathBuf>,
+    /// Instead of a file: a Unix socket to listen on, as unix:/path (TCP needs certificates, and a file that names
+    /// them). May be given more than once.
+    #[arg(long, value_name = "ADDR", requires = "cgroup")]
+    pub listen: Vec<String>,
+    /// Check the configuration and what it needs of this machine, change nothing, and stop.
+    #[arg(long)]
+    pub check: bool,
+    /// With --check: print what was found as one JSON object on standard output, errors too.
+    #[arg(long, requires = "check")]
+    pub json: bool,
+    /// Print an example configuration that explains every key, and stop.
+    #[arg(long)]
+    pub example: bool,
+    /// Folder for the record of what is to be put back if this program is killed. By default /run/headroom for root,
+    /// and $XDG_RUNTIME_DIR/headroom for others.
+    #[arg(long, value_name = "DIR")]
+    pub run_dir: Option<PathBuf>,
+    /// The guard.
+    #[command(flatten)]
+    pub guard: GuardChoice,
+    /// Where the kernel's files are.
+    #[command(flatten)]
+    pub trees: Trees,
+}
 
 /// The most services that one agent serves: a service has two threads that the guard hears signs of life of.
 const MAX_SERVICES: usize = MAX_PULSES / 2;
@@ -52,7 +89,7 @@ pub fn run(args: &AgentArgs) -> Result<(), Failure> {
     let run_dir = args.run_dir.clone().unwrap_or_else(undo::default_run_dir);
     let stop = Stop::at_signals()?;
     // Before the machine is opened: what is found must be what was there before an agent that was killed.
-    undo::promise(
+    undo::protect(
         undo::take(&run_dir, demos::REMAINS)?,
         &roots,
         Place::required(args.guard.allow_guard_inside),

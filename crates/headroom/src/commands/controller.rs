@@ -1,10 +1,11 @@
 //! `headroom controller`: many agents and gateways under one law.
 
 use crate::check::{self, Report, Running};
-use crate::cli::ControllerArgs;
+use crate::cli::RunArgs;
 use crate::config::controller::{ControllerFile, EXAMPLE};
 use crate::start::{self, ServiceRate, Start};
 use anyhow::anyhow;
+use clap::Args;
 use headroom_console::Document;
 use headroom_console::Failure;
 use headroom_console::Stop;
@@ -16,8 +17,26 @@ use headroom_runtime::live::{Machine, run};
 use headroom_units::{Cores, PerSecond, Seconds};
 use headroom_wire::message::Holder;
 use serde_json::json;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+
+/// `headroom controller`.
+#[derive(Debug, Args)]
+pub struct ControllerArgs {
+    /// The configuration file.
+    #[arg(long, short, value_name = "FILE", required_unless_present = "example")]
+    pub config: Option<PathBuf>,
+    /// Check the configuration, ask every node and gateway, change nothing, and stop. With --json what was found is one JSON
+    /// object, errors too.
+    #[arg(long)]
+    pub check: bool,
+    /// Print an example configuration that explains every key, and stop.
+    #[arg(long)]
+    pub example: bool,
+    /// The run.
+    #[command(flatten)]
+    pub run: RunArgs,
+}
 
 /// Runs until a signal, a key or the given duration ends it; then releases every node and prints the summary. However it
 /// ends, each node puts itself back when its lease does.

@@ -1,12 +1,24 @@
 //! `headroom doctor`: which levers and meters this machine has, and what would help where it lacks one.
 
-use crate::cli::DoctorArgs;
+use crate::cli::Trees;
+use clap::Args;
 use headroom_console::Failure;
 use headroom_console::say;
 use headroom_node::order::Word;
 use headroom_node::power::MeterKind;
 use headroom_node::probe::{Finding, Kind, State, probe};
 use std::io::IsTerminal;
+
+/// `headroom doctor`.
+#[derive(Debug, Args)]
+pub struct DoctorArgs {
+    /// Print the findings as JSON.
+    #[arg(long)]
+    pub json: bool,
+    /// Where the kernel's files are.
+    #[command(flatten)]
+    pub trees: Trees,
+}
 
 /// Prints the findings.
 ///

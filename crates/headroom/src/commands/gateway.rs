@@ -1,20 +1,119 @@
 //! `headroom gateway`: the data plane alone.
 
-use crate::cli::{Balance, GatewayArgs};
 use crate::config::agent::{TlsConfig, listen_of_flags};
+use clap::{Args, ValueEnum};
 use headroom_console::Failure;
 use headroom_console::Stop;
+use headroom_console::args::seconds_or_none;
 use headroom_console::say;
 use headroom_gateway::{
     BackendConfig, Gateway, GatewayConfig, Handle, HealthConfig, LimitConfig, TlsListenConfig,
 };
 use headroom_runtime::cluster::gateway_port::BoundPort;
-use headroom_runtime::live::{GatewayTelemetry, Known, Telemetry};
+use headroom_runtime::live::{GatewayTelemetry, ReportedLatency, Telemetry};
 use headroom_runtime::{descriptors, door};
+use headroom_units::FailedStatus;
 use headroom_wire::access::Rules;
 use headroom_wire::server::Listen;
+use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+/// `headroom gateway`.
+#[derive(Debug, Args)]
+pub struct GatewayArgs {
+    /// Address to serve HTTP/1.1 and cleartext HTTP/2 on. May be given more than once.
+    #[arg(long, value_name = "ADDR", required_unless_present = "launched")]
+    pub listen: Vec<SocketAddr>,
+    /// A backend, as http://HOST:PORT. May be given more than once.
+    #[arg(long, value_name = "URL", required_unless_present = "launched")]
+    pub backend: Vec<String>,
+    /// Threads, each with its own runtime, listener and connection pools.
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    pub threads: usize,
+    /// Listen although another gateway still listens on the address, to take over from it without a refused
+    /// connection: start this one, then stop the other.
+    #[arg(long)]
+    pub takeover: bool,
+    /// Become this user, without any privilege, as soon as all is listened on: for a gateway that is started by root. Files of
+    /// certificates that it cannot read then are not read again when they change.
+    #[arg(long, value_name = "NAME")]
+    pub user: Option<String>,
+    /// How a backend is chosen.
+    #[arg(long, value_enum, default_value_t = Balance::LeastConnections)]
+    pub balance: Balance,
+    /// Address to serve HTTPS on (HTTP/1.1 and HTTP/2 by ALPN); needs --tls-cert and --tls-key.
+    #[arg(long, value_name = "ADDR", requires_all = ["tls_cert", "tls_key"])]
+    pub tls_listen: Option<SocketAddr>,
+    /// Certificate chain, PEM.
+    #[arg(long, value_name = "FILE", requires = "tls_listen")]
+    pub tls_cert: Option<PathBuf>,
+    /// Private key, PEM.
+    #[arg(long, value_name = "FILE", requires = "tls_listen")]
+    pub tls_key: Option<PathBuf>,
+    /// Path to ask each backend for every 2 s; a backend that does not answer it is left out, unless most do not.
+    #[arg(long, value_name = "PATH")]
+    pub health: Option<String>,
+    /// Kept-alive connections to each backend, for each thread. With 0 each request is a connection of its own, so that a
+    /// backend's accept queue sees every request (which `headroom resize` can go by).
+    #[arg(long, default_value_t = 256, value_name = "N")]
+    pub backend_idle: usize,
+    /// Requests in flight to each backend, and with them connections; more wait in the gateway, in turn. For a server that
+    /// gives each connection a worker: its workers, and as much of its accept queue as may fill.
+    #[arg(long, default_value_t = LimitConfig::default().max_in_flight_per_backend, value_name = "N")]
+    pub max_in_flight: usize,
+    /// How many requests may wait so, for a second each; the answer to the others is 503.
+    #[arg(long, default_value_t = LimitConfig::default().max_queued, value_name = "N")]
+    pub max_queued: usize,
+    /// Statuses of a backend's answer with which a request counts as failed, so that it misses the SLO: the classes 4xx
+    /// and 5xx, and single statuses, with commas between them.
+    #[arg(long, default_value_t = FailedStatus::default(), value_name = "LIST")]
+    pub failed_status: FailedStatus,
+    /// The latency SLO, in milliseconds: a client that goes away after it has waited longer for an answer counts as
+    /// failed by the backend.
+    #[arg(long, value_name = "MS")]
+    pub target_ms: Option<u64>,
+    /// Let a controller observe and command this gateway here: unix:/path, or an IP address and a port with
+    /// certificates. May be given more than once.
+    #[arg(long, value_name = "ADDR")]
+    pub control: Vec<String>,
+    /// For --control over TCP: the authority's certificate, as `headroom certs` makes it.
+    #[arg(long, value_name = "FILE", requires_all = ["control", "control_cert", "control_key"])]
+    pub control_ca: Option<PathBuf>,
+    /// For --control over TCP: this gateway's certificate (`headroom certs issue-node`).
+    #[arg(long, value_name = "FILE", requires = "control_ca")]
+    pub control_cert: Option<PathBuf>,
+    /// For --control over TCP: the key to it.
+    #[arg(long, value_name = "FILE", requires = "control_ca")]
+    pub control_key: Option<PathBuf>,
+    /// For --control over TCP: the authority's revocation list (`headroom certs revoke`).
+    #[arg(long, value_name = "FILE", requires = "control_ca")]
+    pub control_revoked: Option<PathBuf>,
+    /// For --control: who may command, by the name of a certificate or as uid:NUMBER over a Unix socket. May be given more
+    /// than once. By default certificates of `headroom certs issue-controller`, and the socket's owner and root.
+    #[arg(long, value_name = "NAME", requires = "control")]
+    pub control_operator: Vec<String>,
+    /// For --control: who may ask what the gateway is, and nothing else. By default certificates of
+    /// `headroom certs issue-reader`.
+    #[arg(long, value_name = "NAME", requires = "control")]
+    pub control_reader: Vec<String>,
+    /// Take everything from standard input, as `headroom up` sends it, which starts this.
+    #[arg(long, hide = true, exclusive = true)]
+    pub launched: bool,
+    /// How long to wait for requests being served when asked to stop, in seconds.
+    #[arg(long, default_value_t = 30.0, value_name = "SECONDS", value_parser = seconds_or_none)]
+    pub drain: f64,
+}
+
+/// How a backend is chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Balance {
+    /// In turn, by weight.
+    RoundRobin,
+    /// The one with the fewest requests in flight, by weight.
+    LeastConnections,
+}
 
 /// Serves until a signal comes, then drains.
 ///
@@ -128,7 +227,7 @@ fn tell_each_second(gateway: &Handle, stop: &Stop) {
         let Some(period) = telemetry.take(Duration::from_millis(500)) else {
             continue;
         };
-        let Known::Histogram(histogram) = &period.latency else {
+        let ReportedLatency::Histogram(histogram) = &period.latency else {
             continue;
         };
         let at = |percentile| histogram.value_at_percentile(percentile) as f64 / 1e3;

@@ -1,8 +1,9 @@
 //! `headroom guard`: lifts the limits of another process when that is killed or hangs.
 
-use crate::cli::GuardArgs;
+use crate::cli::Trees;
 use crate::demos;
 use anyhow::Context;
+use clap::Args;
 use headroom_console::Failure;
 use headroom_console::Stop;
 use headroom_node::Roots;
@@ -11,8 +12,26 @@ use headroom_runtime::live::guard::post::Post;
 use headroom_runtime::live::{service_manager, undo};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+
+/// `headroom guard`.
+#[derive(Debug, Args)]
+pub struct GuardArgs {
+    /// The run folder of the program that is watched over. By default /run/headroom for root, and
+    /// $XDG_RUNTIME_DIR/headroom for others.
+    #[arg(long, value_name = "DIR")]
+    pub run_dir: Option<PathBuf>,
+    /// Watch over every run of the run folder, as a service: in the host's PID namespace, where the end of a container or
+    /// of a unit does not kill it. Without it the run is connected to standard input, as `up`, `agent` and `demo` start
+    /// it.
+    #[arg(long)]
+    pub serve: bool,
+    /// Where the kernel's files are.
+    #[command(flatten)]
+    pub trees: Trees,
+}
 
 /// Watches until the run has ended (or, as a service, until a signal comes), and puts back what it left.
 ///

@@ -1,12 +1,21 @@
 //! `headroom pause` and `headroom resume`: what an operator asks of a running `up` or agent.
 
-use crate::cli::OperateArgs;
 use anyhow::anyhow;
+use clap::Args;
 use headroom_console::Failure;
 use headroom_console::say;
 use headroom_runtime::live::control::{self, Request};
 use headroom_runtime::live::undo;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+/// `headroom pause`, `headroom resume`.
+#[derive(Debug, Args)]
+pub struct OperateArgs {
+    /// The run folder of the running program. By default /run/headroom for root, and $XDG_RUNTIME_DIR/headroom for
+    /// others.
+    #[arg(long, value_name = "DIR")]
+    pub run_dir: Option<PathBuf>,
+}
 
 /// Makes it put everything back and write nothing.
 ///
@@ -24,7 +33,7 @@ pub fn resume(args: &OperateArgs) -> Result<(), Failure> {
     ask(&run_dir(args), Request::Resume)
 }
 
-fn run_dir(args: &OperateArgs) -> std::path::PathBuf {
+fn run_dir(args: &OperateArgs) -> PathBuf {
     args.run_dir.clone().unwrap_or_else(undo::default_run_dir)
 }
 

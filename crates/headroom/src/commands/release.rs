@@ -1,14 +1,28 @@
 //! `headroom release`: puts back by hand what a killed run left.
 
-use crate::cli::ReleaseArgs;
+use crate::cli::Trees;
 use crate::commands::operate;
 use crate::demos;
 use anyhow::anyhow;
+use clap::Args;
 use headroom_console::Failure;
 use headroom_console::say;
 use headroom_node::restore::LedgerError;
 use headroom_runtime::live::control::{self, Request};
 use headroom_runtime::live::undo;
+use std::path::PathBuf;
+
+/// `headroom release`.
+#[derive(Debug, Args)]
+pub struct ReleaseArgs {
+    /// The run folder of the program that was killed. By default /run/headroom for root, and
+    /// $XDG_RUNTIME_DIR/headroom for others.
+    #[arg(long, value_name = "DIR")]
+    pub run_dir: Option<PathBuf>,
+    /// Where the kernel's files are.
+    #[command(flatten)]
+    pub trees: Trees,
+}
 
 /// Puts back what is recorded, and says what it was. A running `up` or agent is paused.
 ///

@@ -1,12 +1,13 @@
 //! `headroom resize`: as many servers of a cluster on as its load needs.
 
 use crate::check::{self, Report, Running};
-use crate::cli::ResizeArgs;
 use crate::config::resize::{AtExit, ControllerKind, EXAMPLE, ResizeFile};
 use anyhow::anyhow;
+use clap::Args;
 use headroom_console::Document;
 use headroom_console::Failure;
 use headroom_console::Stop;
+use headroom_console::args::seconds;
 use headroom_console::{file, say, terminal};
 use headroom_control::capacity::QueueKind;
 use headroom_control::resize::Energy;
@@ -15,8 +16,9 @@ use headroom_runtime::cluster::{AgentQueue, WatchOptions};
 use headroom_runtime::live::admin;
 use headroom_runtime::looks::look_period;
 use headroom_runtime::resize::{
-    CheckTarget, Checks, Cluster, Gateways, Hand, HaproxyServers, History, Journal, Parts, Queue, Recorded,
-    ResizeStatus, ServerParts, Start, Summary, View, balancer::Balancer, leave, read, sheet, text, unix_s,
+    CheckTarget, Checks, Cluster, Gateways, HaproxyServers, History, Journal, Parts, Queue, Recorded,
+    ResizeStatus, ServerParts, Start, Summary, SwitchWorker, View, balancer::Balancer, leave, read, sheet,
+    text, unix_s,
 };
 use headroom_units::PerSecond;
 use serde_json::{Value, json};
@@ -24,10 +26,48 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+/// `headroom resize`.
+#[derive(Debug, Args)]
+pub struct ResizeArgs {
+    /// The configuration file.
+    #[arg(long, short, value_name = "FILE", required_unless_present_any = ["example", "report"])]
+    pub config: Option<PathBuf>,
+    /// Check the configuration, ask every server, switch and balancer how it is, change nothing, and stop. With --json what
+    /// was found is one JSON object, errors too.
+    #[arg(long)]
+    pub check: bool,
+    /// Print an example configuration that explains every key, and stop.
+    #[arg(long)]
+    pub example: bool,
+    /// Say each period what would be done, and do nothing, not at the end either.
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Stop after this many seconds; by default at SIGINT or SIGTERM.
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pub duration: Option<f64>,
+    /// Write a report with plots to this file at the end.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["check", "example"])]
+    pub html: Option<PathBuf>,
+    /// Instead of a run, read the last one of this record (the file that [record] names, and FILE.1 before it): print its
+    /// summary, and with --html write its report.
+    #[arg(long, value_name = "RECORD", conflicts_with_all = ["config", "check", "dry_run", "example", "duration", "no_view"])]
+    pub report: Option<PathBuf>,
+    /// Print a line now and then instead of the live view (the default where standard error is no terminal).
+    #[arg(long)]
+    pub no_view: bool,
+    /// Wait until standard input closes; unless "done" came before, do at the end what the controller could not: start every
+    /// server and give it requests. This is how a controller is watched over.
+    #[arg(long, hide = true, conflicts_with_all = ["check", "dry_run", "example", "duration", "html", "report", "no_view"])]
+    pub when_input_closes: bool,
+    /// Print the run summary as JSON on standard output, and nothing else there.
+    #[arg(long)]
+    pub json: bool,
+}
 
 /// For how long the servers, their switches and the balancer are waited for at the start.
 const FIND: Duration = Duration::from_secs(10);
@@ -274,7 +314,7 @@ fn assemble(config: &ResizeFile, document: &Document) -> Result<Parts, Failure> 
         targets.push(config.check_target(document, name)?);
         servers.push(ServerParts {
             name: name.clone(),
-            hand: Hand::start(name, switch, poll)?,
+            switch_worker: SwitchWorker::start(name, switch, poll)?,
             queue: match agents.remove(name) {
                 Some(agent) => Some(Queue::elsewhere(agent, sight_period(config), tuning)?),
                 None => table

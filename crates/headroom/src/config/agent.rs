@@ -191,7 +191,7 @@ impl AgentFile {
         }
         let count = self.agent.listen.len();
         if !(1..=MAX_LISTENERS).contains(&count) {
-            let why = format!("has {count} places: give 1 to {MAX_LISTENERS}");
+            let why = format!("has {count} entries: give 1 to {MAX_LISTENERS}");
             return Err(document.error("agent.listen", why));
         }
         let (shortest, longest) = (self.agent.shortest_lease_ms, self.agent.longest_lease_ms);
@@ -458,7 +458,7 @@ mod tests {
             (
                 "[\"unix:/run/headroom/agent.sock\"]",
                 "[]",
-                "has 0 places: give 1 to 8",
+                "has 0 entries: give 1 to 8",
             ),
             (
                 "\n[service]",

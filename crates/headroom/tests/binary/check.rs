@@ -149,7 +149,7 @@ fn beside_a_running_one_its_ports_and_its_limits_are_no_mistake_and_another_s_po
         .arg("--run-dir")
         .arg(config.run_dir()));
     assert!(status.success(), "{}", words.err());
-    let said = format!("running  yes, pid {pid}: stop it first, a start beside it is refused\n");
+    let said = format!("running  yes, pid {pid}: stop it first, a second start is refused\n");
     assert!(words.out().contains(&said), "{}", words.out());
     let (status, start) = run(&mut config.command());
     assert_eq!(status.code(), Some(2), "{}", start.err());

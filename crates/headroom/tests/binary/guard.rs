@@ -1,7 +1,7 @@
 //! The guard: limits are lifted whatever happens to whoever set them, and nothing is limited while nobody would.
 
 use crate::common::{
-    Config, Group, Program, Up, children_of, free_port, guard_of, headroom, is_alive, run, undo_left, until,
+    Config, Group, Program, Up, children_of, guard_of, headroom, is_alive, run, undo_left, until,
 };
 use rustix::process::{Pid, Signal, kill_process};
 use std::collections::BTreeMap;
@@ -10,18 +10,6 @@ use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
-
-/// A run for a group without traffic: the law saves more and more, so that there is much to lift.
-fn idle(group: &Group) -> Config {
-    Config::new(group.path(), &format!("http://127.0.0.1:{}", free_port()))
-        .with("period_ms = 200", "period_ms = 100")
-}
-
-fn until_it_saves(group: &Group) {
-    until("the law saves", || {
-        group.cores().filter(|cores| *cores < 0.7 * 0.9)
-    });
-}
 
 fn until_as_found(group: &Group, before: &BTreeMap<String, String>) {
     until("everything is as it was found", || {
@@ -56,12 +44,12 @@ fn unified() -> Option<PathBuf> {
 #[test]
 fn a_guard_that_is_killed_or_hangs_is_replaced_and_that_is_reported() {
     let Some((group, before)) = limited() else { return };
-    let config = idle(&group);
+    let config = Config::idle(&group);
     let mut up = Up::start(&config);
     assert_eq!(up.metrics().sum("headroom_guard_up"), Some(1.0));
     assert_eq!(up.metrics().sum("headroom_guard_restarts_total"), Some(0.0));
     for (restarts, how) in [(1.0, Signal::KILL), (2.0, Signal::STOP)] {
-        until_it_saves(&group);
+        group.until_law_saves(0.9);
         let guard = guard_of(up.program.pid());
         signal(guard, how);
         up.counted("headroom_guard_restarts_total", restarts);
@@ -72,7 +60,7 @@ fn a_guard_that_is_killed_or_hangs_is_replaced_and_that_is_reported() {
         assert!(!is_alive(guard));
     }
     assert_eq!(up.metrics().sum("headroom_guard_up"), Some(1.0));
-    until_it_saves(&group);
+    group.until_law_saves(0.9);
     let err = up.program.err();
     assert!(
         err.contains("ERROR") && err.contains("has ended: nothing is limited"),
@@ -105,7 +93,7 @@ fn a_kill_of_the_group_that_it_was_started_in_leaves_no_limit() {
         fs::remove_dir(&unit).unwrap();
         return;
     }
-    let config = idle(&group);
+    let config = Config::idle(&group);
     let inner = config.command();
     let mut command = Command::new("sh");
     command
@@ -114,7 +102,7 @@ fn a_kill_of_the_group_that_it_was_started_in_leaves_no_limit() {
         .arg(inner.get_program())
         .args(inner.get_args());
     let mut program = Program::start(&mut command);
-    until_it_saves(&group);
+    group.until_law_saves(0.9);
     let guard = guard_of(program.pid());
     fs::write(unit.join("cgroup.kill"), "1").unwrap();
     program.wait();
@@ -129,9 +117,9 @@ fn a_kill_of_the_group_that_it_was_started_in_leaves_no_limit() {
 #[test]
 fn a_stopped_run_has_its_limits_lifted_and_goes_on_when_it_is_continued() {
     let Some((group, before)) = limited() else { return };
-    let config = idle(&group);
+    let config = Config::idle(&group);
     let mut up = Up::start(&config);
-    until_it_saves(&group);
+    group.until_law_saves(0.9);
     up.program.signal(Signal::STOP);
     let tight = group.settings();
     assert_ne!(tight, before);
@@ -150,7 +138,7 @@ fn a_stopped_run_has_its_limits_lifted_and_goes_on_when_it_is_continued() {
         err.contains("gave no sign of life").then_some(())
     });
     up.program.signal(Signal::CONT);
-    until_it_saves(&group);
+    group.until_law_saves(0.9);
     up.program.signal(Signal::TERM);
     up.program.succeeds();
     assert_eq!(group.settings(), before);
@@ -195,9 +183,9 @@ impl Drop for Stopped {
 #[test]
 fn a_single_stopped_control_thread_has_its_limits_lifted() {
     let Some((group, before)) = limited() else { return };
-    let config = idle(&group);
+    let config = Config::idle(&group);
     let mut up = Up::start(&config);
-    until_it_saves(&group);
+    group.until_law_saves(0.9);
     // The loop runs in the first thread.
     let Some(stopped) = Stopped::thread(up.program.pid()) else {
         return;
@@ -210,7 +198,7 @@ fn a_single_stopped_control_thread_has_its_limits_lifted() {
     });
     assert_eq!(up.metrics().sum("headroom_guard_up"), Some(1.0));
     drop(stopped);
-    until_it_saves(&group);
+    group.until_law_saves(0.9);
     up.program.signal(Signal::TERM);
     up.program.succeeds();
     assert_eq!(group.settings(), before);
@@ -243,7 +231,7 @@ fn in_a_pid_namespace_nothing_is_limited_without_a_guard_outside() {
     if !can_unshare() {
         return;
     }
-    let config = idle(&group);
+    let config = Config::idle(&group);
     let (status, refused) = run(&mut contained(&config.command()));
     let err = refused.err();
     assert_eq!(status.code(), Some(2), "{err}");
@@ -264,7 +252,7 @@ fn in_a_pid_namespace_nothing_is_limited_without_a_guard_outside() {
     };
     let mut guard = serve();
     let mut outer = Program::start(&mut contained(&config.command()));
-    until_it_saves(&group);
+    group.until_law_saves(0.9);
     // Without its guard it gives everything back, and limits again when one is there.
     guard.signal(Signal::KILL);
     guard.wait();
@@ -283,7 +271,7 @@ fn in_a_pid_namespace_nothing_is_limited_without_a_guard_outside() {
         std::thread::sleep(Duration::from_millis(100));
     }
     let mut guard = serve();
-    until_it_saves(&group);
+    group.until_law_saves(0.9);
 
     let first = children_of(outer.pid());
     signal(first[0], Signal::KILL);
@@ -299,7 +287,7 @@ fn in_a_pid_namespace_nothing_is_limited_without_a_guard_outside() {
     let mut command = config.command();
     command.arg("--allow-guard-inside");
     let mut accepted = Program::start(&mut contained(&command));
-    until_it_saves(&group);
+    group.until_law_saves(0.9);
     signal(children_of(accepted.pid())[0], Signal::TERM);
     accepted.wait();
     until_as_found(&group, &before);
@@ -308,7 +296,7 @@ fn in_a_pid_namespace_nothing_is_limited_without_a_guard_outside() {
 #[test]
 fn a_service_manager_is_notified_by_the_thread_that_decides() {
     let Some((group, _)) = limited() else { return };
-    let config = idle(&group);
+    let config = Config::idle(&group);
     let dir = tempfile::tempdir().unwrap();
     let at = dir.path().join("notify");
     let socket = UnixDatagram::bind(&at).unwrap();
@@ -327,7 +315,7 @@ fn a_service_manager_is_notified_by_the_thread_that_decides() {
     command.env("NOTIFY_SOCKET", &at).env("WATCHDOG_USEC", "400000");
     let mut program = Program::start(&mut command);
     hear("READY=1");
-    until_it_saves(&group);
+    group.until_law_saves(0.9);
     hear("WATCHDOG=1");
     // A stopped thread that decides is one whose watchdog is not kept quiet.
     let Some(stopped) = Stopped::thread(program.pid()) else {

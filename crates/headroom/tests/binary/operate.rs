@@ -1,24 +1,12 @@
 //! What an operator, somebody else, a second program and a full disk do to a running `headroom up`.
 
-use crate::common::{Config, Group, Program, Up, free_port, guard_of, headroom, run, undo_left, until};
+use crate::common::{Config, Group, Program, Up, guard_of, headroom, run, undo_left, until};
 use crate::contract::number;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
-
-/// A run for a group without traffic: the law saves more and more, so that there is much to put back.
-fn idle(group: &Group) -> Config {
-    Config::new(group.path(), &format!("http://127.0.0.1:{}", free_port()))
-        .with("period_ms = 200", "period_ms = 100")
-}
-
-fn until_it_saves(group: &Group, found: f64) {
-    until("the law saves", || {
-        group.cores().filter(|cores| *cores < 0.7 * found)
-    });
-}
 
 /// So many more periods.
 fn periods(up: &Up, more: f64) {
@@ -48,9 +36,9 @@ fn asked(command: &str, config: &Config) -> String {
 #[test]
 fn what_somebody_else_sets_is_left_alone_until_an_operator_resumes() {
     let Some(group) = Group::new() else { return };
-    let config = idle(&group);
+    let config = Config::idle(&group);
     let mut up = Up::start(&config);
-    until_it_saves(&group, 1.0);
+    group.until_law_saves(1.0);
     group.interfere(12_000);
     up.program.said("that somebody else wrote", |err| {
         err.contains("somebody else wrote").then_some(())
@@ -69,7 +57,7 @@ fn what_somebody_else_sets_is_left_alone_until_an_operator_resumes() {
 
     let said = asked("resume", &config);
     assert!(said.contains("is controlled again"), "{said}");
-    until_it_saves(&group, 1.2);
+    group.until_law_saves(1.2);
     up.program.signal(Signal::TERM);
     up.program.succeeds();
     assert_eq!(group.cores(), Some(1.2), "what was there when it was given back");
@@ -79,9 +67,9 @@ fn what_somebody_else_sets_is_left_alone_until_an_operator_resumes() {
 #[test]
 fn what_somebody_else_set_stays_at_the_end() {
     let Some(group) = Group::new() else { return };
-    let config = idle(&group);
+    let config = Config::idle(&group);
     let mut up = Up::start(&config);
-    until_it_saves(&group, 1.0);
+    group.until_law_saves(1.0);
     group.interfere(12_000);
     up.program.said("that somebody else wrote", |err| {
         err.contains("somebody else wrote").then_some(())
@@ -97,10 +85,10 @@ fn a_pause_puts_everything_back_while_it_runs_and_a_release_is_one() {
     let Some(group) = Group::new() else { return };
     group.limit(90_000, 100_000);
     let before = group.settings();
-    let config = idle(&group);
+    let config = Config::idle(&group);
     let mut up = Up::start(&config);
     for command in ["pause", "release"] {
-        until_it_saves(&group, 0.9);
+        group.until_law_saves(0.9);
         let said = asked(command, &config);
         assert!(
             said.contains("put back") && said.contains("headroom resume"),
@@ -115,7 +103,7 @@ fn a_pause_puts_everything_back_while_it_runs_and_a_release_is_one() {
         assert!(!undo_left(&config.run_dir()), "{command}");
         asked("resume", &config);
     }
-    until_it_saves(&group, 0.9);
+    group.until_law_saves(0.9);
     asked("pause", &config);
     up.program.signal(Signal::TERM);
     up.program.succeeds();
@@ -130,10 +118,10 @@ fn a_second_program_on_a_group_is_refused_and_after_kill_9_finds_what_was_found_
     let Some(group) = Group::new() else { return };
     group.limit(90_000, 100_000);
     let before = group.settings();
-    let config = idle(&group);
-    let other = idle(&group).with("name = \"slo-power\"", "name = \"fixed\"");
+    let config = Config::idle(&group);
+    let other = Config::idle(&group).with("name = \"slo-power\"", "name = \"fixed\"");
     let mut up = Up::start(&config);
-    until_it_saves(&group, 0.9);
+    group.until_law_saves(0.9);
     let (status, refused) = run(&mut other.command());
     let err = refused.err();
     assert_eq!(status.code(), Some(2), "{err}");
@@ -199,7 +187,7 @@ fn a_full_disk_leaves_no_limit_that_nobody_puts_back() {
     let Some(group) = Group::new() else { return };
     group.limit(90_000, 100_000);
     let before = group.settings();
-    let config = idle(&group);
+    let config = Config::idle(&group);
     let Some(disk) = Disk::at(config.run_dir()) else {
         return;
     };
@@ -220,9 +208,9 @@ fn a_full_disk_leaves_no_limit_that_nobody_puts_back() {
 #[test]
 fn a_group_that_is_removed_is_not_ready_and_taken_up_when_it_is_made_anew() {
     let Some(group) = Group::new() else { return };
-    let config = idle(&group);
+    let config = Config::idle(&group);
     let mut up = Up::start(&config);
-    until_it_saves(&group, 1.0);
+    group.until_law_saves(1.0);
     group.remove();
     until("it says that the group is gone", || {
         let ready = up.admin("/readyz");
@@ -247,9 +235,9 @@ fn a_run_folder_that_is_removed_leaves_no_limit_whatever_comes_next() {
         let Some(group) = Group::new() else { return };
         group.limit(90_000, 100_000);
         let before = group.settings();
-        let config = idle(&group);
+        let config = Config::idle(&group);
         let mut up = Up::start(&config);
-        until_it_saves(&group, 0.9);
+        group.until_law_saves(0.9);
         match moved {
             true => fs::rename(config.run_dir(), config.dir().join("elsewhere")).unwrap(),
             false => fs::remove_dir_all(config.run_dir()).unwrap(),

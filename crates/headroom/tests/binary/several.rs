@@ -5,12 +5,6 @@ use rustix::process::Signal;
 use std::fs;
 use std::net::SocketAddr;
 
-/// A run for a group without traffic: the law saves more and more, so that there is much to put back.
-fn idle(group: &Group) -> Config {
-    Config::new(group.path(), &format!("http://127.0.0.1:{}", free_port()))
-        .with("period_ms = 200", "period_ms = 100")
-}
-
 /// Where the service of each group is served, as soon as all are.
 fn served(program: &mut Program, groups: &[&Group]) -> Vec<SocketAddr> {
     let of = |err: &str, group: &Group| {
@@ -30,7 +24,7 @@ fn one_up_controls_several_services_and_puts_each_back() {
     };
     one.limit(90_000, 100_000);
     let before = [one.settings(), other.settings()];
-    let configs = [idle(&one), idle(&other)];
+    let configs = [Config::idle(&one), Config::idle(&other)];
     let mut program = Program::start(configs[0].command().arg("--config").arg(configs[1].file()));
     let gateways = served(&mut program, &[&one, &other]);
     assert_ne!(gateways[0], gateways[1]);
@@ -71,7 +65,7 @@ fn after_kill_9_all_services_are_put_back_and_their_gateways_serve_on_and_are_ta
         let listen = format!("listen = [\"127.0.0.1:{}\"]", free_port());
         config.with("listen = [\"127.0.0.1:0\"]", &listen)
     };
-    let configs = [port(idle(&one)), port(idle(&other))];
+    let configs = [port(Config::idle(&one)), port(Config::idle(&other))];
     let start = || {
         let mut program = Program::start(configs[0].command().arg("--config").arg(configs[1].file()));
         let gateways = served(&mut program, &[&one, &other]);
@@ -123,9 +117,9 @@ fn services_that_want_the_same_are_refused_by_check_and_start_before_anything_is
     };
     let before = [one.settings(), other.settings()];
     let listen = format!("listen = [\"127.0.0.1:{}\"]", free_port());
-    let at_port = |group: &Group| idle(group).with("listen = [\"127.0.0.1:0\"]", &listen);
+    let at_port = |group: &Group| Config::idle(group).with("listen = [\"127.0.0.1:0\"]", &listen);
     let same_port = [at_port(&one), at_port(&other)];
-    let same_group = [idle(&one), idle(&one)];
+    let same_group = [Config::idle(&one), Config::idle(&one)];
     for (configs, why) in [
         (&same_port, "give each service a port of its own"),
         (&same_group, "one law controls a service"),
@@ -142,7 +136,7 @@ fn services_that_want_the_same_are_refused_by_check_and_start_before_anything_is
         }
     }
     assert_eq!([one.settings(), other.settings()], before);
-    let good = [idle(&one), idle(&other)];
+    let good = [Config::idle(&one), Config::idle(&other)];
     let mut command = good[0].command();
     command.arg("--config").arg(good[1].file()).arg("--check");
     let (status, program) = run(&mut command);

@@ -196,12 +196,12 @@ fn a_wrong_scenario_is_one_error_with_its_place() {
             "at most 1",
         ),
         (
-            "[control]\ntold_rate_per_core_s = 0\n",
-            ":2: control.told_rate_per_core_s: ",
+            "[control]\nassumed_rate_per_core_s = 0\n",
+            ":2: control.assumed_rate_per_core_s: ",
             "0.000001",
         ),
         (
-            "[control]\ntold_rate_per_core_s = 2\n",
+            "[control]\nassumed_rate_per_core_s = 2\n",
             ": service.target_ms: ",
             "target",
         ),

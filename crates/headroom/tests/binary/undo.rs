@@ -1,23 +1,10 @@
 //! Every write to the machine is undone, however the program ends.
 
-use crate::common::{Config, Group, Program, Up, free_port, guard_of, run, undo_left, until};
+use crate::common::{Config, Group, Program, Up, guard_of, run, undo_left, until};
 use crate::contract::number;
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::process::Command;
-
-/// A run for a group without traffic: the law saves more and more, so that there is much to put back.
-fn idle(group: &Group) -> Config {
-    Config::new(group.path(), &format!("http://127.0.0.1:{}", free_port()))
-        .with("period_ms = 200", "period_ms = 100")
-}
-
-/// Waits until less than what was found is allocated.
-fn until_it_saves(group: &Group, found: f64) {
-    until("the law saves", || {
-        group.cores().filter(|cores| *cores < 0.7 * found)
-    });
-}
 
 /// Kills the process that would put everything back at once, while the run is stopped: it would get another one.
 fn kill_guard(up: &Up) {
@@ -30,9 +17,9 @@ fn ends_by(signal: Signal) {
     let Some(group) = Group::new() else { return };
     group.limit(90_000, 100_000);
     let before = group.settings();
-    let config = idle(&group);
+    let config = Config::idle(&group);
     let mut up = Up::start(&config);
-    until_it_saves(&group, 0.9);
+    group.until_law_saves(0.9);
     up.program.signal(signal);
     up.program.succeeds();
     assert_eq!(group.settings(), before, "{signal:?}");
@@ -56,7 +43,7 @@ fn everything_is_as_it_was_found_after_each_signal() {
 fn everything_is_as_it_was_found_after_a_run_of_given_length() {
     let Some(group) = Group::new() else { return };
     let before = group.settings();
-    let config = idle(&group);
+    let config = Config::idle(&group);
     let (status, program) = run(config.command().args(["--duration", "1.5"]));
     assert!(status.success(), "{}", program.err());
     assert_eq!(group.settings(), before);
@@ -70,7 +57,7 @@ fn a_stop_while_it_calibrates_puts_everything_back() {
     let Some(group) = Group::new() else { return };
     group.limit(90_000, 100_000);
     let before = group.settings();
-    let config = idle(&group).with("requests_per_core_s = 250.0", "calibrate_s = 60.0");
+    let config = Config::idle(&group).with("requests_per_core_s = 250.0", "calibrate_s = 60.0");
     let mut up = Up::start(&config);
     up.program.said("that it calibrates", |err| {
         err.contains("until the traffic has shown").then_some(())
@@ -86,10 +73,10 @@ fn after_kill_9_the_guard_puts_everything_back_at_once() {
     let Some(group) = Group::new() else { return };
     group.limit(90_000, 100_000);
     let before = group.settings();
-    let config = idle(&group);
+    let config = Config::idle(&group);
     for _ in 0..2 {
         let mut up = Up::start(&config);
-        until_it_saves(&group, 0.9);
+        group.until_law_saves(0.9);
         up.program.signal(Signal::KILL);
         up.program.wait();
         until("everything is as it was found", || {
@@ -109,9 +96,9 @@ fn after_kill_9_the_guard_lifts_limits_before_it_waits_for_what_a_demo_left() {
     let Some(group) = Group::new() else { return };
     group.limit(90_000, 100_000);
     let before = group.settings();
-    let config = idle(&group);
+    let config = Config::idle(&group);
     let mut up = Up::start(&config);
-    until_it_saves(&group, 0.9);
+    group.until_law_saves(0.9);
     // A dead demo's emulated hardware that has not ended yet.
     let mut hardware = Command::new("sleep").arg("60").spawn().unwrap();
     let stat = fs::read_to_string(format!("/proc/{}/stat", hardware.id())).unwrap();
@@ -144,9 +131,9 @@ fn after_kill_9_of_the_guard_too_the_next_start_puts_everything_back_and_has_all
     let Some(group) = Group::new() else { return };
     group.limit(90_000, 100_000);
     let before = group.settings();
-    let config = idle(&group);
+    let config = Config::idle(&group);
     let mut up = Up::start(&config);
-    until_it_saves(&group, 0.9);
+    group.until_law_saves(0.9);
     kill_guard(&up);
     up.program.signal(Signal::KILL);
     up.program.wait();
@@ -187,7 +174,7 @@ fn a_cpuset_is_put_back_after_a_signal_and_after_kill_9() {
         return;
     }
     let before = group.settings();
-    let config = idle(&group).with("[law]\n", "lever = \"cpuset\"\ncores_min = 1.0\n\n[law]\n");
+    let config = Config::idle(&group).with("[law]\n", "lever = \"cpuset\"\ncores_min = 1.0\n\n[law]\n");
     let set = || group.settings().get("cpuset.cpus").cloned();
     for signal in [Signal::TERM, Signal::KILL] {
         let mut up = Up::start(&config);
@@ -213,7 +200,7 @@ fn a_cpuset_is_put_back_after_a_signal_and_after_kill_9() {
 fn a_record_of_changes_that_makes_no_sense_is_never_carried_out() {
     let Some(group) = Group::new() else { return };
     let before = group.settings();
-    let config = idle(&group);
+    let config = Config::idle(&group);
     fs::create_dir(config.run_dir()).unwrap();
     let file = config.run_dir().join("undo.json");
     for (text, said) in [

@@ -25,7 +25,7 @@ pub struct TuneArgs {
     /// How many sets of parameters are tried.
     #[arg(long, default_value_t = 60, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000))]
     pub budget: u64,
-    /// How many seeds each set is tried on; as many others, never seen by the search, judge the winner.
+    /// How many seeds each set is tried on; as many others, not used by the search, judge the winner.
     #[arg(long, default_value_t = 3, value_name = "N", value_parser = clap::value_parser!(u64).range(2..=1_000))]
     pub seeds: u64,
     /// Seed of the search.
@@ -75,10 +75,10 @@ fn text(outcome: &Outcome) -> String {
     let written = |over: Option<Estimate>| over.map_or("-".to_owned(), |over| over.written(2));
     let verdict = match outcome.recommended {
         true => {
-            "They are worth it: the saving is none of chance's, and the promise is kept as often as was asked."
+            "They are worth it: the saving is none of chance's, and the SLO is kept as often as was asked."
         }
         false => {
-            "Keep the defaults: on seeds that the search never saw, the saving could be chance's, or the promise is broken \
+            "Keep the defaults: on seeds that the search never saw, the saving could be chance's, or the SLO is broken \
              more often than was asked. A larger --budget or more --seeds may find more."
         }
     };

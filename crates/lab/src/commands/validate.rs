@@ -86,8 +86,8 @@ const MIN_S: f64 = 10.0;
 const REMARKS: [&str; 6] = [
     "The live energy is that of an emulated server, the simulated one a model's: no watt here is measured. What is \
      compared is whether the two say the same.",
-    "The same in both: the requests that the gateway counted in each period (their instants within it are drawn), the law \
-     and what it was told, the machine's cores, frequencies, power and caps, and the CPU time of each page as it was \
+    "The same in both: the requests that the gateway reported for each period (their instants within it are drawn), the law \
+     and its inputs, the machine's cores, frequencies, power and caps, and the CPU time of each page as it was \
      measured during the live run.",
     "Modelled: that the emulated cores are a CPU quota on real ones, given out every 10 ms, and that one request runs on a \
      whole real core, which is several emulated ones.",
@@ -218,7 +218,7 @@ fn replayed(mut setting: Setting, live: &RunInfo, periods: &[PeriodRecord]) -> R
     let lost = periods.iter().filter(|period| period.telemetry_lost).count();
     if lost > 0 {
         say::note!(
-            "run {}: telemetry was lost in {lost} periods; their requests are simulated when they were counted",
+            "run {}: telemetry was lost in {lost} periods; their requests are simulated at the time when they were reported",
             live.id
         );
     }

@@ -1,10 +1,10 @@
 //! Emulated hardware in a process of its own: this program again, as `headroom emulate --worker`. It is watched, and
 //! started again where it dies; where this program dies, however that happens, it takes everything away and ends.
 
-mod sweep;
+mod clear_leftovers;
 mod worker;
 
-pub use sweep::{REMAINS, demo_folder, take_and_sweep};
+pub use clear_leftovers::{REMAINS, demo_folder, take_and_clear};
 pub use worker::work;
 
 use anyhow::{Context, bail};

@@ -96,7 +96,7 @@ pub struct EmulatedRun<'a> {
     /// The law, with its default parameters.
     pub law: LawName,
     /// μ as the law was told it.
-    pub told: PerSecond,
+    pub assumed: PerSecond,
     /// The service.
     pub service: &'a Measured,
 }
@@ -166,15 +166,18 @@ impl EmulatedRun<'_> {
     /// A law that was told of another machine than this one, which would be a defect.
     pub fn text(&self) -> Result<String, Failure> {
         let scenario = self.scenario();
-        let told = scenario.plant().context("the world of the run")?;
-        if !alike(&told, &self.plant) {
-            let why = format!("the law was told {:?}, and the machine is {told:?}", self.plant);
-            return Err(anyhow::anyhow!("the run cannot be told as a world: {why}").into());
+        let assumed = scenario.plant().context("the world of the run")?;
+        if !alike(&assumed, &self.plant) {
+            let why = format!(
+                "the law was given {:?}, and the machine is {assumed:?}",
+                self.plant
+            );
+            return Err(anyhow::anyhow!("the run cannot be expressed as a world: {why}").into());
         }
         let mut world = toml::Table::try_from(&scenario).context("the world of the run as TOML")?;
         world.remove("arrivals");
         let mut control = toml::Table::new();
-        control.insert("told_rate_per_core_s".to_owned(), self.told.get().into());
+        control.insert("assumed_rate_per_core_s".to_owned(), self.assumed.get().into());
         let mut law = toml::Table::new();
         law.insert("name".to_owned(), self.law.to_string().into());
         world.insert("control".to_owned(), control.into());
@@ -273,7 +276,7 @@ mod tests {
             period: Duration::from_millis(500),
             plant: Plant::new(cores, power).unwrap().with_frequency(frequency),
             law: LawName::SLO_POWER,
-            told: PerSecond::new(18.0),
+            assumed: PerSecond::new(18.0),
             service,
         }
     }
@@ -332,7 +335,10 @@ mod tests {
         let document = recorded_world("7", &run.text().unwrap()).unwrap();
         let setting = Setting::from_document(document).unwrap();
         assert_eq!(setting.scenario, run.scenario());
-        assert_eq!((setting.law.name, setting.told()), (LawName::SLO_POWER, run.told));
+        assert_eq!(
+            (setting.law.name, setting.assumed()),
+            (LawName::SLO_POWER, run.assumed)
+        );
         assert!(!setting.has_arrivals);
         assert!(alike(&setting.scenario.plant().unwrap(), &run.plant));
         // A law that was told of another machine is no run of this one.

@@ -78,11 +78,11 @@ pub fn figures(setting: &Setting, law: LawName, seed: u64) -> Result<Figures, Fa
         }
         // Against the rate as the law was told it, where it was told one.
         let rate = outcome
-            .seen
+            .observation
             .arrival_rate()
             .unwrap_or_else(|| outcome.arrival_rate());
         forecast.add(rate, outcome.decision.expected_rate);
-        if outcome.seen.period >= settled {
+        if outcome.observation.period >= settled {
             range = (range.0.min(outcome.cores), range.1.max(outcome.cores));
         }
     };

@@ -114,7 +114,7 @@ pub fn unrecorded(run: &Watched<'_>) -> Result<RunSummary, Failure> {
 
 /// A period as it really was; what the law saw of it is kept beside.
 fn period(outcome: &Outcome<'_>, envelope: &PowerEnvelope, latencies: &Histogram<u64>) -> PeriodRecord {
-    let (seen, traffic) = (outcome.seen, outcome.traffic);
+    let (seen, traffic) = (outcome.observation, outcome.traffic);
     let reasons = outcome.decision.reasons.iter().map(|reason| Reason {
         rule: reason.rule.to_string(),
         text: reason.text.clone(),

@@ -70,7 +70,7 @@ impl Default for File {
 #[serde(deny_unknown_fields, default)]
 pub struct ControlConfig {
     /// μ as the law is told it; the true one where absent.
-    pub told_rate_per_core_s: Option<f64>,
+    pub assumed_rate_per_core_s: Option<f64>,
     /// Periods without telemetry after which everything goes to full.
     pub lost_periods_to_full: u32,
 }
@@ -78,7 +78,7 @@ pub struct ControlConfig {
 impl Default for ControlConfig {
     fn default() -> Self {
         Self {
-            told_rate_per_core_s: None,
+            assumed_rate_per_core_s: None,
             lost_periods_to_full: guardian::DEFAULT_PATIENCE_PERIODS,
         }
     }
@@ -93,7 +93,7 @@ pub fn example() -> String {
     format!(
         "{}\n# What stands around the law.\n[control]\n\
          # Requests per second and core as the law is told it; by default service.rate_per_core_s, which is the truth.\n\
-         # told_rate_per_core_s = 24.0\n\
+         # assumed_rate_per_core_s = 24.0\n\
          # Periods without telemetry after which everything goes to full.\n\
          lost_periods_to_full = {}\n\n[law]\n{laws}",
         headroom_sim::scenario::EXAMPLE.trim_end(),
@@ -171,11 +171,11 @@ impl Setting {
     /// # Errors
     /// As [`Setting::read`].
     pub fn checked(self) -> Result<Self, Failure> {
-        if let Some(told) = self.control.told_rate_per_core_s
-            && !(1e-6..=1e9).contains(&told)
+        if let Some(assumed) = self.control.assumed_rate_per_core_s
+            && !(1e-6..=1e9).contains(&assumed)
         {
-            let why = format!("is {told}: it must be 0.000001 to 1e9 requests per second");
-            return Err(self.error("control.told_rate_per_core_s", why));
+            let why = format!("is {assumed}: it must be 0.000001 to 1e9 requests per second");
+            return Err(self.error("control.assumed_rate_per_core_s", why));
         }
         if let Some(document) = &self.document {
             self.law
@@ -265,9 +265,9 @@ impl Setting {
     }
 
     /// μ as the law is told it.
-    pub fn told(&self) -> PerSecond {
+    pub fn assumed(&self) -> PerSecond {
         self.control
-            .told_rate_per_core_s
+            .assumed_rate_per_core_s
             .map_or(self.scenario.service_rate(), PerSecond::new)
     }
 
@@ -311,7 +311,7 @@ impl Setting {
         Ok(LawContext {
             slo,
             plant,
-            service_rate: self.told(),
+            service_rate: self.assumed(),
         })
     }
 

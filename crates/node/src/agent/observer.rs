@@ -121,7 +121,7 @@ fn zones(now: &EnergyCounters, before: Option<&EnergyCounters>) -> Vec<ZoneSampl
         .iter()
         .map(|zone| ZoneSample {
             name: zone.name.clone(),
-            counted: zone.counted,
+            in_total: zone.counted,
             energy: energy(&zone.energy, then(&zone.name), elapsed),
         })
         .collect()

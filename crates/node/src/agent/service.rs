@@ -89,7 +89,7 @@ impl Stream for Samples {
 pub(super) struct Sights(Receiver<Sighted>);
 
 impl Stream for Sights {
-    type Item = Result<proto::QueueSight, Status>;
+    type Item = Result<proto::QueueSnapshot, Status>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         Pin::new(&mut self.0)

@@ -4,8 +4,8 @@ use super::{Counters, Length, Listener, QueueError, QueueMethod, QueuePreference
 use crate::order::Order;
 use headroom_units::Ratio;
 use headroom_wire::message::{
-    QueueCounters, QueueLength, QueueListener, QueueMethod as Told, QueueSample as ToldSample, QueueSeen,
-    QueueShown, QueueSight,
+    QueueAtArrival, QueueCounters, QueueLength, QueueListener, QueueMethod as Told,
+    QueueSample as ToldSample, QueueShown, QueueSnapshot,
 };
 use std::time::{Duration, Instant};
 
@@ -72,7 +72,7 @@ pub(crate) fn told(
         server: sample.server.into(),
         machine: sample.machine.into(),
         length: sample.length.map(Into::into),
-        seen: sample.seen.map(|seen| QueueSeen {
+        at_arrival: sample.seen.map(|seen| QueueAtArrival {
             arrivals: seen.arrivals,
             sum: seen.sum,
             longest,
@@ -184,7 +184,7 @@ impl SightReader {
     ///
     /// # Errors
     /// What the agent told instead of a sample: [`QueueError::NobodyListens`], [`QueueError::Elsewhere`].
-    pub fn read(&mut self, sight: QueueSight, received: Instant) -> Result<QueueSample, QueueError> {
+    pub fn read(&mut self, sight: QueueSnapshot, received: Instant) -> Result<QueueSample, QueueError> {
         let at = self.at(&sight, received);
         let told = match sight.shown {
             QueueShown::Sample(told) => *told,
@@ -208,7 +208,7 @@ impl SightReader {
             server: told.server.into(),
             machine: told.machine.into(),
             length: told.length.map(Into::into),
-            seen: told.seen.map(|seen| Seen {
+            seen: told.at_arrival.map(|seen| Seen {
                 arrivals: seen.arrivals,
                 sum: seen.sum,
                 longest: seen.longest,
@@ -219,7 +219,7 @@ impl SightReader {
     }
 
     /// When a sight was taken, by our clock: of the first as it seems here, of the others by the agent's clock from there.
-    fn at(&mut self, sight: &QueueSight, received: Instant) -> Instant {
+    fn at(&mut self, sight: &QueueSnapshot, received: Instant) -> Instant {
         let seems = received.checked_sub(sight.age).unwrap_or(received);
         match self.clock {
             Some((run, uptime, at)) if run == sight.agent_run => match sight.uptime.checked_sub(uptime) {
@@ -270,8 +270,13 @@ mod tests {
         }
     }
 
-    fn sight(run: u64, meter: u64, uptime_ms: u64, looked: &Result<QueueSample, QueueError>) -> QueueSight {
-        QueueSight {
+    fn sight(
+        run: u64,
+        meter: u64,
+        uptime_ms: u64,
+        looked: &Result<QueueSample, QueueError>,
+    ) -> QueueSnapshot {
+        QueueSnapshot {
             number: 1,
             agent_run: run,
             uptime: Duration::from_millis(uptime_ms),
@@ -364,7 +369,7 @@ mod tests {
             let now = Instant::now();
             let mut before: Option<QueueSample> = None;
             for (run, meter, uptime_us, age_us, count) in sights {
-                let told = QueueSight {
+                let told = QueueSnapshot {
                     uptime: Duration::from_micros(uptime_us),
                     age: Duration::from_micros(age_us),
                     ..sight(run, meter, 0, &Ok(sample(0, 0)))

@@ -106,7 +106,7 @@ fn verdict(summaries: &[RunSummary]) -> String {
                 (Some(_), Some(source)) => format!(" ({source})"),
                 _ => String::new(),
             };
-            let promise = match summary.slo.periods_over {
+            let slo = match summary.slo.periods_over {
                 Some(over) => format!(
                     ", with {} over {} ms in {} % of the periods",
                     percentile_name(summary.slo.percentile),
@@ -115,7 +115,7 @@ fn verdict(summaries: &[RunSummary]) -> String {
                 ),
                 None => String::new(),
             };
-            format!("{energy}{source}{promise}.")
+            format!("{energy}{source}{slo}.")
         })
         .collect();
     sentences.join(" ")

@@ -119,7 +119,7 @@ pub(crate) fn render(runs: &[RunData], colours: &[usize]) -> Option<String> {
         let _ = writeln!(
             html,
             "<path class=\"line target dashed\" d=\"M{LEFT} {level:.1}H{at:.1}V{foot:.1}\"/>\
-             <text class=\"mark target\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">promise: {}</text>",
+             <text class=\"mark target\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">SLO: {}</text>",
             at - 4.0,
             level - 4.5,
             escape(&label)

@@ -51,21 +51,21 @@ pub(crate) fn render(run: &RunData) -> String {
 /// What the run comes to, in one sentence.
 fn verdict(run: &RunData) -> String {
     let summary = &run.summary;
-    let promise = format!(
+    let slo = format!(
         "{} at most {} ms",
         percentile_name(summary.slo.percentile),
         trimmed(summary.slo.target_ms)
     );
     let kept = match summary.slo.periods_over {
-        None => format!("The promise was {promise}; the run is too short to hold it against that"),
+        None => format!("The SLO was {slo}; the run is too short to judge it"),
         Some(over) if over == Ratio::ZERO => {
             format!(
-                "The promise, {promise}, was kept in every one of {} judged periods",
+                "The SLO, {slo}, was kept in every one of {} judged periods",
                 thousands(summary.slo.periods_judged as f64)
             )
         }
         Some(over) => format!(
-            "The promise, {promise}, was broken in {} % of {} judged periods",
+            "The SLO, {slo}, was broken in {} % of {} judged periods",
             figure(over.as_percent()),
             thousands(summary.slo.periods_judged as f64)
         ),

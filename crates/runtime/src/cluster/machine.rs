@@ -1,7 +1,7 @@
 //! Many agents as one machine.
 
 use super::capacity::{capacity, cores_in_force, envelope, everything, frequencies, usable};
-use super::counted::{Counted, MeterAtStart, meter, sum};
+use super::counts::{Counts, MeterAtStart, meter, sum};
 use super::node::{NodeOptions, NodeState, NodeTask, Wish};
 use super::{Network, Shared};
 use crate::live::{Levers, Machine, MachinePeriod, Missing, Refused};
@@ -42,9 +42,9 @@ struct Node {
     state: Arc<Shared<NodeState>>,
     wish: watch::Sender<Wish>,
     /// As it was asked last.
-    counted: Counted,
+    counts: Counts,
     /// As it was when the energy of all nodes was known last.
-    metered: Counted,
+    metered: Counts,
     meter: MeterAtStart,
 }
 
@@ -120,8 +120,8 @@ impl ClusterMachine {
                 name,
                 state,
                 wish,
-                counted: Counted::default(),
-                metered: Counted::default(),
+                counts: Counts::default(),
+                metered: Counts::default(),
                 meter: MeterAtStart::default(),
             });
         }
@@ -186,7 +186,7 @@ impl ClusterMachine {
         let one = sources.iter().all(|source| *source == sources[0]);
         if !one {
             notes.push(
-                "the nodes' watts come from different sources and are not added: no power of the cluster is known"
+                "the nodes' watts come from different sources and are not added: the cluster's power is unknown"
                     .to_owned(),
             );
         }
@@ -289,7 +289,7 @@ impl Machine for ClusterMachine {
         let power = power.and_then(|power| sum(&power, &mut self.mixed));
         let missing = self.missing();
         let zone = format!("{} of {} nodes", seen.len(), self.nodes.len());
-        let (energy, cpu_time, refused) = self.counted();
+        let (energy, cpu_time, refused) = self.counts();
         MachinePeriod {
             cpu_time,
             utilisation: busy
@@ -485,7 +485,7 @@ impl ClusterMachine {
     /// What all nodes counted since the last call: energy and processor time, `None` where one of them cannot tell, and the
     /// readings that their meters refused. Where a node is missing the energy is not known; what the others counted
     /// meanwhile is told with the first period in which all are there again. The processor time is that of the live ones.
-    fn counted(&mut self) -> (Option<Reading<Joules>>, Option<Seconds>, Vec<Refused>) {
+    fn counts(&mut self) -> (Option<Reading<Joules>>, Option<Seconds>, Vec<Refused>) {
         let (mut energies, mut cpus) = (Some(Vec::new()), Some(Seconds::ZERO));
         let mut refused = Vec::new();
         let mut any = false;
@@ -499,9 +499,9 @@ impl ClusterMachine {
                 continue;
             };
             any = true;
-            let now = Counted::of(sample);
+            let now = Counts::of(sample);
             drop(state);
-            let (_, cpu) = now.since(&node.counted);
+            let (_, cpu) = now.since(&node.counts);
             let energy = match all_live {
                 true => {
                     let (energy, _) = now.since(&node.metered);
@@ -510,12 +510,12 @@ impl ClusterMachine {
                 }
                 false => None,
             };
-            refused.extend(now.refused_since(&node.counted).map(|since| Refused {
+            refused.extend(now.refused_since(&node.counts).map(|since| Refused {
                 node: node.name.clone(),
                 meter: since.meter,
                 count: since.count,
             }));
-            node.counted = now;
+            node.counts = now;
             match (&mut energies, energy) {
                 (Some(energies), Some(energy)) => energies.push((node.name.as_str(), energy)),
                 _ => energies = None,

@@ -5,7 +5,7 @@
 //! and what is wanted: neither waits for the other longer than it is told.
 
 mod capacity;
-mod counted;
+mod counts;
 pub mod gateway_port;
 mod machine;
 mod node;
@@ -13,7 +13,7 @@ mod queue;
 mod telemetry;
 
 pub(crate) use capacity::usable;
-pub(crate) use counted::{Counted, RunEnergy};
+pub(crate) use counts::{Counts, RunEnergy};
 pub use machine::{ClusterMachine, ClusterOptions, Described};
 pub use queue::{AgentGroup, AgentQueue, Standing, WatchOptions};
 pub use telemetry::ClusterTelemetry;
@@ -97,7 +97,7 @@ impl Network {
         let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
             runtime.block_on(async {
                 let mut running: JoinSet<()> = tasks.into_iter().collect();
-                told_to_end(&mut stopping).await;
+                stop_requested(&mut stopping).await;
                 let ended = async { while running.join_next().await.is_some() {} };
                 if tokio::time::timeout(MAX_END, ended).await.is_err() {
                     tracing::warn!("a connection does not end and is cut");
@@ -123,7 +123,7 @@ impl Drop for Network {
 }
 
 /// Waits until tasks are told to end.
-pub(crate) async fn told_to_end(stop: &mut watch::Receiver<bool>) {
+pub(crate) async fn stop_requested(stop: &mut watch::Receiver<bool>) {
     // An error is the end of whoever could tell.
     let _ = stop.wait_for(|stop| *stop).await;
 }

@@ -1,6 +1,6 @@
 //! One agent, seen from the controller: the task that keeps the connection, and what is known.
 
-use super::{BackOff, Shared, told_to_end};
+use super::{BackOff, Shared, stop_requested};
 use headroom_wire::client::{CallError, Client, ClientOptions};
 use headroom_wire::message::{Allocation, Apply, Description, Holder, LeaseState, Sample};
 use headroom_wire::{Address, Refusal};
@@ -81,7 +81,7 @@ impl NodeTask {
             let mut stop = self.stop.clone();
             let connected = tokio::select! {
                 connected = Client::connect(&self.options.address, &self.options.client) => connected,
-                () = told_to_end(&mut stop) => return,
+                () = stop_requested(&mut stop) => return,
             };
             let ended = match connected {
                 Ok(client) => {
@@ -95,7 +95,7 @@ impl NodeTask {
             self.lost(&error);
             tokio::select! {
                 () = tokio::time::sleep(back_off.again()) => {}
-                () = told_to_end(&mut stop) => {}
+                () = stop_requested(&mut stop) => {}
             }
         }
     }
@@ -148,7 +148,7 @@ impl NodeTask {
                 sample = samples.next() => Some(sample),
                 Ok(()) = wish.changed() => None,
                 _ = renew.tick() => None,
-                () = told_to_end(&mut stop) => {
+                () = stop_requested(&mut stop) => {
                     let ours = self.sequence > 0 && self.state.lock().held_by.is_none();
                     if ours && let Err(error) = client.release(&self.options.holder).await {
                         tracing::warn!(node = self.options.name, "not released, its lease must end by itself: {error}");

@@ -3,7 +3,7 @@
 //! A task for each queue keeps the connection and leaves the newest sight in one place, from where it is taken. Whoever
 //! takes waits for nobody, or for as long as it says.
 
-use super::{BackOff, Network, Shared, told_to_end};
+use super::{BackOff, Network, Shared, stop_requested};
 use headroom_node::cpu::GroupUsage;
 use headroom_node::queue::{QueueError, QueueMeter, QueueMethod, QueueSample, SightReader};
 use headroom_units::Ratio;
@@ -53,9 +53,9 @@ pub struct Standing {
 
 /// What is known of a queue.
 #[derive(Debug, Default)]
-struct Known {
+struct QueueState {
     /// The newest sight, until it is taken.
-    newest: Option<Sighted>,
+    newest: Option<ReceivedSnapshot>,
     /// What the sight that was taken last told of the control group, until that is taken.
     group: Option<GroupRead>,
     /// Nobody listens, as far as the last sight told, and on which ports somebody does.
@@ -74,7 +74,7 @@ struct Known {
 
 /// A sight, and when it was taken there, as far as is known here.
 #[derive(Debug)]
-struct Sighted {
+struct ReceivedSnapshot {
     at: Instant,
     seen: Result<QueueSample, QueueError>,
     group: Option<GroupRead>,
@@ -87,7 +87,7 @@ type GroupRead = Result<(u64, GroupUsage), String>;
 #[derive(Clone, Debug)]
 pub struct AgentQueue {
     options: WatchOptions,
-    known: Arc<Shared<Known>>,
+    state: Arc<Shared<QueueState>>,
     /// The last of the queues that are watched together ends the tasks.
     _network: Arc<Network>,
 }
@@ -99,21 +99,21 @@ impl AgentQueue {
     /// Where the thread cannot be started.
     pub fn watch(all: Vec<WatchOptions>) -> io::Result<Vec<Self>> {
         let (stop, stopping) = watch::channel(false);
-        let known: Vec<Arc<Shared<Known>>> = all.iter().map(|_| Arc::default()).collect();
-        let tasks = all.iter().zip(&known).map(|(options, known)| {
+        let state: Vec<Arc<Shared<QueueState>>> = all.iter().map(|_| Arc::default()).collect();
+        let tasks = all.iter().zip(&state).map(|(options, state)| {
             let task = Task {
                 options: options.clone(),
-                known: Arc::clone(known),
+                state: Arc::clone(state),
             };
             task.attend(stopping.clone())
         });
         let network = Arc::new(Network::start("agent-queues", tasks.collect(), stop)?);
         Ok(all
             .into_iter()
-            .zip(known)
-            .map(|(options, known)| Self {
+            .zip(state)
+            .map(|(options, state)| Self {
                 options,
-                known,
+                state,
                 _network: Arc::clone(&network),
             })
             .collect())
@@ -126,51 +126,51 @@ impl AgentQueue {
     /// Why nothing is known, in words; [`QueueError::NobodyListens`] as it is.
     pub fn first_word(&self, patience: Duration) -> Result<Standing, QueueError> {
         let deadline = Instant::now() + patience;
-        self.known.wait(deadline, |known| {
-            known.standing.is_some() || known.trouble.is_some()
+        self.state.wait(deadline, |state| {
+            state.standing.is_some() || state.trouble.is_some()
         });
-        let known = self.known.lock();
-        match (&known.standing, &known.nobody) {
+        let state = self.state.lock();
+        match (&state.standing, &state.nobody) {
             (Some(Ok(standing)), _) => Ok(*standing),
             (_, Some(others)) => Err(QueueError::NobodyListens {
                 port: self.options.port,
                 others: others.clone(),
             }),
             (Some(Err(why)), _) => Err(QueueError::Elsewhere { why: why.clone() }),
-            (None, _) => Err(self.silent(&known)),
+            (None, _) => Err(self.silent(&state)),
         }
     }
 
     /// Why the control group that is asked for cannot be read, as the newest sight told; nothing where it can, or where
     /// none is asked for.
     pub fn group_trouble(&self) -> Option<String> {
-        let known = self.known.lock();
-        known.newest.as_ref()?.group.as_ref()?.as_ref().err().cloned()
+        let state = self.state.lock();
+        state.newest.as_ref()?.group.as_ref()?.as_ref().err().cloned()
     }
 
     /// Whether the agent does not, or cannot, tell the control group that is asked for.
     pub fn is_denied(&self) -> bool {
-        self.known.lock().denied
+        self.state.lock().denied
     }
 
     /// The CPU utilisation of the control group that is asked for, sample by sample.
     pub fn group(&self) -> AgentGroup {
         AgentGroup {
-            known: Arc::clone(&self.known),
+            state: Arc::clone(&self.state),
             before: None,
         }
     }
 
     /// The processors of the agent's machine, once they are known.
     pub fn processors(&self) -> Option<NonZeroU32> {
-        self.known.lock().processors
+        self.state.lock().processors
     }
 
     /// What is watched, and by which method, in words.
     pub fn place(&self) -> String {
         let WatchOptions { address, port, .. } = &self.options;
-        let known = self.known.lock();
-        match &known.standing {
+        let state = self.state.lock();
+        match &state.standing {
             Some(Ok(Standing { method, .. })) => {
                 format!("port {port} by {method}, through the agent at {address}")
             }
@@ -181,21 +181,21 @@ impl AgentQueue {
 
     /// Whether the agent can be asked at all, as far as is known.
     pub fn is_reached(&self) -> bool {
-        self.known.lock().trouble.is_none()
+        self.state.lock().trouble.is_none()
     }
 
     /// Why there is nothing new.
-    fn silent(&self, known: &Known) -> QueueError {
+    fn silent(&self, state: &QueueState) -> QueueError {
         let address = &self.options.address;
-        let why = match (&known.trouble, known.heard) {
+        let why = match (&state.trouble, state.heard) {
             (Some(trouble), _) => trouble.clone(),
             (None, Some(heard)) => format!(
-                "the agent at {address} has told nothing of port {} for {:.1} s",
+                "the agent at {address} has reported nothing of port {} for {:.1} s",
                 self.options.port,
                 heard.elapsed().as_secs_f64()
             ),
             (None, None) => format!(
-                "the agent at {address} has told nothing of port {} yet",
+                "the agent at {address} has reported nothing of port {} yet",
                 self.options.port
             ),
         };
@@ -206,8 +206,8 @@ impl AgentQueue {
     fn wait(&self) {
         if !self.options.patience.is_zero() {
             let deadline = Instant::now() + self.options.patience;
-            self.known.wait(deadline, |known| {
-                known.newest.is_some() || known.trouble.is_some()
+            self.state.wait(deadline, |state| {
+                state.newest.is_some() || state.trouble.is_some()
             });
         }
     }
@@ -217,7 +217,7 @@ impl AgentQueue {
     /// # Errors
     /// [`QueueError::NobodyListens`]; while the agent is silent it is not known.
     pub fn listening(&self) -> Result<(), QueueError> {
-        match &self.known.lock().nobody {
+        match &self.state.lock().nobody {
             Some(others) => Err(QueueError::NobodyListens {
                 port: self.options.port,
                 others: others.clone(),
@@ -233,26 +233,26 @@ impl AgentQueue {
 
 impl QueueMeter for AgentQueue {
     fn method(&self) -> QueueMethod {
-        let told = match &self.known.lock().standing {
+        let reported = match &self.state.lock().standing {
             Some(Ok(standing)) => Some(standing.method),
             _ => None,
         };
         let first = self.options.methods.first().copied();
-        told.or(first).unwrap_or(QueueMethod::Ebpf)
+        reported.or(first).unwrap_or(QueueMethod::Ebpf)
     }
 
     /// The newest sight that was not taken yet.
     fn sample(&mut self) -> Result<QueueSample, QueueError> {
         self.wait();
-        let mut known = self.known.lock();
-        match known.newest.take() {
-            Some(Sighted { at, seen, group }) if at.elapsed() <= self.stale_after() => {
-                known.group = group;
+        let mut state = self.state.lock();
+        match state.newest.take() {
+            Some(ReceivedSnapshot { at, seen, group }) if at.elapsed() <= self.stale_after() => {
+                state.group = group;
                 seen
             }
             _ => {
-                known.group = None;
-                Err(self.silent(&known))
+                state.group = None;
+                Err(self.silent(&state))
             }
         }
     }
@@ -261,7 +261,7 @@ impl QueueMeter for AgentQueue {
 /// The CPU utilisation of a control group of another machine, told beside its accept queue.
 #[derive(Debug)]
 pub struct AgentGroup {
-    known: Arc<Shared<Known>>,
+    state: Arc<Shared<QueueState>>,
     before: Option<(u64, GroupUsage)>,
 }
 
@@ -272,11 +272,11 @@ impl AgentGroup {
     /// # Errors
     /// Why the agent could not read the group, or that it told nothing of it.
     pub fn busy(&mut self) -> Result<Option<Ratio>, String> {
-        let told = self.known.lock().group.take();
-        let (run, usage) = match told {
+        let reported = self.state.lock().group.take();
+        let (run, usage) = match reported {
             Some(Ok(read)) => read,
             // No sample was taken: the next one's share is over this time too, as its counts are.
-            None => return Err("the agent told nothing of the control group".to_owned()),
+            None => return Err("the agent reported nothing of the control group".to_owned()),
             Some(Err(why)) => {
                 self.before = None;
                 return Err(why);
@@ -291,7 +291,7 @@ impl AgentGroup {
 /// What talks to one agent of one queue.
 struct Task {
     options: WatchOptions,
-    known: Arc<Shared<Known>>,
+    state: Arc<Shared<QueueState>>,
 }
 
 impl Task {
@@ -301,7 +301,7 @@ impl Task {
         loop {
             let ended = tokio::select! {
                 ended = self.listen(&mut reader, &mut back_off) => ended,
-                () = told_to_end(&mut stop) => return,
+                () = stop_requested(&mut stop) => return,
             };
             let address = &self.options.address;
             let denied = match &ended {
@@ -313,20 +313,20 @@ impl Task {
                 Err(error) => error.to_string(),
             };
             reader.interrupted();
-            self.known.change(|known| {
-                if known.trouble.is_none() {
-                    tracing::warn!(port = self.options.port, "the accept queue is not seen: {why}");
+            self.state.change(|state| {
+                if state.trouble.is_none() {
+                    tracing::warn!(port = self.options.port, "the accept queue is not sampled: {why}");
                 }
-                *known = Known {
+                *state = QueueState {
                     trouble: Some(why),
                     denied,
-                    processors: known.processors,
-                    ..Known::default()
+                    processors: state.processors,
+                    ..QueueState::default()
                 };
             });
             tokio::select! {
                 () = tokio::time::sleep(back_off.again()) => {}
-                () = told_to_end(&mut stop) => return,
+                () = stop_requested(&mut stop) => return,
             }
         }
     }
@@ -343,38 +343,38 @@ impl Task {
             cpu_group: options.cpu_group.clone(),
         };
         let processors = NonZeroU32::new(client.agent().node.cores_online);
-        self.known.change(|known| known.processors = processors);
-        let mut sights = client.watch_queue(watch).await?;
-        while let Some(sight) = sights.next().await? {
+        self.state.change(|state| state.processors = processors);
+        let mut snapshots = client.watch_queue(watch).await?;
+        while let Some(snapshot) = snapshots.next().await? {
             // Not before: an agent that lets us in and refuses to watch is not asked again and again at once.
             *back_off = BackOff::new();
             let received = Instant::now();
-            let at = received.checked_sub(sight.age).unwrap_or(received);
-            let run = sight.agent_run;
-            let group = sight
+            let at = received.checked_sub(snapshot.age).unwrap_or(received);
+            let run = snapshot.agent_run;
+            let group = snapshot
                 .group
                 .clone()
                 .map(|read| read.map(|counters| (run, counters.into())));
-            let seen = reader.read(sight, received).map_err(|error| match error {
+            let seen = reader.read(snapshot, received).map_err(|error| match error {
                 QueueError::Elsewhere { why } => QueueError::Elsewhere {
                     why: format!("the agent at {}: {why}", options.address),
                 },
                 error => error,
             });
-            self.known.change(|known| {
-                if known.trouble.take().is_some() {
+            self.state.change(|state| {
+                if state.trouble.take().is_some() {
                     tracing::warn!(
                         port = options.port,
-                        "the agent at {} is back: what happened meanwhile is not known",
+                        "the agent at {} is back: what happened meanwhile was not recorded",
                         options.address
                     );
                 }
-                known.denied = false;
-                known.nobody = match &seen {
+                state.denied = false;
+                state.nobody = match &seen {
                     Err(QueueError::NobodyListens { others, .. }) => Some(others.clone()),
                     _ => None,
                 };
-                known.standing = Some(match &seen {
+                state.standing = Some(match &seen {
                     Ok(sample) => Ok(Standing {
                         method: sample.method,
                         sockets: sample.listeners.len(),
@@ -383,8 +383,8 @@ impl Task {
                     Err(QueueError::NobodyListens { .. }) => Err("nobody listens there".to_owned()),
                     Err(error) => Err(error.to_string()),
                 });
-                known.heard = Some(received);
-                known.newest = Some(Sighted { at, seen, group });
+                state.heard = Some(received);
+                state.newest = Some(ReceivedSnapshot { at, seen, group });
             });
         }
         Ok(())

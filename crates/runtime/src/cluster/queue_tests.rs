@@ -2,8 +2,8 @@ use super::*;
 use headroom_units::Source;
 use headroom_wire::access::Rules;
 use headroom_wire::message::{
-    Allocation, Description, GroupCounters, GroupCpu, Node, QueueCounters, QueueMethod as Told,
-    QueueSample as ToldSample, QueueShown, QueueSight, Range,
+    Allocation, Description, GroupCounters, GroupCpu, Node, QueueCounters, QueueMethod as WireMethod,
+    QueueSample as WireSample, QueueShown, QueueSnapshot, Range,
 };
 use headroom_wire::proto::agent_server::Agent;
 use headroom_wire::server::{Admission, Limits, Listen, Listener, serve};
@@ -60,14 +60,14 @@ struct Scripted {
 
 type Streamed<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
-fn sight(number: u64) -> QueueSight {
-    QueueSight {
+fn snapshot(number: u64) -> QueueSnapshot {
+    QueueSnapshot {
         number,
         agent_run: 1,
         uptime: Duration::from_secs(number),
         age: Duration::ZERO,
-        shown: QueueShown::Sample(Box::new(ToldSample {
-            method: Told::Ebpf,
+        shown: QueueShown::Sample(Box::new(WireSample {
+            method: WireMethod::Ebpf,
             meter: 1,
             epoch: 0,
             port: QueueCounters {
@@ -77,7 +77,7 @@ fn sight(number: u64) -> QueueSight {
             server: QueueCounters::default(),
             machine: QueueCounters::default(),
             length: None,
-            seen: None,
+            at_arrival: None,
             cpu_busy: None,
             listeners: vec![],
         })),
@@ -88,7 +88,7 @@ fn sight(number: u64) -> QueueSight {
 #[tonic::async_trait]
 impl Agent for Scripted {
     type ObserveStream = Streamed<proto::Sample>;
-    type WatchQueueStream = Streamed<proto::QueueSight>;
+    type WatchQueueStream = Streamed<proto::QueueSnapshot>;
 
     async fn describe(
         &self,
@@ -123,23 +123,23 @@ impl Agent for Scripted {
         self.asked.fetch_add(1, Ordering::SeqCst);
         if self.manner == Manner::Groups {
             let turns = Arc::clone(&self.turns);
-            let told = (1..).zip(readings());
-            let told: Vec<_> = told
-                .map(|(number, (agent_run, group))| QueueSight {
+            let reported = (1..).zip(readings());
+            let reported: Vec<_> = reported
+                .map(|(number, (agent_run, group))| QueueSnapshot {
                     agent_run,
                     group: Some(group),
-                    ..sight(number)
+                    ..snapshot(number)
                 })
                 .collect();
-            let told = tonic::codegen::tokio_stream::iter(told).then(move |sight| {
+            let reported = tonic::codegen::tokio_stream::iter(reported).then(move |snapshot| {
                 let turns = Arc::clone(&turns);
                 async move {
                     turns.acquire().await.unwrap().forget();
-                    Ok(sight.into())
+                    Ok(snapshot.into())
                 }
             });
             let silence = tonic::codegen::tokio_stream::pending();
-            return Ok(Response::new(Box::pin(told.chain(silence))));
+            return Ok(Response::new(Box::pin(reported.chain(silence))));
         }
         if self.manner == Manner::Forbids {
             return Err(Refusal::NotAllowed {
@@ -149,7 +149,7 @@ impl Agent for Scripted {
             }
             .into());
         }
-        let Manner::Tells(sights) = self.manner else {
+        let Manner::Tells(snapshots) = self.manner else {
             return Err(Refusal::Busy {
                 server: Server::Agent,
                 what: "watched accept queues".into(),
@@ -157,11 +157,11 @@ impl Agent for Scripted {
             }
             .into());
         };
-        let told = (1..=sights).map(|number| Ok(sight(number).into()));
-        let told: Vec<Result<proto::QueueSight, Status>> = told.collect();
+        let reported = (1..=snapshots).map(|number| Ok(snapshot(number).into()));
+        let reported: Vec<Result<proto::QueueSnapshot, Status>> = reported.collect();
         let silence = tonic::codegen::tokio_stream::pending();
         Ok(Response::new(Box::pin(
-            tonic::codegen::tokio_stream::iter(told).chain(silence),
+            tonic::codegen::tokio_stream::iter(reported).chain(silence),
         )))
     }
 
@@ -287,7 +287,7 @@ fn a_sight_is_taken_once_and_an_agent_that_falls_silent_is_no_sight() {
     });
     // Nothing was told after it, and it was taken.
     let why = watched.why();
-    assert!(why.contains("has told nothing of port 80 for"), "{why}");
+    assert!(why.contains("has reported nothing of port 80 for"), "{why}");
     assert!(
         watched
             .queue
@@ -302,14 +302,14 @@ fn a_sight_that_nobody_took_in_time_is_stale() {
     watched.queue.first_word(LONG).unwrap();
     std::thread::sleep(STALE_AT_LEAST + Duration::from_millis(100));
     let why = watched.why();
-    assert!(why.contains("has told nothing"), "{why}");
+    assert!(why.contains("has reported nothing"), "{why}");
 }
 
 #[test]
 fn who_takes_waits_for_as_long_as_it_said_and_no_longer() {
     let took = |watched: &mut Watched| {
         let began = Instant::now();
-        assert!(watched.why().contains("has told nothing of port 80 yet"));
+        assert!(watched.why().contains("has reported nothing of port 80 yet"));
         began.elapsed()
     };
     let patience = Duration::from_millis(300);
@@ -365,7 +365,7 @@ fn an_agent_that_ends_is_told_at_once_and_what_it_had_told_is_gone() {
     until("its end", || (!watched.queue.is_reached()).then_some(()));
     let why = watched.why();
     assert!(
-        why.contains("agent") && !why.contains("has told nothing"),
+        why.contains("agent") && !why.contains("has reported nothing"),
         "{why}"
     );
 }
@@ -378,7 +378,7 @@ fn what_a_group_used_is_of_the_time_between_two_samples_of_one_run() {
         group
             .busy()
             .unwrap_err()
-            .contains("told nothing of the control group")
+            .contains("reported nothing of the control group")
     );
     let mut busy = || {
         watched.turns.add_permits(1);

@@ -1,7 +1,7 @@
 //! Many gateways as one source of telemetry.
 
-use super::{BackOff, Network, Shared, told_to_end};
-use crate::live::{BackendTick, Known, Outcomes, Telemetry, TrafficPeriod};
+use super::{BackOff, Network, Shared, stop_requested};
+use crate::live::{BackendTick, Outcomes, ReportedLatency, Telemetry, TrafficPeriod};
 use hdrhistogram::Histogram;
 use headroom_gateway::{ConnectCounts, service_histogram};
 use headroom_units::Seconds;
@@ -184,7 +184,7 @@ impl Telemetry for ClusterTelemetry {
             failures: 0,
             in_flight: 0,
             oldest_in_flight: None,
-            latency: Known::AtSlo(None),
+            latency: ReportedLatency::AtSlo(None),
             backends: Vec::new(),
             queue: None,
             accept_pauses: 0,
@@ -249,7 +249,7 @@ impl Telemetry for ClusterTelemetry {
                 merge(&mut all.backends, backend, period);
             }
         }
-        all.latency = Known::Histogram(latencies);
+        all.latency = ReportedLatency::Histogram(latencies);
         whole.then_some(all)
     }
 }
@@ -296,7 +296,7 @@ async fn attend(
     loop {
         let error = tokio::select! {
             error = observe(&address, &options, part, &state, &mut back_off) => error,
-            () = told_to_end(&mut stop) => return,
+            () = stop_requested(&mut stop) => return,
         };
         state.change(|state| {
             if state.backends.take().is_some() {
@@ -307,7 +307,7 @@ async fn attend(
         });
         tokio::select! {
             () = tokio::time::sleep(back_off.again()) => {}
-            () = told_to_end(&mut stop) => return,
+            () = stop_requested(&mut stop) => return,
         }
     }
 }

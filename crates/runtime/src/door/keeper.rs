@@ -245,7 +245,10 @@ impl Door {
             }
             left => {
                 if let Some((old, _)) = &left {
-                    say::note!("starting a gateway beside the one that serves (pid {})", old.pid);
+                    say::note!(
+                        "starting a second gateway to replace the one that serves (pid {})",
+                        old.pid
+                    );
                     launcher.launch.gateway.takeover = true;
                 }
                 let (process, listen) = launcher.start()?;
@@ -257,7 +260,7 @@ impl Door {
                 (process, listen)
             }
         };
-        sweep(run_dir, Some(&launcher.launch.socket));
+        remove_stale_sockets(run_dir, Some(&launcher.launch.socket));
         let watched = Arc::new(Watched::default());
         watched.serves(&process);
         let mut door = Self {
@@ -321,7 +324,7 @@ impl Door {
             process.drain(self.drain + DRAIN_MARGIN);
         }
         self.watched.ended();
-        sweep(&self.run_dir, None);
+        remove_stale_sockets(&self.run_dir, None);
         // The folder of one of several services goes with it; a run folder has other things in it.
         if self
             .run_dir
@@ -358,7 +361,7 @@ pub fn end_strangers(run_dir: &Path, ours: &[&Path]) {
             process.ends_within(STRANGERS_END);
         }
         let _ = fs::remove_file(dir.join(RECORD));
-        sweep(&dir, None);
+        remove_stale_sockets(&dir, None);
         if dir != run_dir {
             let _ = fs::remove_dir(&dir);
         }
@@ -395,7 +398,7 @@ impl Telemetry for Listening {
 }
 
 /// Takes away the sockets of gateways that are gone, all but one.
-fn sweep(run_dir: &Path, but: Option<&Path>) {
+fn remove_stale_sockets(run_dir: &Path, but: Option<&Path>) {
     let but = but.and_then(|path| Some(path.file_name()?.to_str()?.to_owned()));
     for entry in fs::read_dir(run_dir).into_iter().flatten().flatten() {
         let name = entry.file_name();

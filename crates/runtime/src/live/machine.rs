@@ -1,7 +1,7 @@
 //! What is controlled: one service's cgroup on this machine.
 
 use super::tick::Levers;
-use crate::cluster::{Counted, RunEnergy, usable};
+use crate::cluster::{Counts, RunEnergy, usable};
 use anyhow::bail;
 use headroom_control::{Allocation, FrequencyRange, Plant, PlantError, PowerEnvelope};
 use headroom_node::agent::machine::CpuCounters;
@@ -122,7 +122,7 @@ pub struct CgroupMachine {
     differences: Differences,
     cpu: Option<CpuCounters>,
     /// As it was last read.
-    counted: Counted,
+    counts: Counts,
     energy: RunEnergy,
     /// The meter that answered last, with the zones that count.
     identity: String,
@@ -142,9 +142,9 @@ impl CgroupMachine {
         let counters = local.read();
         let mut differences = Differences::new(Duration::ZERO, counters.clone());
         let sample = differences.advance(Duration::ZERO, &counters, standing(&local));
-        let counted = Counted::of(&sample);
+        let counts = Counts::of(&sample);
         let mut energy = RunEnergy::default();
-        energy.consumed("", &counted, false);
+        energy.consumed("", &counts, false);
         let now = local.allocated();
         Ok(Self {
             registry: registry.clone(),
@@ -153,11 +153,11 @@ impl CgroupMachine {
             opened,
             differences,
             cpu: counters.cpu,
-            identity: counted
+            identity: counts
                 .meter
                 .clone()
                 .unwrap_or_else(|| local.meter().chosen.to_string()),
-            counted,
+            counts,
             energy,
             allocated: Allocation::new(now, model.limit(now)),
             local,
@@ -304,20 +304,20 @@ impl Machine for CgroupMachine {
         let sample = self
             .differences
             .advance(self.opened.elapsed(), &counters, standing(&self.local));
-        let now = Counted::of(&sample);
-        let refused = now.refused_since(&self.counted).map(|refused| Refused {
+        let now = Counts::of(&sample);
+        let refused = now.refused_since(&self.counts).map(|refused| Refused {
             node: self.node.clone(),
             meter: refused.meter,
             count: refused.count,
         });
-        let (_, cpu_time) = now.since(&self.counted);
+        let (_, cpu_time) = now.since(&self.counts);
         let power = sample.energy.and_then(|energy| energy.power);
         let energy = self.energy.consumed(&self.node, &now, power.is_some());
         if let Some(identity) = &now.meter {
             self.identity.clone_from(identity);
         }
-        self.counted = Counted {
-            cpu: now.cpu.or(self.counted.cpu),
+        self.counts = Counts {
+            cpu: now.cpu.or(self.counts.cpu),
             ..now
         };
         let usable = usable(self.allocated.cores, Some(&sample));
@@ -335,7 +335,7 @@ impl Machine for CgroupMachine {
             zone: sample
                 .zones
                 .into_iter()
-                .find(|zone| zone.counted)
+                .find(|zone| zone.in_total)
                 .map(|zone| zone.name)
                 .unwrap_or_default(),
             refused: refused.into_iter().collect(),

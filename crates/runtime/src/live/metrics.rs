@@ -149,7 +149,7 @@ impl Metrics {
             watts: add(
                 all,
                 "node_cpu_watts",
-                "Mean power in the last period; absent where it is not known",
+                "Mean power in the last period; absent where it is unknown",
             ),
             cap: add(all, "node_power_cap_watts", "Power cap in force"),
             refused: add(
@@ -160,7 +160,7 @@ impl Metrics {
             frequency: add(
                 all,
                 "node_frequency_hertz",
-                "Mean frequency of the processors in the last period; absent where it is not known",
+                "Mean frequency of the processors in the last period; absent where it is unknown",
             ),
             frequency_limit: add(
                 all,
@@ -238,7 +238,7 @@ impl Metrics {
             queue_length: add(
                 all,
                 "service_queue_length",
-                "Requests waiting for a backend below its limit; absent where it is not known",
+                "Requests waiting for a backend below its limit; absent where it is unknown",
             ),
             decisions: add(all, "decisions", "Decisions by the rule that took them"),
             periods: add(all, "periods", "Control periods"),

@@ -76,7 +76,7 @@ pub mod view;
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use machine::{CgroupMachine, Machine, MachinePeriod, Missing, Refused};
 pub use outcomes::{Outcomes, failures};
-pub use telemetry::{GatewayTelemetry, Haproxy, Known, Prometheus, Telemetry, TrafficPeriod};
+pub use telemetry::{GatewayTelemetry, Haproxy, Prometheus, ReportedLatency, Telemetry, TrafficPeriod};
 pub use tick::{BackendTick, Levers, Tick};
 
 use anyhow::anyhow;
@@ -231,7 +231,7 @@ impl ControlLoop<'_> {
         let outcomes = telemetry.as_ref().map(|period| period.outcomes.clone());
         let (histogram, backends) = match telemetry {
             Some(TrafficPeriod {
-                latency: Known::Histogram(histogram),
+                latency: ReportedLatency::Histogram(histogram),
                 backends,
                 ..
             }) => (Some(histogram), backends),
@@ -279,8 +279,8 @@ fn latency(period: &TrafficPeriod, slo: Slo) -> Option<Latency> {
     let percentile = slo.percentile();
     let failed = period.failures.saturating_sub(period.outcomes.failed_by_client);
     let (answered, longest) = match &period.latency {
-        Known::AtSlo(at_slo) => (period.completions, *at_slo),
-        Known::Histogram(histogram) => (
+        ReportedLatency::AtSlo(at_slo) => (period.completions, *at_slo),
+        ReportedLatency::Histogram(histogram) => (
             histogram.len(),
             (!histogram.is_empty()).then(|| Seconds::from_micros(histogram.max() as f64)),
         ),
@@ -289,16 +289,16 @@ fn latency(period: &TrafficPeriod, slo: Slo) -> Option<Latency> {
     let missed = quantile.is_none();
     let missed_at = missed_latency(slo.target(), longest);
     let histogram = match &period.latency {
-        Known::Histogram(histogram) => histogram,
+        ReportedLatency::Histogram(histogram) => histogram,
         // The source's own percentile is of whatever its query takes in: as long as it is not missed, that is it.
-        Known::AtSlo(_) if missed => {
+        ReportedLatency::AtSlo(_) if missed => {
             return Some(Latency {
                 at_slo: missed_at,
                 missed,
                 distribution: None,
             });
         }
-        Known::AtSlo(at_slo) => {
+        ReportedLatency::AtSlo(at_slo) => {
             return at_slo.map(|at_slo| Latency {
                 at_slo,
                 missed,

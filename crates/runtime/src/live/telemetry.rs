@@ -30,7 +30,7 @@ pub struct TrafficPeriod {
     /// Age of the oldest of these.
     pub oldest_in_flight: Option<Seconds>,
     /// Latency of the requests answered.
-    pub latency: Known,
+    pub latency: ReportedLatency,
     /// The backends.
     pub backends: Vec<BackendTick>,
     /// Requests that had to wait for a backend below its limit; `None` where the telemetry does not tell.
@@ -43,7 +43,7 @@ pub struct TrafficPeriod {
 
 /// What is known of the latencies of a period.
 #[derive(Clone, Debug)]
-pub enum Known {
+pub enum ReportedLatency {
     /// Every request's, in microseconds.
     Histogram(Histogram<u64>),
     /// The SLO's percentile alone; `None` where no request was answered.
@@ -101,7 +101,7 @@ impl Telemetry for GatewayTelemetry<'_> {
             failures: stats.service.failures,
             in_flight: stats.service.in_flight,
             oldest_in_flight: stats.oldest_in_flight.map(Seconds::from),
-            latency: Known::Histogram(stats.histogram),
+            latency: ReportedLatency::Histogram(stats.histogram),
             backends,
             queue: Some(stats.queue),
             accept_pauses: stats.accept_pauses,
@@ -115,7 +115,7 @@ pub struct Haproxy(pub HaproxyTelemetry);
 
 impl Telemetry for Haproxy {
     fn take(&mut self, patience: Duration) -> Option<TrafficPeriod> {
-        told(self.0.take_period(patience))
+        reported(self.0.take_period(patience))
     }
 }
 
@@ -124,12 +124,12 @@ pub struct Prometheus(pub PrometheusTelemetry);
 
 impl Telemetry for Prometheus {
     fn take(&mut self, patience: Duration) -> Option<TrafficPeriod> {
-        told(self.0.take_period(patience))
+        reported(self.0.take_period(patience))
     }
 }
 
 /// A period of another source, unless it is lost: then why is said.
-fn told(period: TelemetryPeriod) -> Option<TrafficPeriod> {
+fn reported(period: TelemetryPeriod) -> Option<TrafficPeriod> {
     if let Some(lost) = &period.lost {
         tracing::warn!("{lost}");
         return None;
@@ -155,8 +155,8 @@ fn told(period: TelemetryPeriod) -> Option<TrafficPeriod> {
         accept_pauses: 0,
         outcomes: Outcomes::of_telemetry(&period),
         latency: match period.latency {
-            Latency::Histogram(histogram) => Known::Histogram(*histogram),
-            Latency::Percentile { value, .. } => Known::AtSlo(value),
+            Latency::Histogram(histogram) => ReportedLatency::Histogram(*histogram),
+            Latency::Percentile { value, .. } => ReportedLatency::AtSlo(value),
         },
     })
 }

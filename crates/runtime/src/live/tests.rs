@@ -3,7 +3,9 @@
 use super::*;
 use crate::live::admin::Board;
 use headroom_control::calibrate::MIN_CPU;
-use headroom_control::{Allocation, CoreRange, Fixed, Law, Plant, PowerEnvelope, SloPower, Tuning};
+use headroom_control::{
+    Allocation, CoreRange, Fixed, FrequencyRange, Law, Plant, PowerEnvelope, SloPower, Tuning,
+};
 use headroom_gateway::{ConnectCounts, QueueCounts};
 use headroom_units::{Cores, Estimated, Hertz, Joules, Lever, Measured, PerSecond, Ratio, Watts};
 use std::collections::VecDeque;
@@ -45,9 +47,9 @@ impl Machine for Scripted {
 }
 
 /// Answers from a list; nothing once it is empty.
-struct Told(VecDeque<Option<TrafficPeriod>>);
+struct Reported(VecDeque<Option<TrafficPeriod>>);
 
-impl Telemetry for Told {
+impl Telemetry for Reported {
     fn take(&mut self, _patience: Duration) -> Option<TrafficPeriod> {
         self.0.pop_front().flatten()
     }
@@ -71,7 +73,7 @@ fn answered(latency_ms: u64) -> Option<TrafficPeriod> {
         failures: 0,
         in_flight: 0,
         oldest_in_flight: None,
-        latency: Known::Histogram(histogram),
+        latency: ReportedLatency::Histogram(histogram),
         backends: Vec::new(),
         queue: None,
         accept_pauses: 0,
@@ -86,7 +88,9 @@ fn plant() -> Plant {
         per_core: Watts::new(2.86),
         lowest_cap: Watts::new(6.4),
     };
-    Plant::new(cores, power).unwrap()
+    let ghz = |ghz: f64| Hertz::new(ghz * 1e9);
+    let frequencies = FrequencyRange::new(ghz(0.8), ghz(2.0), ghz(0.1)).unwrap();
+    Plant::new(cores, power).unwrap().with_frequency(frequencies)
 }
 
 fn slo() -> Slo {
@@ -97,7 +101,7 @@ fn slo() -> Slo {
 fn play(law: Box<dyn Law>, machine: &mut Scripted, periods: Vec<Option<TrafficPeriod>>) -> Vec<Tick> {
     let count = periods.len() as u64;
     let clock = ManualClock::new();
-    let mut telemetry = Told(std::iter::once(answered(999)).chain(periods).collect());
+    let mut telemetry = Reported(std::iter::once(answered(999)).chain(periods).collect());
     let mut law = Stack::of(law, plant(), 5).unwrap();
     let mut kept = Kept::default();
     let mut left = count;
@@ -191,7 +195,7 @@ fn a_raised_stop_ends_the_loop_before_its_next_period() {
         },
         law: &mut law,
         machine: &mut machine,
-        telemetry: &mut Told(VecDeque::new()),
+        telemetry: &mut Reported(VecDeque::new()),
         clock: &ManualClock::new(),
         sinks: Vec::new(),
     };
@@ -399,7 +403,7 @@ fn the_frequency_reaches_the_law_and_its_limit_the_machine() {
 #[test]
 fn the_service_rate_is_requests_by_cpu_time() {
     // Each period answers 20 requests in 10 ms of CPU time: 2000 a second and core.
-    let mut telemetry = Told((0..1000).map(|_| answered(5)).collect());
+    let mut telemetry = Reported((0..1000).map(|_| answered(5)).collect());
     let clock = ManualClock::new();
     let (shortest, stop) = (Duration::from_secs(10), Stop::default());
     let mut machine = machine(2.0, 11.72);
@@ -413,7 +417,13 @@ fn the_service_rate_is_requests_by_cpu_time() {
         (MIN_CPU.to_duration() * 50..shortest * 30).contains(&took),
         "{took:?}"
     );
-    let thin = calibrate::service_rate(&mut machine, &mut Told(VecDeque::new()), shortest, &clock, &stop);
+    let thin = calibrate::service_rate(
+        &mut machine,
+        &mut Reported(VecDeque::new()),
+        shortest,
+        &clock,
+        &stop,
+    );
     assert!(thin.unwrap_err().to_string().contains("0 requests and 0.00 s"));
     stop.raise();
     let stopped = calibrate::service_rate(&mut machine, &mut telemetry, shortest, &clock, &stop);
@@ -500,7 +510,7 @@ fn failing(answered: u64, failed: u64, by_client: u64) -> Option<TrafficPeriod> 
         failures: failed + by_client,
         in_flight: 0,
         oldest_in_flight: None,
-        latency: Known::Histogram(histogram),
+        latency: ReportedLatency::Histogram(histogram),
         backends: Vec::new(),
         queue: None,
         accept_pauses: 0,

@@ -85,7 +85,7 @@ pub fn take(run_dir: &Path, remains: Remains) -> Result<RunDir, Failure> {
 ///
 /// # Errors
 /// A run folder whose record cannot be used; no guard that would outlive this process.
-pub fn promise(run_dir: RunDir, roots: &Roots, place: Place) -> Result<(), Failure> {
+pub fn protect(run_dir: RunDir, roots: &Roots, place: Place) -> Result<(), Failure> {
     restore::install();
     let path = run_dir.path().to_path_buf();
     let (ledger, left) = run_dir.ledger(roots).map_err(Failure::usage)?;

@@ -1,6 +1,6 @@
 //! Whether the servers answer: a task each, on one thread.
 
-use crate::cluster::{Network, told_to_end};
+use crate::cluster::{Network, stop_requested};
 use headroom_client::Client;
 use http::{Request, header};
 use http_body_util::Full;
@@ -125,7 +125,7 @@ async fn attend(
     loop {
         tokio::select! {
             _ = due.tick() => {}
-            () = told_to_end(&mut stop) => return,
+            () = stop_requested(&mut stop) => return,
         }
         let trouble = match tokio::time::timeout(limit, probe(&client, &target)).await {
             Ok(Ok(())) => None,

@@ -1,7 +1,7 @@
 //! Our gateways, through their control ports.
 
 use super::balancer::{Admission, Balancer, Look, Member, Traffic, Wanted};
-use crate::cluster::{BackOff, Network, told_to_end};
+use crate::cluster::{BackOff, Network, stop_requested};
 use hdrhistogram::Histogram;
 use headroom_gateway::service_histogram;
 use headroom_wire::Address;
@@ -231,7 +231,7 @@ impl Task {
         loop {
             let why = tokio::select! {
                 why = self.talk(&mut back_off) => why,
-                () = told_to_end(&mut stop) => return,
+                () = stop_requested(&mut stop) => return,
             };
             {
                 let mut state = self.gateway.lock();
@@ -244,7 +244,7 @@ impl Task {
             }
             tokio::select! {
                 () = tokio::time::sleep(back_off.again()) => {}
-                () = told_to_end(&mut stop) => return,
+                () = stop_requested(&mut stop) => return,
             }
         }
     }

@@ -42,14 +42,14 @@ impl HaproxyServers {
         let words = |error: StatisticsError| error.to_string();
         // Each of the two has half of the time.
         let half = patience / 2;
-        let told = self.socket.servers(&self.backend, half).map_err(words)?;
+        let reported = self.socket.servers(&self.backend, half).map_err(words)?;
         let at = Instant::now();
         let counted = self.socket.read(half).map_err(words)?;
         let mut rows = Vec::with_capacity(self.names.len());
         let mut members = Vec::with_capacity(self.names.len());
         for name in &self.names {
-            let Some(row) = told.iter().find(|row| row.name == *name) else {
-                let others: Vec<&str> = told.iter().map(|row| row.name.as_str()).collect();
+            let Some(row) = reported.iter().find(|row| row.name == *name) else {
+                let others: Vec<&str> = reported.iter().map(|row| row.name.as_str()).collect();
                 return Err(format!(
                     "HAProxy's backend {} has no server {name}: it has {}",
                     self.backend,

@@ -308,9 +308,9 @@ mod tests {
     fn a_long_run_is_thinned_and_loses_no_time_drop_or_energy() {
         let mut history = History::default();
         for period in 0..10_000 {
-            let mut told = tick(period, 1);
-            told.arrival_rate = Some(PerSecond::new(period as f64));
-            history.tick(&told);
+            let mut reported = tick(period, 1);
+            reported.arrival_rate = Some(PerSecond::new(period as f64));
+            history.tick(&reported);
         }
         let points = history.points();
         assert!(
@@ -352,14 +352,14 @@ mod tests {
     fn starts_failures_and_queues_are_told_for_each_server_and_old_news_go() {
         let mut history = History::default();
         for period in 0..1_000 {
-            let mut told = tick(period, 1 + period as usize % 2);
-            told.servers[1].before = PowerState::Off;
-            told.servers[1].state = match period % 3 {
+            let mut reported = tick(period, 1 + period as usize % 2);
+            reported.servers[1].before = PowerState::Off;
+            reported.servers[1].state = match period % 3 {
                 0 => PowerState::Booting,
                 1 => PowerState::Failed(Cause::Lost),
                 _ => PowerState::Off,
             };
-            history.tick(&told);
+            history.tick(&reported);
         }
         let [web1, web2] = &history.servers[..] else {
             panic!("two servers")

@@ -2,7 +2,7 @@
 
 use super::balancer::{Admission, Wanted};
 use super::cluster::Cluster;
-use super::hand::PowerOrder;
+use super::switch_worker::PowerOrder;
 use headroom_console::say;
 use headroom_control::resize::PowerState;
 use std::time::{Duration, Instant};
@@ -30,7 +30,7 @@ pub fn leave(cluster: &mut Cluster, wait: Duration) -> Vec<String> {
         .collect();
     let parts = &mut cluster.parts;
     let count = parts.servers.len();
-    let mut is_told = vec![false; count];
+    let mut ordered = vec![false; count];
     let mut starts = vec![Start::at(Instant::now()); count];
     let wanted = |ready: &[bool]| -> Vec<Wanted> {
         let one = |ready: &bool| Wanted {
@@ -44,24 +44,27 @@ pub fn leave(cluster: &mut Cluster, wait: Duration) -> Vec<String> {
     loop {
         let mut answering: Vec<bool> = (0..count).map(|at| parts.checks.answers(at).is_ok()).collect();
         for (at, server) in parts.servers.iter().enumerate() {
-            let has_failed = server.hand.take_failure().is_some();
+            let has_failed = server.switch_worker.take_failure().is_some();
             going[at] = going[at] && answering[at] && !has_failed;
             if going[at] {
                 answering[at] = false;
                 continue;
             }
             let now = Instant::now();
-            if has_failed && is_told[at] {
+            if has_failed && ordered[at] {
                 starts[at].has_failed(now);
             }
-            if starts[at].is_due(now, server.hand.powered()) && !answering[at] && !server.hand.busy() {
-                if !is_told[at] {
+            if starts[at].is_due(now, server.switch_worker.powered())
+                && !answering[at]
+                && !server.switch_worker.busy()
+            {
+                if !ordered[at] {
                     say::note!("starting {} before the end", server.name);
                 }
-                server.hand.set_eager(true);
-                server.hand.order(PowerOrder::On);
-                is_told[at] = true;
-                starts[at].is_told(now);
+                server.switch_worker.set_eager(true);
+                server.switch_worker.order(PowerOrder::On);
+                ordered[at] = true;
+                starts[at].ordered(now);
             }
         }
         let ready = if last_word {
@@ -70,7 +73,7 @@ pub fn leave(cluster: &mut Cluster, wait: Duration) -> Vec<String> {
             answering.clone()
         };
         let look = parts.balancer.look(parts.period);
-        let told = parts.balancer.want(&wanted(&ready), parts.period);
+        let reported = parts.balancer.want(&wanted(&ready), parts.period);
         let admitted = look.as_ref().is_ok_and(|look| {
             let members = look.members.iter().zip(&ready);
             members
@@ -78,18 +81,18 @@ pub fn leave(cluster: &mut Cluster, wait: Duration) -> Vec<String> {
                 .all(|(member, ready)| !ready || member.admission == Admission::Ready)
         });
         let served = answering.iter().all(|answers| *answers);
-        if admitted && told.is_ok() && (served || last_word) {
+        if admitted && reported.is_ok() && (served || last_word) {
             return left(cluster, &answering);
         }
         if Instant::now() >= until {
             if last_word {
                 let why = look
                     .err()
-                    .or(told.err())
+                    .or(reported.err())
                     .unwrap_or_else(|| "it has not taken every change".to_owned());
                 let mut left = left(cluster, &answering);
                 left.push(format!(
-                    "the balancer could not be told that every server gets requests: {why}"
+                    "the balancer did not take the command that every server gets requests: {why}"
                 ));
                 return left;
             }
@@ -124,7 +127,7 @@ impl Start {
         now >= self.due || self.was_on && powered == Some(false)
     }
 
-    fn is_told(&mut self, now: Instant) {
+    fn ordered(&mut self, now: Instant) {
         *self = Self::at(now + START_AGAIN);
     }
 
@@ -139,7 +142,7 @@ fn left(cluster: &Cluster, answering: &[bool]) -> Vec<String> {
         .filter(|(at, _)| !answering[*at])
         .map(|(_, server)| {
             let why = server
-                .hand
+                .switch_worker
                 .trouble()
                 .map_or(String::new(), |why| format!(": {why}"));
             format!("{} does not answer yet{why}", server.name)
@@ -152,16 +155,16 @@ mod tests {
     use super::*;
 
     /// Looks at a server each second, and tells it where that is due; the seconds at which it was told.
-    fn told(start: &mut Start, from: Instant, powered: &[Option<bool>]) -> Vec<u64> {
-        let mut told = Vec::new();
+    fn reported(start: &mut Start, from: Instant, powered: &[Option<bool>]) -> Vec<u64> {
+        let mut reported = Vec::new();
         for (second, powered) in (0..).zip(powered) {
             let now = from + Duration::from_secs(second);
             if start.is_due(now, *powered) {
-                start.is_told(now);
-                told.push(second);
+                start.ordered(now);
+                reported.push(second);
             }
         }
-        told
+        reported
     }
 
     #[test]
@@ -171,11 +174,11 @@ mod tests {
         let mut start = Start::at(now);
         // Its service processor says for a while that it is off, then its boot begins, and one look fails.
         let boots = [off, None, off, off, on, on, None, on, on];
-        assert_eq!(told(&mut start, now, &boots), [0]);
+        assert_eq!(reported(&mut start, now, &boots), [0]);
         // A switch that fails on and on: it is told again, for nothing is known of it, but late.
         let lost = [None; 20];
         let later = now + Duration::from_secs(boots.len() as u64);
-        assert_eq!(told(&mut start, later, &lost), [START_AGAIN.as_secs() - 1]);
+        assert_eq!(reported(&mut start, later, &lost), [START_AGAIN.as_secs() - 1]);
     }
 
     #[test]
@@ -183,18 +186,21 @@ mod tests {
         let now = Instant::now();
         let (on, off) = (Some(true), Some(false));
         let mut start = Start::at(now);
-        assert_eq!(told(&mut start, now, &[on, on, None, off, off, off, off]), [3]);
+        assert_eq!(
+            reported(&mut start, now, &[on, on, None, off, off, off, off]),
+            [3]
+        );
         // It could not be told.
         let later = now + Duration::from_secs(7);
         start.has_failed(later);
-        assert_eq!(told(&mut start, later, &[off; 7]), [TELL_AGAIN.as_secs()]);
+        assert_eq!(reported(&mut start, later, &[off; 7]), [TELL_AGAIN.as_secs()]);
     }
 
     #[test]
     fn one_that_does_not_say_whether_it_is_on_is_told_again_and_again() {
         let now = Instant::now();
         let again = START_AGAIN.as_secs();
-        let told = told(&mut Start::at(now), now, &[None; 40]);
-        assert_eq!(told, [0, again, 2 * again]);
+        let reported = reported(&mut Start::at(now), now, &[None; 40]);
+        assert_eq!(reported, [0, again, 2 * again]);
     }
 }

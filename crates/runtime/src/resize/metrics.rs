@@ -116,17 +116,17 @@ impl ResizeStatus {
         registry.register("servers_wanted", "Servers that should be on", self.wanted.clone());
         registry.register(
             "arrivals_per_second",
-            "What arrived at the whole cluster in the last period; absent where it is not known",
+            "What arrived at the whole cluster in the last period; absent where it is unknown",
             self.arrival_rate.clone(),
         );
         registry.register(
             "capacity_per_second",
-            "The known capacity of the servers that take requests",
+            "The capacity, given or estimated, of the servers that take requests",
             self.capacity.clone(),
         );
         registry.register(
             "server_capacity_per_second",
-            "The known capacity of each server",
+            "The capacity of each server, given or estimated",
             self.server_capacity.clone(),
         );
         registry.register(
@@ -271,6 +271,6 @@ impl Board for ResizeStatus {
     }
 
     fn awaited(&self) -> &'static str {
-        "no period with a known arrival rate, a balancer to rely on and a server that takes requests yet\n"
+        "no period with an arrival rate, a balancer to rely on and a server that takes requests yet\n"
     }
 }

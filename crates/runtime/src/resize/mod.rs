@@ -2,7 +2,7 @@
 //! switches and real accept queues.
 //!
 //! ```text
-//!   accept queues ─┐                        ┌─> power switches, a thread each ([`hand`])
+//!   accept queues ─┐                        ┌─> power switches, a thread each ([`switch_worker`])
 //!   balancer ──────┼─> Cluster::tick ───────┤
 //!   checks ────────┘   (resizer, fleet)     └─> balancer: ready, drain, out
 //! ```
@@ -16,7 +16,6 @@ pub mod balancer;
 mod check;
 mod cluster;
 mod gateways;
-mod hand;
 mod haproxy;
 mod history;
 mod journal;
@@ -28,13 +27,13 @@ mod page;
 mod queues;
 mod recorded;
 mod summary;
+mod switch_worker;
 mod tick;
 mod view;
 
 pub use check::{CheckTarget, Checks};
 pub use cluster::{Cluster, Demand, Parts, ServerParts};
 pub use gateways::Gateways;
-pub use hand::Hand;
 pub use haproxy::HaproxyServers;
 pub use history::History;
 pub use journal::{Journal, Start, unix_s};
@@ -44,4 +43,5 @@ pub use page::sheet;
 pub use queues::{Queue, distinguishing};
 pub use recorded::{Recorded, read};
 pub use summary::{Summary, text};
+pub use switch_worker::SwitchWorker;
 pub use view::View;

@@ -83,15 +83,15 @@ mod tests {
         lost.balancer.trouble = Some("g1 does not answer".to_owned());
         lost.servers[1].state = PowerState::Failed(Cause::Boot);
         lost.servers[1].trouble = vec!["no answer within 6 s".to_owned()];
-        let told: Vec<(String, String)> = newsroom
+        let reported: Vec<(String, String)> = newsroom
             .read(&lost)
             .into_iter()
             .map(|news| (news.what, news.why))
             .collect();
-        assert_eq!(told[0].1, "g1 does not answer");
-        assert_eq!(told[1].0, "2 servers wanted, 1 before");
+        assert_eq!(reported[0].1, "g1 does not answer");
+        assert_eq!(reported[1].0, "2 servers wanted, 1 before");
         assert_eq!(
-            told[2],
+            reported[2],
             (
                 "web2: off \u{2192} failed (boot)".to_owned(),
                 "no answer within 6 s".to_owned()

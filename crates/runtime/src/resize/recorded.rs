@@ -31,7 +31,7 @@ struct Run {
     start: Start,
     history: History,
     sums: Summary,
-    told: Option<Value>,
+    reported: Option<Value>,
     /// The number of the first period that was read.
     first_period: Option<u64>,
 }
@@ -72,9 +72,9 @@ pub fn read(file: &Path) -> anyhow::Result<Recorded> {
         remarks.push(format!(
             "The record's beginning is gone: the plots and tables lack the first {missing} periods."
         ));
-        if run.told.is_none() {
+        if run.reported.is_none() {
             remarks.push(
-                "What was ordered and spent in the first period that it has cannot be told from what was before: the orders \
+                "The orders and the energy of the first period that it has include those before it: the orders \
                  and the energy are those of the periods after it."
                     .to_owned(),
             );
@@ -86,7 +86,7 @@ pub fn read(file: &Path) -> anyhow::Result<Recorded> {
             damage.lines
         ));
     }
-    if run.told.is_none() {
+    if run.reported.is_none() {
         remarks.push(
             "The record does not hold the run's end: it goes on, or was killed. The figures are the sums of its recorded \
              periods, and the latency of the whole run is not among them."
@@ -94,7 +94,7 @@ pub fn read(file: &Path) -> anyhow::Result<Recorded> {
         );
     }
     Ok(Recorded {
-        summary: run.told.unwrap_or_else(|| run.sums.json()),
+        summary: run.reported.unwrap_or_else(|| run.sums.json()),
         start: run.start,
         history: run.history,
         remarks,
@@ -144,7 +144,7 @@ fn take(line: &[u8], run: &mut Option<Run>) -> Result<bool, serde_json::Error> {
             *run = Some(Run {
                 sums: Summary::new(&start.controller, start.dry_run),
                 history: History::default(),
-                told: None,
+                reported: None,
                 first_period: None,
                 start,
             });
@@ -153,7 +153,7 @@ fn take(line: &[u8], run: &mut Option<Run>) -> Result<bool, serde_json::Error> {
     }
     if let Some(summary) = value.get_mut("summary") {
         if let Some(run) = run {
-            run.told = Some(summary.take());
+            run.reported = Some(summary.take());
         }
         return Ok(false);
     }
@@ -249,11 +249,11 @@ mod tests {
         let mut journal = Journal::open(&file, 1.0).unwrap();
         journal.begin(&start(1.0));
         for period in 400..500 {
-            let mut told = tick(period, 1);
+            let mut reported = tick(period, 1);
             // Since the start of the run: one in each period, carried out up to the record's middle, and failed after it.
-            told.servers[0].orders.done = period.min(450);
-            told.servers[1].orders.failed = period.saturating_sub(450);
-            journal.tick(&told);
+            reported.servers[0].orders.done = period.min(450);
+            reported.servers[1].orders.failed = period.saturating_sub(450);
+            journal.tick(&reported);
         }
         let recorded = read(&file).unwrap();
         assert_eq!(

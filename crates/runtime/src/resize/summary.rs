@@ -1,6 +1,6 @@
 //! What a run comes to.
 
-use super::hand::Outcomes;
+use super::switch_worker::Outcomes;
 use super::tick::{Tick, cause_word, latency_ms};
 use hdrhistogram::Histogram;
 use headroom_control::resize::EnergyTotals;
@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 /// What a run whose first periods are unknown had come to before its energy and its orders can be told.
 #[derive(Clone, Copy, Debug, Default)]
-struct Untold {
+struct Unreported {
     orders: Outcomes,
     energy: EnergyTotals,
     length: Seconds,
@@ -41,7 +41,7 @@ pub struct Summary {
     unknown: u64,
     balancer_lost: u64,
     energy: Option<EnergyTotals>,
-    untold: Untold,
+    unreported: Unreported,
     servers: usize,
     orders: Outcomes,
 }
@@ -67,7 +67,7 @@ impl Summary {
             unknown: 0,
             balancer_lost: 0,
             energy: None,
-            untold: Untold::default(),
+            unreported: Unreported::default(),
             servers: 0,
             orders: Outcomes::default(),
         }
@@ -78,17 +78,17 @@ impl Summary {
         self.periods += 1;
         self.length += tick.length;
         self.servers = tick.servers.len();
-        let told = &tick.balancer;
-        self.arrivals += told.arrivals.unwrap_or_default();
+        let reported = &tick.balancer;
+        self.arrivals += reported.arrivals.unwrap_or_default();
         for (sum, part) in [
-            (&mut self.completions, told.completions),
-            (&mut self.failures, told.failures),
+            (&mut self.completions, reported.completions),
+            (&mut self.failures, reported.failures),
         ] {
             if let Some(part) = part {
                 *sum = Some(sum.unwrap_or(0) + part);
             }
         }
-        if let Some(latencies) = &told.latencies {
+        if let Some(latencies) = &reported.latencies {
             // Both have the same bounds; only that could make it fail.
             if self.latencies.add(latencies).is_err() {
                 tracing::error!("latency histograms do not agree");
@@ -97,7 +97,7 @@ impl Summary {
         self.attempts += tick.attempts();
         self.drops += tick.drops();
         self.unknown += u64::from(tick.arrival_rate.is_none());
-        self.balancer_lost += u64::from(told.trouble.is_some());
+        self.balancer_lost += u64::from(reported.trouble.is_some());
         *self
             .decisions
             .entry(tick.resize.reason.rule.to_string())
@@ -119,14 +119,14 @@ impl Summary {
         // Both are told since the start of the run: what this period ordered and spent cannot be told from what those before
         // it did.
         if let (1, 1..) = (self.periods, tick.period) {
-            self.untold.orders = self.orders;
+            self.unreported.orders = self.orders;
             if let Some(energy) = tick.energy {
-                self.untold = Untold {
+                self.unreported = Unreported {
                     energy,
                     length: self.length,
                     arrivals: self.arrivals,
                     completions: self.completions.unwrap_or_default(),
-                    ..self.untold
+                    ..self.unreported
                 };
             }
         }
@@ -134,7 +134,7 @@ impl Summary {
 
     /// What came of the orders. A damaged record may tell of fewer than before.
     const fn ordered(&self) -> Outcomes {
-        let (all, before) = (self.orders, self.untold.orders);
+        let (all, before) = (self.orders, self.unreported.orders);
         Outcomes {
             done: all.done.saturating_sub(before.done),
             failed: all.failed.saturating_sub(before.failed),
@@ -144,15 +144,15 @@ impl Summary {
     /// The energy, and the seconds and the requests that it went into: those that were answered, or all where nobody counts
     /// the answers. `None` where there is no model, or no period but one whose share cannot be told.
     fn spent(&self) -> Option<(EnergyTotals, f64, f64)> {
-        let (all, before) = (self.energy?, self.untold.energy);
+        let (all, before) = (self.energy?, self.unreported.energy);
         let energy = EnergyTotals {
             spent: all.spent - before.spent,
             always_on: all.always_on - before.always_on,
         };
-        let length = self.length - self.untold.length;
+        let length = self.length - self.unreported.length;
         let done = match self.completions {
-            Some(completions) => completions - self.untold.completions,
-            None => self.arrivals - self.untold.arrivals,
+            Some(completions) => completions - self.unreported.completions,
+            None => self.arrivals - self.unreported.arrivals,
         };
         (length > Seconds::ZERO).then(|| (energy, length.get(), done as f64))
     }
@@ -166,8 +166,8 @@ impl Summary {
     pub fn json(&self) -> Value {
         let length_s = self.length.get();
         let per = |sum: f64, by: f64| (by > 0.0).then(|| sum / by);
-        let told = self.spent();
-        let spent = told.map(|(energy, ..)| energy.spent.get());
+        let reported = self.spent();
+        let spent = reported.map(|(energy, ..)| energy.spent.get());
         json!({
             "law": format!("resize-{}", self.controller),
             "trace": "live traffic",
@@ -179,8 +179,8 @@ impl Summary {
             "latency_ms": latency_ms(&self.latencies),
             "slo": {"percentile": null, "target_ms": null, "periods_over": null},
             "energy_j": {"value": spent, "source": spent.map(|_| "estimated")},
-            "joules_per_request": told.and_then(|(energy, _, done)| per(energy.spent.get(), done)),
-            "power_w": {"consumed_mean": told.and_then(|(energy, length_s, _)| per(energy.spent.get(), length_s)), "allocated_mean": null, "ratio": null},
+            "joules_per_request": reported.and_then(|(energy, _, done)| per(energy.spent.get(), done)),
+            "power_w": {"consumed_mean": reported.and_then(|(energy, length_s, _)| per(energy.spent.get(), length_s)), "allocated_mean": null, "ratio": null},
             "cores": {"mean": null, "core_seconds": null},
             "utilisation_mean": null,
             "decisions": self.decisions,
@@ -200,8 +200,8 @@ impl Summary {
                     "drop_ratio": per(self.drops, self.attempts),
                 },
                 "balancer_lost_periods": self.balancer_lost,
-                "energy_always_on_j": told.map(|(energy, ..)| energy.always_on),
-                "saving": told.and_then(|(energy, ..)| energy.saving()),
+                "energy_always_on_j": reported.map(|(energy, ..)| energy.always_on),
+                "saving": reported.and_then(|(energy, ..)| energy.saving()),
             },
         })
     }
@@ -271,14 +271,14 @@ mod tests {
     #[test]
     fn a_summary_of_nothing_and_one_of_much_are_told() {
         let nothing = Summary::new("static", true).json();
-        let told = text(&nothing);
+        let reported = text(&nothing);
         assert!(
-            told.contains("static (dry run") && told.contains("0 in 0 s"),
-            "{told}"
+            reported.contains("static (dry run") && reported.contains("0 in 0 s"),
+            "{reported}"
         );
         assert!(
-            told.contains("failures     none") && !told.contains("energy"),
-            "{told}"
+            reported.contains("failures     none") && !reported.contains("energy"),
+            "{reported}"
         );
         let mut much = nothing;
         much["energy_j"]["value"] = json!(600.0);
@@ -286,16 +286,19 @@ mod tests {
         much["resize"]["saving"] = json!(0.4);
         much["resize"]["connections"] = json!({"attempts": 1000.0, "dropped": 2.0, "drop_ratio": 0.002});
         much["resize"]["transitions"] = json!({"off-booting": 2, "booting-warming": 1});
-        let told = text(&much);
+        let reported = text(&much);
         assert!(
-            told.contains("600 J, 1000 J with every server on: 40.0 % saved (both estimated"),
-            "{told}"
+            reported.contains("600 J, 1000 J with every server on: 40.0 % saved (both estimated"),
+            "{reported}"
         );
         assert_eq!(
             (percent(-1e-9).as_str(), percent(-0.01).as_str()),
             ("0.0", "-1.0")
         );
-        assert!(told.contains("2 of them dropped (0.2000 %)"), "{told}");
-        assert!(told.contains("booting-warming 1, off-booting 2"), "{told}");
+        assert!(reported.contains("2 of them dropped (0.2000 %)"), "{reported}");
+        assert!(
+            reported.contains("booting-warming 1, off-booting 2"),
+            "{reported}"
+        );
     }
 }

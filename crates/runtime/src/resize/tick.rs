@@ -1,8 +1,8 @@
 //! One period, as it is told to whoever watches, and as it is recorded: what was seen, decided and done, and why.
 
 use super::balancer::{Admission, Traffic};
-use super::hand::Outcomes;
 use super::queues::Counted;
+use super::switch_worker::Outcomes;
 use hdrhistogram::Histogram;
 use headroom_control::capacity::Capacity;
 use headroom_control::decision::Reason;
@@ -74,8 +74,8 @@ mod state_and_cause {
     }
 
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PowerState, D::Error> {
-        let told = Told::deserialize(deserializer)?;
-        Ok(match (told.state.as_str(), told.cause) {
+        let reported = Told::deserialize(deserializer)?;
+        Ok(match (reported.state.as_str(), reported.cause) {
             ("off", _) => PowerState::Off,
             ("booting", _) => PowerState::Booting,
             ("warming", _) => PowerState::Warming,
@@ -316,7 +316,7 @@ pub mod tests {
             servers: vec![
                 ServerTick {
                     capacity: Capacity::LowerBound(PerSecond::new(100.0)),
-                    estimated: Some(reason("fast-start", "no overload seen yet", &numbers)),
+                    estimated: Some(reason("fast-start", "no overload observed yet", &numbers)),
                     counted: Some(Counted {
                         arrivals: 90.0,
                         accepts: 89.0,
@@ -338,12 +338,12 @@ pub mod tests {
 
     #[test]
     fn a_recorded_period_is_read_back_as_it_was() {
-        let mut told = tick(4, 2);
-        told.servers[1].before = PowerState::Booting;
-        told.servers[1].state = PowerState::Failed(Cause::Boot);
-        told.balancer.trouble = Some("gone".to_owned());
-        let json = serde_json::to_value(&told).unwrap();
-        assert_eq!(serde_json::from_value::<Tick>(json.clone()).unwrap(), told);
+        let mut reported = tick(4, 2);
+        reported.servers[1].before = PowerState::Booting;
+        reported.servers[1].state = PowerState::Failed(Cause::Boot);
+        reported.balancer.trouble = Some("gone".to_owned());
+        let json = serde_json::to_value(&reported).unwrap();
+        assert_eq!(serde_json::from_value::<Tick>(json.clone()).unwrap(), reported);
         // Names that scripts look for.
         assert_eq!(json["at_s"], 5.0);
         assert_eq!(json["arrival_rate_per_s"], 90.0);
@@ -374,8 +374,8 @@ pub mod tests {
 
     #[test]
     fn a_server_tells_its_queue_and_drops_only_where_they_were_seen() {
-        let told = tick(0, 1);
-        let [web1, web2] = &told.servers[..] else {
+        let reported = tick(0, 1);
+        let [web1, web2] = &reported.servers[..] else {
             panic!("two servers")
         };
         assert_eq!(web1.queue_mean(), Some(2.5));
@@ -387,7 +387,7 @@ pub mod tests {
             ..web1.clone()
         };
         assert_eq!(blind.queue_mean(), None);
-        let line = told.line();
+        let line = reported.line();
         assert!(
             line.contains("90.0/s of 100.0/s  web1 serving, web2 off  grow"),
             "{line}"

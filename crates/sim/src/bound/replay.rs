@@ -30,15 +30,15 @@ impl Law for Replay {
         &[Lever::Cores, Lever::Cap, Lever::Frequency]
     }
 
-    fn decide(&mut self, seen: &Observation) -> Decision {
-        let planned = self.schedule.get(seen.period as usize).copied();
+    fn decide(&mut self, observation: &Observation) -> Decision {
+        let planned = self.schedule.get(observation.period as usize).copied();
         let allocation = planned.unwrap_or_else(|| self.plant.full_allocation());
         Decision {
             setting: allocation.into(),
             expected_rate: None,
             reasons: vec![Reason::new(
                 "replay",
-                format!("what the schedule says for period {}", seen.period + 1),
+                format!("what the schedule says for period {}", observation.period + 1),
                 &[("cores", allocation.cores.get())],
             )],
         }

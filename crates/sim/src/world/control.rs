@@ -15,18 +15,18 @@ use headroom_workload::random::Draw;
 /// Whoever decides: a law in its [`Guardian`], a [`Stack`] as it runs live, or a [`Bare`] one.
 pub trait Controller {
     /// Takes one period's observation and decides.
-    fn decide(&mut self, seen: &Observation) -> Decision;
+    fn decide(&mut self, observation: &Observation) -> Decision;
 }
 
 impl<L: Law> Controller for Guardian<L> {
-    fn decide(&mut self, seen: &Observation) -> Decision {
-        Self::decide(self, seen)
+    fn decide(&mut self, observation: &Observation) -> Decision {
+        Self::decide(self, observation)
     }
 }
 
 impl Controller for Stack {
-    fn decide(&mut self, seen: &Observation) -> Decision {
-        Self::decide(self, seen)
+    fn decide(&mut self, observation: &Observation) -> Decision {
+        Self::decide(self, observation)
     }
 }
 
@@ -34,8 +34,8 @@ impl Controller for Stack {
 pub struct Bare<'a>(pub &'a mut dyn Law);
 
 impl Controller for Bare<'_> {
-    fn decide(&mut self, seen: &Observation) -> Decision {
-        self.0.decide(seen)
+    fn decide(&mut self, observation: &Observation) -> Decision {
+        self.0.decide(observation)
     }
 }
 
@@ -45,7 +45,7 @@ pub struct Outcome<'a> {
     /// The end of the period, from the start of the run.
     pub at: Seconds,
     /// What the law was given.
-    pub seen: &'a Observation,
+    pub observation: &'a Observation,
     /// What it answered.
     pub decision: &'a Decision,
     /// What was in force at the end of the period, as it reads back. Where telemetry is late, what the law was given says
@@ -183,11 +183,11 @@ impl World<'_> {
             .then(|| Ratio::new(metered.busy_core_s / metered.allocated_core_s));
         let frequency =
             (metered.serving_s > 0.0).then(|| Hertz::new(metered.ghz_s / metered.serving_s * 1e9));
-        let seen = self.seen(&pending, power, utilisation, frequency);
-        let decision = law.decide(&seen);
+        let observation = self.observation(&pending, power, utilisation, frequency);
+        let decision = law.decide(&observation);
         sink(&Outcome {
             at: Seconds::new(pending.at_s),
-            seen: &seen,
+            observation: &observation,
             decision: &decision,
             allocated: pending.allocated,
             traffic: &pending.traffic,
@@ -229,7 +229,7 @@ impl World<'_> {
         self.carry_out(wanted);
     }
 
-    fn seen(
+    fn observation(
         &mut self,
         pending: &Pending,
         power: Watts,
@@ -245,7 +245,7 @@ impl World<'_> {
         let busy = factor(telemetry.utilisation_noise);
         let length_s = self.scenario.service.period_s;
         let arrivals = match telemetry.arrivals {
-            ArrivalMeter::Counted => None,
+            ArrivalMeter::Requests => None,
             ArrivalMeter::Users => self
                 .scenario
                 .arrivals
@@ -355,6 +355,6 @@ fn scaled(latency: Latency, factor: f64) -> Latency {
 impl Outcome<'_> {
     /// λ of the period.
     pub fn arrival_rate(&self) -> PerSecond {
-        PerSecond::new(self.traffic.arrivals as f64 / self.seen.length.get())
+        PerSecond::new(self.traffic.arrivals as f64 / self.observation.length.get())
     }
 }

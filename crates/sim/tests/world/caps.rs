@@ -101,7 +101,7 @@ fn a_cap_settles_where_the_emulated_hardware_does() {
         };
         let (mut energy_j, mut last) = (0.0, 0.0);
         run(&scenario, &mut Bare(&mut law), 1, &mut |period| {
-            if period.seen.period >= 30 {
+            if period.observation.period >= 30 {
                 energy_j += period.energy.value.get();
                 last = period.frequency.unwrap().get() / 2.1e9;
             }

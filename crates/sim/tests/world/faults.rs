@@ -31,7 +31,7 @@ fn a_lost_node_fails_its_requests_draws_nothing_and_comes_back_full() {
             .count();
         if period.at.get() != 51.0 {
             assert_eq!(
-                period.seen.in_force.cores().unwrap().get(),
+                period.observation.in_force.cores().unwrap().get(),
                 16.0 * nodes_on as f64,
                 "at {}",
                 period.at
@@ -98,9 +98,12 @@ fn with_no_node_left_everything_fails_and_the_run_goes_on() {
     let mut answered = Vec::new();
     let totals = run(&scenario, &mut slo_power(&scenario), 1, &mut |period| {
         answered.push(period.traffic.completions);
-        if (21..30).contains(&period.seen.period) {
+        if (21..30).contains(&period.observation.period) {
             assert_eq!(
-                (period.seen.in_force.cores().unwrap(), period.seen.utilisation),
+                (
+                    period.observation.in_force.cores().unwrap(),
+                    period.observation.utilisation
+                ),
                 (Cores::ZERO, None)
             );
             assert_eq!(period.power.value, Watts::ZERO);

@@ -29,9 +29,9 @@ impl Law for Constant {
     fn levers(&self) -> &'static [Lever] {
         &[Lever::Cores, Lever::Cap, Lever::Frequency]
     }
-    fn decide(&mut self, seen: &Observation) -> Decision {
+    fn decide(&mut self, observation: &Observation) -> Decision {
         Decision {
-            setting: if seen.period >= self.from {
+            setting: if observation.period >= self.from {
                 self.allocation.into()
             } else {
                 self.plant.full()
@@ -67,7 +67,8 @@ fn fixed(scenario: &Scenario) -> Guardian<Fixed> {
 fn told(scenario: &Scenario, seed: u64) -> (Totals, String) {
     let mut all = String::new();
     let totals = run(scenario, &mut slo_power(scenario), seed, &mut |period| {
-        all += &serde_json::to_string(&(period.seen, period.decision, period.traffic, period.nodes)).unwrap();
+        all += &serde_json::to_string(&(period.observation, period.decision, period.traffic, period.nodes))
+            .unwrap();
         all += &format!("{:?}\n", (period.energy, period.power, period.throttled));
     })
     .unwrap();

@@ -77,7 +77,7 @@ fn users_who_think_meet_the_same_sizes_under_another_law() {
 }
 
 #[test]
-fn slo_power_saves_and_keeps_the_promise() {
+fn slo_power_saves_and_keeps_the_slo() {
     let scenario = default_day();
     let free = run(&scenario, &mut fixed(&scenario), 1, &mut |_| {}).unwrap();
     let saved = told(&scenario, 1).0;

@@ -39,7 +39,7 @@ fn telemetry_may_be_late_and_noisy() {
     scenario.telemetry.latency_noise = 0.1;
     let mut off = 0.0f64;
     run(&scenario, &mut slo_power(&scenario), 1, &mut |period| {
-        off = off.max((period.seen.power.unwrap().value / period.power.value - 1.0).abs());
+        off = off.max((period.observation.power.unwrap().value / period.power.value - 1.0).abs());
     })
     .unwrap();
     assert!((0.1..1.0).contains(&off), "{off}");
@@ -67,7 +67,7 @@ fn users_are_no_count_of_requests() {
     let mut law = Guardian::new(Fixed::new(plant), plant, 5);
     let (mut apart, mut told) = (0, Vec::new());
     run(&scenario, &mut law, 3, &mut |period| {
-        let arrivals = period.seen.traffic.as_ref().unwrap().arrivals;
+        let arrivals = period.observation.traffic.as_ref().unwrap().arrivals;
         apart += u64::from(arrivals != period.traffic.arrivals);
         told.push(arrivals as f64);
     })

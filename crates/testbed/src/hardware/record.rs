@@ -80,19 +80,19 @@ impl Record {
     pub(super) fn save(&self, path: &Path) -> Result<(), HardwareError> {
         let fail = |cause| error("write", path, cause, "give a place that may be written");
         let text = serde_json::to_string_pretty(self).map_err(|cause| fail(io::Error::other(cause)))?;
-        let beside = beside(path);
+        let temporary = temporary(path);
         let write = || -> io::Result<()> {
-            let mut file = File::create(&beside)?;
+            let mut file = File::create(&temporary)?;
             file.write_all(text.as_bytes())?;
             file.sync_all()?;
-            fs::rename(&beside, path)
+            fs::rename(&temporary, path)
         };
         write().map_err(fail)
     }
 
     /// Removes the file, and one that was being written: nothing is to be undone any more.
     pub(super) fn remove(path: &Path) -> Result<(), HardwareError> {
-        for path in [path, &beside(path)] {
+        for path in [path, &temporary(path)] {
             match fs::remove_file(path) {
                 Err(cause) if cause.kind() != io::ErrorKind::NotFound => {
                     return Err(error("remove", path, cause, REMEDY));
@@ -105,10 +105,10 @@ impl Record {
 }
 
 /// Where a record is written before it takes the place of the last one.
-fn beside(path: &Path) -> PathBuf {
-    let mut beside = path.as_os_str().to_owned();
-    beside.push(".new");
-    beside.into()
+fn temporary(path: &Path) -> PathBuf {
+    let mut temporary = path.as_os_str().to_owned();
+    temporary.push(".new");
+    temporary.into()
 }
 
 fn error(action: &'static str, path: &Path, cause: io::Error, remedy: &'static str) -> HardwareError {
@@ -246,7 +246,7 @@ mod tests {
             if has_record {
                 Record::new().unwrap().save(&path).unwrap();
             }
-            fs::write(beside(&path), "{").unwrap();
+            fs::write(temporary(&path), "{").unwrap();
             assert_eq!(recover(&path).unwrap(), Recovered::default());
             assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
         }

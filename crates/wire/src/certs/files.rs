@@ -64,7 +64,7 @@ pub(super) fn write_pair(crt: &Path, crt_pem: &str, key: &Path, key_pem: &str) -
 
 /// Writes a file in the place of one that may be there; it is whole at every moment.
 pub(super) fn replace(path: &Path, text: &str) -> Result<(), CertError> {
-    let new = beside(path);
+    let new = temporary(path);
     match fs::remove_file(&new) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(io("remove", &new)(error)),
         _ => {}
@@ -89,7 +89,7 @@ pub(super) fn append(path: &Path, line: &str) -> Result<(), CertError> {
 /// Replaces a certificate and its key. Each file is whole at every moment; between the two renames they do not match,
 /// which a program that starts just then reports and does not use.
 pub(super) fn replace_pair(crt: &Path, crt_pem: &str, key: &Path, key_pem: &str) -> Result<(), CertError> {
-    let (new_crt, new_key) = (beside(crt), beside(key));
+    let (new_crt, new_key) = (temporary(crt), temporary(key));
     for left in [&new_crt, &new_key] {
         match fs::remove_file(left) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(io("remove", left)(error)),
@@ -101,7 +101,7 @@ pub(super) fn replace_pair(crt: &Path, crt_pem: &str, key: &Path, key_pem: &str)
     fs::rename(&new_crt, crt).map_err(io("replace", crt))
 }
 
-fn beside(path: &Path) -> PathBuf {
+fn temporary(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".new");
     name.into()

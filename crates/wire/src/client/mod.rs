@@ -5,7 +5,7 @@ mod gateway;
 mod queue;
 
 pub use gateway::{GatewayClient, GatewayPeriods};
-pub use queue::QueueSights;
+pub use queue::QueueSnapshots;
 
 use crate::message::{Applied, Apply, Description, Holder, Released, Sample};
 use crate::proto::agent_client::AgentClient;

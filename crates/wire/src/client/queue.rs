@@ -1,7 +1,7 @@
 //! Watching an accept queue through an agent.
 
 use super::{CallError, Client, Incoming};
-use crate::message::{QueueSight, WatchQueue};
+use crate::message::{QueueSnapshot, WatchQueue};
 use crate::proto;
 
 impl Client {
@@ -10,7 +10,7 @@ impl Client {
     /// # Errors
     /// [`CallError`]; [`CallError::Outdated`] where the agent's version cannot watch, or cannot tell the processor time of
     /// the control group that is asked for.
-    pub async fn watch_queue(&self, watch: WatchQueue) -> Result<QueueSights, CallError> {
+    pub async fn watch_queue(&self, watch: WatchQueue) -> Result<QueueSnapshots, CallError> {
         let outdated = |what| CallError::Outdated {
             address: self.address().clone(),
             version: self.agent.agent_version.chars().take(80).collect(),
@@ -24,16 +24,16 @@ impl Client {
             return Err(outdated("tell the processor time of a control group"));
         }
         let request = proto::WatchQueueRequest::from(watch);
-        let sights = self.caller.stream(async |inner| inner.watch_queue(request).await);
-        Ok(QueueSights(sights.await?))
+        let snapshots = self.caller.stream(async |inner| inner.watch_queue(request).await);
+        Ok(QueueSnapshots(snapshots.await?))
     }
 }
 
 /// The sights of one watch.
 #[derive(Debug)]
-pub struct QueueSights(Incoming<proto::QueueSight>);
+pub struct QueueSnapshots(Incoming<proto::QueueSnapshot>);
 
-impl QueueSights {
+impl QueueSnapshots {
     /// The next sight; `None` when the agent ended the stream, which it does when it ends itself.
     ///
     /// It waits as long as it takes; a connection that is lost is noticed within twice
@@ -41,7 +41,7 @@ impl QueueSights {
     ///
     /// # Errors
     /// [`CallError`]; the stream is over then.
-    pub async fn next(&mut self) -> Result<Option<QueueSight>, CallError> {
+    pub async fn next(&mut self) -> Result<Option<QueueSnapshot>, CallError> {
         self.0.next().await
     }
 }

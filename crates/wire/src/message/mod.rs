@@ -18,8 +18,8 @@ pub use gateway::{
 pub use group::{CpuGroup, GroupCounters, GroupCpu};
 pub use lever::{GatewayLever, LeverSetting, MAX_LEVERS, check_settings};
 pub use queue::{
-    MAX_COUNT, MAX_QUEUE_LISTENERS, QueueCounters, QueueLength, QueueListener, QueueMethod, QueueSample,
-    QueueSeen, QueueShown, QueueSight, WatchQueue,
+    MAX_COUNT, MAX_QUEUE_LISTENERS, QueueAtArrival, QueueCounters, QueueLength, QueueListener, QueueMethod,
+    QueueSample, QueueShown, QueueSnapshot, WatchQueue,
 };
 pub use sample::{
     CpuSample, EnergySample, MAX_TROUBLES, MAX_ZONES, Microjoules, RefusedReadings, Sample, ZoneSample,

@@ -106,7 +106,7 @@ impl TryFrom<proto::WatchQueueRequest> for WatchQueue {
 
 /// What an agent saw of an accept queue at one moment.
 #[derive(Clone, Debug, PartialEq)]
-pub struct QueueSight {
+pub struct QueueSnapshot {
     /// Counts the sights of a stream from 1; a gap is as many as the receiver was too slow for.
     pub number: u64,
     /// As in [`super::Description`].
@@ -156,7 +156,7 @@ pub struct QueueSample {
     /// The queues of the port's listeners, summed.
     pub length: Option<QueueLength>,
     /// What arrivals saw.
-    pub seen: Option<QueueSeen>,
+    pub at_arrival: Option<QueueAtArrival>,
     /// The share of the machine's processor time that was used since the stream's sight before.
     pub cpu_busy: Option<Ratio>,
     /// Each listening socket of the port. At most [`MAX_QUEUE_LISTENERS`].
@@ -189,7 +189,7 @@ pub struct QueueLength {
 
 /// What the arrivals saw in the queue, the dropped ones included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct QueueSeen {
+pub struct QueueAtArrival {
     /// How many arrivals, since the meter was opened.
     pub arrivals: u64,
     /// The sum over them of the length that each saw.
@@ -224,20 +224,20 @@ fn optional_count(field: &str, value: Option<u64>) -> Result<Option<u64>, Invali
     value.map(|value| count(field, value)).transpose()
 }
 
-impl From<QueueSight> for proto::QueueSight {
-    fn from(sight: QueueSight) -> Self {
-        use proto::queue_sight::Sight;
+impl From<QueueSnapshot> for proto::QueueSnapshot {
+    fn from(snapshot: QueueSnapshot) -> Self {
+        use proto::queue_snapshot::Queue;
         Self {
-            number: sight.number,
-            agent_run: sight.agent_run,
-            uptime_us: micros(sight.uptime),
-            age_us: micros(sight.age),
-            sight: Some(match sight.shown {
-                QueueShown::Sample(sample) => Sight::Sample((*sample).into()),
-                QueueShown::Nobody { others } => Sight::Nobody(proto::NobodyListens { others }),
-                QueueShown::Unavailable { why } => Sight::Unavailable(proto::Unavailable { why }),
+            number: snapshot.number,
+            agent_run: snapshot.agent_run,
+            uptime_us: micros(snapshot.uptime),
+            age_us: micros(snapshot.age),
+            queue: Some(match snapshot.shown {
+                QueueShown::Sample(sample) => Queue::Sample((*sample).into()),
+                QueueShown::Nobody { others } => Queue::Nobody(proto::NobodyListens { others }),
+                QueueShown::Unavailable { why } => Queue::Unavailable(proto::Unavailable { why }),
             }),
-            group: sight.group.map(group::to_wire),
+            group: snapshot.group.map(group::to_wire),
         }
     }
 }
@@ -252,21 +252,21 @@ pub(super) fn words(text: String) -> String {
     }
 }
 
-impl TryFrom<proto::QueueSight> for QueueSight {
+impl TryFrom<proto::QueueSnapshot> for QueueSnapshot {
     type Error = Invalid;
-    fn try_from(message: proto::QueueSight) -> Result<Self, Invalid> {
-        use proto::queue_sight::Sight;
+    fn try_from(message: proto::QueueSnapshot) -> Result<Self, Invalid> {
+        use proto::queue_snapshot::Queue;
         Ok(Self {
             number: message.number,
             agent_run: message.agent_run,
             uptime: Duration::from_micros(message.uptime_us),
             age: Duration::from_micros(message.age_us),
-            shown: match message.sight.ok_or_else(|| Invalid::missing("sight"))? {
-                Sight::Sample(sample) => QueueShown::Sample(Box::new(sample.try_into()?)),
-                Sight::Nobody(nobody) => QueueShown::Nobody {
+            shown: match message.queue.ok_or_else(|| Invalid::missing("queue"))? {
+                Queue::Sample(sample) => QueueShown::Sample(Box::new(sample.try_into()?)),
+                Queue::Nobody(nobody) => QueueShown::Nobody {
                     others: words(nobody.others),
                 },
-                Sight::Unavailable(unavailable) => QueueShown::Unavailable {
+                Queue::Unavailable(unavailable) => QueueShown::Unavailable {
                     why: words(unavailable.why),
                 },
             },
@@ -285,10 +285,10 @@ impl From<QueueSample> for proto::QueueSample {
             server: Some(sample.server.into()),
             machine: Some(sample.machine.into()),
             length: sample.length.map(Into::into),
-            seen: sample.seen.map(|seen| proto::QueueSeen {
-                arrivals: seen.arrivals,
-                sum: seen.sum,
-                longest: seen.longest,
+            at_arrival: sample.at_arrival.map(|at_arrival| proto::QueueAtArrival {
+                arrivals: at_arrival.arrivals,
+                sum: at_arrival.sum,
+                longest: at_arrival.longest,
             }),
             cpu_busy: sample.cpu_busy.map(Ratio::get),
             listeners: sample.listeners.into_iter().map(Into::into).collect(),
@@ -299,11 +299,11 @@ impl From<QueueSample> for proto::QueueSample {
 impl TryFrom<proto::QueueSample> for QueueSample {
     type Error = Invalid;
     fn try_from(message: proto::QueueSample) -> Result<Self, Invalid> {
-        let seen = |seen: proto::QueueSeen| {
-            Ok::<_, Invalid>(QueueSeen {
-                arrivals: count("seen.arrivals", seen.arrivals)?,
-                sum: count("seen.sum", seen.sum)?,
-                longest: count("seen.longest", seen.longest)?,
+        let at_arrival = |at_arrival: proto::QueueAtArrival| {
+            Ok::<_, Invalid>(QueueAtArrival {
+                arrivals: count("at_arrival.arrivals", at_arrival.arrivals)?,
+                sum: count("at_arrival.sum", at_arrival.sum)?,
+                longest: count("at_arrival.longest", at_arrival.longest)?,
             })
         };
         Ok(Self {
@@ -314,7 +314,7 @@ impl TryFrom<proto::QueueSample> for QueueSample {
             server: required("server", message.server)?,
             machine: required("machine", message.machine)?,
             length: message.length.map(QueueLength::try_from).transpose()?,
-            seen: message.seen.map(seen).transpose()?,
+            at_arrival: message.at_arrival.map(at_arrival).transpose()?,
             cpu_busy: message.cpu_busy.map(|busy| share("cpu_busy", busy)).transpose()?,
             listeners: each("listeners", message.listeners, MAX_QUEUE_LISTENERS)?,
         })

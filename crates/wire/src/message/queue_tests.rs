@@ -53,7 +53,7 @@ prop_compose! {
         server in counters(),
         machine in counters(),
         length in proptest::option::of(lengths()),
-        seen in proptest::option::of((0..=MAX_COUNT, 0..=MAX_COUNT, 0..=MAX_COUNT)),
+        at_arrival in proptest::option::of((0..=MAX_COUNT, 0..=MAX_COUNT, 0..=MAX_COUNT)),
         cpu_busy in proptest::option::of(0.0..=1.0f64),
         listeners in proptest::collection::vec(listeners(), 0..5),
     ) -> QueueSample {
@@ -65,14 +65,14 @@ prop_compose! {
             server,
             machine,
             length,
-            seen: seen.map(|(arrivals, sum, longest)| QueueSeen { arrivals, sum, longest }),
+            at_arrival: at_arrival.map(|(arrivals, sum, longest)| QueueAtArrival { arrivals, sum, longest }),
             cpu_busy: cpu_busy.map(Ratio::new),
             listeners,
         }
     }
 }
 
-fn sights() -> impl Strategy<Value = QueueSight> {
+fn snapshots() -> impl Strategy<Value = QueueSnapshot> {
     let shown = prop_oneof![
         queue_samples().prop_map(|sample| QueueShown::Sample(Box::new(sample))),
         ".{0,40}".prop_map(|others| QueueShown::Nobody { others }),
@@ -88,7 +88,7 @@ fn sights() -> impl Strategy<Value = QueueSight> {
     ];
     let group = proptest::option::of(group);
     (any::<(u64, u64)>(), 0..1u64 << 50, 0..1u64 << 40, shown, group).prop_map(
-        |(numbers, uptime, age, shown, group)| QueueSight {
+        |(numbers, uptime, age, shown, group)| QueueSnapshot {
             number: numbers.0,
             agent_run: numbers.1,
             uptime: Duration::from_micros(uptime),
@@ -105,8 +105,8 @@ fn there_and_back<M: prost::Message + Default>(message: M) -> M {
 }
 
 #[test]
-fn a_sight_without_its_parts_or_with_what_cannot_be_is_refused() {
-    use proto::queue_sight::Sight;
+fn a_snapshot_without_its_parts_or_with_what_cannot_be_is_refused() {
+    use proto::queue_snapshot::Queue;
     let whole = proto::QueueSample {
         method: QueueMethod::Ebpf.into(),
         port: Some(proto::QueueCounters::default()),
@@ -114,26 +114,29 @@ fn a_sight_without_its_parts_or_with_what_cannot_be_is_refused() {
         machine: Some(proto::QueueCounters::default()),
         ..proto::QueueSample::default()
     };
-    let sight = |sample: proto::QueueSample| proto::QueueSight {
-        sight: Some(Sight::Sample(sample)),
-        ..proto::QueueSight::default()
+    let snapshot = |sample: proto::QueueSample| proto::QueueSnapshot {
+        queue: Some(Queue::Sample(sample)),
+        ..proto::QueueSnapshot::default()
     };
-    assert!(QueueSight::try_from(sight(whole.clone())).is_ok());
+    assert!(QueueSnapshot::try_from(snapshot(whole.clone())).is_ok());
     let listener = proto::QueueListener {
         address: "10.0.0.3:80".into(),
         length: Some(proto::QueueLength::default()),
         ..proto::QueueListener::default()
     };
     let beyond = MAX_COUNT + 1;
-    let no_group = proto::QueueSight {
+    let no_group = proto::QueueSnapshot {
         group: Some(proto::GroupCpu::default()),
-        ..sight(whole.clone())
+        ..snapshot(whole.clone())
     };
-    let mut broken = vec![("sight", proto::QueueSight::default()), ("group.read", no_group)];
+    let mut broken = vec![
+        ("queue", proto::QueueSnapshot::default()),
+        ("group.read", no_group),
+    ];
     let mut no = |field, change: &dyn Fn(&mut proto::QueueSample)| {
         let mut sample = whole.clone();
         change(&mut sample);
-        broken.push((field, sight(sample)));
+        broken.push((field, snapshot(sample)));
     };
     no("method", &|sample| sample.method = 0);
     no("port", &|sample| sample.port = None);
@@ -144,10 +147,10 @@ fn a_sight_without_its_parts_or_with_what_cannot_be_is_refused() {
             ..proto::QueueCounters::default()
         });
     });
-    no("seen.sum", &|sample| {
-        sample.seen = Some(proto::QueueSeen {
+    no("at_arrival.sum", &|sample| {
+        sample.at_arrival = Some(proto::QueueAtArrival {
             sum: beyond,
-            ..proto::QueueSeen::default()
+            ..proto::QueueAtArrival::default()
         });
     });
     no("length.limit", &|sample| {
@@ -173,7 +176,7 @@ fn a_sight_without_its_parts_or_with_what_cannot_be_is_refused() {
         sample.listeners = vec![listener.clone(); MAX_QUEUE_LISTENERS + 1];
     });
     for (field, message) in broken {
-        assert_eq!(QueueSight::try_from(message).unwrap_err().field, field);
+        assert_eq!(QueueSnapshot::try_from(message).unwrap_err().field, field);
     }
 }
 
@@ -216,9 +219,9 @@ fn a_watch_names_a_port_and_each_method_once() {
 
 proptest! {
     #[test]
-    fn a_sight_of_a_queue_survives_the_wire(sight in sights()) {
-        let message = there_and_back(proto::QueueSight::from(sight.clone()));
-        prop_assert_eq!(QueueSight::try_from(message), Ok(sight));
+    fn a_snapshot_of_a_queue_survives_the_wire(snapshot in snapshots()) {
+        let message = there_and_back(proto::QueueSnapshot::from(snapshot.clone()));
+        prop_assert_eq!(QueueSnapshot::try_from(message), Ok(snapshot));
     }
 
     #[test]
@@ -237,14 +240,14 @@ proptest! {
     }
 
     #[test]
-    fn a_sight_with_a_wrong_byte_is_a_checked_sight_or_an_error(
-        sight in sights(), at: proptest::sample::Index, byte: u8,
+    fn a_snapshot_with_a_wrong_byte_is_a_checked_snapshot_or_an_error(
+        snapshot in snapshots(), at: proptest::sample::Index, byte: u8,
     ) {
-        let mut bytes = proto::QueueSight::from(sight).encode_to_vec();
+        let mut bytes = proto::QueueSnapshot::from(snapshot).encode_to_vec();
         let at = at.index(bytes.len());
         bytes[at] = byte;
-        if let Ok(message) = proto::QueueSight::decode(bytes.as_slice())
-            && let Ok(QueueSight { shown: QueueShown::Sample(sample), .. }) = QueueSight::try_from(message)
+        if let Ok(message) = proto::QueueSnapshot::decode(bytes.as_slice())
+            && let Ok(QueueSnapshot { shown: QueueShown::Sample(sample), .. }) = QueueSnapshot::try_from(message)
         {
             for counters in [sample.port, sample.server, sample.machine] {
                 prop_assert!(counters.enqueued.is_none_or(|count| count <= MAX_COUNT));

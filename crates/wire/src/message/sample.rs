@@ -84,7 +84,7 @@ pub struct ZoneSample {
     /// Its name.
     pub name: String,
     /// It counts towards the machine's energy.
-    pub counted: bool,
+    pub in_total: bool,
     /// Its energy.
     pub energy: EnergySample,
 }
@@ -197,7 +197,7 @@ impl From<ZoneSample> for proto::Zone {
     fn from(zone: ZoneSample) -> Self {
         Self {
             name: zone.name,
-            counted: zone.counted,
+            in_total: zone.in_total,
             energy: Some(zone.energy.into()),
         }
     }
@@ -208,7 +208,7 @@ impl TryFrom<proto::Zone> for ZoneSample {
     fn try_from(message: proto::Zone) -> Result<Self, Invalid> {
         Ok(Self {
             name: message.name,
-            counted: message.counted,
+            in_total: message.in_total,
             energy: required("zone.energy", message.energy)?,
         })
     }

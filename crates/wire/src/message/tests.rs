@@ -75,7 +75,7 @@ prop_compose! {
             machine_utilisation: machine_utilisation.map(Ratio::new),
             zones: zones
                 .into_iter()
-                .map(|(name, counted, energy)| ZoneSample { name, counted, energy })
+                .map(|(name, in_total, energy)| ZoneSample { name, in_total, energy })
                 .collect(),
             energy,
             frequency: frequency.map(|(hertz, source)| Reading::new(Hertz::new(hertz), source)),

@@ -7,7 +7,7 @@ use headroom_wire::certs::{AUTHORITY_DAYS, Authority, Validity};
 use headroom_wire::client::ClientOptions;
 use headroom_wire::message::{
     Allocation, Applied, Apply, Description, Holder, LeaseState, Node, QueueCounters, QueueMethod,
-    QueueSample, QueueShown, QueueSight, Range, Sample, WatchQueue,
+    QueueSample, QueueShown, QueueSnapshot, Range, Sample, WatchQueue,
 };
 use headroom_wire::proto::agent_server::Agent;
 use headroom_wire::server::{Admission, Limits, Listen, Listener, Peer, Rejected, log_refused, serve};
@@ -54,7 +54,7 @@ pub fn description() -> Description {
 }
 
 /// What a watch of any port shows: a sample, nobody, nothing.
-pub fn sights(watch: &WatchQueue) -> Vec<QueueSight> {
+pub fn snapshots(watch: &WatchQueue) -> Vec<QueueSnapshot> {
     let sample = QueueSample {
         method: watch.methods.first().copied().unwrap_or(QueueMethod::Kernel),
         meter: 1,
@@ -66,7 +66,7 @@ pub fn sights(watch: &WatchQueue) -> Vec<QueueSight> {
         server: QueueCounters::default(),
         machine: QueueCounters::default(),
         length: None,
-        seen: None,
+        at_arrival: None,
         cpu_busy: None,
         listeners: vec![],
     };
@@ -77,7 +77,7 @@ pub fn sights(watch: &WatchQueue) -> Vec<QueueSight> {
         why: "no privilege".into(),
     };
     let shown = [QueueShown::Sample(Box::new(sample)), nobody, unavailable];
-    let numbered = (1..).zip(shown).map(|(number, shown)| QueueSight {
+    let numbered = (1..).zip(shown).map(|(number, shown)| QueueSnapshot {
         number,
         agent_run: 7,
         uptime: watch.period * number as u32,
@@ -94,16 +94,19 @@ pub fn sights(watch: &WatchQueue) -> Vec<QueueSight> {
 #[tonic::async_trait]
 impl Agent for Echo {
     type ObserveStream = Pin<Box<dyn Stream<Item = Result<proto::Sample, Status>> + Send>>;
-    type WatchQueueStream = Pin<Box<dyn Stream<Item = Result<proto::QueueSight, Status>> + Send>>;
+    type WatchQueueStream = Pin<Box<dyn Stream<Item = Result<proto::QueueSnapshot, Status>> + Send>>;
 
     async fn watch_queue(
         &self,
         request: Request<proto::WatchQueueRequest>,
     ) -> Result<Response<Self::WatchQueueStream>, Status> {
         let watch = WatchQueue::try_from(request.into_inner()).map_err(Refusal::from)?;
-        let sights: Vec<_> = sights(&watch).into_iter().map(|sight| Ok(sight.into())).collect();
+        let snapshots: Vec<_> = snapshots(&watch)
+            .into_iter()
+            .map(|snapshot| Ok(snapshot.into()))
+            .collect();
         Ok(Response::new(Box::pin(tonic::codegen::tokio_stream::iter(
-            sights,
+            snapshots,
         ))))
     }
 
@@ -211,10 +214,10 @@ impl Running {
         let listener = Listener::open(listen).await.unwrap();
         let address = listener.address().clone();
         let rejected = Arc::new(Mutex::new(Vec::new()));
-        let seen = rejected.clone();
+        let at_arrival = rejected.clone();
         let admission = Admission {
             rules,
-            on_rejected: Arc::new(move |one: &Rejected| seen.lock().unwrap().push(one.clone())),
+            on_rejected: Arc::new(move |one: &Rejected| at_arrival.lock().unwrap().push(one.clone())),
             on_refused: log_refused(),
         };
         let (stop, stopped) = oneshot::channel();

@@ -216,7 +216,7 @@ impl Forecaster {
     }
 
     /// The last periods say nothing of the next one any more; the day, and how good everybody was at it, stay.
-    pub(super) fn lose_sight(&mut self) {
+    pub(super) fn lose_telemetry(&mut self) {
         self.line = LineEstimator::new(LINE);
         self.line_record.said = None;
         self.level = StepLevel::new(LEVEL_MEMORY);

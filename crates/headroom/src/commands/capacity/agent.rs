@@ -1,10 +1,10 @@
 //! A port of another machine, by the ways to measure that its agent has.
 
+use super::CapacityArgs;
 use super::cpu::ServiceCpu;
 use super::page::DistantPage;
 use super::watch::Watch;
 use super::{Run, order, some};
-use crate::cli::CapacityArgs;
 use anyhow::anyhow;
 use headroom_console::Failure;
 use headroom_node::queue::{QueueError, QueueMeter, QueueMethod};

@@ -1,6 +1,7 @@
 //! `headroom capacity`: how many connections a second the server of a port can take.
 
 mod agent;
+mod args;
 mod cpu;
 mod history;
 mod others;
@@ -13,7 +14,8 @@ mod view;
 mod watch;
 mod way;
 
-use crate::cli::CapacityArgs;
+pub use args::CapacityArgs;
+
 use anyhow::anyhow;
 use cpu::{GroupCpu, ServiceCpu};
 use headroom_console::Failure;

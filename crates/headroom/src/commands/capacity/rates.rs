@@ -1,9 +1,9 @@
 //! How many samples a second each method can take: the paper's Figure 7, on any server, under whatever load it has.
 
+use super::CapacityArgs;
 use super::tables::plain;
 use super::way::name;
 use super::{PassedOver, order};
-use crate::cli::CapacityArgs;
 use hdrhistogram::Histogram;
 use headroom_console::Failure;
 use headroom_console::say;

@@ -221,7 +221,7 @@ fn methods(run: &Run<'_>, history: &History) -> Section {
         ..Chart::default()
     };
     let mut text = vec![
-        "Connections are counted since the start: this port's by eBPF, the whole machine's by the kernel, the tools and \
+        "Connections are totals since the start: this port's by eBPF, the whole machine's by the kernel, the tools and \
          SNMP, requests by Apache's status page."
             .to_owned(),
     ];
@@ -247,7 +247,7 @@ fn methods(run: &Run<'_>, history: &History) -> Section {
         }],
         charts: vec![
             chart(
-                "Connections counted (Figure 4)",
+                "Connections (Figure 4)",
                 "since the start",
                 each(&seen(|seen| seen.connections.map(|count| count as f64))),
             ),

@@ -1,8 +1,8 @@
 //! What `headroom up --check` finds.
 
+use super::UpArgs;
 use super::{Limits, Service, prepare, read};
 use crate::check::{self, Report, Running};
-use crate::cli::UpArgs;
 use headroom_console::Failure;
 use headroom_gateway::Gateway;
 use headroom_node::restore;
@@ -52,9 +52,7 @@ fn of(service: Service, run_dir: &Path, running: &Running) -> Result<Report, Fai
         if let Some((pid, same)) = left.flatten() {
             let then = match same {
                 true => "will be taken over",
-                false => {
-                    "has another configuration: one is started beside it, and it finishes what it serves"
-                }
+                false => "has another configuration: another is started, and it finishes what it serves",
             };
             report.fact(
                 "gateway",
@@ -91,7 +89,7 @@ fn of(service: Service, run_dir: &Path, running: &Running) -> Result<Report, Fai
         "running",
         "running",
         match running.pid() {
-            Some(pid) => format!("yes, pid {pid}: stop it first, a start beside it is refused"),
+            Some(pid) => format!("yes, pid {pid}: stop it first, a second start is refused"),
             None => "no other headroom in this run directory".to_owned(),
         },
         running.pid(),

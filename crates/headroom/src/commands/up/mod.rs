@@ -5,12 +5,13 @@ mod apart;
 mod check;
 
 use crate::check::{Report, conclude, power_key};
-use crate::cli::{RunArgs, UpArgs};
+use crate::cli::{GuardChoice, RunArgs, Trees};
 use crate::config::{Config, EXAMPLE, Lever};
 use crate::demos;
 use crate::start::{self, ServiceRate, Start};
 use anyhow::anyhow;
 use apart::apart;
+use clap::Args;
 use headroom_console::Document;
 use headroom_console::Failure;
 use headroom_console::Stop;
@@ -34,6 +35,35 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::thread::ScopedJoinHandle;
 
+/// `headroom up`.
+#[derive(Debug, Args)]
+pub struct UpArgs {
+    /// The configuration file. Given more than once, one process controls several services of this machine, each by its
+    /// own file; their power is estimated by the model, and the frequency is the highest that any of them asks for.
+    #[arg(long, short, value_name = "FILE", required_unless_present = "example")]
+    pub config: Vec<PathBuf>,
+    /// Check the configuration and what it needs of this machine, change nothing, and stop. With --json what was found is
+    /// one JSON object, errors too.
+    #[arg(long)]
+    pub check: bool,
+    /// Print an example configuration that explains every key, and stop.
+    #[arg(long)]
+    pub example: bool,
+    /// The run.
+    #[command(flatten)]
+    pub run: RunArgs,
+    /// Folder for the record of what is to be put back if this program is killed. By default /run/headroom for root,
+    /// and $XDG_RUNTIME_DIR/headroom for others.
+    #[arg(long, value_name = "DIR")]
+    pub run_dir: Option<PathBuf>,
+    /// The guard.
+    #[command(flatten)]
+    pub guard: GuardChoice,
+    /// Where the kernel's files are.
+    #[command(flatten)]
+    pub trees: Trees,
+}
+
 /// The most services that one process controls: the guard hears signs of life of the start of each one's run, its control loop
 /// and its power cap, and what is beyond its limit is not watched.
 const MAX_SERVICES: usize = MAX_PULSES / 3;
@@ -55,7 +85,7 @@ pub fn run(args: &UpArgs) -> Result<(), Failure> {
     let roots = args.trees.roots();
     // Before anything is looked at: what a killed run left in force is not what was found.
     let place = Place::required(args.guard.allow_guard_inside);
-    undo::promise(undo::take(&run_dir, demos::REMAINS)?, &roots, place)?;
+    undo::protect(undo::take(&run_dir, demos::REMAINS)?, &roots, place)?;
     let mut services = prepare(configs, &run_dir, &roots, Limits::AsFound)?;
     let _control = Control::serve(&run_dir, restore::global()).map_err(Failure::usage)?;
     let stop = Stop::at_signals()?;

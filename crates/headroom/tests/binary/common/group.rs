@@ -1,7 +1,7 @@
 //! A control group for a service, made and removed with the standard library alone, so that nothing of what is tested
 //! is used to test it.
 
-use super::root_or_skipped;
+use super::{root_or_skipped, until};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -43,6 +43,13 @@ fn hierarchies() -> Vec<PathBuf> {
 }
 
 impl Group {
+    /// Waits until the law allocates clearly less than the cores that were found.
+    pub fn until_law_saves(&self, found: f64) {
+        until("the law saves", || {
+            self.cores().filter(|cores| *cores < 0.7 * found)
+        });
+    }
+
     /// Makes a group, or says why it cannot be made here.
     pub fn new() -> Option<Self> {
         static NEXT: AtomicU32 = AtomicU32::new(0);

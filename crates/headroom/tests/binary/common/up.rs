@@ -1,6 +1,6 @@
 //! `headroom up` and the built-in wiki, started as a user starts them.
 
-use super::{Answer, Program, get, headroom, until};
+use super::{Answer, Group, Program, free_port, get, headroom, until};
 use crate::openmetrics::{self, Exposition};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
@@ -15,6 +15,12 @@ pub struct Config {
 }
 
 impl Config {
+    /// A run for a group without traffic: the law saves more and more, so that there is much to put back.
+    pub fn idle(group: &Group) -> Self {
+        Self::new(group.path(), &format!("http://127.0.0.1:{}", free_port()))
+            .with("period_ms = 200", "period_ms = 100")
+    }
+
     /// One that works, in front of a backend, for a group.
     pub fn new(group: &Path, backend: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();

@@ -35,7 +35,7 @@ pub struct CompareArgs {
     /// Instead of --traces: families of generated traces that no law was looked at on. Other lengths, a tenth and ten times
     /// the load, weeks, another rhythm, flash crowds of ten times the load within a second, ramps, steps, walks, bursts, next
     /// to nothing, next to everything, silence. Prints for each whether headroom needs the least energy of all laws that
-    /// keep the promise, and is late no more often than slo-power.
+    /// keep the SLO, and is late no more often than slo-power.
     #[arg(long, conflicts_with_all = ["traces", "step"])]
     pub unseen: bool,
     /// Only these families of --unseen.

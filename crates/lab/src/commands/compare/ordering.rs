@@ -86,7 +86,7 @@ pub fn ordering(laws: &[Measured]) -> Option<Ordering> {
     };
     if late(ours) > kept_percent {
         let said = format!(
-            "{OURS} is late in {:.2} % of the periods, which is no promise kept (at most {kept_percent:.2} %)",
+            "{OURS} is late in {:.2} % of the periods, which does not keep the SLO (at most {kept_percent:.2} %)",
             late(ours)
         );
         except(said, true);
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn it_holds_below_every_law_that_keeps_the_promise_whatever_the_others_need() {
+    fn it_holds_below_every_law_that_keeps_the_slo_whatever_the_others_need() {
         let found = ordering(&field([83.0, 84.0, 85.0], [0.4, 0.5, 0.6])).unwrap();
         assert_eq!(found.verdict, Verdict::Holds);
         assert_eq!(found.kept_by, ["fixed", MEASURE]);

@@ -1,7 +1,7 @@
 //! `headroom demo`: a built-in service under a compressed day, once with everything on and once under control.
 
 mod bystanders;
-mod ground;
+mod demo_machine;
 mod wiki;
 
 use super::trace;
@@ -12,7 +12,7 @@ use crate::simulate::{EmulatedRun, Measured};
 use anyhow::{Context, anyhow, bail};
 use bystanders::Used;
 use clap::{Args, ValueEnum};
-use ground::Ground;
+use demo_machine::DemoMachine;
 use headroom_console::Failure;
 use headroom_console::Stop;
 use headroom_console::file;
@@ -153,12 +153,12 @@ pub fn perform(args: &DemoArgs, db: &Path) -> Result<Option<Vec<RunSummary>>, Fa
     let run_dir = args.run_dir.clone().unwrap_or_else(undo::default_run_dir);
     // Before anything is made in it: whoever has the run folder may take away what lies there of demos.
     let run_dir = undo::take(&run_dir, emulator::REMAINS)?;
-    let ground = Ground::prepare(args, &run_dir)?;
+    let demo_machine = DemoMachine::prepare(args, &run_dir)?;
     // What a demo limits is its own, and ends with it in whatever PID namespace.
-    undo::promise(run_dir, &ground.roots, Place::Inside)?;
-    let outcome = stage(args, slo, &day, &ground, db, &stop);
+    undo::protect(run_dir, &demo_machine.roots, Place::Inside)?;
+    let outcome = stage(args, slo, &day, &demo_machine, db, &stop);
     undo::keep();
-    drop(ground);
+    drop(demo_machine);
     let summaries = outcome?;
     if summaries.is_none() {
         say::note!("stopped");
@@ -166,8 +166,8 @@ pub fn perform(args: &DemoArgs, db: &Path) -> Result<Option<Vec<RunSummary>>, Fa
     Ok(summaries)
 }
 
-/// What each law is told.
-struct Told {
+/// What each law is given at its start.
+struct LawInputs {
     slo: Slo,
     plant: Plant,
     rate: PerSecond,
@@ -179,7 +179,7 @@ struct Stage {
     model: PowerModel,
     gateway: Handle,
     recorder: Recorder,
-    ground: String,
+    demo_machine: String,
     real_per_core: f64,
     emulator: Option<u32>,
     wiki: Wiki,
@@ -190,13 +190,13 @@ fn stage(
     args: &DemoArgs,
     slo: Slo,
     day: &Trace,
-    ground: &Ground,
+    demo_machine: &DemoMachine,
     db: &Path,
     stop: &Stop,
 ) -> Result<Option<Vec<RunSummary>>, Failure> {
-    let mut stage = Stage::build(db, ground)?;
-    let envelope = stage.machine.envelope(&stage.model, ground.range.min())?;
-    let plant = Plant::new(ground.range, envelope).map_err(Failure::usage)?;
+    let mut stage = Stage::build(db, demo_machine)?;
+    let envelope = stage.machine.envelope(&stage.model, demo_machine.range.min())?;
+    let plant = Plant::new(demo_machine.range, envelope).map_err(Failure::usage)?;
     let plant = stage.machine.with_frequency(plant)?;
     for note in stage.notes() {
         say::note!("note: {note}");
@@ -223,9 +223,9 @@ fn stage(
         else {
             return Ok(None);
         };
-        if let Some(hardware) = &ground.emulated {
-            let told = Told { slo, plant, rate };
-            stage.describe(&summary, *name, hardware, &told, &before.0)?;
+        if let Some(hardware) = &demo_machine.emulated {
+            let inputs = LawInputs { slo, plant, rate };
+            stage.describe(&summary, *name, hardware, &inputs, &before.0)?;
         }
         if let Some(others) = stage.bystanders(before.1) {
             let note = bystanders::sentence(others);
@@ -263,15 +263,15 @@ fn law(name: LawName, slo: Slo, plant: Plant, rate: PerSecond) -> Result<Stack, 
 }
 
 impl Stage {
-    fn build(db: &Path, ground: &Ground) -> Result<Self, Failure> {
-        let roots = &ground.roots;
+    fn build(db: &Path, demo_machine: &DemoMachine) -> Result<Self, Failure> {
+        let roots = &demo_machine.roots;
         let recorder = Recorder::open(db, Limits::default())?;
         let name = format!("headroom-demo-{}", std::process::id());
         let scope = CgroupScope::create(roots, &ScopeOptions::named(name), restore::global())
             .context("the demo's service needs a cgroup of its own: run as root (sudo)")?;
         say::note!("starting the wiki");
         let wiki = Wiki::start(&scope)?;
-        let model = PowerModel::default_for(ground.cores)?;
+        let model = PowerModel::default_for(demo_machine.cores)?;
         let options = LocalOptions {
             roots: roots.clone(),
             target: TargetSpec::Path(scope.target().cpu_dir.display().to_string()),
@@ -293,16 +293,16 @@ impl Stage {
             model,
             gateway,
             recorder,
-            ground: ground.note.clone(),
-            real_per_core: ground.real_per_core,
-            emulator: ground.emulator_pid(),
+            demo_machine: demo_machine.note.clone(),
+            real_per_core: demo_machine.real_per_core,
+            emulator: demo_machine.emulator_pid(),
             wiki,
             _scope: scope,
         })
     }
 
     fn notes(&self) -> Vec<String> {
-        let mut notes = vec![self.ground.clone()];
+        let mut notes = vec![self.demo_machine.clone()];
         notes.extend(self.machine.notes());
         notes.push("service, gateway and load generator share this machine".to_owned());
         notes
@@ -345,7 +345,7 @@ impl Stage {
         summary: &RunSummary,
         law: LawName,
         hardware: &HardwareConfig,
-        told: &Told,
+        inputs: &LawInputs,
         before: &WikiCosts,
     ) -> Result<(), Failure> {
         let measured = Measured::between(before, &self.wiki.costs()?);
@@ -358,11 +358,11 @@ impl Stage {
             hardware,
             real_cores,
             cpus: processors(),
-            slo: told.slo,
+            slo: inputs.slo,
             period: PERIOD,
-            plant: told.plant,
+            plant: inputs.plant,
             law,
-            told: told.rate,
+            assumed: inputs.rate,
             service: &service,
         };
         match world.text() {

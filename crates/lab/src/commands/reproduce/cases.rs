@@ -217,7 +217,7 @@ fn as_the_text(setting: &mut Setting) {
 
 /// The rate to be told so that Equation 3 comes to what the authors' code computes for its cluster: with μ = 24, the whole
 /// arrival rate, and the result times the number n of nodes. From n λT'/(μT' - 1) = λT'/(μ'T' - 1): μ' = 1/T' + (μ - 1/T')/n.
-fn told_as_in_the_cluster(setting: &Setting) -> f64 {
+fn assumed_as_in_the_cluster(setting: &Setting) -> f64 {
     const CLUSTER_RATE: f64 = 24.0;
     let guarded_s = setting.scenario.service.target_ms / 1e3 * setting.law.slo_power.guard;
     let nodes: u32 = setting.scenario.nodes.iter().map(|group| group.count).sum();
@@ -249,11 +249,11 @@ impl Plan {
         let joint_azure = plan.add(LawName::SLO_POWER, Load::Azure, as_is);
         let power_only_code = plan.add(LawName::POWER_ONLY, Load::Wikipedia, as_is);
         let elastic_code = plan.add(LawName::ELASTIC_ONLY, Load::Wikipedia, |setting| {
-            setting.control.told_rate_per_core_s = Some(told_as_in_the_cluster(setting));
+            setting.control.assumed_rate_per_core_s = Some(assumed_as_in_the_cluster(setting));
         });
         let joint_counted = [Load::Wikipedia, Load::Azure].map(|load| {
             plan.add(LawName::SLO_POWER, load, |setting| {
-                setting.scenario.telemetry.arrivals = ArrivalMeter::Counted;
+                setting.scenario.telemetry.arrivals = ArrivalMeter::Requests;
             })
         });
         let grid = GUARDS.map(|guard| {
@@ -335,11 +335,11 @@ mod tests {
     fn the_cluster_s_equation_3_is_three_times_that_of_the_whole_rate() {
         let document = Document::shipped("slo-power-paper.scenario.toml", CALIBRATION);
         let setting = Setting::from_document(document).unwrap();
-        let told = told_as_in_the_cluster(&setting);
-        assert!((told - 34.0 / 3.0).abs() < 1e-9, "{told}");
-        let cores = |rate: f64, told: f64| rate * 0.2 / (told * 0.2 - 1.0);
+        let assumed = assumed_as_in_the_cluster(&setting);
+        assert!((assumed - 34.0 / 3.0).abs() < 1e-9, "{assumed}");
+        let cores = |rate: f64, assumed: f64| rate * 0.2 / (assumed * 0.2 - 1.0);
         for rate in [60.0, 139.5, 240.0] {
-            assert!((cores(rate, told) - 3.0 * cores(rate, 24.0)).abs() < 1e-9);
+            assert!((cores(rate, assumed) - 3.0 * cores(rate, 24.0)).abs() < 1e-9);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `headroom reproduce`: a paper's evaluation in the simulated world, its numbers beside ours.
+//! `headroom reproduce`: a paper's evaluation in the simulated world, its numbers compared with ours.
 
 mod capacity;
 mod cases;
@@ -36,10 +36,10 @@ pub struct ReproduceArgs {
 /// What can be reproduced.
 #[derive(Debug, Subcommand)]
 pub enum Paper {
-    /// The evaluation of the SLO-Power paper (its Section V): Figures 1 and 5 to 8, its numbers beside ours.
+    /// The evaluation of the SLO-Power paper (its Section V): Figures 1 and 5 to 8, its numbers compared with ours.
     SloPower(SloPowerArgs),
     /// The evaluation of the capacity paper (its Section 7): Figures 9 to 12 and the energy that clusters save which follow
-    /// their load, its numbers beside ours.
+    /// their load, its numbers compared with ours.
     Capacity(CapacityPaperArgs),
 }
 

@@ -2,7 +2,7 @@
 
 use super::SloPowerArgs;
 use super::cases::{BASELINES, GUARDS, Plan, TARGETS_MS, THRESHOLDS, Traces};
-use super::rows::{Evaluation, TargetPoint, beside};
+use super::rows::{Evaluation, TargetPoint, compared};
 use headroom_record::RunId;
 use headroom_record::report::{Bars, Grid, Section, Sheet};
 use headroom_record::statistics::Estimate;
@@ -26,11 +26,11 @@ pub fn calibration(plan: &Plan) -> Vec<[String; 3]> {
                 Shape::Lognormal { scv } => format!("lognormal, squared coefficient of variation {scv}"),
                 other => format!("{other:?}"),
             },
-            "Figure 6(b): P95 97 ms beside that mean, so they hardly vary".to_owned(),
+            "Figure 6(b): P95 97 ms with that mean, so they hardly vary".to_owned(),
         ],
         [
-            "requests per second and core, as laws are told".to_owned(),
-            format!("{}", base.told().get()),
+            "requests per second and core, as laws assume".to_owned(),
+            format!("{}", base.assumed().get()),
             "Equation 3 asks for 34.9 cores at 139.5 requests a second with 9, the authors' rate on one node: Figure 6(b) has 35. \
              For the cluster their code has 24 and takes three times what the equation gives for the whole rate: 22"
                 .to_owned(),
@@ -43,10 +43,10 @@ pub fn calibration(plan: &Plan) -> Vec<[String; 3]> {
                 .to_owned(),
         ],
         [
-            "arrival rate, as laws are told it".to_owned(),
+            "arrival rate, as laws get it".to_owned(),
             "the number of users".to_owned(),
             "the authors read HAProxy's concurrent connections, and their generator has one for each user, who sends a request a \
-             second on average at exponential intervals: requests come as a Poisson process, but are not counted"
+             second on average at exponential intervals: requests come as a Poisson process, but are not counts"
                 .to_owned(),
         ],
         [
@@ -95,7 +95,7 @@ pub fn sheet(
     };
     let section = |title: &str, figures: &[&str]| Section {
         title: title.to_owned(),
-        tables: vec![beside(&evaluation.rows, figures)],
+        tables: vec![compared(&evaluation.rows, figures)],
         ..Section::default()
     };
     let mut figure_7 = section("Figure 7: guard and utilisation threshold", &["7"]);
@@ -148,7 +148,7 @@ pub fn sheet(
         kind: "headroom reproduce".to_owned(),
         title: "SLO-Power: the paper's evaluation, simulated".to_owned(),
         lead: format!(
-            "The numbers of Savasci et al., Section V, beside ours: {} seeds on {}.",
+            "The numbers of Savasci et al., Section V, compared with ours: {} seeds on {}.",
             args.seeds,
             traces.said()
         ),

@@ -3,20 +3,20 @@
 use super::super::mailbox::Sender;
 use crate::queue::{QueueError, QueueSample, told};
 use headroom_units::Ratio;
-use headroom_wire::message::{GroupCpu, QueueSight};
+use headroom_wire::message::{GroupCpu, QueueSnapshot};
 use std::time::{Duration, Instant};
 
 /// A sight on its way, and when it was taken.
 #[derive(Clone, Debug)]
 pub(in crate::agent) struct Sighted {
     taken: Instant,
-    sight: QueueSight,
+    sight: QueueSnapshot,
 }
 
 impl Sighted {
     /// As it is sent now.
-    pub(in crate::agent) fn sent(self) -> QueueSight {
-        QueueSight {
+    pub(in crate::agent) fn sent(self) -> QueueSnapshot {
+        QueueSnapshot {
             age: self.taken.elapsed(),
             ..self.sight
         }
@@ -104,7 +104,7 @@ impl Watcher {
         }
         let new = std::mem::take(&mut self.new);
         self.number += 1;
-        let sight = QueueSight {
+        let sight = QueueSnapshot {
             number: self.number,
             agent_run,
             uptime: look.taken.saturating_duration_since(started),
@@ -166,7 +166,7 @@ mod tests {
         };
         (
             sight.number,
-            sample.seen.unwrap().longest,
+            sample.at_arrival.unwrap().longest,
             sample.cpu_busy.unwrap().get(),
         )
     }

@@ -55,7 +55,7 @@ impl Standing {
 }
 
 #[derive(Debug)]
-struct Known {
+struct WatchState {
     /// The guard that stands, in words; why none does.
     state: Result<String, String>,
     /// To wake the thread at the end.
@@ -64,7 +64,7 @@ struct Known {
     thread: Option<JoinHandle<()>>,
 }
 
-impl Default for Known {
+impl Default for WatchState {
     fn default() -> Self {
         Self {
             state: Err("none was started yet".to_owned()),
@@ -83,7 +83,7 @@ struct Supervisor {
     place: Place,
     watch: Watch,
     restarts: AtomicU64,
-    known: Mutex<Known>,
+    state: Mutex<WatchState>,
 }
 
 static SUPERVISOR: OnceLock<Supervisor> = OnceLock::new();
@@ -114,7 +114,7 @@ impl State {
 /// How this process is watched over; nothing where it needs no guard.
 pub fn state() -> Option<State> {
     let supervisor = SUPERVISOR.get()?;
-    let guard = supervisor.known().state.clone();
+    let guard = supervisor.state().state.clone();
     Some(State {
         guard,
         restarts: supervisor.restarts.load(Ordering::Relaxed),
@@ -133,14 +133,14 @@ pub fn start(run_dir: PathBuf, roots: &Roots, place: Place) -> anyhow::Result<()
         place,
         watch: restore::global().watch().clone(),
         restarts: AtomicU64::new(0),
-        known: Mutex::new(Known::default()),
+        state: Mutex::new(WatchState::default()),
     });
     let standing = supervisor.find()?;
     supervisor.found(&standing);
     let thread = std::thread::Builder::new()
         .name("guard".to_owned())
         .spawn(move || supervisor.watch_it(standing))?;
-    supervisor.known().thread = Some(thread);
+    supervisor.state().thread = Some(thread);
     Ok(())
 }
 
@@ -149,13 +149,13 @@ pub fn end() {
     let Some(supervisor) = SUPERVISOR.get() else {
         return;
     };
-    let mut known = supervisor.known();
-    known.ending = true;
-    if let Some(stream) = known.stream.take() {
+    let mut state = supervisor.state();
+    state.ending = true;
+    if let Some(stream) = state.stream.take() {
         let _ = stream.shutdown(Shutdown::Both);
     }
-    let thread = known.thread.take();
-    drop(known);
+    let thread = state.thread.take();
+    drop(state);
     if let Some(thread) = thread
         && thread.join().is_err()
     {
@@ -164,8 +164,8 @@ pub fn end() {
 }
 
 impl Supervisor {
-    fn known(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, WatchState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A guard that stands: the service, where one is there, else a child.
@@ -259,13 +259,13 @@ impl Supervisor {
 
     /// From now on limits may be in force.
     fn found(&self, standing: &Standing) {
-        let mut known = self.known();
-        known.state = Ok(standing.what.clone());
+        let mut state = self.state();
+        state.state = Ok(standing.what.clone());
         match standing.stream.try_clone() {
-            Ok(stream) => known.stream = Some(stream),
+            Ok(stream) => state.stream = Some(stream),
             Err(error) => tracing::warn!(%error, "the end will have to wait for the guard"),
         }
-        drop(known);
+        drop(state);
         match standing.stream.try_clone() {
             Ok(stream) => self.watch.attach(move |beat| pass_on(&stream, beat)),
             Err(error) => {
@@ -281,7 +281,7 @@ impl Supervisor {
     fn watch_it(&self, mut standing: Standing) {
         loop {
             let why = self.attend(&mut standing);
-            if self.known().ending {
+            if self.state().ending {
                 // What could not be put back stays recorded, and the guard waits for the end of this process to try again.
                 if restore::is_recorded(&self.run_dir) {
                     return drop(standing.stream.shutdown(Shutdown::Both));
@@ -296,11 +296,11 @@ impl Supervisor {
                     Ok(standing) => break standing,
                     Err(error) => {
                         tracing::error!("no guard stands: {error:#}");
-                        self.known().state = Err(format!("{error:#}"));
+                        self.state().state = Err(format!("{error:#}"));
                     }
                 }
                 std::thread::sleep(pause);
-                if self.known().ending {
+                if self.state().ending {
                     return;
                 }
                 pause = (pause * 2).min(MAX_PAUSE);
@@ -311,7 +311,7 @@ impl Supervisor {
                 "a guard stands again ({}): limits may be in force again",
                 standing.what
             );
-            if self.known().ending {
+            if self.state().ending {
                 return standing.end(ENDS_WITHIN);
             }
         }
@@ -358,7 +358,7 @@ impl Supervisor {
             "{why}, and until one stands again nobody would lift the limits"
         )));
         self.watch.detach();
-        self.known().state = Err(why.to_owned());
+        self.state().state = Err(why.to_owned());
         match restore::lift(&self.run_dir, &self.roots) {
             Ok(report) => {
                 for outcome in &report.outcomes {

@@ -1,13 +1,13 @@
 //! The cluster and the loop's one step.
 
 mod orders;
-mod sight;
-mod told;
+mod server_ticks;
+mod snapshot;
 
 use super::balancer::Balancer;
 use super::check::Checks;
-use super::hand::Hand;
 use super::queues::Queue;
+use super::switch_worker::SwitchWorker;
 use super::tick::{BalancerTick, Tick};
 use anyhow::anyhow;
 use headroom_console::Stop;
@@ -46,7 +46,7 @@ pub struct ServerParts {
     /// Its name.
     pub name: String,
     /// The hand on its power switch.
-    pub hand: Hand,
+    pub switch_worker: SwitchWorker,
     /// Its accept queue, where it is watched.
     pub queue: Option<Queue>,
 }
@@ -83,7 +83,7 @@ pub struct Cluster {
     last: Instant,
     period: u64,
     /// Why a change did not reach the balancer.
-    untold: Option<String>,
+    unreported: Option<String>,
 }
 
 impl Cluster {
@@ -100,7 +100,7 @@ impl Cluster {
     ) -> anyhow::Result<Option<Self>> {
         let until = Instant::now() + patience;
         loop {
-            let asked = parts.servers.iter().all(|server| server.hand.asked());
+            let asked = parts.servers.iter().all(|server| server.switch_worker.asked());
             let look = parts.balancer.look(patience.min(parts.period));
             let over = Instant::now() >= until;
             match look {
@@ -123,7 +123,7 @@ impl Cluster {
             .map(|(at, server)| {
                 Found::from(&Health {
                     answering: parts.checks.answers(at).is_ok(),
-                    powered: server.hand.powered(),
+                    powered: server.switch_worker.powered(),
                     ..Health::default()
                 })
             })
@@ -141,7 +141,7 @@ impl Cluster {
             started: now,
             last: now,
             period: 0,
-            untold: None,
+            unreported: None,
         }))
     }
 
@@ -174,7 +174,12 @@ impl Cluster {
         for server in &mut self.parts.servers {
             let obstacle = server.queue.as_mut().and_then(Queue::obstacle);
             notes.extend(obstacle.map(|why| format!("{}: {why}", server.name)));
-            notes.extend(server.hand.trouble().map(|why| format!("{}: {why}", server.name)));
+            notes.extend(
+                server
+                    .switch_worker
+                    .trouble()
+                    .map(|why| format!("{}: {why}", server.name)),
+            );
         }
         notes
     }
@@ -185,13 +190,13 @@ impl Cluster {
         let length = Seconds::from(at.duration_since(std::mem::replace(&mut self.last, at)));
         let now = Seconds::from(at.duration_since(self.started));
         let mut shown = self.sample_queues();
-        let sight = self.look(&shown);
+        let snapshot = self.look(&shown);
         if self.dry {
-            self.find_again(&sight.health, now);
+            self.find_again(&snapshot.health, now);
         }
         let before: Vec<PowerState> = self.fleet.servers().iter().map(|one| one.state()).collect();
-        let arrival_rate = self.arrival_rate(&shown, &sight.look);
-        let seen = self.seen(&before, &sight.look);
+        let arrival_rate = self.arrival_rate(&shown, &snapshot.look);
+        let seen = self.seen(&before, &snapshot.look);
         let decision = self.parts.resizer.decide(&Observation {
             period: self.period,
             at: now,
@@ -202,24 +207,29 @@ impl Cluster {
             ..Observation::default()
         });
         let decided = Resize::of(decision, before.len());
-        let trouble = sight.look.as_ref().err().cloned().or_else(|| self.untold.clone());
+        let trouble = snapshot
+            .look
+            .as_ref()
+            .err()
+            .cloned()
+            .or_else(|| self.unreported.clone());
         let resize = match &trouble {
-            Some(why) => hold(decided, why, &before, &sight.health),
+            Some(why) => hold(decided, why, &before, &snapshot.health),
             None => decided,
         };
-        let orders = self.fleet.steer(now, resize.servers, &sight.health);
+        let orders = self.fleet.steer(now, resize.servers, &snapshot.health);
         if !self.dry {
             self.carry_out(&orders, &before);
-            self.untold = self.tell_balancer().err();
+            self.unreported = self.tell_balancer().err();
         }
-        let servers = self.server_ticks(now, &before, &orders, &sight, &mut shown);
+        let servers = self.server_ticks(now, &before, &orders, &snapshot, &mut shown);
         self.spend(length, &servers, arrival_rate);
         let tick = Tick {
             period: self.period,
             at: now,
             length,
             arrival_rate,
-            balancer: BalancerTick::new(sight.look.ok().and_then(|look| look.traffic), trouble),
+            balancer: BalancerTick::new(snapshot.look.ok().and_then(|look| look.traffic), trouble),
             resize,
             servers,
             energy: self.parts.energy.map(|energy| energy.sum),

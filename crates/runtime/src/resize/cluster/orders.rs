@@ -2,7 +2,7 @@
 
 use super::Cluster;
 use crate::resize::balancer::{Admission, Wanted};
-use crate::resize::hand::PowerOrder;
+use crate::resize::switch_worker::PowerOrder;
 use headroom_control::resize::{Cause, Command, Order, PowerState, exact_mean};
 
 impl Cluster {
@@ -10,11 +10,13 @@ impl Cluster {
         for order in orders {
             let at = order.server;
             match order.command {
-                Command::PowerOn => self.parts.servers[at].hand.order(PowerOrder::On),
+                Command::PowerOn => self.parts.servers[at].switch_worker.order(PowerOrder::On),
                 Command::PowerOff => {
                     // One that was told before, and is still on.
                     let force = before[at] == PowerState::Failed(Cause::Stop);
-                    self.parts.servers[at].hand.order(PowerOrder::Off { force });
+                    self.parts.servers[at]
+                        .switch_worker
+                        .order(PowerOrder::Off { force });
                 }
                 Command::Enable => {
                     let peers = exact_mean(&self.nodes());
@@ -32,7 +34,7 @@ impl Cluster {
         }
         for (server, power) in self.parts.servers.iter_mut().zip(self.fleet.servers()) {
             let state = power.state();
-            server.hand.set_eager(matches!(
+            server.switch_worker.set_eager(matches!(
                 state,
                 PowerState::Booting | PowerState::Stopping | PowerState::Failed(_)
             ));

@@ -139,7 +139,7 @@ fn load(history: &History) -> Section {
     Section {
         title: "Load and capacity".to_owned(),
         text: vec![
-            "The capacity is that of the servers that warm up or serve, as far as it is known: given, or estimated from \
+            "The capacity is that of the servers that warm up or serve, where there is one: given, or estimated from \
              their accept queues. An estimate whose limit was not met yet is a lower bound, so arrivals may rise above it."
                 .to_owned(),
         ],
@@ -208,10 +208,10 @@ mod tests {
     fn page(periods: u64, change: impl Fn(u64, &mut crate::resize::tick::Tick)) -> String {
         let (mut history, mut summary) = (History::default(), Summary::new("dynamic", true));
         for period in 0..periods {
-            let mut told = tick(period, 1);
-            change(period, &mut told);
-            history.tick(&told);
-            summary.tick(&told);
+            let mut reported = tick(period, 1);
+            change(period, &mut reported);
+            history.tick(&reported);
+            summary.tick(&reported);
         }
         let sheet = sheet(
             &start(),
@@ -224,7 +224,7 @@ mod tests {
 
     #[test]
     fn a_page_shows_the_servers_the_load_the_energy_and_why() {
-        let html = page(60, |period, told| {
+        let html = page(60, |period, reported| {
             let (before, state) = match period {
                 0..20 => (PowerState::Off, PowerState::Off),
                 20 => (PowerState::Off, PowerState::Booting),
@@ -232,7 +232,7 @@ mod tests {
                 40 => (PowerState::Booting, PowerState::Failed(Cause::Boot)),
                 _ => (PowerState::Failed(Cause::Boot), PowerState::Failed(Cause::Boot)),
             };
-            (told.servers[1].before, told.servers[1].state) = (before, state);
+            (reported.servers[1].before, reported.servers[1].state) = (before, state);
         });
         for wanted in [
             "2 servers under the dynamic controller",
@@ -266,9 +266,9 @@ mod tests {
             html.contains("0 servers under") && !html.contains("NaN"),
             "{html}"
         );
-        let html = page(10, |_, told| {
-            told.energy = None;
-            told.servers[0].counted = None;
+        let html = page(10, |_, reported| {
+            reported.energy = None;
+            reported.servers[0].counted = None;
         });
         assert!(
             !html.contains("always-on") && !html.contains("Accept queues"),

@@ -68,7 +68,7 @@ pub(super) fn each_server(history: &History) -> Section {
         "attempts",
         "dropped %",
         "longest queue",
-        "capacity/s, last known",
+        "capacity/s, last estimate",
     ];
     Section {
         title: "Each server over the run".to_owned(),

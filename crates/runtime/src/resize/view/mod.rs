@@ -259,7 +259,7 @@ impl Screen {
     }
 
     fn draw_why(&self, frame: &mut Frame<'_>, area: Rect) {
-        let told = self.news.iter().rev().map(|news| {
+        let reported = self.news.iter().rev().map(|news| {
             let why = match news.why.as_str() {
                 "" => String::new(),
                 why => format!(": {why}"),
@@ -268,11 +268,11 @@ impl Screen {
         });
         let room = usize::from(area.height);
         if area.height < 3 {
-            frame.render_widget(Paragraph::new(told.take(room).collect::<Vec<_>>()), area);
+            frame.render_widget(Paragraph::new(reported.take(room).collect::<Vec<_>>()), area);
             return;
         }
         let block = Block::bordered().title(" what happened and why, newest first ");
-        let lines: Vec<Line<'_>> = told.take(room).collect();
+        let lines: Vec<Line<'_>> = reported.take(room).collect();
         frame.render_widget(
             Paragraph::new(lines).block(block).wrap(Wrap { trim: false }),
             area,
@@ -300,13 +300,13 @@ mod tests {
             version: String::new(),
         });
         for period in 0..700 {
-            let mut told = tick(period, 1 + usize::from(period > 300));
-            let spare = told.servers[1].clone();
-            told.servers.resize(servers, spare);
-            for (at, one) in told.servers.iter_mut().enumerate().skip(1) {
+            let mut reported = tick(period, 1 + usize::from(period > 300));
+            let spare = reported.servers[1].clone();
+            reported.servers.resize(servers, spare);
+            for (at, one) in reported.servers.iter_mut().enumerate().skip(1) {
                 one.name = format!("web{}", at + 1);
             }
-            if let Some(last) = told.servers.last_mut().filter(|_| period > 400) {
+            if let Some(last) = reported.servers.last_mut().filter(|_| period > 400) {
                 last.before = if period == 401 {
                     PowerState::Booting
                 } else {
@@ -317,9 +317,9 @@ mod tests {
             }
             // A time in which nothing was known.
             if (500..520).contains(&period) {
-                told.arrival_rate = None;
+                reported.arrival_rate = None;
             }
-            screen.take(Box::new(told));
+            screen.take(Box::new(reported));
         }
         screen
     }
@@ -362,8 +362,8 @@ mod tests {
             .iter()
             .filter(|line| line.starts_with("\u{2502}web"))
             .count();
-        let told = format!("servers: {names} of 256");
-        assert!(text.contains(&told) && names > 5, "{names}\n{text}");
+        let reported = format!("servers: {names} of 256");
+        assert!(text.contains(&reported) && names > 5, "{names}\n{text}");
         assert!(at("each second").is_some() && at("what happened").is_some());
     }
 

@@ -1,6 +1,6 @@
 //! The reproduction as a sheet: the paper's figures in its order.
 
-use super::super::rows::{Row, beside};
+use super::super::rows::{Row, compared};
 use super::CapacityPaperArgs;
 use super::measure::{Day, Wave};
 use super::plan::{Controller, DELAYS_S, Demand, Plan};
@@ -45,7 +45,7 @@ pub fn calibration(plan: &Plan) -> Vec<[String; 3]> {
         ),
         (
             "accept queue and workers",
-            format!("{} places, {} processes", cluster.backlog, cluster.workers),
+            format!("a backlog of {}, {} processes", cluster.backlog, cluster.workers),
             "Sections 6.1 and 7.3",
         ),
         (
@@ -74,7 +74,7 @@ pub fn calibration(plan: &Plan) -> Vec<[String; 3]> {
 pub fn sheet(plan: &Plan, measured: &Measured, rows: &[Row], args: &CapacityPaperArgs) -> Sheet {
     let section = |title: &str, figures: &[&str], charts: Vec<Chart>| Section {
         title: title.to_owned(),
-        tables: vec![beside(rows, figures)],
+        tables: vec![compared(rows, figures)],
         charts,
         ..Section::default()
     };
@@ -100,7 +100,7 @@ pub fn sheet(plan: &Plan, measured: &Measured, rows: &[Row], args: &CapacityPape
         kind: "headroom reproduce".to_owned(),
         title: "Capacity from the accept queue: the paper's evaluation, simulated".to_owned(),
         lead: format!(
-            "The numbers of Tsai et al., Section 7, beside ours: {} seeds.",
+            "The numbers of Tsai et al., Section 7, compared with ours: {} seeds.",
             args.seeds
         ),
         facts: vec![format!("headroom {}", env!("CARGO_PKG_VERSION"))],

@@ -180,7 +180,7 @@ pub(super) fn figure_6(plan: &Plan, results: &Results<'_>, traces: &Traces) -> V
         results.of(case, cores),
         1,
         format!(
-            "told 9 requests per second and core. As the authors' code has it for the cluster, three times Equation 3 of the \
+            "given 9 requests per second and core. As the authors' code has it for the cluster, three times Equation 3 of the \
              whole rate with 24, it keeps {:.1} cores with P95 at {:.0} ms",
             results.mean(plan.elastic_code, cores),
             results.mean(plan.elastic_code, p95)

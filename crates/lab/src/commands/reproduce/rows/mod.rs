@@ -38,7 +38,7 @@ impl Row {
 }
 
 /// The rows of some figures as a table.
-pub fn beside(rows: &[Row], figures: &[&str]) -> Grid {
+pub fn compared(rows: &[Row], figures: &[&str]) -> Grid {
     Grid {
         header: ["figure", "what", "paper", "ours", "why they differ"]
             .map(str::to_owned)

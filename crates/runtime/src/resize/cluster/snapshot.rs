@@ -11,7 +11,7 @@ use headroom_units::{PerSecond, Seconds};
 use std::time::Duration;
 
 /// What is known of the servers at one time.
-pub(super) struct Sight {
+pub(super) struct ClusterSnapshot {
     pub(super) look: Result<Look, String>,
     pub(super) health: Vec<Health>,
     /// Why each does not answer.
@@ -31,7 +31,7 @@ impl Cluster {
             .collect()
     }
 
-    pub(super) fn look(&mut self, shown: &[Option<Shown>]) -> Sight {
+    pub(super) fn look(&mut self, shown: &[Option<Shown>]) -> ClusterSnapshot {
         let look = self.parts.balancer.look(self.parts.period / 2);
         let (mut health, mut silence, mut failed) = (Vec::new(), Vec::new(), Vec::new());
         for (at, server) in self.parts.servers.iter().enumerate() {
@@ -39,10 +39,10 @@ impl Cluster {
             let accepts = matches!(&shown[at], Some(Shown::Counted(counted)) if counted.accepts > 0.0);
             let answers = self.parts.checks.answers(at);
             let member = look.as_ref().ok().map(|look| look.members[at]);
-            let failure = server.hand.take_failure();
+            let failure = server.switch_worker.take_failure();
             health.push(Health {
                 answering: accepts || answers.is_ok(),
-                powered: server.hand.powered(),
+                powered: server.switch_worker.powered(),
                 // What it has is what it will have only once the balancer gives it nothing new.
                 connections: member
                     .filter(|member| member.admission != Admission::Ready)
@@ -52,7 +52,7 @@ impl Cluster {
             silence.push(answers.err().filter(|_| !accepts));
             failed.push(failure);
         }
-        Sight {
+        ClusterSnapshot {
             look,
             health,
             silence,
@@ -115,8 +115,8 @@ impl Cluster {
             .iter()
             .enumerate()
             .map(|(at, state)| {
-                let waits =
-                    state.takes_requests() && admission(at).is_some_and(|told| told != Admission::Ready);
+                let waits = state.takes_requests()
+                    && admission(at).is_some_and(|reported| reported != Admission::Ready);
                 NodeObservation {
                     state: if waits { PowerState::Booting } else { *state },
                     capacity: self.capacity(at),

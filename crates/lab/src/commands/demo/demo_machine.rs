@@ -22,7 +22,7 @@ const EMULATED_MIN: Cores = Cores::new(2.0);
 
 /// What the demo runs on.
 #[derive(Debug)]
-pub struct Ground {
+pub struct DemoMachine {
     /// Where its kernel files are.
     pub roots: Roots,
     /// All of its cores.
@@ -39,7 +39,7 @@ pub struct Ground {
     emulator: Option<Emulator>,
 }
 
-impl Ground {
+impl DemoMachine {
     /// Chooses and prepares it.
     ///
     /// # Errors

@@ -40,12 +40,12 @@ pub fn demo_folder(run_dir: &RunDir) -> io::Result<PathBuf> {
 /// For programs that take run folders in which demos may have run.
 pub const REMAINS: Remains = Remains {
     are_in: has_demos,
-    take: take_and_sweep,
+    take: take_and_clear,
 };
 
 /// What was taken away.
 #[derive(Debug, Default)]
-struct Swept {
+struct Cleared {
     removed: Removed,
     /// Something of it is just ending.
     is_ending: bool,
@@ -56,15 +56,15 @@ struct Swept {
 ///
 /// # Errors
 /// [`LedgerError`]: a run folder that is in use or cannot be used.
-pub fn take_and_sweep(run_dir: &Path) -> Result<(RunDir, Removed), LedgerError> {
+pub fn take_and_clear(run_dir: &Path) -> Result<(RunDir, Removed), LedgerError> {
     let until = Instant::now() + ENDED_WITHIN;
     let mut done = Vec::new();
     loop {
         let taken = RunDir::take(run_dir)?;
-        let mut swept = sweep(&taken);
-        done.append(&mut swept.removed.done);
-        if !swept.is_ending || Instant::now() >= until {
-            let failed = swept.removed.failed;
+        let mut cleared = clear_leftovers(&taken);
+        done.append(&mut cleared.removed.done);
+        if !cleared.is_ending || Instant::now() >= until {
+            let failed = cleared.removed.failed;
             return Ok((taken, Removed { done, failed }));
         }
         drop(taken);
@@ -77,21 +77,21 @@ fn has_demos(run_dir: &Path) -> bool {
     !demos(run_dir).is_ok_and(|demos| demos.is_empty())
 }
 
-fn sweep(run_dir: &RunDir) -> Swept {
-    let mut swept = Swept::default();
+fn clear_leftovers(run_dir: &RunDir) -> Cleared {
+    let mut cleared = Cleared::default();
     let demos = demos(run_dir.path()).unwrap_or_else(|error| {
         let at = run_dir.path().display();
         let error = anyhow::Error::new(error).context(format!("cannot look for dead demos in {at}"));
-        swept.removed.failed.push(error);
+        cleared.removed.failed.push(error);
         BTreeSet::new()
     });
     for demo in demos {
-        if let Err(error) = take_away(&demo, &mut swept.removed.done) {
-            swept.is_ending |= is_ending(&error);
-            swept.removed.failed.push(error);
+        if let Err(error) = take_away(&demo, &mut cleared.removed.done) {
+            cleared.is_ending |= is_ending(&error);
+            cleared.removed.failed.push(error);
         }
     }
-    swept
+    cleared
 }
 
 /// The folders of the demos that something is there of.
@@ -167,10 +167,10 @@ mod tests {
             fs::create_dir(dir.path().join(other)).unwrap();
         }
         assert!(has_demos(dir.path()));
-        let (_taken, swept) = take_and_sweep(dir.path()).unwrap();
-        assert!(swept.failed.is_empty(), "{swept:?}");
+        let (_taken, cleared) = take_and_clear(dir.path()).unwrap();
+        assert!(cleared.failed.is_empty(), "{cleared:?}");
         let removed = [demo, without].map(|at| format!("removed {}", at.display()));
-        assert_eq!(swept.done, removed);
+        assert_eq!(cleared.done, removed);
         let entries = fs::read_dir(dir.path()).unwrap();
         let mut left: Vec<String> = entries
             .map(|entry| entry.unwrap().file_name().into_string().unwrap())
@@ -186,7 +186,7 @@ mod tests {
         let (dir, demo) = run_dir(Some((u32::MAX, 1)));
         let _living = RunDir::take(dir.path()).unwrap();
         assert!(matches!(
-            take_and_sweep(dir.path()),
+            take_and_clear(dir.path()),
             Err(LedgerError::InUse { .. })
         ));
         assert!(demo.exists() && record_of(&demo).exists());
@@ -198,16 +198,22 @@ mod tests {
         let stat = fs::read_to_string(format!("/proc/{}/stat", hardware.id())).unwrap();
         let began = stat.split_whitespace().nth(21).unwrap().parse().unwrap();
         let (dir, demo) = run_dir(Some((hardware.id(), began)));
-        let swept = sweep(&RunDir::take(dir.path()).unwrap());
-        assert!(swept.is_ending && swept.removed.done.is_empty(), "{swept:?}");
-        let swept = std::thread::scope(|scope| {
-            let sweep = scope.spawn(|| take_and_sweep(dir.path()).unwrap().1);
+        let cleared = clear_leftovers(&RunDir::take(dir.path()).unwrap());
+        assert!(
+            cleared.is_ending && cleared.removed.done.is_empty(),
+            "{cleared:?}"
+        );
+        let cleared = std::thread::scope(|scope| {
+            let clear_leftovers = scope.spawn(|| take_and_clear(dir.path()).unwrap().1);
             drop(RunDir::take(dir.path()).unwrap());
             hardware.kill().unwrap();
-            sweep.join().unwrap()
+            clear_leftovers.join().unwrap()
         });
-        assert_eq!(swept.done, [format!("removed {}", demo.display())]);
-        assert!(swept.failed.is_empty() && !record_of(&demo).exists(), "{swept:?}");
+        assert_eq!(cleared.done, [format!("removed {}", demo.display())]);
+        assert!(
+            cleared.failed.is_empty() && !record_of(&demo).exists(),
+            "{cleared:?}"
+        );
         hardware.wait().unwrap();
     }
 
@@ -217,8 +223,8 @@ mod tests {
         let [damaged, full] = ["demo-5", "demo-6"].map(|name| dir.path().join(name));
         fs::write(record_of(&damaged), "{}").unwrap();
         fs::create_dir_all(full.join("something")).unwrap();
-        let (_taken, swept) = take_and_sweep(dir.path()).unwrap();
-        let said: Vec<String> = swept.failed.iter().map(|error| format!("{error:#}")).collect();
+        let (_taken, cleared) = take_and_clear(dir.path()).unwrap();
+        let said: Vec<String> = cleared.failed.iter().map(|error| format!("{error:#}")).collect();
         assert_eq!(said.len(), 2, "{said:?}");
         assert!(
             said[0].contains(record_of(&damaged).to_str().unwrap()),

@@ -45,13 +45,13 @@ struct State {
 
 /// The hand. Dropped, it does nothing more; what it is doing it ends, within its switch's time limit.
 #[derive(Debug)]
-pub struct Hand(Arc<(Mutex<State>, Condvar)>);
+pub struct SwitchWorker(Arc<(Mutex<State>, Condvar)>);
 
 fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Hand {
+impl SwitchWorker {
     /// A hand on a switch; it asks for the power's state at once, and then in this time.
     ///
     /// # Errors
@@ -122,7 +122,7 @@ impl Hand {
     }
 }
 
-impl Drop for Hand {
+impl Drop for SwitchWorker {
     fn drop(&mut self) {
         self.lock().over = true;
         self.0.1.notify_all();
@@ -175,7 +175,7 @@ fn work(name: &str, mut switch: Box<dyn PowerSwitch>, poll: Duration, shared: &(
             }
             continue;
         };
-        tracing::info!(server = name, ?order, "the power switch is told");
+        tracing::info!(server = name, ?order, "an order goes to the power switch");
         let outcome: Result<(), SwitchError> = match order {
             PowerOrder::On => switch.on(),
             PowerOrder::Off { force } => switch.off(force),
@@ -203,14 +203,14 @@ mod tests {
 
     /// A switch that takes as long as the test lets it.
     struct Slow {
-        told: Sender<PowerOrder>,
+        reported: Sender<PowerOrder>,
         go: Receiver<Result<(), ()>>,
         on: bool,
     }
 
     impl Slow {
         fn act(&mut self, order: PowerOrder) -> Result<(), SwitchError> {
-            self.told.send(order).unwrap();
+            self.reported.send(order).unwrap();
             let done = self.go.recv().unwrap();
             done.map_err(|()| SwitchError::Value {
                 key: "test",
@@ -248,29 +248,33 @@ mod tests {
 
     #[test]
     fn a_slow_switch_keeps_nobody_waiting_and_the_newest_order_counts() {
-        let ((told, tells), (go, goes)) = (channel(), channel());
+        let ((reported, tells), (go, goes)) = (channel(), channel());
         let switch = Slow {
-            told,
+            reported,
             go: goes,
             on: false,
         };
-        let hand = Hand::start("s1", Box::new(switch), Duration::from_secs(600)).unwrap();
-        until("the first look", || hand.powered() == Some(false));
-        hand.order(PowerOrder::On);
+        let switch_worker = SwitchWorker::start("s1", Box::new(switch), Duration::from_secs(600)).unwrap();
+        until("the first look", || switch_worker.powered() == Some(false));
+        switch_worker.order(PowerOrder::On);
         assert_eq!(
-            (tells.recv().unwrap(), hand.powered(), hand.busy()),
+            (
+                tells.recv().unwrap(),
+                switch_worker.powered(),
+                switch_worker.busy()
+            ),
             (PowerOrder::On, None, true)
         );
         // Two orders while it is busy: the second is the one that is carried out.
-        hand.order(PowerOrder::Off { force: false });
-        hand.order(PowerOrder::Off { force: true });
+        switch_worker.order(PowerOrder::Off { force: false });
+        switch_worker.order(PowerOrder::Off { force: true });
         go.send(Ok(())).unwrap();
         assert_eq!(tells.recv().unwrap(), PowerOrder::Off { force: true });
         go.send(Err(())).unwrap();
-        until("its failure", || !hand.busy());
+        until("its failure", || !switch_worker.busy());
         // It failed, so the machine is still on, and that is asked for at once.
-        until("the look after it", || hand.powered() == Some(true));
-        assert!(hand.take_failure().is_some() && hand.take_failure().is_none());
-        assert_eq!(hand.outcomes(), Outcomes { done: 1, failed: 1 });
+        until("the look after it", || switch_worker.powered() == Some(true));
+        assert!(switch_worker.take_failure().is_some() && switch_worker.take_failure().is_none());
+        assert_eq!(switch_worker.outcomes(), Outcomes { done: 1, failed: 1 });
     }
 }

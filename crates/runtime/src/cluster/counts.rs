@@ -8,7 +8,7 @@ use std::time::Duration;
 /// What a node had counted when it was last asked. It outlives a connection: what it counted while it was cut off is
 /// told when it is back, as long as it is the same run of its agent.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Counted {
+pub(crate) struct Counts {
     pub(crate) run: u64,
     pub(crate) energy: Option<Reading<Microjoules>>,
     pub(crate) cpu: Option<Duration>,
@@ -34,7 +34,7 @@ impl MeterAtStart {
     }
 
     /// Whether what a node counted now is of that meter; of a node that had none at the start, the first that it has is it.
-    pub(super) fn is_that_of(&mut self, node: &str, now: &Counted) -> bool {
+    pub(super) fn is_that_of(&mut self, node: &str, now: &Counts) -> bool {
         let Some(now) = &now.meter else { return false };
         let start = self.identity.get_or_insert_with(|| now.clone());
         if start != now && !std::mem::replace(&mut self.warned, true) {
@@ -51,7 +51,7 @@ impl MeterAtStart {
 #[derive(Debug, Default)]
 pub(crate) struct RunEnergy {
     /// As it was when the power was last known: what was consumed while the meter stood still counts when it moves again.
-    before: Counted,
+    before: Counts,
     meter: MeterAtStart,
 }
 
@@ -66,7 +66,7 @@ impl RunEnergy {
     pub(crate) fn consumed(
         &mut self,
         node: &str,
-        now: &Counted,
+        now: &Counts,
         power_is_known: bool,
     ) -> Option<Reading<Joules>> {
         if !power_is_known && self.before.energy.is_some() {
@@ -78,7 +78,7 @@ impl RunEnergy {
     }
 }
 
-impl Counted {
+impl Counts {
     /// What a sample says.
     pub(crate) fn of(sample: &Sample) -> Self {
         Self {
@@ -111,8 +111,8 @@ impl Counted {
             .zip(before.energy)
             .filter(|(now, before)| now.source == before.source)
             .map(|(now, before)| {
-                let counted = now.value.0.saturating_sub(before.value.0);
-                Reading::new(Joules::from(Microjoules(counted)), now.source)
+                let counts = now.value.0.saturating_sub(before.value.0);
+                Reading::new(Joules::from(Microjoules(counts)), now.source)
             });
         let cpu = self
             .cpu
@@ -125,9 +125,9 @@ impl Counted {
 /// The identity of the meter of a sample that has an energy.
 pub(super) fn meter(sample: &Sample) -> Option<String> {
     sample.energy?;
-    let counted = sample.zones.iter().filter(|zone| zone.counted);
+    let counts = sample.zones.iter().filter(|zone| zone.in_total);
     let name = &sample.refused.as_ref()?.meter;
-    Some(identity(name, counted.map(|zone| zone.name.as_str())))
+    Some(identity(name, counts.map(|zone| zone.name.as_str())))
 }
 
 /// The sum of readings of one source. Of several there is none, and that is said when it is found first.
@@ -146,7 +146,7 @@ pub(super) fn sum<T: Copy + std::ops::Add<Output = T>>(
                         .iter()
                         .map(|(name, reading)| format!("{name} {}", reading.source))
                         .collect();
-                    tracing::warn!("the cluster's power is not known: {error}: {}", of.join(", "));
+                    tracing::warn!("the cluster's power is unknown: {error}: {}", of.join(", "));
                 }
                 return None;
             }
@@ -160,8 +160,8 @@ mod tests {
     use super::*;
     use headroom_units::{Source, Watts};
 
-    fn counted(run: u64, microjoules: u64, source: Source, cpu_ms: u64) -> Counted {
-        Counted {
+    fn counts(run: u64, microjoules: u64, source: Source, cpu_ms: u64) -> Counts {
+        Counts {
             run,
             energy: Some(Reading::new(Microjoules(microjoules), source)),
             cpu: Some(Duration::from_millis(cpu_ms)),
@@ -172,15 +172,15 @@ mod tests {
 
     #[test]
     fn a_node_counts_by_the_meter_that_it_began_the_run_with() {
-        let by = |meter: &str| Counted {
+        let by = |meter: &str| Counts {
             meter: Some(meter.to_owned()),
-            ..Counted::default()
+            ..Counts::default()
         };
         let mut start = MeterAtStart::default();
         start.begin(Some("psys: psys".to_owned()));
         assert!(start.is_that_of("n1", &by("psys: psys")));
         assert!(!start.is_that_of("n1", &by("rapl: package-0")));
-        assert!(!start.is_that_of("n1", &Counted::default()));
+        assert!(!start.is_that_of("n1", &Counts::default()));
         start.begin(None);
         assert!(start.is_that_of("n1", &by("rapl: dram-0, package-0")));
         assert!(!start.is_that_of("n1", &by("rapl: package-0")), "a zone less");
@@ -190,9 +190,9 @@ mod tests {
     fn what_is_consumed_while_a_counter_stands_still_counts_once_it_moves() {
         let mut energy = RunEnergy::default();
         let mut at = |joules: u64, known: bool, source| {
-            let now = Counted {
+            let now = Counts {
                 meter: Some("rapl: package-0".to_owned()),
-                ..counted(1, joules * 1_000_000, source, 0)
+                ..counts(1, joules * 1_000_000, source, 0)
             };
             let consumed = energy.consumed("n1", &now, known);
             consumed.map(|reading| (reading.value.get(), reading.source))
@@ -209,9 +209,9 @@ mod tests {
     fn energy_is_unknown_while_another_meter_counts_than_at_the_start_of_the_run() {
         let mut energy = RunEnergy::default();
         let mut at = |meter: &str, joules: u64| {
-            let now = Counted {
+            let now = Counts {
                 meter: Some(meter.to_owned()),
-                ..counted(1, joules * 1_000_000, Source::Measured, 0)
+                ..counts(1, joules * 1_000_000, Source::Measured, 0)
             };
             let consumed = energy.consumed("n1", &now, true);
             consumed.map(|reading| reading.value.get())
@@ -222,9 +222,9 @@ mod tests {
         // What the others counted is in no period.
         assert_eq!(at("rapl: dram-0, package-0", 7), Some(2.0));
         energy.begin("perf".to_owned());
-        let now = Counted {
+        let now = Counts {
             meter: Some("perf".to_owned()),
-            ..counted(1, 8_000_000, Source::Measured, 0)
+            ..counts(1, 8_000_000, Source::Measured, 0)
         };
         let consumed = energy.consumed("n1", &now, true);
         assert_eq!(
@@ -236,36 +236,36 @@ mod tests {
 
     #[test]
     fn refused_readings_are_counted_once_and_those_of_a_new_run_from_nothing() {
-        let refused = |run: u64, count: u64| Counted {
+        let refused = |run: u64, count: u64| Counts {
             run,
             refused: Some(RefusedReadings {
                 meter: "rapl".to_owned(),
                 count,
             }),
-            ..Counted::default()
+            ..Counts::default()
         };
-        let since = |now: &Counted, before: &Counted| now.refused_since(before).map(|refused| refused.count);
-        assert_eq!(since(&refused(1, 5), &Counted::default()), Some(5));
+        let since = |now: &Counts, before: &Counts| now.refused_since(before).map(|refused| refused.count);
+        assert_eq!(since(&refused(1, 5), &Counts::default()), Some(5));
         assert_eq!(since(&refused(1, 7), &refused(1, 5)), Some(2));
         assert_eq!(since(&refused(2, 3), &refused(1, 5)), Some(3));
-        assert_eq!(since(&Counted::default(), &refused(1, 5)), None);
+        assert_eq!(since(&Counts::default(), &refused(1, 5)), None);
     }
 
     #[test]
     fn energy_is_what_the_same_run_of_an_agent_counted_since() {
-        let before = counted(1, 1_000_000, Source::Measured, 100);
-        let (energy, cpu) = counted(1, 3_500_000, Source::Measured, 350).since(&before);
+        let before = counts(1, 1_000_000, Source::Measured, 100);
+        let (energy, cpu) = counts(1, 3_500_000, Source::Measured, 350).since(&before);
         assert_eq!(energy, Some(Reading::new(Joules::new(2.5), Source::Measured)));
         assert_eq!(cpu, Some(Seconds::new(0.25)));
         assert_eq!(
-            counted(2, 3_500_000, Source::Measured, 350).since(&before),
+            counts(2, 3_500_000, Source::Measured, 350).since(&before),
             (None, None),
             "another run"
         );
-        let (energy, _) = counted(1, 3_500_000, Source::Estimated, 350).since(&before);
+        let (energy, _) = counts(1, 3_500_000, Source::Estimated, 350).since(&before);
         assert_eq!(energy, None, "another meter");
         assert_eq!(
-            counted(1, 5, Source::Measured, 1).since(&Counted::default()),
+            counts(1, 5, Source::Measured, 1).since(&Counts::default()),
             (None, None),
             "seen first"
         );

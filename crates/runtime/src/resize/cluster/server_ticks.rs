@@ -1,7 +1,7 @@
 //! What a period is told as.
 
 use super::Cluster;
-use super::sight::Sight;
+use super::snapshot::ClusterSnapshot;
 use crate::resize::balancer::Member;
 use crate::resize::queues::Shown;
 use crate::resize::tick::ServerTick;
@@ -14,10 +14,10 @@ impl Cluster {
         now: Seconds,
         before: &[PowerState],
         orders: &[Order],
-        sight: &Sight,
+        snapshot: &ClusterSnapshot,
         shown: &mut [Option<Shown>],
     ) -> Vec<ServerTick> {
-        let members: Option<&[Member]> = sight.look.as_ref().ok().map(|look| &look.members[..]);
+        let members: Option<&[Member]> = snapshot.look.as_ref().ok().map(|look| &look.members[..]);
         self.parts
             .servers
             .iter()
@@ -25,9 +25,13 @@ impl Cluster {
             .enumerate()
             .map(|(at, (server, power))| {
                 let mut trouble: Vec<String> = Vec::new();
-                trouble.extend(sight.failed[at].clone().or_else(|| server.hand.trouble()));
                 trouble.extend(
-                    sight.silence[at]
+                    snapshot.failed[at]
+                        .clone()
+                        .or_else(|| server.switch_worker.trouble()),
+                );
+                trouble.extend(
+                    snapshot.silence[at]
                         .clone()
                         .filter(|_| power.state().takes_requests()),
                 );
@@ -56,15 +60,15 @@ impl Cluster {
                         .as_ref()
                         .and_then(|queue| queue.capacity().1.cloned()),
                     counted,
-                    powered: sight.health[at].powered,
-                    answering: sight.health[at].answering,
+                    powered: snapshot.health[at].powered,
+                    answering: snapshot.health[at].answering,
                     admission: member.map(|member| member.admission),
                     in_flight: member.and_then(|member| member.in_flight),
                     command: orders
                         .iter()
                         .find(|order| order.server == at)
                         .map(|order| order.command),
-                    orders: server.hand.outcomes(),
+                    orders: server.switch_worker.outcomes(),
                     trouble,
                 }
             })

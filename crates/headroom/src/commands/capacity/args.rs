@@ -1,6 +1,6 @@
 //! The arguments of `headroom capacity`.
 
-use super::shared::Trees;
+use crate::cli::Trees;
 use clap::Args;
 use headroom_console::args::{seconds, seconds_or_none};
 use headroom_control::capacity::QueueTuning;
@@ -45,8 +45,8 @@ pub struct CapacityArgs {
     /// T_c, seconds for which the queue's growth is forecast: the time that another server would take to start.
     #[arg(long, default_value_t = QueueTuning::default().forecast_s, value_name = "SECONDS", value_parser = seconds_or_none)]
     pub forecast: f64,
-    /// K, the places of the accept queue, where the kernel's own figure is not to be taken.
-    #[arg(long, value_name = "PLACES")]
+    /// K, the accept queue's backlog, in place of the kernel's own figure.
+    #[arg(long, value_name = "BACKLOG")]
     pub queue_limit: Option<u32>,
     /// The capacity that a benchmark found, in connections a second, to compare with.
     #[arg(long = "static", value_name = "RATE")]
