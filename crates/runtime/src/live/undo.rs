@@ -1,4 +1,4 @@
-//! The promise that everything is put back: on exit, on panic, on a signal, and after kill -9, then by the
+//! That everything is put back: on exit, on panic, on a signal, and after kill -9, then by the
 //! guard ([`guard`]); where it was killed too, by the next start or by `headroom release`.
 //!
 //! ```no_run
@@ -8,7 +8,7 @@
 //!
 //! # fn main() -> Result<(), headroom_console::Failure> {
 //! let run_dir = undo::take(&undo::default_run_dir(), Remains::NONE)?;
-//! undo::promise(run_dir, &Roots::default(), Place::Inside)?;
+//! undo::protect(run_dir, &Roots::default(), Place::Inside)?;
 //! // Machines are opened and limited here.
 //! undo::keep();
 //! # Ok(())
