@@ -152,7 +152,7 @@ impl Stopped {
     fn thread(tid: u32) -> Option<Self> {
         // Stopped in the midst of a period it may hold a lock that the admin port needs: it sleeps between two periods.
         until("it sleeps", || {
-            let stat = std::fs::read_to_string(format!("/proc/{tid}/stat")).ok()?;
+            let stat = fs::read_to_string(format!("/proc/{tid}/stat")).ok()?;
             stat.rsplit_once(") ")?.1.starts_with('S').then_some(())
         });
         let tid = i32::try_from(tid).unwrap();
