@@ -1,0 +1,364 @@
+//! What one period of a run says of its parts (the cluster, its nodes, its gateways), in a form that whatever records, shows or
+//! exports it iterates over: values by [`Quantity`], each of which says its name and unit.
+//!
+//! ```
+//! use headroom_units::{Lever, Part, Quantity, Role, Sensor};
+//!
+//! let node = Part::new("web1", Role::Node)
+//!     .in_state("serving")
+//!     .with(Lever::Cores, Some(2.0))
+//!     .with(Sensor::ArrivalRate, Some(410.0))
+//!     .with(Sensor::QueueMean, None);
+//! let told: Vec<String> = node.values.iter().map(|(quantity, value)| quantity.info().read(*value)).collect();
+//! assert_eq!(told, ["2.0 cores", "410.0 /s"]);
+//! assert_eq!(Quantity::named("arrival_rate"), Some(Sensor::ArrivalRate.into()));
+//! ```
+
+use crate::{Lever, Setting, Source};
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// What is measured or estimated of a part, and not set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Sensor {
+    /// Mean power; its source is the part's.
+    Power,
+    /// Mean power that the same work would need with every server on, by the same model.
+    PowerAlwaysOn,
+    /// Busy share of what is allocated.
+    Utilisation,
+    /// Mean frequency of the processors.
+    FrequencyMean,
+    /// Share of the quota's periods in which the service was throttled.
+    Throttled,
+    /// Requests that arrive.
+    ArrivalRate,
+    /// Requests that fail.
+    FailureRate,
+    /// Requests being served.
+    InFlight,
+    /// Latency at the SLO's percentile.
+    LatencyAtSlo,
+    /// Requests that can be served, given or estimated.
+    Capacity,
+    /// Mean length of the accept queue.
+    QueueMean,
+    /// Connections that found the accept queue full, of those that arrived.
+    DropRatio,
+    /// CPU cores that are busy.
+    BusyCores,
+}
+
+/// A lever or a sensor: what has a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Quantity {
+    /// What is in force of a lever.
+    Lever(Lever),
+    /// What a sensor says.
+    Sensor(Sensor),
+}
+
+/// What a quantity is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct QuantityInfo {
+    /// Its name in records and metrics.
+    pub name: &'static str,
+    /// What a table or a plot calls it.
+    pub title: &'static str,
+    /// The unit of its values, as a metric names it.
+    pub unit: &'static str,
+    /// The unit that people read, and how many of [`unit`](Self::unit) it is.
+    pub shown: (&'static str, f64),
+    /// Decimals that people read.
+    pub decimals: usize,
+}
+
+impl QuantityInfo {
+    /// A value in the unit that people read: `1.80 GHz`.
+    pub fn read(&self, value: f64) -> String {
+        let (unit, scale) = self.shown;
+        let text = format!("{:.*} {unit}", self.decimals, value / scale);
+        text.trim_end().to_owned()
+    }
+}
+
+impl Sensor {
+    /// All sensors, in the order in which tables and plots have them.
+    pub const ALL: [Self; 13] = [
+        Self::ArrivalRate,
+        Self::FailureRate,
+        Self::LatencyAtSlo,
+        Self::InFlight,
+        Self::Power,
+        Self::PowerAlwaysOn,
+        Self::Utilisation,
+        Self::BusyCores,
+        Self::FrequencyMean,
+        Self::Throttled,
+        Self::Capacity,
+        Self::QueueMean,
+        Self::DropRatio,
+    ];
+
+    /// What it is.
+    pub const fn info(self) -> QuantityInfo {
+        let (name, title, unit, shown, decimals) = match self {
+            Self::Power => ("power", "Power", "watts", ("W", 1.0), 1),
+            Self::PowerAlwaysOn => (
+                "power_always_on",
+                "Power with every server on",
+                "watts",
+                ("W", 1.0),
+                1,
+            ),
+            Self::Utilisation => ("utilisation", "Utilisation", "ratio", ("%", 0.01), 0),
+            Self::FrequencyMean => ("frequency_mean", "Mean frequency", "hertz", ("GHz", 1e9), 2),
+            Self::Throttled => ("throttled", "Throttled share", "ratio", ("%", 0.01), 0),
+            Self::ArrivalRate => ("arrival_rate", "Arrival rate", "per_second", ("/s", 1.0), 1),
+            Self::FailureRate => ("failure_rate", "Failure rate", "per_second", ("/s", 1.0), 1),
+            Self::InFlight => ("in_flight", "Requests in flight", "requests", ("", 1.0), 0),
+            Self::LatencyAtSlo => (
+                "latency_at_slo",
+                "Latency at the SLO's percentile",
+                "seconds",
+                ("ms", 1e-3),
+                1,
+            ),
+            Self::Capacity => ("capacity", "Capacity", "per_second", ("/s", 1.0), 1),
+            Self::QueueMean => (
+                "queue_mean",
+                "Accept queue, mean length",
+                "connections",
+                ("", 1.0),
+                1,
+            ),
+            Self::DropRatio => ("drop_ratio", "Drop ratio", "ratio", ("%", 0.01), 2),
+            Self::BusyCores => ("busy_cores", "Busy cores", "cores", ("cores", 1.0), 2),
+        };
+        QuantityInfo {
+            name,
+            title,
+            unit,
+            shown,
+            decimals,
+        }
+    }
+}
+
+impl Quantity {
+    /// All levers, then all sensors.
+    pub fn all() -> impl Iterator<Item = Self> {
+        let levers = Lever::ALL.into_iter().map(Self::Lever);
+        levers.chain(Sensor::ALL.into_iter().map(Self::Sensor))
+    }
+
+    /// What it is.
+    pub const fn info(self) -> QuantityInfo {
+        match self {
+            Self::Sensor(sensor) => sensor.info(),
+            Self::Lever(lever) => {
+                let info = lever.info();
+                QuantityInfo {
+                    name: info.name,
+                    title: info.title,
+                    unit: info.unit,
+                    shown: info.shown,
+                    decimals: info.decimals,
+                }
+            }
+        }
+    }
+
+    /// The quantity of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::all().find(|quantity| quantity.info().name == name)
+    }
+}
+
+impl From<Lever> for Quantity {
+    fn from(lever: Lever) -> Self {
+        Self::Lever(lever)
+    }
+}
+
+impl From<Sensor> for Quantity {
+    fn from(sensor: Sensor) -> Self {
+        Self::Sensor(sensor)
+    }
+}
+
+impl fmt::Display for Quantity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.info().name)
+    }
+}
+
+impl Serialize for Quantity {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.info().name)
+    }
+}
+
+impl<'de> Deserialize<'de> for Quantity {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let name = String::deserialize(deserializer)?;
+        Self::named(&name).ok_or_else(|| D::Error::custom(format!("{name:?} is no lever and no sensor")))
+    }
+}
+
+/// What a part is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// The whole.
+    Cluster,
+    /// A machine, or a server on one.
+    Node,
+    /// A gateway, or another balancer.
+    Gateway,
+}
+
+impl Role {
+    /// Its name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Cluster => "cluster",
+            Self::Node => "node",
+            Self::Gateway => "gateway",
+        }
+    }
+
+    /// The role of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        [Self::Cluster, Self::Node, Self::Gateway]
+            .into_iter()
+            .find(|role| role.name() == name)
+    }
+}
+
+/// A part of a run in one period. What is not known of it is absent, never zero.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Part {
+    /// Its name.
+    pub name: String,
+    /// What it is.
+    pub role: Role,
+    /// Its state at the end of the period, of few: `held`, `unreachable`, `serving`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<String>,
+    /// Where its power comes from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<Source>,
+    /// Its values.
+    pub values: BTreeMap<Quantity, f64>,
+    /// What else there is to say of it, by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub facts: BTreeMap<String, String>,
+    /// What is wrong with it, or with what is known of it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub trouble: Vec<String>,
+}
+
+impl Part {
+    /// A part of which nothing is known yet.
+    pub fn new(name: impl Into<String>, role: Role) -> Self {
+        Self {
+            name: name.into(),
+            role,
+            state: None,
+            source: None,
+            values: BTreeMap::new(),
+            facts: BTreeMap::new(),
+            trouble: Vec::new(),
+        }
+    }
+
+    /// The same in a state.
+    #[must_use]
+    pub fn in_state(mut self, state: impl Into<String>) -> Self {
+        self.state = Some(state.into());
+        self
+    }
+
+    /// The same with a value, where there is one and it is a number.
+    #[must_use]
+    pub fn with(mut self, quantity: impl Into<Quantity>, value: Option<f64>) -> Self {
+        if let Some(value) = value.filter(|value| value.is_finite()) {
+            self.values.insert(quantity.into(), value);
+        }
+        self
+    }
+
+    /// The same with what is in force of each lever.
+    #[must_use]
+    pub fn set_to(self, setting: &Setting) -> Self {
+        setting
+            .iter()
+            .fold(self, |part, (lever, value)| part.with(lever, Some(value)))
+    }
+
+    /// The same with a fact.
+    #[must_use]
+    pub fn fact(mut self, name: &str, fact: impl fmt::Display) -> Self {
+        self.facts.insert(name.to_owned(), fact.to_string());
+        self
+    }
+
+    /// A value.
+    pub fn get(&self, quantity: impl Into<Quantity>) -> Option<f64> {
+        self.values.get(&quantity.into()).copied()
+    }
+
+    /// This and what another says of the same part: its values and facts in addition, and its state where this has none.
+    pub fn join(&mut self, other: Self) {
+        self.state = self.state.take().or(other.state);
+        self.source = self.source.or(other.source);
+        self.values.extend(other.values);
+        self.facts.extend(other.facts);
+        self.trouble.extend(other.trouble);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_of_one_quantity_each() {
+        for quantity in Quantity::all() {
+            assert_eq!(Quantity::named(quantity.info().name), Some(quantity));
+        }
+        assert_eq!(Quantity::all().count(), Lever::ALL.len() + Sensor::ALL.len());
+    }
+
+    #[test]
+    fn a_part_is_written_and_read_back() {
+        let part = Part::new("n1", Role::Node)
+            .in_state("held")
+            .with(Lever::Cap, Some(40.0))
+            .with(Sensor::Utilisation, Some(f64::NAN))
+            .fact("meter", "rapl");
+        let json = serde_json::to_string(&part).unwrap();
+        assert_eq!(
+            json,
+            r#"{"name":"n1","role":"node","state":"held","values":{"cap":40.0},"facts":{"meter":"rapl"}}"#
+        );
+        assert_eq!(serde_json::from_str::<Part>(&json).unwrap(), part);
+    }
+
+    #[test]
+    fn parts_of_one_name_are_joined() {
+        let mut part = Part::new("n1", Role::Node).in_state("serving");
+        part.join(
+            Part::new("n1", Role::Node)
+                .in_state("held")
+                .with(Lever::Cores, Some(2.0)),
+        );
+        assert_eq!(
+            (part.state.as_deref(), part.get(Lever::Cores)),
+            (Some("serving"), Some(2.0))
+        );
+    }
+}
