@@ -1,11 +1,11 @@
 //! What one control period leaves behind, for whoever shows, counts or records it.
 
-use super::machine::{Missing, Refused};
+use super::device::{Missing, Refused};
 use super::outcomes::Outcomes;
 use hdrhistogram::Histogram;
-use headroom_control::{Allocation, Decision, Observation};
+use headroom_control::{Decision, Observation};
 use headroom_gateway::{ConnectCounts, QueueCounts};
-use headroom_units::{Cores, Joules, Ratio, Reading, Seconds, Watts};
+use headroom_units::{Cores, Joules, Part, Ratio, Reading, Role, Seconds, Setting, Watts};
 
 /// One control period.
 #[derive(Clone, Debug)]
@@ -17,7 +17,7 @@ pub struct Tick {
     /// What it answered.
     pub decision: Decision,
     /// What is in force after that.
-    pub in_force: Allocation,
+    pub in_force: Setting,
     /// Whether the decision could not be carried out, wholly or in part.
     pub actuation_failed: bool,
     /// What keeps the levers from being moved.
@@ -48,17 +48,26 @@ pub struct Tick {
     pub accept_pauses: u64,
     /// Statuses, and failures by cause.
     pub outcomes: Outcomes,
+    /// Whether telemetry was expected, and did not come.
+    pub telemetry_lost: bool,
+    /// The cluster, its nodes and its gateways, where the run has such.
+    pub parts: Vec<Part>,
 }
 
 impl Tick {
-    /// Cores and cap of the whole run in the period: what was in force where it is commanded, and everything of a node that
-    /// could not be reached.
-    pub fn held(&self) -> (Cores, Watts) {
+    /// Cores and cap of the whole run in the period, where they are levers of it: what was in force where it is commanded, and
+    /// everything of a node that could not be reached.
+    pub fn held(&self) -> (Option<Cores>, Option<Watts>) {
         let in_force = &self.seen.in_force;
         (
-            in_force.cores().unwrap_or_default() + self.missing.cores,
-            in_force.cap().unwrap_or_default() + self.missing.cap,
+            in_force.cores().map(|cores| cores + self.missing.cores),
+            in_force.cap().map(|cap| cap + self.missing.cap),
         )
+    }
+
+    /// The parts of a role.
+    pub fn parts_of(&self, role: Role) -> impl Iterator<Item = &Part> {
+        self.parts.iter().filter(move |part| part.role == role)
     }
 
     /// Mean power of the whole run in the period; not known where a node could not be reached.

@@ -112,8 +112,12 @@ impl Screen {
             series.push_back((at, value));
         };
         let (cores, cap) = tick.held();
-        put(&mut self.cores, cores.get());
-        put(&mut self.cap_w, cap.get());
+        if let Some(cores) = cores {
+            put(&mut self.cores, cores.get());
+        }
+        if let Some(cap) = cap {
+            put(&mut self.cap_w, cap.get());
+        }
         if let Some(utilisation) = tick.seen.utilisation {
             put(
                 &mut self.busy,
