@@ -5,7 +5,7 @@ use crate::error::Error;
 use crate::histogram::{self, Buckets};
 use crate::model::{PeriodRecord, RunId, RunMeta};
 use crate::prune::is_being_recorded;
-use crate::rows::{META_COLUMNS, PERIOD_COLUMNS, read_meta, read_period};
+use crate::rows::{META_COLUMNS, PERIOD_COLUMNS, read_meta, read_parts, read_period};
 use crate::schema;
 use crate::summary::RunSummary;
 use crate::totals::{Counts, RunTotals};
@@ -105,11 +105,10 @@ impl Default for RunFilter {
 type TotalsRow = (String, Vec<u8>, i64, i64, i64, Option<f64>);
 
 impl Archive {
-    /// Opens a file for reading. A file of an older layout is brought up to date first, which needs the right to
-    /// write it.
+    /// Opens a file for reading.
     ///
     /// # Errors
-    /// There is no such file, it cannot be read, is no recorder file, or a newer program's.
+    /// There is no such file, it cannot be read, is no recorder file, or another version's.
     pub fn open(path: &Path) -> Result<Self, Error> {
         Ok(Self {
             connection: schema::open_reader(path)?,
@@ -256,6 +255,17 @@ impl Archive {
         Ok(periods)
     }
 
+    /// Whether any part of a run was recorded.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn has_parts(&self, id: RunId) -> Result<bool, Error> {
+        let asked = "SELECT EXISTS (SELECT 1 FROM parts WHERE run = ?1)";
+        self.connection
+            .query_row(asked, [id.0], |row| row.get(0))
+            .map_err(|source| self.database("reading a run's parts", source))
+    }
+
     fn periods_after(
         &self,
         id: RunId,
@@ -271,7 +281,9 @@ impl Archive {
             .map_err(failed)?;
         let mut rows = statement.query(params![id.0, after]).map_err(failed)?;
         while let Some(row) = rows.next().map_err(failed)? {
-            visit(read_period(row).map_err(failed)?)?;
+            let mut period = read_period(row).map_err(failed)?;
+            period.parts = read_parts(&self.connection, id.0, period.index).map_err(failed)?;
+            visit(period)?;
         }
         Ok(())
     }
@@ -331,7 +343,7 @@ impl Archive {
         };
         let buckets: Buckets =
             histogram::decode(&bytes).map_err(|detail| damaged("its latency histogram", detail))?;
-        let mut totals = RunTotals::resume(info.meta.slo.target, counts, &buckets);
+        let mut totals = RunTotals::resume(info.meta.slo.map(|slo| slo.target), counts, &buckets);
         let mut uncovered = 0_u64;
         self.periods_after(id, covered, &mut |period| {
             uncovered += u64::from(period.completions > 0);

@@ -111,10 +111,7 @@ fn different_experiments(run: &RunSummary, reference: &RunSummary) -> Vec<String
     differ("world", reference.world.to_string(), run.world.to_string());
     differ("trace", reference.trace.clone(), run.trace.clone());
     differ("seed", reference.seed.to_string(), run.seed.to_string());
-    let slo = |run: &RunSummary| {
-        let name = crate::model::percentile_name(run.slo.percentile);
-        format!("{name} under {} ms", crate::table::trimmed(run.slo.target_ms))
-    };
+    let slo = |run: &RunSummary| run.slo.text();
     differ("SLO", slo(reference), slo(run));
     let nodes = |run: &RunSummary| {
         let mut names = run.conditions.nodes.clone();

@@ -23,8 +23,8 @@ fn run(law: &str, joules: f64) -> RunSummary {
         },
         latency_ms: LatencyMs::default(),
         slo: SloSummary {
-            percentile: 95.0,
-            target_ms: 250.0,
+            percentile: Some(95.0),
+            target_ms: Some(250.0),
             periods_over: Some(Ratio::new(0.01)),
             latency_ms: Some(100.0),
             periods_judged: 190,
@@ -41,6 +41,9 @@ fn run(law: &str, joules: f64) -> RunSummary {
         cores: CoresSummary::default(),
         utilisation_mean: None,
         energy_over_bound: None,
+        nodes: None,
+        energy_always_on_j: None,
+        saving_against_always_on: None,
         run: Some(RunId(if law == "fixed" { 1 } else { 2 })),
         name: format!("demo-{law}"),
         decisions: BTreeMap::new(),
@@ -177,7 +180,7 @@ const REFUSED: &[Case] = &[
     ),
     (
         "another SLO",
-        |run, _| run.slo.target_ms = 300.0,
+        |run, _| run.slo.target_ms = Some(300.0),
         "another SLO (P95 under 250 ms and P95 under 300 ms)",
     ),
     (

@@ -32,17 +32,17 @@ pub enum Error {
         /// The file.
         path: PathBuf,
     },
-    /// A newer program wrote the file.
+    /// Another version of the program wrote the file.
     #[error(
-        "{path}: written by a newer headroom (schema version {found}; this one reads up to {newest}). Use that version, or name another file"
+        "{path}: written by another version of headroom (its layout is {found}, this one's {own}). Move the file away, or name another file"
     )]
-    Newer {
+    OtherVersion {
         /// The file.
         path: PathBuf,
-        /// The version in the file.
+        /// The layout of the file.
         found: i64,
-        /// The newest version that this program knows.
-        newest: i64,
+        /// The layout that this program reads and writes.
+        own: i64,
     },
     /// The limits make no sense.
     #[error("limit {name} is {value}: {remedy}")]

@@ -1,9 +1,9 @@
-//! Periods as CSV and as JSON lines.
+//! Periods and their parts as CSV and as JSON lines.
 
 use crate::archive::Archive;
 use crate::error::Error;
 use crate::model::{PeriodRecord, Reason, RunId};
-use headroom_units::{Hertz, PerSecond, Ratio, Seconds, Source, Watts};
+use headroom_units::{Cores, Hertz, Part, PerSecond, Quantity, Ratio, Seconds, Source, Watts};
 use serde::Serialize;
 use std::io::{self, Write};
 
@@ -28,7 +28,7 @@ struct Flat<'a, Json> {
     latency_max_ms: Option<f64>,
     slo_ms: Option<f64>,
     forecast_per_s: Option<f64>,
-    cores: f64,
+    cores: Option<f64>,
     cap_w: Option<f64>,
     cap_at_limit: bool,
     power_w: Option<f64>,
@@ -73,7 +73,7 @@ fn flat<'a, Json>(
         latency_max_ms: period.latency.map(|latency| latency.max.as_millis()),
         slo_ms: period.slo_latency.map(Seconds::as_millis),
         forecast_per_s: period.forecast.map(PerSecond::get),
-        cores: period.cores.get(),
+        cores: period.cores.map(Cores::get),
         cap_w: period.cap.map(Watts::get),
         cap_at_limit: period.cap_at_limit,
         power_w: period.power.map(|power| power.value.get()),
@@ -97,6 +97,15 @@ fn flat<'a, Json>(
 fn rules_of(reasons: &[Reason]) -> String {
     let rules: Vec<&str> = reasons.iter().map(|reason| reason.rule.as_str()).collect();
     rules.join(" ")
+}
+
+/// A line of JSON: the period, and its parts where it has any.
+#[derive(Serialize)]
+struct Line<'a> {
+    #[serde(flatten)]
+    period: Flat<'a, serde_json::Value>,
+    #[serde(skip_serializing_if = "<[Part]>::is_empty")]
+    parts: &'a [Part],
 }
 
 impl Archive {
@@ -125,7 +134,50 @@ impl Archive {
         Ok(())
     }
 
-    /// Writes a run's periods as JSON lines: one object a period, the same keys as the CSV.
+    /// Writes the parts of a run's periods as CSV: a line for each part of each period, a column for each quantity, with its
+    /// unit last. Facts and troubles are JSON texts.
+    ///
+    /// # Errors
+    /// The file cannot be read, or `out` cannot be written.
+    pub fn export_parts_csv(&self, id: RunId, out: impl Write) -> Result<(), Error> {
+        self.run(id)?;
+        let failed = |error: csv::Error| Error::Export(error.into());
+        let mut csv = csv::WriterBuilder::new()
+            .terminator(csv::Terminator::CRLF)
+            .from_writer(out);
+        let columns = Quantity::all().map(|quantity| quantity.info());
+        let columns = columns.map(|info| format!("{}_{}", info.name, info.unit));
+        let head = ["run", "index", "t_s", "name", "role", "state", "source"].map(str::to_owned);
+        let tail = ["facts", "trouble"].map(str::to_owned);
+        csv.write_record(head.into_iter().chain(columns).chain(tail))
+            .map_err(failed)?;
+        self.for_each_period(id, |period| {
+            for part in &period.parts {
+                let head = [
+                    id.to_string(),
+                    period.index.to_string(),
+                    period.at.get().to_string(),
+                    part.name.clone(),
+                    part.role.name().to_owned(),
+                    part.state.clone().unwrap_or_default(),
+                    part.source.map_or("", Source::as_str).to_owned(),
+                ];
+                let values = Quantity::all().map(|quantity| part.get(quantity));
+                let values = values.map(|value| value.map_or_else(String::new, |value| value.to_string()));
+                let tail = [
+                    serde_json::to_string(&part.facts).map_err(io::Error::from)?,
+                    serde_json::to_string(&part.trouble).map_err(io::Error::from)?,
+                ];
+                csv.write_record(head.into_iter().chain(values).chain(tail))
+                    .map_err(failed)?;
+            }
+            Ok(())
+        })?;
+        csv.flush()?;
+        Ok(())
+    }
+
+    /// Writes a run's periods as JSON lines: one object a period, the same keys as the CSV, and its parts.
     ///
     /// # Errors
     /// The file cannot be read, or `out` cannot be written.
@@ -135,7 +187,11 @@ impl Archive {
             let rules = rules_of(&period.reasons);
             let reasons = serde_json::to_value(&period.reasons).map_err(io::Error::from)?;
             let json = [period.seen.clone(), period.decided.clone(), reasons];
-            serde_json::to_writer(&mut out, &flat(id, &period, &rules, json)).map_err(io::Error::from)?;
+            let line = Line {
+                period: flat(id, &period, &rules, json),
+                parts: &period.parts,
+            };
+            serde_json::to_writer(&mut out, &line).map_err(io::Error::from)?;
             out.write_all(b"\n")?;
             Ok(())
         })?;

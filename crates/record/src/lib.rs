@@ -27,6 +27,7 @@ mod export;
 mod histogram;
 mod limits;
 mod model;
+mod part_totals;
 mod provenance;
 mod prune;
 mod recorder;
@@ -45,13 +46,13 @@ pub use clock::utc_text;
 pub use compare::{Comparison, compare_with_first, late_reference};
 pub use error::Error;
 pub use limits::Limits;
-pub use model::{LatencySummary, PeriodRecord, Reason, RunId, RunMeta, Slo, World};
+pub use model::{LatencySummary, MAX_PARTS, PeriodRecord, Reason, RunId, RunMeta, Slo, World};
 pub use provenance::{Experiment, Provenance, fingerprint, fingerprint_of_numbers, host};
 pub use recorder::{Health, Recorder, RunRecorder};
 pub use schema::SCHEMA_VERSION;
 pub use summary::{
-    Conditions, CoresSummary, EnergySummary, LatencyMs, PowerSummary, RequestCounts, RunSummary, SloSummary,
-    SourcedEnergy,
+    Conditions, CoresSummary, EnergySummary, LatencyMs, NodesSummary, PowerSummary, RequestCounts,
+    RunSummary, SloSummary, SourcedEnergy,
 };
 pub use table::summary_table;
 pub use totals::{LATENCY_MAX, RunTotals, WARM_UP_PERIODS};

@@ -2,7 +2,7 @@
 
 use crate::provenance::Provenance;
 use hdrhistogram::Histogram;
-use headroom_units::{Cores, Hertz, Joules, PerSecond, Ratio, Reading, Seconds, Source, Watts};
+use headroom_units::{Cores, Hertz, Joules, Part, PerSecond, Ratio, Reading, Seconds, Source, Watts};
 use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -64,7 +64,7 @@ impl FromStr for World {
     }
 }
 
-/// The promise: a percentile of the latency stays at or under a target.
+/// The SLO: a percentile of the latency stays at or under a target.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Slo {
     /// The percentile, in percent: 95.0 for the P95. Inside (0, 100).
@@ -102,8 +102,8 @@ pub struct RunMeta {
     pub world: World,
     /// The nominal length of a period.
     pub period: Seconds,
-    /// The promise.
-    pub slo: Slo,
+    /// The SLO; `None` for a run that is held to none.
+    pub slo: Option<Slo>,
     /// Where the run expects its watts from; `None` where there is no meter at all. Each period carries the
     /// source of its own reading, which is what sums and reports go by.
     pub power_source: Option<Source>,
@@ -195,8 +195,8 @@ pub struct PeriodRecord {
     pub slo_latency: Option<Seconds>,
     /// The arrival rate that the law expects in the next period, where it forecasts.
     pub forecast: Option<PerSecond>,
-    /// Cores allocated to the service during the period.
-    pub cores: Cores,
+    /// Cores allocated to the service during the period; `None` where nothing allocates any.
+    pub cores: Option<Cores>,
     /// Power cap in force during the period; `None` where there is none.
     pub cap: Option<Watts>,
     /// Whether the cap stood at its limit for the allocated cores.
@@ -226,9 +226,16 @@ pub struct PeriodRecord {
     pub seen: serde_json::Value,
     /// What the law answered, whole.
     pub decided: serde_json::Value,
-    /// Why.
+    /// Why it was decided so.
     pub reasons: Vec<Reason>,
+    /// What is known of the run's parts (cluster, nodes, gateways), [`MAX_PARTS`] of them at most: further ones are not
+    /// recorded, and a note of the run says so.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub parts: Vec<Part>,
 }
+
+/// Parts that are recorded of one period, at most.
+pub const MAX_PARTS: usize = 1_024;
 
 /// Why a decision was taken, as data.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -266,8 +273,8 @@ fn numbers_or_nan<'de, D: Deserializer<'de>>(input: D) -> Result<BTreeMap<String
 }
 
 impl PeriodRecord {
-    /// A period with nothing known of it but its number, its place in time and the cores allocated.
-    pub fn new(index: u64, at: Seconds, duration: Seconds, cores: Cores) -> Self {
+    /// A period with nothing known of it but its number, its place in time and the cores allocated, where there are any.
+    pub fn new(index: u64, at: Seconds, duration: Seconds, cores: impl Into<Option<Cores>>) -> Self {
         Self {
             index,
             at,
@@ -281,7 +288,7 @@ impl PeriodRecord {
             latency: None,
             slo_latency: None,
             forecast: None,
-            cores,
+            cores: cores.into(),
             cap: None,
             cap_at_limit: false,
             power: None,
@@ -296,6 +303,7 @@ impl PeriodRecord {
             seen: serde_json::Value::Null,
             decided: serde_json::Value::Null,
             reasons: Vec::new(),
+            parts: Vec::new(),
         }
     }
 
@@ -318,7 +326,7 @@ impl PeriodRecord {
                 "duration",
                 self.duration.is_finite() && self.duration >= Seconds::ZERO,
             ),
-            ("cores", self.cores.is_finite()),
+            ("cores", optional(self.cores.map(Cores::get))),
             (
                 "oldest_in_flight",
                 optional(self.oldest_in_flight.map(Seconds::get)),

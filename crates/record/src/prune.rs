@@ -200,6 +200,10 @@ fn remove_periods(connection: &mut Connection, run: i64, up_to: i64, at_most: i6
         params![run, up_to, at_most],
     )?;
     transaction.execute(
+        "DELETE FROM parts WHERE run = ?1 AND idx < coalesce((SELECT min(idx) FROM periods WHERE run = ?1), ?2)",
+        params![run, i64::MAX],
+    )?;
+    transaction.execute(
         "UPDATE runs SET pruned = pruned + ?2 WHERE id = ?1",
         params![run, i64::try_from(removed).unwrap_or(i64::MAX)],
     )?;

@@ -104,11 +104,10 @@ pub struct Health {
 }
 
 impl Recorder {
-    /// Opens a file for recording, creates it (and its folder) where there is none, brings an older one up to date,
-    /// and removes what exceeds the limits.
+    /// Opens a file for recording, creates it (and its folder) where there is none, and removes what exceeds the limits.
     ///
     /// # Errors
-    /// The folder or the file cannot be made, opened or written; the file is no recorder file, or a newer program's;
+    /// The folder or the file cannot be made, opened or written; the file is no recorder file, or another version's;
     /// a limit makes no sense.
     pub fn open(path: &Path, limits: Limits) -> Result<Self, Error> {
         limits.check()?;

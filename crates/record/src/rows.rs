@@ -1,10 +1,13 @@
 //! Runs and periods as rows of the file.
 
 use crate::clock::{from_unix_ms, this_process, unix_ms};
-use crate::model::{LatencySummary, PeriodRecord, Reason, RunMeta, Slo, World};
-use headroom_units::{Cores, Hertz, Joules, PerSecond, Ratio, Reading, Seconds, Source, Watts};
+use crate::model::{LatencySummary, MAX_PARTS, PeriodRecord, Reason, RunMeta, Slo, World};
+use headroom_units::{
+    Cores, Hertz, Joules, Part, PerSecond, Quantity, Ratio, Reading, Role, Seconds, Source, Watts,
+};
 use rusqlite::types::Type;
-use rusqlite::{Connection, Row, ToSql, named_params};
+use rusqlite::{Connection, Row, ToSql, named_params, params};
+use std::collections::BTreeMap;
 
 /// Reasons kept of one period; further ones are dropped.
 pub(crate) const REASONS_MAX: usize = 32;
@@ -18,6 +21,11 @@ pub(crate) const JSON_MAX_BYTES: usize = 64 << 10;
 
 /// Bytes kept of a run's configuration.
 pub(crate) const CONFIG_MAX_BYTES: usize = 1 << 20;
+
+/// Facts, and troubles, kept of a part in one period; and the bytes of one, and of a name.
+const MAX_FACTS: usize = 32;
+const MAX_FACT_BYTES: usize = 512;
+const MAX_NAME_BYTES: usize = 256;
 
 /// Notes kept of a run.
 pub(crate) const NOTES_MAX: usize = 64;
@@ -106,9 +114,9 @@ pub(crate) fn insert_run(connection: &Connection, meta: &RunMeta, now_ms: i64) -
             ":seed": meta.seed.cast_signed(),
             ":world": meta.world.as_str(),
             ":period_s": meta.period.get(),
-            ":slo_percentile": meta.slo.percentile,
-            ":slo_target_ms": meta.slo.target.as_millis(),
-            ":guard": meta.slo.guard.map(Ratio::get),
+            ":slo_percentile": meta.slo.map(|slo| slo.percentile),
+            ":slo_target_ms": meta.slo.map(|slo| slo.target.as_millis()),
+            ":guard": meta.slo.and_then(|slo| slo.guard).map(Ratio::get),
             ":power_source": meta.power_source.map(Source::as_str),
             ":notes": notes_text(&meta.notes),
             ":config": cut(&meta.config, CONFIG_MAX_BYTES),
@@ -158,7 +166,7 @@ pub(crate) fn insert_period(
         &latency(|all| all.max),
         &period.slo_latency.map(Seconds::as_millis),
         &period.forecast.map(PerSecond::get),
-        &period.cores.get(),
+        &period.cores.map(Cores::get),
         &period.cap.map(Watts::get),
         &period.cap_at_limit,
         &period.power.map(|power| power.value.get()),
@@ -179,7 +187,60 @@ pub(crate) fn insert_period(
         &run,
     ];
     statement.execute(&values[..])?;
+    if period.parts.is_empty() {
+        return Ok(());
+    }
+    let mut statement = connection.prepare_cached(
+        "INSERT INTO parts (run, idx, part, name, role, state, source, vals, facts, trouble)
+            VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+    )?;
+    for (number, part) in period.parts.iter().take(MAX_PARTS).enumerate() {
+        let finite = part.values.iter().filter(|(_, value)| value.is_finite());
+        let facts = part.facts.iter().take(MAX_FACTS);
+        let trouble = part.trouble.iter().take(MAX_FACTS);
+        statement.execute(params![
+            run,
+            count(period.index),
+            count(number as u64),
+            cut(&part.name, MAX_NAME_BYTES),
+            part.role.name(),
+            part.state.as_deref().map(|state| cut(state, MAX_NAME_BYTES)),
+            part.source.map(Source::as_str),
+            json_text(&finite.collect::<BTreeMap<_, _>>()),
+            json_text(
+                &facts
+                    .map(|(name, fact)| (cut(name, MAX_NAME_BYTES), cut(fact, MAX_FACT_BYTES)))
+                    .collect::<BTreeMap<_, _>>()
+            ),
+            json_text(&trouble.map(|text| cut(text, MAX_FACT_BYTES)).collect::<Vec<_>>()),
+        ])?;
+    }
     Ok(())
+}
+
+/// Reads the parts of a period.
+pub(crate) fn read_parts(connection: &Connection, run: i64, index: u64) -> rusqlite::Result<Vec<Part>> {
+    let mut statement = connection.prepare_cached(
+        "SELECT name, role, state, source, vals, facts, trouble FROM parts WHERE run = ?1 AND idx = ?2 ORDER BY part",
+    )?;
+    let read = |row: &Row<'_>| {
+        let role: String = row.get(1)?;
+        // A quantity that this program does not know says nothing to it.
+        let values: BTreeMap<String, f64> = json(row, 4)?;
+        let values = values
+            .into_iter()
+            .filter_map(|(name, value)| Some((Quantity::named(&name)?, value)));
+        Ok(Part {
+            name: row.get(0)?,
+            role: Role::named(&role).ok_or_else(|| damaged(1, format!("\"{role}\" is no role")))?,
+            state: row.get(2)?,
+            source: source(row, 3)?,
+            values: values.collect(),
+            facts: json(row, 5)?,
+            trouble: json(row, 6)?,
+        })
+    };
+    statement.query_map(params![run, count(index)], read)?.collect()
 }
 
 /// A value that a row holds and that cannot be understood.
@@ -254,7 +315,7 @@ pub(crate) fn read_period(row: &Row<'_>) -> rusqlite::Result<PeriodRecord> {
         latency,
         slo_latency: millis(14)?,
         forecast: real(15)?.map(PerSecond::new),
-        cores: Cores::new(row.get(16)?),
+        cores: real(16)?.map(Cores::new),
         cap: real(17)?.map(Watts::new),
         cap_at_limit: row.get(18)?,
         power,
@@ -270,6 +331,7 @@ pub(crate) fn read_period(row: &Row<'_>) -> rusqlite::Result<PeriodRecord> {
         levers_lost: row.get(31)?,
         nodes_missing: natural(row, 32)?,
         failed_by_client: natural(row, 33)?,
+        parts: Vec::new(),
     })
 }
 
@@ -288,11 +350,7 @@ pub(crate) fn read_meta(row: &Row<'_>) -> rusqlite::Result<RunMeta> {
         seed: row.get::<_, i64>(4)?.cast_unsigned(),
         world: world.parse::<World>().map_err(|error| damaged(5, error))?,
         period: Seconds::new(row.get(6)?),
-        slo: Slo {
-            percentile: row.get(7)?,
-            target: Seconds::from_millis(row.get(8)?),
-            guard: row.get::<_, Option<f64>>(9)?.map(Ratio::new),
-        },
+        slo: slo(row)?,
         power_source: source(row, 10)?,
         notes: json(row, 11)?,
         config: row.get(12)?,
@@ -302,6 +360,17 @@ pub(crate) fn read_meta(row: &Row<'_>) -> rusqlite::Result<RunMeta> {
         nodes: json(row, 16)?,
         provenance: json(row, 17)?,
     })
+}
+
+/// The SLO of a row of [`META_COLUMNS`].
+fn slo(row: &Row<'_>) -> rusqlite::Result<Option<Slo>> {
+    let (percentile, target_ms): (Option<f64>, Option<f64>) = (row.get(7)?, row.get(8)?);
+    let guard: Option<f64> = row.get(9)?;
+    Ok(percentile.zip(target_ms).map(|(percentile, target_ms)| Slo {
+        percentile,
+        target: Seconds::from_millis(target_ms),
+        guard: guard.map(Ratio::new),
+    }))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The file's layout, its versions, and how a file is opened.
+//! The file's layout, and how a file is opened.
 
 use crate::Error;
 use rusqlite::{Connection, OpenFlags};
@@ -11,9 +11,11 @@ const APPLICATION_ID: i64 = 0x4844_524d;
 /// How long a statement waits for another process that writes.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The schema's history: entry `i` brings a file from version `i` to `i + 1`. Entries are never edited once
-/// released; a change is a new entry.
-const MIGRATIONS: &[&str] = &["
+/// The file's layout (`PRAGMA user_version`): a file of another is refused. It changes with the tables below.
+pub const SCHEMA_VERSION: i64 = 5;
+
+/// The tables of a new file.
+const TABLES: &str = "
     CREATE TABLE runs (
         id INTEGER PRIMARY KEY AUTOINCREMENT,
         name TEXT NOT NULL,
@@ -27,8 +29,8 @@ const MIGRATIONS: &[&str] = &["
         seed INTEGER NOT NULL,         -- the 64 bits, signed
         world TEXT NOT NULL,
         period_s REAL NOT NULL,
-        slo_percentile REAL NOT NULL,
-        slo_target_ms REAL NOT NULL,
+        slo_percentile REAL,           -- null where there is no SLO
+        slo_target_ms REAL,
         guard REAL,
         power_source TEXT,
         notes TEXT NOT NULL,           -- JSON array
@@ -40,7 +42,11 @@ const MIGRATIONS: &[&str] = &["
         covered INTEGER NOT NULL DEFAULT -1, -- the last period that totals and histogram cover
         dropped INTEGER NOT NULL DEFAULT 0,  -- periods that never reached the writer
         unwritten INTEGER NOT NULL DEFAULT 0, -- periods that are in the totals but could not be written as rows
-        pruned INTEGER NOT NULL DEFAULT 0     -- periods that are in the totals and were removed as rows
+        pruned INTEGER NOT NULL DEFAULT 0,    -- periods that are in the totals and were removed as rows
+        bound_j REAL,                  -- what no schedule could go under
+        nodes TEXT NOT NULL,           -- JSON array of names
+        provenance TEXT NOT NULL,      -- JSON
+        bystanders REAL                -- share of the machine that others used
     ) STRICT;
     CREATE INDEX runs_by_name ON runs (name);
     CREATE TABLE periods (
@@ -61,7 +67,7 @@ const MIGRATIONS: &[&str] = &["
         latency_max_ms REAL,
         slo_ms REAL,
         forecast_per_s REAL,
-        cores REAL NOT NULL,
+        cores REAL,
         cap_w REAL,
         cap_at_limit INTEGER NOT NULL,
         power_w REAL,
@@ -71,29 +77,32 @@ const MIGRATIONS: &[&str] = &["
         utilisation REAL,
         throttled REAL,
         frequency_hz REAL,
+        frequency_limit_hz REAL,
         telemetry_lost INTEGER NOT NULL,
+        levers_lost INTEGER NOT NULL,
+        nodes_missing INTEGER NOT NULL,
+        failed_by_client INTEGER NOT NULL,
         seen TEXT NOT NULL,            -- JSON
         decided TEXT NOT NULL,         -- JSON
         reasons TEXT NOT NULL          -- JSON array of {rule, text, numbers}
     ) STRICT;
     CREATE UNIQUE INDEX periods_by_run ON periods (run, idx);
-", "
-    ALTER TABLE periods ADD COLUMN frequency_limit_hz REAL;
-", "
-    ALTER TABLE runs ADD COLUMN bound_j REAL; -- what no schedule could go under
-", "
-    ALTER TABLE runs ADD COLUMN nodes TEXT NOT NULL DEFAULT '[]';      -- JSON array of names
-    ALTER TABLE runs ADD COLUMN provenance TEXT NOT NULL DEFAULT '{}'; -- JSON
-    ALTER TABLE runs ADD COLUMN bystanders REAL;                       -- share of the machine that others used
-    ALTER TABLE periods ADD COLUMN levers_lost INTEGER NOT NULL DEFAULT 0;
-    ALTER TABLE periods ADD COLUMN nodes_missing INTEGER NOT NULL DEFAULT 0;
-    ALTER TABLE periods ADD COLUMN failed_by_client INTEGER NOT NULL DEFAULT 0;
-"];
+    CREATE TABLE parts (
+        run INTEGER NOT NULL,
+        idx INTEGER NOT NULL,          -- the period's
+        part INTEGER NOT NULL,         -- the part's place in it
+        name TEXT NOT NULL,
+        role TEXT NOT NULL,
+        state TEXT,
+        source TEXT,                   -- of its power
+        vals TEXT NOT NULL,            -- JSON: values by quantity
+        facts TEXT NOT NULL,           -- JSON
+        trouble TEXT NOT NULL,         -- JSON array
+        PRIMARY KEY (run, idx, part)
+    ) STRICT, WITHOUT ROWID;
+";
 
-/// The newest version of the file's layout that this program reads and writes (`PRAGMA user_version`).
-pub const SCHEMA_VERSION: i64 = MIGRATIONS.len() as i64;
-
-/// Opens a file for writing, creating it where there is none and bringing an older one up to date.
+/// Opens a file for writing, creating it where there is none.
 pub(crate) fn open_writer(path: &Path) -> Result<Connection, Error> {
     if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         std::fs::create_dir_all(folder).map_err(|source| Error::Folder {
@@ -114,7 +123,7 @@ pub(crate) fn open_writer(path: &Path) -> Result<Connection, Error> {
     connection
         .pragma_update(None, "auto_vacuum", "INCREMENTAL")
         .map_err(opening)?;
-    migrate(&mut connection, path, MIGRATIONS)?;
+    create(&mut connection, path)?;
     // WAL with synchronous NORMAL: a commit is in the kernel's hands at once, which `kill -9` cannot undo; a power
     // failure can undo the commits since the last checkpoint, and damages nothing.
     connection
@@ -220,12 +229,6 @@ pub(crate) fn open_reader(path: &Path) -> Result<Connection, Error> {
         Ok((connection, version))
     })?;
     check_identity(&connection, path, version)?;
-    if version < SCHEMA_VERSION {
-        // An older layout is brought up to date before it is read, which needs the right to write.
-        drop(connection);
-        drop(open_writer(path)?);
-        return Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY).map_err(opening);
-    }
     Ok(connection)
 }
 
@@ -253,18 +256,18 @@ fn check_identity(connection: &Connection, path: &Path, version: i64) -> Result<
             path: path.to_owned(),
         });
     }
-    if version > SCHEMA_VERSION {
-        return Err(Error::Newer {
+    if version != SCHEMA_VERSION {
+        return Err(Error::OtherVersion {
             path: path.to_owned(),
             found: version,
-            newest: SCHEMA_VERSION,
+            own: SCHEMA_VERSION,
         });
     }
     Ok(())
 }
 
-/// Brings a file to the version that the list of migrations ends with, in one transaction.
-fn migrate(connection: &mut Connection, path: &Path, migrations: &[&str]) -> Result<(), Error> {
+/// Gives an empty file its tables, in one transaction; any other is checked.
+fn create(connection: &mut Connection, path: &Path) -> Result<(), Error> {
     let opening = |source| Error::Open {
         path: path.to_owned(),
         source,
@@ -276,21 +279,15 @@ fn migrate(connection: &mut Connection, path: &Path, migrations: &[&str]) -> Res
     let tables: i64 = transaction
         .query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))
         .map_err(opening)?;
-    if tables == 0 && version == 0 {
-        transaction
-            .pragma_update(None, "application_id", APPLICATION_ID)
-            .map_err(opening)?;
-    } else {
-        check_identity(&transaction, path, version)?;
+    if tables > 0 || version != 0 {
+        return check_identity(&transaction, path, version);
     }
-    let done = usize::try_from(version).unwrap_or(0);
-    for (number, statements) in migrations.iter().enumerate().skip(done) {
-        transaction.execute_batch(statements).map_err(opening)?;
-        transaction
-            .pragma_update(None, "user_version", number as i64 + 1)
-            .map_err(opening)?;
-    }
-    transaction.commit().map_err(opening)
+    transaction
+        .pragma_update(None, "application_id", APPLICATION_ID)
+        .and_then(|()| transaction.execute_batch(TABLES))
+        .and_then(|()| transaction.pragma_update(None, "user_version", SCHEMA_VERSION))
+        .and_then(|()| transaction.commit())
+        .map_err(opening)
 }
 
 #[cfg(test)]
@@ -304,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_file_has_the_newest_version_and_shrinks_when_told() {
+    fn a_new_file_has_its_layout_and_can_shrink() {
         let (_folder, path) = file();
         let connection = open_writer(&path).unwrap();
         assert_eq!(user_version(&connection).unwrap(), SCHEMA_VERSION);
@@ -319,16 +316,27 @@ mod tests {
     }
 
     #[test]
-    fn a_newer_file_is_refused_with_both_versions() {
-        let (_folder, path) = file();
-        open_writer(&path)
-            .unwrap()
-            .pragma_update(None, "user_version", SCHEMA_VERSION + 7)
-            .unwrap();
-        for error in [open_writer(&path).unwrap_err(), open_reader(&path).unwrap_err()] {
-            let text = error.to_string();
-            assert!(text.contains(&(SCHEMA_VERSION + 7).to_string()), "{text}");
-            assert!(text.contains("newer") && text.contains("runs.db"), "{text}");
+    fn a_file_of_another_version_is_refused_with_the_remedy() {
+        for version in [SCHEMA_VERSION - 1, SCHEMA_VERSION + 7] {
+            let (_folder, path) = file();
+            let connection = open_writer(&path).unwrap();
+            connection.pragma_update(None, "user_version", version).unwrap();
+            drop(connection);
+            for error in [
+                open_writer(&path).unwrap_err(),
+                open_reader(&path).unwrap_err(),
+                try_writer(&path).unwrap_err(),
+            ] {
+                let text = error.to_string();
+                assert!(
+                    text.contains(&format!("its layout is {version}, this one's {SCHEMA_VERSION}")),
+                    "{text}"
+                );
+                assert!(
+                    text.contains("Move the file away") && text.contains("runs.db"),
+                    "{text}"
+                );
+            }
         }
     }
 
@@ -353,68 +361,5 @@ mod tests {
         .unwrap();
         assert!(matches!(open_writer(&path), Err(Error::Open { .. })));
         assert!(matches!(open_reader(&path), Err(Error::Open { .. })));
-    }
-
-    #[test]
-    fn an_older_file_is_brought_up_to_date_and_keeps_its_rows() {
-        let (_folder, path) = file();
-        let mut connection = Connection::open(&path).unwrap();
-        migrate(&mut connection, &path, &["CREATE TABLE a (x)"]).unwrap();
-        connection.execute("INSERT INTO a VALUES (7)", []).unwrap();
-        let both = ["CREATE TABLE a (x)", "ALTER TABLE a ADD COLUMN y DEFAULT 3"];
-        // A list of two stands in for the program's own list after its next change.
-        migrate(&mut connection, &path, &both).unwrap();
-        let row: (i64, i64) = connection
-            .query_row("SELECT x, y FROM a", [], |row| Ok((row.get(0)?, row.get(1)?)))
-            .unwrap();
-        assert_eq!(row, (7, 3));
-        assert_eq!(user_version(&connection).unwrap(), 2);
-    }
-
-    #[test]
-    fn periods_recorded_before_there_were_frequency_limits_are_read_without_one() {
-        let (_folder, path) = file();
-        let mut connection = Connection::open(&path).unwrap();
-        migrate(&mut connection, &path, &MIGRATIONS[..1]).unwrap();
-        connection
-            .execute(
-                "INSERT INTO periods (run, idx, t_s, duration_s, arrivals, completions, failures, in_flight, cores,
-                    cap_at_limit, frequency_hz, telemetry_lost, seen, decided, reasons)
-                 VALUES (1, 0, 0.0, 1.0, 5, 5, 0, 0, 2.0, 0, 1.5e9, 0, 'null', 'null', '[]')",
-                [],
-            )
-            .unwrap();
-        drop(connection);
-        let connection = open_reader(&path).unwrap();
-        assert_eq!(user_version(&connection).unwrap(), SCHEMA_VERSION);
-        let period = connection
-            .query_row(
-                &format!("SELECT {} FROM periods", crate::rows::PERIOD_COLUMNS),
-                [],
-                crate::rows::read_period,
-            )
-            .unwrap();
-        assert_eq!(period.arrivals, 5);
-        let hertz = headroom_units::Hertz::new(1.5e9);
-        assert_eq!((period.frequency, period.frequency_limit), (Some(hertz), None));
-    }
-
-    #[test]
-    fn a_failing_migration_changes_nothing() {
-        let (_folder, path) = file();
-        let mut connection = Connection::open(&path).unwrap();
-        assert!(
-            migrate(
-                &mut connection,
-                &path,
-                &["CREATE TABLE a (x)", "CREATE TABLE a (x)"]
-            )
-            .is_err()
-        );
-        assert_eq!(user_version(&connection).unwrap(), 0);
-        let tables: i64 = connection
-            .query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))
-            .unwrap();
-        assert_eq!(tables, 0);
     }
 }

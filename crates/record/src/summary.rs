@@ -1,8 +1,9 @@
 //! The object in which every run ends.
 
 use crate::compare::Comparison;
-use crate::model::{RunId, World};
+use crate::model::{RunId, World, percentile_name};
 use crate::provenance::Provenance;
+use crate::table::trimmed;
 use headroom_units::{Cores, Joules, Ratio, Seconds, Source, Watts};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -30,7 +31,7 @@ pub struct RunSummary {
     pub requests: RequestCounts,
     /// Latency of all answered requests of the run, from the merged histogram: exact to 0.1 %.
     pub latency_ms: LatencyMs,
-    /// The promise and how it was kept.
+    /// The SLO and how it was kept.
     pub slo: SloSummary,
     /// Energy and where its watts came from.
     pub energy_j: EnergySummary,
@@ -46,6 +47,16 @@ pub struct RunSummary {
     /// bound can be computed, and only where the run answered what it was asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub energy_over_bound: Option<Ratio>,
+    /// The run's nodes by state; `None` where no state of any was recorded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nodes: Option<NodesSummary>,
+    /// Energy that the same work would have needed with every server on, by the model that gives the power of the servers as
+    /// they were; over the periods in which both are known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub energy_always_on_j: Option<Joules>,
+    /// The share of [`energy_always_on_j`](Self::energy_always_on_j) that was saved, by the same model.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub saving_against_always_on: Option<Ratio>,
     /// The run's number in its recorder file; `None` for a run that was not recorded.
     #[serde(default)]
     pub run: Option<RunId>,
@@ -92,6 +103,17 @@ pub struct Conditions {
     pub bystanders: Option<Ratio>,
 }
 
+/// The nodes of a run by state.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct NodesSummary {
+    /// Nodes of which a state was recorded.
+    pub count: u64,
+    /// Seconds that they were in each state, added up over nodes.
+    pub state_s: BTreeMap<String, f64>,
+    /// How often one went from a state to another, by both: `serving-draining`.
+    pub transitions: BTreeMap<String, u64>,
+}
+
 /// Requests of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RequestCounts {
@@ -118,13 +140,13 @@ pub struct LatencyMs {
     pub p999: Option<f64>,
 }
 
-/// The promise of a run and how it was kept.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+/// The SLO of a run and how it was kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SloSummary {
-    /// The percentile, in percent.
-    pub percentile: f64,
-    /// The target T, in milliseconds.
-    pub target_ms: f64,
+    /// The percentile, in percent; `None` for a run that is held to no SLO.
+    pub percentile: Option<f64>,
+    /// The target T, in milliseconds; likewise.
+    pub target_ms: Option<f64>,
     /// Share of the judged periods that were over the target, as [`crate::RunTotals::add`] defines it; `None` where
     /// no period was judged.
     pub periods_over: Option<Ratio>,
@@ -138,6 +160,32 @@ pub struct SloSummary {
     /// Judged periods that count as over only because their latency is unknown.
     #[serde(default)]
     pub periods_unknown: u64,
+}
+
+impl SloSummary {
+    /// The SLO: `P95 under 250 ms`; `no SLO` where there is none.
+    pub fn text(&self) -> String {
+        match self.percentile.zip(self.target_ms) {
+            Some((percentile, target_ms)) => {
+                format!("{} under {} ms", percentile_name(percentile), trimmed(target_ms))
+            }
+            None => "no SLO".to_owned(),
+        }
+    }
+
+    /// What its missing is called: `periods with P95 over 250 ms`.
+    pub(crate) fn missing(&self) -> String {
+        match self.percentile.zip(self.target_ms) {
+            Some((percentile, target_ms)) => {
+                format!(
+                    "periods with {} over {} ms",
+                    percentile_name(percentile),
+                    trimmed(target_ms)
+                )
+            }
+            None => "periods over the target".to_owned(),
+        }
+    }
 }
 
 /// Energy of a run.
@@ -182,6 +230,6 @@ pub struct PowerSummary {
 pub struct CoresSummary {
     /// Mean number of allocated cores, weighted by time.
     pub mean: Option<Cores>,
-    /// Allocated cores times the seconds they were held.
-    pub core_seconds: f64,
+    /// Allocated cores times the seconds they were held; `None` where none were allocated.
+    pub core_seconds: Option<f64>,
 }

@@ -3,7 +3,6 @@
 use crate::archive::RunInfo;
 use crate::clock::{unix_ms, utc_text};
 use crate::compare::Comparison;
-use crate::model::percentile_name;
 use crate::summary::RunSummary;
 use comfy_table::{Cell, CellAlignment, Table, presets};
 use headroom_units::{Cores, Joules, Ratio, Source, Watts};
@@ -115,11 +114,7 @@ pub(crate) fn metrics(summaries: &[RunSummary]) -> (Vec<Metric>, Vec<String>) {
         summary.slo.percentile == first.slo.percentile && summary.slo.target_ms == first.slo.target_ms
     });
     let over = if same_slo {
-        format!(
-            "periods with {} over {} ms",
-            percentile_name(first.slo.percentile),
-            trimmed(first.slo.target_ms)
-        )
+        first.slo.missing()
     } else {
         "periods over the run's own target".to_owned()
     };
@@ -178,11 +173,7 @@ pub(crate) fn metrics(summaries: &[RunSummary]) -> (Vec<Metric>, Vec<String>) {
             "cores",
             number(&|run| run.cores.mean.map(Cores::get), 2),
         ),
-        metric(
-            "core-seconds",
-            "core s",
-            number(&|run| Some(run.cores.core_seconds), 0),
-        ),
+        metric("core-seconds", "core s", number(&|run| run.cores.core_seconds, 0)),
         metric(
             "power consumed, mean",
             "W",

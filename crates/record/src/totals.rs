@@ -1,7 +1,8 @@
 //! The running sums of a run, from which its summary is computed.
 
 use crate::histogram;
-use crate::model::{PeriodRecord, RunMeta, micros_at};
+use crate::model::{MAX_PARTS, PeriodRecord, RunMeta, Slo, micros_at};
+use crate::part_totals::PartTotals;
 use crate::summary::{
     Conditions, CoresSummary, EnergySummary, LatencyMs, PowerSummary, RequestCounts, RunSummary, SloSummary,
     SourcedEnergy,
@@ -29,17 +30,17 @@ const OTHER_RULES: &str = "other rules";
 /// A recorder keeps one for each run; a run that is not recorded can keep its own.
 #[derive(Clone, Debug)]
 pub struct RunTotals {
-    target: Seconds,
+    target: Option<Seconds>,
     counts: Counts,
     latency: Histogram<u64>,
 }
 
-/// How a period stands against the promise.
+/// How a period stands against the SLO.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
     Kept,
     Over,
-    /// Nobody can show that the promise was kept: counted as over, and counted apart as well.
+    /// Nobody can show that the SLO was kept: counted as over, and counted apart as well.
     Unknown,
 }
 
@@ -52,7 +53,6 @@ pub(crate) struct Counts {
     offered: u64,
     completed: u64,
     failed: u64,
-    #[serde(default)]
     failed_by_client: u64,
     judged: u64,
     over: u64,
@@ -65,13 +65,13 @@ pub(crate) struct Counts {
     cap: Weighted,
     consumed_under_cap: Weighted,
     cap_where_consumed: Weighted,
-    core_seconds: f64,
+    /// Cores times seconds, and the seconds in which they are known.
+    cores: Weighted,
     utilisation: Weighted,
     rules: BTreeMap<String, u64>,
-    #[serde(default)]
     levers_lost: u64,
-    #[serde(default)]
     nodes_missing: u64,
+    parts: PartTotals,
 }
 
 /// A sum of values, each times the seconds it held.
@@ -130,8 +130,8 @@ impl Counts {
         Verdict::Kept
     }
 
-    fn add(&mut self, period: &PeriodRecord, target: Seconds) {
-        if self.periods >= WARM_UP_PERIODS {
+    fn add(&mut self, period: &PeriodRecord, target: Option<Seconds>) {
+        if let Some(target) = target.filter(|_| self.periods >= WARM_UP_PERIODS) {
             let verdict = self.judge(period, target);
             self.judged += 1;
             self.over += u64::from(verdict != Verdict::Kept);
@@ -166,7 +166,10 @@ impl Counts {
                 self.cap_where_consumed.add(cap.get(), period.duration);
             }
         }
-        self.core_seconds += period.cores.get() * period.duration.get();
+        if let Some(cores) = period.cores {
+            self.cores.add(cores.get(), period.duration);
+        }
+        self.parts.add(period);
         if let Some(utilisation) = period.utilisation {
             self.utilisation.add(utilisation.get(), period.duration);
         }
@@ -190,13 +193,13 @@ impl Counts {
 }
 
 impl RunTotals {
-    /// The sums of a run that has seen no period yet, to be held against a latency target.
-    pub fn new(target: Seconds) -> Self {
-        Self::resume(target, Counts::default(), &[])
+    /// The sums of a run without a period yet, to be held against a latency target where it has one.
+    pub fn new(target: impl Into<Option<Seconds>>) -> Self {
+        Self::resume(target.into(), Counts::default(), &[])
     }
 
     /// Sums that go on from stored ones.
-    pub(crate) fn resume(target: Seconds, counts: Counts, buckets: &[(u64, u64)]) -> Self {
+    pub(crate) fn resume(target: Option<Seconds>, counts: Counts, buckets: &[(u64, u64)]) -> Self {
         let mut latency = histogram::empty().unwrap_or_else(|error| {
             // Bounds and digits are constants inside the crate's stated range, which the tests construct.
             unreachable!("a histogram of 1 µs to {LATENCY_MAX:?}: {error}")
@@ -215,7 +218,7 @@ impl RunTotals {
     /// such latency is known: where the service failed so many requests that the percentile lies among them, or requests
     /// failed and none was answered; where the oldest request being served is
     /// older than the target, or must be (none ended in a period longer than the target); where the period's
-    /// telemetry was lost, since a promise that nobody can show to be kept is not one that was kept. Any other
+    /// telemetry was lost, since an SLO that nobody can show to be kept is not one that was kept. Any other
     /// period, above all one without requests, counts as kept. The first [`WARM_UP_PERIODS`] count as neither.
     pub fn add(&mut self, period: &PeriodRecord, latencies: &Histogram<u64>) {
         self.add_buckets(period, &histogram::buckets(latencies));
@@ -243,6 +246,7 @@ impl RunTotals {
     pub fn summary(&self, meta: &RunMeta) -> RunSummary {
         let counts = &self.counts;
         let energy = self.energy();
+        let always_on = counts.parts.always_on();
         let consumed = sole(&counts.power).and_then(|(_, power)| power.mean());
         let ratio = match (
             counts.power.len(),
@@ -252,7 +256,7 @@ impl RunTotals {
             (1, Some(consumed), Some(cap)) if cap > 0.0 => Some(consumed / cap),
             _ => None,
         };
-        let missed = counts.failed.saturating_sub(counts.failed_by_client);
+        let missed = self.missed();
         let at =
             |percentile| (!self.latency.is_empty()).then(|| micros_at(&self.latency, percentile).as_millis());
         RunSummary {
@@ -275,19 +279,14 @@ impl RunTotals {
                 p999: at(99.9),
             },
             slo: SloSummary {
-                percentile: meta.slo.percentile,
-                target_ms: meta.slo.target.as_millis(),
+                percentile: meta.slo.map(|slo| slo.percentile),
+                target_ms: meta.slo.map(|slo| slo.target.as_millis()),
                 periods_over: (counts.judged > 0)
                     .then(|| Ratio::new(counts.over as f64 / counts.judged as f64)),
-                latency_ms: match missed {
-                    0 => at(meta.slo.percentile),
-                    _ => quantile_of_answered(
-                        Ratio::from_percent(meta.slo.percentile),
-                        counts.completed,
-                        missed,
-                    )
-                    .and_then(|quantile| at(quantile * 100.0)),
-                },
+                latency_ms: meta.slo.and_then(|slo| match missed {
+                    0 => at(slo.percentile),
+                    _ => self.quantile(slo).and_then(|quantile| at(quantile * 100.0)),
+                }),
                 periods_judged: counts.judged,
                 periods_unknown: counts.unknown,
             },
@@ -307,10 +306,13 @@ impl RunTotals {
                 ratio: ratio.map(Ratio::new),
             },
             cores: CoresSummary {
-                mean: (counts.duration_s > 0.0).then(|| Cores::new(counts.core_seconds / counts.duration_s)),
-                core_seconds: counts.core_seconds,
+                mean: counts.cores.mean().map(Cores::new),
+                core_seconds: (counts.cores.seconds > 0.0).then_some(counts.cores.sum),
             },
             utilisation_mean: counts.utilisation.mean().map(Ratio::new),
+            nodes: counts.parts.nodes(),
+            energy_always_on_j: always_on.map(|(joules, _)| joules),
+            saving_against_always_on: always_on.map(|(_, saved)| saved),
             run: None,
             name: meta.name.clone(),
             decisions: counts.rules.clone(),
@@ -327,6 +329,20 @@ impl RunTotals {
             provenance: meta.provenance.clone(),
             comparison: None,
         }
+    }
+
+    /// Requests that failed, whose client did not go away.
+    fn missed(&self) -> u64 {
+        self.counts.failed.saturating_sub(self.counts.failed_by_client)
+    }
+
+    /// The quantile of the answered requests at which the SLO's percentile of all lies; `None` where it lies among the failed.
+    fn quantile(&self, slo: Slo) -> Option<f64> {
+        quantile_of_answered(
+            Ratio::from_percent(slo.percentile),
+            self.counts.completed,
+            self.missed(),
+        )
     }
 
     fn energy(&self) -> EnergySummary {
@@ -406,19 +422,25 @@ impl RunTotals {
         if counts.energy_j.is_empty() && counts.periods > 0 {
             notes.push("energy is unknown: no power meter answered during the run".to_owned());
         }
-        if counts.judged == 0 && counts.periods > 0 {
+        if meta.slo.is_some() && counts.judged == 0 && counts.periods > 0 {
             notes.push(format!(
                 "no period was held against the target: the first {WARM_UP_PERIODS} are not, and the run has {}",
                 counts.periods
             ));
         }
-        let missed = counts.failed.saturating_sub(counts.failed_by_client);
-        if quantile_of_answered(Ratio::from_percent(meta.slo.percentile), counts.completed, missed).is_none()
-        {
+        if let Some(slo) = meta.slo.filter(|slo| self.quantile(*slo).is_none()) {
             notes.push(format!(
-                "{missed} requests failed and {} were answered: P{} of the run is missed, and latencies are those of the \
+                "{} requests failed and {} were answered: {} of the run is missed, and latencies are those of the \
                  answered ones",
-                counts.completed, meta.slo.percentile
+                self.missed(),
+                counts.completed,
+                slo.name()
+            ));
+        }
+        if counts.parts.cut_periods > 0 {
+            notes.push(format!(
+                "{} of {} periods had more than {MAX_PARTS} parts: the others are not recorded",
+                counts.parts.cut_periods, counts.periods
             ));
         }
         if counts.unknown > 0 {

@@ -6,7 +6,7 @@
 
 use crate::archive::Archive;
 use crate::error::Error;
-use crate::model::{PeriodRecord, RunId, percentile_name};
+use crate::model::{PeriodRecord, RunId};
 use crate::summary::RunSummary;
 use crate::table::{number_or_none, trimmed};
 use headroom_units::{Cores, Joules, Ratio, Seconds, Watts};
@@ -135,11 +135,7 @@ impl Validation {
 pub fn sides(live: &RunSummary, simulated: &RunSummary) -> Vec<Side> {
     use Distance::{Difference, Percent};
     let both = |of: &dyn Fn(&RunSummary) -> Option<f64>| (of(live), of(simulated));
-    let over = format!(
-        "periods with {} over {} ms",
-        percentile_name(live.slo.percentile),
-        trimmed(live.slo.target_ms)
-    );
+    let over = live.slo.missing();
     vec![
         Side::new(
             "energy",
@@ -226,15 +222,18 @@ fn alike(live: Cores, simulated: Cores) -> bool {
 fn by_period(live: &[PeriodRecord], simulated: &[PeriodRecord]) -> PeriodsApart {
     let mut simulated = simulated.iter().peekable();
     let mut sum = PeriodsApart::default();
-    let (mut caps, mut powers) = (0.0_f64, 0.0_f64);
+    let (mut cores, mut caps, mut powers) = (0.0_f64, 0.0_f64, 0.0_f64);
     for live in live {
         while simulated.next_if(|period| period.index < live.index).is_some() {}
         let Some(other) = simulated.next_if(|period| period.index == live.index) else {
             continue;
         };
         sum.periods += 1;
-        sum.cores += (live.cores - other.cores).get().abs();
-        sum.cores_alike_percent += 100.0 * f64::from(u8::from(alike(live.cores, other.cores)));
+        if let Some((live, other)) = live.cores.zip(other.cores) {
+            sum.cores += (live - other).get().abs();
+            sum.cores_alike_percent += 100.0 * f64::from(u8::from(alike(live, other)));
+            cores += 1.0;
+        }
         if let Some((live, other)) = live.cap.zip(other.cap) {
             sum.cap_w += (live - other).get().abs();
             caps += 1.0;
@@ -244,10 +243,9 @@ fn by_period(live: &[PeriodRecord], simulated: &[PeriodRecord]) -> PeriodsApart 
             powers += 1.0;
         }
     }
-    let periods = (sum.periods as f64).max(1.0);
     PeriodsApart {
-        cores: sum.cores / periods,
-        cores_alike_percent: sum.cores_alike_percent / periods,
+        cores: sum.cores / cores.max(1.0),
+        cores_alike_percent: sum.cores_alike_percent / cores.max(1.0),
         cap_w: sum.cap_w / caps.max(1.0),
         power_w: sum.power_w / powers.max(1.0),
         ..sum

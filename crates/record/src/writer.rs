@@ -164,7 +164,7 @@ impl Writer {
 
     fn start(&mut self, meta: RunMeta, dropped: Arc<AtomicU64>) -> rusqlite::Result<RunId> {
         let id = rows::insert_run(&self.connection, &meta, unix_ms(SystemTime::now()))?;
-        let totals = RunTotals::new(meta.slo.target);
+        let totals = RunTotals::new(meta.slo.map(|slo| slo.target));
         self.open.insert(
             id,
             OpenRun {

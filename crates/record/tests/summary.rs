@@ -112,7 +112,7 @@ fn a_summary_is_what_a_hand_computes() {
     // 2 s on 4 cores at 90 W under a cap of 100 W, then 1 s on 1 core at 30 W under a cap of 60 W.
     let mut first = period(0, 95.0);
     first.duration = Seconds::new(2.0);
-    first.cores = Cores::new(4.0);
+    first.cores = Some(Cores::new(4.0));
     first.arrivals = 103;
     first.completions = 100;
     first.failures = 1;
@@ -122,7 +122,7 @@ fn a_summary_is_what_a_hand_computes() {
     first.utilisation = Some(Ratio::new(0.8));
     first.reasons = vec![Reason::new("hold", "a", &[]), Reason::new("power-up", "b", &[])];
     let mut second = period(1, 10.0);
-    second.cores = Cores::new(1.0);
+    second.cores = Some(Cores::new(1.0));
     second.arrivals = 0;
     second.completions = 0;
     second.slo_latency = None;
@@ -163,7 +163,7 @@ fn a_summary_is_what_a_hand_computes() {
     assert_eq!(summary.power_w.consumed_mean, Some(Watts::new(70.0)));
     close(summary.power_w.allocated_mean.map(Watts::get), 260.0 / 3.0);
     close(summary.power_w.ratio.map(Ratio::get), 210.0 / 260.0);
-    assert_eq!(summary.cores.core_seconds, 9.0);
+    assert_eq!(summary.cores.core_seconds, Some(9.0));
     assert_eq!(summary.cores.mean, Some(Cores::new(3.0)));
     close(summary.utilisation_mean.map(Ratio::get), 1.8 / 3.0);
     assert_eq!(summary.decisions["hold"], 2);
@@ -497,7 +497,8 @@ proptest! {
         }
         prop_assert_eq!(summary.requests.offered, periods.iter().map(|period| period.arrivals).sum::<u64>());
         let (least, most) = periods.iter().fold((f64::INFINITY, 0.0_f64), |(least, most), period| {
-            (least.min(period.cores.get()), most.max(period.cores.get()))
+            let cores = period.cores.map_or(f64::NAN, Cores::get);
+            (least.min(cores), most.max(cores))
         });
         if let Some(mean) = summary.cores.mean {
             prop_assert!(mean.get() >= least - 1e-9 && mean.get() <= most + 1e-9);

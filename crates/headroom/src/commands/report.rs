@@ -32,7 +32,8 @@ pub struct ReportArgs {
     /// The HTML file to write.
     #[arg(long, default_value = "out/report.html", value_name = "FILE")]
     pub out: PathBuf,
-    /// Write the periods of one run as CSV to this file too.
+    /// Write the periods of one run as CSV to this file too; where the run has parts (nodes, gateways), those as well, beside
+    /// it: `run.csv` and `run.parts.csv`.
     #[arg(long, value_name = "FILE")]
     pub csv: Option<PathBuf>,
     /// Write them as JSON lines to this file too: observation, decision and reasons as objects, not as text in a field.
@@ -81,7 +82,11 @@ pub fn report(args: &ReportArgs) -> Result<(), Failure> {
         ))),
     };
     if let Some(csv) = &args.csv {
-        archive.export_csv(only("--csv")?, create(csv)?)?;
+        let run = only("--csv")?;
+        archive.export_csv(run, create(csv)?)?;
+        if archive.has_parts(run)? {
+            archive.export_parts_csv(run, create(&csv.with_extension("parts.csv"))?)?;
+        }
     }
     if let Some(lines) = &args.jsonl {
         archive.export_jsonl(only("--jsonl")?, create(lines)?)?;

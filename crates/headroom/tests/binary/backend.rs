@@ -83,7 +83,10 @@ fn while_everything_fails_nothing_is_taken_and_a_backend_that_comes_back_is_foun
         if period.failures > period.completions {
             failing += 1;
             let decided = |key: &str| number(&period.decided["setting"], key);
-            assert!(decided("cores") >= period.cores.get() - 1e-9, "{period:?}");
+            assert!(
+                decided("cores") >= period.cores.unwrap().get() - 1e-9,
+                "{period:?}"
+            );
             assert!(decided("cap") >= period.cap.unwrap().get() - 1e-9, "{period:?}");
             assert!(next.cores >= period.cores, "{next:?}");
         }

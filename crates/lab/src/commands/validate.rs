@@ -225,8 +225,10 @@ fn replayed(mut setting: Setting, live: &RunInfo, periods: &[PeriodRecord]) -> R
     let meta = &live.meta;
     let scenario = &mut setting.scenario;
     scenario.service.period_s = meta.period.get();
-    scenario.service.percentile = meta.slo.percentile;
-    scenario.service.target_ms = meta.slo.target.as_millis();
+    if let Some(slo) = meta.slo {
+        scenario.service.percentile = slo.percentile;
+        scenario.service.target_ms = slo.target.as_millis();
+    }
     scenario.duration_s = Some((last.at + last.duration).get());
     scenario.arrivals = ArrivalProcess::Times {
         at_s: recorded_arrivals(periods, meta.seed),

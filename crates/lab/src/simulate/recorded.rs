@@ -40,11 +40,11 @@ impl Watched<'_> {
             seed: self.seed,
             world: World::Simulated,
             period: Seconds::new(scenario.service.period_s),
-            slo: headroom_record::Slo {
+            slo: Some(headroom_record::Slo {
                 percentile: scenario.service.percentile,
                 target,
                 guard: guard.map(|guard| Ratio::new(guard / target)),
-            },
+            }),
             power_source: Some(Source::Simulated),
             notes: vec!["simulated: every figure is a model's, none was measured on a machine".to_owned()],
             config: self.setting.text(),
@@ -104,7 +104,7 @@ pub fn recorded(run: &Watched<'_>, recorder: &Recorder) -> Result<RunSummary, Fa
 /// A scenario that is no world, a run that does not end.
 pub fn unrecorded(run: &Watched<'_>) -> Result<RunSummary, Failure> {
     let meta = run.meta();
-    let mut totals = RunTotals::new(meta.slo.target);
+    let mut totals = RunTotals::new(meta.slo.map(|slo| slo.target));
     run.run(|period, latencies| {
         totals.add(&period, latencies);
         Ok(())

@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::model::{PeriodRecord, RunId};
 use crate::summary::RunSummary;
 use hdrhistogram::Histogram;
-use headroom_units::{PerSecond, Ratio, Seconds, Source, Watts};
+use headroom_units::{Cores, PerSecond, Ratio, Seconds, Source, Watts};
 
 /// Points that a plot's line has at most. A longer run is thinned: a point then stands for several periods and keeps
 /// their smallest and largest value.
@@ -139,7 +139,7 @@ impl Columns {
         ]
     }
 
-    fn add(&mut self, period: &PeriodRecord, new_point: bool, target: Seconds) {
+    fn add(&mut self, period: &PeriodRecord, new_point: bool, target: Option<Seconds>) {
         if new_point || self.moments.is_empty() {
             self.moments.push(Moment {
                 at_s: period.at.get(),
@@ -170,7 +170,7 @@ impl Columns {
             slo_ms,
             period.latency.map(|latency| latency.p50.as_millis()),
             period.latency.map(|latency| latency.p99.as_millis()),
-            Some(period.cores.get()),
+            period.cores.map(Cores::get),
             period.cap.map(Watts::get),
             by_source(SOURCES[0]),
             by_source(SOURCES[1]),
@@ -192,7 +192,10 @@ impl Columns {
         }
         if let Some(moment) = self.moments.last_mut() {
             moment.end_s = period.at.get() + length;
-            let over = period.slo_latency.is_some_and(|latency| latency > target);
+            let over = period
+                .slo_latency
+                .zip(target)
+                .is_some_and(|(latency, target)| latency > target);
             moment.over |= over;
             moment.periods += 1;
             moment.periods_over += u32::from(over);
@@ -256,7 +259,7 @@ impl RunData {
     pub(crate) fn load(archive: &Archive, id: RunId) -> Result<Self, Error> {
         let info = archive.run(id)?;
         let (mut summary, totals) = archive.totals(id)?;
-        let target = info.meta.slo.target;
+        let target = info.meta.slo.map(|slo| slo.target);
         let periods_per_point = info.rows.div_ceil(POINTS_MAX).max(1);
         let mut columns = Columns::default();
         let mut decisions = Decisions::new(target);
@@ -288,6 +291,19 @@ impl RunData {
             decisions,
             periods_per_point,
         })
+    }
+
+    /// The target of the run's SLO, in milliseconds.
+    pub(crate) fn target_ms(&self) -> Option<f64> {
+        self.info.meta.slo.map(|slo| slo.target.as_millis())
+    }
+
+    /// What the latency that the SLO is of is called: `P95`.
+    pub(crate) fn slo_name(&self) -> String {
+        self.info
+            .meta
+            .slo
+            .map_or_else(|| "latency".to_owned(), |slo| slo.name())
     }
 
     /// Start and end of what the columns hold, in seconds.

@@ -6,9 +6,8 @@ use super::origin::provenance;
 use super::{distribution, palette, panels, run};
 use crate::clock::{unix_ms, utc_text};
 use crate::compare::Comparison;
-use crate::model::percentile_name;
 use crate::summary::RunSummary;
-use crate::table::{metrics, trimmed};
+use crate::table::metrics;
 use serde_json::Value;
 use std::fmt::Write;
 
@@ -107,12 +106,7 @@ fn verdict(summaries: &[RunSummary]) -> String {
                 _ => String::new(),
             };
             let slo = match summary.slo.periods_over {
-                Some(over) => format!(
-                    ", with {} over {} ms in {} % of the periods",
-                    percentile_name(summary.slo.percentile),
-                    trimmed(summary.slo.target_ms),
-                    figure(over.as_percent())
-                ),
+                Some(over) => format!(", with {} % {}", figure(over.as_percent()), summary.slo.missing()),
                 None => String::new(),
             };
             format!("{energy}{source}{slo}.")

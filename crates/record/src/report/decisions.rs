@@ -1,7 +1,7 @@
 //! Which of a run's decisions a reader should see.
 
 use crate::model::PeriodRecord;
-use headroom_units::Seconds;
+use headroom_units::{Cores, Seconds};
 use std::collections::{BTreeMap, VecDeque};
 
 /// Decisions of each kind that are kept.
@@ -22,7 +22,7 @@ pub(crate) struct Decision {
     pub(crate) index: u64,
     pub(crate) at_s: f64,
     pub(crate) slo_ms: Option<f64>,
-    pub(crate) cores: f64,
+    pub(crate) cores: Option<f64>,
     /// Cores of the period after, which this decision led to.
     pub(crate) cores_after: Option<f64>,
     pub(crate) rule: String,
@@ -34,7 +34,7 @@ pub(crate) struct Decision {
 /// The decisions of a run that are worth reading, chosen while its periods go by.
 #[derive(Clone, Debug)]
 pub(crate) struct Decisions {
-    target: Seconds,
+    target: Option<Seconds>,
     /// An example for each rule: the first in which it was the foremost reason, else the first at all.
     pub(crate) examples: BTreeMap<String, (f64, String)>,
     before: Option<Decision>,
@@ -46,7 +46,7 @@ pub(crate) struct Decisions {
 }
 
 impl Decisions {
-    pub(crate) fn new(target: Seconds) -> Self {
+    pub(crate) fn new(target: Option<Seconds>) -> Self {
         Self {
             target,
             examples: BTreeMap::new(),
@@ -71,7 +71,7 @@ impl Decisions {
             index: period.index,
             at_s: period.at.get(),
             slo_ms: period.slo_latency.map(Seconds::as_millis),
-            cores: period.cores.get(),
+            cores: period.cores.map(Cores::get),
             cores_after: None,
             rule: reason.map(|reason| reason.rule.clone()).unwrap_or_default(),
             text: period
@@ -83,7 +83,7 @@ impl Decisions {
             shown_for: "",
         };
         if let Some(mut before) = self.before.replace(decision) {
-            before.cores_after = Some(period.cores.get());
+            before.cores_after = period.cores.map(Cores::get);
             self.weigh(before);
         }
         if period.telemetry_lost
@@ -102,7 +102,10 @@ impl Decisions {
     }
 
     fn weigh(&mut self, decision: Decision) {
-        let step = decision.cores_after.map_or(0.0, |after| after - decision.cores);
+        let step = decision
+            .cores_after
+            .zip(decision.cores)
+            .map_or(0.0, |(after, before)| after - before);
         if step > 0.0 {
             keep(&mut self.steps_up, OF_A_KIND, step, &decision, "a large step up");
         }
@@ -115,7 +118,10 @@ impl Decisions {
                 "a large step down",
             );
         }
-        if let Some(slo_ms) = decision.slo_ms.filter(|slo_ms| *slo_ms > self.target.as_millis()) {
+        if let Some(slo_ms) = decision
+            .slo_ms
+            .filter(|slo_ms| self.target.is_some_and(|target| *slo_ms > target.as_millis()))
+        {
             keep(
                 &mut self.worst,
                 OF_A_KIND,
@@ -177,7 +183,6 @@ fn keep(
 mod tests {
     use super::*;
     use crate::model::Reason;
-    use headroom_units::Cores;
 
     fn period(index: u64, cores: f64, slo_ms: f64) -> PeriodRecord {
         let at = Seconds::new(index as f64);
@@ -193,7 +198,7 @@ mod tests {
 
     #[test]
     fn the_worst_the_largest_steps_and_the_last_are_chosen() {
-        let mut decisions = Decisions::new(Seconds::from_millis(250.0));
+        let mut decisions = Decisions::new(Some(Seconds::from_millis(250.0)));
         for index in 0..200 {
             let cores = if index > 50 { 8.0 } else { 2.0 };
             let slo_ms = if index == 120 { 900.0 } else { 100.0 };
@@ -206,7 +211,7 @@ mod tests {
         let step = of(50).unwrap();
         assert_eq!(
             (step.shown_for, step.cores, step.cores_after),
-            ("a large step up", 2.0, Some(8.0))
+            ("a large step up", Some(2.0), Some(8.0))
         );
         assert_eq!(chosen.last().unwrap().index, 199);
         assert_eq!(chosen.len(), 2 + LAST);
@@ -215,7 +220,7 @@ mod tests {
 
     #[test]
     fn a_long_run_keeps_a_bounded_choice() {
-        let mut decisions = Decisions::new(Seconds::from_millis(1.0));
+        let mut decisions = Decisions::new(Some(Seconds::from_millis(1.0)));
         for index in 0..5_000 {
             let mut period = period(index, (index % 17) as f64, 2.0);
             period.telemetry_lost = index % 2 == 0;

@@ -25,7 +25,7 @@ pub(crate) fn render(runs: &[RunData], colours: &[usize]) -> Option<String> {
     let decades = (most as f64).log10().clamp(2.0, 6.0);
     let target_ms = with_latency
         .iter()
-        .map(|(run, _)| run.info.meta.slo.target.as_millis())
+        .filter_map(|(run, _)| run.target_ms())
         .fold(0.0, f64::max);
     let mut ends: Vec<f64> = with_latency
         .iter()
@@ -112,8 +112,7 @@ pub(crate) fn render(runs: &[RunData], colours: &[usize]) -> Option<String> {
         }
         let _ = writeln!(html, "<path class=\"line c{colour}\" d=\"{path}\"/>");
     }
-    if let Some((first, _)) = with_latency.first() {
-        let slo = first.info.meta.slo;
+    if let Some(slo) = with_latency.first().and_then(|(first, _)| first.info.meta.slo) {
         let (at, level) = (x(nines(slo.percentile)), y(slo.target.as_millis()));
         let label = format!("{} \u{2264} {} ms", slo.name(), figure(slo.target.as_millis()));
         let _ = writeln!(

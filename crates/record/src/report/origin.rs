@@ -1,9 +1,7 @@
 //! Where a page's figures come from: a small block at its foot.
 
 use super::html::escape;
-use crate::model::percentile_name;
 use crate::summary::RunSummary;
-use crate::table::trimmed;
 use std::fmt::Write;
 
 /// The block of some runs: what all have in common once, the rest for each run.
@@ -14,15 +12,10 @@ pub(crate) fn provenance(runs: &[RunSummary]) -> String {
             Some(number) => format!("run {number}, {}, {}", run.law, run.world),
             None => format!("{}, {}", run.law, run.world),
         };
-        let slo = format!(
-            "{} under {} ms",
-            percentile_name(run.slo.percentile),
-            trimmed(run.slo.target_ms)
-        );
         let mut of_run = vec![
             ("trace", format!("{}, seed {}", run.trace, run.seed)),
             ("duration", format!("{:.0} s", run.duration_s.get())),
-            ("SLO", slo),
+            ("SLO", run.slo.text()),
         ];
         if !run.conditions.nodes.is_empty() {
             of_run.push(("nodes", run.conditions.nodes.join(" ")));

@@ -59,10 +59,7 @@ fn latency_scale(runs: &[&RunData], picks: &[Pick]) -> Scale {
             );
         }
     }
-    let target_ms = runs
-        .iter()
-        .map(|run| run.info.meta.slo.target.as_millis())
-        .fold(0.0, f64::max);
+    let target_ms = runs.iter().filter_map(|run| run.target_ms()).fold(0.0, f64::max);
     Scale::for_latency(&mut values, target_ms)
 }
 
@@ -76,7 +73,9 @@ fn marked(run: &RunData) -> &'static str {
 }
 
 fn latency_marks(run: &RunData) -> Vec<Mark> {
-    let slo = run.info.meta.slo;
+    let Some(slo) = run.info.meta.slo else {
+        return Vec::new();
+    };
     let target_ms = slo.target.as_millis();
     let mut marks = vec![Mark {
         label: format!("T = {} ms", figure(target_ms)),

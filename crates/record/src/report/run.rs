@@ -5,9 +5,8 @@ use super::html::{banner, card, escape, figure, header, page, thinning, thousand
 use super::origin::provenance;
 use super::{decisions::Decision, distribution, palette, panels, plot, scale};
 use crate::clock::{unix_ms, utc_text};
-use crate::model::percentile_name;
 use crate::table::{NONE, source_word, trimmed};
-use headroom_units::{Cores, Joules, Ratio, Watts};
+use headroom_units::{Joules, Ratio, Watts};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -33,7 +32,7 @@ pub(crate) fn render(run: &RunData) -> String {
         let _ = write!(body, "<h2>How fast was it?</h2>\n{plot}");
     }
     body.push_str(&rules(run));
-    body.push_str(&decisions(&run.decisions.chosen(), summary.slo.target_ms));
+    body.push_str(&decisions(&run.decisions.chosen(), run.target_ms()));
     body.push_str(&periods(run));
     let _ = writeln!(
         body,
@@ -51,12 +50,9 @@ pub(crate) fn render(run: &RunData) -> String {
 /// What the run comes to, in one sentence.
 fn verdict(run: &RunData) -> String {
     let summary = &run.summary;
-    let slo = format!(
-        "{} at most {} ms",
-        percentile_name(summary.slo.percentile),
-        trimmed(summary.slo.target_ms)
-    );
+    let slo = summary.slo.text();
     let kept = match summary.slo.periods_over {
+        None if run.info.meta.slo.is_none() => "The run was held to no SLO".to_owned(),
         None => format!("The SLO was {slo}; the run is too short to judge it"),
         Some(over) if over == Ratio::ZERO => {
             format!(
@@ -92,7 +88,7 @@ fn facts(run: &RunData) -> String {
         format!("host {}", meta.host),
         format!("headroom {}", meta.version),
     ];
-    if let Some(guard) = meta.slo.guard {
+    if let Some(guard) = meta.slo.and_then(|slo| slo.guard) {
         facts.insert(3, format!("guard \u{3b1} {}", trimmed(guard.get())));
     }
     facts.join(" \u{b7} ")
@@ -133,40 +129,44 @@ fn cards(run: &RunData) -> String {
         "",
     ));
     // What nobody knows is neither.
-    let late = match summary.slo.latency_ms {
-        Some(ms) if ms > summary.slo.target_ms => "bad",
-        Some(_) => "good",
-        None => "",
-    };
-    html.push_str(&card(
-        &format!("{} of the run", percentile_name(summary.slo.percentile)),
-        &with_unit(summary.slo.latency_ms, "ms"),
-        &format!("target {} ms", trimmed(summary.slo.target_ms)),
-        late,
-    ));
-    let over_state = match summary.slo.periods_over {
-        Some(over) if over > Ratio::new(0.02) => "bad",
-        Some(_) => "good",
-        None => "",
-    };
-    html.push_str(&card(
-        "Periods over the target",
-        &with_unit(summary.slo.periods_over.map(Ratio::as_percent), "%"),
-        &format!("of {} judged", thousands(summary.slo.periods_judged as f64)),
-        over_state,
-    ));
+    if let Some(slo) = run.info.meta.slo {
+        let late = match summary.slo.latency_ms {
+            Some(ms) if ms > slo.target.as_millis() => "bad",
+            Some(_) => "good",
+            None => "",
+        };
+        html.push_str(&card(
+            &format!("{} of the run", slo.name()),
+            &with_unit(summary.slo.latency_ms, "ms"),
+            &format!("target {} ms", trimmed(slo.target.as_millis())),
+            late,
+        ));
+        let over_state = match summary.slo.periods_over {
+            Some(over) if over > Ratio::new(0.02) => "bad",
+            Some(_) => "good",
+            None => "",
+        };
+        html.push_str(&card(
+            "Periods over the target",
+            &with_unit(summary.slo.periods_over.map(Ratio::as_percent), "%"),
+            &format!("of {} judged", thousands(summary.slo.periods_judged as f64)),
+            over_state,
+        ));
+    }
     html.push_str(&card(
         "Requests answered",
         &thousands(summary.requests.completed as f64),
         &format!("{} failed", thousands(summary.requests.failed as f64)),
         if summary.requests.failed > 0 { "bad" } else { "" },
     ));
-    html.push_str(&card(
-        "Cores, mean",
-        &with_unit(summary.cores.mean.map(Cores::get), ""),
-        &format!("{} core-seconds", figure(summary.cores.core_seconds)),
-        "",
-    ));
+    if let Some((mean, core_seconds)) = summary.cores.mean.zip(summary.cores.core_seconds) {
+        html.push_str(&card(
+            "Cores, mean",
+            &figure(mean.get()),
+            &format!("{} core-seconds", figure(core_seconds)),
+            "",
+        ));
+    }
     html.push_str(&card(
         "Power, mean",
         &with_unit(summary.power_w.consumed_mean.map(Watts::get), "W"),
@@ -229,7 +229,7 @@ pub(crate) fn by_count(counts: &BTreeMap<String, u64>) -> Vec<(&String, &u64)> {
     sorted
 }
 
-fn decisions(chosen: &[Decision], target_ms: f64) -> String {
+fn decisions(chosen: &[Decision], target_ms: Option<f64>) -> String {
     if chosen.is_empty() {
         return String::new();
     }
@@ -238,13 +238,16 @@ fn decisions(chosen: &[Decision], target_ms: f64) -> String {
          <th class=\"n\">latency, ms</th><th class=\"n\">cores</th><th>rule</th><th>why</th><th>shown as</th></tr></thead><tbody>\n",
     );
     for decision in chosen {
-        let cores = match decision.cores_after {
-            Some(after) if after != decision.cores => {
-                format!("{} \u{2192} {}", trimmed(decision.cores), trimmed(after))
+        let cores = match (decision.cores, decision.cores_after) {
+            (Some(before), Some(after)) if after != before => {
+                format!("{} \u{2192} {}", trimmed(before), trimmed(after))
             }
-            _ => trimmed(decision.cores),
+            (before, _) => before.map_or_else(|| NONE.to_owned(), trimmed),
         };
-        let late = decision.slo_ms.is_some_and(|ms| ms > target_ms);
+        let late = decision
+            .slo_ms
+            .zip(target_ms)
+            .is_some_and(|(ms, target_ms)| ms > target_ms);
         let _ = writeln!(
             html,
             "<tr><td class=\"n at\">{}</td><td class=\"n{}\">{}</td><td class=\"n\">{cores}</td><td><code>{}</code></td>\
@@ -275,7 +278,7 @@ fn periods(run: &RunData) -> String {
         "<details><summary>{}</summary><div class=\"scroll\"><table class=\"small\"><thead><tr>",
         escape(&heading)
     );
-    let name = run.info.meta.slo.name();
+    let name = run.slo_name();
     let latency = format!("{name} ms");
     for (header, left) in [
         ("period", false),
@@ -358,7 +361,7 @@ pub(crate) fn hover(run: &RunData, colour: usize) -> Value {
         });
         Value::Array(values.collect())
     };
-    let name = run.info.meta.slo.name();
+    let name = run.slo_name();
     let mut series = vec![
         json!({"label": &name, "unit": "ms", "values": list(&columns.slo_ms, true)}),
         json!({"label": "P50", "unit": "ms", "values": list(&columns.p50_ms, false)}),

@@ -6,7 +6,9 @@
 
 use hdrhistogram::Histogram;
 use headroom_record::{LatencySummary, PeriodRecord, Reason, RunMeta, Slo, World};
-use headroom_units::{Cores, Joules, PerSecond, Ratio, Reading, Seconds, Source, Watts};
+use headroom_units::{
+    Cores, Joules, Lever, Part, PerSecond, Ratio, Reading, Role, Seconds, Sensor, Source, Watts,
+};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::time::SystemTime;
@@ -27,11 +29,11 @@ pub fn meta(law: &str) -> RunMeta {
         seed: 7,
         world: World::Live,
         period: Seconds::new(1.0),
-        slo: Slo {
+        slo: Some(Slo {
             percentile: 95.0,
             target: Seconds::from_millis(TARGET_MS),
             guard: Some(Ratio::new(0.8)),
-        },
+        }),
         power_source: Some(Source::Estimated),
         notes: vec!["power is estimated by a model: this machine has no RAPL".to_owned()],
         config: "[service]\nname = \"wiki\"\n".to_owned(),
@@ -210,4 +212,77 @@ impl Day {
 /// One joule reading of a source.
 pub fn joules(value: f64, source: Source) -> Option<Reading<Joules>> {
     Some(Reading::new(Joules::new(value), source))
+}
+
+/// A run of three nodes with cores, caps and states behind two gateways, and of the cluster that they are: one node is switched
+/// on and off with the load, one cannot be reached for a while.
+pub fn cluster(periods: u64) -> impl Iterator<Item = PeriodRecord> {
+    let name = |number: u64| format!("web{number}");
+    Day::new("slo-power", periods).map(move |(mut period, _)| {
+        let share = period.index as f64 / periods as f64;
+        let rate = period.arrivals as f64;
+        let nodes: Vec<Part> = (1..=3)
+            .map(|number| {
+                let state = match (number, share) {
+                    (3, ..0.25) | (3, 0.85..) => "off",
+                    (3, 0.25..0.29) => "booting",
+                    (3, 0.82..0.85) => "draining",
+                    (2, 0.5..0.56) => "unreachable",
+                    _ => "serving",
+                };
+                let serving = state == "serving";
+                let part = Part::new(name(number), Role::Node).in_state(state);
+                let cores = (rate / 60.0 + number as f64 / 2.0).ceil();
+                let mut part = part
+                    .with(Lever::Cores, serving.then_some(cores))
+                    .with(Lever::Cap, serving.then_some(limit(cores)))
+                    .with(
+                        Sensor::Power,
+                        (state != "unreachable").then_some(if state == "off" {
+                            1.5
+                        } else {
+                            8.0 + 3.5 * cores
+                        }),
+                    )
+                    .with(
+                        Sensor::Utilisation,
+                        serving.then_some((rate / 3.0 / (MU * cores)).min(1.0)),
+                    )
+                    .with(Sensor::ArrivalRate, serving.then_some(rate / 3.0))
+                    .with(Sensor::Capacity, serving.then_some(MU * cores))
+                    .with(Sensor::QueueMean, serving.then_some((rate / 90.0).powi(3)))
+                    .with(
+                        Sensor::DropRatio,
+                        serving.then_some(((rate - 200.0) / 1e4).max(0.0)),
+                    );
+                part.source = Some(Source::Emulated);
+                if state == "unreachable" {
+                    part.trouble = vec!["the agent does not answer: connection refused".to_owned()];
+                }
+                part.fact("meter", "emulated")
+            })
+            .collect();
+        let gateways = [0.6, 0.4].into_iter().enumerate().map(|(number, part)| {
+            Part::new(format!("gateway{}", number + 1), Role::Gateway)
+                .in_state("ready")
+                .with(Sensor::ArrivalRate, Some(rate * part))
+                .with(Sensor::InFlight, Some(rate * part * 0.05))
+                .with(
+                    Sensor::LatencyAtSlo,
+                    period.slo_latency.map(|latency| latency.get() * (0.8 + part)),
+                )
+        });
+        let on = nodes
+            .iter()
+            .filter(|node| node.get(Lever::Cores).is_some())
+            .count() as f64;
+        let mut whole = Part::new("cluster", Role::Cluster)
+            .with(Lever::Servers, Some(on))
+            .with(Sensor::Capacity, Some(on * MU * 6.0))
+            .with(Sensor::Power, Some(20.0 + 30.0 * on))
+            .with(Sensor::PowerAlwaysOn, Some(110.0));
+        whole.source = Some(Source::Estimated);
+        period.parts = std::iter::once(whole).chain(nodes).chain(gateways).collect();
+        period
+    })
 }

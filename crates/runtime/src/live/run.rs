@@ -103,13 +103,13 @@ pub fn run(
             _ => headroom_record::World::Live,
         },
         period: Seconds::from(plan.frame.period),
-        slo: headroom_record::Slo {
+        slo: Some(headroom_record::Slo {
             percentile: plan.frame.slo.percentile().as_percent(),
             target: plan.frame.slo.target(),
             guard: law
                 .guard()
                 .map(|guard| Ratio::new(guard / plan.frame.slo.target())),
-        },
+        }),
         power_source: plan.power_source,
         notes: plan.notes.clone(),
         config: plan.config.clone(),

@@ -17,11 +17,11 @@ pub(crate) fn of_one(run: &RunData, colour: usize) -> Vec<Panel<'_>> {
         moments: &columns.moments,
         column,
     };
-    let slo = run.info.meta.slo;
+    let slo = run.slo_name();
     let mut panels = Vec::new();
 
     let mut latency = maker.panel(
-        format!("Latency: {}, {}", slo.name(), marked(run)),
+        format!("Latency: {}, {}", slo, marked(run)),
         "ms",
         TALL,
         latency_scale(&[run], &[|run| &run.columns.slo_ms, |run| &run.columns.p50_ms]),
@@ -31,7 +31,7 @@ pub(crate) fn of_one(run: &RunData, colour: usize) -> Vec<Panel<'_>> {
         .push(line("P50", "muted thin", Shape::Line, &columns.p50_ms));
     latency
         .lines
-        .push(line(&slo.name(), &main, Shape::Line, &columns.slo_ms));
+        .push(line(&slo, &main, Shape::Line, &columns.slo_ms));
     latency.marks = latency_marks(run);
     latency.spans.push(Spans {
         class: "over".to_owned(),

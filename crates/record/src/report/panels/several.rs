@@ -39,7 +39,7 @@ fn overlaid<'a>(runs: &'a [RunData], colours: &[usize], one_power_axis: bool) ->
     let all: Vec<&RunData> = runs.iter().collect();
     let mut panels = Vec::new();
 
-    let mut names: Vec<String> = runs.iter().map(|run| run.info.meta.slo.name()).collect();
+    let mut names: Vec<String> = runs.iter().map(|run| run.slo_name()).collect();
     names.dedup();
     let mut latency = maker.panel(
         format!(

@@ -1,0 +1,223 @@
+//! Runs with parts: what is recorded, summed, exported and drawn of nodes and gateways.
+
+mod common;
+
+use common::{cluster, histogram, meta};
+use headroom_record::{Archive, Limits, MAX_PARTS, PeriodRecord, Recorder, RunId, RunMeta, RunSummary};
+use headroom_units::{Joules, Lever, Part, Ratio, Role, Seconds, Sensor, Source};
+use std::path::{Path, PathBuf};
+
+fn recorded(meta: RunMeta, periods: &[PeriodRecord]) -> (tempfile::TempDir, PathBuf, RunId, RunSummary) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("runs.db");
+    let recorder = Recorder::open(&path, Limits::default()).unwrap();
+    let (id, summary) = record(&recorder, meta, periods);
+    (folder, path, id, summary)
+}
+
+fn record(recorder: &Recorder, meta: RunMeta, periods: &[PeriodRecord]) -> (RunId, RunSummary) {
+    let mut run = recorder.start_run(meta).unwrap();
+    for period in periods {
+        assert!(run.record_waiting(period.clone(), &histogram()).unwrap());
+    }
+    (run.id(), run.finish().unwrap())
+}
+
+/// A period of 2 s with these parts, and nothing else known of it.
+fn period(index: u64, parts: Vec<Part>) -> PeriodRecord {
+    let at = Seconds::new(2.0 * index as f64);
+    PeriodRecord {
+        parts,
+        ..PeriodRecord::new(index, at, Seconds::new(2.0), None)
+    }
+}
+
+fn node(name: &str, state: &str) -> Part {
+    Part::new(name, Role::Node).in_state(state)
+}
+
+fn rows(path: &Path, table: &str, run: RunId) -> i64 {
+    let connection = rusqlite::Connection::open(path).unwrap();
+    let count = format!("SELECT count(*) FROM {table} WHERE run = ?1");
+    connection.query_row(&count, [run.0], |row| row.get(0)).unwrap()
+}
+
+#[test]
+fn parts_are_read_back_as_they_were_recorded() {
+    let periods: Vec<PeriodRecord> = cluster(40).collect();
+    let (_folder, path, id, _) = recorded(meta("slo-power"), &periods);
+    let read = Archive::open(&path).unwrap().periods(id).unwrap();
+    assert_eq!(read.len(), 40);
+    for (read, original) in read.iter().zip(&periods) {
+        assert_eq!(read.parts, original.parts);
+        assert_eq!(read.cores, original.cores);
+    }
+}
+
+#[test]
+fn a_run_without_cores_or_slo_has_null_for_them() {
+    let mut without = meta("dynamic");
+    without.slo = None;
+    let periods: Vec<PeriodRecord> = (0..20)
+        .map(|index| period(index, vec![node("web1", "serving")]))
+        .collect();
+    let (_folder, path, id, written) = recorded(without.clone(), &periods);
+    let archive = Archive::open(&path).unwrap();
+    assert_eq!(archive.run(id).unwrap().meta.slo, None);
+    let summary = archive.summary(id).unwrap();
+    assert_eq!(summary, written);
+    let json = serde_json::to_value(&summary).unwrap();
+    for null in ["percentile", "target_ms", "periods_over"] {
+        assert!(json["slo"][null].is_null(), "{null}: {json}");
+    }
+    assert!(json["cores"]["mean"].is_null() && json["cores"]["core_seconds"].is_null());
+    assert!(
+        !summary.notes.iter().any(|note| note.contains("target")),
+        "{:?}",
+        summary.notes
+    );
+    assert_eq!(serde_json::from_value::<RunSummary>(json).unwrap(), summary);
+}
+
+#[test]
+fn nodes_are_summed_by_state_and_transition() {
+    let states = ["off", "booting", "serving", "serving", "draining", "off"];
+    let periods = states.iter().enumerate().map(|(index, state)| {
+        // A gateway's states are none of a node's, and a node whose state is not known stays in what it was.
+        let gateway = Part::new("g1", Role::Gateway).in_state("ready");
+        let second = match index {
+            3 => Part::new("web2", Role::Node),
+            _ => node("web2", "serving"),
+        };
+        period(index as u64, vec![node("web1", state), second, gateway])
+    });
+    let (.., summary) = recorded(meta("dynamic"), &periods.collect::<Vec<_>>());
+    let json = serde_json::to_value(summary.nodes.unwrap()).unwrap();
+    assert_eq!(
+        json,
+        serde_json::json!({
+            "count": 2,
+            "state_s": {"off": 4.0, "booting": 2.0, "serving": 14.0, "draining": 2.0},
+            "transitions": {"off-booting": 1, "booting-serving": 1, "serving-draining": 1, "draining-off": 1},
+        })
+    );
+}
+
+#[test]
+fn energy_with_every_server_on_is_held_against_the_same_model_alone() {
+    let modelled = |source: Source, watts: Option<f64>| {
+        let mut whole = Part::new("cluster", Role::Cluster)
+            .with(Sensor::Power, Some(60.0))
+            .with(Sensor::PowerAlwaysOn, watts);
+        whole.source = Some(source);
+        whole
+    };
+    let with = |source: Source, watts: &[Option<f64>]| {
+        let periods = watts.iter().enumerate();
+        let periods = periods.map(|(index, watts)| period(index as u64, vec![modelled(source, *watts)]));
+        recorded(meta("dynamic"), &periods.collect::<Vec<_>>()).3
+    };
+    // Where it is not known, neither counts.
+    let estimated = with(Source::Estimated, &[Some(100.0), Some(140.0), None]);
+    assert_eq!(estimated.energy_always_on_j, Some(Joules::new(480.0)));
+    assert_eq!(estimated.saving_against_always_on, Some(Ratio::new(0.5)));
+    let measured = with(Source::Measured, &[Some(100.0)]);
+    assert_eq!(
+        (measured.energy_always_on_j, measured.saving_against_always_on),
+        (None, None)
+    );
+}
+
+#[test]
+fn parts_beyond_the_bound_are_left_out_and_said() {
+    let many = |index| {
+        period(
+            index,
+            (0..MAX_PARTS + 3)
+                .map(|n| node(&format!("n{n}"), "serving"))
+                .collect(),
+        )
+    };
+    let (_folder, path, id, summary) = recorded(meta("dynamic"), &[many(0), many(1)]);
+    assert_eq!(rows(&path, "parts", id), 2 * MAX_PARTS as i64);
+    assert_eq!(summary.nodes.as_ref().unwrap().count, MAX_PARTS as u64);
+    let said = "2 of 2 periods had more than 1024 parts: the others are not recorded";
+    assert!(
+        summary.notes.iter().any(|note| note == said),
+        "{:?}",
+        summary.notes
+    );
+}
+
+#[test]
+fn parts_go_with_their_periods() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("runs.db");
+    let limits = Limits {
+        max_bytes: Limits::MIN_BYTES,
+        ..Limits::default()
+    };
+    let recorder = Recorder::open(&path, limits).unwrap();
+    let heavy = |index| {
+        let parts = (0..40).map(|n| node(&format!("n{n}"), "serving").fact("meter", "m".repeat(200)));
+        period(index, parts.collect())
+    };
+    let periods: Vec<PeriodRecord> = (0..300).map(heavy).collect();
+    let (first, _) = record(&recorder, meta("dynamic"), &periods);
+    let archive = Archive::open(&path).unwrap();
+    let kept = rows(&path, "periods", first);
+    assert!(kept < 300, "{kept} periods are kept");
+    assert_eq!(rows(&path, "parts", first), 40 * kept);
+    // A whole run goes with all its parts.
+    let (second, summary) = record(&recorder, meta("dynamic"), &periods);
+    assert!(archive.run(first).is_err());
+    assert_eq!(rows(&path, "parts", first), 0);
+    assert_eq!(archive.summary(second).unwrap().nodes, summary.nodes);
+}
+
+#[test]
+fn parts_are_exported_with_their_periods_and_as_lines_of_their_own() {
+    let mut web = node("web1", "serving")
+        .with(Lever::Cores, Some(2.5))
+        .with(Sensor::ArrivalRate, Some(410.0))
+        .fact("meter", "a \"model\"");
+    web.source = Some(Source::Estimated);
+    web.trouble = vec!["no cap, none here".to_owned()];
+    let (_folder, path, id, _) = recorded(
+        meta("dynamic"),
+        &[period(0, vec![web.clone()]), period(1, Vec::new())],
+    );
+    let archive = Archive::open(&path).unwrap();
+    assert!(archive.has_parts(id).unwrap());
+    let mut lines = Vec::new();
+    archive.export_jsonl(id, &mut lines).unwrap();
+    let lines: Vec<serde_json::Value> = String::from_utf8(lines)
+        .unwrap()
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert_eq!(lines[0]["parts"][0], serde_json::to_value(&web).unwrap());
+    assert!(lines[0]["cores"].is_null() && lines[1].get("parts").is_none());
+    let mut bytes = Vec::new();
+    archive.export_parts_csv(id, &mut bytes).unwrap();
+    let mut csv = csv::Reader::from_reader(bytes.as_slice());
+    let header = csv.headers().unwrap().clone();
+    let rows: Vec<csv::StringRecord> = csv.records().map(Result::unwrap).collect();
+    assert_eq!(rows.len(), 1);
+    let of = |name: &str| {
+        let column = header.iter().position(|head| head == name);
+        rows[0]
+            .get(column.unwrap_or_else(|| panic!("no column {name}")))
+            .unwrap()
+    };
+    assert_eq!(
+        [of("name"), of("role"), of("state"), of("source")],
+        ["web1", "node", "serving", "estimated"]
+    );
+    assert_eq!(
+        [of("cores_cores"), of("arrival_rate_per_second"), of("cap_watts")],
+        ["2.5", "410", ""]
+    );
+    assert_eq!(of("facts"), r#"{"meter":"a \"model\""}"#);
+    assert_eq!(of("trouble"), r#"["no cap, none here"]"#);
+}
