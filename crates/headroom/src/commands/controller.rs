@@ -106,6 +106,7 @@ fn checked(args: &ControllerArgs, file: &Path, command: &str) -> Result<Option<R
     let stop = Stop::at_signals()?;
     let looks_only = ControllerArgs {
         dry_run: true,
+        check: true,
         run: args.run.clone(),
         config: None,
         ..*args
@@ -164,6 +165,9 @@ impl Cluster {
         let wait = Duration::from_secs_f64(config.cluster.wait_s);
         let slo = config.slo.slo(document)?;
         let mut notes = Vec::new();
+        if args.dry_run && !args.check {
+            notes.push("dry run: nothing is done".to_owned());
+        }
         let gateways = match config.gateways.is_empty() {
             true => None,
             false => Some(Gateways::start(

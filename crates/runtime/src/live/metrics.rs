@@ -7,7 +7,7 @@ use super::tick::Tick;
 use hdrhistogram::Histogram;
 use headroom_control::Latency;
 use headroom_gateway::ConnectCounts;
-use headroom_units::{Cores, Lever, Part, Quantity, Role, Source, Watts};
+use headroom_units::{Quantity, Role, Source};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric, NoLabelSet};
 use prometheus_client::metrics::MetricType;
@@ -415,11 +415,7 @@ impl Metrics {
 
     /// What is in force and what is seen, of the whole and of each part.
     fn parts(&self, tick: &Tick) {
-        let (cores, cap) = tick.held();
-        let whole = Part::new("all", Role::Cluster)
-            .set_to(&tick.in_force)
-            .with(Lever::Cores, cores.map(Cores::get))
-            .with(Lever::Cap, cap.map(Watts::get));
+        let whole = tick.whole(&tick.in_force);
         for (quantity, family) in &self.quantities {
             family.clear();
             for part in tick.parts.iter().chain([&whole]) {

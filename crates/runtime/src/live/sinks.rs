@@ -78,6 +78,7 @@ fn record(tick: &Tick, envelope: &PowerEnvelope) -> PeriodRecord {
         telemetry_lost: tick.telemetry_lost,
         levers_lost: tick.levers_lost,
         nodes_missing: tick.missing.nodes,
+        parts: tick.parts.clone(),
         seen: serde_json::to_value(seen).unwrap_or_default(),
         decided: serde_json::to_value(&tick.decision).unwrap_or_default(),
         reasons: tick
@@ -98,7 +99,7 @@ fn record(tick: &Tick, envelope: &PowerEnvelope) -> PeriodRecord {
             seen.period,
             (tick.at - seen.length).max(Seconds::ZERO),
             seen.length,
-            cores.unwrap_or_default(),
+            cores,
         )
     }
 }

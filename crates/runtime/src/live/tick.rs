@@ -5,7 +5,9 @@ use super::outcomes::Outcomes;
 use hdrhistogram::Histogram;
 use headroom_control::{Decision, Observation};
 use headroom_gateway::{ConnectCounts, QueueCounts};
-use headroom_units::{Cores, Joules, Part, Ratio, Reading, Role, Seconds, Setting, Watts};
+use headroom_units::{
+    Cores, Joules, Lever, Part, PerSecond, Ratio, Reading, Role, Seconds, Sensor, Setting, Watts,
+};
 
 /// One control period.
 #[derive(Clone, Debug)]
@@ -63,6 +65,52 @@ impl Tick {
             in_force.cores().map(|cores| cores + self.missing.cores),
             in_force.cap().map(|cap| cap + self.missing.cap),
         )
+    }
+
+    /// The run as a whole, with this in force: `all`, with everything of a node that could not be reached.
+    pub fn whole(&self, in_force: &Setting) -> Part {
+        let seen = &self.seen;
+        let busy = seen.utilisation.zip(seen.in_force.cores());
+        let latency = seen.traffic.as_ref().and_then(|traffic| traffic.latency);
+        let with_missing = |value: Option<f64>, missing: f64| value.map(|value| value + missing);
+        let mut whole = Part::new("all", Role::Cluster)
+            .set_to(in_force)
+            .with(
+                Lever::Cores,
+                with_missing(in_force.get(Lever::Cores), self.missing.cores.get()),
+            )
+            .with(
+                Lever::Cap,
+                with_missing(in_force.get(Lever::Cap), self.missing.cap.get()),
+            )
+            .with(Sensor::ArrivalRate, seen.demand().map(PerSecond::get))
+            .with(
+                Sensor::LatencyAtSlo,
+                latency
+                    .filter(|latency| !latency.missed)
+                    .map(|latency| latency.at_slo.get()),
+            )
+            .with(Sensor::Power, self.power().map(|power| power.value.get()))
+            .with(Sensor::Utilisation, seen.utilisation.map(Ratio::get))
+            .with(
+                Sensor::BusyCores,
+                busy.map(|(utilisation, cores)| cores.get() * utilisation.get()),
+            )
+            .with(
+                Sensor::FrequencyMean,
+                seen.frequency.map(|frequency| frequency.value.get()),
+            )
+            .with(Sensor::Throttled, self.throttled.map(Ratio::get));
+        whole.source = self.power().map(|power| power.source);
+        for part in self.parts_of(Role::Cluster) {
+            let more = part
+                .values
+                .iter()
+                .filter(|(quantity, _)| !whole.values.contains_key(quantity));
+            let more: Vec<_> = more.map(|(quantity, value)| (*quantity, *value)).collect();
+            whole.values.extend(more);
+        }
+        whole
     }
 
     /// The parts of a role.

@@ -211,6 +211,12 @@ impl Servers {
             .fact("answering", health.answering)
             .fact("orders_done", orders.done)
             .fact("orders_failed", orders.failed);
+        if let Some(counted) = &seen.counted {
+            part = part
+                .fact("arrivals", counted.arrivals)
+                .fact("accepts", counted.accepts)
+                .fact("drops", counted.drops);
+        }
         if let Some(powered) = health.powered {
             part = part.fact("powered", powered);
         }
