@@ -176,6 +176,11 @@ impl Cluster {
                 period,
             )?),
         };
+        // What is wrong with a switch is said before anybody is waited for.
+        let parts = match config.resizes() {
+            true => Some(servers::assemble(config, document, gateways.as_ref())?),
+            false => None,
+        };
         let mut plant = Plant::of_servers(config.nodes.len());
         let (mut machine, mut source) = (None, config.energy.map(|_| Source::Estimated));
         if config.commands() {
@@ -213,8 +218,7 @@ impl Cluster {
             start::buildable(&config.law, document, &context)?;
         }
         let mut found = None;
-        if config.resizes() {
-            let parts = servers::assemble(config, document, gateways.as_ref())?;
+        if let Some(parts) = parts {
             let Some(mut servers) = Servers::find(parts, args.dry_run, servers::FIND, stop)
                 .map_err(|error| document.error("gateways", format!("{error:#}")))?
             else {

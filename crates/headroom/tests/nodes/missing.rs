@@ -51,8 +51,7 @@ fn a_node_that_is_killed_counts_as_full_and_saves_nothing() {
 
     let (mut controller, admin) = config.start();
     until("all three are counted", || {
-        (metric(admin, CORES)? == 12.0 && metric(admin, "headroom_nodes_missing")? == 0.0)
-            .then_some(())
+        (metric(admin, CORES)? == 12.0 && metric(admin, "headroom_nodes_missing")? == 0.0).then_some(())
     });
     until("some periods", || {
         (status(admin)?["seen"]["period"].as_u64()? > 15).then_some(())
@@ -122,8 +121,7 @@ fn a_node_that_was_never_reached_counts_as_the_largest_of_the_others() {
         .with("wait_s = 20", "wait_s = 1");
     let (mut controller, admin) = config.start();
     until("it is counted", || {
-        (metric(admin, CORES)? == 12.0 && metric(admin, "headroom_nodes_missing")? == 1.0)
-            .then_some(())
+        (metric(admin, CORES)? == 12.0 && metric(admin, "headroom_nodes_missing")? == 1.0).then_some(())
     });
     controller.stop();
     let summary = summary(&controller);

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 /// Tells the news of each period: at most one a part, and one a lever of the cluster.
 #[derive(Clone, Debug, Default)]
 pub struct Newsroom {
-    parts: BTreeMap<(Role, String), (Option<String>, bool)>,
+    parts: BTreeMap<(Role, String), Option<String>>,
     decided: Setting,
 }
 
@@ -16,9 +16,10 @@ impl Newsroom {
     pub fn read(&mut self, tick: &Tick) -> Vec<String> {
         let mut news = Vec::new();
         for part in &tick.parts {
-            let now = (part.state.clone(), !part.trouble.is_empty());
-            let before = self.parts.insert((part.role, part.name.clone()), now);
-            news.extend(before.and_then(|(state, troubled)| change(part, state.as_ref(), troubled)));
+            let before = self
+                .parts
+                .insert((part.role, part.name.clone()), part.state.clone());
+            news.extend(change(part, before.as_ref()));
         }
         // A part that is only there while something is wrong with it.
         let gone = |(role, name): &(Role, String)| {
@@ -39,28 +40,56 @@ impl Newsroom {
                 continue;
             }
             self.decided = self.decided.with(lever, decided);
-            let read = |value: Option<f64>| value.map_or("-".to_owned(), |value| lever.info().read(value));
+            let info = lever.info();
+            let wanted = decided.map_or("-".to_owned(), |value| info.read(value));
+            let before = before.map_or(String::new(), |value| format!(", {} before", info.read(value)));
             let reason = tick.decision.reasons.first();
-            let why = reason.map_or(String::new(), |reason| {
-                format!(": {}: {}", reason.rule, reason.text)
-            });
-            news.push(format!("{} wanted, {} before{why}", read(decided), read(before)));
+            let why = reason.map_or(String::new(), |reason| format!(": {}: {}", reason.rule, reason.text));
+            news.push(format!("{}: {wanted} wanted{before}{why}", info.name));
         }
         news
     }
 }
 
-/// What is new of a part.
-fn change(part: &Part, before: Option<&String>, troubled: bool) -> Option<String> {
+/// What is new of a part; `before` is its state in the period before, where it was there.
+fn change(part: &Part, before: Option<&Option<String>>) -> Option<String> {
     let why = match part.trouble.is_empty() {
         true => String::new(),
         false => format!(": {}", part.trouble.join("; ")),
     };
     match (before, &part.state) {
-        (Some(before), Some(now)) if before != now => {
+        (Some(Some(before)), Some(now)) if before != now => {
             Some(format!("{}: {before} \u{2192} {now}{why}", part.name))
         }
-        _ if !troubled && !part.trouble.is_empty() => Some(format!("{}{why}", part.name)),
+        (None, _) if part.role == Role::Gateway && !part.trouble.is_empty() => {
+            Some(format!("{} cannot be relied on{why}", part.name))
+        }
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_of_state_and_a_balancer_that_is_lost_are_news() {
+        let part = Part::new("web2", Role::Node).in_state("failed (boot)");
+        let part = Part {
+            trouble: vec!["no answer".to_owned()],
+            ..part
+        };
+        let booting = Some("booting".to_owned());
+        assert_eq!(
+            change(&part, Some(&booting)).unwrap(),
+            "web2: booting \u{2192} failed (boot): no answer"
+        );
+        // What is wrong with one that stays as it is was logged when it began.
+        assert_eq!(change(&part, Some(&part.state.clone())), None);
+        let gateway = Part {
+            role: Role::Gateway,
+            ..part
+        };
+        assert_eq!(change(&gateway, None).unwrap(), "web2 cannot be relied on: no answer");
     }
 }

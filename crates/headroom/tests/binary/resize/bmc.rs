@@ -243,7 +243,9 @@ fn a_wrong_password_is_told_before_it_matters_and_may_be_put_right_meanwhile() {
     let _gateway = site.gateway();
     let config = site.behind_gateway(&fixed());
     let mut controller = resize(&config);
-    controller.said("that it runs", |text| text.contains("web1 serving").then_some(()));
+    controller.said("that it runs", |text| {
+        text.contains("web1 is found serving").then_some(())
+    });
     private(&site.path("web2.bmc-password"), "open it", 0o600);
     let told = controller.said("what is wrong", |text| {
         let told = text

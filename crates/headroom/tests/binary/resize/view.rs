@@ -99,7 +99,7 @@ fn the_view_shows_the_cluster_and_a_key_ends_it_also_while_the_terminal_is_resiz
         "estimated",
         "web1",
         "serving",
-        "grow:",
+        "grow",
     ] {
         shown.until_shown(wanted);
     }

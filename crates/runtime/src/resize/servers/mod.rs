@@ -86,6 +86,8 @@ pub struct Servers {
     trouble: Option<String>,
     /// What was ordered since.
     orders: Vec<Order>,
+    /// Why the last order to each switch failed, until the next is carried out.
+    failed: Vec<Option<String>>,
 }
 
 impl Servers {
@@ -137,6 +139,7 @@ impl Servers {
             }
         }
         Ok(Some(Self {
+            failed: vec![None; parts.servers.len()],
             parts,
             fleet,
             dry,

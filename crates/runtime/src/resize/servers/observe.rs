@@ -106,7 +106,12 @@ impl Servers {
             });
             let takes = states[at].takes_requests();
             let mut trouble: Vec<String> = Vec::new();
-            trouble.extend(failure.or_else(|| server.switch_worker.trouble()));
+            if failure.is_some() {
+                self.failed[at] = failure;
+            } else if !matches!(states[at], PowerState::Failed(_)) {
+                self.failed[at] = None;
+            }
+            trouble.extend(self.failed[at].clone().or_else(|| server.switch_worker.trouble()));
             trouble.extend(answers.err().filter(|_| !accepts && takes));
             if takes && member.is_some_and(|member| member.well == Some(false)) {
                 trouble.push("the balancer's own check finds it down".to_owned());
