@@ -6,6 +6,7 @@ use crate::compare::Comparison;
 use crate::summary::RunSummary;
 use comfy_table::{Cell, CellAlignment, Table, presets};
 use headroom_units::{Cores, Joules, Ratio, Source, Watts};
+use std::collections::BTreeSet;
 
 /// What stands where a value does not exist.
 pub(crate) const NONE: &str = "-";
@@ -198,6 +199,24 @@ pub(crate) fn metrics(summaries: &[RunSummary]) -> (Vec<Metric>, Vec<String>) {
     if summaries.iter().any(|run| run.energy_over_bound.is_some()) {
         let over = |run: &RunSummary| run.energy_over_bound.map(Ratio::as_percent);
         metrics.insert(3, metric("energy over the bound", "%", number(&over, 2)));
+    }
+    if summaries.iter().any(|run| run.energy_always_on_j.is_some()) {
+        let all = |run: &RunSummary| run.energy_always_on_j.map(Joules::get);
+        let saved = |run: &RunSummary| run.saving_against_always_on.map(Ratio::as_percent);
+        metrics.push(metric(
+            "energy with every server on, by the model",
+            "J",
+            number(&all, 1),
+        ));
+        metrics.push(metric("saving against every server on", "%", number(&saved, 1)));
+    }
+    let states: BTreeSet<&String> = summaries
+        .iter()
+        .flat_map(|run| run.nodes.iter().flat_map(|nodes| nodes.state_s.keys()))
+        .collect();
+    for state in states {
+        let seconds = |run: &RunSummary| run.nodes.as_ref()?.state_s.get(state).copied();
+        metrics.push(metric(&format!("nodes {state}"), "node s", number(&seconds, 0)));
     }
     (metrics, remarks)
 }

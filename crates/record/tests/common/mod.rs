@@ -279,8 +279,13 @@ pub fn cluster(periods: u64) -> impl Iterator<Item = PeriodRecord> {
         let mut whole = Part::new("cluster", Role::Cluster)
             .with(Lever::Servers, Some(on))
             .with(Sensor::Capacity, Some(on * MU * 6.0))
-            .with(Sensor::Power, Some(20.0 + 30.0 * on))
-            .with(Sensor::PowerAlwaysOn, Some(110.0));
+            .with(Sensor::Power, period.power.map(|power| power.value.get()))
+            .with(
+                Sensor::PowerAlwaysOn,
+                period
+                    .power
+                    .map(|power| power.value.get() + 9.0 * (3.0 - on) + 6.0),
+            );
         whole.source = Some(Source::Estimated);
         period.parts = std::iter::once(whole).chain(nodes).chain(gateways).collect();
         period
