@@ -64,6 +64,11 @@ impl Key {
         }
     }
 
+    /// What stands above its column in a table: its title and unit.
+    pub(crate) fn head(self) -> String {
+        headed(&self.title(), self.unit())
+    }
+
     /// The unit of its column.
     pub(crate) fn unit(self) -> &'static str {
         match self {
@@ -91,6 +96,14 @@ impl Key {
 
     pub(crate) fn is_latency(self) -> bool {
         matches!(self, Self::Slo | Self::P50 | Self::P99)
+    }
+}
+
+/// A title and its unit, where the title does not say it.
+pub(crate) fn headed(title: &str, unit: &str) -> String {
+    match title.split(' ').any(|word| word.eq_ignore_ascii_case(unit)) {
+        true => title.to_owned(),
+        false => format!("{title} {unit}").trim_end().to_owned(),
     }
 }
 

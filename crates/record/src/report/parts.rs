@@ -93,7 +93,7 @@ impl PartData {
         states.sort_by(|one, other| other.1.total_cmp(one.1));
         let shares = states.iter().map(|(state, seconds)| {
             let percent = **seconds / all_s.max(f64::MIN_POSITIVE) * 100.0;
-            format!("{state} {percent:.1} %")
+            format!("{state} {percent:.1}\u{a0}%")
         });
         shares.collect::<Vec<_>>().join(", ")
     }
@@ -244,10 +244,7 @@ impl Parts {
         };
         optional(&mut header, states, &["state at the end", "time in states"]);
         let first_key = header.len();
-        header.extend(
-            keys.iter()
-                .map(|key| format!("{} {}", key.title(), key.unit()).trim_end().to_owned()),
-        );
+        header.extend(keys.iter().map(|key| key.head()));
         let after_keys = header.len();
         optional(&mut header, facts, &["facts"]);
         optional(&mut header, troubles, &["trouble"]);

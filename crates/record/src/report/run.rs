@@ -2,7 +2,7 @@
 
 use super::columns::RunData;
 use super::html::{banner, card, escape, figure, header, page, thinning, thousands, with_unit};
-use super::key::Key;
+use super::key::{Key, headed};
 use super::origin::provenance;
 use super::sheet::{Bars, bars, table};
 use super::{decisions::Decision, distribution, palette, panels, plot, scale};
@@ -296,7 +296,7 @@ fn parts(run: &RunData) -> String {
     if let Some(timeline) = run.parts.timeline() {
         let _ = write!(
             html,
-            "<h2>Parts by state</h2>\n{}",
+            "<h2>Nodes and gateways</h2>\n{}",
             timeline.render(Some(run.span()))
         );
     }
@@ -309,7 +309,7 @@ fn parts(run: &RunData) -> String {
             html.push_str(&panel.render());
         }
     }
-    html.push_str("</section>\n<h2>Parts in figures</h2>\n");
+    html.push_str("</section>\n<h2>Nodes and gateways in figures</h2>\n");
     for grid in run.parts.tables() {
         table(&mut html, &grid);
     }
@@ -353,8 +353,8 @@ fn periods(run: &RunData) -> String {
         escape(&heading)
     );
     for (key, _) in run.columns.iter() {
-        let head = format!("{} {}", run.title(key), key.unit());
-        let _ = write!(html, "<th class=\"n\">{}</th>", escape(head.trim_end()));
+        let head = headed(&run.title(key), key.unit());
+        let _ = write!(html, "<th class=\"n\">{}</th>", escape(&head));
     }
     html.push_str("<th>why</th></tr></thead><tbody>\n");
     for (row, moment) in run.moments.iter().enumerate() {

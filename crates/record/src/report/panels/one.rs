@@ -88,12 +88,13 @@ fn latency<'a>(maker: &Maker, run: &'a RunData, main: &str) -> Option<Panel<'a>>
     } else {
         "; shaded: mostly over T"
     };
-    let marked: [(&str, fn(&Moment) -> bool, &str); 2] = [
-        ("over", Moment::mostly_over, over),
-        ("lost", |moment| moment.lost, "; grey: telemetry lost"),
-    ];
-    for (class, wanted, said) in marked {
-        let spans = spans(&run.moments, wanted);
+    let late = ("over", over, spans(&run.moments, Moment::mostly_over));
+    let lost = (
+        "lost",
+        "; grey: telemetry lost",
+        spans(&run.moments, |moment| moment.lost),
+    );
+    for (class, said, spans) in [late, lost] {
         if !spans.is_empty() {
             panel.title.push_str(said);
             panel.spans.push(Spans {
