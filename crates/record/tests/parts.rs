@@ -4,7 +4,9 @@ mod common;
 
 use common::{cluster, histogram, meta};
 use headroom_record::report::{comparison_html, run_html};
-use headroom_record::{Archive, Limits, MAX_PARTS, PeriodRecord, Recorder, RunId, RunMeta, RunSummary};
+use headroom_record::{
+    Archive, Limits, MAX_PARTS, PeriodRecord, Recorder, RunId, RunMeta, RunSummary, table,
+};
 use headroom_units::{Joules, Lever, Part, Ratio, Role, Seconds, Sensor, Source};
 use std::path::{Path, PathBuf};
 
@@ -47,7 +49,15 @@ fn rows(path: &Path, table: &str, run: RunId) -> i64 {
 fn parts_are_read_back_as_they_were_recorded() {
     let periods: Vec<PeriodRecord> = cluster(40).collect();
     let (_folder, path, id, _) = recorded(meta("slo-power"), &periods);
-    let read = Archive::open(&path).unwrap().periods(id).unwrap();
+    let archive = Archive::open(&path).unwrap();
+    let listed = table::runs_table(&[archive.run(id).unwrap()]);
+    assert!(
+        listed
+            .trim_end()
+            .ends_with("2 node serving, 1 node off, 2 gateway ready"),
+        "{listed}"
+    );
+    let read = archive.periods(id).unwrap();
     assert_eq!(read.len(), 40);
     for (read, original) in read.iter().zip(&periods) {
         assert_eq!(read.parts, original.parts);
