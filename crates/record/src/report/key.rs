@@ -72,8 +72,16 @@ impl Key {
     /// The unit of its column.
     pub(crate) fn unit(self) -> &'static str {
         match self {
-            Self::PowerRatio => "of 1",
+            Self::PowerRatio => "",
             other => other.info().shown.0,
+        }
+    }
+
+    /// What it shares an axis with: what has the same unit, as metrics name it.
+    pub(crate) fn axis(self) -> &'static str {
+        match self {
+            Self::PowerRatio => "power ratio",
+            other => other.info().unit,
         }
     }
 

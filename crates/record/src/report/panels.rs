@@ -63,14 +63,22 @@ fn is_drawn(key: Key, column: &Column) -> bool {
     key.is_lever() || largest(column) > 0.0
 }
 
-/// The axis of a quantity's columns: shares that come near the whole reach to it.
+/// The axis of a quantity's columns: shares that come near the whole reach to it, and equal ratios are equal distances where a
+/// sensor's largest value dwarfs the usual one.
 fn scale<'a>(key: Key, columns: impl Iterator<Item = &'a Column>) -> Scale {
-    let top = columns.map(largest).fold(0.0, f64::max);
-    Scale::from_zero(match key.unit() {
-        "%" if top > 20.0 => top.max(95.0),
-        "of 1" => top.max(0.97),
-        _ => top,
-    })
+    let known = columns.flatten().filter(|point| point.is_known());
+    let mut values: Vec<f64> = known.flat_map(|point| [point.low, point.high]).collect();
+    values.sort_by(f64::total_cmp);
+    let (least, top) = (values.first().copied(), values.last().copied().unwrap_or(0.0));
+    let usual = values.get(values.len() / 2).copied().unwrap_or(0.0);
+    match key.axis() {
+        "ratio" if top > 20.0 => Scale::from_zero(top.max(95.0)),
+        "power ratio" => Scale::from_zero(top.max(0.97)),
+        _ if !key.is_lever() && least > Some(0.0) && top > MAX_APART * usual => {
+            Scale::decades(values.into_iter())
+        }
+        _ => Scale::from_zero(top),
+    }
 }
 
 fn label_last(panels: &mut [Panel<'_>]) {

@@ -74,7 +74,13 @@ fn verdict(run: &RunData) -> String {
         (Some(joules), Some(source)) => format!(", on {} J ({source})", figure(joules.get())),
         _ => String::new(),
     };
-    format!("{kept}{energy}.")
+    let saved = summary
+        .saving_against_always_on
+        .map_or_else(String::new, |saved| {
+            let percent = figure(saved.as_percent());
+            format!("; by the model that is {percent} % less than with every server on")
+        });
+    format!("{kept}{energy}{saved}.")
 }
 
 fn facts(run: &RunData) -> String {

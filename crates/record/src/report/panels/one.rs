@@ -32,7 +32,7 @@ fn groups(run: &RunData) -> Vec<Vec<(Key, &Column)>> {
         let fits = |group: &&mut Vec<(Key, &Column)>| {
             group.first().is_some_and(|(first, other)| {
                 let (one, other) = (largest(column), largest(other));
-                first.unit() == key.unit() && one.max(other) <= MAX_APART * one.min(other)
+                first.axis() == key.axis() && one.max(other) <= MAX_APART * one.min(other)
             })
         };
         match groups.iter_mut().find(fits) {

@@ -52,7 +52,7 @@ fn overlaid<'a>(runs: &'a [RunData], colours: &[usize], one_power_axis: bool) ->
     let beside = |run: &'a RunData, lever: Key| {
         let sensors = keys
             .iter()
-            .filter(|key| !key.is_lever() && key.unit() == lever.unit());
+            .filter(|key| !key.is_lever() && key.axis() == lever.axis());
         lever.is_lever() && sensors.clone().any(|sensor| pick(run, *sensor).is_some())
     };
     let mut panels = vec![latency(&maker, runs, colours)];
@@ -65,7 +65,7 @@ fn overlaid<'a>(runs: &'a [RunData], colours: &[usize], one_power_axis: bool) ->
             };
             drawn.push((run, colour, column));
             let levers = keys.iter().filter(|lever| lever.is_lever() && !key.is_lever());
-            let levers = levers.filter(|lever| lever.unit() == key.unit());
+            let levers = levers.filter(|lever| lever.axis() == key.axis());
             limits.extend(levers.filter_map(|lever| Some((run, colour, *lever, run.columns.get(*lever)?))));
         }
         if drawn.is_empty() {
