@@ -1,10 +1,11 @@
-//! Records a synthetic day under two laws and writes the reports of both and of their comparison into a folder:
+//! Records a synthetic day under two laws, and one of three nodes behind two gateways, and writes the reports of all and of the
+//! comparison of the first two into a folder:
 //! `cargo run -p headroom-record --example sample_report -- FOLDER [PERIODS]`.
 
 #[path = "../tests/common/mod.rs"]
 mod common;
 
-use common::{Day, meta};
+use common::{Day, cluster, histogram, meta};
 use headroom_record::{Archive, Limits, Recorder, report, summary_table, table};
 use std::error::Error;
 use std::fs;
@@ -25,8 +26,14 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
         summaries.push(run.finish()?);
     }
+    let mut run = recorder.start_run(meta("cluster"))?;
+    let whole = run.id();
+    for period in cluster(periods) {
+        run.record_waiting(period, &histogram())?;
+    }
+    summaries.push(run.finish()?);
     let archive = Archive::open(&path)?;
-    for id in &ids {
+    for id in ids.iter().chain([&whole]) {
         fs::write(
             folder.join(format!("run-{id}.html")),
             report::run_html(&archive, *id)?,

@@ -5,13 +5,13 @@ use crate::error::Error;
 use crate::histogram::{self, Buckets};
 use crate::model::{PeriodRecord, RunId, RunMeta};
 use crate::prune::is_being_recorded;
-use crate::rows::{META_COLUMNS, PERIOD_COLUMNS, read_meta, read_parts, read_period};
+use crate::rows::{META_COLUMNS, PERIOD_COLUMNS, last_parts, read_meta, read_parts, read_period};
 use crate::schema;
 use crate::summary::RunSummary;
 use crate::totals::{Counts, RunTotals};
 use crate::writer::finish_summary;
 use hdrhistogram::Histogram;
-use headroom_units::Ratio;
+use headroom_units::{Ratio, Role};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -71,6 +71,8 @@ pub struct RunInfo {
     pub rows: u64,
     /// Rows that were removed to stay inside the size limit; the summary covers them.
     pub pruned: u64,
+    /// How many parts it had of each role, and in which states, when any was last recorded.
+    pub parts: Vec<(Role, Option<String>, u64)>,
 }
 
 /// Which runs to list. The default lists the latest 100.
@@ -148,9 +150,13 @@ impl Archive {
                     (SELECT count(*) FROM periods WHERE run = runs.id) AS kept_rows
                     FROM runs {condition}"
             ))?;
-            statement
+            let mut runs: Vec<RunInfo> = statement
                 .query_map(values, |row| read_info(row, now_ms))?
-                .collect()
+                .collect::<Result<_, _>>()?;
+            for run in &mut runs {
+                run.parts = last_parts(&self.connection, run.id.0)?;
+            }
+            Ok(runs)
         };
         read().map_err(|source| self.database("listing runs", source))
     }
@@ -423,6 +429,7 @@ fn read_info(row: &Row<'_>, now_ms: i64) -> rusqlite::Result<RunInfo> {
         state,
         rows: natural(row.get("kept_rows")?),
         pruned: natural(row.get("pruned")?),
+        parts: Vec::new(),
     })
 }
 

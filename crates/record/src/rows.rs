@@ -224,7 +224,6 @@ pub(crate) fn read_parts(connection: &Connection, run: i64, index: u64) -> rusql
         "SELECT name, role, state, source, vals, facts, trouble FROM parts WHERE run = ?1 AND idx = ?2 ORDER BY part",
     )?;
     let read = |row: &Row<'_>| {
-        let role: String = row.get(1)?;
         // A quantity that this program does not know says nothing to it.
         let values: BTreeMap<String, f64> = json(row, 4)?;
         let values = values
@@ -232,7 +231,7 @@ pub(crate) fn read_parts(connection: &Connection, run: i64, index: u64) -> rusql
             .filter_map(|(name, value)| Some((Quantity::named(&name)?, value)));
         Ok(Part {
             name: row.get(0)?,
-            role: Role::named(&role).ok_or_else(|| damaged(1, format!("\"{role}\" is no role")))?,
+            role: role(row, 1)?,
             state: row.get(2)?,
             source: source(row, 3)?,
             values: values.collect(),
@@ -241,6 +240,25 @@ pub(crate) fn read_parts(connection: &Connection, run: i64, index: u64) -> rusql
         })
     };
     statement.query_map(params![run, count(index)], read)?.collect()
+}
+
+/// How many parts of each role, in which states, a run had when any was last recorded.
+pub(crate) fn last_parts(
+    connection: &Connection,
+    run: i64,
+) -> rusqlite::Result<Vec<(Role, Option<String>, u64)>> {
+    let mut statement = connection.prepare_cached(
+        "SELECT role, state, count(*) FROM parts
+            WHERE run = ?1 AND idx = (SELECT max(idx) FROM parts WHERE run = ?1)
+            GROUP BY role, state ORDER BY min(part)",
+    )?;
+    let read = |row: &Row<'_>| Ok((role(row, 0)?, row.get(1)?, natural(row, 2)?));
+    statement.query_map([run], read)?.collect()
+}
+
+fn role(row: &Row<'_>, column: usize) -> rusqlite::Result<Role> {
+    let word: String = row.get(column)?;
+    Role::named(&word).ok_or_else(|| damaged(column, format!("\"{word}\" is no role")))
 }
 
 /// A value that a row holds and that cannot be understood.

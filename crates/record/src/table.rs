@@ -5,7 +5,8 @@ use crate::clock::{unix_ms, utc_text};
 use crate::compare::Comparison;
 use crate::summary::RunSummary;
 use comfy_table::{Cell, CellAlignment, Table, presets};
-use headroom_units::{Cores, Joules, Ratio, Source, Watts};
+use headroom_units::{Cores, Joules, Ratio, Role, Source, Watts};
+use std::collections::BTreeSet;
 
 /// What stands where a value does not exist.
 pub(crate) const NONE: &str = "-";
@@ -199,6 +200,24 @@ pub(crate) fn metrics(summaries: &[RunSummary]) -> (Vec<Metric>, Vec<String>) {
         let over = |run: &RunSummary| run.energy_over_bound.map(Ratio::as_percent);
         metrics.insert(3, metric("energy over the bound", "%", number(&over, 2)));
     }
+    if summaries.iter().any(|run| run.energy_always_on_j.is_some()) {
+        let all = |run: &RunSummary| run.energy_always_on_j.map(Joules::get);
+        let saved = |run: &RunSummary| run.saving_against_always_on.map(Ratio::as_percent);
+        metrics.push(metric(
+            "energy with every server on, by the model",
+            "J",
+            number(&all, 1),
+        ));
+        metrics.push(metric("saving against every server on", "%", number(&saved, 1)));
+    }
+    let states: BTreeSet<&String> = summaries
+        .iter()
+        .flat_map(|run| run.nodes.iter().flat_map(|nodes| nodes.state_s.keys()))
+        .collect();
+    for state in states {
+        let seconds = |run: &RunSummary| run.nodes.as_ref()?.state_s.get(state).copied();
+        metrics.push(metric(&format!("nodes {state}"), "node s", number(&seconds, 0)));
+    }
     (metrics, remarks)
 }
 
@@ -220,13 +239,13 @@ fn energy_text(run: &RunSummary) -> String {
     parts.join(" | ")
 }
 
-/// A table with one line a run: its number, name, law, trace, state and length.
+/// A table with one line a run: its number, name, law, trace, state, length, and its nodes and gateways where it has any.
 pub fn runs_table(runs: &[RunInfo]) -> String {
     if runs.is_empty() {
         return "no runs\n".to_owned();
     }
     let header = [
-        "id", "name", "law", "trace", "world", "started", "state", "periods",
+        "id", "name", "law", "trace", "world", "started", "state", "periods", "parts",
     ]
     .map(str::to_owned);
     let rows = runs.iter().map(|run| {
@@ -239,9 +258,22 @@ pub fn runs_table(runs: &[RunInfo]) -> String {
             utc_text(unix_ms(run.meta.started_at)),
             run.state.to_string(),
             (run.rows + run.pruned).to_string(),
+            parts_text(&run.parts),
         ]
     });
-    render(&header, &[1, 2, 3, 4, 5, 6], rows)
+    render(&header, &[1, 2, 3, 4, 5, 6, 8], rows)
+}
+
+/// `2 node serving, 1 node off, 2 gateway ready`; nothing of the cluster, which is the whole.
+fn parts_text(parts: &[(Role, Option<String>, u64)]) -> String {
+    let named = parts.iter().filter(|(role, ..)| *role != Role::Cluster);
+    let named = named.map(|(role, state, count)| {
+        let state = state.as_deref().unwrap_or_default();
+        format!("{count} {role} {state}", role = role.name())
+            .trim_end()
+            .to_owned()
+    });
+    named.collect::<Vec<_>>().join(", ")
 }
 
 /// A table without lines; the columns named in `left` hold words, the others numbers.

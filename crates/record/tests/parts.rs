@@ -3,7 +3,10 @@
 mod common;
 
 use common::{cluster, histogram, meta};
-use headroom_record::{Archive, Limits, MAX_PARTS, PeriodRecord, Recorder, RunId, RunMeta, RunSummary};
+use headroom_record::report::{comparison_html, run_html};
+use headroom_record::{
+    Archive, Limits, MAX_PARTS, PeriodRecord, Recorder, RunId, RunMeta, RunSummary, table,
+};
 use headroom_units::{Joules, Lever, Part, Ratio, Role, Seconds, Sensor, Source};
 use std::path::{Path, PathBuf};
 
@@ -46,7 +49,15 @@ fn rows(path: &Path, table: &str, run: RunId) -> i64 {
 fn parts_are_read_back_as_they_were_recorded() {
     let periods: Vec<PeriodRecord> = cluster(40).collect();
     let (_folder, path, id, _) = recorded(meta("slo-power"), &periods);
-    let read = Archive::open(&path).unwrap().periods(id).unwrap();
+    let archive = Archive::open(&path).unwrap();
+    let listed = table::runs_table(&[archive.run(id).unwrap()]);
+    assert!(
+        listed
+            .trim_end()
+            .ends_with("2 node serving, 1 node off, 2 gateway ready"),
+        "{listed}"
+    );
+    let read = archive.periods(id).unwrap();
     assert_eq!(read.len(), 40);
     for (read, original) in read.iter().zip(&periods) {
         assert_eq!(read.parts, original.parts);
@@ -220,4 +231,90 @@ fn parts_are_exported_with_their_periods_and_as_lines_of_their_own() {
     );
     assert_eq!(of("facts"), r#"{"meter":"a \"model\""}"#);
     assert_eq!(of("trouble"), r#"["no cap, none here"]"#);
+}
+
+#[test]
+fn the_report_draws_each_quantity_of_each_part_and_their_states() {
+    let periods: Vec<PeriodRecord> = cluster(200).collect();
+    let (_folder, path, id, _) = recorded(meta("slo-power"), &periods);
+    let html = run_html(&Archive::open(&path).unwrap(), id).unwrap();
+    let (whole, parts) = html.split_once("<h2>Nodes and gateways</h2>").unwrap();
+    for needed in [
+        "Servers on</b>",
+        "</svg>Power with every server on</span>",
+        "</svg>Capacity</span>",
+        "Energy against every server on, both by the model",
+        "serving 82.",
+    ] {
+        assert!(whole.contains(needed), "{needed}");
+    }
+    for needed in [
+        "</svg>unreachable</span>",
+        "<text x=\"912\" y=\"",
+        "<h2>Each node</h2>",
+        "Power, emulated</b>",
+        "</svg>web3</span>",
+        "<h2>Each gateway</h2>",
+        "Latency at the SLO&#39;s percentile</b>",
+        "</svg>gateway2</span>",
+        "off \u{2192} booting",
+        "the agent does not answer: connection refused",
+        "meter: emulated",
+    ] {
+        assert!(parts.contains(needed), "{needed}");
+    }
+    assert!(!html.contains("NaN") && !html.contains("inf"));
+    // The crosshair needs a line in each panel that it is drawn in, the states included.
+    assert_eq!(
+        html.matches("<svg viewBox=\"0 0 1000").count(),
+        html.matches("class=\"cross\"").count()
+    );
+}
+
+#[test]
+fn many_nodes_are_a_band_from_the_smallest_to_the_largest() {
+    let nodes = |index: u64, count: u64| {
+        let node =
+            |n: u64| node(&format!("n{n}"), "serving").with(Sensor::Power, Some((10 + n + index) as f64));
+        period(index, (0..count).map(node).collect())
+    };
+    let page = |count: u64| {
+        let periods: Vec<PeriodRecord> = (0..20).map(|index| nodes(index, count)).collect();
+        let (_folder, path, id, _) = recorded(meta("dynamic"), &periods);
+        run_html(&Archive::open(&path).unwrap(), id).unwrap()
+    };
+    let few = page(12);
+    assert_eq!(few.matches("</svg>n11</span>").count(), 1);
+    assert!(!few.contains("class=\"area envelope"));
+    let many = page(13);
+    assert!(many.contains("Power: mean of 13, the band from the smallest to the largest"));
+    assert!(many.contains("class=\"area envelope c1") && !many.contains("</svg>n11</span>"));
+}
+
+#[test]
+fn a_run_with_neither_slo_nor_cores_nor_requests_has_a_report_of_what_it_has() {
+    let mut without = meta("dynamic");
+    without.slo = None;
+    let periods = (0..30).map(|index| {
+        let queue = Part::new("ebpf", Role::Node)
+            .with(Sensor::Capacity, Some(500.0 + index as f64))
+            .with(Sensor::DropRatio, Some(0.001));
+        PeriodRecord {
+            telemetry_lost: true,
+            ..period(index, vec![queue])
+        }
+    });
+    let (_folder, path, id, _) = recorded(without, &periods.collect::<Vec<_>>());
+    let archive = Archive::open(&path).unwrap();
+    for html in [
+        run_html(&archive, id).unwrap(),
+        comparison_html(&archive, &[id, id]).unwrap(),
+    ] {
+        assert!(!html.contains("NaN") && !html.contains("Cores, mean"), "{html}");
+    }
+    let html = run_html(&archive, id).unwrap();
+    assert!(html.contains("held to no SLO") && html.contains("Capacity</b>") && html.contains("Drop ratio"));
+    for absent in ["P95", "Cores allocated", "Arrival rate", "Periods over"] {
+        assert!(!html.contains(absent), "{absent}");
+    }
 }

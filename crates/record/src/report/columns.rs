@@ -1,24 +1,19 @@
 //! A run as columns over time, thinned to what a plot can show.
 
 use super::decisions::Decisions;
+use super::key::{self, Key};
+use super::parts::Parts;
 use crate::archive::{Archive, RunInfo, RunState};
 use crate::error::Error;
 use crate::model::{PeriodRecord, RunId};
 use crate::summary::RunSummary;
 use hdrhistogram::Histogram;
-use headroom_units::{Cores, PerSecond, Ratio, Seconds, Source, Watts};
+use headroom_units::Seconds;
+use std::collections::BTreeMap;
 
 /// Points that a plot's line has at most. A longer run is thinned: a point then stands for several periods and keeps
 /// their smallest and largest value.
 pub(crate) const POINTS_MAX: u64 = 1_200;
-
-/// The sources in the order in which their columns are kept.
-pub(crate) const SOURCES: [Source; 4] = [
-    Source::Measured,
-    Source::Estimated,
-    Source::Emulated,
-    Source::Simulated,
-];
 
 /// The values of one point: of one period, or of several neighbours.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -37,13 +32,11 @@ impl Point {
         count: 0,
     };
 
-    fn add(&mut self, value: Option<f64>) {
-        if let Some(value) = value.filter(|value| value.is_finite()) {
-            self.low = self.low.min(value);
-            self.high = self.high.max(value);
-            self.sum += value;
-            self.count += 1;
-        }
+    fn add(&mut self, value: f64) {
+        self.low = self.low.min(value);
+        self.high = self.high.max(value);
+        self.sum += value;
+        self.count += 1;
     }
 
     /// Whether any of the periods has a value.
@@ -56,9 +49,12 @@ impl Point {
         self.is_known().then(|| self.sum / f64::from(self.count))
     }
 
-    /// The largest value.
-    pub(crate) fn max(self) -> Option<f64> {
-        self.is_known().then_some(self.high)
+    /// What a table or the crosshair shows: the mean, or the largest value of what is about peaks.
+    pub(crate) fn shown(self, largest: bool) -> Option<f64> {
+        match largest {
+            true => self.is_known().then_some(self.high),
+            false => self.mean(),
+        }
     }
 }
 
@@ -86,128 +82,62 @@ pub(crate) struct Moment {
 }
 
 impl Moment {
+    fn at(period: &PeriodRecord) -> Self {
+        Self {
+            at_s: period.at.get(),
+            index: period.index,
+            worst_ms: f64::NEG_INFINITY,
+            ..Self::default()
+        }
+    }
+
+    fn add(&mut self, period: &PeriodRecord, target: Option<Seconds>) {
+        self.end_s = (period.at + period.duration).get();
+        let over = period.slo_latency.zip(target);
+        let over = over.is_some_and(|(latency, target)| latency > target);
+        self.over |= over;
+        self.periods += 1;
+        self.periods_over += u32::from(over);
+        self.lost |= period.telemetry_lost;
+        let worst_ms = period.slo_latency.map_or(f64::NEG_INFINITY, Seconds::as_millis);
+        if worst_ms >= self.worst_ms
+            && let Some(reason) = period.reasons.first()
+        {
+            self.worst_ms = worst_ms;
+            self.why = format!("{}: {}", reason.rule, reason.text);
+        }
+    }
+
     /// Whether most of its periods were over the target.
     pub(crate) fn mostly_over(&self) -> bool {
         self.periods_over * 2 > self.periods
     }
 }
 
-/// The columns of a run.
+/// Columns by what they hold; one that never has a value does not exist, and one may end before the last point.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Columns {
-    pub(crate) moments: Vec<Moment>,
-    pub(crate) slo_ms: Column,
-    pub(crate) p50_ms: Column,
-    pub(crate) p99_ms: Column,
-    pub(crate) cores: Column,
-    pub(crate) cap_w: Column,
-    /// Power by source, in the order of [`SOURCES`].
-    pub(crate) power_w: [Column; 4],
-    pub(crate) ratio: Column,
-    pub(crate) utilisation: Column,
-    pub(crate) throttled: Column,
-    pub(crate) rate: Column,
-    pub(crate) forecast: Column,
-    pub(crate) failures: Column,
-    pub(crate) frequency_ghz: Column,
-    pub(crate) frequency_limit_ghz: Column,
-    /// What the period before expected of this one.
-    expected: Option<f64>,
-}
+pub(crate) struct Columns(BTreeMap<Key, Column>);
 
 impl Columns {
-    fn all(&mut self) -> [&mut Column; 17] {
-        let [one, two, three, four] = &mut self.power_w;
-        [
-            &mut self.slo_ms,
-            &mut self.p50_ms,
-            &mut self.p99_ms,
-            &mut self.cores,
-            &mut self.cap_w,
-            one,
-            two,
-            three,
-            four,
-            &mut self.ratio,
-            &mut self.utilisation,
-            &mut self.throttled,
-            &mut self.rate,
-            &mut self.forecast,
-            &mut self.failures,
-            &mut self.frequency_ghz,
-            &mut self.frequency_limit_ghz,
-        ]
+    /// Adds a value to the last of so many points.
+    pub(crate) fn add(&mut self, points: usize, key: Key, value: f64) {
+        if value.is_finite() {
+            let column = self.0.entry(key).or_default();
+            column.resize(points, Point::UNKNOWN);
+            if let Some(point) = column.last_mut() {
+                point.add(key.shown(value));
+            }
+        }
     }
 
-    fn add(&mut self, period: &PeriodRecord, new_point: bool, target: Option<Seconds>) {
-        if new_point || self.moments.is_empty() {
-            self.moments.push(Moment {
-                at_s: period.at.get(),
-                index: period.index,
-                worst_ms: f64::NEG_INFINITY,
-                ..Moment::default()
-            });
-            self.all()
-                .into_iter()
-                .for_each(|column| column.push(Point::UNKNOWN));
-        }
-        let power = period.mean_power();
-        let by_source = |wanted: Source| {
-            power
-                .filter(|power| power.source == wanted)
-                .map(|power| power.value.get())
-        };
-        let ratio = power
-            .zip(period.cap)
-            .filter(|(_, cap)| *cap > Watts::ZERO)
-            .map(|(power, cap)| power.value / cap);
-        let length = period.duration.get();
-        let per_second = |count: u64| (length > 0.0).then(|| count as f64 / length);
-        let slo_ms = period.slo_latency.map(Seconds::as_millis);
-        // A forecast stands in the record of the period in which it was made; it is drawn where it came due.
-        let expected = std::mem::replace(&mut self.expected, period.forecast.map(PerSecond::get));
-        let values = [
-            slo_ms,
-            period.latency.map(|latency| latency.p50.as_millis()),
-            period.latency.map(|latency| latency.p99.as_millis()),
-            period.cores.map(Cores::get),
-            period.cap.map(Watts::get),
-            by_source(SOURCES[0]),
-            by_source(SOURCES[1]),
-            by_source(SOURCES[2]),
-            by_source(SOURCES[3]),
-            ratio,
-            period.utilisation.map(Ratio::as_percent),
-            period.throttled.map(Ratio::as_percent),
-            per_second(period.arrivals).filter(|_| !period.telemetry_lost || period.arrivals > 0),
-            expected,
-            Some(period.failures as f64),
-            period.frequency.map(|frequency| frequency.get() / 1e9),
-            period.frequency_limit.map(|limit| limit.get() / 1e9),
-        ];
-        for (column, value) in self.all().into_iter().zip(values) {
-            if let Some(point) = column.last_mut() {
-                point.add(value);
-            }
-        }
-        if let Some(moment) = self.moments.last_mut() {
-            moment.end_s = period.at.get() + length;
-            let over = period
-                .slo_latency
-                .zip(target)
-                .is_some_and(|(latency, target)| latency > target);
-            moment.over |= over;
-            moment.periods += 1;
-            moment.periods_over += u32::from(over);
-            moment.lost |= period.telemetry_lost;
-            let worst_ms = slo_ms.unwrap_or(f64::NEG_INFINITY);
-            if worst_ms >= moment.worst_ms
-                && let Some(reason) = period.reasons.first()
-            {
-                moment.worst_ms = worst_ms;
-                moment.why = format!("{}: {}", reason.rule, reason.text);
-            }
-        }
+    /// A column, where anything is known of it.
+    pub(crate) fn get(&self, key: Key) -> Option<&Column> {
+        self.0.get(&key)
+    }
+
+    /// What is known, in the order of pages.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Key, &Column)> {
+        self.0.iter().map(|(key, column)| (*key, column))
     }
 }
 
@@ -219,7 +149,11 @@ pub(crate) fn of_points(points: &[(f64, f64)]) -> (Vec<Moment>, Column) {
     let mut column = Column::new();
     for several in points.chunks(each) {
         let mut point = Point::UNKNOWN;
-        several.iter().for_each(|(_, value)| point.add(Some(*value)));
+        let finite = several
+            .iter()
+            .map(|(_, value)| *value)
+            .filter(|value| value.is_finite());
+        finite.for_each(|value| point.add(value));
         column.push(point);
         moments.push(Moment {
             at_s: several.first().map_or(0.0, |first| first.0),
@@ -228,11 +162,6 @@ pub(crate) fn of_points(points: &[(f64, f64)]) -> (Vec<Moment>, Column) {
         });
     }
     (moments, column)
-}
-
-/// Whether a column has a value anywhere.
-pub(crate) fn is_known(column: &Column) -> bool {
-    column.iter().any(|point| point.is_known())
 }
 
 /// The largest value of a column; 0 where there is none.
@@ -249,7 +178,10 @@ pub(crate) struct RunData {
     pub(crate) info: RunInfo,
     pub(crate) summary: RunSummary,
     pub(crate) latencies: Histogram<u64>,
+    pub(crate) moments: Vec<Moment>,
+    /// What is known of the whole.
     pub(crate) columns: Columns,
+    pub(crate) parts: Parts,
     pub(crate) decisions: Decisions,
     /// Periods that one point stands for.
     pub(crate) periods_per_point: u64,
@@ -261,16 +193,32 @@ impl RunData {
         let (mut summary, totals) = archive.totals(id)?;
         let target = info.meta.slo.map(|slo| slo.target);
         let periods_per_point = info.rows.div_ceil(POINTS_MAX).max(1);
-        let mut columns = Columns::default();
+        let (mut moments, mut columns) = (Vec::new(), Columns::default());
+        let mut parts = Parts::default();
         let mut decisions = Decisions::new(target);
-        let mut row = 0_u64;
+        let (mut row, mut expected) = (0_u64, None);
         archive.for_each_period(id, |period| {
-            columns.add(&period, row.is_multiple_of(periods_per_point), target);
-            decisions.add(&period);
+            if row.is_multiple_of(periods_per_point) {
+                moments.push(Moment::at(&period));
+            }
+            let mut values = key::of_period(&period);
+            let levers = key::levers(&values);
+            // A forecast stands in the record of the period in which it was made; it is drawn where it came due.
+            let due = std::mem::replace(&mut expected, values.remove(&Key::Forecast));
+            let due = due.map(|rate| (Key::Forecast, rate));
+            for (key, value) in values.into_iter().chain(due) {
+                columns.add(moments.len(), key, value);
+            }
+            if let Some(moment) = moments.last_mut() {
+                moment.add(&period, target);
+            }
+            parts.add(moments.len(), &period);
+            decisions.add(&period, &levers);
             row += 1;
             Ok(())
         })?;
         decisions.end();
+        parts.end();
         if info.pruned > 0 {
             summary.notes.push(format!(
                 "the recorder removed the first {} periods to stay inside its size limit: plots and tables begin after \
@@ -287,7 +235,9 @@ impl RunData {
             info,
             summary,
             latencies: totals.latency().clone(),
+            moments,
             columns,
+            parts,
             decisions,
             periods_per_point,
         })
@@ -306,11 +256,18 @@ impl RunData {
             .map_or_else(|| "latency".to_owned(), |slo| slo.name())
     }
 
+    /// What a quantity of the whole is called.
+    pub(crate) fn title(&self, key: Key) -> String {
+        match key {
+            Key::Slo => self.slo_name(),
+            key => key.title(),
+        }
+    }
+
     /// Start and end of what the columns hold, in seconds.
     pub(crate) fn span(&self) -> (f64, f64) {
-        let moments = &self.columns.moments;
-        let start = moments.first().map_or(0.0, |moment| moment.at_s);
-        (start, moments.last().map_or(start, |moment| moment.end_s))
+        let start = self.moments.first().map_or(0.0, |moment| moment.at_s);
+        (start, self.moments.last().map_or(start, |moment| moment.end_s))
     }
 }
 

@@ -1,10 +1,14 @@
 //! Which of a run's decisions a reader should see.
 
 use crate::model::PeriodRecord;
-use headroom_units::{Cores, Seconds};
+use crate::table::trimmed;
+use headroom_units::{Lever, Seconds};
 use std::collections::{BTreeMap, VecDeque};
 
-/// Decisions of each kind that are kept.
+/// A step is large from this share of the larger value on.
+const LARGE: f64 = 0.05;
+
+/// Decisions of each kind that are kept; of steps, for each lever.
 const OF_A_KIND: usize = 6;
 
 /// Steps down that are kept: saving is slow, its steps are many and alike.
@@ -22,13 +26,38 @@ pub(crate) struct Decision {
     pub(crate) index: u64,
     pub(crate) at_s: f64,
     pub(crate) slo_ms: Option<f64>,
-    pub(crate) cores: Option<f64>,
-    /// Cores of the period after, which this decision led to.
-    pub(crate) cores_after: Option<f64>,
+    /// The levers in force, each in the unit of its metric.
+    pub(crate) setting: Vec<(Lever, f64)>,
+    /// Those of the period after, which this decision led to.
+    pub(crate) after: Vec<(Lever, f64)>,
     pub(crate) rule: String,
     pub(crate) text: String,
     /// Why it is shown.
     pub(crate) shown_for: &'static str,
+}
+
+impl Decision {
+    /// The levers that were not in force in the period after as they were in this: each, before and after.
+    fn steps(&self) -> Vec<(Lever, f64, f64)> {
+        let after = |lever: Lever| self.after.iter().find(|(other, _)| *other == lever);
+        let both = |(lever, before): &(Lever, f64)| Some((*lever, *before, after(*lever)?.1));
+        let both = self.setting.iter().filter_map(both);
+        both.filter(|(_, before, after)| before != after).collect()
+    }
+
+    /// The levers for people: from what to what, or at what each stayed.
+    pub(crate) fn setting_text(&self) -> String {
+        let steps = self.steps();
+        let each = self.setting.iter().map(|(lever, value)| {
+            let (unit, scale) = lever.info().shown;
+            let short = |value: f64| trimmed(value / scale);
+            match steps.iter().find(|(other, ..)| other == lever) {
+                Some((_, _, after)) => format!("{} \u{2192} {} {unit}", short(*value), short(*after)),
+                None => format!("{} {unit}", short(*value)),
+            }
+        });
+        each.collect::<Vec<_>>().join(", ")
+    }
 }
 
 /// The decisions of a run that are worth reading, chosen while its periods go by.
@@ -38,8 +67,8 @@ pub(crate) struct Decisions {
     /// An example for each rule: the first in which it was the foremost reason, else the first at all.
     pub(crate) examples: BTreeMap<String, (f64, String)>,
     before: Option<Decision>,
-    steps_up: Vec<(f64, Decision)>,
-    steps_down: Vec<(f64, Decision)>,
+    steps_up: BTreeMap<Lever, Vec<(f64, Decision)>>,
+    steps_down: BTreeMap<Lever, Vec<(f64, Decision)>>,
     worst: Vec<(f64, Decision)>,
     lost: Vec<(f64, Decision)>,
     last: VecDeque<Decision>,
@@ -51,15 +80,16 @@ impl Decisions {
             target,
             examples: BTreeMap::new(),
             before: None,
-            steps_up: Vec::new(),
-            steps_down: Vec::new(),
+            steps_up: BTreeMap::new(),
+            steps_down: BTreeMap::new(),
             worst: Vec::new(),
             lost: Vec::new(),
             last: VecDeque::new(),
         }
     }
 
-    pub(crate) fn add(&mut self, period: &PeriodRecord) {
+    /// Adds a period and the levers in force in it.
+    pub(crate) fn add(&mut self, period: &PeriodRecord, setting: &[(Lever, f64)]) {
         for reason in &period.reasons {
             if self.examples.len() < RULES_MAX && !self.examples.contains_key(&reason.rule) {
                 self.examples
@@ -71,8 +101,8 @@ impl Decisions {
             index: period.index,
             at_s: period.at.get(),
             slo_ms: period.slo_latency.map(Seconds::as_millis),
-            cores: period.cores.map(Cores::get),
-            cores_after: None,
+            setting: setting.to_vec(),
+            after: Vec::new(),
             rule: reason.map(|reason| reason.rule.clone()).unwrap_or_default(),
             text: period
                 .reasons
@@ -83,7 +113,7 @@ impl Decisions {
             shown_for: "",
         };
         if let Some(mut before) = self.before.replace(decision) {
-            before.cores_after = period.cores.map(Cores::get);
+            before.after = setting.to_vec();
             self.weigh(before);
         }
         if period.telemetry_lost
@@ -102,21 +132,15 @@ impl Decisions {
     }
 
     fn weigh(&mut self, decision: Decision) {
-        let step = decision
-            .cores_after
-            .zip(decision.cores)
-            .map_or(0.0, |(after, before)| after - before);
-        if step > 0.0 {
-            keep(&mut self.steps_up, OF_A_KIND, step, &decision, "a large step up");
-        }
-        if step < 0.0 {
-            keep(
-                &mut self.steps_down,
-                STEPS_DOWN,
-                -step,
-                &decision,
-                "a large step down",
-            );
+        for (lever, before, after) in decision.steps() {
+            if after - before >= LARGE * after.abs() {
+                let kind = self.steps_up.entry(lever).or_default();
+                keep(kind, OF_A_KIND, after - before, &decision, "a large step up");
+            }
+            if before - after >= LARGE * before.abs() {
+                let kind = self.steps_down.entry(lever).or_default();
+                keep(kind, STEPS_DOWN, before - after, &decision, "a large step down");
+            }
         }
         if let Some(slo_ms) = decision
             .slo_ms
@@ -142,9 +166,10 @@ impl Decisions {
     /// The chosen decisions by time, each once, with the first thing that it is shown for.
     pub(crate) fn chosen(&self) -> Vec<Decision> {
         let mut chosen: BTreeMap<u64, Decision> = BTreeMap::new();
-        let kinds = [&self.lost, &self.worst, &self.steps_up, &self.steps_down];
-        let all = kinds
+        let steps = self.steps_up.values().chain(self.steps_down.values());
+        let all = [&self.lost, &self.worst]
             .into_iter()
+            .chain(steps)
             .flatten()
             .map(|(_, decision)| decision)
             .chain(&self.last);
@@ -186,7 +211,7 @@ mod tests {
 
     fn period(index: u64, cores: f64, slo_ms: f64) -> PeriodRecord {
         let at = Seconds::new(index as f64);
-        let mut period = PeriodRecord::new(index, at, Seconds::new(1.0), Cores::new(cores));
+        let mut period = PeriodRecord::new(index, at, Seconds::new(1.0), headroom_units::Cores::new(cores));
         period.slo_latency = Some(Seconds::from_millis(slo_ms));
         period.reasons = vec![Reason::new(
             format!("rule-{}", index % 3),
@@ -202,7 +227,8 @@ mod tests {
         for index in 0..200 {
             let cores = if index > 50 { 8.0 } else { 2.0 };
             let slo_ms = if index == 120 { 900.0 } else { 100.0 };
-            decisions.add(&period(index, cores, slo_ms));
+            let period = period(index, cores, slo_ms);
+            decisions.add(&period, &[(Lever::Cores, cores)]);
         }
         decisions.end();
         let chosen = decisions.chosen();
@@ -210,8 +236,8 @@ mod tests {
         assert_eq!(of(120).unwrap().shown_for, "among the worst over the target");
         let step = of(50).unwrap();
         assert_eq!(
-            (step.shown_for, step.cores, step.cores_after),
-            ("a large step up", Some(2.0), Some(8.0))
+            (step.shown_for, step.setting_text()),
+            ("a large step up", "2 \u{2192} 8 cores".to_owned())
         );
         assert_eq!(chosen.last().unwrap().index, 199);
         assert_eq!(chosen.len(), 2 + LAST);
@@ -222,11 +248,12 @@ mod tests {
     fn a_long_run_keeps_a_bounded_choice() {
         let mut decisions = Decisions::new(Some(Seconds::from_millis(1.0)));
         for index in 0..5_000 {
-            let mut period = period(index, (index % 17) as f64, 2.0);
+            let cores = (index % 17) as f64;
+            let mut period = period(index, cores, 2.0);
             period.telemetry_lost = index % 2 == 0;
-            decisions.add(&period);
+            decisions.add(&period, &[(Lever::Cores, cores), (Lever::Cap, 10.0 * cores)]);
         }
         decisions.end();
-        assert!(decisions.chosen().len() <= 4 * OF_A_KIND + LAST);
+        assert!(decisions.chosen().len() <= 2 * OF_A_KIND + 2 * (OF_A_KIND + STEPS_DOWN) + LAST);
     }
 }

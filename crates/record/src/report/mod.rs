@@ -1,8 +1,8 @@
 //! Reports: one HTML file each, with everything in it.
 //!
-//! A report needs no network, no fonts and no script to be read: plots are inline SVG, drawn as a reader of the
-//! SLO-Power paper's Figure 6 expects them (panels over one time axis: latency against target and guard, cores, power
-//! consumed and allocated, power ratio, utilisation, request rate and its forecast). A small inline script adds a
+//! A report needs no network, no fonts and no script to be read: plots are inline SVG, panels over one time axis as in the
+//! SLO-Power paper's Figure 6: latency against target and guard, then one for each lever and sensor that the run has, those of
+//! one unit together. Of a run with nodes or gateways follow their states and a panel for each of their quantities. A small inline script adds a
 //! crosshair that shows each period's values and its reason. Colours are those of Okabe and Ito, which people with
 //! any kind of colour vision can tell apart; a law keeps its colour in every report.
 //!
@@ -14,9 +14,11 @@ mod comparison;
 mod decisions;
 mod distribution;
 mod html;
+mod key;
 mod origin;
 mod palette;
 mod panels;
+mod parts;
 mod plot;
 mod run;
 mod scale;
@@ -44,8 +46,8 @@ pub fn runs_html(archive: &Archive, runs: &[RunId]) -> Result<String, Error> {
     }
 }
 
-/// The report of one run: headline numbers, fallbacks, panels over time, the distribution of latency, decisions by
-/// rule, the most telling decisions with their reasons, every period as a table.
+/// The report of one run: headline numbers, fallbacks, panels over time, its nodes and gateways, the distribution of latency,
+/// decisions by rule, the most telling decisions with their reasons, every period as a table.
 ///
 /// # Errors
 /// There is no such run, or the file cannot be read or is damaged.

@@ -1,30 +1,33 @@
-//! The stacked panels of a report, in the order of the SLO-Power paper's Figure 6: latency, cores, power and its
-//! ratio, utilisation, request rate and its forecast. Here is what those of one run and those of several share.
+//! The stacked panels of a report: latency, then a panel for each lever and sensor that the run has, those of one unit together.
+//! Here is what those of one run, of its parts and of several runs share.
 
 mod one;
+mod parts;
 mod several;
 
 pub(crate) use one::of_one;
+pub(crate) use parts::of_parts;
 pub(crate) use several::{of_pair, of_several};
 
-use super::columns::{Column, Moment, RunData};
+use super::columns::{Column, Moment, RunData, largest};
 use super::html::figure;
-use super::plot::{Mark, Panel};
+use super::key::Key;
+use super::plot::{Line, Mark, Panel, Shape};
 use super::scale::{Axis, Scale};
 use headroom_units::Ratio;
 
 const TALL: f64 = 170.0;
 const LOW: f64 = 104.0;
 
-/// What a panel of several runs plots of each.
-type Pick = fn(&RunData) -> &Column;
+/// Quantities of one unit share an axis as long as the largest values are not further apart than so many times.
+const MAX_APART: f64 = 20.0;
 
 struct Maker {
     span: (f64, f64),
 }
 
 impl Maker {
-    fn panel<'a>(&self, title: String, unit: &'static str, height: f64, scale: Scale) -> Panel<'a> {
+    fn panel<'a>(&self, title: String, unit: &str, height: f64, scale: Scale) -> Panel<'a> {
         Panel {
             title,
             unit: unit.to_owned(),
@@ -40,6 +43,44 @@ impl Maker {
     }
 }
 
+fn line<'a>(run: &'a RunData, column: &'a Column, label: String, class: &str, shape: Shape) -> Line<'a> {
+    Line {
+        label,
+        class: class.trim_end().to_owned(),
+        shape,
+        moments: &run.moments,
+        column,
+    }
+}
+
+/// The shape of a quantity's line: a lever holds its value.
+fn shape(key: Key) -> Shape {
+    if key.is_lever() { Shape::Step } else { Shape::Line }
+}
+
+/// Whether there is anything to draw: a sensor that says nothing but 0 is no line.
+fn is_drawn(key: Key, column: &Column) -> bool {
+    key.is_lever() || largest(column) > 0.0
+}
+
+/// The axis of a quantity's columns: shares that come near the whole reach to it, and equal ratios are equal distances where a
+/// sensor's largest value dwarfs the usual one.
+fn scale<'a>(key: Key, columns: impl Iterator<Item = &'a Column>) -> Scale {
+    let known = columns.flatten().filter(|point| point.is_known());
+    let mut values: Vec<f64> = known.flat_map(|point| [point.low, point.high]).collect();
+    values.sort_by(f64::total_cmp);
+    let (least, top) = (values.first().copied(), values.last().copied().unwrap_or(0.0));
+    let usual = values.get(values.len() / 2).copied().unwrap_or(0.0);
+    match key.axis() {
+        "ratio" if top > 20.0 => Scale::from_zero(top.max(95.0)),
+        "power ratio" => Scale::from_zero(top.max(0.97)),
+        _ if !key.is_lever() && least > Some(0.0) && top > MAX_APART * usual => {
+            Scale::decades(values.into_iter())
+        }
+        _ => Scale::from_zero(top),
+    }
+}
+
 fn label_last(panels: &mut [Panel<'_>]) {
     if let Some(last) = panels.last_mut() {
         last.labelled = true;
@@ -47,28 +88,22 @@ fn label_last(panels: &mut [Panel<'_>]) {
     }
 }
 
-fn latency_scale(runs: &[&RunData], picks: &[Pick]) -> Scale {
-    let mut values: Vec<f64> = Vec::new();
-    for run in runs {
-        for pick in picks {
-            values.extend(
-                pick(run)
-                    .iter()
-                    .filter(|point| point.is_known())
-                    .flat_map(|point| [point.low, point.high]),
-            );
-        }
-    }
+fn latency_scale(runs: &[&RunData], keys: &[Key]) -> Scale {
+    let columns = runs
+        .iter()
+        .flat_map(|run| keys.iter().filter_map(|key| run.columns.get(*key)));
+    let known = columns.flatten().filter(|point| point.is_known());
+    let mut values: Vec<f64> = known.flat_map(|point| [point.low, point.high]).collect();
     let target_ms = runs.iter().filter_map(|run| run.target_ms()).fold(0.0, f64::max);
     Scale::for_latency(&mut values, target_ms)
 }
 
-/// What the latency panel marks, in words.
-fn marked(run: &RunData) -> &'static str {
-    if latency_marks(run).len() > 1 {
-        "its target T and guard αT"
-    } else {
-        "its target T"
+/// The title of a latency panel: of which percentile, and what is marked.
+fn latency_title(names: &str, run: Option<&RunData>) -> String {
+    match run.map_or(0, |run| latency_marks(run).len()) {
+        0 => format!("Latency: {names}"),
+        1 => format!("Latency: {names}, its target T"),
+        _ => format!("Latency: {names}, its target T and guard αT"),
     }
 }
 

@@ -26,8 +26,6 @@ pub(crate) enum Shape {
     Step,
     /// Held until the next point, the area below filled.
     Area,
-    /// A bar from the axis at each point above zero.
-    Bars,
     /// From point to point, each of them marked.
     Marked,
 }
@@ -223,18 +221,6 @@ impl Panel<'_> {
                 let _ = writeln!(svg, "<path class=\"area {}\" d=\"{area}\"/>", line.class);
                 self.step_path(points, false)
             }
-            Shape::Bars => points
-                .filter(|(_, point)| point.is_known() && point.high > 0.0)
-                .fold(String::new(), |mut path, (moment, point)| {
-                    let _ = write!(
-                        path,
-                        "M{:.1} {:.1}V{:.1}",
-                        self.x(moment.at_s),
-                        self.foot(),
-                        self.y(point.high)
-                    );
-                    path
-                }),
         };
         if !path.is_empty() {
             let _ = writeln!(svg, "<path class=\"line {}\" d=\"{path}\"/>", line.class);
@@ -354,7 +340,6 @@ pub(crate) fn swatch(class: &str, shape: Shape, label: &str) -> String {
         Shape::Area => format!(
             "<path class=\"area {class}\" d=\"M0 3h22v9H0z\"/><path class=\"line {class}\" d=\"M0 3h22\"/>"
         ),
-        Shape::Bars => format!("<path class=\"line {class}\" d=\"M6 12v-8M11 12v-5M16 12v-10\"/>"),
         Shape::Line | Shape::Step => format!("<path class=\"line {class}\" d=\"M0 7h22\"/>"),
         Shape::Marked => format!(
             "<path class=\"line {class}\" d=\"M0 7h22\"/><path class=\"line dots {class}\" d=\"M11 7h0\"/>"

@@ -1,12 +1,14 @@
 //! The report of one run.
 
-use super::columns::{RunData, SOURCES};
+use super::columns::RunData;
 use super::html::{banner, card, escape, figure, header, page, thinning, thousands, with_unit};
+use super::key::{Key, headed};
 use super::origin::provenance;
+use super::sheet::{Bars, bars, table};
 use super::{decisions::Decision, distribution, palette, panels, plot, scale};
 use crate::clock::{unix_ms, utc_text};
 use crate::table::{NONE, source_word, trimmed};
-use headroom_units::{Joules, Ratio, Watts};
+use headroom_units::{Joules, Ratio, Role, Watts};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -22,12 +24,14 @@ pub(crate) fn render(run: &RunData) -> String {
     let mut body = header(&kind, &title, &verdict(run), &facts(run));
     body.push_str(&banner("Know before you read the figures", &summary.notes));
     body.push_str(&cards(run));
+    body.push_str(&always_on(run));
     body.push_str("<section class=\"panels\">\n");
     body.push_str(&thinning(run.periods_per_point));
     for panel in panels::of_one(run, colour) {
         body.push_str(&panel.render());
     }
     body.push_str("</section>\n");
+    body.push_str(&parts(run));
     if let Some(plot) = distribution::render(std::slice::from_ref(run), &[colour]) {
         let _ = write!(body, "<h2>How fast was it?</h2>\n{plot}");
     }
@@ -70,7 +74,13 @@ fn verdict(run: &RunData) -> String {
         (Some(joules), Some(source)) => format!(", on {} J ({source})", figure(joules.get())),
         _ => String::new(),
     };
-    format!("{kept}{energy}.")
+    let saved = summary
+        .saving_against_always_on
+        .map_or_else(String::new, |saved| {
+            let percent = figure(saved.as_percent());
+            format!("; by the model that is {percent} % less than with every server on")
+        });
+    format!("{kept}{energy}{saved}.")
 }
 
 fn facts(run: &RunData) -> String {
@@ -167,6 +177,27 @@ fn cards(run: &RunData) -> String {
             "",
         ));
     }
+    if let Some(nodes) = &summary.nodes {
+        let all_s: f64 = nodes.state_s.values().sum();
+        let mut states: Vec<(&String, &f64)> = nodes.state_s.iter().collect();
+        states.sort_by(|one, other| other.1.total_cmp(one.1));
+        let share = |(state, seconds): &(&String, &f64)| {
+            format!(
+                "{state} {} %",
+                figure(**seconds / all_s.max(f64::MIN_POSITIVE) * 100.0)
+            )
+        };
+        let shares: Vec<String> = states.iter().take(3).map(share).collect();
+        html.push_str(&card("Nodes", &nodes.count.to_string(), &shares.join(", "), ""));
+    }
+    if let Some((all, saved)) = summary.energy_always_on_j.zip(summary.saving_against_always_on) {
+        html.push_str(&card(
+            "Saved against every server on",
+            &with_unit(Some(saved.as_percent()), "%"),
+            &format!("of {} J, by the model", figure(all.get())),
+            "",
+        ));
+    }
     html.push_str(&card(
         "Power, mean",
         &with_unit(summary.power_w.consumed_mean.map(Watts::get), "W"),
@@ -176,15 +207,17 @@ fn cards(run: &RunData) -> String {
         ),
         "",
     ));
-    html.push_str(&card(
-        "Power ratio",
-        &with_unit(summary.power_w.ratio.map(Ratio::get), ""),
-        &format!(
-            "utilisation {}",
-            with_unit(summary.utilisation_mean.map(Ratio::as_percent), "%")
-        ),
-        "",
-    ));
+    if summary.power_w.ratio.is_some() || summary.utilisation_mean.is_some() {
+        html.push_str(&card(
+            "Power ratio",
+            &with_unit(summary.power_w.ratio.map(Ratio::get), ""),
+            &format!(
+                "utilisation {}",
+                with_unit(summary.utilisation_mean.map(Ratio::as_percent), "%")
+            ),
+            "",
+        ));
+    }
     html.push_str("</section>\n");
     html
 }
@@ -235,26 +268,21 @@ fn decisions(chosen: &[Decision], target_ms: Option<f64>) -> String {
     }
     let mut html = String::from(
         "<h2>Decisions worth reading</h2>\n<div class=\"scroll\"><table><thead><tr><th class=\"n\">at</th>\
-         <th class=\"n\">latency, ms</th><th class=\"n\">cores</th><th>rule</th><th>why</th><th>shown as</th></tr></thead><tbody>\n",
+         <th class=\"n\">latency, ms</th><th>levers</th><th>rule</th><th>why</th><th>shown as</th></tr></thead><tbody>\n",
     );
     for decision in chosen {
-        let cores = match (decision.cores, decision.cores_after) {
-            (Some(before), Some(after)) if after != before => {
-                format!("{} \u{2192} {}", trimmed(before), trimmed(after))
-            }
-            (before, _) => before.map_or_else(|| NONE.to_owned(), trimmed),
-        };
         let late = decision
             .slo_ms
             .zip(target_ms)
             .is_some_and(|(ms, target_ms)| ms > target_ms);
         let _ = writeln!(
             html,
-            "<tr><td class=\"n at\">{}</td><td class=\"n{}\">{}</td><td class=\"n\">{cores}</td><td><code>{}</code></td>\
+            "<tr><td class=\"n at\">{}</td><td class=\"n{}\">{}</td><td>{}</td><td><code>{}</code></td>\
              <td>{}</td><td class=\"quiet\">{}</td></tr>",
             scale::clock(decision.at_s),
             if late { " late" } else { "" },
             decision.slo_ms.map_or_else(|| NONE.to_owned(), figure),
+            escape(&decision.setting_text()),
             escape(&decision.rule),
             escape(&decision.text),
             decision.shown_for
@@ -264,83 +292,95 @@ fn decisions(chosen: &[Decision], target_ms: Option<f64>) -> String {
     html
 }
 
+/// The run's parts: states over time, a panel for each of their quantities, their figures; nothing where it has none.
+fn parts(run: &RunData) -> String {
+    let mut html = String::new();
+    if run.parts.is_empty() {
+        return html;
+    }
+    html.push_str("<section class=\"panels\">\n");
+    if let Some(timeline) = run.parts.timeline() {
+        let _ = write!(
+            html,
+            "<h2>Nodes and gateways</h2>\n{}",
+            timeline.render(Some(run.span()))
+        );
+    }
+    for (role, heading) in [(Role::Node, "Each node"), (Role::Gateway, "Each gateway")] {
+        let panels = panels::of_parts(run, role);
+        if !panels.is_empty() {
+            let _ = writeln!(html, "<h2>{heading}</h2>");
+        }
+        for panel in panels {
+            html.push_str(&panel.render());
+        }
+    }
+    html.push_str("</section>\n<h2>Nodes and gateways in figures</h2>\n");
+    for grid in run.parts.tables() {
+        table(&mut html, &grid);
+    }
+    if let Some(changes) = run.parts.changes() {
+        html.push_str("<h2>What happened to them</h2>\n");
+        table(&mut html, &changes);
+    }
+    html
+}
+
+/// Energy against what every server on would have needed; nothing where no model says.
+fn always_on(run: &RunData) -> String {
+    let summary = &run.summary;
+    let mut html = String::new();
+    if let Some((all, saved)) = summary.energy_always_on_j.zip(summary.saving_against_always_on) {
+        let bar = |law: &str, label: &str, joules: f64| (law.to_owned(), label.to_owned(), joules);
+        let as_it_was = all.get() * (1.0 - saved.get());
+        let both = [
+            bar(&summary.law, &summary.law, as_it_was),
+            // The reference has the grey that a fixed allocation has in every report.
+            bar("fixed", "every server on", all.get()),
+        ];
+        let title = "Energy against every server on, both by the model";
+        bars(&mut html, &Bars::of(title, "J", both));
+    }
+    html
+}
+
 fn periods(run: &RunData) -> String {
-    let columns = &run.columns;
     let each = run.periods_per_point;
     let heading = if each == 1 {
-        format!("Every period as a table ({})", columns.moments.len())
+        format!("Every period as a table ({})", run.moments.len())
     } else {
         format!(
             "The periods as a table, {each} to a line: the largest latency, the mean of the rest (export the run for all)"
         )
     };
     let mut html = format!(
-        "<details><summary>{}</summary><div class=\"scroll\"><table class=\"small\"><thead><tr>",
+        "<details><summary>{}</summary><div class=\"scroll\"><table class=\"small\"><thead><tr><th class=\"n\">period</th>\
+         <th class=\"n\">at</th>",
         escape(&heading)
     );
-    let name = run.slo_name();
-    let latency = format!("{name} ms");
-    for (header, left) in [
-        ("period", false),
-        ("at", false),
-        (latency.as_str(), false),
-        ("P50 ms", false),
-        ("P99 ms", false),
-        ("requests/s", false),
-        ("cores", false),
-        ("cap W", false),
-        ("power W", false),
-        ("source", true),
-        ("utilisation %", false),
-        ("why", true),
-    ] {
+    for (key, _) in run.columns.iter() {
+        let head = headed(&run.title(key), key.unit());
+        let _ = write!(html, "<th class=\"n\">{}</th>", escape(&head));
+    }
+    html.push_str("<th>why</th></tr></thead><tbody>\n");
+    for (row, moment) in run.moments.iter().enumerate() {
         let _ = write!(
             html,
-            "<th{}>{}</th>",
-            if left { "" } else { " class=\"n\"" },
-            escape(header)
-        );
-    }
-    html.push_str("</tr></thead><tbody>\n");
-    let number = |value: Option<f64>| value.map_or_else(|| NONE.to_owned(), figure);
-    for (row, moment) in columns.moments.iter().enumerate() {
-        let mean = |column: &super::columns::Column| column.get(row).and_then(|point| point.mean());
-        let largest = |column: &super::columns::Column| column.get(row).and_then(|point| point.max());
-        // Of a point in which the source changed, each part is shown with its source.
-        let (mut watts, mut sources) = (Vec::new(), Vec::new());
-        for (source, column) in SOURCES.iter().zip(&columns.power_w) {
-            if let Some(mean) = mean(column) {
-                watts.push(figure(mean));
-                sources.push(source.as_str());
-            }
-        }
-        let _ = writeln!(
-            html,
-            "<tr><td class=\"n\">{}</td><td class=\"n at\">{}</td><td class=\"n{}\">{}</td><td class=\"n\">{}</td>\
-             <td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td>\
-             <td class=\"n\">{}</td><td>{}</td><td class=\"n\">{}</td><td>{}</td></tr>",
+            "<tr><td class=\"n\">{}</td><td class=\"n at\">{}</td>",
             moment.index,
-            scale::clock(moment.at_s),
-            if moment.over { " late" } else { "" },
-            number(largest(&columns.slo_ms)),
-            number(mean(&columns.p50_ms)),
-            number(largest(&columns.p99_ms)),
-            number(mean(&columns.rate)),
-            number(mean(&columns.cores)),
-            number(mean(&columns.cap_w)),
-            if watts.is_empty() {
-                NONE.to_owned()
-            } else {
-                watts.join(" | ")
-            },
-            if sources.is_empty() {
-                NONE.to_owned()
-            } else {
-                sources.join(" | ")
-            },
-            number(mean(&columns.utilisation)),
-            escape(&moment.why),
+            scale::clock(moment.at_s)
         );
+        for (key, column) in run.columns.iter() {
+            let value = column.get(row).and_then(|point| point.shown(key.is_peak()));
+            let late = if key == Key::Slo && moment.over {
+                " late"
+            } else {
+                ""
+            };
+            let text = value.map_or_else(|| NONE.to_owned(), figure);
+            let _ = write!(html, "<td class=\"n{late}\">{text}</td>");
+        }
+        let _ = writeln!(html, "<td>{}</td></tr>", escape(&moment.why));
     }
     html.push_str("</tbody></table></div></details>\n");
     html
@@ -353,54 +393,28 @@ pub(crate) fn crosshair(runs: Vec<Value>, span: (f64, f64)) -> Value {
 
 /// What the crosshair shows of a run: for each point its time, values and reason.
 pub(crate) fn hover(run: &RunData, colour: usize) -> Value {
-    let columns = &run.columns;
-    let list = |column: &super::columns::Column, largest: bool| -> Value {
-        let values = column.iter().map(|point| {
-            let value = if largest { point.max() } else { point.mean() };
-            value.map_or(Value::Null, |value| json!(round(value)))
-        });
-        Value::Array(values.collect())
-    };
-    let name = run.slo_name();
-    let mut series = vec![
-        json!({"label": &name, "unit": "ms", "values": list(&columns.slo_ms, true)}),
-        json!({"label": "P50", "unit": "ms", "values": list(&columns.p50_ms, false)}),
-        json!({"label": "P99", "unit": "ms", "values": list(&columns.p99_ms, true)}),
-        json!({"label": "cores", "unit": "", "values": list(&columns.cores, false)}),
-        json!({"label": "cap", "unit": "W", "values": list(&columns.cap_w, false)}),
-    ];
-    for (source, column) in SOURCES.iter().zip(&columns.power_w) {
-        let label = format!("power, {source}");
-        series.push(json!({"label": label, "unit": "W", "values": list(column, false)}));
+    let mut series: Vec<Value> = Vec::new();
+    for (key, column) in run.columns.iter() {
+        let label = run.title(key);
+        // The SLO may itself be of the P50 or the P99.
+        if series.iter().any(|one| one["label"] == label) {
+            continue;
+        }
+        let values = column.iter().map(|point| point.shown(key.is_peak()).map(round));
+        let values: Vec<Option<f64>> = values.collect();
+        // What is mostly nothing is worth a line only where it is something.
+        let nothing = values.iter().filter(|value| **value == Some(0.0)).count();
+        let quiet = 2 * nothing > values.len();
+        series.push(json!({"label": label, "unit": key.unit(), "values": values, "quiet": quiet}));
     }
-    series.extend([
-        json!({"label": "power ratio", "unit": "", "values": list(&columns.ratio, false)}),
-        json!({"label": "utilisation", "unit": "%", "values": list(&columns.utilisation, false)}),
-        json!({"label": "throttled", "unit": "%", "values": list(&columns.throttled, false)}),
-        json!({"label": "arrivals", "unit": "/s", "values": list(&columns.rate, false)}),
-        json!({"label": "forecast", "unit": "/s", "values": list(&columns.forecast, false)}),
-        json!({"label": "failed", "unit": "", "values": list(&columns.failures, true), "quiet": true}),
-    ]);
-    // The promise may itself be of the P50 or the P99.
-    let mut position = 0;
-    series.retain(|one| {
-        position += 1;
-        position == 1 || one["label"] != name
-    });
-    // A quantity that the run never has is no line of the box.
-    series.retain(|one| {
-        one["values"]
-            .as_array()
-            .is_some_and(|values| values.iter().any(|value| !value.is_null()))
-    });
     json!({
         "law": run.summary.law,
         "colour": format!("c{colour}"),
-        "at": columns.moments.iter().map(|moment| millis(moment.at_s)).collect::<Vec<_>>(),
-        "end": columns.moments.last().map(|moment| millis(moment.end_s)),
-        "index": columns.moments.iter().map(|moment| moment.index).collect::<Vec<_>>(),
-        "why": columns.moments.iter().map(|moment| moment.why.as_str()).collect::<Vec<_>>(),
-        "clock": columns.moments.iter().map(|moment| scale::clock(moment.at_s)).collect::<Vec<_>>(),
+        "at": run.moments.iter().map(|moment| millis(moment.at_s)).collect::<Vec<_>>(),
+        "end": run.moments.last().map(|moment| millis(moment.end_s)),
+        "index": run.moments.iter().map(|moment| moment.index).collect::<Vec<_>>(),
+        "why": run.moments.iter().map(|moment| moment.why.as_str()).collect::<Vec<_>>(),
+        "clock": run.moments.iter().map(|moment| scale::clock(moment.at_s)).collect::<Vec<_>>(),
         "each": run.periods_per_point,
         "series": series,
     })

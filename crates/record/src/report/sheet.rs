@@ -104,7 +104,7 @@ pub fn sheet_html(sheet: &Sheet, archive: Option<&Archive>) -> Result<String, Er
             table(&mut body, grid);
         }
         for timeline in &section.timelines {
-            body.push_str(&timeline.render());
+            body.push_str(&timeline.render(None));
         }
         for chart in &section.charts {
             body.push_str(&chart.render());
@@ -145,7 +145,7 @@ const SHORT: usize = 26;
 /// As [`SHORT`].
 const LONG: usize = 60;
 
-fn table(body: &mut String, grid: &Grid) {
+pub(super) fn table(body: &mut String, grid: &Grid) {
     let class = |column: usize| {
         let cells = grid.rows.iter().filter_map(|row| row.get(column));
         let longest = cells.map(|cell| cell.chars().count()).max().unwrap_or(0);
@@ -178,7 +178,7 @@ fn table(body: &mut String, grid: &Grid) {
     body.push_str("</tbody></table></div>\n");
 }
 
-fn bars(body: &mut String, chart: &Bars) {
+pub(super) fn bars(body: &mut String, chart: &Bars) {
     let laws: Vec<&str> = chart.values.iter().map(|(law, ..)| law.as_str()).collect();
     let mut distinct = laws.clone();
     distinct.sort_unstable();

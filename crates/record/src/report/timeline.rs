@@ -60,12 +60,17 @@ impl Timeline {
     /// The rows that are drawn at most.
     pub const ROWS_MAX: usize = 64;
 
-    /// As a figure of a page.
-    pub(crate) fn render(&self) -> String {
+    /// As a figure of a page; over the time of what stands above and below it, where there is something.
+    pub(crate) fn render(&self, span: Option<(f64, f64)>) -> String {
         let shown = &self.rows[..self.rows.len().min(Self::ROWS_MAX)];
         let stays = || shown.iter().flat_map(|(_, stays)| stays);
-        let from = stays().map(|stay| stay.from_s).fold(f64::INFINITY, f64::min);
-        let to = stays().map(|stay| stay.to_s).fold(f64::NEG_INFINITY, f64::max);
+        let (from, to) = span.unwrap_or_else(|| {
+            let from = stays().map(|stay| stay.from_s).fold(f64::INFINITY, f64::min);
+            (
+                from,
+                stays().map(|stay| stay.to_s).fold(f64::NEG_INFINITY, f64::max),
+            )
+        });
         let length = (to - from).max(f64::MIN_POSITIVE);
         let x = |at_s: f64| LEFT + ((at_s - from) / length).clamp(0.0, 1.0) * (RIGHT - LEFT);
         let left_out = match self.rows.len() - shown.len() {
@@ -111,7 +116,10 @@ impl Timeline {
                 foot + 15.0
             );
         }
-        html.push_str("</svg>\n</figure></div>\n");
+        let _ = writeln!(
+            html,
+            "<line class=\"cross\" x1=\"0\" x2=\"0\" y1=\"{TOP}\" y2=\"{foot:.1}\"/>\n</svg>\n</figure></div>"
+        );
         html
     }
 
@@ -178,7 +186,7 @@ mod tests {
 
     #[test]
     fn each_state_that_occurs_has_its_colour_and_a_place_in_the_legend() {
-        let html = timeline(2).render();
+        let html = timeline(2).render(None);
         assert!(html.contains("Servers &lt;by state&gt;") && html.contains("</svg>serving</span>"));
         assert!(!html.contains("unseen"), "{html}");
         // From the middle to three quarters of the way between LEFT and RIGHT.
@@ -193,9 +201,9 @@ mod tests {
 
     #[test]
     fn many_rows_are_cut_and_none_is_no_failure() {
-        let html = timeline(100).render();
+        let html = timeline(100).render(None);
         assert!(html.contains("the first 64 of 100") && html.matches("class=\"bed\" d=\"M58").count() == 64);
-        let empty = timeline(0).render();
+        let empty = timeline(0).render(None);
         assert!(!empty.contains("NaN") && !empty.contains("inf"), "{empty}");
     }
 }

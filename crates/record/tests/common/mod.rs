@@ -221,6 +221,7 @@ pub fn cluster(periods: u64) -> impl Iterator<Item = PeriodRecord> {
     Day::new("slo-power", periods).map(move |(mut period, _)| {
         let share = period.index as f64 / periods as f64;
         let rate = period.arrivals as f64;
+        let share_of = [0.4, 0.33, 0.27];
         let nodes: Vec<Part> = (1..=3)
             .map(|number| {
                 let state = match (number, share) {
@@ -246,9 +247,12 @@ pub fn cluster(periods: u64) -> impl Iterator<Item = PeriodRecord> {
                     )
                     .with(
                         Sensor::Utilisation,
-                        serving.then_some((rate / 3.0 / (MU * cores)).min(1.0)),
+                        serving.then_some((rate * share_of[number as usize - 1] / (MU * cores)).min(1.0)),
                     )
-                    .with(Sensor::ArrivalRate, serving.then_some(rate / 3.0))
+                    .with(
+                        Sensor::ArrivalRate,
+                        serving.then_some(rate * share_of[number as usize - 1]),
+                    )
                     .with(Sensor::Capacity, serving.then_some(MU * cores))
                     .with(Sensor::QueueMean, serving.then_some((rate / 90.0).powi(3)))
                     .with(
@@ -279,8 +283,13 @@ pub fn cluster(periods: u64) -> impl Iterator<Item = PeriodRecord> {
         let mut whole = Part::new("cluster", Role::Cluster)
             .with(Lever::Servers, Some(on))
             .with(Sensor::Capacity, Some(on * MU * 6.0))
-            .with(Sensor::Power, Some(20.0 + 30.0 * on))
-            .with(Sensor::PowerAlwaysOn, Some(110.0));
+            .with(Sensor::Power, period.power.map(|power| power.value.get()))
+            .with(
+                Sensor::PowerAlwaysOn,
+                period
+                    .power
+                    .map(|power| power.value.get() + 9.0 * (3.0 - on) + 6.0),
+            );
         whole.source = Some(Source::Estimated);
         period.parts = std::iter::once(whole).chain(nodes).chain(gateways).collect();
         period

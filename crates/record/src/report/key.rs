@@ -1,0 +1,162 @@
+//! What a report draws: levers and sensors as they are recorded, and what is computed of them.
+
+use crate::model::PeriodRecord;
+use headroom_units::{
+    Cores, Hertz, Lever, PerSecond, Quantity, QuantityInfo, Ratio, Role, Seconds, Sensor, Source, Watts,
+};
+use std::collections::BTreeMap;
+
+/// What a column holds, in the order in which pages have them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Key {
+    /// Latency at the SLO's percentile.
+    Slo,
+    /// Median latency.
+    P50,
+    /// 99th percentile of the latency.
+    P99,
+    /// A lever in force.
+    Of(Lever),
+    /// Power, apart by source: watts of different sources are different quantities.
+    Power(Source),
+    /// Consumed over allocated power.
+    PowerRatio,
+    /// Any other sensor.
+    By(Sensor),
+    /// The arrival rate that was expected.
+    Forecast,
+}
+
+impl Key {
+    /// The key of a quantity of something whose power is of a source.
+    pub(crate) fn of(quantity: Quantity, source: Option<Source>) -> Self {
+        match (quantity, source) {
+            (Quantity::Lever(lever), _) => Self::Of(lever),
+            (Quantity::Sensor(Sensor::LatencyAtSlo), _) => Self::Slo,
+            (Quantity::Sensor(Sensor::Power), Some(source)) => Self::Power(source),
+            (Quantity::Sensor(sensor), _) => Self::By(sensor),
+        }
+    }
+
+    fn info(self) -> QuantityInfo {
+        let (sensor, title) = match self {
+            Self::Of(lever) => return Quantity::Lever(lever).info(),
+            Self::By(sensor) => return sensor.info(),
+            Self::Slo => return Sensor::LatencyAtSlo.info(),
+            Self::P50 => (Sensor::LatencyAtSlo, "P50"),
+            Self::P99 => (Sensor::LatencyAtSlo, "P99"),
+            Self::Power(_) => (Sensor::Power, "Power"),
+            Self::PowerRatio => (Sensor::Utilisation, "Power ratio"),
+            Self::Forecast => (Sensor::ArrivalRate, "Forecast"),
+        };
+        QuantityInfo {
+            title,
+            ..sensor.info()
+        }
+    }
+
+    /// What a page calls it; power with its source.
+    pub(crate) fn title(self) -> String {
+        match self {
+            Self::Power(source) => format!("Power, {source}"),
+            Self::PowerRatio => "Power ratio: consumed / allocated".to_owned(),
+            other => other.info().title.to_owned(),
+        }
+    }
+
+    /// What stands above its column in a table: its title and unit.
+    pub(crate) fn head(self) -> String {
+        headed(&self.title(), self.unit())
+    }
+
+    /// The unit of its column.
+    pub(crate) fn unit(self) -> &'static str {
+        match self {
+            Self::PowerRatio => "",
+            other => other.info().shown.0,
+        }
+    }
+
+    /// What it shares an axis with: what has the same unit, as metrics name it.
+    pub(crate) fn axis(self) -> &'static str {
+        match self {
+            Self::PowerRatio => "power ratio",
+            other => other.info().unit,
+        }
+    }
+
+    /// A value, in the unit of its metric, as the column has it.
+    pub(crate) fn shown(self, value: f64) -> f64 {
+        match self {
+            Self::PowerRatio => value,
+            other => value / other.info().shown.1,
+        }
+    }
+
+    pub(crate) fn is_lever(self) -> bool {
+        matches!(self, Self::Of(_))
+    }
+
+    /// Whether of several periods the largest value is shown, not the mean.
+    pub(crate) fn is_peak(self) -> bool {
+        matches!(self, Self::Slo | Self::P99)
+    }
+
+    pub(crate) fn is_latency(self) -> bool {
+        matches!(self, Self::Slo | Self::P50 | Self::P99)
+    }
+}
+
+/// A title and its unit, where the title does not say it.
+pub(crate) fn headed(title: &str, unit: &str) -> String {
+    match title.split(' ').any(|word| word.eq_ignore_ascii_case(unit)) {
+        true => title.to_owned(),
+        false => format!("{title} {unit}").trim_end().to_owned(),
+    }
+}
+
+/// The levers among some values.
+pub(crate) fn levers(values: &BTreeMap<Key, f64>) -> Vec<(Lever, f64)> {
+    let of = |(key, value): (&Key, &f64)| match key {
+        Key::Of(lever) => Some((*lever, *value)),
+        _ => None,
+    };
+    values.iter().filter_map(of).collect()
+}
+
+/// What a period says of the whole, each in the unit of its metric: its own fields, and where there is a cluster what that says.
+pub(crate) fn of_period(period: &PeriodRecord) -> BTreeMap<Key, f64> {
+    let length = period.duration.get();
+    let per_second = |count: u64| (length > 0.0).then(|| count as f64 / length);
+    let power = period.mean_power();
+    let ratio = power
+        .zip(period.cap)
+        .filter(|(_, cap)| *cap > Watts::ZERO)
+        .map(|(power, cap)| power.value / cap);
+    let own = [
+        (Key::Slo, period.slo_latency.map(Seconds::get)),
+        (Key::P50, period.latency.map(|latency| latency.p50.get())),
+        (Key::P99, period.latency.map(|latency| latency.p99.get())),
+        (Key::Of(Lever::Cores), period.cores.map(Cores::get)),
+        (Key::Of(Lever::Cap), period.cap.map(Watts::get)),
+        (Key::Of(Lever::Frequency), period.frequency_limit.map(Hertz::get)),
+        (Key::PowerRatio, ratio),
+        (Key::By(Sensor::Utilisation), period.utilisation.map(Ratio::get)),
+        (Key::By(Sensor::Throttled), period.throttled.map(Ratio::get)),
+        (Key::By(Sensor::FrequencyMean), period.frequency.map(Hertz::get)),
+        (
+            Key::By(Sensor::ArrivalRate),
+            per_second(period.arrivals).filter(|_| !period.telemetry_lost || period.arrivals > 0),
+        ),
+        (Key::By(Sensor::FailureRate), per_second(period.failures)),
+        (Key::Forecast, period.forecast.map(PerSecond::get)),
+    ];
+    let known = own.into_iter().filter_map(|(key, value)| Some((key, value?)));
+    let power = power.map(|power| (Key::Power(power.source), power.value.get()));
+    let clusters = period.parts.iter().filter(|part| part.role == Role::Cluster);
+    let of_clusters = clusters.flat_map(|part| {
+        let values = part.values.iter();
+        values.map(|(quantity, value)| (Key::of(*quantity, part.source), *value))
+    });
+    known.chain(power).chain(of_clusters).collect()
+}

@@ -1,0 +1,294 @@
+//! What a run's parts (cluster, nodes, gateways) were over time: their columns, states and changes.
+
+use super::columns::Columns;
+use super::html::figure;
+use super::key::Key;
+use super::scale::clock;
+use super::sheet::Grid;
+use super::timeline::{Stay, Timeline, Tint};
+use crate::model::PeriodRecord;
+use headroom_units::{Part, Role};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// Parts of one role that have lines of their own in a plot; of more a band is drawn.
+pub(crate) const MAX_LINES: usize = 12;
+/// Parts that are shown, by role and name; further ones are only in the bands.
+const MAX_SHOWN: usize = 1_024;
+/// States that are told apart.
+const MAX_STATES: usize = 32;
+/// Changes of state that are listed: the last.
+const MAX_CHANGES: usize = 100;
+/// Troubles of a part that are listed.
+const MAX_TROUBLES: usize = 4;
+/// Colours of states whose name says none.
+const COLOURS: [u8; 6] = [5, 6, 1, 4, 2, 0];
+
+/// The parts of a run, gathered while its periods go by.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Parts {
+    all: Vec<PartData>,
+    by_name: BTreeMap<(Role, String), usize>,
+    /// All parts of a role together: a point reaches from the smallest to the largest value of any.
+    bands: BTreeMap<Role, Columns>,
+    states: Vec<String>,
+    changes: VecDeque<[String; 4]>,
+    changes_left_out: usize,
+}
+
+/// One part.
+#[derive(Clone, Debug)]
+pub(crate) struct PartData {
+    pub(crate) name: String,
+    role: Role,
+    /// Its columns, where it has lines of its own.
+    pub(crate) columns: Option<Columns>,
+    /// Sums of values times seconds, and the seconds.
+    sums: BTreeMap<Key, (f64, f64)>,
+    state: Option<String>,
+    state_s: BTreeMap<String, f64>,
+    stays: Vec<Stay>,
+    /// The point that is being gathered, where its periods began and ended, and the seconds in each state.
+    point: (usize, f64, f64, BTreeMap<usize, f64>),
+    facts: BTreeMap<String, String>,
+    trouble: Vec<String>,
+}
+
+impl PartData {
+    fn new(part: &Part, with_lines: bool) -> Self {
+        Self {
+            name: part.name.clone(),
+            role: part.role,
+            columns: with_lines.then(Columns::default),
+            sums: BTreeMap::new(),
+            state: None,
+            state_s: BTreeMap::new(),
+            stays: Vec::new(),
+            point: (0, 0.0, 0.0, BTreeMap::new()),
+            facts: BTreeMap::new(),
+            trouble: Vec::new(),
+        }
+    }
+
+    /// A point is drawn in the state that lasted longest in it.
+    fn end_point(&mut self) {
+        let (_, from_s, to_s, states) = std::mem::take(&mut self.point);
+        let longest = states.into_iter().max_by(|one, other| one.1.total_cmp(&other.1));
+        let Some((state, _)) = longest else { return };
+        // A millisecond allows for periods that are not exactly as long as they should be.
+        match self.stays.last_mut() {
+            Some(last) if last.state == state && from_s <= last.to_s + 1e-3 => last.to_s = to_s,
+            _ => self.stays.push(Stay { from_s, to_s, state }),
+        }
+    }
+
+    fn mean(&self, key: Key) -> Option<f64> {
+        let (sum, seconds) = self.sums.get(&key)?;
+        (*seconds > 0.0).then(|| key.shown(sum / seconds))
+    }
+
+    /// The share of time in each state, the longest first.
+    fn shares(&self) -> String {
+        let all_s: f64 = self.state_s.values().sum();
+        let mut states: Vec<(&String, &f64)> = self.state_s.iter().collect();
+        states.sort_by(|one, other| other.1.total_cmp(one.1));
+        let shares = states.iter().map(|(state, seconds)| {
+            let percent = **seconds / all_s.max(f64::MIN_POSITIVE) * 100.0;
+            format!("{state} {percent:.1}\u{a0}%")
+        });
+        shares.collect::<Vec<_>>().join(", ")
+    }
+}
+
+impl Parts {
+    /// Adds the parts of a period, which belongs to the last of so many points.
+    pub(crate) fn add(&mut self, points: usize, period: &PeriodRecord) {
+        for part in &period.parts {
+            // What the cluster says stands in the plots of the whole.
+            if part.role != Role::Cluster {
+                let band = self.bands.entry(part.role).or_default();
+                for (quantity, value) in &part.values {
+                    band.add(points, Key::of(*quantity, part.source), *value);
+                }
+            }
+            if let Some(at) = self.place(part) {
+                self.add_one(at, points, period, part);
+            }
+        }
+    }
+
+    fn place(&mut self, part: &Part) -> Option<usize> {
+        let key = (part.role, part.name.clone());
+        if let Some(at) = self.by_name.get(&key) {
+            return Some(*at);
+        }
+        (self.all.len() < MAX_SHOWN).then(|| {
+            let lines = part.role != Role::Cluster && self.of(part.role).count() < MAX_LINES;
+            self.all.push(PartData::new(part, lines));
+            self.by_name.insert(key, self.all.len() - 1);
+            self.all.len() - 1
+        })
+    }
+
+    fn add_one(&mut self, at: usize, points: usize, period: &PeriodRecord, part: &Part) {
+        let state = part.state.as_ref().and_then(|state| self.state_number(state));
+        let data = &mut self.all[at];
+        let length_s = period.duration.get();
+        for (quantity, value) in &part.values {
+            let key = Key::of(*quantity, part.source);
+            if let Some(columns) = &mut data.columns {
+                columns.add(points, key, *value);
+            }
+            let sum = data.sums.entry(key).or_default();
+            *sum = (sum.0 + value * length_s, sum.1 + length_s);
+        }
+        data.facts.extend(part.facts.clone());
+        for trouble in &part.trouble {
+            if data.trouble.len() < MAX_TROUBLES && !data.trouble.contains(trouble) {
+                data.trouble.push(trouble.clone());
+            }
+        }
+        if data.point.0 != points {
+            data.end_point();
+            data.point = (points, period.at.get(), 0.0, BTreeMap::new());
+        }
+        data.point.2 = (period.at + period.duration).get();
+        let Some((number, state)) = state.zip(part.state.as_ref()) else {
+            return;
+        };
+        *data.point.3.entry(number).or_default() += length_s;
+        *data.state_s.entry(state.clone()).or_default() += length_s;
+        let Some(before) = data.state.replace(state.clone()).filter(|before| before != state) else {
+            return;
+        };
+        if self.changes.len() == MAX_CHANGES {
+            self.changes.pop_front();
+            self.changes_left_out += 1;
+        }
+        self.changes.push_back([
+            clock(period.at.get()),
+            part.name.clone(),
+            format!("{before} \u{2192} {state}"),
+            part.trouble.join("; "),
+        ]);
+    }
+
+    fn state_number(&mut self, state: &str) -> Option<usize> {
+        let found = self.states.iter().position(|one| one == state);
+        found.or_else(|| {
+            (self.states.len() < MAX_STATES).then(|| {
+                self.states.push(state.to_owned());
+                self.states.len() - 1
+            })
+        })
+    }
+
+    /// Ends the last point.
+    pub(crate) fn end(&mut self) {
+        self.all.iter_mut().for_each(PartData::end_point);
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    /// The parts of a role, in the order in which they came.
+    pub(crate) fn of(&self, role: Role) -> impl Iterator<Item = &PartData> {
+        self.all.iter().filter(move |part| part.role == role)
+    }
+
+    /// All parts of a role together.
+    pub(crate) fn band(&self, role: Role) -> Option<&Columns> {
+        self.bands.get(&role)
+    }
+
+    /// Each part by its state; `None` where no state is known.
+    pub(crate) fn timeline(&self) -> Option<Timeline> {
+        let with_states = self.all.iter().filter(|part| !part.stays.is_empty());
+        let rows: Vec<_> = with_states
+            .map(|part| (part.name.clone(), part.stays.clone()))
+            .collect();
+        let mut colours = COLOURS.iter().cycle();
+        let states = self.states.iter().map(|state| {
+            let tint = match state.as_str() {
+                "off" => Tint::Bed,
+                "serving" | "ready" => Tint::Colour(3),
+                "failed" | "unreachable" => Tint::Alarm,
+                _ => Tint::Colour(*colours.next().unwrap_or(&0)),
+            };
+            (state.clone(), tint)
+        });
+        (!rows.is_empty()).then(|| Timeline {
+            title: "Each part by its state".to_owned(),
+            states: states.collect(),
+            rows,
+        })
+    }
+
+    /// A table for each role, a line for each part.
+    pub(crate) fn tables(&self) -> Vec<Grid> {
+        let roles: BTreeSet<Role> = self.all.iter().map(|part| part.role).collect();
+        roles.into_iter().map(|role| self.table(role)).collect()
+    }
+
+    fn table(&self, role: Role) -> Grid {
+        let keys: BTreeSet<Key> = self.of(role).flat_map(|part| part.sums.keys().copied()).collect();
+        let any = |has: fn(&PartData) -> bool| self.of(role).any(has);
+        let (states, facts, troubles) = (
+            any(|part| part.state.is_some()),
+            any(|part| !part.facts.is_empty()),
+            any(|part| !part.trouble.is_empty()),
+        );
+        let mut header = vec![role.name().to_owned()];
+        let optional = |header: &mut Vec<String>, shown: bool, names: &[&str]| {
+            header.extend(names.iter().filter(|_| shown).map(|name| (*name).to_owned()));
+        };
+        optional(&mut header, states, &["state at the end", "time in states"]);
+        let first_key = header.len();
+        header.extend(keys.iter().map(|key| key.head()));
+        let after_keys = header.len();
+        optional(&mut header, facts, &["facts"]);
+        optional(&mut header, troubles, &["trouble"]);
+        let rows = self.of(role).map(|part| {
+            let mut row = vec![part.name.clone()];
+            if states {
+                row.extend([part.state.clone().unwrap_or_default(), part.shares()]);
+            }
+            row.extend(
+                keys.iter()
+                    .map(|key| part.mean(*key).map_or_else(|| "-".to_owned(), figure)),
+            );
+            if facts {
+                let facts = part.facts.iter().map(|(name, fact)| format!("{name}: {fact}"));
+                row.push(facts.collect::<Vec<_>>().join("; "));
+            }
+            if troubles {
+                row.push(part.trouble.join("; "));
+            }
+            row
+        });
+        Grid {
+            caption: match role {
+                Role::Cluster => "The cluster: means over the run",
+                Role::Node => "The nodes: means over the run",
+                Role::Gateway => "The gateways: means over the run",
+            }
+            .to_owned(),
+            rows: rows.collect(),
+            words: (0..first_key).chain(after_keys..header.len()).collect(),
+            header,
+        }
+    }
+
+    /// What happened: the changes of state; `None` where there was none. The caption says how many are left out.
+    pub(crate) fn changes(&self) -> Option<Grid> {
+        (!self.changes.is_empty()).then(|| Grid {
+            caption: match self.changes_left_out {
+                0 => String::new(),
+                more => format!("The last {}; {more} came before them", self.changes.len()),
+            },
+            header: ["at", "part", "state", "trouble"].map(str::to_owned).to_vec(),
+            rows: self.changes.iter().map(|change| change.to_vec()).collect(),
+            words: vec![0, 1, 2, 3],
+        })
+    }
+}
