@@ -2,7 +2,7 @@
 //! relation of cores to power.
 
 use crate::decision::Allocation;
-use headroom_units::{Cores, Hertz, Lever, Ratio, Seconds, Setting, Watts};
+use headroom_units::{Cores, Hertz, Lever, LeverRange, Ratio, Seconds, Setting, Watts};
 
 /// Values that describe no possible service or machine.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
@@ -236,6 +236,8 @@ pub struct Plant {
     power: PowerEnvelope,
     frequency: Option<FrequencyRange>,
     servers: Option<usize>,
+    /// Of the levers that have no place of their own here.
+    others: [Option<LeverRange>; Lever::ALL.len()],
 }
 
 impl Plant {
@@ -255,6 +257,7 @@ impl Plant {
                 power,
                 frequency: None,
                 servers: None,
+                others: [None; Lever::ALL.len()],
             })
         } else {
             Err(PlantError::Power {
@@ -282,6 +285,25 @@ impl Plant {
             frequency: Some(range),
             ..self
         }
+    }
+
+    /// The same plant with a lever that is left as found while no law moves it, within this range.
+    ///
+    /// # Errors
+    /// [`PlantError::Frequencies`].
+    pub fn with_range(mut self, lever: Lever, range: LeverRange) -> Result<Self, PlantError> {
+        if lever == Lever::Frequency {
+            let (min, max) = (Hertz::new(range.min), Hertz::new(range.max));
+            let step = Hertz::new(range.step.min(range.max));
+            return Ok(self.with_frequency(FrequencyRange::new(min, max, step)?));
+        }
+        self.others[lever as usize] = Some(range);
+        Ok(self)
+    }
+
+    /// The range of a lever that came by [`Plant::with_range`] and has no place of its own here.
+    pub const fn range(&self, lever: Lever) -> Option<LeverRange> {
+        self.others[lever as usize]
     }
 
     /// The same plant with so many servers that can be switched on and off.
@@ -323,9 +345,13 @@ impl Plant {
     pub fn levers(&self) -> Vec<Lever> {
         let frequency = self.frequency.map(|_| Lever::Frequency);
         let servers = self.servers.map(|_| Lever::Servers);
+        let others = Lever::ALL
+            .into_iter()
+            .filter(|lever| self.range(*lever).is_some());
         [Some(Lever::Cores), Some(Lever::Cap), frequency, servers]
             .into_iter()
             .flatten()
+            .chain(others)
             .collect()
     }
 

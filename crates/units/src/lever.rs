@@ -186,6 +186,11 @@ impl Setting {
         self
     }
 
+    /// Whether no lever has a value.
+    pub fn is_empty(&self) -> bool {
+        self.iter().next().is_none()
+    }
+
     /// The levers that have a value, each with it.
     pub fn iter(&self) -> impl Iterator<Item = (Lever, f64)> {
         let values = self.0;
@@ -249,6 +254,14 @@ impl Setting {
     }
 }
 
+impl<const N: usize> From<[(Lever, f64); N]> for Setting {
+    /// These levers have these values.
+    fn from(values: [(Lever, f64); N]) -> Self {
+        let with = |all: Self, (lever, value)| all.with(lever, Some(value));
+        values.into_iter().fold(Self::default(), with)
+    }
+}
+
 impl fmt::Display for Setting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut first = true;
@@ -256,7 +269,10 @@ impl fmt::Display for Setting {
             let comma = if std::mem::take(&mut first) { "" } else { ", " };
             write!(f, "{comma}{} {}", lever.name(), lever.info().read(value))?;
         }
-        Ok(())
+        match first {
+            true => f.write_str("nothing limited"),
+            false => Ok(()),
+        }
     }
 }
 
@@ -269,9 +285,8 @@ impl Serialize for Setting {
 impl<'de> Deserialize<'de> for Setting {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let values = BTreeMap::<Lever, f64>::deserialize(deserializer)?;
-        Ok(values.into_iter().fold(Self::default(), |all, (lever, value)| {
-            all.with(lever, Some(value))
-        }))
+        let with = |all: Self, (lever, value)| all.with(lever, Some(value));
+        Ok(values.into_iter().fold(Self::default(), with))
     }
 }
 
@@ -282,7 +297,7 @@ pub struct LeverRange {
     pub min: f64,
     /// Its most.
     pub max: f64,
-    /// The smallest change.
+    /// The smallest change; 0 where any value is kept as it is.
     pub step: f64,
     /// How long a change takes to be in force.
     #[serde(default)]
@@ -299,6 +314,16 @@ impl LeverRange {
             step,
             delay: Seconds::ZERO,
         })
+    }
+
+    /// A range whose every value is kept as it is, and in force at once.
+    pub const fn between(min: f64, max: f64) -> Self {
+        Self {
+            min,
+            max,
+            step: 0.0,
+            delay: Seconds::ZERO,
+        }
     }
 
     /// Its value that gives the service most.
@@ -363,6 +388,7 @@ mod tests {
             slow.to_string(),
             "cores 2.0 cores, cap 40.0 W, frequency 1.20 GHz"
         );
+        assert_eq!(Setting::default().to_string(), "nothing limited");
     }
 
     #[test]

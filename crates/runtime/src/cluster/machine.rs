@@ -1,16 +1,16 @@
 //! Many agents as one machine.
 
-use super::capacity::{capacity, cores_in_force, envelope, everything, frequencies, usable};
+use super::capacity::{capacity, cores_in_force, envelope, everything, of_each, own, together, usable};
 use super::counts::{Counts, MeterAtStart, meter, sum};
 use super::node::{NodeOptions, NodeState, NodeTask, Wish};
 use super::{Network, Shared};
 use crate::live::{Levers, Machine, MachinePeriod, Missing, Refused};
 use anyhow::{Context, bail};
 use headroom_control::{Allocation, CoreRange, NodeCapacity, Plant, Spread};
-use headroom_units::{Cores, Hertz, Joules, Ratio, Reading, Seconds, Source, Watts};
+use headroom_units::{Cores, Hertz, Joules, Lever, Ratio, Reading, Seconds, Setting, Source, Watts};
 use headroom_wire::Address;
 use headroom_wire::client::ClientOptions;
-use headroom_wire::message::{self, Description, Holder, Sample};
+use headroom_wire::message::{Description, Holder, Ranges, Sample};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
@@ -177,8 +177,11 @@ impl ClusterMachine {
         let range = CoreRange::new(fewest, most, self.spread.step())
             .with_context(|| format!("{} nodes", found.len()))?;
         let mut plant = Plant::new(range, envelope(&capacities, most))?;
-        if let Some(range) = frequencies(found.iter().map(|(description, _)| description.frequency)) {
-            plant = plant.with_frequency(range?);
+        for lever in of_each() {
+            let ranges = found.iter().map(|(description, _)| description.ranges.get(lever));
+            if let Some(range) = together(ranges) {
+                plant = plant.with_range(lever, range)?;
+            }
         }
         self.plant = Some(plant);
         self.bounded = most < all;
@@ -217,7 +220,7 @@ impl ClusterMachine {
         })
     }
 
-    fn live(&self) -> impl Iterator<Item = (&Node, Description, Option<Sample>, message::Allocation)> {
+    fn live(&self) -> impl Iterator<Item = (&Node, Description, Option<Sample>, Setting)> {
         self.nodes.iter().filter_map(|node| {
             let state = node.state.lock();
             let live = state.is_live().then(|| state.description.clone()).flatten()?;
@@ -312,15 +315,12 @@ impl Machine for ClusterMachine {
     fn allocated(&self) -> Allocation {
         let (mut cores, mut cap) = (Cores::ZERO, Watts::ZERO);
         // As fast as the fastest: where one node is not limited, the cluster is not.
-        let mut limits = Some(Vec::new());
+        let mut most: Option<Setting> = None;
         for (_, description, _, in_force) in self.live() {
-            limits = limits.zip(in_force.frequency).map(|(mut limits, limit)| {
-                limits.push(limit);
-                limits
-            });
+            most = Some(most.map_or(in_force, |most| most.most(in_force)));
             let given = cores_in_force(&description, &in_force);
             cores += given;
-            cap += match (in_force.cap, capacity(&description)) {
+            cap += match (in_force.cap(), capacity(&description)) {
                 (Some(cap), _) => cap,
                 (None, Ok(capacity)) => capacity.power.limit(given),
                 (None, Err(_)) => Watts::ZERO,
@@ -329,12 +329,13 @@ impl Machine for ClusterMachine {
         Allocation {
             cores,
             cap,
-            frequency: limits.and_then(|limits| limits.into_iter().reduce(Hertz::max)),
+            frequency: most.and_then(|most| most.frequency()),
         }
     }
 
     fn apply(&mut self, allocation: Allocation) -> anyhow::Result<()> {
-        let live: Vec<(usize, NodeCapacity, message::Range, Option<message::Range>)> = self
+        let setting = Setting::from(allocation);
+        let live: Vec<(usize, NodeCapacity, Ranges)> = self
             .nodes
             .iter()
             .enumerate()
@@ -342,7 +343,7 @@ impl Machine for ClusterMachine {
                 let state = node.state.lock();
                 let description = state.description.as_ref()?;
                 let capacity = capacity(description).ok()?;
-                Some((index, capacity, description.cap?, description.frequency))
+                Some((index, capacity, description.ranges.clone()))
             })
             .collect();
         if live.is_empty() {
@@ -380,7 +381,7 @@ impl Machine for ClusterMachine {
         };
         let mut shares = self.spread.shares(cores, cap, &mine).into_iter();
         let mut asked = Vec::new();
-        for ((index, capacity, caps, speeds), ours) in live.iter().zip(&ours) {
+        for ((index, capacity, ranges), ours) in live.iter().zip(&ours) {
             let share = if *ours {
                 shares.next()
             } else {
@@ -388,18 +389,12 @@ impl Machine for ClusterMachine {
             };
             let Some(share) = share else { continue };
             let node = &self.nodes[*index];
-            let wanted = message::Allocation {
-                cores: Some(share.cores.min(capacity.most)),
-                // What holds the cap may have a narrower range than what the cores can need.
-                cap: Some(
-                    share
-                        .cap
-                        .clamp(Watts::new(caps.minimum), Watts::new(caps.maximum)),
-                ),
-                frequency: allocation.frequency.zip(*speeds).map(|(limit, speeds)| {
-                    limit.clamp(Hertz::new(speeds.minimum), Hertz::new(speeds.maximum))
-                }),
-            };
+            // What holds the cap may have a narrower range than what the cores can need.
+            let caps = ranges.get(Lever::Cap);
+            let cap = caps.map(|caps| share.cap.get().clamp(caps.min, caps.max));
+            let wanted = own(&setting, ranges)
+                .with(Lever::Cores, Some(share.cores.min(capacity.most).get()))
+                .with(Lever::Cap, cap);
             let number = node.wish(wanted);
             if *ours {
                 asked.push((node, number));
@@ -431,19 +426,19 @@ impl Machine for ClusterMachine {
 
 impl Node {
     /// Wishes, or says that the last wish stands; its number.
-    fn wish(&self, allocation: message::Allocation) -> u64 {
+    fn wish(&self, setting: Setting) -> u64 {
         let now = Instant::now();
         let connected_anew = {
             let state = self.state.lock();
-            state.in_force == message::Allocation::AS_FOUND || state.refused
+            state.in_force.is_empty() || state.refused
         };
         let mut number = 0;
         self.wish.send_if_modified(|wish| {
-            let changed = wish.allocation != allocation || wish.number == 0 || connected_anew;
+            let changed = wish.setting != setting || wish.number == 0 || connected_anew;
             wish.at = Some(now);
             if changed {
                 wish.number += 1;
-                wish.allocation = allocation;
+                wish.setting = setting;
             }
             number = wish.number;
             changed

@@ -12,7 +12,6 @@ use headroom_node::limit::LeverKind;
 use headroom_node::power::PowerModel;
 use headroom_node::restore::Registry;
 use headroom_units::{Cores, Hertz, Joules, Ratio, Reading, Seconds, Source, Watts};
-use headroom_wire::message;
 use std::time::{Duration, Instant};
 
 /// Whatever can be told how many cores and watts a service may use, and says what it used.
@@ -91,21 +90,13 @@ pub struct Refused {
 /// ```no_run
 /// use headroom_control::Allocation;
 /// use headroom_node::agent::LocalOptions;
-/// use headroom_node::cap::LimiterOptions;
-/// use headroom_node::power::{MeterPreference, PowerModel};
+/// use headroom_node::power::PowerModel;
 /// use headroom_node::{Roots, restore};
 /// use headroom_runtime::live::{CgroupMachine, Machine};
 /// use headroom_units::{Cores, Watts};
 ///
-/// let options = LocalOptions {
-///     roots: Roots::default(),
-///     target: "unit:nginx.service".parse()?,
-///     model: PowerModel::default_for(Cores::new(4.0))?,
-///     meter: MeterPreference::Auto,
-///     limiter: LimiterOptions::default(),
-///     emulated: false,
-///     name: None,
-/// };
+/// let model = PowerModel::default_for(Cores::new(4.0))?;
+/// let options = LocalOptions::of(Roots::default(), "unit:nginx.service".parse()?, model);
 /// let mut machine = CgroupMachine::open(options, restore::global())?;
 /// machine.apply(Allocation::new(Cores::new(2.0), Watts::new(30.0)))?;
 /// // A period later.
@@ -355,21 +346,12 @@ impl Machine for CgroupMachine {
     }
 
     fn apply(&mut self, allocation: Allocation) -> anyhow::Result<()> {
-        let Allocation {
-            cores,
-            cap,
-            frequency,
-        } = allocation;
+        let Allocation { cores, cap, .. } = allocation;
         if self.registry.is_paused() {
             self.note_pause();
             return Ok(());
         }
-        let asked = message::Allocation {
-            cores: Some(cores),
-            cap: Some(cap),
-            frequency,
-        };
-        let applied = match self.local.set(asked) {
+        let applied = match self.local.set(allocation.into()) {
             Ok(applied) => applied,
             // An operator was faster.
             Err(_) if self.registry.is_paused() => {
