@@ -3,6 +3,10 @@
 //! What may be run is a closed list ([`TOOLS`]): a record of what is to be put back names an entry of it and a device, never a
 //! program, because whoever carries it out may be a guard outside of its owner's container.
 
+mod nic;
+
+pub use nic::{MAX_US, NicOptions};
+
 use crate::Roots;
 use crate::agent::Actuator;
 use crate::panel::ForeignWrite;
@@ -19,6 +23,7 @@ use std::time::{Duration, Instant};
 
 /// What the list has.
 pub(crate) static TOOLS: &[&Tool] = &[
+    &nic::COALESCING,
     #[cfg(test)]
     &tests::CARD,
 ];
@@ -102,7 +107,7 @@ impl Tool {
     }
 
     /// The program and the device that a file is of.
-    fn of<'a>(&self, file: &'a Path) -> Result<(PathBuf, &'a str), NoLever> {
+    fn of<'a>(&self, file: &'a Path) -> Result<(Command, &'a str), NoLever> {
         let none = |reason: String, remedy: &str| NoLever {
             reason,
             remedy: remedy.to_owned(),
@@ -115,17 +120,25 @@ impl Tool {
             let reason = format!("there is no device {device:?} ({})", dir.display());
             return Err(none(reason, "name one that is there"));
         }
+        // Emulated hardware is mounted such that nothing there can be executed.
         let own = Some(dir.join(self.program)).filter(|program| program.is_file());
-        let program = own.or_else(|| installed(self.program)).ok_or_else(|| {
-            let remedy = format!("apt install {}", self.package);
-            none(format!("{} is not installed", self.program), &remedy)
-        })?;
-        Ok((program, device))
+        if let Some(script) = own {
+            let mut command = Command::new("/bin/sh");
+            command.arg(script);
+            return Ok((command, device));
+        }
+        match installed(self.program) {
+            Some(program) => Ok((Command::new(program), device)),
+            None => {
+                let remedy = format!("apt install {}", self.package);
+                Err(none(format!("{} is not installed", self.program), &remedy))
+            }
+        }
     }
 
     fn run(&self, file: &Path, what: &str, arguments: &[&str]) -> Result<String, String> {
-        let (program, device) = self.of(file).map_err(|none| none.reason)?;
-        output(Command::new(program).args([what, device]).args(arguments))
+        let (mut program, device) = self.of(file).map_err(|none| none.reason)?;
+        output(program.args([what, device]).args(arguments))
             .map_err(|why| format!("`{} {what} {device} {}` {why}", self.program, arguments.join(" ")))
     }
 
@@ -265,6 +278,19 @@ struct Held {
 }
 
 impl ProgramLever {
+    /// Interrupt coalescing of a network card.
+    ///
+    /// # Errors
+    /// As [`ProgramLever::open`].
+    pub(crate) fn coalescing(
+        options: &NicOptions,
+        roots: &Roots,
+        registry: &Registry,
+    ) -> Result<Self, RestoreError> {
+        let (device, range) = (&options.interface, options.range());
+        Self::open(&nic::COALESCING, device, range, roots, registry)
+    }
+
     /// The lever of a device, within a range. Writes nothing; a device that lacks it says so in [`Actuator::range`].
     ///
     /// # Errors

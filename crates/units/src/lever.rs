@@ -32,6 +32,8 @@ pub enum Lever {
     Frequency,
     /// Servers of the cluster that are on.
     Servers,
+    /// How long a network card collects what it receives before it interrupts a processor.
+    Coalescing,
 }
 
 /// Which way a lever gives the service more.
@@ -83,7 +85,13 @@ impl LeverInfo {
 
 impl Lever {
     /// All levers, in the order in which tables and plots have them.
-    pub const ALL: [Self; 4] = [Self::Cores, Self::Cap, Self::Frequency, Self::Servers];
+    pub const ALL: [Self; 5] = [
+        Self::Cores,
+        Self::Cap,
+        Self::Frequency,
+        Self::Servers,
+        Self::Coalescing,
+    ];
 
     /// What it is.
     pub const fn info(self) -> LeverInfo {
@@ -123,6 +131,15 @@ impl Lever {
                 decimals: 0,
                 gives: Gives::Higher,
                 spread: Spread::Cluster,
+            },
+            Self::Coalescing => LeverInfo {
+                name: "coalescing",
+                title: "NIC interrupt coalescing",
+                unit: "microseconds",
+                shown: ("µs", 1.0),
+                decimals: 0,
+                gives: Gives::Lower,
+                spread: Spread::Each,
             },
         }
     }
@@ -363,6 +380,10 @@ mod tests {
         let slower = setting(3.0, 30.0, Some(0.8));
         assert!(slower.takes_from(&slow) && slow.takes_from(&slower));
         assert_eq!(slow.most(slower), setting(3.0, 40.0, Some(1.2)));
+        let delay = |us| Setting::from([(Lever::Coalescing, us)]);
+        assert!(delay(50.0).takes_from(&delay(3.0)) && !delay(3.0).takes_from(&delay(50.0)));
+        assert_eq!(delay(50.0).most(delay(3.0)), delay(3.0));
+        assert_eq!(LeverRange::between(3.0, 50.0).full(Lever::Coalescing), 3.0);
     }
 
     #[test]

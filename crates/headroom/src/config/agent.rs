@@ -5,6 +5,7 @@ use headroom_console::{ConfigError, Document};
 use headroom_node::Roots;
 use headroom_node::agent::{AuditFile, LeaseLimits, LocalOptions, MAX_LISTENERS, QueueLimits, Watching};
 use headroom_node::cgroup::{CgroupError, TargetSpec};
+use headroom_node::program::{MAX_US, NicOptions};
 use headroom_units::{Cores, Setting};
 use headroom_wire::Address;
 use headroom_wire::access::{Rules, RulesError};
@@ -50,6 +51,8 @@ pub struct AgentFile {
     /// The meters.
     #[serde(default)]
     pub power: PowerConfig,
+    /// The network card whose interrupts may be delayed.
+    pub nic: Option<NicOptions>,
 }
 
 /// `[agent]`.
@@ -194,6 +197,12 @@ impl AgentFile {
         for (lever, least) in self.limits.iter() {
             document.within(&[(format!("limits.{lever}").as_str(), least, 0.0, MAX_LEAST)])?;
         }
+        if let Some(nic) = &self.nic {
+            document.within(&[
+                ("nic.max_us", nic.max_us, 0.0, MAX_US),
+                ("nic.min_us", nic.min_us, 0.0, nic.max_us),
+            ])?;
+        }
         self.rules(document)?;
         self.cpu_groups(document).map(drop)
     }
@@ -302,6 +311,7 @@ impl AgentFile {
             limiter,
             emulated: self.agent.emulated,
             name: self.agent.name.clone(),
+            nic: self.nic.clone(),
             ..LocalOptions::of(roots.clone(), self.service.target(), model)
         })
     }
@@ -405,7 +415,7 @@ mod tests {
         assert!(file.tls.as_ref().is_some_and(|tls| tls.revoked.is_some()));
         assert_eq!(file.access.queues, QueueAccess::default(), "it names the default");
         assert!(file.access.operators.is_some() && file.access.readers.is_some());
-        assert!(!file.limits.is_empty() && file.audit().is_some());
+        assert!(!file.limits.is_empty() && file.nic.is_some() && file.audit().is_some());
     }
 
     #[test]
@@ -465,6 +475,11 @@ mod tests {
                 "\n[service]",
                 "\n[limits]\ncores = -1\n[service]",
                 "agent.toml:5: limits.cores: is -1.0",
+            ),
+            (
+                "\n[service]",
+                "\n[nic]\ninterface = \"eth0\"\nmin_us = 300\n[service]",
+                "agent.toml:6: nic.min_us: is 300.0",
             ),
             (
                 "\n[service]",

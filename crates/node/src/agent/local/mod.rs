@@ -13,6 +13,7 @@ use crate::cpu::{self, CpuError, QuotaBounds};
 use crate::frequency::FrequencyBounds;
 use crate::limit::{CapBounds, LeverKind};
 use crate::power::{Allocated, Choice, MeterError, MeterPreference, ModelError, PowerModel};
+use crate::program::{NicOptions, ProgramLever};
 use crate::restore::{Outcome, Registry};
 use eyes::Eyes;
 use headroom_units::{Cores, Hertz, Lever, LeverRange, Setting, Source, Watts};
@@ -36,6 +37,8 @@ pub struct LocalOptions {
     pub emulated: bool,
     /// The node's name; the host's where none is given.
     pub name: Option<String>,
+    /// The network card whose interrupts may be delayed.
+    pub nic: Option<NicOptions>,
 }
 
 impl LocalOptions {
@@ -49,6 +52,7 @@ impl LocalOptions {
             limiter: LimiterOptions::default(),
             emulated: false,
             name: None,
+            nic: None,
         }
     }
 }
@@ -71,6 +75,9 @@ pub enum OpenError {
     /// The limits cannot be set.
     #[error(transparent)]
     Limit(Box<LimitError>),
+    /// Another lever cannot be set.
+    #[error(transparent)]
+    Lever(#[from] MachineError),
 }
 
 impl From<LimitError> for OpenError {
@@ -159,7 +166,14 @@ impl LocalMachine {
         let lever = limiter.lever().chosen;
         drop(limiter);
         let registry = registry.part();
-        Ok(Self {
+        let nic = match &options.nic {
+            Some(nic) => {
+                let lever = ProgramLever::coalescing(nic, &options.roots, &registry);
+                Some(lever.map_err(MachineError::new)?)
+            }
+            None => None,
+        };
+        let machine = Self {
             options,
             registry,
             eyes,
@@ -171,7 +185,11 @@ impl LocalMachine {
             allocated,
             levers: LeverWatch::default(),
             gone: None,
-        })
+        };
+        match nic {
+            Some(nic) => Ok(machine.with(Box::new(nic))?),
+            None => Ok(machine),
+        }
     }
 
     /// The same machine with one lever more, where nothing else here sets that one.
