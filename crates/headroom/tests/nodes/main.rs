@@ -3,6 +3,7 @@
 
 mod access;
 mod agent;
+mod both;
 mod capacity;
 mod certs;
 mod cluster;
