@@ -18,11 +18,11 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 /// Candidates that an error about a run names at most.
-const CANDIDATES_MAX: i64 = 10;
+const MAX_CANDIDATES: i64 = 10;
 
 /// A recorder file, open for reading; another process may be writing it.
 pub struct Archive {
-    connection: Connection,
+    pub(crate) connection: Connection,
     path: PathBuf,
 }
 
@@ -199,14 +199,14 @@ impl Archive {
         }
         let named = self.list(
             "WHERE name = ?1 ORDER BY id DESC LIMIT ?2",
-            params![asked, CANDIDATES_MAX],
+            params![asked, MAX_CANDIDATES],
         )?;
         if let Some(run) = one(named)? {
             return Ok(run);
         }
         let started = self.list(
             "WHERE substr(name, 1, length(?1)) = ?1 AND ?1 <> '' ORDER BY id DESC LIMIT ?2",
-            params![asked, CANDIDATES_MAX],
+            params![asked, MAX_CANDIDATES],
         )?;
         one(started)?.map_or_else(|| Err(self.no_such_run(asked)), Ok)
     }
@@ -222,7 +222,7 @@ impl Archive {
 
     fn no_such_run(&self, asked: &str) -> Error {
         let there = self
-            .list("ORDER BY id DESC LIMIT ?1", params![CANDIDATES_MAX])
+            .list("ORDER BY id DESC LIMIT ?1", params![MAX_CANDIDATES])
             .unwrap_or_default();
         let candidates = if there.is_empty() {
             "The file holds no run yet".to_owned()
@@ -397,7 +397,7 @@ impl Archive {
         }
     }
 
-    fn row_error(&self, id: RunId, what: &'static str, source: rusqlite::Error) -> Error {
+    pub(crate) fn row_error(&self, id: RunId, what: &'static str, source: rusqlite::Error) -> Error {
         match source {
             rusqlite::Error::FromSqlConversionFailure(_, _, detail) => Error::Damaged {
                 path: self.path.clone(),

@@ -55,4 +55,4 @@ pub use summary::{
     RunSummary, SloSummary, SourcedEnergy,
 };
 pub use table::summary_table;
-pub use totals::{LATENCY_MAX, RunTotals, WARM_UP_PERIODS};
+pub use totals::{MAX_LATENCY, RunTotals, WARM_UP_PERIODS};

@@ -12,7 +12,7 @@ const BAR: f64 = 12.0;
 const TOP: f64 = 6.0;
 const BELOW: f64 = 20.0;
 /// Characters of a name that stand beside its row.
-const NAME_MAX: usize = 13;
+const MAX_NAME: usize = 13;
 /// What a row's colour stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tint {
@@ -147,8 +147,8 @@ impl Timeline {
             }
         }
         let short: String = match name.chars().count() {
-            0..=NAME_MAX => name.to_owned(),
-            _ => name.chars().take(NAME_MAX - 1).chain(['\u{2026}']).collect(),
+            0..=MAX_NAME => name.to_owned(),
+            _ => name.chars().take(MAX_NAME - 1).chain(['\u{2026}']).collect(),
         };
         let _ = writeln!(
             svg,
