@@ -47,6 +47,17 @@ pub struct Decision {
     pub reasons: Vec<Reason>,
 }
 
+impl Decision {
+    /// A setting that no law decided, as at the start and the end of a run.
+    pub fn of(setting: impl Into<Setting>) -> Self {
+        Self {
+            setting: setting.into(),
+            expected_rate: None,
+            reasons: Vec::new(),
+        }
+    }
+}
+
 /// Why a decision was taken, as data: which rule, which numbers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Reason {

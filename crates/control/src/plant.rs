@@ -236,6 +236,8 @@ pub struct Plant {
     power: PowerEnvelope,
     frequency: Option<FrequencyRange>,
     servers: Option<usize>,
+    /// Whether cores and cap can be set: else both stand for machines that are left as they are.
+    machines: bool,
 }
 
 impl Plant {
@@ -255,6 +257,7 @@ impl Plant {
                 power,
                 frequency: None,
                 servers: None,
+                machines: true,
             })
         } else {
             Err(PlantError::Power {
@@ -262,6 +265,26 @@ impl Plant {
                 per_core: power.per_core.get(),
                 lowest: power.lowest_cap.get(),
             })
+        }
+    }
+
+    /// A cluster of so many servers that can be switched on and off, on machines that are left as they are.
+    pub const fn of_servers(servers: usize) -> Self {
+        let one = Cores::new(1.0);
+        Self {
+            cores: CoreRange {
+                min: one,
+                max: one,
+                step: one,
+            },
+            power: PowerEnvelope {
+                base: Watts::ZERO,
+                per_core: Watts::new(1.0),
+                lowest_cap: Watts::ZERO,
+            },
+            frequency: None,
+            servers: Some(servers),
+            machines: false,
         }
     }
 
@@ -305,8 +328,11 @@ impl Plant {
 
     /// The same of every lever.
     pub fn full(&self) -> Setting {
-        let servers = self.servers.map(|servers| servers as f64);
-        Setting::from(self.full_allocation()).with(Lever::Servers, servers)
+        let machines = match self.machines {
+            true => self.full_allocation().into(),
+            false => Setting::default(),
+        };
+        machines.with(Lever::Servers, self.servers.map(|servers| servers as f64))
     }
 
     /// Cores, cap and frequency of a setting; what it has no value for is full.
@@ -321,12 +347,12 @@ impl Plant {
 
     /// The levers that it has.
     pub fn levers(&self) -> Vec<Lever> {
-        let frequency = self.frequency.map(|_| Lever::Frequency);
-        let servers = self.servers.map(|_| Lever::Servers);
-        [Some(Lever::Cores), Some(Lever::Cap), frequency, servers]
-            .into_iter()
-            .flatten()
-            .collect()
+        let has = |lever: &Lever| match lever {
+            Lever::Cores | Lever::Cap => self.machines,
+            Lever::Frequency => self.frequency.is_some(),
+            Lever::Servers => self.servers.is_some(),
+        };
+        Lever::ALL.into_iter().filter(has).collect()
     }
 
     /// The cap bounded to what these cores can need and the machine accepts.
@@ -425,6 +451,13 @@ mod tests {
         let plant = plant.with_frequency(frequencies);
         assert_eq!(plant.frequency(), Some(frequencies));
         assert_eq!(plant.full().frequency(), None);
+    }
+
+    #[test]
+    fn a_cluster_of_servers_alone_has_that_lever_alone() {
+        let plant = Plant::of_servers(3);
+        assert_eq!(plant.levers(), [Lever::Servers]);
+        assert_eq!(plant.full(), Setting::default().with(Lever::Servers, Some(3.0)));
     }
 
     proptest! {

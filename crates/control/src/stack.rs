@@ -131,8 +131,9 @@ impl Stack {
         }
         let member = |part: Part| Member {
             law: Guardian::new(part.law, plant, patience),
+            // The first period is one of a decision.
+            periods: part.every - 1,
             every: part.every,
-            periods: 0,
             observed: None,
             setting: plant.full(),
         };

@@ -125,10 +125,11 @@ fn a_slow_law_is_given_its_whole_period_and_keeps_what_it_decided() {
         let rules: Vec<String> = decision.reasons.iter().map(|one| one.rule.to_string()).collect();
         (decision.setting.servers(), rules.join(" "))
     };
-    // Before its first decision everything is on.
-    assert_eq!(next(0), (Some(3), "two".to_owned()));
-    assert_eq!(next(0), (Some(3), "two".to_owned()));
+    // Its first decision is of the first period: what is off is not started to wait for it.
+    assert_eq!(next(0), (Some(1), "two fits".to_owned()));
     // 36 in three seconds are 12 a second, where one server takes 10.
+    assert_eq!(next(0), (Some(1), "two".to_owned()));
+    assert_eq!(next(0), (Some(1), "two".to_owned()));
     assert_eq!(next(36), (Some(2), "two grow".to_owned()));
     assert_eq!(next(900), (Some(2), "two".to_owned()));
 }
@@ -157,6 +158,7 @@ fn lost_telemetry_gives_up_the_levers_of_the_law_that_needs_it() {
 #[test]
 fn between_the_decisions_of_a_slow_law_alone_there_is_a_reason_too() {
     let mut stack = Stack::new(vec![Part::new(Box::new(TwoCores)).every(3)], plant(), 5).unwrap();
+    assert_eq!(stack.decide(&second(1)).reasons[0].rule, "two");
     let reason = stack.decide(&second(1)).reasons.remove(0);
     assert_eq!(reason.rule, "between-decisions");
     assert!(reason.text.contains("in 2 periods"), "{}", reason.text);

@@ -12,7 +12,6 @@ use crate::commands::guard::GuardArgs;
 use crate::commands::operate::OperateArgs;
 use crate::commands::release::ReleaseArgs;
 use crate::commands::report::{ReportArgs, RunsArgs};
-use crate::commands::resize::ResizeArgs;
 use crate::commands::up::UpArgs;
 pub use shared::{GuardChoice, RunArgs, Trees};
 
@@ -44,11 +43,11 @@ pub enum Command {
     Up(UpArgs),
     /// Serve this node to a controller: meters, limits under a lease, everything put back when the lease runs out.
     Agent(AgentArgs),
-    /// Keep a service on many nodes inside its SLO: drives agents and gateways with one law.
+    /// Keep a service on many nodes inside its SLO: drives agents and gateways with one law, or with several.
     Controller(ControllerArgs),
     /// Keep as many servers of a cluster on as its load needs: drains and stops them, starts them again before they are
     /// missed.
-    Resize(ResizeArgs),
+    Resize(ControllerArgs),
     /// Make the certificates that agents, gateways and the controller show each other, and say what each is for.
     Certs(CertsArgs),
     /// Pause a running agent or `up`: everything is put back, requests are served on, nothing is limited until `resume`.

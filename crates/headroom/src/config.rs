@@ -5,7 +5,6 @@
 
 pub mod agent;
 pub mod controller;
-pub mod resize;
 
 use crate::telemetry_config::TelemetryConfig;
 use headroom_console::{ConfigError, Document};

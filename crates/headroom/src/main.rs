@@ -34,8 +34,8 @@ fn run(command: Command) -> Result<(), Failure> {
     match command {
         Command::Up(args) => commands::up::run(&args),
         Command::Agent(args) => commands::agent::run(&args),
-        Command::Controller(args) => commands::controller::run(&args),
-        Command::Resize(args) => commands::resize::run(&args),
+        Command::Controller(args) => commands::controller::run(&args, "controller"),
+        Command::Resize(args) => commands::controller::run(&args, "resize"),
         Command::Certs(args) => commands::certs::run(&args),
         Command::Pause(args) => commands::operate::pause(&args),
         Command::Resume(args) => commands::operate::resume(&args),

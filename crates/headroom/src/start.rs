@@ -9,8 +9,8 @@ use headroom_console::Failure;
 use headroom_console::Stop;
 use headroom_console::say;
 use headroom_console::terminal;
-use headroom_control::LawName;
-use headroom_control::{Calibrating, Law, LawConfig, LawContext, Plant, Slo, Stack};
+use headroom_control::stack::Part;
+use headroom_control::{Calibrating, Law, LawConfig, LawContext, LawName, LawNames, Plant, Slo, Stack};
 use headroom_node::restore;
 use headroom_record::{Recorder, RunSummary, summary_table};
 use headroom_runtime::live::admin::{self, Status};
@@ -48,12 +48,12 @@ pub struct Admin {
 pub fn open(
     record: &RecordConfig,
     admin: &AdminConfig,
-    (law, control): (LawName, &ControlConfig),
+    (laws, control): (&LawNames, &ControlConfig),
     document: &Document,
 ) -> Result<(Recorder, Admin), Failure> {
     let recorder =
         Recorder::open(&record.db, record.limits()).map_err(|error| document.error("record.db", error))?;
-    let status = Arc::new(Status::new(law.as_str(), control.period()));
+    let status = Arc::new(Status::new(laws.to_string(), control.period()));
     let mut address = None;
     if let Some(wanted) = admin.listen {
         let listener =
@@ -63,13 +63,57 @@ pub fn open(
     Ok((recorder, Admin { status, address }))
 }
 
-/// The law of a configuration file.
+/// What laws are built for whose μ is not known yet.
+pub const fn context(slo: Slo, plant: Plant) -> LawContext {
+    LawContext {
+        slo,
+        plant,
+        service_rate: MAX_RATE,
+    }
+}
+
+fn built(
+    law: &LawConfig,
+    name: LawName,
+    document: &Document,
+    context: &LawContext,
+) -> Result<Box<dyn Law>, Failure> {
+    law.build_named(name, context)
+        .map_err(|error| document.error(&error.key, error.why).into())
+}
+
+/// The laws of a configuration together, as they would run with this μ.
 ///
 /// # Errors
-/// One that cannot be built, with its line.
-pub fn built(law: &LawConfig, document: &Document, context: &LawContext) -> Result<Box<dyn Law>, Failure> {
-    law.build(context)
-        .map_err(|error| document.error(&error.key, error.why).into())
+/// One that cannot be built, two on one lever, a lever that is not there; with the line.
+pub fn stack(
+    law: &LawConfig,
+    document: &Document,
+    context: &LawContext,
+    control: &ControlConfig,
+) -> Result<Stack, Failure> {
+    let part = |name: LawName| Ok(part(law, name, built(law, name, document, context)?));
+    let parts: Vec<Part> = law.names.iter().map(part).collect::<Result<_, Failure>>()?;
+    joined(parts, context.plant, control, document)
+}
+
+/// A law with the period that its kind has.
+fn part(config: &LawConfig, name: LawName, law: Box<dyn Law>) -> Part {
+    match name.resizes() {
+        true => Part::new(law).every(config.servers_every_periods),
+        false => Part::new(law),
+    }
+}
+
+fn joined(
+    parts: Vec<Part>,
+    plant: Plant,
+    control: &ControlConfig,
+    document: &Document,
+) -> Result<Stack, Failure> {
+    let stack = Stack::new(parts, plant, control.lost_periods_to_full);
+    let stack = stack.map_err(|error| document.error("law.name", error))?;
+    Ok(stack.with_failing(control.failing()))
 }
 
 /// Whether a law whose μ is given can be built, and reach its target.
@@ -79,7 +123,9 @@ pub fn built(law: &LawConfig, document: &Document, context: &LawContext) -> Resu
 pub fn buildable(law: &LawConfig, document: &Document, context: &LawContext) -> Result<(), Failure> {
     law.reachable(context)
         .map_err(|error| document.error(&error.key, error.why))?;
-    built(law, document, context).map(drop)
+    law.names
+        .iter()
+        .try_for_each(|name| built(law, name, document, context).map(drop))
 }
 
 /// A run on live traffic.
@@ -106,18 +152,32 @@ pub struct Start<'a> {
     pub power_source: Option<Source>,
     /// The nodes that it has, by name; empty where that is this machine alone.
     pub nodes: Vec<String>,
+    /// Decide and say, and set nothing.
+    pub dry: bool,
 }
 
 impl Start<'_> {
-    /// The law; where μ is not given, one that begins with everything on and observes it.
-    fn law(&self) -> Result<Box<dyn Law>, Failure> {
+    /// The laws; where μ is not given, those that go by it begin with everything on and observe it.
+    fn laws(&self) -> Result<Stack, Failure> {
+        let part = |name: LawName| {
+            let law = match name.resizes() {
+                true => built(self.law, name, self.document, &self.context(MAX_RATE))?,
+                false => self.law(name)?,
+            };
+            Ok(part(self.law, name, law))
+        };
+        let parts: Vec<Part> = self.law.names.iter().map(part).collect::<Result<_, Failure>>()?;
+        joined(parts, self.plant, self.control, self.document)
+    }
+
+    fn law(&self, name: LawName) -> Result<Box<dyn Law>, Failure> {
         let told = |rate: PerSecond| say::note!("one core serves {:.1} requests/s", rate.get());
         if let Some(rate) = self.rate.given {
             told(rate);
-            return built(self.law, self.document, &self.context(rate));
+            return built(self.law, name, self.document, &self.context(rate));
         }
         // What no μ makes good, such as a lever that the machine lacks, is an error now and not in the night.
-        let prototype = built(self.law, self.document, &self.context(MAX_RATE))?;
+        let prototype = built(self.law, name, self.document, &self.context(MAX_RATE))?;
         let length = self.rate.observed_for;
         say::note!(
             "everything is on until the traffic has shown, for {} s at least, what one core serves",
@@ -129,7 +189,9 @@ impl Start<'_> {
                 service_rate,
                 ..context
             };
-            let law = config.build(&context).map_err(|error| error.to_string())?;
+            let law = config
+                .build_named(name, &context)
+                .map_err(|error| error.to_string())?;
             told(service_rate);
             Ok(law)
         };
@@ -155,9 +217,7 @@ impl Start<'_> {
         let watch = restore::global().watch();
         service_manager::keep_watchdog(watch, silence(self.control.period()))?;
         service_manager::ready();
-        let mut law = Stack::of(self.law()?, self.plant, self.control.lost_periods_to_full)
-            .map_err(|error| self.document.error("law.name", error))?
-            .with_failing(self.control.failing());
+        let mut law = self.laws()?;
         let period = self.control.period();
         let view = terminal::view(self.args.no_view, || View::open(stop.clone()))?;
         let plan = RunPlan {
@@ -168,6 +228,7 @@ impl Start<'_> {
             frame: Frame {
                 period,
                 slo: self.slo,
+                dry: self.dry,
             },
             plant: self.plant,
             notes: self.notes,

@@ -36,7 +36,7 @@ pub enum Spacing {
 
 /// The names of the laws, with what help says of each.
 pub fn law_names() -> impl TypedValueParser<Value = LawName> {
-    one_of(LawName::all().map(|law| (law.as_str(), law.about(), law)))
+    one_of(LawName::of_machines().map(|law| (law.as_str(), law.about(), law)))
 }
 
 /// How many runs at once.

@@ -77,7 +77,8 @@ impl LeverInfo {
     /// A value in the unit that people read: `1.80 GHz`.
     pub fn read(&self, value: f64) -> String {
         let (unit, scale) = self.shown;
-        format!("{:.*} {unit}", self.decimals, value / scale)
+        let text = format!("{:.*} {unit}", self.decimals, value / scale);
+        text.trim_end().to_owned()
     }
 }
 
@@ -119,7 +120,7 @@ impl Lever {
                 name: "servers",
                 title: "Servers on",
                 unit: "servers",
-                shown: ("servers", 1.0),
+                shown: ("", 1.0),
                 decimals: 0,
                 gives: Gives::Higher,
                 spread: Spread::Cluster,

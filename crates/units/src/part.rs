@@ -147,6 +147,18 @@ impl Sensor {
     }
 }
 
+impl Lever {
+    /// What shows how much of it is used, where a sensor does.
+    pub const fn used(self) -> Option<Sensor> {
+        match self {
+            Self::Cores => Some(Sensor::BusyCores),
+            Self::Cap => Some(Sensor::Power),
+            Self::Frequency => Some(Sensor::FrequencyMean),
+            Self::Servers => None,
+        }
+    }
+}
+
 impl Quantity {
     /// All levers, then all sensors.
     pub fn all() -> impl Iterator<Item = Self> {

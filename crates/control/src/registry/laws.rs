@@ -1,30 +1,33 @@
 //! The list of laws.
 
-use super::{Built, Entry, Found, LawConfig, LawContext, LawError, LawName, search};
+use super::{Built, Entry, Found, LawConfig, LawContext, LawError, LawName, search, servers};
 use crate::Fixed;
 use crate::headroom::{Headroom, HeadroomError};
 use crate::hpa::{Hpa, K8sAsRun};
 use crate::pegasus::{Pegasus, PegasusVariant};
 use crate::power_manager::{PowerManager, Powersave};
+use crate::resize::AlwaysOn;
 use crate::slo_power::{Mode, SloPower, SloPowerError};
 
 const FIXED: Entry = Entry {
     name: "fixed",
     about: "Everything on, always: the reference for savings",
     table: None,
+    resizes: false,
     needs_reachable_target: false,
     build: |_, context| Ok(Box::new(Fixed::new(context.plant))),
     search: nothing,
 };
 
 /// The laws, in the order in which help and tables name them.
-pub(super) static LAWS: [Entry; 11] = [
+pub(super) static LAWS: [Entry; 15] = [
     FIXED,
     Entry {
         name: "headroom",
         about: "Headroom's own: the cheapest cores, frequency and cap that keep the percentile under the target with a stated \
                 confidence",
         table: Some("headroom"),
+        resizes: false,
         needs_reachable_target: true,
         build: headroom,
         search: search::headroom,
@@ -108,7 +111,40 @@ pub(super) static LAWS: [Entry; 11] = [
         },
         ..FIXED
     },
+    Entry {
+        name: "static",
+        about: "Servers on and off: as many as the load needs where each takes a capacity that a benchmark showed",
+        table: Some("static"),
+        build: servers::fixed,
+        ..RESIZER
+    },
+    Entry {
+        name: "dynamic",
+        about: "Servers on and off: as many as the load needs by each server's capacity, estimated from its accept queue",
+        table: Some("resize"),
+        build: servers::online,
+        ..RESIZER
+    },
+    Entry {
+        name: "scheduled",
+        about: "Servers on and off by the time of day",
+        table: Some("scheduled"),
+        build: servers::scheduled,
+        ..RESIZER
+    },
+    Entry {
+        name: "always-on",
+        about: "Every server on, always: the reference for what switching them off saves",
+        ..RESIZER
+    },
 ];
+
+/// What the laws that switch servers share.
+const RESIZER: Entry = Entry {
+    resizes: true,
+    build: |_, _| Ok(Box::new(AlwaysOn)),
+    ..FIXED
+};
 
 /// What the three SLO-Power laws share.
 const SLO_POWER: Entry = Entry {

@@ -20,9 +20,13 @@
 //! ```
 
 mod laws;
+mod names;
 mod search;
+mod servers;
 
+pub use names::LawNames;
 pub use search::Parameter;
+pub use servers::{ScheduledConfig, StaticConfig};
 
 use crate::hpa::{HpaTuning, K8sAsRunTuning};
 use crate::law::Law;
@@ -31,6 +35,7 @@ use crate::pegasus::PegasusTuning;
 use crate::plant::{Plant, Slo};
 use crate::power_manager::PowerManagerTuning;
 use crate::queueing::cores_needed;
+use crate::resize::ResizeTuning;
 use crate::{HeadroomTuning, Tuning};
 use headroom_units::PerSecond;
 use laws::LAWS;
@@ -80,6 +85,8 @@ type Found = Result<Vec<Parameter>, LawError>;
 
 /// One law of the registry.
 struct Entry {
+    /// Whether what it moves is the number of servers that are on, and nothing of a machine.
+    resizes: bool,
     name: &'static str,
     about: &'static str,
     /// The table of its parameters; `None` where it has none.
@@ -98,6 +105,16 @@ impl LawName {
     /// Every law, in the order in which help and tables name them.
     pub fn all() -> impl Iterator<Item = Self> {
         LAWS.iter().map(Self)
+    }
+
+    /// The laws that set machines: those that a plant without servers to switch can have.
+    pub fn of_machines() -> impl Iterator<Item = Self> {
+        Self::all().filter(|law| !law.resizes())
+    }
+
+    /// Whether it switches servers on and off, and sets nothing of a machine.
+    pub const fn resizes(self) -> bool {
+        self.0.resizes
     }
 
     /// The name, as the law itself gives it.
@@ -165,12 +182,16 @@ impl<'de> Deserialize<'de> for LawName {
     }
 }
 
-/// `[law]`: which law, and the parameters of each. Those of the laws that do not run are checked too, and do nothing.
-#[derive(Clone, Debug, Default, Deserialize)]
+/// `[law]`: which laws, and the parameters of each. Those of the laws that do not run are checked too, and do nothing.
+#[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct LawConfig {
-    /// The law.
-    pub name: LawName,
+    /// The law, or the laws that run together, each on its own levers.
+    #[serde(rename = "name")]
+    pub names: LawNames,
+    /// Periods from one decision about the number of servers to the next.
+    #[serde(rename = "servers_every_periods")]
+    pub servers_every_periods: u32,
     /// The parameters of Headroom's own law.
     pub headroom: HeadroomTuning,
     /// The parameters of SLO-Power, whole or with one of its components alone.
@@ -183,24 +204,54 @@ pub struct LawConfig {
     pub pegasus: PegasusTuning,
     /// The parameters of the fixed caps.
     pub power_manager: PowerManagerTuning,
+    /// The parameters of the laws that follow the load with servers.
+    pub resize: ResizeTuning,
+    /// What one server can take.
+    #[serde(rename = "static")]
+    pub fixed_capacity: StaticConfig,
+    /// The schedule.
+    pub scheduled: ScheduledConfig,
+}
+
+impl Default for LawConfig {
+    fn default() -> Self {
+        Self::of(LawName::default())
+    }
 }
 
 impl LawConfig {
     /// A law with the default parameters.
     pub fn of(name: LawName) -> Self {
         Self {
-            name,
-            ..Self::default()
+            names: name.into(),
+            servers_every_periods: 1,
+            headroom: HeadroomTuning::default(),
+            slo_power: Tuning::default(),
+            hpa: HpaTuning::default(),
+            k8s_as_run: K8sAsRunTuning::default(),
+            pegasus: PegasusTuning::default(),
+            power_manager: PowerManagerTuning::default(),
+            resize: ResizeTuning::default(),
+            fixed_capacity: StaticConfig::default(),
+            scheduled: ScheduledConfig::default(),
         }
     }
 
-    /// The law.
+    /// A law that is named.
+    ///
+    /// # Errors
+    /// As [`LawConfig::build`].
+    pub fn build_named(&self, name: LawName, context: &LawContext) -> Result<Box<dyn Law>, LawError> {
+        (name.0.build)(self, context)
+    }
+
+    /// The law that is named first.
     ///
     /// # Errors
     /// A parameter outside its range, a target that no number of cores can meet, a lever that the law needs and the plant
     /// lacks.
     pub fn build(&self, context: &LawContext) -> Result<Box<dyn Law>, LawError> {
-        (self.name.0.build)(self, context)
+        self.build_named(self.names.first(), context)
     }
 
     /// Whether the law can reach its target at all, where it can only be harmed by one that it cannot: one request alone
@@ -210,7 +261,7 @@ impl LawConfig {
     /// # Errors
     /// A target out of reach.
     pub fn reachable(&self, context: &LawContext) -> Result<(), LawError> {
-        if !self.name.0.needs_reachable_target {
+        if !self.names.iter().any(|name| name.0.needs_reachable_target) {
             return Ok(());
         }
         cores_needed(PerSecond::new(0.0), context.service_rate, context.slo.target())
@@ -223,7 +274,7 @@ impl LawConfig {
     /// # Errors
     /// A law that cannot be built here.
     pub fn search_space(&self, context: &LawContext) -> Result<Vec<Parameter>, LawError> {
-        (self.name.0.search)(self, context)
+        (self.names.first().0.search)(self, context)
     }
 
     /// Checks the parameters of all laws, whichever runs.
@@ -236,7 +287,16 @@ impl LawConfig {
         self.hpa.check().map_err(LawError::of("hpa"))?;
         self.k8s_as_run.check().map_err(LawError::of("k8s-as-run"))?;
         self.pegasus.check().map_err(LawError::of("pegasus"))?;
-        self.power_manager.check().map_err(LawError::of("power-manager"))
+        self.power_manager
+            .check()
+            .map_err(LawError::of("power-manager"))?;
+        if self.servers_every_periods == 0 {
+            return Err(LawError::new(
+                "law.servers_every_periods",
+                "is 0: it must be 1 or more",
+            ));
+        }
+        self.resize.check().map_err(LawError::of("resize"))
     }
 }
 

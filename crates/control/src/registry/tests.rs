@@ -1,6 +1,6 @@
 use super::*;
 use crate::plant::{CoreRange, FrequencyRange, PowerEnvelope};
-use headroom_units::{Cores, Hertz, Ratio, Seconds, Watts};
+use headroom_units::{Cores, Hertz, Lever, Ratio, Seconds, Watts};
 
 fn context() -> LawContext {
     let cores = CoreRange::new(Cores::new(0.2), Cores::new(2.0), Cores::new(0.1)).unwrap();
@@ -33,11 +33,39 @@ fn config(json: &str) -> LawConfig {
 #[test]
 fn every_law_is_built_under_the_name_that_it_gives_itself() {
     for name in LawName::all() {
-        let law = LawConfig::of(name).build(&with_frequency()).unwrap();
+        let mut all = LawConfig::of(name);
+        all.fixed_capacity.capacity_per_s = Some(100.0);
+        all.scheduled.slots = Some(vec![1, 2]);
+        let law = all.build(&with_frequency()).unwrap();
         assert_eq!(law.name(), name.as_str());
-        assert_eq!(config(&format!(r#"{{"name": "{name}"}}"#)).name, name);
+        assert_eq!(law.levers() == [Lever::Servers], name.resizes(), "{name}");
+        assert_eq!(config(&format!(r#"{{"name": "{name}"}}"#)).names, name.into());
         assert!(!name.about().is_empty() && !name.about().ends_with('.'), "{name}");
     }
+}
+
+#[test]
+fn several_laws_are_named_in_a_list() {
+    let both = config(r#"{"name": ["slo-power", "dynamic"], "servers_every_periods": 10}"#);
+    assert_eq!(both.names.to_string(), "slo-power+dynamic");
+    assert_eq!(
+        (both.names.iter().count(), both.names.first()),
+        (2, LawName::SLO_POWER)
+    );
+    let refused = |json: &str| serde_json::from_str::<LawConfig>(json).unwrap_err().to_string();
+    assert!(refused(r#"{"name": []}"#).contains("is empty: name a law"));
+    assert!(refused(r#"{"name": ["slo-power", "slopower"]}"#).contains("\"slopower\" is no law"));
+}
+
+#[test]
+fn a_law_of_servers_says_what_it_lacks() {
+    let refused = |json: &str| config(json).build(&context()).err().unwrap().to_string();
+    assert!(refused(r#"{"name": "static"}"#).starts_with("law.static.capacity_per_s: is missing"));
+    assert!(refused(r#"{"name": "scheduled"}"#).starts_with("law.scheduled: needs exactly one"));
+    let curve = r#"{"name": "scheduled", "scheduled": {"curve_per_s": [100.0]}}"#;
+    assert!(refused(curve).starts_with("law.scheduled.capacity_per_s: is missing"));
+    let never = config(r#"{"servers_every_periods": 0}"#).check().unwrap_err();
+    assert_eq!(never.key, "law.servers_every_periods");
 }
 
 #[test]
@@ -160,7 +188,7 @@ fn the_guard_is_that_of_the_laws_that_have_one() {
 #[test]
 fn every_law_with_a_table_is_searched_from_where_it_stands_and_accepts_both_ends() {
     let context = with_frequency();
-    for name in LawName::all() {
+    for name in LawName::of_machines() {
         let config = LawConfig::of(name);
         let parameters = config.search_space(&context).unwrap();
         assert_eq!(parameters.is_empty(), name.table().is_none(), "{name}");

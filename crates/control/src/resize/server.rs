@@ -69,6 +69,17 @@ impl PowerState {
             Self::Failed(_) => "failed",
         }
     }
+
+    /// The same with the cause where it failed: `failed (boot)`. Of few.
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::Failed(Cause::Boot) => "failed (boot)",
+            Self::Failed(Cause::Lost) => "failed (lost)",
+            Self::Failed(Cause::Stop) => "failed (stop)",
+            Self::Failed(Cause::Command) => "failed (command)",
+            other => other.name(),
+        }
+    }
 }
 
 /// What is to be done to a server.
@@ -83,6 +94,18 @@ pub enum Command {
     Enable,
     /// Give it no new requests.
     Disable,
+}
+
+impl Command {
+    /// In a word.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::PowerOn => "power-on",
+            Self::PowerOff => "power-off",
+            Self::Enable => "enable",
+            Self::Disable => "disable",
+        }
+    }
 }
 
 /// What was seen of a server.

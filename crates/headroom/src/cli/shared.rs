@@ -3,7 +3,7 @@
 use clap::Args;
 use clap::builder::TypedValueParser;
 use headroom_console::one_of;
-use headroom_control::LawName;
+use headroom_control::{LawName, LawNames};
 use headroom_node::Roots;
 use std::path::PathBuf;
 
@@ -15,9 +15,10 @@ pub fn law_names() -> impl TypedValueParser<Value = LawName> {
 /// A run of a law on live traffic.
 #[derive(Clone, Debug, Args)]
 pub struct RunArgs {
-    /// Run this law instead of the configuration's; its parameters are still the configuration's.
-    #[arg(long, value_parser = law_names(), value_name = "LAW")]
-    pub law: Option<LawName>,
+    /// Run this law instead of the configuration's; its parameters are still the configuration's. Several, each with levers of its
+    /// own, are joined by commas: slo-power,dynamic.
+    #[arg(long, value_parser = law_names(), value_name = "LAW", value_delimiter = ',')]
+    pub law: Vec<LawName>,
     /// Stop after this many seconds; by default at SIGINT or SIGTERM.
     #[arg(long, value_name = "SECONDS", value_parser = headroom_console::args::seconds)]
     pub duration: Option<f64>,
@@ -30,6 +31,13 @@ pub struct RunArgs {
     /// Log one line a period instead of the live view (the default where standard error is no terminal).
     #[arg(long)]
     pub no_view: bool,
+}
+
+impl RunArgs {
+    /// The laws that are to run: those of the command line, else those of the configuration.
+    pub fn laws(&self, configured: LawNames) -> LawNames {
+        LawNames::new(self.law.clone()).unwrap_or(configured)
+    }
 }
 
 /// Who lifts the limits when this program is killed.

@@ -1,212 +1,345 @@
-//! `headroom controller`: many agents and gateways under one law.
+//! `headroom controller` and `headroom resize`: one service on many nodes, whose agents and gateways are elsewhere, and whose
+//! servers may be switched on and off.
+
+mod servers;
 
 use crate::check::{self, Report, Running};
 use crate::cli::RunArgs;
-use crate::config::controller::{ControllerFile, EXAMPLE};
+use crate::config::controller::{AtExit, ControllerFile, EXAMPLE, RESIZE_EXAMPLE};
 use crate::start::{self, ServiceRate, Start};
 use anyhow::anyhow;
 use clap::Args;
-use headroom_console::Document;
-use headroom_console::Failure;
-use headroom_console::Stop;
-use headroom_console::say;
-use headroom_control::LawContext;
+use headroom_console::{Document, Failure, Stop, say};
+use headroom_control::{Decision, LawContext, Plant};
 use headroom_record::RunSummary;
-use headroom_runtime::cluster::{ClusterMachine, ClusterOptions, ClusterTelemetry, Described};
-use headroom_runtime::live::{Machine, run};
-use headroom_units::{Cores, PerSecond, Seconds};
+use headroom_runtime::cluster::{ClusterMachine, ClusterOptions, Gateways};
+use headroom_runtime::live::{Device, Telemetry, run};
+use headroom_runtime::resize::{Servers, leave};
+use headroom_units::{Cores, PerSecond, Seconds, Source};
 use headroom_wire::message::Holder;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// `headroom controller`.
+/// `headroom controller` and `headroom resize`, which read the same file.
 #[derive(Debug, Args)]
 pub struct ControllerArgs {
     /// The configuration file.
     #[arg(long, short, value_name = "FILE", required_unless_present = "example")]
     pub config: Option<PathBuf>,
-    /// Check the configuration, ask every node and gateway, change nothing, and stop. With --json what was found is one JSON
-    /// object, errors too.
+    /// Check the configuration, ask every node, power switch, balancer and gateway what it has, change nothing, and stop. With
+    /// --json what was found is one JSON object, errors too.
     #[arg(long)]
     pub check: bool,
     /// Print an example configuration that explains every key, and stop.
     #[arg(long)]
     pub example: bool,
+    /// Say each period what would be done, and do nothing, not at the end either.
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Wait until standard input closes; unless "done" came before, do at the end what the controller could not: start every
+    /// server and give it requests. This is how a controller is watched over.
+    #[arg(long, hide = true, conflicts_with_all = ["check", "dry_run", "example"])]
+    pub when_input_closes: bool,
     /// The run.
     #[command(flatten)]
     pub run: RunArgs,
 }
 
-/// Runs until a signal, a key or the given duration ends it; then releases every node and prints the summary. However it
-/// ends, each node puts itself back when its lease does.
+/// Runs until a signal, a key or the given duration ends it; then releases every node, leaves every server serving, and prints
+/// the summary. However it ends, each node puts itself back when its lease does.
 ///
 /// # Errors
-/// A configuration that cannot be used, no node or no gateway that can be reached, nodes that are all another
-/// controller's: nothing was changed then. A run that broke.
-pub fn run(args: &ControllerArgs) -> Result<(), Failure> {
+/// A configuration that cannot be used, no node or no gateway that can be reached, a balancer that cannot be relied on, nodes
+/// that are all another controller's: nothing was changed then. A run that broke.
+pub fn run(args: &ControllerArgs, command: &'static str) -> Result<(), Failure> {
     let Some(file) = args.config.as_ref().filter(|_| !args.example) else {
-        return say::result(EXAMPLE.trim_end());
+        let example = if command == "resize" {
+            RESIZE_EXAMPLE
+        } else {
+            EXAMPLE
+        };
+        return say::result(example.trim_end());
     };
-    if args.check {
-        return check::conclude(args.run.json, checked(args, file));
+    if args.when_input_closes {
+        return servers::watch_over(file, command);
     }
-    let (config, document, mut cluster) = prepare(args, file)?;
+    if args.check {
+        return match checked(args, file, command) {
+            Ok(None) => Ok(()),
+            Ok(Some(report)) => check::conclude(args.run.json, Ok(report)),
+            Err(failure) => check::conclude(args.run.json, Err(failure)),
+        };
+    }
+    let (config, document) = read(args, file, command)?;
+    // Held until the end: two that switch the same servers would undo each other's work.
+    let _lock = match config.resizes() && !args.dry_run {
+        true => Some(servers::lock(file)?),
+        false => None,
+    };
     let stop = Stop::at_signals()?;
-    let outcome = serve(args, &config, &document, &mut cluster, &stop);
+    let Some(mut cluster) = Cluster::open(args, &config, &document, &stop)? else {
+        return Ok(());
+    };
+    let outcome = serve(args, (&config, &document), &mut cluster, &stop, (file, command));
     // Before the summary: the nodes are released.
     drop(cluster);
     let Some(summary) = outcome? else { return Ok(()) };
     start::tell(summary, &args.run, &config.record.db)
 }
 
-/// What start and check do alike before anything is commanded.
-fn prepare(args: &ControllerArgs, file: &Path) -> Result<(ControllerFile, Document, Cluster), Failure> {
-    let (mut config, document) = ControllerFile::read(file)?;
-    config.law.name = args.run.law.unwrap_or(config.law.name);
-    let cluster = Cluster::open(&config, &document)?;
-    // A law can be built only where mu is known; otherwise it is measured later.
-    if let Some(rate) = config.cluster.requests_per_core_s.map(PerSecond::new) {
-        let context = LawContext {
-            slo: config.slo.slo(&document)?,
-            plant: cluster.found.plant,
-            service_rate: rate,
-        };
-        start::buildable(&config.law, &document, &context)?;
-    }
-    Ok((config, document, cluster))
+fn read(args: &ControllerArgs, file: &Path, command: &str) -> Result<(ControllerFile, Document), Failure> {
+    let (mut config, document) = ControllerFile::read(file, command)?;
+    config.law.names = args.run.laws(config.law.names);
+    // The laws of the command line may need more than those of the file.
+    config.check(&document)?;
+    Ok((config, document))
 }
 
-/// All that the start would refuse, and else what would run. Changes nothing.
-fn checked(args: &ControllerArgs, file: &Path) -> Result<Report, Failure> {
-    let (config, document, cluster) = prepare(args, file)?;
-    let running = Running::with_config("controller", file);
+/// All that the start would refuse, and else what would run; nothing where it was stopped. Changes nothing.
+fn checked(args: &ControllerArgs, file: &Path, command: &str) -> Result<Option<Report>, Failure> {
+    let (config, document) = read(args, file, command)?;
+    let running = Running::with_config(command, file);
     let mut report = Report::default();
-    let law = config.law.name.to_string();
+    let admin = check::record_and_admin(&config.record, &config.admin, &document, &running, &mut report)?;
+    drop(admin);
+    let stop = Stop::at_signals()?;
+    let looks_only = ControllerArgs {
+        dry_run: true,
+        check: true,
+        run: args.run.clone(),
+        config: None,
+        ..*args
+    };
+    let Some(mut cluster) = Cluster::open(&looks_only, &config, &document, &stop)? else {
+        return Ok(None);
+    };
+    let law = config.law.names.to_string();
     report.fact("law", "law", &law, law.as_str());
     report.slo(config.slo.slo(&document)?);
-    for (name, address) in &config.nodes {
-        let value = json!({ "name": name, "address": address });
+    for (name, address) in config.agent_addresses(&document)? {
+        let value = json!({ "name": name, "address": address.to_string() });
         report.item("node", "nodes", format_args!("{name} at {address}"), value);
     }
     for (name, address) in &config.gateways {
         let value = json!({ "name": name, "address": address });
         report.item("gateway", "gateways", format_args!("{name} at {address}"), value);
     }
-    let admin = check::record_and_admin(&config.record, &config.admin, &document, &running, &mut report)?;
-    drop(admin);
-    report.plant(&cluster.found.plant, "the agents", "the agents");
-    match cluster.found.source {
-        Some(source) => report.fact(
-            "meter",
-            "meter",
-            format_args!("the agents' ({source})"),
-            source.as_str(),
-        ),
-        None => report.fact(
-            "meter",
-            "meter",
-            "the agents', of several sources",
-            serde_json::Value::Null,
-        ),
+    if cluster.machine.is_some() {
+        report.plant(&cluster.plant, "the agents", "the agents");
+        let (text, value) = match cluster.source {
+            Some(source) => (format!("the agents' ({source})"), source.as_str().into()),
+            None => ("the agents', of several sources".to_owned(), Value::Null),
+        };
+        report.fact("meter", "meter", text, value);
     }
-    for note in &cluster.found.notes {
+    if let Some(found) = &mut cluster.servers {
+        servers::describe(&config, found, &mut report);
+    }
+    for note in &cluster.notes {
         report.note(note);
     }
-    Ok(report)
+    Ok(Some(report))
 }
 
-/// The nodes and gateways as they were found.
+/// What is controlled, as it was found.
 struct Cluster {
-    machine: ClusterMachine,
-    telemetry: ClusterTelemetry,
-    found: Described,
+    /// The servers that are switched.
+    servers: Option<Servers>,
+    /// The agents that are commanded.
+    machine: Option<ClusterMachine>,
+    telemetry: Option<Box<dyn Telemetry>>,
+    plant: Plant,
+    source: Option<Source>,
+    notes: Vec<String>,
 }
 
 impl Cluster {
-    fn open(config: &ControllerFile, document: &Document) -> Result<Self, Failure> {
-        let client = config.client(document)?;
-        let period = config.control.period();
-        let name = config.cluster.name.clone().unwrap_or_else(headroom_record::host);
-        let holder = Holder::new(name, headroom_runtime::random().max(1))
-            .map_err(|error| document.error("cluster.name", error))?;
-        let options = ClusterOptions {
-            nodes: config.node_addresses(document)?,
-            client: client.clone(),
-            holder,
-            lease: config.lease(),
-            period,
-            step: Cores::new(config.cluster.cores_step),
-        };
-        let mut machine = ClusterMachine::start(options)?;
-        let telemetry = ClusterTelemetry::start(config.gateway_addresses(document)?, &client, period)?;
+    fn open(
+        args: &ControllerArgs,
+        config: &ControllerFile,
+        document: &Document,
+        stop: &Stop,
+    ) -> Result<Option<Self>, Failure> {
+        let (client, period) = (config.client(document)?, config.control.period());
         let wait = Duration::from_secs_f64(config.cluster.wait_s);
-        let mut found = machine
-            .describe(wait, config.most_cores())
-            .map_err(|error| document.error("nodes", format!("{error:#}")))?;
-        let missing = telemetry.connect(wait);
-        if missing.len() == config.gateways.len() {
-            let why = format!("none can be reached: {}", missing.join("; "));
-            return Err(document.error("gateways", why).into());
+        let slo = config.slo.slo(document)?;
+        let mut notes = Vec::new();
+        if args.dry_run && !args.check {
+            notes.push("dry run: nothing is done".to_owned());
         }
-        found.notes.extend(missing);
-        Ok(Self {
+        let gateways = match config.gateways.is_empty() {
+            true => None,
+            false => Some(Gateways::start(
+                config.gateway_addresses(document)?,
+                &client,
+                period,
+            )?),
+        };
+        // What is wrong with a switch is said before anybody is waited for.
+        let parts = match config.resizes() {
+            true => Some(servers::assemble(config, document, gateways.as_ref())?),
+            false => None,
+        };
+        let mut plant = Plant::of_servers(config.nodes.len());
+        let (mut machine, mut source) = (None, config.energy.map(|_| Source::Estimated));
+        if config.commands() {
+            let mut all = agents(config, document)?;
+            let mut found = all
+                .describe(wait, config.most_cores())
+                .map_err(|error| document.error("nodes", format!("{error:#}")))?;
+            notes.append(&mut found.notes);
+            (plant, source) = (found.plant, found.source);
+            if config.resizes() {
+                plant = plant.with_servers(config.nodes.len());
+                notes.push(
+                    "a server that is switched off counts with 0 W: what it draws in standby is not metered"
+                        .to_owned(),
+                );
+            }
+            machine = Some(all);
+        }
+        if let Some(gateways) = &gateways {
+            let missing = gateways.connect(wait);
+            if missing.len() == config.gateways.len() {
+                let why = format!("none can be reached: {}", missing.join("; "));
+                return Err(document.error("gateways", why).into());
+            }
+            notes.extend(missing);
+        }
+        // What cannot run together is refused before anything is done; so is a law that cannot reach its target.
+        let context = start::context(slo, plant);
+        start::stack(&config.law, document, &context, &config.control)?;
+        if let Some(service_rate) = config.cluster.requests_per_core_s.map(PerSecond::new) {
+            let context = LawContext {
+                service_rate,
+                ..context
+            };
+            start::buildable(&config.law, document, &context)?;
+        }
+        let mut found = None;
+        if let Some(parts) = parts {
+            let Some(mut servers) = Servers::find(parts, args.dry_run, servers::FIND, stop)
+                .map_err(|error| document.error("gateways", format!("{error:#}")))?
+            else {
+                return Ok(None);
+            };
+            notes.extend(servers.notes());
+            found = Some(servers);
+        }
+        let telemetry = match (&config.telemetry, gateways) {
+            (Some(telemetry), _) => {
+                let (telemetry, more) = telemetry.open(document, slo, config.slo.failed_status)?;
+                notes.extend(more);
+                Some(telemetry)
+            }
+            (None, gateways) => gateways.map(|gateways| Box::new(gateways) as Box<dyn Telemetry>),
+        };
+        Ok(Some(Self {
+            servers: found,
             machine,
             telemetry,
-            found,
-        })
+            plant,
+            source,
+            notes,
+        }))
     }
 }
 
-fn serve(
-    args: &ControllerArgs,
-    config: &ControllerFile,
-    document: &Document,
-    cluster: &mut Cluster,
-    stop: &Stop,
-) -> Result<Option<RunSummary>, Failure> {
-    let ran_by = (config.law.name, &config.control);
-    let (recorder, admin) = start::open(&config.record, &config.admin, ran_by, document)?;
-    for note in &cluster.found.notes {
-        say::note!("note: {note}");
-    }
-    // The first lease: only now is it known who else holds a node.
-    let full = cluster.found.plant.full_allocation();
-    let give_up = Instant::now() + config.lease() + Duration::from_secs(1);
+/// The agents that are commanded.
+fn agents(config: &ControllerFile, document: &Document) -> Result<ClusterMachine, Failure> {
+    let name = config.cluster.name.clone().unwrap_or_else(headroom_record::host);
+    let holder = Holder::new(name, headroom_runtime::random().max(1))
+        .map_err(|error| document.error("cluster.name", error))?;
+    Ok(ClusterMachine::start(ClusterOptions {
+        nodes: config.agent_addresses(document)?,
+        client: config.client(document)?,
+        holder,
+        lease: config.lease(),
+        period: config.control.period(),
+        step: Cores::new(config.cluster.cores_step),
+    })?)
+}
+
+/// Takes the first leases: only now is it known who else holds a node. Whether it was not stopped meanwhile.
+fn hold(machine: &mut ClusterMachine, plant: &Plant, lease: Duration, stop: &Stop) -> Result<bool, Failure> {
+    let give_up = Instant::now() + lease + Duration::from_secs(1);
     loop {
-        let applied = cluster.machine.apply(full);
-        let Some(held) = cluster.machine.all_held() else {
+        let applied = machine.apply(&mut Decision::of(plant.full()));
+        let Some(held) = machine.all_held() else {
             applied?;
-            break;
+            return Ok(true);
         };
         // A predecessor that was killed keeps its nodes until its leases end, and they are this one's then.
         if !held.by_our_name || Instant::now() >= give_up {
             return Err(Failure::usage(anyhow!("no node can be commanded: {}", held.why)));
         }
         if stop.wait_until(Instant::now() + Duration::from_millis(200)) {
-            return Ok(None);
+            return Ok(false);
         }
     }
+}
+
+fn serve(
+    args: &ControllerArgs,
+    (config, document): (&ControllerFile, &Document),
+    cluster: &mut Cluster,
+    stop: &Stop,
+    (file, command): (&Path, &'static str),
+) -> Result<Option<RunSummary>, Failure> {
+    let ran_by = (&config.law.names, &config.control);
+    let (recorder, admin) = start::open(&config.record, &config.admin, ran_by, document)?;
+    for note in &cluster.notes {
+        say::note!("note: {note}");
+    }
+    for (name, state) in cluster.servers.iter().flat_map(Servers::states) {
+        say::note!("{name} is found {}", state.name());
+    }
+    if let Some(machine) = cluster.machine.as_mut().filter(|_| !args.dry_run)
+        && !hold(machine, &cluster.plant, config.lease(), stop)?
+    {
+        return Ok(None);
+    }
+    let leaves = cluster.servers.is_some() && !args.dry_run && config.exit.servers == AtExit::Serving;
+    // From here on servers are switched off; whatever ends this process, somebody switches them on again.
+    let mut guard = leaves.then(|| servers::Guard::start(file, command)).flatten();
     let start = Start {
         args: &args.run,
-        usual_name: "controller",
+        usual_name: command,
         slo: config.slo.slo(document)?,
         law: &config.law,
         control: &config.control,
         document,
-        plant: cluster.found.plant,
+        plant: cluster.plant,
         rate: ServiceRate {
             given: config.cluster.requests_per_core_s.map(PerSecond::new),
             observed_for: Seconds::new(config.cluster.calibrate_s),
         },
-        notes: cluster.found.notes.clone(),
-        power_source: cluster.found.source,
+        notes: cluster.notes.clone(),
+        power_source: cluster.source,
         nodes: config.nodes.keys().cloned().collect(),
+        dry: args.dry_run,
     };
+    let mut devices: Vec<&mut dyn Device> = Vec::new();
+    // First: who is switched off is not missing.
+    devices.extend(cluster.servers.as_mut().map(|servers| servers as &mut dyn Device));
+    devices.extend(cluster.machine.as_mut().map(|machine| machine as &mut dyn Device));
     let world = run::World {
-        machine: &mut cluster.machine,
-        telemetry: &mut cluster.telemetry,
+        devices,
+        telemetry: cluster
+            .telemetry
+            .as_deref_mut()
+            .map(|telemetry| telemetry as &mut dyn Telemetry),
         recorder: &recorder,
     };
-    start.run(world, &admin, stop)
+    let outcome = start.run(world, &admin, stop);
+    if let Some(servers) = cluster.servers.as_mut().filter(|_| leaves) {
+        for left in leave(servers, Duration::from_secs_f64(config.exit.wait_s)) {
+            say::note!("warning: {left}");
+        }
+        if let Some(guard) = &mut guard {
+            guard.dismiss();
+        }
+    }
+    outcome
 }

@@ -10,5 +10,4 @@ pub mod guard;
 pub mod operate;
 pub mod release;
 pub mod report;
-pub mod resize;
 pub mod up;

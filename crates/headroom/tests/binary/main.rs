@@ -21,6 +21,8 @@ mod listener;
 mod load;
 mod openmetrics;
 mod operate;
+#[path = "../record/mod.rs"]
+mod record;
 mod resize;
 mod several;
 mod sim;

@@ -47,7 +47,7 @@ fn what_somebody_else_sets_is_left_alone_until_an_operator_resumes() {
     assert_eq!(group.cores(), Some(1.2), "it is not fought: {}", up.program.err());
     assert_eq!(up.metrics().sum("headroom_foreign_writes_total"), Some(1.0));
     assert_eq!(
-        up.metrics().sum("headroom_service_cores"),
+        up.metrics().sum("headroom_cores"),
         Some(1.2),
         "theirs is in force"
     );
@@ -98,7 +98,7 @@ fn a_pause_puts_everything_back_while_it_runs_and_a_release_is_one() {
         periods(&up, 10.0);
         assert_eq!(group.settings(), before, "{command}: nothing is written");
         assert_eq!(up.metrics().sum("headroom_paused"), Some(1.0));
-        assert_eq!(up.metrics().sum("headroom_service_cores"), Some(0.9));
+        assert_eq!(up.metrics().sum("headroom_cores"), Some(0.9));
         assert!(up.admin("/status").body.contains("\"paused\":true"));
         assert!(!undo_left(&config.run_dir()), "{command}");
         asked("resume", &config);

@@ -65,9 +65,9 @@ fn without_telemetry_for_five_periods_everything_goes_to_full() {
     // Dropped first, for a frozen thread cannot even be killed.
     let Some(freezer) = Freezer::new() else { return };
     // The law waits five periods before it takes a core.
-    let full = up.metrics().sum("headroom_service_cores").unwrap();
+    let full = up.metrics().sum("headroom_cores").unwrap();
     until("the law saves", || {
-        (up.metrics().sum("headroom_service_cores")? < full - 0.15 && group.cores().is_some()).then_some(())
+        (up.metrics().sum("headroom_cores")? < full - 0.15 && group.cores().is_some()).then_some(())
     });
 
     freezer.freeze(thread_named(gateway_in(&config.run_dir()).unwrap(), "gateway-0"));
@@ -94,7 +94,7 @@ fn without_telemetry_for_five_periods_everything_goes_to_full() {
     // On a busy machine a period may have been lost before.
     assert!(by_rule("telemetry-lost-hold") >= 4.0);
     assert!(by_rule("telemetry-lost-full") >= 1.0);
-    assert_eq!(metrics.sum("headroom_service_cores"), Some(full));
+    assert_eq!(metrics.sum("headroom_cores"), Some(full));
     assert_eq!(up.admin("/healthz").status, 200, "the loop itself is well");
     assert_eq!(up.admin("/readyz").status, 503, "but not ready");
 

@@ -201,7 +201,7 @@ fn a_service_is_served_at_once_and_calibrated_when_traffic_comes() {
     assert_eq!(status["law"], "slo-power");
     assert_eq!(get(up.gateway, "/").unwrap().status, 200);
     let most = std::thread::available_parallelism().unwrap().get() as f64;
-    assert_eq!(up.metrics().sum("headroom_service_cores"), Some(most));
+    assert_eq!(up.metrics().sum("headroom_cores"), Some(most));
 
     let pages = get(wiki.address, "/pages.txt").unwrap().body;
     let paths = config.dir().join("paths.txt");

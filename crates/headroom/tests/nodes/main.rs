@@ -13,3 +13,5 @@ mod kill;
 mod missing;
 mod namespaces;
 mod queues;
+#[path = "../record/mod.rs"]
+mod record;

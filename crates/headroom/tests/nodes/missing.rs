@@ -7,6 +7,9 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 /// A metric of the last period.
+/// The cores of all nodes.
+const CORES: &str = "headroom_cores{role=\"cluster\",part=\"all\"}";
+
 fn metric(admin: SocketAddr, name: &str) -> Option<f64> {
     let metrics = get(admin, "/metrics").ok()?.1;
     let value = metrics
@@ -48,8 +51,7 @@ fn a_node_that_is_killed_counts_as_full_and_saves_nothing() {
 
     let (mut controller, admin) = config.start();
     until("all three are counted", || {
-        (metric(admin, "headroom_service_cores")? == 12.0 && metric(admin, "headroom_nodes_missing")? == 0.0)
-            .then_some(())
+        (metric(admin, CORES)? == 12.0 && metric(admin, "headroom_nodes_missing")? == 0.0).then_some(())
     });
     until("some periods", || {
         (status(admin)?["seen"]["period"].as_u64()? > 15).then_some(())
@@ -65,7 +67,7 @@ fn a_node_that_is_killed_counts_as_full_and_saves_nothing() {
 
     let (mut controller, admin) = config.start();
     until("all three are counted again", || {
-        (metric(admin, "headroom_service_cores")? == 12.0).then_some(())
+        (metric(admin, CORES)? == 12.0).then_some(())
     });
     three.program.kill();
     let lost = until("the loss is noticed", || {
@@ -75,7 +77,7 @@ fn a_node_that_is_killed_counts_as_full_and_saves_nothing() {
     until("some periods without it", || {
         (status(admin)?["seen"]["period"].as_u64()? > lost + 15).then_some(())
     });
-    assert_eq!(metric(admin, "headroom_service_cores"), Some(12.0));
+    assert_eq!(metric(admin, CORES), Some(12.0));
     assert_eq!(
         metric(admin, "headroom_node_cpu_watts{source=\"estimated\"}"),
         None
@@ -119,8 +121,7 @@ fn a_node_that_was_never_reached_counts_as_the_largest_of_the_others() {
         .with("wait_s = 20", "wait_s = 1");
     let (mut controller, admin) = config.start();
     until("it is counted", || {
-        (metric(admin, "headroom_service_cores")? == 12.0 && metric(admin, "headroom_nodes_missing")? == 1.0)
-            .then_some(())
+        (metric(admin, CORES)? == 12.0 && metric(admin, "headroom_nodes_missing")? == 1.0).then_some(())
     });
     controller.stop();
     let summary = summary(&controller);

@@ -172,13 +172,13 @@ fn the_accept_queue_of_a_node_that_is_cut_off_is_not_known_and_the_loop_goes_on(
     let gateway = Gateway::start(&[node.wiki_at]);
     let file = dir.path().join("resize.toml");
     let text = format!(
-        "[controller]\nkind = \"dynamic\"\n[power]\nlost_s = 600.0\n[control]\nperiod_ms = 300.0\n\
-         [exit]\nservers = \"as-they-are\"\n[balancer.gateways]\ng1 = \"{}\"\n[record]\nfile = \"{}\"\n\
-         [admin]\nlisten = \"off\"\n{}[servers.web1]\nmember = \"http://{at}\"\ncheck = \"tcp:{at}\"\n\
-         accept_queue = {}\nagent = \"{}\"\n[servers.web1.power]\nkind = \"command\"\nstart = [\"true\"]\n\
+        "[slo]\ntarget_ms = 250\n[law]\nname = \"dynamic\"\n[power]\nlost_s = 600.0\n[control]\nperiod_ms = 300.0\n\
+         [exit]\nservers = \"as-they-are\"\n[gateways]\ng1 = \"{}\"\n[record]\ndb = \"{}\"\n\
+         [admin]\nlisten = \"off\"\n{}[nodes.web1]\nmember = \"http://{at}\"\ncheck = \"tcp:{at}\"\n\
+         accept_queue = {}\nagent = \"{}\"\n[nodes.web1.power]\nkind = \"command\"\nstart = [\"true\"]\n\
          stop = [\"true\"]\nstate = [\"true\"]\n",
         gateway.control(),
-        dir.path().join("journal.jsonl").display(),
+        dir.path().join("runs.db").display(),
         certs.section("controller"),
         node.wiki_at.port(),
         node.agent_at,

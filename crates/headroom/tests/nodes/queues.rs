@@ -2,6 +2,7 @@
 
 use crate::cluster::Gateway;
 use crate::common::{Certs, Group, MODEL_METER, Program, headroom, run, until};
+use crate::record;
 use headroom_node::Roots;
 use headroom_node::queue::{EbpfQueueMeter, QueueError};
 use serde_json::Value;
@@ -81,11 +82,11 @@ pub fn agent(group: &Group, dir: &Path, certs: &Certs, tcp: SocketAddr) -> Progr
 /// A cluster of three: the first server's queue is watched here, the second's and the third's through the agent.
 fn config(dir: &Path, kind: &str, servers: &[Server; 3], gateway: &Gateway, certs: &Certs, tcp: SocketAddr) {
     let mut text = format!(
-        "[controller]\nkind = \"dynamic\"\n[resize]\nmin_servers = 3\n[power]\nlost_s = 600.0\n\
+        "[slo]\ntarget_ms = 250\n[law]\nname = \"dynamic\"\n[law.resize]\nmin_servers = 3\n[power]\nlost_s = 600.0\n\
          [control]\nperiod_ms = 300.0\n[capacity.queue]\nkind = \"{kind}\"\nhold_s = 1.0\n[exit]\nservers = \"as-they-are\"\n\
-         [balancer.gateways]\ng1 = \"{}\"\n[record]\nfile = \"{}\"\n[admin]\nlisten = \"off\"\n{}",
+         [gateways]\ng1 = \"{}\"\n[record]\ndb = \"{}\"\n[admin]\nlisten = \"off\"\n{}",
         gateway.control(),
-        dir.join("journal.jsonl").display(),
+        dir.join("runs.db").display(),
         certs.section("controller")
     );
     let agents = [
@@ -96,8 +97,8 @@ fn config(dir: &Path, kind: &str, servers: &[Server; 3], gateway: &Gateway, cert
     for (number, (server, agent)) in servers.iter().zip(agents).enumerate() {
         let (number, address, port) = (number + 1, server.address, server.address.port());
         text.push_str(&format!(
-            "[servers.web{number}]\nmember = \"http://{address}\"\ncheck = \"tcp:{address}\"\naccept_queue = {port}\n\
-             {agent}\n[servers.web{number}.power]\nkind = \"command\"\nstart = [\"true\"]\nstop = [\"true\"]\n\
+            "[nodes.web{number}]\nmember = \"http://{address}\"\ncheck = \"tcp:{address}\"\naccept_queue = {port}\n\
+             {agent}\n[nodes.web{number}.power]\nkind = \"command\"\nstart = [\"true\"]\nstop = [\"true\"]\n\
              state = [\"true\"]\n"
         ));
     }
@@ -110,9 +111,7 @@ pub struct Journal<'a>(pub &'a Path);
 impl Journal<'_> {
     /// Its periods up to now.
     pub fn periods(&self) -> Vec<Value> {
-        let text = fs::read_to_string(self.0.join("journal.jsonl")).unwrap_or_default();
-        let whole = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
-        whole.map(|line| serde_json::from_str(line).unwrap()).collect()
+        record::periods(&self.0.join("runs.db"))
     }
 
     /// The sum of what one server's queue showed in every period from one on.

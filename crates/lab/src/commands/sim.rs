@@ -60,7 +60,7 @@ pub fn run(args: &SimArgs) -> Result<(), Failure> {
     let (setting, trace) = file.with_trace(args.trace.as_deref(), &args.world, args.seed)?;
     let run = Watched {
         setting: &setting,
-        law: args.law.unwrap_or(setting.law.name),
+        law: args.law.unwrap_or(setting.law.names.first()),
         trace: &trace,
         seed: args.seed,
         name: &args.name,

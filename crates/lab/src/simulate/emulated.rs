@@ -336,7 +336,7 @@ mod tests {
         let setting = Setting::from_document(document).unwrap();
         assert_eq!(setting.scenario, run.scenario());
         assert_eq!(
-            (setting.law.name, setting.assumed()),
+            (setting.law.names.first(), setting.assumed()),
             (LawName::SLO_POWER, run.assumed)
         );
         assert!(!setting.has_arrivals);

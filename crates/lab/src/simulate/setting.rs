@@ -278,7 +278,7 @@ impl Setting {
     pub fn guarded(&self, law: LawName) -> Result<Stack, Failure> {
         let context = self.context()?;
         let config = LawConfig {
-            name: law,
+            names: law.into(),
             ..self.law.clone()
         };
         let built = config.build(&context).map_err(|error| self.law_error(&error))?;
@@ -292,7 +292,7 @@ impl Setting {
     /// A law that cannot be built for this world, with the line.
     pub fn search_space(&self, law: LawName) -> Result<Vec<Parameter>, Failure> {
         let config = LawConfig {
-            name: law,
+            names: law.into(),
             ..self.law.clone()
         };
         let found = config.search_space(&self.context()?);

@@ -4,13 +4,16 @@ use super::capacity::{capacity, cores_in_force, envelope, everything, frequencie
 use super::counts::{Counts, MeterAtStart, meter, sum};
 use super::node::{NodeOptions, NodeState, NodeTask, Wish};
 use super::{Network, Shared};
-use crate::live::{Levers, Machine, MachinePeriod, Missing, Refused};
+use crate::live::{Device, DevicePeriod, Missing, Refused};
 use anyhow::{Context, bail};
-use headroom_control::{Allocation, CoreRange, NodeCapacity, Plant, Spread};
-use headroom_units::{Cores, Hertz, Joules, Ratio, Reading, Seconds, Source, Watts};
+use headroom_control::{CoreRange, Decision, NodeCapacity, Plant, Spread};
+use headroom_units::{
+    Cores, Hertz, Joules, Lever, Part, Ratio, Reading, Role, Seconds, Sensor, Setting, Source, Watts,
+};
 use headroom_wire::Address;
 use headroom_wire::client::ClientOptions;
 use headroom_wire::message::{self, Description, Holder, Sample};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
@@ -226,7 +229,7 @@ impl ClusterMachine {
     }
 }
 
-impl Machine for ClusterMachine {
+impl Device for ClusterMachine {
     fn begin(&mut self) -> Option<String> {
         // Each node answers once in a period.
         let deadline = Instant::now() + self.period * 2;
@@ -246,7 +249,10 @@ impl Machine for ClusterMachine {
         Some(of_nodes.join("; "))
     }
 
-    fn observe(&mut self) -> MachinePeriod {
+    fn observe(&mut self, period: &mut DevicePeriod) {
+        for node in &self.nodes {
+            period.add(node.part(&period.off));
+        }
         let seen: Vec<_> = self
             .live()
             .map(|(node, description, sample, in_force)| {
@@ -287,10 +293,10 @@ impl Machine for ClusterMachine {
             .map(|(name, _, sample)| Some((name.as_str(), sample.as_ref()?.energy?.power?)))
             .collect();
         let power = power.and_then(|power| sum(&power, &mut self.mixed));
-        let missing = self.missing();
+        let missing = self.missing(&period.off);
         let zone = format!("{} of {} nodes", seen.len(), self.nodes.len());
-        let (energy, cpu_time, refused) = self.counts();
-        MachinePeriod {
+        let (energy, cpu_time, refused) = self.counts(&period.off);
+        *period = DevicePeriod {
             cpu_time,
             utilisation: busy
                 .filter(|_| usable > Cores::ZERO)
@@ -305,11 +311,11 @@ impl Machine for ClusterMachine {
             // What a node does not do is refused, and so an actuation that failed.
             levers_lost: false,
             missing,
-            levers: Levers::default(),
-        }
+            ..std::mem::take(period)
+        };
     }
 
-    fn allocated(&self) -> Allocation {
+    fn in_force(&self) -> Setting {
         let (mut cores, mut cap) = (Cores::ZERO, Watts::ZERO);
         // As fast as the fastest: where one node is not limited, the cluster is not.
         let mut limits = Some(Vec::new());
@@ -326,14 +332,18 @@ impl Machine for ClusterMachine {
                 (None, Err(_)) => Watts::ZERO,
             };
         }
-        Allocation {
-            cores,
-            cap,
-            frequency: limits.and_then(|limits| limits.into_iter().reduce(Hertz::max)),
-        }
+        let frequency = limits.and_then(|limits| limits.into_iter().reduce(Hertz::max));
+        Setting::default()
+            .with(Lever::Cores, Some(cores.get()))
+            .with(Lever::Cap, Some(cap.get()))
+            .with(Lever::Frequency, frequency.map(Hertz::get))
     }
 
-    fn apply(&mut self, allocation: Allocation) -> anyhow::Result<()> {
+    fn apply(&mut self, decision: &mut Decision) -> anyhow::Result<()> {
+        let Some(plant) = self.plant else {
+            bail!("the nodes were not described yet");
+        };
+        let allocation = plant.allocation(&decision.setting);
         let live: Vec<(usize, NodeCapacity, message::Range, Option<message::Range>)> = self
             .nodes
             .iter()
@@ -361,18 +371,13 @@ impl Machine for ClusterMachine {
             .map(|((_, capacity, ..), _)| *capacity)
             .collect();
         // A node that came later than the plant was measured by is part of everything, too.
-        let full = !self.bounded
-            && self
-                .plant
-                .is_some_and(|plant| allocation.cores >= plant.cores().max());
+        let full = !self.bounded && allocation.cores >= plant.cores().max();
         let cores = if full {
             Cores::new(f64::INFINITY)
         } else {
             allocation.cores
         };
-        let limits_nothing = self
-            .plant
-            .is_some_and(|plant| allocation.cap >= plant.power().limit(allocation.cores));
+        let limits_nothing = allocation.cap >= plant.power().limit(allocation.cores);
         let cap = if limits_nothing {
             Watts::new(f64::MAX)
         } else {
@@ -430,6 +435,60 @@ impl Machine for ClusterMachine {
 }
 
 impl Node {
+    /// What it is in, what is in force and what it uses, as it was told last.
+    fn part(&self, off: &BTreeSet<String>) -> Part {
+        let state = self.state.lock();
+        let word = match (&state.description, &state.held_by) {
+            (Some(_), None) if state.refused => "refusing",
+            (Some(_), None) => "held",
+            (Some(_), Some(_)) => "held by another",
+            (None, _) if off.contains(&self.name) => "off",
+            (None, _) => "unreachable",
+        };
+        let part = Part::new(&self.name, Role::Node)
+            .in_state(word)
+            .fact("agent", word);
+        let Some(description) = &state.description else {
+            let trouble = state.trouble.clone().filter(|_| word != "off");
+            return Part {
+                trouble: trouble.into_iter().collect(),
+                ..part
+            };
+        };
+        let cores = cores_in_force(description, &state.in_force);
+        let usable = usable(cores, state.sample.as_ref());
+        let sample = state.sample.as_ref();
+        let busy = sample.and_then(|sample| sample.cpu).map(|cpu| cpu.busy);
+        let power = sample
+            .and_then(|sample| sample.energy)
+            .and_then(|energy| energy.power);
+        let frequency = sample.and_then(|sample| sample.frequency);
+        let throttled = sample
+            .and_then(|sample| sample.cpu)
+            .map(|cpu| cpu.throttled_share);
+        let part = part
+            .with(Lever::Cores, Some(cores.get()))
+            .with(Lever::Cap, state.in_force.cap.map(Watts::get))
+            .with(Lever::Frequency, state.in_force.frequency.map(Hertz::get))
+            .with(Sensor::Power, power.map(|power| power.value.get()))
+            .with(Sensor::BusyCores, busy.map(Cores::get))
+            .with(
+                Sensor::FrequencyMean,
+                frequency.map(|frequency| frequency.value.get()),
+            )
+            .with(Sensor::Throttled, throttled.map(Ratio::get))
+            .with(
+                Sensor::Utilisation,
+                busy.filter(|_| usable > Cores::ZERO)
+                    .map(|busy| (busy / usable).min(1.0)),
+            );
+        Part {
+            source: power.map(|power| power.source),
+            trouble: state.trouble.clone().into_iter().collect(),
+            ..part
+        }
+    }
+
     /// Wishes, or says that the last wish stands; its number.
     fn wish(&self, allocation: message::Allocation) -> u64 {
         let now = Instant::now();
@@ -453,9 +512,9 @@ impl Node {
 }
 
 impl ClusterMachine {
-    /// The nodes that are not there, or another controller's: each has everything on, for all that is known here. One that
-    /// never described itself counts as the largest of those that did.
-    fn missing(&self) -> Missing {
+    /// The nodes that are not there although they are not switched off, or another controller's: each has everything on, for all
+    /// that is known here. One that never described itself counts as the largest of those that did.
+    fn missing(&self, off: &BTreeSet<String>) -> Missing {
         let (mut missing, mut unknown) = (Missing::default(), 0_u32);
         let mut largest = (Cores::ZERO, Watts::ZERO);
         for node in &self.nodes {
@@ -465,7 +524,7 @@ impl ClusterMachine {
             if let Some((cores, cap)) = full {
                 largest = (largest.0.max(cores), largest.1.max(cap));
             }
-            if state.is_live() {
+            if state.is_live() || off.contains(&node.name) {
                 continue;
             }
             missing.nodes += 1;
@@ -483,13 +542,14 @@ impl ClusterMachine {
     }
 
     /// What all nodes counted since the last call: energy and processor time, `None` where one of them cannot tell, and the
-    /// readings that their meters refused. Where a node is missing the energy is not known; what the others counted
+    /// readings that their meters refused. One that is switched off draws nothing. Where a node is missing the energy is not known; what the others counted
     /// meanwhile is told with the first period in which all are there again. The processor time is that of the live ones.
-    fn counts(&mut self) -> (Option<Reading<Joules>>, Option<Seconds>, Vec<Refused>) {
+    fn counts(&mut self, off: &BTreeSet<String>) -> (Option<Reading<Joules>>, Option<Seconds>, Vec<Refused>) {
         let (mut energies, mut cpus) = (Some(Vec::new()), Some(Seconds::ZERO));
         let mut refused = Vec::new();
         let mut any = false;
-        let all_live = self.nodes.iter().all(|node| node.state.lock().is_live());
+        let accounted = |node: &Node| off.contains(&node.name) || node.state.lock().is_live();
+        let all_live = self.nodes.iter().all(accounted);
         for node in &mut self.nodes {
             let state = node.state.lock();
             let Some(sample) = state.sample.as_ref().filter(|_| state.is_live()) else {

@@ -7,16 +7,16 @@
 mod capacity;
 mod counts;
 pub mod gateway_port;
+mod gateways;
 mod machine;
 mod node;
 mod queue;
-mod telemetry;
 
 pub(crate) use capacity::usable;
 pub(crate) use counts::{Counts, RunEnergy};
+pub use gateways::{GatewayBalancer, Gateways};
 pub use machine::{ClusterMachine, ClusterOptions, Described};
 pub use queue::{AgentGroup, AgentQueue, Standing, WatchOptions};
-pub use telemetry::ClusterTelemetry;
 
 use std::future::Future;
 use std::io;

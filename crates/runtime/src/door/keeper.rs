@@ -1,7 +1,7 @@
 //! The control side: launches the gateway, takes over one that serves already, starts it again when it dies.
 
 use super::{Launch, RECORD, Record, Report, SERVICES, identity, started};
-use crate::cluster::ClusterTelemetry;
+use crate::cluster::Gateways;
 use crate::live::{Telemetry, TrafficPeriod};
 use anyhow::{Context, anyhow};
 use headroom_console::say;
@@ -298,7 +298,7 @@ impl Door {
     pub fn telemetry(&self, period: Duration) -> std::io::Result<impl Telemetry + use<>> {
         let address = Address::Unix(self.socket.clone());
         let gateways = vec![("gateway".to_owned(), address)];
-        let telemetry = ClusterTelemetry::start(gateways, &ClientOptions::default(), period)?;
+        let telemetry = Gateways::start(gateways, &ClientOptions::default(), period)?;
         for why in telemetry.connect(FIRST_ANSWER) {
             tracing::warn!("{why}");
         }
@@ -374,7 +374,7 @@ const MIN_HANG: Duration = Duration::from_secs(10);
 
 /// The gateway's telemetry, and whether it is silent.
 struct Listening {
-    telemetry: ClusterTelemetry,
+    telemetry: Gateways,
     watched: Arc<Watched>,
     /// Since when, and in how many periods: a control side that was stopped itself asked for none meanwhile.
     silent: Option<(Instant, u32)>,

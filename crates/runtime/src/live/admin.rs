@@ -4,9 +4,11 @@ use super::guard::supervisor;
 use super::metrics::Metrics;
 use super::tick::{Levers, Tick};
 use crate::door::Watched;
+use crate::resize::UNRELIABLE;
 use anyhow::Context;
 use bytes::Bytes;
 use headroom_control::{Traffic, calibrate};
+use headroom_units::{Part, Role};
 use http_body_util::Full;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -54,7 +56,7 @@ pub trait Board: Send + Sync + 'static {
 /// What the admin port of a law's run tells.
 #[derive(Debug)]
 pub struct Status {
-    law: &'static str,
+    law: String,
     metrics: Metrics,
     stale_after: Duration,
     last: Mutex<Last>,
@@ -72,7 +74,7 @@ struct Last {
 
 impl Status {
     /// The status of a loop that has not seen a period yet; it counts as stuck after five periods without one.
-    pub fn new(law: &'static str, period: Duration) -> Self {
+    pub fn new(law: String, period: Duration) -> Self {
         let last = Last {
             at: Instant::now(),
             ready: false,
@@ -97,13 +99,17 @@ impl Status {
 
     /// Takes one period.
     pub fn tick(&self, tick: &Tick) {
-        self.metrics.tick(self.law, tick);
+        self.metrics.tick(&self.law, tick);
         let json = serde_json::json!({
             "law": self.law,
             "at_s": tick.at,
             "calibrating": tick.decision.reasons.iter().any(|reason| reason.rule == calibrate::CALIBRATING),
             "seen": tick.seen,
             "decided": tick.decision,
+            "in_force": tick.in_force,
+            "nodes": tick.parts_of(Role::Node).collect::<Vec<_>>(),
+            "gateways": tick.parts_of(Role::Gateway).collect::<Vec<_>>(),
+            "cluster": tick.parts_of(Role::Cluster).next(),
             "actuation_failed": tick.actuation_failed,
             "gateway": self.gateway.get().map(|gateway| gateway.json()),
             "guard": supervisor::state().map(|state| state.json()),
@@ -121,7 +127,16 @@ impl Status {
             Some(traffic) => last.failing.after(traffic),
             None => last.failing,
         };
-        let ready = tick.seen.traffic.is_some() && healthy && !failing.now;
+        let serving = match tick.backends.is_empty() {
+            true => tick.seen.nodes.iter().any(|node| node.state.takes_requests()),
+            false => healthy,
+        };
+        let unreliable = |part: &Part| part.state.as_deref() == Some(UNRELIABLE);
+        let ready = tick.seen.demand().is_some()
+            && !tick.telemetry_lost
+            && serving
+            && !failing.now
+            && !tick.parts_of(Role::Gateway).any(unreliable);
         *last = Last {
             at: Instant::now(),
             ready,

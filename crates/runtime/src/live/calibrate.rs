@@ -1,7 +1,7 @@
 //! Measures μ, the requests that one core serves in a second, before a run, under a load that is made for it; where
 //! nobody can be asked for load, [`headroom_control::Calibrating`] observes it while the service runs.
 
-use super::{Clock, Machine, Telemetry};
+use super::{Clock, Device, DevicePeriod, Telemetry};
 use anyhow::bail;
 use headroom_console::Stop;
 use headroom_control::calibrate::{MIN_CPU, MIN_REQUESTS};
@@ -16,7 +16,7 @@ const PATIENCE: u32 = 30;
 /// # Errors
 /// Where there is too little traffic to tell, or nothing reads the CPU time; `Ok(None)` where `stop` was raised.
 pub fn service_rate(
-    machine: &mut dyn Machine,
+    machine: &mut dyn Device,
     telemetry: &mut dyn Telemetry,
     length: Duration,
     clock: &dyn Clock,
@@ -25,7 +25,12 @@ pub fn service_rate(
     const PERIOD: Duration = Duration::from_millis(500);
     let begin = clock.now();
     let (mut requests, mut cpu) = (0, Seconds::ZERO);
-    machine.observe();
+    let mut used_since = || {
+        let mut period = DevicePeriod::default();
+        machine.observe(&mut period);
+        period.cpu_time
+    };
+    used_since();
     telemetry.take(PERIOD);
     let mut due = begin;
     loop {
@@ -34,7 +39,7 @@ pub fn service_rate(
             return Ok(None);
         }
         let traffic = telemetry.take(PERIOD);
-        let used = machine.observe().cpu_time;
+        let used = used_since();
         if let Some((traffic, used)) = traffic.zip(used) {
             requests += traffic.completions;
             cpu += used;

@@ -1,9 +1,10 @@
 //! What is controlled: one service's cgroup on this machine.
 
+use super::device::{Device, DevicePeriod, Refused};
 use super::tick::Levers;
 use crate::cluster::{Counts, RunEnergy, usable};
 use anyhow::bail;
-use headroom_control::{Allocation, FrequencyRange, Plant, PlantError, PowerEnvelope};
+use headroom_control::{Allocation, Decision, FrequencyRange, Plant, PlantError, PowerEnvelope};
 use headroom_node::agent::machine::CpuCounters;
 use headroom_node::agent::{Differences, LocalMachine, LocalOptions, Machine as _, OpenError, Standing};
 use headroom_node::cap::LimitError;
@@ -11,90 +12,19 @@ use headroom_node::frequency::FrequencyBounds;
 use headroom_node::limit::LeverKind;
 use headroom_node::power::PowerModel;
 use headroom_node::restore::Registry;
-use headroom_units::{Cores, Hertz, Joules, Ratio, Reading, Seconds, Source, Watts};
+use headroom_units::{Cores, Ratio, Setting, Source};
 use headroom_wire::message;
 use std::time::{Duration, Instant};
-
-/// Whatever can be told how many cores and watts a service may use, and says what it used.
-pub trait Machine {
-    /// A run begins. Which meter its energy is of, with the zones that count, where there is one: while another answers,
-    /// or others count, energy is unknown.
-    fn begin(&mut self) -> Option<String> {
-        None
-    }
-
-    /// What was used since the last call.
-    fn observe(&mut self) -> MachinePeriod;
-
-    /// What is in force.
-    fn allocated(&self) -> Allocation;
-
-    /// Puts an allocation in force.
-    ///
-    /// # Errors
-    /// Where the machine refuses; what was in force before stays so as far as it lets.
-    fn apply(&mut self, allocation: Allocation) -> anyhow::Result<()>;
-}
-
-/// What a service used in one period. What could not be read is `None`, never zero.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct MachinePeriod {
-    /// CPU time.
-    pub cpu_time: Option<Seconds>,
-    /// Busy share of what could be used: of the allocated cores, or of the quota where a cap holds it lower. A cap
-    /// that slows the processor down makes it busier in the same way.
-    pub utilisation: Option<Ratio>,
-    /// Mean power.
-    pub power: Option<Reading<Watts>>,
-    /// Energy.
-    pub energy: Option<Reading<Joules>>,
-    /// Share of the quota's periods in which the service was throttled.
-    pub throttled: Option<Ratio>,
-    /// Mean frequency.
-    pub frequency: Option<Reading<Hertz>>,
-    /// Which part of the machine the meter speaks of.
-    pub zone: String,
-    /// Readings that meters refused, for each node and its meter.
-    pub refused: Vec<Refused>,
-    /// What keeps the levers from being moved.
-    pub levers: Levers,
-    /// Whether a lever was not in force, or another one than at the start held the cap.
-    pub levers_lost: bool,
-    /// Nodes that could not be reached.
-    pub missing: Missing,
-}
-
-/// Nodes of a run that could not be reached in a period: each counts as having everything on.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Missing {
-    /// How many.
-    pub nodes: u64,
-    /// All their cores.
-    pub cores: Cores,
-    /// What those can need.
-    pub cap: Watts,
-}
-
-/// Readings of one node's meter that cannot be true and were left out, in one period.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refused {
-    /// The node's name.
-    pub node: String,
-    /// The meter: `rapl`, `hwmon`.
-    pub meter: String,
-    /// How many.
-    pub count: u64,
-}
 
 /// One service's control group on this machine: [`LocalMachine`], which an agent serves too, in this process.
 ///
 /// ```no_run
-/// use headroom_control::Allocation;
+/// use headroom_control::{Allocation, Decision};
 /// use headroom_node::agent::LocalOptions;
 /// use headroom_node::cap::LimiterOptions;
 /// use headroom_node::power::{MeterPreference, PowerModel};
 /// use headroom_node::{Roots, restore};
-/// use headroom_runtime::live::{CgroupMachine, Machine};
+/// use headroom_runtime::live::{CgroupMachine, Device, DevicePeriod};
 /// use headroom_units::{Cores, Watts};
 ///
 /// let options = LocalOptions {
@@ -107,9 +37,12 @@ pub struct Refused {
 ///     name: None,
 /// };
 /// let mut machine = CgroupMachine::open(options, restore::global())?;
-/// machine.apply(Allocation::new(Cores::new(2.0), Watts::new(30.0)))?;
+/// let allocation = Allocation::new(Cores::new(2.0), Watts::new(30.0));
+/// machine.apply(&mut Decision::of(allocation))?;
 /// // A period later.
-/// println!("{:?}", machine.observe().utilisation);
+/// let mut period = DevicePeriod::default();
+/// machine.observe(&mut period);
+/// println!("{:?}", period.utilisation);
 /// # Ok::<(), anyhow::Error>(())
 /// ```
 pub struct CgroupMachine {
@@ -285,13 +218,13 @@ fn with_frequency(plant: Plant, bounds: &FrequencyBounds) -> Result<Plant, Plant
     Ok(plant.with_frequency(range))
 }
 
-impl Machine for CgroupMachine {
+impl Device for CgroupMachine {
     fn begin(&mut self) -> Option<String> {
         self.energy.begin(self.identity.clone());
         Some(self.identity.clone())
     }
 
-    fn observe(&mut self) -> MachinePeriod {
+    fn observe(&mut self, period: &mut DevicePeriod) {
         let counters = self.local.read();
         for trouble in &counters.troubles {
             tracing::warn!("{trouble}");
@@ -322,7 +255,7 @@ impl Machine for CgroupMachine {
         };
         let usable = usable(self.allocated.cores, Some(&sample));
         let standing = self.registry.standing();
-        MachinePeriod {
+        *period = DevicePeriod {
             cpu_time,
             utilisation: sample
                 .cpu
@@ -340,26 +273,25 @@ impl Machine for CgroupMachine {
                 .unwrap_or_default(),
             refused: refused.into_iter().collect(),
             levers_lost: self.local.levers_lost(),
-            missing: Missing::default(),
             levers: Levers {
                 paused: standing.paused,
                 left_alone: standing.held.iter().map(ToString::to_string).collect(),
                 foreign_writes: standing.foreign_writes,
                 gone: self.local.gone().map(str::to_owned),
             },
-        }
+            ..std::mem::take(period)
+        };
     }
 
-    fn allocated(&self) -> Allocation {
-        self.allocated
+    fn in_force(&self) -> Setting {
+        self.allocated.into()
     }
 
-    fn apply(&mut self, allocation: Allocation) -> anyhow::Result<()> {
-        let Allocation {
-            cores,
-            cap,
-            frequency,
-        } = allocation;
+    fn apply(&mut self, decision: &mut Decision) -> anyhow::Result<()> {
+        let setting = &decision.setting;
+        let cores = setting.cores().unwrap_or(self.allocated.cores);
+        let cap = setting.cap().unwrap_or(self.allocated.cap);
+        let frequency = setting.frequency();
         if self.registry.is_paused() {
             self.note_pause();
             return Ok(());
@@ -404,6 +336,7 @@ impl Machine for CgroupMachine {
 mod tests {
     use super::*;
     use headroom_control::CoreRange;
+    use headroom_units::{Hertz, Watts};
 
     #[test]
     fn a_limit_that_was_found_under_the_lowest_frequency_leaves_one() {

@@ -7,7 +7,7 @@ use super::tick::Tick;
 use hdrhistogram::Histogram;
 use headroom_control::Latency;
 use headroom_gateway::ConnectCounts;
-use headroom_units::Source;
+use headroom_units::{Quantity, Role, Source};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric, NoLabelSet};
 use prometheus_client::metrics::MetricType;
@@ -15,6 +15,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Metric, Registry, Unit};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -73,6 +74,26 @@ struct ClassLabels {
     class: &'static str,
 }
 
+/// A part of the run; `all`, of the role `cluster`, for the whole.
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct PartLabels {
+    role: &'static str,
+    part: String,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct StateLabels {
+    role: &'static str,
+    part: String,
+    state: String,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct TransitionLabels {
+    from: String,
+    to: String,
+}
+
 /// `cause` is `full` or `expired`; of failures, one of [`super::Outcomes::causes`].
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct RefusalLabels {
@@ -92,9 +113,12 @@ pub struct Metrics {
     watts: Family<SourceLabels, FloatGauge>,
     refused: Family<MeterLabels, Counter>,
     frequency: Family<SourceLabels, FloatGauge>,
-    frequency_limit: Family<NoLabels, FloatGauge>,
-    cap: FloatGauge,
-    cores: FloatGauge,
+    /// A family for each lever and each sensor.
+    quantities: Vec<(Quantity, Family<PartLabels, FloatGauge>)>,
+    states: Family<StateLabels, FloatGauge>,
+    transitions: Family<TransitionLabels, Counter>,
+    /// What each part's state was in the period before.
+    before: Mutex<BTreeMap<(Role, String), String>>,
     nodes_missing: FloatGauge,
     utilisation: FloatGauge,
     throttled: FloatGauge,
@@ -151,7 +175,6 @@ impl Metrics {
                 "node_cpu_watts",
                 "Mean power in the last period; absent where it is unknown",
             ),
-            cap: add(all, "node_power_cap_watts", "Power cap in force"),
             refused: add(
                 all,
                 "node_meter_refused",
@@ -162,16 +185,14 @@ impl Metrics {
                 "node_frequency_hertz",
                 "Mean frequency of the processors in the last period; absent where it is unknown",
             ),
-            frequency_limit: add(
+            quantities: Quantity::all().map(|one| (one, quantity(all, one))).collect(),
+            states: add(
                 all,
-                "node_frequency_limit_hertz",
-                "Highest frequency that the processors may run at; absent where nothing is limited",
+                "state",
+                "1 for the state that a node or a gateway is in; the states of a role are few",
             ),
-            cores: add(
-                all,
-                "service_cores",
-                "Cores allocated to the service; all cores of a node that cannot be reached",
-            ),
+            transitions: add(all, "transitions", "Changes of a node's or a gateway's state"),
+            before: Mutex::default(),
             nodes_missing: add(all, "nodes_missing", "Nodes of the run that cannot be reached"),
             utilisation: add(
                 all,
@@ -313,14 +334,7 @@ impl Metrics {
                 .get_or_create(&source(frequency.source))
                 .set(frequency.value.get());
         }
-        match tick.in_force.frequency {
-            Some(limit) => {
-                self.frequency_limit.get_or_create(&[]).set(limit.get());
-            }
-            None => self.frequency_limit.clear(),
-        }
-        self.cap.set((tick.in_force.cap + tick.missing.cap).get());
-        self.cores.set((tick.in_force.cores + tick.missing.cores).get());
+        self.parts(tick);
         self.nodes_missing.set(tick.missing.nodes as f64);
         self.utilisation
             .set(tick.seen.utilisation.map_or(f64::NAN, |u| u.get()));
@@ -339,7 +353,7 @@ impl Metrics {
                 self.latency_at_slo.set(traffic.latency.map_or(f64::NAN, at_slo));
             }
             None => {
-                self.lost.inc();
+                self.lost.inc_by(u64::from(tick.telemetry_lost));
                 self.in_flight.set(f64::NAN);
                 self.latency_at_slo.set(f64::NAN);
             }
@@ -396,6 +410,42 @@ impl Metrics {
         self.paused.set(f64::from(u8::from(tick.levers.paused)));
         if let Some(histogram) = &tick.histogram {
             self.latency.add(histogram);
+        }
+    }
+
+    /// What is in force and what is seen, of the whole and of each part.
+    fn parts(&self, tick: &Tick) {
+        let whole = tick.whole(&tick.in_force);
+        for (quantity, family) in &self.quantities {
+            family.clear();
+            for part in tick.parts.iter().chain([&whole]) {
+                let Some(value) = part.get(*quantity) else {
+                    continue;
+                };
+                let labels = PartLabels {
+                    role: part.role.name(),
+                    part: part.name.clone(),
+                };
+                family.get_or_create(&labels).set(value);
+            }
+        }
+        self.states.clear();
+        let mut before = self.before.lock().unwrap_or_else(PoisonError::into_inner);
+        for part in &tick.parts {
+            let Some(state) = &part.state else { continue };
+            let labels = StateLabels {
+                role: part.role.name(),
+                part: part.name.clone(),
+                state: state.clone(),
+            };
+            self.states.get_or_create(&labels).set(1.0);
+            let from = before.insert((part.role, part.name.clone()), state.clone());
+            if let Some(from) = from.filter(|from| from != state) {
+                let to = state.clone();
+                self.transitions
+                    .get_or_create(&TransitionLabels { from, to })
+                    .inc();
+            }
         }
     }
 
@@ -456,6 +506,20 @@ fn add<M: Metric + Clone + Default>(registry: &mut Registry, name: &str, help: &
     let metric = M::default();
     registry.register(name, help, metric.clone());
     metric
+}
+
+/// The family of a quantity, named after it and its unit.
+fn quantity(registry: &mut Registry, quantity: Quantity) -> Family<PartLabels, FloatGauge> {
+    let info = quantity.info();
+    let name = match info.name == info.unit {
+        true => info.name.to_owned(),
+        false => format!("{}_{}", info.name, info.unit),
+    };
+    let what = match quantity {
+        Quantity::Lever(_) => "in force; all of a node that cannot be reached counts in the whole",
+        Quantity::Sensor(_) => "in the last period; absent where it is unknown",
+    };
+    add(registry, &name, &format!("{}, {what}", info.title))
 }
 
 fn source(source: Source) -> SourceLabels {

@@ -1,28 +1,26 @@
 //! The closed loop, live: one period after another, what is seen goes to the law, and what it decides to the machine.
 //!
-//! The loop knows neither gateway nor cgroup: it is given a [`Telemetry`] and a [`Machine`]. What a period leaves
+//! The loop knows neither gateway nor cgroup: it is given a [`Telemetry`] and [`Device`]s. What a period leaves
 //! behind goes to [`Sink`]s (recorder, metrics, view), which can neither delay nor change the loop.
 //!
 //! Where nobody can tell what happens to the requests, everything is put to full:
 //!
 //! ```
 //! use headroom_console::Stop;
-//! use headroom_control::{Allocation, CoreRange, Fixed, Plant, PowerEnvelope, Slo, Stack};
-//! use headroom_runtime::live::{ControlLoop, Frame, Machine, MachinePeriod, ManualClock, Telemetry, TrafficPeriod};
-//! use headroom_units::{Cores, Ratio, Seconds, Watts};
-//! use std::time::Duration;
+//! use headroom_control::{CoreRange, Decision, Fixed, Plant, PowerEnvelope, Slo, Stack};
+//! use headroom_runtime::live::{ControlLoop, Device, DevicePeriod, Frame, ManualClock, Telemetry, TrafficPeriod};
+//! use headroom_units::{Cores, Ratio, Seconds, Setting, Watts};
+//! use std::time::{Duration, Instant};
 //!
 //! /// A service whose limits are kept in memory.
-//! struct Service(Allocation);
-//! impl Machine for Service {
-//!     fn observe(&mut self) -> MachinePeriod {
-//!         MachinePeriod::default()
-//!     }
-//!     fn allocated(&self) -> Allocation {
+//! struct Service(Setting);
+//! impl Device for Service {
+//!     fn observe(&mut self, _period: &mut DevicePeriod) {}
+//!     fn in_force(&self) -> Setting {
 //!         self.0
 //!     }
-//!     fn apply(&mut self, allocation: Allocation) -> anyhow::Result<()> {
-//!         self.0 = allocation;
+//!     fn apply(&mut self, decision: &mut Decision) -> anyhow::Result<()> {
+//!         self.0 = decision.setting;
 //!         Ok(())
 //!     }
 //! }
@@ -39,20 +37,21 @@
 //! let power = PowerEnvelope { base: Watts::new(6.0), per_core: Watts::new(2.9), lowest_cap: Watts::new(6.4) };
 //! let plant = Plant::new(cores, power)?;
 //! let mut law = Stack::of(Box::new(Fixed::new(plant)), plant, 3)?;
-//! let mut service = Service(Allocation::new(Cores::new(0.5), Watts::new(7.5)));
+//! let mut service = Service(Setting::default());
 //! let mut control = ControlLoop {
 //!     frame: Frame {
 //!         period: Duration::from_secs(1),
 //!         slo: Slo::new(Ratio::from_percent(95.0), Seconds::new(0.25))?,
+//!         dry: false,
 //!     },
 //!     law: &mut law,
-//!     machine: &mut service,
-//!     telemetry: &mut Lost,
+//!     devices: vec![&mut service],
+//!     telemetry: Some(&mut Lost),
 //!     clock: &ManualClock::new(),
 //!     sinks: Vec::new(),
 //! };
 //! let periods = control.run(&Stop::default(), |at| at >= Seconds::new(3.0));
-//! assert_eq!((periods, service.0), (3, plant.full_allocation()));
+//! assert_eq!((periods, service.0), (3, plant.full()));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
@@ -61,9 +60,11 @@ pub mod calibrate;
 mod certificates;
 mod clock;
 pub mod control;
+mod device;
 pub mod guard;
 mod machine;
 mod metrics;
+mod news;
 mod outcomes;
 pub mod run;
 pub mod service_manager;
@@ -74,17 +75,17 @@ pub mod undo;
 pub mod view;
 
 pub use clock::{Clock, ManualClock, SystemClock};
-pub use machine::{CgroupMachine, Machine, MachinePeriod, Missing, Refused};
+pub use device::{Device, DevicePeriod, Missing, Refused};
+pub use machine::CgroupMachine;
 pub use outcomes::{Outcomes, failures};
 pub use telemetry::{GatewayTelemetry, Haproxy, Prometheus, ReportedLatency, Telemetry, TrafficPeriod};
 pub use tick::{BackendTick, Levers, Tick};
 
-use anyhow::anyhow;
 use headroom_console::Stop;
-use headroom_control::{Distribution, Latency, Observation, Slo, Stack, Traffic, missed_latency};
+use headroom_control::{Decision, Distribution, Latency, Observation, Slo, Stack, Traffic, missed_latency};
 use headroom_node::restore;
-use headroom_units::{Seconds, quantile_of_answered};
-use std::time::Duration;
+use headroom_units::{Seconds, Setting, quantile_of_answered};
+use std::time::{Duration, Instant};
 
 /// A control thread that gives no sign of life for so many periods, and for so long, hangs.
 const SILENT_PERIODS: u32 = 3;
@@ -107,8 +108,10 @@ pub trait Sink {
 pub struct Frame {
     /// Length of a period.
     pub period: Duration,
-    /// The promise.
+    /// The SLO.
     pub slo: Slo,
+    /// Decide and say, and set nothing.
+    pub dry: bool,
 }
 
 /// The turns of a control loop, which end with it: a service manager then waits for no more.
@@ -127,22 +130,22 @@ impl Drop for Signs<'_> {
 }
 
 /// The closed loop.
-pub struct ControlLoop<'a> {
+pub struct ControlLoop<'a, 'd> {
     /// What stays the same.
     pub frame: Frame,
     /// The laws.
     pub law: &'a mut Stack,
-    /// What is controlled.
-    pub machine: &'a mut dyn Machine,
-    /// What is seen of the requests.
-    pub telemetry: &'a mut dyn Telemetry,
+    /// What is controlled. Each is shown what those before it saw in a period.
+    pub devices: Vec<&'d mut dyn Device>,
+    /// What is known of the requests; `None` where no law goes by it.
+    pub telemetry: Option<&'d mut dyn Telemetry>,
     /// The time it goes by.
     pub clock: &'a dyn Clock,
     /// What takes what each period leaves behind.
     pub sinks: Vec<&'a mut dyn Sink>,
 }
 
-impl ControlLoop<'_> {
+impl ControlLoop<'_, '_> {
     /// Runs until `stop` is raised or `done` says so after a period; how many periods there were.
     pub fn run(&mut self, stop: &Stop, mut done: impl FnMut(Seconds) -> bool) -> u64 {
         let signs = Signs::new(restore::global().watch());
@@ -150,8 +153,8 @@ impl ControlLoop<'_> {
         pulse.beat(silence(self.frame.period * 3 / 2));
         // What the machine and the gateway counted before the run belongs to no period of it. A gateway that is a process of
         // its own reports its first period when that is over.
-        self.telemetry.take(self.frame.period * 3 / 2);
-        self.machine.observe();
+        self.take(self.frame.period * 3 / 2);
+        self.observe();
         let begin = self.clock.now();
         let mut last = begin;
         let mut due = begin;
@@ -183,42 +186,73 @@ impl ControlLoop<'_> {
         }
     }
 
+    fn take(&mut self, patience: Duration) -> Option<TrafficPeriod> {
+        self.telemetry.as_mut()?.take(patience)
+    }
+
+    fn observe(&mut self) -> DevicePeriod {
+        let mut period = DevicePeriod::default();
+        for device in &mut self.devices {
+            device.observe(&mut period);
+        }
+        period
+    }
+
+    fn in_force(&self) -> Setting {
+        let all = self.devices.iter().map(|device| device.in_force());
+        all.fold(Setting::default(), |sum, one| sum.over(&one))
+    }
+
+    /// Has each device carry out its part of a decision; whether all did.
+    fn apply(&mut self, decision: &mut Decision, begin: Instant) -> bool {
+        // This thread may have been stopped meanwhile: then limits were lifted, and must not return on what was seen before.
+        let age = self.clock.now() - begin;
+        if age > silence(self.frame.period) {
+            tracing::error!(
+                setting = %decision.setting,
+                "the decision could not be carried out: it was made {:.1} s ago, before this thread stood still",
+                age.as_secs_f64()
+            );
+            return false;
+        }
+        let mut carried_out = true;
+        for device in &mut self.devices {
+            if let Err(error) = device.apply(decision) {
+                tracing::error!(setting = %decision.setting, "the decision could not be carried out: {error:#}");
+                carried_out = false;
+            }
+        }
+        carried_out
+    }
+
     fn period(&mut self, index: u64, length: Seconds, at: Seconds) -> Tick {
         let begin = self.clock.now();
-        // Half a period is left for the machine and the law.
-        let telemetry = self.telemetry.take(self.frame.period / 2);
-        let machine = self.machine.observe();
+        // Half a period is left for the devices and the law.
+        let telemetry = self.take(self.frame.period / 2);
+        let mut period = self.observe();
+        let telemetry_lost = self.telemetry.is_some() && telemetry.is_none();
+        if let Some(telemetry) = &self.telemetry {
+            period.parts.extend(telemetry.parts());
+        }
+        // A balancer's own count, where there is nothing better.
+        let telemetry = telemetry.or(period.traffic.take().filter(|_| self.telemetry.is_none()));
         let seen = Observation {
             period: index,
             length,
             at,
             clock: self.clock.time_of_day(),
-            in_force: self.machine.allocated().into(),
+            in_force: self.in_force(),
             traffic: telemetry.as_ref().map(|period| self.traffic(period)),
-            utilisation: machine.utilisation,
-            power: machine.power,
-            frequency: machine.frequency,
-            cpu_time: machine.cpu_time,
-            ..Observation::default()
+            utilisation: period.utilisation,
+            power: period.power,
+            frequency: period.frequency,
+            cpu_time: period.cpu_time,
+            demand: period.demand,
+            nodes: period.nodes,
         };
-        let decision = self.law.decide(&seen);
-        // This thread may have been stopped meanwhile: then limits were lifted, and must not return on what was seen before.
-        let age = self.clock.now() - begin;
-        let applied = match age > silence(self.frame.period) {
-            true => Err(anyhow!(
-                "it was made {:.1} s ago, before this thread stood still",
-                age.as_secs_f64()
-            )),
-            false => self.machine.apply(self.law.plant().allocation(&decision.setting)),
-        };
-        let actuation_failed = match applied {
-            Ok(()) => false,
-            Err(error) => {
-                tracing::error!(setting = %decision.setting, "the decision could not be carried out: {error:#}");
-                true
-            }
-        };
-        if seen.traffic.is_none() {
+        let mut decision = self.law.decide(&seen);
+        let actuation_failed = !self.frame.dry && !self.apply(&mut decision, begin);
+        if telemetry_lost {
             tracing::warn!(
                 lost_periods = self.law.lost_periods(),
                 "telemetry lost: {}",
@@ -226,38 +260,39 @@ impl ControlLoop<'_> {
             );
         }
 
-        let queue = telemetry.as_ref().and_then(|period| period.queue);
-        let accept_pauses = telemetry.as_ref().map_or(0, |period| period.accept_pauses);
-        let outcomes = telemetry.as_ref().map(|period| period.outcomes.clone());
-        let (histogram, backends) = match telemetry {
-            Some(TrafficPeriod {
-                latency: ReportedLatency::Histogram(histogram),
-                backends,
-                ..
-            }) => (Some(histogram), backends),
-            Some(period) => (None, period.backends),
-            None => (None, Vec::new()),
-        };
+        let TrafficPeriod {
+            latency,
+            backends,
+            queue,
+            accept_pauses,
+            outcomes,
+            ..
+        } = telemetry.unwrap_or_default();
         Tick {
             at,
             seen,
             decision,
-            in_force: self.machine.allocated(),
+            in_force: self.in_force(),
             actuation_failed,
-            levers: machine.levers,
-            energy: machine.energy,
-            zone: machine.zone,
-            throttled: machine.throttled,
-            refused: machine.refused,
-            levers_lost: machine.levers_lost || actuation_failed,
-            missing: machine.missing,
+            levers: period.levers,
+            energy: period.energy,
+            zone: period.zone,
+            throttled: period.throttled,
+            refused: period.refused,
+            levers_lost: period.levers_lost || actuation_failed,
+            missing: period.missing,
             target: self.frame.slo.target(),
             guard: self.law.guard(),
-            histogram,
+            histogram: match latency {
+                ReportedLatency::Histogram(histogram) => Some(histogram),
+                ReportedLatency::AtSlo(_) => None,
+            },
             backends,
             queue,
             accept_pauses,
-            outcomes: outcomes.unwrap_or_default(),
+            outcomes,
+            telemetry_lost,
+            parts: period.parts,
         }
     }
 

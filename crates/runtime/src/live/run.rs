@@ -3,9 +3,9 @@
 use super::admin::Status;
 use super::sinks::{Lines, RecorderSink, StatusSink};
 use super::view::{Heading, View};
-use super::{ControlLoop, Frame, Machine, SystemClock, Telemetry, silence};
+use super::{ControlLoop, Device, Frame, SystemClock, Telemetry, silence};
 use headroom_console::Stop;
-use headroom_control::{Allocation, Plant, Stack};
+use headroom_control::{Decision, Plant, Stack};
 use headroom_node::cap::LimitError;
 use headroom_node::restore;
 use headroom_record::{Provenance, Recorder, RunMeta, RunSummary};
@@ -45,9 +45,9 @@ pub struct RunPlan {
 /// What a run happens in.
 pub struct World<'a> {
     /// What is controlled.
-    pub machine: &'a mut dyn Machine,
-    /// What is seen of the requests.
-    pub telemetry: &'a mut dyn Telemetry,
+    pub devices: Vec<&'a mut dyn Device>,
+    /// What is known of the requests; `None` where no law goes by it.
+    pub telemetry: Option<&'a mut dyn Telemetry>,
     /// Where it is recorded.
     pub recorder: &'a Recorder,
 }
@@ -74,22 +74,24 @@ pub fn run(
     done: impl FnMut(Seconds) -> bool,
 ) -> anyhow::Result<RunSummary> {
     let World {
-        machine,
+        mut devices,
         telemetry,
         recorder,
     } = world;
     let name = law.name();
-    let full: Allocation = plan.plant.full_allocation();
-    let meter = machine.begin();
+    let meters: Vec<String> = devices.iter_mut().filter_map(|device| device.begin()).collect();
+    let meter = (!meters.is_empty()).then(|| meters.join("; "));
     // What is full here may be less than what was found: also before the loop's own first sign of life, a thread that stands
     // still must not keep it in force.
     let mut pulse = restore::global().watch().pulse("the start of a run");
     pulse.beat(silence(plan.frame.period));
-    match machine.apply(full) {
-        Err(error) if is_unguarded(&error) => {
-            tracing::warn!("nothing is limited at the start of the run: {error:#}");
+    for device in devices.iter_mut().filter(|_| !plan.frame.dry) {
+        match device.apply(&mut Decision::of(plan.plant.full())) {
+            Err(error) if is_unguarded(&error) => {
+                tracing::warn!("nothing is limited at the start of the run: {error:#}");
+            }
+            applied => applied?,
         }
-        applied => applied?,
     }
     let run = recorder.start_run(RunMeta {
         name: plan.name.clone(),
@@ -125,10 +127,9 @@ pub fn run(
     let mut record = RecorderSink::new(run, plan.plant.power());
     let mut status = watchers.status.map(|status| StatusSink(Arc::clone(status)));
     let mut view = watchers.view;
-    let mut lines = watchers
-        .view
-        .is_none()
-        .then(|| Lines::new(&name, plan.lines_every));
+    // While the view has the terminal lines are held back, so that the news can be read after it.
+    let every = watchers.view.is_none().then_some(plan.lines_every);
+    let mut lines = Lines::new(&name, every);
     if let Some(view) = view {
         view.begin(Heading {
             law: name.clone(),
@@ -140,7 +141,7 @@ pub fn run(
     let mut control = ControlLoop {
         frame: plan.frame,
         law,
-        machine,
+        devices,
         telemetry,
         clock: &SystemClock,
         sinks: vec![&mut record],
@@ -151,9 +152,7 @@ pub fn run(
     if let Some(view) = &mut view {
         control.sinks.push(view);
     }
-    if let Some(lines) = &mut lines {
-        control.sinks.push(lines);
-    }
+    control.sinks.push(&mut lines);
     drop(pulse);
     control.run(stop, done);
     Ok(record.into_run().finish()?)

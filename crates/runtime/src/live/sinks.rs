@@ -2,6 +2,7 @@
 
 use super::Sink;
 use super::admin::Status;
+use super::news::Newsroom;
 use super::tick::Tick;
 use super::view::View;
 use hdrhistogram::Histogram;
@@ -65,7 +66,7 @@ fn record(tick: &Tick, envelope: &PowerEnvelope) -> PeriodRecord {
             .filter(|latency| !latency.missed)
             .map(|latency| latency.at_slo),
         forecast: tick.decision.expected_rate,
-        cap: Some(cap),
+        cap,
         cap_at_limit: seen.in_force.cap().unwrap_or_default()
             >= envelope.limit(seen.in_force.cores().unwrap_or_default()),
         power: tick.power(),
@@ -74,9 +75,10 @@ fn record(tick: &Tick, envelope: &PowerEnvelope) -> PeriodRecord {
         throttled: tick.throttled,
         frequency: seen.frequency.map(|frequency| frequency.value),
         frequency_limit: seen.in_force.frequency(),
-        telemetry_lost: seen.traffic.is_none(),
+        telemetry_lost: tick.telemetry_lost,
         levers_lost: tick.levers_lost,
         nodes_missing: tick.missing.nodes,
+        parts: tick.parts.clone(),
         seen: serde_json::to_value(seen).unwrap_or_default(),
         decided: serde_json::to_value(&tick.decision).unwrap_or_default(),
         reasons: tick
@@ -120,17 +122,20 @@ impl Sink for &View {
 /// Writes a line to standard error every so many periods.
 pub struct Lines {
     law: String,
-    every: u64,
+    /// Periods from one line to the next; `None` where only news is told, as beside a view.
+    every: Option<u64>,
     over: u64,
+    news: Newsroom,
 }
 
 impl Lines {
-    /// A line every `every` periods, and whenever the latency is over the target.
-    pub fn new(law: &str, every: u64) -> Self {
+    /// A line every `every` periods, and whenever the latency is over the target; and what is news.
+    pub fn new(law: &str, every: Option<u64>) -> Self {
         Self {
             law: law.to_owned(),
-            every: every.max(1),
+            every: every.map(|every| every.max(1)),
             over: 0,
+            news: Newsroom::default(),
         }
     }
 }
@@ -140,7 +145,12 @@ impl Sink for Lines {
         let latency = tick.seen.traffic.as_ref().and_then(|traffic| traffic.latency);
         let over = latency.is_some_and(|latency| latency.at_slo > tick.target);
         self.over += u64::from(over);
-        if !over && !(tick.seen.period + 1).is_multiple_of(self.every) {
+        let news = self.news.read(tick);
+        for one in &news {
+            say::note!("{:>6.0} s  {one}", tick.at.get());
+        }
+        let due = |every: u64| over || (tick.seen.period + 1).is_multiple_of(every);
+        if !self.every.is_some_and(due) {
             return;
         }
         let latency = latency.map_or("-".to_owned(), |latency| match latency.missed {
@@ -156,13 +166,12 @@ impl Sink for Lines {
             .first()
             .map_or("", |reason| reason.text.as_str());
         say::note!(
-            "{:>6.0} s  {:<9} latency {latency:>4} / {:.0} ms  {:.1}/s  {:.2}  cap {:.1}  {power}  over {}  {why}",
+            "{:>6.0} s  {:<9} latency {latency:>4} / {:.0} ms  {:.1}/s  {}  {power}  over {}  {why}",
             tick.at.get(),
             self.law,
             tick.target.as_millis(),
-            tick.seen.arrival_rate().map_or(0.0, |rate| rate.get()),
-            tick.seen.in_force.cores().unwrap_or_default(),
-            tick.seen.in_force.cap().unwrap_or_default(),
+            tick.seen.demand().map_or(0.0, |rate| rate.get()),
+            tick.seen.in_force,
             self.over,
         );
     }

@@ -7,17 +7,22 @@ use headroom_gateway::{Handle, PeriodStats, QueueCounts};
 use headroom_telemetry::haproxy::HaproxyTelemetry;
 use headroom_telemetry::prometheus::PrometheusTelemetry;
 use headroom_telemetry::{Latency, TelemetryPeriod};
-use headroom_units::Seconds;
+use headroom_units::{Part, Seconds};
 use std::time::Duration;
 
 /// Tells, once a period, what happened to the requests.
 pub trait Telemetry {
     /// What happened since the last call, waiting for it at most `patience`; `None` where nobody can tell.
     fn take(&mut self, patience: Duration) -> Option<TrafficPeriod>;
+
+    /// What each gateway showed in the period that was taken last, lost or not, where there are several.
+    fn parts(&self) -> Vec<Part> {
+        Vec::new()
+    }
 }
 
 /// The requests of one period.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct TrafficPeriod {
     /// Requests that arrived.
     pub arrivals: u64,
@@ -48,6 +53,12 @@ pub enum ReportedLatency {
     Histogram(Histogram<u64>),
     /// The SLO's percentile alone; `None` where no request was answered.
     AtSlo(Option<Seconds>),
+}
+
+impl Default for ReportedLatency {
+    fn default() -> Self {
+        Self::AtSlo(None)
+    }
 }
 
 /// The gateway of this process.

@@ -20,26 +20,27 @@ struct Scripted {
     utilisation: f64,
 }
 
-impl Machine for Scripted {
-    fn observe(&mut self) -> MachinePeriod {
-        MachinePeriod {
+impl Device for Scripted {
+    fn observe(&mut self, period: &mut DevicePeriod) {
+        *period = DevicePeriod {
             cpu_time: Some(Seconds::from_millis(10.0)),
             utilisation: Some(Ratio::new(self.utilisation)),
             power: Some(Estimated(Watts::new(7.0)).into()),
             energy: Some(Estimated(Joules::new(0.1)).into()),
             frequency: Some(Measured(Hertz::new(2.0e9)).into()),
-            ..MachinePeriod::default()
-        }
+            ..DevicePeriod::default()
+        };
     }
 
-    fn allocated(&self) -> Allocation {
-        self.allocated
+    fn in_force(&self) -> Setting {
+        self.allocated.into()
     }
 
-    fn apply(&mut self, allocation: Allocation) -> anyhow::Result<()> {
+    fn apply(&mut self, decision: &mut Decision) -> anyhow::Result<()> {
         if self.refuses {
             anyhow::bail!("the cgroup is gone");
         }
+        let allocation = plant().allocation(&decision.setting);
         self.applied.push(allocation);
         self.allocated = allocation;
         Ok(())
@@ -109,10 +110,11 @@ fn play(law: Box<dyn Law>, machine: &mut Scripted, periods: Vec<Option<TrafficPe
         frame: Frame {
             period: PERIOD,
             slo: slo(),
+            dry: false,
         },
         law: &mut law,
-        machine,
-        telemetry: &mut telemetry,
+        devices: vec![machine],
+        telemetry: Some(&mut telemetry),
         clock: &clock,
         sinks: vec![&mut kept],
     };
@@ -192,10 +194,11 @@ fn a_raised_stop_ends_the_loop_before_its_next_period() {
         frame: Frame {
             period: Duration::from_secs(3600),
             slo: slo(),
+            dry: false,
         },
         law: &mut law,
-        machine: &mut machine,
-        telemetry: &mut Reported(VecDeque::new()),
+        devices: vec![&mut machine],
+        telemetry: Some(&mut Reported(VecDeque::new())),
         clock: &ManualClock::new(),
         sinks: Vec::new(),
     };
@@ -209,7 +212,7 @@ fn the_metrics_say_what_the_ticks_said() {
         &mut machine(1.0, 8.86),
         vec![answered(900), answered(30), None],
     );
-    let status = admin::Status::new("slo-power", Duration::from_secs(1));
+    let status = admin::Status::new("slo-power".to_owned(), Duration::from_secs(1));
     ticks.iter().for_each(|tick| status.tick(tick));
     let text = status.metrics_text();
     for line in [
@@ -237,13 +240,13 @@ fn what_is_not_in_force_or_not_known_is_in_no_metric() {
     let mut machine = machine(0.5, 7.5);
     machine.refuses = true;
     let mut ticks = play(slo_power(), &mut machine, vec![answered(900), None]);
-    let status = admin::Status::new("slo-power", Duration::from_secs(1));
+    let status = admin::Status::new("slo-power".to_owned(), Duration::from_secs(1));
     ticks[1].seen.power = None;
     ticks.iter().for_each(|tick| status.tick(tick));
     let text = status.metrics_text();
     for line in [
-        "headroom_service_cores 0.5",
-        "headroom_node_power_cap_watts 7.5",
+        "headroom_cores{role=\"cluster\",part=\"all\"} 0.5",
+        "headroom_cap_watts{role=\"cluster\",part=\"all\"} 7.5",
         "headroom_actuation_failures_total 2",
         "headroom_service_in_flight NaN",
     ] {
@@ -259,7 +262,7 @@ fn connections_ejections_and_the_queue_are_counted_by_what_came_of_them() {
         &mut machine(2.0, 11.72),
         vec![answered(10)],
     );
-    let status = admin::Status::new("fixed", Duration::from_secs(1));
+    let status = admin::Status::new("fixed".to_owned(), Duration::from_secs(1));
     status.tick(&ticks[0]);
     assert!(!status.metrics_text().contains("headroom_service_queue_length{"));
     ticks[0].backends = vec![BackendTick {
@@ -315,7 +318,7 @@ fn refused_readings_are_counted_by_node_and_meter() {
         meter: "rapl".to_owned(),
         count,
     };
-    let status = admin::Status::new("fixed", Duration::from_secs(1));
+    let status = admin::Status::new("fixed".to_owned(), Duration::from_secs(1));
     for (one, other) in [(2, 0), (1, 0)] {
         ticks[0].refused = vec![refused("n1", one), refused("n2", other)];
         status.tick(&ticks[0]);
@@ -336,32 +339,24 @@ fn a_frequency_is_a_metric_where_it_is_known_and_its_limit_where_there_is_one() 
         &mut machine(2.0, 11.72),
         vec![answered(10)],
     );
-    let status = admin::Status::new("fixed", Duration::from_secs(1));
+    let status = admin::Status::new("fixed".to_owned(), Duration::from_secs(1));
     ticks[0].seen.frequency = None;
     status.tick(&ticks[0]);
     assert!(!status.metrics_text().contains("headroom_node_frequency_hertz{"));
-    assert!(
-        !status
-            .metrics_text()
-            .contains("headroom_node_frequency_limit_hertz{")
-    );
+    assert!(!status.metrics_text().contains("headroom_frequency_hertz{"));
     ticks[0].seen.frequency = Some(Measured(Hertz::new(1.5e9)).into());
-    ticks[0].in_force.frequency = Some(Hertz::new(2.0e9));
+    ticks[0].in_force = ticks[0].in_force.with(Lever::Frequency, Some(2.0e9));
     status.tick(&ticks[0]);
     let text = status.metrics_text();
     for line in [
         "headroom_node_frequency_hertz{source=\"measured\"} 1500000000.0",
-        "headroom_node_frequency_limit_hertz{} 2000000000.0",
+        "headroom_frequency_hertz{role=\"cluster\",part=\"all\"} 2000000000.0",
     ] {
         assert!(text.lines().any(|l| l == line), "{line} is not in\n{text}");
     }
-    ticks[0].in_force.frequency = None;
+    ticks[0].in_force = ticks[0].in_force.with(Lever::Frequency, None);
     status.tick(&ticks[0]);
-    assert!(
-        !status
-            .metrics_text()
-            .contains("headroom_node_frequency_limit_hertz{")
-    );
+    assert!(!status.metrics_text().contains("headroom_frequency_hertz{"));
 }
 
 #[test]
@@ -378,9 +373,9 @@ fn the_frequency_reaches_the_law_and_its_limit_the_machine() {
         fn rules(&self) -> &'static [&'static str] {
             &["halve"]
         }
-        fn decide(&mut self, seen: &Observation) -> headroom_control::Decision {
+        fn decide(&mut self, seen: &Observation) -> Decision {
             let frequency = seen.frequency.map(|seen| seen.value / 2.0);
-            headroom_control::Decision {
+            Decision {
                 setting: Allocation {
                     frequency,
                     ..self.0.full_allocation()
@@ -465,10 +460,11 @@ fn stalled(length: Duration) -> (Scripted, Vec<Tick>) {
         frame: Frame {
             period: PERIOD,
             slo: slo(),
+            dry: false,
         },
         law: &mut law,
-        machine: &mut machine,
-        telemetry: &mut telemetry,
+        devices: vec![&mut machine],
+        telemetry: Some(&mut telemetry),
         clock: &clock,
         sinks: vec![&mut kept],
     };
@@ -545,7 +541,7 @@ fn failed_requests_miss_the_slo_and_clients_that_went_away_do_not() {
     );
     assert_eq!(latency(3).distribution, None);
 
-    let status = admin::Status::new("fixed", Duration::from_secs(1));
+    let status = admin::Status::new("fixed".to_owned(), Duration::from_secs(1));
     for tick in &ticks {
         status.tick(tick);
     }

@@ -1,11 +1,13 @@
 //! What one control period leaves behind, for whoever shows, counts or records it.
 
-use super::machine::{Missing, Refused};
+use super::device::{Missing, Refused};
 use super::outcomes::Outcomes;
 use hdrhistogram::Histogram;
-use headroom_control::{Allocation, Decision, Observation};
+use headroom_control::{Decision, Observation};
 use headroom_gateway::{ConnectCounts, QueueCounts};
-use headroom_units::{Cores, Joules, Ratio, Reading, Seconds, Watts};
+use headroom_units::{
+    Cores, Joules, Lever, Part, PerSecond, Ratio, Reading, Role, Seconds, Sensor, Setting, Watts,
+};
 
 /// One control period.
 #[derive(Clone, Debug)]
@@ -17,7 +19,7 @@ pub struct Tick {
     /// What it answered.
     pub decision: Decision,
     /// What is in force after that.
-    pub in_force: Allocation,
+    pub in_force: Setting,
     /// Whether the decision could not be carried out, wholly or in part.
     pub actuation_failed: bool,
     /// What keeps the levers from being moved.
@@ -48,17 +50,72 @@ pub struct Tick {
     pub accept_pauses: u64,
     /// Statuses, and failures by cause.
     pub outcomes: Outcomes,
+    /// Whether telemetry was expected, and did not come.
+    pub telemetry_lost: bool,
+    /// The cluster, its nodes and its gateways, where the run has such.
+    pub parts: Vec<Part>,
 }
 
 impl Tick {
-    /// Cores and cap of the whole run in the period: what was in force where it is commanded, and everything of a node that
-    /// could not be reached.
-    pub fn held(&self) -> (Cores, Watts) {
+    /// Cores and cap of the whole run in the period, where they are levers of it: what was in force where it is commanded, and
+    /// everything of a node that could not be reached.
+    pub fn held(&self) -> (Option<Cores>, Option<Watts>) {
         let in_force = &self.seen.in_force;
         (
-            in_force.cores().unwrap_or_default() + self.missing.cores,
-            in_force.cap().unwrap_or_default() + self.missing.cap,
+            in_force.cores().map(|cores| cores + self.missing.cores),
+            in_force.cap().map(|cap| cap + self.missing.cap),
         )
+    }
+
+    /// The run as a whole, with this in force: `all`, with everything of a node that could not be reached.
+    pub fn whole(&self, in_force: &Setting) -> Part {
+        let seen = &self.seen;
+        let busy = seen.utilisation.zip(seen.in_force.cores());
+        let latency = seen.traffic.as_ref().and_then(|traffic| traffic.latency);
+        let with_missing = |value: Option<f64>, missing: f64| value.map(|value| value + missing);
+        let mut whole = Part::new("all", Role::Cluster)
+            .set_to(in_force)
+            .with(
+                Lever::Cores,
+                with_missing(in_force.get(Lever::Cores), self.missing.cores.get()),
+            )
+            .with(
+                Lever::Cap,
+                with_missing(in_force.get(Lever::Cap), self.missing.cap.get()),
+            )
+            .with(Sensor::ArrivalRate, seen.demand().map(PerSecond::get))
+            .with(
+                Sensor::LatencyAtSlo,
+                latency
+                    .filter(|latency| !latency.missed)
+                    .map(|latency| latency.at_slo.get()),
+            )
+            .with(Sensor::Power, self.power().map(|power| power.value.get()))
+            .with(Sensor::Utilisation, seen.utilisation.map(Ratio::get))
+            .with(
+                Sensor::BusyCores,
+                busy.map(|(utilisation, cores)| cores.get() * utilisation.get()),
+            )
+            .with(
+                Sensor::FrequencyMean,
+                seen.frequency.map(|frequency| frequency.value.get()),
+            )
+            .with(Sensor::Throttled, self.throttled.map(Ratio::get));
+        whole.source = self.power().map(|power| power.source);
+        for part in self.parts_of(Role::Cluster) {
+            let more = part
+                .values
+                .iter()
+                .filter(|(quantity, _)| !whole.values.contains_key(quantity));
+            let more: Vec<_> = more.map(|(quantity, value)| (*quantity, *value)).collect();
+            whole.values.extend(more);
+        }
+        whole
+    }
+
+    /// The parts of a role.
+    pub fn parts_of(&self, role: Role) -> impl Iterator<Item = &Part> {
+        self.parts.iter().filter(move |part| part.role == role)
     }
 
     /// Mean power of the whole run in the period; not known where a node could not be reached.

@@ -1,22 +1,25 @@
-//! The live view in the terminal: latency against the target, cores, cap and watts, and the last reasons.
+//! The live view in the terminal: latency against the target, each lever against what is used of it, the parts of the run, and the
+//! last reasons.
 
 use super::tick::Tick;
 use headroom_console::Stop;
 use headroom_console::terminal::{Scene, Stage};
-use headroom_units::{Seconds, Source};
+use headroom_units::{Lever, Part, Quantity, Seconds, Sensor, Source};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::symbols::Marker;
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Axis, Block, Chart, Dataset, Gauge, GraphType, Paragraph, Wrap};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 
 /// Periods kept for the plots.
 const HISTORY: usize = 600;
 /// Reasons shown.
 const REASONS: usize = 8;
+/// Parts shown: more than a screen has room for are in the record and in `/status`.
+const MAX_PARTS: usize = 10;
 /// Periods that wait where drawing is slow: half an hour of half seconds. The view's totals lack those beyond.
 const WAITING: usize = 4_096;
 
@@ -68,12 +71,8 @@ impl View {
 struct Screen {
     heading: Option<Heading>,
     latest: Option<Box<Tick>>,
-    latency_ms: VecDeque<(f64, f64)>,
-    cores: VecDeque<(f64, f64)>,
-    busy: VecDeque<(f64, f64)>,
-    cap_w: VecDeque<(f64, f64)>,
-    power_w: VecDeque<(f64, f64)>,
-    rate: VecDeque<(f64, f64)>,
+    /// Of the whole, in the units that people read.
+    series: BTreeMap<Quantity, VecDeque<(f64, f64)>>,
     reasons: VecDeque<String>,
     energy_j: f64,
     source: Option<Source>,
@@ -105,38 +104,22 @@ impl Scene for Screen {
 impl Screen {
     fn keep(&mut self, tick: Tick) {
         let at = tick.at.get();
-        let put = |series: &mut VecDeque<(f64, f64)>, value: f64| {
+        let whole = tick.whole(&tick.seen.in_force);
+        for (quantity, value) in &whole.values {
+            let series = self.series.entry(*quantity).or_default();
             if series.len() == HISTORY {
                 series.pop_front();
             }
-            series.push_back((at, value));
-        };
-        let (cores, cap) = tick.held();
-        put(&mut self.cores, cores.get());
-        put(&mut self.cap_w, cap.get());
-        if let Some(utilisation) = tick.seen.utilisation {
-            put(
-                &mut self.busy,
-                utilisation.get() * tick.seen.in_force.cores().unwrap_or_default().get(),
-            );
+            series.push_back((at, value / quantity.info().shown.1));
         }
-        if let Some(power) = tick.power() {
-            put(&mut self.power_w, power.value.get());
-            self.source = Some(power.source);
-        }
-        if let Some(rate) = tick.seen.arrival_rate() {
-            put(&mut self.rate, rate.get());
-        }
+        self.source = whole.source.or(self.source);
         self.periods += 1;
         if let Some(traffic) = &tick.seen.traffic {
             self.failures += traffic.failures;
-            if let Some(latency) = traffic.latency {
-                // A missed percentile is no latency that was measured.
-                if !latency.missed {
-                    put(&mut self.latency_ms, latency.at_slo.as_millis());
-                }
-                self.over += usize::from(latency.at_slo > tick.target);
-            }
+            let late = traffic
+                .latency
+                .is_some_and(|latency| latency.at_slo > tick.target);
+            self.over += usize::from(late);
         }
         self.energy_j += tick.energy.map_or(0.0, |energy| energy.value.get());
         for reason in &tick.decision.reasons {
@@ -150,62 +133,44 @@ impl Screen {
     }
 
     fn draw_all(&self, frame: &mut Frame<'_>) {
-        let [head, progress, latency, middle, reasons] = Layout::vertical([
+        let parts = self.latest.as_ref().map_or(&[][..], |tick| &tick.parts);
+        let rows = parts.len().min(MAX_PARTS) as u16;
+        let [head, progress, latency, middle, table, reasons] = Layout::vertical([
             Constraint::Length(2),
             Constraint::Length(1),
             Constraint::Fill(3),
-            Constraint::Fill(2),
+            Constraint::Fill(3),
+            Constraint::Length(if rows > 0 { rows + 2 } else { 0 }),
             Constraint::Length(REASONS as u16 + 2),
         ])
         .areas(frame.area());
         self.head(frame, head);
         self.progress(frame, progress);
         let target = self.latest.as_ref().map(|tick| tick.target.as_millis());
-        let guard = self
-            .latest
-            .as_ref()
-            .and_then(|tick| tick.guard)
-            .map(|guard| guard.as_millis());
-        let now = self
-            .latency_ms
-            .back()
-            .map_or(String::new(), |(_, ms)| format!(" now {ms:.0} ms"));
+        let guard = self.latest.as_ref().and_then(|tick| tick.guard);
         self.chart(
             frame,
             latency,
-            &format!("latency at the SLO's percentile, ms:{now}"),
-            &[("latency", Color::Cyan, &self.latency_ms)],
-            &[("target", Color::Red, target), ("guard", Color::Yellow, guard)],
-        );
-        let [left, centre, right] = Layout::horizontal([Constraint::Fill(1); 3]).areas(middle);
-        self.chart(
-            frame,
-            left,
-            "cores",
+            &[(Sensor::LatencyAtSlo.into(), "latency", Color::Cyan)],
             &[
-                ("allocated", Color::Green, &self.cores),
-                ("busy", Color::Blue, &self.busy),
+                ("target", Color::Red, target),
+                ("guard", Color::Yellow, guard.map(Seconds::as_millis)),
             ],
-            &[],
         );
-        let source = self.source.map_or(String::new(), |source| format!(" ({source})"));
-        self.chart(
-            frame,
-            centre,
-            &format!("watts{source}"),
-            &[
-                ("cap", Color::Magenta, &self.cap_w),
-                ("consumed", Color::Yellow, &self.power_w),
-            ],
-            &[],
-        );
-        self.chart(
-            frame,
-            right,
-            "requests/s",
-            &[("arrivals", Color::White, &self.rate)],
-            &[],
-        );
+        let charts = self.charts();
+        let areas = Layout::horizontal(vec![Constraint::Fill(1); charts.len()]).split(middle);
+        for (series, area) in charts.iter().zip(areas.iter()) {
+            self.chart(frame, *area, series, &[]);
+        }
+        if rows > 0 {
+            let lines: Vec<Line<'_>> = parts.iter().take(MAX_PARTS).map(row).collect();
+            let left = parts.len().saturating_sub(MAX_PARTS);
+            let title = match left {
+                0 => " nodes and gateways ".to_owned(),
+                left => format!(" nodes and gateways, {left} more in /status "),
+            };
+            frame.render_widget(Paragraph::new(lines).block(Block::bordered().title(title)), table);
+        }
         let lines: Vec<Line<'_>> = self
             .reasons
             .iter()
@@ -214,6 +179,34 @@ impl Screen {
             .collect();
         let why = Paragraph::new(lines).block(Block::bordered().title(" why, newest first (q: stop) "));
         frame.render_widget(why, reasons);
+    }
+
+    /// What the charts beside each other show: each lever that there is with what is used of it, power where no lever shows it, and
+    /// the requests.
+    fn charts(&self) -> Vec<Vec<(Quantity, &'static str, Color)>> {
+        let there = |quantity: &Quantity| self.series.contains_key(quantity);
+        let mut charts: Vec<Vec<(Quantity, &'static str, Color)>> = Vec::new();
+        for lever in Lever::ALL.into_iter().filter(|lever| there(&(*lever).into())) {
+            let mut series = vec![(lever.into(), "set", Color::Green)];
+            let used = lever.used().map(Quantity::from).filter(there);
+            series.extend(used.map(|used| (used, "used", Color::Blue)));
+            charts.push(series);
+        }
+        let power = Quantity::from(Sensor::Power);
+        let shown = |charts: &[Vec<(Quantity, &str, Color)>], one: Quantity| {
+            charts.iter().flatten().any(|(quantity, ..)| *quantity == one)
+        };
+        if there(&power) && !shown(&charts, power) {
+            let mut series = vec![(power, "consumed", Color::Yellow)];
+            let always = Quantity::from(Sensor::PowerAlwaysOn);
+            series.extend(there(&always).then_some((always, "all on", Color::DarkGray)));
+            charts.push(series);
+        }
+        let mut requests = vec![(Sensor::ArrivalRate.into(), "arrivals", Color::White)];
+        let capacity = Quantity::from(Sensor::Capacity);
+        requests.extend(there(&capacity).then_some((capacity, "capacity", Color::Green)));
+        charts.push(requests);
+        charts
     }
 
     fn head(&self, frame: &mut Frame<'_>, area: Rect) {
@@ -260,14 +253,16 @@ impl Screen {
         &self,
         frame: &mut Frame<'_>,
         area: Rect,
-        title: &str,
-        series: &[Series<'_>],
+        series: &[(Quantity, &str, Color)],
         levels: &[(&str, Color, Option<f64>)],
     ) {
+        let none = VecDeque::new();
         let points: Vec<Vec<(f64, f64)>> = series
             .iter()
-            .map(|(_, _, points)| points.iter().copied().collect())
+            .map(|(quantity, ..)| self.series.get(quantity).unwrap_or(&none))
+            .map(|points| points.iter().copied().collect())
             .collect();
+        let title = self.title(series, points.first().and_then(|points| points.last()));
         let values = || points.iter().flatten();
         let first = values()
             .map(|(at, _)| *at)
@@ -288,7 +283,7 @@ impl Screen {
         let mut sets: Vec<Dataset<'_>> = series
             .iter()
             .zip(&points)
-            .map(|((name, colour, _), points)| line(name, *colour, points))
+            .map(|((_, name, colour), points)| line(name, *colour, points))
             .collect();
         sets.extend(
             levels
@@ -312,10 +307,51 @@ impl Screen {
             );
         frame.render_widget(chart, area);
     }
+
+    /// What a chart shows, in which unit, and what it is now.
+    fn title(&self, series: &[(Quantity, &str, Color)], now: Option<&(f64, f64)>) -> String {
+        let Some(info) = series.first().map(|(quantity, ..)| quantity.info()) else {
+            return String::new();
+        };
+        let watts = series
+            .iter()
+            .any(|(quantity, ..)| quantity.info().unit == "watts");
+        let source = self.source.filter(|_| watts);
+        let source = source.map_or(String::new(), |source| format!(" ({source})"));
+        let now = now.map_or(String::new(), |(_, now)| {
+            format!(": now {}", info.read(now * info.shown.1))
+        });
+        format!("{}{source}{now}", info.title)
+    }
 }
 
-/// A name, a colour and the values over time.
-type Series<'a> = (&'a str, Color, &'a VecDeque<(f64, f64)>);
+/// A part of the run in a line: its state, its values, and what is wrong with it.
+fn row(part: &Part) -> Line<'_> {
+    let state = part.state.as_deref().unwrap_or_default();
+    let colour = if part.trouble.is_empty() {
+        Color::Green
+    } else {
+        Color::Red
+    };
+    let values: Vec<String> = part
+        .values
+        .iter()
+        .map(|(quantity, value)| format!("{} {}", quantity.info().name, quantity.info().read(*value)))
+        .collect();
+    Line::from(vec![
+        Span::styled(
+            format!("{:<14} ", part.name),
+            Style::new().add_modifier(Modifier::BOLD),
+        ),
+        Span::styled(format!("{state:<14} "), Style::new().fg(colour)),
+        Span::raw(values.join("  ")),
+        Span::styled(
+            format!("  {}", part.trouble.join("; ")),
+            Style::new().fg(Color::Red),
+        ),
+    ])
+}
+
 /// A name, a colour and a horizontal line's two ends.
 type Level<'a> = (&'a str, Color, [(f64, f64); 2]);
 

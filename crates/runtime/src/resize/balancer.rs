@@ -1,12 +1,11 @@
 //! What is in front of the servers, and is told which of them get requests.
 
-use hdrhistogram::Histogram;
-use serde::{Deserialize, Serialize};
+use crate::live::TrafficPeriod;
+use headroom_units::PerSecond;
 use std::time::Duration;
 
 /// What a server gets from the balancer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admission {
     /// Requests.
     Ready,
@@ -14,6 +13,17 @@ pub enum Admission {
     Drain,
     /// Nothing: it is off, or of no use.
     Out,
+}
+
+impl Admission {
+    /// In a word.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ready => "ready",
+            Self::Drain => "drain",
+            Self::Out => "out",
+        }
+    }
 }
 
 /// What is wanted of one server.
@@ -41,7 +51,7 @@ pub struct Member {
 pub struct Look {
     /// The servers, in the controller's order.
     pub members: Vec<Member>,
-    /// What came since the look before; `None` where that is not known whole.
+    /// What came since the look before; `None` where that is not known whole, or is the run's telemetry already.
     pub traffic: Option<Traffic>,
 }
 
@@ -50,14 +60,18 @@ pub struct Look {
 pub struct Traffic {
     /// How long it was.
     pub length: Duration,
-    /// Requests that came.
-    pub arrivals: u64,
-    /// Requests answered; `None` where it is not told.
-    pub completions: Option<u64>,
-    /// Requests that failed; `None` where it is not told.
-    pub failures: Option<u64>,
-    /// Their latencies in microseconds; `None` where they are not told.
-    pub latencies: Option<Histogram<u64>>,
+    /// What came, and what became of it.
+    pub requests: TrafficPeriod,
+}
+
+impl Traffic {
+    /// The arrival rate; `None` where it is of less than half a period, as just after a balancer was connected: of so short a
+    /// time even many requests a second may show none.
+    pub fn rate(&self, period: Duration) -> Option<PerSecond> {
+        let length_s = self.length.as_secs_f64();
+        (length_s >= period.as_secs_f64() / 2.0 && length_s > 0.0)
+            .then(|| PerSecond::new(self.requests.arrivals as f64 / length_s))
+    }
 }
 
 /// A balancer.
@@ -80,4 +94,25 @@ pub trait Balancer: Send {
 
     /// What a user should know of it: servers without checks, for instance. After the first successful look.
     fn notes(&self) -> Vec<String>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_moment_is_no_rate() {
+        let traffic = |length_ms, arrivals| Traffic {
+            length: Duration::from_millis(length_ms),
+            requests: TrafficPeriod {
+                arrivals,
+                ..TrafficPeriod::default()
+            },
+        };
+        let period = Duration::from_millis(200);
+        assert_eq!(traffic(200, 10).rate(period), Some(PerSecond::new(50.0)));
+        assert_eq!(traffic(100, 0).rate(period), Some(PerSecond::ZERO));
+        assert_eq!(traffic(20, 0).rate(period), None);
+        assert_eq!(traffic(0, 3).rate(Duration::ZERO), None);
+    }
 }

@@ -1,10 +1,53 @@
 //! An HAProxy, through its statistics socket.
 
 use super::balancer::{Admission, Balancer, Look, Member, Traffic, Wanted};
+use crate::live::{Outcomes, TrafficPeriod};
 use headroom_telemetry::haproxy::{
-    RowKind, ServerRow, ServerState, StatisticsAddress, StatisticsError, StatisticsSocket,
+    Responses, RowKind, ServerRow, ServerState, StatisticsAddress, StatisticsError, StatisticsSocket,
 };
 use std::time::{Duration, Instant};
+
+/// The backend's counters, of one process.
+#[derive(Clone, Copy, Debug)]
+struct Counted {
+    pid: u64,
+    at: Instant,
+    sessions: u64,
+    in_flight: u64,
+    responses: Responses,
+}
+
+impl Counted {
+    /// What came between an earlier reading and this; `None` where another process counts meanwhile, from zero.
+    fn since(&self, before: &Self) -> Option<Traffic> {
+        let arrivals = self
+            .sessions
+            .checked_sub(before.sessions)
+            .filter(|_| self.pid == before.pid)?;
+        let classes = |at: usize| {
+            let (now, then) = (self.responses.by_class[at], before.responses.by_class[at]);
+            now.saturating_sub(then)
+        };
+        let by_class: [u64; 5] = std::array::from_fn(classes);
+        let other = self.responses.other.saturating_sub(before.responses.other);
+        Some(Traffic {
+            length: self.at.duration_since(before.at),
+            requests: TrafficPeriod {
+                arrivals,
+                completions: by_class[..4].iter().sum(),
+                // None of the classes: most often a client that went away.
+                failures: by_class[4] + other,
+                in_flight: self.in_flight,
+                outcomes: Outcomes {
+                    failed_by_client: other,
+                    responses: Some(by_class),
+                    causes: vec![("failed_status", by_class[4]), ("aborted_by_client", other)],
+                },
+                ..TrafficPeriod::default()
+            },
+        })
+    }
+}
 
 /// An HAProxy.
 #[derive(Debug)]
@@ -16,8 +59,8 @@ pub struct HaproxyServers {
     warm_up_weight_percent: u32,
     /// What the last look showed of the servers, in the controller's order.
     rows: Vec<ServerRow>,
-    /// The process, when it was read, and its requests then.
-    before: Option<(u64, Instant, u64)>,
+    /// What it had counted when it was read last.
+    before: Option<Counted>,
 }
 
 impl HaproxyServers {
@@ -72,27 +115,18 @@ impl HaproxyServers {
             });
             rows.push(row.clone());
         }
-        let total = counted
+        let backend = counted
             .rows
             .iter()
-            .find(|row| row.kind == RowKind::Backend && row.proxy == self.backend)
-            .map(|row| row.sessions_total);
-        let pid = counted.process.pid;
-        let now = total.map(|total| (pid, at, total));
-        let traffic = self
-            .before
-            .zip(now)
-            .and_then(|((pid, then, before), (same, at, total))| {
-                // Another process counts from zero.
-                let arrivals = total.checked_sub(before).filter(|_| pid == same)?;
-                Some(Traffic {
-                    length: at.duration_since(then),
-                    arrivals,
-                    completions: None,
-                    failures: None,
-                    latencies: None,
-                })
-            });
+            .find(|row| row.kind == RowKind::Backend && row.proxy == self.backend);
+        let now = backend.map(|row| Counted {
+            pid: counted.process.pid,
+            at,
+            sessions: row.sessions_total,
+            in_flight: row.sessions,
+            responses: row.responses.unwrap_or_default(),
+        });
+        let traffic = self.before.zip(now).and_then(|(before, now)| now.since(&before));
         self.before = now;
         self.rows = rows;
         Ok(Look { members, traffic })

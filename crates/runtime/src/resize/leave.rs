@@ -1,7 +1,7 @@
 //! The end: every server is left serving, for nobody will start one any more.
 
 use super::balancer::{Admission, Wanted};
-use super::cluster::Cluster;
+use super::servers::Servers;
 use super::switch_worker::PowerOrder;
 use headroom_console::say;
 use headroom_control::resize::PowerState;
@@ -20,7 +20,7 @@ const LAST_WORD: Duration = Duration::from_secs(3);
 
 /// Starts every server that does not answer and gives requests to each that does; at the end of `wait` to all, for the
 /// balancer's own checks keep requests from one that is down. What could not be done, in words.
-pub fn leave(cluster: &mut Cluster, wait: Duration) -> Vec<String> {
+pub fn leave(cluster: &mut Servers, wait: Duration) -> Vec<String> {
     // One that was told to stop answers for a while yet: it does not count until it fell silent, or was not stopped after
     // all.
     let mut going: Vec<bool> = cluster
@@ -136,7 +136,7 @@ impl Start {
     }
 }
 
-fn left(cluster: &Cluster, answering: &[bool]) -> Vec<String> {
+fn left(cluster: &Servers, answering: &[bool]) -> Vec<String> {
     let servers = cluster.parts.servers.iter().enumerate();
     servers
         .filter(|(at, _)| !answering[*at])

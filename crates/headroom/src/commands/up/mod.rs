@@ -16,7 +16,7 @@ use headroom_console::Document;
 use headroom_console::Failure;
 use headroom_console::Stop;
 use headroom_console::say;
-use headroom_control::{LawContext, Plant};
+use headroom_control::{Decision, LawContext, Plant};
 use headroom_node::Roots;
 use headroom_node::agent::LocalOptions;
 use headroom_node::cap::LimiterOptions;
@@ -28,7 +28,7 @@ use headroom_runtime::descriptors;
 use headroom_runtime::door::{self, Door, OpenError};
 use headroom_runtime::live::control::Control;
 use headroom_runtime::live::guard::namespace::Place;
-use headroom_runtime::live::{CgroupMachine, Machine, Telemetry, run, service_manager, silence, undo};
+use headroom_runtime::live::{CgroupMachine, Device, Telemetry, run, service_manager, silence, undo};
 use headroom_units::{Cores, PerSecond, Seconds};
 use serde_json::json;
 use std::io::IsTerminal;
@@ -146,7 +146,7 @@ fn read(args: &UpArgs) -> Result<Vec<(Config, Document)>, Failure> {
     let mut configs = Vec::new();
     for file in &args.config {
         let (mut config, document) = Config::read(file)?;
-        config.law.name = args.run.law.unwrap_or(config.law.name);
+        config.law.names = args.run.laws(config.law.names);
         configs.push((config, document));
     }
     apart(&configs)?;
@@ -176,6 +176,12 @@ fn prepare(
             };
             start::buildable(&config.law, &document, &context)?;
         }
+        start::stack(
+            &config.law,
+            &document,
+            &start::context(config.slo(&document)?, world.plant),
+            &config.control,
+        )?;
         let group = &world.target.cpu_dir;
         if let Some(other) = services.iter().find(|other| other.world.target.cpu_dir == *group) {
             let why = format!(
@@ -250,7 +256,7 @@ impl World {
     }
 
     fn describe(&self, config: &Config, document: &Document, report: &mut Report) -> Result<(), Failure> {
-        let law = config.law.name.to_string();
+        let law = config.law.names.to_string();
         report.fact("law", "law", &law, law.as_str());
         report.slo(config.slo(document)?);
         let (name, group) = (&self.target.name, self.target.cpu_dir.display().to_string());
@@ -329,7 +335,7 @@ fn serve(args: &RunArgs, service: &mut Service, stop: &Stop) -> Result<Option<Ru
         dir,
         notes: more,
     } = service;
-    let ran_by = (config.law.name, &config.control);
+    let ran_by = (&config.law.names, &config.control);
     let (recorder, admin) = start::open(&config.record, &config.admin, ran_by, document)?;
     let mut notes = world.machine.notes();
     notes.append(more);
@@ -376,15 +382,16 @@ fn serve(args: &RunArgs, service: &mut Service, stop: &Stop) -> Result<Option<Ru
         notes,
         power_source: Some(world.machine.source()),
         nodes: Vec::new(),
+        dry: false,
     };
     let live = run::World {
-        machine: &mut world.machine,
-        telemetry: &mut *telemetry,
+        devices: vec![&mut world.machine],
+        telemetry: Some(&mut *telemetry),
         recorder: &recorder,
     };
     let outcome = start.run(live, &admin, stop);
     // Whatever happened to the control plane, requests being served are finished, with everything on.
-    let full = world.plant.full_allocation();
+    let full = &mut Decision::of(world.plant.full());
     if let Err(error) = world.machine.apply(full) {
         tracing::warn!("everything could not be put to full for the end: {error:#}");
     }

@@ -41,7 +41,7 @@ fn haproxy(site: &Site) -> Option<Program> {
 
 fn behind_haproxy(site: &Site, kind: &str, rest: &str) -> PathBuf {
     let head = format!(
-        "[controller]\n{kind}\n[balancer.haproxy]\nsocket = \"{}\"\nbackend = \"app\"\nwarm_up_weight_percent = 50",
+        "[law]\n{kind}\n[haproxy]\nsocket = \"{}\"\nbackend = \"app\"\nwarm_up_weight_percent = 50",
         site.path("haproxy.sock").display()
     );
     let port = |server: usize| format!("accept_queue = {}", site.ports[server - 1]);
@@ -137,7 +137,7 @@ fn goes_by_the_accept_queues(kind: &str) {
     let site = Site::new(3, Service::Workers(1, 0.02));
     site.boot(1);
     let Some(_haproxy) = haproxy(&site) else { return };
-    let config = behind_haproxy(&site, "kind = \"dynamic\"", "queues");
+    let config = behind_haproxy(&site, "name = \"dynamic\"", "queues");
     // Rates of the few connections of a fifth of a second are noise.
     let text = fs::read_to_string(&config).unwrap();
     let text = text.replace("period_ms = 200.0", "period_ms = 1000.0");

@@ -27,5 +27,5 @@ fn check(config: &Path) -> (ExitStatus, Program) {
 }
 
 fn fixed() -> String {
-    format!("kind = \"static\"\ncapacity_per_s = {CAPACITY_PER_S}.0")
+    format!("name = \"static\"\n[law.static]\ncapacity_per_s = {CAPACITY_PER_S}.0")
 }

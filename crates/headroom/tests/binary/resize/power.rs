@@ -17,10 +17,10 @@ fn a_machine_wakes_by_its_packet() {
     card.set_read_timeout(Some(PATIENCE)).unwrap();
     let config = site.behind_gateway(&fixed());
     let text = fs::read_to_string(&config).unwrap();
-    let (before, _) = text.split_once("[servers.web2.power]").unwrap();
+    let (before, _) = text.split_once("[nodes.web2.power]").unwrap();
     let stop = format!("kill $(cat {}/web2.pid)", site.dir.path().display());
     let power = format!(
-        "[servers.web2.power]\nkind = \"wake-on-lan\"\nmac = \"02:00:00:00:00:02\"\nbroadcast = \"{}\"\n\
+        "[nodes.web2.power]\nkind = \"wake-on-lan\"\nmac = \"02:00:00:00:00:02\"\nbroadcast = \"{}\"\n\
          stop = {}\n",
         card.local_addr().unwrap(),
         serde_json::json!(["/bin/sh", "-c", stop])
@@ -50,8 +50,8 @@ fn a_password_that_everybody_may_read_is_refused_with_its_line() {
     fs::write(
         &config,
         format!(
-            "[controller]\nkind = \"always-on\"\n[balancer.gateways]\ng1 = \"unix:{0}/g\"\n[servers.web1]\n\
-             member = \"http://127.0.0.1:1\"\ncheck = \"tcp:127.0.0.1:1\"\n[servers.web1.power]\nkind = \"redfish\"\n\
+            "[slo]\ntarget_ms = 250\n[law]\nname = \"always-on\"\n[gateways]\ng1 = \"unix:{0}/g\"\n[nodes.web1]\n\
+             member = \"http://127.0.0.1:1\"\ncheck = \"tcp:127.0.0.1:1\"\n[nodes.web1.power]\nkind = \"redfish\"\n\
              url = \"https://bmc\"\nuser = \"u\"\npassword = {{ file = \"{0}/password\" }}\n\
              [admin]\nlisten = \"off\"\n",
             dir.path().display()
@@ -62,7 +62,7 @@ fn a_password_that_everybody_may_read_is_refused_with_its_line() {
     let said = checked.err();
     assert_eq!(status.code(), Some(2));
     assert!(
-        said.contains("resize.toml:8: servers.web1.power") && said.contains("chmod 600"),
+        said.contains("resize.toml:10: nodes.web1.power") && said.contains("chmod 600"),
         "{said}"
     );
     assert!(!said.contains("sesame"));

@@ -1,6 +1,7 @@
 //! A cluster on this machine: processes that stand for its servers, and the controller's files.
 
 use crate::common::{Program, free_port, headroom, until};
+use crate::record;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -129,15 +130,15 @@ impl Site {
     /// The controller's file: the given tables, and a table for each server with `member` and what else is given.
     pub fn config(&self, head: &str, member: impl Fn(usize) -> String) -> PathBuf {
         let mut text = format!(
-            "{head}\n[resize]\nwarm_up_s = 0.6\nblind_s = 3.0\n[power]\nboot_timeout_s = 6.0\nwarm_up_s = 0.4\n\
+            "{head}\n[law.resize]\nwarm_up_s = 0.6\nblind_s = 3.0\n[slo]\ntarget_ms = 250.0\n[power]\nboot_timeout_s = 6.0\nwarm_up_s = 0.4\n\
              lost_s = 1.5\ndrain_timeout_s = 5.0\nshutdown_s = 1.0\nstop_timeout_s = 6.0\nbackoff_s = 1.0\n\
-             backoff_most_s = 4.0\nforgive_s = 60.0\n[control]\nperiod_ms = 200.0\npower_poll_s = 0.5\n[energy]\n\
-             [exit]\nwait_s = 20.0\n[record]\nfile = \"{}\"\n[admin]\nlisten = \"127.0.0.1:0\"\n",
-            self.path("journal.jsonl").display()
+             backoff_most_s = 4.0\nforgive_s = 60.0\n[control]\nperiod_ms = 200.0\n[cluster]\npower_poll_s = 0.5\n[energy]\n\
+             [exit]\nwait_s = 20.0\n[record]\ndb = \"{}\"\n[admin]\nlisten = \"127.0.0.1:0\"\n",
+            self.path("runs.db").display()
         );
         for server in 1..=self.ports.len() {
             text.push_str(&format!(
-                "[servers.web{server}]\ncheck = \"tcp:127.0.0.1:{}\"\n{}\n[servers.web{server}.power]\n{}",
+                "[nodes.web{server}]\ncheck = \"tcp:127.0.0.1:{}\"\n{}\n[nodes.web{server}.power]\n{}",
                 self.ports[server - 1],
                 member(server),
                 self.power(server)
@@ -170,17 +171,20 @@ impl Site {
 
     pub fn behind_gateway(&self, kind: &str) -> PathBuf {
         let head = format!(
-            "[controller]\n{kind}\n[balancer.gateways]\ng1 = \"unix:{}\"",
+            "[law]\n{kind}\n[gateways]\ng1 = \"unix:{}\"",
             self.path("gateway.sock").display()
         );
         self.config(&head, |server| format!("member = \"{}\"", self.url(server)))
     }
 
-    /// The last whole line of the record.
+    /// The periods of the newest run in the record.
+    pub fn periods(&self) -> Vec<Value> {
+        record::periods(&self.path("runs.db"))
+    }
+
+    /// The last of them.
     pub fn last(&self) -> Option<Value> {
-        let text = fs::read_to_string(self.path("journal.jsonl")).ok()?;
-        let whole = &text[..=text.rfind('\n')?];
-        serde_json::from_str(whole.lines().last()?).ok()
+        self.periods().pop()
     }
 
     /// Each server's state, by the record.
@@ -201,11 +205,7 @@ impl Site {
 
     /// Waits until a period of the record is as asked for; that period.
     pub fn until_period(&self, what: &str, found: impl Fn(&Value) -> bool) -> Value {
-        until(what, || {
-            let text = fs::read_to_string(self.path("journal.jsonl")).ok()?;
-            let lines = text.lines().filter_map(|line| serde_json::from_str(line).ok());
-            lines.into_iter().find(|period| found(period))
-        })
+        until(what, || self.periods().into_iter().find(|period| found(period)))
     }
 }
 

@@ -94,12 +94,12 @@ fn the_view_shows_the_cluster_and_a_key_ends_it_also_while_the_terminal_is_resiz
     let load = Load::to(site.front, CAPACITY_PER_S * 3 / 2);
     let mut shown = OnTerminal::start(&config, &["--dry-run"]);
     for wanted in [
-        "static controller behind",
+        "law static",
         "dry run: nothing is done",
         "estimated",
         "web1",
-        "given",
-        "grow:",
+        "serving",
+        "grow",
     ] {
         shown.until_shown(wanted);
     }
@@ -112,7 +112,7 @@ fn the_view_shows_the_cluster_and_a_key_ends_it_also_while_the_terminal_is_resiz
     let (status, after) = shown.end();
     assert!(status.success(), "{after}");
     // The terminal is given back before the summary is printed.
-    assert!(after.contains("controller   static (dry run"), "{after}");
+    assert!(after.contains("the record:"), "{after}");
     assert_eq!((site.starts(2), site.runs(2)), (0, false));
     drop(load);
 }

@@ -52,7 +52,7 @@ struct Unseen<'a> {
 /// # Errors
 /// A scenario or a law that is wrong, a report that cannot be written.
 pub fn run(args: &CompareArgs) -> Result<(), Failure> {
-    let field = field(args, &LawName::all().collect::<Vec<_>>(), SEEDS)?;
+    let field = field(args, &LawName::of_machines().collect::<Vec<_>>(), SEEDS)?;
     let families = match args.families.as_slice() {
         [] => Family::ALL.to_vec(),
         some => {

@@ -18,7 +18,7 @@ use headroom_console::Stop;
 use headroom_console::file;
 use headroom_console::say;
 use headroom_console::terminal;
-use headroom_control::{LawConfig, LawContext, LawName, Plant, Slo, Stack, guardian};
+use headroom_control::{Decision, LawConfig, LawContext, LawName, Plant, Slo, Stack, guardian};
 use headroom_gateway::{BackendConfig, Gateway, GatewayConfig, Handle};
 use headroom_load::http::{LoadConfig, LoadHandle, Pacing, Paths};
 use headroom_node::agent::LocalOptions;
@@ -32,7 +32,7 @@ use headroom_runtime::live::guard::namespace::Place;
 use headroom_runtime::live::run::{RunPlan, Watchers, World};
 use headroom_runtime::live::view::View;
 use headroom_runtime::live::{
-    CgroupMachine, Frame, GatewayTelemetry, Machine, SystemClock, Telemetry, calibrate, run, undo,
+    CgroupMachine, Device, Frame, GatewayTelemetry, SystemClock, Telemetry, calibrate, run, undo,
 };
 use headroom_testbed::hardware::HardwareConfig;
 use headroom_testbed::wiki::WikiCosts;
@@ -202,7 +202,7 @@ fn stage(
         say::note!("note: {note}");
     }
 
-    stage.machine.apply(plant.full_allocation())?;
+    stage.machine.apply(&mut Decision::of(plant.full()))?;
     let Some(rate) = stage.calibrate(plant, stop)? else {
         return Ok(None);
     };
@@ -412,7 +412,11 @@ impl Stage {
             trace: day.name().to_owned(),
             seed: args.seed,
             length: Some(day.duration()),
-            frame: Frame { period: PERIOD, slo },
+            frame: Frame {
+                period: PERIOD,
+                slo,
+                dry: false,
+            },
             plant,
             notes: self.notes(),
             power_source: Some(self.machine.source()),
@@ -421,7 +425,7 @@ impl Stage {
             provenance: origin::provenance().with_load(Some(origin::of_trace(day, args.seed))),
             lines_every: 10,
         };
-        self.machine.apply(plant.full_allocation())?;
+        self.machine.apply(&mut Decision::of(plant.full()))?;
         let load = self.load(args.seed, Arc::clone(day), Spacing::Poisson)?;
         let mut telemetry = GatewayTelemetry::new(&self.gateway);
         // The run ends with the last answer, which comes soon after the trace's end or never.
@@ -429,8 +433,8 @@ impl Stage {
         let done = |at: Seconds| at >= ends && (load.is_finished() || at >= ends + AFTER_THE_END);
         let watchers = Watchers { view, status: None };
         let world = World {
-            machine: &mut self.machine,
-            telemetry: &mut telemetry,
+            devices: vec![&mut self.machine],
+            telemetry: Some(&mut telemetry),
             recorder: &self.recorder,
         };
         let summary = run::run(&plan, law, world, watchers, stop, done)?;

@@ -1,6 +1,6 @@
-//! Where gateways, agents and an HAProxy are, and how they are reached.
+//! Where agents, gateways and an HAProxy are, and how they are reached.
 
-use super::ResizeFile;
+use super::ControllerFile;
 use super::tables::HaproxyBalancer;
 use headroom_console::{ConfigError, Document};
 use headroom_node::queue::QueueMethod;
@@ -12,33 +12,38 @@ use headroom_wire::tls::ClientTls;
 use std::path::PathBuf;
 use std::time::Duration;
 
-impl ResizeFile {
-    /// Each gateway's name and address, by name.
+/// How long whatever holds no lease may be silent.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+impl ControllerFile {
+    /// The name and the address of each node's agent, where it has one.
     ///
     /// # Errors
     /// A text that is no address, or TCP without certificates, with its line.
-    pub fn gateway_addresses(&self, document: &Document) -> Result<Vec<(String, Address)>, ConfigError> {
-        let one = |(name, text): (&String, &String)| {
-            let address = self.address(document, &format!("balancer.gateways.{name}"), text)?;
-            Ok((name.clone(), address))
-        };
-        self.balancer.gateways.iter().map(one).collect()
+    pub fn agent_addresses(&self, document: &Document) -> Result<Vec<(String, Address)>, ConfigError> {
+        let nodes = self.nodes.iter();
+        let agents = nodes.filter_map(|(name, node)| Some((name, node.agent.as_ref()?, node.is_table)));
+        agents
+            .map(|(name, text, is_table)| {
+                let key = match is_table {
+                    true => format!("nodes.{name}.agent"),
+                    false => format!("nodes.{name}"),
+                };
+                Ok((name.clone(), self.address(document, &key, text)?))
+            })
+            .collect()
     }
 
-    /// The address of the agent that watches a server's accept queue; `None` where it is of this machine.
+    /// Each gateway's name and address, by name.
     ///
     /// # Errors
-    /// As [`ResizeFile::gateway_addresses`]; a method that agents do not have.
-    pub fn agent(&self, document: &Document, name: &str) -> Result<Option<Address>, ConfigError> {
-        let Some(text) = self.servers.get(name).and_then(|server| server.agent.as_ref()) else {
-            return Ok(None);
+    /// As [`ControllerFile::agent_addresses`].
+    pub fn gateway_addresses(&self, document: &Document) -> Result<Vec<(String, Address)>, ConfigError> {
+        let one = |(name, text): (&String, &String)| {
+            let address = self.address(document, &format!("gateways.{name}"), text)?;
+            Ok((name.clone(), address))
         };
-        if self.agent_methods().is_empty() {
-            let why = "agents ask no status page: use method = \"ebpf\"";
-            return Err(document.error("capacity.method", why));
-        }
-        self.address(document, &format!("servers.{name}.agent"), text)
-            .map(Some)
+        self.gateways.iter().map(one).collect()
     }
 
     /// How agents measure accept queues, in the order in which they try.
@@ -60,16 +65,19 @@ impl ResizeFile {
         Ok(address)
     }
 
-    /// How gateways and agents are reached.
+    /// How agents and gateways are reached. Where leases are held, a peer that is silent for a third of one is taken for lost.
     ///
     /// # Errors
     /// Certificates that cannot be used, with their line.
     pub fn client(&self, document: &Document) -> Result<ClientOptions, ConfigError> {
         let tls = self.tls.as_ref().map(|tls| ClientTls::load(&tls.files()));
-        let patience = Duration::from_secs(2);
+        let patience = match self.commands() {
+            true => self.lease() / 3,
+            false => PATIENCE,
+        };
         Ok(ClientOptions {
             tls: tls.transpose().map_err(|error| document.error("tls", error))?,
-            connect_time: patience,
+            connect_time: patience.max(Duration::from_secs(1)),
             answer_time: patience,
             silence: patience,
             ..ClientOptions::default()
@@ -78,7 +86,7 @@ impl ResizeFile {
 
     /// Where HAProxy's statistics socket is.
     pub fn haproxy(&self) -> Option<(StatisticsAddress, &HaproxyBalancer)> {
-        let table = self.balancer.haproxy.as_ref()?;
+        let table = self.haproxy.as_ref()?;
         let address = match table.socket.parse() {
             Ok(address) => StatisticsAddress::Tcp(address),
             Err(_) => StatisticsAddress::Unix(PathBuf::from(&table.socket)),

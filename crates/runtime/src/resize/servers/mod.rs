@@ -1,21 +1,20 @@
-//! The cluster and the loop's one step.
+//! The servers of a cluster as a device of the control loop.
 
-mod orders;
-mod server_ticks;
-mod snapshot;
+mod apply;
+mod observe;
 
 use super::balancer::Balancer;
 use super::check::Checks;
 use super::queues::Queue;
 use super::switch_worker::SwitchWorker;
-use super::tick::{BalancerTick, Tick};
+use crate::live::{Device, DevicePeriod};
 use anyhow::anyhow;
 use headroom_console::Stop;
-use headroom_control::resize::{Energy, Fleet, Found, Health, PowerState, PowerTuning, Resize, Server, hold};
-use headroom_control::{Law, Observation};
-use headroom_units::{PerSecond, Seconds};
+use headroom_control::Decision;
+use headroom_control::resize::{Energy, Fleet, Found, Health, Order, PowerState, PowerTuning, Server};
+use headroom_units::{Lever, PerSecond, Seconds, Setting};
 use serde::Deserialize;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 /// How often the servers are looked at while they are being found.
 const FIND_AGAIN: Duration = Duration::from_millis(20);
@@ -45,7 +44,7 @@ impl Demand {
 pub struct ServerParts {
     /// Its name.
     pub name: String,
-    /// The hand on its power switch.
+    /// What works its power switch.
     pub switch_worker: SwitchWorker,
     /// Its accept queue, where it is watched.
     pub queue: Option<Queue>,
@@ -59,8 +58,6 @@ pub struct Parts {
     pub balancer: Box<dyn Balancer>,
     /// Whether they answer.
     pub checks: Checks,
-    /// The controller.
-    pub resizer: Box<dyn Law>,
     /// The time limits of the power states.
     pub tuning: PowerTuning,
     /// Where the arrival rate comes from.
@@ -73,22 +70,29 @@ pub struct Parts {
     pub period: Duration,
 }
 
-/// A live cluster.
-pub struct Cluster {
+/// The servers, the balancer in front of them, and how many are to be on.
+pub struct Servers {
     pub(super) parts: Parts,
     fleet: Fleet,
-    /// Decide and say, and do nothing.
+    /// Look, and do nothing.
     dry: bool,
     started: Instant,
     last: Instant,
-    period: u64,
     /// Why a change did not reach the balancer.
     unreported: Option<String>,
+    /// How the servers were found in the period that was observed last.
+    health: Vec<Health>,
+    /// Why the balancer cannot be relied on in it.
+    trouble: Option<String>,
+    /// What was ordered since.
+    orders: Vec<Order>,
+    /// Why the last order to each switch failed, until the next is carried out.
+    failed: Vec<Option<String>>,
 }
 
-impl Cluster {
+impl Servers {
     /// Finds the servers as they are: waits until each was checked and its switch asked, and the balancer can be relied on.
-    /// Nothing where `stop` was raised before.
+    /// Nothing where `stop` was raised before. With `dry` nothing is ever done to them.
     ///
     /// # Errors
     /// The balancer cannot be relied on within `patience`; a parameter outside its range.
@@ -135,26 +139,27 @@ impl Cluster {
             }
         }
         Ok(Some(Self {
+            failed: vec![None; parts.servers.len()],
             parts,
             fleet,
             dry,
             started: now,
             last: now,
-            period: 0,
             unreported: None,
+            health: Vec::new(),
+            trouble: Some("nothing was observed yet".to_owned()),
+            orders: Vec::new(),
         }))
+    }
+
+    fn power_states(&self) -> Vec<PowerState> {
+        self.fleet.servers().iter().map(Server::state).collect()
     }
 
     /// Each server's name and state.
     pub fn states(&self) -> Vec<(String, PowerState)> {
-        let states = self.fleet.servers().iter().map(Server::state);
         let names = self.parts.servers.iter().map(|server| server.name.clone());
-        names.zip(states).collect()
-    }
-
-    /// The controller's name.
-    pub fn resizer_name(&self) -> &'static str {
-        self.parts.resizer.name()
+        names.zip(self.power_states()).collect()
     }
 
     /// The balancer, in words.
@@ -183,58 +188,21 @@ impl Cluster {
         }
         notes
     }
+}
 
-    /// One period: looks, decides, orders.
-    pub fn tick(&mut self) -> Tick {
-        let at = Instant::now();
-        let length = Seconds::from(at.duration_since(std::mem::replace(&mut self.last, at)));
-        let now = Seconds::from(at.duration_since(self.started));
-        let mut shown = self.sample_queues();
-        let snapshot = self.look(&shown);
-        if self.dry {
-            self.find_again(&snapshot.health, now);
-        }
-        let before: Vec<PowerState> = self.fleet.servers().iter().map(|one| one.state()).collect();
-        let arrival_rate = self.arrival_rate(&shown, &snapshot.look);
-        let seen = self.seen(&before, &snapshot.look);
-        let decision = self.parts.resizer.decide(&Observation {
-            period: self.period,
-            at: now,
-            clock: Seconds::from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()),
-            length,
-            demand: arrival_rate,
-            nodes: seen,
-            ..Observation::default()
-        });
-        let decided = Resize::of(decision, before.len());
-        let trouble = snapshot
-            .look
-            .as_ref()
-            .err()
-            .cloned()
-            .or_else(|| self.unreported.clone());
-        let resize = match &trouble {
-            Some(why) => hold(decided, why, &before, &snapshot.health),
-            None => decided,
-        };
-        let orders = self.fleet.steer(now, resize.servers, &snapshot.health);
-        if !self.dry {
-            self.carry_out(&orders, &before);
-            self.unreported = self.tell_balancer().err();
-        }
-        let servers = self.server_ticks(now, &before, &orders, &snapshot, &mut shown);
-        self.spend(length, &servers, arrival_rate);
-        let tick = Tick {
-            period: self.period,
-            at: now,
-            length,
-            arrival_rate,
-            balancer: BalancerTick::new(snapshot.look.ok().and_then(|look| look.traffic), trouble),
-            resize,
-            servers,
-            energy: self.parts.energy.map(|energy| energy.sum),
-        };
-        self.period += 1;
-        tick
+impl Device for Servers {
+    fn observe(&mut self, period: &mut DevicePeriod) {
+        self.look(period);
+    }
+
+    fn in_force(&self) -> Setting {
+        let on = |server: &&Server| !matches!(server.state(), PowerState::Off | PowerState::Stopping);
+        let on = self.fleet.servers().iter().filter(on).count();
+        Setting::default().with(Lever::Servers, Some(on as f64))
+    }
+
+    fn apply(&mut self, decision: &mut Decision) -> anyhow::Result<()> {
+        self.steer(decision);
+        Ok(())
     }
 }

@@ -1,17 +1,23 @@
-//! Many gateways as one source of telemetry.
+//! Many gateways as one source of telemetry; and as the balancer in front of servers that are switched on and off, over the
+//! same connections, for a gateway's counters are taken by one controller.
+
+mod balancer;
+
+pub use balancer::GatewayBalancer;
 
 use super::{BackOff, Network, Shared, stop_requested};
 use crate::live::{BackendTick, Outcomes, ReportedLatency, Telemetry, TrafficPeriod};
 use hdrhistogram::Histogram;
 use headroom_gateway::{ConnectCounts, service_histogram};
-use headroom_units::Seconds;
+use headroom_units::{Part, Role, Seconds, Sensor};
 use headroom_wire::Address;
 use headroom_wire::client::{CallError, ClientOptions, GatewayClient};
-use headroom_wire::message::{Backend, BackendPeriod, GatewayPeriod};
+use headroom_wire::message::{Backend, BackendPeriod, BackendState, GatewayPeriod, SetBackend};
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 /// A gateway is asked for so many periods in one of the control loop's, whose clock is another: what belongs to the
 /// neighbouring period is at most one of them.
@@ -24,8 +30,13 @@ const MIN_PART: Duration = Duration::from_millis(20);
 struct GatewayState {
     /// Its backends; `None` while it is not connected.
     backends: Option<Vec<Backend>>,
-    /// Periods added up here.
+    /// The requests that each is serving; `None` where that is not known of the time since its state was set.
+    in_flight: Vec<Option<u64>>,
+    /// The states that its backends are to have, by their URL.
+    wanted: BTreeMap<String, BackendState>,
+    /// Periods added up here, and how long they were together.
     periods: u64,
+    length: Duration,
     sum: GatewayPeriod,
     histogram: Histogram<u64>,
     /// The sum is not whole: threads of the gateway did not answer, or the connection was lost.
@@ -37,7 +48,10 @@ impl Default for GatewayState {
     fn default() -> Self {
         Self {
             backends: None,
+            in_flight: Vec::new(),
+            wanted: BTreeMap::new(),
             periods: 0,
+            length: Duration::ZERO,
             sum: GatewayPeriod::default(),
             histogram: service_histogram(),
             broken: true,
@@ -49,6 +63,7 @@ impl Default for GatewayState {
 impl GatewayState {
     fn add(&mut self, period: GatewayPeriod) {
         self.periods += 1;
+        self.length += period.length;
         self.broken |= period.cores_missing > 0;
         let sum = &mut self.sum;
         sum.arrivals += period.arrivals;
@@ -59,6 +74,9 @@ impl GatewayState {
         for (value, count) in period.latencies {
             self.histogram.saturating_record_n(value, count);
         }
+        let whole = period.cores_missing == 0;
+        let in_flight = period.backends.iter().map(|backend| backend.in_flight);
+        self.in_flight = in_flight.map(|count| count.filter(|_| whole)).collect();
         sum.backends
             .resize(period.backends.len(), BackendPeriod::default());
         for (sum, backend) in sum.backends.iter_mut().zip(period.backends) {
@@ -101,6 +119,7 @@ impl GatewayState {
     fn end(&mut self) -> bool {
         let whole = self.periods > 0 && !self.broken && self.backends.is_some();
         self.periods = 0;
+        self.length = Duration::ZERO;
         self.broken = self.backends.is_none();
         whole
     }
@@ -112,23 +131,27 @@ impl GatewayState {
     }
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Gateway {
     name: String,
     state: Arc<Shared<GatewayState>>,
+    /// Rung when another state of a backend is wanted.
+    bell: Arc<Notify>,
 }
 
 /// Many gateways as one source of telemetry. The periods of all are added; one that is missing makes the period lost, for
 /// its requests may be the slow ones.
 #[derive(Debug)]
-pub struct ClusterTelemetry {
+pub struct Gateways {
     gateways: Vec<Gateway>,
+    /// What each showed in the period that was taken last.
+    parts: Vec<Part>,
     /// Something was taken before: until then no period can be whole.
     begun: bool,
     _network: Network,
 }
 
-impl ClusterTelemetry {
+impl Gateways {
     /// Starts to connect to every gateway.
     ///
     /// # Errors
@@ -142,22 +165,32 @@ impl ClusterTelemetry {
         let part = (period / PARTS).max(MIN_PART);
         let (mut known, mut tasks) = (Vec::new(), Vec::new());
         for (name, address) in gateways {
-            let state = Arc::new(Shared::new(GatewayState::default()));
-            tasks.push(attend(
-                name.clone(),
+            let gateway = Gateway {
+                name,
+                state: Arc::new(Shared::new(GatewayState::default())),
+                bell: Arc::default(),
+            };
+            let task = Task {
+                gateway: gateway.clone(),
                 address,
-                client.clone(),
+                options: client.clone(),
                 part,
-                Arc::clone(&state),
-                stopping.clone(),
-            ));
-            known.push(Gateway { name, state });
+                again: period,
+            };
+            tasks.push(task.attend(stopping.clone()));
+            known.push(gateway);
         }
         Ok(Self {
             gateways: known,
+            parts: Vec::new(),
             begun: false,
             _network: Network::start("cluster-gateways", tasks, stop)?,
         })
+    }
+
+    /// The gateways as the balancer of these servers, each the URL of a backend.
+    pub fn balancer(&self, members: Vec<String>) -> GatewayBalancer {
+        GatewayBalancer::new(self.gateways.clone(), members)
     }
 
     /// Waits until every gateway was connected to, or the time is over; why not, for each that was not.
@@ -175,22 +208,12 @@ impl ClusterTelemetry {
     }
 }
 
-impl Telemetry for ClusterTelemetry {
+impl Telemetry for Gateways {
     fn take(&mut self, patience: Duration) -> Option<TrafficPeriod> {
         let deadline = Instant::now() + patience;
-        let mut all = TrafficPeriod {
-            arrivals: 0,
-            completions: 0,
-            failures: 0,
-            in_flight: 0,
-            oldest_in_flight: None,
-            latency: ReportedLatency::AtSlo(None),
-            backends: Vec::new(),
-            queue: None,
-            accept_pauses: 0,
-            outcomes: Outcomes::default(),
-        };
+        let mut all = TrafficPeriod::default();
         let mut latencies = service_histogram();
+        self.parts.clear();
         let (mut whole, mut connected) = (true, true);
         for gateway in &self.gateways {
             // Nothing to wait for while it is not connected.
@@ -199,11 +222,19 @@ impl Telemetry for ClusterTelemetry {
                 .wait(deadline, |state| state.periods > 0 || state.backends.is_none());
             let mut state = gateway.state.lock();
             connected &= state.backends.is_some();
-            if !state.end() {
+            let length = state.length;
+            if state.end() {
+                self.parts.push(part(&gateway.name, &state.sum, length));
+            } else {
                 let why = state.trouble.as_deref().unwrap_or("its period is not whole");
                 if self.begun {
                     tracing::warn!(gateway = gateway.name, "{why}");
                 }
+                let lost = Part::new(&gateway.name, Role::Gateway).in_state("unreachable");
+                self.parts.push(Part {
+                    trouble: vec![why.to_owned()],
+                    ..lost
+                });
                 whole = false;
             }
         }
@@ -252,6 +283,20 @@ impl Telemetry for ClusterTelemetry {
         all.latency = ReportedLatency::Histogram(latencies);
         whole.then_some(all)
     }
+
+    fn parts(&self) -> Vec<Part> {
+        self.parts.clone()
+    }
+}
+
+/// What a gateway showed in a period that it reported whole.
+fn part(name: &str, sum: &GatewayPeriod, length: Duration) -> Part {
+    let rate = |count: u64| (!length.is_zero()).then(|| count as f64 / length.as_secs_f64());
+    Part::new(name, Role::Gateway)
+        .in_state("connected")
+        .with(Sensor::ArrivalRate, rate(sum.arrivals))
+        .with(Sensor::FailureRate, rate(sum.failures))
+        .with(Sensor::InFlight, Some(sum.in_flight as f64))
 }
 
 /// A backend that several gateways send to is one.
@@ -284,70 +329,118 @@ fn merge(all: &mut Vec<BackendTick>, backend: &Backend, period: &BackendPeriod) 
     }
 }
 
-async fn attend(
-    name: String,
+/// What talks to one gateway.
+struct Task {
+    gateway: Gateway,
     address: Address,
     options: ClientOptions,
     part: Duration,
-    state: Arc<Shared<GatewayState>>,
-    mut stop: watch::Receiver<bool>,
-) {
-    let mut back_off = BackOff::new();
-    loop {
-        let error = tokio::select! {
-            error = observe(&address, &options, part, &state, &mut back_off) => error,
-            () = stop_requested(&mut stop) => return,
-        };
-        state.change(|state| {
-            if state.backends.take().is_some() {
-                tracing::warn!(gateway = name, "the gateway is lost: {error}");
+    /// The time between two looks at the backends' states, which others may change, where states are wanted.
+    again: Duration,
+}
+
+impl Task {
+    async fn attend(self, mut stop: watch::Receiver<bool>) {
+        let mut back_off = BackOff::new();
+        loop {
+            let error = tokio::select! {
+                error = self.talk(&mut back_off) => error,
+                () = stop_requested(&mut stop) => return,
+            };
+            self.gateway.state.change(|state| {
+                if state.backends.take().is_some() {
+                    tracing::warn!(gateway = self.gateway.name, "the gateway is lost: {error}");
+                }
+                state.broken = true;
+                state.in_flight.clear();
+                state.trouble = Some(error.to_string());
+            });
+            tokio::select! {
+                () = tokio::time::sleep(back_off.again()) => {}
+                () = stop_requested(&mut stop) => return,
             }
-            state.broken = true;
-            state.trouble = Some(error.to_string());
-        });
-        tokio::select! {
-            () = tokio::time::sleep(back_off.again()) => {}
-            () = stop_requested(&mut stop) => return,
         }
+    }
+
+    /// Talks until the connection ends; why it did.
+    async fn talk(&self, back_off: &mut BackOff) -> CallError {
+        match self.converse(back_off).await {
+            Ok(never) => match never {},
+            Err(error) => error,
+        }
+    }
+
+    /// Adds period to period, and sets the states that are wanted, until the connection ends.
+    async fn converse(&self, back_off: &mut BackOff) -> Result<std::convert::Infallible, CallError> {
+        let client = GatewayClient::connect(&self.address, &self.options).await?;
+        let mut periods = client.observe(self.part).await?;
+        *back_off = BackOff::new();
+        self.gateway.state.change(|state| {
+            *state = GatewayState {
+                backends: Some(client.gateway().backends.clone()),
+                // What was counted while nobody was connected is in no period.
+                broken: true,
+                wanted: std::mem::take(&mut state.wanted),
+                ..GatewayState::default()
+            };
+        });
+        let mut again = tokio::time::interval(self.again);
+        again.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                period = periods.next() => match period? {
+                    Some(period) => self.gateway.state.change(|state| state.add(period)),
+                    None => return Err(CallError::Unreachable {
+                        address: self.address.clone(),
+                        why: "the gateway has ended".to_owned(),
+                    }),
+                },
+                () = self.gateway.bell.notified() => self.set(&client).await?,
+                _ = again.tick() => {
+                    if self.gateway.state.lock().wanted.is_empty() {
+                        continue;
+                    }
+                    let backends = client.describe().await?.backends;
+                    self.gateway.state.change(|state| state.backends = Some(backends));
+                    self.set(&client).await?;
+                }
+            }
+        }
+    }
+
+    /// Sets each backend's state that is not the one wanted.
+    async fn set(&self, client: &GatewayClient) -> Result<(), CallError> {
+        let changes: Vec<(usize, BackendState)> = {
+            let state = self.gateway.state.lock();
+            let backends = state.backends.iter().flatten().enumerate();
+            let change = |(at, backend): (usize, &Backend)| {
+                let wanted = *state.wanted.get(member(&backend.url))?;
+                (wanted != backend.state).then_some((at, wanted))
+            };
+            backends.filter_map(change).collect()
+        };
+        for (at, wanted) in changes {
+            let change = SetBackend {
+                backend: u32::try_from(at).unwrap_or(u32::MAX),
+                state: Some(wanted),
+                weight: None,
+            };
+            let backend = client.set_backend(change).await?;
+            self.gateway.state.change(|state| {
+                if let Some(slot) = state.backends.as_mut().and_then(|backends| backends.get_mut(at)) {
+                    *slot = backend;
+                }
+                // What was counted before says nothing of the time since.
+                if let Some(slot) = state.in_flight.get_mut(at) {
+                    *slot = None;
+                }
+            });
+        }
+        Ok(())
     }
 }
 
-/// Adds period to period until the connection ends; why it did.
-async fn observe(
-    address: &Address,
-    options: &ClientOptions,
-    part: Duration,
-    state: &Shared<GatewayState>,
-    back_off: &mut BackOff,
-) -> CallError {
-    let connect = async {
-        let client = GatewayClient::connect(address, options).await?;
-        let periods = client.observe(part).await?;
-        Ok((client, periods))
-    };
-    let (client, mut periods) = match connect.await {
-        Ok(connected) => connected,
-        Err(error) => return error,
-    };
-    *back_off = BackOff::new();
-    state.change(|state| {
-        *state = GatewayState {
-            backends: Some(client.gateway().backends.clone()),
-            // What was counted while nobody was connected is in no period.
-            broken: true,
-            ..GatewayState::default()
-        };
-    });
-    loop {
-        match periods.next().await {
-            Ok(Some(period)) => state.change(|state| state.add(period)),
-            Ok(None) => {
-                return CallError::Unreachable {
-                    address: address.clone(),
-                    why: "the gateway has ended".to_owned(),
-                };
-            }
-            Err(error) => return error,
-        }
-    }
+/// What a backend's URL is compared by.
+fn member(url: &str) -> &str {
+    url.trim_end_matches('/')
 }

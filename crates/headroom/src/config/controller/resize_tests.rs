@@ -4,13 +4,13 @@ use headroom_control::capacity::QueueTuning;
 /// The example, with the keys that are commented out and can stand beside the others.
 fn whole() -> String {
     let alone = [
-        "[balancer.haproxy]",
+        "[haproxy]",
         "socket",
         "backend",
         "warm_up_weight_percent",
         "slots",
     ];
-    EXAMPLE
+    RESIZE_EXAMPLE
         .lines()
         .map(|line| {
             let key = line.strip_prefix("# ").filter(|rest| {
@@ -23,24 +23,25 @@ fn whole() -> String {
         .collect()
 }
 
-fn parse(text: &str) -> Result<(ResizeFile, Document), ConfigError> {
-    ResizeFile::checked(Document::shipped("resize.toml", text))
+fn parse(text: &str) -> Result<(ControllerFile, Document), ConfigError> {
+    ControllerFile::checked(Document::shipped("resize.toml", text), "resize")
 }
 
 #[test]
 fn the_example_is_a_configuration_also_with_every_key_written() {
-    let (config, document) = parse(EXAMPLE).unwrap();
+    let (config, _) = parse(RESIZE_EXAMPLE).unwrap();
     assert_eq!(config.demand(), Demand::Balancer);
-    assert_eq!(config.resizer(&document).unwrap().name(), "static");
-    assert_ne!(whole(), EXAMPLE);
+    assert_eq!(config.law.names.to_string(), "static");
+    assert!(config.resizes() && !config.commands());
+    assert_ne!(whole(), RESIZE_EXAMPLE);
     parse(&whole()).unwrap();
 }
 
 #[test]
 fn the_examples_defaults_are_the_programs() {
-    let (short, _) = parse(EXAMPLE).unwrap();
+    let (short, _) = parse(RESIZE_EXAMPLE).unwrap();
     let (long, _) = parse(&whole()).unwrap();
-    assert_eq!(short.resize, long.resize);
+    assert_eq!(short.law.resize, long.law.resize);
     assert_eq!(short.power, long.power);
     assert_eq!(
         QueueTuning {
@@ -51,19 +52,17 @@ fn the_examples_defaults_are_the_programs() {
     );
     assert_eq!(short.control.period_ms, long.control.period_ms);
     assert_eq!(short.exit.wait_s, long.exit.wait_s);
-    assert_eq!(short.record.max_mib, long.record.max_mib);
+    assert_eq!(short.record.db, long.record.db);
+    assert_eq!(short.cluster.power_poll_s, long.cluster.power_poll_s);
     assert_eq!(short.admin.listen, long.admin.listen);
     assert_eq!(short.energy, Some(ServerPower::default()));
 }
 
 #[test]
 fn an_haproxy_stands_in_the_gateways_place() {
-    let text = EXAMPLE
-        .replace(
-            "[balancer.gateways]\ng1 = \"unix:/run/headroom/gateway.sock\"\n",
-            "",
-        )
-        .replace("# [balancer.haproxy]", "[balancer.haproxy]")
+    let text = RESIZE_EXAMPLE
+        .replace("[gateways]\ng1 = \"unix:/run/headroom/gateway.sock\"\n", "")
+        .replace("# [haproxy]", "[haproxy]")
         .replace("# socket = ", "socket = ")
         .replace("# backend = ", "backend = ");
     let (config, _) = parse(&text).unwrap();
@@ -78,16 +77,20 @@ fn an_haproxy_stands_in_the_gateways_place() {
 #[test]
 fn a_schedule_is_made_of_slots_or_of_a_curve() {
     let scheduled = |rest: &str| {
-        let text = EXAMPLE.replace("kind = \"static\"", &format!("kind = \"scheduled\"\n{rest}"));
-        parse(&text).map(|(config, document)| config.resizer(&document).unwrap().name())
+        let text = RESIZE_EXAMPLE
+            .replace("name = \"static\"", "name = \"scheduled\"")
+            .replace("[law.scheduled]", &format!("[law.scheduled]\n{rest}"));
+        parse(&text).map(|(config, _)| config.law.names.to_string())
     };
-    assert_eq!(scheduled("slots = [1, 2]"), Ok("scheduled"));
-    assert_eq!(scheduled("curve_per_s = [100.0, 700.0]"), Ok("scheduled"));
+    let curve = "curve_per_s = [100.0, 700.0]";
+    assert_eq!(scheduled("slots = [1, 2]"), Ok("scheduled".to_owned()));
+    assert!(scheduled(&format!("{curve}\ncapacity_per_s = 595.0")).is_ok());
     for rest in [
         "",
+        curve,
         "slots = [1]\ncurve_per_s = [1.0]",
         "slots = [0]",
-        "curve_per_s = [-1.0]",
+        "curve_per_s = [-1.0]\ncapacity_per_s = 595.0",
     ] {
         assert!(scheduled(rest).is_err(), "{rest}");
     }
@@ -99,43 +102,43 @@ fn each_mistake_is_told_with_its_line_and_a_remedy() {
         (
             "capacity_per_s = 595.0",
             "",
-            "controller.capacity_per_s: is missing",
+            "law.static.capacity_per_s: is missing",
         ),
         (
             "capacity_per_s = 595.0",
             "capacity_per_s = 0.0",
-            "controller.capacity_per_s",
+            "law.static.capacity_per_s",
         ),
         (
-            "kind = \"static\"",
-            "kind = \"dynamic\"",
-            "servers.web1.accept_queue: is missing",
+            "name = \"static\"",
+            "name = \"dynamic\"",
+            "nodes.web1.accept_queue: is missing",
         ),
         (
             "# demand = \"balancer\"",
             "demand = \"accept-queue\"",
-            "servers.web1.accept_queue: is missing",
+            "nodes.web1.accept_queue: is missing",
         ),
         (
             "# accept_queue = 8080",
             "agent = \"unix:/a\"",
-            "servers.web1.agent: watches accept queues alone",
+            "nodes.web1.agent: watches accept queues alone",
         ),
         (
             "# accept_queue = 8080",
             "accept_queue = 8080\nagent = \"web1:7443\"",
-            "servers.web1.agent: web1:7443 is TCP",
+            "nodes.web1.agent: web1:7443 is TCP",
         ),
         (
             "# accept_queue = 8080",
             "accept_queue = 8080\nagent = \"web1\"",
-            "servers.web1.agent: \"web1\" is no address",
+            "nodes.web1.agent: \"web1\" is no address",
         ),
         ("unix:/run/headroom/gateway.sock", "g1:7443", "g1:7443 is TCP"),
         (
             "http://10.0.0.12:8080",
             "http://10.0.0.11:8080",
-            "servers.web2.member",
+            "nodes.web2.member",
         ),
         (
             "tcp:10.0.0.12:8080",
@@ -143,7 +146,7 @@ fn each_mistake_is_told_with_its_line_and_a_remedy() {
             "is no check: write tcp:HOST:PORT",
         ),
         ("# period_ms = 1000.0", "period_ms = 1.0", "control.period_ms"),
-        ("# margin = 0.0", "margin = 1.5", "resize.margin"),
+        ("# margin = 0.0", "margin = 1.5", "law.resize.margin"),
         ("# backoff_s = 30.0", "backoff_s = 0.0", "power.backoff_s"),
         ("# min_servers = 1", "min_servers = 9", "is 9 of 4 servers"),
         ("off_w = 0.0", "off_w = -1.0", "energy.off_w"),
@@ -155,10 +158,20 @@ fn each_mistake_is_told_with_its_line_and_a_remedy() {
             "capacity.queue.sampling_period_s",
         ),
         ("kind = \"ipmi\"", "kind = \"apc\"", "apc"),
+        (
+            "name = \"static\"",
+            "name = [\"static\", \"slo-power\"]",
+            "nodes.web1.agent: is missing: slo-power sets each node through its agent",
+        ),
+        (
+            "[nodes.web2.power]\nkind = \"ipmi\"",
+            "[nodes.web2]\nkind = \"ipmi\"",
+            "nodes.web2",
+        ),
         ("mac = \"00:25:90:ab:cd:ef\"", "mac = \"web4\"", "no MAC address"),
     ] {
-        assert!(EXAMPLE.contains(from), "{from}");
-        let error = parse(&EXAMPLE.replacen(from, to, 1)).unwrap_err();
+        assert!(RESIZE_EXAMPLE.contains(from), "{from}");
+        let error = parse(&RESIZE_EXAMPLE.replacen(from, to, 1)).unwrap_err();
         let text = error.to_string();
         assert!(
             text.contains(said) && error.line.is_some(),
@@ -167,7 +180,7 @@ fn each_mistake_is_told_with_its_line_and_a_remedy() {
     }
     let agents = |rest: &str| {
         let first = "# accept_queue = 8080";
-        let text = EXAMPLE.replacen(first, "accept_queue = 8080\nagent = \"unix:/a\"", 1);
+        let text = RESIZE_EXAMPLE.replacen(first, "accept_queue = 8080\nagent = \"unix:/a\"", 1);
         parse(&text.replacen("check = \"tcp:10.0.0.12:8080\"", rest, 1))
     };
     let second = "check = \"tcp:10.0.0.12:8080\"\naccept_queue = 8080";
@@ -177,8 +190,8 @@ fn each_mistake_is_told_with_its_line_and_a_remedy() {
     let text = agents(&format!("{second}\nagent = \"/a\""))
         .unwrap_err()
         .to_string();
-    assert!(text.contains("servers.web2.accept_queue: 8080"), "{text}");
-    let status = EXAMPLE
+    assert!(text.contains("nodes.web2.accept_queue: 8080"), "{text}");
+    let status = RESIZE_EXAMPLE
         .replacen("# method = \"auto\"", "method = \"status\"", 1)
         .replacen(
             "# accept_queue = 8080",
@@ -187,10 +200,7 @@ fn each_mistake_is_told_with_its_line_and_a_remedy() {
         );
     let text = parse(&status).unwrap_err().to_string();
     assert!(text.contains("agents ask no status page"), "{text}");
-    let both = EXAMPLE.replace(
-        "# [balancer.haproxy]",
-        "[balancer.haproxy]\nsocket = \"/s\"\nbackend = \"b\"",
-    );
+    let both = RESIZE_EXAMPLE.replace("# [haproxy]", "[haproxy]\nsocket = \"/s\"\nbackend = \"b\"");
     assert!(parse(&both).unwrap_err().to_string().contains("exactly one"));
 }
 

@@ -1,0 +1,227 @@
+//! Whether a file makes sense, before anything is done by it.
+
+use super::ControllerFile;
+use super::tables::ServerTable;
+use headroom_console::{ConfigError, Document};
+use headroom_control::{LawConfig, LawName};
+use headroom_runtime::resize::{CheckTarget, Demand};
+use headroom_wire::Address;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The most nodes of one controller: the most backends of one gateway.
+const MAX_NODES: usize = 256;
+/// The most gateways.
+const MAX_GATEWAYS: usize = 256;
+/// A day.
+const DAY_S: f64 = 86_400.0;
+
+/// What no two servers may share.
+#[derive(Default)]
+struct Taken<'a> {
+    members: BTreeSet<&'a str>,
+    /// Each with the agent of its machine, where that is not this one.
+    ports: BTreeSet<(Option<String>, u16)>,
+}
+
+impl ControllerFile {
+    /// Checks what can be checked before anything is opened.
+    ///
+    /// # Errors
+    /// What does not fit together, with its line.
+    pub fn check(&self, document: &Document) -> Result<(), ConfigError> {
+        self.slo.slo(document)?;
+        if document.has("slo", "failed_status") && self.telemetry.is_none() {
+            let why = "is each gateway's to know: start them with `headroom gateway --failed-status`";
+            return Err(document.error("slo.failed_status", why));
+        }
+        self.law
+            .check()
+            .map_err(|error| document.error(&error.key, error.why))?;
+        self.check_values(document)?;
+        self.control.check(document)?;
+        self.record.check(document)?;
+        for (key, count, most) in [
+            ("nodes", self.nodes.len(), MAX_NODES),
+            ("gateways", self.gateways.len(), MAX_GATEWAYS),
+        ] {
+            if count > most {
+                return Err(document.error(key, format!("has {count}: name at most {most}")));
+            }
+        }
+        if self.nodes.is_empty() {
+            let why = "has 0: name 1 to 256, each as name = \"the address of its agent\", or as a table";
+            return Err(document.error("nodes", why));
+        }
+        self.agent_addresses(document)?;
+        self.gateway_addresses(document)?;
+        self.queue_tuning(document)?;
+        if let Some(telemetry) = &self.telemetry {
+            telemetry.check(document)?;
+        }
+        if let Some(law) = self.law.names.iter().find(|law| !law.resizes()) {
+            self.check_commanded(document, law)?;
+        }
+        if let Some(law) = self.law.names.iter().find(|law| law.resizes()) {
+            self.check_switched(document, law)?;
+        }
+        Ok(())
+    }
+
+    fn check_values(&self, document: &Document) -> Result<(), ConfigError> {
+        self.power
+            .check()
+            .map_err(|error| document.error(&format!("power.{}", error.key), &error))?;
+        let cluster = &self.cluster;
+        let most = cluster.cores_max.unwrap_or(1.0);
+        let rate = cluster.requests_per_core_s.unwrap_or(1.0);
+        document.within(&[
+            ("cluster.lease_ms", cluster.lease_ms, 1.0, 86_400_000.0),
+            ("cluster.wait_s", cluster.wait_s, 0.1, DAY_S),
+            ("cluster.cores_step", cluster.cores_step, 0.001, 1_000.0),
+            ("cluster.cores_max", most, 0.001, 1e9),
+            ("cluster.requests_per_core_s", rate, 1e-6, 1e9),
+            ("cluster.calibrate_s", cluster.calibrate_s, 0.1, DAY_S),
+            ("cluster.check_limit_s", cluster.check_limit_s, 0.05, 60.0),
+            ("cluster.power_poll_s", cluster.power_poll_s, 0.1, 3_600.0),
+            ("exit.wait_s", self.exit.wait_s, 0.0, DAY_S),
+        ])?;
+        if let Some(power) = &self.energy {
+            for (key, watts) in [
+                ("energy.idle_w", power.idle_w),
+                ("energy.full_w", power.full_w),
+                ("energy.booting_w", power.booting_w),
+                ("energy.shutting_down_w", power.shutting_down_w),
+                ("energy.off_w", power.off_w),
+            ] {
+                document.within(&[(key, watts, 0.0, 1e6)])?;
+            }
+        }
+        if let Some(table) = &self.haproxy
+            && !(1..=100).contains(&table.warm_up_weight_percent)
+        {
+            let why = format!("is {}: it must be 1 to 100", table.warm_up_weight_percent);
+            return Err(document.error("haproxy.warm_up_weight_percent", why));
+        }
+        Ok(())
+    }
+
+    /// What a law needs that sets nodes.
+    fn check_commanded(&self, document: &Document, law: LawName) -> Result<(), ConfigError> {
+        if let Some(name) = self
+            .nodes
+            .iter()
+            .find(|(_, node)| node.agent.is_none())
+            .map(|(name, _)| name)
+        {
+            let why =
+                format!("is missing: {law} sets each node through its agent; start `headroom agent` there");
+            return Err(document.error(&format!("nodes.{name}.agent"), why));
+        }
+        if self.gateways.is_empty() && self.telemetry.is_none() {
+            let why = format!(
+                "has 0: {law} goes by latency, so name gateways, or another source under [telemetry]"
+            );
+            return Err(document.error("gateways", why));
+        }
+        let (lease_ms, period_ms) = (self.cluster.lease_ms, self.control.period_ms);
+        if lease_ms < 2.0 * period_ms {
+            let why = format!(
+                "is {lease_ms}: a lease outlives two periods, so at least {} with control.period_ms = {period_ms}",
+                2.0 * period_ms
+            );
+            return Err(document.error("cluster.lease_ms", why));
+        }
+        Ok(())
+    }
+
+    /// What a law needs that switches servers.
+    fn check_switched(&self, document: &Document, law: LawName) -> Result<(), ConfigError> {
+        if self.gateways.is_empty() == self.haproxy.is_none() {
+            let why = format!("{law} needs exactly one of [gateways] and [haproxy] in front of the servers");
+            return Err(document.error("gateways", why));
+        }
+        if self.law.resize.min_servers > self.nodes.len() {
+            let why = format!(
+                "is {} of {} servers",
+                self.law.resize.min_servers,
+                self.nodes.len()
+            );
+            return Err(document.error("law.resize.min_servers", why));
+        }
+        let agents: BTreeMap<String, Address> = self.agent_addresses(document)?.into_iter().collect();
+        let mut taken = Taken::default();
+        for (name, node) in &self.nodes {
+            let agent = agents.get(name).map(Address::to_string);
+            self.check_server(document, (name, &node.server), agent, law, &mut taken)?;
+        }
+        // The laws of servers know no machine: what they lack shows here.
+        LawConfig::build_servers(&self.law, law).map_err(|error| document.error(&error.key, error.why))?;
+        Ok(())
+    }
+
+    fn check_server<'a>(
+        &self,
+        document: &Document,
+        (name, server): (&'a String, &'a ServerTable),
+        agent: Option<String>,
+        law: LawName,
+        taken: &mut Taken<'a>,
+    ) -> Result<(), ConfigError> {
+        let wrong = |key: &str, why: String| Err(document.error(&format!("nodes.{name}.{key}"), why));
+        let Some(member) = &server.member else {
+            return wrong(
+                "member",
+                format!("is missing: {law} must know what the balancer calls this server"),
+            );
+        };
+        if !taken.members.insert(member) {
+            return wrong("member", format!("{member:?} is another server's too"));
+        }
+        if server.power.is_none() {
+            let why =
+                format!("is missing: {law} moves the lever servers, and nothing switches this one's power");
+            return wrong("power", why);
+        }
+        self.check_target(document, name)?;
+        if agent.is_some() && !self.commands() && server.accept_queue.is_none() {
+            let why = "watches accept queues alone: name the server's port too, accept_queue = 8080";
+            return wrong("agent", why.to_owned());
+        }
+        if agent.is_some() && server.accept_queue.is_some() && self.agent_methods().is_empty() {
+            let why = "agents ask no status page: use method = \"ebpf\"";
+            return Err(document.error("capacity.method", why));
+        }
+        let needs = match server.accept_queue {
+            Some(port) if port == 0 || !taken.ports.insert((agent.clone(), port)) => {
+                return wrong(
+                    "accept_queue",
+                    format!("{port} is no port, or another server's of the same machine too"),
+                );
+            }
+            Some(_) => return Ok(()),
+            None if law.as_str() == "dynamic" => {
+                "the law dynamic goes by each server's accept queue, here or through its agent"
+            }
+            None if self.demand() == Demand::AcceptQueue => {
+                "demand = \"accept-queue\" needs each server's; or use demand = \"balancer\""
+            }
+            None => return Ok(()),
+        };
+        wrong("accept_queue", format!("is missing: {needs}"))
+    }
+
+    /// How a server is checked.
+    ///
+    /// # Errors
+    /// A text that is no place to check, with its line.
+    pub fn check_target(&self, document: &Document, name: &str) -> Result<CheckTarget, ConfigError> {
+        let text = self.nodes.get(name).and_then(|node| node.server.check.as_deref());
+        CheckTarget::parse(text.unwrap_or_default()).ok_or_else(|| {
+            let why = format!(
+                "{:?} is no check: write tcp:HOST:PORT or http://HOST:PORT/PATH",
+                text.unwrap_or_default()
+            );
+            document.error(&format!("nodes.{name}.check"), why)
+        })
+    }
+}

@@ -1,0 +1,156 @@
+//! The configuration file of `headroom controller` and `headroom resize`: one, for nodes whose agents set cores, caps and
+//! frequencies, for servers that are switched on and off, and for both at once.
+
+mod check;
+mod reach;
+mod tables;
+
+pub use tables::{AtExit, CapacityTable, ClusterConfig, ExitTable, HaproxyBalancer, NodeTable};
+
+use super::agent::TlsConfig;
+use super::{AdminConfig, ControlConfig, RecordConfig, SloConfig};
+use crate::telemetry_config::TelemetryConfig;
+use headroom_console::{ConfigError, Document};
+use headroom_control::LawConfig;
+use headroom_control::capacity::{QueueMonitor, QueueTuning};
+use headroom_control::resize::{PowerTuning, ServerPower};
+use headroom_runtime::resize::Demand;
+use headroom_units::{Cores, PerSecond};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+/// An example with every key: what `headroom controller --example` prints.
+pub const EXAMPLE: &str = include_str!("../../../controller.example.toml");
+/// An example of servers that are switched, with every key of it: what `headroom resize --example` prints.
+pub const RESIZE_EXAMPLE: &str = include_str!("../../../resize.example.toml");
+
+/// The whole file.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ControllerFile {
+    /// The SLO.
+    pub slo: SloConfig,
+    /// The nodes, by name; the first in the names' order is the last to be switched off.
+    pub nodes: BTreeMap<String, NodeTable>,
+    /// The gateways' control ports, each with its name.
+    #[serde(default)]
+    pub gateways: BTreeMap<String, String>,
+    /// An HAProxy in front of the servers instead.
+    pub haproxy: Option<HaproxyBalancer>,
+    /// Telemetry of another source than gateways.
+    pub telemetry: Option<TelemetryConfig>,
+    /// What is spread over the nodes, and how they are asked.
+    #[serde(default)]
+    pub cluster: ClusterConfig,
+    /// The time limits of the servers' power states.
+    #[serde(default)]
+    pub power: PowerTuning,
+    /// How capacities are estimated.
+    #[serde(default)]
+    pub capacity: CapacityTable,
+    /// What servers draw, where that is known.
+    pub energy: Option<ServerPower>,
+    /// What is left behind.
+    #[serde(default)]
+    pub exit: ExitTable,
+    /// The controller's certificate, for TCP.
+    pub tls: Option<TlsConfig>,
+    /// The laws and their parameters.
+    #[serde(default)]
+    pub law: LawConfig,
+    /// The control period.
+    #[serde(default)]
+    pub control: ControlConfig,
+    /// The flight recorder.
+    #[serde(default)]
+    pub record: RecordConfig,
+    /// The admin port.
+    #[serde(default)]
+    pub admin: AdminConfig,
+}
+
+impl ControllerFile {
+    /// Reads and checks a file; `command` is what its example is asked for by.
+    ///
+    /// # Errors
+    /// [`ConfigError`] for a file that cannot be read or understood, or a value that is outside its range.
+    pub fn read(file: &Path, command: &str) -> Result<(Self, Document), ConfigError> {
+        Self::checked(Document::read(file, command)?, command)
+    }
+
+    fn checked(document: Document, command: &str) -> Result<(Self, Document), ConfigError> {
+        let config: Self = document.parse(command)?;
+        config.check(&document)?;
+        Ok((config, document))
+    }
+
+    /// Whether a law switches servers on and off.
+    pub fn resizes(&self) -> bool {
+        self.law.names.iter().any(|law| law.resizes())
+    }
+
+    /// Whether a law sets nodes through their agents.
+    pub fn commands(&self) -> bool {
+        self.law.names.iter().any(|law| !law.resizes())
+    }
+
+    /// Where the arrival rate comes from by which servers are switched.
+    pub fn demand(&self) -> Demand {
+        self.cluster.demand.unwrap_or_else(|| {
+            if self.nodes.values().all(|node| node.server.accept_queue.is_some()) {
+                Demand::AcceptQueue
+            } else {
+                Demand::Balancer
+            }
+        })
+    }
+
+    /// One capacity for all servers, where a law is given one.
+    pub fn given_capacity(&self) -> Option<PerSecond> {
+        let given = |law: headroom_control::LawName| match law.as_str() {
+            "static" => self.law.fixed_capacity.capacity_per_s,
+            "scheduled" => self.law.scheduled.capacity_per_s,
+            _ => None,
+        };
+        self.law.names.iter().find_map(given).map(PerSecond::new)
+    }
+
+    /// The parameters of queue monitoring, at the control period.
+    ///
+    /// # Errors
+    /// A parameter outside its range, with its line.
+    pub fn queue_tuning(&self, document: &Document) -> Result<QueueTuning, ConfigError> {
+        let period_s = self.control.period_ms / 1e3;
+        let given_s = self.capacity.queue.sampling_period_s;
+        if given_s != QueueTuning::default().sampling_period_s && given_s != period_s {
+            let why = format!(
+                "is {given_s}: capacities are estimated once a period, so leave it out or set control.period_ms"
+            );
+            return Err(document.error("capacity.queue.sampling_period_s", why));
+        }
+        let tuning = QueueTuning {
+            sampling_period_s: period_s,
+            ..self.capacity.queue
+        };
+        QueueMonitor::new(tuning)
+            .map_err(|error| document.error(&format!("capacity.queue.{}", error.key), &error))?;
+        Ok(tuning)
+    }
+
+    /// How long a lease lives.
+    pub fn lease(&self) -> Duration {
+        Duration::from_secs_f64(self.cluster.lease_ms / 1e3)
+    }
+
+    /// Most cores of all nodes together, where they are not to have all.
+    pub fn most_cores(&self) -> Option<Cores> {
+        self.cluster.cores_max.map(Cores::new)
+    }
+}
+
+#[cfg(test)]
+mod resize_tests;
+#[cfg(test)]
+mod tests;

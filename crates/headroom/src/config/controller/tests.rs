@@ -1,0 +1,78 @@
+use super::*;
+
+const GOOD: &str = "[slo]\ntarget_ms = 250\n\n[nodes]\nn1 = \"unix:/a\"\n\n[gateways]\ng1 = \"unix:/b\"\n";
+
+fn parse(text: &str) -> Result<(ControllerFile, Document), ConfigError> {
+    ControllerFile::checked(Document::shipped("controller.toml", text), "controller")
+}
+
+#[test]
+fn the_example_is_a_configuration_also_with_every_key_written() {
+    parse(EXAMPLE).unwrap();
+    let mut whole = String::new();
+    for line in EXAMPLE.lines() {
+        let key = line.strip_prefix("# ").filter(|rest| {
+            rest.starts_with('[') || rest.split_once(" = ").is_some_and(|(key, _)| !key.contains(' '))
+        });
+        whole.push_str(key.unwrap_or(line));
+        whole.push('\n');
+    }
+    assert_ne!(whole, EXAMPLE);
+    parse(&whole).unwrap();
+}
+
+#[test]
+fn each_mistake_is_told_with_file_line_value_and_remedy() {
+    for (from, to, said) in [
+        (
+            "unix:/a",
+            "n1",
+            "controller.toml:5: nodes.n1: \"n1\" is no address",
+        ),
+        (
+            "unix:/a",
+            "n1:7443",
+            "controller.toml:5: nodes.n1: n1:7443 is TCP",
+        ),
+        (
+            "unix:/b",
+            "g1:7443",
+            "controller.toml:8: gateways.g1: g1:7443 is TCP",
+        ),
+        (
+            "n1 = \"unix:/a\"\n",
+            "",
+            "controller.toml:4: nodes: has 0: name 1 to 256",
+        ),
+        (
+            "target_ms = 250",
+            "target_ms = -1",
+            "controller.toml:2: slo.target_ms",
+        ),
+        (
+            "\n[nodes]",
+            "[cluster]\nlease_ms = 1500\n[nodes]",
+            "controller.toml:4: cluster.lease_ms: is 1500: a lease outlives",
+        ),
+        (
+            "\n[nodes]",
+            "[cluster]\ncores_step = 0\n[nodes]",
+            "controller.toml:4: cluster.cores_step: is 0.0",
+        ),
+        (
+            "\n[nodes]",
+            "[control]\nperiod_ms = 5\n[nodes]",
+            "controller.toml:4: control.period_ms: is 5.0: it must be between 100.0",
+        ),
+        (
+            "\n[nodes]",
+            "[law.slo-power]\nguard = 3\n[nodes]",
+            "controller.toml:4: law.slo-power.guard",
+        ),
+    ] {
+        assert!(GOOD.contains(from));
+        let parsed = parse(&GOOD.replace(from, to)).and_then(|(file, document)| file.client(&document));
+        let text = parsed.expect_err("a mistake must not pass").to_string();
+        assert!(text.contains(said), "{text}");
+    }
+}

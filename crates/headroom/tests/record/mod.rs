@@ -1,0 +1,51 @@
+//! The flight recorder of a controller, read while it runs: each period with its servers, as tests ask for them.
+
+use headroom_record::{Archive, PeriodRecord};
+use headroom_units::{Part, Role, Sensor};
+use serde_json::{Value, json};
+use std::path::Path;
+
+/// The periods of the newest run in a record; none where there is none yet.
+pub fn periods(db: &Path) -> Vec<Value> {
+    let read = || -> Option<Vec<PeriodRecord>> {
+        let archive = Archive::open(db).ok()?;
+        let newest = archive.find("latest").ok()?;
+        archive.periods(newest.id).ok()
+    };
+    read().unwrap_or_default().iter().map(period).collect()
+}
+
+fn period(period: &PeriodRecord) -> Value {
+    let of = |role: Role| period.parts.iter().filter(move |part| part.role == role);
+    let trouble = of(Role::Gateway).find_map(|part| part.trouble.first());
+    json!({
+        "period": period.index,
+        "arrival_rate_per_s": of(Role::Cluster).find_map(|part| part.get(Sensor::ArrivalRate)),
+        "balancer": { "trouble": trouble },
+        "servers": of(Role::Node).map(server).collect::<Vec<_>>(),
+    })
+}
+
+fn server(part: &Part) -> Value {
+    let state = part.state.as_deref().unwrap_or_default();
+    let (state, cause) = match state.split_once(" (") {
+        Some((state, cause)) => (state, Some(cause.trim_end_matches(')'))),
+        None => (state, None),
+    };
+    let fact = |name: &str| part.facts.get(name);
+    let count = |name: &str| fact(name).and_then(|count| count.parse::<f64>().ok());
+    json!({
+        "name": part.name,
+        "state": state,
+        "cause": cause,
+        "command": fact("command"),
+        "answering": fact("answering").map(|answering| answering == "true"),
+        "capacity": { "kind": fact("capacity"), "per_s": part.get(Sensor::Capacity) },
+        "queue": count("arrivals").map(|arrivals| json!({
+            "arrivals": arrivals,
+            "accepts": count("accepts"),
+            "drops": count("drops"),
+        })),
+        "trouble": part.trouble,
+    })
+}

@@ -1,0 +1,102 @@
+//! Which servers get requests, as the gateways' control ports are told and read back.
+
+use super::{Gateway, member};
+use crate::resize::balancer::{Admission, Balancer, Look, Member, Wanted};
+use headroom_wire::message::{Backend, BackendState};
+use std::time::Duration;
+
+/// Gateways in front of servers that are switched on and off.
+#[derive(Debug)]
+pub struct GatewayBalancer {
+    gateways: Vec<Gateway>,
+    /// The backends' URLs, in the controller's order.
+    members: Vec<String>,
+}
+
+impl GatewayBalancer {
+    pub(super) const fn new(gateways: Vec<Gateway>, members: Vec<String>) -> Self {
+        Self { gateways, members }
+    }
+
+    /// What one gateway gives each member; why it cannot be relied on.
+    fn of_gateway(&self, gateway: &Gateway) -> Result<Vec<(BackendState, Option<u64>)>, String> {
+        let state = gateway.state.lock();
+        let Some(backends) = &state.backends else {
+            return Err(state
+                .trouble
+                .clone()
+                .unwrap_or_else(|| "it does not answer".to_owned()));
+        };
+        let of_member = |wanted: &String| {
+            let same = |backend: &Backend| member(&backend.url) == member(wanted);
+            let at = backends.iter().position(same).ok_or_else(|| {
+                let urls: Vec<&str> = backends.iter().map(|backend| backend.url.as_str()).collect();
+                format!("it has no backend {wanted}: it has {}", urls.join(", "))
+            })?;
+            Ok((backends[at].state, state.in_flight.get(at).copied().flatten()))
+        };
+        self.members.iter().map(of_member).collect()
+    }
+}
+
+impl Balancer for GatewayBalancer {
+    fn name(&self) -> String {
+        let names: Vec<&str> = self
+            .gateways
+            .iter()
+            .map(|gateway| gateway.name.as_str())
+            .collect();
+        format!("headroom's gateways ({})", names.join(", "))
+    }
+
+    fn look(&mut self, _patience: Duration) -> Result<Look, String> {
+        let mut members = vec![
+            Member {
+                admission: Admission::Out,
+                in_flight: Some(0),
+                well: None,
+            };
+            self.members.len()
+        ];
+        for gateway in &self.gateways {
+            let given = self
+                .of_gateway(gateway)
+                .map_err(|why| format!("gateway {}: {why}", gateway.name))?;
+            for (member, (state, in_flight)) in members.iter_mut().zip(given) {
+                // What any gateway still gives it counts.
+                member.admission = match (member.admission, state) {
+                    (Admission::Ready, _) | (_, BackendState::Up) => Admission::Ready,
+                    (Admission::Drain, _) | (_, BackendState::Drain) => Admission::Drain,
+                    (Admission::Out, BackendState::Down) => Admission::Out,
+                };
+                member.in_flight = member.in_flight.zip(in_flight).map(|(one, two)| one + two);
+            }
+        }
+        Ok(Look {
+            members,
+            // The gateways' requests are the run's telemetry.
+            traffic: None,
+        })
+    }
+
+    fn want(&mut self, wanted: &[Wanted], _patience: Duration) -> Result<(), String> {
+        for gateway in &self.gateways {
+            gateway.state.change(|state| {
+                for (url, wanted) in self.members.iter().zip(wanted) {
+                    let wanted = match wanted.admission {
+                        Admission::Ready => BackendState::Up,
+                        Admission::Drain => BackendState::Drain,
+                        Admission::Out => BackendState::Down,
+                    };
+                    state.wanted.insert(member(url).to_owned(), wanted);
+                }
+            });
+            gateway.bell.notify_one();
+        }
+        Ok(())
+    }
+
+    fn notes(&self) -> Vec<String> {
+        Vec::new()
+    }
+}

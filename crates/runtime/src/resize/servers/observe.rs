@@ -1,0 +1,307 @@
+//! What is known of the servers in one period.
+
+use super::{Demand, Servers};
+use crate::live::{Device, DevicePeriod};
+use crate::resize::UNRELIABLE;
+use crate::resize::balancer::{Admission, Look};
+use crate::resize::queues::{Counted, Shown};
+use headroom_control::NodeObservation;
+use headroom_control::capacity::Capacity;
+use headroom_control::resize::{Counts, Fleet, Found, Health, PowerState, ServerLoad, demand};
+use headroom_units::{Estimated, Lever, Part, PerSecond, Role, Seconds, Sensor, Source};
+use std::time::Instant;
+
+/// What was found of one server.
+struct Seen {
+    /// What its accept queue counted, where that is known.
+    counted: Option<Counted>,
+    /// What is wrong with it, or with what is known of it.
+    trouble: Vec<String>,
+}
+
+impl Servers {
+    pub(super) fn look(&mut self, period: &mut DevicePeriod) {
+        let at = Instant::now();
+        let length = Seconds::from(at.duration_since(std::mem::replace(&mut self.last, at)));
+        let now = Seconds::from(at.duration_since(self.started));
+        let shown = self.sample_queues();
+        let look = self.parts.balancer.look(self.parts.period / 2);
+        let seen = self.check(&shown, &look);
+        if self.dry {
+            self.find_again(now);
+        }
+        let states = self.power_states();
+        let arrival_rate = match self.parts.demand {
+            Demand::AcceptQueue => {
+                demand(states.iter().copied().zip(shown.iter().map(|shown| match shown {
+                    Some(Shown::Counted(counted)) => Counts::Attempts(PerSecond::new(counted.arrival_rate())),
+                    Some(Shown::Nobody) => Counts::Nobody,
+                    Some(Shown::Unknown(_)) | None => Counts::Unknown,
+                })))
+            }
+            Demand::Balancer => look
+                .as_ref()
+                .ok()
+                .and_then(|look| look.traffic.as_ref()?.rate(self.parts.period)),
+        };
+        period.demand = arrival_rate;
+        period.nodes = self.nodes(&states, &look);
+        let names = self.parts.servers.iter().map(|server| &server.name);
+        let off = names.zip(&states).filter(|(_, state)| **state == PowerState::Off);
+        period.off.extend(off.map(|(name, _)| name.clone()));
+        for (at, seen) in seen.iter().enumerate() {
+            period.add(self.part(at, seen, &look, now));
+        }
+        period.add(self.whole(&states, arrival_rate));
+        self.draw(length, &states, &seen, arrival_rate, period);
+        self.trouble = look.as_ref().err().cloned().or_else(|| self.unreported.clone());
+        if let Some(why) = &self.trouble {
+            let balancer = Part::new(self.parts.balancer.name(), Role::Gateway).in_state(UNRELIABLE);
+            period.add(Part {
+                trouble: vec![why.clone()],
+                ..balancer
+            });
+        }
+        period.traffic = look
+            .ok()
+            .and_then(|look| look.traffic)
+            .map(|traffic| traffic.requests);
+        self.orders.clear();
+    }
+
+    fn sample_queues(&mut self) -> Vec<Option<Shown>> {
+        let states = self.power_states();
+        self.parts
+            .servers
+            .iter_mut()
+            .zip(states)
+            .map(|(server, state)| Some(server.queue.as_mut()?.step(state.takes_requests())))
+            .collect()
+    }
+
+    /// Asks whether each server answers, and what its switch and the balancer say of it.
+    fn check(&mut self, shown: &[Option<Shown>], look: &Result<Look, String>) -> Vec<Seen> {
+        self.health.clear();
+        let states = self.power_states();
+        let mut all = Vec::new();
+        for (at, server) in self.parts.servers.iter().enumerate() {
+            let (counted, unknown) = match &shown[at] {
+                Some(Shown::Counted(counted)) => (Some(*counted), None),
+                Some(Shown::Unknown(why)) => (None, Some(why.clone())),
+                Some(Shown::Nobody) | None => (None, None),
+            };
+            // An overloaded server lets a check wait, and is not lost: it accepts connections.
+            let accepts = counted.is_some_and(|counted| counted.accepts > 0.0);
+            let answers = self.parts.checks.answers(at);
+            let member = look.as_ref().ok().map(|look| look.members[at]);
+            let failure = server.switch_worker.take_failure();
+            self.health.push(Health {
+                answering: accepts || answers.is_ok(),
+                powered: server.switch_worker.powered(),
+                // What it has is what it will have only once the balancer gives it nothing new.
+                connections: member
+                    .filter(|member| member.admission != Admission::Ready)
+                    .and_then(|member| member.in_flight),
+                command_failed: failure.is_some(),
+            });
+            let takes = states[at].takes_requests();
+            let mut trouble: Vec<String> = Vec::new();
+            if failure.is_some() {
+                self.failed[at] = failure;
+            } else if !matches!(states[at], PowerState::Failed(_)) {
+                self.failed[at] = None;
+            }
+            trouble.extend(self.failed[at].clone().or_else(|| server.switch_worker.trouble()));
+            trouble.extend(answers.err().filter(|_| !accepts && takes));
+            if takes && member.is_some_and(|member| member.well == Some(false)) {
+                trouble.push("the balancer's own check finds it down".to_owned());
+            }
+            trouble.extend(unknown);
+            all.push(Seen { counted, trouble });
+        }
+        all
+    }
+
+    /// In a dry run nothing that was decided has happened: the servers are found anew.
+    fn find_again(&mut self, now: Seconds) {
+        let found: Vec<Found> = self.health.iter().map(Found::from).collect();
+        // The same parameters and as many servers as at the start, so it cannot fail where that did not.
+        if let Ok(fleet) = Fleet::found(self.parts.tuning, &found, now) {
+            self.fleet = fleet;
+        }
+    }
+
+    /// Each server as it is known by its own estimator.
+    pub(super) fn estimates(&self) -> Vec<NodeObservation> {
+        let estimated = self.parts.servers.iter().map(|server| match &server.queue {
+            Some(queue) => queue.capacity().0,
+            None => Capacity::Unknown,
+        });
+        let nodes = self.power_states().into_iter().zip(estimated);
+        nodes
+            .map(|(state, capacity)| NodeObservation { state, capacity })
+            .collect()
+    }
+
+    fn capacity(&self, server: usize) -> Capacity {
+        match (&self.parts.servers[server].queue, self.parts.fixed) {
+            (_, Some(fixed)) => Capacity::Exact(fixed),
+            (Some(queue), None) => queue.capacity().0,
+            (None, None) => Capacity::Unknown,
+        }
+    }
+
+    /// What the law is given. A server that was told to the balancer and is not given requests yet is on its way.
+    fn nodes(&self, states: &[PowerState], look: &Result<Look, String>) -> Vec<NodeObservation> {
+        let admission = |at: usize| look.as_ref().ok().map(|look| look.members[at].admission);
+        states
+            .iter()
+            .enumerate()
+            .map(|(at, state)| {
+                let waits = state.takes_requests()
+                    && admission(at).is_some_and(|reported| reported != Admission::Ready);
+                NodeObservation {
+                    state: if waits { PowerState::Booting } else { *state },
+                    capacity: self.capacity(at),
+                }
+            })
+            .collect()
+    }
+
+    /// A server, for whoever records and shows it.
+    fn part(&self, at: usize, seen: &Seen, look: &Result<Look, String>, now: Seconds) -> Part {
+        let (server, power, health) = (
+            &self.parts.servers[at],
+            &self.fleet.servers()[at],
+            &self.health[at],
+        );
+        let takes = power.state().takes_requests();
+        let capacity = self.capacity(at);
+        let rates = seen.counted.filter(|counted| counted.length_s > 0.0);
+        let attempts = seen.counted.filter(|counted| counted.arrivals > 0.0);
+        let estimated = server.queue.as_ref().and_then(|queue| queue.capacity().1);
+        // Of a server that does not take requests any more its estimator says what it said last.
+        let queue_mean = estimated
+            .filter(|_| seen.counted.is_some() && takes)
+            .and_then(|reason| Some(reason.numbers.iter().find(|(name, _)| name == "queue_mean")?.1));
+        let orders = server.switch_worker.outcomes();
+        let member = look.as_ref().ok().map(|look| look.members[at]);
+        let mut part = Part::new(&server.name, Role::Node)
+            .in_state(power.state().words())
+            .with(Sensor::ArrivalRate, rates.map(|counted| counted.arrival_rate()))
+            .with(Sensor::Capacity, capacity.value().map(PerSecond::get))
+            .with(Sensor::QueueMean, queue_mean)
+            .with(
+                Sensor::DropRatio,
+                attempts.map(|counted| counted.drops / counted.arrivals),
+            )
+            .with(
+                Sensor::InFlight,
+                member
+                    .and_then(|member| member.in_flight)
+                    .map(|count| count as f64),
+            )
+            .fact(
+                "in_state_s",
+                format_args!("{:.1}", (now - power.since()).get().max(0.0)),
+            )
+            .fact(
+                "capacity",
+                if self.parts.fixed.is_some() {
+                    "given"
+                } else {
+                    capacity.name()
+                },
+            )
+            .fact("answering", health.answering)
+            .fact("orders_done", orders.done)
+            .fact("orders_failed", orders.failed);
+        if let Some(counted) = &seen.counted {
+            part = part
+                .fact("arrivals", counted.arrivals)
+                .fact("accepts", counted.accepts)
+                .fact("drops", counted.drops);
+        }
+        if let Some(powered) = health.powered {
+            part = part.fact("powered", powered);
+        }
+        if let Some(member) = member {
+            part = part.fact("admission", member.admission.name());
+        }
+        if let Some(reason) = estimated {
+            part = part.fact("estimate", &reason.text);
+        }
+        if let Some(order) = self.orders.iter().find(|order| order.server == at) {
+            part = part.fact("command", order.command.name());
+        }
+        Part {
+            trouble: seen.trouble.clone(),
+            ..part
+        }
+    }
+
+    /// The cluster as a whole.
+    fn whole(&self, states: &[PowerState], arrival_rate: Option<PerSecond>) -> Part {
+        let taking = (0..states.len()).filter(|at| states[*at].takes_requests());
+        let known: Vec<f64> = taking
+            .filter_map(|at| self.capacity(at).value())
+            .map(PerSecond::get)
+            .collect();
+        let capacity = (!known.is_empty()).then(|| known.iter().sum());
+        Part::new("cluster", Role::Cluster)
+            .with(Lever::Servers, self.in_force().get(Lever::Servers))
+            .with(Sensor::ArrivalRate, arrival_rate.map(PerSecond::get))
+            .with(Sensor::Capacity, capacity)
+    }
+
+    /// What the servers drew by the model, where there is one; it counts where no meter of a device says it.
+    fn draw(
+        &mut self,
+        length: Seconds,
+        states: &[PowerState],
+        seen: &[Seen],
+        arrival_rate: Option<PerSecond>,
+        period: &mut DevicePeriod,
+    ) {
+        let taking = states
+            .iter()
+            .filter(|state| state.takes_requests())
+            .count()
+            .max(1) as f64;
+        let share = arrival_rate.map(|rate| rate.get() / taking);
+        let loads: Vec<ServerLoad> = states
+            .iter()
+            .enumerate()
+            .map(|(at, state)| {
+                let rate = seen[at].counted.map(|counted| counted.arrival_rate()).or(share);
+                let capacity = self
+                    .capacity(at)
+                    .value()
+                    .map(PerSecond::get)
+                    .filter(|rate| *rate > 0.0);
+                ServerLoad {
+                    state: *state,
+                    powered: self.health[at].powered,
+                    used: rate.zip(capacity).map(|(rate, capacity)| rate / capacity),
+                }
+            })
+            .collect();
+        let Some(energy) = &mut self.parts.energy else {
+            return;
+        };
+        let before = energy.sum;
+        energy.add(length, &loads);
+        let Some((power, always_on)) = energy.sum.power_since(&before, length) else {
+            return;
+        };
+        period.add(Part {
+            source: Some(Source::Estimated),
+            ..Part::new("cluster", Role::Cluster)
+                .with(Sensor::Power, Some(power.get()))
+                .with(Sensor::PowerAlwaysOn, Some(always_on.get()))
+        });
+        period.power = Some(Estimated(power).into());
+        period.energy = Some(Estimated(power * length).into());
+        "the model of [energy]".clone_into(&mut period.zone);
+    }
+}
