@@ -17,7 +17,7 @@ use std::time::Duration;
 pub const WARM_UP_PERIODS: u64 = 10;
 
 /// The longest latency that is told apart; longer ones count as this long.
-pub const MAX_LATENCY: Duration = Duration::from_secs(3600);
+pub(crate) const MAX_LATENCY: Duration = Duration::from_secs(3600);
 
 /// Rules counted by name in one run; the decisions of further ones are counted together as `other rules`.
 const MAX_RULES: usize = 256;
