@@ -15,6 +15,9 @@ use headroom_console::{Failure, at_forced_end, say};
 use headroom_runtime::door;
 use std::io::IsTerminal;
 use std::process::ExitCode;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
 fn main() -> ExitCode {
     let cli = Cli::of_arguments();
@@ -54,15 +57,17 @@ fn run(command: Command) -> Result<(), Failure> {
 /// Warnings and errors, more with -v; RUST_LOG overrides. Standard output stays free for results.
 fn log_to_standard_error(verbose: u8) {
     let level = match verbose {
-        0 => "warn",
-        1 => "info",
-        _ => "debug",
+        0 => LevelFilter::WARN,
+        1 => LevelFilter::INFO,
+        _ => LevelFilter::DEBUG,
     };
-    let filter = tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| level.into());
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
+    let filter = std::env::var("RUST_LOG")
+        .ok()
+        .and_then(|wanted| wanted.parse::<Targets>().ok())
+        .unwrap_or_else(|| Targets::new().with_default(level));
+    let lines = tracing_subscriber::fmt::layer()
         .with_writer(|| say::StandardError)
         .with_target(false)
-        .with_ansi(std::io::stderr().is_terminal())
-        .init();
+        .with_ansi(std::io::stderr().is_terminal());
+    tracing_subscriber::registry().with(filter).with(lines).init();
 }

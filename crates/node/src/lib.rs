@@ -36,6 +36,8 @@ mod panel;
 pub mod power;
 mod powercap;
 pub mod probe;
+mod process;
+pub mod program;
 pub mod queue;
 pub mod restore;
 mod roots;

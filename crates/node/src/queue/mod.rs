@@ -43,7 +43,7 @@ pub use status::{StatusPage, StatusQueueMeter};
 pub use tools::ToolsQueueMeter;
 
 pub(crate) use sight::{methods_of, told};
-pub(crate) use tools::{TOOLS, installed};
+pub(crate) use tools::TOOLS;
 
 use crate::file::FileError;
 use headroom_units::Ratio;
