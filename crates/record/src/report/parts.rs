@@ -165,7 +165,10 @@ impl Parts {
             self.changes_left_out += 1;
         }
         self.changes.push_back([
-            clock(period.at.get()),
+            match period.at.get() {
+                at_s if at_s < 60.0 => format!("{at_s:.1} s"),
+                at_s => clock(at_s),
+            },
             part.name.clone(),
             format!("{before} \u{2192} {state}"),
             part.trouble.join("; "),
@@ -211,8 +214,9 @@ impl Parts {
         let states = self.states.iter().map(|state| {
             let tint = match state.as_str() {
                 "off" => Tint::Bed,
-                "serving" | "ready" => Tint::Colour(3),
-                "failed" | "unreachable" => Tint::Alarm,
+                "serving" | "ready" | "connected" | "held" => Tint::Colour(3),
+                "unreachable" | "unreliable" | "refusing" => Tint::Alarm,
+                failed if failed.starts_with("failed") => Tint::Alarm,
                 _ => Tint::Colour(*colours.next().unwrap_or(&0)),
             };
             (state.clone(), tint)
@@ -246,7 +250,7 @@ impl Parts {
         let first_key = header.len();
         header.extend(keys.iter().map(|key| key.head()));
         let after_keys = header.len();
-        optional(&mut header, facts, &["facts"]);
+        optional(&mut header, facts, &["facts at the end"]);
         optional(&mut header, troubles, &["trouble"]);
         let rows = self.of(role).map(|part| {
             let mut row = vec![part.name.clone()];

@@ -303,7 +303,7 @@ fn parts(run: &RunData) -> String {
         let _ = write!(
             html,
             "<h2>Nodes and gateways</h2>\n{}",
-            timeline.render(Some(run.span()))
+            timeline.render(run.span())
         );
     }
     for (role, heading) in [(Role::Node, "Each node"), (Role::Gateway, "Each gateway")] {
