@@ -50,7 +50,7 @@ pub enum StatisticsError {
          `global` section, and may this user open it?"
     )]
     Connect {
-        /// Where.
+        /// The socket.
         address: StatisticsAddress,
         /// What the system says.
         error: io::Error,
@@ -58,7 +58,7 @@ pub enum StatisticsError {
     /// The reply did not come, or broke off.
     #[error("HAProxy's statistics socket {address} did not answer {command:?}: {error}")]
     Reply {
-        /// Where.
+        /// The socket.
         address: StatisticsAddress,
         /// What was asked.
         command: String,
@@ -68,7 +68,7 @@ pub enum StatisticsError {
     /// The reply is longer than 16 MiB.
     #[error("HAProxy's statistics socket {address} answered {command:?} with more than 16 MiB")]
     TooLong {
-        /// Where.
+        /// The socket.
         address: StatisticsAddress,
         /// What was asked.
         command: String,
@@ -76,7 +76,7 @@ pub enum StatisticsError {
     /// The reply is not what the command answers.
     #[error("HAProxy's statistics socket {address} answered {command:?} with {reply:?}: {what}")]
     Unexpected {
-        /// Where.
+        /// The socket.
         address: StatisticsAddress,
         /// What was asked.
         command: String,

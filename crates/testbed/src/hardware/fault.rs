@@ -142,7 +142,7 @@ fn fits(pattern: &str, name: &str) -> bool {
 pub enum Fault {
     /// An operation on some files fails with an error.
     Error {
-        /// When.
+        /// The operation that fails.
         on: Operation,
         /// With what.
         errno: Errno,
