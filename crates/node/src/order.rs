@@ -38,7 +38,7 @@ pub enum OrderError {
     /// One of them twice.
     #[error("{word} is in the list twice: each {what} is tried once")]
     Twice {
-        /// Which.
+        /// The word that stands twice.
         word: &'static str,
         /// What it is.
         what: &'static str,

@@ -57,7 +57,7 @@ pub enum Refusal {
          ends", remaining = remaining.as_secs_f64()
     )]
     HeldByAnother {
-        /// Who.
+        /// The controller that holds the node.
         holder: String,
         /// How long its lease lives if it is not renewed.
         remaining: Duration,
@@ -160,7 +160,7 @@ pub enum Refusal {
         put_back = match _0 { Server::Agent => ", has put everything back", Server::Gateway => "" }
     )]
     Ending(
-        /// Which.
+        /// The server that ends.
         Server,
     ),
 }

@@ -60,7 +60,7 @@ pub type LeverPreference = Preference<LeverKind>;
 /// A lever that was preferred to the one in use and could not be used.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeverPassedOver {
-    /// Which.
+    /// The lever that was passed over.
     pub lever: LeverKind,
     /// Why not.
     pub reason: String,

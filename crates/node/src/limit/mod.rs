@@ -126,7 +126,7 @@ pub struct CapInForce {
 
 /// A power limit that the hardware holds.
 pub trait HardwareCap: std::fmt::Debug + Send {
-    /// Which.
+    /// The kind of lever.
     fn kind(&self) -> LeverKind;
 
     /// Between which caps the packages can be held.

@@ -93,7 +93,7 @@ pub type MeterPreference = Preference<MeterKind>;
 /// A meter that was preferred to the chosen one and could not be used.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PassedOver {
-    /// Which.
+    /// The meter that was passed over.
     pub meter: MeterKind,
     /// Why not.
     pub reason: String,

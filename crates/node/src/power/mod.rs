@@ -129,7 +129,7 @@ pub enum MeterError {
     Unavailable {
         /// The preference.
         wanted: MeterPreference,
-        /// Why.
+        /// The reason, with its remedy.
         reason: String,
     },
 }

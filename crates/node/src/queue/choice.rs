@@ -1,51 +1,13 @@
 //! Which of the five methods is taken, in the user's order of preference, and why the others were not.
 
 use super::{
-    EbpfQueueMeter, KernelQueueMeter, QueueError, QueueMeter, SnmpOptions, SnmpQueueMeter, StatusPage,
-    StatusQueueMeter, ToolsQueueMeter,
+    EbpfQueueMeter, KernelQueueMeter, QueueError, QueueMeter, QueueMethod, SnmpOptions, SnmpQueueMeter,
+    StatusPage, StatusQueueMeter, ToolsQueueMeter,
 };
 use crate::Roots;
 use crate::order::{Preference, Word};
 use serde::{Deserialize, Serialize};
 use std::fmt;
-
-/// A way to measure an accept queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum QueueMethod {
-    /// A program in the kernel that sees every arrival.
-    Ebpf,
-    /// The kernel's exported counters: sock_diag and `/proc`.
-    Kernel,
-    /// User-space tools: vmstat, ss, netstat.
-    Tools,
-    /// An SNMP agent.
-    Snmp,
-    /// The server's own status page.
-    Status,
-}
-
-impl Word for QueueMethod {
-    const ALL: &'static [Self] = &[Self::Ebpf, Self::Kernel, Self::Tools, Self::Snmp, Self::Status];
-    const AUTO: &'static [Self] = &[Self::Ebpf, Self::Kernel];
-    const WHAT: &'static str = "queue method";
-
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Ebpf => "ebpf",
-            Self::Kernel => "kernel",
-            Self::Tools => "tools",
-            Self::Snmp => "snmp",
-            Self::Status => "status",
-        }
-    }
-}
-
-impl fmt::Display for QueueMethod {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
 
 /// Which method is wanted; `auto` is the program in the kernel where it can be loaded, else what the kernel exports.
 pub type QueuePreference = Preference<QueueMethod>;
@@ -78,7 +40,7 @@ impl QueueOptions {
 /// A method that was preferred to the chosen one and could not be used.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QueuePassedOver {
-    /// Which.
+    /// The method that was passed over.
     pub method: QueueMethod,
     /// Why not.
     pub reason: String,

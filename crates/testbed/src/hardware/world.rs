@@ -18,7 +18,7 @@ const TICKS_BETWEEN_LOOKS: u64 = 25;
 /// A fault that is switched on.
 #[derive(Clone, Debug)]
 pub struct Active {
-    /// Which.
+    /// The fault that is injected.
     pub fault: Fault,
     /// What the counter stood at, for one that is frozen.
     pub frozen_uj: Option<u64>,
