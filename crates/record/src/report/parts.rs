@@ -296,3 +296,60 @@ impl Parts {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use headroom_units::Seconds;
+
+    fn gathered(states: &[&str], periods_per_point: usize) -> Parts {
+        let mut parts = Parts::default();
+        for (index, state) in states.iter().enumerate() {
+            let at = Seconds::new(index as f64);
+            let mut period = PeriodRecord::new(index as u64, at, Seconds::new(1.0), None);
+            period.parts = vec![Part::new("web1", Role::Node).in_state(*state)];
+            parts.add(index / periods_per_point + 1, &period);
+        }
+        parts.end();
+        parts
+    }
+
+    #[test]
+    fn a_thinned_point_has_the_state_that_lasted_longest_and_no_change_is_lost() {
+        let parts = gathered(
+            &[
+                "off", "off", "booting", "booting", "off", "booting", "serving", "serving", "serving",
+            ],
+            3,
+        );
+        let timeline = parts.timeline().unwrap();
+        let stays = timeline.rows[0].1.iter().map(|stay| {
+            let state = timeline.states[stay.state].0.as_str();
+            (stay.from_s, stay.to_s, state)
+        });
+        let wanted = [(0.0, 3.0, "off"), (3.0, 6.0, "booting"), (6.0, 9.0, "serving")];
+        assert_eq!(stays.collect::<Vec<_>>(), wanted);
+        let changes = parts.changes().unwrap();
+        assert_eq!(changes.rows.len(), 4);
+        assert_eq!(changes.rows[1][..3], ["4.0 s", "web1", "booting \u{2192} off"]);
+        let table = &parts.tables()[0];
+        assert_eq!(table.rows[0][1], "serving");
+        assert!(table.rows[0][2].starts_with("booting 33.3") || table.rows[0][2].starts_with("off 33.3"));
+    }
+
+    #[test]
+    fn what_failed_stands_out_and_changes_are_bounded() {
+        let states: Vec<&str> = ["serving", "failed (boot)"]
+            .into_iter()
+            .cycle()
+            .take(300)
+            .collect();
+        let parts = gathered(&states, 1);
+        let timeline = parts.timeline().unwrap();
+        assert_eq!(timeline.states[0], ("serving".to_owned(), Tint::Colour(3)));
+        assert_eq!(timeline.states[1], ("failed (boot)".to_owned(), Tint::Alarm));
+        let changes = parts.changes().unwrap();
+        assert_eq!(changes.rows.len(), MAX_CHANGES);
+        assert_eq!(changes.caption, "The last 100; 199 came before them");
+    }
+}
