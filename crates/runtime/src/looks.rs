@@ -71,10 +71,10 @@ fn listener(sample: &QueueSample, known: &mut Known) -> Listener {
         limit: sample.places().and_then(narrow),
         length: sample.length.and_then(|length| narrow(length.now)),
         shortest: known.shortest(sample).and_then(narrow),
-        lengths_seen: sample.seen.map(|seen| Counter::wide(seen.sum)),
-        arrivals: port.arrivals().or_else(of_machine).map(Counter::wide),
-        accepts: port.accepts.map(Counter::wide),
-        drops: port.drops.map(Counter::wide),
+        lengths_seen: sample.seen.map(|seen| Counter::new(seen.sum)),
+        arrivals: port.arrivals().or_else(of_machine).map(Counter::new),
+        accepts: port.accepts.map(Counter::new),
+        drops: port.drops.map(Counter::new),
     }
 }
 
@@ -132,8 +132,8 @@ mod tests {
         };
         assert_eq!((listener.identity, listener.limit), (3, Some(64)));
         assert_eq!((listener.length, listener.shortest), (Some(10), Some(10)));
-        assert_eq!(listener.arrivals, Some(Counter::wide(107)));
-        assert_eq!(listener.accepts, Some(Counter::wide(90)));
+        assert_eq!(listener.arrivals, Some(Counter::new(107)));
+        assert_eq!(listener.accepts, Some(Counter::new(90)));
         let refused = QueueError::Refused {
             doing: "look".to_owned(),
             cause: "no".to_owned(),
@@ -186,7 +186,7 @@ mod tests {
         let listener = listener(&by_kernel, &mut Known::default());
         assert_eq!(
             (listener.arrivals, listener.accepts),
-            (Some(Counter::wide(507)), None)
+            (Some(Counter::new(507)), None)
         );
     }
 }

@@ -154,8 +154,8 @@ mod tests {
                 shortest: Some(length),
                 lengths_seen: None,
                 arrivals: None,
-                accepts: Some(Counter::wide(accepts)),
-                drops: Some(Counter::wide(0)),
+                accepts: Some(Counter::new(accepts)),
+                drops: Some(Counter::new(0)),
             }),
         }
     }
@@ -233,9 +233,9 @@ mod tests {
                 length: Some(length),
                 shortest: Some(length),
                 lengths_seen: None,
-                arrivals: Some(Counter::wide(arrivals)),
+                arrivals: Some(Counter::new(arrivals)),
                 accepts: None,
-                drops: Some(Counter::narrow(drops)),
+                drops: Some(Counter::new(drops)),
             }),
         };
         meter.take(&by_arrivals(50, 1_000, 10), Capacity::Unknown);

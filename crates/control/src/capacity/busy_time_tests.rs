@@ -115,9 +115,9 @@ fn seen(identity: u64, length: u32, arrivals: u64, accepts: u64) -> QueueObserva
             length: Some(length),
             shortest: Some(length),
             lengths_seen: None,
-            arrivals: Some(Counter::wide(arrivals)),
-            accepts: Some(Counter::wide(accepts)),
-            drops: Some(Counter::wide(0)),
+            arrivals: Some(Counter::new(arrivals)),
+            accepts: Some(Counter::new(accepts)),
+            drops: Some(Counter::new(0)),
         }),
     }
 }

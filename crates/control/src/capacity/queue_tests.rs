@@ -140,10 +140,10 @@ fn listening(identity: u64, seconds: u64) -> QueueObservation {
             limit: Some(128),
             length: Some(0),
             shortest: Some(0),
-            lengths_seen: Some(Counter::wide(0)),
-            arrivals: Some(Counter::wide(400 * seconds)),
-            accepts: Some(Counter::wide(400 * seconds)),
-            drops: Some(Counter::narrow(0)),
+            lengths_seen: Some(Counter::new(0)),
+            arrivals: Some(Counter::new(400 * seconds)),
+            accepts: Some(Counter::new(400 * seconds)),
+            drops: Some(Counter::new(0)),
         }),
     }
 }
@@ -254,9 +254,9 @@ proptest! {
                 length: Some(0),
                 shortest: Some(0),
                 lengths_seen: None,
-                arrivals: Some(Counter::wide(arrivals)),
-                accepts: Some(Counter::wide(accepts)),
-                drops: Some(Counter::narrow(drops)),
+                arrivals: Some(Counter::new(arrivals)),
+                accepts: Some(Counter::new(accepts)),
+                drops: Some(Counter::new(u64::from(drops))),
             };
             let estimate = monitor.observe(&blind(sight.unwrap_or(Sight::Listening(listener))));
             prop_assert!(QueueMonitor::RULES.contains(&rule(&estimate)), "{estimate:?}");

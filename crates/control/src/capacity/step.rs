@@ -20,53 +20,21 @@ const SKEW: f64 = 2.0;
 /// and by this share of those that arrived.
 const SKEW_SHARE: f64 = 0.05;
 
-/// The bits of a counter, after which it starts at 0 again.
+/// A counter as it was read: how many since it was started. It has 64 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Width {
-    /// 32: a socket's drops, SNMP's `Counter32`.
-    Bits32,
-    /// 64.
-    Bits64,
-}
-
-/// A counter as it was read: how many since it was started.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Counter {
-    /// The count.
-    pub value: u64,
-    /// Its bits.
-    pub width: Width,
-}
+pub struct Counter(u64);
 
 impl Counter {
-    /// A counter of 64 bits.
-    pub const fn wide(value: u64) -> Self {
-        Self {
-            value,
-            width: Width::Bits64,
-        }
-    }
-
-    /// A counter of 32 bits.
-    pub const fn narrow(value: u32) -> Self {
-        Self {
-            value: value as u64,
-            width: Width::Bits32,
-        }
+    /// A counter that read so.
+    pub const fn new(value: u64) -> Self {
+        Self(value)
     }
 
     /// By how much it moved since `before`, with at most one wrap; `None` where that is more than `most`: then it was
     /// started anew or is not this counter.
     pub fn since(self, before: Self, most: f64) -> Option<f64> {
-        let by = match (before.width, self.width) {
-            (Width::Bits64, Width::Bits64) => self.value.wrapping_sub(before.value),
-            (Width::Bits32, Width::Bits32) => {
-                let (now, then) = (u32::try_from(self.value).ok()?, u32::try_from(before.value).ok()?);
-                u64::from(now.wrapping_sub(then))
-            }
-            _ => return None,
-        };
-        (by as f64 <= most).then_some(by as f64)
+        let by = self.0.wrapping_sub(before.0) as f64;
+        (by <= most).then_some(by)
     }
 }
 
@@ -280,8 +248,8 @@ impl StepMeter {
             };
             let jumped = Unusable::Jumped {
                 what,
-                before: before.value,
-                now: now.value,
+                before: before.0,
+                now: now.0,
                 length_s,
             };
             now.since(before, most).map(Some).ok_or(jumped)

@@ -119,9 +119,9 @@ impl Model {
                             length: Some(queue.len() as u32),
                             shortest: Some(queue.len() as u32),
                             lengths_seen: None,
-                            arrivals: Some(Counter::wide(counted[0])),
-                            accepts: Some(Counter::wide(counted[1])),
-                            drops: Some(Counter::wide(counted[2])),
+                            arrivals: Some(Counter::new(counted[0])),
+                            accepts: Some(Counter::new(counted[1])),
+                            drops: Some(Counter::new(counted[2])),
                         }),
                     });
                     events.push(event(f64::from(number + 1) * LOOK_S, LOOK, number + 1));

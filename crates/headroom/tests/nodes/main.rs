@@ -6,6 +6,7 @@ mod agent;
 mod capacity;
 mod certs;
 mod cluster;
+mod coalescing;
 mod common;
 mod controller;
 mod gateway;
