@@ -31,9 +31,7 @@ mod snmp;
 mod status;
 mod tools;
 
-pub use choice::{
-    Opened, QueueChoice, QueueMethod, QueueOptions, QueuePassedOver, QueuePreference, choose, every, open,
-};
+pub use choice::{Opened, QueueChoice, QueueMethod, QueueOptions, QueuePreference, choose, every, open};
 pub use ebpf::EbpfQueueMeter;
 pub use kernel::KernelQueueMeter;
 pub use period::{QueuePeriod, Scope};

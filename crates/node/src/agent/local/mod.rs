@@ -527,8 +527,8 @@ impl Machine for LocalMachine {
     }
 
     fn in_force(&self) -> Setting {
-        let with = |all: Setting, one: &Box<dyn Actuator>| all.with(one.lever(), one.in_force());
-        self.actuators.iter().fold(self.in_force, with)
+        let others = self.actuators.iter();
+        others.fold(self.in_force, |all, one| all.with(one.lever(), one.in_force()))
     }
 
     fn read(&mut self) -> Counters {
