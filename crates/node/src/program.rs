@@ -415,6 +415,10 @@ impl Actuator for ProgramLever {
         self.tool.lever
     }
 
+    fn device(&self) -> &str {
+        self.tool.name
+    }
+
     fn range(&self) -> Result<LeverRange, NoLever> {
         self.range.clone()
     }

@@ -269,11 +269,12 @@ fn describe(machine: &mut LocalMachine, report: &mut Report) {
     report.fact("meter", "meter", &meter, meter.as_str());
     for (lever, range) in machine.ranges().each() {
         let (name, info) = (lever.name(), lever.info());
+        let (unit, scale) = info.shown;
         match range {
             Ok(range) => report.item(
                 name,
                 "levers",
-                format_args!("{} to {}", info.read(range.min), info.read(range.max)),
+                format_args!("{:.2} to {:.2} {unit}", range.min / scale, range.max / scale),
                 json!({ "lever": name, "minimum": range.min, "maximum": range.max, "unit": info.unit }),
             ),
             Err(none) => report.item(

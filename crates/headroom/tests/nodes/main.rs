@@ -7,6 +7,7 @@ mod both;
 mod capacity;
 mod certs;
 mod cluster;
+mod coalescing;
 mod common;
 mod controller;
 mod gateway;

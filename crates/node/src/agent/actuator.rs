@@ -14,6 +14,9 @@ pub trait Actuator: fmt::Debug + Send {
     /// The lever.
     fn lever(&self) -> Lever;
 
+    /// What sets it, as `headroom doctor` has it.
+    fn device(&self) -> &str;
+
     /// What can be commanded of it now.
     ///
     /// # Errors

@@ -271,14 +271,11 @@ impl Limiter {
         let paced = pace.bounds().map(drop);
         let (lever, lever_choice) =
             limit::open(options.lever, roots, measured, &paced, registry).map_err(|none| match none {
-                NoLever::InUse(error) => LimitError::Power(error),
-                NoLever::PassedOver(passed_over) => {
-                    let reasons = passed_over.iter().map(|p| format!("{}: {}", p.lever, p.reason));
-                    LimitError::NoLever {
-                        wanted: options.lever,
-                        reason: reasons.collect::<Vec<_>>().join("; "),
-                    }
-                }
+                NoLever::Fatal(error) => LimitError::Power(error),
+                none => LimitError::NoLever {
+                    wanted: options.lever,
+                    reason: none.to_string(),
+                },
             })?;
         let packages = lever
             .as_ref()

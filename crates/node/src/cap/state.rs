@@ -8,7 +8,8 @@ use super::pace::Pace;
 use super::pacing::{Pacing, PacingInput};
 use crate::cpu::{CpuError, CpusetActuator, InForce, QuotaActuator};
 use crate::frequency::FrequencyError;
-use crate::limit::{CapInForce, LeverChoice, LeverKind, LeverPassedOver, PowerLimitError};
+use crate::limit::{CapInForce, LeverChoice, LeverKind, PowerLimitError};
+use crate::order::PassedOver;
 use crate::power::{Allocated, MeterError};
 use crate::restore::{Registry, RestoreError};
 use headroom_units::{Cores, Hertz, Ratio, Reading, Seconds, Setting, Watts};
@@ -251,8 +252,8 @@ impl State {
                 // It was lifted where it failed; what is allocated is asked for again with the next allocation.
                 let _ = self.pace.cap(None);
                 let lever = LeverKind::Frequency;
-                self.lever_choice.passed_over.push(LeverPassedOver {
-                    lever,
+                self.lever_choice.passed_over.push(PassedOver {
+                    what: lever,
                     reason: reason.clone(),
                 });
                 self.lever_choice.chosen = LeverKind::Software;
@@ -323,8 +324,8 @@ impl State {
         for outcome in hardware.restore().iter().filter(|outcome| !outcome.is_clean()) {
             reason.push_str(&format!("; {outcome}"));
         }
-        self.lever_choice.passed_over.push(LeverPassedOver {
-            lever,
+        self.lever_choice.passed_over.push(PassedOver {
+            what: lever,
             reason: reason.clone(),
         });
         self.lever_choice.chosen = LeverKind::Software;

@@ -9,7 +9,7 @@ pub mod hsmp;
 pub mod rapl;
 pub mod split;
 
-pub use choice::{LeverChoice, LeverKind, LeverPassedOver, LeverPreference, NoLever, open};
+pub use choice::{LeverChoice, LeverKind, LeverPreference, NoLever, open};
 pub use hsmp::HsmpLimits;
 pub use rapl::RaplLimits;
 

@@ -34,6 +34,10 @@ impl Word for QueueMethod {
             Self::Status => "status",
         }
     }
+
+    fn in_use(self) -> String {
+        format!("the accept queue is measured by {self}")
+    }
 }
 
 impl fmt::Display for QueueMethod {

@@ -32,7 +32,7 @@ mod snmp;
 mod status;
 mod tools;
 
-pub use choice::{Opened, QueueChoice, QueueOptions, QueuePassedOver, QueuePreference, choose, every, open};
+pub use choice::{Opened, QueueChoice, QueueOptions, QueuePreference, choose, every, open};
 pub use ebpf::EbpfQueueMeter;
 pub use kernel::KernelQueueMeter;
 pub use method::QueueMethod;

@@ -104,7 +104,7 @@ impl CgroupMachine {
             Some((name, zones)) => meter.push_str(&format!("{name} ({zones})")),
             None => meter.push_str(&self.identity),
         }
-        let unusable: Vec<String> = passed_over.iter().map(|over| over.meter.to_string()).collect();
+        let unusable: Vec<String> = passed_over.iter().map(|over| over.what.to_string()).collect();
         if !unusable.is_empty() {
             meter.push_str(&format!(
                 ": no {} here (`headroom doctor` says why)",

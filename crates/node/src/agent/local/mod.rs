@@ -443,7 +443,11 @@ impl Machine for LocalMachine {
             .limiter
             .as_ref()
             .map_or(self.lever, |limiter| limiter.lever().chosen);
-        let (devices, meters) = identity::devices(&self.options, self.eyes.choice(), lever);
+        let (mut devices, meters) = identity::devices(&self.options, self.eyes.choice(), lever);
+        for device in &mut devices {
+            let mut usable = self.actuators.iter().filter(|one| one.range().is_ok());
+            device.in_use |= usable.any(|one| one.device() == device.name);
+        }
         About {
             node: identity::node(&self.options.roots, self.options.name.as_deref()),
             service: self.options.target.to_string(),
@@ -523,8 +527,8 @@ impl Machine for LocalMachine {
     }
 
     fn in_force(&self) -> Setting {
-        let with = |all: Setting, one: &Box<dyn Actuator>| all.with(one.lever(), one.in_force());
-        self.actuators.iter().fold(self.in_force, with)
+        let others = self.actuators.iter();
+        others.fold(self.in_force, |all, one| all.with(one.lever(), one.in_force()))
     }
 
     fn read(&mut self) -> Counters {

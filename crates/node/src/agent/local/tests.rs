@@ -540,6 +540,10 @@ impl Actuator for Remembering {
         self.lever.unwrap_or(Lever::Servers)
     }
 
+    fn device(&self) -> &str {
+        "a device"
+    }
+
     fn range(&self) -> Result<LeverRange, NoLever> {
         Ok(LeverRange::between(1.0, 3.0))
     }
