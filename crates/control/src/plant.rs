@@ -1,4 +1,4 @@
-//! What a law is told of the service and the machine before it starts: the promise, the range of cores, the
+//! What a law is told of the service and the machine before it starts: the SLO, the range of cores, the
 //! relation of cores to power.
 
 use crate::decision::Allocation;
@@ -52,7 +52,7 @@ pub enum PlantError {
     },
 }
 
-/// A latency promise: this share of requests within this time.
+/// A latency SLO: this share of requests within this time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Slo {
     percentile: Ratio,
@@ -60,7 +60,7 @@ pub struct Slo {
 }
 
 impl Slo {
-    /// The promise that `percentile` (as a share: 0.95) of the requests are answered within `target`.
+    /// The SLO that `percentile` (as a share: 0.95) of the requests are answered within `target`.
     ///
     /// # Errors
     /// [`PlantError::Percentile`], [`PlantError::Target`].
@@ -74,7 +74,7 @@ impl Slo {
         Ok(Self { percentile, target })
     }
 
-    /// The share of requests that the promise covers.
+    /// The share of requests that the SLO covers.
     pub const fn percentile(&self) -> Ratio {
         self.percentile
     }
