@@ -1,6 +1,7 @@
 //! The `headroom` command: reads the command line and wires a live world to a law. No formula lives here.
 #![forbid(unsafe_code)]
 
+mod args;
 mod check;
 mod cli;
 mod commands;
@@ -10,8 +11,8 @@ mod origin;
 mod start;
 mod telemetry_config;
 
-use cli::{Cli, Command};
-use headroom_console::{Failure, at_forced_end, say};
+use cli::Cli;
+use headroom_console::{at_forced_end, say};
 use headroom_runtime::door;
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -24,33 +25,12 @@ fn main() -> ExitCode {
     log_to_standard_error(cli.verbose);
     at_forced_end(|| drop(headroom_node::restore::restore_all()));
     at_forced_end(door::end_now);
-    match run(cli.command) {
+    match cli.command.run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             say::note!("headroom: {failure}");
             failure.exit_code()
         }
-    }
-}
-
-fn run(command: Command) -> Result<(), Failure> {
-    match command {
-        Command::Up(args) => commands::up::run(&args),
-        Command::Agent(args) => commands::agent::run(&args),
-        Command::Controller(args) => commands::controller::run(&args, "controller"),
-        Command::Resize(args) => commands::controller::run(&args, "resize"),
-        Command::Certs(args) => commands::certs::run(&args),
-        Command::Pause(args) => commands::operate::pause(&args),
-        Command::Resume(args) => commands::operate::resume(&args),
-        Command::Release(args) => commands::release::run(&args),
-        Command::Guard(args) => commands::guard::run(&args),
-        Command::Doctor(args) => commands::doctor::run(&args),
-        Command::Capacity(args) => commands::capacity::run(&args),
-        Command::Gateway(args) => commands::gateway::run(&args),
-        Command::Report(args) => commands::report::report(&args),
-        Command::Runs(args) => commands::report::runs(&args),
-        #[cfg(feature = "lab")]
-        Command::Lab(command) => command.run(),
     }
 }
 

@@ -6,6 +6,12 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::time::Duration;
 
+/// Another program that says what happened to the requests.
+pub trait Source {
+    /// What happened since the last call; waits for it up to `patience`. It blocks: call it from a plain thread.
+    fn take_period(&mut self, patience: Duration) -> TelemetryPeriod;
+}
+
 /// Smallest and largest latency told apart, microseconds; anything outside is recorded as the bound.
 const LATENCY_RANGE_US: (u64, u64) = (1, 120_000_000);
 

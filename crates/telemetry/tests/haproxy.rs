@@ -1,6 +1,7 @@
 //! End to end: a real HAProxy on loopback in front of a small server, its log and statistics socket against what
 //! the client itself measured. Skipped where there is no HAProxy.
 
+use headroom_telemetry::Source;
 use headroom_telemetry::haproxy::{
     HaproxyConfig, HaproxyTelemetry, LogFormat, LogSource, RowKind, Scope, ServerState, StatisticsAddress,
     StatisticsError, StatisticsSocket,

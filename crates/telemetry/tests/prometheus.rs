@@ -1,5 +1,6 @@
 //! The queries against a server that answers like Prometheus.
 
+use headroom_telemetry::Source;
 use headroom_telemetry::prometheus::PrometheusError;
 use headroom_telemetry::{Latency, Lost, PrometheusConfig, PrometheusTelemetry};
 use headroom_units::Seconds;

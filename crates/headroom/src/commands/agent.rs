@@ -1,7 +1,7 @@
 //! `headroom agent`: one node served to a controller, under a lease that puts everything back when it runs out.
 
+use crate::args::{GuardChoice, Trees};
 use crate::check::{self, Report, Running};
-use crate::cli::{GuardChoice, Trees};
 use crate::config::agent::{AgentFile, EXAMPLE};
 use crate::demos;
 use anyhow::anyhow;

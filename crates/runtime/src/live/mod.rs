@@ -78,7 +78,7 @@ pub use clock::{Clock, ManualClock, SystemClock};
 pub use device::{Device, DevicePeriod, Missing, Refused};
 pub use machine::CgroupMachine;
 pub use outcomes::{Outcomes, failures};
-pub use telemetry::{GatewayTelemetry, Haproxy, Prometheus, ReportedLatency, Telemetry, TrafficPeriod};
+pub use telemetry::{GatewayTelemetry, Other, ReportedLatency, Telemetry, TrafficPeriod};
 pub use tick::{BackendTick, Levers, Tick};
 
 use headroom_console::Stop;

@@ -1,6 +1,6 @@
 //! The arguments of `headroom capacity`.
 
-use crate::cli::Trees;
+use crate::args::Trees;
 use clap::Args;
 use headroom_console::args::{seconds, seconds_or_none};
 use headroom_control::capacity::QueueTuning;

@@ -4,8 +4,8 @@
 mod apart;
 mod check;
 
+use crate::args::{GuardChoice, RunArgs, Trees};
 use crate::check::{Report, conclude, power_key};
-use crate::cli::{GuardChoice, RunArgs, Trees};
 use crate::config::{Config, EXAMPLE, Lever};
 use crate::demos;
 use crate::start::{self, ServiceRate, Start};
