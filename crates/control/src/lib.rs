@@ -49,6 +49,7 @@
 
 pub mod calibrate;
 pub mod capacity;
+pub mod constant;
 pub mod decision;
 pub mod estimate;
 pub mod fixed;

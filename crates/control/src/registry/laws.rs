@@ -4,6 +4,7 @@ use super::{
     Built, Entry, Found, LawContext, LawError, LawName, LawNames, ScheduledConfig, StaticConfig, search,
     servers,
 };
+use crate::constant::{Constant, ConstantConfig};
 use crate::headroom::{Headroom, HeadroomError};
 use crate::hpa::{Hpa, HpaTuning, K8sAsRun, K8sAsRunTuning};
 use crate::pegasus::{Pegasus, PegasusTuning, PegasusVariant};
@@ -24,7 +25,7 @@ const FIXED: Entry = Entry {
 };
 
 /// The laws, in the order in which help and tables name them.
-pub(super) static LAWS: [Entry; 15] = [
+pub(super) static LAWS: [Entry; 16] = [
     FIXED,
     Entry {
         name: "headroom",
@@ -116,6 +117,13 @@ pub(super) static LAWS: [Entry; 15] = [
         ..FIXED
     },
     Entry {
+        name: "constant",
+        about: "A setting that stays",
+        table: Some("constant"),
+        build: |config, _| Ok(Box::new(Constant::new(config.constant.setting))),
+        ..FIXED
+    },
+    Entry {
         name: "static",
         about: "Servers on and off: as many as the load needs where each takes a capacity that a benchmark showed",
         table: Some("static"),
@@ -177,6 +185,8 @@ pub struct LawConfig {
     /// What one server can take.
     #[serde(rename = "static")]
     pub fixed_capacity: StaticConfig,
+    /// What stays.
+    pub constant: ConstantConfig,
     /// The schedule.
     pub scheduled: ScheduledConfig,
 }
@@ -201,6 +211,7 @@ impl LawConfig {
             power_manager: PowerManagerTuning::default(),
             resize: ResizeTuning::default(),
             fixed_capacity: StaticConfig::default(),
+            constant: ConstantConfig::default(),
             scheduled: ScheduledConfig::default(),
         }
     }
