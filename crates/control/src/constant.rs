@@ -1,4 +1,14 @@
-//! A setting that stays: what is wanted of each lever that is named, whatever happens.
+//! A setting that stays: a value for each lever that is named, whatever happens. Beside another law it holds the levers that
+//! nothing steers, such as a network card's interrupt coalescing.
+//!
+//! ```
+//! use headroom_control::{Constant, Law, Observation};
+//! use headroom_units::{Lever, Setting};
+//!
+//! let mut law = Constant::new(Setting::default().with(Lever::Coalescing, Some(50.0))).unwrap();
+//! assert_eq!(law.levers(), [Lever::Coalescing]);
+//! assert_eq!(law.decide(&Observation::default()).setting.get(Lever::Coalescing), Some(50.0));
+//! ```
 
 use crate::decision::{Decision, Reason};
 use crate::law::Law;
@@ -10,7 +20,7 @@ use serde::Deserialize;
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ConstantConfig {
-    /// The setting.
+    /// The setting: lever names with values in their units, as in `{ coalescing = 50 }`.
     pub setting: Setting,
 }
 
@@ -22,10 +32,14 @@ pub struct Constant {
 }
 
 impl Constant {
-    /// Holds this setting.
-    pub fn new(setting: Setting) -> Self {
+    /// Holds this setting; `None` where it names no lever.
+    pub fn new(setting: Setting) -> Option<Self> {
         let levers: Vec<Lever> = setting.iter().map(|(lever, _)| lever).collect();
-        Self { setting, levers: levers.leak() }
+        // A law says its levers for as long as the program runs, and there are few laws.
+        (!levers.is_empty()).then(|| Self {
+            setting,
+            levers: levers.leak(),
+        })
     }
 }
 

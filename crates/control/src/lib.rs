@@ -71,6 +71,7 @@ pub mod stack;
 
 pub use calibrate::Calibrating;
 pub use capacity::{Capacity, Estimate, QueueMonitor, QueueTuning};
+pub use constant::Constant;
 pub use decision::{Allocation, Decision, Reason};
 pub use fixed::Fixed;
 pub use guardian::{FailingLimits, Guardian};

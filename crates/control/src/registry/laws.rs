@@ -118,9 +118,15 @@ pub(super) static LAWS: [Entry; 16] = [
     },
     Entry {
         name: "constant",
-        about: "A setting that stays",
+        about: "A setting that stays, of the levers that it names: for those that no other law steers",
         table: Some("constant"),
-        build: |config, _| Ok(Box::new(Constant::new(config.constant.setting))),
+        build: |config, _| match Constant::new(config.constant.setting) {
+            Some(law) => Ok(Box::new(law)),
+            None => Err(LawError::new(
+                "law.constant.setting",
+                "is empty: name a lever, as in { coalescing = 50 }",
+            )),
+        },
         ..FIXED
     },
     Entry {
@@ -265,6 +271,8 @@ impl LawName {
     pub const POWER_MANAGER: Self = Self(&LAWS[9]);
     /// `powersave`.
     pub const POWERSAVE: Self = Self(&LAWS[10]);
+    /// `constant`.
+    pub const CONSTANT: Self = Self(&LAWS[11]);
 }
 
 fn nothing(_: &LawConfig, _: &LawContext) -> Found {

@@ -1,6 +1,6 @@
 use super::*;
 use crate::plant::{CoreRange, FrequencyRange, PowerEnvelope};
-use headroom_units::{Cores, Hertz, Lever, Ratio, Seconds, Watts};
+use headroom_units::{Cores, Hertz, Lever, Ratio, Seconds, Setting, Watts};
 
 fn context() -> LawContext {
     let cores = CoreRange::new(Cores::new(0.2), Cores::new(2.0), Cores::new(0.1)).unwrap();
@@ -36,6 +36,7 @@ fn every_law_is_built_under_the_name_that_it_gives_itself() {
         let mut all = LawConfig::of(name);
         all.fixed_capacity.capacity_per_s = Some(100.0);
         all.scheduled.slots = Some(vec![1, 2]);
+        all.constant.setting = Setting::default().with(Lever::Coalescing, Some(50.0));
         let law = all.build(&with_frequency()).unwrap();
         assert_eq!(law.name(), name.as_str());
         assert_eq!(law.levers() == [Lever::Servers], name.resizes(), "{name}");
@@ -80,6 +81,7 @@ fn the_names_that_code_refers_to_are_those_laws() {
         (LawName::PEGASUS_AS_RUN, "pegasus-as-run"),
         (LawName::POWER_MANAGER, "power-manager"),
         (LawName::POWERSAVE, "powersave"),
+        (LawName::CONSTANT, "constant"),
     ] {
         assert_eq!(law.as_str(), name);
     }
@@ -188,7 +190,8 @@ fn the_guard_is_that_of_the_laws_that_have_one() {
 #[test]
 fn every_law_with_a_table_is_searched_from_where_it_stands_and_accepts_both_ends() {
     let context = with_frequency();
-    for name in LawName::of_machines() {
+    // What a constant is to be nobody can search.
+    for name in LawName::of_machines().filter(|name| *name != LawName::CONSTANT) {
         let config = LawConfig::of(name);
         let parameters = config.search_space(&context).unwrap();
         assert_eq!(parameters.is_empty(), name.table().is_none(), "{name}");

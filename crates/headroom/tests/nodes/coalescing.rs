@@ -1,6 +1,7 @@
 //! A lever that a program sets: the interrupts of an emulated network card, commanded over the wire and put back whatever
 //! happens to the agent.
 
+use crate::cluster::Gateway;
 use crate::common::{Program, headroom, run, until};
 use headroom_units::{Lever, LeverRange, Setting};
 use headroom_wire::Address;
@@ -188,4 +189,45 @@ fn a_node_without_such_a_card_says_why_and_has_the_other_levers() {
         "{out}{err}"
     );
     server.emulator.stop();
+}
+
+#[test]
+fn a_controller_holds_a_cards_interrupts_beside_a_law_of_cores() {
+    let Some(server) = Server::start("nic-law") else {
+        return;
+    };
+    let mut agent = server.agent("eth0");
+    let gateway = Gateway::start(&["127.0.0.1:9".parse().unwrap()]);
+    let file = server.dir.path().join("controller.toml");
+    let text = format!(
+        "[slo]\ntarget_ms = 250\n[nodes]\nn1 = \"unix:{}\"\n[gateways]\ng1 = \"{}\"\n[law]\n\
+         name = [\"slo-power\", \"constant\"]\n[law.constant]\nsetting = {{ coalescing = 50 }}\n[cluster]\nlease_ms = 3000\n\
+         requests_per_core_s = 100\n[record]\ndb = \"{}\"\n[admin]\nlisten = \"off\"\n",
+        server.socket().display(),
+        gateway.control(),
+        server.dir.path().join("runs.db").display()
+    );
+    fs::write(&file, &text).unwrap();
+    let command = || {
+        let mut command = headroom();
+        command.args(["controller", "--no-view", "--config"]).arg(&file);
+        command
+    };
+    let mut controller = Program::start(&mut command());
+    until("the card is held", || {
+        (server.card() == is("off", "50")).then_some(())
+    });
+    controller.stop();
+    until("it is as it was found", || {
+        (server.card() == is("on", "4")).then_some(())
+    });
+    // A node without the lever: refused by name, and nothing is limited.
+    agent.stop();
+    let mut agent = server.agent("eth9");
+    let (code, _, err) = run(&mut command());
+    assert!(
+        code == Some(2) && err.contains("constant moves the lever coalescing, which is not here"),
+        "{err}"
+    );
+    agent.stop();
 }
