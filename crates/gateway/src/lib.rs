@@ -25,7 +25,8 @@
 //! })?;
 //! println!("serving on {}", gateway.local_addrs()[0]);
 //! let period = gateway.take_period_blocking(Duration::from_secs(1));
-//! println!("{} requests, P95 {:?}", period.service.arrivals, period.latency(95.0));
+//! let p95_us = period.histogram.value_at_percentile(95.0);
+//! println!("{} requests, P95 {p95_us} us", period.service.arrivals);
 //! gateway.shutdown_blocking(Duration::from_secs(30));
 //! # Ok(())
 //! # }
