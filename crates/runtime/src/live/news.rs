@@ -44,7 +44,9 @@ impl Newsroom {
             let wanted = decided.map_or("-".to_owned(), |value| info.read(value));
             let before = before.map_or(String::new(), |value| format!(", {} before", info.read(value)));
             let reason = tick.decision.reasons.first();
-            let why = reason.map_or(String::new(), |reason| format!(": {}: {}", reason.rule, reason.text));
+            let why = reason.map_or(String::new(), |reason| {
+                format!(": {}: {}", reason.rule, reason.text)
+            });
             news.push(format!("{}: {wanted} wanted{before}{why}", info.name));
         }
         news
@@ -90,6 +92,9 @@ mod tests {
             role: Role::Gateway,
             ..part
         };
-        assert_eq!(change(&gateway, None).unwrap(), "web2 cannot be relied on: no answer");
+        assert_eq!(
+            change(&gateway, None).unwrap(),
+            "web2 cannot be relied on: no answer"
+        );
     }
 }
