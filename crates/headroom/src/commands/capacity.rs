@@ -10,7 +10,7 @@ use headroom_console::{Failure, Stop, say, terminal};
 use headroom_control::capacity::{QueueTuning, RampTuning, StaticCapacity};
 use headroom_node::cgroup::TargetSpec;
 use headroom_node::queue::{QueueMethod, QueueOptions, QueuePreference, SnmpOptions, StatusPage};
-use headroom_record::{Limits, Recorder, summary_table};
+use headroom_record::{Limits, Recorder};
 use headroom_runtime::capacity::{Outputs, Place, Plan, SamplesFile, Watching, rates};
 use headroom_runtime::live::view::{Heading, View};
 use headroom_units::{PerSecond, Seconds};
@@ -181,9 +181,8 @@ pub fn run(args: &CapacityArgs) -> Result<(), Failure> {
         return say::result(found.json());
     }
     say::result(format_args!(
-        "{}\n\n{}\nthe record: {}; `headroom report latest` draws it",
+        "{}\nthe record: {}; `headroom report latest` draws it",
         found.table(),
-        summary_table(std::slice::from_ref(&found.summary)).trim_end(),
         args.record.db.display()
     ))
 }

@@ -100,7 +100,7 @@ impl Watch {
             cpu,
             period: Duration::from_secs_f64(plan.tuning.sampling_period_s),
             started,
-            estimators: Estimators::new(method, plan.tuning, plan.ramp.clone())?,
+            estimators: Estimators::new(method, plan.tuning, plan.ramp)?,
         })
     }
 

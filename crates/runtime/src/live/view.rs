@@ -385,3 +385,52 @@ fn line<'a>(name: &'a str, colour: Color, points: &'a [(f64, f64)]) -> Dataset<'
         .style(Style::new().fg(colour))
         .data(points)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use headroom_units::Role;
+    use ratatui::Terminal;
+    use ratatui::backend::TestBackend;
+
+    #[test]
+    fn a_run_without_an_slo_shows_its_queue_and_its_parts_and_no_latency() {
+        let mut screen = Screen::default();
+        screen.take(Message::Heading(Heading {
+            law: "busy-time".to_owned(),
+            trace: "port 80".to_owned(),
+            length: None,
+            notes: Vec::new(),
+        }));
+        let whole = Part::new("port 80", Role::Cluster)
+            .in_state("exact")
+            .with(Sensor::Capacity, Some(595.0))
+            .with(Sensor::QueueMean, Some(3.0))
+            .with(Sensor::Backlog, Some(65.0))
+            .with(Sensor::DropRatio, Some(0.0));
+        let estimator = Part::new("ramp (eBPF)", Role::Estimator).in_state("unknown");
+        screen.take(Message::Tick(Box::new(Tick {
+            at: Seconds::new(1.0),
+            parts: vec![whole, estimator],
+            ..Tick::default()
+        })));
+        let mut terminal = Terminal::new(TestBackend::new(160, 50)).unwrap();
+        terminal.draw(|frame| screen.draw_all(frame)).unwrap();
+        let cells = terminal.backend().buffer().content.iter();
+        let text: String = cells.map(|cell| cell.symbol()).collect();
+        for wanted in [
+            "law busy-time",
+            "Capacity: now 595.0 /s",
+            "Accept queue, mean length: now 3.0",
+            "backlog",
+            "Drop ratio: now 0.00 %",
+            "ramp (eBPF)",
+        ] {
+            assert!(text.contains(wanted), "{wanted} in {text}");
+        }
+        assert!(
+            !text.contains("over the target") && !text.contains("Latency"),
+            "{text}"
+        );
+    }
+}
