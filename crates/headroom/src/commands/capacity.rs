@@ -199,7 +199,7 @@ fn plan(args: &CapacityArgs) -> anyhow::Result<Plan> {
         ..QueueTuning::default()
     };
     tuning.check()?;
-    let methods = match args.method.clone().unwrap_or(QueuePreference::Auto) {
+    let methods = match args.method.unwrap_or(QueuePreference::Auto) {
         QueuePreference::Auto => ALL.to_vec(),
         wanted @ QueuePreference::Ordered(_) => wanted.order(),
     };
