@@ -4,6 +4,17 @@
 //! ([`args`], [`one_of`]).
 //!
 //! It knows nothing of services, laws or machines.
+//!
+//! ```
+//! use headroom_console::{Document, Stop, args};
+//!
+//! assert_eq!(args::seconds("2.5"), Ok(2.5));
+//! let document = Document::shipped("service.toml", "[slo]\ntarget_ms = 250\n");
+//! assert!(document.has("slo", "target_ms") && !document.has("slo", "percentile"));
+//! let stop = Stop::default();
+//! stop.raise();
+//! assert!(stop.is_raised());
+//! ```
 #![forbid(unsafe_code)]
 
 pub mod args;

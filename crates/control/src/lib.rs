@@ -7,7 +7,7 @@
 //!
 //! | module | it is |
 //! |---|---|
-//! | [`headroom`] | our own law: the cheapest point that keeps the promise with a stated confidence |
+//! | [`headroom`] | our own law: the cheapest point that keeps the SLO with a stated confidence |
 //! | [`slo_power`] | the SLO-Power system as published: Control Unit, Elastic Scaler, Power Allocator |
 //! | [`hpa`] | the Horizontal Pod Autoscaler of Kubernetes, in full and as the SLO-Power authors ran it |
 //! | [`pegasus`] | Pegasus, as published and as the SLO-Power authors ran it |
@@ -22,6 +22,29 @@
 //! | [`registry`] | the laws by name: parameters, how each is built, what can be searched |
 //! | [`stack`] | several laws in one period, each on its levers, slow ones with a period of their own |
 //! | [`spread`] | one decision for a cluster, spread over its nodes |
+//!
+//! ```
+//! use headroom_control::{CoreRange, LawConfig, LawContext, LawName, Observation, Plant, PowerEnvelope, Slo, Traffic};
+//! use headroom_units::{Cores, PerSecond, Ratio, Seconds, Watts};
+//!
+//! let cores = CoreRange::new(Cores::new(1.0), Cores::new(16.0), Cores::new(1.0))?;
+//! let power = PowerEnvelope { base: Watts::new(46.0), per_core: Watts::new(2.9), lowest_cap: Watts::new(47.0) };
+//! let plant = Plant::new(cores, power)?;
+//! let slo = Slo::new(Ratio::new(0.95), Seconds::from_millis(250.0))?;
+//! let context = LawContext { slo, plant, service_rate: PerSecond::new(20.0) };
+//! let mut law = LawConfig::of("slo-power".parse::<LawName>()?).build(&context)?;
+//! let observation = Observation {
+//!     length: Seconds::new(1.0),
+//!     in_force: plant.full(),
+//!     traffic: Some(Traffic { arrivals: 40, completions: 40, ..Traffic::default() }),
+//!     utilisation: Some(Ratio::new(0.13)),
+//!     ..Observation::default()
+//! };
+//! let decision = law.decide(&observation);
+//! assert!(decision.setting.cores() <= Some(Cores::new(16.0)));
+//! assert!(!decision.reasons.is_empty(), "every decision has its reason");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 #![forbid(unsafe_code)]
 
 pub mod calibrate;

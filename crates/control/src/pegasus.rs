@@ -195,7 +195,7 @@ impl Average {
 }
 
 impl Pegasus {
-    /// The law for a promise and a machine.
+    /// The law for an SLO and a machine.
     ///
     /// # Errors
     /// A parameter outside its range.

@@ -1,8 +1,8 @@
-//! What a law is told of the service and the machine before it starts: the promise, the range of cores, the
+//! What a law is told of the service and the machine before it starts: the SLO, the range of cores, the
 //! relation of cores to power.
 
 use crate::decision::Allocation;
-use headroom_units::{Cores, Hertz, Lever, Ratio, Seconds, Setting, Watts};
+use headroom_units::{Cores, Hertz, Lever, LeverRange, Ratio, Seconds, Setting, Watts};
 
 /// Values that describe no possible service or machine.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
@@ -52,7 +52,7 @@ pub enum PlantError {
     },
 }
 
-/// A latency promise: this share of requests within this time.
+/// A latency SLO: this share of requests within this time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Slo {
     percentile: Ratio,
@@ -60,7 +60,7 @@ pub struct Slo {
 }
 
 impl Slo {
-    /// The promise that `percentile` (as a share: 0.95) of the requests are answered within `target`.
+    /// The SLO that `percentile` (as a share: 0.95) of the requests are answered within `target`.
     ///
     /// # Errors
     /// [`PlantError::Percentile`], [`PlantError::Target`].
@@ -74,7 +74,7 @@ impl Slo {
         Ok(Self { percentile, target })
     }
 
-    /// The share of requests that the promise covers.
+    /// The share of requests that the SLO covers.
     pub const fn percentile(&self) -> Ratio {
         self.percentile
     }
@@ -238,6 +238,8 @@ pub struct Plant {
     servers: Option<usize>,
     /// Whether cores and cap can be set: else both stand for machines that are left as they are.
     machines: bool,
+    /// Of the levers that have no place of their own here.
+    others: [Option<LeverRange>; Lever::ALL.len()],
 }
 
 impl Plant {
@@ -258,6 +260,7 @@ impl Plant {
                 frequency: None,
                 servers: None,
                 machines: true,
+                others: [None; Lever::ALL.len()],
             })
         } else {
             Err(PlantError::Power {
@@ -285,6 +288,7 @@ impl Plant {
             frequency: None,
             servers: Some(servers),
             machines: false,
+            others: [None; Lever::ALL.len()],
         }
     }
 
@@ -305,6 +309,25 @@ impl Plant {
             frequency: Some(range),
             ..self
         }
+    }
+
+    /// The same plant with a lever that is left as found while no law moves it, within this range.
+    ///
+    /// # Errors
+    /// [`PlantError::Frequencies`].
+    pub fn with_range(mut self, lever: Lever, range: LeverRange) -> Result<Self, PlantError> {
+        if lever == Lever::Frequency {
+            let (min, max) = (Hertz::new(range.min), Hertz::new(range.max));
+            let step = Hertz::new(range.step.min(range.max));
+            return Ok(self.with_frequency(FrequencyRange::new(min, max, step)?));
+        }
+        self.others[lever as usize] = Some(range);
+        Ok(self)
+    }
+
+    /// The range of a lever that came by [`Plant::with_range`] and has no place of its own here.
+    pub const fn range(&self, lever: Lever) -> Option<LeverRange> {
+        self.others[lever as usize]
     }
 
     /// The same plant with so many servers that can be switched on and off.
@@ -351,6 +374,7 @@ impl Plant {
             Lever::Cores | Lever::Cap => self.machines,
             Lever::Frequency => self.frequency.is_some(),
             Lever::Servers => self.servers.is_some(),
+            other => self.range(*other).is_some(),
         };
         Lever::ALL.into_iter().filter(has).collect()
     }

@@ -81,7 +81,7 @@ pub struct PowerManager {
 }
 
 impl PowerManager {
-    /// The law for a promise and a machine.
+    /// The law for an SLO and a machine.
     ///
     /// # Errors
     /// A parameter outside its range, or a cap that the machine cannot be given.

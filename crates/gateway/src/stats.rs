@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
-use headroom_units::{PerSecond, Seconds};
 
 use crate::backend::Backend;
 
@@ -295,25 +294,6 @@ impl PeriodStats {
             backend.connects.add(&earlier.connects);
             add_histogram(&mut backend.histogram, &earlier.histogram);
         }
-    }
-
-    /// Latency at `percentile` (0 to 100) of the period's completions; `None` without a completion.
-    pub fn latency(&self, percentile: f64) -> Option<Seconds> {
-        (!self.histogram.is_empty()).then(|| {
-            Seconds::from(Duration::from_micros(
-                self.histogram.value_at_percentile(percentile),
-            ))
-        })
-    }
-
-    /// Mean arrival rate of the period.
-    pub fn arrival_rate(&self) -> PerSecond {
-        let seconds = self.since.as_secs_f64();
-        PerSecond::new(if seconds > 0.0 {
-            self.service.arrivals as f64 / seconds
-        } else {
-            0.0
-        })
     }
 }
 

@@ -1,22 +1,9 @@
 //! The command line: what can be asked for, and the help that teaches it.
 
-mod shared;
-
-use crate::commands::agent::AgentArgs;
-use crate::commands::capacity::CapacityArgs;
-use crate::commands::certs::CertsArgs;
-use crate::commands::controller::ControllerArgs;
-use crate::commands::doctor::DoctorArgs;
-use crate::commands::gateway::GatewayArgs;
-use crate::commands::guard::GuardArgs;
-use crate::commands::operate::OperateArgs;
-use crate::commands::release::ReleaseArgs;
-use crate::commands::report::{ReportArgs, RunsArgs};
-use crate::commands::up::UpArgs;
-pub use shared::{GuardChoice, RunArgs, Trees};
+use crate::commands::Command;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, Parser};
 
 /// Keeps a web service inside its latency SLO on the fewest watts.
 ///
@@ -34,44 +21,6 @@ pub struct Cli {
     /// Say more on standard error: -v for information, -vv for debugging.
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub verbose: u8,
-}
-
-/// The commands.
-#[derive(Debug, Subcommand)]
-pub enum Command {
-    /// Keep a service inside its SLO: gateway, meters, actuators, law and recorder in one process.
-    Up(UpArgs),
-    /// Serve this node to a controller: meters, limits under a lease, everything put back when the lease runs out.
-    Agent(AgentArgs),
-    /// Keep a service on many nodes inside its SLO: drives agents and gateways with one law, or with several.
-    Controller(ControllerArgs),
-    /// Keep as many servers of a cluster on as its load needs: drains and stops them, starts them again before they are
-    /// missed.
-    Resize(ControllerArgs),
-    /// Make the certificates that agents, gateways and the controller show each other, and say what each is for.
-    Certs(CertsArgs),
-    /// Pause a running agent or `up`: everything is put back, requests are served on, nothing is limited until `resume`.
-    Pause(OperateArgs),
-    /// Let a paused agent or `up` go on, also with what somebody else wrote and it left alone.
-    Resume(OperateArgs),
-    /// Put back what an agent, `up` or `demo` that was killed left limited; one that runs is paused.
-    Release(ReleaseArgs),
-    /// Watch over an agent, `up` or `demo`, and lift its limits when it is killed or hangs.
-    Guard(GuardArgs),
-    /// Say which levers and meters this machine has, and for each one it lacks, why and what would help.
-    Doctor(DoctorArgs),
-    /// Say how many connections a second the server of a port can take, from its accept queue and by four other ways.
-    Capacity(CapacityArgs),
-    /// Run the data plane alone: an HTTP reverse proxy with health checks, balancing and latency histograms.
-    Gateway(GatewayArgs),
-    /// Write the report of one recorded run, or compare several.
-    Report(ReportArgs),
-    /// List the recorded runs.
-    Runs(RunsArgs),
-    /// What researchers run.
-    #[cfg(feature = "lab")]
-    #[command(flatten)]
-    Lab(headroom_lab::Command),
 }
 
 /// The commands of the feature `lab`, for a program that is built without it.
@@ -114,6 +63,8 @@ fn not_in_build(error: &clap::Error) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    #[cfg(feature = "lab")]
+    use clap::Subcommand;
 
     #[test]
     fn the_command_line_is_consistent() {

@@ -1,7 +1,7 @@
 //! The start of a run on live traffic, the same on one machine and on many: the admin port, the law (which begins with
 //! everything on where nobody gave μ), the view, the run.
 
-use crate::cli::RunArgs;
+use crate::args::RunArgs;
 use crate::config::{AdminConfig, ControlConfig, RecordConfig};
 use crate::origin;
 use headroom_console::Document;

@@ -4,7 +4,7 @@ use crate::check::Report;
 use headroom_console::Failure;
 use headroom_console::{ConfigError, Document};
 use headroom_control::Slo;
-use headroom_runtime::live::{Haproxy, Prometheus, Telemetry};
+use headroom_runtime::live::{Other, Telemetry};
 use headroom_telemetry::haproxy::{LogFormat, LogSource, Scope, StatisticsAddress};
 use headroom_telemetry::{HaproxyConfig, HaproxyTelemetry, PrometheusConfig, PrometheusTelemetry};
 use headroom_units::FailedStatus;
@@ -117,7 +117,7 @@ impl TelemetryConfig {
                 table.log
             )];
             notes.extend(telemetry.notes());
-            return Ok((Box::new(Haproxy(telemetry)), notes));
+            return Ok((Box::new(Other(Box::new(telemetry))), notes));
         }
         let Some(table) = &self.prometheus else {
             self.check(document)?;
@@ -129,7 +129,7 @@ impl TelemetryConfig {
             "requests are observed through Prometheus at {}: as old and as coarse as its scrapes",
             table.url
         );
-        Ok((Box::new(Prometheus(telemetry)), vec![note]))
+        Ok((Box::new(Other(Box::new(telemetry))), vec![note]))
     }
 
     /// Tries what [`TelemetryConfig::open`] opens, and lets it go. A log that the running headroom listens to cannot be

@@ -14,16 +14,15 @@
 
 use headroom_node::Roots;
 use headroom_node::agent::{Agent, AgentConfig, LocalMachine, LocalOptions, keep_state};
-use headroom_node::cap::LimiterOptions;
 use headroom_node::cgroup::{CgroupScope, ScopeOptions};
-use headroom_node::power::{MeterPreference, PowerModel};
+use headroom_node::power::PowerModel;
 use headroom_node::restore::{self, Registry};
 use headroom_testbed::hardware::{Emulated, HardwareConfig};
-use headroom_units::{Cores, Watts};
+use headroom_units::{Cores, Lever, Setting, Watts};
 use headroom_wire::Address;
 use headroom_wire::certs::{Authority, Validity};
 use headroom_wire::client::{Client, ClientOptions};
-use headroom_wire::message::{Allocation, Apply, Holder};
+use headroom_wire::message::{Apply, Holder};
 use headroom_wire::server::Listen;
 use headroom_wire::tls::{ClientTls, ServerTls, TlsFiles};
 use std::error::Error;
@@ -175,14 +174,10 @@ fn agent(spec: &str) -> Outcome<()> {
     };
     let registry = restore::global();
     keep_state(&run_dir, &roots, registry)?;
+    let model = PowerModel::default_for(Cores::new(cores))?;
     let options = LocalOptions {
-        model: PowerModel::default_for(Cores::new(cores))?,
-        target: target.parse()?,
-        roots,
-        meter: MeterPreference::default(),
-        limiter: LimiterOptions::default(),
         emulated: !root.is_empty(),
-        name: None,
+        ..LocalOptions::of(roots, target.parse()?, model)
     };
     let machine = LocalMachine::open(options, registry)?;
     let listen = match tls {
@@ -276,16 +271,14 @@ async fn streaming(
         options.tls = Some(ClientTls::load(&files(&certs, "controller"))?);
     }
     let client = Client::connect(&process.address, &options).await?;
-    let allocation = Allocation {
-        cores: Some(Cores::new(8.0)),
-        cap,
-        frequency: None,
-    };
+    let setting = Setting::default()
+        .with(Lever::Cores, Some(8.0))
+        .with(Lever::Cap, cap.map(Watts::get));
     let apply = |sequence| Apply {
         holder: Holder::new("bench", 1).expect("a name and a number"),
         sequence,
         length: Duration::from_secs(120),
-        allocation,
+        setting,
     };
     client.apply(apply(1)).await?;
     let mut samples = client.observe(period).await?;
@@ -326,9 +319,9 @@ async fn on_this_machine() -> Outcome<()> {
 async fn acting(root: Option<&Path>, group: &str, cap: &str) -> Outcome<()> {
     let process = Process::start(root, group, None)?;
     let client = Client::connect(&process.address, &ClientOptions::default()).await?;
-    let range = client.agent().cap.ok_or("no cap")?;
-    let cores = client.agent().cores.ok_or("no cores")?;
-    let span = range.maximum - range.minimum;
+    let range = client.agent().ranges.get(Lever::Cap).ok_or("no cap")?;
+    let cores = client.agent().ranges.get(Lever::Cores).ok_or("no cores")?;
+    let span = range.max - range.min;
     println!("  from an Apply to the last write, {ROUNDS} times each:");
     let mut sequence = 0;
     for what in ["the quota", cap] {
@@ -336,32 +329,23 @@ async fn acting(root: Option<&Path>, group: &str, cap: &str) -> Outcome<()> {
         for round in 0..ROUNDS {
             sequence += 1;
             let share = f64::from(round % 10) / 10.0;
-            let allocation = match what {
-                "the quota" => Allocation {
-                    cores: Some(Cores::new(
-                        cores.minimum + share * (cores.maximum - cores.minimum),
-                    )),
-                    cap: None,
-                    frequency: None,
-                },
-                _ => Allocation {
-                    cores: None,
-                    cap: Some(Watts::new(range.minimum + span * (0.5 + share * 0.5))),
-                    frequency: None,
-                },
+            let (lever, value) = match what {
+                "the quota" => (Lever::Cores, cores.min + share * (cores.max - cores.min)),
+                _ => (Lever::Cap, range.min + span * (0.5 + share * 0.5)),
             };
+            let setting = Setting::from([(lever, value)]);
             let length = Duration::from_secs(60);
             let apply = Apply {
                 holder: Holder::new("bench", 1)?,
                 sequence,
                 length,
-                allocation,
+                setting,
             };
             let asked = Instant::now();
             let applied = client.apply(apply).await?;
             answers.push(asked.elapsed());
             writes.push(applied.took);
-            if let (Some(asked), Some(got)) = (allocation.cores, applied.in_force.cores)
+            if let (Some(asked), Some(got)) = (setting.cores(), applied.in_force.cores())
                 && (asked - got).get().abs() > 0.01
             {
                 return Err(format!("{asked} were asked for and {got} are in force").into());

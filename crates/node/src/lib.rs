@@ -1,4 +1,4 @@
-//! One Linux machine: what it draws, what it can be told, and the promise that whatever was told is taken back.
+//! One Linux machine: what it draws, what can be set on it, and the guarantee that whatever was set is put back.
 //!
 //! - [`cgroup`] finds the control group of a service, given as a path, a systemd unit, a container or a process,
 //!   and can make a fresh one.
@@ -19,6 +19,16 @@
 //! allows. Every path starts at [`Roots`], so that a test can stand a tree in the place of `/sys` and `/proc`.
 //! The code is synchronous: it belongs on a thread of its own, not on an async runtime. The network side of [`agent`]
 //! alone is not.
+//!
+//! ```no_run
+//! use headroom_node::queue::{QueueOptions, choose};
+//!
+//! let (mut meter, choice) = choose("auto".parse()?, &QueueOptions::new(8080))?;
+//! println!("{choice}");
+//! let sample = meter.sample()?;
+//! println!("connections in the queue: {:?}", sample.length);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 #![deny(unsafe_code)]
 
 pub mod agent;
@@ -36,6 +46,8 @@ mod panel;
 pub mod power;
 mod powercap;
 pub mod probe;
+mod process;
+pub mod program;
 pub mod queue;
 pub mod restore;
 mod roots;

@@ -20,6 +20,92 @@ pub trait Word: Copy + Eq + fmt::Debug + 'static {
 
     /// Its word.
     fn as_str(self) -> &'static str;
+
+    /// What is said where it is the one in use.
+    fn in_use(self) -> String {
+        format!("the {} in use is {}", Self::WHAT, self.as_str())
+    }
+}
+
+/// One that was preferred to the chosen one and could not be used.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PassedOver<T> {
+    /// Which.
+    pub what: T,
+    /// Why not.
+    pub reason: String,
+}
+
+impl<T: fmt::Display> fmt::Display for PassedOver<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.what, self.reason)
+    }
+}
+
+/// Which one was chosen, and what was passed over on the way: to be said at the start of a run and in its report.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Choice<T> {
+    /// The one in use.
+    pub chosen: T,
+    /// In the order in which they were tried or given up.
+    pub passed_over: Vec<PassedOver<T>>,
+}
+
+impl<T: Word + fmt::Display> fmt::Display for Choice<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.chosen.in_use())?;
+        for PassedOver { what, reason } in &self.passed_over {
+            write!(f, "; {what} cannot be used: {reason}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Why none was chosen.
+#[derive(Debug)]
+pub enum NoChoice<T, E> {
+    /// One failed such that no other may be tried.
+    Fatal(E),
+    /// None of them works.
+    PassedOver(Vec<PassedOver<T>>),
+}
+
+impl<T: fmt::Display, E: fmt::Display> fmt::Display for NoChoice<T, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Fatal(error) => error.fmt(f),
+            Self::PassedOver(all) => {
+                let reasons: Vec<String> = all.iter().map(ToString::to_string).collect();
+                f.write_str(&reasons.join("; "))
+            }
+        }
+    }
+}
+
+/// Opens the first of an order that works.
+///
+/// # Errors
+/// [`NoChoice`]: none does, or one failed such that no other may be tried.
+pub(crate) fn choose<T: Copy, O, E: fmt::Display>(
+    order: &[T],
+    mut open: impl FnMut(T) -> Result<O, E>,
+    is_fatal: impl Fn(&E) -> bool,
+) -> Result<(O, Choice<T>), NoChoice<T, E>> {
+    let mut passed_over = Vec::new();
+    for &what in order {
+        match open(what) {
+            Ok(opened) => {
+                let chosen = what;
+                return Ok((opened, Choice { chosen, passed_over }));
+            }
+            Err(error) if is_fatal(&error) => return Err(NoChoice::Fatal(error)),
+            Err(error) => passed_over.push(PassedOver {
+                what,
+                reason: error.to_string(),
+            }),
+        }
+    }
+    Err(NoChoice::PassedOver(passed_over))
 }
 
 /// An order that is none.
@@ -38,7 +124,7 @@ pub enum OrderError {
     /// One of them twice.
     #[error("{word} is in the list twice: each {what} is tried once")]
     Twice {
-        /// Which.
+        /// The word that stands twice.
         word: &'static str,
         /// What it is.
         what: &'static str,

@@ -3,11 +3,11 @@
 
 mod agent_common;
 
-use agent_common::{Fake, Served, allocation, ask, holder, mutual_tls, refusal, until};
+use agent_common::{Fake, Served, ask, holder, mutual_tls, refusal, setting, until};
 use headroom_node::agent::{Agent, AgentConfig, AgentError};
-use headroom_units::{Cores, Reading, Source, Watts};
+use headroom_units::{Lever, Reading, Setting, Source, Watts};
 use headroom_wire::client::{CallError, Client, ClientOptions};
-use headroom_wire::message::{Allocation, Microjoules};
+use headroom_wire::message::Microjoules;
 use headroom_wire::server::Listen;
 use headroom_wire::{Refusal, Server, proto};
 use std::time::{Duration, Instant};
@@ -24,17 +24,11 @@ async fn a_controller_takes_a_node_watches_it_and_gives_it_back() {
         (about.node.name.as_str(), about.source),
         ("fake", Source::Emulated)
     );
-    assert_eq!(
-        (about.lease.clone(), about.in_force),
-        (None, Allocation::AS_FOUND)
-    );
-    assert_eq!(about.cap.unwrap().maximum, 92.0);
+    assert_eq!((about.lease.clone(), about.in_force), (None, Setting::default()));
+    assert_eq!(about.ranges.get(Lever::Cap).unwrap().max, 92.0);
 
-    let applied = client
-        .apply(ask(1, 1, LONG, allocation(2.0, 60.0)))
-        .await
-        .unwrap();
-    assert_eq!(applied.in_force, allocation(2.0, 60.0));
+    let applied = client.apply(ask(1, 1, LONG, setting(2.0, 60.0))).await.unwrap();
+    assert_eq!(applied.in_force, setting(2.0, 60.0));
     assert_eq!(
         (applied.lease.holder.as_str(), applied.lease.sequence),
         ("controller-1", 1)
@@ -55,18 +49,18 @@ async fn a_controller_takes_a_node_watches_it_and_gives_it_back() {
         (power.value.get() - 50.0).abs() < 0.1 && power.source == Source::Emulated,
         "{power:?}"
     );
-    assert_eq!(second.in_force, allocation(2.0, 60.0));
+    assert_eq!(second.in_force, setting(2.0, 60.0));
     assert_eq!(second.lease.unwrap().holder, "controller-1");
 
     let released = client.release(&holder(1)).await.unwrap();
     assert!(released.was_held);
     assert_eq!(
         (released.in_force, released.notes),
-        (Allocation::AS_FOUND, vec!["put back: everything".into()])
+        (Setting::default(), vec!["put back: everything".into()])
     );
     let again = client.release(&holder(1)).await.unwrap();
     assert!(!again.was_held);
-    assert_eq!(served.fake.writes(), [Some(allocation(2.0, 60.0)), None]);
+    assert_eq!(served.fake.writes(), [Some(setting(2.0, 60.0)), None]);
     served.stop().await.unwrap();
 }
 
@@ -76,12 +70,9 @@ async fn a_lease_that_is_not_renewed_puts_everything_back_though_its_holder_is_c
     let client = served.connect().await;
     let mut samples = client.observe(Duration::from_millis(20)).await.unwrap();
     let began = Instant::now();
-    client
-        .apply(ask(1, 1, SHORT, allocation(1.0, 50.0)))
-        .await
-        .unwrap();
+    client.apply(ask(1, 1, SHORT, setting(1.0, 50.0))).await.unwrap();
     let fake = served.fake.clone();
-    until("putting back", || fake.in_force() == Allocation::AS_FOUND).await;
+    until("putting back", || fake.in_force() == Setting::default()).await;
     assert!(began.elapsed() >= SHORT, "not before its time");
     // It is told in the stream, once.
     let mut told = 0;
@@ -97,11 +88,11 @@ async fn a_lease_that_is_not_renewed_puts_everything_back_though_its_holder_is_c
     // Renewing in time keeps it.
     for sequence in 2..12 {
         client
-            .apply(ask(1, sequence, SHORT * 4, allocation(1.0, 50.0)))
+            .apply(ask(1, sequence, SHORT * 4, setting(1.0, 50.0)))
             .await
             .unwrap();
         tokio::time::sleep(SHORT / 4).await;
-        assert_eq!(fake.in_force(), allocation(1.0, 50.0));
+        assert_eq!(fake.in_force(), setting(1.0, 50.0));
     }
     served.stop().await.unwrap();
 }
@@ -111,10 +102,10 @@ async fn the_second_of_two_controllers_is_refused_until_the_first_ones_lease_end
     let mut served = Served::start(|_| {});
     let (first, second) = (served.connect().await, served.connect().await);
     first
-        .apply(ask(1, 1, Duration::from_secs(30), allocation(1.0, 50.0)))
+        .apply(ask(1, 1, Duration::from_secs(30), setting(1.0, 50.0)))
         .await
         .unwrap();
-    let refused = refusal(second.apply(ask(2, 1, LONG, allocation(4.0, 92.0))).await);
+    let refused = refusal(second.apply(ask(2, 1, LONG, setting(4.0, 92.0))).await);
     match &refused {
         Refusal::HeldByAnother { holder, remaining } => {
             assert_eq!(holder, "controller-1");
@@ -130,17 +121,14 @@ async fn the_second_of_two_controllers_is_refused_until_the_first_ones_lease_end
         refusal(second.release(&holder(2)).await),
         Refusal::HeldByAnother { .. }
     ));
-    assert_eq!(served.fake.in_force(), allocation(1.0, 50.0));
+    assert_eq!(served.fake.in_force(), setting(1.0, 50.0));
 
     // The first goes away without a word: its connection's end is not its lease's.
-    first
-        .apply(ask(1, 2, SHORT, allocation(1.0, 50.0)))
-        .await
-        .unwrap();
+    first.apply(ask(1, 2, SHORT, setting(1.0, 50.0))).await.unwrap();
     drop(first);
     let patience = Instant::now() + Duration::from_secs(20);
     let taken = loop {
-        match second.apply(ask(2, 1, LONG, allocation(3.0, 80.0))).await {
+        match second.apply(ask(2, 1, LONG, setting(3.0, 80.0))).await {
             Ok(taken) => break taken,
             Err(CallError::Refused(Refusal::HeldByAnother { .. })) => {
                 tokio::time::sleep(Duration::from_millis(10)).await;
@@ -149,11 +137,11 @@ async fn the_second_of_two_controllers_is_refused_until_the_first_ones_lease_end
         }
         assert!(Instant::now() < patience);
     };
-    assert_eq!(taken.in_force, allocation(3.0, 80.0));
+    assert_eq!(taken.in_force, setting(3.0, 80.0));
     let writes = served.fake.writes();
     assert_eq!(
         writes[writes.len() - 2..],
-        [None, Some(allocation(3.0, 80.0))],
+        [None, Some(setting(3.0, 80.0))],
         "put back between the two"
     );
     served.stop().await.unwrap();
@@ -163,19 +151,11 @@ async fn the_second_of_two_controllers_is_refused_until_the_first_ones_lease_end
 async fn what_is_out_of_range_or_nonsense_changes_nothing() {
     let mut served = Served::start(|_| {});
     let client = served.connect().await;
-    let cores = |cores: f64| Allocation {
-        cores: Some(Cores::new(cores)),
-        cap: None,
-        frequency: None,
-    };
-    let cap = |cap: f64| Allocation {
-        cores: None,
-        cap: Some(Watts::new(cap)),
-        frequency: None,
-    };
+    let cores = |cores: f64| Setting::default().with(Lever::Cores, Some(cores));
+    let cap = |cap: f64| Setting::default().with(Lever::Cap, Some(cap));
     for (asked, length, words) in [
-        (cap(39.9), LONG, "cap_w is 39.9 W, outside 40 to 92 W"),
-        (cap(92.1), LONG, "cap_w is 92.1 W, outside 40 to 92 W"),
+        (cap(39.9), LONG, "cap is 39.9 watts, outside 40 to 92 watts"),
+        (cap(92.1), LONG, "cap is 92.1 watts, outside 40 to 92 watts"),
         (cores(5.0), LONG, "cores is 5 cores, outside 0.1 to 4 cores"),
         (cores(0.0), LONG, "cores is 0 cores, outside 0.1 to 4 cores"),
         (
@@ -191,17 +171,17 @@ async fn what_is_out_of_range_or_nonsense_changes_nothing() {
         (
             cores(-1.0),
             LONG,
-            "allocation.cores is -1: expected a number from 0, not infinite",
+            "setting.cores is -1: expected a number from 0, not infinite",
         ),
         (
             cap(f64::NAN),
             LONG,
-            "allocation.cap_w is NaN: expected a number from 0, not infinite",
+            "setting.cap is NaN: expected a number from 0, not infinite",
         ),
         (
             cap(f64::INFINITY),
             LONG,
-            "allocation.cap_w is inf: expected a number from 0, not infinite",
+            "setting.cap is inf: expected a number from 0, not infinite",
         ),
     ] {
         let refused = refusal(client.apply(ask(1, 1, length, asked)).await);
@@ -216,9 +196,9 @@ async fn what_is_out_of_range_or_nonsense_changes_nothing() {
     let refused = refusal(client.apply(ask(1, 1, LONG, cap(50.0))).await);
     assert_eq!(
         refused.to_string(),
-        "this node cannot limit cap_w: it has no meter; give it one"
+        "this node cannot set cap: it has no meter; give it one"
     );
-    assert_eq!(client.describe().await.unwrap().cap, None);
+    assert_eq!(client.describe().await.unwrap().ranges.get(Lever::Cap), None);
 
     assert_eq!(served.fake.writes(), []);
     assert_eq!(
@@ -233,18 +213,12 @@ async fn what_is_out_of_range_or_nonsense_changes_nothing() {
 async fn an_answer_that_was_lost_can_be_asked_for_again_but_an_overtaken_request_cannot() {
     let mut served = Served::start(|_| {});
     let client = served.connect().await;
-    client
-        .apply(ask(1, 7, LONG, allocation(2.0, 60.0)))
-        .await
-        .unwrap();
-    let again = client
-        .apply(ask(1, 7, LONG, allocation(2.0, 60.0)))
-        .await
-        .unwrap();
-    assert_eq!(again.in_force, allocation(2.0, 60.0));
-    let refused = refusal(client.apply(ask(1, 6, LONG, allocation(1.0, 50.0))).await);
+    client.apply(ask(1, 7, LONG, setting(2.0, 60.0))).await.unwrap();
+    let again = client.apply(ask(1, 7, LONG, setting(2.0, 60.0))).await.unwrap();
+    assert_eq!(again.in_force, setting(2.0, 60.0));
+    let refused = refusal(client.apply(ask(1, 6, LONG, setting(1.0, 50.0))).await);
     assert_eq!(refused, Refusal::Stale { given: 6, last: 7 });
-    assert_eq!(served.fake.in_force(), allocation(2.0, 60.0));
+    assert_eq!(served.fake.in_force(), setting(2.0, 60.0));
     served.stop().await.unwrap();
 }
 
@@ -255,24 +229,24 @@ async fn a_machine_that_refuses_is_told_and_leaves_the_node_to_nobody() {
     served
         .fake
         .set(|inside| inside.refuses = Some("cpu.max: EINVAL".into()));
-    let refused = refusal(client.apply(ask(1, 1, LONG, allocation(2.0, 60.0))).await);
-    let expected = "the machine refused: cpu.max: EINVAL; in force now: cores as found, no cap";
+    let refused = refusal(client.apply(ask(1, 1, LONG, setting(2.0, 60.0))).await);
+    let expected = "the machine refused: cpu.max: EINVAL; in force now: nothing limited";
     assert_eq!(refused.to_string(), expected);
     assert_eq!(client.describe().await.unwrap().lease, None);
 
     // A renewal that fails neither ends the lease nor lengthens it.
     served.fake.set(|inside| inside.refuses = None);
     client
-        .apply(ask(1, 2, SHORT * 8, allocation(2.0, 60.0)))
+        .apply(ask(1, 2, SHORT * 8, setting(2.0, 60.0)))
         .await
         .unwrap();
     served
         .fake
         .set(|inside| inside.refuses = Some("cpu.max: EINVAL".into()));
-    let refused = refusal(client.apply(ask(1, 3, LONG, allocation(1.0, 50.0))).await);
-    assert!(matches!(refused, Refusal::MachineRefused { in_force, .. } if in_force == allocation(2.0, 60.0)));
+    let refused = refusal(client.apply(ask(1, 3, LONG, setting(1.0, 50.0))).await);
+    assert!(matches!(refused, Refusal::MachineRefused { in_force, .. } if in_force == setting(2.0, 60.0)));
     let fake = served.fake.clone();
-    until("the lease's end", || fake.in_force() == Allocation::AS_FOUND).await;
+    until("the lease's end", || fake.in_force() == Setting::default()).await;
     served.stop().await.unwrap();
 }
 
@@ -280,15 +254,12 @@ async fn a_machine_that_refuses_is_told_and_leaves_the_node_to_nobody() {
 async fn what_cannot_be_put_back_is_told_and_tried_again() {
     let mut served = Served::start(|_| {});
     let client = served.connect().await;
-    client
-        .apply(ask(1, 1, LONG, allocation(2.0, 60.0)))
-        .await
-        .unwrap();
+    client.apply(ask(1, 1, LONG, setting(2.0, 60.0))).await.unwrap();
     served.fake.set(|inside| inside.stuck = 2);
     let refused = refusal(client.release(&holder(1)).await);
     assert_eq!(
         refused.to_string(),
-        "the machine refused: the quota is stuck; in force now: 2.00 cores, cap 60.0 W"
+        "the machine refused: the quota is stuck; in force now: cores 2.0 cores, cap 60.0 W"
     );
     assert_eq!(
         client.describe().await.unwrap().lease,
@@ -297,7 +268,7 @@ async fn what_cannot_be_put_back_is_told_and_tried_again() {
     );
     let fake = served.fake.clone();
     until("the second and third try", || {
-        fake.in_force() == Allocation::AS_FOUND
+        fake.in_force() == Setting::default()
     })
     .await;
     served.stop().await.unwrap();
@@ -307,14 +278,11 @@ async fn what_cannot_be_put_back_is_told_and_tried_again() {
 async fn an_agent_that_ends_puts_everything_back_and_ends_its_streams() {
     let mut served = Served::start(|_| {});
     let client = served.connect().await;
-    client
-        .apply(ask(1, 1, LONG, allocation(2.0, 60.0)))
-        .await
-        .unwrap();
+    client.apply(ask(1, 1, LONG, setting(2.0, 60.0))).await.unwrap();
     let mut samples = client.observe(Duration::from_secs(60)).await.unwrap();
     let done = served.stop().await.unwrap();
     assert_eq!(done.notes, ["put back: everything"]);
-    assert_eq!(served.fake.in_force(), Allocation::AS_FOUND);
+    assert_eq!(served.fake.in_force(), Setting::default());
     assert!(
         matches!(samples.next().await, Ok(None)),
         "the stream ends, and not with an error"
@@ -328,7 +296,7 @@ async fn an_agent_whose_machine_fails_says_so_on_every_side() {
     let mut served = Served::start(|_| {});
     let client = served.connect().await;
     served.fake.set(|inside| inside.panics = true);
-    let refused = refusal(client.apply(ask(1, 1, LONG, allocation(2.0, 60.0))).await);
+    let refused = refusal(client.apply(ask(1, 1, LONG, setting(2.0, 60.0))).await);
     assert_eq!(refused, Refusal::Ending(Server::Agent));
     assert_eq!(refusal(client.describe().await), Refusal::Ending(Server::Agent));
     let handle = served.handle();
@@ -370,10 +338,7 @@ async fn the_same_agent_serves_over_mutual_tls() {
     };
     let (local, remote) = (local.clone(), remote.clone());
     let client = Client::connect(&remote, &options).await.unwrap();
-    client
-        .apply(ask(1, 1, LONG, allocation(2.0, 60.0)))
-        .await
-        .unwrap();
+    client.apply(ask(1, 1, LONG, setting(2.0, 60.0))).await.unwrap();
     let mut samples = client.observe(Duration::from_millis(20)).await.unwrap();
     for number in 1..=3 {
         assert_eq!(samples.next().await.unwrap().unwrap().number, number);
@@ -381,7 +346,7 @@ async fn the_same_agent_serves_over_mutual_tls() {
     // One node, two ways in, one lease.
     let beside = Client::connect(&local, &ClientOptions::default()).await.unwrap();
     assert!(matches!(
-        refusal(beside.apply(ask(2, 1, LONG, allocation(1.0, 50.0))).await),
+        refusal(beside.apply(ask(2, 1, LONG, setting(1.0, 50.0))).await),
         Refusal::HeldByAnother { .. }
     ));
     served.stop().await.unwrap();

@@ -3,9 +3,9 @@
 
 mod agent_common;
 
-use agent_common::{Served, allocation, ask, refusal};
+use agent_common::{Served, ask, refusal, setting};
 use headroom_node::agent::{AuditFile, Least, QueueLimits, Watching};
-use headroom_units::{Cores, Watts};
+use headroom_units::{Lever, Setting};
 use headroom_wire::Refusal;
 use headroom_wire::certs::{Authority, Validity};
 use headroom_wire::client::{Client, ClientOptions};
@@ -84,20 +84,20 @@ async fn a_lease_is_not_taken_over_by_another_peer_that_knows_its_number() {
     let a = certs.connect(&served, "controller-a").await;
     let b = certs.connect(&served, "controller-b").await;
     let reader = certs.connect(&served, "reader-grafana").await;
-    a.apply(ask(7, 1, LEASE, allocation(2.0, 60.0))).await.unwrap();
+    a.apply(ask(7, 1, LEASE, setting(2.0, 60.0))).await.unwrap();
     // The same holder, the same number, a larger sequence.
-    let refused = refusal(b.apply(ask(7, 2, LEASE, allocation(0.1, 40.0))).await);
+    let refused = refusal(b.apply(ask(7, 2, LEASE, setting(0.1, 40.0))).await);
     assert!(matches!(refused, Refusal::HeldByAnother { .. }), "{refused}");
     let refused = refusal(b.release(&agent_common::holder(7)).await);
     assert!(matches!(refused, Refusal::HeldByAnother { .. }), "{refused}");
-    let refused = refusal(reader.apply(ask(7, 2, LEASE, allocation(0.1, 40.0))).await);
+    let refused = refusal(reader.apply(ask(7, 2, LEASE, setting(0.1, 40.0))).await);
     assert!(matches!(refused, Refusal::Forbidden { .. }), "{refused}");
-    let refused = refusal(a.apply(ask(7, 1, LEASE, allocation(1.0, 60.0))).await);
+    let refused = refusal(a.apply(ask(7, 1, LEASE, setting(1.0, 60.0))).await);
     assert_eq!(refused, Refusal::Conflict { sequence: 1 });
-    assert_eq!(served.fake.in_force(), allocation(2.0, 60.0));
+    assert_eq!(served.fake.in_force(), setting(2.0, 60.0));
     // Renewals change nothing and are no lines of their own.
     for sequence in 1..20 {
-        a.apply(ask(7, sequence, LEASE, allocation(2.0, 60.0)))
+        a.apply(ask(7, sequence, LEASE, setting(2.0, 60.0)))
             .await
             .unwrap();
     }
@@ -133,7 +133,7 @@ async fn a_lease_is_not_taken_over_by_another_peer_that_knows_its_number() {
     assert_eq!(lines[0]["before"]["cores"], Value::Null);
     assert_eq!(lines[0]["after"]["cores"], 2.0);
     assert!(lines[0]["address"].as_str().unwrap().starts_with("127.0.0.1:"));
-    assert_eq!(lines[5]["after"]["cap_w"], Value::Null);
+    assert_eq!(lines[5]["after"], serde_json::json!({}));
 }
 
 #[tokio::test]
@@ -150,7 +150,7 @@ async fn a_flood_of_refused_calls_is_a_few_lines_of_audit() {
     // A name of its own: lines are counted by name, for the whole process.
     let flood = certs.connect(&served, "controller-flood").await;
     for sequence in 1..200 {
-        refusal(flood.apply(ask(7, sequence, LEASE, allocation(2.0, 60.0))).await);
+        refusal(flood.apply(ask(7, sequence, LEASE, setting(2.0, 60.0))).await);
     }
     served.stop().await.unwrap();
     let lines = lines(&audit);
@@ -163,21 +163,17 @@ async fn less_than_the_nodes_least_is_refused_and_the_description_begins_there()
     let certs = Certs::new();
     let mut served = Served::start(|config| {
         config.listen = vec![certs.listen()];
-        config.least = Least {
-            cores: Some(Cores::new(1.5)),
-            cap: Some(Watts::new(55.0)),
-            frequency: None,
-        };
+        config.least = Least(Setting::from([(Lever::Cores, 1.5), (Lever::Cap, 55.0)]));
     });
     let a = certs.connect(&served, "controller-a").await;
-    assert_eq!(a.agent().cores.unwrap().minimum, 1.5);
-    assert_eq!(a.agent().cap.unwrap().minimum, 55.0);
-    let words = refusal(a.apply(ask(7, 1, LEASE, allocation(1.4, 60.0))).await).to_string();
-    assert!(words.contains("limits.cores_min = 1.5"), "{words}");
-    let words = refusal(a.apply(ask(7, 2, LEASE, allocation(2.0, 54.0))).await).to_string();
-    assert!(words.contains("limits.cap_min_w = 55"), "{words}");
+    assert_eq!(a.agent().ranges.get(Lever::Cores).unwrap().min, 1.5);
+    assert_eq!(a.agent().ranges.get(Lever::Cap).unwrap().min, 55.0);
+    let words = refusal(a.apply(ask(7, 1, LEASE, setting(1.4, 60.0))).await).to_string();
+    assert!(words.contains("limits.cores = 1.5"), "{words}");
+    let words = refusal(a.apply(ask(7, 2, LEASE, setting(2.0, 54.0))).await).to_string();
+    assert!(words.contains("limits.cap = 55"), "{words}");
     assert!(served.fake.writes().is_empty(), "nothing was written");
-    a.apply(ask(7, 3, LEASE, allocation(1.5, 55.0))).await.unwrap();
+    a.apply(ask(7, 3, LEASE, setting(1.5, 55.0))).await.unwrap();
     served.stop().await.unwrap();
 }
 

@@ -8,14 +8,12 @@ use agent_common::{ask, holder, refusal, until};
 use common::live_scope;
 use headroom_node::Roots;
 use headroom_node::agent::{Agent, AgentConfig, LocalMachine, LocalOptions, keep_state, release};
-use headroom_node::cap::LimiterOptions;
 use headroom_node::cgroup::CgroupScope;
 use headroom_node::cpu::{QuotaActuator, QuotaOptions};
 use headroom_node::power::PowerModel;
 use headroom_node::restore::{self, LedgerError, Registry};
-use headroom_units::{Cores, Watts};
+use headroom_units::{Cores, Lever, Setting};
 use headroom_wire::client::{CallError, Client, ClientOptions};
-use headroom_wire::message::Allocation;
 use headroom_wire::server::Listen;
 use headroom_wire::{Address, Refusal};
 use std::io::{BufRead, BufReader, Read};
@@ -51,13 +49,12 @@ fn agent_process() {
 
 fn options(target: &str) -> LocalOptions {
     LocalOptions {
-        roots: Roots::default(),
-        target: target.parse().unwrap(),
-        model: PowerModel::default_for(Cores::new(2.0)).unwrap(),
         meter: headroom_node::power::MeterPreference::one(headroom_node::power::MeterKind::Model),
-        limiter: LimiterOptions::default(),
-        emulated: false,
-        name: None,
+        ..LocalOptions::of(
+            Roots::default(),
+            target.parse().unwrap(),
+            PowerModel::default_for(Cores::new(2.0)).unwrap(),
+        )
     }
 }
 
@@ -153,12 +150,8 @@ impl Live {
     }
 }
 
-fn cores(cores: f64) -> Allocation {
-    Allocation {
-        cores: Some(Cores::new(cores)),
-        cap: None,
-        frequency: None,
-    }
+fn cores(cores: f64) -> Setting {
+    Setting::default().with(Lever::Cores, Some(cores))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -169,12 +162,8 @@ async fn the_kernels_quota_follows_the_lease() {
     let applied = client.apply(ask(1, 1, LONG, cores(0.5))).await.unwrap();
     assert_eq!((applied.in_force, live.quota()), (cores(0.5), Some(0.5)));
     // A cap, whose loop writes the quota by itself from now on.
-    let cap = client.agent().cap.unwrap();
-    let low = Allocation {
-        cores: None,
-        cap: Some(Watts::new(cap.minimum * 1.05)),
-        frequency: None,
-    };
+    let cap = client.agent().ranges.get(Lever::Cap).unwrap();
+    let low = Setting::default().with(Lever::Cap, Some(cap.min * 1.05));
     let applied = client.apply(ask(1, 2, LONG, low)).await.unwrap();
     assert_eq!(applied.in_force, low);
     assert!(

@@ -2,7 +2,7 @@
 
 mod agent_common;
 
-use agent_common::{Served, allocation, ask, refusal, until};
+use agent_common::{Served, ask, refusal, setting, until};
 use headroom_wire::client::Samples;
 use headroom_wire::{Refusal, Server};
 use std::time::Duration;
@@ -148,7 +148,7 @@ async fn requests_beyond_the_queue_are_refused_and_those_in_it_are_answered() {
             let client = client.clone();
             tokio::spawn(async move {
                 client
-                    .apply(ask(1, sequence, Duration::from_secs(60), allocation(1.0, 50.0)))
+                    .apply(ask(1, sequence, Duration::from_secs(60), setting(1.0, 50.0)))
                     .await
             })
         })
@@ -182,14 +182,11 @@ async fn a_machine_that_is_held_up_still_lets_the_lease_of_a_dead_controller_end
     let mut served = Served::start(|_| {});
     let client = served.connect().await;
     let lease = Duration::from_millis(200);
-    client
-        .apply(ask(1, 1, lease, allocation(1.0, 50.0)))
-        .await
-        .unwrap();
+    client.apply(ask(1, 1, lease, setting(1.0, 50.0))).await.unwrap();
     served.fake.set(|inside| inside.held_up = true);
     let waiting = {
         let client = client.clone();
-        tokio::spawn(async move { client.apply(ask(1, 2, lease, allocation(2.0, 60.0))).await })
+        tokio::spawn(async move { client.apply(ask(1, 2, lease, setting(2.0, 60.0))).await })
     };
     // The write lasts longer than the lease that it is to renew.
     tokio::time::sleep(lease * 2).await;

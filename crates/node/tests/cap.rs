@@ -5,12 +5,12 @@ mod common;
 use common::{Drawing, FakeMachine, Running, live_scope, text};
 use headroom_node::Roots;
 use headroom_node::cap::law::Binding;
-use headroom_node::cap::{Allocation, Event, Limiter, LimiterOptions};
+use headroom_node::cap::{Event, Limiter, LimiterOptions};
 use headroom_node::cgroup::Target;
 use headroom_node::cpu::UsageMeter;
 use headroom_node::power::{Meter, MeterPreference, ModelledMeter, PowerModel};
 use headroom_node::restore::Registry;
-use headroom_units::{Cores, Ratio, Seconds, Source, Watts};
+use headroom_units::{Cores, Lever, Ratio, Seconds, Setting, Source, Watts};
 use std::fs;
 use std::time::{Duration, Instant};
 
@@ -40,11 +40,11 @@ fn a_busy_service_is_held_under_the_cap() {
     let cores = Cores::new(1.0);
     let cap = model.power(cores, Cores::new(0.5), FULL);
     let applied = limiter
-        .apply(Allocation {
-            cores,
-            cap: Some(cap),
-            frequency: None,
-        })
+        .apply(
+            Setting::default()
+                .with(Lever::Cores, Some(cores.get()))
+                .with(Lever::Cap, Some(cap.get())),
+        )
         .unwrap();
     assert_eq!(
         (applied.cores, applied.cap, applied.binding),
@@ -79,11 +79,7 @@ fn a_busy_service_is_held_under_the_cap() {
 
     // Without the cap the allocation alone holds.
     let applied = limiter
-        .apply(Allocation {
-            cores,
-            cap: None,
-            frequency: None,
-        })
+        .apply(Setting::default().with(Lever::Cores, Some(cores.get())))
         .unwrap();
     assert_eq!(
         (applied.effective_quota, applied.binding),
@@ -92,11 +88,11 @@ fn a_busy_service_is_held_under_the_cap() {
 
     // A cap under the idle power cannot be kept: the floor is left, and it is said.
     limiter
-        .apply(Allocation {
-            cores,
-            cap: Some(model.idle(cores) * 0.5),
-            frequency: None,
-        })
+        .apply(
+            Setting::default()
+                .with(Lever::Cores, Some(cores.get()))
+                .with(Lever::Cap, Some((model.idle(cores) * 0.5).get())),
+        )
         .unwrap();
     let until = Instant::now() + Duration::from_secs(10);
     let mut events = Vec::new();
@@ -153,11 +149,7 @@ fn whole_cpus_follow_the_allocation_down_and_up() {
     let most = limiter.bounds().unwrap().largest;
     for cores in [most, Cores::new(1.0), Cores::new(0.5), most] {
         let applied = limiter
-            .apply(Allocation {
-                cores,
-                cap: None,
-                frequency: None,
-            })
+            .apply(Setting::default().with(Lever::Cores, Some(cores.get())))
             .unwrap();
         assert_eq!(
             applied.cpus.as_ref().unwrap().len() as f64,
@@ -190,11 +182,11 @@ fn a_lease_that_nobody_renews_gives_everything_back() {
     )
     .unwrap();
     limiter
-        .apply(Allocation {
-            cores: Cores::new(2.0),
-            cap: Some(model.limit(Cores::new(1.0))),
-            frequency: None,
-        })
+        .apply(
+            Setting::default()
+                .with(Lever::Cores, Some(2.0))
+                .with(Lever::Cap, Some(model.limit(Cores::new(1.0)).get())),
+        )
         .unwrap();
     let until = Instant::now() + Duration::from_millis(700);
     while Instant::now() < until {
@@ -252,11 +244,11 @@ fn a_lost_meter_is_said_once_and_the_model_holds_the_cap() {
     );
     let cores = Cores::new(4.0);
     limiter
-        .apply(Allocation {
-            cores,
-            cap: Some(model.power(cores, Cores::new(2.0), FULL)),
-            frequency: None,
-        })
+        .apply(
+            Setting::default()
+                .with(Lever::Cores, Some(cores.get()))
+                .with(Lever::Cap, Some(model.power(cores, Cores::new(2.0), FULL).get())),
+        )
         .unwrap();
     let wait = |wanted: fn(&Event) -> bool| {
         let until = Instant::now() + Duration::from_secs(10);
@@ -304,19 +296,19 @@ fn a_group_that_vanishes_under_the_cap_is_reported_and_nothing_panics() {
     .unwrap();
     let cap = Some(model.power(Cores::new(1.0), Cores::new(0.5), FULL));
     limiter
-        .apply(Allocation {
-            cores: Cores::new(1.0),
-            cap,
-            frequency: None,
-        })
+        .apply(
+            Setting::default()
+                .with(Lever::Cores, Some(1.0))
+                .with(Lever::Cap, cap.map(Watts::get)),
+        )
         .unwrap();
     scope.remove();
     let error = limiter
-        .apply(Allocation {
-            cores: Cores::new(0.7),
-            cap,
-            frequency: None,
-        })
+        .apply(
+            Setting::default()
+                .with(Lever::Cores, Some(0.7))
+                .with(Lever::Cap, cap.map(Watts::get)),
+        )
         .unwrap_err()
         .to_string();
     assert!(error.contains("removed"), "{error}");

@@ -5,12 +5,12 @@ mod common;
 
 use common::{Running, live_scope, text};
 use headroom_node::Roots;
-use headroom_node::cap::{Allocation, Limiter, LimiterOptions};
+use headroom_node::cap::{Limiter, LimiterOptions};
 use headroom_node::cgroup::{CgroupScope, ScopeOptions, Target, Version};
 use headroom_node::cpu::{QuotaActuator, QuotaOptions};
 use headroom_node::power::{MeterPreference, PowerModel};
 use headroom_node::restore::{self, Ledger, LedgerError, Outcome, Registry, recover};
-use headroom_units::{Cores, Watts};
+use headroom_units::{Cores, Lever, Setting};
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
@@ -75,11 +75,11 @@ fn child() {
     .unwrap();
     let cap = model.power(Cores::new(1.0), Cores::new(0.4), headroom_units::Ratio::new(1.0));
     limiter
-        .apply(Allocation {
-            cores: Cores::new(1.0),
-            cap: Some(cap),
-            frequency: None,
-        })
+        .apply(
+            Setting::default()
+                .with(Lever::Cores, Some(1.0))
+                .with(Lever::Cap, Some(cap.get())),
+        )
         .unwrap();
     println!("READY 0");
     match role.as_str() {
@@ -88,11 +88,7 @@ fn child() {
             let report = restore::restore_all();
             assert!(report.is_clean() && report.restored() == 1, "{report}");
             let again = limiter
-                .apply(Allocation {
-                    cores: Cores::new(0.5),
-                    cap: None,
-                    frequency: None,
-                })
+                .apply(Setting::default().with(Lever::Cores, Some(0.5)))
                 .unwrap_err();
             println!("SAYS {again}");
             // No destructor runs: what restores is restore_all alone.
@@ -448,11 +444,9 @@ fn a_cap_that_is_none_changes_nothing() {
         "{choice}"
     );
     for cap in [0.0, -1.0, f64::NAN, f64::INFINITY] {
-        let allocation = Allocation {
-            cores: Cores::new(1.0),
-            cap: Some(Watts::new(cap)),
-            frequency: None,
-        };
+        let allocation = Setting::default()
+            .with(Lever::Cores, Some(1.0))
+            .with(Lever::Cap, Some(cap));
         assert!(
             limiter
                 .apply(allocation)
@@ -463,11 +457,7 @@ fn a_cap_that_is_none_changes_nothing() {
     }
     assert!(
         limiter
-            .apply(Allocation {
-                cores: Cores::new(-1.0),
-                cap: None,
-                frequency: None,
-            })
+            .apply(Setting::default().with(Lever::Cores, Some(-1.0)))
             .is_err()
     );
     assert_eq!(text(&group.join("cpu.max")), "max 100000");

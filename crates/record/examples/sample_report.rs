@@ -44,9 +44,6 @@ fn main() -> Result<(), Box<dyn Error>> {
         report::comparison_html(&archive, &ids)?,
     )?;
     println!("{}", summary_table(&summaries));
-    println!(
-        "{}",
-        table::runs_table(&archive.runs(&headroom_record::RunFilter::default())?)
-    );
+    println!("{}", table::runs_table(&archive.runs(100)?));
     Ok(())
 }

@@ -18,11 +18,11 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 /// Candidates that an error about a run names at most.
-const CANDIDATES_MAX: i64 = 10;
+const MAX_CANDIDATES: i64 = 10;
 
 /// A recorder file, open for reading; another process may be writing it.
 pub struct Archive {
-    connection: Connection,
+    pub(crate) connection: Connection,
     path: PathBuf,
 }
 
@@ -75,33 +75,6 @@ pub struct RunInfo {
     pub parts: Vec<(Role, Option<String>, u64)>,
 }
 
-/// Which runs to list. The default lists the latest 100.
-#[derive(Clone, Debug, PartialEq)]
-pub struct RunFilter {
-    /// Only runs of this law.
-    pub law: Option<String>,
-    /// Only runs of this trace.
-    pub trace: Option<String>,
-    /// Only runs whose name starts so.
-    pub name_prefix: Option<String>,
-    /// Only runs that started at this time or later.
-    pub since: Option<SystemTime>,
-    /// At most so many, the latest.
-    pub at_most: u32,
-}
-
-impl Default for RunFilter {
-    fn default() -> Self {
-        Self {
-            law: None,
-            trace: None,
-            name_prefix: None,
-            since: None,
-            at_most: 100,
-        }
-    }
-}
-
 /// What the file keeps of a run's totals: the sums, the histogram, the last period that they cover, periods dropped and
 /// unwritten, the share of bystanders.
 type TotalsRow = (String, Vec<u8>, i64, i64, i64, Option<f64>);
@@ -123,23 +96,12 @@ impl Archive {
         &self.path
     }
 
-    /// The runs that fit, the latest first.
+    /// So many runs at most, the latest first.
     ///
     /// # Errors
     /// The file cannot be read.
-    pub fn runs(&self, filter: &RunFilter) -> Result<Vec<RunInfo>, Error> {
-        self.list(
-            "WHERE (?1 IS NULL OR law = ?1) AND (?2 IS NULL OR trace = ?2)
-               AND (?3 IS NULL OR substr(name, 1, length(?3)) = ?3) AND started_at >= ?4
-             ORDER BY id DESC LIMIT ?5",
-            params![
-                filter.law,
-                filter.trace,
-                filter.name_prefix,
-                filter.since.map_or(0, unix_ms),
-                i64::from(filter.at_most)
-            ],
-        )
+    pub fn runs(&self, at_most: u32) -> Result<Vec<RunInfo>, Error> {
+        self.list("ORDER BY id DESC LIMIT ?1", params![at_most])
     }
 
     fn list(&self, condition: &str, values: &[&dyn rusqlite::ToSql]) -> Result<Vec<RunInfo>, Error> {
@@ -199,30 +161,21 @@ impl Archive {
         }
         let named = self.list(
             "WHERE name = ?1 ORDER BY id DESC LIMIT ?2",
-            params![asked, CANDIDATES_MAX],
+            params![asked, MAX_CANDIDATES],
         )?;
         if let Some(run) = one(named)? {
             return Ok(run);
         }
         let started = self.list(
             "WHERE substr(name, 1, length(?1)) = ?1 AND ?1 <> '' ORDER BY id DESC LIMIT ?2",
-            params![asked, CANDIDATES_MAX],
+            params![asked, MAX_CANDIDATES],
         )?;
         one(started)?.map_or_else(|| Err(self.no_such_run(asked)), Ok)
     }
 
-    /// The newest run of exactly this name.
-    ///
-    /// # Errors
-    /// There is none, or the file cannot be read.
-    pub fn newest(&self, name: &str) -> Result<RunInfo, Error> {
-        let found = self.list("WHERE name = ?1 ORDER BY id DESC LIMIT 1", params![name])?;
-        found.into_iter().next().ok_or_else(|| self.no_such_run(name))
-    }
-
     fn no_such_run(&self, asked: &str) -> Error {
         let there = self
-            .list("ORDER BY id DESC LIMIT ?1", params![CANDIDATES_MAX])
+            .list("ORDER BY id DESC LIMIT ?1", params![MAX_CANDIDATES])
             .unwrap_or_default();
         let candidates = if there.is_empty() {
             "The file holds no run yet".to_owned()
@@ -375,20 +328,6 @@ impl Archive {
         Ok((summary, totals))
     }
 
-    /// Asks SQLite to check the whole file; answers what it found wrong, nothing where it is sound.
-    ///
-    /// # Errors
-    /// The file cannot be read.
-    pub fn check(&self) -> Result<Vec<String>, Error> {
-        let read = || -> rusqlite::Result<Vec<String>> {
-            let mut statement = self.connection.prepare("PRAGMA integrity_check")?;
-            statement.query_map([], |row| row.get(0))?.collect()
-        };
-        let mut found = read().map_err(|source| self.database("checking the file", source))?;
-        found.retain(|line| line != "ok");
-        Ok(found)
-    }
-
     fn database(&self, doing: &'static str, source: rusqlite::Error) -> Error {
         Error::Database {
             path: self.path.clone(),
@@ -397,7 +336,7 @@ impl Archive {
         }
     }
 
-    fn row_error(&self, id: RunId, what: &'static str, source: rusqlite::Error) -> Error {
+    pub(crate) fn row_error(&self, id: RunId, what: &'static str, source: rusqlite::Error) -> Error {
         match source {
             rusqlite::Error::FromSqlConversionFailure(_, _, detail) => Error::Damaged {
                 path: self.path.clone(),

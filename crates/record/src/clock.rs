@@ -15,7 +15,7 @@ pub(crate) fn from_unix_ms(ms: i64) -> SystemTime {
 }
 
 /// `2026-11-21 20:59:59 UTC`: a time for people (proleptic Gregorian calendar, days counted from the civil epoch).
-pub fn utc_text(ms: i64) -> String {
+pub(crate) fn utc_text(ms: i64) -> String {
     let seconds = ms.div_euclid(1000);
     let (days, rest) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
     // Years counted from 1 March, so that the leap day is the last day of its year and months have a linear rule.

@@ -1,134 +1,101 @@
-//! Periods and their parts as CSV and as JSON lines.
+//! Periods and their parts as CSV and as JSON lines: the columns of the file, by their names there.
 
 use crate::archive::Archive;
 use crate::error::Error;
-use crate::model::{PeriodRecord, Reason, RunId};
-use headroom_units::{Cores, Hertz, Part, PerSecond, Quantity, Ratio, Seconds, Source, Watts};
-use serde::Serialize;
+use crate::model::RunId;
+use crate::rows::{PERIOD_COLUMNS, read_parts};
+use headroom_units::{Quantity, Source};
+use rusqlite::Row;
+use rusqlite::types::ValueRef;
+use serde::Serializer;
+use serde_json::{Value, json};
 use std::io::{self, Write};
 
-/// A period as one flat record; the keys of an export, with the unit last. Empty (CSV) or `null` (JSON) is unknown.
-#[derive(Serialize)]
-struct Flat<'a, Json> {
-    run: i64,
-    index: u64,
-    t_s: f64,
-    duration_s: f64,
-    arrivals: u64,
-    completions: u64,
-    failures: u64,
-    failed_by_client: u64,
-    in_flight: u64,
-    oldest_in_flight_ms: Option<f64>,
-    latency_mean_ms: Option<f64>,
-    latency_p50_ms: Option<f64>,
-    latency_p95_ms: Option<f64>,
-    latency_p99_ms: Option<f64>,
-    latency_p999_ms: Option<f64>,
-    latency_max_ms: Option<f64>,
-    slo_ms: Option<f64>,
-    forecast_per_s: Option<f64>,
-    cores: Option<f64>,
-    cap_w: Option<f64>,
-    cap_at_limit: bool,
-    power_w: Option<f64>,
-    power_source: Option<Source>,
-    energy_j: Option<f64>,
-    energy_source: Option<Source>,
-    utilisation: Option<f64>,
-    throttled: Option<f64>,
-    frequency_hz: Option<f64>,
-    frequency_limit_hz: Option<f64>,
-    telemetry_lost: bool,
-    levers_lost: bool,
-    nodes_missing: u64,
-    rules: &'a str,
-    seen: Json,
-    decided: Json,
-    reasons: Json,
+/// The columns that hold JSON, and those that hold a truth.
+const JSON: [&str; 3] = ["seen", "decided", "reasons"];
+const TRUTHS: [&str; 3] = ["cap_at_limit", "telemetry_lost", "levers_lost"];
+
+/// A period: names, with the unit last, and values; what is not known is null.
+type Pairs = Vec<(String, Value)>;
+
+fn pairs(row: &Row<'_>, columns: &[String]) -> rusqlite::Result<Pairs> {
+    let mut pairs = Vec::with_capacity(columns.len() + 2);
+    for (number, name) in columns.iter().enumerate() {
+        let value = match row.get_ref(number)? {
+            ValueRef::Null | ValueRef::Blob(_) => Value::Null,
+            ValueRef::Integer(truth) if TRUTHS.contains(&name.as_str()) => json!(truth != 0),
+            ValueRef::Integer(integer) => json!(integer),
+            ValueRef::Real(real) => json!(real),
+            ValueRef::Text(_) if JSON.contains(&name.as_str()) => crate::rows::json(row, number)?,
+            ValueRef::Text(text) => json!(String::from_utf8_lossy(text)),
+        };
+        if name == "reasons" {
+            let reasons = value.as_array().into_iter().flatten();
+            let rules: Vec<&str> = reasons.filter_map(|reason| reason["rule"].as_str()).collect();
+            pairs.push(("rules".to_owned(), json!(rules.join(" "))));
+        }
+        pairs.push((name.clone(), value));
+    }
+    Ok(pairs)
 }
 
-fn flat<'a, Json>(
-    run: RunId,
-    period: &PeriodRecord,
-    rules: &'a str,
-    [seen, decided, reasons]: [Json; 3],
-) -> Flat<'a, Json> {
-    Flat {
-        run: run.0,
-        index: period.index,
-        t_s: period.at.get(),
-        duration_s: period.duration.get(),
-        arrivals: period.arrivals,
-        completions: period.completions,
-        failures: period.failures,
-        failed_by_client: period.failed_by_client,
-        in_flight: period.in_flight,
-        oldest_in_flight_ms: period.oldest_in_flight.map(Seconds::as_millis),
-        latency_mean_ms: period.latency.map(|latency| latency.mean.as_millis()),
-        latency_p50_ms: period.latency.map(|latency| latency.p50.as_millis()),
-        latency_p95_ms: period.latency.map(|latency| latency.p95.as_millis()),
-        latency_p99_ms: period.latency.map(|latency| latency.p99.as_millis()),
-        latency_p999_ms: period.latency.map(|latency| latency.p999.as_millis()),
-        latency_max_ms: period.latency.map(|latency| latency.max.as_millis()),
-        slo_ms: period.slo_latency.map(Seconds::as_millis),
-        forecast_per_s: period.forecast.map(PerSecond::get),
-        cores: period.cores.map(Cores::get),
-        cap_w: period.cap.map(Watts::get),
-        cap_at_limit: period.cap_at_limit,
-        power_w: period.power.map(|power| power.value.get()),
-        power_source: period.power.map(|power| power.source),
-        energy_j: period.energy.map(|energy| energy.value.get()),
-        energy_source: period.energy.map(|energy| energy.source),
-        utilisation: period.utilisation.map(Ratio::get),
-        throttled: period.throttled.map(Ratio::get),
-        frequency_hz: period.frequency.map(Hertz::get),
-        frequency_limit_hz: period.frequency_limit.map(Hertz::get),
-        telemetry_lost: period.telemetry_lost,
-        levers_lost: period.levers_lost,
-        nodes_missing: period.nodes_missing,
-        rules,
-        seen,
-        decided,
-        reasons,
+/// A value as the field of a CSV: what is not known is empty.
+fn field(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
     }
 }
 
-fn rules_of(reasons: &[Reason]) -> String {
-    let rules: Vec<&str> = reasons.iter().map(|reason| reason.rule.as_str()).collect();
-    rules.join(" ")
+fn csv_writer<W: Write>(out: W) -> csv::Writer<W> {
+    csv::WriterBuilder::new()
+        .terminator(csv::Terminator::CRLF)
+        .from_writer(out)
 }
 
-/// A line of JSON: the period, and its parts where it has any.
-#[derive(Serialize)]
-struct Line<'a> {
-    #[serde(flatten)]
-    period: Flat<'a, serde_json::Value>,
-    #[serde(skip_serializing_if = "<[Part]>::is_empty")]
-    parts: &'a [Part],
+fn failed(error: csv::Error) -> Error {
+    Error::Export(error.into())
 }
 
 impl Archive {
-    /// Writes a run's periods as CSV (RFC 4180: CRLF, quotes where needed, one header line). What was seen and
-    /// decided and the reasons are JSON texts in their fields; `rules` names the reasons' rules.
+    fn for_each_row(
+        &self,
+        id: RunId,
+        mut visit: impl FnMut(Pairs) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let damaged = |source| self.row_error(id, "a period", source);
+        let columns = format!("run, {PERIOD_COLUMNS}").replace("idx", "idx AS \"index\"");
+        let mut statement = self
+            .connection
+            .prepare(&format!(
+                "SELECT {columns} FROM periods WHERE run = ?1 ORDER BY idx"
+            ))
+            .map_err(damaged)?;
+        let columns: Vec<String> = statement.column_names().map(str::to_owned).collect();
+        let mut rows = statement.query([id.0]).map_err(damaged)?;
+        while let Some(row) = rows.next().map_err(damaged)? {
+            visit(pairs(row, &columns).map_err(damaged)?)?;
+        }
+        Ok(())
+    }
+
+    /// Writes a run's periods as CSV (RFC 4180: CRLF, quotes where needed, one header line where there are periods). What was seen
+    /// and decided and the reasons are JSON texts in their fields; `rules` names the reasons' rules.
     ///
     /// # Errors
     /// The file cannot be read, or `out` cannot be written.
     pub fn export_csv(&self, id: RunId, out: impl Write) -> Result<(), Error> {
         self.run(id)?;
-        let mut csv = csv::WriterBuilder::new()
-            .terminator(csv::Terminator::CRLF)
-            .has_headers(true)
-            .from_writer(out);
-        self.for_each_period(id, |period| {
-            let json = [
-                serde_json::to_string(&period.seen).map_err(io::Error::from)?,
-                serde_json::to_string(&period.decided).map_err(io::Error::from)?,
-                serde_json::to_string(&period.reasons).map_err(io::Error::from)?,
-            ];
-            let rules = rules_of(&period.reasons);
-            csv.serialize(flat(id, &period, &rules, json))
-                .map_err(|error| Error::Export(error.into()))
+        let mut csv = csv_writer(out);
+        let mut begun = false;
+        self.for_each_row(id, |pairs| {
+            if !std::mem::replace(&mut begun, true) {
+                csv.write_record(pairs.iter().map(|(name, _)| name))
+                    .map_err(failed)?;
+            }
+            csv.write_record(pairs.iter().map(|(_, value)| field(value)))
+                .map_err(failed)
         })?;
         csv.flush()?;
         Ok(())
@@ -141,10 +108,7 @@ impl Archive {
     /// The file cannot be read, or `out` cannot be written.
     pub fn export_parts_csv(&self, id: RunId, out: impl Write) -> Result<(), Error> {
         self.run(id)?;
-        let failed = |error: csv::Error| Error::Export(error.into());
-        let mut csv = csv::WriterBuilder::new()
-            .terminator(csv::Terminator::CRLF)
-            .from_writer(out);
+        let mut csv = csv_writer(out);
         let columns = Quantity::all().map(|quantity| quantity.info());
         let columns = columns.map(|info| format!("{}_{}", info.name, info.unit));
         let head = ["run", "index", "t_s", "name", "role", "state", "source"].map(str::to_owned);
@@ -164,10 +128,7 @@ impl Archive {
                 ];
                 let values = Quantity::all().map(|quantity| part.get(quantity));
                 let values = values.map(|value| value.map_or_else(String::new, |value| value.to_string()));
-                let tail = [
-                    serde_json::to_string(&part.facts).map_err(io::Error::from)?,
-                    serde_json::to_string(&part.trouble).map_err(io::Error::from)?,
-                ];
+                let tail = [json!(part.facts).to_string(), json!(part.trouble).to_string()];
                 csv.write_record(head.into_iter().chain(values).chain(tail))
                     .map_err(failed)?;
             }
@@ -177,23 +138,26 @@ impl Archive {
         Ok(())
     }
 
-    /// Writes a run's periods as JSON lines: one object a period, the same keys as the CSV, and its parts.
+    /// Writes a run's periods as JSON lines: one object a period, the same keys as the CSV, and its parts where it has any.
     ///
     /// # Errors
     /// The file cannot be read, or `out` cannot be written.
     pub fn export_jsonl(&self, id: RunId, mut out: impl Write) -> Result<(), Error> {
         self.run(id)?;
-        self.for_each_period(id, |period| {
-            let rules = rules_of(&period.reasons);
-            let reasons = serde_json::to_value(&period.reasons).map_err(io::Error::from)?;
-            let json = [period.seen.clone(), period.decided.clone(), reasons];
-            let line = Line {
-                period: flat(id, &period, &rules, json),
-                parts: &period.parts,
-            };
-            serde_json::to_writer(&mut out, &line).map_err(io::Error::from)?;
-            out.write_all(b"\n")?;
-            Ok(())
+        self.for_each_row(id, |mut pairs| {
+            let index = pairs.iter().find(|(name, _)| name == "index");
+            let index = index.and_then(|(_, index)| index.as_u64()).unwrap_or_default();
+            let parts = read_parts(&self.connection, id.0, index);
+            let parts = parts.map_err(|source| self.row_error(id, "a part", source))?;
+            if !parts.is_empty() {
+                pairs.push(("parts".to_owned(), json!(parts)));
+            }
+            let mut line = Vec::new();
+            serde_json::Serializer::new(&mut line)
+                .collect_map(pairs)
+                .map_err(io::Error::from)?;
+            line.push(b'\n');
+            Ok(out.write_all(&line)?)
         })?;
         out.flush()?;
         Ok(())

@@ -4,7 +4,7 @@
 //! In the file a histogram is a sequence of (value, count) pairs of its non-empty buckets, ascending: each value as
 //! the difference to the one before, each number as a LEB128 varint.
 
-use crate::totals::LATENCY_MAX;
+use crate::totals::MAX_LATENCY;
 use hdrhistogram::Histogram;
 use hdrhistogram::errors::CreationError;
 
@@ -26,9 +26,9 @@ pub(crate) fn buckets(histogram: &Histogram<u64>) -> Buckets {
         .collect()
 }
 
-/// An empty histogram of microseconds up to [`LATENCY_MAX`].
+/// An empty histogram of microseconds up to [`MAX_LATENCY`].
 pub(crate) fn empty() -> Result<Histogram<u64>, CreationError> {
-    Histogram::new_with_bounds(1, LATENCY_MAX.as_micros() as u64, SIGNIFICANT_DIGITS)
+    Histogram::new_with_bounds(1, MAX_LATENCY.as_micros() as u64, SIGNIFICANT_DIGITS)
 }
 
 /// Adds buckets to a histogram; a value beyond the histogram's range counts as its largest.
@@ -101,7 +101,7 @@ mod tests {
         let mut histogram = empty().unwrap();
         add(&mut histogram, &[(u64::MAX, 2), (1_000, 1)]);
         assert_eq!(histogram.len(), 3);
-        assert!(histogram.max() >= LATENCY_MAX.as_micros() as u64);
+        assert!(histogram.max() >= MAX_LATENCY.as_micros() as u64);
     }
 
     #[test]

@@ -16,6 +16,52 @@
 //! exception is [`validate`], where it is asked how far a simulated run is from the live one that it stands for.
 //!
 //! This crate knows of no control law, no Linux and no HTTP, and nothing in it can influence a run.
+//!
+//! ```
+//! use headroom_record::{Archive, Limits, PeriodRecord, Provenance, Recorder, RunMeta, World, report};
+//! use headroom_units::{Cores, Lever, Part, Role, Seconds, Sensor};
+//! # let folder = std::env::temp_dir().join(format!("headroom-record-example-{}", std::process::id()));
+//! # let file = folder.join("runs.db");
+//!
+//! let recorder = Recorder::open(&file, Limits::default())?;
+//! let mut run = recorder.start_run(RunMeta {
+//!     name: "night".to_owned(),
+//!     law: "fixed".to_owned(),
+//!     trace: "live traffic".to_owned(),
+//!     seed: 1,
+//!     world: World::Live,
+//!     period: Seconds::new(1.0),
+//!     slo: None,
+//!     power_source: None,
+//!     notes: Vec::new(),
+//!     config: String::new(),
+//!     version: "1.0".to_owned(),
+//!     host: "web1".to_owned(),
+//!     started_at: std::time::SystemTime::now(),
+//!     energy_bound: None,
+//!     nodes: Vec::new(),
+//!     provenance: Provenance::default(),
+//! })?;
+//! let id = run.id();
+//! let latencies = hdrhistogram::Histogram::new(3)?;
+//! for index in 0..3 {
+//!     let at = Seconds::new(index as f64);
+//!     let node = Part::new("web1", Role::Node).in_state("serving").with(Sensor::ArrivalRate, Some(410.0));
+//!     run.record(
+//!         PeriodRecord {
+//!             parts: vec![node.with(Lever::Cores, Some(2.0))],
+//!             ..PeriodRecord::new(index, at, Seconds::new(1.0), Cores::new(2.0))
+//!         },
+//!         &latencies,
+//!     );
+//! }
+//! let summary = run.finish()?;
+//! assert_eq!(summary.nodes.map(|nodes| nodes.state_s["serving"]), Some(3.0));
+//! let page = report::run_html(&Archive::open(&file)?, id)?;
+//! assert!(page.contains("web1"));
+//! # std::fs::remove_dir_all(folder)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 #![forbid(unsafe_code)]
 
 mod archive;
@@ -41,18 +87,16 @@ mod totals;
 pub mod validate;
 mod writer;
 
-pub use archive::{Archive, RunFilter, RunInfo, RunState};
-pub use clock::utc_text;
+pub use archive::{Archive, RunInfo, RunState};
 pub use compare::{Comparison, compare_with_first, late_reference};
 pub use error::Error;
 pub use limits::Limits;
 pub use model::{LatencySummary, MAX_PARTS, PeriodRecord, Reason, RunId, RunMeta, Slo, World};
 pub use provenance::{Experiment, Provenance, fingerprint, fingerprint_of_numbers, host};
 pub use recorder::{Health, Recorder, RunRecorder};
-pub use schema::SCHEMA_VERSION;
 pub use summary::{
     Conditions, CoresSummary, EnergySummary, LatencyMs, NodesSummary, PowerSummary, RequestCounts,
     RunSummary, SloSummary, SourcedEnergy,
 };
 pub use table::summary_table;
-pub use totals::{LATENCY_MAX, RunTotals, WARM_UP_PERIODS};
+pub use totals::{RunTotals, WARM_UP_PERIODS};

@@ -17,7 +17,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime};
 
 /// Periods that wait for the disk at most; further ones are dropped and counted.
-const QUEUE_MAX: usize = 1024;
+const MAX_QUEUE: usize = 1024;
 
 /// How long the start or the end of a run waits for the disk.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
@@ -112,7 +112,7 @@ impl Recorder {
     pub fn open(path: &Path, limits: Limits) -> Result<Self, Error> {
         limits.check()?;
         let connection = schema::open_writer(path)?;
-        let (sender, receiver) = mpsc::sync_channel(QUEUE_MAX);
+        let (sender, receiver) = mpsc::sync_channel(MAX_QUEUE);
         let shared = Arc::new(Shared::default());
         let writer = Writer::new(connection, limits, Arc::clone(&shared)).map_err(|source| Error::Open {
             path: path.to_owned(),

@@ -10,17 +10,17 @@ use rusqlite::{Connection, Row, ToSql, named_params, params};
 use std::collections::BTreeMap;
 
 /// Reasons kept of one period; further ones are dropped.
-pub(crate) const REASONS_MAX: usize = 32;
+pub(crate) const MAX_REASONS: usize = 32;
 
 /// Bytes kept of one text (a reason's sentence, a note); longer ones are cut and end in "…".
-pub(crate) const TEXT_MAX_BYTES: usize = 4 << 10;
+pub(crate) const MAX_TEXT_BYTES: usize = 4 << 10;
 
 /// Bytes of JSON kept of what was seen, and of what was decided, in one period; a longer one is replaced by
 /// `{"left_out_bytes": n}`.
-pub(crate) const JSON_MAX_BYTES: usize = 64 << 10;
+pub(crate) const MAX_JSON_BYTES: usize = 64 << 10;
 
 /// Bytes kept of a run's configuration.
-pub(crate) const CONFIG_MAX_BYTES: usize = 1 << 20;
+pub(crate) const MAX_CONFIG_BYTES: usize = 1 << 20;
 
 /// Facts, and troubles, kept of a part in one period; and the bytes of one, and of a name.
 const MAX_FACTS: usize = 32;
@@ -28,7 +28,7 @@ const MAX_FACT_BYTES: usize = 512;
 const MAX_NAME_BYTES: usize = 256;
 
 /// Notes kept of a run.
-pub(crate) const NOTES_MAX: usize = 64;
+pub(crate) const MAX_NOTES: usize = 64;
 
 /// A text of at most so many bytes.
 pub(crate) fn cut(text: &str, max_bytes: usize) -> String {
@@ -46,7 +46,7 @@ fn json_text(value: &impl serde::Serialize) -> String {
     // Serialising a value that serde built, or a struct of plain fields, into a string cannot fail.
     let text = serde_json::to_string(value)
         .unwrap_or_else(|error| serde_json::json!({ "not_serialised": error.to_string() }).to_string());
-    if text.len() <= JSON_MAX_BYTES {
+    if text.len() <= MAX_JSON_BYTES {
         text
     } else {
         format!("{{\"left_out_bytes\":{}}}", text.len())
@@ -56,10 +56,10 @@ fn json_text(value: &impl serde::Serialize) -> String {
 fn reasons_text(reasons: &[Reason]) -> String {
     let kept: Vec<Reason> = reasons
         .iter()
-        .take(REASONS_MAX)
+        .take(MAX_REASONS)
         .map(|reason| Reason {
             rule: cut(&reason.rule, 256),
-            text: cut(&reason.text, TEXT_MAX_BYTES),
+            text: cut(&reason.text, MAX_TEXT_BYTES),
             numbers: reason
                 .numbers
                 .iter()
@@ -74,8 +74,8 @@ fn reasons_text(reasons: &[Reason]) -> String {
 pub(crate) fn notes_text(notes: &[String]) -> String {
     let kept: Vec<String> = notes
         .iter()
-        .take(NOTES_MAX)
-        .map(|note| cut(note, TEXT_MAX_BYTES))
+        .take(MAX_NOTES)
+        .map(|note| cut(note, MAX_TEXT_BYTES))
         .collect();
     serde_json::to_string(&kept).unwrap_or_else(|_| "[]".to_owned())
 }
@@ -110,7 +110,7 @@ pub(crate) fn insert_run(connection: &Connection, meta: &RunMeta, now_ms: i64) -
             ":updated_at": now_ms,
             ":writer": this_process(),
             ":law": cut(&meta.law, 256),
-            ":trace": cut(&meta.trace, TEXT_MAX_BYTES),
+            ":trace": cut(&meta.trace, MAX_TEXT_BYTES),
             ":seed": meta.seed.cast_signed(),
             ":world": meta.world.as_str(),
             ":period_s": meta.period.get(),
@@ -119,7 +119,7 @@ pub(crate) fn insert_run(connection: &Connection, meta: &RunMeta, now_ms: i64) -
             ":guard": meta.slo.and_then(|slo| slo.guard).map(Ratio::get),
             ":power_source": meta.power_source.map(Source::as_str),
             ":notes": notes_text(&meta.notes),
-            ":config": cut(&meta.config, CONFIG_MAX_BYTES),
+            ":config": cut(&meta.config, MAX_CONFIG_BYTES),
             ":version": cut(&meta.version, 256),
             ":host": cut(&meta.host, 256),
             ":bound_j": meta.energy_bound.map(Joules::get),
@@ -131,11 +131,11 @@ pub(crate) fn insert_run(connection: &Connection, meta: &RunMeta, now_ms: i64) -
 }
 
 /// The columns of a period, in the order in which rows are written and read.
-pub(crate) const PERIOD_COLUMNS: &str = "idx, t_s, duration_s, arrivals, completions, failures, in_flight, \
-    oldest_in_flight_ms, latency_mean_ms, latency_p50_ms, latency_p95_ms, latency_p99_ms, latency_p999_ms, \
+pub(crate) const PERIOD_COLUMNS: &str = "idx, t_s, duration_s, arrivals, completions, failures, failed_by_client, \
+    in_flight, oldest_in_flight_ms, latency_mean_ms, latency_p50_ms, latency_p95_ms, latency_p99_ms, latency_p999_ms, \
     latency_max_ms, slo_ms, forecast_per_s, cores, cap_w, cap_at_limit, power_w, power_source, energy_j, \
-    energy_source, utilisation, throttled, frequency_hz, telemetry_lost, seen, decided, reasons, \
-    frequency_limit_hz, levers_lost, nodes_missing, failed_by_client";
+    energy_source, utilisation, throttled, frequency_hz, frequency_limit_hz, telemetry_lost, levers_lost, \
+    nodes_missing, seen, decided, reasons";
 
 /// Writes a period's row.
 pub(crate) fn insert_period(
@@ -156,6 +156,7 @@ pub(crate) fn insert_period(
         &count(period.arrivals),
         &count(period.completions),
         &count(period.failures),
+        &count(period.failed_by_client),
         &count(period.in_flight),
         &period.oldest_in_flight.map(Seconds::as_millis),
         &latency(|all| all.mean),
@@ -176,14 +177,13 @@ pub(crate) fn insert_period(
         &period.utilisation.map(Ratio::get),
         &period.throttled.map(Ratio::get),
         &period.frequency.map(Hertz::get),
+        &period.frequency_limit.map(Hertz::get),
         &period.telemetry_lost,
+        &period.levers_lost,
+        &count(period.nodes_missing),
         &json_text(&period.seen),
         &json_text(&period.decided),
         &reasons_text(&period.reasons),
-        &period.frequency_limit.map(Hertz::get),
-        &period.levers_lost,
-        &count(period.nodes_missing),
-        &count(period.failed_by_client),
         &run,
     ];
     statement.execute(&values[..])?;
@@ -283,7 +283,7 @@ fn source_of(word: &str) -> Option<Source> {
     .find(|source| source.as_str() == word)
 }
 
-fn json<T: serde::de::DeserializeOwned>(row: &Row<'_>, column: usize) -> rusqlite::Result<T> {
+pub(crate) fn json<T: serde::de::DeserializeOwned>(row: &Row<'_>, column: usize) -> rusqlite::Result<T> {
     let text: String = row.get(column)?;
     serde_json::from_str(&text).map_err(|error| damaged(column, error.to_string()))
 }
@@ -298,12 +298,12 @@ pub(crate) fn read_period(row: &Row<'_>) -> rusqlite::Result<PeriodRecord> {
     let real = |column: usize| row.get::<_, Option<f64>>(column);
     let millis = |column: usize| Ok::<_, rusqlite::Error>(real(column)?.map(Seconds::from_millis));
     let latency = match (
-        millis(8)?,
         millis(9)?,
         millis(10)?,
         millis(11)?,
         millis(12)?,
         millis(13)?,
+        millis(14)?,
     ) {
         (Some(mean), Some(p50), Some(p95), Some(p99), Some(p999), Some(max)) => Some(LatencySummary {
             mean,
@@ -315,11 +315,11 @@ pub(crate) fn read_period(row: &Row<'_>) -> rusqlite::Result<PeriodRecord> {
         }),
         _ => None,
     };
-    let power = real(19)?
-        .zip(source(row, 20)?)
+    let power = real(20)?
+        .zip(source(row, 21)?)
         .map(|(watts, source)| Reading::new(Watts::new(watts), source));
-    let energy = real(21)?
-        .zip(source(row, 22)?)
+    let energy = real(22)?
+        .zip(source(row, 23)?)
         .map(|(joules, source)| Reading::new(Joules::new(joules), source));
     Ok(PeriodRecord {
         index: natural(row, 0)?,
@@ -328,27 +328,27 @@ pub(crate) fn read_period(row: &Row<'_>) -> rusqlite::Result<PeriodRecord> {
         arrivals: natural(row, 3)?,
         completions: natural(row, 4)?,
         failures: natural(row, 5)?,
-        in_flight: natural(row, 6)?,
-        oldest_in_flight: millis(7)?,
+        in_flight: natural(row, 7)?,
+        oldest_in_flight: millis(8)?,
         latency,
-        slo_latency: millis(14)?,
-        forecast: real(15)?.map(PerSecond::new),
-        cores: real(16)?.map(Cores::new),
-        cap: real(17)?.map(Watts::new),
-        cap_at_limit: row.get(18)?,
+        slo_latency: millis(15)?,
+        forecast: real(16)?.map(PerSecond::new),
+        cores: real(17)?.map(Cores::new),
+        cap: real(18)?.map(Watts::new),
+        cap_at_limit: row.get(19)?,
         power,
         energy,
-        utilisation: real(23)?.map(Ratio::new),
-        throttled: real(24)?.map(Ratio::new),
-        frequency: real(25)?.map(Hertz::new),
-        telemetry_lost: row.get(26)?,
-        seen: json(row, 27)?,
-        decided: json(row, 28)?,
-        reasons: json(row, 29)?,
-        frequency_limit: real(30)?.map(Hertz::new),
-        levers_lost: row.get(31)?,
-        nodes_missing: natural(row, 32)?,
-        failed_by_client: natural(row, 33)?,
+        utilisation: real(24)?.map(Ratio::new),
+        throttled: real(25)?.map(Ratio::new),
+        frequency: real(26)?.map(Hertz::new),
+        telemetry_lost: row.get(28)?,
+        seen: json(row, 31)?,
+        decided: json(row, 32)?,
+        reasons: json(row, 33)?,
+        frequency_limit: real(27)?.map(Hertz::new),
+        levers_lost: row.get(29)?,
+        nodes_missing: natural(row, 30)?,
+        failed_by_client: natural(row, 6)?,
         parts: Vec::new(),
     })
 }
@@ -407,9 +407,9 @@ mod tests {
 
     #[test]
     fn a_value_that_is_too_large_says_how_large_it_was() {
-        let text = json_text(&"x".repeat(JSON_MAX_BYTES));
+        let text = json_text(&"x".repeat(MAX_JSON_BYTES));
         let value: serde_json::Value = serde_json::from_str(&text).unwrap();
-        assert_eq!(value["left_out_bytes"], JSON_MAX_BYTES + 2);
+        assert_eq!(value["left_out_bytes"], MAX_JSON_BYTES + 2);
     }
 
     #[test]

@@ -12,7 +12,7 @@ const APPLICATION_ID: i64 = 0x4844_524d;
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The file's layout (`PRAGMA user_version`): a file of another is refused. It changes with the tables below.
-pub const SCHEMA_VERSION: i64 = 5;
+pub(crate) const SCHEMA_VERSION: i64 = 5;
 
 /// The tables of a new file.
 const TABLES: &str = "

@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 pub(crate) const NONE: &str = "-";
 
 /// Runs that stand side by side at most; more stand one below the other.
-const SIDE_BY_SIDE_MAX: usize = 5;
+const MAX_SIDE_BY_SIDE: usize = 5;
 
 /// One line of a comparison: what it is, its unit, and its value for each run.
 pub(crate) struct Metric {
@@ -32,7 +32,7 @@ pub fn summary_table(summaries: &[RunSummary]) -> String {
         return "no runs\n".to_owned();
     }
     let (metrics, remarks) = metrics(summaries);
-    let mut text = if summaries.len() <= SIDE_BY_SIDE_MAX {
+    let mut text = if summaries.len() <= MAX_SIDE_BY_SIDE {
         let header: Vec<String> = ["", "unit"]
             .into_iter()
             .map(str::to_owned)

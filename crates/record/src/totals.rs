@@ -17,12 +17,12 @@ use std::time::Duration;
 pub const WARM_UP_PERIODS: u64 = 10;
 
 /// The longest latency that is told apart; longer ones count as this long.
-pub const LATENCY_MAX: Duration = Duration::from_secs(3600);
+pub(crate) const MAX_LATENCY: Duration = Duration::from_secs(3600);
 
 /// Rules counted by name in one run; the decisions of further ones are counted together as `other rules`.
-const RULES_MAX: usize = 256;
+const MAX_RULES: usize = 256;
 
-/// The name under which decisions beyond [`RULES_MAX`] rules are counted.
+/// The name under which decisions beyond [`MAX_RULES`] rules are counted.
 const OTHER_RULES: &str = "other rules";
 
 /// A run's sums, added up period by period: what its [`RunSummary`] is computed from.
@@ -182,7 +182,7 @@ impl Counts {
         if let Some(count) = self.rules.get_mut(rule) {
             *count += 1;
         } else {
-            let name = if self.rules.len() < RULES_MAX {
+            let name = if self.rules.len() < MAX_RULES {
                 rule
             } else {
                 OTHER_RULES
@@ -202,7 +202,7 @@ impl RunTotals {
     pub(crate) fn resume(target: Option<Seconds>, counts: Counts, buckets: &[(u64, u64)]) -> Self {
         let mut latency = histogram::empty().unwrap_or_else(|error| {
             // Bounds and digits are constants inside the crate's stated range, which the tests construct.
-            unreachable!("a histogram of 1 µs to {LATENCY_MAX:?}: {error}")
+            unreachable!("a histogram of 1 µs to {MAX_LATENCY:?}: {error}")
         });
         histogram::add(&mut latency, buckets);
         Self {

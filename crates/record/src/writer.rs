@@ -22,7 +22,7 @@ use std::time::{Duration, Instant, SystemTime};
 pub(crate) const PERSIST_EVERY: Duration = Duration::from_secs(10);
 
 /// Messages taken from the queue into one transaction.
-const BATCH_MAX: usize = 256;
+const MAX_BATCH: usize = 256;
 
 /// Rows after which the limits are looked at, besides every [`PERSIST_EVERY`]: a simulated run writes many a second.
 const PRUNE_EVERY_ROWS: u64 = 1_000;
@@ -108,7 +108,7 @@ impl Writer {
             match messages.recv_timeout(wait) {
                 Ok(first) => {
                     let mut batch = vec![first];
-                    batch.extend(messages.try_iter().take(BATCH_MAX - 1));
+                    batch.extend(messages.try_iter().take(MAX_BATCH - 1));
                     self.apply(batch);
                 }
                 Err(RecvTimeoutError::Timeout) => {}
@@ -232,10 +232,10 @@ impl Writer {
             // It has ended: what is known of it is in the file.
             None => rows::notes_of(&self.connection, run)?,
         };
-        if notes.len() >= rows::NOTES_MAX || notes.iter().any(|note| note == text) {
+        if notes.len() >= rows::MAX_NOTES || notes.iter().any(|note| note == text) {
             return Ok(());
         }
-        notes.push(rows::cut(text, rows::TEXT_MAX_BYTES));
+        notes.push(rows::cut(text, rows::MAX_TEXT_BYTES));
         let written = rows::notes_text(&notes);
         // The totals of a run go by its notes in memory, whatever the disk says to this.
         if let Some(open) = self.open.get_mut(&run) {
@@ -247,7 +247,7 @@ impl Writer {
     }
 
     fn describe(&mut self, run: i64, config: &str) -> rusqlite::Result<()> {
-        let config = rows::cut(config, rows::CONFIG_MAX_BYTES);
+        let config = rows::cut(config, rows::MAX_CONFIG_BYTES);
         let changed = self
             .connection
             .execute("UPDATE runs SET config = ?2 WHERE id = ?1", params![run, &config])?;

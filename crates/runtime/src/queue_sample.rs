@@ -1,6 +1,6 @@
 //! How an accept queue is sampled for the estimators of capacity: how often, and as what.
 
-use headroom_control::capacity::{Counter, Listener, QueueObservation, Sight};
+use headroom_control::capacity::{Listener, QueueObservation, Sight};
 use headroom_node::queue::{QueueError, QueueSample};
 use headroom_units::Seconds;
 use std::collections::BTreeSet;
@@ -71,10 +71,10 @@ fn listener(sample: &QueueSample, used: &mut UsedSockets) -> Listener {
         limit: sample.places().and_then(narrow),
         length: sample.length.and_then(|length| narrow(length.now)),
         shortest: used.shortest(sample).and_then(narrow),
-        lengths_seen: sample.seen.map(|seen| Counter::wide(seen.sum)),
-        arrivals: port.arrivals().or_else(of_machine).map(Counter::wide),
-        accepts: port.accepts.map(Counter::wide),
-        drops: port.drops.map(Counter::wide),
+        lengths_seen: sample.seen.map(|seen| seen.sum),
+        arrivals: port.arrivals().or_else(of_machine),
+        accepts: port.accepts,
+        drops: port.drops,
     }
 }
 
@@ -132,8 +132,8 @@ mod tests {
         };
         assert_eq!((listener.identity, listener.limit), (3, Some(64)));
         assert_eq!((listener.length, listener.shortest), (Some(10), Some(10)));
-        assert_eq!(listener.arrivals, Some(Counter::wide(107)));
-        assert_eq!(listener.accepts, Some(Counter::wide(90)));
+        assert_eq!(listener.arrivals, Some(107));
+        assert_eq!(listener.accepts, Some(90));
         let refused = QueueError::Refused {
             doing: "sampling".to_owned(),
             cause: "no".to_owned(),
@@ -184,9 +184,6 @@ mod tests {
         };
         by_kernel.machine.enqueued = Some(500);
         let listener = listener(&by_kernel, &mut UsedSockets::default());
-        assert_eq!(
-            (listener.arrivals, listener.accepts),
-            (Some(Counter::wide(507)), None)
-        );
+        assert_eq!((listener.arrivals, listener.accepts), (Some(507), None));
     }
 }

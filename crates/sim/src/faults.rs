@@ -10,7 +10,7 @@ pub enum Fault {
     /// A node loses its power: what it was serving fails, it draws nothing, and requests fail until the balancer notices.
     /// On its return it boots, and serves with all its cores and no limit until it is told otherwise.
     NodeLoss {
-        /// Which.
+        /// The node's number, from 0.
         node: usize,
         /// When, seconds from the start.
         at_s: f64,
@@ -20,7 +20,7 @@ pub enum Fault {
     /// A node is switched off as planned: it is sent no more requests, finishes those it has, shuts down, and is off.
     /// On its return it boots. One that is not on at the time (lost before, still booting) stays as it is.
     Shutdown {
-        /// Which.
+        /// The node's number, from 0.
         node: usize,
         /// When, seconds from the start.
         at_s: f64,
@@ -36,7 +36,7 @@ pub enum Fault {
     },
     /// A node accepts caps and shows them, and does nothing about them.
     CapIgnored {
-        /// Which.
+        /// The node's number, from 0.
         node: usize,
         /// From, seconds from the start.
         at_s: f64,
@@ -45,7 +45,7 @@ pub enum Fault {
     },
     /// A node's cores do less work in the same time at the same power (a neighbour in its caches, a dying fan).
     SlowNode {
-        /// Which.
+        /// The node's number, from 0.
         node: usize,
         /// Its speed over what it is otherwise.
         factor: f64,

@@ -27,7 +27,7 @@
 //! | quota | [`quota`] | cores held by the kernel's bandwidth control: so much CPU time a period, on any cores |
 //! | caps | [`capping`] | a running average held by the frequency, below the lowest by stopping, as RAPL does |
 //! | faults | [`faults`] | nodes lost, switched off, slow, deaf to caps; telemetry lost |
-//! | the possible | [`bound`] | the least energy that keeps the promise when all arrivals are known |
+//! | the possible | [`bound`] | the least energy that keeps the SLO when all arrivals are known |
 //! | accept queues | [`accept`] | a world of its own: clusters that are resized, limited queues, TCP's retries, worker processes |
 //! | control | `world` | periods; telemetry with delay, noise, loss; decisions take effect after their delays |
 //!

@@ -50,7 +50,7 @@ pub struct Scenario {
     pub core_step: f64,
     /// Whether more load than all nodes at full speed can serve, on average, is meant.
     pub allow_overload: bool,
-    /// The service and its promise.
+    /// The service and its SLO.
     pub service: Service,
     /// Its nodes, in groups of equals.
     pub nodes: Vec<NodeGroup>,
@@ -68,7 +68,7 @@ pub struct Scenario {
     pub limits: Limits,
 }
 
-/// A service and its promise.
+/// A service and its SLO.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Service {
@@ -310,7 +310,7 @@ impl Scenario {
         self.service_rate() * cores
     }
 
-    /// The promise.
+    /// The SLO.
     ///
     /// # Errors
     /// [`PlantError`] where it is none.

@@ -3,6 +3,7 @@
 //! Parsing alone, then the whole way of a line (syslog header, parsing, tally) from a file and over UDP, as CPU time
 //! of the reader's thread. Everything stays on loopback and in a temporary folder.
 
+use headroom_telemetry::Source;
 use headroom_telemetry::haproxy::{HaproxyConfig, HaproxyTelemetry, LogFormat, LogSource};
 use std::error::Error;
 use std::fs;

@@ -4,7 +4,7 @@
 //! - [`haproxy`]: HAProxy's HTTP log (a UDP or Unix datagram socket, or a file followed across rotation) joined
 //!   with its statistics socket.
 //! - [`prometheus`]: two or more PromQL expressions asked once a period.
-//! - [`period`]: what both give: a [`TelemetryPeriod`].
+//! - [`period`]: what both are, a [`Source`], and what they give: a [`TelemetryPeriod`].
 //!
 //! A source that fell silent, came late or stopped making sense is said to be lost, with the reason; it is never
 //! taken for a service without requests.
@@ -15,5 +15,5 @@ pub mod period;
 pub mod prometheus;
 
 pub use haproxy::{HaproxyConfig, HaproxyTelemetry};
-pub use period::{Latency, Lost, TelemetryPeriod};
+pub use period::{Latency, Lost, Source, TelemetryPeriod};
 pub use prometheus::{PrometheusConfig, PrometheusTelemetry};

@@ -1,10 +1,16 @@
 //! One period of telemetry, whatever it came from.
 
 use hdrhistogram::Histogram;
-use headroom_units::{PerSecond, Ratio, Seconds};
+use headroom_units::{Ratio, Seconds};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::time::Duration;
+
+/// Another program that says what happened to the requests.
+pub trait Source {
+    /// What happened since the last call; waits for it up to `patience`. It blocks: call it from a plain thread.
+    fn take_period(&mut self, patience: Duration) -> TelemetryPeriod;
+}
 
 /// Smallest and largest latency told apart, microseconds; anything outside is recorded as the bound.
 const LATENCY_RANGE_US: (u64, u64) = (1, 120_000_000);
@@ -46,16 +52,6 @@ impl Latency {
                 percentile: known,
                 value,
             } => ((known - percentile).abs() < 1e-9).then_some(*value).flatten(),
-        }
-    }
-
-    /// The mean; `None` where no request ended or the source does not tell.
-    pub fn mean(&self) -> Option<Seconds> {
-        match self {
-            Self::Histogram(histogram) if !histogram.is_empty() => {
-                Some(Seconds::from_micros(histogram.mean()))
-            }
-            _ => None,
         }
     }
 }
@@ -301,21 +297,6 @@ impl TelemetryPeriod {
             lost: None,
         }
     }
-
-    /// Whether the period is not to be trusted.
-    pub const fn is_lost(&self) -> bool {
-        self.lost.is_some()
-    }
-
-    /// Arrival rate of the period; zero where it had no length.
-    pub fn arrival_rate(&self) -> PerSecond {
-        let length_s = self.since.as_secs_f64();
-        if length_s > 0.0 {
-            PerSecond::new(self.arrivals as f64 / length_s)
-        } else {
-            PerSecond::ZERO
-        }
-    }
 }
 
 impl fmt::Display for ArrivalsFrom {
@@ -340,7 +321,6 @@ mod tests {
         };
         assert_eq!(latency.at(95.0), Some(Seconds::new(0.2)));
         assert_eq!(latency.at(99.0), None);
-        assert_eq!(latency.mean(), None);
     }
 
     #[test]

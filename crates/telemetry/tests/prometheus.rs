@@ -1,5 +1,6 @@
 //! The queries against a server that answers like Prometheus.
 
+use headroom_telemetry::Source;
 use headroom_telemetry::prometheus::PrometheusError;
 use headroom_telemetry::{Latency, Lost, PrometheusConfig, PrometheusTelemetry};
 use headroom_units::Seconds;
@@ -267,7 +268,7 @@ fn a_server_that_hangs_or_is_gone_costs_no_more_than_the_patience() {
     let mut telemetry = PrometheusTelemetry::start(config(&url)).unwrap();
     let begun = Instant::now();
     let period = telemetry.take_period(Duration::from_millis(200));
-    assert!(period.is_lost());
+    assert!(period.lost.is_some());
     assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
     server.set("rate", vector(&["1"], now_s()));
     server.set(LATENCY, vector(&["1"], now_s()));

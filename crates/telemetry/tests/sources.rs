@@ -1,5 +1,6 @@
 //! The log's sources on real sockets and files.
 
+use headroom_telemetry::Source;
 use headroom_telemetry::haproxy::{
     HaproxyConfig, HaproxyError, HaproxyTelemetry, LogFormat, LogSource, Scope, SourceError,
 };

@@ -32,6 +32,8 @@ pub enum Lever {
     Frequency,
     /// Servers of the cluster that are on.
     Servers,
+    /// How long a network card collects what it receives before it interrupts a processor.
+    Coalescing,
 }
 
 /// Which way a lever gives the service more.
@@ -84,7 +86,13 @@ impl LeverInfo {
 
 impl Lever {
     /// All levers, in the order in which tables and plots have them.
-    pub const ALL: [Self; 4] = [Self::Cores, Self::Cap, Self::Frequency, Self::Servers];
+    pub const ALL: [Self; 5] = [
+        Self::Cores,
+        Self::Cap,
+        Self::Frequency,
+        Self::Servers,
+        Self::Coalescing,
+    ];
 
     /// What it is.
     pub const fn info(self) -> LeverInfo {
@@ -124,6 +132,15 @@ impl Lever {
                 decimals: 0,
                 gives: Gives::Higher,
                 spread: Spread::Cluster,
+            },
+            Self::Coalescing => LeverInfo {
+                name: "coalescing",
+                title: "NIC interrupt coalescing",
+                unit: "microseconds",
+                shown: ("µs", 1.0),
+                decimals: 0,
+                gives: Gives::Lower,
+                spread: Spread::Each,
             },
         }
     }
@@ -185,6 +202,11 @@ impl Setting {
     pub const fn with(mut self, lever: Lever, value: Option<f64>) -> Self {
         self.0[lever as usize] = value;
         self
+    }
+
+    /// Whether no lever has a value.
+    pub fn is_empty(&self) -> bool {
+        self.iter().next().is_none()
     }
 
     /// The levers that have a value, each with it.
@@ -250,6 +272,14 @@ impl Setting {
     }
 }
 
+impl<const N: usize> From<[(Lever, f64); N]> for Setting {
+    /// These levers have these values.
+    fn from(values: [(Lever, f64); N]) -> Self {
+        let with = |all: Self, (lever, value)| all.with(lever, Some(value));
+        values.into_iter().fold(Self::default(), with)
+    }
+}
+
 impl fmt::Display for Setting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut first = true;
@@ -257,7 +287,10 @@ impl fmt::Display for Setting {
             let comma = if std::mem::take(&mut first) { "" } else { ", " };
             write!(f, "{comma}{} {}", lever.name(), lever.info().read(value))?;
         }
-        Ok(())
+        match first {
+            true => f.write_str("nothing limited"),
+            false => Ok(()),
+        }
     }
 }
 
@@ -270,9 +303,8 @@ impl Serialize for Setting {
 impl<'de> Deserialize<'de> for Setting {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let values = BTreeMap::<Lever, f64>::deserialize(deserializer)?;
-        Ok(values.into_iter().fold(Self::default(), |all, (lever, value)| {
-            all.with(lever, Some(value))
-        }))
+        let with = |all: Self, (lever, value)| all.with(lever, Some(value));
+        Ok(values.into_iter().fold(Self::default(), with))
     }
 }
 
@@ -283,7 +315,7 @@ pub struct LeverRange {
     pub min: f64,
     /// Its most.
     pub max: f64,
-    /// The smallest change.
+    /// The smallest change; 0 where any value is kept as it is.
     pub step: f64,
     /// How long a change takes to be in force.
     #[serde(default)]
@@ -300,6 +332,16 @@ impl LeverRange {
             step,
             delay: Seconds::ZERO,
         })
+    }
+
+    /// A range whose every value is kept as it is, and in force at once.
+    pub const fn between(min: f64, max: f64) -> Self {
+        Self {
+            min,
+            max,
+            step: 0.0,
+            delay: Seconds::ZERO,
+        }
     }
 
     /// Its value that gives the service most.
@@ -339,6 +381,10 @@ mod tests {
         let slower = setting(3.0, 30.0, Some(0.8));
         assert!(slower.takes_from(&slow) && slow.takes_from(&slower));
         assert_eq!(slow.most(slower), setting(3.0, 40.0, Some(1.2)));
+        let delay = |us| Setting::from([(Lever::Coalescing, us)]);
+        assert!(delay(50.0).takes_from(&delay(3.0)) && !delay(3.0).takes_from(&delay(50.0)));
+        assert_eq!(delay(50.0).most(delay(3.0)), delay(3.0));
+        assert_eq!(LeverRange::between(3.0, 50.0).full(Lever::Coalescing), 3.0);
     }
 
     #[test]
@@ -364,6 +410,7 @@ mod tests {
             slow.to_string(),
             "cores 2.0 cores, cap 40.0 W, frequency 1.20 GHz"
         );
+        assert_eq!(Setting::default().to_string(), "nothing limited");
     }
 
     #[test]

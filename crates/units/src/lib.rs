@@ -8,6 +8,17 @@
 //! names the HTTP statuses with which a request counts as failed.
 //!
 //! This crate decides nothing.
+//!
+//! ```
+//! use headroom_units::{Reading, Seconds, Source, Watts};
+//!
+//! let package = Reading::new(Watts::new(60.0), Source::Measured);
+//! let memory = Reading::new(Watts::new(8.0), Source::Measured);
+//! let guess = Reading::new(Watts::new(30.0), Source::Estimated);
+//! assert_eq!(package.plus(memory)?.value * Seconds::new(2.0), headroom_units::Joules::new(136.0));
+//! assert!(package.plus(guess).is_err(), "measured and estimated are not added");
+//! # Ok::<(), headroom_units::MixedSources>(())
+//! ```
 #![forbid(unsafe_code)]
 
 pub mod lever;

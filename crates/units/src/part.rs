@@ -186,7 +186,7 @@ impl Lever {
             Self::Cores => Some(Sensor::BusyCores),
             Self::Cap => Some(Sensor::Power),
             Self::Frequency => Some(Sensor::FrequencyMean),
-            Self::Servers => None,
+            _ => None,
         }
     }
 }

@@ -1,8 +1,9 @@
 //! Why a request was refused: in words for people, as data for programs, as a gRPC code for everything between.
 
 use crate::check::{Invalid, millis, required};
-use crate::message::{Allocation, Range};
+use crate::message::Range;
 use crate::proto;
+use headroom_units::Setting;
 use prost::Message as _;
 use proto::refusal::Reason;
 use std::fmt;
@@ -56,7 +57,7 @@ pub enum Refusal {
          ends", remaining = remaining.as_secs_f64()
     )]
     HeldByAnother {
-        /// Who.
+        /// The controller that holds the node.
         holder: String,
         /// How long its lease lives if it is not renewed.
         remaining: Duration,
@@ -114,7 +115,7 @@ pub enum Refusal {
     },
     /// A lever that the node does not have.
     #[error(
-        "this node cannot limit {field}: {reason}{sep}{remedy}",
+        "this node cannot set {field}: {reason}{sep}{remedy}",
         sep = if remedy.is_empty() { "" } else { "; " }
     )]
     NoLever {
@@ -141,7 +142,7 @@ pub enum Refusal {
         /// What, where and why.
         why: String,
         /// What is in force now.
-        in_force: Allocation,
+        in_force: Setting,
     },
     /// Something that the server's configuration does not allow.
     #[error("{field} {value:?} may not be asked for: {allowed}")]
@@ -159,7 +160,7 @@ pub enum Refusal {
         put_back = match _0 { Server::Agent => ", has put everything back", Server::Gateway => "" }
     )]
     Ending(
-        /// Which.
+        /// The server that ends.
         Server,
     ),
 }
@@ -346,21 +347,17 @@ impl TryFrom<proto::Refusal> for Refusal {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use headroom_units::Cores;
+    use headroom_units::Lever;
 
     fn all() -> Vec<Refusal> {
-        let in_force = Allocation {
-            cores: Some(Cores::new(1.5)),
-            cap: None,
-            frequency: None,
-        };
+        let in_force = Setting::default().with(Lever::Cores, Some(1.5));
         vec![
             Refusal::HeldByAnother {
                 holder: "a".into(),
                 remaining: Duration::from_millis(7300),
             },
             Refusal::OutOfRange {
-                field: "cap_w".into(),
+                field: "cap".into(),
                 value: 9.0,
                 accepted: Range::new(40.0, 92.0),
                 unit: "W".into(),
@@ -368,7 +365,7 @@ mod tests {
             Refusal::Malformed(Invalid::new("cores", f64::NAN, "a number")),
             Refusal::Stale { given: 3, last: 4 },
             Refusal::NoLever {
-                field: "cap_w".into(),
+                field: "cap".into(),
                 reason: "no RAPL".into(),
                 remedy: String::new(),
             },
@@ -413,8 +410,8 @@ mod tests {
     fn the_words_name_the_holder_the_value_and_the_range() {
         let words: Vec<String> = all().iter().map(ToString::to_string).collect();
         assert!(words[0].contains("\"a\" for another 7.3 s"), "{}", words[0]);
-        assert_eq!(words[1], "cap_w is 9 W, outside 40 to 92 W");
-        assert_eq!(words[4], "this node cannot limit cap_w: no RAPL");
+        assert_eq!(words[1], "cap is 9 W, outside 40 to 92 W");
+        assert_eq!(words[4], "this node cannot set cap: no RAPL");
         let not_allowed =
             "cpu_group \"/db\" may not be asked for: this agent tells that of cgroup /web alone";
         assert_eq!(words[7], not_allowed);

@@ -68,7 +68,7 @@ async fn the_right_certificates_are_let_in() {
     let client = Client::connect(&running.address, &certs.options()).await.unwrap();
     assert_eq!(
         client.apply(apply(2.0, 60.0)).await.unwrap().in_force,
-        apply(2.0, 60.0).allocation
+        apply(2.0, 60.0).setting
     );
     let caller = running.echo.callers.lock().unwrap()[0].clone();
     assert_eq!(caller.identity.to_string(), "controller");

@@ -29,7 +29,7 @@ async fn every_call_goes_there_and_back() {
     assert_eq!(running.echo.callers.lock().unwrap()[0].place(), "a local process");
 
     let applied = client.apply(apply(2.5, 60.0)).await.unwrap();
-    assert_eq!(applied.in_force, apply(2.5, 60.0).allocation);
+    assert_eq!(applied.in_force, apply(2.5, 60.0).setting);
     assert_eq!(applied.took, Duration::from_micros(80));
 
     let mut samples = client.observe(Duration::from_millis(100)).await.unwrap();
@@ -54,7 +54,7 @@ async fn every_call_goes_there_and_back() {
     assert_eq!(refused.to_string(), "cap_w is 20 W, outside 40 to 92 W");
     let refused = client.apply(apply(f64::NAN, 60.0)).await.unwrap_err();
     assert!(
-        refused.to_string().starts_with("allocation.cores is NaN"),
+        refused.to_string().starts_with("setting.cores is NaN"),
         "{refused}"
     );
     running.stop().await;
@@ -114,7 +114,7 @@ async fn calls_may_be_made_from_any_task() {
         })
         .collect();
     for task in tasks {
-        assert_eq!(task.await.unwrap().unwrap(), apply(1.0, 50.0).allocation);
+        assert_eq!(task.await.unwrap().unwrap(), apply(1.0, 50.0).setting);
     }
     running.stop().await;
 }

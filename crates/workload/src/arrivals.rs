@@ -3,8 +3,7 @@
 //! Time is rescaled: with the rate `r(t)` of the trace, a process of rate 1 on the axis `M(t) = integral of r`
 //! becomes one of rate `r(t)` on the clock. For exponential gaps on that axis the result is exactly the
 //! inhomogeneous Poisson process of the trace (no thinning, so no draw is wasted); for gaps of exactly 1 it is
-//! the even spacing. A change of scale while it runs carries the unspent part of the current gap over, which
-//! keeps the Poisson process exact and the even one in step.
+//! the even spacing.
 //!
 //! ```
 //! use headroom_units::{PerSecond, Seconds};
@@ -20,7 +19,7 @@
 //! ```
 
 use crate::random::Draw;
-use crate::trace::{MAX_RATE, Trace};
+use crate::trace::Trace;
 use headroom_units::Seconds;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
@@ -54,8 +53,7 @@ pub struct Arrivals<R = ChaCha8Rng> {
     trace: Arc<Trace>,
     spacing: Spacing,
     rng: R,
-    scale: f64,
-    /// Where the last arrival was, or where the scale last changed.
+    /// Where the last arrival was.
     base: Cursor,
     /// Expected requests from `base` to the next arrival.
     gap: f64,
@@ -77,7 +75,6 @@ impl<R: Draw> Arrivals<R> {
             trace: trace.into(),
             spacing,
             rng,
-            scale: 1.0,
             base: Cursor { index: 0, time: 0.0 },
             gap: 0.5,
             next: None,
@@ -93,60 +90,13 @@ impl<R: Draw> Arrivals<R> {
         &self.trace
     }
 
-    /// The factor that every rate is multiplied by; 1 at the start.
-    pub fn scale(&self) -> f64 {
-        self.scale
-    }
-
     /// When the next arrival is, without taking it; none once the trace has ended.
     pub fn peek(&mut self) -> Option<Seconds> {
         self.next_cursor().map(|cursor| Seconds::new(cursor.time))
     }
 
-    /// Multiplies every rate from `now` on by `scale`. An arrival that is already due (not after `now`) stays
-    /// where it is. A factor that is not finite or negative counts as zero, and one that would lift a rate over
-    /// [`MAX_RATE`] is lowered to it.
-    pub fn set_scale(&mut self, now: Seconds, scale: f64) {
-        let highest = MAX_RATE / self.trace.peak().get().max(f64::MIN_POSITIVE);
-        let scale = if scale.is_finite() {
-            scale.clamp(0.0, highest)
-        } else {
-            0.0
-        };
-        match self.next_cursor() {
-            Some(next) if next.time <= now.get() => {}
-            _ => {
-                // Spend what the old scale spends until now; the rest is spent at the new one.
-                let (base, gap) = self.advance_to(now.get());
-                (self.base, self.gap) = (base, gap);
-                self.next = None;
-            }
-        }
-        self.scale = scale;
-    }
-
-    /// From `base`, spends the gap up to a time that the next arrival does not precede.
-    fn advance_to(&self, time: f64) -> (Cursor, f64) {
-        let Cursor {
-            mut index,
-            time: mut at,
-        } = self.base;
-        let mut gap = self.gap;
-        let step = self.trace.step().get();
-        while at < time && index < self.trace.rates().len() {
-            let end = (index + 1) as f64 * step;
-            let until = end.min(time);
-            gap = (gap - self.rate(index) * (until - at).max(0.0)).max(0.0);
-            at = until;
-            if until == end {
-                index += 1;
-            }
-        }
-        (Cursor { index, time: at }, gap)
-    }
-
     fn rate(&self, index: usize) -> f64 {
-        self.trace.rates()[index].get() * self.scale
+        self.trace.rates()[index].get()
     }
 
     fn next_cursor(&mut self) -> Option<Cursor> {

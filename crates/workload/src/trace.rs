@@ -395,21 +395,6 @@ impl Trace {
         self.with_step(step)
     }
 
-    /// The trace, `times` over.
-    ///
-    /// # Errors
-    /// [`TraceError::Empty`] for zero times, [`TraceError::TooManyValues`] beyond [`MAX_VALUES`].
-    pub fn repeated(self, times: usize) -> Result<Self, TraceError> {
-        let count = self.rates.len().saturating_mul(times);
-        if count > MAX_VALUES {
-            return Err(TraceError::TooManyValues {
-                name: self.name,
-                count,
-            });
-        }
-        Self::new(self.name, self.step, self.rates.repeat(times))
-    }
-
     /// The part from one time to another. Both are rounded to whole steps, and at least one step is kept.
     ///
     /// # Errors

@@ -13,7 +13,7 @@
 
 use super::Capacity;
 use super::stalls::Stalls;
-use super::step::{Counter, Listener, QueueObservation, Sight};
+use super::step::{Listener, QueueObservation, Sight, moved};
 use super::tuning::QueueTuning;
 use headroom_units::{PerSecond, Seconds};
 use serde::{Deserialize, Serialize};
@@ -132,7 +132,7 @@ impl BusyMeter {
     /// interval has as much more.
     fn accepts(&self, before: &Listener, now: &Listener, time: Seconds) -> Option<f64> {
         let most = self.most_per_s * time.get();
-        let moved = |before: Option<Counter>, now: Option<Counter>| now?.since(before?, most);
+        let moved = |before: Option<u64>, now: Option<u64>| moved(before?, now?, most);
         moved(before.accepts, now.accepts).or_else(|| {
             let growth = f64::from(now.length?) - f64::from(before.length?);
             Some(moved(before.arrivals, now.arrivals)? - moved(before.drops, now.drops)? - growth)
@@ -154,8 +154,8 @@ mod tests {
                 shortest: Some(length),
                 lengths_seen: None,
                 arrivals: None,
-                accepts: Some(Counter::wide(accepts)),
-                drops: Some(Counter::wide(0)),
+                accepts: Some(accepts),
+                drops: Some(0),
             }),
         }
     }
@@ -233,9 +233,9 @@ mod tests {
                 length: Some(length),
                 shortest: Some(length),
                 lengths_seen: None,
-                arrivals: Some(Counter::wide(arrivals)),
+                arrivals: Some(arrivals),
                 accepts: None,
-                drops: Some(Counter::narrow(drops)),
+                drops: Some(drops),
             }),
         };
         meter.take(&by_arrivals(50, 1_000, 10), Capacity::Unknown);

@@ -1,5 +1,5 @@
 use super::*;
-use crate::capacity::{Counter, Listener, QueueMonitor, Sight};
+use crate::capacity::{Listener, QueueMonitor, Sight};
 
 fn monitor() -> BusyTimeMonitor {
     BusyTimeMonitor::new(QueueTuning::default()).unwrap()
@@ -115,9 +115,9 @@ fn seen(identity: u64, length: u32, arrivals: u64, accepts: u64) -> QueueObserva
             length: Some(length),
             shortest: Some(length),
             lengths_seen: None,
-            arrivals: Some(Counter::wide(arrivals)),
-            accepts: Some(Counter::wide(accepts)),
-            drops: Some(Counter::wide(0)),
+            arrivals: Some(arrivals),
+            accepts: Some(accepts),
+            drops: Some(0),
         }),
     }
 }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::capacity::{Counter, Listener, Sight};
+use crate::capacity::{Listener, Sight};
 use proptest::prelude::*;
 
 fn monitor() -> QueueMonitor {
@@ -140,10 +140,10 @@ fn listening(identity: u64, seconds: u64) -> QueueObservation {
             limit: Some(128),
             length: Some(0),
             shortest: Some(0),
-            lengths_seen: Some(Counter::wide(0)),
-            arrivals: Some(Counter::wide(400 * seconds)),
-            accepts: Some(Counter::wide(400 * seconds)),
-            drops: Some(Counter::narrow(0)),
+            lengths_seen: Some(0),
+            arrivals: Some(400 * seconds),
+            accepts: Some(400 * seconds),
+            drops: Some(0),
         }),
     }
 }
@@ -231,18 +231,18 @@ proptest! {
         seconds in proptest::collection::vec((0..1_000u64, 0..9u8, any::<u64>(), 0..20u64), 2..60),
     ) {
         let mut monitor = monitor();
-        let (mut arrivals, mut accepts, mut drops) = (0u64, 0u64, 0u32);
+        let (mut arrivals, mut accepts, mut drops) = (0u64, 0u64, 0u64);
         let mut identity = 0;
         for (came, event, number, lost) in seconds {
             let lost = lost.min(came);
             arrivals = arrivals.wrapping_add(came);
             accepts = accepts.wrapping_add(came - lost);
-            drops = drops.wrapping_add(lost as u32);
+            drops = drops.wrapping_add(lost);
             let mut sight = None;
             match event {
                 0 => (arrivals, accepts, drops) = (0, 0, 0),
                 1 => arrivals = number,
-                2 => (accepts, drops) = (number, number as u32),
+                2 => (accepts, drops) = (number, number),
                 3 => sight = Some(Sight::Nobody),
                 4 => sight = Some(Sight::Unread),
                 5 => identity = number,
@@ -254,9 +254,9 @@ proptest! {
                 length: Some(0),
                 shortest: Some(0),
                 lengths_seen: None,
-                arrivals: Some(Counter::wide(arrivals)),
-                accepts: Some(Counter::wide(accepts)),
-                drops: Some(Counter::narrow(drops)),
+                arrivals: Some(arrivals),
+                accepts: Some(accepts),
+                drops: Some(drops),
             };
             let estimate = monitor.observe(&blind(sight.unwrap_or(Sight::Listening(listener))));
             prop_assert!(QueueMonitor::RULES.contains(&rule(&estimate)), "{estimate:?}");

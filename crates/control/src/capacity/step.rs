@@ -20,54 +20,11 @@ const SKEW: f64 = 2.0;
 /// and by this share of those that arrived.
 const SKEW_SHARE: f64 = 0.05;
 
-/// The bits of a counter, after which it starts at 0 again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Width {
-    /// 32: a socket's drops, SNMP's `Counter32`.
-    Bits32,
-    /// 64.
-    Bits64,
-}
-
-/// A counter as it was read: how many since it was started.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Counter {
-    /// The count.
-    pub value: u64,
-    /// Its bits.
-    pub width: Width,
-}
-
-impl Counter {
-    /// A counter of 64 bits.
-    pub const fn wide(value: u64) -> Self {
-        Self {
-            value,
-            width: Width::Bits64,
-        }
-    }
-
-    /// A counter of 32 bits.
-    pub const fn narrow(value: u32) -> Self {
-        Self {
-            value: value as u64,
-            width: Width::Bits32,
-        }
-    }
-
-    /// By how much it moved since `before`, with at most one wrap; `None` where that is more than `most`: then it was
-    /// started anew or is not this counter.
-    pub fn since(self, before: Self, most: f64) -> Option<f64> {
-        let by = match (before.width, self.width) {
-            (Width::Bits64, Width::Bits64) => self.value.wrapping_sub(before.value),
-            (Width::Bits32, Width::Bits32) => {
-                let (now, then) = (u32::try_from(self.value).ok()?, u32::try_from(before.value).ok()?);
-                u64::from(now.wrapping_sub(then))
-            }
-            _ => return None,
-        };
-        (by as f64 <= most).then_some(by as f64)
-    }
+/// By how much a counter moved, modulo 2^64; `None` where that is more than `most`: then it was started anew or is not this
+/// counter.
+pub(super) fn moved(before: u64, now: u64, most: f64) -> Option<f64> {
+    let by = now.wrapping_sub(before) as f64;
+    (by <= most).then_some(by)
 }
 
 /// What was read of a listener. Several sockets of one service (`SO_REUSEPORT`, several addresses) are read as one: sums
@@ -86,13 +43,13 @@ pub struct Listener {
     pub shortest: Option<u32>,
     /// Sum over all arrivals of the queue length that each saw, the limit for one that was dropped; `None` where nobody
     /// instruments arrivals.
-    pub lengths_seen: Option<Counter>,
+    pub lengths_seen: Option<u64>,
     /// Attempts to enter the queue, those that were dropped and every retry among them.
-    pub arrivals: Option<Counter>,
+    pub arrivals: Option<u64>,
     /// Connections that the server accepted.
-    pub accepts: Option<Counter>,
+    pub accepts: Option<u64>,
     /// Attempts that were dropped because the queue was full.
-    pub drops: Option<Counter>,
+    pub drops: Option<u64>,
 }
 
 /// What was seen of a listener at the end of a sampling step.
@@ -274,17 +231,17 @@ impl StepMeter {
     fn difference(&self, before: &Listener, now: &Listener, length_s: f64) -> Result<Step, Unusable> {
         let limit = f64::from(self.limit.or(now.limit).ok_or(Unusable::NoLimit)?.max(1));
         let most = self.most_per_s * length_s;
-        let moved = |what, before: Option<Counter>, now: Option<Counter>, most: f64| {
+        let moved = |what, before: Option<u64>, now: Option<u64>, most: f64| {
             let (Some(before), Some(now)) = (before, now) else {
                 return Ok(None);
             };
             let jumped = Unusable::Jumped {
                 what,
-                before: before.value,
-                now: now.value,
+                before,
+                now,
                 length_s,
             };
-            now.since(before, most).map(Some).ok_or(jumped)
+            moved(before, now, most).map(Some).ok_or(jumped)
         };
         let arrivals = moved("arrivals", before.arrivals, now.arrivals, most)?;
         let accepts = moved("accepts", before.accepts, now.accepts, most)?;

@@ -38,7 +38,7 @@ pub enum Unusable {
     /// A number that cannot be done without is not exported.
     #[error("{what} is not measured here: choose a way of measuring that gives it")]
     Missing {
-        /// Which.
+        /// The number that is missing.
         what: &'static str,
     },
     /// K is known from nowhere.
@@ -49,7 +49,7 @@ pub enum Unusable {
         "the count of {what} went from {before} to {now} in {length_s:.3} s: it was started anew, or jumped"
     )]
     Jumped {
-        /// Which.
+        /// The name of the counter.
         what: &'static str,
         /// Its value before.
         before: u64,

@@ -1,4 +1,4 @@
-//! Headroom's own law: the cheapest point that keeps the promise with a stated confidence.
+//! Headroom's own law: the cheapest point that keeps the SLO with a stated confidence.
 //!
 //! Every period it learns from what was seen, and asks which cores, frequency and cap are cheapest among those that keep
 //! the *next* period's percentile under the guard with the chosen confidence.
@@ -96,7 +96,7 @@ pub struct Headroom {
 }
 
 impl Headroom {
-    /// The law for a promise, a machine and a service rate of μ requests per second and core at the highest frequency,
+    /// The law for an SLO, a machine and a service rate of μ requests per second and core at the highest frequency,
     /// which is corrected as requests are seen.
     ///
     /// # Errors
@@ -137,7 +137,7 @@ impl Headroom {
         PerSecond::new(1.0 / self.cost.at(1.0))
     }
 
-    /// The latency promise.
+    /// The latency SLO.
     pub const fn slo(&self) -> Slo {
         self.slo
     }

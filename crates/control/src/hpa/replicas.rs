@@ -51,7 +51,7 @@ pub struct Proposal {
     pub replicas: u32,
     /// Mean metric of the ready pods over the target.
     pub ratio: f64,
-    /// Why.
+    /// The rule that decided the number.
     pub because: Because,
 }
 

@@ -1,13 +1,17 @@
-//! The list of laws.
+//! The list of laws, and their tables.
 
-use super::{Built, Entry, Found, LawConfig, LawContext, LawError, LawName, search, servers};
-use crate::Fixed;
+use super::{
+    Built, Entry, Found, LawContext, LawError, LawName, LawNames, ScheduledConfig, StaticConfig, search,
+    servers,
+};
 use crate::headroom::{Headroom, HeadroomError};
-use crate::hpa::{Hpa, K8sAsRun};
-use crate::pegasus::{Pegasus, PegasusVariant};
-use crate::power_manager::{PowerManager, Powersave};
-use crate::resize::AlwaysOn;
+use crate::hpa::{Hpa, HpaTuning, K8sAsRun, K8sAsRunTuning};
+use crate::pegasus::{Pegasus, PegasusTuning, PegasusVariant};
+use crate::power_manager::{PowerManager, PowerManagerTuning, Powersave};
+use crate::resize::{AlwaysOn, ResizeTuning};
 use crate::slo_power::{Mode, SloPower, SloPowerError};
+use crate::{Fixed, HeadroomTuning, Tuning};
+use serde::Deserialize;
 
 const FIXED: Entry = Entry {
     name: "fixed",
@@ -145,6 +149,84 @@ const RESIZER: Entry = Entry {
     build: |_, _| Ok(Box::new(AlwaysOn)),
     ..FIXED
 };
+
+/// `[law]`: which laws, and the parameters of each. Those of the laws that do not run are checked too, and do nothing.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct LawConfig {
+    /// The law, or the laws that run together, each on its own levers.
+    #[serde(rename = "name")]
+    pub names: LawNames,
+    /// Periods from one decision about the number of servers to the next.
+    #[serde(rename = "servers_every_periods")]
+    pub servers_every_periods: u32,
+    /// The parameters of Headroom's own law.
+    pub headroom: HeadroomTuning,
+    /// The parameters of SLO-Power, whole or with one of its components alone.
+    pub slo_power: Tuning,
+    /// The parameters of the Horizontal Pod Autoscaler.
+    pub hpa: HpaTuning,
+    /// The parameters of the autoscaler as the SLO-Power authors ran it.
+    pub k8s_as_run: K8sAsRunTuning,
+    /// The parameters of Pegasus, in both of its variants.
+    pub pegasus: PegasusTuning,
+    /// The parameters of the fixed caps.
+    pub power_manager: PowerManagerTuning,
+    /// The parameters of the laws that follow the load with servers.
+    pub resize: ResizeTuning,
+    /// What one server can take.
+    #[serde(rename = "static")]
+    pub fixed_capacity: StaticConfig,
+    /// The schedule.
+    pub scheduled: ScheduledConfig,
+}
+
+impl Default for LawConfig {
+    fn default() -> Self {
+        Self::of(LawName::default())
+    }
+}
+
+impl LawConfig {
+    /// A law with the default parameters.
+    pub fn of(name: LawName) -> Self {
+        Self {
+            names: name.into(),
+            servers_every_periods: 1,
+            headroom: HeadroomTuning::default(),
+            slo_power: Tuning::default(),
+            hpa: HpaTuning::default(),
+            k8s_as_run: K8sAsRunTuning::default(),
+            pegasus: PegasusTuning::default(),
+            power_manager: PowerManagerTuning::default(),
+            resize: ResizeTuning::default(),
+            fixed_capacity: StaticConfig::default(),
+            scheduled: ScheduledConfig::default(),
+        }
+    }
+
+    /// Checks the parameters of all laws, whichever runs.
+    ///
+    /// # Errors
+    /// One outside its range.
+    pub fn check(&self) -> Result<(), LawError> {
+        self.headroom.check().map_err(LawError::of("headroom"))?;
+        self.slo_power.check().map_err(LawError::of("slo-power"))?;
+        self.hpa.check().map_err(LawError::of("hpa"))?;
+        self.k8s_as_run.check().map_err(LawError::of("k8s-as-run"))?;
+        self.pegasus.check().map_err(LawError::of("pegasus"))?;
+        self.power_manager
+            .check()
+            .map_err(LawError::of("power-manager"))?;
+        if self.servers_every_periods == 0 {
+            return Err(LawError::new(
+                "law.servers_every_periods",
+                "is 0: it must be 1 or more",
+            ));
+        }
+        self.resize.check().map_err(LawError::of("resize"))
+    }
+}
 
 /// What the three SLO-Power laws share.
 const SLO_POWER: Entry = Entry {

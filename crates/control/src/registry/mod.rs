@@ -24,19 +24,15 @@ mod names;
 mod search;
 mod servers;
 
+pub use laws::LawConfig;
 pub use names::LawNames;
 pub use search::Parameter;
 pub use servers::{ScheduledConfig, StaticConfig};
 
-use crate::hpa::{HpaTuning, K8sAsRunTuning};
 use crate::law::Law;
 use crate::parameter::OutOfRange;
-use crate::pegasus::PegasusTuning;
 use crate::plant::{Plant, Slo};
-use crate::power_manager::PowerManagerTuning;
 use crate::queueing::cores_needed;
-use crate::resize::ResizeTuning;
-use crate::{HeadroomTuning, Tuning};
 use headroom_units::PerSecond;
 use laws::LAWS;
 use serde::{Deserialize, Deserializer};
@@ -182,61 +178,7 @@ impl<'de> Deserialize<'de> for LawName {
     }
 }
 
-/// `[law]`: which laws, and the parameters of each. Those of the laws that do not run are checked too, and do nothing.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
-pub struct LawConfig {
-    /// The law, or the laws that run together, each on its own levers.
-    #[serde(rename = "name")]
-    pub names: LawNames,
-    /// Periods from one decision about the number of servers to the next.
-    #[serde(rename = "servers_every_periods")]
-    pub servers_every_periods: u32,
-    /// The parameters of Headroom's own law.
-    pub headroom: HeadroomTuning,
-    /// The parameters of SLO-Power, whole or with one of its components alone.
-    pub slo_power: Tuning,
-    /// The parameters of the Horizontal Pod Autoscaler.
-    pub hpa: HpaTuning,
-    /// The parameters of the autoscaler as the SLO-Power authors ran it.
-    pub k8s_as_run: K8sAsRunTuning,
-    /// The parameters of Pegasus, in both of its variants.
-    pub pegasus: PegasusTuning,
-    /// The parameters of the fixed caps.
-    pub power_manager: PowerManagerTuning,
-    /// The parameters of the laws that follow the load with servers.
-    pub resize: ResizeTuning,
-    /// What one server can take.
-    #[serde(rename = "static")]
-    pub fixed_capacity: StaticConfig,
-    /// The schedule.
-    pub scheduled: ScheduledConfig,
-}
-
-impl Default for LawConfig {
-    fn default() -> Self {
-        Self::of(LawName::default())
-    }
-}
-
 impl LawConfig {
-    /// A law with the default parameters.
-    pub fn of(name: LawName) -> Self {
-        Self {
-            names: name.into(),
-            servers_every_periods: 1,
-            headroom: HeadroomTuning::default(),
-            slo_power: Tuning::default(),
-            hpa: HpaTuning::default(),
-            k8s_as_run: K8sAsRunTuning::default(),
-            pegasus: PegasusTuning::default(),
-            power_manager: PowerManagerTuning::default(),
-            resize: ResizeTuning::default(),
-            fixed_capacity: StaticConfig::default(),
-            scheduled: ScheduledConfig::default(),
-        }
-    }
-
     /// A law that is named.
     ///
     /// # Errors
@@ -275,28 +217,6 @@ impl LawConfig {
     /// A law that cannot be built here.
     pub fn search_space(&self, context: &LawContext) -> Result<Vec<Parameter>, LawError> {
         (self.names.first().0.search)(self, context)
-    }
-
-    /// Checks the parameters of all laws, whichever runs.
-    ///
-    /// # Errors
-    /// One outside its range.
-    pub fn check(&self) -> Result<(), LawError> {
-        self.headroom.check().map_err(LawError::of("headroom"))?;
-        self.slo_power.check().map_err(LawError::of("slo-power"))?;
-        self.hpa.check().map_err(LawError::of("hpa"))?;
-        self.k8s_as_run.check().map_err(LawError::of("k8s-as-run"))?;
-        self.pegasus.check().map_err(LawError::of("pegasus"))?;
-        self.power_manager
-            .check()
-            .map_err(LawError::of("power-manager"))?;
-        if self.servers_every_periods == 0 {
-            return Err(LawError::new(
-                "law.servers_every_periods",
-                "is 0: it must be 1 or more",
-            ));
-        }
-        self.resize.check().map_err(LawError::of("resize"))
     }
 }
 

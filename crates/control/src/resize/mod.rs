@@ -35,17 +35,14 @@ pub use hold::{BALANCER_LOST, hold};
 pub use schedule::{Schedule, ScheduleError, Scheduled};
 pub use server::{Cause, Command, Found, Health, PowerState, Server};
 pub use stepwise::Stepwise;
-pub use tuning::{PowerTuning, ResizeTuning};
-
-/// The most servers of a cluster.
-pub const MAX_SERVERS: usize = 4_096;
+pub use tuning::{MAX_SERVERS, PowerTuning, ResizeTuning};
 
 /// What of a decision is about servers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Resize {
     /// How many servers should be on.
     pub servers: usize,
-    /// Why.
+    /// The rule that chose the number, and its numbers.
     pub reason: Reason,
 }
 

@@ -21,7 +21,7 @@ pub enum ScheduleError {
     /// A slot or a sample without length.
     #[error("{what} is {seconds} s: it must be greater than 0")]
     Length {
-        /// Which.
+        /// The slot or the sample.
         what: &'static str,
         /// Its length.
         seconds: f64,

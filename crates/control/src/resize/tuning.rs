@@ -3,6 +3,9 @@
 use crate::parameter::{Bound, OutOfRange};
 use serde::{Deserialize, Serialize};
 
+/// The most servers of a cluster.
+pub const MAX_SERVERS: usize = 4_096;
+
 /// A day: the longest wait.
 const DAY_S: f64 = 86_400.0;
 
@@ -50,8 +53,8 @@ impl ResizeTuning {
             ("min_servers", self.min_servers),
             ("starts_at_once", self.starts_at_once),
         ] {
-            if !(1..=super::MAX_SERVERS).contains(&value) {
-                let range = format!("between 1 and {}", super::MAX_SERVERS);
+            if !(1..=MAX_SERVERS).contains(&value) {
+                let range = format!("between 1 and {}", MAX_SERVERS);
                 return Err(OutOfRange::new(key, value as f64, range));
             }
         }

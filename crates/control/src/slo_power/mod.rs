@@ -50,7 +50,7 @@ pub struct SloPower {
 }
 
 impl SloPower {
-    /// The law for a promise, a machine and a service rate of μ requests per second and core.
+    /// The law for an SLO, a machine and a service rate of μ requests per second and core.
     ///
     /// # Errors
     /// [`SloPowerError`]: a parameter out of its range, or a target that no number of cores can meet.

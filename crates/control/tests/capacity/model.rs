@@ -1,7 +1,7 @@
 //! A small queue model whose capacity the theory knows: c workers behind an accept queue, Poisson arrivals, and clients
 //! that retry a dropped attempt as TCP does.
 
-use headroom_control::capacity::{Busy, Counter, Listener, QueueObservation, Sight, Step};
+use headroom_control::capacity::{Busy, Listener, QueueObservation, Sight, Step};
 use headroom_units::Seconds;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -119,9 +119,9 @@ impl Model {
                             length: Some(queue.len() as u32),
                             shortest: Some(queue.len() as u32),
                             lengths_seen: None,
-                            arrivals: Some(Counter::wide(counted[0])),
-                            accepts: Some(Counter::wide(counted[1])),
-                            drops: Some(Counter::wide(counted[2])),
+                            arrivals: Some(counted[0]),
+                            accepts: Some(counted[1]),
+                            drops: Some(counted[2]),
                         }),
                     });
                     events.push(event(f64::from(number + 1) * LOOK_S, LOOK, number + 1));

@@ -1,7 +1,7 @@
 //! `headroom agent`: one node served to a controller, under a lease that puts everything back when it runs out.
 
+use crate::args::{GuardChoice, Trees};
 use crate::check::{self, Report, Running};
-use crate::cli::{GuardChoice, Trees};
 use crate::config::agent::{AgentFile, EXAMPLE};
 use crate::demos;
 use anyhow::anyhow;
@@ -11,7 +11,9 @@ use headroom_console::Failure;
 use headroom_console::Stop;
 use headroom_console::say;
 use headroom_node::Roots;
-use headroom_node::agent::{Agent, AgentConfig, AgentError, AgentHandle, LocalMachine, Machine, OpenError};
+use headroom_node::agent::{
+    Agent, AgentConfig, AgentError, AgentHandle, Least, LocalMachine, Machine, OpenError,
+};
 use headroom_node::cpu::online;
 use headroom_node::probe::{Finding, QUEUE_BY_EBPF, QUEUE_BY_KERNEL, State, probe};
 use headroom_node::restore::{self, MAX_PULSES};
@@ -265,19 +267,15 @@ fn describe(machine: &mut LocalMachine, report: &mut Report) {
     report.fact("service", "service", &about.service, about.service.as_str());
     let meter = machine.meter().to_string();
     report.fact("meter", "meter", &meter, meter.as_str());
-    let ranges = machine.ranges();
-    let parts = [
-        ("cores", "cores", ranges.cores),
-        ("cap", "W", ranges.cap),
-        ("speed", "Hz", ranges.frequency),
-    ];
-    for (name, unit, range) in parts {
+    for (lever, range) in machine.ranges().each() {
+        let (name, info) = (lever.name(), lever.info());
+        let (unit, scale) = info.shown;
         match range {
             Ok(range) => report.item(
                 name,
                 "levers",
-                format_args!("{:.2} to {:.2} {unit}", range.minimum, range.maximum),
-                json!({ "lever": name, "minimum": range.minimum, "maximum": range.maximum, "unit": unit }),
+                format_args!("{:.2} to {:.2} {unit}", range.min / scale, range.max / scale),
+                json!({ "lever": name, "minimum": range.min, "maximum": range.max, "unit": info.unit }),
             ),
             Err(none) => report.item(
                 name,
@@ -303,7 +301,7 @@ fn start(service: Service, roots: &Roots, machine: LocalMachine) -> Result<Agent
         lease: file.leases(),
         cpu_groups: file.cpu_groups(&document)?,
         access: file.rules(&document)?,
-        least: file.least(),
+        least: Least(file.limits),
         queues: file.queues(),
         audit: file.audit(),
         ..AgentConfig::at(listen)

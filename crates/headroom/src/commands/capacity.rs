@@ -1,7 +1,7 @@
 //! `headroom capacity`: how many connections a second the server of a port can take.
 
 use super::report::RecordArgs;
-use crate::cli::Trees;
+use crate::args::Trees;
 use crate::origin;
 use anyhow::anyhow;
 use clap::Args;

@@ -3,8 +3,8 @@
 
 mod servers;
 
+use crate::args::RunArgs;
 use crate::check::{self, Report, Running};
-use crate::cli::RunArgs;
 use crate::config::controller::{AtExit, ControllerFile, EXAMPLE, RESIZE_EXAMPLE};
 use crate::start::{self, ServiceRate, Start};
 use anyhow::anyhow;

@@ -1,6 +1,6 @@
 //! `headroom doctor`: which levers and meters this machine has, and what would help where it lacks one.
 
-use crate::cli::Trees;
+use crate::args::Trees;
 use clap::Args;
 use headroom_console::Failure;
 use headroom_console::say;

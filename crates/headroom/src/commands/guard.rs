@@ -1,6 +1,6 @@
 //! `headroom guard`: lifts the limits of another process when that is killed or hangs.
 
-use crate::cli::Trees;
+use crate::args::Trees;
 use crate::demos;
 use anyhow::Context;
 use clap::Args;

@@ -1,6 +1,6 @@
 //! `headroom release`: puts back by hand what a killed run left.
 
-use crate::cli::Trees;
+use crate::args::Trees;
 use crate::commands::operate;
 use crate::demos;
 use anyhow::anyhow;

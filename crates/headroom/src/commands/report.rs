@@ -6,10 +6,13 @@ use headroom_console::Failure;
 use headroom_console::file;
 use headroom_console::say;
 use headroom_record::report::runs_html;
-use headroom_record::{Archive, RunFilter, RunInfo, compare_with_first, summary_table, table};
+use headroom_record::{Archive, RunInfo, compare_with_first, summary_table, table};
 use std::fs::File;
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
+
+/// Runs that a list has at most: the latest.
+const MAX_LISTED: u32 = 100;
 
 /// Where the record is.
 #[derive(Debug, Args)]
@@ -115,11 +118,9 @@ fn create(path: &Path) -> anyhow::Result<BufWriter<File>> {
 /// A record that cannot be read.
 pub fn runs(args: &RunsArgs) -> Result<(), Failure> {
     let archive = Archive::open(&args.record.db).map_err(Failure::usage)?;
-    let filter = RunFilter::default();
-    let runs = archive.runs(&filter)?;
-    if runs.len() == filter.at_most as usize {
-        let most = filter.at_most;
-        say::note!("these are the latest {most} runs; older ones are found by their number or name");
+    let runs = archive.runs(MAX_LISTED)?;
+    if runs.len() == MAX_LISTED as usize {
+        say::note!("these are the latest {MAX_LISTED} runs; older ones are found by their number or name");
     }
     if args.json {
         let summaries = runs

@@ -3,11 +3,10 @@
 use super::{PowerConfig, ServiceConfig};
 use headroom_console::{ConfigError, Document};
 use headroom_node::Roots;
-use headroom_node::agent::{
-    AuditFile, LeaseLimits, Least, LocalOptions, MAX_LISTENERS, QueueLimits, Watching,
-};
+use headroom_node::agent::{AuditFile, LeaseLimits, LocalOptions, MAX_LISTENERS, QueueLimits, Watching};
 use headroom_node::cgroup::{CgroupError, TargetSpec};
-use headroom_units::{Cores, Hertz, Watts};
+use headroom_node::program::{MAX_US, NicOptions};
+use headroom_units::{Cores, Setting};
 use headroom_wire::Address;
 use headroom_wire::access::{Rules, RulesError};
 use headroom_wire::message::{CpuGroup, MAX_CPU_GROUPS};
@@ -20,6 +19,9 @@ use std::time::Duration;
 
 /// An example with every key: what `headroom agent --example` prints.
 pub const EXAMPLE: &str = include_str!("../../agent.example.toml");
+
+/// The largest value of a lever that makes sense as a least: hertz are the smallest unit.
+const MAX_LEAST: f64 = 1e12;
 
 /// Keys of `[service]` that a node does not decide about.
 const CONTROLLERS_KEYS: [&str; 5] = [
@@ -41,14 +43,16 @@ pub struct AgentFile {
     /// Who may do what.
     #[serde(default)]
     pub access: AccessConfig,
-    /// The least that is ever accepted.
+    /// The value of each lever beyond which nobody takes from the service, in the lever's unit.
     #[serde(default)]
-    pub limits: LimitsConfig,
+    pub limits: Setting,
     /// What is controlled.
     pub service: ServiceConfig,
     /// The meters.
     #[serde(default)]
     pub power: PowerConfig,
+    /// The network card whose interrupts may be delayed.
+    pub nic: Option<NicOptions>,
 }
 
 /// `[agent]`.
@@ -123,18 +127,6 @@ pub enum QueueAccess {
     Readers,
 }
 
-/// `[limits]`: the least that is accepted, whoever asks.
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct LimitsConfig {
-    /// Cores.
-    pub cores_min: Option<f64>,
-    /// The power cap, in watts.
-    pub cap_min_w: Option<f64>,
-    /// The limit on the frequency, in megahertz.
-    pub frequency_min_mhz: Option<f64>,
-}
-
 impl TlsConfig {
     /// As the wire wants them.
     pub fn files(&self) -> TlsFiles {
@@ -202,15 +194,14 @@ impl AgentFile {
         for listen in &self.agent.listen {
             place(document, "agent.listen", listen)?;
         }
-        let least = [
-            ("limits.cores_min", self.limits.cores_min, 1e4),
-            ("limits.cap_min_w", self.limits.cap_min_w, 1e6),
-            ("limits.frequency_min_mhz", self.limits.frequency_min_mhz, 1e6),
-        ];
-        for (key, value, most) in least {
-            if let Some(value) = value {
-                document.within(&[(key, value, 0.0, most)])?;
-            }
+        for (lever, least) in self.limits.iter() {
+            document.within(&[(format!("limits.{lever}").as_str(), least, 0.0, MAX_LEAST)])?;
+        }
+        if let Some(nic) = &self.nic {
+            document.within(&[
+                ("nic.max_us", nic.max_us, 0.0, MAX_US),
+                ("nic.min_us", nic.min_us, 0.0, nic.max_us),
+            ])?;
         }
         self.rules(document)?;
         self.cpu_groups(document).map(drop)
@@ -269,15 +260,6 @@ impl AgentFile {
         Rules::new(access.operators.clone(), access.readers.clone()).map_err(wrong)
     }
 
-    /// The least that is ever accepted.
-    pub fn least(&self) -> Least {
-        Least {
-            cores: self.limits.cores_min.map(Cores::new),
-            cap: self.limits.cap_min_w.map(Watts::new),
-            frequency: self.limits.frequency_min_mhz.map(|mhz| Hertz::new(mhz * 1e6)),
-        }
-    }
-
     /// Who may watch accept queues, and what that may cost.
     pub fn queues(&self) -> QueueLimits {
         QueueLimits {
@@ -321,17 +303,16 @@ impl AgentFile {
             .map_err(|error| document.error("power.model", error))?;
         let mut limiter = self.power.limiter(&self.service);
         // A cap that is held by quota must not take what no allocation may.
-        if let Some(least) = self.least().cores {
+        if let Some(least) = self.limits.cores() {
             limiter.cap.floor = limiter.cap.floor.max(least);
         }
         Ok(LocalOptions {
-            roots: roots.clone(),
-            target: self.service.target(),
-            model,
             meter: self.power.meter,
             limiter,
             emulated: self.agent.emulated,
             name: self.agent.name.clone(),
+            nic: self.nic.clone(),
+            ..LocalOptions::of(roots.clone(), self.service.target(), model)
         })
     }
 }
@@ -434,7 +415,7 @@ mod tests {
         assert!(file.tls.as_ref().is_some_and(|tls| tls.revoked.is_some()));
         assert_eq!(file.access.queues, QueueAccess::default(), "it names the default");
         assert!(file.access.operators.is_some() && file.access.readers.is_some());
-        assert!(file.limits.cores_min.is_some() && file.audit().is_some());
+        assert!(!file.limits.is_empty() && file.nic.is_some() && file.audit().is_some());
     }
 
     #[test]
@@ -492,8 +473,13 @@ mod tests {
             ),
             (
                 "\n[service]",
-                "\n[limits]\ncores_min = -1\n[service]",
-                "agent.toml:5: limits.cores_min: is -1.0",
+                "\n[limits]\ncores = -1\n[service]",
+                "agent.toml:5: limits.cores: is -1.0",
+            ),
+            (
+                "\n[service]",
+                "\n[nic]\ninterface = \"eth0\"\nmin_us = 300\n[service]",
+                "agent.toml:6: nic.min_us: is 300.0",
             ),
             (
                 "\n[service]",

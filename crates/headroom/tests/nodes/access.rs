@@ -67,7 +67,7 @@ fn runtime() -> tokio::runtime::Runtime {
 fn an_agent_is_commanded_by_whom_its_file_names_down_to_its_least_until_they_are_revoked() {
     let Some(group) = Group::new() else { return };
     let (certs, dir) = (certs(), tempfile::tempdir().unwrap());
-    let sections = "\n[access]\noperators = [\"controller\"]\n\n[limits]\ncores_min = 0.4\n";
+    let sections = "\n[access]\noperators = [\"controller\"]\n\n[limits]\ncores = 0.4\n";
     let (mut program, address) = agent(&group, dir.path(), &certs, sections);
     let controller = options(&certs, "controller");
     for stem in ["controller-b", "reader-grafana"] {
@@ -79,7 +79,7 @@ fn an_agent_is_commanded_by_whom_its_file_names_down_to_its_least_until_they_are
     let error = apply(&address, &controller, 7, 0.2, LONG)
         .unwrap_err()
         .to_string();
-    assert!(error.contains("limits.cores_min = 0.4"), "{error}");
+    assert!(error.contains("limits.cores = 0.4"), "{error}");
     assert_eq!(group.cores(), None, "nothing was changed");
     apply(&address, &controller, 7, 0.5, LONG).unwrap();
     assert_eq!(group.cores(), Some(0.5));

@@ -206,7 +206,7 @@ fn the_cpu_of_a_group_of_another_machine_is_a_share_of_what_it_may_use_there() {
     let limited = || {
         let (address, options) = (Address::Unix(unix.clone()), ClientOptions::default());
         let in_force = apply(&address, &options, 1, 0.2, Duration::from_secs(120)).unwrap();
-        assert_eq!(in_force.cores.unwrap().get(), 0.2);
+        assert_eq!(in_force.cores().unwrap().get(), 0.2);
     };
     limited();
     let port = server.address.port();

@@ -4,9 +4,9 @@ use headroom_node::Roots;
 use headroom_node::cgroup::{CgroupScope, ScopeOptions};
 use headroom_node::cpu::{QuotaActuator, QuotaOptions};
 use headroom_node::restore::Registry;
-use headroom_units::Cores;
+use headroom_units::{Cores, Lever, Setting};
 use headroom_wire::client::{CallError, Client, ClientOptions};
-use headroom_wire::message::{Allocation, Apply, Holder};
+use headroom_wire::message::{Apply, Holder};
 use headroom_wire::{Address, certs};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, File};
@@ -317,7 +317,7 @@ pub fn apply(
     holder: u64,
     cores: f64,
     lease: Duration,
-) -> Result<Allocation, CallError> {
+) -> Result<Setting, CallError> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -328,11 +328,7 @@ pub fn apply(
             holder: Holder::new(format!("test {holder}"), holder).unwrap(),
             sequence: u64::from(std::process::id()) + u64::from(NEXT.fetch_add(1, Ordering::Relaxed)),
             length: lease,
-            allocation: Allocation {
-                cores: Some(Cores::new(cores)),
-                cap: None,
-                frequency: None,
-            },
+            setting: Setting::from([(Lever::Cores, cores)]),
         };
         Ok(client.apply(apply).await?.in_force)
     })

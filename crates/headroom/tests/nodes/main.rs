@@ -3,9 +3,11 @@
 
 mod access;
 mod agent;
+mod both;
 mod capacity;
 mod certs;
 mod cluster;
+mod coalescing;
 mod common;
 mod controller;
 mod gateway;

@@ -182,7 +182,7 @@ fn are_counted_and_a_lost_agent_is_no_estimate(kind: &str) {
         (2, format!("agent at {tcp}")),
     ] {
         let line = format!(
-            "queue      web{}: port {} by ebpf, through the {through}",
+            "queue    web{}: port {} by ebpf, through the {through}",
             server + 1,
             servers[server].address.port()
         );

@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 /// `headroom service`.
 #[derive(Debug, Args)]
 pub struct ServiceArgs {
-    /// Which.
+    /// The service to run.
     #[command(subcommand)]
     pub service: ServiceCommand,
 }

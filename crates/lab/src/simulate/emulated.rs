@@ -1,4 +1,4 @@
-//! A live run on emulated hardware, told as a world of the simulator: the same machine, the same promise, and the service as
+//! A live run on emulated hardware, told as a world of the simulator: the same machine, the same SLO, and the service as
 //! it was measured while it served.
 //!
 //! The emulated machine has N cores for which R real ones stand, so an emulated core is R/N of a real one. A request whose
@@ -87,7 +87,7 @@ pub struct EmulatedRun<'a> {
     pub real_cores: Cores,
     /// The real cores that there are.
     pub cpus: f64,
-    /// The promise.
+    /// The SLO.
     pub slo: Slo,
     /// The control period.
     pub period: Duration,

@@ -34,8 +34,6 @@ const WARM_BATCH: usize = 64;
 pub(crate) enum Command {
     /// Hand over what was counted since the last time.
     TakePeriod(SyncSender<Box<LoadPeriod>>),
-    /// Multiply every rate from now on.
-    SetScale(f64),
     /// Offer no more; answer what is outstanding.
     Stop,
 }
@@ -138,7 +136,6 @@ impl Engine {
                 files: plan.files,
                 seed: plan.seed,
                 most: plan.max_connections,
-                scale: Cell::new(1.0),
                 seats: RefCell::default(),
                 alarms: RefCell::new(BTreeSet::new()),
                 next_look: Cell::new(Moment::NEVER),
@@ -243,7 +240,7 @@ impl Engine {
         let (next, end) = match &mut *source {
             Source::Open(arrivals) => {
                 let end = arrivals.trace().duration().get();
-                // Without a further arrival the scale may still be raised until the trace ends.
+                // Without a further arrival the load still lasts until the trace ends.
                 (arrivals.peek().map_or(end, Seconds::get), end)
             }
             Source::Closed { duration } => (*duration, *duration),
@@ -372,15 +369,6 @@ impl Engine {
                     let mut period = self.period.borrow_mut();
                     earlier.append(&period);
                     *period = earlier;
-                }
-                false
-            }
-            Command::SetScale(scale) => {
-                let elapsed = self.elapsed(Moment::now());
-                match &mut *self.source.borrow_mut() {
-                    Source::Open(arrivals) => arrivals.set_scale(elapsed, scale),
-                    Source::Users(people) => people.scale.set(scale),
-                    Source::Closed { .. } | Source::Replay { .. } => {}
                 }
                 false
             }

@@ -95,24 +95,6 @@ impl LoadHandle {
         Ok(*period)
     }
 
-    /// Multiplies every rate of the trace, or the number of users, from now on; 1 at the start. A request that is
-    /// already due stays, and there are never more users than connections. Other closed loops and replays have
-    /// no rate, so it changes nothing there.
-    ///
-    /// # Errors
-    /// [`LoadError::BadSetting`] where the factor is negative or not finite, [`LoadError::Ended`] once the load
-    /// has ended.
-    pub fn set_rate_scale(&self, scale: f64) -> Result<(), LoadError> {
-        if !(scale >= 0.0 && scale.is_finite()) {
-            return Err(LoadError::BadSetting {
-                setting: "rate scale",
-                value: scale.to_string(),
-                remedy: "give a finite factor of 0 or more",
-            });
-        }
-        self.send(Command::SetScale(scale))
-    }
-
     /// Offers no more requests. Those outstanding are still answered, or time out.
     pub fn stop(&self) {
         // The only failures are a load that has ended and a queue full of commands. A thread too starved to

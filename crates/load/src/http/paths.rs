@@ -31,18 +31,6 @@ pub enum Paths {
     Custom(Box<dyn FnMut(&mut ChaCha8Rng) -> String + Send>),
 }
 
-impl Paths {
-    /// Reads a list of paths, one a line; blank lines and lines that begin with `#` are skipped. The paths
-    /// themselves are checked when the load starts.
-    pub fn parse_list(text: &str) -> Vec<String> {
-        let lines = text
-            .lines()
-            .map(str::trim)
-            .filter(|line| !line.is_empty() && !line.starts_with('#'));
-        lines.map(str::to_owned).collect()
-    }
-}
-
 impl fmt::Debug for Paths {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -164,14 +152,6 @@ mod tests {
             counts[chooser.choose().path()[1..].parse::<usize>().unwrap()] += 1.0;
         }
         counts
-    }
-
-    #[test]
-    fn a_list_is_read_line_by_line() {
-        assert_eq!(
-            Paths::parse_list("# pages\r\n/a\r\n\n  /b?c=#d \n"),
-            ["/a", "/b?c=#d"]
-        );
     }
 
     #[test]

@@ -480,31 +480,6 @@ fn periods_add_up_to_the_result() {
 }
 
 #[test]
-fn the_rate_changes_while_the_load_runs() {
-    let url = serve(|_| async { text("x") });
-    let mut load = start(LoadConfig::new(url, open(100.0, 2.0, Spacing::Even))).unwrap();
-    load.set_rate_scale(0.0).unwrap();
-    // Commands are obeyed in their order, so what this period holds was due before.
-    load.take_period().unwrap();
-    std::thread::sleep(Duration::from_millis(200));
-    let quiet = load.take_period().unwrap();
-    assert!(quiet.counts.offered <= 1, "{:?}", quiet.counts);
-    load.set_rate_scale(10.0).unwrap();
-    std::thread::sleep(Duration::from_millis(500));
-    let loud = load.take_period().unwrap();
-    let rate = loud.counts.offered as f64 / loud.duration.get();
-    assert!((rate / 1000.0 - 1.0).abs() < 0.3, "{rate}");
-    load.stop();
-    assert!(load.set_rate_scale(-1.0).is_err());
-    let result = load.join().unwrap();
-    assert_eq!(result.counts.offered, result.counts.completed);
-    assert!(
-        result.duration_s.get() < 1.9,
-        "stop must end the load before its trace does"
-    );
-}
-
-#[test]
 fn a_thousand_connections_on_one_thread() {
     // Each answer takes 0.5 s, so 2,000 requests a second keep about 1,000 connections busy.
     let busy = Arc::new((AtomicUsize::new(0), AtomicUsize::new(0)));

@@ -5,11 +5,11 @@
 //! | `time_unix_s` | when, in seconds since 1970 |
 //! | `peer`, `address`, `role` | who: its certificate's name or `uid:NUMBER`, from where, and what it may do here |
 //! | `call`, `holder`, `lease_id`, `sequence` | what was asked |
-//! | `before`, `after` | what was in force: `cores`, `cap_w`, `frequency_hz`, each null where the agent limits nothing |
+//! | `before`, `after` | what was in force: a value for each lever that the agent limits, in the lever's unit |
 //! | `outcome` | `done`, or why it was refused |
 
-use headroom_units::{Cores, Hertz, Watts};
-use headroom_wire::message::{Allocation, Applied, Apply, Holder, Released};
+use headroom_units::Setting;
+use headroom_wire::message::{Applied, Apply, Holder, Released};
 use headroom_wire::server::Peer;
 use headroom_wire::{Refusal, limiter};
 use serde_json::{Value, json};
@@ -73,8 +73,8 @@ impl Audit {
         &self,
         peer: &Peer,
         apply: &Apply,
-        before: (Allocation, bool),
-        after: Allocation,
+        before: (Setting, bool),
+        after: Setting,
         outcome: &Result<Applied, Refusal>,
     ) {
         if outcome.is_ok() && before == (after, true) {
@@ -85,7 +85,7 @@ impl Audit {
             "holder": apply.holder.name(),
             "lease_id": format!("{:016x}", apply.holder.lease_id()),
             "sequence": apply.sequence,
-            "asked": parts(apply.allocation),
+            "asked": apply.setting,
         });
         self.note(Some(peer), about, Some((before.0, after)), outcome.as_ref().err());
     }
@@ -95,8 +95,8 @@ impl Audit {
         &self,
         peer: &Peer,
         holder: &Holder,
-        before: Allocation,
-        after: Allocation,
+        before: Setting,
+        after: Setting,
         outcome: &Result<Released, Refusal>,
     ) {
         let about = json!({
@@ -108,7 +108,7 @@ impl Audit {
     }
 
     /// A lease that was not renewed.
-    pub(super) fn ran_out(&self, holder: &Holder, before: Allocation, after: Allocation) {
+    pub(super) fn ran_out(&self, holder: &Holder, before: Setting, after: Setting) {
         let about = json!({
             "call": "lease ran out",
             "holder": holder.name(),
@@ -130,7 +130,7 @@ impl Audit {
         &self,
         peer: Option<&Peer>,
         mut line: Value,
-        change: Option<(Allocation, Allocation)>,
+        change: Option<(Setting, Setting)>,
         refusal: Option<&Refusal>,
     ) {
         // A peer that is refused again and again must not push out of the files what others did.
@@ -147,8 +147,8 @@ impl Audit {
             line["role"] = json!(peer.access.as_str());
         }
         if let Some((before, after)) = change {
-            line["before"] = parts(before);
-            line["after"] = parts(after);
+            line["before"] = json!(before);
+            line["after"] = json!(after);
         }
         line["outcome"] = match refusal {
             Some(refusal) => json!(format!("refused: {refusal}")),
@@ -168,14 +168,6 @@ impl Audit {
             }
         }
     }
-}
-
-fn parts(allocation: Allocation) -> Value {
-    json!({
-        "cores": allocation.cores.map(Cores::get),
-        "cap_w": allocation.cap.map(Watts::get),
-        "frequency_hz": allocation.frequency.map(Hertz::get),
-    })
 }
 
 fn open(path: &Path) -> io::Result<(File, u64)> {
@@ -232,7 +224,7 @@ mod tests {
         let audit = Audit::open(Some(file)).unwrap();
         let holder = Holder::new("c", 7).unwrap();
         for _ in 0..20 {
-            audit.ran_out(&holder, Allocation::AS_FOUND, Allocation::AS_FOUND);
+            audit.ran_out(&holder, Setting::default(), Setting::default());
         }
         // Each line is longer than a file may be, so that each has one.
         let mut files: Vec<_> = fs::read_dir(dir.path())

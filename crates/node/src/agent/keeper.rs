@@ -4,13 +4,13 @@
 use super::audit::Audit;
 use super::lease::Lease;
 use super::least::Least;
-use super::machine::{About, Counters, Machine, PutBack, Ranges};
+use super::machine::{About, Counters, Machine, PutBack};
 use super::mailbox::{Receiver, Sender, mailbox};
 use super::observer::{Differences, Standing};
 use super::{LeaseLimits, ObserveLimits, QueueLimits};
 use crate::restore::Watch;
 use headroom_wire::message::{
-    Applied, Apply, Description, Holder, LeaseState, MAX_NOTES, MAX_TROUBLES, Released, Sample,
+    Applied, Apply, Description, Holder, LeaseState, MAX_NOTES, MAX_TROUBLES, Ranges, Released, Sample,
 };
 use headroom_wire::server::Peer;
 use headroom_wire::{Refusal, Server, limiter};
@@ -22,7 +22,7 @@ use tokio::sync::oneshot;
 /// Counters are read at least this often: a RAPL counter may wrap within minutes, and a difference over more than one
 /// wrap says nothing.
 const MAX_UNREAD: Duration = Duration::from_secs(10);
-/// A description's levers and meters are looked up again when they are older.
+/// A description's devices and meters are looked up again when they are older.
 const DESCRIPTION_AGE: Duration = Duration::from_secs(10);
 /// A reading serves whoever is due within this share of their period.
 const SHARED_READING: u32 = 4;
@@ -123,7 +123,7 @@ pub(super) struct Keeper {
     about: (Duration, About),
     /// When what could not be put back is tried again.
     put_back_again: Option<Duration>,
-    /// Why the machine refused the allocation before: that is said once.
+    /// Why the machine refused the setting before: that is said once.
     refused: Option<String>,
 }
 
@@ -275,16 +275,13 @@ impl Keeper {
             self.about = (now, self.machine.about());
         }
         let about = self.about.1.clone();
-        let ranges = self.ranges();
         Description {
             agent_version: self.settings.version.clone(),
             agent_run: self.settings.run,
             node: about.node,
             service: about.service,
-            cores: ranges.cores.ok(),
-            cap: ranges.cap.ok(),
-            frequency: ranges.frequency.ok(),
-            levers: about.levers,
+            ranges: self.ranges(),
+            devices: about.devices,
             meters: about.meters,
             envelope: about.envelope,
             lease_ms: self.settings.lease.range(),
@@ -299,7 +296,7 @@ impl Keeper {
 
     /// What may be asked for: what the machine can, from the least that the configuration sets.
     fn ranges(&mut self) -> Ranges {
-        self.settings.least.raise(self.machine.ranges())
+        self.settings.least.bound(self.machine.ranges())
     }
 
     fn apply(&mut self, apply: Apply, peer: &Peer, arrived: Instant) -> Result<Applied, Refusal> {
@@ -318,9 +315,9 @@ impl Keeper {
         let length_ms = apply.length.as_secs_f64() * 1e3;
         Refusal::check_range("lease_ms", length_ms, self.settings.lease.range(), "ms")?;
         let ranges = self.ranges();
-        self.settings.least.check(&apply.allocation, &ranges)?;
-        ranges.check(&apply.allocation)?;
-        match self.machine.apply(apply.allocation) {
+        self.settings.least.check(&apply.setting, &ranges)?;
+        ranges.check(&apply.setting)?;
+        match self.machine.apply(apply.setting) {
             Ok(mut notes) => {
                 let took = arrived.elapsed();
                 if claim.fresh && limiter::admits(&peer.key(), "lease taken") {

@@ -149,8 +149,7 @@ impl Held {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use headroom_units::Cores;
-    use headroom_wire::message::Allocation;
+    use headroom_units::{Lever, Setting};
     use proptest::prelude::*;
 
     const SECOND: Duration = Duration::from_secs(1);
@@ -161,7 +160,7 @@ mod tests {
             holder: holder.clone(),
             sequence,
             length,
-            allocation: Allocation::AS_FOUND,
+            setting: Setting::default(),
         }
     }
 
@@ -245,10 +244,7 @@ mod tests {
         let claim = lease.claim(Duration::ZERO, PEER, &first).unwrap();
         lease.grant(Duration::ZERO, claim);
         let more = Apply {
-            allocation: Allocation {
-                cores: Some(Cores::new(0.1)),
-                ..Allocation::AS_FOUND
-            },
+            setting: Setting::default().with(Lever::Cores, Some(0.1)),
             ..first.clone()
         };
         let longer = apply(&holder(1), 5, SECOND * 2);

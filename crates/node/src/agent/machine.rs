@@ -1,9 +1,8 @@
 //! What an agent serves: a machine that can be read, limited and put back. [`super::LocalMachine`] is this one; a test
 //! gives another.
 
-use headroom_units::{Cores, Hertz, Ratio, Reading, Source};
-use headroom_wire::Refusal;
-use headroom_wire::message::{Allocation, Lever, Meter, Node, PowerEnvelope, Range, RefusedReadings};
+use headroom_units::{Cores, Hertz, Ratio, Reading, Setting, Source};
+use headroom_wire::message::{Device, Meter, Node, PowerEnvelope, Ranges, RefusedReadings};
 use std::time::Duration;
 
 /// A machine with one service on it. It is used by one thread.
@@ -14,18 +13,18 @@ pub trait Machine: Send {
     /// What can be asked of it now; the processors and the limits above the service may change.
     fn ranges(&mut self) -> Ranges;
 
-    /// Puts an allocation in force, within its ranges. `None` for a part of it leaves that, or puts it back, as it was
-    /// found. What was found is noted before the first write, where it survives this process.
+    /// Puts a setting in force, within its ranges. A lever that it has no value for is left, or put back, as it was found.
+    /// What was found is noted before the first write, where it survives this process.
     ///
     /// # Errors
     /// [`MachineError`]: the machine refused. What is in force then is [`Machine::in_force`].
-    fn apply(&mut self, allocation: Allocation) -> Result<Vec<String>, MachineError>;
+    fn apply(&mut self, setting: Setting) -> Result<Vec<String>, MachineError>;
 
     /// Puts everything back to what was found. Nothing where nothing was changed.
     fn put_back(&mut self) -> PutBack;
 
     /// What is in force now by this agent's doing.
-    fn in_force(&self) -> Allocation;
+    fn in_force(&self) -> Setting;
 
     /// Reads every counter once. What cannot be read is missing, and said in [`Counters::troubles`].
     fn read(&mut self) -> Counters;
@@ -53,73 +52,14 @@ pub struct About {
     pub node: Node,
     /// The service on it, in words.
     pub service: String,
-    /// Its levers.
-    pub levers: Vec<Lever>,
+    /// What sets its levers.
+    pub devices: Vec<Device>,
     /// Its meters.
     pub meters: Vec<Meter>,
     /// What it draws at least and at most.
     pub envelope: Option<PowerEnvelope>,
     /// What its figures are.
     pub source: Source,
-}
-
-/// A lever that is not there, or not now.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NoLever {
-    /// Why not.
-    pub reason: String,
-    /// What would help; empty where nothing does.
-    pub remedy: String,
-}
-
-/// What can be asked of a machine.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Ranges {
-    /// Cores.
-    pub cores: Result<Range, NoLever>,
-    /// The power cap, in watts.
-    pub cap: Result<Range, NoLever>,
-    /// The limit on the frequency, in hertz.
-    pub frequency: Result<Range, NoLever>,
-}
-
-impl Ranges {
-    /// Whether an allocation lies in them.
-    ///
-    /// # Errors
-    /// [`Refusal::OutOfRange`] with the value and the range, [`Refusal::NoLever`].
-    pub fn check(&self, allocation: &Allocation) -> Result<(), Refusal> {
-        let asked = [
-            (
-                "cores",
-                "cores",
-                allocation.cores.map(|cores| cores.get()),
-                &self.cores,
-            ),
-            ("cap_w", "W", allocation.cap.map(|cap| cap.get()), &self.cap),
-            (
-                "frequency_hz",
-                "Hz",
-                allocation.frequency.map(|limit| limit.get()),
-                &self.frequency,
-            ),
-        ];
-        for (field, unit, value, range) in asked {
-            let Some(value) = value else { continue };
-            match range {
-                Ok(range) => Refusal::check_range(field, value, *range, unit)?,
-                Err(NoLever { reason, remedy }) => {
-                    let (field, reason, remedy) = (field.into(), reason.clone(), remedy.clone());
-                    return Err(Refusal::NoLever {
-                        field,
-                        reason,
-                        remedy,
-                    });
-                }
-            }
-        }
-        Ok(())
-    }
 }
 
 /// How putting everything back went.
@@ -232,46 +172,6 @@ pub struct ZoneCounter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use headroom_units::Watts;
-
-    #[test]
-    fn what_the_machine_has_not_is_refused_with_the_value_and_the_range() {
-        let none = NoLever {
-            reason: "no meter".into(),
-            remedy: "load the driver".into(),
-        };
-        let ranges = Ranges {
-            cores: Ok(Range::new(0.1, 2.0)),
-            cap: Err(none),
-            frequency: Ok(Range::new(0.8e9, 2.1e9)),
-        };
-        let ask = |cores: Option<f64>, cap: Option<f64>| {
-            let allocation = Allocation {
-                cores: cores.map(Cores::new),
-                cap: cap.map(Watts::new),
-                frequency: None,
-            };
-            ranges.check(&allocation).map_err(|refusal| refusal.to_string())
-        };
-        assert_eq!(ask(Some(2.0), None), Ok(()));
-        assert_eq!(ask(None, None), Ok(()));
-        assert_eq!(
-            ask(Some(2.5), None),
-            Err("cores is 2.5 cores, outside 0.1 to 2 cores".into())
-        );
-        assert_eq!(
-            ask(Some(1.0), Some(50.0)),
-            Err("this node cannot limit cap_w: no meter; load the driver".into())
-        );
-        let slow = Allocation {
-            frequency: Some(Hertz::new(0.5e9)),
-            ..Allocation::AS_FOUND
-        };
-        assert_eq!(
-            ranges.check(&slow).unwrap_err().to_string(),
-            "frequency_hz is 500000000 Hz, outside 800000000 to 2100000000 Hz"
-        );
-    }
 
     #[test]
     fn a_share_needs_time_to_pass() {

@@ -8,6 +8,7 @@
 //! queue that somebody watches has one too. Between them are a bounded queue of requests and, for each stream of samples,
 //! a place for the newest one: a caller that reads slowly costs no memory and gets what is newest.
 
+mod actuator;
 pub mod audit;
 mod keeper;
 pub mod lease;
@@ -20,6 +21,7 @@ mod queues;
 mod service;
 mod state;
 
+pub use actuator::Actuator;
 pub use audit::AuditFile;
 pub use lease::Lease;
 pub use least::Least;

@@ -1,10 +1,8 @@
 //! One caller's samples: the differences between the counters at the ends of its periods. No clock, no machine.
 
 use super::machine::{BusyCounters, Counters, CpuCounters, EnergyCounter, EnergyCounters};
-use headroom_units::{Cores, Joules, Ratio, Seconds, Watts};
-use headroom_wire::message::{
-    Allocation, CpuSample, EnergySample, LeaseState, Microjoules, Sample, ZoneSample,
-};
+use headroom_units::{Cores, Joules, Ratio, Seconds, Setting, Watts};
+use headroom_wire::message::{CpuSample, EnergySample, LeaseState, Microjoules, Sample, ZoneSample};
 use std::time::Duration;
 
 /// What a sample says beside the counters.
@@ -13,7 +11,7 @@ pub struct Standing {
     /// Which run of the agent.
     pub agent_run: u64,
     /// What is in force by its doing.
-    pub in_force: Allocation,
+    pub in_force: Setting,
     /// Whose lease that is.
     pub lease: Option<LeaseState>,
     /// What went wrong since the sample before, a line each.
@@ -164,7 +162,7 @@ mod tests {
     fn standing() -> Standing {
         Standing {
             agent_run: 7,
-            in_force: Allocation::AS_FOUND,
+            in_force: Setting::default(),
             lease: None,
             troubles: vec![],
         }

@@ -16,7 +16,7 @@ use crate::power::{
     RaplMeter, choose, choose_tried,
 };
 use crate::restore::{Outcome, Registry, Watch};
-use headroom_units::{Cores, Hertz, Ratio, Reading, Seconds, Watts};
+use headroom_units::{Cores, Hertz, Ratio, Reading, Seconds, Setting, Watts};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -26,18 +26,6 @@ use std::time::{Duration, Instant};
 /// The thread that holds a cap hangs where it gives no sign of life for so many steps, and for so long.
 const SILENT_STEPS: u32 = 20;
 const MIN_SILENCE: Duration = Duration::from_secs(2);
-
-/// Cores and cap together: what a controller allocates to a service on this machine.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Allocation {
-    /// Cores.
-    pub cores: Cores,
-    /// The power cap of the machine; nothing for none.
-    pub cap: Option<Watts>,
-    /// The highest frequency of the machine's processors; nothing for none.
-    #[serde(default)]
-    pub frequency: Option<Hertz>,
-}
 
 /// What is in force after an allocation.
 #[derive(Clone, Debug, PartialEq)]
@@ -283,14 +271,11 @@ impl Limiter {
         let paced = pace.bounds().map(drop);
         let (lever, lever_choice) =
             limit::open(options.lever, roots, measured, &paced, registry).map_err(|none| match none {
-                NoLever::InUse(error) => LimitError::Power(error),
-                NoLever::PassedOver(passed_over) => {
-                    let reasons = passed_over.iter().map(|p| format!("{}: {}", p.lever, p.reason));
-                    LimitError::NoLever {
-                        wanted: options.lever,
-                        reason: reasons.collect::<Vec<_>>().join("; "),
-                    }
-                }
+                NoLever::Fatal(error) => LimitError::Power(error),
+                none => LimitError::NoLever {
+                    wanted: options.lever,
+                    reason: none.to_string(),
+                },
             })?;
         let packages = lever
             .as_ref()
@@ -373,17 +358,17 @@ impl Limiter {
         ))
     }
 
-    /// Puts an allocation in force: the cores at once, the cap at once by the model and from then on by the loop.
-    /// Renews the lease.
+    /// Puts cores, cap and frequency in force: the cores at once, the cap at once by the model and from then on by the loop.
+    /// All cores where the setting names none; no cap and no limit on the frequency likewise. Renews the lease.
     ///
     /// # Errors
     /// [`LimitError`]: not a number of cores or watts (nothing changes then), or the machine refuses; the allocation
     /// before stays in force as far as the machine lets it. [`LimitError::Unguarded`]: everything was given back.
-    pub fn apply(&self, allocation: Allocation) -> Result<Applied, LimitError> {
+    pub fn apply(&self, setting: Setting) -> Result<Applied, LimitError> {
         let mut state = self.shared.lock();
         state.renewed_at = Instant::now();
         let applied = match self.shared.watch.hindrance() {
-            None => Some(state.apply(allocation)?),
+            None => Some(state.apply(setting)?),
             Some(_) => None,
         };
         // The guard may have gone while this was written: what it can lift no more must not stay.
@@ -437,11 +422,10 @@ impl Limiter {
     /// [`LimitError`] where the machine cannot be read.
     pub fn bounds(&self) -> Result<QuotaBounds, LimitError> {
         let state = self.shared.lock();
-        let mut bounds = state.quota.bounds()?;
-        if let Some(cpuset) = &state.cpuset {
-            bounds.largest = Cores::new(cpuset.allowed()?.len() as f64);
-        }
-        Ok(bounds)
+        Ok(QuotaBounds {
+            largest: state.all_cores()?,
+            ..state.quota.bounds()?
+        })
     }
 
     /// Between which caps the machine can be held now, as the meter reports them; nothing where the quota holds them (its

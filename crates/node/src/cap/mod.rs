@@ -15,5 +15,5 @@ mod state;
 
 pub use event::Event;
 pub use law::{Binding, CapInput, CapOptions, SoftwareCap};
-pub use limiter::{Allocation, Applied, CapStatus, LimitError, Limiter, LimiterOptions};
+pub use limiter::{Applied, CapStatus, LimitError, Limiter, LimiterOptions};
 pub use state::MAX_EVENTS;

@@ -3,15 +3,16 @@
 use super::event::Event;
 use super::hardware::{Hardware, Verdict};
 use super::law::{Binding, CapInput, SoftwareCap};
-use super::limiter::{Allocation, Applied, CapStatus, LimitError};
+use super::limiter::{Applied, CapStatus, LimitError};
 use super::pace::Pace;
 use super::pacing::{Pacing, PacingInput};
 use crate::cpu::{CpuError, CpusetActuator, InForce, QuotaActuator};
 use crate::frequency::FrequencyError;
-use crate::limit::{CapInForce, LeverChoice, LeverKind, LeverPassedOver, PowerLimitError};
+use crate::limit::{CapInForce, LeverChoice, LeverKind, PowerLimitError};
+use crate::order::PassedOver;
 use crate::power::{Allocated, MeterError};
 use crate::restore::{Registry, RestoreError};
-use headroom_units::{Cores, Hertz, Ratio, Reading, Seconds, Watts};
+use headroom_units::{Cores, Hertz, Ratio, Reading, Seconds, Setting, Watts};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
@@ -105,19 +106,31 @@ impl State {
         }
     }
 
-    pub(super) fn apply(&mut self, allocation: Allocation) -> Result<Applied, LimitError> {
-        let asked = allocation.cores;
+    /// The cores that the service can have.
+    pub(super) fn all_cores(&self) -> Result<Cores, CpuError> {
+        match &self.cpuset {
+            Some(cpuset) => Ok(Cores::new(cpuset.allowed()?.len() as f64)),
+            None => Ok(self.quota.bounds()?.largest),
+        }
+    }
+
+    pub(super) fn apply(&mut self, setting: Setting) -> Result<Applied, LimitError> {
+        let asked = match setting.cores() {
+            Some(cores) => cores,
+            None => self.all_cores()?,
+        };
+        let cap = setting.cap();
         if asked.get().is_nan() || asked <= Cores::ZERO {
             return Err(CpuError::NotCores { asked }.into());
         }
-        if let Some(cap) = allocation.cap.filter(|cap| !(cap.is_finite() && cap.get() > 0.0)) {
+        if let Some(cap) = cap.filter(|cap| !(cap.is_finite() && cap.get() > 0.0)) {
             return Err(LimitError::NotACap { asked: cap });
         }
         if self.registry.is_paused() {
             let what = "the allocation".to_owned();
             return Err(CpuError::Restore(RestoreError::Paused { what }).into());
         }
-        let speed = allocation.frequency;
+        let speed = setting.frequency();
         if let Some(asked) = speed.filter(|speed| !(speed.is_finite() && speed.get() > 0.0)) {
             return Err(FrequencyError::NotAFrequency { asked }.into());
         }
@@ -144,7 +157,7 @@ impl State {
         };
         let bounds = self.quota.bounds()?;
         let cores = asked.clamp(bounds.smallest, bounds.largest);
-        let cap_bounded = self.hold(allocation.cap)?.and_then(|in_force| in_force.bounded);
+        let cap_bounded = self.hold(cap)?.and_then(|in_force| in_force.bounded);
         self.pace_cap(|pacing, highest, cap| pacing.set_cap(cap, cores, highest));
         let quota = match self.is_paced() {
             true => cores,
@@ -168,7 +181,7 @@ impl State {
         let beyond = !in_force.held && (asked < bounds.smallest || asked > bounds.largest);
         Ok(Applied {
             cores,
-            cap: allocation.cap.map(|cap| {
+            cap: cap.map(|cap| {
                 let held = self.hardware.as_ref().and_then(Hardware::held_cap);
                 held.unwrap_or(cap)
             }),
@@ -239,8 +252,8 @@ impl State {
                 // It was lifted where it failed; what is allocated is asked for again with the next allocation.
                 let _ = self.pace.cap(None);
                 let lever = LeverKind::Frequency;
-                self.lever_choice.passed_over.push(LeverPassedOver {
-                    lever,
+                self.lever_choice.passed_over.push(PassedOver {
+                    what: lever,
                     reason: reason.clone(),
                 });
                 self.lever_choice.chosen = LeverKind::Software;
@@ -311,8 +324,8 @@ impl State {
         for outcome in hardware.restore().iter().filter(|outcome| !outcome.is_clean()) {
             reason.push_str(&format!("; {outcome}"));
         }
-        self.lever_choice.passed_over.push(LeverPassedOver {
-            lever,
+        self.lever_choice.passed_over.push(PassedOver {
+            what: lever,
             reason: reason.clone(),
         });
         self.lever_choice.chosen = LeverKind::Software;
@@ -336,15 +349,7 @@ impl State {
 
     /// Everything that may be had, and no cap.
     pub(super) fn give_back(&mut self) -> Result<Applied, LimitError> {
-        let most = match &self.cpuset {
-            Some(cpuset) => Cores::new(cpuset.allowed()?.len() as f64),
-            None => self.quota.bounds()?.largest,
-        };
-        let applied = self.apply(Allocation {
-            cores: most,
-            cap: None,
-            frequency: None,
-        })?;
+        let applied = self.apply(Setting::default())?;
         if let Some(reason) = applied.frequency_refused.clone() {
             self.report(Event::WriteFailed { reason });
         }

@@ -2,7 +2,7 @@
 
 use super::{HardwareCap, HsmpLimits, PowerLimitError, RaplLimits};
 use crate::Roots;
-use crate::order::{Preference, Word};
+use crate::order::{Choice, NoChoice, Preference, Word, choose};
 use crate::restore::{Registry, RestoreError};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -46,6 +46,18 @@ impl Word for LeverKind {
             Self::Software => "software",
         }
     }
+
+    fn in_use(self) -> String {
+        let words = match self {
+            Self::Rapl => "power caps are held by the hardware (RAPL)",
+            Self::Hsmp => "power caps are held by the hardware (HSMP)",
+            Self::Frequency => {
+                "power caps are held by the processors' frequency, and by CPU quota below the lowest"
+            }
+            Self::Software => "power caps are held in software, by CPU quota",
+        };
+        words.to_owned()
+    }
 }
 
 impl fmt::Display for LeverKind {
@@ -57,49 +69,11 @@ impl fmt::Display for LeverKind {
 /// What is to hold caps; `auto` is the hardware where it can, else the frequency, else the quota.
 pub type LeverPreference = Preference<LeverKind>;
 
-/// A lever that was preferred to the one in use and could not be used.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LeverPassedOver {
-    /// Which.
-    pub lever: LeverKind,
-    /// Why not.
-    pub reason: String,
-}
+/// Which lever holds caps, and what was passed over or given up.
+pub type LeverChoice = Choice<LeverKind>;
 
-/// Which lever holds caps, and what was passed over on the way: to be said at the start of a run and in its report.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LeverChoice {
-    /// The lever in use.
-    pub chosen: LeverKind,
-    /// In the order in which they were tried or given up.
-    pub passed_over: Vec<LeverPassedOver>,
-}
-
-impl fmt::Display for LeverChoice {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self.chosen {
-            LeverKind::Rapl => "power caps are held by the hardware (RAPL)",
-            LeverKind::Hsmp => "power caps are held by the hardware (HSMP)",
-            LeverKind::Frequency => {
-                "power caps are held by the processors' frequency, and by CPU quota below the lowest"
-            }
-            LeverKind::Software => "power caps are held in software, by CPU quota",
-        })?;
-        for LeverPassedOver { lever, reason } in &self.passed_over {
-            write!(f, "; {lever} cannot be used: {reason}")?;
-        }
-        Ok(())
-    }
-}
-
-/// Why no lever could be opened.
-#[derive(Debug)]
-pub enum NoLever {
-    /// One that would be used is another program's.
-    InUse(PowerLimitError),
-    /// None of them works.
-    PassedOver(Vec<LeverPassedOver>),
-}
+/// Why no lever could be opened: one that would be used is another program's, or none of them works.
+pub type NoLever = NoChoice<LeverKind, PowerLimitError>;
 
 /// A lever in use: nothing where caps are held by a loop, over the frequency or the quota.
 pub type Opened = (Option<Box<dyn HardwareCap>>, LeverChoice);
@@ -117,9 +91,8 @@ pub fn open(
     frequency: &Result<(), String>,
     registry: &Registry,
 ) -> Result<Opened, NoLever> {
-    let mut passed_over = Vec::new();
-    for kind in preference.order() {
-        let opened: Result<Option<Box<dyn HardwareCap>>, PowerLimitError> = match kind {
+    let open = |kind| -> Result<Option<Box<dyn HardwareCap>>, PowerLimitError> {
+        match kind {
             LeverKind::Software => Ok(None),
             LeverKind::Frequency => match frequency {
                 Ok(()) => Ok(None),
@@ -130,28 +103,12 @@ pub fn open(
             }),
             LeverKind::Rapl => RaplLimits::open(roots, registry).map(|limits| Some(Box::new(limits) as _)),
             LeverKind::Hsmp => HsmpLimits::open(roots, registry).map(|limits| Some(Box::new(limits) as _)),
-        };
-        match opened {
-            Ok(lever) => {
-                return Ok((
-                    lever,
-                    LeverChoice {
-                        chosen: kind,
-                        passed_over,
-                    },
-                ));
-            }
-            // To hold caps by another lever beside that program's would be two caps on one machine.
-            Err(error @ PowerLimitError::Restore(RestoreError::InUse { .. })) => {
-                return Err(NoLever::InUse(error));
-            }
-            Err(error) => passed_over.push(LeverPassedOver {
-                lever: kind,
-                reason: error.to_string(),
-            }),
         }
-    }
-    Err(NoLever::PassedOver(passed_over))
+    };
+    // To hold caps by another lever beside that program's would be two caps on one machine.
+    let in_use =
+        |error: &PowerLimitError| matches!(error, PowerLimitError::Restore(RestoreError::InUse { .. }));
+    choose(&preference.order(), open, in_use)
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ pub mod hsmp;
 pub mod rapl;
 pub mod split;
 
-pub use choice::{LeverChoice, LeverKind, LeverPassedOver, LeverPreference, NoLever, open};
+pub use choice::{LeverChoice, LeverKind, LeverPreference, NoLever, open};
 pub use hsmp::HsmpLimits;
 pub use rapl::RaplLimits;
 
@@ -126,7 +126,7 @@ pub struct CapInForce {
 
 /// A power limit that the hardware holds.
 pub trait HardwareCap: std::fmt::Debug + Send {
-    /// Which.
+    /// The kind of lever.
     fn kind(&self) -> LeverKind;
 
     /// Between which caps the packages can be held.

@@ -11,7 +11,7 @@ use super::rapl::{RaplMeter, RaplTotal};
 use super::{Meter, MeterError, trial};
 use crate::Roots;
 use crate::cgroup::Target;
-use crate::order::{Order, Preference, Word};
+use crate::order::{self, Order, PassedOver, Preference, Word};
 use headroom_units::Source;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -90,15 +90,6 @@ impl fmt::Display for MeterKind {
 /// model.
 pub type MeterPreference = Preference<MeterKind>;
 
-/// A meter that was preferred to the chosen one and could not be used.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PassedOver {
-    /// Which.
-    pub meter: MeterKind,
-    /// Why not.
-    pub reason: String,
-}
-
 /// Which meter was chosen, and what was passed over on the way: to be said at the start of a run and in its report.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Choice {
@@ -107,7 +98,7 @@ pub struct Choice {
     /// Where its values come from: measured, estimated, or emulated where the hardware is.
     pub source: Source,
     /// In the order in which they were tried.
-    pub passed_over: Vec<PassedOver>,
+    pub passed_over: Vec<PassedOver<MeterKind>>,
 }
 
 impl Choice {
@@ -116,7 +107,7 @@ impl Choice {
     pub fn again(&self, preference: MeterPreference) -> MeterPreference {
         let mut order = preference.order();
         order.retain(|kind| {
-            kind.source() == self.chosen.source() && !self.passed_over.iter().any(|over| over.meter == *kind)
+            kind.source() == self.chosen.source() && !self.passed_over.iter().any(|over| over.what == *kind)
         });
         // The chosen one is in its own order, so that there is one at least.
         Order::new(&order).map_or(preference, Preference::Ordered)
@@ -126,8 +117,8 @@ impl Choice {
 impl fmt::Display for Choice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "power is {} by {}", self.source, self.chosen)?;
-        for PassedOver { meter, reason } in &self.passed_over {
-            write!(f, "; {meter} cannot be used: {reason}")?;
+        for PassedOver { what, reason } in &self.passed_over {
+            write!(f, "; {what} cannot be used: {reason}")?;
         }
         Ok(())
     }
@@ -193,42 +184,31 @@ fn choose_by(
     let emulated = roots.source() == Source::Emulated;
     let open = opener(roots, target, model, allocated);
     let order = preference.order();
-    let mut passed_over = Vec::new();
-    for (at, &kind) in order.iter().enumerate() {
-        let tried = open(kind).and_then(|mut meter| {
-            if kind != MeterKind::Model {
-                moves(&mut *meter)?;
-            }
-            Ok(meter)
-        });
-        match tried {
-            Ok(meter) => {
-                let source = if emulated { Source::Emulated } else { kind.source() };
-                let mut rest = order[at + 1..].to_vec();
-                rest.retain(|other| other.source() == kind.source());
-                return Ok((
-                    Box::new(MeterInUse::new(meter, open, rest)),
-                    Choice {
-                        chosen: kind,
-                        source,
-                        passed_over,
-                    },
-                ));
-            }
-            Err(error) => passed_over.push(PassedOver {
-                meter: kind,
-                reason: error.to_string(),
-            }),
+    let tried = |kind| {
+        let mut meter = open(kind)?;
+        if kind != MeterKind::Model {
+            moves(&mut *meter)?;
         }
-    }
-    let reasons: Vec<String> = passed_over
-        .iter()
-        .map(|p| format!("{}: {}", p.meter, p.reason))
-        .collect();
-    Err(MeterError::Unavailable {
-        wanted: preference,
-        reason: reasons.join("; "),
-    })
+        Ok::<_, MeterError>(meter)
+    };
+    let (meter, order::Choice { chosen, passed_over }) =
+        order::choose(&order, tried, |_| false).map_err(|none| MeterError::Unavailable {
+            wanted: preference,
+            reason: none.to_string(),
+        })?;
+    // Those after it, of the same kind of source.
+    let mut rest: Vec<MeterKind> = order.into_iter().skip(passed_over.len() + 1).collect();
+    rest.retain(|other| other.source() == chosen.source());
+    let choice = Choice {
+        chosen,
+        source: if emulated {
+            Source::Emulated
+        } else {
+            chosen.source()
+        },
+        passed_over,
+    };
+    Ok((Box::new(MeterInUse::new(meter, open, rest)), choice))
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ pub(crate) mod sensor;
 pub(crate) mod trial;
 
 pub use allocated::Allocated;
-pub use choice::{Choice, MeterKind, MeterPreference, PassedOver, choose, choose_tried};
+pub use choice::{Choice, MeterKind, MeterPreference, choose, choose_tried};
 pub use counter::Refusal;
 pub use hsmp::HsmpMeter;
 pub use hwmon::HwmonMeter;
@@ -129,7 +129,7 @@ pub enum MeterError {
     Unavailable {
         /// The preference.
         wanted: MeterPreference,
-        /// Why.
+        /// The reason, with its remedy.
         reason: String,
     },
 }

@@ -46,7 +46,7 @@ pub struct PowerModel {
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("the power model's {figure} is {value}: {expected}")]
 pub struct ModelError {
-    /// Which.
+    /// The figure's key.
     pub figure: &'static str,
     /// What was given.
     pub value: f64,

@@ -14,6 +14,7 @@ use crate::Roots;
 use crate::cgroup::Hierarchies;
 use crate::file;
 use crate::power::{Meter, MeterError, trial};
+use crate::program::{TOOLS, Tool};
 use rustix::fs::Access as Mode;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -135,6 +136,7 @@ pub fn probe_with(roots: &Roots, own: &Roots, permissions: &dyn Permissions) -> 
     let mut findings = Vec::new();
     findings.extend(cpu::findings(&machine));
     findings.extend(power::findings(&machine));
+    findings.extend(TOOLS.iter().map(|tool| set_by_program(roots, tool)));
     findings.extend(queue::findings(&machine));
     findings.extend(tools::findings(&machine));
     findings.sort_by_key(|finding| match finding.kind {
@@ -143,6 +145,35 @@ pub fn probe_with(roots: &Roots, own: &Roots, permissions: &dyn Permissions) -> 
         Kind::Tool => 2,
     });
     findings
+}
+
+/// A lever that a program sets, on whichever devices have it.
+fn set_by_program(roots: &Roots, tool: &Tool) -> Finding {
+    let (mut has, mut lacks, mut remedy) = (Vec::new(), Vec::new(), String::new());
+    for file in tool.devices(roots) {
+        let dir = file.parent().unwrap_or(&file);
+        let device = dir.file_name().unwrap_or_default().to_string_lossy();
+        match tool.shown(&file) {
+            Ok(value) => has.push(format!("{device}: {value}")),
+            Err(none) => {
+                lacks.push(format!("{device}: {}", none.reason));
+                remedy = none.remedy;
+            }
+        }
+    }
+    let (dir, kind) = (tool.dir(roots), Kind::Lever);
+    if !has.is_empty() {
+        return finding(tool.name, kind, State::Usable, dir, has.join(", "));
+    }
+    if lacks.is_empty() {
+        let why = "this machine has no device for it that is hardware";
+        return finding(tool.name, kind, State::Unusable, dir, why);
+    }
+    let found = finding(tool.name, kind, State::Unusable, dir, lacks.join(", "));
+    match remedy.is_empty() {
+        true => found,
+        false => found.remedy(remedy),
+    }
 }
 
 /// What several probes need to know.

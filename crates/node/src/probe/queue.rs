@@ -3,7 +3,8 @@
 use super::tools::{CAP_BPF, CAP_PERFMON, CAP_SYS_ADMIN};
 use super::{Finding, Kind, Machine, State, finding, in_words, remedy_for};
 use crate::file;
-use crate::queue::{TOOLS, installed};
+use crate::process::installed;
+use crate::queue::TOOLS;
 
 /// The finding that says whether accept queues can be measured by eBPF.
 pub const QUEUE_BY_EBPF: &str = "accept queue by eBPF";

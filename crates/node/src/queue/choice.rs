@@ -1,51 +1,11 @@
 //! Which of the five methods is taken, in the user's order of preference, and why the others were not.
 
 use super::{
-    EbpfQueueMeter, KernelQueueMeter, QueueError, QueueMeter, SnmpOptions, SnmpQueueMeter, StatusPage,
-    StatusQueueMeter, ToolsQueueMeter,
+    EbpfQueueMeter, KernelQueueMeter, QueueError, QueueMeter, QueueMethod, SnmpOptions, SnmpQueueMeter,
+    StatusPage, StatusQueueMeter, ToolsQueueMeter,
 };
 use crate::Roots;
-use crate::order::{Preference, Word};
-use serde::{Deserialize, Serialize};
-use std::fmt;
-
-/// A way to measure an accept queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum QueueMethod {
-    /// A program in the kernel that sees every arrival.
-    Ebpf,
-    /// The kernel's exported counters: sock_diag and `/proc`.
-    Kernel,
-    /// User-space tools: vmstat, ss, netstat.
-    Tools,
-    /// An SNMP agent.
-    Snmp,
-    /// The server's own status page.
-    Status,
-}
-
-impl Word for QueueMethod {
-    const ALL: &'static [Self] = &[Self::Ebpf, Self::Kernel, Self::Tools, Self::Snmp, Self::Status];
-    const AUTO: &'static [Self] = &[Self::Ebpf, Self::Kernel];
-    const WHAT: &'static str = "queue method";
-
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Ebpf => "ebpf",
-            Self::Kernel => "kernel",
-            Self::Tools => "tools",
-            Self::Snmp => "snmp",
-            Self::Status => "status",
-        }
-    }
-}
-
-impl fmt::Display for QueueMethod {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
+use crate::order::{self, Choice, NoChoice, Preference, Word};
 
 /// Which method is wanted; `auto` is the program in the kernel where it can be loaded, else what the kernel exports.
 pub type QueuePreference = Preference<QueueMethod>;
@@ -75,33 +35,8 @@ impl QueueOptions {
     }
 }
 
-/// A method that was preferred to the chosen one and could not be used.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct QueuePassedOver {
-    /// Which.
-    pub method: QueueMethod,
-    /// Why not.
-    pub reason: String,
-}
-
-/// Which method was chosen, and what was passed over on the way: to be said at the start of a run and in its report.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct QueueChoice {
-    /// The method in use.
-    pub chosen: QueueMethod,
-    /// In the order in which they were tried.
-    pub passed_over: Vec<QueuePassedOver>,
-}
-
-impl fmt::Display for QueueChoice {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the accept queue is measured by {}", self.chosen)?;
-        for QueuePassedOver { method, reason } in &self.passed_over {
-            write!(f, "; {method} cannot be used: {reason}")?;
-        }
-        Ok(())
-    }
-}
+/// Which method was chosen, and what was passed over.
+pub type QueueChoice = Choice<QueueMethod>;
 
 /// A meter, or why there is none.
 pub type Opened = Result<Box<dyn QueueMeter>, QueueError>;
@@ -139,31 +74,14 @@ pub fn choose(
     preference: QueuePreference,
     options: &QueueOptions,
 ) -> Result<(Box<dyn QueueMeter>, QueueChoice), QueueError> {
-    let mut passed_over = Vec::new();
-    for method in preference.order() {
-        match open(method, options) {
-            Ok(meter) => {
-                let choice = QueueChoice {
-                    chosen: method,
-                    passed_over,
-                };
-                return Ok((meter, choice));
-            }
-            Err(error @ QueueError::NobodyListens { .. }) => return Err(error),
-            Err(error) => passed_over.push(QueuePassedOver {
-                method,
-                reason: error.to_string(),
-            }),
-        }
-    }
-    let reasons: Vec<String> = passed_over
-        .iter()
-        .map(|p| format!("{}: {}", p.method, p.reason))
-        .collect();
-    Err(QueueError::Unavailable {
-        port: options.port,
-        wanted: preference,
-        reasons: reasons.join("; "),
+    let nobody = |error: &QueueError| matches!(error, QueueError::NobodyListens { .. });
+    order::choose(&preference.order(), |method| open(method, options), nobody).map_err(|none| match none {
+        NoChoice::Fatal(error) => error,
+        none => QueueError::Unavailable {
+            port: options.port,
+            wanted: preference,
+            reasons: none.to_string(),
+        },
     })
 }
 

@@ -24,6 +24,7 @@ mod deferred;
 mod diag;
 mod ebpf;
 mod kernel;
+mod method;
 mod period;
 mod procfs;
 mod sight;
@@ -31,11 +32,10 @@ mod snmp;
 mod status;
 mod tools;
 
-pub use choice::{
-    Opened, QueueChoice, QueueMethod, QueueOptions, QueuePassedOver, QueuePreference, choose, every, open,
-};
+pub use choice::{Opened, QueueChoice, QueueOptions, QueuePreference, choose, every, open};
 pub use ebpf::EbpfQueueMeter;
 pub use kernel::KernelQueueMeter;
+pub use method::QueueMethod;
 pub use period::{QueuePeriod, Scope};
 pub use sight::SightReader;
 pub use snmp::{SnmpOptions, SnmpQueueMeter};
@@ -43,7 +43,7 @@ pub use status::{StatusPage, StatusQueueMeter};
 pub use tools::ToolsQueueMeter;
 
 pub(crate) use sight::{methods_of, told};
-pub(crate) use tools::{TOOLS, installed};
+pub(crate) use tools::TOOLS;
 
 use crate::file::FileError;
 use headroom_units::Ratio;
@@ -74,7 +74,7 @@ pub trait QueueMeter: Send {
 pub struct QueueSample {
     /// How it was measured.
     pub method: QueueMethod,
-    /// When.
+    /// The instant of the sample, on the monotonic clock.
     pub at: Instant,
     /// Between samples of the same epoch the counters can be subtracted.
     pub epoch: u64,

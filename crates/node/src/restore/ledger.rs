@@ -7,6 +7,7 @@
 use super::undo::{Outcome, Undo};
 use super::{RestoreReport, lever};
 use crate::cgroup::Hierarchies;
+use crate::program::is_device_file;
 use crate::{Roots, file};
 use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
@@ -506,13 +507,14 @@ fn is_plausible(path: &Path, roots: &Roots) -> bool {
         .file_name()
         .and_then(|name| name.to_str())
         .unwrap_or_default();
-    let is_lever = LEVERS.iter().any(|lever| match lever.split_once('*') {
-        None => *lever == name,
-        Some((before, after)) => name
-            .strip_prefix(before)
-            .and_then(|rest| rest.strip_suffix(after))
-            .is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())),
-    });
+    let is_lever = is_device_file(name)
+        || LEVERS.iter().any(|lever| match lever.split_once('*') {
+            None => *lever == name,
+            Some((before, after)) => name
+                .strip_prefix(before)
+                .and_then(|rest| rest.strip_suffix(after))
+                .is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())),
+        });
     // A tree that stands in the place of /sys has nothing in it but what is emulated.
     let stands_in = roots.sys != Roots::default().sys;
     let below = (is_lever || stands_in) && path.starts_with(&roots.sys);

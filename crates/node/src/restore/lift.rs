@@ -35,7 +35,7 @@ fn without_groups(undo: Undo) -> Option<Undo> {
             let parts: Vec<Undo> = parts.into_iter().filter_map(without_groups).collect();
             (!parts.is_empty()).then_some(Undo::Several { what, parts })
         }
-        Undo::Files { .. } | Undo::Hsmp { .. } => Some(undo),
+        Undo::Files { .. } | Undo::Hsmp { .. } | Undo::Program { .. } => Some(undo),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::file;
 use crate::hsmp::{HsmpError, Message, Port};
+use crate::program::Tool;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::fs;
@@ -84,6 +85,19 @@ pub enum Undo {
         found_mw: u32,
         /// Put back only while the limit is one of these, milliwatts.
         ours_mw: Vec<u32>,
+    },
+    /// What a program set.
+    Program {
+        /// In words.
+        what: String,
+        /// Which program and values, by the name in the list of those that a record may have run.
+        tool: String,
+        /// A file of the device; where it is gone, nothing is left to put back.
+        path: PathBuf,
+        /// The values that were found.
+        found: Vec<String>,
+        /// Put back only while the values are those or among these.
+        ours: Vec<Vec<String>>,
     },
     /// Control groups that did not exist.
     Groups {
@@ -183,6 +197,7 @@ impl Undo {
             Self::Files { what, .. }
             | Self::Several { what, .. }
             | Self::Hsmp { what, .. }
+            | Self::Program { what, .. }
             | Self::Groups { what, .. } => what,
         }
     }
@@ -201,7 +216,7 @@ impl Undo {
     pub(super) fn touches(&self) -> Vec<&Path> {
         match self {
             Self::Several { parts, .. } => parts.iter().flat_map(Self::touches).collect(),
-            Self::Hsmp { path, .. } => vec![path],
+            Self::Hsmp { path, .. } | Self::Program { path, .. } => vec![path],
             Self::Files { steps, ours, .. } => steps
                 .iter()
                 .map(|step| step.path.as_path())
@@ -216,7 +231,7 @@ impl Undo {
     }
 
     /// Puts it back.
-    pub(super) fn carry_out(&self) -> Outcome {
+    pub(crate) fn carry_out(&self) -> Outcome {
         match self {
             Self::Files {
                 what, ours, identity, ..
@@ -232,6 +247,19 @@ impl Undo {
                 found_mw,
                 ours_mw,
             } => put_back_limit(what, path, *socket, *found_mw, ours_mw),
+            Self::Program {
+                what,
+                tool,
+                path,
+                found,
+                ours,
+            } => match Tool::named(tool) {
+                Some(tool) => tool.put_back(what, path, found, ours),
+                None => Outcome::Failed {
+                    what: what.clone(),
+                    reason: format!("this version of headroom sets no {tool:?}: start the one that did"),
+                },
+            },
             Self::Groups { what, dirs, disable } => remove_groups(what, dirs, disable),
         }
     }

@@ -2,7 +2,7 @@
 
 use super::command::{Output, default_limit_s, run};
 use super::{PowerSwitch, Secret, SwitchError, limit, quoted};
-use crate::queue::installed;
+use crate::process::installed;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::time::Duration;

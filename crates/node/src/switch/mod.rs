@@ -97,7 +97,7 @@ pub enum SwitchError {
     /// A value of the configuration.
     #[error("{key} is {value}: {expected}")]
     Value {
-        /// Which.
+        /// The key.
         key: &'static str,
         /// What it is.
         value: String,
@@ -107,7 +107,7 @@ pub enum SwitchError {
     /// A program could not be started.
     #[error("{program} cannot be run: {cause}; {remedy}")]
     Program {
-        /// Which.
+        /// The program that cannot be started.
         program: String,
         /// Why not.
         cause: String,
@@ -117,7 +117,7 @@ pub enum SwitchError {
     /// A program did not end in time; it and what it started in its process group were killed.
     #[error("{program} did not end within {limit_s} s and was killed, with its process group{said}")]
     TimeLimit {
-        /// Which.
+        /// The program that took too long.
         program: String,
         /// Its limit.
         limit_s: f64,
@@ -127,7 +127,7 @@ pub enum SwitchError {
     /// A program said no.
     #[error("{program} failed ({status}){said}")]
     Failed {
-        /// Which.
+        /// The program that failed.
         program: String,
         /// How it ended.
         status: String,
@@ -147,7 +147,7 @@ pub enum SwitchError {
     /// A password, or another file.
     #[error("{}: {cause}; {remedy}", file.display())]
     File {
-        /// Which.
+        /// The file that cannot be used.
         file: PathBuf,
         /// What is wrong.
         cause: String,
@@ -157,7 +157,7 @@ pub enum SwitchError {
     /// Somebody on the network cannot be reached, or not as expected.
     #[error("{who}: {cause}; {remedy}")]
     Network {
-        /// Who.
+        /// The address or the network interface.
         who: String,
         /// What is wrong.
         cause: String,

@@ -2,15 +2,14 @@
 #![allow(dead_code, reason = "each test file uses its own part of this")]
 
 use headroom_node::agent::machine::{
-    About, Counters, CpuCounters, EnergyCounter, EnergyCounters, Machine, MachineError, NoLever, PutBack,
-    Ranges, ZoneCounter,
+    About, Counters, CpuCounters, EnergyCounter, EnergyCounters, Machine, MachineError, PutBack, ZoneCounter,
 };
 use headroom_node::agent::{Agent, AgentConfig, AgentHandle};
-use headroom_units::{Cores, Source, Watts};
+use headroom_units::{Lever, LeverRange, Setting, Source};
 use headroom_wire::Refusal;
 use headroom_wire::certs::{Authority, Validity};
 use headroom_wire::client::{CallError, Client, ClientOptions};
-use headroom_wire::message::{Allocation, Apply, Holder, Node, Range};
+use headroom_wire::message::{Apply, Holder, NoLever, Node, Ranges};
 use headroom_wire::server::Listen;
 use headroom_wire::tls::{ClientTls, ServerTls, TlsFiles};
 use std::sync::{Arc, Condvar, Mutex};
@@ -19,9 +18,9 @@ use std::time::{Duration, Instant};
 /// What a test sees and sets of its machine.
 #[derive(Debug, Default)]
 pub struct Inside {
-    pub in_force: Allocation,
+    pub in_force: Setting,
     /// Every write, in order; `None` is putting everything back.
-    pub writes: Vec<Option<Allocation>>,
+    pub writes: Vec<Option<Setting>>,
     /// Writes fail with this.
     pub refuses: Option<String>,
     /// Putting back fails this many more times.
@@ -45,11 +44,11 @@ pub struct Fake {
 }
 
 impl Fake {
-    pub fn writes(&self) -> Vec<Option<Allocation>> {
+    pub fn writes(&self) -> Vec<Option<Setting>> {
         self.inside.lock().unwrap().writes.clone()
     }
 
-    pub fn in_force(&self) -> Allocation {
+    pub fn in_force(&self) -> Setting {
         self.inside.lock().unwrap().in_force
     }
 
@@ -68,7 +67,7 @@ impl Machine for Fake {
                 ..Node::default()
             },
             service: "a test".into(),
-            levers: vec![],
+            devices: vec![],
             meters: vec![],
             envelope: None,
             source: Source::Emulated,
@@ -81,16 +80,15 @@ impl Machine for Fake {
                 reason: "it has no meter".into(),
                 remedy: "give it one".into(),
             }),
-            false => Ok(Range::new(40.0, 92.0)),
+            false => Ok(LeverRange::between(40.0, 92.0)),
         };
-        Ranges {
-            cores: Ok(Range::new(0.1, 4.0)),
-            cap,
-            frequency: Ok(Range::new(0.8e9, 3.0e9)),
-        }
+        Ranges::default()
+            .with(Lever::Cores, Ok(LeverRange::between(0.1, 4.0)))
+            .with(Lever::Cap, cap)
+            .with(Lever::Frequency, Ok(LeverRange::between(0.8e9, 3.0e9)))
     }
 
-    fn apply(&mut self, allocation: Allocation) -> Result<Vec<String>, MachineError> {
+    fn apply(&mut self, setting: Setting) -> Result<Vec<String>, MachineError> {
         let mut inside = self.inside.lock().unwrap();
         while inside.held_up {
             inside = self.changed.wait(inside).unwrap();
@@ -99,8 +97,8 @@ impl Machine for Fake {
         if let Some(why) = &inside.refuses {
             return Err(MachineError::new(why));
         }
-        inside.in_force = allocation;
-        inside.writes.push(Some(allocation));
+        inside.in_force = setting;
+        inside.writes.push(Some(setting));
         Ok(vec![])
     }
 
@@ -113,10 +111,10 @@ impl Machine for Fake {
                 failed: vec!["the quota is stuck".into()],
             };
         }
-        if inside.in_force == Allocation::AS_FOUND {
+        if inside.in_force == Setting::default() {
             return PutBack::default();
         }
-        inside.in_force = Allocation::AS_FOUND;
+        inside.in_force = Setting::default();
         inside.writes.push(None);
         PutBack {
             notes: vec!["put back: everything".into()],
@@ -124,7 +122,7 @@ impl Machine for Fake {
         }
     }
 
-    fn in_force(&self) -> Allocation {
+    fn in_force(&self) -> Setting {
         self.inside.lock().unwrap().in_force
     }
 
@@ -199,21 +197,19 @@ impl Served {
     }
 }
 
-pub fn allocation(cores: f64, cap: f64) -> Allocation {
-    Allocation {
-        cores: Some(Cores::new(cores)),
-        cap: Some(Watts::new(cap)),
-        frequency: None,
-    }
+pub fn setting(cores: f64, cap: f64) -> Setting {
+    Setting::default()
+        .with(Lever::Cores, Some(cores))
+        .with(Lever::Cap, Some(cap))
 }
 
-pub fn ask(lease_id: u64, sequence: u64, length: Duration, allocation: Allocation) -> Apply {
+pub fn ask(lease_id: u64, sequence: u64, length: Duration, setting: Setting) -> Apply {
     let holder = Holder::new(format!("controller-{lease_id}"), lease_id).unwrap();
     Apply {
         holder,
         sequence,
         length,
-        allocation,
+        setting,
     }
 }
 

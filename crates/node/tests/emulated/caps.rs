@@ -2,13 +2,13 @@
 
 use super::{Bench, wait_for};
 use headroom_node::cap::law::Binding;
-use headroom_node::cap::{Allocation, Event, Limiter, LimiterOptions};
+use headroom_node::cap::{Event, Limiter, LimiterOptions};
 use headroom_node::limit::{LeverKind, LeverPreference};
 use headroom_node::power::{Meter, MeterPreference, PowerModel, RaplMeter};
 use headroom_node::restore::Registry;
 use headroom_testbed::hardware::config::{RaplConfig, Zones};
 use headroom_testbed::hardware::{HardwareConfig, Operation};
-use headroom_units::{Cores, Source, Watts};
+use headroom_units::{Cores, Lever, Setting, Source, Watts};
 use rustix::io::Errno;
 use std::time::Duration;
 
@@ -23,12 +23,10 @@ fn limiter(bench: &Bench, lever: LeverPreference, meter: MeterPreference, regist
     limiter
 }
 
-fn all(cap: Option<f64>) -> Allocation {
-    Allocation {
-        cores: Cores::new(16.0),
-        cap: cap.map(Watts::new),
-        frequency: None,
-    }
+fn all(cap: Option<f64>) -> Setting {
+    Setting::default()
+        .with(Lever::Cores, Some(16.0))
+        .with(Lever::Cap, cap)
 }
 
 /// The usual machine under full load, and a limiter on it.
@@ -156,10 +154,7 @@ fn what_the_lowest_frequency_leaves_over_a_cap_is_left_to_the_quota_and_all_is_p
     });
     // An allocation's own limit holds beside the cap's, and is what is told.
     let applied = limiter
-        .apply(Allocation {
-            frequency: Some(headroom_units::Hertz::new(1.5e9)),
-            ..all(Some(500.0))
-        })
+        .apply(all(Some(500.0)).with(Lever::Frequency, Some(1.5e9)))
         .unwrap();
     assert_eq!(applied.frequency, Some(headroom_units::Hertz::new(1.5e9)));
     wait_for("the allocation's limit alone to hold", || {

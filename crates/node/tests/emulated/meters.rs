@@ -283,7 +283,7 @@ fn a_counter_that_stands_still_is_passed_over_and_refused_where_it_alone_is_want
     bench.fault("frozen intel-rapl:0");
     let (_, choice) = chosen(MeterPreference::Auto).unwrap();
     assert_eq!(choice.chosen, MeterKind::Model, "{choice}");
-    assert_eq!(choice.passed_over[0].meter, MeterKind::Rapl);
+    assert_eq!(choice.passed_over[0].what, MeterKind::Rapl);
     assert!(choice.passed_over[0].reason.contains("does not move"), "{choice}");
     let error = chosen(MeterPreference::one(MeterKind::Rapl))
         .err()

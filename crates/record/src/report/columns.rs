@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 
 /// Points that a plot's line has at most. A longer run is thinned: a point then stands for several periods and keeps
 /// their smallest and largest value.
-pub(crate) const POINTS_MAX: u64 = 1_200;
+pub(crate) const MAX_POINTS: u64 = 1_200;
 
 /// The values of one point: of one period, or of several neighbours.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -144,7 +144,7 @@ impl Columns {
 /// Points that are no periods: a figure over whatever stands on the axis below. Thinned as a run is; a value that is not
 /// finite is a gap.
 pub(crate) fn of_points(points: &[(f64, f64)]) -> (Vec<Moment>, Column) {
-    let each = points.len().div_ceil(POINTS_MAX as usize).max(1);
+    let each = points.len().div_ceil(MAX_POINTS as usize).max(1);
     let mut moments = Vec::new();
     let mut column = Column::new();
     for several in points.chunks(each) {
@@ -192,7 +192,7 @@ impl RunData {
         let info = archive.run(id)?;
         let (mut summary, totals) = archive.totals(id)?;
         let target = info.meta.slo.map(|slo| slo.target);
-        let periods_per_point = info.rows.div_ceil(POINTS_MAX).max(1);
+        let periods_per_point = info.rows.div_ceil(MAX_POINTS).max(1);
         let (mut moments, mut columns) = (Vec::new(), Columns::default());
         let mut parts = Parts::default();
         let mut decisions = Decisions::new(target);

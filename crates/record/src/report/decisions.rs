@@ -18,7 +18,7 @@ const STEPS_DOWN: usize = 2;
 const LAST: usize = 8;
 
 /// Rules of which an example is kept.
-const RULES_MAX: usize = 256;
+const MAX_RULES: usize = 256;
 
 /// One decision worth reading.
 #[derive(Clone, Debug, PartialEq)]
@@ -91,7 +91,7 @@ impl Decisions {
     /// Adds a period and the levers in force in it.
     pub(crate) fn add(&mut self, period: &PeriodRecord, setting: &[(Lever, f64)]) {
         for reason in &period.reasons {
-            if self.examples.len() < RULES_MAX && !self.examples.contains_key(&reason.rule) {
+            if self.examples.len() < MAX_RULES && !self.examples.contains_key(&reason.rule) {
                 self.examples
                     .insert(reason.rule.clone(), (period.at.get(), reason.text.clone()));
             }

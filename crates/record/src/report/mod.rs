@@ -28,7 +28,6 @@ mod validate;
 
 pub use chart::{Chart, Curve, Stroke};
 pub use sheet::{Bars, Grid, Section, Sheet, sheet_html};
-pub use timeline::{Stay, Timeline, Tint};
 pub use validate::validation_html;
 
 use crate::archive::Archive;

@@ -165,7 +165,10 @@ impl Parts {
             self.changes_left_out += 1;
         }
         self.changes.push_back([
-            clock(period.at.get()),
+            match period.at.get() {
+                at_s if at_s < 60.0 => format!("{at_s:.1} s"),
+                at_s => clock(at_s),
+            },
             part.name.clone(),
             format!("{before} \u{2192} {state}"),
             part.trouble.join("; "),
@@ -225,8 +228,9 @@ impl Parts {
         let states = self.states.iter().map(|state| {
             let tint = match state.as_str() {
                 "off" => Tint::Bed,
-                "serving" | "ready" => Tint::Colour(3),
-                "failed" | "unreachable" => Tint::Alarm,
+                "serving" | "ready" | "connected" | "held" => Tint::Colour(3),
+                "unreachable" | "unreliable" | "refusing" => Tint::Alarm,
+                failed if failed.starts_with("failed") => Tint::Alarm,
                 _ => Tint::Colour(*colours.next().unwrap_or(&0)),
             };
             (state.clone(), tint)
@@ -260,7 +264,7 @@ impl Parts {
         let first_key = header.len();
         header.extend(keys.iter().map(|key| key.head()));
         let after_keys = header.len();
-        optional(&mut header, facts, &["facts"]);
+        optional(&mut header, facts, &["facts at the end"]);
         optional(&mut header, troubles, &["trouble"]);
         let rows = self.of(role).map(|part| {
             let mut row = vec![part.name.clone()];
@@ -306,5 +310,62 @@ impl Parts {
             rows: self.changes.iter().map(|change| change.to_vec()).collect(),
             words: vec![0, 1, 2, 3],
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use headroom_units::Seconds;
+
+    fn gathered(states: &[&str], periods_per_point: usize) -> Parts {
+        let mut parts = Parts::default();
+        for (index, state) in states.iter().enumerate() {
+            let at = Seconds::new(index as f64);
+            let mut period = PeriodRecord::new(index as u64, at, Seconds::new(1.0), None);
+            period.parts = vec![Part::new("web1", Role::Node).in_state(*state)];
+            parts.add(index / periods_per_point + 1, &period);
+        }
+        parts.end();
+        parts
+    }
+
+    #[test]
+    fn a_thinned_point_has_the_state_that_lasted_longest_and_no_change_is_lost() {
+        let parts = gathered(
+            &[
+                "off", "off", "booting", "booting", "off", "booting", "serving", "serving", "serving",
+            ],
+            3,
+        );
+        let timeline = parts.timeline().unwrap();
+        let stays = timeline.rows[0].1.iter().map(|stay| {
+            let state = timeline.states[stay.state].0.as_str();
+            (stay.from_s, stay.to_s, state)
+        });
+        let wanted = [(0.0, 3.0, "off"), (3.0, 6.0, "booting"), (6.0, 9.0, "serving")];
+        assert_eq!(stays.collect::<Vec<_>>(), wanted);
+        let changes = parts.changes().unwrap();
+        assert_eq!(changes.rows.len(), 4);
+        assert_eq!(changes.rows[1][..3], ["4.0 s", "web1", "booting \u{2192} off"]);
+        let table = &parts.tables()[0];
+        assert_eq!(table.rows[0][1], "serving");
+        assert!(table.rows[0][2].starts_with("booting 33.3") || table.rows[0][2].starts_with("off 33.3"));
+    }
+
+    #[test]
+    fn what_failed_stands_out_and_changes_are_bounded() {
+        let states: Vec<&str> = ["serving", "failed (boot)"]
+            .into_iter()
+            .cycle()
+            .take(300)
+            .collect();
+        let parts = gathered(&states, 1);
+        let timeline = parts.timeline().unwrap();
+        assert_eq!(timeline.states[0], ("serving".to_owned(), Tint::Colour(3)));
+        assert_eq!(timeline.states[1], ("failed (boot)".to_owned(), Tint::Alarm));
+        let changes = parts.changes().unwrap();
+        assert_eq!(changes.rows.len(), MAX_CHANGES);
+        assert_eq!(changes.caption, "The last 100; 199 came before them");
     }
 }

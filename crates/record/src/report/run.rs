@@ -304,7 +304,7 @@ fn parts(run: &RunData) -> String {
             html,
             "<h2>{}</h2>\n{}",
             run.parts.roles(),
-            timeline.render(Some(run.span()))
+            timeline.render(run.span())
         );
     }
     for role in Role::ALL.into_iter().filter(|role| *role != Role::Cluster) {

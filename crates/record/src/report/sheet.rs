@@ -3,7 +3,6 @@
 use super::chart::Chart;
 use super::columns::RunData;
 use super::html::{banner, bar, escape, figure, header, page, thinning};
-use super::timeline::Timeline;
 use super::{origin, palette, panels};
 use crate::archive::Archive;
 use crate::error::Error;
@@ -39,8 +38,6 @@ pub struct Section {
     pub text: Vec<String>,
     /// Tables.
     pub tables: Vec<Grid>,
-    /// States over time.
-    pub timelines: Vec<Timeline>,
     /// Plots of curves, each over the whole width.
     pub charts: Vec<Chart>,
     /// Bars, drawn beside each other.
@@ -102,9 +99,6 @@ pub fn sheet_html(sheet: &Sheet, archive: Option<&Archive>) -> Result<String, Er
         }
         for grid in &section.tables {
             table(&mut body, grid);
-        }
-        for timeline in &section.timelines {
-            body.push_str(&timeline.render(None));
         }
         for chart in &section.charts {
             body.push_str(&chart.render());

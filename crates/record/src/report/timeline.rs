@@ -12,10 +12,10 @@ const BAR: f64 = 12.0;
 const TOP: f64 = 6.0;
 const BELOW: f64 = 20.0;
 /// Characters of a name that stand beside its row.
-const NAME_MAX: usize = 13;
+const MAX_NAME: usize = 13;
 /// What a row's colour stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Tint {
+pub(crate) enum Tint {
     /// Nothing is drawn: the row's bed shows.
     Bed,
     /// The number of a colour of the style sheet, from 0 (grey) to 6.
@@ -36,41 +36,34 @@ impl Tint {
 
 /// A time in one state.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Stay {
+pub(crate) struct Stay {
     /// When it began, in seconds.
-    pub from_s: f64,
+    pub(crate) from_s: f64,
     /// When it ended.
-    pub to_s: f64,
+    pub(crate) to_s: f64,
     /// Which state, by its number in [`Timeline::states`].
-    pub state: usize,
+    pub(crate) state: usize,
 }
 
 /// States of several things over time.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Timeline {
+pub(crate) struct Timeline {
     /// What is drawn.
-    pub title: String,
+    pub(crate) title: String,
     /// The states, each with its colour.
-    pub states: Vec<(String, Tint)>,
-    /// A name and its times, for each row; those beyond [`Timeline::ROWS_MAX`] are not drawn, and the title says so.
-    pub rows: Vec<(String, Vec<Stay>)>,
+    pub(crate) states: Vec<(String, Tint)>,
+    /// A name and its times, for each row; those beyond [`Timeline::MAX_ROWS`] are not drawn, and the title says so.
+    pub(crate) rows: Vec<(String, Vec<Stay>)>,
 }
 
 impl Timeline {
     /// The rows that are drawn at most.
-    pub const ROWS_MAX: usize = 64;
+    const MAX_ROWS: usize = 64;
 
-    /// As a figure of a page; over the time of what stands above and below it, where there is something.
-    pub(crate) fn render(&self, span: Option<(f64, f64)>) -> String {
-        let shown = &self.rows[..self.rows.len().min(Self::ROWS_MAX)];
+    /// As a figure of a page, over the time of what stands above and below it.
+    pub(crate) fn render(&self, (from, to): (f64, f64)) -> String {
+        let shown = &self.rows[..self.rows.len().min(Self::MAX_ROWS)];
         let stays = || shown.iter().flat_map(|(_, stays)| stays);
-        let (from, to) = span.unwrap_or_else(|| {
-            let from = stays().map(|stay| stay.from_s).fold(f64::INFINITY, f64::min);
-            (
-                from,
-                stays().map(|stay| stay.to_s).fold(f64::NEG_INFINITY, f64::max),
-            )
-        });
         let length = (to - from).max(f64::MIN_POSITIVE);
         let x = |at_s: f64| LEFT + ((at_s - from) / length).clamp(0.0, 1.0) * (RIGHT - LEFT);
         let left_out = match self.rows.len() - shown.len() {
@@ -147,8 +140,8 @@ impl Timeline {
             }
         }
         let short: String = match name.chars().count() {
-            0..=NAME_MAX => name.to_owned(),
-            _ => name.chars().take(NAME_MAX - 1).chain(['\u{2026}']).collect(),
+            0..=MAX_NAME => name.to_owned(),
+            _ => name.chars().take(MAX_NAME - 1).chain(['\u{2026}']).collect(),
         };
         let _ = writeln!(
             svg,
@@ -186,7 +179,7 @@ mod tests {
 
     #[test]
     fn each_state_that_occurs_has_its_colour_and_a_place_in_the_legend() {
-        let html = timeline(2).render(None);
+        let html = timeline(2).render((0.0, 120.0));
         assert!(html.contains("Servers &lt;by state&gt;") && html.contains("</svg>serving</span>"));
         assert!(!html.contains("unseen"), "{html}");
         // From the middle to three quarters of the way between LEFT and RIGHT.
@@ -201,9 +194,9 @@ mod tests {
 
     #[test]
     fn many_rows_are_cut_and_none_is_no_failure() {
-        let html = timeline(100).render(None);
+        let html = timeline(100).render((0.0, 120.0));
         assert!(html.contains("the first 64 of 100") && html.matches("class=\"bed\" d=\"M58").count() == 64);
-        let empty = timeline(0).render(None);
+        let empty = timeline(0).render((0.0, 0.0));
         assert!(!empty.contains("NaN") && !empty.contains("inf"), "{empty}");
     }
 }

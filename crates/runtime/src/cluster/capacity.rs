@@ -1,26 +1,30 @@
 //! What nodes can be given and what they have of it, alone and together: pure functions of what they said of themselves.
 
-use headroom_control::{FrequencyRange, NodeCapacity, PlantError, PowerEnvelope};
-use headroom_units::{Cores, Hertz, Watts};
-use headroom_wire::message::{self, Description, Sample};
+use headroom_control::{NodeCapacity, PowerEnvelope};
+use headroom_units::{Cores, Lever, LeverRange, Setting, Spread, Watts};
+use headroom_wire::message::{Description, Ranges, Sample};
 
 /// What a node can be given.
 pub(super) fn capacity(description: &Description) -> Result<NodeCapacity, String> {
-    let cores = description
-        .cores
-        .ok_or("its cores cannot be limited: `headroom doctor` there says why")?;
-    let cap = description
-        .cap
-        .ok_or("its power cannot be limited: `headroom doctor` there says why")?;
-    let whole = f64::from(description.node.cores_online).max(cores.maximum);
+    let range = |lever, what: &str| {
+        let ranges = &description.ranges;
+        ranges.get(lever).ok_or_else(|| {
+            let why = ranges.missing(lever).map(|none| none.reason.as_str());
+            let why = why.unwrap_or("`headroom doctor` there says why");
+            format!("its {what} cannot be limited: {why}")
+        })
+    };
+    let cores = range(Lever::Cores, "cores")?;
+    let cap = range(Lever::Cap, "power")?;
+    let whole = f64::from(description.node.cores_online).max(cores.max);
     let envelope = description.envelope.ok_or("it does not know what it draws")?;
     Ok(NodeCapacity {
-        fewest: Cores::new(cores.minimum),
-        most: Cores::new(cores.maximum),
+        fewest: Cores::new(cores.min),
+        most: Cores::new(cores.max),
         power: PowerEnvelope {
             base: envelope.idle,
             per_core: (envelope.full - envelope.idle) / whole,
-            lowest_cap: Watts::new(cap.minimum),
+            lowest_cap: Watts::new(cap.min),
         },
     })
 }
@@ -44,34 +48,48 @@ pub(super) fn envelope(nodes: &[NodeCapacity], most: Cores) -> PowerEnvelope {
     }
 }
 
-/// The frequencies that all nodes together can be limited to: one limit for all, which each keeps as near as it can.
-/// `None` where one of them has no lever for it, since a limit would then hold some nodes back and not the others.
-pub(super) fn frequencies(
-    nodes: impl Iterator<Item = Option<message::Range>>,
-) -> Option<Result<FrequencyRange, PlantError>> {
-    let ranges: Vec<message::Range> = nodes.collect::<Option<_>>()?;
-    let least = |pick: fn(&message::Range) -> f64| ranges.iter().map(pick).reduce(f64::min);
-    let lowest = least(|range| range.minimum)?;
-    let highest = ranges.iter().map(|range| range.maximum).reduce(f64::max)?;
-    let step = least(|range| range.step)?;
-    Some(FrequencyRange::new(
-        Hertz::new(lowest),
-        Hertz::new(highest),
-        Hertz::new(step.min(highest)),
-    ))
+/// What can be commanded of a lever that every node has for itself: one value for all, which each keeps as near as it can.
+/// `None` where one of them lacks it, since a value would then hold some nodes back and not the others.
+pub(super) fn together(nodes: impl Iterator<Item = Option<LeverRange>>) -> Option<LeverRange> {
+    let join = |one: LeverRange, other: LeverRange| LeverRange {
+        min: one.min.min(other.min),
+        max: one.max.max(other.max),
+        step: one.step.min(other.step),
+        delay: one.delay.max(other.delay),
+    };
+    nodes.collect::<Option<Vec<_>>>()?.into_iter().reduce(join)
+}
+
+/// The levers that every node has for itself.
+pub(super) fn of_each() -> impl Iterator<Item = Lever> {
+    Lever::ALL
+        .into_iter()
+        .filter(|lever| lever.info().spread == Spread::Each)
+}
+
+/// A node's part of a setting: of the levers that it has for itself, the value that is nearest within its range.
+pub(super) fn own(setting: &Setting, ranges: &Ranges) -> Setting {
+    of_each().fold(Setting::default(), |all, lever| {
+        let value = setting.get(lever).zip(ranges.get(lever));
+        all.with(
+            lever,
+            value.map(|(value, range)| value.clamp(range.min, range.max)),
+        )
+    })
 }
 
 /// The cores that a node's service has now.
-pub(super) fn cores_in_force(description: &Description, in_force: &message::Allocation) -> Cores {
+pub(super) fn cores_in_force(description: &Description, in_force: &Setting) -> Cores {
     let all = description
-        .cores
-        .map_or(f64::from(description.node.cores_online), |range| range.maximum);
-    in_force.cores.unwrap_or(Cores::new(all))
+        .ranges
+        .get(Lever::Cores)
+        .map_or(f64::from(description.node.cores_online), |range| range.max);
+    in_force.cores().unwrap_or(Cores::new(all))
 }
 
 /// All cores that a node's service can have, and what they can need.
 pub(super) fn everything(description: &Description) -> (Cores, Watts) {
-    let cores = cores_in_force(description, &message::Allocation::AS_FOUND);
+    let cores = cores_in_force(description, &Setting::default());
     let cap = capacity(description).map_or(Watts::ZERO, |capacity| capacity.power.limit(cores));
     (cores, cap)
 }
@@ -100,7 +118,7 @@ mod tests {
             zones: Vec::new(),
             energy: None,
             frequency: None,
-            in_force: message::Allocation::AS_FOUND,
+            in_force: Setting::default(),
             lease: None,
             troubles: Vec::new(),
             usable: usable.map(Cores::new),
@@ -114,20 +132,22 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_has_the_frequencies_of_all_its_nodes_or_none() {
-        let range = |minimum: f64, maximum: f64, step: f64| {
-            Some(message::Range {
-                minimum: minimum * 1e9,
-                maximum: maximum * 1e9,
-                step: step * 1e9,
-            })
-        };
-        let all = frequencies([range(0.8, 2.1, 0.1), range(1.2, 3.4, 0.2)].into_iter());
-        let all = all.unwrap().unwrap();
-        let ghz = |frequency: Hertz| (frequency.get() / 1e7).round() / 100.0;
-        assert_eq!((ghz(all.min()), ghz(all.max()), ghz(all.step())), (0.8, 3.4, 0.1));
-        assert!(frequencies([range(0.8, 2.1, 0.1), None].into_iter()).is_none());
-        assert!(frequencies(std::iter::empty()).is_none());
+    fn a_cluster_has_a_lever_of_all_its_nodes_or_not_at_all() {
+        let range = |min: f64, max: f64, step: f64| Some(LeverRange::new(min, max, step).unwrap());
+        let all = together([range(0.8, 2.1, 0.1), range(1.2, 3.4, 0.2)].into_iter());
+        assert_eq!(all, range(0.8, 3.4, 0.1));
+        assert!(together([range(0.8, 2.1, 0.1), None].into_iter()).is_none());
+        assert!(together(std::iter::empty()).is_none());
+    }
+
+    #[test]
+    fn a_node_has_the_nearest_value_of_its_own_levers_alone() {
+        let ranges = Ranges::default()
+            .with(Lever::Cores, Ok(LeverRange::between(0.1, 2.0)))
+            .with(Lever::Frequency, Ok(LeverRange::between(1.2e9, 3.4e9)));
+        let setting = Setting::from([(Lever::Cores, 8.0), (Lever::Frequency, 0.8e9)]);
+        assert_eq!(own(&setting, &ranges), Setting::from([(Lever::Frequency, 1.2e9)]));
+        assert_eq!(own(&setting, &Ranges::default()), Setting::default());
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Many agents as one machine.
 
-use super::capacity::{capacity, cores_in_force, envelope, everything, frequencies, usable};
+use super::capacity::{capacity, cores_in_force, envelope, everything, of_each, own, together, usable};
 use super::counts::{Counts, MeterAtStart, meter, sum};
 use super::node::{NodeOptions, NodeState, NodeTask, Wish};
 use super::{Network, Shared};
@@ -12,7 +12,7 @@ use headroom_units::{
 };
 use headroom_wire::Address;
 use headroom_wire::client::ClientOptions;
-use headroom_wire::message::{self, Description, Holder, Sample};
+use headroom_wire::message::{Description, Holder, Ranges, Sample};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -180,8 +180,11 @@ impl ClusterMachine {
         let range = CoreRange::new(fewest, most, self.spread.step())
             .with_context(|| format!("{} nodes", found.len()))?;
         let mut plant = Plant::new(range, envelope(&capacities, most))?;
-        if let Some(range) = frequencies(found.iter().map(|(description, _)| description.frequency)) {
-            plant = plant.with_frequency(range?);
+        for lever in of_each() {
+            let ranges = found.iter().map(|(description, _)| description.ranges.get(lever));
+            if let Some(range) = together(ranges) {
+                plant = plant.with_range(lever, range)?;
+            }
         }
         self.plant = Some(plant);
         self.bounded = most < all;
@@ -220,7 +223,7 @@ impl ClusterMachine {
         })
     }
 
-    fn live(&self) -> impl Iterator<Item = (&Node, Description, Option<Sample>, message::Allocation)> {
+    fn live(&self) -> impl Iterator<Item = (&Node, Description, Option<Sample>, Setting)> {
         self.nodes.iter().filter_map(|node| {
             let state = node.state.lock();
             let live = state.is_live().then(|| state.description.clone()).flatten()?;
@@ -318,33 +321,29 @@ impl Device for ClusterMachine {
     fn in_force(&self) -> Setting {
         let (mut cores, mut cap) = (Cores::ZERO, Watts::ZERO);
         // As fast as the fastest: where one node is not limited, the cluster is not.
-        let mut limits = Some(Vec::new());
+        let mut most: Option<Setting> = None;
         for (_, description, _, in_force) in self.live() {
-            limits = limits.zip(in_force.frequency).map(|(mut limits, limit)| {
-                limits.push(limit);
-                limits
-            });
+            most = Some(most.map_or(in_force, |most| most.most(in_force)));
             let given = cores_in_force(&description, &in_force);
             cores += given;
-            cap += match (in_force.cap, capacity(&description)) {
+            cap += match (in_force.cap(), capacity(&description)) {
                 (Some(cap), _) => cap,
                 (None, Ok(capacity)) => capacity.power.limit(given),
                 (None, Err(_)) => Watts::ZERO,
             };
         }
-        let frequency = limits.and_then(|limits| limits.into_iter().reduce(Hertz::max));
-        Setting::default()
+        most.unwrap_or_default()
             .with(Lever::Cores, Some(cores.get()))
             .with(Lever::Cap, Some(cap.get()))
-            .with(Lever::Frequency, frequency.map(Hertz::get))
     }
 
     fn apply(&mut self, decision: &mut Decision) -> anyhow::Result<()> {
         let Some(plant) = self.plant else {
             bail!("the nodes were not described yet");
         };
-        let allocation = plant.allocation(&decision.setting);
-        let live: Vec<(usize, NodeCapacity, message::Range, Option<message::Range>)> = self
+        let setting = decision.setting;
+        let allocation = plant.allocation(&setting);
+        let live: Vec<(usize, NodeCapacity, Ranges)> = self
             .nodes
             .iter()
             .enumerate()
@@ -352,7 +351,7 @@ impl Device for ClusterMachine {
                 let state = node.state.lock();
                 let description = state.description.as_ref()?;
                 let capacity = capacity(description).ok()?;
-                Some((index, capacity, description.cap?, description.frequency))
+                Some((index, capacity, description.ranges.clone()))
             })
             .collect();
         if live.is_empty() {
@@ -385,7 +384,7 @@ impl Device for ClusterMachine {
         };
         let mut shares = self.spread.shares(cores, cap, &mine).into_iter();
         let mut asked = Vec::new();
-        for ((index, capacity, caps, speeds), ours) in live.iter().zip(&ours) {
+        for ((index, capacity, ranges), ours) in live.iter().zip(&ours) {
             let share = if *ours {
                 shares.next()
             } else {
@@ -393,18 +392,12 @@ impl Device for ClusterMachine {
             };
             let Some(share) = share else { continue };
             let node = &self.nodes[*index];
-            let wanted = message::Allocation {
-                cores: Some(share.cores.min(capacity.most)),
-                // What holds the cap may have a narrower range than what the cores can need.
-                cap: Some(
-                    share
-                        .cap
-                        .clamp(Watts::new(caps.minimum), Watts::new(caps.maximum)),
-                ),
-                frequency: allocation.frequency.zip(*speeds).map(|(limit, speeds)| {
-                    limit.clamp(Hertz::new(speeds.minimum), Hertz::new(speeds.maximum))
-                }),
-            };
+            // What holds the cap may have a narrower range than what the cores can need.
+            let caps = ranges.get(Lever::Cap);
+            let cap = caps.map(|caps| share.cap.get().clamp(caps.min, caps.max));
+            let wanted = own(&setting, ranges)
+                .with(Lever::Cores, Some(share.cores.min(capacity.most).get()))
+                .with(Lever::Cap, cap);
             let number = node.wish(wanted);
             if *ours {
                 asked.push((node, number));
@@ -467,9 +460,8 @@ impl Node {
             .and_then(|sample| sample.cpu)
             .map(|cpu| cpu.throttled_share);
         let part = part
+            .set_to(&state.in_force)
             .with(Lever::Cores, Some(cores.get()))
-            .with(Lever::Cap, state.in_force.cap.map(Watts::get))
-            .with(Lever::Frequency, state.in_force.frequency.map(Hertz::get))
             .with(Sensor::Power, power.map(|power| power.value.get()))
             .with(Sensor::BusyCores, busy.map(Cores::get))
             .with(
@@ -490,19 +482,19 @@ impl Node {
     }
 
     /// Wishes, or says that the last wish stands; its number.
-    fn wish(&self, allocation: message::Allocation) -> u64 {
+    fn wish(&self, setting: Setting) -> u64 {
         let now = Instant::now();
         let connected_anew = {
             let state = self.state.lock();
-            state.in_force == message::Allocation::AS_FOUND || state.refused
+            state.in_force.is_empty() || state.refused
         };
         let mut number = 0;
         self.wish.send_if_modified(|wish| {
-            let changed = wish.allocation != allocation || wish.number == 0 || connected_anew;
+            let changed = wish.setting != setting || wish.number == 0 || connected_anew;
             wish.at = Some(now);
             if changed {
                 wish.number += 1;
-                wish.allocation = allocation;
+                wish.setting = setting;
             }
             number = wish.number;
             changed

@@ -1,8 +1,9 @@
 //! One agent, seen from the controller: the task that keeps the connection, and what is known.
 
 use super::{BackOff, Shared, stop_requested};
+use headroom_units::{Lever, Setting};
 use headroom_wire::client::{CallError, Client, ClientOptions};
-use headroom_wire::message::{Allocation, Apply, Description, Holder, LeaseState, Sample};
+use headroom_wire::message::{Apply, Description, Holder, LeaseState, Sample};
 use headroom_wire::{Address, Refusal};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,7 +19,7 @@ pub(super) struct NodeState {
     /// The newest sample of this connection.
     pub(super) sample: Option<Sample>,
     /// What is in force, as it was answered last.
-    pub(super) in_force: Allocation,
+    pub(super) in_force: Setting,
     /// Who keeps it from us.
     pub(super) held_by: Option<String>,
     /// Why it cannot be reached, or refuses, in words; `None` while all is well.
@@ -44,7 +45,7 @@ pub(super) struct Wish {
     /// Counts the wishes, from 1; 0 where nothing is wished yet.
     pub(super) number: u64,
     /// What is to be in force.
-    pub(super) allocation: Allocation,
+    pub(super) setting: Setting,
     /// When the control loop wished it, or last said that it still does.
     pub(super) at: Option<Instant>,
 }
@@ -182,7 +183,11 @@ impl NodeTask {
     /// is asked of such a node, so that no refusal would ever tell that its levers are back.
     async fn look_again(&self, client: &Client) -> Result<(), CallError> {
         let lacks = |description: &Description| {
-            description.cores.is_none() || description.cap.is_none() || description.envelope.is_none()
+            let limited = [Lever::Cores, Lever::Cap];
+            limited
+                .iter()
+                .any(|lever| description.ranges.get(*lever).is_none())
+                || description.envelope.is_none()
         };
         if !self.state.lock().description.as_ref().is_some_and(lacks) {
             return Ok(());
@@ -220,7 +225,7 @@ impl NodeTask {
             holder: self.options.holder.clone(),
             sequence: self.sequence,
             length: self.options.lease,
-            allocation: wish.allocation,
+            setting: wish.setting,
         };
         let answer = client.apply(apply).await;
         let (in_force, held_by, trouble) = match answer {

@@ -1,9 +1,9 @@
 use super::*;
-use headroom_units::Source;
+use headroom_units::{Setting, Source};
 use headroom_wire::access::Rules;
 use headroom_wire::message::{
-    Allocation, Description, GroupCounters, GroupCpu, Node, QueueCounters, QueueMethod as WireMethod,
-    QueueSample as WireSample, QueueShown, QueueSnapshot, Range,
+    Description, GroupCounters, GroupCpu, Node, QueueCounters, QueueMethod as WireMethod,
+    QueueSample as WireSample, QueueShown, QueueSnapshot, Range, Ranges,
 };
 use headroom_wire::proto::agent_server::Agent;
 use headroom_wire::server::{Admission, Limits, Listen, Listener, serve};
@@ -99,10 +99,8 @@ impl Agent for Scripted {
             agent_run: 1,
             node: Node::default(),
             service: String::new(),
-            cores: None,
-            cap: None,
-            frequency: None,
-            levers: vec![],
+            ranges: Ranges::default(),
+            devices: vec![],
             meters: vec![],
             envelope: None,
             lease_ms: Range::new(1.0, 2.0),
@@ -110,7 +108,7 @@ impl Agent for Scripted {
             queue_period_ms: (self.manner != Manner::Old).then(|| Range::new(10.0, 60_000.0)),
             cpu_groups: matches!(self.manner, Manner::Groups | Manner::Forbids).then(Vec::new),
             source: Source::Emulated,
-            in_force: Allocation::AS_FOUND,
+            in_force: Setting::default(),
             lease: None,
         };
         Ok(Response::new(description.into()))

@@ -12,8 +12,7 @@ use headroom_node::frequency::FrequencyBounds;
 use headroom_node::limit::LeverKind;
 use headroom_node::power::PowerModel;
 use headroom_node::restore::Registry;
-use headroom_units::{Cores, Ratio, Setting, Source};
-use headroom_wire::message;
+use headroom_units::{Cores, Lever, Ratio, Setting, Source};
 use std::time::{Duration, Instant};
 
 /// One service's control group on this machine: [`LocalMachine`], which an agent serves too, in this process.
@@ -21,21 +20,13 @@ use std::time::{Duration, Instant};
 /// ```no_run
 /// use headroom_control::{Allocation, Decision};
 /// use headroom_node::agent::LocalOptions;
-/// use headroom_node::cap::LimiterOptions;
-/// use headroom_node::power::{MeterPreference, PowerModel};
+/// use headroom_node::power::PowerModel;
 /// use headroom_node::{Roots, restore};
 /// use headroom_runtime::live::{CgroupMachine, Device, DevicePeriod};
 /// use headroom_units::{Cores, Watts};
 ///
-/// let options = LocalOptions {
-///     roots: Roots::default(),
-///     target: "unit:nginx.service".parse()?,
-///     model: PowerModel::default_for(Cores::new(4.0))?,
-///     meter: MeterPreference::Auto,
-///     limiter: LimiterOptions::default(),
-///     emulated: false,
-///     name: None,
-/// };
+/// let model = PowerModel::default_for(Cores::new(4.0))?;
+/// let options = LocalOptions::of(Roots::default(), "unit:nginx.service".parse()?, model);
 /// let mut machine = CgroupMachine::open(options, restore::global())?;
 /// let allocation = Allocation::new(Cores::new(2.0), Watts::new(30.0));
 /// machine.apply(&mut Decision::of(allocation))?;
@@ -113,7 +104,7 @@ impl CgroupMachine {
             Some((name, zones)) => meter.push_str(&format!("{name} ({zones})")),
             None => meter.push_str(&self.identity),
         }
-        let unusable: Vec<String> = passed_over.iter().map(|over| over.meter.to_string()).collect();
+        let unusable: Vec<String> = passed_over.iter().map(|over| over.what.to_string()).collect();
         if !unusable.is_empty() {
             meter.push_str(&format!(
                 ": no {} here (`headroom doctor` says why)",
@@ -288,20 +279,17 @@ impl Device for CgroupMachine {
     }
 
     fn apply(&mut self, decision: &mut Decision) -> anyhow::Result<()> {
-        let setting = &decision.setting;
-        let cores = setting.cores().unwrap_or(self.allocated.cores);
-        let cap = setting.cap().unwrap_or(self.allocated.cap);
-        let frequency = setting.frequency();
+        let cores = decision.setting.cores().unwrap_or(self.allocated.cores);
+        let cap = decision.setting.cap().unwrap_or(self.allocated.cap);
+        let setting = decision
+            .setting
+            .with(Lever::Cores, Some(cores.get()))
+            .with(Lever::Cap, Some(cap.get()));
         if self.registry.is_paused() {
             self.note_pause();
             return Ok(());
         }
-        let asked = message::Allocation {
-            cores: Some(cores),
-            cap: Some(cap),
-            frequency,
-        };
-        let applied = match self.local.set(asked) {
+        let applied = match self.local.set(setting) {
             Ok(applied) => applied,
             // An operator was faster.
             Err(_) if self.registry.is_paused() => {

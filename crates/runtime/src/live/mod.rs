@@ -79,7 +79,7 @@ pub use device::{Device, DevicePeriod, Missing, Refused};
 pub use machine::CgroupMachine;
 pub use outcomes::{Outcomes, failures};
 pub use sinks::RecorderSink;
-pub use telemetry::{GatewayTelemetry, Haproxy, Prometheus, ReportedLatency, Telemetry, TrafficPeriod};
+pub use telemetry::{GatewayTelemetry, Other, ReportedLatency, Telemetry, TrafficPeriod};
 pub use tick::{BackendTick, Levers, Tick};
 
 use headroom_console::Stop;

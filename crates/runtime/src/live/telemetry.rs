@@ -4,9 +4,7 @@ use super::outcomes::Outcomes;
 use super::tick::BackendTick;
 use hdrhistogram::Histogram;
 use headroom_gateway::{Handle, PeriodStats, QueueCounts};
-use headroom_telemetry::haproxy::HaproxyTelemetry;
-use headroom_telemetry::prometheus::PrometheusTelemetry;
-use headroom_telemetry::{Latency, TelemetryPeriod};
+use headroom_telemetry::{Latency, Source, TelemetryPeriod};
 use headroom_units::{Part, Seconds};
 use std::time::Duration;
 
@@ -121,19 +119,10 @@ impl Telemetry for GatewayTelemetry<'_> {
     }
 }
 
-/// An existing HAProxy's log and statistics socket.
-pub struct Haproxy(pub HaproxyTelemetry);
+/// Another program's telemetry: an existing HAProxy's, or that of a Prometheus.
+pub struct Other(pub Box<dyn Source>);
 
-impl Telemetry for Haproxy {
-    fn take(&mut self, patience: Duration) -> Option<TrafficPeriod> {
-        reported(self.0.take_period(patience))
-    }
-}
-
-/// An existing Prometheus.
-pub struct Prometheus(pub PrometheusTelemetry);
-
-impl Telemetry for Prometheus {
+impl Telemetry for Other {
     fn take(&mut self, patience: Duration) -> Option<TrafficPeriod> {
         reported(self.0.take_period(patience))
     }

@@ -1,4 +1,4 @@
-//! The clairvoyant bound: the least energy with which the promise can be kept in this plant when every arrival and every
+//! The clairvoyant bound: the least energy with which the SLO can be kept in this plant when every arrival and every
 //! size is known beforehand. How far is a law from the possible?
 //!
 //! The least energy itself is out of reach (it is the optimum over all ways of changing cores and frequencies while

@@ -12,7 +12,7 @@ use headroom_control::Allocation;
 
 /// How many steps of cores above and below the last choice are tried.
 const REACH: usize = 8;
-/// How many frequencies above the lowest that keeps the promise are kept as choices: a faster one leaves less behind.
+/// How many frequencies above the lowest that keeps the SLO are kept as choices: a faster one leaves less behind.
 const FASTER: usize = 2;
 
 struct Search<'a> {
@@ -23,7 +23,7 @@ struct Search<'a> {
     late_share: f64,
 }
 
-/// Finds a schedule that keeps the promise with little energy, knowing everything that will arrive; see the
+/// Finds a schedule that keeps the SLO with little energy, knowing everything that will arrive; see the
 /// [module](super). `width` states are kept from period to period, at least one: 4 states come within 0.05 % of 16 on the
 /// SLO-Power traces, and the time grows with their number.
 ///
@@ -217,7 +217,7 @@ impl<'a> Search<'a> {
         kept
     }
 
-    /// No allocation in reach keeps the promise: one further away, or everything.
+    /// No allocation in reach keeps the SLO: one further away, or everything.
     fn least_bad(&self, state: &State, arriving: &[(f64, f64)], from_s: f64, to_s: f64) -> Step {
         let (all_cores, top) = (
             self.world.choices.cores.len(),

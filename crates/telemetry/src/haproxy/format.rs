@@ -160,12 +160,6 @@ impl LogFormat {
         Self::compile(HTTPLOG).expect("the default log format compiles")
     }
 
-    /// `option httplog clf`.
-    pub fn httplog_clf() -> Self {
-        // A constant that the tests compile.
-        Self::compile(HTTPLOG_CLF).expect("the CLF log format compiles")
-    }
-
     /// Compiles a format: either the text itself, or the line of HAProxy's configuration that sets it
     /// (`log-format "…"`, `log-format …\ …`, `option httplog`, `option httpslog`, `option httplog clf`).
     ///

@@ -50,7 +50,7 @@ pub enum StatisticsError {
          `global` section, and may this user open it?"
     )]
     Connect {
-        /// Where.
+        /// The socket.
         address: StatisticsAddress,
         /// What the system says.
         error: io::Error,
@@ -58,7 +58,7 @@ pub enum StatisticsError {
     /// The reply did not come, or broke off.
     #[error("HAProxy's statistics socket {address} did not answer {command:?}: {error}")]
     Reply {
-        /// Where.
+        /// The socket.
         address: StatisticsAddress,
         /// What was asked.
         command: String,
@@ -68,7 +68,7 @@ pub enum StatisticsError {
     /// The reply is longer than 16 MiB.
     #[error("HAProxy's statistics socket {address} answered {command:?} with more than 16 MiB")]
     TooLong {
-        /// Where.
+        /// The socket.
         address: StatisticsAddress,
         /// What was asked.
         command: String,
@@ -76,7 +76,7 @@ pub enum StatisticsError {
     /// The reply is not what the command answers.
     #[error("HAProxy's statistics socket {address} answered {command:?} with {reply:?}: {what}")]
     Unexpected {
-        /// Where.
+        /// The socket.
         address: StatisticsAddress,
         /// What was asked.
         command: String,
@@ -265,31 +265,10 @@ impl StatisticsSocket {
         self.change(&format!("set server {backend}/{server} state {state}"), patience)
     }
 
-    /// Sets a server's weight, 0 to 256 (`set server b/s weight …`). Needs `level admin`.
-    ///
-    /// # Errors
-    /// [`StatisticsError`]; HAProxy's words where it refuses, as for a balancing method whose weights are fixed.
-    pub fn set_weight(
-        &self,
-        backend: &str,
-        server: &str,
-        weight: u32,
-        patience: Duration,
-    ) -> Result<(), StatisticsError> {
-        if weight > 256 {
-            return Err(StatisticsError::Weight(weight));
-        }
-        let (backend, server) = (plain_name(backend)?, plain_name(server)?);
-        self.change(
-            &format!("set server {backend}/{server} weight {weight}"),
-            patience,
-        )
-    }
-
     /// Sets a server's weight as a share of the one that it is configured with, in percent. Needs `level admin`.
     ///
     /// # Errors
-    /// [`StatisticsError`], as for [`set_weight`](Self::set_weight).
+    /// [`StatisticsError`]; HAProxy's words where it refuses, as for a balancing method whose weights are fixed.
     pub fn set_weight_percent(
         &self,
         backend: &str,

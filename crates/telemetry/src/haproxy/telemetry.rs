@@ -5,6 +5,7 @@ use super::line::LineError;
 use super::source::{LogSource, Reader, SourceError, State};
 use super::statistics::{Row, RowKind, Statistics, StatisticsAddress, StatisticsSocket};
 use super::tally::{self, Intake, Scope, Shared, Tally};
+use crate::Source;
 use crate::period::{ArrivalsFrom, BackendPeriod, Latency, Lost, TelemetryPeriod};
 use headroom_units::{FailedStatus, Ratio, Seconds};
 use std::collections::{BTreeMap, BTreeSet};
@@ -223,104 +224,6 @@ impl HaproxyTelemetry {
         notes
     }
 
-    /// Everything since the last call (or the start). The statistics socket is waited for up to `patience`; the log's
-    /// reader is never waited for, nor does it wait.
-    ///
-    /// It blocks for the statistics socket: call it from a plain thread.
-    pub fn take_period(&mut self, patience: Duration) -> TelemetryPeriod {
-        let deadline = Instant::now() + patience;
-        let statistics = self.statistics.as_ref().map(|socket| socket.read(patience));
-        let fresh = Box::new(Tally::new());
-        let tally = std::mem::replace(&mut *tally::lock(&self.shared), fresh);
-        let now = Instant::now();
-        let since = now.saturating_duration_since(self.taken);
-        self.taken = now;
-
-        let (statistics, mut statistics_error) = match statistics {
-            Some(Ok(statistics)) => (Some(statistics), None),
-            Some(Err(error)) => (None, Some(error.to_string())),
-            None => (None, None),
-        };
-        self.remember_backends(&tally);
-        if tally.lines > 0 {
-            self.heard = now;
-        }
-        let counted = match statistics.as_ref().map(|statistics| self.totals(statistics)) {
-            Some(Ok(totals)) => {
-                let counted = self
-                    .last
-                    .filter(|_| totals.countable)
-                    .map(|last| totals.since(&last));
-                self.last = Some(totals);
-                counted
-            }
-            Some(Err(what)) => {
-                statistics_error = Some(what);
-                None
-            }
-            None => None,
-        };
-        let kernel_drops = self.reader.dropped();
-        let dropped = kernel_drops.map(|now| now.saturating_sub(self.kernel_drops.unwrap_or(0)));
-        self.kernel_drops = kernel_drops;
-
-        let ended = tally.completions + tally.failed.total();
-        let coverage = counted
-            .filter(|counted| !counted.reloaded && counted.ended > 0)
-            .map(|counted| Ratio::new((tally.lines as f64 / counted.ended as f64).min(1.0)));
-        let lost = self.loss(now, &tally, counted, dropped, statistics_error.as_deref());
-        let (arrivals, arrivals_from) = match counted {
-            // The counter of a new process does not have what the old one took in.
-            Some(counted) if counted.reloaded => (
-                counted.arrivals.saturating_sub(tally.local).max(ended),
-                ArrivalsFrom::Statistics,
-            ),
-            Some(counted) => (
-                counted.arrivals.saturating_sub(tally.local),
-                ArrivalsFrom::Statistics,
-            ),
-            None => (ended, ArrivalsFrom::Log),
-        };
-        let gauges = statistics
-            .as_ref()
-            .map(|statistics| self.gauges(statistics))
-            .unwrap_or_default();
-        let left = deadline.saturating_duration_since(Instant::now());
-        let oldest_in_flight = match (&self.statistics, gauges.in_flight) {
-            (Some(socket), Some(1..)) if ended == 0 && !left.is_zero() => socket
-                .oldest_session(|name| self.in_scope(name), left)
-                .unwrap_or_else(|error| {
-                    statistics_error = Some(error.to_string());
-                    None
-                }),
-            _ => None,
-        };
-        TelemetryPeriod {
-            since,
-            arrivals,
-            arrivals_from,
-            completions: tally.completions,
-            failures: tally.failed.total(),
-            failed: tally.failed,
-            statuses: Some(tally.statuses),
-            local: tally.local,
-            in_flight: gauges.in_flight,
-            queued: gauges.queued,
-            oldest_in_flight,
-            backends: servers(&tally, gauges.servers),
-            malformed: tally.malformed.total(),
-            malformed_by_kind: tally.malformed,
-            dropped,
-            dropped_by_proxy: counted.and_then(|counted| counted.dropped_logs),
-            coverage,
-            delivery_lag: tally.least_lag_s.map(Seconds::new),
-            reloaded: counted.is_some_and(|counted| counted.reloaded),
-            statistics_error,
-            lost,
-            latency: Latency::Histogram(Box::new(tally.latency)),
-        }
-    }
-
     /// Why the period is not to be trusted.
     fn loss(
         &mut self,
@@ -466,6 +369,106 @@ impl HaproxyTelemetry {
             }
         }
         gauges
+    }
+}
+
+impl Source for HaproxyTelemetry {
+    /// Everything since the last call (or the start). The statistics socket is waited for up to `patience`; the log's
+    /// reader is never waited for, nor does it wait.
+    ///
+    /// It blocks for the statistics socket: call it from a plain thread.
+    fn take_period(&mut self, patience: Duration) -> TelemetryPeriod {
+        let deadline = Instant::now() + patience;
+        let statistics = self.statistics.as_ref().map(|socket| socket.read(patience));
+        let fresh = Box::new(Tally::new());
+        let tally = std::mem::replace(&mut *tally::lock(&self.shared), fresh);
+        let now = Instant::now();
+        let since = now.saturating_duration_since(self.taken);
+        self.taken = now;
+
+        let (statistics, mut statistics_error) = match statistics {
+            Some(Ok(statistics)) => (Some(statistics), None),
+            Some(Err(error)) => (None, Some(error.to_string())),
+            None => (None, None),
+        };
+        self.remember_backends(&tally);
+        if tally.lines > 0 {
+            self.heard = now;
+        }
+        let counted = match statistics.as_ref().map(|statistics| self.totals(statistics)) {
+            Some(Ok(totals)) => {
+                let counted = self
+                    .last
+                    .filter(|_| totals.countable)
+                    .map(|last| totals.since(&last));
+                self.last = Some(totals);
+                counted
+            }
+            Some(Err(what)) => {
+                statistics_error = Some(what);
+                None
+            }
+            None => None,
+        };
+        let kernel_drops = self.reader.dropped();
+        let dropped = kernel_drops.map(|now| now.saturating_sub(self.kernel_drops.unwrap_or(0)));
+        self.kernel_drops = kernel_drops;
+
+        let ended = tally.completions + tally.failed.total();
+        let coverage = counted
+            .filter(|counted| !counted.reloaded && counted.ended > 0)
+            .map(|counted| Ratio::new((tally.lines as f64 / counted.ended as f64).min(1.0)));
+        let lost = self.loss(now, &tally, counted, dropped, statistics_error.as_deref());
+        let (arrivals, arrivals_from) = match counted {
+            // The counter of a new process does not have what the old one took in.
+            Some(counted) if counted.reloaded => (
+                counted.arrivals.saturating_sub(tally.local).max(ended),
+                ArrivalsFrom::Statistics,
+            ),
+            Some(counted) => (
+                counted.arrivals.saturating_sub(tally.local),
+                ArrivalsFrom::Statistics,
+            ),
+            None => (ended, ArrivalsFrom::Log),
+        };
+        let gauges = statistics
+            .as_ref()
+            .map(|statistics| self.gauges(statistics))
+            .unwrap_or_default();
+        let left = deadline.saturating_duration_since(Instant::now());
+        let oldest_in_flight = match (&self.statistics, gauges.in_flight) {
+            (Some(socket), Some(1..)) if ended == 0 && !left.is_zero() => socket
+                .oldest_session(|name| self.in_scope(name), left)
+                .unwrap_or_else(|error| {
+                    statistics_error = Some(error.to_string());
+                    None
+                }),
+            _ => None,
+        };
+        TelemetryPeriod {
+            since,
+            arrivals,
+            arrivals_from,
+            completions: tally.completions,
+            failures: tally.failed.total(),
+            failed: tally.failed,
+            statuses: Some(tally.statuses),
+            local: tally.local,
+            in_flight: gauges.in_flight,
+            queued: gauges.queued,
+            oldest_in_flight,
+            backends: servers(&tally, gauges.servers),
+            malformed: tally.malformed.total(),
+            malformed_by_kind: tally.malformed,
+            dropped,
+            dropped_by_proxy: counted.and_then(|counted| counted.dropped_logs),
+            coverage,
+            delivery_lag: tally.least_lag_s.map(Seconds::new),
+            reloaded: counted.is_some_and(|counted| counted.reloaded),
+            statistics_error,
+            lost,
+            latency: Latency::Histogram(Box::new(tally.latency)),
+        }
     }
 }
 

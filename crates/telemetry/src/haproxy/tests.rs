@@ -277,7 +277,7 @@ proptest! {
 
     #[test]
     fn no_line_makes_the_parser_panic(noise in proptest::collection::vec(any::<u8>(), 0..300), cut in 0_usize..200) {
-        for format in [LogFormat::httplog(), LogFormat::httplog_clf()] {
+        for format in [LogFormat::httplog(), LogFormat::compile("option httplog clf").unwrap()] {
             let _ = format.parse(&noise);
             let mut mixed = HTTPLOG.as_bytes()[..cut.min(HTTPLOG.len())].to_vec();
             mixed.extend_from_slice(&noise);

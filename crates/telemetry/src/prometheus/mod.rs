@@ -12,6 +12,7 @@ mod client;
 mod endpoint;
 mod reply;
 
+use crate::Source;
 use crate::period::{ArrivalsFrom, Failures, Latency, Lost, TelemetryPeriod};
 use client::QueryApi;
 use headroom_client::{Client, authorities, tls};
@@ -224,8 +225,25 @@ impl PrometheusTelemetry {
         })
     }
 
+    fn ask(&self, patience: Duration) -> Result<Answers, String> {
+        let ended = || "the thread that asks Prometheus has ended".to_owned();
+        let (answer, answered) = sync_channel(1);
+        let rounds = self.rounds.as_ref().ok_or_else(ended)?;
+        // Full: the round before was given up and is not over, which the timeouts make short.
+        rounds
+            .try_send(Round { patience, answer })
+            .map_err(|_| "the last query is still under way".to_owned())?;
+        match answered.recv_timeout(patience.saturating_add(GRACE)) {
+            Ok(answers) => answers,
+            Err(RecvTimeoutError::Timeout) => Err(format!("no answer within {patience:?}")),
+            Err(RecvTimeoutError::Disconnected) => Err(ended()),
+        }
+    }
+}
+
+impl Source for PrometheusTelemetry {
     /// Asks, and waits up to `patience` for all answers together. It blocks: call it from a plain thread.
-    pub fn take_period(&mut self, patience: Duration) -> TelemetryPeriod {
+    fn take_period(&mut self, patience: Duration) -> TelemetryPeriod {
         let asked = self.ask(patience);
         let now = Instant::now();
         let since = now.saturating_duration_since(self.taken);
@@ -258,21 +276,6 @@ impl PrometheusTelemetry {
         period.completions = period.arrivals - period.failures;
         period.in_flight = answers.in_flight.map(|number| number.round() as u64);
         period
-    }
-
-    fn ask(&self, patience: Duration) -> Result<Answers, String> {
-        let ended = || "the thread that asks Prometheus has ended".to_owned();
-        let (answer, answered) = sync_channel(1);
-        let rounds = self.rounds.as_ref().ok_or_else(ended)?;
-        // Full: the round before was given up and is not over, which the timeouts make short.
-        rounds
-            .try_send(Round { patience, answer })
-            .map_err(|_| "the last query is still under way".to_owned())?;
-        match answered.recv_timeout(patience.saturating_add(GRACE)) {
-            Ok(answers) => answers,
-            Err(RecvTimeoutError::Timeout) => Err(format!("no answer within {patience:?}")),
-            Err(RecvTimeoutError::Disconnected) => Err(ended()),
-        }
     }
 }
 

@@ -26,7 +26,7 @@ pub enum HardwareError {
     MountPoint {
         /// The directory.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         cause: io::Error,
     },
     /// Another emulator serves it.
@@ -85,7 +85,7 @@ pub enum HardwareError {
         action: &'static str,
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         cause: io::Error,
         /// What to do.
         remedy: &'static str,

@@ -142,7 +142,7 @@ fn fits(pattern: &str, name: &str) -> bool {
 pub enum Fault {
     /// An operation on some files fails with an error.
     Error {
-        /// When.
+        /// The operation that fails.
         on: Operation,
         /// With what.
         errno: Errno,
@@ -183,27 +183,6 @@ impl Fault {
             errno,
             files: Pattern::new(files)?,
         })
-    }
-
-    /// A zone's energy counter reads one value for ever: 0, or a sentinel such as 4294967295000.
-    ///
-    /// # Errors
-    /// [`FaultError`] where the zone is no name.
-    pub fn energy_reads(zone: &str, microjoules: u64) -> Result<Self, FaultError> {
-        Ok(Self::Reads {
-            files: Pattern::new(&format!("{zone}/energy_uj"))?,
-            text: microjoules.to_string(),
-        })
-    }
-
-    /// The powercap directory is masked, as container runtimes do it.
-    pub fn powercap_masked() -> Self {
-        Self::Emptied(Pattern("class/powercap".into()))
-    }
-
-    /// There is no powercap directory, as in a virtual machine.
-    pub fn powercap_absent() -> Self {
-        Self::Vanished(Pattern("class/powercap".into()))
     }
 }
 

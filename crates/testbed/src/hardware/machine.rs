@@ -7,7 +7,7 @@ use super::cpuidle::CpuIdle;
 use super::power::{Level, PowerModel};
 use super::rapl::{Zone, ZoneKind};
 use super::zones::{LONG_TERM_WINDOW_US, zones};
-use headroom_units::{Cores, Hertz, Joules, Ratio, Seconds, Watts};
+use headroom_units::{Hertz, Joules, Ratio, Seconds, Watts};
 use serde::Serialize;
 
 /// The machine is advanced in steps of at most this, seconds, so that a late tick does not blunt a cap.
@@ -401,11 +401,6 @@ impl Machine {
         let package_w =
             self.model.package_base_w() + self.model.dram_w() + core_w * self.cores_per_package as f64;
         Watts::new(package_w * self.packages.len() as f64)
-    }
-
-    /// The cores that are online.
-    pub fn online_cores(&self) -> Cores {
-        Cores::new(self.cpus.iter().filter(|cpu| cpu.online).count() as f64)
     }
 
     /// The machine sleeps: its counters go on at the suspended power (or start anew, as some do on waking up), while the

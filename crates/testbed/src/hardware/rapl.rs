@@ -20,7 +20,7 @@ const POWER_MASK: u64 = 0x7fff;
 /// A limit on a zone's power.
 #[derive(Clone, Debug)]
 pub struct Limit {
-    /// Which.
+    /// Whether it limits the long or the short term, or the peak.
     pub kind: LimitKind,
     /// In eighths of a watt, 15 bits.
     power_raw: u16,

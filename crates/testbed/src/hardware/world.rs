@@ -18,7 +18,7 @@ const TICKS_BETWEEN_LOOKS: u64 = 25;
 /// A fault that is switched on.
 #[derive(Clone, Debug)]
 pub struct Active {
-    /// Which.
+    /// The fault that is injected.
     pub fault: Fault,
     /// What the counter stood at, for one that is frozen.
     pub frozen_uj: Option<u64>,
@@ -74,6 +74,8 @@ pub struct World {
     busy: BTreeMap<String, f64>,
     /// Busy time of each CPU since the start, seconds.
     pub(super) cpu_busy_s: Vec<f64>,
+    /// Whether the network card chooses itself for how long it collects what it receives, and for how long else, microseconds.
+    pub(super) coalescing: (bool, u64),
     ticks: u64,
 }
 
@@ -91,6 +93,7 @@ impl World {
             allocation: vec![0.0; cpus],
             busy: BTreeMap::new(),
             cpu_busy_s: vec![0.0; cpus],
+            coalescing: (true, 4),
             ticks: 0,
             config,
         };

@@ -136,11 +136,11 @@ fn a_container_masks_or_lacks_the_directory() {
         return;
     };
     let machine = bench.emulated.machine();
-    machine.inject(Fault::powercap_masked()).unwrap();
+    bench.command("set emptied class/powercap");
     assert_eq!(bench.list("class/powercap"), Ok(vec![]));
     assert_eq!(bench.read(ENERGY), Err(Errno::NOENT));
     machine.clear_all().unwrap();
-    machine.inject(Fault::powercap_absent()).unwrap();
+    bench.command("set vanished class/powercap");
     assert_eq!(bench.list("class/powercap"), Err(Errno::NOENT));
     machine.clear_all().unwrap();
     // What the names lead to is masked, and the names are there still.
@@ -191,9 +191,7 @@ fn counters_that_freeze_lie_and_jump() {
     bench.command("clear frozen intel-rapl:0");
     assert!(second().abs_diff(honest) < 100);
     for sentinel in [0, 4_294_967_295_000, u64::MAX] {
-        machine
-            .inject(Fault::energy_reads("intel-rapl:0", sentinel).unwrap())
-            .unwrap();
+        bench.command(&format!("set reads intel-rapl:0/energy_uj {sentinel}"));
         assert_eq!(bench.number(ENERGY), sentinel);
         machine.clear_all().unwrap();
     }

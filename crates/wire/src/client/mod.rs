@@ -53,7 +53,7 @@ pub enum CallError {
         "{address} is reached over TCP, which needs certificates: make them with `headroom certs`, or use a Unix socket"
     )]
     NoCertificate {
-        /// Where.
+        /// The peer.
         address: Address,
     },
     /// The certificates cannot be used.
@@ -62,7 +62,7 @@ pub enum CallError {
     /// No connection, or it was lost.
     #[error("{address} cannot be reached: {why}")]
     Unreachable {
-        /// Where.
+        /// The peer.
         address: Address,
         /// Why, in plain words.
         why: String,
@@ -70,7 +70,7 @@ pub enum CallError {
     /// No answer in time. Whether an [`Apply`] was carried out is not known: send it again with the same sequence number.
     #[error("{address} did not answer within {seconds} s", seconds = after.as_secs_f64())]
     NoAnswer {
-        /// Where.
+        /// The peer.
         address: Address,
         /// How long was waited.
         after: Duration,
@@ -81,15 +81,15 @@ pub enum CallError {
     /// The answer breaks the contract.
     #[error("{address} answered nonsense: {invalid}")]
     Nonsense {
-        /// Where.
+        /// The peer.
         address: Address,
-        /// What.
+        /// What is invalid in the answer.
         invalid: Invalid,
     },
     /// The agent's version cannot do what is asked.
     #[error("the agent at {address} is of version {version}, which cannot {what}: update headroom there")]
     Outdated {
-        /// Where.
+        /// The peer.
         address: Address,
         /// Its version.
         version: String,
@@ -99,7 +99,7 @@ pub enum CallError {
     /// A gRPC status that carries no refusal: not an agent of ours, or of another version.
     #[error("{address} answered {code:?}: {message}")]
     Other {
-        /// Where.
+        /// The peer.
         address: Address,
         /// The gRPC code.
         code: Code,

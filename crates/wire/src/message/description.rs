@@ -1,11 +1,11 @@
 //! What a node is and what can be asked of it.
 
-use super::{Allocation, LeaseState, Range};
+use super::{LeaseState, Range, Ranges};
 use crate::check::{Invalid, amount, at_most, each, protocol, required, source, source_number};
 use crate::proto;
-use headroom_units::{Source, Watts};
+use headroom_units::{Setting, Source, Watts};
 
-/// The most levers, and the most meters, that one description names.
+/// The most devices, and the most meters, that one description names.
 const MAX_DEVICES: usize = 256;
 
 /// The most control groups whose processor time may be asked for that one description names.
@@ -20,18 +20,12 @@ pub struct Description {
     pub agent_run: u64,
     /// The machine.
     pub node: Node,
-    /// What the allocation applies to, in words.
+    /// What the setting applies to, in words.
     pub service: String,
-    /// The cores that may be asked for; `None` where the node has no lever for cores.
-    pub cores: Option<Range>,
-    /// The power caps that may be asked for, in watts; `None` where the node has no lever for power.
-    pub cap: Option<Range>,
-    /// The limits on the processors' frequency that may be asked for, in hertz; `None` where the node has no lever for
-    /// it. Its step is the smallest change that makes a difference: a driver with frequencies of its own takes the next
-    /// lower.
-    pub frequency: Option<Range>,
-    /// Every lever that the agent knows, usable or not.
-    pub levers: Vec<Lever>,
+    /// What can be commanded of each lever, or why it cannot be.
+    pub ranges: Ranges,
+    /// Every device of the node that sets a lever, usable or not.
+    pub devices: Vec<Device>,
     /// Every meter that the agent knows, usable or not.
     pub meters: Vec<Meter>,
     /// What the machine draws at least and at most; `None` where nobody knows.
@@ -49,7 +43,7 @@ pub struct Description {
     /// What the machine's figures are.
     pub source: Source,
     /// What is in force now.
-    pub in_force: Allocation,
+    pub in_force: Setting,
     /// Who holds the node now.
     pub lease: Option<LeaseState>,
 }
@@ -71,7 +65,7 @@ pub struct Node {
     pub cores_online: u32,
 }
 
-/// Whether a lever or a meter can be used.
+/// Whether a device or a meter can be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Availability {
     /// It can.
@@ -80,9 +74,9 @@ pub enum Availability {
     Unusable,
 }
 
-/// Something that changes what the machine does.
+/// A device that sets a lever.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Lever {
+pub struct Device {
     /// Its name, as `headroom doctor` has it.
     pub name: String,
     /// Whether it can be used.
@@ -150,10 +144,8 @@ impl From<Description> for proto::Description {
             agent_run: description.agent_run,
             node: Some(description.node.into()),
             service: description.service,
-            cores: description.cores.map(Into::into),
-            cap_w: description.cap.map(Into::into),
-            frequency_hz: description.frequency.map(Into::into),
-            levers: description.levers.into_iter().map(Into::into).collect(),
+            ranges: description.ranges.into(),
+            devices: description.devices.into_iter().map(Into::into).collect(),
             meters: description.meters.into_iter().map(Into::into).collect(),
             envelope: description.envelope.map(Into::into),
             lease_ms: Some(description.lease_ms.into()),
@@ -176,10 +168,8 @@ impl TryFrom<proto::Description> for Description {
             agent_run: message.agent_run,
             node: message.node.ok_or_else(|| Invalid::missing("node"))?.into(),
             service: message.service,
-            cores: message.cores.map(Range::try_from).transpose()?,
-            cap: message.cap_w.map(Range::try_from).transpose()?,
-            frequency: message.frequency_hz.map(Range::try_from).transpose()?,
-            levers: each("levers", message.levers, MAX_DEVICES)?,
+            ranges: message.ranges.try_into()?,
+            devices: each("devices", message.devices, MAX_DEVICES)?,
             meters: each("meters", message.meters, MAX_DEVICES)?,
             envelope: message.envelope.map(TryInto::try_into).transpose()?,
             lease_ms: required("lease_ms", message.lease_ms)?,
@@ -222,23 +212,23 @@ impl From<proto::Node> for Node {
     }
 }
 
-impl From<Lever> for proto::Lever {
-    fn from(lever: Lever) -> Self {
+impl From<Device> for proto::Device {
+    fn from(device: Device) -> Self {
         Self {
-            name: lever.name,
-            availability: lever.availability.into(),
-            in_use: lever.in_use,
-            reason: lever.reason,
-            remedy: lever.remedy,
+            name: device.name,
+            availability: device.availability.into(),
+            in_use: device.in_use,
+            reason: device.reason,
+            remedy: device.remedy,
         }
     }
 }
 
-impl TryFrom<proto::Lever> for Lever {
+impl TryFrom<proto::Device> for Device {
     type Error = Invalid;
-    fn try_from(message: proto::Lever) -> Result<Self, Invalid> {
+    fn try_from(message: proto::Device) -> Result<Self, Invalid> {
         Ok(Self {
-            availability: availability("lever.availability", message.availability)?,
+            availability: availability("device.availability", message.availability)?,
             name: message.name,
             in_use: message.in_use,
             reason: message.reason,

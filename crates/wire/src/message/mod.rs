@@ -9,8 +9,9 @@ mod group;
 mod lever;
 mod queue;
 mod sample;
+mod setting;
 
-pub use description::{Availability, Description, Lever, MAX_CPU_GROUPS, Meter, Node, PowerEnvelope};
+pub use description::{Availability, Description, Device, MAX_CPU_GROUPS, Meter, Node, PowerEnvelope};
 pub use gateway::{
     Backend, BackendPeriod, BackendState, ConnectCounts, FailureCounts, GatewayDescription, GatewayPeriod,
     MAX_BACKENDS, MAX_LATENCIES, MAX_WEIGHT, QueueCounts, SetBackend,
@@ -24,75 +25,17 @@ pub use queue::{
 pub use sample::{
     CpuSample, EnergySample, MAX_TROUBLES, MAX_ZONES, Microjoules, RefusedReadings, Sample, ZoneSample,
 };
+pub use setting::{NoLever, Ranges};
 
-use crate::check::{Invalid, amount, at_most, micros, millis, optional_amount, required};
+use crate::check::{Invalid, amount, at_most, micros, millis, required};
 use crate::proto;
-use headroom_units::{Cores, Hertz, Watts};
-use std::fmt;
+use headroom_units::Setting;
 use std::time::Duration;
 
 /// The longest name of a holder, in characters.
 pub const MAX_HOLDER: usize = 64;
 /// The most notes in one answer.
 pub const MAX_NOTES: usize = 64;
-
-/// Cores and power that a service may use, and how fast the processors may run. `None` is "not limited by the agent": what was found stands.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Allocation {
-    /// Cores.
-    pub cores: Option<Cores>,
-    /// The power cap.
-    pub cap: Option<Watts>,
-    /// The highest frequency of the processors.
-    pub frequency: Option<Hertz>,
-}
-
-impl Allocation {
-    /// Nothing is limited by the agent.
-    pub const AS_FOUND: Self = Self {
-        cores: None,
-        cap: None,
-        frequency: None,
-    };
-}
-
-impl fmt::Display for Allocation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.cores {
-            Some(cores) => write!(f, "{cores:.2}, ")?,
-            None => f.write_str("cores as found, ")?,
-        }
-        match self.cap {
-            Some(cap) => write!(f, "cap {cap:.1}")?,
-            None => f.write_str("no cap")?,
-        }
-        match self.frequency {
-            Some(limit) => write!(f, ", at most {:.2} GHz", limit.get() / 1e9),
-            None => Ok(()),
-        }
-    }
-}
-
-impl From<Allocation> for proto::Allocation {
-    fn from(allocation: Allocation) -> Self {
-        Self {
-            cores: allocation.cores.map(Cores::get),
-            cap_w: allocation.cap.map(Watts::get),
-            frequency_hz: allocation.frequency.map(Hertz::get),
-        }
-    }
-}
-
-impl TryFrom<proto::Allocation> for Allocation {
-    type Error = Invalid;
-    fn try_from(message: proto::Allocation) -> Result<Self, Invalid> {
-        Ok(Self {
-            cores: optional_amount("allocation.cores", message.cores)?.map(Cores::new),
-            cap: optional_amount("allocation.cap_w", message.cap_w)?.map(Watts::new),
-            frequency: optional_amount("allocation.frequency_hz", message.frequency_hz)?.map(Hertz::new),
-        })
-    }
-}
 
 /// What values are accepted, in the unit of what they are for.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -224,7 +167,7 @@ impl From<proto::LeaseState> for LeaseState {
     }
 }
 
-/// Asks for an allocation, for the length of a lease.
+/// Commands a setting, for the length of a lease.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Apply {
     /// Who asks.
@@ -234,7 +177,7 @@ pub struct Apply {
     /// How long the lease lives from the moment the agent accepts this.
     pub length: Duration,
     /// What to put in force.
-    pub allocation: Allocation,
+    pub setting: Setting,
 }
 
 impl From<Apply> for proto::ApplyRequest {
@@ -244,7 +187,7 @@ impl From<Apply> for proto::ApplyRequest {
             lease_id: apply.holder.lease_id,
             sequence: apply.sequence,
             lease_ms: millis(apply.length),
-            allocation: Some(apply.allocation.into()),
+            setting: Some(apply.setting.into()),
         }
     }
 }
@@ -256,7 +199,7 @@ impl TryFrom<proto::ApplyRequest> for Apply {
             holder: Holder::new(message.holder, message.lease_id)?,
             sequence: message.sequence,
             length: Duration::from_millis(message.lease_ms),
-            allocation: required("allocation", message.allocation)?,
+            setting: required("setting", message.setting)?,
         })
     }
 }
@@ -265,7 +208,7 @@ impl TryFrom<proto::ApplyRequest> for Apply {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Applied {
     /// As read back from the machine.
-    pub in_force: Allocation,
+    pub in_force: Setting,
     /// The lease.
     pub lease: LeaseState,
     /// From the request's arrival to the last write.
@@ -303,7 +246,7 @@ pub struct Released {
     /// The lease lived until now; else there was nothing to do.
     pub was_held: bool,
     /// What is in force now.
-    pub in_force: Allocation,
+    pub in_force: Setting,
     /// What was put back, and what somebody else had changed and was left alone. At most [`MAX_NOTES`].
     pub notes: Vec<String>,
 }

@@ -1,11 +1,11 @@
 //! What was seen in one period.
 
-use super::{Allocation, LeaseState};
+use super::LeaseState;
 use crate::check::{
     Invalid, amount, at_most, each, micros, optional_amount, required, share, source, source_number,
 };
 use crate::proto;
-use headroom_units::{Cores, Hertz, Joules, Ratio, Reading, Source, Watts};
+use headroom_units::{Cores, Hertz, Joules, Ratio, Reading, Setting, Source, Watts};
 use std::time::Duration;
 
 /// The most zones in one sample.
@@ -45,7 +45,7 @@ pub struct Sample {
     /// The mean frequency of the processors; `None` where the machine does not say.
     pub frequency: Option<Reading<Hertz>>,
     /// What was in force at the end.
-    pub in_force: Allocation,
+    pub in_force: Setting,
     /// Who held the node at the end.
     pub lease: Option<LeaseState>,
     /// What went wrong in this period. At most [`MAX_TROUBLES`].

@@ -1,5 +1,5 @@
 use super::*;
-use headroom_units::{Hertz, Ratio, Reading, Source};
+use headroom_units::{Cores, Hertz, Lever, LeverRange, Ratio, Reading, Seconds, Source, Watts};
 use proptest::prelude::*;
 use prost::Message as _;
 
@@ -12,17 +12,11 @@ fn sources() -> impl Strategy<Value = Source> {
     ]
 }
 
-fn allocations() -> impl Strategy<Value = Allocation> {
-    (
-        proptest::option::of(0.0..1e6f64),
-        proptest::option::of(0.0..1e6f64),
-        proptest::option::of(0.0..1e10f64),
-    )
-        .prop_map(|(cores, cap, frequency)| Allocation {
-            cores: cores.map(Cores::new),
-            cap: cap.map(Watts::new),
-            frequency: frequency.map(Hertz::new),
-        })
+fn settings() -> impl Strategy<Value = Setting> {
+    proptest::collection::vec(proptest::option::of(0.0..1e10f64), Lever::ALL.len()).prop_map(|values| {
+        let all = Lever::ALL.into_iter().zip(values);
+        all.fold(Setting::default(), |all, (lever, value)| all.with(lever, value))
+    })
 }
 
 fn leases() -> impl Strategy<Value = LeaseState> {
@@ -60,7 +54,7 @@ prop_compose! {
         zones in proptest::collection::vec(("[a-z0-9-]{1,12}", any::<bool>(), energies()), 0..6),
         energy in proptest::option::of(energies()),
         frequency in proptest::option::of((0.0..1e10f64, sources())),
-        in_force in allocations(),
+        in_force in settings(),
         lease in proptest::option::of(leases()),
         troubles in proptest::collection::vec(".{0,40}", 0..MAX_TROUBLES),
         usable in proptest::option::of(0.0..1e4f64),
@@ -104,18 +98,25 @@ pub(crate) fn description() -> Description {
             ..Node::default()
         },
         service: "/sys/fs/cgroup/web".into(),
-        cores: Some(Range {
-            minimum: 0.1,
-            maximum: 16.0,
-            step: 0.1,
-        }),
-        cap: Some(Range::new(40.0, 92.0)),
-        frequency: Some(Range {
-            minimum: 0.8e9,
-            maximum: 2.1e9,
-            step: 1e8,
-        }),
-        levers: vec![Lever {
+        ranges: Ranges::default()
+            .with(Lever::Cores, Ok(LeverRange::between(0.1, 16.0)))
+            .with(
+                Lever::Frequency,
+                Ok(LeverRange {
+                    min: 0.8e9,
+                    max: 2.1e9,
+                    step: 1e8,
+                    delay: Seconds::from_millis(20.0),
+                }),
+            )
+            .with(
+                Lever::Cap,
+                Err(NoLever {
+                    reason: "no RAPL".into(),
+                    remedy: "use the software cap".into(),
+                }),
+            ),
+        devices: vec![Device {
             name: "rapl limit".into(),
             availability: Availability::Unusable,
             in_use: false,
@@ -140,7 +141,7 @@ pub(crate) fn description() -> Description {
         queue_period_ms: Some(Range::new(10.0, 60_000.0)),
         cpu_groups: Some(vec!["cgroup /web".into()]),
         source: Source::Estimated,
-        in_force: Allocation::AS_FOUND,
+        in_force: Setting::default(),
         lease: Some(LeaseState {
             holder: "c".into(),
             remaining: Duration::from_millis(4200),
@@ -212,12 +213,80 @@ fn a_description_without_its_parts_is_refused() {
         assert_eq!(Description::try_from(broken).unwrap_err().field, field);
     }
     let mut crossed = whole;
-    crossed.cap_w = Some(proto::Range {
+    crossed.ranges[0].range = Some(proto::Range {
         minimum: 2.0,
         maximum: 1.0,
         step: 0.0,
     });
     assert_eq!(Description::try_from(crossed).unwrap_err().field, "range.maximum");
+}
+
+fn levers(values: &[(&str, f64)]) -> proto::Setting {
+    let each = |(lever, value): &(&str, f64)| LeverSetting {
+        lever: (*lever).into(),
+        value: *value,
+    };
+    proto::Setting {
+        levers: values.iter().map(each).collect(),
+    }
+}
+
+#[test]
+fn a_lever_of_a_newer_peer_is_refused_by_name() {
+    let refused = |message: proto::Setting| Setting::try_from(message).unwrap_err().to_string();
+    let unknown = refused(levers(&[("cores", 1.0), ("turbo", 1.0)]));
+    assert!(
+        unknown
+            .starts_with("setting.lever is \"turbo\": expected a lever that this version knows (cores, cap"),
+        "{unknown}"
+    );
+    assert!(
+        unknown.ends_with("run one version of headroom on both ends"),
+        "{unknown}"
+    );
+    let twice = refused(levers(&[("cores", 1.0), ("cores", 2.0)]));
+    assert_eq!(
+        twice,
+        "setting.lever is \"cores\" twice: expected each lever once"
+    );
+    let mut description = proto::Description::from(description());
+    description.ranges[0].lever = "turbo".into();
+    let error = Description::try_from(description).unwrap_err();
+    assert_eq!(
+        (error.field.as_str(), error.value.as_str()),
+        ("ranges.lever", "\"turbo\"")
+    );
+}
+
+#[test]
+fn a_setting_outside_the_ranges_is_refused_with_the_value_and_the_range() {
+    let ranges = description().ranges;
+    let check = |lever, value| {
+        let checked = ranges.check(&Setting::default().with(lever, Some(value)));
+        checked.map_err(|refusal| refusal.to_string())
+    };
+    assert_eq!(check(Lever::Cores, 16.0), Ok(()));
+    assert_eq!(ranges.check(&Setting::default()), Ok(()));
+    for (lever, value, words) in [
+        (Lever::Cores, 17.0, "cores is 17 cores, outside 0.1 to 16 cores"),
+        (
+            Lever::Cap,
+            50.0,
+            "this node cannot set cap: no RAPL; use the software cap",
+        ),
+        (
+            Lever::Frequency,
+            5e8,
+            "frequency is 500000000 hertz, outside 800000000 to 2100000000 hertz",
+        ),
+        (
+            Lever::Servers,
+            1.0,
+            "this node cannot set servers: it has no such lever",
+        ),
+    ] {
+        assert_eq!(check(lever, value), Err(words.to_owned()));
+    }
 }
 
 #[test]
@@ -227,38 +296,21 @@ fn an_apply_without_numbers_is_refused() {
         lease_id: 9,
         sequence: 1,
         lease_ms: 5000,
-        allocation: Some(proto::Allocation {
-            cores: Some(2.0),
-            cap_w: Some(60.0),
-            frequency_hz: Some(1.2e9),
-        }),
+        setting: Some(levers(&[("cores", 2.0), ("cap", 60.0), ("frequency", 1.2e9)])),
     };
     assert!(Apply::try_from(good.clone()).is_ok());
-    let with = |cores, cap_w| proto::ApplyRequest {
-        allocation: Some(proto::Allocation {
-            cores,
-            cap_w,
-            frequency_hz: None,
-        }),
-        ..good.clone()
-    };
-    let slow = |frequency_hz| proto::ApplyRequest {
-        allocation: Some(proto::Allocation {
-            frequency_hz: Some(frequency_hz),
-            ..proto::Allocation::default()
-        }),
+    let with = |lever, value| proto::ApplyRequest {
+        setting: Some(levers(&[(lever, value)])),
         ..good.clone()
     };
     for (field, bad) in [
-        ("allocation.cores", with(Some(f64::NAN), None)),
-        ("allocation.cores", with(Some(-1.0), None)),
-        ("allocation.cap_w", with(None, Some(f64::INFINITY))),
-        ("allocation.frequency_hz", slow(f64::NAN)),
-        ("allocation.frequency_hz", slow(-1.0)),
+        ("setting.cores", with("cores", f64::NAN)),
+        ("setting.cores", with("cores", -1.0)),
+        ("setting.cap", with("cap", f64::INFINITY)),
         (
-            "allocation",
+            "setting",
             proto::ApplyRequest {
-                allocation: None,
+                setting: None,
                 ..good.clone()
             },
         ),
@@ -305,7 +357,7 @@ fn a_range_holds_its_ends_and_no_nan() {
 #[test]
 fn a_list_beyond_its_limit_is_refused() {
     let sample = proto::Sample {
-        in_force: Some(proto::Allocation::default()),
+        in_force: Some(proto::Setting::default()),
         troubles: vec![String::new(); MAX_TROUBLES + 1],
         ..proto::Sample::default()
     };
@@ -335,17 +387,17 @@ proptest! {
 
     #[test]
     fn an_apply_survives_the_wire(
-        name in "[ -~]{1,64}", id in 1..u64::MAX, sequence: u64, ms in 0..1u64 << 40, allocation in allocations(),
+        name in "[ -~]{1,64}", id in 1..u64::MAX, sequence: u64, ms in 0..1u64 << 40, setting in settings(),
     ) {
         let length = Duration::from_millis(ms);
-        let apply = Apply { holder: Holder::new(name, id).unwrap(), sequence, length, allocation };
+        let apply = Apply { holder: Holder::new(name, id).unwrap(), sequence, length, setting };
         let message = there_and_back(proto::ApplyRequest::from(apply.clone()));
         prop_assert_eq!(Apply::try_from(message), Ok(apply));
     }
 
     #[test]
     fn answers_survive_the_wire(
-        in_force in allocations(), lease in leases(), us in 0..1u64 << 50, was_held: bool,
+        in_force in settings(), lease in leases(), us in 0..1u64 << 50, was_held: bool,
         notes in proptest::collection::vec(".{0,20}", 0..8),
     ) {
         let applied = Applied { in_force, lease, took: Duration::from_micros(us), notes: notes.clone() };
@@ -359,7 +411,7 @@ proptest! {
         if let Ok(message) = proto::ApplyRequest::decode(bytes.as_slice())
             && let Ok(apply) = Apply::try_from(message)
         {
-            prop_assert!(apply.allocation.cores.is_none_or(|cores| cores.is_finite() && cores >= Cores::ZERO));
+            prop_assert!(apply.setting.iter().all(|(_, value)| value.is_finite() && value >= 0.0));
             prop_assert!(apply.holder.lease_id() != 0);
         }
         if let Ok(message) = proto::Sample::decode(bytes.as_slice()) {

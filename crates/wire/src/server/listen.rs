@@ -40,7 +40,7 @@ pub enum ListenError {
         "{address} is in use: a running agent listens there; stop that one, or give this one another address"
     )]
     InUse {
-        /// Where.
+        /// The address that was asked for.
         address: String,
     },
     /// Something else has that name.

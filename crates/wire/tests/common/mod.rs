@@ -1,13 +1,13 @@
 //! An agent without a machine, and certificates.
 #![allow(dead_code, reason = "each test program uses a part")]
 
-use headroom_units::{Cores, Source, Watts};
+use headroom_units::{Lever, LeverRange, Setting, Source};
 use headroom_wire::access::Rules;
 use headroom_wire::certs::{AUTHORITY_DAYS, Authority, Validity};
 use headroom_wire::client::ClientOptions;
 use headroom_wire::message::{
-    Allocation, Applied, Apply, Description, Holder, LeaseState, Node, QueueCounters, QueueMethod,
-    QueueSample, QueueShown, QueueSnapshot, Range, Sample, WatchQueue,
+    Applied, Apply, Description, Holder, LeaseState, Node, QueueCounters, QueueMethod, QueueSample,
+    QueueShown, QueueSnapshot, Range, Ranges, Sample, WatchQueue,
 };
 use headroom_wire::proto::agent_server::Agent;
 use headroom_wire::server::{Admission, Limits, Listen, Listener, Peer, Rejected, log_refused, serve};
@@ -37,10 +37,10 @@ pub fn description() -> Description {
             ..Node::default()
         },
         service: "a test".into(),
-        cores: Some(Range::new(0.1, 16.0)),
-        cap: Some(Range::new(40.0, 92.0)),
-        frequency: None,
-        levers: vec![],
+        ranges: Ranges::default()
+            .with(Lever::Cores, Ok(LeverRange::between(0.1, 16.0)))
+            .with(Lever::Cap, Ok(LeverRange::between(40.0, 92.0))),
+        devices: vec![],
         meters: vec![],
         envelope: None,
         lease_ms: Range::new(1000.0, 60_000.0),
@@ -48,7 +48,7 @@ pub fn description() -> Description {
         queue_period_ms: Some(Range::new(10.0, 60_000.0)),
         cpu_groups: Some(vec!["cgroup /web".into()]),
         source: Source::Emulated,
-        in_force: Allocation::AS_FOUND,
+        in_force: Setting::default(),
         lease: None,
     }
 }
@@ -137,7 +137,7 @@ impl Agent for Echo {
                     zones: vec![],
                     energy: None,
                     frequency: None,
-                    in_force: Allocation::AS_FOUND,
+                    in_force: Setting::default(),
                     lease: None,
                     troubles: vec![],
                     usable: None,
@@ -153,7 +153,7 @@ impl Agent for Echo {
 
     async fn apply(&self, request: Request<proto::ApplyRequest>) -> Result<Response<proto::Applied>, Status> {
         let apply = Apply::try_from(request.into_inner()).map_err(Refusal::from)?;
-        if let Some(cap) = apply.allocation.cap {
+        if let Some(cap) = apply.setting.cap() {
             Refusal::check_range("cap_w", cap.get(), Range::new(40.0, 92.0), "W")?;
         }
         let lease = LeaseState {
@@ -165,7 +165,7 @@ impl Agent for Echo {
         let took = Duration::from_micros(80);
         Ok(Response::new(
             Applied {
-                in_force: apply.allocation,
+                in_force: apply.setting,
                 lease,
                 took,
                 notes: vec![],
@@ -188,11 +188,9 @@ pub fn apply(cores: f64, cap: f64) -> Apply {
         holder: Holder::new("controller", 11).unwrap(),
         sequence: 1,
         length: Duration::from_secs(5),
-        allocation: Allocation {
-            cores: Some(Cores::new(cores)),
-            cap: Some(Watts::new(cap)),
-            frequency: None,
-        },
+        setting: Setting::default()
+            .with(Lever::Cores, Some(cores))
+            .with(Lever::Cap, Some(cap)),
     }
 }
 

@@ -77,9 +77,7 @@ fn poisson_counts_of_short_windows_have_the_poisson_distribution() {
 #[test]
 fn rescaled_gaps_are_exponential() {
     // Kolmogorov-Smirnov of the gaps on the rescaled axis against 1 - exp(-x).
-    let shape = trace(1.0, &[5.0, 200.0, 1.0, 50.0, 0.0, 900.0])
-        .repeated(20)
-        .unwrap();
+    let shape = trace(1.0, &[5.0, 200.0, 1.0, 50.0, 0.0, 900.0].repeat(20));
     let cumulative = |time: f64| {
         let whole = time.floor() as usize;
         let before: f64 = shape.rates()[..whole.min(120)]
@@ -128,84 +126,20 @@ fn the_same_seed_gives_the_same_times() {
     );
 }
 
-#[test]
-fn a_change_of_scale_takes_effect_at_once_even_in_a_long_gap() {
-    // One request every 1,000 s; at 10 s the rate is multiplied by 10,000.
-    let mut arrivals = Arrivals::new(trace(10_000.0, &[0.001]), Spacing::Even, 0);
-    assert_eq!(arrivals.peek(), Some(Seconds::new(500.0)));
-    arrivals.set_scale(Seconds::new(10.0), 10_000.0);
-    // 0.01 of the half gap is spent; the remaining 0.49 takes 0.049 s at 10 requests a second.
-    let next = arrivals.next().unwrap().get();
-    assert!((next - 10.049).abs() < 1e-9, "{next}");
-    assert!((arrivals.next().unwrap().get() - 10.149).abs() < 1e-9);
-}
-
-#[test]
-fn scale_zero_stops_and_a_later_scale_resumes() {
-    let mut arrivals = Arrivals::new(trace(100.0, &[1.0, 1.0]), Spacing::Even, 0);
-    assert_eq!(arrivals.by_ref().take(10).last(), Some(Seconds::new(9.5)));
-    arrivals.set_scale(Seconds::new(10.0), 0.0);
-    assert_eq!(arrivals.peek(), None);
-    arrivals.set_scale(Seconds::new(150.0), 1.0);
-    assert_eq!(arrivals.next(), Some(Seconds::new(150.5)));
-    for nonsense in [f64::NAN, f64::INFINITY, -1.0] {
-        arrivals.set_scale(Seconds::new(151.0), nonsense);
-        assert_eq!(arrivals.scale(), 0.0);
-    }
-}
-
-#[test]
-fn a_due_arrival_stays_where_it_is() {
-    let mut arrivals = Arrivals::new(trace(100.0, &[1.0]), Spacing::Even, 0);
-    assert_eq!(arrivals.peek(), Some(Seconds::new(0.5)));
-    arrivals.set_scale(Seconds::new(3.0), 0.0);
-    assert_eq!(arrivals.next(), Some(Seconds::new(0.5)));
-    assert_eq!(arrivals.next(), None);
-}
-
-#[test]
-fn poisson_stays_exact_through_changes_of_scale() {
-    let mut arrivals = Arrivals::new(trace(2000.0, &[10.0]), Spacing::Poisson, 3);
-    let mut counts = [0.0f64; 2];
-    for second in 0..2000u32 {
-        let scale = if second % 2 == 0 { 1.0 } else { 4.0 };
-        arrivals.set_scale(Seconds::new(f64::from(second)), scale);
-        while arrivals
-            .peek()
-            .is_some_and(|time| time.get() < f64::from(second + 1))
-        {
-            arrivals.next();
-            counts[second as usize % 2] += 1.0;
-        }
-    }
-    for (count, expected) in counts.iter().zip([10_000.0, 40_000.0]) {
-        assert!(
-            (count - expected).abs() < 4.0 * f64::sqrt(expected),
-            "{count} against {expected}"
-        );
-    }
-}
-
 proptest! {
     #[test]
     fn times_never_decrease_and_stay_inside(
         values in proptest::collection::vec(0.0..50.0f64, 1..20),
-        changes in proptest::collection::vec((0.0..20.0f64, -1.0..5.0f64), 0..5),
         even in any::<bool>(),
         seed in any::<u64>(),
     ) {
         let shape = trace(1.0, &values);
         let end = shape.duration().get();
         let spacing = if even { Spacing::Even } else { Spacing::Poisson };
-        let mut arrivals = Arrivals::new(shape, spacing, seed);
-        let mut changes = changes.into_iter();
         let mut last = 0.0;
-        while let Some(time) = arrivals.next() {
+        for time in Arrivals::new(shape, spacing, seed) {
             prop_assert!(time.get() >= last && time.get() <= end);
             last = time.get();
-            if let Some((ahead, scale)) = changes.next() {
-                arrivals.set_scale(Seconds::new(last + ahead), scale);
-            }
         }
     }
 

@@ -4,8 +4,8 @@
 mod apart;
 mod check;
 
+use crate::args::{GuardChoice, RunArgs, Trees};
 use crate::check::{Report, conclude, power_key};
-use crate::cli::{GuardChoice, RunArgs, Trees};
 use crate::config::{Config, EXAMPLE, Lever};
 use crate::demos;
 use crate::start::{self, ServiceRate, Start};
@@ -225,16 +225,12 @@ impl World {
             .model(machine_cores)
             .map_err(|error| document.error("power.model", error))?;
         let options = LocalOptions {
-            roots: roots.clone(),
-            target: config.service.target(),
-            model,
             meter: config.power.meter,
             limiter: LimiterOptions {
                 lease: Some(Seconds::from(silence(config.control.period()))),
                 ..config.power.limiter(&config.service)
             },
-            emulated: false,
-            name: None,
+            ..LocalOptions::of(roots.clone(), config.service.target(), model)
         };
         let machine = CgroupMachine::open(options, restore::global()).map_err(|error| {
             let key = power_key(&error).unwrap_or(config.service.target_key());

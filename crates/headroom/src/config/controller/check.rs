@@ -183,10 +183,6 @@ impl ControllerFile {
             return wrong("power", why);
         }
         self.check_target(document, name)?;
-        if agent.is_some() && !self.commands() && server.accept_queue.is_none() {
-            let why = "watches accept queues alone: name the server's port too, accept_queue = 8080";
-            return wrong("agent", why.to_owned());
-        }
         if agent.is_some() && server.accept_queue.is_some() && self.agent_methods().is_empty() {
             let why = "agents ask no status page: use method = \"ebpf\"";
             return Err(document.error("capacity.method", why));

@@ -121,11 +121,6 @@ fn each_mistake_is_told_with_its_line_and_a_remedy() {
         ),
         (
             "# accept_queue = 8080",
-            "agent = \"unix:/a\"",
-            "nodes.web1.agent: watches accept queues alone",
-        ),
-        (
-            "# accept_queue = 8080",
             "accept_queue = 8080\nagent = \"web1:7443\"",
             "nodes.web1.agent: web1:7443 is TCP",
         ),

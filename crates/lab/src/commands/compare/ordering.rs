@@ -1,4 +1,4 @@
-//! Whether Headroom's own law is where it claims to be: under every law that keeps the promise, and late no more often than
+//! Whether Headroom's own law is where it claims to be: under every law that keeps the SLO, and late no more often than
 //! SLO-Power. Pure: figures in, verdict out.
 
 use headroom_record::statistics::Estimate;
@@ -9,7 +9,7 @@ pub const OURS: &str = "headroom";
 /// As [`OURS`].
 pub const MEASURE: &str = "slo-power";
 
-/// A law keeps the promise that is late in at most this share of the periods, percent; where every law is late more often
+/// A law keeps the SLO that is late in at most this share of the periods, percent; where every law is late more often
 /// than that (an impossible load), so does the one that is late least often.
 pub const KEPT_PERCENT: f64 = 2.0;
 
@@ -52,7 +52,7 @@ impl Verdict {
 pub struct Ordering {
     /// Whether it holds.
     pub verdict: Verdict,
-    /// What was taken for a promise kept, percent of the periods.
+    /// What was taken for an SLO kept, percent of the periods.
     pub kept_percent: f64,
     /// The laws that kept it, [`OURS`] apart.
     pub kept_by: Vec<String>,

@@ -22,9 +22,8 @@ use headroom_control::{Decision, LawConfig, LawContext, LawName, Plant, Slo, Sta
 use headroom_gateway::{BackendConfig, Gateway, GatewayConfig, Handle};
 use headroom_load::http::{LoadConfig, LoadHandle, Pacing, Paths};
 use headroom_node::agent::LocalOptions;
-use headroom_node::cap::LimiterOptions;
 use headroom_node::cgroup::{CgroupScope, ScopeOptions, TargetSpec};
-use headroom_node::power::{MeterPreference, PowerModel};
+use headroom_node::power::PowerModel;
 use headroom_node::restore;
 use headroom_record::report::runs_html;
 use headroom_record::{Archive, Limits, Recorder, RunSummary, compare_with_first, summary_table};
@@ -272,15 +271,8 @@ impl Stage {
         say::note!("starting the wiki");
         let wiki = Wiki::start(&scope)?;
         let model = PowerModel::default_for(demo_machine.cores)?;
-        let options = LocalOptions {
-            roots: roots.clone(),
-            target: TargetSpec::Path(scope.target().cpu_dir.display().to_string()),
-            model,
-            meter: MeterPreference::Auto,
-            limiter: LimiterOptions::default(),
-            emulated: false,
-            name: None,
-        };
+        let target = TargetSpec::Path(scope.target().cpu_dir.display().to_string());
+        let options = LocalOptions::of(roots.clone(), target, model);
         let machine = CgroupMachine::open(options, restore::global())?;
         let gateway = Gateway::start(GatewayConfig {
             listen: vec![SocketAddr::from(([127, 0, 0, 1], 0))],

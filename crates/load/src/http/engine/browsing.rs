@@ -26,8 +26,6 @@ pub(super) struct Population {
     pub(super) files: Vec<Uri>,
     pub(super) seed: u64,
     pub(super) most: usize,
-    /// The curve is multiplied by it.
-    pub(super) scale: Cell<f64>,
     /// Of every user number that there ever was.
     pub(super) seats: RefCell<Vec<Rc<Seat>>>,
     /// When who wakes: of each user at most one.
@@ -90,7 +88,7 @@ impl Engine {
     }
 
     fn follow_curve(self: &Rc<Self>, people: &Rc<Population>, now: Moment) {
-        let users = people.curve.at(self.elapsed(now)) * people.scale.get();
+        let users = people.curve.at(self.elapsed(now));
         // A cast from f64 saturates.
         let wanted = (users.round() as usize).min(people.most);
         let before = people.wanted.replace(wanted);

@@ -7,7 +7,7 @@ use crate::power::Choice;
 use crate::probe::{self, Finding, Kind, State};
 use crate::{Roots, cpu, file};
 use headroom_units::Source;
-use headroom_wire::message::{Availability, Lever, Meter, Node};
+use headroom_wire::message::{Availability, Device, Meter, Node};
 use std::path::Path;
 
 /// The machine's own answers; what it does not say is empty.
@@ -27,9 +27,13 @@ pub(super) fn node(roots: &Roots, name: Option<&str>) -> Node {
     }
 }
 
-/// The levers and meters as `headroom doctor` finds them; those in use are marked.
-pub(super) fn devices(options: &LocalOptions, choice: &Choice, lever: LeverKind) -> (Vec<Lever>, Vec<Meter>) {
-    let mut levers = Vec::new();
+/// The devices and meters as `headroom doctor` finds them; those in use are marked.
+pub(super) fn devices(
+    options: &LocalOptions,
+    choice: &Choice,
+    lever: LeverKind,
+) -> (Vec<Device>, Vec<Meter>) {
+    let mut devices = Vec::new();
     let mut meters = Vec::new();
     let (chosen, holds) = (choice.chosen.finding(), lever.finding());
     let paced = options.limiter.frequency == FrequencyUse::Auto;
@@ -41,7 +45,7 @@ pub(super) fn devices(options: &LocalOptions, choice: &Choice, lever: LeverKind)
         let remedy = finding.remedy.clone().unwrap_or_default();
         let in_use = |names: &[&str]| names.contains(&finding.what.as_str());
         match finding.kind {
-            Kind::Lever => levers.push(Lever {
+            Kind::Lever => devices.push(Device {
                 availability,
                 in_use: in_use(&["CPU quota", holds])
                     || (options.limiter.cpuset && in_use(&["CPU sets"]))
@@ -61,7 +65,7 @@ pub(super) fn devices(options: &LocalOptions, choice: &Choice, lever: LeverKind)
             Kind::Tool => {}
         }
     }
-    (levers, meters)
+    (devices, meters)
 }
 
 fn source(options: &LocalOptions, finding: &Finding) -> Source {

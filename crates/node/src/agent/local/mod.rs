@@ -4,18 +4,20 @@ mod eyes;
 mod identity;
 mod levers;
 
-use super::machine::{About, Counters, Machine, MachineError, NoLever, PutBack, Ranges};
+use super::Actuator;
+use super::machine::{About, Counters, Machine, MachineError, PutBack};
 use crate::Roots;
-use crate::cap::{self, Applied, Binding, LimitError, Limiter, LimiterOptions};
+use crate::cap::{Applied, Binding, LimitError, Limiter, LimiterOptions};
 use crate::cgroup::{CgroupError, Target, TargetSpec};
 use crate::cpu::{self, CpuError, QuotaBounds};
 use crate::frequency::FrequencyBounds;
 use crate::limit::{CapBounds, LeverKind};
 use crate::power::{Allocated, Choice, MeterError, MeterPreference, ModelError, PowerModel};
+use crate::program::{NicOptions, ProgramLever};
 use crate::restore::{Outcome, Registry};
 use eyes::Eyes;
-use headroom_units::{Cores, Source};
-use headroom_wire::message::{Allocation, PowerEnvelope, Range};
+use headroom_units::{Cores, Hertz, Lever, LeverRange, Setting, Source, Watts};
+use headroom_wire::message::{NoLever, PowerEnvelope, Ranges};
 use levers::LeverWatch;
 
 /// What an agent serves, and how.
@@ -35,6 +37,24 @@ pub struct LocalOptions {
     pub emulated: bool,
     /// The node's name; the host's where none is given.
     pub name: Option<String>,
+    /// The network card whose interrupts may be delayed.
+    pub nic: Option<NicOptions>,
+}
+
+impl LocalOptions {
+    /// A service on the machine of these trees, with the defaults of everything else.
+    pub fn of(roots: Roots, target: TargetSpec, model: PowerModel) -> Self {
+        Self {
+            roots,
+            target,
+            model,
+            meter: MeterPreference::Auto,
+            limiter: LimiterOptions::default(),
+            emulated: false,
+            name: None,
+            nic: None,
+        }
+    }
 }
 
 /// A machine that cannot be served.
@@ -55,6 +75,9 @@ pub enum OpenError {
     /// The limits cannot be set.
     #[error(transparent)]
     Limit(Box<LimitError>),
+    /// Another lever cannot be set.
+    #[error(transparent)]
+    Lever(#[from] MachineError),
 }
 
 impl From<LimitError> for OpenError {
@@ -63,19 +86,23 @@ impl From<LimitError> for OpenError {
     }
 }
 
-/// This machine. Limits are opened with the first allocation and given up when everything is put back, so that what is
+/// This machine. Limits are opened with the first setting and given up when everything is put back, so that what is
 /// "found" is always what was there just before.
 #[derive(Debug)]
 pub struct LocalMachine {
     options: LocalOptions,
     registry: Registry,
     eyes: Eyes,
+    /// Sets cores, cap and frequency.
     limiter: Option<Limiter>,
+    /// The other levers.
+    actuators: Vec<Box<dyn Actuator>>,
     /// The caps that could be held when the limits were opened last.
-    caps: Range,
+    caps: LeverRange,
     /// What held caps then.
     lever: LeverKind,
-    in_force: Allocation,
+    /// By the limiter's doing.
+    in_force: Setting,
     allocated: Allocated,
     levers: LeverWatch,
     /// Why the service cannot be limited now: its control group is gone.
@@ -102,6 +129,9 @@ impl Bounds {
         })
     }
 }
+
+/// The levers that the limiter sets.
+const LIMITED: [Lever; 3] = [Lever::Cores, Lever::Cap, Lever::Frequency];
 
 impl LocalMachine {
     /// Opens what will be read, and tries what will be written without writing it.
@@ -136,21 +166,48 @@ impl LocalMachine {
         let lever = limiter.lever().chosen;
         drop(limiter);
         let registry = registry.part();
-        Ok(Self {
+        let nic = match &options.nic {
+            Some(nic) => {
+                let lever = ProgramLever::coalescing(nic, &options.roots, &registry);
+                Some(lever.map_err(MachineError::new)?)
+            }
+            None => None,
+        };
+        let machine = Self {
             options,
             registry,
             eyes,
             limiter: None,
+            actuators: Vec::new(),
             caps,
             lever,
-            in_force: Allocation::AS_FOUND,
+            in_force: Setting::default(),
             allocated,
             levers: LeverWatch::default(),
             gone: None,
-        })
+        };
+        match nic {
+            Some(nic) => Ok(machine.with(Box::new(nic))?),
+            None => Ok(machine),
+        }
     }
 
-    /// Opens the limits now and not with the first allocation, so that nobody else takes them meanwhile, and waits until it
+    /// The same machine with one lever more, where nothing else here sets that one.
+    ///
+    /// # Errors
+    /// The lever is set by something else here.
+    pub fn with(mut self, actuator: Box<dyn Actuator>) -> Result<Self, MachineError> {
+        let lever = actuator.lever();
+        let taken = LIMITED.contains(&lever) || self.actuators.iter().any(|one| one.lever() == lever);
+        if taken {
+            let why = format!("the lever {lever} has two actuators on this machine: configure one of them");
+            return Err(MachineError::new(why));
+        }
+        self.actuators.push(actuator);
+        Ok(self)
+    }
+
+    /// Opens the limits now and not with the first setting, so that nobody else takes them meanwhile, and waits until it
     /// is known which zones of the meter count. Changes nothing.
     ///
     /// # Errors
@@ -209,10 +266,7 @@ impl LocalMachine {
         }
         // A hardware limit is on the packages, and what the rest of the machine draws is learnt under the lease: a cap that
         // was accepted when it began must not be refused at its renewal.
-        let caps = Range::new(
-            now.caps.minimum.min(self.caps.minimum),
-            now.caps.maximum.max(self.caps.maximum),
-        );
+        let caps = LeverRange::between(now.caps.min.min(self.caps.min), now.caps.max.max(self.caps.max));
         Ok(Possible { caps, ..now })
     }
 
@@ -246,14 +300,15 @@ impl LocalMachine {
         Ok(self.limiter.insert(limiter))
     }
 
-    /// Puts an allocation in force and says all of what is: [`Machine::apply`] without the words.
+    /// Puts cores, cap and frequency in force and says all of what is: [`Machine::apply`] without the words and the other
+    /// levers.
     ///
     /// # Errors
     /// [`OpenError`]: the machine refused, or the service's control group is gone ([`LocalMachine::gone`]); where nobody would
     /// lift limits, everything was put back.
-    pub fn set(&mut self, allocation: Allocation) -> Result<Applied, OpenError> {
+    pub fn set(&mut self, setting: Setting) -> Result<Applied, OpenError> {
         let limiter = self.limiter()?;
-        let applied = apply(limiter, allocation).inspect_err(|error| match error {
+        let applied = limiter.apply(setting).inspect_err(|error| match error {
             // It was all given back: what is in force is what was found.
             LimitError::Unguarded { .. } => {
                 for failure in self.put_back().failed {
@@ -267,11 +322,11 @@ impl LocalMachine {
             Some(bounds) => applied.cap.map(|cap| cap.clamp(bounds.smallest, bounds.largest)),
             None => applied.cap,
         };
-        self.in_force = Allocation {
-            cores: allocation.cores.map(|_| applied.cores),
-            cap,
-            frequency: applied.frequency,
-        };
+        let cores = setting.cores().map(|_| applied.cores);
+        self.in_force = Setting::default()
+            .with(Lever::Cores, cores.map(Cores::get))
+            .with(Lever::Cap, cap.map(Watts::get))
+            .with(Lever::Frequency, applied.frequency.map(Hertz::get));
         self.allocated.set(applied.cores);
         Ok(applied)
     }
@@ -285,7 +340,7 @@ impl LocalMachine {
         self.eyes.note(std::iter::once(gone.clone()));
         self.gone = Some(gone);
         self.limiter = None;
-        self.in_force = Allocation::AS_FOUND;
+        self.in_force = Setting::default();
     }
 
     /// Takes what the limiter reports.
@@ -295,27 +350,36 @@ impl LocalMachine {
         self.eyes.note(events.iter().map(ToString::to_string));
     }
 
-    fn limit(&mut self, allocation: Allocation) -> Result<Vec<String>, MachineError> {
-        let applied = self.set(allocation).map_err(MachineError::new)?;
+    fn limit(&mut self, setting: Setting) -> Result<Vec<String>, MachineError> {
+        let applied = self.set(setting).map_err(MachineError::new)?;
+        // What one lever refuses keeps no other from being set.
+        let mut refused = Vec::new();
         if let Some(why) = applied.frequency_refused {
-            return Err(MachineError::new(format!(
-                "the limit on the frequency is not in force: {why}"
-            )));
+            refused.push(format!("the limit on the frequency is not in force: {why}"));
         }
         let mut notes = Vec::new();
+        for actuator in &mut self.actuators {
+            match setting.get(actuator.lever()) {
+                Some(value) => refused.extend(actuator.set(value).err()),
+                None => notes.extend(actuator.put_back().iter().map(ToString::to_string)),
+            }
+        }
+        if !refused.is_empty() {
+            return Err(MachineError::new(refused.join("; ")));
+        }
         if applied.binding == Binding::Floor {
             notes.push(format!(
                 "the cap leaves less than the smallest quota: {:.2} stay, and the power may exceed it",
                 applied.effective_quota
             ));
         }
-        if let (Some(bounds), Some(cores)) = (applied.bounded, allocation.cores) {
+        if let (Some(bounds), Some(cores)) = (applied.bounded, setting.cores()) {
             notes.push(format!(
                 "{cores:.2} were bounded to {:.2} to {:.2}",
                 bounds.smallest, bounds.largest
             ));
         }
-        if let (Some(bounds), Some(asked)) = (applied.cap_bounded, allocation.cap) {
+        if let (Some(bounds), Some(asked)) = (applied.cap_bounded, setting.cap()) {
             notes.push(format!(
                 "a cap of {asked:.1} was bounded to what {} can hold, {:.1} to {:.1}",
                 applied.lever, bounds.smallest, bounds.largest
@@ -323,18 +387,6 @@ impl LocalMachine {
         }
         Ok(notes)
     }
-}
-
-fn apply(limiter: &Limiter, allocation: Allocation) -> Result<Applied, LimitError> {
-    let cores = match allocation.cores {
-        Some(cores) => cores,
-        None => limiter.bounds()?.largest,
-    };
-    limiter.apply(cap::Allocation {
-        cores,
-        cap: allocation.cap,
-        frequency: allocation.frequency,
-    })
 }
 
 fn open_limiter(options: &LocalOptions, target: &Target, registry: &Registry) -> Result<Limiter, LimitError> {
@@ -352,11 +404,11 @@ fn open_limiter(options: &LocalOptions, target: &Target, registry: &Registry) ->
 /// What limits can hold now.
 struct Possible {
     /// In cores.
-    cores: Range,
+    cores: LeverRange,
     /// In watts: the hardware's where it holds caps, else the model's.
-    caps: Range,
+    caps: LeverRange,
     /// In hertz; why the frequency cannot be limited.
-    frequency: Result<Range, String>,
+    frequency: Result<LeverRange, String>,
 }
 
 fn possible(options: &LocalOptions, bounds: Bounds) -> Possible {
@@ -366,20 +418,19 @@ fn possible(options: &LocalOptions, bounds: Bounds) -> Possible {
         frequency,
     } = bounds;
     let caps = match cap {
-        Some(caps) => Range::new(caps.smallest.get(), caps.largest.get()),
+        Some(caps) => LeverRange::between(caps.smallest.get(), caps.largest.get()),
         None => {
             let floor = options.limiter.cap.floor.max(cores.smallest);
             let lowest = options.model.minimum_cap(cores.smallest, floor);
-            Range::new(lowest.get(), options.model.maximum_cap().get())
+            LeverRange::between(lowest.get(), options.model.maximum_cap().get())
         }
     };
-    let frequency = frequency.map(|bounds| Range {
-        minimum: bounds.lowest.get(),
-        maximum: bounds.highest.get(),
+    let frequency = frequency.map(|bounds| LeverRange {
         step: bounds.step.get(),
+        ..LeverRange::between(bounds.lowest.get(), bounds.highest.get())
     });
     Possible {
-        cores: Range::new(cores.smallest.get(), cores.largest.get()),
+        cores: LeverRange::between(cores.smallest.get(), cores.largest.get()),
         caps,
         frequency,
     }
@@ -392,11 +443,15 @@ impl Machine for LocalMachine {
             .limiter
             .as_ref()
             .map_or(self.lever, |limiter| limiter.lever().chosen);
-        let (levers, meters) = identity::devices(&self.options, self.eyes.choice(), lever);
+        let (mut devices, meters) = identity::devices(&self.options, self.eyes.choice(), lever);
+        for device in &mut devices {
+            let mut usable = self.actuators.iter().filter(|one| one.range().is_ok());
+            device.in_use |= usable.any(|one| one.device() == device.name);
+        }
         About {
             node: identity::node(&self.options.roots, self.options.name.as_deref()),
             service: self.options.target.to_string(),
-            levers,
+            devices,
             meters,
             envelope: Some(PowerEnvelope {
                 idle: model.idle(Cores::ZERO),
@@ -412,25 +467,20 @@ impl Machine for LocalMachine {
             reason,
             remedy: String::new(),
         };
-        match self.look() {
-            Ok(possible) => Ranges {
-                cores: Ok(possible.cores),
-                cap: Ok(possible.caps),
-                frequency: possible.frequency.map_err(none),
-            },
-            Err(error) => {
-                let none = none(error.to_string());
-                Ranges {
-                    cores: Err(none.clone()),
-                    cap: Err(none.clone()),
-                    frequency: Err(none),
-                }
-            }
-        }
+        let limited = match self.look() {
+            Ok(possible) => [
+                (Lever::Cores, Ok(possible.cores)),
+                (Lever::Cap, Ok(possible.caps)),
+                (Lever::Frequency, possible.frequency.map_err(none)),
+            ],
+            Err(error) => LIMITED.map(|lever| (lever, Err(none(error.to_string())))),
+        };
+        let others = self.actuators.iter().map(|one| (one.lever(), one.range()));
+        limited.into_iter().chain(others).collect()
     }
 
-    fn apply(&mut self, allocation: Allocation) -> Result<Vec<String>, MachineError> {
-        if allocation == Allocation::AS_FOUND {
+    fn apply(&mut self, setting: Setting) -> Result<Vec<String>, MachineError> {
+        if setting.is_empty() {
             let done = self.put_back();
             return match done.failed.is_empty() {
                 true => Ok(done.notes),
@@ -443,7 +493,7 @@ impl Machine for LocalMachine {
                 "an operator has paused this node: everything is on until `headroom resume` there",
             ));
         }
-        self.limit(allocation)
+        self.limit(setting)
     }
 
     fn put_back(&mut self) -> PutBack {
@@ -455,6 +505,7 @@ impl Machine for LocalMachine {
             let _ = limiter.give_back();
         }
         let mut outcomes = limiter.as_ref().map_or_else(Vec::new, Limiter::leave_frequency);
+        outcomes.extend(self.actuators.iter_mut().flat_map(|one| one.put_back()));
         // What has failed is in the registry, and tried again there.
         outcomes.retain(|outcome| !matches!(outcome, Outcome::Failed { .. }));
         // Also where nothing is limited: what could not be put back earlier is tried again.
@@ -468,15 +519,16 @@ impl Machine for LocalMachine {
         if let Some(limiter) = limiter {
             self.take_events(&limiter);
         }
-        self.in_force = Allocation::AS_FOUND;
+        self.in_force = Setting::default();
         if let Ok(possible) = self.look() {
-            self.allocated.set(Cores::new(possible.cores.maximum));
+            self.allocated.set(Cores::new(possible.cores.max));
         }
         done
     }
 
-    fn in_force(&self) -> Allocation {
-        self.in_force
+    fn in_force(&self) -> Setting {
+        let others = self.actuators.iter();
+        others.fold(self.in_force, |all, one| all.with(one.lever(), one.in_force()))
     }
 
     fn read(&mut self) -> Counters {

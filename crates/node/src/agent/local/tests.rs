@@ -1,5 +1,5 @@
 use super::*;
-use headroom_units::{Hertz, Watts};
+use headroom_units::{Hertz, Lever, Setting, Watts};
 use headroom_wire::message::Availability;
 use std::fs;
 use std::path::Path;
@@ -31,15 +31,8 @@ fn machine(dir: &Path) -> (Roots, LocalOptions) {
         "usage_usec 0\nnr_periods 0\nnr_throttled 0\nthrottled_usec 0\n",
     );
     let roots = Roots::at(dir.join("sys"), dir.join("proc"));
-    let options = LocalOptions {
-        roots: roots.clone(),
-        target: "/web".parse().unwrap(),
-        model: PowerModel::default_for(Cores::new(4.0)).unwrap(),
-        meter: MeterPreference::Auto,
-        limiter: LimiterOptions::default(),
-        emulated: false,
-        name: None,
-    };
+    let model = PowerModel::default_for(Cores::new(4.0)).unwrap();
+    let options = LocalOptions::of(roots.clone(), "/web".parse().unwrap(), model);
     (roots, options)
 }
 
@@ -50,12 +43,8 @@ fn quota(dir: &Path) -> String {
         .into()
 }
 
-fn cores(cores: f64) -> Allocation {
-    Allocation {
-        cores: Some(Cores::new(cores)),
-        cap: None,
-        frequency: None,
-    }
+fn cores(cores: f64) -> Setting {
+    Setting::default().with(Lever::Cores, Some(cores))
 }
 
 #[test]
@@ -71,12 +60,12 @@ fn an_allocation_is_written_and_put_back() {
     let done = machine.put_back();
     assert_eq!((done.failed.len(), done.notes.len()), (0, 1), "{done:?}");
     assert_eq!(quota(dir.path()), "max 100000");
-    assert_eq!(machine.in_force(), Allocation::AS_FOUND);
+    assert_eq!(machine.in_force(), Setting::default());
     assert_eq!(machine.put_back(), PutBack::default());
     // And once more: the registry of a machine that was put back is used again.
     machine.apply(cores(2.0)).unwrap();
     assert_eq!(quota(dir.path()), "20000 10000");
-    machine.apply(Allocation::AS_FOUND).unwrap();
+    machine.apply(Setting::default()).unwrap();
     assert_eq!(quota(dir.path()), "max 100000");
 }
 
@@ -122,15 +111,11 @@ fn a_cap_limits_by_quota_within_its_range() {
     let (_, options) = machine(dir.path());
     let model = options.model;
     let mut machine = LocalMachine::open(options, &Registry::new()).unwrap();
-    let range = machine.ranges().cap.unwrap();
-    assert_eq!(range.maximum, model.maximum_cap().get());
-    let half = Watts::new((range.minimum + range.maximum) / 2.0);
+    let range = machine.ranges().get(Lever::Cap).unwrap();
+    assert_eq!(range.max, model.maximum_cap().get());
+    let half = Watts::new((range.min + range.max) / 2.0);
     machine
-        .apply(Allocation {
-            cores: None,
-            cap: Some(half),
-            frequency: None,
-        })
+        .apply(Setting::default().with(Lever::Cap, Some(half.get())))
         .unwrap();
     let written: f64 = quota(dir.path()).split(' ').next().unwrap().parse().unwrap();
     assert!((2_000.0..38_000.0).contains(&written), "{written}");
@@ -140,11 +125,7 @@ fn a_cap_limits_by_quota_within_its_range() {
     assert_eq!(counters.refused.unwrap().count, 0);
     assert_eq!(
         machine.in_force(),
-        Allocation {
-            cores: None,
-            cap: Some(half),
-            frequency: None,
-        }
+        Setting::default().with(Lever::Cap, Some(half.get()))
     );
 }
 
@@ -192,29 +173,27 @@ fn a_cap_is_held_by_the_hardware_where_it_can_and_put_back() {
     });
     let about = machine.about();
     let used: Vec<&str> = about
-        .levers
+        .devices
         .iter()
         .filter(|lever| lever.in_use)
         .map(|lever| lever.name.as_str())
         .collect();
     assert_eq!(used, ["CPU quota", "RAPL power limits"]);
     assert_eq!(about.source, Source::Measured);
-    let caps = machine.ranges().cap.unwrap();
+    let caps = machine.ranges().get(Lever::Cap).unwrap();
     assert_eq!(
-        caps.maximum, 80.0,
+        caps.max, 80.0,
         "what was found is somebody's decision: no cap goes above it"
     );
     let cap = Watts::new(50.0);
-    let asked = Allocation {
-        cores: Some(Cores::new(2.0)),
-        cap: Some(cap),
-        frequency: None,
-    };
+    let asked = Setting::default()
+        .with(Lever::Cores, Some(2.0))
+        .with(Lever::Cap, Some(cap.get()));
     machine.apply(asked).unwrap();
     assert_eq!((limit(), quota(dir.path())), (50_000_000, "20000 10000".into()));
     assert_eq!(machine.in_force(), asked);
     // What was accepted once is accepted at every renewal, whatever is learnt of the rest of the machine.
-    assert!(machine.ranges().cap.unwrap().minimum <= caps.minimum);
+    assert!(machine.ranges().get(Lever::Cap).unwrap().min <= caps.min);
     let done = machine.put_back();
     assert!(done.failed.is_empty(), "{done:?}");
     assert_eq!((limit(), quota(dir.path())), (80_000_000, "max 100000".into()));
@@ -225,11 +204,14 @@ fn the_ranges_follow_the_machine() {
     let dir = tempfile::tempdir().unwrap();
     let (_, options) = machine(dir.path());
     let mut machine = LocalMachine::open(options, &Registry::new()).unwrap();
-    assert_eq!(machine.ranges().cores, Ok(Range::new(0.1, 4.0)));
+    assert_eq!(
+        machine.ranges().get(Lever::Cores),
+        Some(LeverRange::between(0.1, 4.0))
+    );
     fs::write(dir.path().join("sys/devices/system/cpu/online"), "0-1\n").unwrap();
-    assert_eq!(machine.ranges().cores.unwrap().maximum, 2.0);
+    assert_eq!(machine.ranges().get(Lever::Cores).unwrap().max, 2.0);
     fs::remove_dir_all(dir.path().join("sys/fs/cgroup/web")).unwrap();
-    let reason = machine.ranges().cores.unwrap_err().reason;
+    let reason = machine.ranges().missing(Lever::Cores).unwrap().reason.clone();
     assert!(reason.contains("/web"), "{reason}");
 }
 
@@ -275,10 +257,7 @@ fn a_group_that_is_made_anew_is_limited_again() {
     fs::remove_dir_all(&web).unwrap();
     let why = machine.apply(cores(1.0)).unwrap_err().why;
     assert!(machine.gone().unwrap().contains("is gone"), "{why}");
-    assert_eq!(
-        (machine.lever(), machine.in_force()),
-        (None, Allocation::AS_FOUND)
-    );
+    assert_eq!((machine.lever(), machine.in_force()), (None, Setting::default()));
     machine.apply(cores(1.0)).unwrap_err();
     let said = machine.read().troubles;
     assert_eq!(
@@ -336,7 +315,7 @@ fn a_machine_says_who_it_is_and_what_it_has() {
     assert_eq!((about.node.name.as_str(), about.node.cores_online), ("n1", 4));
     assert_eq!(about.node.processor, "Some Processor 9000");
     let used: Vec<&str> = about
-        .levers
+        .devices
         .iter()
         .filter(|lever| lever.in_use)
         .map(|lever| lever.name.as_str())
@@ -379,7 +358,7 @@ fn a_paused_node_refuses_allocations_and_has_everything_on() {
     assert_eq!(registry.pause().restored(), 1);
     assert_eq!(max(), "max 100000");
     machine.read();
-    assert_eq!(machine.in_force(), Allocation::AS_FOUND);
+    assert_eq!(machine.in_force(), Setting::default());
     let refused = machine.apply(cores(1.0)).unwrap_err();
     assert!(refused.why.contains("headroom resume"), "{refused}");
     assert_eq!(max(), "max 100000");
@@ -455,11 +434,8 @@ fn highest(dir: &Path) -> String {
     fs::read_to_string(file).unwrap().trim().into()
 }
 
-fn slow(ghz: f64) -> Allocation {
-    Allocation {
-        frequency: Some(Hertz::new(ghz * 1e9)),
-        ..cores(1.5)
-    }
+fn slow(ghz: f64) -> Setting {
+    cores(1.5).with(Lever::Frequency, Some(ghz * 1e9))
 }
 
 #[test]
@@ -471,16 +447,16 @@ fn a_limit_on_the_frequency_is_written_beside_the_quota_and_put_back() {
     let about = machine.about();
     let lever = |name: &str| {
         about
-            .levers
+            .devices
             .iter()
             .find(|lever| lever.name == name)
             .unwrap()
             .in_use
     };
     assert!(lever("CPU frequency limit") && lever("CPU quota") && !lever("CPU sets"));
-    let range = machine.ranges().frequency.unwrap();
+    let range = machine.ranges().get(Lever::Frequency).unwrap();
     assert_eq!(
-        (range.minimum, range.maximum, range.step),
+        (range.min, range.max, range.step),
         (0.8e9, 2.8e9, 1e8),
         "what was found is somebody's decision"
     );
@@ -509,7 +485,7 @@ fn a_frequency_that_cannot_be_limited_costs_no_cores_and_is_told() {
     let dir = tempfile::tempdir().unwrap();
     let (_, options) = machine(dir.path());
     let mut machine = LocalMachine::open(options.clone(), &Registry::new()).unwrap();
-    let none = machine.ranges().frequency.unwrap_err();
+    let none = machine.ranges().missing(Lever::Frequency).unwrap().clone();
     assert!(none.reason.contains("cpufreq"), "{none:?}");
     drop(machine);
     policies(dir.path());
@@ -539,8 +515,8 @@ fn a_frequency_that_is_left_alone_is_no_lever() {
     assert!(
         machine
             .ranges()
-            .frequency
-            .unwrap_err()
+            .missing(Lever::Frequency)
+            .unwrap()
             .reason
             .contains("leaves the frequency alone")
     );
@@ -549,4 +525,101 @@ fn a_frequency_that_is_left_alone_is_no_lever() {
         Hertz::new(2.0e9),
         "it is read all the same"
     );
+}
+
+/// A lever of the machine as a whole that remembers what was commanded.
+#[derive(Debug, Default)]
+struct Remembering {
+    lever: Option<Lever>,
+    in_force: Option<f64>,
+    refuses: bool,
+}
+
+impl Actuator for Remembering {
+    fn lever(&self) -> Lever {
+        self.lever.unwrap_or(Lever::Servers)
+    }
+
+    fn device(&self) -> &str {
+        "a device"
+    }
+
+    fn range(&self) -> Result<LeverRange, NoLever> {
+        Ok(LeverRange::between(1.0, 3.0))
+    }
+
+    fn in_force(&self) -> Option<f64> {
+        self.in_force
+    }
+
+    fn set(&mut self, value: f64) -> Result<(), String> {
+        if self.refuses {
+            return Err("it is stuck".to_owned());
+        }
+        self.in_force = Some(value);
+        Ok(())
+    }
+
+    fn put_back(&mut self) -> Vec<Outcome> {
+        let what = "the lever".to_owned();
+        self.in_force
+            .take()
+            .map(|_| Outcome::Restored { what })
+            .into_iter()
+            .collect()
+    }
+}
+
+#[test]
+fn a_lever_more_is_described_set_and_put_back_with_the_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_, options) = machine(dir.path());
+    let open = || LocalMachine::open(options.clone(), &Registry::new()).unwrap();
+    let mut machine = open().with(Box::new(Remembering::default())).unwrap();
+    let range = machine.ranges().get(Lever::Servers);
+    assert_eq!(range, Some(LeverRange::between(1.0, 3.0)));
+    let both = Setting::from([(Lever::Cores, 1.5), (Lever::Servers, 2.0)]);
+    machine.apply(both).unwrap();
+    assert_eq!(machine.in_force(), both);
+    let notes = machine.apply(cores(1.0)).unwrap();
+    assert_eq!(notes, ["put back: the lever"]);
+    assert_eq!(machine.in_force(), cores(1.0));
+    machine.apply(both).unwrap();
+    assert!(
+        machine
+            .put_back()
+            .notes
+            .contains(&"put back: the lever".to_owned())
+    );
+    assert_eq!(machine.in_force(), Setting::default());
+
+    let stuck = Remembering {
+        refuses: true,
+        ..Remembering::default()
+    };
+    let mut machine = open().with(Box::new(stuck)).unwrap();
+    assert_eq!(machine.apply(both).unwrap_err().why, "it is stuck");
+    assert_eq!(machine.in_force(), cores(1.5), "no other lever waits for it");
+}
+
+#[test]
+fn two_actuators_of_one_lever_are_refused_by_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_, options) = machine(dir.path());
+    for lever in [Lever::Cores, Lever::Servers] {
+        let one = |lever| {
+            Box::new(Remembering {
+                lever: Some(lever),
+                ..Remembering::default()
+            })
+        };
+        let machine = LocalMachine::open(options.clone(), &Registry::new()).unwrap();
+        let machine = machine.with(one(Lever::Servers)).unwrap();
+        let refused = machine.with(one(lever)).unwrap_err();
+        assert!(
+            refused
+                .why
+                .contains(&format!("the lever {lever} has two actuators"))
+        );
+    }
 }

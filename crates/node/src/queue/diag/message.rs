@@ -1,47 +1,37 @@
 //! Messages of sock_diag(7), as bytes: the request for a port's listeners, and what comes back.
-//!
-//! Layouts: `struct nlmsghdr` (include/uapi/linux/netlink.h), `struct inet_diag_req_v2`, `struct inet_diag_msg` and its
-//! attributes (include/uapi/linux/inet_diag.h). Numbers are in the machine's byte order, ports and addresses in the
-//! network's.
 
 use super::super::{Length, Listener};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use netlink_packet_core::{
+    NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload,
+};
+use netlink_packet_sock_diag::inet::nlas::Nla;
+use netlink_packet_sock_diag::inet::{ExtensionFlags, InetRequest, InetResponse, SocketId, StateFlags};
+use netlink_packet_sock_diag::{IPPROTO_TCP, SockDiagMessage, TCP_LISTEN};
+use std::net::SocketAddr;
 
+/// Bytes of a message's header (`struct nlmsghdr`).
 const HEADER: usize = 16;
-const SOCK_DIAG_BY_FAMILY: u16 = 20;
-const NLMSG_ERROR: u16 = 2;
-const NLMSG_DONE: u16 = 3;
-/// NLM_F_REQUEST | NLM_F_ROOT | NLM_F_MATCH.
-const DUMP: u16 = 0x301;
-/// NLM_F_DUMP_INTR: sockets came or went while the kernel walked over them.
-const INTERRUPTED: u16 = 0x10;
-
-const IPPROTO_TCP: u8 = 6;
-const TCP_LISTEN: u8 = 10;
-const INET_DIAG_SKMEMINFO: u16 = 7;
-/// Place of the drops among the numbers of INET_DIAG_SKMEMINFO (SK_MEMINFO_DROPS).
-const DROPS: usize = 8;
-/// `struct inet_diag_msg`.
-const BODY: usize = 72;
-
-/// Address family of IPv4 (AF_INET).
-pub(super) const IPV4: u8 = 2;
-/// Address family of IPv6 (AF_INET6).
-pub(super) const IPV6: u8 = 10;
 
 /// Asks for all listeners of a port, or of every port for 0.
 pub(super) fn request(family: u8, port: u16, sequence: u32) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(HEADER + 56);
-    bytes.extend(((HEADER + 56) as u32).to_ne_bytes());
-    bytes.extend(SOCK_DIAG_BY_FAMILY.to_ne_bytes());
-    bytes.extend(DUMP.to_ne_bytes());
-    bytes.extend(sequence.to_ne_bytes());
-    bytes.extend(0u32.to_ne_bytes());
-    bytes.extend([family, IPPROTO_TCP, 1 << (INET_DIAG_SKMEMINFO - 1), 0]);
-    bytes.extend((1u32 << TCP_LISTEN).to_ne_bytes());
-    // The kernel compares the port itself, so that only this port's sockets are copied.
-    bytes.extend(port.to_be_bytes());
-    bytes.resize(HEADER + 56, 0);
+    let mut header = NetlinkHeader::default();
+    header.flags = NLM_F_REQUEST | NLM_F_DUMP;
+    header.sequence_number = sequence;
+    let wanted = InetRequest {
+        family,
+        protocol: IPPROTO_TCP,
+        extensions: ExtensionFlags::SKMEMINFO,
+        states: StateFlags::LISTEN,
+        // The kernel compares the port itself, so that only this port's sockets are copied.
+        socket_id: SocketId {
+            source_port: port,
+            ..SocketId::new_v4()
+        },
+    };
+    let mut message = NetlinkMessage::new(header, SockDiagMessage::InetRequest(wanted).into());
+    message.finalize();
+    let mut bytes = vec![0; message.buffer_len()];
+    message.serialize(&mut bytes);
     bytes
 }
 
@@ -64,83 +54,73 @@ pub(super) enum Message {
 pub(super) fn messages(bytes: &[u8], sequence: u32) -> Vec<Message> {
     let mut rest = bytes;
     let mut messages = Vec::new();
-    while let Some(length) = u32_at(rest, 0) {
-        let length = length as usize;
+    while let Some(length) = rest
+        .first_chunk()
+        .map(|length| u32::from_ne_bytes(*length) as usize)
+    {
         let Some(message) = rest.get(..length).filter(|_| length >= HEADER) else {
             break;
         };
-        messages.push(one(message, sequence).unwrap_or(Message::Other));
+        messages.push(one(message, sequence));
         rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
     }
     messages
 }
 
-fn one(message: &[u8], sequence: u32) -> Option<Message> {
-    if u32_at(message, 8)? != sequence {
-        return Some(Message::Other);
+fn one(message: &[u8], sequence: u32) -> Message {
+    let Ok(message) = NetlinkMessage::<SockDiagMessage>::deserialize(message) else {
+        return Message::Other;
+    };
+    if message.header.sequence_number != sequence {
+        return Message::Other;
     }
-    if u16_at(message, 6)? & INTERRUPTED != 0 {
-        return Some(Message::Interrupted);
+    if message.header.flags & NLM_F_DUMP_INTR != 0 {
+        return Message::Interrupted;
     }
-    let body = message.get(HEADER..)?;
-    Some(match u16_at(message, 4)? {
-        NLMSG_DONE => Message::Done,
-        NLMSG_ERROR => Message::Error((u32_at(body, 0)? as i32).wrapping_neg()),
-        SOCK_DIAG_BY_FAMILY => listener(body).map_or(Message::Other, Message::Listener),
+    match message.payload {
+        NetlinkPayload::Done(_) => Message::Done,
+        NetlinkPayload::Error(error) => {
+            Message::Error(error.code.map_or(0, |code| code.get().wrapping_neg()))
+        }
+        NetlinkPayload::InnerMessage(SockDiagMessage::InetResponse(socket))
+            if socket.header.state == TCP_LISTEN =>
+        {
+            Message::Listener(listener(&socket))
+        }
         _ => Message::Other,
-    })
+    }
 }
 
-fn listener(body: &[u8]) -> Option<Listener> {
-    let (family, state) = (*body.first()?, *body.get(1)?);
-    if state != TCP_LISTEN {
-        return None;
-    }
-    let port = u16::from_be_bytes(body.get(4..6)?.try_into().ok()?);
-    let source: [u8; 16] = body.get(8..24)?.try_into().ok()?;
-    let ip: IpAddr = match family {
-        IPV4 => Ipv4Addr::new(source[0], source[1], source[2], source[3]).into(),
-        IPV6 => Ipv6Addr::from(source).into(),
-        _ => return None,
-    };
-    let cookie = u64::from(u32_at(body, 44)?) | u64::from(u32_at(body, 48)?) << 32;
-    Some(Listener {
-        address: SocketAddr::new(ip, port),
-        cookie,
+fn listener(socket: &InetResponse) -> Listener {
+    let header = &socket.header;
+    // Two numbers of 32 bits, the lower one first.
+    let [a, b, c, d, e, f, g, h] = header.socket_id.cookie;
+    let (low, high) = (u32::from_ne_bytes([a, b, c, d]), u32::from_ne_bytes([e, f, g, h]));
+    Listener {
+        address: SocketAddr::new(header.socket_id.source_address, header.socket_id.source_port),
+        cookie: u64::from(low) | u64::from(high) << 32,
         // Of a listener, the receive queue is the accept queue and the send queue its limit.
         length: Length {
-            now: u32_at(body, 56)?.into(),
-            limit: u32_at(body, 60)?.into(),
+            now: header.recv_queue.into(),
+            limit: header.send_queue.into(),
         },
-        drops: drops(body.get(BODY..).unwrap_or_default()),
+        drops: socket.nlas.iter().find_map(|attribute| match attribute {
+            Nla::MemInfo(memory) => Some(memory.drops.into()),
+            _ => None,
+        }),
         enqueued: None,
-    })
-}
-
-fn drops(attributes: &[u8]) -> Option<u64> {
-    let mut rest = attributes;
-    loop {
-        let length = usize::from(u16_at(rest, 0)?);
-        let attribute = rest.get(..length).filter(|_| length >= 4)?;
-        if u16_at(attribute, 2)? == INET_DIAG_SKMEMINFO {
-            return u32_at(attribute, 4 + 4 * DROPS).map(u64::from);
-        }
-        rest = rest.get(length.next_multiple_of(4)..)?;
     }
-}
-
-fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
-    Some(u16::from_ne_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
-}
-
-fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
-    Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use netlink_packet_core::{NLMSG_DONE, NLMSG_ERROR};
+    use netlink_packet_sock_diag::constants::{AF_INET, AF_INET6, INET_DIAG_SKMEMINFO, SOCK_DIAG_BY_FAMILY};
     use proptest::prelude::*;
+
+    /// Bytes of `struct inet_diag_msg`.
+    const BODY: usize = 72;
 
     fn header(kind: u16, flags: u16, body: &[u8]) -> Vec<u8> {
         let mut bytes = ((HEADER + body.len()) as u32).to_ne_bytes().to_vec();
@@ -173,7 +153,7 @@ mod tests {
 
     #[test]
     fn a_listener_is_read_with_its_queue_limit_cookie_and_drops() {
-        let mut bytes = header(SOCK_DIAG_BY_FAMILY, 2, &body(IPV4, 3, 128, 17));
+        let mut bytes = header(SOCK_DIAG_BY_FAMILY, 2, &body(AF_INET, 3, 128, 17));
         bytes.extend(header(NLMSG_DONE, 2, &[0; 4]));
         let messages = messages(&bytes, 7);
         let Message::Listener(listener) = messages[0] else {
@@ -191,13 +171,13 @@ mod tests {
         let refused = header(NLMSG_ERROR, 0, &(-1i32).to_ne_bytes());
         assert_eq!(messages(&refused, 7), [Message::Error(1)]);
         assert_eq!(messages(&refused, 8), [Message::Other]);
-        let interrupted = header(SOCK_DIAG_BY_FAMILY, INTERRUPTED, &body(IPV6, 0, 0, 0));
+        let interrupted = header(SOCK_DIAG_BY_FAMILY, NLM_F_DUMP_INTR, &body(AF_INET6, 0, 0, 0));
         assert_eq!(messages(&interrupted, 7), [Message::Interrupted]);
     }
 
     #[test]
     fn a_kernel_that_does_not_tell_drops_tells_the_rest() {
-        let bytes = header(SOCK_DIAG_BY_FAMILY, 2, &body(IPV6, 1, 2, 3)[..BODY]);
+        let bytes = header(SOCK_DIAG_BY_FAMILY, 2, &body(AF_INET6, 1, 2, 3)[..BODY]);
         assert!(matches!(
             messages(&bytes, 7)[..],
             [Message::Listener(Listener { drops: None, .. })]
@@ -212,7 +192,7 @@ mod tests {
 
         #[test]
         fn any_change_of_an_answer_is_read_without_a_panic(at in 0usize..140, value in any::<u8>(), cut in 0usize..140) {
-            let mut bytes = header(SOCK_DIAG_BY_FAMILY, 2, &body(IPV4, 3, 128, 17));
+            let mut bytes = header(SOCK_DIAG_BY_FAMILY, 2, &body(AF_INET, 3, 128, 17));
             if let Some(byte) = bytes.get_mut(at) {
                 *byte = value;
             }

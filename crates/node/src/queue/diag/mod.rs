@@ -4,7 +4,8 @@
 mod message;
 
 use super::{Listener, MAX_LISTENERS, QueueError};
-use message::{IPV4, IPV6, Message};
+use message::Message;
+use netlink_packet_sock_diag::{AF_INET, AF_INET6};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::net::netlink::{SOCK_DIAG, SocketAddrNetlink};
@@ -95,8 +96,8 @@ impl Diag {
     }
 
     fn all(&mut self, port: u16) -> Result<Vec<Listener>, QueueError> {
-        let mut found = self.dump(IPV4, port)?;
-        match self.dump(IPV6, port) {
+        let mut found = self.dump(AF_INET, port)?;
+        match self.dump(AF_INET6, port) {
             Ok(more) => found.extend(more),
             // A kernel without IPv6 has no listeners on it.
             Err(Errno::NOENT | Errno::AFNOSUPPORT) => {}

@@ -4,7 +4,7 @@
 mod parse;
 mod run;
 
-pub(crate) use run::{TOOLS, installed};
+pub(crate) use run::TOOLS;
 
 use super::counter::Ledger;
 use super::kernel::sum;

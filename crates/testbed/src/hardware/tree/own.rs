@@ -8,6 +8,20 @@ use crate::hardware::groups::Hierarchy;
 use crate::hardware::world::World;
 use rustix::io::Errno;
 
+/// The ethtool(8) of the emulated network card: it shows and sets coalescing. Not executable in itself: nothing here is.
+const ETHTOOL: &str = r#"#!/bin/sh
+card="${0%/*}"
+if [ "$2" != "${card##*/}" ]; then echo "netlink error: No such device" >&2; exit 75; fi
+case "$1" in
+-c) cat "$card/coalesce" ;;
+-C) shift 2
+    printf '%s\n' "$*" > "$card/coalesce" || { echo "netlink error: Invalid argument" >&2; exit 92; } ;;
+*) echo "ethtool: bad command line argument(s)" >&2; exit 1 ;;
+esac
+"#;
+/// The longest time that the card takes, microseconds; it has steps of two.
+const MAX_COALESCING_US: u64 = 1022;
+
 /// Clock ticks of a second in `/proc/stat` (USER_HZ).
 const USER_HZ: f64 = 100.0;
 
@@ -17,7 +31,14 @@ pub(super) fn entries(world: &World, path: &[&str]) -> Option<Entries> {
             file("emulated", 0o444),
             file("faults", 0o600),
             file("state", 0o444),
+            dir("net"),
             dir("proc"),
+        ]),
+        [OWN_DIR, "net"] => Some(vec![dir("eth0")]),
+        [OWN_DIR, "net", "eth0"] => Some(vec![
+            file("address", 0o444),
+            file("coalesce", 0o600),
+            file("ethtool", 0o444),
         ]),
         [OWN_DIR, "proc"] => {
             let mut pids: Vec<u32> = world
@@ -75,6 +96,9 @@ pub(super) fn read(world: &World, path: &[&str], caller: Caller) -> Result<Strin
             .map(|active| format!("{}\n", active.fault))
             .collect()),
         [OWN_DIR, "state"] => serde_json::to_string_pretty(&world.snapshot()).map_err(|_| Errno::IO),
+        [OWN_DIR, "net", "eth0", "address"] => Ok("02:00:00:00:00:01\n".to_owned()),
+        [OWN_DIR, "net", "eth0", "coalesce"] => Ok(coalescing(world)),
+        [OWN_DIR, "net", "eth0", "ethtool"] => Ok(ETHTOOL.to_owned()),
         [OWN_DIR, "proc", "cpuinfo"] => Ok(cpuinfo(world)),
         [OWN_DIR, "proc", "stat"] => Ok(stat(world)),
         // What is emulated goes with the real machine's boot: records of what is to be put back name it.
@@ -89,9 +113,11 @@ pub(super) fn read(world: &World, path: &[&str], caller: Caller) -> Result<Strin
 }
 
 pub(super) fn write(world: &mut World, path: &[&str], given: &str) -> Result<(), Errno> {
-    let [OWN_DIR, "faults"] = path else {
-        return Err(Errno::ACCESS);
-    };
+    match path {
+        [OWN_DIR, "faults"] => {}
+        [OWN_DIR, "net", "eth0", "coalesce"] => return coalesce(world, given),
+        _ => return Err(Errno::ACCESS),
+    }
     for line in given.lines().filter(|line| !line.trim().is_empty()) {
         let command: Command = line.parse().map_err(|_| Errno::INVAL)?;
         world.command(command).map_err(|error| match error {
@@ -99,6 +125,38 @@ pub(super) fn write(world: &mut World, path: &[&str], given: &str) -> Result<(),
             _ => Errno::INVAL,
         })?;
     }
+    Ok(())
+}
+
+/// As ethtool(8) shows it.
+fn coalescing(world: &World) -> String {
+    let (adaptive, us) = world.coalescing;
+    let adaptive = if adaptive { "on" } else { "off" };
+    format!(
+        "Coalesce parameters for eth0:\nAdaptive RX: {adaptive}  TX: n/a\nstats-block-usecs:\tn/a\n\nrx-usecs:\t{us}\n\
+         rx-frames:\tn/a\n"
+    )
+}
+
+/// Words and values by turns, as ethtool(8) takes them; nothing changes where one of them is none.
+fn coalesce(world: &mut World, given: &str) -> Result<(), Errno> {
+    let (mut adaptive, mut us) = world.coalescing;
+    let words: Vec<&str> = given.split_whitespace().collect();
+    for pair in words.chunks(2) {
+        match pair {
+            ["adaptive-rx", "on"] => adaptive = true,
+            ["adaptive-rx", "off"] => adaptive = false,
+            ["rx-usecs", value] => {
+                let wanted: u64 = value.parse().map_err(|_| Errno::INVAL)?;
+                us = wanted - wanted % 2;
+            }
+            _ => return Err(Errno::INVAL),
+        }
+    }
+    if us > MAX_COALESCING_US {
+        return Err(Errno::INVAL);
+    }
+    world.coalescing = (adaptive, us);
     Ok(())
 }
 

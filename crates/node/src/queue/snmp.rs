@@ -4,22 +4,21 @@
 //! SNMP tells nothing of one listener: neither its queue nor its drops. And the values are as old as the agent's cache,
 //! five seconds with net-snmp: a period shorter than that may show nothing, and the next one twice as much.
 
-mod ber;
-
 use super::counter::{Busy, Ledger};
 use super::diag::Diag;
 use super::{Counters, QueueError, QueueMeter, QueueMethod, QueueSample};
-use ber::{Name, Value};
 use headroom_units::Ratio;
+use snmp2::{Oid, SyncSession, Value, Varbinds};
 use std::fmt;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 /// An agent has this long, twice.
 const PATIENCE: Duration = Duration::from_millis(500);
 const TRIES: usize = 2;
-/// An answer to ten objects is far shorter.
-const MAX_ANSWER_BYTES: usize = 8192;
+
+/// An object's name: numbers of a path.
+type Name = &'static [u64];
 
 const PASSIVE_OPENS: Name = &[1, 3, 6, 1, 2, 1, 6, 6, 0];
 const ATTEMPT_FAILS: Name = &[1, 3, 6, 1, 2, 1, 6, 7, 0];
@@ -81,9 +80,10 @@ pub struct SnmpQueueMeter {
     port: u16,
     /// To see that somebody listens, where the agent is this machine's.
     diag: Option<Diag>,
-    socket: UdpSocket,
     options: SnmpOptions,
-    request: u32,
+    names: [Oid<'static>; NAMES.len()],
+    /// The number of the last request.
+    request: i32,
     /// Passive opens, failed attempts.
     machine: Ledger<2>,
     /// Idle, waiting, and six kinds of used time.
@@ -103,24 +103,13 @@ impl SnmpQueueMeter {
             true => Some(Diag::open()?),
             false => None,
         };
-        let own: SocketAddr = match options.agent {
-            SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
-            SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
-        };
-        let socket = UdpSocket::bind(own)
-            .and_then(|socket| {
-                socket.connect(options.agent)?;
-                socket.set_read_timeout(Some(PATIENCE))?;
-                Ok(socket)
-            })
-            .map_err(|error| remote(options, format!("cannot be asked by SNMP: {error}")))?;
+        let names = NAMES.map(|name| Oid::from(name).expect("the names above are well formed"));
         let mut meter = Self {
             port,
             diag,
-            socket,
             options: options.clone(),
-            // Numbers of requests of another run on the same port of this machine are thus rarely those of this one.
-            request: std::process::id(),
+            names,
+            request: 0,
             machine: Ledger::new([32; 2]),
             ticks: Ledger::new([32; 8]),
             busy: Busy::default(),
@@ -130,36 +119,28 @@ impl SnmpQueueMeter {
         Ok(meter)
     }
 
-    fn ask(&mut self) -> Result<Vec<Value>, QueueError> {
+    fn ask(&mut self) -> Result<[Option<u64>; NAMES.len()], QueueError> {
+        let names: [&Oid<'_>; NAMES.len()] = self.names.each_ref();
+        let SnmpOptions { agent, community } = &self.options;
         let mut last = String::from("nobody answers");
         for _ in 0..TRIES {
             self.request = self.request.wrapping_add(1);
-            match self.ask_once() {
-                Ok(Some(Ok(values))) => return Ok(values),
-                Ok(Some(Err(status))) => {
-                    let what = format!("the agent refuses (SNMP error {status})");
+            // A socket of its own: a late answer to an earlier request reaches no other.
+            let mut session = SyncSession::new_v2c(agent, community.as_bytes(), Some(PATIENCE), self.request)
+                .map_err(|error| remote(&self.options, format!("cannot be asked by SNMP: {error}")))?;
+            match session.get_many(&names) {
+                Ok(answer) if answer.error_status != 0 => {
+                    let what = format!("the agent refuses (SNMP error {})", answer.error_status);
                     return Err(remote(&self.options, what));
                 }
-                Ok(None) => last = "the agent's answers are none".into(),
+                Ok(answer) => match counters(answer.varbinds, &names) {
+                    Some(values) => return Ok(values),
+                    None => last = "the agent answers with other objects than those asked for".into(),
+                },
                 Err(error) => last = format!("nobody answers by SNMP ({error})"),
             }
         }
         Err(remote(&self.options, last))
-    }
-
-    fn ask_once(&self) -> std::io::Result<Option<Result<Vec<Value>, u8>>> {
-        self.socket
-            .send(&ber::request(&self.options.community, self.request, &NAMES))?;
-        let until = Instant::now() + PATIENCE;
-        let mut buffer = [0; MAX_ANSWER_BYTES];
-        // A late answer to an earlier request is passed over.
-        while Instant::now() < until {
-            let length = self.socket.recv(&mut buffer)?;
-            if let Some(answer) = ber::response(&buffer[..length], self.request, &NAMES) {
-                return Ok(Some(answer));
-            }
-        }
-        Ok(None)
     }
 }
 
@@ -183,9 +164,8 @@ impl QueueMeter for SnmpQueueMeter {
         if let Some(diag) = &mut self.diag {
             diag.listeners(self.port)?;
         }
-        let values = self.ask()?;
+        let [passive_opens, attempt_fails, ticks @ ..] = self.ask()?;
         let at = Instant::now();
-        let [passive_opens, attempt_fails, ticks @ ..] = counters(&values);
         if passive_opens.is_none() {
             return Err(QueueError::Missing {
                 what: format!("SNMP agent {}", self.options.agent),
@@ -221,12 +201,22 @@ impl QueueMeter for SnmpQueueMeter {
     }
 }
 
-/// The counters among the values, in the order of the names.
-fn counters(values: &[Value]) -> [Option<u64>; NAMES.len()] {
-    std::array::from_fn(|i| match values.get(i)? {
-        Value::Counter32(number) | Value::Counter64(number) => Some(*number),
-        Value::Number(_) | Value::Hidden => None,
-    })
+/// The counters in an answer, in the order of the names; nothing where the answer is not of these names. A value that is no
+/// counter, or that the agent hides from the community, is none.
+fn counters(mut answer: Varbinds<'_>, names: &[&Oid<'_>; NAMES.len()]) -> Option<[Option<u64>; NAMES.len()]> {
+    let mut values = [None; NAMES.len()];
+    for (value, wanted) in values.iter_mut().zip(names) {
+        let (name, found) = answer.next()?;
+        if name != **wanted {
+            return None;
+        }
+        *value = match found {
+            Value::Counter32(number) | Value::Unsigned32(number) => Some(number.into()),
+            Value::Counter64(number) => Some(number),
+            _ => None,
+        };
+    }
+    Some(values)
 }
 
 /// Times that are all 0 were not read yet: net-snmp shows them so in its first seconds.
@@ -247,12 +237,61 @@ fn busy(busy: &mut Busy, ticks: [Option<u64>; 8]) -> Option<Ratio> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::net::TcpListener;
+    use proptest::prelude::*;
+    use snmp2::Pdu;
+    use std::net::{TcpListener, UdpSocket};
+
+    /// An answer's bindings: each a sequence of a name and a value, which is a tag and its content.
+    fn bindings(names: &[&Oid<'_>], value: impl Fn(usize) -> Vec<u8>) -> Vec<u8> {
+        let element = |tag: u8, content: &[u8]| [&[tag, content.len() as u8], content].concat();
+        let binding = |(at, name): (usize, &&Oid<'_>)| {
+            element(0x30, &[element(0x06, name.as_bytes()), value(at)].concat())
+        };
+        names.iter().enumerate().flat_map(binding).collect()
+    }
 
     #[test]
-    fn hidden_values_are_none_and_no_processor_times_no_share() {
-        let values = [Value::Counter32(7), Value::Hidden, Value::Number(3)];
-        assert_eq!(counters(&values)[..3], [Some(7), None, None]);
+    fn counters_are_read_in_order_and_hidden_ones_and_other_kinds_are_none() {
+        let names = NAMES.map(|name| Oid::from(name).unwrap());
+        let names = names.each_ref();
+        let bytes = bindings(&names, |at| match at {
+            0 => vec![0x41, 5, 0, 0xFF, 0xFF, 0xFF, 0xFE],
+            1 => vec![0x80, 0],
+            2 => vec![0x46, 9, 0, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF],
+            3 => vec![0x02, 1, 7],
+            _ => vec![0x41, 1, 9],
+        });
+        let values = counters(Varbinds::from_bytes(&bytes), &names).unwrap();
+        assert_eq!(
+            values[..5],
+            [Some(0xFFFF_FFFE), None, Some(u64::MAX), None, Some(9)]
+        );
+        let mut other = names;
+        other.swap(0, 1);
+        assert_eq!(
+            counters(Varbinds::from_bytes(&bytes), &other),
+            None,
+            "another order"
+        );
+        assert_eq!(
+            counters(Varbinds::from_bytes(&bytes[..bytes.len() - 4]), &names),
+            None,
+            "torn"
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_without_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+            if let Ok(answer) = Pdu::from_bytes(&bytes) {
+                let names = NAMES.map(|name| Oid::from(name).unwrap());
+                counters(answer.varbinds, &names.each_ref());
+            }
+        }
+    }
+
+    #[test]
+    fn processor_times_that_are_none_or_old_have_no_share() {
         let mut share = Busy::default();
         assert_eq!(busy(&mut share, [None; 8]), None);
         assert_eq!(read_yet([Some(0); 8]), [None; 8]);
