@@ -37,7 +37,7 @@ impl From<Allocation> for Setting {
 }
 
 /// What to do in the next period, and why.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Decision {
     /// What is to be in force from now on, of the law's own levers; whatever else it has a value for is not carried out.
     pub setting: Setting,

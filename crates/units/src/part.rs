@@ -43,8 +43,18 @@ pub enum Sensor {
     LatencyAtSlo,
     /// Requests that can be served, given or estimated.
     Capacity,
+    /// Requests, or connections, that are served.
+    ServiceRate,
     /// Mean length of the accept queue.
     QueueMean,
+    /// Length of the accept queue that can overflow within a period.
+    QueueThreshold,
+    /// Connections that the accept queue holds at most.
+    Backlog,
+    /// Connections since the counters began.
+    Connections,
+    /// Time between two samples.
+    SampleInterval,
     /// Connections that found the accept queue full, of those that arrived.
     DropRatio,
     /// CPU cores that are busy.
@@ -86,8 +96,9 @@ impl QuantityInfo {
 
 impl Sensor {
     /// All sensors, in the order in which tables and plots have them.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 18] = [
         Self::ArrivalRate,
+        Self::ServiceRate,
         Self::FailureRate,
         Self::LatencyAtSlo,
         Self::InFlight,
@@ -99,7 +110,11 @@ impl Sensor {
         Self::Throttled,
         Self::Capacity,
         Self::QueueMean,
+        Self::QueueThreshold,
+        Self::Backlog,
         Self::DropRatio,
+        Self::Connections,
+        Self::SampleInterval,
     ];
 
     /// What it is.
@@ -133,6 +148,23 @@ impl Sensor {
                 "connections",
                 ("", 1.0),
                 1,
+            ),
+            Self::ServiceRate => ("service_rate", "Service rate", "per_second", ("/s", 1.0), 1),
+            Self::QueueThreshold => (
+                "queue_threshold",
+                "Accept queue, threshold",
+                "connections",
+                ("", 1.0),
+                1,
+            ),
+            Self::Backlog => ("backlog", "Accept queue, backlog", "connections", ("", 1.0), 0),
+            Self::Connections => ("connections", "Connections", "connections", ("", 1.0), 0),
+            Self::SampleInterval => (
+                "sample_interval",
+                "Time between samples",
+                "seconds",
+                ("s", 1.0),
+                3,
             ),
             Self::DropRatio => ("drop_ratio", "Drop ratio", "ratio", ("%", 0.01), 2),
             Self::BusyCores => ("busy_cores", "Busy cores", "cores", ("cores", 1.0), 2),
@@ -230,23 +262,36 @@ pub enum Role {
     Node,
     /// A gateway, or another balancer.
     Gateway,
+    /// A way to measure, such as the accept queue of a port by eBPF.
+    Meter,
+    /// A way to estimate, by what a meter shows.
+    Estimator,
 }
 
 impl Role {
+    /// All roles.
+    pub const ALL: [Self; 5] = [
+        Self::Cluster,
+        Self::Node,
+        Self::Gateway,
+        Self::Meter,
+        Self::Estimator,
+    ];
+
     /// Its name.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Cluster => "cluster",
             Self::Node => "node",
             Self::Gateway => "gateway",
+            Self::Meter => "meter",
+            Self::Estimator => "estimator",
         }
     }
 
     /// The role of this name.
     pub fn named(name: &str) -> Option<Self> {
-        [Self::Cluster, Self::Node, Self::Gateway]
-            .into_iter()
-            .find(|role| role.name() == name)
+        Self::ALL.into_iter().find(|role| role.name() == name)
     }
 }
 

@@ -64,14 +64,25 @@ impl Drop for Workers {
     }
 }
 
-/// The command on a port, its report in this folder.
+/// The command on a port, its record in this folder.
 fn capacity(port: u16, dir: &Path, args: &[&str]) -> Command {
     let mut command = headroom();
     command
         .args(["capacity", "--json", "--port", &port.to_string()])
         .args(args);
-    command.arg("--html").arg(dir.join("capacity.html"));
+    command.arg("--db").arg(dir.join("capacity.db"));
     command
+}
+
+/// The report of the run that was recorded in this folder.
+fn report(dir: &Path) -> String {
+    let page = dir.join("report.html");
+    let mut command = headroom();
+    command.args(["report", "latest", "--json", "--db"]);
+    command.arg(dir.join("capacity.db")).arg("--out").arg(&page);
+    let (status, program) = run(&mut command);
+    assert!(status.success(), "{}", program.err());
+    std::fs::read_to_string(page).unwrap()
 }
 
 fn estimate<'a>(result: &'a Value, estimator: &str, method: &str) -> Option<&'a Value> {
@@ -91,7 +102,7 @@ fn ebpf_or_skipped(result: &Value, what: &str) -> bool {
 }
 
 #[test]
-fn an_overloaded_server_shows_what_it_can_do_and_a_report_is_written() {
+fn an_overloaded_server_shows_what_it_can_do_and_the_run_is_recorded() {
     let dir = tempfile::tempdir().unwrap();
     let port = free_port();
     let server = Workers::start(port, 32, 4, Duration::from_millis(20));
@@ -125,8 +136,27 @@ fn an_overloaded_server_shows_what_it_can_do_and_a_report_is_written() {
         .iter()
         .find(|one| one["estimator"] == "static");
     assert_eq!(fixed.unwrap()["capacity"]["per_s"], 123.0);
-    let page = std::fs::read_to_string(dir.path().join("capacity.html")).unwrap();
-    assert!(page.contains("Figures 9 and 10") && page.contains("queue, busy time"));
+    // Each step is a period of a run that is held to no SLO; the ways to measure and to estimate are its parts.
+    let periods = result["periods"].as_u64().unwrap();
+    assert!((3..=6).contains(&periods), "{result}");
+    assert_eq!(result["law"], "busy-time");
+    assert_eq!(result["slo"]["target_ms"], Value::Null, "{result}");
+    assert!(
+        result["requests"]["completed"].as_u64().unwrap() > 100,
+        "{result}"
+    );
+    let page = report(dir.path());
+    for wanted in [
+        "capacity: busy-time on live traffic",
+        "The run was held to no SLO",
+        "Each meter",
+        "Each estimator",
+        "queue, busy time (sock_diag, /proc)",
+        "Accept queue, threshold",
+        "Time between samples",
+    ] {
+        assert!(page.contains(wanted), "{wanted}");
+    }
     let lines = std::fs::read_to_string(&csv).unwrap();
     assert!(
         lines.starts_with("at_s,method,") && lines.lines().count() > 5,
@@ -160,7 +190,7 @@ fn a_port_that_nobody_listens_on_is_named_with_the_remedy() {
         said.contains(&format!("nobody listens on TCP port {port}")) && said.contains("start the server"),
         "{said}"
     );
-    assert!(!dir.path().join("capacity.html").exists());
+    assert!(!dir.path().join("capacity.db").exists());
 }
 
 #[test]
@@ -257,8 +287,8 @@ fn a_plain_user_is_told_what_is_missing_and_served_by_the_rest() {
             "--port",
         ])
         .arg(port.to_string())
-        .arg("--html")
-        .arg(dir.path().join("capacity.html"))
+        .arg("--db")
+        .arg(dir.path().join("capacity.db"))
         .current_dir("/")
         .uid(65534)
         .gid(65534);
@@ -436,7 +466,7 @@ fn what_makes_no_sense_is_refused_before_anything_is_measured() {
         command
             .args(["capacity", "--duration", "1", "--port", &port.to_string()])
             .args(args);
-        let (status, program) = run(command.arg("--html").arg(dir.path().join("no.html")));
+        let (status, program) = run(command.arg("--db").arg(dir.path().join("no.db")));
         assert_eq!(status.code(), Some(2), "{args:?}: {}", program.err());
         assert!(program.err().contains(said), "{args:?}: {}", program.err());
     }

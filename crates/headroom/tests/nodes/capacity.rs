@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// The command on a port of an agent's machine, its report and its samples in this folder.
+/// The command on a port of an agent's machine, its record and its samples in this folder.
 fn capacity(port: u16, agent: &str, dir: &Path) -> Command {
     let mut command = headroom();
     command.args([
@@ -25,10 +25,21 @@ fn capacity(port: u16, agent: &str, dir: &Path) -> Command {
         "--port",
         &port.to_string(),
     ]);
-    command.arg("--html").arg(dir.join("capacity.html"));
+    command.arg("--db").arg(dir.join("capacity.db"));
     command.arg("--csv").arg(dir.join("capacity.csv"));
     command.args(["--period", "0.5"]);
     command
+}
+
+/// The report of the run that was recorded in this folder.
+fn report(dir: &Path) -> String {
+    let page = dir.join("report.html");
+    let mut command = headroom();
+    command.args(["report", "latest", "--json", "--db"]);
+    command.arg(dir.join("capacity.db")).arg("--out").arg(&page);
+    let (code, _, err) = run(&mut command);
+    assert_eq!(code, Some(0), "{err}");
+    fs::read_to_string(page).unwrap()
 }
 
 /// Gives it the certificates of a controller.
@@ -147,7 +158,7 @@ fn the_capacity_of_another_machine_is_watched_by_the_ways_that_its_agent_has() {
         .find(|one| one["estimator"] == "published")
         .unwrap();
     assert_eq!(last["reason"]["rule"], "held", "{result}");
-    let report = fs::read_to_string(dir.path().join("capacity.html")).unwrap();
+    let report = report(dir.path());
     assert!(
         report.contains(&format!("through the agent at {tcp}")),
         "the report says where"
@@ -292,7 +303,7 @@ fn the_cpu_of_a_group_of_another_machine_is_a_share_of_what_it_may_use_there() {
         }
     }
     assert!(compared >= 6, "{rows:?}");
-    let report = fs::read_to_string(dir.path().join("capacity.html")).unwrap();
+    let report = report(dir.path());
     assert!(report.contains(&format!("is that of {path} on the machine of the agent at {tcp}")));
 }
 
@@ -422,6 +433,6 @@ fn a_status_page_is_got_from_here_and_goes_on_without_the_agent() {
     assert!((0.7..1.4).contains(&mean), "{mean}: {result}");
     let most = by_cpu["most_per_s"].as_f64().unwrap() / (200.0 * cores);
     assert!(most < 3.0, "{most}: {result}");
-    let report = fs::read_to_string(dir.path().join("capacity.html")).unwrap();
+    let report = report(dir.path());
     assert!(report.contains("is got from this machine"));
 }

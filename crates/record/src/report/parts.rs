@@ -194,6 +194,20 @@ impl Parts {
         self.all.is_empty()
     }
 
+    /// What parts there are, for a heading: `Nodes and gateways`.
+    pub(crate) fn roles(&self) -> String {
+        let roles: BTreeSet<Role> = self.all.iter().map(|part| part.role).collect();
+        let names = roles.iter().filter(|role| **role != Role::Cluster);
+        let names: Vec<String> = names.map(|role| format!("{}s", role.name())).collect();
+        let text = names.join(" and ");
+        let mut letters = text.chars();
+        let first = letters.next().map(|first| first.to_ascii_uppercase());
+        first.map_or_else(
+            || "The whole".to_owned(),
+            |first| format!("{first}{}", letters.as_str()),
+        )
+    }
+
     /// The parts of a role, in the order in which they came.
     pub(crate) fn of(&self, role: Role) -> impl Iterator<Item = &PartData> {
         self.all.iter().filter(move |part| part.role == role)
@@ -275,6 +289,8 @@ impl Parts {
                 Role::Cluster => "The cluster: means over the run",
                 Role::Node => "The nodes: means over the run",
                 Role::Gateway => "The gateways: means over the run",
+                Role::Meter => "The meters: means over the run",
+                Role::Estimator => "The estimators: means over the run",
             }
             .to_owned(),
             rows: rows.collect(),

@@ -302,20 +302,22 @@ fn parts(run: &RunData) -> String {
     if let Some(timeline) = run.parts.timeline() {
         let _ = write!(
             html,
-            "<h2>Nodes and gateways</h2>\n{}",
+            "<h2>{}</h2>\n{}",
+            run.parts.roles(),
             timeline.render(run.span())
         );
     }
-    for (role, heading) in [(Role::Node, "Each node"), (Role::Gateway, "Each gateway")] {
+    for role in Role::ALL.into_iter().filter(|role| *role != Role::Cluster) {
         let panels = panels::of_parts(run, role);
         if !panels.is_empty() {
-            let _ = writeln!(html, "<h2>{heading}</h2>");
+            let _ = writeln!(html, "<h2>Each {}</h2>", role.name());
         }
         for panel in panels {
             html.push_str(&panel.render());
         }
     }
-    html.push_str("</section>\n<h2>Nodes and gateways in figures</h2>\n");
+    html.push_str("</section>\n");
+    let _ = writeln!(html, "<h2>{} in figures</h2>", run.parts.roles());
     for grid in run.parts.tables() {
         table(&mut html, &grid);
     }

@@ -339,7 +339,9 @@ impl Metrics {
         self.utilisation
             .set(tick.seen.utilisation.map_or(f64::NAN, |u| u.get()));
         self.throttled.set(tick.throttled.map_or(f64::NAN, |t| t.get()));
-        self.target.set(tick.target.get());
+        if let Some(target) = tick.target {
+            self.target.set(target.get());
+        }
         match &tick.seen.traffic {
             Some(traffic) => {
                 self.requests.inc_by(traffic.arrivals);

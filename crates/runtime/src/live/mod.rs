@@ -78,6 +78,7 @@ pub use clock::{Clock, ManualClock, SystemClock};
 pub use device::{Device, DevicePeriod, Missing, Refused};
 pub use machine::CgroupMachine;
 pub use outcomes::{Outcomes, failures};
+pub use sinks::RecorderSink;
 pub use telemetry::{GatewayTelemetry, Other, ReportedLatency, Telemetry, TrafficPeriod};
 pub use tick::{BackendTick, Levers, Tick};
 
@@ -281,7 +282,7 @@ impl ControlLoop<'_, '_> {
             refused: period.refused,
             levers_lost: period.levers_lost || actuation_failed,
             missing: period.missing,
-            target: self.frame.slo.target(),
+            target: Some(self.frame.slo.target()),
             guard: self.law.guard(),
             histogram: match latency {
                 ReportedLatency::Histogram(histogram) => Some(histogram),

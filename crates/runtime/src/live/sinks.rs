@@ -67,8 +67,10 @@ fn record(tick: &Tick, envelope: &PowerEnvelope) -> PeriodRecord {
             .map(|latency| latency.at_slo),
         forecast: tick.decision.expected_rate,
         cap,
-        cap_at_limit: seen.in_force.cap().unwrap_or_default()
-            >= envelope.limit(seen.in_force.cores().unwrap_or_default()),
+        cap_at_limit: seen
+            .in_force
+            .cap()
+            .is_some_and(|cap| cap >= envelope.limit(seen.in_force.cores().unwrap_or_default())),
         power: tick.power(),
         energy: tick.energy,
         utilisation: seen.utilisation,
@@ -143,7 +145,7 @@ impl Lines {
 impl Sink for Lines {
     fn tick(&mut self, tick: &Tick) {
         let latency = tick.seen.traffic.as_ref().and_then(|traffic| traffic.latency);
-        let over = latency.is_some_and(|latency| latency.at_slo > tick.target);
+        let over = latency.is_some_and(|latency| tick.target.is_some_and(|target| latency.at_slo > target));
         self.over += u64::from(over);
         let news = self.news.read(tick);
         for one in &news {
@@ -157,6 +159,9 @@ impl Sink for Lines {
             true => "missed".to_owned(),
             false => format!("{:.0}", latency.at_slo.as_millis()),
         });
+        let target = tick
+            .target
+            .map_or("-".to_owned(), |target| format!("{:.0}", target.as_millis()));
         let power = tick.seen.power.map_or("- W".to_owned(), |power| {
             format!("{:.1} ({})", power.value, power.source)
         });
@@ -166,10 +171,9 @@ impl Sink for Lines {
             .first()
             .map_or("", |reason| reason.text.as_str());
         say::note!(
-            "{:>6.0} s  {:<9} latency {latency:>4} / {:.0} ms  {:.1}/s  {}  {power}  over {}  {why}",
+            "{:>6.0} s  {:<9} latency {latency:>4} / {target} ms  {:.1}/s  {}  {power}  over {}  {why}",
             tick.at.get(),
             self.law,
-            tick.target.as_millis(),
             tick.seen.demand().map_or(0.0, |rate| rate.get()),
             tick.seen.in_force,
             self.over,

@@ -10,7 +10,7 @@ use headroom_units::{
 };
 
 /// One control period.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Tick {
     /// Time from the start of the run to the end of the period.
     pub at: Seconds,
@@ -36,8 +36,8 @@ pub struct Tick {
     pub levers_lost: bool,
     /// Nodes that could not be reached, and what they count as.
     pub missing: Missing,
-    /// The SLO's target.
-    pub target: Seconds,
+    /// The SLO's target; `None` for a run that is held to no SLO.
+    pub target: Option<Seconds>,
     /// The latency above which the law repairs, where it has such a threshold.
     pub guard: Option<Seconds>,
     /// Latencies of the period, in microseconds; `None` where they are not known one by one.

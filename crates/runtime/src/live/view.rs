@@ -118,7 +118,7 @@ impl Screen {
             self.failures += traffic.failures;
             let late = traffic
                 .latency
-                .is_some_and(|latency| latency.at_slo > tick.target);
+                .is_some_and(|latency| tick.target.is_some_and(|target| latency.at_slo > target));
             self.over += usize::from(late);
         }
         self.energy_j += tick.energy.map_or(0.0, |energy| energy.value.get());
@@ -132,13 +132,19 @@ impl Screen {
         self.latest = Some(Box::new(tick));
     }
 
+    /// The SLO's target, where the run is held to one.
+    fn target(&self) -> Option<Seconds> {
+        self.latest.as_ref().and_then(|tick| tick.target)
+    }
+
     fn draw_all(&self, frame: &mut Frame<'_>) {
         let parts = self.latest.as_ref().map_or(&[][..], |tick| &tick.parts);
         let rows = parts.len().min(MAX_PARTS) as u16;
         let [head, progress, latency, middle, table, reasons] = Layout::vertical([
             Constraint::Length(2),
             Constraint::Length(1),
-            Constraint::Fill(3),
+            // Without an SLO there is no latency to be shown.
+            Constraint::Fill(if self.target().is_some() { 3 } else { 0 }),
             Constraint::Fill(3),
             Constraint::Length(if rows > 0 { rows + 2 } else { 0 }),
             Constraint::Length(REASONS as u16 + 2),
@@ -146,7 +152,7 @@ impl Screen {
         .areas(frame.area());
         self.head(frame, head);
         self.progress(frame, progress);
-        let target = self.latest.as_ref().map(|tick| tick.target.as_millis());
+        let target = self.target().map(Seconds::as_millis);
         let guard = self.latest.as_ref().and_then(|tick| tick.guard);
         self.chart(
             frame,
@@ -166,8 +172,8 @@ impl Screen {
             let lines: Vec<Line<'_>> = parts.iter().take(MAX_PARTS).map(row).collect();
             let left = parts.len().saturating_sub(MAX_PARTS);
             let title = match left {
-                0 => " nodes and gateways ".to_owned(),
-                left => format!(" nodes and gateways, {left} more in /status "),
+                0 => " parts ".to_owned(),
+                left => format!(" parts, {left} more in the record "),
             };
             frame.render_widget(Paragraph::new(lines).block(Block::bordered().title(title)), table);
         }
@@ -202,10 +208,24 @@ impl Screen {
             series.extend(there(&always).then_some((always, "all on", Color::DarkGray)));
             charts.push(series);
         }
-        let mut requests = vec![(Sensor::ArrivalRate.into(), "arrivals", Color::White)];
-        let capacity = Quantity::from(Sensor::Capacity);
-        requests.extend(there(&capacity).then_some((capacity, "capacity", Color::Green)));
-        charts.push(requests);
+        let together = |all: &[(Sensor, &'static str, Color)]| {
+            let all = all
+                .iter()
+                .map(|(sensor, name, colour)| (Quantity::from(*sensor), *name, *colour));
+            all.filter(|(sensor, ..)| there(sensor)).collect::<Vec<_>>()
+        };
+        charts.push(together(&[
+            (Sensor::ArrivalRate, "arrivals", Color::White),
+            (Sensor::ServiceRate, "served", Color::Blue),
+            (Sensor::Capacity, "capacity", Color::Green),
+        ]));
+        charts.push(together(&[
+            (Sensor::QueueMean, "mean", Color::Cyan),
+            (Sensor::QueueThreshold, "threshold", Color::Yellow),
+            (Sensor::Backlog, "backlog", Color::Red),
+        ]));
+        charts.push(together(&[(Sensor::DropRatio, "dropped", Color::Red)]));
+        charts.retain(|chart| !chart.is_empty());
         charts
     }
 
@@ -216,11 +236,13 @@ impl Screen {
             Span::styled(format!("headroom  law {}  ", heading.law), bold),
             Span::raw(format!("trace {}  ", heading.trace)),
         ];
-        let over = Style::new().fg(if self.over > 0 { Color::Red } else { Color::Green });
-        first.push(Span::styled(
-            format!("{} of {} periods over the target  ", self.over, self.periods),
-            over,
-        ));
+        if self.target().is_some() {
+            let over = Style::new().fg(if self.over > 0 { Color::Red } else { Color::Green });
+            first.push(Span::styled(
+                format!("{} of {} periods over the target  ", self.over, self.periods),
+                over,
+            ));
+        }
         first.push(Span::raw(format!(
             "{} failed  {:.0} J",
             self.failures, self.energy_j
@@ -362,4 +384,53 @@ fn line<'a>(name: &'a str, colour: Color, points: &'a [(f64, f64)]) -> Dataset<'
         .graph_type(GraphType::Line)
         .style(Style::new().fg(colour))
         .data(points)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use headroom_units::Role;
+    use ratatui::Terminal;
+    use ratatui::backend::TestBackend;
+
+    #[test]
+    fn a_run_without_an_slo_shows_its_queue_and_its_parts_and_no_latency() {
+        let mut screen = Screen::default();
+        screen.take(Message::Heading(Heading {
+            law: "busy-time".to_owned(),
+            trace: "port 80".to_owned(),
+            length: None,
+            notes: Vec::new(),
+        }));
+        let whole = Part::new("port 80", Role::Cluster)
+            .in_state("exact")
+            .with(Sensor::Capacity, Some(595.0))
+            .with(Sensor::QueueMean, Some(3.0))
+            .with(Sensor::Backlog, Some(65.0))
+            .with(Sensor::DropRatio, Some(0.0));
+        let estimator = Part::new("ramp (eBPF)", Role::Estimator).in_state("unknown");
+        screen.take(Message::Tick(Box::new(Tick {
+            at: Seconds::new(1.0),
+            parts: vec![whole, estimator],
+            ..Tick::default()
+        })));
+        let mut terminal = Terminal::new(TestBackend::new(160, 50)).unwrap();
+        terminal.draw(|frame| screen.draw_all(frame)).unwrap();
+        let cells = terminal.backend().buffer().content.iter();
+        let text: String = cells.map(|cell| cell.symbol()).collect();
+        for wanted in [
+            "law busy-time",
+            "Capacity: now 595.0 /s",
+            "Accept queue, mean length: now 3.0",
+            "backlog",
+            "Drop ratio: now 0.00 %",
+            "ramp (eBPF)",
+        ] {
+            assert!(text.contains(wanted), "{wanted} in {text}");
+        }
+        assert!(
+            !text.contains("over the target") && !text.contains("Latency"),
+            "{text}"
+        );
+    }
 }

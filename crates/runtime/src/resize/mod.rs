@@ -19,7 +19,7 @@ pub mod balancer;
 mod check;
 mod haproxy;
 mod leave;
-mod lookout;
+mod queue_sampler;
 mod queues;
 mod servers;
 mod switch_worker;

@@ -1,8 +1,8 @@
 //! The servers' accept queues, and their capacities by them.
 
-use super::lookout::Lookout;
+use super::queue_sampler::QueueSampler;
 use crate::cluster::AgentQueue;
-use crate::looks::{Known, look_period, observation};
+use crate::queue_sample::{UsedSockets, observation, sampling_period};
 use headroom_control::OutOfRange;
 use headroom_control::capacity::{
     BusyTimeMonitor, Capacity, Estimate, QueueKind, QueueMonitor, QueueObservation, QueueTuning, Sight, Step,
@@ -71,7 +71,7 @@ pub enum Source {
 }
 
 impl Source {
-    /// A look at the queue.
+    /// A sample of the queue.
     ///
     /// # Errors
     /// As the meter's; none that can be opened.
@@ -101,24 +101,24 @@ enum Place {
     Elsewhere(Box<AgentQueue>),
 }
 
-/// Who looks at a queue, and estimates.
-enum Looks {
+/// What samples a queue, and estimates.
+enum Sampling {
     /// The controller's loop, once a period.
     Period {
         source: Box<Source>,
         monitor: Option<Box<QueueMonitor>>,
     },
     /// A thread, many times a period.
-    Many { lookout: Lookout, every: Duration },
+    Many { sampler: QueueSampler, every: Duration },
 }
 
 /// One server's accept queue.
 pub struct Queue {
     place: Place,
-    looks: Looks,
+    sampling: Sampling,
     tuning: QueueTuning,
     meter: StepMeter,
-    known: Known,
+    known: UsedSockets,
     /// When the newest observation was made.
     observed: Instant,
     estimate: Option<Estimate>,
@@ -136,7 +136,7 @@ impl Queue {
     /// The queue of a port of this machine. It is opened when somebody listens there.
     ///
     /// # Errors
-    /// Where a thread that looks cannot be started.
+    /// Where a thread that sampling cannot be started.
     pub fn new(port: u16, preference: QueuePreference, tuning: QueueTuning) -> io::Result<Self> {
         let source = Source::Here {
             port,
@@ -150,31 +150,31 @@ impl Queue {
     /// nothing is known of it.
     ///
     /// # Errors
-    /// Where a thread that looks cannot be started.
+    /// Where a thread that sampling cannot be started.
     pub fn elsewhere(queue: AgentQueue, told_every: Duration, tuning: QueueTuning) -> io::Result<Self> {
         let source = Source::Elsewhere(queue.clone());
         Self::at(Place::Elsewhere(Box::new(queue)), source, tuning, told_every)
     }
 
     fn at(place: Place, source: Source, tuning: QueueTuning, least: Duration) -> io::Result<Self> {
-        let looks = match tuning.kind {
-            QueueKind::Published => Looks::Period {
+        let sampling = match tuning.kind {
+            QueueKind::Published => Sampling::Period {
                 source: Box::new(source),
                 monitor: None,
             },
             QueueKind::BusyTime => {
-                let every = look_period(Duration::from_secs_f64(tuning.sampling_period_s)).max(least);
+                let every = sampling_period(Duration::from_secs_f64(tuning.sampling_period_s)).max(least);
                 let mut source = source;
-                let lookout = Lookout::start(move || source.sample(), every)?;
-                Looks::Many { lookout, every }
+                let sampler = QueueSampler::start(move || source.sample(), every)?;
+                Sampling::Many { sampler, every }
             }
         };
         Ok(Self {
             place,
-            looks,
+            sampling,
             tuning,
             meter: StepMeter::new(&tuning),
-            known: Known::default(),
+            known: UsedSockets::default(),
             observed: Instant::now(),
             estimate: None,
         })
@@ -183,10 +183,10 @@ impl Queue {
     /// Why the queue cannot be measured at all, where that is known: what a start says. An agent that says nothing is
     /// waited for a moment.
     pub fn obstacle(&mut self) -> Option<String> {
-        let seen = match (&self.place, &mut self.looks) {
+        let seen = match (&self.place, &mut self.sampling) {
             (Place::Elsewhere(queue), _) => queue.first_word(FIRST_WORD).map(|_| ()),
-            (Place::Here(_), Looks::Period { source, .. }) => source.sample().map(|_| ()),
-            (Place::Here(_), Looks::Many { lookout, .. }) => lookout.first(FIRST_WORD)?.map(|_| ()),
+            (Place::Here(_), Sampling::Period { source, .. }) => source.sample().map(|_| ()),
+            (Place::Here(_), Sampling::Many { sampler, .. }) => sampler.first(FIRST_WORD)?.map(|_| ()),
         };
         match seen {
             Err(error @ (QueueError::Unavailable { .. } | QueueError::Elsewhere { .. })) => {
@@ -202,17 +202,17 @@ impl Queue {
             Place::Here(port) => format!("port {port} of this machine"),
             Place::Elsewhere(queue) => queue.place(),
         };
-        match &self.looks {
-            Looks::Period { .. } => place,
-            Looks::Many { every, .. } => format!("{place}, looked at every {} ms", every.as_millis()),
+        match &self.sampling {
+            Sampling::Period { .. } => place,
+            Sampling::Many { every, .. } => format!("{place}, sampled every {} ms", every.as_millis()),
         }
     }
 
     /// Takes one sampling step; `serving` says whether the server takes requests, so that its capacity is estimated.
     pub fn step(&mut self, serving: bool) -> Shown {
-        let sampled = match &mut self.looks {
-            Looks::Period { source, .. } => Some(source.sample()),
-            Looks::Many { lookout, .. } => lookout.take(),
+        let sampled = match &mut self.sampling {
+            Sampling::Period { source, .. } => Some(source.sample()),
+            Sampling::Many { sampler, .. } => sampler.take(),
         };
         let at = match &sampled {
             Some(Ok(sample)) => sample.at,
@@ -223,7 +223,7 @@ impl Queue {
         let step = match sampled {
             Some(sampled) => self.measure(length, &sampled),
             None => {
-                let why = "nobody has looked at the queue since the period before: this machine is too busy, or a look hangs";
+                let why = "the queue was not sampled since the period before: this machine is too busy, or a sample hangs";
                 self.unread(length, why.to_owned())
             }
         };
@@ -236,12 +236,12 @@ impl Queue {
             }),
             Err(shown) => shown.clone(),
         };
-        match &mut self.looks {
-            Looks::Many { lookout, .. } => {
+        match &mut self.sampling {
+            Sampling::Many { sampler, .. } => {
                 let hold = Duration::from_secs_f64(self.tuning.hold_s + self.tuning.sampling_period_s);
-                self.estimate = lookout.estimate(serving, hold);
+                self.estimate = sampler.estimate(serving, hold);
             }
-            Looks::Period { monitor, .. } => {
+            Sampling::Period { monitor, .. } => {
                 if let Some(monitor) = monitor.as_mut().filter(|_| serving) {
                     self.estimate = Some(match step {
                         Ok(step) => monitor.step(&step),
@@ -303,16 +303,16 @@ impl Queue {
     /// A parameter outside its range.
     pub fn join(&mut self, peers: Option<PerSecond>) -> Result<(), OutOfRange> {
         let tuning = self.tuning;
-        match &mut self.looks {
-            Looks::Many { lookout, .. } => {
+        match &mut self.sampling {
+            Sampling::Many { sampler, .. } => {
                 let joining = peers.and_then(|peers| BusyTimeMonitor::joining(tuning, peers).ok());
-                lookout.join(match joining {
+                sampler.join(match joining {
                     Some(monitor) => monitor,
                     None => BusyTimeMonitor::new(tuning)?,
                 });
             }
-            Looks::Period { monitor: Some(_), .. } => {}
-            Looks::Period { monitor, .. } => {
+            Sampling::Period { monitor: Some(_), .. } => {}
+            Sampling::Period { monitor, .. } => {
                 let joining = peers.and_then(|peers| QueueMonitor::joining(tuning, peers).ok());
                 *monitor = Some(Box::new(match joining {
                     Some(monitor) => monitor,
@@ -325,9 +325,9 @@ impl Queue {
 
     /// The server is gone: what was known of it is of no use to the next that listens there.
     pub fn forget(&mut self) {
-        match &mut self.looks {
-            Looks::Many { lookout, .. } => lookout.forget(),
-            Looks::Period { monitor, .. } => *monitor = None,
+        match &mut self.sampling {
+            Sampling::Many { sampler, .. } => sampler.forget(),
+            Sampling::Period { monitor, .. } => *monitor = None,
         }
         self.estimate = None;
     }

@@ -8,7 +8,7 @@ use headroom_console::{Document, Failure, Stop, say};
 use headroom_control::capacity::QueueKind;
 use headroom_control::resize::Energy;
 use headroom_runtime::cluster::{AgentQueue, Gateways, WatchOptions};
-use headroom_runtime::looks::look_period;
+use headroom_runtime::queue_sample::sampling_period;
 use headroom_runtime::resize::balancer::Balancer;
 use headroom_runtime::resize::{
     CheckTarget, Checks, HaproxyServers, Parts, Queue, ServerParts, Servers, SwitchWorker, leave,
@@ -181,7 +181,7 @@ pub fn assemble(
 fn sample_period(config: &ControllerFile) -> Duration {
     let period = match config.capacity.queue.kind {
         QueueKind::Published => config.control.period() / QUEUE_PARTS,
-        QueueKind::BusyTime => look_period(config.control.period()),
+        QueueKind::BusyTime => sampling_period(config.control.period()),
     };
     period.max(MIN_QUEUE_PART)
 }

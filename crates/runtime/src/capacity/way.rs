@@ -20,12 +20,23 @@ pub enum Way {
 }
 
 impl Way {
-    /// The estimator's word.
+    /// What people call the estimator.
     pub const fn estimator(self) -> &'static str {
         match self {
             Self::Published(_) => "queue, published",
             Self::BusyTime(_) => "queue, busy time",
             Self::Cpu(_) => "CPU utilisation",
+            Self::Ramp(_) => "ramp",
+            Self::Static => "static",
+        }
+    }
+
+    /// Its name in records and in JSON.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Published(_) => "published",
+            Self::BusyTime(_) => "busy-time",
+            Self::Cpu(_) => "cpu",
             Self::Ramp(_) => "ramp",
             Self::Static => "static",
         }
@@ -62,6 +73,6 @@ pub const fn name(method: QueueMethod) -> &'static str {
 }
 
 /// The number of an estimate, where there is one.
-pub fn number(estimate: &Estimate) -> Option<f64> {
+pub(super) fn number(estimate: &Estimate) -> Option<f64> {
     estimate.capacity.value().map(PerSecond::get)
 }

@@ -1,9 +1,9 @@
 //! The status page of a server of another machine, got from this one: the agent asks no pages.
 
+use crate::cluster::AgentQueue;
 use headroom_node::queue::{QueueError, QueueMeter, QueueMethod, QueueSample, StatusPage, StatusQueueMeter};
-use headroom_runtime::cluster::AgentQueue;
 
-/// Measures by the page while somebody listens on the port, as far as the agent has told. It goes on while the agent is
+/// Measures by the page while somebody listens on the port, as far as the agent has reported. It goes on while the agent is
 /// silent: what the page shows is the server's own.
 pub struct DistantPage {
     meter: StatusQueueMeter,
@@ -11,7 +11,7 @@ pub struct DistantPage {
 }
 
 impl DistantPage {
-    /// Gets the page for the first time. The queue is the port's, watched by any method, and has told its first word.
+    /// Gets the page for the first time. The queue is the port's, watched by any method, and has reported once.
     ///
     /// # Errors
     /// There is no status page, or none that can be reached from here.

@@ -1,7 +1,7 @@
-//! What was seen of all methods, kept within a bound, and what it comes to.
+//! What a run comes to, by method and by way to an estimate.
 
 use super::others::Count;
-use super::seen::Row;
+use super::sample::Row;
 use super::way::{Way, number};
 use headroom_control::Reason;
 use headroom_control::capacity::{Capacity, Estimate};
@@ -9,18 +9,14 @@ use headroom_node::queue::{QueueMethod, Scope};
 use headroom_units::Seconds;
 use std::collections::BTreeMap;
 
-/// Rows kept of one method: of a longer run every second one, then every fourth, and so on. Figures are of all of them.
-const MAX_ROWS: usize = 8_192;
-
 /// What an SNMP agent shows may be so much older than the asking: its cache, and the clock that it looks at for it.
 const AGENT_LAG: Seconds = Seconds::new(6.0);
 
-/// The rows of one method.
+/// The figures of one method.
 #[derive(Clone, Debug, Default)]
-pub struct Kept {
-    /// In the order of time.
-    pub rows: Vec<Row>,
-    stride: u64,
+pub struct MethodTotals {
+    /// The newest sample, until it is taken.
+    pub newest: Option<Row>,
     /// How many there were, and how many of them failed.
     pub samples: u64,
     /// See `samples`.
@@ -40,19 +36,19 @@ pub struct Kept {
     counted: Count,
 }
 
-impl Kept {
+impl MethodTotals {
     fn push(&mut self, row: Row) {
         self.samples += 1;
         if let Some(interval) = row.interval {
             let (sum, most, count) = self.intervals;
             self.intervals = (sum + interval.get(), most.max(interval.get()), count + 1);
         }
-        match &row.seen {
-            Ok(seen) => {
-                self.scope = seen.scope.or(self.scope);
-                self.connections = seen.connections.or(self.connections);
-                self.drops = seen.drops.or(self.drops);
-                if let Some(cpu) = seen.cpu {
+        match &row.shown {
+            Ok(shown) => {
+                self.scope = shown.scope.or(self.scope);
+                self.connections = shown.connections.or(self.connections);
+                self.drops = shown.drops.or(self.drops);
+                if let Some(cpu) = shown.cpu {
                     self.cpu = (self.cpu.0 + cpu.get(), self.cpu.1 + 1);
                 }
             }
@@ -61,18 +57,7 @@ impl Kept {
                 self.failure = Some(error.clone());
             }
         }
-        self.stride = self.stride.max(1);
-        if self.samples.is_multiple_of(self.stride) {
-            self.rows.push(row);
-        }
-        if self.rows.len() > MAX_ROWS {
-            let mut keep = false;
-            self.rows.retain(|_| {
-                keep = !keep;
-                keep
-            });
-            self.stride *= 2;
-        }
+        self.newest = Some(row);
     }
 
     /// Mean and largest time between samples that did not fail, seconds.
@@ -117,18 +102,18 @@ impl Figures {
     }
 }
 
-/// Everything.
+/// All of them.
 #[derive(Clone, Debug, Default)]
-pub struct History {
+pub struct Totals {
     /// By method.
-    pub methods: BTreeMap<QueueMethod, Kept>,
+    pub methods: BTreeMap<QueueMethod, MethodTotals>,
     /// By way.
     pub ways: BTreeMap<Way, Figures>,
 }
 
-impl History {
-    /// Takes a row, as it is after an estimate was withheld that is not this port's; says what is new, once.
-    pub fn push(&mut self, mut row: Row) -> Vec<String> {
+impl Totals {
+    /// Takes a row. It is given back as it is after an estimate was withheld that is not this port's, with what is new, once.
+    pub fn add(&mut self, mut row: Row) -> (Row, Vec<String>) {
         let mut news = Vec::new();
         let method = row.method;
         self.withhold(&mut row);
@@ -147,8 +132,8 @@ impl History {
                 })
                 .push(at_s, estimate.clone());
         }
-        self.methods.entry(method).or_default().push(row);
-        news
+        self.methods.entry(method).or_default().push(row.clone());
+        (row, news)
     }
 
     /// An estimate that there cannot be for a reason that was not given at the sample before.
@@ -165,13 +150,13 @@ impl History {
 
     /// Takes back the estimates of counts that are mostly not this port's.
     fn withhold(&mut self, row: &mut Row) {
-        let Ok(seen) = &row.seen else { return };
-        let Some(connections) = seen.connections else {
+        let Ok(shown) = &row.shown else { return };
+        let Some(connections) = shown.connections else {
             return;
         };
         let kept = self.methods.entry(row.method).or_default();
         kept.counted.push(row.at, connections);
-        if seen.scope != Some(Scope::Machine) {
+        if shown.scope != Some(Scope::Machine) {
             return;
         }
         let lag = match row.method {
@@ -199,7 +184,7 @@ impl History {
 
 #[cfg(test)]
 mod tests {
-    use super::super::seen::Seen;
+    use super::super::sample::Shown;
     use super::*;
     use headroom_units::PerSecond;
 
@@ -212,10 +197,10 @@ mod tests {
             at: Seconds::new(at_s),
             method,
             interval: Some(Seconds::new(1.0)),
-            seen: Ok(Seen {
+            shown: Ok(Shown {
                 scope: Some(scope),
                 connections: Some(connections),
-                ..Seen::default()
+                ..Shown::default()
             }),
             estimates: vec![(Way::Cpu(method), estimate)],
         }
@@ -223,22 +208,26 @@ mod tests {
 
     #[test]
     fn the_machine_s_connections_are_no_estimate_where_they_are_other_ports() {
-        let mut history = History::default();
+        let mut totals = Totals::default();
         let mut news = Vec::new();
         for second in 0..20u32 {
             let (at_s, count) = (f64::from(second), u64::from(second) * 100);
-            history.push(row(at_s, QueueMethod::Ebpf, Scope::Port, count, 500.0));
+            totals.add(row(at_s, QueueMethod::Ebpf, Scope::Port, count, 500.0));
             // From the tenth second on another server is busy too.
             let elsewhere = u64::from(second.saturating_sub(10)) * 80;
-            news.extend(history.push(row(
-                at_s,
-                QueueMethod::Kernel,
-                Scope::Machine,
-                count + elsewhere,
-                600.0,
-            )));
+            news.extend(
+                totals
+                    .add(row(
+                        at_s,
+                        QueueMethod::Kernel,
+                        Scope::Machine,
+                        count + elsewhere,
+                        600.0,
+                    ))
+                    .1,
+            );
         }
-        let figures = &history.ways[&Way::Cpu(QueueMethod::Kernel)];
+        let figures = &totals.ways[&Way::Cpu(QueueMethod::Kernel)];
         assert_eq!(figures.latest.capacity, Capacity::Unknown);
         assert_eq!(
             (figures.mean(), figures.range),
@@ -247,30 +236,8 @@ mod tests {
         assert_eq!(news.len(), 1, "said once: {news:?}");
         assert!(news[0].contains("other ports"), "{news:?}");
         assert_eq!(
-            history.ways[&Way::Cpu(QueueMethod::Ebpf)].latest.capacity.name(),
+            totals.ways[&Way::Cpu(QueueMethod::Ebpf)].latest.capacity.name(),
             "exact"
         );
-    }
-
-    #[test]
-    fn a_long_run_keeps_a_bounded_number_of_rows_and_the_figures_of_all() {
-        let mut history = History::default();
-        let samples = MAX_ROWS as u32 * 5;
-        for at in 0..samples {
-            history.push(row(
-                f64::from(at),
-                QueueMethod::Kernel,
-                Scope::Machine,
-                u64::from(at),
-                f64::from(at % 2),
-            ));
-        }
-        let kept = &history.methods[&QueueMethod::Kernel];
-        assert!(kept.rows.len() <= MAX_ROWS && kept.rows.len() > MAX_ROWS / 4);
-        assert_eq!(
-            (kept.samples, kept.interval_s()),
-            (u64::from(samples), Some((1.0, 1.0)))
-        );
-        assert_eq!(history.ways[&Way::Cpu(QueueMethod::Kernel)].mean(), Some(0.5));
     }
 }

@@ -1,9 +1,11 @@
 //! One method on a thread of its own: it samples, estimates, and hands over a row a period. Slow methods hold up nobody
-//! else, as Figure 6 of the paper wants it seen.
+//! else, as Figure 6 of the paper shows.
 
+use super::Plan;
 use super::cpu::ServiceCpu;
-use super::seen::{Row, Seen, reading};
+use super::sample::{Row, Shown, reading};
 use super::way::Way;
+use crate::queue_sample::{UsedSockets, observation, sampling_period};
 use headroom_console::Stop;
 use headroom_control::capacity::{
     BusyTimeMonitor, Capacity, Estimate, QueueMonitor, QueueTuning, Ramp, RampTuning, Step, StepMeter,
@@ -11,19 +13,19 @@ use headroom_control::capacity::{
 };
 use headroom_control::{OutOfRange, Reason};
 use headroom_node::queue::{QueueError, QueueMeter, QueueMethod, QueueSample};
-use headroom_runtime::looks::{Known, look_period, observation};
 use headroom_units::Seconds;
 use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant};
 
 /// An SNMP agent reads the kernel's counters every fifth second or so: a window of two such intervals.
 const SNMP_WINDOW_S: f64 = 10.0;
+
 /// A method at work.
 pub struct Watch {
     method: QueueMethod,
     meter: Box<dyn QueueMeter>,
-    /// A second meter for the looks in between, where one would disturb the first one's CPU utilisation.
-    looking: Option<Box<dyn QueueMeter>>,
+    /// A second meter for the samples in between, where one would disturb the first one's CPU utilisation.
+    between: Option<Box<dyn QueueMeter>>,
     cpu: Option<Box<dyn ServiceCpu>>,
     period: Duration,
     started: Instant,
@@ -32,17 +34,17 @@ pub struct Watch {
 
 /// What can be estimated from a method's samples.
 struct Estimators {
-    published: Option<(QueueMonitor, Known)>,
-    busy_time: Option<(BusyTimeMonitor, Known)>,
+    published: Option<(QueueMonitor, UsedSockets)>,
+    busy_time: Option<(BusyTimeMonitor, UsedSockets)>,
     by_cpu: Option<(UtilisationMeter, UtilisationEstimator)>,
-    ramp: Option<(StepMeter, Ramp, Known)>,
+    ramp: Option<(StepMeter, Ramp, UsedSockets)>,
 }
 
 impl Estimators {
     fn new(method: QueueMethod, tuning: QueueTuning, ramp: Option<RampTuning>) -> Result<Self, OutOfRange> {
         let sees_queue = matches!(method, QueueMethod::Ebpf | QueueMethod::Kernel);
-        let queue = |tuning| Ok::<_, OutOfRange>((QueueMonitor::new(tuning)?, Known::default()));
-        let busy_time = |tuning| Ok::<_, OutOfRange>((BusyTimeMonitor::new(tuning)?, Known::default()));
+        let queue = |tuning| Ok::<_, OutOfRange>((QueueMonitor::new(tuning)?, UsedSockets::default()));
+        let busy_time = |tuning| Ok::<_, OutOfRange>((BusyTimeMonitor::new(tuning)?, UsedSockets::default()));
         let window_s = match method {
             QueueMethod::Snmp => SNMP_WINDOW_S,
             _ => 0.0,
@@ -56,7 +58,7 @@ impl Estimators {
             busy_time: sees_queue.then(|| busy_time(tuning)).transpose()?,
             ramp: ramp
                 .filter(|_| sees_queue)
-                .map(|ramp| Ok((StepMeter::new(&tuning), Ramp::new(ramp)?, Known::default())))
+                .map(|ramp| Ok((StepMeter::new(&tuning), Ramp::new(ramp)?, UsedSockets::default())))
                 .transpose()?,
             by_cpu: (method != QueueMethod::Ebpf).then(by_cpu).transpose()?,
         })
@@ -79,34 +81,50 @@ impl Clock {
 type Sampled = Result<QueueSample, QueueError>;
 
 impl Watch {
-    /// A method that was opened; `looking` is a second meter of the same kind, where it needs one.
+    /// A method that was opened; `between` is a second meter of the same kind, where it needs one.
     ///
     /// # Errors
     /// A parameter outside its range.
     pub fn new(
         meter: Box<dyn QueueMeter>,
-        looking: Option<Box<dyn QueueMeter>>,
+        between: Option<Box<dyn QueueMeter>>,
         cpu: Option<Box<dyn ServiceCpu>>,
-        tuning: QueueTuning,
-        ramp: Option<RampTuning>,
+        plan: &Plan,
         started: Instant,
     ) -> Result<Self, OutOfRange> {
         let method = meter.method();
         Ok(Self {
             method,
             meter,
-            looking,
+            between,
             cpu,
-            period: Duration::from_secs_f64(tuning.sampling_period_s),
+            period: Duration::from_secs_f64(plan.tuning.sampling_period_s),
             started,
-            estimators: Estimators::new(method, tuning, ramp)?,
+            estimators: Estimators::new(method, plan.tuning, plan.ramp)?,
         })
+    }
+
+    /// How it measures.
+    pub fn method(&self) -> QueueMethod {
+        self.method
+    }
+
+    /// The ways to an estimate that it feeds.
+    pub fn ways(&self) -> Vec<Way> {
+        let (method, estimators) = (self.method, &self.estimators);
+        let ways = [
+            estimators.published.as_ref().map(|_| Way::Published(method)),
+            estimators.busy_time.as_ref().map(|_| Way::BusyTime(method)),
+            estimators.by_cpu.as_ref().map(|_| Way::Cpu(method)),
+            estimators.ramp.as_ref().map(|_| Way::Ramp(method)),
+        ];
+        ways.into_iter().flatten().collect()
     }
 
     /// Samples until the flag is raised or nobody takes the rows.
     pub fn run(mut self, rows: &SyncSender<Row>, stop: &Stop) {
-        let looks = match self.estimators.busy_time {
-            Some(_) => look_period(self.period),
+        let every = match self.estimators.busy_time {
+            Some(_) => sampling_period(self.period),
             None => self.period,
         };
         let mut next = self.started;
@@ -118,15 +136,15 @@ impl Watch {
             let now = Instant::now();
             let whole = now >= due;
             let mut sampled: Option<Sampled> = None;
-            if whole || (self.looking.is_none() && self.estimators.busy_time.is_some()) {
+            if whole || (self.between.is_none() && self.estimators.busy_time.is_some()) {
                 sampled = Some(self.meter.sample());
             }
-            if let Some((monitor, known)) = &mut self.estimators.busy_time {
-                let looked = self.looking.as_mut().map(|meter| meter.sample());
-                if let Some(seen) = looked.as_ref().or(sampled.as_ref()) {
-                    let at = seen.as_ref().map_or_else(|_| Instant::now(), |sample| sample.at);
-                    let length = fine.since(at, looks);
-                    latest = Some(monitor.observe(&observation(length, seen, known)));
+            if let Some((monitor, used)) = &mut self.estimators.busy_time {
+                let sampled_between = self.between.as_mut().map(|meter| meter.sample());
+                if let Some(taken) = sampled_between.as_ref().or(sampled.as_ref()) {
+                    let at = taken.as_ref().map_or_else(|_| Instant::now(), |sample| sample.at);
+                    let length = fine.since(at, every);
+                    latest = Some(monitor.observe(&observation(length, taken, used)));
                 }
             }
             if whole && let Some(sampled) = sampled {
@@ -139,7 +157,7 @@ impl Watch {
                     due += self.period;
                 }
             }
-            next += looks;
+            next += every;
             let now = Instant::now();
             if next < now {
                 next = now;
@@ -162,8 +180,8 @@ impl Watch {
         let length = clock.since(at, self.period);
         let mut estimates = Vec::new();
         let mut threshold = None;
-        if let Some((monitor, known)) = &mut self.estimators.published {
-            let estimate = monitor.observe(&observation(length, &sampled, known));
+        if let Some((monitor, used)) = &mut self.estimators.published {
+            let estimate = monitor.observe(&observation(length, &sampled, used));
             let numbers = &estimate.reason.numbers;
             threshold = numbers
                 .iter()
@@ -172,8 +190,8 @@ impl Watch {
             estimates.push((Way::Published(method), estimate));
         }
         estimates.extend(by_busy_time.map(|estimate| (Way::BusyTime(method), estimate)));
-        if let Some((meter, ramp, known)) = &mut self.estimators.ramp {
-            let step = meter.take(&observation(length, &sampled, known));
+        if let Some((meter, ramp, used)) = &mut self.estimators.ramp {
+            let step = meter.take(&observation(length, &sampled, used));
             estimates.push((Way::Ramp(method), by_ramp(ramp, step)));
         }
         let service = self.cpu.as_mut().map(|cpu| cpu.busy());
@@ -211,21 +229,21 @@ impl Watch {
             estimates.push((Way::Cpu(method), estimate));
         }
         let interval = before.as_ref().map(|before| (at - before.at).into());
-        let seen = match sampled {
+        let shown = match sampled {
             Ok(sample) => {
-                let mut seen = Seen::between(before.as_ref(), &sample);
-                seen.threshold = threshold;
-                seen.cpu = cpu.unwrap_or(seen.cpu);
+                let mut shown = Shown::between(before.as_ref(), &sample);
+                shown.threshold = threshold;
+                shown.cpu = cpu.unwrap_or(shown.cpu);
                 *before = Some(sample);
-                Ok(seen)
+                Ok(shown)
             }
             Err(error) => Err(error.to_string()),
         };
         Row {
             at: (at - self.started).into(),
             method,
-            interval: interval.filter(|_| seen.is_ok()),
-            seen,
+            interval: interval.filter(|_| shown.is_ok()),
+            shown,
             estimates,
         }
     }

@@ -1,7 +1,7 @@
-//! An accept queue that is looked at many times a period, on a thread of its own, for the estimator that asks for how long
-//! somebody waited. The controller's loop takes the newest look and the newest estimate, and waits for neither.
+//! An accept queue that is sampled many times a period, on a thread of its own, for the estimator that asks for how long
+//! somebody waited. The controller's loop takes the newest sample and the newest estimate, and waits for neither.
 
-use crate::looks::{Known, observation};
+use crate::queue_sample::{UsedSockets, observation};
 use headroom_control::capacity::{BusyTimeMonitor, Estimate, QueueObservation, Sight};
 use headroom_node::queue::{QueueError, QueueSample};
 use headroom_units::Seconds;
@@ -9,11 +9,11 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// What a look shows.
-type Look = Result<QueueSample, QueueError>;
+/// What a sample shows.
+type Sampled = Result<QueueSample, QueueError>;
 
-/// A thread that looks. Dropped, it ends.
-pub struct Lookout {
+/// A thread that samples. Dropped, it ends.
+pub struct QueueSampler {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
@@ -21,7 +21,7 @@ pub struct Lookout {
 #[derive(Default)]
 struct Shared {
     state: Mutex<State>,
-    /// It ended, or there is a new look.
+    /// It ended, or there is a new sample.
     changed: Condvar,
 }
 
@@ -32,9 +32,9 @@ struct State {
     serving: bool,
     monitor: Option<Box<BusyTimeMonitor>>,
     estimate: Option<Estimate>,
-    /// The newest look, until it is taken, and when it was.
-    newest: Option<Look>,
-    looked: Option<Instant>,
+    /// The newest sample, until it is taken, and when it was.
+    newest: Option<Sampled>,
+    sampled: Option<Instant>,
 }
 
 impl Shared {
@@ -56,30 +56,30 @@ impl Shared {
     }
 }
 
-impl Lookout {
-    /// Begins to look once in this time.
+impl QueueSampler {
+    /// Begins to sample once in this time.
     ///
     /// # Errors
     /// Where the thread cannot be started.
-    pub fn start(sample: impl FnMut() -> Look + Send + 'static, every: Duration) -> std::io::Result<Self> {
+    pub fn start(sample: impl FnMut() -> Sampled + Send + 'static, every: Duration) -> std::io::Result<Self> {
         let shared = Arc::new(Shared::default());
-        let looking = Arc::clone(&shared);
+        let sampling = Arc::clone(&shared);
         let thread = std::thread::Builder::new()
-            .name("queue-looks".to_owned())
-            .spawn(move || look(sample, every, &looking))?;
+            .name("queue-sampler".to_owned())
+            .spawn(move || sample_on(sample, every, &sampling))?;
         Ok(Self {
             shared,
             thread: Some(thread),
         })
     }
 
-    /// The newest look that was not taken yet; `None` where there was none since.
-    pub fn take(&self) -> Option<Look> {
+    /// The newest sample that was not taken yet; `None` where there was none since.
+    pub fn take(&self) -> Option<Sampled> {
         self.shared.lock().newest.take()
     }
 
-    /// Takes the first look, waiting for it at most so long.
-    pub fn first(&self, patience: Duration) -> Option<Look> {
+    /// Takes the first sample, waiting for it at most so long.
+    pub fn first(&self, patience: Duration) -> Option<Sampled> {
         self.shared
             .wait(Instant::now() + patience, |state| state.newest.is_some())
             .newest
@@ -87,12 +87,12 @@ impl Lookout {
     }
 
     /// Says whether the server takes requests, and answers with its capacity as it was last estimated; `None` where nobody
-    /// has looked for longer than this.
+    /// has sampled for longer than this.
     pub fn estimate(&self, serving: bool, hold: Duration) -> Option<Estimate> {
         let mut state = self.shared.lock();
         state.serving = serving;
-        let looked = state.looked.is_some_and(|looked| looked.elapsed() <= hold);
-        state.estimate.clone().filter(|_| looked)
+        let fresh = state.sampled.is_some_and(|sampled| sampled.elapsed() <= hold);
+        state.estimate.clone().filter(|_| fresh)
     }
 
     /// Begins to estimate, where nothing is being estimated.
@@ -110,7 +110,7 @@ impl Lookout {
     }
 }
 
-impl Drop for Lookout {
+impl Drop for QueueSampler {
     fn drop(&mut self) {
         self.shared.lock().ended = true;
         self.shared.changed.notify_all();
@@ -121,8 +121,8 @@ impl Drop for Lookout {
     }
 }
 
-fn look(mut sample: impl FnMut() -> Look, every: Duration, shared: &Shared) {
-    let mut known = Known::default();
+fn sample_on(mut sample: impl FnMut() -> Sampled, every: Duration, shared: &Shared) {
+    let mut used = UsedSockets::default();
     let mut before: Option<Instant> = None;
     let mut next = Instant::now();
     while !shared.wait(next, |state| state.ended).ended {
@@ -134,7 +134,7 @@ fn look(mut sample: impl FnMut() -> Look, every: Duration, shared: &Shared) {
         // counters cover it.
         if !length.is_zero() {
             let serving = state.serving;
-            // The counters go on while a server drains: the next look's time is from the last that was shown.
+            // The counters go on while a server drains: the next sample's time is from the last that was shown.
             if serving || state.monitor.is_none() {
                 before = Some(at);
             }
@@ -146,14 +146,14 @@ fn look(mut sample: impl FnMut() -> Look, every: Duration, shared: &Shared) {
                         length,
                         sight: Sight::Unread,
                     },
-                    _ => observation(length, &seen, &mut known),
+                    _ => observation(length, &seen, &mut used),
                 };
                 let estimate = monitor.observe(&observed);
                 state.estimate = Some(estimate);
             }
         }
         state.newest = Some(seen);
-        state.looked = Some(Instant::now());
+        state.sampled = Some(Instant::now());
         drop(state);
         shared.changed.notify_all();
         // What was missed is not made up for.
@@ -202,8 +202,8 @@ mod tests {
         }
     }
 
-    /// A server that accepts 1,000 connections a second, by the times of the looks themselves.
-    fn thousand_a_second() -> impl FnMut() -> Look + Send {
+    /// A server that accepts 1,000 connections a second, by the times of the samples themselves.
+    fn thousand_a_second() -> impl FnMut() -> Sampled + Send {
         let began = Instant::now();
         move || {
             let at = Instant::now();
@@ -230,9 +230,9 @@ mod tests {
         }
     }
 
-    /// The exact capacity, once it is known.
-    fn capacity(lookout: &Lookout) -> f64 {
-        until("a capacity", || match lookout.estimate(true, LONG)?.capacity {
+    /// The exact capacity, once there is one.
+    fn capacity(sampler: &QueueSampler) -> f64 {
+        until("a capacity", || match sampler.estimate(true, LONG)?.capacity {
             Capacity::Exact(capacity) => Some(capacity.get()),
             Capacity::LowerBound(_) | Capacity::Unknown => None,
         })
@@ -240,53 +240,53 @@ mod tests {
 
     #[test]
     fn it_estimates_only_while_the_server_serves_and_what_it_drained_is_no_capacity() {
-        let lookout = Lookout::start(thousand_a_second(), EVERY).unwrap();
-        assert!(lookout.first(LONG).unwrap().is_ok());
-        assert!(until("another look", || lookout.take()).is_ok());
-        assert_eq!(lookout.estimate(false, LONG), None, "nothing is estimated yet");
-        lookout.join(monitor());
-        let known = capacity(&lookout);
-        assert!((known - 1_000.0).abs() < 100.0, "{known}");
+        let sampler = QueueSampler::start(thousand_a_second(), EVERY).unwrap();
+        assert!(sampler.first(LONG).unwrap().is_ok());
+        assert!(until("another sample", || sampler.take()).is_ok());
+        assert_eq!(sampler.estimate(false, LONG), None, "nothing is estimated yet");
+        sampler.join(monitor());
+        let estimated = capacity(&sampler);
+        assert!((estimated - 1_000.0).abs() < 100.0, "{estimated}");
         // It drains, for longer than a period, and is wanted again.
-        lookout.estimate(false, LONG);
+        sampler.estimate(false, LONG);
         std::thread::sleep(Duration::from_millis(500));
-        let before = lookout.estimate(false, LONG);
+        let before = sampler.estimate(false, LONG);
         let after = until("an estimate after it", || {
-            let estimate = lookout.estimate(true, LONG);
+            let estimate = sampler.estimate(true, LONG);
             (estimate != before).then_some(estimate?)
         });
         let per_s = after.capacity.value().unwrap().get();
         assert!((per_s - 1_000.0).abs() < 100.0, "{after:?}");
-        lookout.forget();
-        assert_eq!(lookout.estimate(true, LONG), None);
+        sampler.forget();
+        assert_eq!(sampler.estimate(true, LONG), None);
     }
 
     #[test]
-    fn a_look_that_hangs_is_no_estimate_after_a_while_and_does_not_hold_up_the_end() {
+    fn a_sample_that_hangs_is_no_estimate_after_a_while_and_does_not_hold_up_the_end() {
         let (hang, hung) = mpsc::channel::<()>();
-        let looks = Arc::new(AtomicU64::new(0));
-        let (counted, mut look) = (Arc::clone(&looks), thousand_a_second());
-        let looking = move || {
+        let samples = Arc::new(AtomicU64::new(0));
+        let (counted, mut sample) = (Arc::clone(&samples), thousand_a_second());
+        let sampling = move || {
             if counted.fetch_add(1, Ordering::SeqCst) > 50 {
                 let _ = hung.recv();
             }
-            look()
+            sample()
         };
-        let lookout = Lookout::start(looking, EVERY).unwrap();
-        lookout.join(monitor());
-        capacity(&lookout);
-        until("the look that hangs", || {
-            (looks.load(Ordering::SeqCst) > 51).then_some(())
+        let sampler = QueueSampler::start(sampling, EVERY).unwrap();
+        sampler.join(monitor());
+        capacity(&sampler);
+        until("the sample that hangs", || {
+            (samples.load(Ordering::SeqCst) > 51).then_some(())
         });
-        lookout.take();
+        sampler.take();
         until("no estimate", || {
-            lookout
+            sampler
                 .estimate(true, Duration::from_millis(200))
                 .is_none()
                 .then_some(())
         });
-        assert!(lookout.take().is_none());
+        assert!(sampler.take().is_none());
         drop(hang);
-        drop(lookout);
+        drop(sampler);
     }
 }

@@ -1,4 +1,4 @@
-//! How an accept queue is looked at for the estimators of capacity: how often, and as what.
+//! How an accept queue is sampled for the estimators of capacity: how often, and as what.
 
 use headroom_control::capacity::{Listener, QueueObservation, Sight};
 use headroom_node::queue::{QueueError, QueueSample};
@@ -6,15 +6,15 @@ use headroom_units::Seconds;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// How often a queue is looked at in a period, for the time with somebody waiting.
-const LOOKS: u32 = 50;
+/// Samples of a queue in a period, for the time with somebody waiting.
+const SAMPLES: u32 = 50;
 /// But no more often than this, and no more seldom.
-const MIN_LOOK: Duration = Duration::from_millis(5);
-const MAX_LOOK: Duration = Duration::from_millis(100);
+const MIN_SAMPLING: Duration = Duration::from_millis(5);
+const MAX_SAMPLING: Duration = Duration::from_millis(100);
 
-/// How often a queue is looked at for the time with somebody waiting.
-pub fn look_period(period: Duration) -> Duration {
-    (period / LOOKS).clamp(MIN_LOOK, MAX_LOOK).min(period)
+/// The time between two samples of a queue, for the time with somebody waiting.
+pub fn sampling_period(period: Duration) -> Duration {
+    (period / SAMPLES).clamp(MIN_SAMPLING, MAX_SAMPLING).min(period)
 }
 
 /// What the listener's meter showed, as the estimators of queue monitoring take it.
@@ -24,12 +24,12 @@ pub fn look_period(period: Duration) -> Duration {
 pub fn observation(
     length: Seconds,
     sample: &Result<QueueSample, QueueError>,
-    known: &mut Known,
+    used: &mut UsedSockets,
 ) -> QueueObservation {
     let sight = match sample {
-        Ok(sample) => Sight::Listening(listener(sample, known)),
+        Ok(sample) => Sight::Listening(listener(sample, used)),
         Err(QueueError::NobodyListens { .. }) => {
-            *known = Known::default();
+            *used = UsedSockets::default();
             Sight::Nobody
         }
         Err(_) => Sight::Unread,
@@ -39,9 +39,9 @@ pub fn observation(
 
 /// Which of several sockets connections come to.
 #[derive(Clone, Debug, Default)]
-pub struct Known(BTreeSet<u64>);
+pub struct UsedSockets(BTreeSet<u64>);
 
-impl Known {
+impl UsedSockets {
     /// Of those sockets the shortest queue: a worker that takes from one is not kept busy by those who wait at another.
     fn shortest(&mut self, sample: &QueueSample) -> Option<u64> {
         if let [one] = sample.listeners.as_slice() {
@@ -62,7 +62,7 @@ impl Known {
     }
 }
 
-fn listener(sample: &QueueSample, known: &mut Known) -> Listener {
+fn listener(sample: &QueueSample, used: &mut UsedSockets) -> Listener {
     let narrow = |value: u64| u32::try_from(value).ok();
     let (port, machine) = (&sample.port, &sample.machine);
     let of_machine = || Some(machine.enqueued? + port.drops?);
@@ -70,7 +70,7 @@ fn listener(sample: &QueueSample, known: &mut Known) -> Listener {
         identity: sample.epoch,
         limit: sample.places().and_then(narrow),
         length: sample.length.and_then(|length| narrow(length.now)),
-        shortest: known.shortest(sample).and_then(narrow),
+        shortest: used.shortest(sample).and_then(narrow),
         lengths_seen: sample.seen.map(|seen| seen.sum),
         arrivals: port.arrivals().or_else(of_machine),
         accepts: port.accepts,
@@ -121,11 +121,11 @@ mod tests {
 
     #[test]
     fn a_sample_is_an_observation_with_its_epoch_as_identity() {
-        let mut known = Known::default();
+        let mut used = UsedSockets::default();
         let seen = observation(
             Seconds::new(1.0),
             &Ok(sample(vec![socket(1, 10, 100)])),
-            &mut known,
+            &mut used,
         );
         let Sight::Listening(listener) = seen.sight else {
             panic!("{seen:?}")
@@ -135,12 +135,12 @@ mod tests {
         assert_eq!(listener.arrivals, Some(107));
         assert_eq!(listener.accepts, Some(90));
         let refused = QueueError::Refused {
-            doing: "look".to_owned(),
+            doing: "sampling".to_owned(),
             cause: "no".to_owned(),
             remedy: "none".to_owned(),
         };
         assert_eq!(
-            observation(Seconds::new(1.0), &Err(refused), &mut known).sight,
+            observation(Seconds::new(1.0), &Err(refused), &mut used).sight,
             Sight::Unread
         );
         let nobody = QueueError::NobodyListens {
@@ -148,29 +148,29 @@ mod tests {
             others: String::new(),
         };
         assert_eq!(
-            observation(Seconds::new(1.0), &Err(nobody), &mut known).sight,
+            observation(Seconds::new(1.0), &Err(nobody), &mut used).sight,
             Sight::Nobody
         );
     }
 
     #[test]
     fn of_several_sockets_only_those_count_that_connections_come_to() {
-        let mut known = Known::default();
+        let mut used = UsedSockets::default();
         assert_eq!(
-            known.shortest(&sample(vec![socket(1, 0, 0), socket(2, 0, 0)])),
+            used.shortest(&sample(vec![socket(1, 0, 0), socket(2, 0, 0)])),
             None
         );
         assert_eq!(
-            known.shortest(&sample(vec![socket(1, 5, 5), socket(2, 0, 0)])),
+            used.shortest(&sample(vec![socket(1, 5, 5), socket(2, 0, 0)])),
             Some(5)
         );
         // Once one has come to the second, nobody waiting there means that its worker may be idle.
         assert_eq!(
-            known.shortest(&sample(vec![socket(1, 5, 5), socket(2, 0, 1)])),
+            used.shortest(&sample(vec![socket(1, 5, 5), socket(2, 0, 1)])),
             Some(0)
         );
         assert_eq!(
-            known.shortest(&sample(vec![socket(1, 5, 5), socket(2, 9, 9)])),
+            used.shortest(&sample(vec![socket(1, 5, 5), socket(2, 9, 9)])),
             Some(5)
         );
     }
@@ -183,7 +183,7 @@ mod tests {
             ..Counters::default()
         };
         by_kernel.machine.enqueued = Some(500);
-        let listener = listener(&by_kernel, &mut Known::default());
+        let listener = listener(&by_kernel, &mut UsedSockets::default());
         assert_eq!((listener.arrivals, listener.accepts), (Some(507), None));
     }
 }

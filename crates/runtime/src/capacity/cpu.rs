@@ -1,9 +1,9 @@
 //! The CPU utilisation of one service, where it is not alone on the machine.
 
+use crate::cluster::AgentGroup;
 use headroom_node::Roots;
 use headroom_node::cgroup::{Target, TargetSpec};
 use headroom_node::cpu::{GroupMeter, GroupUsage};
-use headroom_runtime::cluster::AgentGroup;
 use headroom_units::Ratio;
 
 /// What one service uses of what it may use.

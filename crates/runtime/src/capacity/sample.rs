@@ -1,4 +1,4 @@
-//! What a meter shows, as the estimators take it, and as a row of the record.
+//! What a meter shows, as the estimators take it, and as a row for records.
 
 use super::way::Way;
 use headroom_control::capacity::{Estimate, UtilisationReading};
@@ -14,15 +14,15 @@ pub struct Row {
     pub method: QueueMethod,
     /// The time since the sample before that did not fail.
     pub interval: Option<Seconds>,
-    /// What was seen, or why nothing was.
-    pub seen: Result<Seen, String>,
+    /// What it shows, or why it shows nothing.
+    pub shown: Result<Shown, String>,
     /// What it says of the capacity.
     pub estimates: Vec<(Way, Estimate)>,
 }
 
-/// What was seen since the sample before.
+/// What a meter showed since the sample before.
 #[derive(Clone, Debug, Default)]
-pub struct Seen {
+pub struct Shown {
     /// Whose events these are, where there are any.
     pub scope: Option<Scope>,
     /// Attempts, accepts or requests, and the dropped share.
@@ -31,14 +31,14 @@ pub struct Seen {
     pub service_rate: Option<PerSecond>,
     /// The dropped share of the attempts.
     pub drop_ratio: Option<Ratio>,
-    /// Connections (or requests, where those are not told) and drops since the start.
+    /// Connections (or requests, where those are not reported) since the start.
     pub connections: Option<u64>,
     /// Drops since the start.
     pub drops: Option<u64>,
-    /// The mean length of the queue that arrivals saw, else its length now.
+    /// The mean length of the queue that arrivals found, else its length now.
     pub queue_mean: Option<f64>,
-    /// The places of the queue.
-    pub places: Option<u64>,
+    /// The connections that the queue holds at most.
+    pub backlog: Option<u64>,
     /// The length that can overflow within a step (Equation 2).
     pub threshold: Option<f64>,
     /// Share of the CPU time that was used.
@@ -47,7 +47,7 @@ pub struct Seen {
     pub note: Option<String>,
 }
 
-impl Seen {
+impl Shown {
     /// The difference between two samples.
     pub fn between(before: Option<&QueueSample>, now: &QueueSample) -> Self {
         let period = before.map(|before| now.since(before));
@@ -80,7 +80,7 @@ impl Seen {
                 .as_ref()
                 .and_then(|period| period.seen_mean)
                 .or(now.length.map(|length| length.now as f64)),
-            places: now.places(),
+            backlog: now.places(),
             threshold: None,
             cpu: now.cpu_busy,
             note,
@@ -166,11 +166,14 @@ mod tests {
         let mut later = by_kernel.clone();
         later.at += Duration::from_secs(2);
         later.machine.enqueued = Some(560);
-        let seen = Seen::between(Some(&by_kernel), &later);
-        assert_eq!(seen.service_rate, Some(PerSecond::new(30.0)));
-        assert_eq!((seen.scope, seen.queue_mean), (Some(Scope::Machine), Some(10.0)));
+        let shown = Shown::between(Some(&by_kernel), &later);
+        assert_eq!(shown.service_rate, Some(PerSecond::new(30.0)));
+        assert_eq!(
+            (shown.scope, shown.queue_mean),
+            (Some(Scope::Machine), Some(10.0))
+        );
         later.epoch += 1;
-        let seen = Seen::between(Some(&by_kernel), &later);
-        assert!(seen.service_rate.is_none() && seen.note.unwrap().contains("came or went"));
+        let shown = Shown::between(Some(&by_kernel), &later);
+        assert!(shown.service_rate.is_none() && shown.note.unwrap().contains("came or went"));
     }
 }
