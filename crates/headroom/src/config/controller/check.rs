@@ -168,6 +168,11 @@ impl ControllerFile {
         taken: &mut Taken<'a>,
     ) -> Result<(), ConfigError> {
         let wrong = |key: &str, why: String| Err(document.error(&format!("nodes.{name}.{key}"), why));
+        if server.power.is_none() {
+            let why =
+                format!("is missing: {law} moves the lever servers, and nothing switches this one's power");
+            return wrong("power", why);
+        }
         let Some(member) = &server.member else {
             return wrong(
                 "member",
@@ -176,11 +181,6 @@ impl ControllerFile {
         };
         if !taken.members.insert(member) {
             return wrong("member", format!("{member:?} is another server's too"));
-        }
-        if server.power.is_none() {
-            let why =
-                format!("is missing: {law} moves the lever servers, and nothing switches this one's power");
-            return wrong("power", why);
         }
         self.check_target(document, name)?;
         if agent.is_some() && server.accept_queue.is_some() && self.agent_methods().is_empty() {

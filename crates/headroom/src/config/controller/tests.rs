@@ -22,6 +22,16 @@ fn the_example_is_a_configuration_also_with_every_key_written() {
 }
 
 #[test]
+fn a_lever_without_an_actuator_is_named() {
+    let text = format!("{GOOD}[law]\nname = [\"slo-power\", \"always-on\"]\n");
+    let said = parse(&text).unwrap_err().to_string();
+    assert!(
+        said.contains("controller.toml:5: nodes.n1.power: is missing: always-on moves the lever servers"),
+        "{said}"
+    );
+}
+
+#[test]
 fn each_mistake_is_told_with_file_line_value_and_remedy() {
     for (from, to, said) in [
         (
