@@ -28,31 +28,6 @@ const MIN_PERIODS_TO_TURN: u32 = 2;
 /// A client that takes longer to send its request's head is dropped.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What an admin port tells, shared with the loop that knows it.
-pub trait Board: Send + Sync + 'static {
-    /// The metrics as `/metrics` gives them.
-    fn metrics_text(&self) -> String;
-
-    /// When the loop finished its last period, whether it was one that a service can rely on, and that period as JSON.
-    fn last(&self) -> (Instant, bool, String);
-
-    /// A loop that has not finished a period for this long is stuck.
-    fn stale_after(&self) -> Duration;
-
-    /// What keeps it from being ready whatever else is well, and what is to be said of it where it is ready.
-    fn levers(&self) -> Levers {
-        Levers::default()
-    }
-
-    /// What must come for it to be ready, in words.
-    fn awaited(&self) -> &'static str;
-
-    /// What whoever is on call must know of it although it is ready, in words.
-    fn note(&self) -> Option<String> {
-        None
-    }
-}
-
 /// What the admin port of a law's run tells.
 #[derive(Debug)]
 pub struct Status {
@@ -147,8 +122,9 @@ impl Status {
     }
 }
 
-impl Board for Status {
-    fn metrics_text(&self) -> String {
+impl Status {
+    /// The metrics as `/metrics` gives them.
+    pub fn metrics_text(&self) -> String {
         if let Some(gateway) = self.gateway.get() {
             self.metrics.gateway_restarts(gateway.restarts());
         }
@@ -158,13 +134,10 @@ impl Board for Status {
         self.metrics.render()
     }
 
-    fn last(&self) -> (Instant, bool, String) {
+    /// When the loop finished its last period, whether it was one that a service can rely on, and that period as JSON.
+    pub fn last(&self) -> (Instant, bool, String) {
         let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         (last.at, last.ready, last.json.clone())
-    }
-
-    fn stale_after(&self) -> Duration {
-        self.stale_after
     }
 
     fn levers(&self) -> Levers {
@@ -172,7 +145,7 @@ impl Board for Status {
         last.levers.clone()
     }
 
-    fn awaited(&self) -> &'static str {
+    pub(super) fn awaited(&self) -> &'static str {
         match self
             .last
             .lock()
@@ -219,7 +192,7 @@ impl Failing {
     }
 }
 
-fn answer(board: &impl Board, method: &Method, path: &str) -> Response<Full<Bytes>> {
+fn answer(board: &Status, method: &Method, path: &str) -> Response<Full<Bytes>> {
     let (status, kind, body) = match (method, path) {
         (&Method::GET | &Method::HEAD, "/metrics") => (
             StatusCode::OK,
@@ -248,9 +221,9 @@ fn answer(board: &impl Board, method: &Method, path: &str) -> Response<Full<Byte
     response
 }
 
-fn health(board: &impl Board) -> (StatusCode, &'static str, String) {
+fn health(board: &Status) -> (StatusCode, &'static str, String) {
     let age = board.last().0.elapsed();
-    if age <= board.stale_after() {
+    if age <= board.stale_after {
         (StatusCode::OK, PLAIN, "ok\n".to_owned())
     } else {
         let why = format!(
@@ -261,7 +234,7 @@ fn health(board: &impl Board) -> (StatusCode, &'static str, String) {
     }
 }
 
-fn readiness(board: &impl Board) -> (StatusCode, &'static str, String) {
+fn readiness(board: &Status) -> (StatusCode, &'static str, String) {
     let levers = board.levers();
     if let Some(gone) = levers.gone {
         (StatusCode::SERVICE_UNAVAILABLE, PLAIN, format!("{gone}\n"))
@@ -295,7 +268,7 @@ pub fn bind(listen: SocketAddr) -> anyhow::Result<TcpListener> {
 ///
 /// # Errors
 /// Where the thread or its runtime cannot be started.
-pub fn serve(listener: TcpListener, status: Arc<impl Board>) -> anyhow::Result<SocketAddr> {
+pub fn serve(listener: TcpListener, status: Arc<Status>) -> anyhow::Result<SocketAddr> {
     listener.set_nonblocking(true)?;
     let address = listener.local_addr()?;
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -307,7 +280,7 @@ pub fn serve(listener: TcpListener, status: Arc<impl Board>) -> anyhow::Result<S
     Ok(address)
 }
 
-async fn accept(listener: TcpListener, status: Arc<impl Board>) {
+async fn accept(listener: TcpListener, status: Arc<Status>) {
     let listener = match tokio::net::TcpListener::from_std(listener) {
         Ok(listener) => listener,
         Err(error) => return tracing::error!(%error, "the admin port cannot be served"),

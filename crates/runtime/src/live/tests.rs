@@ -1,7 +1,6 @@
 //! The loop on a machine and a gateway of literals.
 
 use super::*;
-use crate::live::admin::Board;
 use headroom_control::calibrate::MIN_CPU;
 use headroom_control::{
     Allocation, CoreRange, Fixed, FrequencyRange, Law, Plant, PowerEnvelope, SloPower, Tuning,
