@@ -4,9 +4,12 @@
 //! In the file a histogram is a sequence of (value, count) pairs of its non-empty buckets, ascending: each value as
 //! the difference to the one before, each number as a LEB128 varint.
 
-use crate::totals::MAX_LATENCY;
 use hdrhistogram::Histogram;
 use hdrhistogram::errors::CreationError;
+use std::time::Duration;
+
+/// The longest latency that is told apart; longer ones count as this long.
+pub(crate) const MAX_LATENCY: Duration = Duration::from_secs(3600);
 
 /// Three significant digits: a percentile is exact to 0.1 %.
 const SIGNIFICANT_DIGITS: u8 = 3;

@@ -83,6 +83,7 @@ mod schema;
 pub mod statistics;
 mod summary;
 pub mod table;
+mod text;
 mod totals;
 pub mod validate;
 mod writer;

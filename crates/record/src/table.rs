@@ -4,12 +4,10 @@ use crate::archive::RunInfo;
 use crate::clock::{unix_ms, utc_text};
 use crate::compare::Comparison;
 use crate::summary::RunSummary;
+use crate::text::{NONE, number_or_none};
 use comfy_table::{Cell, CellAlignment, Table, presets};
 use headroom_units::{Cores, Joules, Ratio, Role, Source, Watts};
 use std::collections::BTreeSet;
-
-/// What stands where a value does not exist.
-pub(crate) const NONE: &str = "-";
 
 /// Runs that stand side by side at most; more stand one below the other.
 const MAX_SIDE_BY_SIDE: usize = 5;
@@ -314,11 +312,6 @@ fn plain(text: &str) -> String {
         .collect()
 }
 
-/// A number with so many decimals, or `-`.
-pub(crate) fn number_or_none(value: Option<f64>, decimals: usize) -> String {
-    value.map_or_else(|| NONE.to_owned(), |value| format!("{value:.decimals$}"))
-}
-
 /// The source's word; `mixed` where there are several, `-` where there is none.
 pub(crate) fn source_word(source: Option<Source>, several: bool) -> &'static str {
     match source {
@@ -326,10 +319,4 @@ pub(crate) fn source_word(source: Option<Source>, several: bool) -> &'static str
         None if several => "mixed",
         None => NONE,
     }
-}
-
-/// A number as short as it can be written to three decimals.
-pub(crate) fn trimmed(value: f64) -> String {
-    let text = format!("{value:.3}");
-    text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }

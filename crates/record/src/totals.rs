@@ -1,6 +1,6 @@
 //! The running sums of a run, from which its summary is computed.
 
-use crate::histogram;
+use crate::histogram::{self, MAX_LATENCY};
 use crate::model::{MAX_PARTS, PeriodRecord, RunMeta, Slo, micros_at};
 use crate::part_totals::PartTotals;
 use crate::summary::{
@@ -11,13 +11,9 @@ use hdrhistogram::Histogram;
 use headroom_units::{Cores, Joules, Ratio, Seconds, Source, Watts, quantile_of_answered};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 /// Periods at the start of a run that are not held against the target: a law is given this long to find its feet.
 pub const WARM_UP_PERIODS: u64 = 10;
-
-/// The longest latency that is told apart; longer ones count as this long.
-pub(crate) const MAX_LATENCY: Duration = Duration::from_secs(3600);
 
 /// Rules counted by name in one run; the decisions of further ones are counted together as `other rules`.
 const MAX_RULES: usize = 256;

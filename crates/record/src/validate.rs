@@ -8,7 +8,7 @@ use crate::archive::Archive;
 use crate::error::Error;
 use crate::model::{PeriodRecord, RunId};
 use crate::summary::RunSummary;
-use crate::table::{number_or_none, trimmed};
+use crate::text::{number_or_none, trimmed};
 use headroom_units::{Cores, Joules, Ratio, Seconds, Watts};
 use serde::Serialize;
 
@@ -68,7 +68,7 @@ impl Side {
     /// The four cells of a table after the name: unit, live, simulated, apart.
     pub fn cells(&self) -> [String; 4] {
         let apart = self.apart.map_or_else(
-            || crate::table::NONE.to_owned(),
+            || crate::text::NONE.to_owned(),
             |apart| match self.distance {
                 Distance::Percent => format!("{apart:+.1} %"),
                 Distance::Difference => format!("{apart:+.*}", self.decimals.max(1)),

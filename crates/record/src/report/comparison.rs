@@ -1,6 +1,6 @@
 //! The report of several runs beside each other.
 
-use super::columns::{RunData, whole_span};
+use super::data::{RunData, whole_span};
 use super::html::{banner, bar, escape, figure, header, page, thinning};
 use super::origin::provenance;
 use super::{distribution, palette, panels, run};

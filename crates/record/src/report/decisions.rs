@@ -1,7 +1,7 @@
 //! Which of a run's decisions a reader should see.
 
 use crate::model::PeriodRecord;
-use crate::table::trimmed;
+use crate::text::trimmed;
 use headroom_units::{Lever, Seconds};
 use std::collections::{BTreeMap, VecDeque};
 

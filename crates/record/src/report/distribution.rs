@@ -1,6 +1,6 @@
 //! The distribution of latency: which share of the requests was answered within which time.
 
-use super::columns::RunData;
+use super::data::RunData;
 use super::html::{escape, figure};
 use super::plot::{LEFT, RIGHT, Shape, WIDTH, swatch};
 use super::scale::Scale;

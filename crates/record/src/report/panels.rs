@@ -9,7 +9,8 @@ pub(crate) use one::of_one;
 pub(crate) use parts::of_parts;
 pub(crate) use several::{of_pair, of_several};
 
-use super::columns::{Column, Moment, RunData, largest};
+use super::columns::{Column, Moment, largest};
+use super::data::RunData;
 use super::html::figure;
 use super::key::Key;
 use super::plot::{Line, Mark, Panel, Shape};

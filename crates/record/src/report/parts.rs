@@ -1,10 +1,10 @@
 //! What a run's parts (cluster, nodes, gateways) were over time: their columns, states and changes.
 
 use super::columns::Columns;
+use super::grid::Grid;
 use super::html::figure;
 use super::key::Key;
 use super::scale::clock;
-use super::sheet::Grid;
 use super::timeline::{Stay, Timeline, Tint};
 use crate::model::PeriodRecord;
 use headroom_units::{Part, Role};

@@ -1,13 +1,15 @@
 //! The report of one run.
 
-use super::columns::RunData;
+use super::data::RunData;
+use super::grid::table;
 use super::html::{banner, card, escape, figure, header, page, thinning, thousands, with_unit};
 use super::key::{Key, headed};
 use super::origin::provenance;
-use super::sheet::{Bars, bars, table};
+use super::sheet::{Bars, bars};
 use super::{decisions::Decision, distribution, palette, panels, plot, scale};
 use crate::clock::{unix_ms, utc_text};
-use crate::table::{NONE, source_word, trimmed};
+use crate::table::source_word;
+use crate::text::{NONE, trimmed};
 use headroom_units::{Joules, Ratio, Role, Watts};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;

@@ -1,6 +1,6 @@
 //! The page of live runs and their simulations, side by side.
 
-use super::columns::{RunData, whole_span};
+use super::data::{RunData, whole_span};
 use super::html::{banner, escape, header, page, thinning};
 use super::origin::provenance;
 use super::{distribution, panels, run};

@@ -4,7 +4,8 @@ use super::{
     LOW, MAX_APART, Maker, TALL, is_drawn, label_last, latency_marks, latency_scale, latency_title, line,
     scale, shape, spans,
 };
-use crate::report::columns::{Column, Moment, RunData, largest};
+use crate::report::columns::{Column, Moment, largest};
+use crate::report::data::RunData;
 use crate::report::key::Key;
 use crate::report::plot::{Panel, Shape, Spans};
 

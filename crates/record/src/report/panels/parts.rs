@@ -1,7 +1,8 @@
 //! The panels of a run's parts: for each lever and sensor that they have, a line for each of them.
 
 use super::{LOW, Maker, is_drawn, label_last, line, scale, shape};
-use crate::report::columns::{Column, RunData};
+use crate::report::columns::Column;
+use crate::report::data::RunData;
 use crate::report::key::Key;
 use crate::report::parts::MAX_LINES;
 use crate::report::plot::{Panel, Shape};

@@ -4,7 +4,8 @@ use super::{
     LOW, Maker, TALL, is_drawn, label_last, latency_marks, latency_scale, latency_title, line, scale, shape,
     spans,
 };
-use crate::report::columns::{Column, Moment, RunData, whole_span};
+use crate::report::columns::{Column, Moment};
+use crate::report::data::{RunData, whole_span};
 use crate::report::key::Key;
 use crate::report::plot::{Panel, Shape, Spans};
 use std::collections::BTreeSet;
