@@ -70,6 +70,7 @@ mod clock;
 mod compare;
 mod error;
 mod export;
+mod figures;
 mod histogram;
 mod limits;
 mod model;

@@ -3,10 +3,11 @@
 use crate::archive::RunInfo;
 use crate::clock::{unix_ms, utc_text};
 use crate::compare::Comparison;
+use crate::figures::{ENERGY, Figure, OVER, SERVICE, is_rare};
 use crate::summary::RunSummary;
 use crate::text::{NONE, number_or_none};
 use comfy_table::{Cell, CellAlignment, Table, presets};
-use headroom_units::{Cores, Joules, Ratio, Role, Source, Watts};
+use headroom_units::{Joules, Role, Source};
 use std::collections::BTreeSet;
 
 /// Runs that stand side by side at most; more stand one below the other.
@@ -117,104 +118,53 @@ pub(crate) fn metrics(summaries: &[RunSummary]) -> (Vec<Metric>, Vec<String>) {
     } else {
         "periods over the run's own target".to_owned()
     };
-    let each = |value: &dyn Fn(&RunSummary) -> String| summaries.iter().map(value).collect::<Vec<String>>();
-    let number = |value: &dyn Fn(&RunSummary) -> Option<f64>, decimals: usize| {
-        summaries
-            .iter()
-            .map(|summary| number_or_none(value(summary), decimals))
-            .collect::<Vec<String>>()
-    };
     let metric = |name: &str, unit: &'static str, values: Vec<String>| Metric {
         name: name.to_owned(),
         unit,
         values,
         key: false,
     };
-    let mut metrics = vec![
-        metric("energy", "J", each(&energy_text)),
-        metric(
-            "source of the energy",
-            "",
-            each(&|run| source_word(run.energy_j.source, !run.energy_j.by_source.is_empty()).to_owned()),
-        ),
-        metric(
-            "energy per request",
-            "J",
-            number(&|run| run.joules_per_request.map(Joules::get), 3),
-        ),
-        Metric {
-            key: true,
-            ..metric(&format!("saving against {}", first.law), "%", savings)
-        },
-        metric("latency P50", "ms", number(&|run| run.latency_ms.p50, 1)),
-        metric("latency P95", "ms", number(&|run| run.latency_ms.p95, 1)),
-        metric("latency P99", "ms", number(&|run| run.latency_ms.p99, 1)),
-        Metric {
-            key: true,
-            ..metric(
-                &over,
-                "%",
-                number(&|run| run.slo.periods_over.map(Ratio::as_percent), 1),
+    let numbers =
+        |name: &str, unit: &'static str, value: &dyn Fn(&RunSummary) -> Option<f64>, decimals: usize| {
+            let values = summaries.iter().map(|run| number_or_none(value(run), decimals));
+            metric(name, unit, values.collect())
+        };
+    let rows = |figures: &[Figure]| -> Vec<Metric> {
+        let shown = figures.iter().filter(|figure| {
+            let known = || summaries.iter().any(|run| (figure.value)(run).is_some());
+            figure.name != "latency, mean" && (!is_rare(figure.name) || known())
+        });
+        let row = |figure: &Figure| Metric {
+            key: figure.name == OVER,
+            ..numbers(
+                if figure.name == OVER { &over } else { figure.name },
+                figure.unit,
+                &figure.value,
+                figure.decimals,
             )
-        },
-        metric(
-            "requests answered",
-            "",
-            each(&|run| run.requests.completed.to_string()),
-        ),
-        metric(
-            "requests failed",
-            "",
-            each(&|run| run.requests.failed.to_string()),
-        ),
-        metric(
-            "cores, mean",
-            "cores",
-            number(&|run| run.cores.mean.map(Cores::get), 2),
-        ),
-        metric("core-seconds", "core s", number(&|run| run.cores.core_seconds, 0)),
-        metric(
-            "power consumed, mean",
-            "W",
-            number(&|run| run.power_w.consumed_mean.map(Watts::get), 1),
-        ),
-        metric(
-            "power allocated, mean",
-            "W",
-            number(&|run| run.power_w.allocated_mean.map(Watts::get), 1),
-        ),
-        metric(
-            "power ratio",
-            "",
-            number(&|run| run.power_w.ratio.map(Ratio::get), 2),
-        ),
-        metric(
-            "utilisation, mean",
-            "%",
-            number(&|run| run.utilisation_mean.map(Ratio::as_percent), 1),
-        ),
-    ];
-    if summaries.iter().any(|run| run.energy_over_bound.is_some()) {
-        let over = |run: &RunSummary| run.energy_over_bound.map(Ratio::as_percent);
-        metrics.insert(3, metric("energy over the bound", "%", number(&over, 2)));
-    }
-    if summaries.iter().any(|run| run.energy_always_on_j.is_some()) {
-        let all = |run: &RunSummary| run.energy_always_on_j.map(Joules::get);
-        let saved = |run: &RunSummary| run.saving_against_always_on.map(Ratio::as_percent);
-        metrics.push(metric(
-            "energy with every server on, by the model",
-            "J",
-            number(&all, 1),
-        ));
-        metrics.push(metric("saving against every server on", "%", number(&saved, 1)));
-    }
+        };
+        shown.map(row).collect()
+    };
+    let source =
+        |run: &RunSummary| source_word(run.energy_j.source, !run.energy_j.by_source.is_empty()).to_owned();
+    let mut metrics = rows(&ENERGY);
+    metrics[0].values = summaries.iter().map(energy_text).collect();
+    metrics.insert(
+        1,
+        metric("source of the energy", "", summaries.iter().map(source).collect()),
+    );
+    metrics.push(Metric {
+        key: true,
+        ..metric(&format!("saving against {}", first.law), "%", savings)
+    });
+    metrics.extend(rows(&SERVICE));
     let states: BTreeSet<&String> = summaries
         .iter()
         .flat_map(|run| run.nodes.iter().flat_map(|nodes| nodes.state_s.keys()))
         .collect();
     for state in states {
         let seconds = |run: &RunSummary| run.nodes.as_ref()?.state_s.get(state).copied();
-        metrics.push(metric(&format!("nodes {state}"), "node s", number(&seconds, 0)));
+        metrics.push(numbers(&format!("nodes {state}"), "node s", &seconds, 0));
     }
     (metrics, remarks)
 }

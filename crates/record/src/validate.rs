@@ -6,10 +6,11 @@
 
 use crate::archive::Archive;
 use crate::error::Error;
+use crate::figures::{ENERGY, OVER, SERVICE};
 use crate::model::{PeriodRecord, RunId};
 use crate::summary::RunSummary;
 use crate::text::{number_or_none, trimmed};
-use headroom_units::{Cores, Joules, Ratio, Seconds, Watts};
+use headroom_units::{Cores, Seconds};
 use serde::Serialize;
 
 /// How the distance of two figures is given.
@@ -131,86 +132,36 @@ impl Validation {
     }
 }
 
+/// The figures that are compared, how, and with how many decimals.
+const SIDES: [(&str, Distance, usize); 13] = [
+    ("energy", Distance::Percent, 0),
+    ("power consumed, mean", Distance::Percent, 1),
+    ("power allocated, mean", Distance::Percent, 1),
+    ("power ratio", Distance::Percent, 3),
+    ("cores, mean", Distance::Percent, 2),
+    ("utilisation, mean", Distance::Percent, 1),
+    ("latency, mean", Distance::Percent, 1),
+    ("latency P50", Distance::Percent, 1),
+    ("latency P95", Distance::Percent, 1),
+    ("latency P99", Distance::Percent, 1),
+    (OVER, Distance::Difference, 1),
+    ("requests answered", Distance::Difference, 0),
+    ("requests failed", Distance::Difference, 0),
+];
+
 /// The figures of two runs.
-pub fn sides(live: &RunSummary, simulated: &RunSummary) -> Vec<Side> {
-    use Distance::{Difference, Percent};
-    let both = |of: &dyn Fn(&RunSummary) -> Option<f64>| (of(live), of(simulated));
-    let over = live.slo.missing();
-    vec![
-        Side::new(
-            "energy",
-            "J",
-            both(&|run| run.energy_j.value.map(Joules::get)),
-            Percent,
-            0,
-        ),
-        Side::new(
-            "power consumed, mean",
-            "W",
-            both(&|run| run.power_w.consumed_mean.map(Watts::get)),
-            Percent,
-            1,
-        ),
-        Side::new(
-            "power allocated, mean",
-            "W",
-            both(&|run| run.power_w.allocated_mean.map(Watts::get)),
-            Percent,
-            1,
-        ),
-        Side::new(
-            "power ratio",
-            "",
-            both(&|run| run.power_w.ratio.map(Ratio::get)),
-            Percent,
-            3,
-        ),
-        Side::new(
-            "cores, mean",
-            "cores",
-            both(&|run| run.cores.mean.map(Cores::get)),
-            Percent,
-            2,
-        ),
-        Side::new(
-            "utilisation, mean",
-            "%",
-            both(&|run| run.utilisation_mean.map(Ratio::as_percent)),
-            Percent,
-            1,
-        ),
-        Side::new(
-            "latency, mean",
-            "ms",
-            both(&|run| run.latency_ms.mean),
-            Percent,
-            1,
-        ),
-        Side::new("latency P50", "ms", both(&|run| run.latency_ms.p50), Percent, 1),
-        Side::new("latency P95", "ms", both(&|run| run.latency_ms.p95), Percent, 1),
-        Side::new("latency P99", "ms", both(&|run| run.latency_ms.p99), Percent, 1),
-        Side::new(
-            over,
-            "%",
-            both(&|run| run.slo.periods_over.map(Ratio::as_percent)),
-            Difference,
-            1,
-        ),
-        Side::new(
-            "requests answered",
-            "",
-            both(&|run| Some(run.requests.completed as f64)),
-            Difference,
-            0,
-        ),
-        Side::new(
-            "requests failed",
-            "",
-            both(&|run| Some(run.requests.failed as f64)),
-            Difference,
-            0,
-        ),
-    ]
+fn sides(live: &RunSummary, simulated: &RunSummary) -> Vec<Side> {
+    let side = |&(name, distance, decimals): &(&str, Distance, usize)| {
+        let figure = ENERGY.iter().chain(&SERVICE).find(|figure| figure.name == name)?;
+        let shown = if name == OVER {
+            live.slo.missing()
+        } else {
+            name.to_owned()
+        };
+        let both = ((figure.value)(live), (figure.value)(simulated));
+        Some(Side::new(shown, figure.unit, both, distance, decimals))
+    };
+    SIDES.iter().filter_map(side).collect()
 }
 
 /// Cores that are so near are the same decision: less than a step and a half, or a tenth.
@@ -271,6 +222,7 @@ impl PeriodsApart {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use headroom_units::Watts;
     use headroom_units::{Emulated, Simulated};
 
     #[test]
