@@ -2,7 +2,7 @@
 
 use crate::clock::{from_unix_ms, unix_ms, utc_text};
 use crate::error::Error;
-use crate::histogram::{self, Buckets};
+use crate::histogram::Buckets;
 use crate::model::{PeriodRecord, RunId, RunMeta};
 use crate::prune::is_being_recorded;
 use crate::rows::{META_COLUMNS, PERIOD_COLUMNS, last_parts, read_meta, read_parts, read_period};
@@ -74,10 +74,6 @@ pub struct RunInfo {
     /// How many parts it had of each role, and in which states, when any was last recorded.
     pub parts: Vec<(Role, Option<String>, u64)>,
 }
-
-/// What the file keeps of a run's totals: the sums, the histogram, the last period that they cover, periods dropped and
-/// unwritten, the share of bystanders.
-type TotalsRow = (String, Vec<u8>, i64, i64, i64, Option<f64>);
 
 impl Archive {
     /// Opens a file for reading.
@@ -269,39 +265,26 @@ impl Archive {
         let info = self.run(id)?;
         // What covers which periods is read in one statement; rows after it are added in the order in which they
         // were written, so that the sums are the same to the last bit as the recorder's own.
-        let (counts, bytes, covered, dropped, unwritten, bystanders): TotalsRow = self
+        let asked =
+            "SELECT totals, histogram, covered, dropped, unwritten, bystanders FROM runs WHERE id = ?1";
+        type TotalsRow = (String, String, i64, i64, i64, Option<f64>);
+        let row = self
             .connection
-            .query_row(
-                "SELECT totals, histogram, covered, dropped, unwritten, bystanders FROM runs WHERE id = ?1",
-                [id.0],
-                |row| {
-                    Ok((
-                        row.get(0)?,
-                        row.get(1)?,
-                        row.get(2)?,
-                        row.get(3)?,
-                        row.get(4)?,
-                        row.get(5)?,
-                    ))
-                },
-            )
-            .optional()
+            .query_row(asked, [id.0], |row| TotalsRow::try_from(row))
+            .optional();
+        let (counts, buckets, covered, dropped, unwritten, bystanders) = row
             .map_err(|source| self.database("reading a run's totals", source))?
             .ok_or_else(|| self.no_such_run(&id.to_string()))?;
-        let damaged = |what, detail: String| Error::Damaged {
-            path: self.path.clone(),
-            run: id.0,
-            what,
-            detail,
+        let damaged = |what| {
+            move |error: serde_json::Error| Error::Damaged {
+                path: self.path.clone(),
+                run: id.0,
+                what,
+                detail: error.to_string(),
+            }
         };
-        // A run that was killed between its first row and its first totals has none yet.
-        let counts: Counts = if counts.is_empty() {
-            Counts::default()
-        } else {
-            serde_json::from_str(&counts).map_err(|error| damaged("its totals", error.to_string()))?
-        };
-        let buckets: Buckets =
-            histogram::decode(&bytes).map_err(|detail| damaged("its latency histogram", detail))?;
+        let counts: Counts = serde_json::from_str(&counts).map_err(damaged("its totals"))?;
+        let buckets: Buckets = serde_json::from_str(&buckets).map_err(damaged("its latency histogram"))?;
         let mut totals = RunTotals::resume(info.meta.slo.map(|slo| slo.target), counts, &buckets);
         let mut uncovered = 0_u64;
         self.periods_after(id, covered, &mut |period| {

@@ -167,7 +167,7 @@ pub(crate) fn micros_at(histogram: &Histogram<u64>, percentile: f64) -> Seconds 
 /// One period: what was seen, what was decided, and why.
 ///
 /// A `None` says that the value is not known (a meter did not answer, nothing was answered): never that it is zero.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PeriodRecord {
     /// The number of the period; strictly ascending within a run.
     pub index: u64,
@@ -279,31 +279,8 @@ impl PeriodRecord {
             index,
             at,
             duration,
-            arrivals: 0,
-            completions: 0,
-            failures: 0,
-            failed_by_client: 0,
-            in_flight: 0,
-            oldest_in_flight: None,
-            latency: None,
-            slo_latency: None,
-            forecast: None,
             cores: cores.into(),
-            cap: None,
-            cap_at_limit: false,
-            power: None,
-            energy: None,
-            utilisation: None,
-            throttled: None,
-            frequency: None,
-            frequency_limit: None,
-            telemetry_lost: false,
-            levers_lost: false,
-            nodes_missing: 0,
-            seen: serde_json::Value::Null,
-            decided: serde_json::Value::Null,
-            reasons: Vec::new(),
-            parts: Vec::new(),
+            ..Self::default()
         }
     }
 
@@ -318,35 +295,32 @@ impl PeriodRecord {
     /// Names the first value that no run can have: a time, core count or reading that is not a finite number, or a
     /// negative length.
     pub(crate) fn fault(&self) -> Option<&'static str> {
-        let latency = self.latency.map(|l| [l.mean, l.p50, l.p95, l.p99, l.p999, l.max]);
-        let optional = |value: Option<f64>| value.is_none_or(f64::is_finite);
-        let checks = [
-            ("at", self.at.is_finite()),
+        let latencies = self.latency.map(|l| [l.mean, l.p50, l.p95, l.p99, l.p999, l.max]);
+        let latencies = latencies
+            .into_iter()
+            .flatten()
+            .map(|latency| ("latency", Some(latency.get())));
+        let numbers = [
+            ("at", Some(self.at.get())),
             (
                 "duration",
-                self.duration.is_finite() && self.duration >= Seconds::ZERO,
+                Some(self.duration.get())
+                    .filter(|length| *length >= 0.0)
+                    .or(Some(f64::NAN)),
             ),
-            ("cores", optional(self.cores.map(Cores::get))),
-            (
-                "oldest_in_flight",
-                optional(self.oldest_in_flight.map(Seconds::get)),
-            ),
-            (
-                "latency",
-                latency.is_none_or(|all| all.iter().all(|value| value.is_finite())),
-            ),
-            ("slo_latency", optional(self.slo_latency.map(Seconds::get))),
-            ("forecast", optional(self.forecast.map(PerSecond::get))),
-            ("cap", optional(self.cap.map(Watts::get))),
-            ("power", optional(self.power.map(|power| power.value.get()))),
-            ("energy", optional(self.energy.map(|energy| energy.value.get()))),
-            ("utilisation", optional(self.utilisation.map(Ratio::get))),
-            ("throttled", optional(self.throttled.map(Ratio::get))),
-            ("frequency", optional(self.frequency.map(Hertz::get))),
-            ("frequency_limit", optional(self.frequency_limit.map(Hertz::get))),
+            ("cores", self.cores.map(Cores::get)),
+            ("oldest_in_flight", self.oldest_in_flight.map(Seconds::get)),
+            ("slo_latency", self.slo_latency.map(Seconds::get)),
+            ("forecast", self.forecast.map(PerSecond::get)),
+            ("cap", self.cap.map(Watts::get)),
+            ("power", self.power.map(|power| power.value.get())),
+            ("energy", self.energy.map(|energy| energy.value.get())),
+            ("utilisation", self.utilisation.map(Ratio::get)),
+            ("throttled", self.throttled.map(Ratio::get)),
+            ("frequency", self.frequency.map(Hertz::get)),
+            ("frequency_limit", self.frequency_limit.map(Hertz::get)),
         ];
-        checks
-            .into_iter()
-            .find_map(|(name, fine)| (!fine).then_some(name))
+        let mut all = numbers.into_iter().chain(latencies);
+        all.find_map(|(name, value)| value.is_some_and(|value| !value.is_finite()).then_some(name))
     }
 }

@@ -103,7 +103,7 @@ pub(crate) fn insert_run(connection: &Connection, meta: &RunMeta, now_ms: i64) -
             nodes, provenance, totals, histogram)
          VALUES (:name, :started_at, 'running', :updated_at, :writer, :law, :trace, :seed, :world, :period_s,
             :slo_percentile, :slo_target_ms, :guard, :power_source, :notes, :config, :version, :host, :bound_j,
-            :nodes, :provenance, '', x'')",
+            :nodes, :provenance, '{}', '[]')",
         named_params! {
             ":name": cut(&meta.name, 256),
             ":started_at": unix_ms(meta.started_at),

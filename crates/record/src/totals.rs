@@ -42,6 +42,7 @@ enum Verdict {
 
 /// The sums without the histogram; what the file keeps as JSON.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub(crate) struct Counts {
     pub(crate) periods: u64,
     pub(crate) last_index: Option<u64>,
