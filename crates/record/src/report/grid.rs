@@ -1,7 +1,6 @@
 //! A table of a page.
 
 use super::html::escape;
-use std::fmt::Write;
 
 /// A table of texts.
 #[derive(Clone, Debug, Default)]
@@ -29,32 +28,61 @@ pub(super) fn table(body: &mut String, grid: &Grid) {
         let cells = grid.rows.iter().filter_map(|row| row.get(column));
         let longest = cells.map(|cell| cell.chars().count()).max().unwrap_or(0);
         match longest {
-            _ if !grid.words.contains(&column) => " class=\"n\"",
-            0..=SHORT => " class=\"short\"",
-            LONG.. => " class=\"long\"",
+            _ if !grid.words.contains(&column) => "n",
+            0..=SHORT => "short",
+            LONG.. => "long",
             _ => "",
         }
     };
     let classes: Vec<&str> = (0..grid.header.len()).map(class).collect();
-    let class = |column: usize| classes.get(column).copied().unwrap_or_default();
+    let cells = |texts: &[String]| -> Vec<Cell> {
+        let classes = classes.iter().copied().chain(std::iter::repeat(""));
+        classes
+            .zip(texts)
+            .map(|(class, text)| (class, escape(text)))
+            .collect()
+    };
+    let caption = match grid.caption.as_str() {
+        "" => String::new(),
+        caption => format!("<caption>{}</caption>", escape(caption)),
+    };
     let wide = if grid.header.len() >= WIDE { " wide" } else { "" };
-    let _ = write!(body, "<div class=\"scroll{wide}\"><table class=\"compare\">");
-    if !grid.caption.is_empty() {
-        let _ = write!(body, "<caption>{}</caption>", escape(&grid.caption));
+    body.push_str(&format!(
+        "<div class=\"scroll{wide}\"><table class=\"compare\">{caption}"
+    ));
+    rows(body, &cells(&grid.header), grid.rows.iter().map(|row| cells(row)));
+}
+
+/// A cell: its class, and its content as HTML. One of class `row` or `key` heads its row; the latter marks the row.
+pub(super) type Cell = (&'static str, String);
+
+/// A table in a frame that scrolls.
+pub(super) fn framed(class: &str, head: &[Cell], lines: impl IntoIterator<Item = Vec<Cell>>) -> String {
+    let class = match class {
+        "" => String::new(),
+        class => format!(" class=\"{class}\""),
+    };
+    let mut html = format!("<div class=\"scroll\"><table{class}>");
+    rows(&mut html, head, lines);
+    html
+}
+
+fn rows(html: &mut String, head: &[Cell], lines: impl IntoIterator<Item = Vec<Cell>>) {
+    let cell = |tag: &str, class: &str, text: &str| match class {
+        "" => format!("<{tag}>{text}</{tag}>"),
+        "row" | "key" => format!("<th scope=\"row\">{text}</th>"),
+        class => format!("<{tag} class=\"{class}\">{text}</{tag}>"),
+    };
+    html.push_str("<thead><tr>");
+    html.extend(head.iter().map(|(class, text)| cell("th", class, text)));
+    html.push_str("</tr></thead><tbody>\n");
+    for line in lines {
+        let key = matches!(line.first(), Some(("key", _)));
+        html.push_str(if key { "<tr class=\"key\">" } else { "<tr>" });
+        html.extend(line.iter().map(|(class, text)| cell("td", class, text)));
+        html.push_str("</tr>\n");
     }
-    body.push_str("<thead><tr>");
-    for (column, head) in grid.header.iter().enumerate() {
-        let _ = write!(body, "<th{}>{}</th>", class(column), escape(head));
-    }
-    body.push_str("</tr></thead><tbody>\n");
-    for row in &grid.rows {
-        body.push_str("<tr>");
-        for (column, cell) in row.iter().enumerate() {
-            let _ = write!(body, "<td{}>{}</td>", class(column), escape(cell));
-        }
-        body.push_str("</tr>\n");
-    }
-    body.push_str("</tbody></table></div>\n");
+    html.push_str("</tbody></table></div>\n");
 }
 
 #[cfg(test)]
