@@ -53,14 +53,9 @@ impl FromStr for World {
     type Err = String;
 
     fn from_str(word: &str) -> Result<Self, String> {
-        match word {
-            "live" => Ok(Self::Live),
-            "emulated" => Ok(Self::Emulated),
-            "simulated" => Ok(Self::Simulated),
-            other => Err(format!(
-                "\"{other}\" is no world: use live, emulated or simulated"
-            )),
-        }
+        let known = [Self::Live, Self::Emulated, Self::Simulated];
+        let named = known.into_iter().find(|world| world.as_str() == word);
+        named.ok_or_else(|| format!("\"{word}\" is no world: use live, emulated or simulated"))
     }
 }
 

@@ -6,7 +6,7 @@ use headroom_units::{
     Cores, Hertz, Joules, Part, PerSecond, Quantity, Ratio, Reading, Role, Seconds, Source, Watts,
 };
 use rusqlite::types::Type;
-use rusqlite::{Connection, Row, ToSql, named_params, params};
+use rusqlite::{Connection, Row, ToSql, params};
 use std::collections::BTreeMap;
 
 /// Reasons kept of one period; further ones are dropped.
@@ -97,36 +97,36 @@ pub(crate) fn count(value: u64) -> i64 {
 
 /// Writes a run's first row; answers its id.
 pub(crate) fn insert_run(connection: &Connection, meta: &RunMeta, now_ms: i64) -> rusqlite::Result<i64> {
-    connection.execute(
-        "INSERT INTO runs (name, started_at, state, updated_at, writer, law, trace, seed, world, period_s,
-            slo_percentile, slo_target_ms, guard, power_source, notes, config, version, host, bound_j,
-            nodes, provenance, totals, histogram)
-         VALUES (:name, :started_at, 'running', :updated_at, :writer, :law, :trace, :seed, :world, :period_s,
-            :slo_percentile, :slo_target_ms, :guard, :power_source, :notes, :config, :version, :host, :bound_j,
-            :nodes, :provenance, '{}', '[]')",
-        named_params! {
-            ":name": cut(&meta.name, 256),
-            ":started_at": unix_ms(meta.started_at),
-            ":updated_at": now_ms,
-            ":writer": this_process(),
-            ":law": cut(&meta.law, 256),
-            ":trace": cut(&meta.trace, MAX_TEXT_BYTES),
-            ":seed": meta.seed.cast_signed(),
-            ":world": meta.world.as_str(),
-            ":period_s": meta.period.get(),
-            ":slo_percentile": meta.slo.map(|slo| slo.percentile),
-            ":slo_target_ms": meta.slo.map(|slo| slo.target.as_millis()),
-            ":guard": meta.slo.and_then(|slo| slo.guard).map(Ratio::get),
-            ":power_source": meta.power_source.map(Source::as_str),
-            ":notes": notes_text(&meta.notes),
-            ":config": cut(&meta.config, MAX_CONFIG_BYTES),
-            ":version": cut(&meta.version, 256),
-            ":host": cut(&meta.host, 256),
-            ":bound_j": meta.energy_bound.map(Joules::get),
-            ":nodes": nodes_text(&meta.nodes),
-            ":provenance": json_text(&meta.provenance),
-        },
-    )?;
+    let sql = format!(
+        "INSERT INTO runs ({META_COLUMNS}, state, updated_at, writer, totals, histogram)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, 'running', ?19, ?20,
+            '{{}}', '[]')"
+    );
+    let name = |text: &str| cut(text, MAX_NAME_BYTES);
+    let slo = meta.slo;
+    let values = params![
+        name(&meta.name),
+        unix_ms(meta.started_at),
+        name(&meta.law),
+        cut(&meta.trace, MAX_TEXT_BYTES),
+        meta.seed.cast_signed(),
+        meta.world.as_str(),
+        meta.period.get(),
+        slo.map(|slo| slo.percentile),
+        slo.map(|slo| slo.target.as_millis()),
+        slo.and_then(|slo| slo.guard).map(Ratio::get),
+        meta.power_source.map(Source::as_str),
+        notes_text(&meta.notes),
+        cut(&meta.config, MAX_CONFIG_BYTES),
+        name(&meta.version),
+        name(&meta.host),
+        meta.energy_bound.map(Joules::get),
+        nodes_text(&meta.nodes),
+        json_text(&meta.provenance),
+        now_ms,
+        this_process(),
+    ];
+    connection.execute(&sql, values)?;
     Ok(connection.last_insert_rowid())
 }
 
@@ -143,11 +143,12 @@ pub(crate) fn insert_period(
     run: i64,
     period: &PeriodRecord,
 ) -> rusqlite::Result<()> {
-    let mut statement = connection.prepare_cached(&format!(
-        "INSERT INTO periods ({PERIOD_COLUMNS}, run) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13,
-            ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25, ?26, ?27, ?28, ?29, ?30, ?31, ?32, ?33, ?34,
-            ?35)"
-    ))?;
+    let places: Vec<String> = (1..=35).map(|place| format!("?{place}")).collect();
+    let sql = format!(
+        "INSERT INTO periods ({PERIOD_COLUMNS}, run) VALUES ({})",
+        places.join(", ")
+    );
+    let mut statement = connection.prepare_cached(&sql)?;
     let latency = |part: fn(LatencySummary) -> Seconds| period.latency.map(|all| part(all).as_millis());
     let values: [&dyn ToSql; 35] = [
         &count(period.index),
@@ -268,19 +269,9 @@ fn damaged(column: usize, detail: impl Into<String>) -> rusqlite::Error {
 
 fn source(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<Source>> {
     let word: Option<String> = row.get(column)?;
-    word.map(|word| source_of(&word).ok_or_else(|| damaged(column, format!("\"{word}\" is no source"))))
-        .transpose()
-}
-
-fn source_of(word: &str) -> Option<Source> {
-    [
-        Source::Measured,
-        Source::Estimated,
-        Source::Emulated,
-        Source::Simulated,
-    ]
-    .into_iter()
-    .find(|source| source.as_str() == word)
+    let unknown = |word: &str| damaged(column, format!("\"{word}\" is no source"));
+    let named = |word: String| serde_json::from_value(word.as_str().into()).map_err(|_| unknown(&word));
+    word.map(named).transpose()
 }
 
 pub(crate) fn json<T: serde::de::DeserializeOwned>(row: &Row<'_>, column: usize) -> rusqlite::Result<T> {
@@ -297,15 +288,12 @@ fn natural(row: &Row<'_>, column: usize) -> rusqlite::Result<u64> {
 pub(crate) fn read_period(row: &Row<'_>) -> rusqlite::Result<PeriodRecord> {
     let real = |column: usize| row.get::<_, Option<f64>>(column);
     let millis = |column: usize| Ok::<_, rusqlite::Error>(real(column)?.map(Seconds::from_millis));
-    let latency = match (
-        millis(9)?,
-        millis(10)?,
-        millis(11)?,
-        millis(12)?,
-        millis(13)?,
-        millis(14)?,
-    ) {
-        (Some(mean), Some(p50), Some(p95), Some(p99), Some(p999), Some(max)) => Some(LatencySummary {
+    let latencies: Vec<Seconds> = (9..=14)
+        .map(millis)
+        .filter_map(Result::transpose)
+        .collect::<Result<_, _>>()?;
+    let latency = match latencies[..] {
+        [mean, p50, p95, p99, p999, max] => Some(LatencySummary {
             mean,
             p50,
             p95,

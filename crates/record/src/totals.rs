@@ -356,25 +356,17 @@ impl RunTotals {
         let known = self.counts.periods.saturating_sub(self.counts.energy_unknown);
         let known_share =
             (self.counts.energy_unknown > 0).then(|| Ratio::new(known as f64 / self.counts.periods as f64));
-        match by_source.as_slice() {
-            [one] if self.counts.energy_unknown > known => EnergySummary {
-                value: None,
-                source: Some(one.source),
-                by_source: Vec::new(),
-                known_share,
-            },
-            [one] => EnergySummary {
-                known_share,
-                value: Some(one.value),
-                source: Some(one.source),
-                by_source: Vec::new(),
-            },
-            _ => EnergySummary {
-                known_share,
-                value: None,
-                source: None,
-                by_source,
-            },
+        let sole = match by_source.as_slice() {
+            [one] => Some(*one),
+            _ => None,
+        };
+        EnergySummary {
+            value: sole
+                .filter(|_| self.counts.energy_unknown <= known)
+                .map(|one| one.value),
+            source: sole.map(|one| one.source),
+            known_share,
+            by_source: if sole.is_some() { Vec::new() } else { by_source },
         }
     }
 

@@ -8,6 +8,7 @@ use crate::archive::Archive;
 use crate::error::Error;
 use crate::figures::{ENERGY, OVER, SERVICE};
 use crate::model::{PeriodRecord, RunId};
+use crate::statistics::Mean;
 use crate::summary::RunSummary;
 use crate::text::{number_or_none, trimmed};
 use headroom_units::{Cores, Seconds};
@@ -172,34 +173,32 @@ fn alike(live: Cores, simulated: Cores) -> bool {
 
 fn by_period(live: &[PeriodRecord], simulated: &[PeriodRecord]) -> PeriodsApart {
     let mut simulated = simulated.iter().peekable();
-    let mut sum = PeriodsApart::default();
-    let (mut cores, mut caps, mut powers) = (0.0_f64, 0.0_f64, 0.0_f64);
+    let mut periods = 0;
+    let (mut cores, mut same, mut caps, mut powers) = <(Mean, Mean, Mean, Mean)>::default();
     for live in live {
         while simulated.next_if(|period| period.index < live.index).is_some() {}
         let Some(other) = simulated.next_if(|period| period.index == live.index) else {
             continue;
         };
-        sum.periods += 1;
+        periods += 1;
         if let Some((live, other)) = live.cores.zip(other.cores) {
-            sum.cores += (live - other).get().abs();
-            sum.cores_alike_percent += 100.0 * f64::from(u8::from(alike(live, other)));
-            cores += 1.0;
+            cores.add((live - other).get().abs());
+            same.add(if alike(live, other) { 100.0 } else { 0.0 });
         }
         if let Some((live, other)) = live.cap.zip(other.cap) {
-            sum.cap_w += (live - other).get().abs();
-            caps += 1.0;
+            caps.add((live - other).get().abs());
         }
         if let Some((live, other)) = live.mean_power().zip(other.mean_power()) {
-            sum.power_w += (live.value - other.value).get().abs();
-            powers += 1.0;
+            powers.add((live.value - other.value).get().abs());
         }
     }
+    let mean = |mean: Mean| mean.value().unwrap_or_default();
     PeriodsApart {
-        cores: sum.cores / cores.max(1.0),
-        cores_alike_percent: sum.cores_alike_percent / cores.max(1.0),
-        cap_w: sum.cap_w / caps.max(1.0),
-        power_w: sum.power_w / powers.max(1.0),
-        ..sum
+        periods,
+        cores: mean(cores),
+        cores_alike_percent: mean(same),
+        cap_w: mean(caps),
+        power_w: mean(powers),
     }
 }
 

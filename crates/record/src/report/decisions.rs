@@ -61,7 +61,7 @@ impl Decision {
 }
 
 /// The decisions of a run that are worth reading, chosen while its periods go by.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Decisions {
     target: Option<Seconds>,
     /// An example for each rule: the first in which it was the foremost reason, else the first at all.
@@ -78,13 +78,7 @@ impl Decisions {
     pub(crate) fn new(target: Option<Seconds>) -> Self {
         Self {
             target,
-            examples: BTreeMap::new(),
-            before: None,
-            steps_up: BTreeMap::new(),
-            steps_down: BTreeMap::new(),
-            worst: Vec::new(),
-            lost: Vec::new(),
-            last: VecDeque::new(),
+            ..Self::default()
         }
     }
 
@@ -190,16 +184,11 @@ fn keep(
 ) {
     let place = kind.partition_point(|(other, _)| *other >= weight);
     if place < at_most {
-        kind.insert(
-            place,
-            (
-                weight,
-                Decision {
-                    shown_for,
-                    ..decision.clone()
-                },
-            ),
-        );
+        let decision = Decision {
+            shown_for,
+            ..decision.clone()
+        };
+        kind.insert(place, (weight, decision));
         kind.truncate(at_most);
     }
 }
