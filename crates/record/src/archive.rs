@@ -12,7 +12,7 @@ use crate::totals::{Counts, RunTotals};
 use crate::writer::finish_summary;
 use hdrhistogram::Histogram;
 use headroom_units::{Ratio, Role};
-use rusqlite::{Connection, OptionalExtension, Row, params};
+use rusqlite::{Connection, OptionalExtension, Row, ToSql, params};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -100,7 +100,7 @@ impl Archive {
         self.list("ORDER BY id DESC LIMIT ?1", params![at_most])
     }
 
-    fn list(&self, condition: &str, values: &[&dyn rusqlite::ToSql]) -> Result<Vec<RunInfo>, Error> {
+    fn list(&self, condition: &str, values: &[&dyn ToSql]) -> Result<Vec<RunInfo>, Error> {
         let now_ms = unix_ms(SystemTime::now());
         let read = || -> rusqlite::Result<Vec<RunInfo>> {
             let mut statement = self.connection.prepare(&format!(
@@ -124,11 +124,8 @@ impl Archive {
     /// # Errors
     /// There is no such run; the error lists which there are.
     pub fn run(&self, id: RunId) -> Result<RunInfo, Error> {
-        let found = self.list("WHERE id = ?1", params![id.0])?;
-        found
-            .into_iter()
-            .next()
-            .map_or_else(|| Err(self.no_such_run(&id.to_string())), Ok)
+        let found = self.list("WHERE id = ?1", params![id.0])?.pop();
+        found.ok_or_else(|| self.no_such_run(&id.to_string()))
     }
 
     /// One run as people ask for it: its number, `latest`, its name, or the start of its name where that names one
@@ -146,27 +143,28 @@ impl Archive {
                 candidates: candidates(&found),
             }),
         };
-        if asked == "latest" {
-            let latest = self.list("ORDER BY id DESC LIMIT 1", params![])?;
-            return one(latest)?.map_or_else(|| Err(self.no_such_run(asked)), Ok);
+        let number = asked.parse::<i64>().ok();
+        let (latest, id) = (asked == "latest", number.unwrap_or(-1));
+        let ways: [(bool, &str, &[&dyn ToSql]); 4] = [
+            (latest, "ORDER BY id DESC LIMIT 1", params![]),
+            (number.is_some(), "WHERE id = ?1", params![id]),
+            (
+                !latest,
+                "WHERE name = ?1 ORDER BY id DESC LIMIT ?2",
+                params![asked, MAX_CANDIDATES],
+            ),
+            (
+                !latest,
+                "WHERE substr(name, 1, length(?1)) = ?1 AND ?1 <> '' ORDER BY id DESC LIMIT ?2",
+                params![asked, MAX_CANDIDATES],
+            ),
+        ];
+        for (applies, condition, values) in ways {
+            if applies && let Some(run) = one(self.list(condition, values)?)? {
+                return Ok(run);
+            }
         }
-        if let Ok(id) = asked.parse::<i64>()
-            && let Some(run) = one(self.list("WHERE id = ?1", params![id])?)?
-        {
-            return Ok(run);
-        }
-        let named = self.list(
-            "WHERE name = ?1 ORDER BY id DESC LIMIT ?2",
-            params![asked, MAX_CANDIDATES],
-        )?;
-        if let Some(run) = one(named)? {
-            return Ok(run);
-        }
-        let started = self.list(
-            "WHERE substr(name, 1, length(?1)) = ?1 AND ?1 <> '' ORDER BY id DESC LIMIT ?2",
-            params![asked, MAX_CANDIDATES],
-        )?;
-        one(started)?.map_or_else(|| Err(self.no_such_run(asked)), Ok)
+        Err(self.no_such_run(asked))
     }
 
     fn no_such_run(&self, asked: &str) -> Error {
@@ -356,17 +354,9 @@ fn read_info(row: &Row<'_>, now_ms: i64) -> rusqlite::Result<RunInfo> {
 }
 
 fn candidates(runs: &[RunInfo]) -> String {
-    let named: Vec<String> = runs
-        .iter()
-        .map(|run| {
-            format!(
-                "{} ({}, {}, {})",
-                run.id,
-                run.meta.name,
-                run.meta.law,
-                utc_text(unix_ms(run.meta.started_at))
-            )
-        })
-        .collect();
-    named.join("; ")
+    let named = runs.iter().map(|run| {
+        let (meta, started) = (&run.meta, utc_text(unix_ms(run.meta.started_at)));
+        format!("{} ({}, {}, {started})", run.id, meta.name, meta.law)
+    });
+    named.collect::<Vec<_>>().join("; ")
 }

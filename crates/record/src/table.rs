@@ -31,35 +31,24 @@ pub fn summary_table(summaries: &[RunSummary]) -> String {
         return "no runs\n".to_owned();
     }
     let (metrics, remarks) = metrics(summaries);
+    let laws = summaries.iter().map(|run| run.law.clone());
     let mut text = if summaries.len() <= MAX_SIDE_BY_SIDE {
-        let header: Vec<String> = ["", "unit"]
-            .into_iter()
-            .map(str::to_owned)
-            .chain(summaries.iter().map(|run| run.law.clone()))
-            .collect();
+        let header: Vec<String> = ["", "unit"].map(str::to_owned).into_iter().chain(laws).collect();
         let rows = metrics.into_iter().map(|metric| {
-            [metric.name, metric.unit.to_owned()]
-                .into_iter()
-                .chain(metric.values)
-                .collect::<Vec<String>>()
+            let own = [metric.name, metric.unit.to_owned()];
+            own.into_iter().chain(metric.values).collect()
         });
         render(&header, &[0, 1], rows)
     } else {
-        let header: Vec<String> = std::iter::once("law".to_owned())
-            .chain(
-                metrics
-                    .iter()
-                    .map(|metric| format!("{} {}", metric.name, metric.unit).trim_end().to_owned()),
-            )
-            .collect();
-        let rows = summaries.iter().enumerate().map(|(number, run)| {
-            std::iter::once(run.law.clone())
-                .chain(
-                    metrics
-                        .iter()
-                        .filter_map(|metric| metric.values.get(number).cloned()),
-                )
-                .collect()
+        let heads = metrics
+            .iter()
+            .map(|metric| format!("{} {}", metric.name, metric.unit).trim_end().to_owned());
+        let header: Vec<String> = std::iter::once("law".to_owned()).chain(heads).collect();
+        let rows = laws.enumerate().map(|(number, law)| {
+            let values = metrics
+                .iter()
+                .filter_map(|metric| metric.values.get(number).cloned());
+            std::iter::once(law).chain(values).collect()
         });
         render(&header, &[0], rows)
     };
@@ -77,25 +66,18 @@ pub(crate) fn metrics(summaries: &[RunSummary]) -> (Vec<Metric>, Vec<String>) {
         return (Vec::new(), Vec::new());
     };
     let mut remarks = Vec::new();
-    let savings = summaries
-        .iter()
-        .enumerate()
-        .map(|(number, summary)| {
-            if number == 0 {
-                return NONE.to_owned();
+    let mut savings = vec![NONE.to_owned()];
+    for summary in &summaries[1..] {
+        let comparison = Comparison::of(summary, first);
+        savings.push(match comparison.saving {
+            Some(share) => format!("{:.1}", share.as_percent()),
+            None => {
+                let why = comparison.refusal().unwrap_or_default();
+                remarks.push(format!("{} against {}: {why}", summary.law, first.law));
+                "n/c".to_owned()
             }
-            let comparison = Comparison::of(summary, first);
-            match comparison.saving {
-                Some(share) => format!("{:.1}", share.as_percent()),
-                None => {
-                    let why = comparison.refusal().unwrap_or_default();
-                    remarks.push(format!("{} against {}: {why}", summary.law, first.law));
-                    "n/c".to_owned()
-                }
-            }
-        })
-        .collect();
-    // A note that several runs share is written once, with all their laws.
+        });
+    }
     let mut noted: Vec<(&str, Vec<&str>)> = Vec::new();
     for summary in summaries {
         for note in &summary.notes {
@@ -226,25 +208,22 @@ fn parts_text(parts: &[(Role, Option<String>, u64)]) -> String {
 
 /// A table without lines; the columns named in `left` hold words, the others numbers.
 fn render(header: &[String], left: &[usize], rows: impl Iterator<Item = Vec<String>>) -> String {
-    let align = |column: usize, text: &str| {
-        let alignment = if left.contains(&column) {
-            CellAlignment::Left
-        } else {
-            CellAlignment::Right
+    let cells = |texts: &[String]| -> Vec<Cell> {
+        let aligned = |(column, text): (usize, &String)| {
+            let words = left.contains(&column);
+            let side = if words {
+                CellAlignment::Left
+            } else {
+                CellAlignment::Right
+            };
+            Cell::new(plain(text)).set_alignment(side)
         };
-        Cell::new(plain(text)).set_alignment(alignment)
+        texts.iter().enumerate().map(aligned).collect()
     };
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
-    table.set_header(
-        header
-            .iter()
-            .enumerate()
-            .map(|(column, text)| align(column, text)),
-    );
-    for row in rows {
-        table.add_row(row.iter().enumerate().map(|(column, text)| align(column, text)));
-    }
+    table.set_header(cells(header));
+    table.add_rows(rows.map(|row| cells(&row)));
     let mut text: String = table
         .lines()
         .map(|line| format!("{}\n", line.trim_end()))

@@ -91,6 +91,7 @@ impl Decisions {
             }
         }
         let reason = period.reasons.first();
+        let texts: Vec<&str> = period.reasons.iter().map(|reason| reason.text.as_str()).collect();
         let decision = Decision {
             index: period.index,
             at_s: period.at.get(),
@@ -98,12 +99,7 @@ impl Decisions {
             setting: setting.to_vec(),
             after: Vec::new(),
             rule: reason.map(|reason| reason.rule.clone()).unwrap_or_default(),
-            text: period
-                .reasons
-                .iter()
-                .map(|reason| reason.text.as_str())
-                .collect::<Vec<_>>()
-                .join("; "),
+            text: texts.join("; "),
             shown_for: "",
         };
         if let Some(mut before) = self.before.replace(decision) {
@@ -127,26 +123,19 @@ impl Decisions {
 
     fn weigh(&mut self, decision: Decision) {
         for (lever, before, after) in decision.steps() {
-            if after - before >= LARGE * after.abs() {
+            let (up, large) = (after - before, LARGE * before.abs().max(after.abs()));
+            if up >= large {
                 let kind = self.steps_up.entry(lever).or_default();
-                keep(kind, OF_A_KIND, after - before, &decision, "a large step up");
-            }
-            if before - after >= LARGE * before.abs() {
+                keep(kind, OF_A_KIND, up, &decision, "a large step up");
+            } else if -up >= large {
                 let kind = self.steps_down.entry(lever).or_default();
-                keep(kind, STEPS_DOWN, before - after, &decision, "a large step down");
+                keep(kind, STEPS_DOWN, -up, &decision, "a large step down");
             }
         }
-        if let Some(slo_ms) = decision
-            .slo_ms
-            .filter(|slo_ms| self.target.is_some_and(|target| *slo_ms > target.as_millis()))
-        {
-            keep(
-                &mut self.worst,
-                OF_A_KIND,
-                slo_ms,
-                &decision,
-                "among the worst over the target",
-            );
+        let over = |slo_ms: &f64| self.target.is_some_and(|target| *slo_ms > target.as_millis());
+        if let Some(slo_ms) = decision.slo_ms.filter(over) {
+            let shown_for = "among the worst over the target";
+            keep(&mut self.worst, OF_A_KIND, slo_ms, &decision, shown_for);
         }
         if self.last.len() == LAST {
             self.last.pop_front();
