@@ -6,7 +6,6 @@ use headroom_units::{Cores, Hertz, Joules, Part, PerSecond, Ratio, Reading, Seco
 use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
-use std::str::FromStr;
 use std::time::SystemTime;
 
 /// The number of a run in one recorder file; ascending, never given twice.
@@ -49,16 +48,6 @@ impl fmt::Display for World {
     }
 }
 
-impl FromStr for World {
-    type Err = String;
-
-    fn from_str(word: &str) -> Result<Self, String> {
-        let known = [Self::Live, Self::Emulated, Self::Simulated];
-        let named = known.into_iter().find(|world| world.as_str() == word);
-        named.ok_or_else(|| format!("\"{word}\" is no world: use live, emulated or simulated"))
-    }
-}
-
 /// The SLO: a percentile of the latency stays at or under a target.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Slo {
@@ -83,7 +72,7 @@ pub(crate) fn percentile_name(percentile: f64) -> String {
 }
 
 /// What is known of a run when it starts.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunMeta {
     /// A name for people, by which the run can be found again; need not be unique.
     pub name: String,
@@ -104,8 +93,10 @@ pub struct RunMeta {
     pub power_source: Option<Source>,
     /// Every fallback of this run in plain words, one each ("power is estimated by a model: this machine has no
     /// RAPL"). They stand at the head of the report.
+    #[serde(skip)]
     pub notes: Vec<String>,
     /// The configuration as it was in force, as text.
+    #[serde(skip)]
     pub config: String,
     /// The version of the program.
     pub version: String,
@@ -120,6 +111,7 @@ pub struct RunMeta {
     /// reached is missing, not absent.
     pub nodes: Vec<String>,
     /// Where its figures come from.
+    #[serde(skip)]
     pub provenance: Provenance,
 }
 

@@ -1,7 +1,7 @@
 //! Runs and periods as rows of the file.
 
-use crate::clock::{from_unix_ms, this_process, unix_ms};
-use crate::model::{LatencySummary, MAX_PARTS, PeriodRecord, Reason, RunMeta, Slo, World};
+use crate::clock::this_process;
+use crate::model::{LatencySummary, MAX_PARTS, PeriodRecord, Reason, RunMeta};
 use headroom_units::{
     Cores, Hertz, Joules, Part, PerSecond, Quantity, Ratio, Reading, Role, Seconds, Source, Watts,
 };
@@ -80,11 +80,6 @@ pub(crate) fn notes_text(notes: &[String]) -> String {
     serde_json::to_string(&kept).unwrap_or_else(|_| "[]".to_owned())
 }
 
-/// The names of a run's nodes, whole: a set that is cut would be another set.
-fn nodes_text(nodes: &[String]) -> String {
-    serde_json::to_string(nodes).unwrap_or_else(|_| "[]".to_owned())
-}
-
 /// The notes of a run.
 pub(crate) fn notes_of(connection: &Connection, run: i64) -> rusqlite::Result<Vec<String>> {
     connection.query_row("SELECT notes FROM runs WHERE id = ?1", [run], |row| json(row, 0))
@@ -97,32 +92,26 @@ pub(crate) fn count(value: u64) -> i64 {
 
 /// Writes a run's first row; answers its id.
 pub(crate) fn insert_run(connection: &Connection, meta: &RunMeta, now_ms: i64) -> rusqlite::Result<i64> {
-    let sql = format!(
-        "INSERT INTO runs ({META_COLUMNS}, state, updated_at, writer, totals, histogram)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, 'running', ?19, ?20,
-            '{{}}', '[]')"
-    );
     let name = |text: &str| cut(text, MAX_NAME_BYTES);
-    let slo = meta.slo;
+    let kept = RunMeta {
+        name: name(&meta.name),
+        law: name(&meta.law),
+        trace: cut(&meta.trace, MAX_TEXT_BYTES),
+        version: name(&meta.version),
+        host: name(&meta.host),
+        ..meta.clone()
+    };
+    let unwritable = |error: serde_json::Error| rusqlite::Error::ToSqlConversionFailure(error.into());
+    let sql = format!(
+        "INSERT INTO runs ({META_COLUMNS}, name, state, updated_at, writer, totals, histogram)
+         VALUES (?1, ?2, ?3, ?4, ?5, 'running', ?6, ?7, '{{}}', '[]')"
+    );
     let values = params![
-        name(&meta.name),
-        unix_ms(meta.started_at),
-        name(&meta.law),
-        cut(&meta.trace, MAX_TEXT_BYTES),
-        meta.seed.cast_signed(),
-        meta.world.as_str(),
-        meta.period.get(),
-        slo.map(|slo| slo.percentile),
-        slo.map(|slo| slo.target.as_millis()),
-        slo.and_then(|slo| slo.guard).map(Ratio::get),
-        meta.power_source.map(Source::as_str),
+        serde_json::to_string(&kept).map_err(unwritable)?,
         notes_text(&meta.notes),
         cut(&meta.config, MAX_CONFIG_BYTES),
-        name(&meta.version),
-        name(&meta.host),
-        meta.energy_bound.map(Joules::get),
-        nodes_text(&meta.nodes),
         json_text(&meta.provenance),
+        kept.name,
         now_ms,
         this_process(),
     ];
@@ -342,41 +331,16 @@ pub(crate) fn read_period(row: &Row<'_>) -> rusqlite::Result<PeriodRecord> {
 }
 
 /// The columns of a run's description, as [`read_meta`] reads them.
-pub(crate) const META_COLUMNS: &str = "name, started_at, law, trace, seed, world, period_s, slo_percentile, \
-    slo_target_ms, guard, power_source, notes, config, version, host, bound_j, nodes, provenance";
+pub(crate) const META_COLUMNS: &str = "meta, notes, config, provenance";
 
 /// Reads the columns of [`META_COLUMNS`], which start at a row's first column.
 pub(crate) fn read_meta(row: &Row<'_>) -> rusqlite::Result<RunMeta> {
-    let world: String = row.get(5)?;
     Ok(RunMeta {
-        name: row.get(0)?,
-        started_at: from_unix_ms(row.get(1)?),
-        law: row.get(2)?,
-        trace: row.get(3)?,
-        seed: row.get::<_, i64>(4)?.cast_unsigned(),
-        world: world.parse::<World>().map_err(|error| damaged(5, error))?,
-        period: Seconds::new(row.get(6)?),
-        slo: slo(row)?,
-        power_source: source(row, 10)?,
-        notes: json(row, 11)?,
-        config: row.get(12)?,
-        version: row.get(13)?,
-        host: row.get(14)?,
-        energy_bound: row.get::<_, Option<f64>>(15)?.map(Joules::new),
-        nodes: json(row, 16)?,
-        provenance: json(row, 17)?,
+        notes: json(row, 1)?,
+        config: row.get(2)?,
+        provenance: json(row, 3)?,
+        ..json(row, 0)?
     })
-}
-
-/// The SLO of a row of [`META_COLUMNS`].
-fn slo(row: &Row<'_>) -> rusqlite::Result<Option<Slo>> {
-    let (percentile, target_ms): (Option<f64>, Option<f64>) = (row.get(7)?, row.get(8)?);
-    let guard: Option<f64> = row.get(9)?;
-    Ok(percentile.zip(target_ms).map(|(percentile, target_ms)| Slo {
-        percentile,
-        target: Seconds::from_millis(target_ms),
-        guard: guard.map(Ratio::new),
-    }))
 }
 
 #[cfg(test)]

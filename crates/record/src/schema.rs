@@ -19,32 +19,19 @@ const TABLES: &str = "
     CREATE TABLE runs (
         id INTEGER PRIMARY KEY AUTOINCREMENT,
         name TEXT NOT NULL,
-        started_at INTEGER NOT NULL,   -- Unix time, ms
         ended_at INTEGER,              -- Unix time, ms
         state TEXT NOT NULL,           -- running, finished, abandoned
         updated_at INTEGER NOT NULL,   -- Unix time, ms: the writer's last sign of life
         writer TEXT,                   -- the process that records
-        law TEXT NOT NULL,
-        trace TEXT NOT NULL,
-        seed INTEGER NOT NULL,         -- the 64 bits, signed
-        world TEXT NOT NULL,
-        period_s REAL NOT NULL,
-        slo_percentile REAL,           -- null where there is no SLO
-        slo_target_ms REAL,
-        guard REAL,
-        power_source TEXT,
+        meta TEXT NOT NULL,            -- JSON: what the run was of
         notes TEXT NOT NULL,           -- JSON array
         config TEXT NOT NULL,
-        version TEXT NOT NULL,
-        host TEXT NOT NULL,
         totals TEXT NOT NULL,          -- JSON: sums of the first `covered` periods
         histogram TEXT NOT NULL,       -- JSON: their latencies, [µs, count] of each bucket
         covered INTEGER NOT NULL DEFAULT -1, -- the last period that totals and histogram cover
         dropped INTEGER NOT NULL DEFAULT 0,  -- periods that never reached the writer
         unwritten INTEGER NOT NULL DEFAULT 0, -- periods that are in the totals but could not be written as rows
         pruned INTEGER NOT NULL DEFAULT 0,    -- periods that are in the totals and were removed as rows
-        bound_j REAL,                  -- what no schedule could go under
-        nodes TEXT NOT NULL,           -- JSON array of names
         provenance TEXT NOT NULL,      -- JSON
         bystanders REAL                -- share of the machine that others used
     ) STRICT;
@@ -149,6 +136,7 @@ pub(crate) fn try_writer(path: &Path) -> Result<(), Error> {
         let tables: i64 = connection
             .query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))
             .map_err(opening)?;
+        // An empty file becomes a recorder's.
         return if tables == 0 && version == 0 {
             Ok(())
         } else {
@@ -184,6 +172,8 @@ pub(crate) fn try_writer(path: &Path) -> Result<(), Error> {
 /// Opens a file for reading only.
 pub(crate) fn open_reader(path: &Path) -> Result<Connection, Error> {
     let opening = Error::open(path);
+    // Reading a file in WAL mode needs its folder to be writable, for the index of the log. Where it is not and
+    // there is no log (the file came with a backup, a container image), the file cannot change under us.
     let (connection, version) = read_only(path).or_else(|first| {
         let mut log = path.as_os_str().to_owned();
         log.push("-wal");

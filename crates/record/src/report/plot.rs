@@ -206,6 +206,7 @@ impl Panel<'_> {
             let mean = point.mean();
             if let Some(value) = mean {
                 let (x, y) = (self.x((moment.at_s + moment.end_s) / 2.0), self.y(value));
+                // Between two gaps "h0" makes a dot, thanks to round line ends.
                 let _ = match pen_down && joined {
                     true => write!(path, "L{x:.1} {y:.1}"),
                     false => write!(path, "M{x:.1} {y:.1}h0"),
