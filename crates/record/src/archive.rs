@@ -2,7 +2,7 @@
 
 use crate::clock::{from_unix_ms, unix_ms, utc_text};
 use crate::error::Error;
-use crate::histogram::{self, Buckets};
+use crate::histogram::Buckets;
 use crate::model::{PeriodRecord, RunId, RunMeta};
 use crate::prune::is_being_recorded;
 use crate::rows::{META_COLUMNS, PERIOD_COLUMNS, last_parts, read_meta, read_parts, read_period};
@@ -12,7 +12,7 @@ use crate::totals::{Counts, RunTotals};
 use crate::writer::finish_summary;
 use hdrhistogram::Histogram;
 use headroom_units::{Ratio, Role};
-use rusqlite::{Connection, OptionalExtension, Row, params};
+use rusqlite::{Connection, OptionalExtension, Row, ToSql, params};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -75,10 +75,6 @@ pub struct RunInfo {
     pub parts: Vec<(Role, Option<String>, u64)>,
 }
 
-/// What the file keeps of a run's totals: the sums, the histogram, the last period that they cover, periods dropped and
-/// unwritten, the share of bystanders.
-type TotalsRow = (String, Vec<u8>, i64, i64, i64, Option<f64>);
-
 impl Archive {
     /// Opens a file for reading.
     ///
@@ -104,7 +100,7 @@ impl Archive {
         self.list("ORDER BY id DESC LIMIT ?1", params![at_most])
     }
 
-    fn list(&self, condition: &str, values: &[&dyn rusqlite::ToSql]) -> Result<Vec<RunInfo>, Error> {
+    fn list(&self, condition: &str, values: &[&dyn ToSql]) -> Result<Vec<RunInfo>, Error> {
         let now_ms = unix_ms(SystemTime::now());
         let read = || -> rusqlite::Result<Vec<RunInfo>> {
             let mut statement = self.connection.prepare(&format!(
@@ -128,11 +124,8 @@ impl Archive {
     /// # Errors
     /// There is no such run; the error lists which there are.
     pub fn run(&self, id: RunId) -> Result<RunInfo, Error> {
-        let found = self.list("WHERE id = ?1", params![id.0])?;
-        found
-            .into_iter()
-            .next()
-            .map_or_else(|| Err(self.no_such_run(&id.to_string())), Ok)
+        let found = self.list("WHERE id = ?1", params![id.0])?.pop();
+        found.ok_or_else(|| self.no_such_run(&id.to_string()))
     }
 
     /// One run as people ask for it: its number, `latest`, its name, or the start of its name where that names one
@@ -150,27 +143,28 @@ impl Archive {
                 candidates: candidates(&found),
             }),
         };
-        if asked == "latest" {
-            let latest = self.list("ORDER BY id DESC LIMIT 1", params![])?;
-            return one(latest)?.map_or_else(|| Err(self.no_such_run(asked)), Ok);
+        let number = asked.parse::<i64>().ok();
+        let (latest, id) = (asked == "latest", number.unwrap_or(-1));
+        let ways: [(bool, &str, &[&dyn ToSql]); 4] = [
+            (latest, "ORDER BY id DESC LIMIT 1", params![]),
+            (number.is_some(), "WHERE id = ?1", params![id]),
+            (
+                !latest,
+                "WHERE name = ?1 ORDER BY id DESC LIMIT ?2",
+                params![asked, MAX_CANDIDATES],
+            ),
+            (
+                !latest,
+                "WHERE substr(name, 1, length(?1)) = ?1 AND ?1 <> '' ORDER BY id DESC LIMIT ?2",
+                params![asked, MAX_CANDIDATES],
+            ),
+        ];
+        for (applies, condition, values) in ways {
+            if applies && let Some(run) = one(self.list(condition, values)?)? {
+                return Ok(run);
+            }
         }
-        if let Ok(id) = asked.parse::<i64>()
-            && let Some(run) = one(self.list("WHERE id = ?1", params![id])?)?
-        {
-            return Ok(run);
-        }
-        let named = self.list(
-            "WHERE name = ?1 ORDER BY id DESC LIMIT ?2",
-            params![asked, MAX_CANDIDATES],
-        )?;
-        if let Some(run) = one(named)? {
-            return Ok(run);
-        }
-        let started = self.list(
-            "WHERE substr(name, 1, length(?1)) = ?1 AND ?1 <> '' ORDER BY id DESC LIMIT ?2",
-            params![asked, MAX_CANDIDATES],
-        )?;
-        one(started)?.map_or_else(|| Err(self.no_such_run(asked)), Ok)
+        Err(self.no_such_run(asked))
     }
 
     fn no_such_run(&self, asked: &str) -> Error {
@@ -269,39 +263,26 @@ impl Archive {
         let info = self.run(id)?;
         // What covers which periods is read in one statement; rows after it are added in the order in which they
         // were written, so that the sums are the same to the last bit as the recorder's own.
-        let (counts, bytes, covered, dropped, unwritten, bystanders): TotalsRow = self
+        let asked =
+            "SELECT totals, histogram, covered, dropped, unwritten, bystanders FROM runs WHERE id = ?1";
+        type TotalsRow = (String, String, i64, i64, i64, Option<f64>);
+        let row = self
             .connection
-            .query_row(
-                "SELECT totals, histogram, covered, dropped, unwritten, bystanders FROM runs WHERE id = ?1",
-                [id.0],
-                |row| {
-                    Ok((
-                        row.get(0)?,
-                        row.get(1)?,
-                        row.get(2)?,
-                        row.get(3)?,
-                        row.get(4)?,
-                        row.get(5)?,
-                    ))
-                },
-            )
-            .optional()
+            .query_row(asked, [id.0], |row| TotalsRow::try_from(row))
+            .optional();
+        let (counts, buckets, covered, dropped, unwritten, bystanders) = row
             .map_err(|source| self.database("reading a run's totals", source))?
             .ok_or_else(|| self.no_such_run(&id.to_string()))?;
-        let damaged = |what, detail: String| Error::Damaged {
-            path: self.path.clone(),
-            run: id.0,
-            what,
-            detail,
+        let damaged = |what| {
+            move |error: serde_json::Error| Error::Damaged {
+                path: self.path.clone(),
+                run: id.0,
+                what,
+                detail: error.to_string(),
+            }
         };
-        // A run that was killed between its first row and its first totals has none yet.
-        let counts: Counts = if counts.is_empty() {
-            Counts::default()
-        } else {
-            serde_json::from_str(&counts).map_err(|error| damaged("its totals", error.to_string()))?
-        };
-        let buckets: Buckets =
-            histogram::decode(&bytes).map_err(|detail| damaged("its latency histogram", detail))?;
+        let counts: Counts = serde_json::from_str(&counts).map_err(damaged("its totals"))?;
+        let buckets: Buckets = serde_json::from_str(&buckets).map_err(damaged("its latency histogram"))?;
         let mut totals = RunTotals::resume(info.meta.slo.map(|slo| slo.target), counts, &buckets);
         let mut uncovered = 0_u64;
         self.periods_after(id, covered, &mut |period| {
@@ -373,17 +354,9 @@ fn read_info(row: &Row<'_>, now_ms: i64) -> rusqlite::Result<RunInfo> {
 }
 
 fn candidates(runs: &[RunInfo]) -> String {
-    let named: Vec<String> = runs
-        .iter()
-        .map(|run| {
-            format!(
-                "{} ({}, {}, {})",
-                run.id,
-                run.meta.name,
-                run.meta.law,
-                utc_text(unix_ms(run.meta.started_at))
-            )
-        })
-        .collect();
-    named.join("; ")
+    let named = runs.iter().map(|run| {
+        let (meta, started) = (&run.meta, utc_text(unix_ms(run.meta.started_at)));
+        format!("{} ({}, {}, {started})", run.id, meta.name, meta.law)
+    });
+    named.collect::<Vec<_>>().join("; ")
 }

@@ -16,27 +16,8 @@ pub(crate) fn from_unix_ms(ms: i64) -> SystemTime {
 
 /// `2026-11-21 20:59:59 UTC`: a time for people (proleptic Gregorian calendar, days counted from the civil epoch).
 pub(crate) fn utc_text(ms: i64) -> String {
-    let seconds = ms.div_euclid(1000);
-    let (days, rest) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
-    // Years counted from 1 March, so that the leap day is the last day of its year and months have a linear rule.
-    let shifted = days + 719_468;
-    let (era, day_of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted_month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
-    let month = if shifted_month < 10 {
-        shifted_month + 3
-    } else {
-        shifted_month - 9
-    };
-    let year = era * 400 + year_of_era + i64::from(month <= 2);
-    format!(
-        "{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02} UTC",
-        rest / 3600,
-        rest / 60 % 60,
-        rest % 60
-    )
+    let time = jiff::Timestamp::from_millisecond(ms).unwrap_or_default();
+    time.strftime("%Y-%m-%d %H:%M:%S UTC").to_string()
 }
 
 /// Names this process so that a later one can tell whether it still lives: boot, pid namespace, pid and start

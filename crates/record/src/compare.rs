@@ -165,39 +165,32 @@ fn different_experiments(run: &RunSummary, reference: &RunSummary) -> Vec<String
 pub(crate) fn faults(run: &RunSummary) -> Vec<String> {
     let conditions = &run.conditions;
     let mut faults = Vec::new();
-    let mut too_many = |part: u64, of: u64, bound: f64, what: &str| {
-        let found = share(part, of);
-        if found > bound {
+    let recorded = run.periods + run.dropped_periods;
+    for (part, of, what) in [
+        (
+            conditions.energy_unknown_periods,
+            run.periods,
+            "energy is unknown",
+        ),
+        (
+            conditions.nodes_missing_periods,
+            run.periods,
+            "nodes were missing",
+        ),
+        (
+            run.slo.periods_unknown,
+            run.slo.periods_judged,
+            "latency is unknown",
+        ),
+        (run.dropped_periods, recorded, "nothing was recorded"),
+    ] {
+        if share(part, of) > MAX_UNKNOWN {
+            let bound = percent(MAX_UNKNOWN);
             faults.push(format!(
-                "{what} in {part} of {of} periods, and at most {} may be so",
-                percent(bound)
+                "{what} in {part} of {of} periods, and at most {bound} may be so"
             ));
         }
-    };
-    too_many(
-        conditions.energy_unknown_periods,
-        run.periods,
-        MAX_UNKNOWN,
-        "energy is unknown",
-    );
-    too_many(
-        conditions.nodes_missing_periods,
-        run.periods,
-        MAX_UNKNOWN,
-        "nodes were missing",
-    );
-    too_many(
-        run.slo.periods_unknown,
-        run.slo.periods_judged,
-        MAX_UNKNOWN,
-        "latency is unknown",
-    );
-    too_many(
-        run.dropped_periods,
-        run.periods + run.dropped_periods,
-        MAX_UNKNOWN,
-        "nothing was recorded",
-    );
+    }
     if conditions.levers_lost_periods > 0 {
         faults.push(format!(
             "a lever was not in force, or another held the cap, in {} of {} periods",

@@ -1,6 +1,6 @@
 //! What can go wrong with a recorder file.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// An error of the recorder, the archive or a report.
 #[derive(Debug, thiserror::Error)]
@@ -124,4 +124,14 @@ pub enum Error {
     /// A comparison of no runs was asked for.
     #[error("a comparison needs at least one run")]
     NothingToCompare,
+}
+
+impl Error {
+    /// A file that cannot be opened.
+    pub(crate) fn open(path: &Path) -> impl Fn(rusqlite::Error) -> Self + Copy {
+        move |source| Self::Open {
+            path: path.to_owned(),
+            source,
+        }
+    }
 }

@@ -6,7 +6,6 @@ use headroom_units::{Cores, Hertz, Joules, Part, PerSecond, Ratio, Reading, Seco
 use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
-use std::str::FromStr;
 use std::time::SystemTime;
 
 /// The number of a run in one recorder file; ascending, never given twice.
@@ -49,21 +48,6 @@ impl fmt::Display for World {
     }
 }
 
-impl FromStr for World {
-    type Err = String;
-
-    fn from_str(word: &str) -> Result<Self, String> {
-        match word {
-            "live" => Ok(Self::Live),
-            "emulated" => Ok(Self::Emulated),
-            "simulated" => Ok(Self::Simulated),
-            other => Err(format!(
-                "\"{other}\" is no world: use live, emulated or simulated"
-            )),
-        }
-    }
-}
-
 /// The SLO: a percentile of the latency stays at or under a target.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Slo {
@@ -88,7 +72,7 @@ pub(crate) fn percentile_name(percentile: f64) -> String {
 }
 
 /// What is known of a run when it starts.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunMeta {
     /// A name for people, by which the run can be found again; need not be unique.
     pub name: String,
@@ -109,8 +93,10 @@ pub struct RunMeta {
     pub power_source: Option<Source>,
     /// Every fallback of this run in plain words, one each ("power is estimated by a model: this machine has no
     /// RAPL"). They stand at the head of the report.
+    #[serde(skip)]
     pub notes: Vec<String>,
     /// The configuration as it was in force, as text.
+    #[serde(skip)]
     pub config: String,
     /// The version of the program.
     pub version: String,
@@ -125,6 +111,7 @@ pub struct RunMeta {
     /// reached is missing, not absent.
     pub nodes: Vec<String>,
     /// Where its figures come from.
+    #[serde(skip)]
     pub provenance: Provenance,
 }
 
@@ -167,7 +154,7 @@ pub(crate) fn micros_at(histogram: &Histogram<u64>, percentile: f64) -> Seconds 
 /// One period: what was seen, what was decided, and why.
 ///
 /// A `None` says that the value is not known (a meter did not answer, nothing was answered): never that it is zero.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PeriodRecord {
     /// The number of the period; strictly ascending within a run.
     pub index: u64,
@@ -279,31 +266,8 @@ impl PeriodRecord {
             index,
             at,
             duration,
-            arrivals: 0,
-            completions: 0,
-            failures: 0,
-            failed_by_client: 0,
-            in_flight: 0,
-            oldest_in_flight: None,
-            latency: None,
-            slo_latency: None,
-            forecast: None,
             cores: cores.into(),
-            cap: None,
-            cap_at_limit: false,
-            power: None,
-            energy: None,
-            utilisation: None,
-            throttled: None,
-            frequency: None,
-            frequency_limit: None,
-            telemetry_lost: false,
-            levers_lost: false,
-            nodes_missing: 0,
-            seen: serde_json::Value::Null,
-            decided: serde_json::Value::Null,
-            reasons: Vec::new(),
-            parts: Vec::new(),
+            ..Self::default()
         }
     }
 
@@ -318,35 +282,32 @@ impl PeriodRecord {
     /// Names the first value that no run can have: a time, core count or reading that is not a finite number, or a
     /// negative length.
     pub(crate) fn fault(&self) -> Option<&'static str> {
-        let latency = self.latency.map(|l| [l.mean, l.p50, l.p95, l.p99, l.p999, l.max]);
-        let optional = |value: Option<f64>| value.is_none_or(f64::is_finite);
-        let checks = [
-            ("at", self.at.is_finite()),
+        let latencies = self.latency.map(|l| [l.mean, l.p50, l.p95, l.p99, l.p999, l.max]);
+        let latencies = latencies
+            .into_iter()
+            .flatten()
+            .map(|latency| ("latency", Some(latency.get())));
+        let numbers = [
+            ("at", Some(self.at.get())),
             (
                 "duration",
-                self.duration.is_finite() && self.duration >= Seconds::ZERO,
+                Some(self.duration.get())
+                    .filter(|length| *length >= 0.0)
+                    .or(Some(f64::NAN)),
             ),
-            ("cores", optional(self.cores.map(Cores::get))),
-            (
-                "oldest_in_flight",
-                optional(self.oldest_in_flight.map(Seconds::get)),
-            ),
-            (
-                "latency",
-                latency.is_none_or(|all| all.iter().all(|value| value.is_finite())),
-            ),
-            ("slo_latency", optional(self.slo_latency.map(Seconds::get))),
-            ("forecast", optional(self.forecast.map(PerSecond::get))),
-            ("cap", optional(self.cap.map(Watts::get))),
-            ("power", optional(self.power.map(|power| power.value.get()))),
-            ("energy", optional(self.energy.map(|energy| energy.value.get()))),
-            ("utilisation", optional(self.utilisation.map(Ratio::get))),
-            ("throttled", optional(self.throttled.map(Ratio::get))),
-            ("frequency", optional(self.frequency.map(Hertz::get))),
-            ("frequency_limit", optional(self.frequency_limit.map(Hertz::get))),
+            ("cores", self.cores.map(Cores::get)),
+            ("oldest_in_flight", self.oldest_in_flight.map(Seconds::get)),
+            ("slo_latency", self.slo_latency.map(Seconds::get)),
+            ("forecast", self.forecast.map(PerSecond::get)),
+            ("cap", self.cap.map(Watts::get)),
+            ("power", self.power.map(|power| power.value.get())),
+            ("energy", self.energy.map(|energy| energy.value.get())),
+            ("utilisation", self.utilisation.map(Ratio::get)),
+            ("throttled", self.throttled.map(Ratio::get)),
+            ("frequency", self.frequency.map(Hertz::get)),
+            ("frequency_limit", self.frequency_limit.map(Hertz::get)),
         ];
-        checks
-            .into_iter()
-            .find_map(|(name, fine)| (!fine).then_some(name))
+        let mut all = numbers.into_iter().chain(latencies);
+        all.find_map(|(name, value)| value.is_some_and(|value| !value.is_finite()).then_some(name))
     }
 }

@@ -79,20 +79,12 @@ impl Removed {
     }
 
     fn say(&self, why: &str) {
-        if self.count == 0 {
-            return;
+        let (count, names) = (self.count, self.names.join(", "));
+        match count - self.names.len() {
+            _ if count == 0 => {}
+            0 => tracing::warn!("the recorder removed {count} runs ({why}): {names}"),
+            more => tracing::warn!("the recorder removed {count} runs ({why}): {names} and {more} more"),
         }
-        let more = self.count - self.names.len();
-        let more = if more > 0 {
-            format!(" and {more} more")
-        } else {
-            String::new()
-        };
-        tracing::warn!(
-            "the recorder removed {} runs ({why}): {}{more}",
-            self.count,
-            self.names.join(", ")
-        );
     }
 }
 
@@ -123,16 +115,12 @@ pub(crate) fn prune(
         let latest: Option<i64> = connection.query_row("SELECT max(id) FROM runs", [], |row| row.get(0))?;
         let target = (max_bytes as f64 * TARGET_SHARE) as i64;
         while used_bytes(connection)? > target {
-            removed |= match oldest_removable(connection, open, now_ms, i64::MAX, latest)? {
-                Some(run) => {
-                    large.add(remove_run(connection, run)?);
-                    true
-                }
-                None if remove_oldest_periods(connection, open.keys().copied().chain(latest), target)? => {
-                    true
-                }
-                None => break,
-            };
+            if let Some(run) = oldest_removable(connection, open, now_ms, i64::MAX, latest)? {
+                large.add(remove_run(connection, run)?);
+            } else if !remove_oldest_periods(connection, open.keys().copied().chain(latest), target)? {
+                break;
+            }
+            removed = true;
         }
     }
     large.say(&format!("the file exceeds {} bytes", limits.max_bytes));
@@ -219,10 +207,7 @@ fn remove_oldest_periods(
 ) -> rusqlite::Result<bool> {
     let mut largest: Option<(i64, i64)> = None;
     for run in runs {
-        let rows: i64 =
-            connection.query_row("SELECT count(*) FROM periods WHERE run = ?1", [run], |row| {
-                row.get(0)
-            })?;
+        let rows = number(connection, "SELECT count(*) FROM periods WHERE run = ?1", run)?;
         if largest.is_none_or(|(_, most)| rows > most) {
             largest = Some((run, rows));
         }
@@ -233,8 +218,7 @@ fn remove_oldest_periods(
     let excess = 1.0 - target_bytes as f64 / used_bytes(connection)?.max(1) as f64;
     let removable = rows - PERIODS_KEPT;
     let goal = ((rows as f64 * excess).ceil() as i64).clamp(1, removable);
-    let covered: i64 =
-        connection.query_row("SELECT covered FROM runs WHERE id = ?1", [run], |row| row.get(0))?;
+    let covered = number(connection, "SELECT covered FROM runs WHERE id = ?1", run)?;
     let mut removed = 0;
     while removed < goal {
         let step = remove_periods(connection, run, covered, ROWS_AT_ONCE.min(goal - removed))?;
@@ -244,6 +228,10 @@ fn remove_oldest_periods(
         removed += step;
     }
     Ok(removed > 0)
+}
+
+fn number(connection: &Connection, sql: &str, run: i64) -> rusqlite::Result<i64> {
+    connection.query_row(sql, [run], |row| row.get(0))
 }
 
 /// Gives free pages back to the file system.

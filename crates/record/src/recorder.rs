@@ -114,10 +114,7 @@ impl Recorder {
         let connection = schema::open_writer(path)?;
         let (sender, receiver) = mpsc::sync_channel(MAX_QUEUE);
         let shared = Arc::new(Shared::default());
-        let writer = Writer::new(connection, limits, Arc::clone(&shared)).map_err(|source| Error::Open {
-            path: path.to_owned(),
-            source,
-        })?;
+        let writer = Writer::new(connection, limits, Arc::clone(&shared)).map_err(Error::open(path))?;
         let thread = thread::Builder::new()
             .name("recorder".to_owned())
             .spawn(move || writer.run(&receiver))
@@ -153,18 +150,12 @@ impl Recorder {
     /// # Errors
     /// The run cannot be written, or the disk does not answer within 30 s.
     pub fn start_run(&self, meta: RunMeta) -> Result<RunRecorder, Error> {
-        let (reply, answer) = mpsc::sync_channel(1);
+        let meta = Box::new(meta);
         let dropped = Arc::new(AtomicU64::new(0));
-        let message = Message::Start {
-            meta: Box::new(meta),
+        let id = self.inner.change("starting a run", |reply| Message::Start {
+            meta,
             dropped: Arc::clone(&dropped),
             reply,
-        };
-        self.inner.ask(message)?;
-        let id = self.inner.wait(&answer)?.map_err(|source| Error::Database {
-            path: self.inner.path.clone(),
-            doing: "starting a run",
-            source,
         })?;
         Ok(RunRecorder {
             inner: Arc::clone(&self.inner),
@@ -182,17 +173,9 @@ impl Recorder {
     /// # Errors
     /// There is no such run, the disk refuses, or it does not answer within 30 s.
     pub fn describe(&self, run: RunId, config: impl Into<String>) -> Result<(), Error> {
-        let (reply, answer) = mpsc::sync_channel(1);
-        self.inner.ask(Message::Describe {
-            run,
-            config: config.into(),
-            reply,
-        })?;
-        self.inner.wait(&answer)?.map_err(|source| Error::Database {
-            path: self.inner.path.clone(),
-            doing: "describing a run",
-            source,
-        })
+        let config = config.into();
+        let change = |reply| Message::Describe { run, config, reply };
+        self.inner.change("describing a run", change)
     }
 
     /// As [`RunRecorder::note`], of a run that may have ended: what was known only then.
@@ -212,13 +195,8 @@ impl Recorder {
     /// # Errors
     /// There is no such run, the disk refuses, or it does not answer within 30 s.
     pub fn keep_bystanders(&self, run: RunId, share: Ratio) -> Result<(), Error> {
-        let (reply, answer) = mpsc::sync_channel(1);
-        self.inner.ask(Message::Bystanders { run, share, reply })?;
-        self.inner.wait(&answer)?.map_err(|source| Error::Database {
-            path: self.inner.path.clone(),
-            doing: "keeping the share of bystanders",
-            source,
-        })
+        let change = |reply| Message::Bystanders { run, share, reply };
+        self.inner.change("keeping the share of bystanders", change)
     }
 
     /// How the recorder fares.
@@ -242,9 +220,7 @@ impl Recorder {
 
 impl Inner {
     fn sender(&self) -> Result<&SyncSender<Message>, Error> {
-        self.sender.as_ref().ok_or_else(|| Error::Stopped {
-            path: self.path.clone(),
-        })
+        self.sender.as_ref().ok_or_else(|| self.stopped())
     }
 
     /// Queues a message that must not be dropped; waits for room in the queue, but not for ever.
@@ -255,23 +231,38 @@ impl Inner {
                 Ok(()) => return Ok(()),
                 Err(TrySendError::Full(back)) if Instant::now() < deadline => back,
                 Err(TrySendError::Full(_)) => return Err(self.stalled()),
-                Err(TrySendError::Disconnected(_)) => {
-                    return Err(Error::Stopped {
-                        path: self.path.clone(),
-                    });
-                }
+                Err(TrySendError::Disconnected(_)) => return Err(self.stopped()),
             };
             thread::sleep(Duration::from_millis(1));
         }
     }
 
+    /// Asks for a change of the file and waits until it is made.
+    fn change<T>(
+        &self,
+        doing: &'static str,
+        message: impl FnOnce(SyncSender<rusqlite::Result<T>>) -> Message,
+    ) -> Result<T, Error> {
+        let (reply, answer) = mpsc::sync_channel(1);
+        self.ask(message(reply))?;
+        self.wait(&answer)?.map_err(|source| Error::Database {
+            path: self.path.clone(),
+            doing,
+            source,
+        })
+    }
+
     fn wait<T>(&self, answer: &mpsc::Receiver<T>) -> Result<T, Error> {
         answer.recv_timeout(ANSWER_TIMEOUT).map_err(|error| match error {
             mpsc::RecvTimeoutError::Timeout => self.stalled(),
-            mpsc::RecvTimeoutError::Disconnected => Error::Stopped {
-                path: self.path.clone(),
-            },
+            mpsc::RecvTimeoutError::Disconnected => self.stopped(),
         })
+    }
+
+    fn stopped(&self) -> Error {
+        Error::Stopped {
+            path: self.path.clone(),
+        }
     }
 
     fn stalled(&self) -> Error {
@@ -308,14 +299,10 @@ impl RunRecorder {
         let Some(message) = self.message(period, latencies) else {
             return false;
         };
-        let sent = self
-            .inner
-            .sender
-            .as_ref()
-            .is_some_and(|sender| sender.try_send(message).is_ok());
+        let sender = self.inner.sender.as_ref();
+        let sent = sender.is_some_and(|sender| sender.try_send(message).is_ok());
         if !sent {
-            self.dropped.fetch_add(1, Ordering::Relaxed);
-            self.inner.shared.dropped.fetch_add(1, Ordering::Relaxed);
+            self.count_dropped();
         }
         sent
     }
@@ -332,11 +319,13 @@ impl RunRecorder {
         let Some(message) = self.message(period, latencies) else {
             return Ok(false);
         };
-        self.inner.ask(message).inspect_err(|_| {
-            self.dropped.fetch_add(1, Ordering::Relaxed);
-            self.inner.shared.dropped.fetch_add(1, Ordering::Relaxed);
-        })?;
+        self.inner.ask(message).inspect_err(|_| self.count_dropped())?;
         Ok(true)
+    }
+
+    fn count_dropped(&self) {
+        self.dropped.fetch_add(1, Ordering::Relaxed);
+        self.inner.shared.dropped.fetch_add(1, Ordering::Relaxed);
     }
 
     fn message(&mut self, period: PeriodRecord, latencies: &Histogram<u64>) -> Option<Message> {

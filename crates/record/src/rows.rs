@@ -1,12 +1,12 @@
 //! Runs and periods as rows of the file.
 
-use crate::clock::{from_unix_ms, this_process, unix_ms};
-use crate::model::{LatencySummary, MAX_PARTS, PeriodRecord, Reason, RunMeta, Slo, World};
+use crate::clock::this_process;
+use crate::model::{LatencySummary, MAX_PARTS, PeriodRecord, Reason, RunMeta};
 use headroom_units::{
     Cores, Hertz, Joules, Part, PerSecond, Quantity, Ratio, Reading, Role, Seconds, Source, Watts,
 };
 use rusqlite::types::Type;
-use rusqlite::{Connection, Row, ToSql, named_params, params};
+use rusqlite::{Connection, Row, ToSql, params};
 use std::collections::BTreeMap;
 
 /// Reasons kept of one period; further ones are dropped.
@@ -80,11 +80,6 @@ pub(crate) fn notes_text(notes: &[String]) -> String {
     serde_json::to_string(&kept).unwrap_or_else(|_| "[]".to_owned())
 }
 
-/// The names of a run's nodes, whole: a set that is cut would be another set.
-fn nodes_text(nodes: &[String]) -> String {
-    serde_json::to_string(nodes).unwrap_or_else(|_| "[]".to_owned())
-}
-
 /// The notes of a run.
 pub(crate) fn notes_of(connection: &Connection, run: i64) -> rusqlite::Result<Vec<String>> {
     connection.query_row("SELECT notes FROM runs WHERE id = ?1", [run], |row| json(row, 0))
@@ -97,36 +92,30 @@ pub(crate) fn count(value: u64) -> i64 {
 
 /// Writes a run's first row; answers its id.
 pub(crate) fn insert_run(connection: &Connection, meta: &RunMeta, now_ms: i64) -> rusqlite::Result<i64> {
-    connection.execute(
-        "INSERT INTO runs (name, started_at, state, updated_at, writer, law, trace, seed, world, period_s,
-            slo_percentile, slo_target_ms, guard, power_source, notes, config, version, host, bound_j,
-            nodes, provenance, totals, histogram)
-         VALUES (:name, :started_at, 'running', :updated_at, :writer, :law, :trace, :seed, :world, :period_s,
-            :slo_percentile, :slo_target_ms, :guard, :power_source, :notes, :config, :version, :host, :bound_j,
-            :nodes, :provenance, '', x'')",
-        named_params! {
-            ":name": cut(&meta.name, 256),
-            ":started_at": unix_ms(meta.started_at),
-            ":updated_at": now_ms,
-            ":writer": this_process(),
-            ":law": cut(&meta.law, 256),
-            ":trace": cut(&meta.trace, MAX_TEXT_BYTES),
-            ":seed": meta.seed.cast_signed(),
-            ":world": meta.world.as_str(),
-            ":period_s": meta.period.get(),
-            ":slo_percentile": meta.slo.map(|slo| slo.percentile),
-            ":slo_target_ms": meta.slo.map(|slo| slo.target.as_millis()),
-            ":guard": meta.slo.and_then(|slo| slo.guard).map(Ratio::get),
-            ":power_source": meta.power_source.map(Source::as_str),
-            ":notes": notes_text(&meta.notes),
-            ":config": cut(&meta.config, MAX_CONFIG_BYTES),
-            ":version": cut(&meta.version, 256),
-            ":host": cut(&meta.host, 256),
-            ":bound_j": meta.energy_bound.map(Joules::get),
-            ":nodes": nodes_text(&meta.nodes),
-            ":provenance": json_text(&meta.provenance),
-        },
-    )?;
+    let name = |text: &str| cut(text, MAX_NAME_BYTES);
+    let kept = RunMeta {
+        name: name(&meta.name),
+        law: name(&meta.law),
+        trace: cut(&meta.trace, MAX_TEXT_BYTES),
+        version: name(&meta.version),
+        host: name(&meta.host),
+        ..meta.clone()
+    };
+    let unwritable = |error: serde_json::Error| rusqlite::Error::ToSqlConversionFailure(error.into());
+    let sql = format!(
+        "INSERT INTO runs ({META_COLUMNS}, name, state, updated_at, writer, totals, histogram)
+         VALUES (?1, ?2, ?3, ?4, ?5, 'running', ?6, ?7, '{{}}', '[]')"
+    );
+    let values = params![
+        serde_json::to_string(&kept).map_err(unwritable)?,
+        notes_text(&meta.notes),
+        cut(&meta.config, MAX_CONFIG_BYTES),
+        json_text(&meta.provenance),
+        kept.name,
+        now_ms,
+        this_process(),
+    ];
+    connection.execute(&sql, values)?;
     Ok(connection.last_insert_rowid())
 }
 
@@ -143,11 +132,12 @@ pub(crate) fn insert_period(
     run: i64,
     period: &PeriodRecord,
 ) -> rusqlite::Result<()> {
-    let mut statement = connection.prepare_cached(&format!(
-        "INSERT INTO periods ({PERIOD_COLUMNS}, run) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13,
-            ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25, ?26, ?27, ?28, ?29, ?30, ?31, ?32, ?33, ?34,
-            ?35)"
-    ))?;
+    let places: Vec<String> = (1..=35).map(|place| format!("?{place}")).collect();
+    let sql = format!(
+        "INSERT INTO periods ({PERIOD_COLUMNS}, run) VALUES ({})",
+        places.join(", ")
+    );
+    let mut statement = connection.prepare_cached(&sql)?;
     let latency = |part: fn(LatencySummary) -> Seconds| period.latency.map(|all| part(all).as_millis());
     let values: [&dyn ToSql; 35] = [
         &count(period.index),
@@ -268,19 +258,9 @@ fn damaged(column: usize, detail: impl Into<String>) -> rusqlite::Error {
 
 fn source(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<Source>> {
     let word: Option<String> = row.get(column)?;
-    word.map(|word| source_of(&word).ok_or_else(|| damaged(column, format!("\"{word}\" is no source"))))
-        .transpose()
-}
-
-fn source_of(word: &str) -> Option<Source> {
-    [
-        Source::Measured,
-        Source::Estimated,
-        Source::Emulated,
-        Source::Simulated,
-    ]
-    .into_iter()
-    .find(|source| source.as_str() == word)
+    let unknown = |word: &str| damaged(column, format!("\"{word}\" is no source"));
+    let named = |word: String| serde_json::from_value(word.as_str().into()).map_err(|_| unknown(&word));
+    word.map(named).transpose()
 }
 
 pub(crate) fn json<T: serde::de::DeserializeOwned>(row: &Row<'_>, column: usize) -> rusqlite::Result<T> {
@@ -297,15 +277,12 @@ fn natural(row: &Row<'_>, column: usize) -> rusqlite::Result<u64> {
 pub(crate) fn read_period(row: &Row<'_>) -> rusqlite::Result<PeriodRecord> {
     let real = |column: usize| row.get::<_, Option<f64>>(column);
     let millis = |column: usize| Ok::<_, rusqlite::Error>(real(column)?.map(Seconds::from_millis));
-    let latency = match (
-        millis(9)?,
-        millis(10)?,
-        millis(11)?,
-        millis(12)?,
-        millis(13)?,
-        millis(14)?,
-    ) {
-        (Some(mean), Some(p50), Some(p95), Some(p99), Some(p999), Some(max)) => Some(LatencySummary {
+    let latencies: Vec<Seconds> = (9..=14)
+        .map(millis)
+        .filter_map(Result::transpose)
+        .collect::<Result<_, _>>()?;
+    let latency = match latencies[..] {
+        [mean, p50, p95, p99, p999, max] => Some(LatencySummary {
             mean,
             p50,
             p95,
@@ -354,41 +331,16 @@ pub(crate) fn read_period(row: &Row<'_>) -> rusqlite::Result<PeriodRecord> {
 }
 
 /// The columns of a run's description, as [`read_meta`] reads them.
-pub(crate) const META_COLUMNS: &str = "name, started_at, law, trace, seed, world, period_s, slo_percentile, \
-    slo_target_ms, guard, power_source, notes, config, version, host, bound_j, nodes, provenance";
+pub(crate) const META_COLUMNS: &str = "meta, notes, config, provenance";
 
 /// Reads the columns of [`META_COLUMNS`], which start at a row's first column.
 pub(crate) fn read_meta(row: &Row<'_>) -> rusqlite::Result<RunMeta> {
-    let world: String = row.get(5)?;
     Ok(RunMeta {
-        name: row.get(0)?,
-        started_at: from_unix_ms(row.get(1)?),
-        law: row.get(2)?,
-        trace: row.get(3)?,
-        seed: row.get::<_, i64>(4)?.cast_unsigned(),
-        world: world.parse::<World>().map_err(|error| damaged(5, error))?,
-        period: Seconds::new(row.get(6)?),
-        slo: slo(row)?,
-        power_source: source(row, 10)?,
-        notes: json(row, 11)?,
-        config: row.get(12)?,
-        version: row.get(13)?,
-        host: row.get(14)?,
-        energy_bound: row.get::<_, Option<f64>>(15)?.map(Joules::new),
-        nodes: json(row, 16)?,
-        provenance: json(row, 17)?,
+        notes: json(row, 1)?,
+        config: row.get(2)?,
+        provenance: json(row, 3)?,
+        ..json(row, 0)?
     })
-}
-
-/// The SLO of a row of [`META_COLUMNS`].
-fn slo(row: &Row<'_>) -> rusqlite::Result<Option<Slo>> {
-    let (percentile, target_ms): (Option<f64>, Option<f64>) = (row.get(7)?, row.get(8)?);
-    let guard: Option<f64> = row.get(9)?;
-    Ok(percentile.zip(target_ms).map(|(percentile, target_ms)| Slo {
-        percentile,
-        target: Seconds::from_millis(target_ms),
-        guard: guard.map(Ratio::new),
-    }))
 }
 
 #[cfg(test)]

@@ -12,39 +12,26 @@ const APPLICATION_ID: i64 = 0x4844_524d;
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The file's layout (`PRAGMA user_version`): a file of another is refused. It changes with the tables below.
-pub(crate) const SCHEMA_VERSION: i64 = 5;
+pub(crate) const SCHEMA_VERSION: i64 = 6;
 
 /// The tables of a new file.
 const TABLES: &str = "
     CREATE TABLE runs (
         id INTEGER PRIMARY KEY AUTOINCREMENT,
         name TEXT NOT NULL,
-        started_at INTEGER NOT NULL,   -- Unix time, ms
         ended_at INTEGER,              -- Unix time, ms
         state TEXT NOT NULL,           -- running, finished, abandoned
         updated_at INTEGER NOT NULL,   -- Unix time, ms: the writer's last sign of life
         writer TEXT,                   -- the process that records
-        law TEXT NOT NULL,
-        trace TEXT NOT NULL,
-        seed INTEGER NOT NULL,         -- the 64 bits, signed
-        world TEXT NOT NULL,
-        period_s REAL NOT NULL,
-        slo_percentile REAL,           -- null where there is no SLO
-        slo_target_ms REAL,
-        guard REAL,
-        power_source TEXT,
+        meta TEXT NOT NULL,            -- JSON: what the run was of
         notes TEXT NOT NULL,           -- JSON array
         config TEXT NOT NULL,
-        version TEXT NOT NULL,
-        host TEXT NOT NULL,
         totals TEXT NOT NULL,          -- JSON: sums of the first `covered` periods
-        histogram BLOB NOT NULL,       -- their latencies
+        histogram TEXT NOT NULL,       -- JSON: their latencies, [µs, count] of each bucket
         covered INTEGER NOT NULL DEFAULT -1, -- the last period that totals and histogram cover
         dropped INTEGER NOT NULL DEFAULT 0,  -- periods that never reached the writer
         unwritten INTEGER NOT NULL DEFAULT 0, -- periods that are in the totals but could not be written as rows
         pruned INTEGER NOT NULL DEFAULT 0,    -- periods that are in the totals and were removed as rows
-        bound_j REAL,                  -- what no schedule could go under
-        nodes TEXT NOT NULL,           -- JSON array of names
         provenance TEXT NOT NULL,      -- JSON
         bystanders REAL                -- share of the machine that others used
     ) STRICT;
@@ -110,10 +97,7 @@ pub(crate) fn open_writer(path: &Path) -> Result<Connection, Error> {
             source,
         })?;
     }
-    let opening = |source| Error::Open {
-        path: path.to_owned(),
-        source,
-    };
+    let opening = Error::open(path);
     if path.exists() {
         try_file(path)?;
     }
@@ -127,16 +111,10 @@ pub(crate) fn open_writer(path: &Path) -> Result<Connection, Error> {
     // WAL with synchronous NORMAL: a commit is in the kernel's hands at once, which `kill -9` cannot undo; a power
     // failure can undo the commits since the last checkpoint, and damages nothing.
     connection
-        .pragma_update(None, "journal_mode", "WAL")
-        .map_err(opening)?;
-    connection
-        .pragma_update(None, "synchronous", "NORMAL")
-        .map_err(opening)?;
-    connection
-        .pragma_update(None, "wal_autocheckpoint", 256)
-        .map_err(opening)?;
-    connection
-        .pragma_update(None, "journal_size_limit", 1 << 20)
+        .execute_batch(
+            "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA wal_autocheckpoint = 256;
+             PRAGMA journal_size_limit = 1048576",
+        )
         .map_err(opening)?;
     Ok(connection)
 }
@@ -144,10 +122,8 @@ pub(crate) fn open_writer(path: &Path) -> Result<Connection, Error> {
 /// Opens a file that is there: the system says better than SQLite why it cannot be.
 fn try_file(path: &Path) -> Result<(), Error> {
     let opened = std::fs::OpenOptions::new().read(true).write(true).open(path);
-    opened.map(drop).map_err(|error| Error::Open {
-        path: path.to_owned(),
-        source: rusqlite::Error::ToSqlConversionFailure(error.into()),
-    })
+    let failed = |error: std::io::Error| rusqlite::Error::ToSqlConversionFailure(error.into());
+    opened.map(drop).map_err(failed).map_err(Error::open(path))
 }
 
 /// Tries whether [`open_writer`] would open a file, and changes nothing. A file that is there is opened for writing and
@@ -155,17 +131,11 @@ fn try_file(path: &Path) -> Result<(), Error> {
 pub(crate) fn try_writer(path: &Path) -> Result<(), Error> {
     if path.exists() {
         try_file(path)?;
-        let open = || -> Result<(Connection, i64, i64), rusqlite::Error> {
-            let connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
-            connection.busy_timeout(BUSY_TIMEOUT)?;
-            let version = user_version(&connection)?;
-            let tables = connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
-            Ok((connection, version, tables))
-        };
-        let (connection, version, tables) = open().map_err(|source| Error::Open {
-            path: path.to_owned(),
-            source,
-        })?;
+        let opening = Error::open(path);
+        let (connection, version) = read_only(path).map_err(opening)?;
+        let tables: i64 = connection
+            .query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))
+            .map_err(opening)?;
         // An empty file becomes a recorder's.
         return if tables == 0 && version == 0 {
             Ok(())
@@ -194,29 +164,17 @@ pub(crate) fn try_writer(path: &Path) -> Result<(), Error> {
         let _ = std::fs::remove_dir(folder);
     }
     tried.map_err(|error| match error {
-        Error::Open { source, .. } => Error::Open {
-            path: path.to_owned(),
-            source,
-        },
+        Error::Open { source, .. } => Error::open(path)(source),
         other => other,
     })
 }
 
 /// Opens a file for reading only.
 pub(crate) fn open_reader(path: &Path) -> Result<Connection, Error> {
-    let opening = |source| Error::Open {
-        path: path.to_owned(),
-        source,
-    };
-    let open = || -> Result<(Connection, i64), rusqlite::Error> {
-        let connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
-        connection.busy_timeout(BUSY_TIMEOUT)?;
-        let version = user_version(&connection)?;
-        Ok((connection, version))
-    };
+    let opening = Error::open(path);
     // Reading a file in WAL mode needs its folder to be writable, for the index of the log. Where it is not and
     // there is no log (the file came with a backup, a container image), the file cannot change under us.
-    let (connection, version) = open().or_else(|first| {
+    let (connection, version) = read_only(path).or_else(|first| {
         let mut log = path.as_os_str().to_owned();
         log.push("-wal");
         if Path::new(&log).exists() || !path.is_file() {
@@ -232,6 +190,14 @@ pub(crate) fn open_reader(path: &Path) -> Result<Connection, Error> {
     Ok(connection)
 }
 
+/// The file opened for reading, and the version of its layout.
+fn read_only(path: &Path) -> Result<(Connection, i64), rusqlite::Error> {
+    let connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+    connection.busy_timeout(BUSY_TIMEOUT)?;
+    let version = user_version(&connection)?;
+    Ok((connection, version))
+}
+
 fn uri_path(path: &Path) -> String {
     path.to_string_lossy()
         .replace('%', "%25")
@@ -244,10 +210,7 @@ fn user_version(connection: &Connection) -> Result<i64, rusqlite::Error> {
 }
 
 fn check_identity(connection: &Connection, path: &Path, version: i64) -> Result<(), Error> {
-    let opening = |source| Error::Open {
-        path: path.to_owned(),
-        source,
-    };
+    let opening = Error::open(path);
     let identity: i64 = connection
         .pragma_query_value(None, "application_id", |row| row.get(0))
         .map_err(opening)?;
@@ -268,10 +231,7 @@ fn check_identity(connection: &Connection, path: &Path, version: i64) -> Result<
 
 /// Gives an empty file its tables, in one transaction; any other is checked.
 fn create(connection: &mut Connection, path: &Path) -> Result<(), Error> {
-    let opening = |source| Error::Open {
-        path: path.to_owned(),
-        source,
-    };
+    let opening = Error::open(path);
     let transaction = connection
         .transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)
         .map_err(opening)?;

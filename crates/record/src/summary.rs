@@ -3,7 +3,7 @@
 use crate::compare::Comparison;
 use crate::model::{RunId, World, percentile_name};
 use crate::provenance::Provenance;
-use crate::table::trimmed;
+use crate::text::trimmed;
 use headroom_units::{Cores, Joules, Ratio, Seconds, Source, Watts};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

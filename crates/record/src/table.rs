@@ -3,13 +3,12 @@
 use crate::archive::RunInfo;
 use crate::clock::{unix_ms, utc_text};
 use crate::compare::Comparison;
+use crate::figures::{ENERGY, Figure, OVER, SERVICE, is_rare};
 use crate::summary::RunSummary;
+use crate::text::{NONE, number_or_none};
 use comfy_table::{Cell, CellAlignment, Table, presets};
-use headroom_units::{Cores, Joules, Ratio, Role, Source, Watts};
+use headroom_units::{Joules, Role, Source};
 use std::collections::BTreeSet;
-
-/// What stands where a value does not exist.
-pub(crate) const NONE: &str = "-";
 
 /// Runs that stand side by side at most; more stand one below the other.
 const MAX_SIDE_BY_SIDE: usize = 5;
@@ -32,35 +31,24 @@ pub fn summary_table(summaries: &[RunSummary]) -> String {
         return "no runs\n".to_owned();
     }
     let (metrics, remarks) = metrics(summaries);
+    let laws = summaries.iter().map(|run| run.law.clone());
     let mut text = if summaries.len() <= MAX_SIDE_BY_SIDE {
-        let header: Vec<String> = ["", "unit"]
-            .into_iter()
-            .map(str::to_owned)
-            .chain(summaries.iter().map(|run| run.law.clone()))
-            .collect();
+        let header: Vec<String> = ["", "unit"].map(str::to_owned).into_iter().chain(laws).collect();
         let rows = metrics.into_iter().map(|metric| {
-            [metric.name, metric.unit.to_owned()]
-                .into_iter()
-                .chain(metric.values)
-                .collect::<Vec<String>>()
+            let own = [metric.name, metric.unit.to_owned()];
+            own.into_iter().chain(metric.values).collect()
         });
         render(&header, &[0, 1], rows)
     } else {
-        let header: Vec<String> = std::iter::once("law".to_owned())
-            .chain(
-                metrics
-                    .iter()
-                    .map(|metric| format!("{} {}", metric.name, metric.unit).trim_end().to_owned()),
-            )
-            .collect();
-        let rows = summaries.iter().enumerate().map(|(number, run)| {
-            std::iter::once(run.law.clone())
-                .chain(
-                    metrics
-                        .iter()
-                        .filter_map(|metric| metric.values.get(number).cloned()),
-                )
-                .collect()
+        let heads = metrics
+            .iter()
+            .map(|metric| format!("{} {}", metric.name, metric.unit).trim_end().to_owned());
+        let header: Vec<String> = std::iter::once("law".to_owned()).chain(heads).collect();
+        let rows = laws.enumerate().map(|(number, law)| {
+            let values = metrics
+                .iter()
+                .filter_map(|metric| metric.values.get(number).cloned());
+            std::iter::once(law).chain(values).collect()
         });
         render(&header, &[0], rows)
     };
@@ -78,25 +66,18 @@ pub(crate) fn metrics(summaries: &[RunSummary]) -> (Vec<Metric>, Vec<String>) {
         return (Vec::new(), Vec::new());
     };
     let mut remarks = Vec::new();
-    let savings = summaries
-        .iter()
-        .enumerate()
-        .map(|(number, summary)| {
-            if number == 0 {
-                return NONE.to_owned();
+    let mut savings = vec![NONE.to_owned()];
+    for summary in &summaries[1..] {
+        let comparison = Comparison::of(summary, first);
+        savings.push(match comparison.saving {
+            Some(share) => format!("{:.1}", share.as_percent()),
+            None => {
+                let why = comparison.refusal().unwrap_or_default();
+                remarks.push(format!("{} against {}: {why}", summary.law, first.law));
+                "n/c".to_owned()
             }
-            let comparison = Comparison::of(summary, first);
-            match comparison.saving {
-                Some(share) => format!("{:.1}", share.as_percent()),
-                None => {
-                    let why = comparison.refusal().unwrap_or_default();
-                    remarks.push(format!("{} against {}: {why}", summary.law, first.law));
-                    "n/c".to_owned()
-                }
-            }
-        })
-        .collect();
-    // A note that several runs share is written once, with all their laws.
+        });
+    }
     let mut noted: Vec<(&str, Vec<&str>)> = Vec::new();
     for summary in summaries {
         for note in &summary.notes {
@@ -119,104 +100,53 @@ pub(crate) fn metrics(summaries: &[RunSummary]) -> (Vec<Metric>, Vec<String>) {
     } else {
         "periods over the run's own target".to_owned()
     };
-    let each = |value: &dyn Fn(&RunSummary) -> String| summaries.iter().map(value).collect::<Vec<String>>();
-    let number = |value: &dyn Fn(&RunSummary) -> Option<f64>, decimals: usize| {
-        summaries
-            .iter()
-            .map(|summary| number_or_none(value(summary), decimals))
-            .collect::<Vec<String>>()
-    };
     let metric = |name: &str, unit: &'static str, values: Vec<String>| Metric {
         name: name.to_owned(),
         unit,
         values,
         key: false,
     };
-    let mut metrics = vec![
-        metric("energy", "J", each(&energy_text)),
-        metric(
-            "source of the energy",
-            "",
-            each(&|run| source_word(run.energy_j.source, !run.energy_j.by_source.is_empty()).to_owned()),
-        ),
-        metric(
-            "energy per request",
-            "J",
-            number(&|run| run.joules_per_request.map(Joules::get), 3),
-        ),
-        Metric {
-            key: true,
-            ..metric(&format!("saving against {}", first.law), "%", savings)
-        },
-        metric("latency P50", "ms", number(&|run| run.latency_ms.p50, 1)),
-        metric("latency P95", "ms", number(&|run| run.latency_ms.p95, 1)),
-        metric("latency P99", "ms", number(&|run| run.latency_ms.p99, 1)),
-        Metric {
-            key: true,
-            ..metric(
-                &over,
-                "%",
-                number(&|run| run.slo.periods_over.map(Ratio::as_percent), 1),
+    let numbers =
+        |name: &str, unit: &'static str, value: &dyn Fn(&RunSummary) -> Option<f64>, decimals: usize| {
+            let values = summaries.iter().map(|run| number_or_none(value(run), decimals));
+            metric(name, unit, values.collect())
+        };
+    let rows = |figures: &[Figure]| -> Vec<Metric> {
+        let shown = figures.iter().filter(|figure| {
+            let known = || summaries.iter().any(|run| (figure.value)(run).is_some());
+            figure.name != "latency, mean" && (!is_rare(figure.name) || known())
+        });
+        let row = |figure: &Figure| Metric {
+            key: figure.name == OVER,
+            ..numbers(
+                if figure.name == OVER { &over } else { figure.name },
+                figure.unit,
+                &figure.value,
+                figure.decimals,
             )
-        },
-        metric(
-            "requests answered",
-            "",
-            each(&|run| run.requests.completed.to_string()),
-        ),
-        metric(
-            "requests failed",
-            "",
-            each(&|run| run.requests.failed.to_string()),
-        ),
-        metric(
-            "cores, mean",
-            "cores",
-            number(&|run| run.cores.mean.map(Cores::get), 2),
-        ),
-        metric("core-seconds", "core s", number(&|run| run.cores.core_seconds, 0)),
-        metric(
-            "power consumed, mean",
-            "W",
-            number(&|run| run.power_w.consumed_mean.map(Watts::get), 1),
-        ),
-        metric(
-            "power allocated, mean",
-            "W",
-            number(&|run| run.power_w.allocated_mean.map(Watts::get), 1),
-        ),
-        metric(
-            "power ratio",
-            "",
-            number(&|run| run.power_w.ratio.map(Ratio::get), 2),
-        ),
-        metric(
-            "utilisation, mean",
-            "%",
-            number(&|run| run.utilisation_mean.map(Ratio::as_percent), 1),
-        ),
-    ];
-    if summaries.iter().any(|run| run.energy_over_bound.is_some()) {
-        let over = |run: &RunSummary| run.energy_over_bound.map(Ratio::as_percent);
-        metrics.insert(3, metric("energy over the bound", "%", number(&over, 2)));
-    }
-    if summaries.iter().any(|run| run.energy_always_on_j.is_some()) {
-        let all = |run: &RunSummary| run.energy_always_on_j.map(Joules::get);
-        let saved = |run: &RunSummary| run.saving_against_always_on.map(Ratio::as_percent);
-        metrics.push(metric(
-            "energy with every server on, by the model",
-            "J",
-            number(&all, 1),
-        ));
-        metrics.push(metric("saving against every server on", "%", number(&saved, 1)));
-    }
+        };
+        shown.map(row).collect()
+    };
+    let source =
+        |run: &RunSummary| source_word(run.energy_j.source, !run.energy_j.by_source.is_empty()).to_owned();
+    let mut metrics = rows(&ENERGY);
+    metrics[0].values = summaries.iter().map(energy_text).collect();
+    metrics.insert(
+        1,
+        metric("source of the energy", "", summaries.iter().map(source).collect()),
+    );
+    metrics.push(Metric {
+        key: true,
+        ..metric(&format!("saving against {}", first.law), "%", savings)
+    });
+    metrics.extend(rows(&SERVICE));
     let states: BTreeSet<&String> = summaries
         .iter()
         .flat_map(|run| run.nodes.iter().flat_map(|nodes| nodes.state_s.keys()))
         .collect();
     for state in states {
         let seconds = |run: &RunSummary| run.nodes.as_ref()?.state_s.get(state).copied();
-        metrics.push(metric(&format!("nodes {state}"), "node s", number(&seconds, 0)));
+        metrics.push(numbers(&format!("nodes {state}"), "node s", &seconds, 0));
     }
     (metrics, remarks)
 }
@@ -278,25 +208,22 @@ fn parts_text(parts: &[(Role, Option<String>, u64)]) -> String {
 
 /// A table without lines; the columns named in `left` hold words, the others numbers.
 fn render(header: &[String], left: &[usize], rows: impl Iterator<Item = Vec<String>>) -> String {
-    let align = |column: usize, text: &str| {
-        let alignment = if left.contains(&column) {
-            CellAlignment::Left
-        } else {
-            CellAlignment::Right
+    let cells = |texts: &[String]| -> Vec<Cell> {
+        let aligned = |(column, text): (usize, &String)| {
+            let words = left.contains(&column);
+            let side = if words {
+                CellAlignment::Left
+            } else {
+                CellAlignment::Right
+            };
+            Cell::new(plain(text)).set_alignment(side)
         };
-        Cell::new(plain(text)).set_alignment(alignment)
+        texts.iter().enumerate().map(aligned).collect()
     };
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
-    table.set_header(
-        header
-            .iter()
-            .enumerate()
-            .map(|(column, text)| align(column, text)),
-    );
-    for row in rows {
-        table.add_row(row.iter().enumerate().map(|(column, text)| align(column, text)));
-    }
+    table.set_header(cells(header));
+    table.add_rows(rows.map(|row| cells(&row)));
     let mut text: String = table
         .lines()
         .map(|line| format!("{}\n", line.trim_end()))
@@ -314,11 +241,6 @@ fn plain(text: &str) -> String {
         .collect()
 }
 
-/// A number with so many decimals, or `-`.
-pub(crate) fn number_or_none(value: Option<f64>, decimals: usize) -> String {
-    value.map_or_else(|| NONE.to_owned(), |value| format!("{value:.decimals$}"))
-}
-
 /// The source's word; `mixed` where there are several, `-` where there is none.
 pub(crate) fn source_word(source: Option<Source>, several: bool) -> &'static str {
     match source {
@@ -326,10 +248,4 @@ pub(crate) fn source_word(source: Option<Source>, several: bool) -> &'static str
         None if several => "mixed",
         None => NONE,
     }
-}
-
-/// A number as short as it can be written to three decimals.
-pub(crate) fn trimmed(value: f64) -> String {
-    let text = format!("{value:.3}");
-    text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }

@@ -1,6 +1,6 @@
 //! The running sums of a run, from which its summary is computed.
 
-use crate::histogram;
+use crate::histogram::{self, MAX_LATENCY};
 use crate::model::{MAX_PARTS, PeriodRecord, RunMeta, Slo, micros_at};
 use crate::part_totals::PartTotals;
 use crate::summary::{
@@ -11,13 +11,9 @@ use hdrhistogram::Histogram;
 use headroom_units::{Cores, Joules, Ratio, Seconds, Source, Watts, quantile_of_answered};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 /// Periods at the start of a run that are not held against the target: a law is given this long to find its feet.
 pub const WARM_UP_PERIODS: u64 = 10;
-
-/// The longest latency that is told apart; longer ones count as this long.
-pub(crate) const MAX_LATENCY: Duration = Duration::from_secs(3600);
 
 /// Rules counted by name in one run; the decisions of further ones are counted together as `other rules`.
 const MAX_RULES: usize = 256;
@@ -46,6 +42,7 @@ enum Verdict {
 
 /// The sums without the histogram; what the file keeps as JSON.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub(crate) struct Counts {
     pub(crate) periods: u64,
     pub(crate) last_index: Option<u64>,
@@ -359,25 +356,17 @@ impl RunTotals {
         let known = self.counts.periods.saturating_sub(self.counts.energy_unknown);
         let known_share =
             (self.counts.energy_unknown > 0).then(|| Ratio::new(known as f64 / self.counts.periods as f64));
-        match by_source.as_slice() {
-            [one] if self.counts.energy_unknown > known => EnergySummary {
-                value: None,
-                source: Some(one.source),
-                by_source: Vec::new(),
-                known_share,
-            },
-            [one] => EnergySummary {
-                known_share,
-                value: Some(one.value),
-                source: Some(one.source),
-                by_source: Vec::new(),
-            },
-            _ => EnergySummary {
-                known_share,
-                value: None,
-                source: None,
-                by_source,
-            },
+        let sole = match by_source.as_slice() {
+            [one] => Some(*one),
+            _ => None,
+        };
+        EnergySummary {
+            value: sole
+                .filter(|_| self.counts.energy_unknown <= known)
+                .map(|one| one.value),
+            source: sole.map(|one| one.source),
+            known_share,
+            by_source: if sole.is_some() { Vec::new() } else { by_source },
         }
     }
 

@@ -6,10 +6,12 @@
 
 use crate::archive::Archive;
 use crate::error::Error;
+use crate::figures::{ENERGY, OVER, SERVICE};
 use crate::model::{PeriodRecord, RunId};
+use crate::statistics::Mean;
 use crate::summary::RunSummary;
-use crate::table::{number_or_none, trimmed};
-use headroom_units::{Cores, Joules, Ratio, Seconds, Watts};
+use crate::text::{number_or_none, trimmed};
+use headroom_units::{Cores, Seconds};
 use serde::Serialize;
 
 /// How the distance of two figures is given.
@@ -68,7 +70,7 @@ impl Side {
     /// The four cells of a table after the name: unit, live, simulated, apart.
     pub fn cells(&self) -> [String; 4] {
         let apart = self.apart.map_or_else(
-            || crate::table::NONE.to_owned(),
+            || crate::text::NONE.to_owned(),
             |apart| match self.distance {
                 Distance::Percent => format!("{apart:+.1} %"),
                 Distance::Difference => format!("{apart:+.*}", self.decimals.max(1)),
@@ -131,86 +133,36 @@ impl Validation {
     }
 }
 
+/// The figures that are compared, how, and with how many decimals.
+const SIDES: [(&str, Distance, usize); 13] = [
+    ("energy", Distance::Percent, 0),
+    ("power consumed, mean", Distance::Percent, 1),
+    ("power allocated, mean", Distance::Percent, 1),
+    ("power ratio", Distance::Percent, 3),
+    ("cores, mean", Distance::Percent, 2),
+    ("utilisation, mean", Distance::Percent, 1),
+    ("latency, mean", Distance::Percent, 1),
+    ("latency P50", Distance::Percent, 1),
+    ("latency P95", Distance::Percent, 1),
+    ("latency P99", Distance::Percent, 1),
+    (OVER, Distance::Difference, 1),
+    ("requests answered", Distance::Difference, 0),
+    ("requests failed", Distance::Difference, 0),
+];
+
 /// The figures of two runs.
-pub fn sides(live: &RunSummary, simulated: &RunSummary) -> Vec<Side> {
-    use Distance::{Difference, Percent};
-    let both = |of: &dyn Fn(&RunSummary) -> Option<f64>| (of(live), of(simulated));
-    let over = live.slo.missing();
-    vec![
-        Side::new(
-            "energy",
-            "J",
-            both(&|run| run.energy_j.value.map(Joules::get)),
-            Percent,
-            0,
-        ),
-        Side::new(
-            "power consumed, mean",
-            "W",
-            both(&|run| run.power_w.consumed_mean.map(Watts::get)),
-            Percent,
-            1,
-        ),
-        Side::new(
-            "power allocated, mean",
-            "W",
-            both(&|run| run.power_w.allocated_mean.map(Watts::get)),
-            Percent,
-            1,
-        ),
-        Side::new(
-            "power ratio",
-            "",
-            both(&|run| run.power_w.ratio.map(Ratio::get)),
-            Percent,
-            3,
-        ),
-        Side::new(
-            "cores, mean",
-            "cores",
-            both(&|run| run.cores.mean.map(Cores::get)),
-            Percent,
-            2,
-        ),
-        Side::new(
-            "utilisation, mean",
-            "%",
-            both(&|run| run.utilisation_mean.map(Ratio::as_percent)),
-            Percent,
-            1,
-        ),
-        Side::new(
-            "latency, mean",
-            "ms",
-            both(&|run| run.latency_ms.mean),
-            Percent,
-            1,
-        ),
-        Side::new("latency P50", "ms", both(&|run| run.latency_ms.p50), Percent, 1),
-        Side::new("latency P95", "ms", both(&|run| run.latency_ms.p95), Percent, 1),
-        Side::new("latency P99", "ms", both(&|run| run.latency_ms.p99), Percent, 1),
-        Side::new(
-            over,
-            "%",
-            both(&|run| run.slo.periods_over.map(Ratio::as_percent)),
-            Difference,
-            1,
-        ),
-        Side::new(
-            "requests answered",
-            "",
-            both(&|run| Some(run.requests.completed as f64)),
-            Difference,
-            0,
-        ),
-        Side::new(
-            "requests failed",
-            "",
-            both(&|run| Some(run.requests.failed as f64)),
-            Difference,
-            0,
-        ),
-    ]
+fn sides(live: &RunSummary, simulated: &RunSummary) -> Vec<Side> {
+    let side = |&(name, distance, decimals): &(&str, Distance, usize)| {
+        let figure = ENERGY.iter().chain(&SERVICE).find(|figure| figure.name == name)?;
+        let shown = if name == OVER {
+            live.slo.missing()
+        } else {
+            name.to_owned()
+        };
+        let both = ((figure.value)(live), (figure.value)(simulated));
+        Some(Side::new(shown, figure.unit, both, distance, decimals))
+    };
+    SIDES.iter().filter_map(side).collect()
 }
 
 /// Cores that are so near are the same decision: less than a step and a half, or a tenth.
@@ -221,34 +173,32 @@ fn alike(live: Cores, simulated: Cores) -> bool {
 
 fn by_period(live: &[PeriodRecord], simulated: &[PeriodRecord]) -> PeriodsApart {
     let mut simulated = simulated.iter().peekable();
-    let mut sum = PeriodsApart::default();
-    let (mut cores, mut caps, mut powers) = (0.0_f64, 0.0_f64, 0.0_f64);
+    let mut periods = 0;
+    let (mut cores, mut same, mut caps, mut powers) = <(Mean, Mean, Mean, Mean)>::default();
     for live in live {
         while simulated.next_if(|period| period.index < live.index).is_some() {}
         let Some(other) = simulated.next_if(|period| period.index == live.index) else {
             continue;
         };
-        sum.periods += 1;
+        periods += 1;
         if let Some((live, other)) = live.cores.zip(other.cores) {
-            sum.cores += (live - other).get().abs();
-            sum.cores_alike_percent += 100.0 * f64::from(u8::from(alike(live, other)));
-            cores += 1.0;
+            cores.add((live - other).get().abs());
+            same.add(if alike(live, other) { 100.0 } else { 0.0 });
         }
         if let Some((live, other)) = live.cap.zip(other.cap) {
-            sum.cap_w += (live - other).get().abs();
-            caps += 1.0;
+            caps.add((live - other).get().abs());
         }
         if let Some((live, other)) = live.mean_power().zip(other.mean_power()) {
-            sum.power_w += (live.value - other.value).get().abs();
-            powers += 1.0;
+            powers.add((live.value - other.value).get().abs());
         }
     }
+    let mean = |mean: Mean| mean.value().unwrap_or_default();
     PeriodsApart {
-        cores: sum.cores / cores.max(1.0),
-        cores_alike_percent: sum.cores_alike_percent / cores.max(1.0),
-        cap_w: sum.cap_w / caps.max(1.0),
-        power_w: sum.power_w / powers.max(1.0),
-        ..sum
+        periods,
+        cores: mean(cores),
+        cores_alike_percent: mean(same),
+        cap_w: mean(caps),
+        power_w: mean(powers),
     }
 }
 
@@ -271,6 +221,7 @@ impl PeriodsApart {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use headroom_units::Watts;
     use headroom_units::{Emulated, Simulated};
 
     #[test]

@@ -10,7 +10,7 @@ use crate::rows;
 use crate::summary::RunSummary;
 use crate::totals::RunTotals;
 use headroom_units::Ratio;
-use rusqlite::{Connection, TransactionBehavior, params};
+use rusqlite::{Connection, ToSql, TransactionBehavior, params};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -248,27 +248,23 @@ impl Writer {
 
     fn describe(&mut self, run: i64, config: &str) -> rusqlite::Result<()> {
         let config = rows::cut(config, rows::MAX_CONFIG_BYTES);
-        let changed = self
-            .connection
-            .execute("UPDATE runs SET config = ?2 WHERE id = ?1", params![run, &config])?;
-        if changed == 0 {
-            return Err(rusqlite::Error::QueryReturnedNoRows);
-        }
+        self.update(run, "config", &config)?;
         if let Some(open) = self.open.get_mut(&run) {
             open.meta.config = config;
         }
         Ok(())
     }
 
-    fn keep_bystanders(&self, run: i64, share: Ratio) -> rusqlite::Result<()> {
-        let changed = self.connection.execute(
-            "UPDATE runs SET bystanders = ?2 WHERE id = ?1",
-            params![run, share.get()],
-        )?;
-        if changed == 0 {
-            return Err(rusqlite::Error::QueryReturnedNoRows);
+    fn update(&self, run: i64, column: &str, value: &dyn ToSql) -> rusqlite::Result<()> {
+        let sql = format!("UPDATE runs SET {column} = ?2 WHERE id = ?1");
+        match self.connection.execute(&sql, params![run, value])? {
+            0 => Err(rusqlite::Error::QueryReturnedNoRows),
+            _ => Ok(()),
         }
-        Ok(())
+    }
+
+    fn keep_bystanders(&self, run: i64, share: Ratio) -> rusqlite::Result<()> {
+        self.update(run, "bystanders", &share.get())
     }
 
     /// Writes a run's totals and histogram, which together cover the same periods.
@@ -276,8 +272,10 @@ impl Writer {
         let Some(open) = self.open.get(&run) else {
             return Ok(());
         };
-        let totals = serde_json::to_string(open.totals.counts())
-            .map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))?;
+        let unwritable = |error: serde_json::Error| rusqlite::Error::ToSqlConversionFailure(error.into());
+        let totals = serde_json::to_string(open.totals.counts()).map_err(unwritable)?;
+        let buckets = histogram::buckets(open.totals.latency());
+        let histogram = serde_json::to_string(&buckets).map_err(unwritable)?;
         self.connection
             .prepare_cached(
                 "UPDATE runs SET totals = ?2, histogram = ?3, covered = ?4, updated_at = ?5, dropped = ?6,
@@ -286,7 +284,7 @@ impl Writer {
             .execute(params![
                 run,
                 totals,
-                histogram::encode(open.totals.latency()),
+                histogram,
                 open.totals.counts().last_index.map_or(-1, rows::count),
                 unix_ms(SystemTime::now()),
                 rows::count(open.dropped()),

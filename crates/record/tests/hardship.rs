@@ -541,7 +541,7 @@ fn damage_to_one_run_is_named_and_leaves_the_others() {
     );
     drop(recorder);
     let file = rusqlite::Connection::open(&path).unwrap();
-    file.execute("UPDATE runs SET histogram = x'ff' WHERE id = ?1", [one.0])
+    file.execute("UPDATE runs SET histogram = '[1' WHERE id = ?1", [one.0])
         .unwrap();
     file.execute(
         "UPDATE periods SET reasons = '[' WHERE run = ?1 AND idx = 1",

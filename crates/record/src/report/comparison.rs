@@ -1,6 +1,7 @@
 //! The report of several runs beside each other.
 
-use super::columns::{RunData, whole_span};
+use super::data::{RunData, whole_span};
+use super::grid::framed;
 use super::html::{banner, bar, escape, figure, header, page, thinning};
 use super::origin::provenance;
 use super::{distribution, palette, panels, run};
@@ -8,6 +9,7 @@ use crate::clock::{unix_ms, utc_text};
 use crate::compare::Comparison;
 use crate::summary::RunSummary;
 use crate::table::metrics;
+use headroom_units::Ratio;
 use serde_json::Value;
 use std::fmt::Write;
 
@@ -20,29 +22,21 @@ pub(crate) fn render(runs: &[RunData]) -> String {
     let (lines, remarks) = metrics(&summaries);
     body.push_str(&banner("Know before you read the figures", &remarks));
     body.push_str(&bars(&summaries, &colours));
-    body.push_str("<div class=\"scroll\"><table class=\"compare\"><thead><tr><th></th><th>unit</th>");
-    for (law, colour) in laws.iter().zip(&colours) {
-        let _ = write!(
-            body,
-            "<th class=\"n\"><span class=\"dot c{colour}\"></span>{}</th>",
-            escape(law)
-        );
-    }
-    body.push_str("</tr></thead><tbody>\n");
-    for line in lines {
-        let _ = write!(
-            body,
-            "<tr{}><th scope=\"row\">{}</th><td class=\"quiet\">{}</td>",
-            if line.key { " class=\"key\"" } else { "" },
-            escape(&line.name),
-            line.unit
-        );
-        for value in line.values {
-            let _ = write!(body, "<td class=\"n\">{}</td>", escape(&value));
-        }
-        body.push_str("</tr>\n");
-    }
-    body.push_str("</tbody></table></div>\n<section class=\"panels\">\n");
+    let mut head = run::heads(&[("", ""), ("", "unit")]);
+    let dot =
+        |(law, colour): (&&str, &usize)| format!("<span class=\"dot c{colour}\"></span>{}", escape(law));
+    head.extend(laws.iter().zip(&colours).map(|law| ("n", dot(law))));
+    let lines = lines.iter().map(|line| {
+        let own = [
+            (if line.key { "key" } else { "row" }, escape(&line.name)),
+            ("quiet", line.unit.to_owned()),
+        ];
+        own.into_iter()
+            .chain(line.values.iter().map(|value| ("n", escape(value))))
+            .collect()
+    });
+    body.push_str(&framed("compare", &head, lines));
+    body.push_str("<section class=\"panels\">\n");
     body.push_str(&thinning(
         runs.iter().map(|run| run.periods_per_point).max().unwrap_or(1),
     ));
@@ -80,20 +74,12 @@ fn verdict(summaries: &[RunSummary]) -> String {
         .map(|summary| {
             let comparison = Comparison::of(summary, first);
             let energy = match comparison.saving {
-                Some(share) if share.get() >= 0.0 => {
-                    format!(
-                        "{} used {} % less energy than {}",
-                        summary.law,
-                        figure(share.as_percent()),
-                        first.law
-                    )
-                }
                 Some(share) => {
+                    let (percent, less) = (share.as_percent(), share >= Ratio::ZERO);
+                    let (percent, less) = (figure(percent.abs()), if less { "less" } else { "more" });
                     format!(
-                        "{} used {} % more energy than {}",
-                        summary.law,
-                        figure(-share.as_percent()),
-                        first.law
+                        "{} used {percent} % {less} energy than {}",
+                        summary.law, first.law
                     )
                 }
                 None => {

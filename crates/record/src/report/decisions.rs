@@ -1,7 +1,7 @@
 //! Which of a run's decisions a reader should see.
 
 use crate::model::PeriodRecord;
-use crate::table::trimmed;
+use crate::text::trimmed;
 use headroom_units::{Lever, Seconds};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -61,7 +61,7 @@ impl Decision {
 }
 
 /// The decisions of a run that are worth reading, chosen while its periods go by.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Decisions {
     target: Option<Seconds>,
     /// An example for each rule: the first in which it was the foremost reason, else the first at all.
@@ -78,13 +78,7 @@ impl Decisions {
     pub(crate) fn new(target: Option<Seconds>) -> Self {
         Self {
             target,
-            examples: BTreeMap::new(),
-            before: None,
-            steps_up: BTreeMap::new(),
-            steps_down: BTreeMap::new(),
-            worst: Vec::new(),
-            lost: Vec::new(),
-            last: VecDeque::new(),
+            ..Self::default()
         }
     }
 
@@ -97,6 +91,7 @@ impl Decisions {
             }
         }
         let reason = period.reasons.first();
+        let texts: Vec<&str> = period.reasons.iter().map(|reason| reason.text.as_str()).collect();
         let decision = Decision {
             index: period.index,
             at_s: period.at.get(),
@@ -104,12 +99,7 @@ impl Decisions {
             setting: setting.to_vec(),
             after: Vec::new(),
             rule: reason.map(|reason| reason.rule.clone()).unwrap_or_default(),
-            text: period
-                .reasons
-                .iter()
-                .map(|reason| reason.text.as_str())
-                .collect::<Vec<_>>()
-                .join("; "),
+            text: texts.join("; "),
             shown_for: "",
         };
         if let Some(mut before) = self.before.replace(decision) {
@@ -133,26 +123,19 @@ impl Decisions {
 
     fn weigh(&mut self, decision: Decision) {
         for (lever, before, after) in decision.steps() {
-            if after - before >= LARGE * after.abs() {
+            let (up, large) = (after - before, LARGE * before.abs().max(after.abs()));
+            if up >= large {
                 let kind = self.steps_up.entry(lever).or_default();
-                keep(kind, OF_A_KIND, after - before, &decision, "a large step up");
-            }
-            if before - after >= LARGE * before.abs() {
+                keep(kind, OF_A_KIND, up, &decision, "a large step up");
+            } else if -up >= large {
                 let kind = self.steps_down.entry(lever).or_default();
-                keep(kind, STEPS_DOWN, before - after, &decision, "a large step down");
+                keep(kind, STEPS_DOWN, -up, &decision, "a large step down");
             }
         }
-        if let Some(slo_ms) = decision
-            .slo_ms
-            .filter(|slo_ms| self.target.is_some_and(|target| *slo_ms > target.as_millis()))
-        {
-            keep(
-                &mut self.worst,
-                OF_A_KIND,
-                slo_ms,
-                &decision,
-                "among the worst over the target",
-            );
+        let over = |slo_ms: &f64| self.target.is_some_and(|target| *slo_ms > target.as_millis());
+        if let Some(slo_ms) = decision.slo_ms.filter(over) {
+            let shown_for = "among the worst over the target";
+            keep(&mut self.worst, OF_A_KIND, slo_ms, &decision, shown_for);
         }
         if self.last.len() == LAST {
             self.last.pop_front();
@@ -190,16 +173,11 @@ fn keep(
 ) {
     let place = kind.partition_point(|(other, _)| *other >= weight);
     if place < at_most {
-        kind.insert(
-            place,
-            (
-                weight,
-                Decision {
-                    shown_for,
-                    ..decision.clone()
-                },
-            ),
-        );
+        let decision = Decision {
+            shown_for,
+            ..decision.clone()
+        };
+        kind.insert(place, (weight, decision));
         kind.truncate(at_most);
     }
 }

@@ -1,8 +1,8 @@
 //! The distribution of latency: which share of the requests was answered within which time.
 
-use super::columns::RunData;
+use super::data::RunData;
 use super::html::{escape, figure};
-use super::plot::{LEFT, RIGHT, Shape, WIDTH, swatch};
+use super::plot::{LEFT, RIGHT, Shape, WIDTH, swatch, tick_below, tick_of_value};
 use super::scale::Scale;
 use std::fmt::Write;
 
@@ -56,15 +56,7 @@ pub(crate) fn render(runs: &[RunData], colours: &[usize]) -> Option<String> {
         foot + 24.0
     );
     for tick in scale.ticks() {
-        let _ = writeln!(
-            html,
-            "<path class=\"grid\" d=\"M{LEFT} {0:.1}H{RIGHT}\"/><text class=\"tick\" x=\"{1:.0}\" y=\"{2:.1}\" \
-             text-anchor=\"end\">{3}</text>",
-            y(tick),
-            LEFT - 7.0,
-            y(tick) + 4.0,
-            figure(tick)
-        );
+        tick_of_value(&mut html, y(tick), tick);
     }
     for (percentile, label) in [
         (50.0, "50 %"),
@@ -78,20 +70,7 @@ pub(crate) fn render(runs: &[RunData], colours: &[usize]) -> Option<String> {
     ] {
         let nines = nines(percentile);
         if nines <= decades {
-            let anchor = if nines < 0.05 {
-                "start"
-            } else if nines > decades - 0.1 {
-                "end"
-            } else {
-                "middle"
-            };
-            let _ = writeln!(
-                html,
-                "<path class=\"grid\" d=\"M{0:.1} {TOP}V{foot:.1}\"/><text class=\"tick\" x=\"{0:.1}\" y=\"{1:.1}\" \
-                 text-anchor=\"{anchor}\">{label}</text>",
-                x(nines),
-                foot + 17.0
-            );
+            tick_below(&mut html, x(nines), (TOP, foot), 17.0, label);
         }
     }
     for (run, colour) in &with_latency {

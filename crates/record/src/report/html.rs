@@ -1,6 +1,6 @@
 //! The page around a report, and the only place where texts become HTML.
 
-use crate::table::{number_or_none, trimmed};
+use crate::text::{number_or_none, trimmed};
 use std::fmt::Write;
 
 /// A text as HTML, safe in an element and in a quoted attribute.
@@ -155,7 +155,7 @@ pub(crate) fn thousands(value: f64) -> String {
 /// A number with its unit, or `-` where it does not exist.
 pub(crate) fn with_unit(value: Option<f64>, unit: &str) -> String {
     value.map_or_else(
-        || crate::table::NONE.to_owned(),
+        || crate::text::NONE.to_owned(),
         |value| format!("{} {unit}", figure(value)).trim_end().to_owned(),
     )
 }

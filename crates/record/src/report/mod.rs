@@ -11,8 +11,10 @@
 mod chart;
 mod columns;
 mod comparison;
+mod data;
 mod decisions;
 mod distribution;
+mod grid;
 mod html;
 mod key;
 mod origin;
@@ -27,7 +29,8 @@ mod timeline;
 mod validate;
 
 pub use chart::{Chart, Curve, Stroke};
-pub use sheet::{Bars, Grid, Section, Sheet, sheet_html};
+pub use grid::Grid;
+pub use sheet::{Bars, Section, Sheet, sheet_html};
 pub use validate::validation_html;
 
 use crate::archive::Archive;
@@ -51,7 +54,7 @@ pub fn runs_html(archive: &Archive, runs: &[RunId]) -> Result<String, Error> {
 /// # Errors
 /// There is no such run, or the file cannot be read or is damaged.
 pub fn run_html(archive: &Archive, run: RunId) -> Result<String, Error> {
-    Ok(run::render(&columns::RunData::load(archive, run)?))
+    Ok(run::render(&data::RunData::load(archive, run)?))
 }
 
 /// The report of several runs beside each other, the first being the reference: the table of all figures, what was
@@ -65,7 +68,7 @@ pub fn comparison_html(archive: &Archive, runs: &[RunId]) -> Result<String, Erro
     }
     let loaded: Result<Vec<_>, Error> = runs
         .iter()
-        .map(|&run| columns::RunData::load(archive, run))
+        .map(|&run| data::RunData::load(archive, run))
         .collect();
     Ok(comparison::render(&loaded?))
 }

@@ -9,7 +9,8 @@ pub(crate) use one::of_one;
 pub(crate) use parts::of_parts;
 pub(crate) use several::{of_pair, of_several};
 
-use super::columns::{Column, Moment, RunData, largest};
+use super::columns::{Column, Moment, largest};
+use super::data::RunData;
 use super::html::figure;
 use super::key::Key;
 use super::plot::{Line, Mark, Panel, Shape};
@@ -22,24 +23,19 @@ const LOW: f64 = 104.0;
 /// Quantities of one unit share an axis as long as the largest values are not further apart than so many times.
 const MAX_APART: f64 = 20.0;
 
-struct Maker {
-    span: (f64, f64),
-}
-
-impl Maker {
-    fn panel<'a>(&self, title: String, unit: &str, height: f64, scale: Scale) -> Panel<'a> {
-        Panel {
-            title,
-            unit: unit.to_owned(),
-            height,
-            scale,
-            axis: Axis::Time,
-            span: self.span,
-            lines: Vec::new(),
-            marks: Vec::new(),
-            spans: Vec::new(),
-            labelled: false,
-        }
+/// An empty panel.
+fn panel<'a>(span: (f64, f64), title: String, unit: &str, height: f64, scale: Scale) -> Panel<'a> {
+    Panel {
+        title,
+        unit: unit.to_owned(),
+        height,
+        scale,
+        axis: Axis::Time,
+        span,
+        lines: Vec::new(),
+        marks: Vec::new(),
+        spans: Vec::new(),
+        labelled: false,
     }
 }
 

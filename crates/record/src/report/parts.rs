@@ -1,10 +1,10 @@
 //! What a run's parts (cluster, nodes, gateways) were over time: their columns, states and changes.
 
 use super::columns::Columns;
+use super::grid::Grid;
 use super::html::figure;
 use super::key::Key;
 use super::scale::clock;
-use super::sheet::Grid;
 use super::timeline::{Stay, Timeline, Tint};
 use crate::model::PeriodRecord;
 use headroom_units::{Part, Role};
@@ -53,6 +53,17 @@ pub(crate) struct PartData {
     trouble: Vec<String>,
 }
 
+/// The share of each state in percent, the longest first.
+pub(crate) fn shares(state_s: &BTreeMap<String, f64>) -> Vec<(&str, f64)> {
+    let all_s = state_s.values().sum::<f64>().max(f64::MIN_POSITIVE);
+    let each = state_s.iter();
+    let mut shares: Vec<_> = each
+        .map(|(state, seconds)| (state.as_str(), seconds / all_s * 100.0))
+        .collect();
+    shares.sort_by(|one, other| other.1.total_cmp(&one.1));
+    shares
+}
+
 impl PartData {
     fn new(part: &Part, with_lines: bool) -> Self {
         Self {
@@ -88,13 +99,8 @@ impl PartData {
 
     /// The share of time in each state, the longest first.
     fn shares(&self) -> String {
-        let all_s: f64 = self.state_s.values().sum();
-        let mut states: Vec<(&String, &f64)> = self.state_s.iter().collect();
-        states.sort_by(|one, other| other.1.total_cmp(one.1));
-        let shares = states.iter().map(|(state, seconds)| {
-            let percent = **seconds / all_s.max(f64::MIN_POSITIVE) * 100.0;
-            format!("{state} {percent:.1}\u{a0}%")
-        });
+        let shares = shares(&self.state_s).into_iter();
+        let shares = shares.map(|(state, percent)| format!("{state} {percent:.1}\u{a0}%"));
         shares.collect::<Vec<_>>().join(", ")
     }
 }

@@ -40,6 +40,12 @@ pub(crate) struct Line<'a> {
     pub(crate) column: &'a Column,
 }
 
+impl Line<'_> {
+    fn points(&self) -> impl Iterator<Item = (&Moment, &Point)> {
+        self.moments.iter().zip(self.column)
+    }
+}
+
 /// A value that a panel marks over its whole width.
 pub(crate) struct Mark {
     pub(crate) label: String,
@@ -166,104 +172,59 @@ impl Panel<'_> {
 
     fn render_grid(&self, svg: &mut String) {
         for tick in self.scale.ticks() {
-            let y = self.y(tick);
-            let _ = writeln!(
-                svg,
-                "<path class=\"grid\" d=\"M{LEFT} {y:.1}H{RIGHT}\"/><text class=\"tick\" x=\"{:.0}\" y=\"{:.1}\" \
-                 text-anchor=\"end\">{}</text>",
-                LEFT - 7.0,
-                y + 4.0,
-                figure(tick)
-            );
+            tick_of_value(svg, self.y(tick), tick);
         }
         for (at, label) in self.axis.ticks(self.span.0, self.span.1) {
-            let x = self.x(at);
-            let _ = writeln!(
-                svg,
-                "<path class=\"grid\" d=\"M{x:.1} {TOP}V{:.1}\"/>",
-                self.foot()
-            );
-            if self.labelled {
-                let anchor = match x {
-                    x if x > RIGHT - 20.0 => "end",
-                    x if x < LEFT + 20.0 => "start",
-                    _ => "middle",
-                };
-                let _ = writeln!(
-                    svg,
-                    "<text class=\"tick\" x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"{anchor}\">{label}</text>",
-                    self.foot() + 17.0
-                );
-            }
+            let label = if self.labelled { label.as_str() } else { "" };
+            tick_below(svg, self.x(at), (TOP, self.foot()), 17.0, label);
         }
     }
 
     fn render_line(&self, line: &Line<'_>, svg: &mut String) {
-        let points = line.moments.iter().zip(line.column);
-        let path = match line.shape {
-            Shape::Line => {
-                let band = self.band_path(line.moments.iter().zip(line.column));
-                if !band.is_empty() {
-                    let _ = writeln!(svg, "<path class=\"area envelope {}\" d=\"{band}\"/>", line.class);
-                }
-                self.line_path(points)
-            }
-            Shape::Marked => {
-                let dots = self.dots_path(line.moments.iter().zip(line.column));
-                if !dots.is_empty() {
-                    let _ = writeln!(svg, "<path class=\"line dots {}\" d=\"{dots}\"/>", line.class);
-                }
-                self.line_path(points)
-            }
-            Shape::Step => self.step_path(points, false),
-            Shape::Area => {
-                let area = self.step_path(line.moments.iter().zip(line.column), true);
-                let _ = writeln!(svg, "<path class=\"area {}\" d=\"{area}\"/>", line.class);
-                self.step_path(points, false)
+        let mut draw = |kind: &str, path: String| {
+            if !path.is_empty() {
+                let _ = writeln!(svg, "<path class=\"{kind} {}\" d=\"{path}\"/>", line.class);
             }
         };
-        if !path.is_empty() {
-            let _ = writeln!(svg, "<path class=\"line {}\" d=\"{path}\"/>", line.class);
+        match line.shape {
+            Shape::Line => draw("area envelope", self.band_path(line)),
+            Shape::Marked => draw("line dots", self.line_path(line, false)),
+            Shape::Area => draw("area", self.step_path(line, true)),
+            Shape::Step => {}
+        }
+        match line.shape {
+            Shape::Line | Shape::Marked => draw("line", self.line_path(line, true)),
+            Shape::Step | Shape::Area => draw("line", self.step_path(line, false)),
         }
     }
 
-    /// From point to point; a gap where a value is unknown.
-    fn line_path<'p>(&self, points: impl Iterator<Item = (&'p Moment, &'p Point)>) -> String {
+    /// The means, joined where they follow each other, or a dot for each.
+    fn line_path(&self, line: &Line<'_>, joined: bool) -> String {
         let mut path = String::new();
         let mut pen_down = false;
-        for (moment, point) in points {
-            let Some(value) = point.mean() else {
-                pen_down = false;
-                continue;
-            };
-            let (x, y) = (self.x((moment.at_s + moment.end_s) / 2.0), self.y(value));
-            // Between two gaps "h0" makes a dot, thanks to round line ends.
-            let _ = if pen_down {
-                write!(path, "L{x:.1} {y:.1}")
-            } else {
-                write!(path, "M{x:.1} {y:.1}h0")
-            };
-            pen_down = true;
-        }
-        path
-    }
-
-    fn dots_path<'p>(&self, points: impl Iterator<Item = (&'p Moment, &'p Point)>) -> String {
-        let mut path = String::new();
-        for (moment, point) in points {
-            if let Some(value) = point.mean() {
+        for (moment, point) in line.points() {
+            let mean = point.mean();
+            if let Some(value) = mean {
                 let (x, y) = (self.x((moment.at_s + moment.end_s) / 2.0), self.y(value));
-                let _ = write!(path, "M{x:.1} {y:.1}h0");
+                // Between two gaps "h0" makes a dot, thanks to round line ends.
+                let _ = match pen_down && joined {
+                    true => write!(path, "L{x:.1} {y:.1}"),
+                    false => write!(path, "M{x:.1} {y:.1}h0"),
+                };
             }
+            pen_down = mean.is_some();
         }
         path
     }
 
     /// From the smallest to the largest value of each point that stands for several periods, so that no peak is
     /// thinned away; empty where no point does.
-    fn band_path<'p>(&self, points: impl Iterator<Item = (&'p Moment, &'p Point)>) -> String {
+    fn band_path(&self, line: &Line<'_>) -> String {
         let mut path = String::new();
-        for (moment, point) in points.filter(|(_, point)| point.is_known() && point.high > point.low) {
+        for (moment, point) in line
+            .points()
+            .filter(|(_, point)| point.is_known() && point.high > point.low)
+        {
             let (from, to) = (self.x(moment.at_s), self.x(moment.end_s));
             let (low, high) = (self.y(point.low), self.y(point.high));
             let _ = write!(path, "M{from:.1} {high:.1}H{to:.1}V{low:.1}H{from:.1}z");
@@ -271,7 +232,7 @@ impl Panel<'_> {
         path
     }
 
-    fn step_path<'p>(&self, points: impl Iterator<Item = (&'p Moment, &'p Point)>, filled: bool) -> String {
+    fn step_path(&self, line: &Line<'_>, filled: bool) -> String {
         let mut path = String::new();
         let mut pen_down = false;
         let mut end = 0.0;
@@ -283,7 +244,7 @@ impl Panel<'_> {
             }
         };
         let mut last_y = f64::NAN;
-        for (moment, point) in points {
+        for (moment, point) in line.points() {
             let Some(value) = point.mean() else {
                 if pen_down {
                     close(&mut path, end);
@@ -331,6 +292,35 @@ impl Panel<'_> {
                 escape(&mark.label)
             );
         }
+    }
+}
+
+/// A line of the grid at a value, and the value beside it.
+pub(crate) fn tick_of_value(svg: &mut String, y: f64, value: f64) {
+    let _ = writeln!(
+        svg,
+        "<path class=\"grid\" d=\"M{LEFT} {y:.1}H{RIGHT}\"/><text class=\"tick\" x=\"{:.0}\" y=\"{:.1}\" \
+         text-anchor=\"end\">{}</text>",
+        LEFT - 7.0,
+        y + 4.0,
+        figure(value)
+    );
+}
+
+/// A line of the grid at a place between top and foot, and its label so far below.
+pub(crate) fn tick_below(svg: &mut String, x: f64, (top, foot): (f64, f64), below: f64, label: &str) {
+    let anchor = match x {
+        x if x > RIGHT - 20.0 => "end",
+        x if x < LEFT + 20.0 => "start",
+        _ => "middle",
+    };
+    let _ = writeln!(svg, "<path class=\"grid\" d=\"M{x:.1} {top}V{foot:.1}\"/>");
+    if !label.is_empty() {
+        let y = foot + below;
+        let _ = writeln!(
+            svg,
+            "<text class=\"tick\" x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">{label}</text>"
+        );
     }
 }
 

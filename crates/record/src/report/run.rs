@@ -1,13 +1,16 @@
 //! The report of one run.
 
-use super::columns::RunData;
+use super::data::RunData;
+use super::grid::{Cell, framed, table};
 use super::html::{banner, card, escape, figure, header, page, thinning, thousands, with_unit};
 use super::key::{Key, headed};
 use super::origin::provenance;
-use super::sheet::{Bars, bars, table};
+use super::parts::shares;
+use super::sheet::{Bars, bars};
 use super::{decisions::Decision, distribution, palette, panels, plot, scale};
 use crate::clock::{unix_ms, utc_text};
-use crate::table::{NONE, source_word, trimmed};
+use crate::table::source_word;
+use crate::text::{NONE, trimmed};
 use headroom_units::{Joules, Ratio, Role, Watts};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -106,120 +109,114 @@ fn facts(run: &RunData) -> String {
 
 fn cards(run: &RunData) -> String {
     let summary = &run.summary;
-    let mut html = String::from("<section class=\"cards\">\n");
+    let mut cards: Vec<(String, String, String, &str)> = Vec::new();
+    let mut add = |label: &str, value: String, below: String, state: &'static str| {
+        cards.push((label.to_owned(), value, below, state));
+    };
     let several = !summary.energy_j.by_source.is_empty();
     let source = source_word(summary.energy_j.source, several);
-    if several {
-        for part in &summary.energy_j.by_source {
-            let value = format!("{} J", figure(part.value.get()));
-            html.push_str(&card(
-                "Energy (a part)",
-                &value,
-                &format!("{}; parts are not added up", part.source),
-                "",
-            ));
-        }
-    } else {
-        let below = if summary.energy_j.source.is_some() {
-            source
-        } else {
-            "nothing metered it"
-        };
-        html.push_str(&card(
-            "Energy",
-            &with_unit(summary.energy_j.value.map(Joules::get), "J"),
+    for part in &summary.energy_j.by_source {
+        let below = format!("{}; parts are not added up", part.source);
+        add(
+            "Energy (a part)",
+            with_unit(Some(part.value.get()), "J"),
             below,
             "",
-        ));
+        );
     }
-    html.push_str(&card(
-        "Energy per request",
-        &with_unit(summary.joules_per_request.map(Joules::get), "J"),
-        source,
-        "",
-    ));
-    // What nobody knows is neither.
-    if let Some(slo) = run.info.meta.slo {
-        let late = match summary.slo.latency_ms {
-            Some(ms) if ms > slo.target.as_millis() => "bad",
-            Some(_) => "good",
-            None => "",
-        };
-        html.push_str(&card(
-            &format!("{} of the run", slo.name()),
-            &with_unit(summary.slo.latency_ms, "ms"),
-            &format!("target {} ms", trimmed(slo.target.as_millis())),
-            late,
-        ));
-        let over_state = match summary.slo.periods_over {
-            Some(over) if over > Ratio::new(0.02) => "bad",
-            Some(_) => "good",
-            None => "",
-        };
-        html.push_str(&card(
-            "Periods over the target",
-            &with_unit(summary.slo.periods_over.map(Ratio::as_percent), "%"),
-            &format!("of {} judged", thousands(summary.slo.periods_judged as f64)),
-            over_state,
-        ));
-    }
-    html.push_str(&card(
-        "Requests answered",
-        &thousands(summary.requests.completed as f64),
-        &format!("{} failed", thousands(summary.requests.failed as f64)),
-        if summary.requests.failed > 0 { "bad" } else { "" },
-    ));
-    if let Some((mean, core_seconds)) = summary.cores.mean.zip(summary.cores.core_seconds) {
-        html.push_str(&card(
-            "Cores, mean",
-            &figure(mean.get()),
-            &format!("{} core-seconds", figure(core_seconds)),
+    if !several {
+        let metered = summary.energy_j.source.is_some();
+        let below = if metered { source } else { "nothing metered it" };
+        add(
+            "Energy",
+            with_unit(summary.energy_j.value.map(Joules::get), "J"),
+            below.to_owned(),
             "",
-        ));
+        );
+    }
+    let per_request = summary.joules_per_request.map(Joules::get);
+    add(
+        "Energy per request",
+        with_unit(per_request, "J"),
+        source.to_owned(),
+        "",
+    );
+    let state = |bad: Option<bool>| bad.map_or("", |bad| if bad { "bad" } else { "good" });
+    if let Some(slo) = run.info.meta.slo {
+        let (target_ms, slo_ms) = (slo.target.as_millis(), summary.slo.latency_ms);
+        let (label, target) = (
+            format!("{} of the run", slo.name()),
+            format!("target {} ms", trimmed(target_ms)),
+        );
+        add(
+            &label,
+            with_unit(slo_ms, "ms"),
+            target,
+            state(slo_ms.map(|ms| ms > target_ms)),
+        );
+        let over = summary.slo.periods_over;
+        let judged = format!("of {} judged", thousands(summary.slo.periods_judged as f64));
+        let too_many = state(over.map(|over| over > Ratio::new(0.02)));
+        add(
+            "Periods over the target",
+            with_unit(over.map(Ratio::as_percent), "%"),
+            judged,
+            too_many,
+        );
+    }
+    let (answered, failed) = (summary.requests.completed as f64, summary.requests.failed as f64);
+    let bad = if failed > 0.0 { "bad" } else { "" };
+    add(
+        "Requests answered",
+        thousands(answered),
+        format!("{} failed", thousands(failed)),
+        bad,
+    );
+    if let Some((mean, core_seconds)) = summary.cores.mean.zip(summary.cores.core_seconds) {
+        let below = format!("{} core-seconds", figure(core_seconds));
+        add("Cores, mean", figure(mean.get()), below, "");
     }
     if let Some(nodes) = &summary.nodes {
-        let all_s: f64 = nodes.state_s.values().sum();
-        let mut states: Vec<(&String, &f64)> = nodes.state_s.iter().collect();
-        states.sort_by(|one, other| other.1.total_cmp(one.1));
-        let share = |(state, seconds): &(&String, &f64)| {
-            format!(
-                "{state} {} %",
-                figure(**seconds / all_s.max(f64::MIN_POSITIVE) * 100.0)
-            )
-        };
-        let shares: Vec<String> = states.iter().take(3).map(share).collect();
-        html.push_str(&card("Nodes", &nodes.count.to_string(), &shares.join(", "), ""));
+        let shares = shares(&nodes.state_s).into_iter().take(3);
+        let shares = shares.map(|(state, percent)| format!("{state} {} %", figure(percent)));
+        add(
+            "Nodes",
+            nodes.count.to_string(),
+            shares.collect::<Vec<_>>().join(", "),
+            "",
+        );
     }
     if let Some((all, saved)) = summary.energy_always_on_j.zip(summary.saving_against_always_on) {
-        html.push_str(&card(
+        let below = format!("of {} J, by the model", figure(all.get()));
+        add(
             "Saved against every server on",
-            &with_unit(Some(saved.as_percent()), "%"),
-            &format!("of {} J, by the model", figure(all.get())),
+            with_unit(Some(saved.as_percent()), "%"),
+            below,
             "",
-        ));
+        );
     }
-    html.push_str(&card(
+    let cap = match summary.power_w.allocated_mean {
+        Some(cap) => format!("{source}; {} W allocated", figure(cap.get())),
+        None => format!("{source}; no cap"),
+    };
+    add(
         "Power, mean",
-        &with_unit(summary.power_w.consumed_mean.map(Watts::get), "W"),
-        &summary.power_w.allocated_mean.map_or_else(
-            || format!("{source}; no cap"),
-            |cap| format!("{source}; {} W allocated", figure(cap.get())),
-        ),
+        with_unit(summary.power_w.consumed_mean.map(Watts::get), "W"),
+        cap,
         "",
-    ));
+    );
     if summary.power_w.ratio.is_some() || summary.utilisation_mean.is_some() {
-        html.push_str(&card(
-            "Power ratio",
-            &with_unit(summary.power_w.ratio.map(Ratio::get), ""),
-            &format!(
-                "utilisation {}",
-                with_unit(summary.utilisation_mean.map(Ratio::as_percent), "%")
-            ),
-            "",
-        ));
+        let utilisation = with_unit(summary.utilisation_mean.map(Ratio::as_percent), "%");
+        let ratio = with_unit(summary.power_w.ratio.map(Ratio::get), "");
+        add("Power ratio", ratio, format!("utilisation {utilisation}"), "");
     }
-    html.push_str("</section>\n");
-    html
+    let cards = cards
+        .iter()
+        .map(|(label, value, below, state)| card(label, value, below, state));
+    format!(
+        "<section class=\"cards\">\n{}</section>\n",
+        cards.collect::<String>()
+    )
 }
 
 fn rules(run: &RunData) -> String {
@@ -227,13 +224,10 @@ fn rules(run: &RunData) -> String {
     if counts.is_empty() {
         return String::new();
     }
-    let mut html = String::from(
-        "<h2>Which rules decided?</h2>\n<div class=\"scroll\"><table><thead><tr><th>rule</th><th class=\"n\">decisions</th>\
-         <th class=\"n\">% of periods</th><th>for example</th></tr></thead><tbody>\n",
-    );
     let periods = run.summary.periods.max(1) as f64;
-    for (rule, count) in by_count(counts) {
-        let example = run.decisions.examples.get(rule).map_or_else(
+    let line = |(rule, count): (&String, &u64)| {
+        let example = run.decisions.examples.get(rule);
+        let example = example.map_or_else(
             || NONE.to_owned(),
             |(at_s, text)| {
                 format!(
@@ -243,16 +237,34 @@ fn rules(run: &RunData) -> String {
                 )
             },
         );
-        let _ = writeln!(
-            html,
-            "<tr><td><code>{}</code></td><td class=\"n\">{}</td><td class=\"n\">{:.1}</td><td>{example}</td></tr>",
-            escape(rule),
-            thousands(*count as f64),
-            *count as f64 / periods * 100.0
-        );
-    }
-    html.push_str("</tbody></table></div>\n");
-    html
+        vec![
+            ("", format!("<code>{}</code>", escape(rule))),
+            ("n", thousands(*count as f64)),
+            ("n", format!("{:.1}", *count as f64 / periods * 100.0)),
+            ("", example),
+        ]
+    };
+    let head = [
+        ("", "rule"),
+        ("n", "decisions"),
+        ("n", "% of periods"),
+        ("", "for example"),
+    ];
+    let table = framed("", &heads(&head), by_count(counts).into_iter().map(line));
+    format!("<h2>Which rules decided?</h2>\n{table}")
+}
+
+/// Heads of columns.
+pub(crate) fn heads(named: &[(&'static str, &str)]) -> Vec<Cell> {
+    named
+        .iter()
+        .map(|(class, name)| (*class, (*name).to_owned()))
+        .collect()
+}
+
+/// The class of a number, which may be over the target.
+fn number(late: bool) -> &'static str {
+    if late { "n late" } else { "n" }
 }
 
 /// Rules by how often they decided, the most frequent first.
@@ -266,30 +278,33 @@ fn decisions(chosen: &[Decision], target_ms: Option<f64>) -> String {
     if chosen.is_empty() {
         return String::new();
     }
-    let mut html = String::from(
-        "<h2>Decisions worth reading</h2>\n<div class=\"scroll\"><table><thead><tr><th class=\"n\">at</th>\
-         <th class=\"n\">latency, ms</th><th>levers</th><th>rule</th><th>why</th><th>shown as</th></tr></thead><tbody>\n",
-    );
-    for decision in chosen {
+    let line = |decision: &Decision| {
         let late = decision
             .slo_ms
             .zip(target_ms)
             .is_some_and(|(ms, target_ms)| ms > target_ms);
-        let _ = writeln!(
-            html,
-            "<tr><td class=\"n at\">{}</td><td class=\"n{}\">{}</td><td>{}</td><td><code>{}</code></td>\
-             <td>{}</td><td class=\"quiet\">{}</td></tr>",
-            scale::clock(decision.at_s),
-            if late { " late" } else { "" },
-            decision.slo_ms.map_or_else(|| NONE.to_owned(), figure),
-            escape(&decision.setting_text()),
-            escape(&decision.rule),
-            escape(&decision.text),
-            decision.shown_for
-        );
-    }
-    html.push_str("</tbody></table></div>\n");
-    html
+        vec![
+            ("n at", scale::clock(decision.at_s)),
+            (
+                number(late),
+                decision.slo_ms.map_or_else(|| NONE.to_owned(), figure),
+            ),
+            ("", escape(&decision.setting_text())),
+            ("", format!("<code>{}</code>", escape(&decision.rule))),
+            ("", escape(&decision.text)),
+            ("quiet", decision.shown_for.to_owned()),
+        ]
+    };
+    let head = [
+        ("n", "at"),
+        ("n", "latency, ms"),
+        ("", "levers"),
+        ("", "rule"),
+        ("", "why"),
+        ("", "shown as"),
+    ];
+    let table = framed("", &heads(&head), chosen.iter().map(line));
+    format!("<h2>Decisions worth reading</h2>\n{table}")
 }
 
 /// The run's parts: states over time, a panel for each of their quantities, their figures; nothing where it has none.
@@ -355,37 +370,32 @@ fn periods(run: &RunData) -> String {
             "The periods as a table, {each} to a line: the largest latency, the mean of the rest (export the run for all)"
         )
     };
-    let mut html = format!(
-        "<details><summary>{}</summary><div class=\"scroll\"><table class=\"small\"><thead><tr><th class=\"n\">period</th>\
-         <th class=\"n\">at</th>",
-        escape(&heading)
-    );
-    for (key, _) in run.columns.iter() {
-        let head = headed(&run.title(key), key.unit());
-        let _ = write!(html, "<th class=\"n\">{}</th>", escape(&head));
-    }
-    html.push_str("<th>why</th></tr></thead><tbody>\n");
-    for (row, moment) in run.moments.iter().enumerate() {
-        let _ = write!(
-            html,
-            "<tr><td class=\"n\">{}</td><td class=\"n at\">{}</td>",
-            moment.index,
-            scale::clock(moment.at_s)
-        );
-        for (key, column) in run.columns.iter() {
+    let mut head = heads(&[("n", "period"), ("n", "at")]);
+    let titled = run
+        .columns
+        .iter()
+        .map(|(key, _)| headed(&run.title(key), key.unit()));
+    head.extend(titled.map(|title| ("n", escape(&title))));
+    head.push(("", "why".to_owned()));
+    let lines = run.moments.iter().enumerate().map(|(row, moment)| {
+        let mut line = vec![
+            ("n", moment.index.to_string()),
+            ("n at", scale::clock(moment.at_s)),
+        ];
+        line.extend(run.columns.iter().map(|(key, column)| {
             let value = column.get(row).and_then(|point| point.shown(key.is_peak()));
-            let late = if key == Key::Slo && moment.over {
-                " late"
-            } else {
-                ""
-            };
-            let text = value.map_or_else(|| NONE.to_owned(), figure);
-            let _ = write!(html, "<td class=\"n{late}\">{text}</td>");
-        }
-        let _ = writeln!(html, "<td>{}</td></tr>", escape(&moment.why));
-    }
-    html.push_str("</tbody></table></div></details>\n");
-    html
+            let late = key == Key::Slo && moment.over;
+            (number(late), value.map_or_else(|| NONE.to_owned(), figure))
+        }));
+        line.push(("", escape(&moment.why)));
+        line
+    });
+    let table = framed("small", &head, lines);
+    format!(
+        "<details><summary>{}</summary>{}</details>\n",
+        escape(&heading),
+        table.trim_end()
+    )
 }
 
 /// What a page's crosshair knows: what it shows of each run, and the time that its panels span.

@@ -1,7 +1,7 @@
 //! What each of several things was over time: a row for each, coloured by its state.
 
 use super::html::escape;
-use super::plot::{LEFT, RIGHT, WIDTH};
+use super::plot::{LEFT, RIGHT, WIDTH, tick_below};
 use super::scale::time_ticks;
 use std::fmt::Write;
 
@@ -96,18 +96,7 @@ impl Timeline {
             self.render_row(&mut html, TOP + ROW * row as f64, name, stays, &x);
         }
         for (at, label) in time_ticks(from, to) {
-            let place = x(at);
-            let anchor = match place {
-                place if place > RIGHT - 20.0 => "end",
-                place if place < LEFT + 20.0 => "start",
-                _ => "middle",
-            };
-            let _ = writeln!(
-                html,
-                "<path class=\"grid\" d=\"M{place:.1} {TOP}V{foot:.1}\"/><text class=\"tick\" x=\"{place:.1}\" \
-                 y=\"{:.1}\" text-anchor=\"{anchor}\">{label}</text>",
-                foot + 15.0
-            );
+            tick_below(&mut html, x(at), (TOP, foot), 15.0, &label);
         }
         let _ = writeln!(
             html,

@@ -1,6 +1,7 @@
 //! The page of live runs and their simulations, side by side.
 
-use super::columns::{RunData, whole_span};
+use super::data::{RunData, whole_span};
+use super::grid::{Cell, framed};
 use super::html::{banner, escape, header, page, thinning};
 use super::origin::provenance;
 use super::{distribution, panels, run};
@@ -58,7 +59,7 @@ fn render(pairs: &[(Validation, [RunData; 2])], remarks: &[String]) -> String {
     for (validation, runs) in pairs {
         let _ = writeln!(body, "<h2>{}</h2>", escape(&validation.live.law));
         if pairs.len() == 1 {
-            body.push_str(&table(validation));
+            body.push_str(&single(validation));
         }
         let _ = writeln!(
             body,
@@ -137,72 +138,55 @@ fn overview(pairs: &[(Validation, [RunData; 2])]) -> String {
     if pairs.len() < 2 {
         return String::new();
     }
-    let mut html =
-        String::from("<div class=\"scroll\"><table class=\"compare\"><thead><tr><th></th><th>unit</th>");
+    let mut head = run::heads(&[("", ""), ("", "unit")]);
     for (validation, _) in pairs {
-        let law = escape(&validation.live.law);
-        let _ = write!(
-            html,
-            "<th class=\"n\">{law}, live</th><th class=\"n\">simulated</th><th class=\"n\">apart</th>"
-        );
+        let live = format!("{}, live", escape(&validation.live.law));
+        head.extend([
+            ("n", live),
+            ("n", "simulated".to_owned()),
+            ("n", "apart".to_owned()),
+        ]);
     }
-    html.push_str("</tr></thead><tbody>\n");
-    let rows = pairs.first().map_or(0, |(validation, _)| validation.sides.len());
-    for row in 0..rows {
-        let mut begun = false;
-        for side in pairs
-            .iter()
-            .filter_map(|(validation, _)| validation.sides.get(row))
-        {
-            let [unit, live, simulated, apart] = side.cells();
-            if !begun {
-                let _ = write!(
-                    html,
-                    "<tr><th scope=\"row\">{}</th><td class=\"quiet\">{unit}</td>",
-                    escape(&side.name)
-                );
-                begun = true;
-            }
-            let _ = write!(
-                html,
-                "<td class=\"n\">{live}</td><td class=\"n\">{simulated}</td><td class=\"n\"><b>{apart}</b></td>"
-            );
-        }
-        html.push_str("</tr>\n");
-    }
-    html.push_str("</tbody></table></div>\n");
-    html
+    table(
+        &head,
+        &pairs.iter().map(|(validation, _)| validation).collect::<Vec<_>>(),
+    )
 }
 
-fn table(validation: &Validation) -> String {
+/// A line for each figure: of each validation both sides and their distance.
+fn table(head: &[Cell], validations: &[&Validation]) -> String {
+    let line = |row: usize| {
+        let mut line = Vec::new();
+        for side in validations
+            .iter()
+            .filter_map(|validation| validation.sides.get(row))
+        {
+            let [unit, live, simulated, apart] = side.cells();
+            if line.is_empty() {
+                line.extend([("row", escape(&side.name)), ("quiet", unit)]);
+            }
+            line.extend([("n", live), ("n", simulated), ("n", format!("<b>{apart}</b>"))]);
+        }
+        line
+    };
+    let rows = validations.first().map_or(0, |validation| validation.sides.len());
+    framed("compare", head, (0..rows).map(line))
+}
+
+fn single(validation: &Validation) -> String {
     let source = |run: &RunSummary, name: &str| match run.energy_j.source {
         Some(source) if source.as_str() == name => String::new(),
         Some(source) => format!(" <span class=\"quiet\">({source})</span>"),
         None => " <span class=\"quiet\">(no meter)</span>".to_owned(),
     };
-    let mut html =
-        String::from("<div class=\"scroll\"><table class=\"compare\"><thead><tr><th></th><th>unit</th>");
-    for ((name, colour), run) in NAMES
-        .iter()
-        .zip(COLOURS)
-        .zip([&validation.live, &validation.simulated])
-    {
-        let _ = write!(
-            html,
-            "<th class=\"n\"><span class=\"dot c{colour}\"></span>{name}{}</th>",
-            source(run, name)
-        );
-    }
-    html.push_str("<th class=\"n\">apart</th></tr></thead><tbody>\n");
-    for side in &validation.sides {
-        let [unit, live, simulated, apart] = side.cells();
-        let _ = writeln!(
-            html,
-            "<tr><th scope=\"row\">{}</th><td class=\"quiet\">{unit}</td><td class=\"n\">{live}</td>\
-             <td class=\"n\">{simulated}</td><td class=\"n\"><b>{apart}</b></td></tr>",
-            escape(&side.name)
-        );
-    }
-    html.push_str("</tbody></table></div>\n");
-    html
+    let mut head = run::heads(&[("", ""), ("", "unit")]);
+    let runs = [&validation.live, &validation.simulated];
+    head.extend(NAMES.iter().zip(COLOURS).zip(runs).map(|((name, colour), run)| {
+        (
+            "n",
+            format!("<span class=\"dot c{colour}\"></span>{name}{}", source(run, name)),
+        )
+    }));
+    head.push(("n", "apart".to_owned()));
+    table(&head, &[validation])
 }

@@ -1,10 +1,11 @@
 //! The panels of one run: everything that is known of the whole.
 
 use super::{
-    LOW, MAX_APART, Maker, TALL, is_drawn, label_last, latency_marks, latency_scale, latency_title, line,
+    LOW, MAX_APART, TALL, is_drawn, label_last, latency_marks, latency_scale, latency_title, line, panel,
     scale, shape, spans,
 };
-use crate::report::columns::{Column, Moment, RunData, largest};
+use crate::report::columns::{Column, Moment, largest};
+use crate::report::data::RunData;
 use crate::report::key::Key;
 use crate::report::plot::{Panel, Shape, Spans};
 
@@ -14,11 +15,11 @@ const LEVERS: [&str; 3] = ["c5", "c0", "c2"];
 
 /// The panels of one run.
 pub(crate) fn of_one(run: &RunData, colour: usize) -> Vec<Panel<'_>> {
-    let maker = Maker { span: run.span() };
+    let span = run.span();
     let main = format!("c{colour}");
-    let mut panels: Vec<Panel<'_>> = latency(&maker, run, &main).into_iter().collect();
+    let mut panels: Vec<Panel<'_>> = latency(span, run, &main).into_iter().collect();
     for group in groups(run) {
-        panels.push(together(&maker, run, &main, &group));
+        panels.push(together(span, run, &main, &group));
     }
     label_last(&mut panels);
     panels
@@ -43,11 +44,11 @@ fn groups(run: &RunData) -> Vec<Vec<(Key, &Column)>> {
     groups
 }
 
-fn together<'a>(maker: &Maker, run: &'a RunData, main: &str, group: &[(Key, &'a Column)]) -> Panel<'a> {
+fn together<'a>(span: (f64, f64), run: &'a RunData, main: &str, group: &[(Key, &'a Column)]) -> Panel<'a> {
     let first_sensor = group.iter().find(|(key, _)| !key.is_lever());
     let lead = first_sensor.or(group.first()).map_or(Key::Slo, |(key, _)| *key);
     let columns = group.iter().map(|(_, column)| *column);
-    let mut panel = maker.panel(lead.title(), lead.unit(), LOW, scale(lead, columns));
+    let mut panel = panel(span, lead.title(), lead.unit(), LOW, scale(lead, columns));
     let free = |class: &&&str| !class.starts_with(main);
     let (mut sensors, mut levers) = (SENSORS.iter().filter(free), LEVERS.iter().filter(free));
     for (key, column) in group {
@@ -67,14 +68,14 @@ fn together<'a>(maker: &Maker, run: &'a RunData, main: &str, group: &[(Key, &'a 
     panel
 }
 
-fn latency<'a>(maker: &Maker, run: &'a RunData, main: &str) -> Option<Panel<'a>> {
+fn latency<'a>(span: (f64, f64), run: &'a RunData, main: &str) -> Option<Panel<'a>> {
     let keys = [Key::Slo, Key::P50];
     if run.info.meta.slo.is_none() && keys.iter().all(|key| run.columns.get(*key).is_none()) {
         return None;
     }
     let slo = run.slo_name();
     let scale = latency_scale(&[run], &keys);
-    let mut panel = maker.panel(latency_title(&slo, Some(run)), "ms", TALL, scale);
+    let mut panel = panel(span, latency_title(&slo, Some(run)), "ms", TALL, scale);
     for (key, label, class) in [(Key::P50, "P50", "muted thin"), (Key::Slo, slo.as_str(), main)] {
         if let Some(column) = run.columns.get(key) {
             panel

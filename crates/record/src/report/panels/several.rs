@@ -1,10 +1,11 @@
 //! The panels of several runs, laid over one another: what can be compared.
 
 use super::{
-    LOW, Maker, TALL, is_drawn, label_last, latency_marks, latency_scale, latency_title, line, scale, shape,
+    LOW, TALL, is_drawn, label_last, latency_marks, latency_scale, latency_title, line, panel, scale, shape,
     spans,
 };
-use crate::report::columns::{Column, Moment, RunData, whole_span};
+use crate::report::columns::{Column, Moment};
+use crate::report::data::{RunData, whole_span};
 use crate::report::key::Key;
 use crate::report::plot::{Panel, Shape, Spans};
 use std::collections::BTreeSet;
@@ -21,9 +22,7 @@ pub(crate) fn of_pair<'a>(runs: &'a [RunData; 2], colours: &[usize; 2]) -> Vec<P
 }
 
 fn overlaid<'a>(runs: &'a [RunData], colours: &[usize], one_power_axis: bool) -> Vec<Panel<'a>> {
-    let maker = Maker {
-        span: whole_span(runs),
-    };
+    let span = whole_span(runs);
     let known = runs.iter().flat_map(|run| run.columns.iter());
     let known = known.filter(|(key, column)| {
         // Whether a forecast was right is a question to each run alone.
@@ -55,7 +54,7 @@ fn overlaid<'a>(runs: &'a [RunData], colours: &[usize], one_power_axis: bool) ->
             .filter(|key| !key.is_lever() && key.axis() == lever.axis());
         lever.is_lever() && sensors.clone().any(|sensor| pick(run, *sensor).is_some())
     };
-    let mut panels = vec![latency(&maker, runs, colours)];
+    let mut panels = vec![latency(span, runs, colours)];
     for key in &keys {
         let mut drawn: Vec<(&RunData, usize, &Column)> = Vec::new();
         let mut limits: Vec<(&RunData, usize, Key, &Column)> = Vec::new();
@@ -82,7 +81,7 @@ fn overlaid<'a>(runs: &'a [RunData], colours: &[usize], one_power_axis: bool) ->
             .fold(title, |title, lever| format!("{title}; dashed: {lever}"));
         let columns = drawn.iter().map(|(.., column)| *column);
         let columns = columns.chain(limits.iter().map(|(.., column)| *column));
-        let mut panel = maker.panel(title, key.unit(), LOW, scale(*key, columns));
+        let mut panel = panel(span, title, key.unit(), LOW, scale(*key, columns));
         for (run, colour, _, column) in limits {
             let class = format!("c{colour} thin dashed");
             panel
@@ -114,12 +113,12 @@ fn sources(runs: &[RunData]) -> String {
     named.collect::<Vec<_>>().join(" and ")
 }
 
-fn latency<'a>(maker: &Maker, runs: &'a [RunData], colours: &[usize]) -> Panel<'a> {
+fn latency<'a>(span: (f64, f64), runs: &'a [RunData], colours: &[usize]) -> Panel<'a> {
     let all: Vec<&RunData> = runs.iter().collect();
     let mut names: Vec<String> = runs.iter().map(RunData::slo_name).collect();
     names.dedup();
     let title = latency_title(&names.join(", "), runs.first());
-    let mut panel = maker.panel(title, "ms", TALL + 20.0, latency_scale(&all, &[Key::Slo]));
+    let mut panel = panel(span, title, "ms", TALL + 20.0, latency_scale(&all, &[Key::Slo]));
     for (run, colour) in runs.iter().zip(colours) {
         if let Some(column) = run.columns.get(Key::Slo) {
             let label = run.summary.law.clone();

@@ -1,0 +1,62 @@
+//! The figures of a summary: their names, units and decimals, once for every table that shows them.
+
+use crate::summary::RunSummary;
+use headroom_units::{Cores, Joules, Ratio, Watts};
+
+/// One figure of a run.
+pub(crate) struct Figure {
+    pub(crate) name: &'static str,
+    pub(crate) unit: &'static str,
+    pub(crate) decimals: usize,
+    pub(crate) value: fn(&RunSummary) -> Option<f64>,
+}
+
+const fn figure(
+    name: &'static str,
+    unit: &'static str,
+    decimals: usize,
+    value: fn(&RunSummary) -> Option<f64>,
+) -> Figure {
+    Figure {
+        name,
+        unit,
+        decimals,
+        value,
+    }
+}
+
+/// What energy was used.
+#[rustfmt::skip] // one line for each figure
+pub(crate) const ENERGY: [Figure; 3] = [
+    figure("energy", "J", 1, |run| run.energy_j.value.map(Joules::get)),
+    figure("energy per request", "J", 3, |run| run.joules_per_request.map(Joules::get)),
+    figure("energy over the bound", "%", 2, |run| run.energy_over_bound.map(Ratio::as_percent)),
+];
+
+/// The share of periods over the target; a table names the target.
+pub(crate) const OVER: &str = "periods over the target";
+
+/// What was answered, how fast and on what.
+#[rustfmt::skip] // one line for each figure
+pub(crate) const SERVICE: [Figure; 15] = [
+    figure("latency, mean", "ms", 1, |run| run.latency_ms.mean),
+    figure("latency P50", "ms", 1, |run| run.latency_ms.p50),
+    figure("latency P95", "ms", 1, |run| run.latency_ms.p95),
+    figure("latency P99", "ms", 1, |run| run.latency_ms.p99),
+    figure(OVER, "%", 1, |run| run.slo.periods_over.map(Ratio::as_percent)),
+    figure("requests answered", "", 0, |run| Some(run.requests.completed as f64)),
+    figure("requests failed", "", 0, |run| Some(run.requests.failed as f64)),
+    figure("cores, mean", "cores", 2, |run| run.cores.mean.map(Cores::get)),
+    figure("core-seconds", "core s", 0, |run| run.cores.core_seconds),
+    figure("power consumed, mean", "W", 1, |run| run.power_w.consumed_mean.map(Watts::get)),
+    figure("power allocated, mean", "W", 1, |run| run.power_w.allocated_mean.map(Watts::get)),
+    figure("power ratio", "", 2, |run| run.power_w.ratio.map(Ratio::get)),
+    figure("utilisation, mean", "%", 1, |run| run.utilisation_mean.map(Ratio::as_percent)),
+    figure("energy with every server on, by the model", "J", 1, |run| run.energy_always_on_j.map(Joules::get)),
+    figure("saving against every server on", "%", 1, |run| run.saving_against_always_on.map(Ratio::as_percent)),
+];
+
+/// Figures that few runs have: a table leaves them out where none has them.
+pub(crate) fn is_rare(name: &str) -> bool {
+    name == "energy over the bound" || name.contains("every server on")
+}

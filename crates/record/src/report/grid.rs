@@ -1,0 +1,112 @@
+//! A table of a page.
+
+use super::html::escape;
+
+/// A table of texts.
+#[derive(Clone, Debug, Default)]
+pub struct Grid {
+    /// Above it.
+    pub caption: String,
+    /// Its head.
+    pub header: Vec<String>,
+    /// Its rows, each as long as the head.
+    pub rows: Vec<Vec<String>>,
+    /// The columns that hold words; the others hold figures.
+    pub words: Vec<usize>,
+}
+
+/// From this many columns on a table may take the window's whole width.
+const WIDE: usize = 9;
+/// A column of words whose cells have at most so many characters is not broken into lines, and one with a cell of more
+/// than that many is not squeezed below a readable width.
+const SHORT: usize = 26;
+/// As [`SHORT`].
+const LONG: usize = 60;
+
+pub(super) fn table(body: &mut String, grid: &Grid) {
+    let class = |column: usize| {
+        let cells = grid.rows.iter().filter_map(|row| row.get(column));
+        let longest = cells.map(|cell| cell.chars().count()).max().unwrap_or(0);
+        match longest {
+            _ if !grid.words.contains(&column) => "n",
+            0..=SHORT => "short",
+            LONG.. => "long",
+            _ => "",
+        }
+    };
+    let classes: Vec<&str> = (0..grid.header.len()).map(class).collect();
+    let cells = |texts: &[String]| -> Vec<Cell> {
+        let classes = classes.iter().copied().chain(std::iter::repeat(""));
+        classes
+            .zip(texts)
+            .map(|(class, text)| (class, escape(text)))
+            .collect()
+    };
+    let caption = match grid.caption.as_str() {
+        "" => String::new(),
+        caption => format!("<caption>{}</caption>", escape(caption)),
+    };
+    let wide = if grid.header.len() >= WIDE { " wide" } else { "" };
+    body.push_str(&format!(
+        "<div class=\"scroll{wide}\"><table class=\"compare\">{caption}"
+    ));
+    rows(body, &cells(&grid.header), grid.rows.iter().map(|row| cells(row)));
+}
+
+/// A cell: its class, and its content as HTML. One of class `row` or `key` heads its row; the latter marks the row.
+pub(super) type Cell = (&'static str, String);
+
+/// A table in a frame that scrolls.
+pub(super) fn framed(class: &str, head: &[Cell], lines: impl IntoIterator<Item = Vec<Cell>>) -> String {
+    let class = match class {
+        "" => String::new(),
+        class => format!(" class=\"{class}\""),
+    };
+    let mut html = format!("<div class=\"scroll\"><table{class}>");
+    rows(&mut html, head, lines);
+    html
+}
+
+fn rows(html: &mut String, head: &[Cell], lines: impl IntoIterator<Item = Vec<Cell>>) {
+    let cell = |tag: &str, class: &str, text: &str| match class {
+        "" => format!("<{tag}>{text}</{tag}>"),
+        "row" | "key" => format!("<th scope=\"row\">{text}</th>"),
+        class => format!("<{tag} class=\"{class}\">{text}</{tag}>"),
+    };
+    html.push_str("<thead><tr>");
+    html.extend(head.iter().map(|(class, text)| cell("th", class, text)));
+    html.push_str("</tr></thead><tbody>\n");
+    for line in lines {
+        let key = matches!(line.first(), Some(("key", _)));
+        html.push_str(if key { "<tr class=\"key\">" } else { "<tr>" });
+        html.extend(line.iter().map(|(class, text)| cell("td", class, text)));
+        html.push_str("</tr>\n");
+    }
+    html.push_str("</tbody></table></div>\n");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_and_columns_decide_the_room_of_a_table() {
+        let drawn = |words: &str, columns: usize| {
+            let grid = Grid {
+                header: vec!["what".to_owned(); columns],
+                rows: vec![vec![words.to_owned(); columns]],
+                words: vec![0],
+                ..Grid::default()
+            };
+            let mut body = String::new();
+            table(&mut body, &grid);
+            body
+        };
+        assert!(drawn("over the bound", 3).contains("<td class=\"short\">over the bound</td>"));
+        assert!(drawn(&"why ".repeat(10), 3).contains("<td>why"));
+        assert!(drawn(&"why ".repeat(20), 3).contains("<td class=\"long\">why"));
+        assert!(
+            !drawn("law", WIDE - 1).contains("scroll wide") && drawn("law", WIDE).contains("scroll wide")
+        );
+    }
+}
