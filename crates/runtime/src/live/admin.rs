@@ -302,7 +302,7 @@ async fn accept(listener: TcpListener, status: Arc<Status>) {
         let status = Arc::clone(&status);
         tokio::spawn(async move {
             let service = service_fn(|request: Request<Incoming>| {
-                let response = answer(&*status, request.method(), request.uri().path());
+                let response = answer(&status, request.method(), request.uri().path());
                 async move { Ok::<_, Infallible>(response) }
             });
             let served = http1::Builder::new()
