@@ -140,8 +140,11 @@ fn servers_that_fail_to_boot_hang_or_die_are_no_capacity_and_are_tried_again() {
     let victim = if site.runs(2) { 2 } else { 3 };
     kill_process(site.pid(victim).unwrap(), Signal::KILL).unwrap();
     failed(victim, "lost");
+    // And no third one, which both were started for: nothing is on its way any more.
     until("a second server again", || {
-        (site.states().iter().filter(|state| *state == "serving").count() == 2).then_some(())
+        let states = site.states();
+        let settled = (1..=3).all(|server| site.runs(server) == (states[server - 1] == "serving"));
+        (settled && states.iter().filter(|state| *state == "serving").count() == 2).then_some(())
     });
 
     // The controller is killed, and finds everything as it is: nobody is started or stopped for it.
