@@ -53,5 +53,6 @@ pub mod restore;
 mod roots;
 mod sharing;
 pub mod switch;
+mod tool;
 
 pub use roots::Roots;
