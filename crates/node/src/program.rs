@@ -249,6 +249,7 @@ impl Actuator for ProgramLever {
 pub(crate) mod tests {
     use super::*;
     use crate::restore::{Ledger, lift, recover};
+    use crate::testing::says;
     use crate::tool::Value;
     use std::fs;
     use std::os::unix::fs::PermissionsExt;
@@ -335,11 +336,9 @@ pub(crate) mod tests {
         assert_eq!(card.reads(), ["off", "50"]);
         assert_eq!(lever.in_force(), Some(51.0));
         // Refused by the driver: what was in force stays, and nothing is said to be.
-        let refused = lever.set(150.0).unwrap_err();
-        assert!(
-            refused
-                .contains("`cardtool -C c0 adaptive off delay 150` failed (exit status: 1): netlink error"),
-            "{refused}"
+        says(
+            lever.set(150.0).unwrap_err(),
+            &["`cardtool -C c0 adaptive off delay 150` failed (exit status: 1): netlink error"],
         );
         assert_eq!(lever.in_force(), None);
         lever.set(20.0).unwrap();
@@ -362,10 +361,9 @@ pub(crate) mod tests {
         let mut lever = card.lever(&registry);
         lever.set(50.0).unwrap();
         card.set("off", "30");
-        let refused = lever.set(20.0).unwrap_err();
-        assert!(
-            refused.contains("left alone until `headroom resume`"),
-            "{refused}"
+        says(
+            lever.set(20.0).unwrap_err(),
+            &["left alone until `headroom resume`"],
         );
         assert!(lever.set(20.0).is_err());
         assert_eq!(card.reads(), ["off", "30"]);
