@@ -155,8 +155,8 @@ pub(crate) fn metrics(summaries: &[RunSummary]) -> (Vec<Metric>, Vec<String>) {
 fn energy_text(run: &RunSummary) -> String {
     if run.energy_j.by_source.is_empty() {
         let value = number_or_none(run.energy_j.value.map(Joules::get), 1);
-        return match run.energy_j.known_share {
-            Some(share) => format!("{value} ({:.0} % of the periods known)", share.as_percent()),
+        return match run.energy_j.coverage() {
+            Some(coverage) => format!("{value} ({coverage})"),
             None => value,
         };
     }
@@ -169,16 +169,21 @@ fn energy_text(run: &RunSummary) -> String {
     parts.join(" | ")
 }
 
-/// A table with one line a run: its number, name, law, trace, state, length, and its nodes and gateways where it has any.
-pub fn runs_table(runs: &[RunInfo]) -> String {
+/// A table with one line a run: its number, name, law, trace, state, length, energy with its source, and its nodes and gateways
+/// where it has any. A run whose summary cannot be read is listed all the same.
+pub fn runs_table(runs: &[(RunInfo, Option<RunSummary>)]) -> String {
     if runs.is_empty() {
         return "no runs\n".to_owned();
     }
     let header = [
-        "id", "name", "law", "trace", "world", "started", "state", "periods", "parts",
+        "id", "name", "law", "trace", "world", "started", "state", "periods", "energy, J", "parts",
     ]
     .map(str::to_owned);
-    let rows = runs.iter().map(|run| {
+    let energy = |summary: &RunSummary| match summary.energy_j.source {
+        Some(source) => format!("{} {source}", energy_text(summary)),
+        None => energy_text(summary),
+    };
+    let rows = runs.iter().map(|(run, summary)| {
         vec![
             run.id.to_string(),
             run.meta.name.clone(),
@@ -188,10 +193,11 @@ pub fn runs_table(runs: &[RunInfo]) -> String {
             utc_text(unix_ms(run.meta.started_at)),
             run.state.to_string(),
             (run.rows + run.pruned).to_string(),
+            summary.as_ref().map_or_else(|| "unreadable".to_owned(), energy),
             parts_text(&run.parts),
         ]
     });
-    render(&header, &[1, 2, 3, 4, 5, 6, 8], rows)
+    render(&header, &[1, 2, 3, 4, 5, 6, 9], rows)
 }
 
 /// `2 node serving, 1 node off, 2 gateway ready`; nothing of the cluster, which is the whole.
