@@ -38,7 +38,7 @@ pub fn summary_table(summaries: &[RunSummary]) -> String {
             let own = [metric.name, metric.unit.to_owned()];
             own.into_iter().chain(metric.values).collect()
         });
-        render(&header, &[0, 1], rows)
+        plain_table(&header, &[0, 1], rows)
     } else {
         let heads = metrics
             .iter()
@@ -50,7 +50,7 @@ pub fn summary_table(summaries: &[RunSummary]) -> String {
                 .filter_map(|metric| metric.values.get(number).cloned());
             std::iter::once(law).chain(values).collect()
         });
-        render(&header, &[0], rows)
+        plain_table(&header, &[0], rows)
     };
     for line in remarks {
         text.push_str("  ");
@@ -176,9 +176,17 @@ pub fn runs_table(runs: &[(RunInfo, Option<RunSummary>)]) -> String {
         return "no runs\n".to_owned();
     }
     let header = [
-        "id", "name", "law", "trace", "world", "started", "state", "periods", "energy, J", "parts",
-    ]
-    .map(str::to_owned);
+        "id",
+        "name",
+        "law",
+        "trace",
+        "world",
+        "started",
+        "state",
+        "periods",
+        "energy, J",
+        "parts",
+    ];
     let energy = |summary: &RunSummary| match summary.energy_j.source {
         Some(source) => format!("{} {source}", energy_text(summary)),
         None => energy_text(summary),
@@ -197,7 +205,7 @@ pub fn runs_table(runs: &[(RunInfo, Option<RunSummary>)]) -> String {
             parts_text(&run.parts),
         ]
     });
-    render(&header, &[1, 2, 3, 4, 5, 6, 9], rows)
+    plain_table(&header, &[1, 2, 3, 4, 5, 6, 9], rows)
 }
 
 /// `2 node serving, 1 node off, 2 gateway ready`; nothing of the cluster, which is the whole.
@@ -213,9 +221,13 @@ fn parts_text(parts: &[(Role, Option<String>, u64)]) -> String {
 }
 
 /// A table without lines; the columns named in `left` hold words, the others numbers.
-fn render(header: &[String], left: &[usize], rows: impl Iterator<Item = Vec<String>>) -> String {
-    let cells = |texts: &[String]| -> Vec<Cell> {
-        let aligned = |(column, text): (usize, &String)| {
+pub fn plain_table(
+    header: &[impl AsRef<str>],
+    left: &[usize],
+    rows: impl Iterator<Item = Vec<String>>,
+) -> String {
+    fn cells<'a>(texts: impl Iterator<Item = &'a str>, left: &[usize]) -> Vec<Cell> {
+        let aligned = |(column, text): (usize, &str)| {
             let words = left.contains(&column);
             let side = if words {
                 CellAlignment::Left
@@ -224,12 +236,12 @@ fn render(header: &[String], left: &[usize], rows: impl Iterator<Item = Vec<Stri
             };
             Cell::new(plain(text)).set_alignment(side)
         };
-        texts.iter().enumerate().map(aligned).collect()
-    };
+        texts.enumerate().map(aligned).collect()
+    }
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
-    table.set_header(cells(header));
-    table.add_rows(rows.map(|row| cells(&row)));
+    table.set_header(cells(header.iter().map(AsRef::as_ref), left));
+    table.add_rows(rows.map(|row| cells(row.iter().map(String::as_str), left)));
     let mut text: String = table
         .lines()
         .map(|line| format!("{}\n", line.trim_end()))

@@ -466,10 +466,7 @@ fn energy_is_that_of_the_periods_known_with_their_share() {
         let summary = with(known);
         assert_eq!(summary.energy_j.value.map(Joules::get), joules);
         assert_eq!(summary.energy_j.known_share.map(Ratio::get), share);
-        assert_eq!(
-            summary.joules_per_request.map(Joules::get),
-            joules.map(|_| 2.0)
-        );
+        assert_eq!(summary.joules_per_request.map(Joules::get), joules.map(|_| 2.0));
         let said = format!("unknown in {} of 10 periods", 10 - known);
         let said = summary.notes.iter().any(|note| note.contains(&said));
         assert_eq!(said, (1..10).contains(&known), "{:?}", summary.notes);
