@@ -119,7 +119,7 @@ impl Report {
                 stepped(range.min().get(), range.max().get(), range.step().get()),
                 Some("cpufreq"),
             ),
-            None => self.line("frequency", "is not limited (`headroom doctor` says why)"),
+            None => self.line("speed", "is not limited (`headroom doctor` says why)"),
         }
         self.fact(
             "power",
