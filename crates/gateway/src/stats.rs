@@ -180,7 +180,8 @@ pub struct QueueCounts {
 }
 
 impl QueueCounts {
-    pub(crate) fn add(&mut self, other: &Self) {
+    /// Adds every count of `other`.
+    pub fn add(&mut self, other: &Self) {
         self.waited += other.waited;
         self.full += other.full;
         self.expired += other.expired;
