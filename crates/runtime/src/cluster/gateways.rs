@@ -316,7 +316,7 @@ fn merge(all: &mut Vec<BackendTick>, backend: &Backend, period: &BackendPeriod) 
             known.failures += period.failures;
             known.healthy |= period.healthy;
             if let Some(connects) = connects {
-                known.connects.get_or_insert_default().add(&connects);
+                *known.connects.get_or_insert_default() += connects;
             }
         }
         None => all.push(BackendTick {
