@@ -78,6 +78,21 @@ pub enum Driver {
     None,
 }
 
+impl Driver {
+    /// What cpufreq calls it, its mode where it has modes, and what people call it.
+    pub(super) const fn names(self) -> (&'static str, Option<&'static str>, &'static str) {
+        match self {
+            Self::IntelPstateActive => ("intel_pstate", Some("active"), "intel_pstate (active)"),
+            Self::IntelPstatePassive => ("intel_cpufreq", Some("passive"), "intel_pstate (passive)"),
+            Self::AcpiCpufreq => ("acpi-cpufreq", None, "acpi-cpufreq"),
+            Self::AmdPstateActive => ("amd-pstate-epp", Some("active"), "amd-pstate (active)"),
+            Self::AmdPstatePassive => ("amd-pstate", Some("passive"), "amd-pstate (passive)"),
+            Self::AmdPstateGuided => ("amd-pstate", Some("guided"), "amd-pstate (guided)"),
+            Self::None => ("", None, "no cpufreq driver"),
+        }
+    }
+}
+
 /// The frequencies of every core.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]

@@ -170,6 +170,18 @@ pub struct Written {
     pub secret: bool,
 }
 
+impl Written {
+    /// A key and its certificate.
+    fn pair(key: PathBuf, of_key: String, crt: PathBuf, of_crt: String) -> Vec<Self> {
+        let one = |path, purpose, secret| Self {
+            path,
+            purpose,
+            secret,
+        };
+        vec![one(key, of_key, true), one(crt, of_crt, false)]
+    }
+}
+
 impl fmt::Display for Written {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let secret = if self.secret { " [secret]" } else { "" };
@@ -207,22 +219,10 @@ impl Authority {
         let signed = params.self_signed(&key)?;
         let (crt, key_file) = (dir.join("ca.crt"), dir.join("ca.key"));
         files::write_pair(&crt, &signed.pem(), &key_file, &key.serialize_pem())?;
-        let written = vec![
-            Written {
-                path: key_file,
-                purpose:
-                    "signs every other certificate. Whoever has it commands every node: keep it here, best \
-                          offline, and copy it nowhere"
-                        .into(),
-                secret: true,
-            },
-            Written {
-                path: crt,
-                purpose: "tells who signed. Copy it to every node and to the controller (their setting `ca`)"
-                    .into(),
-                secret: false,
-            },
-        ];
+        let of_key = "signs every other certificate. Whoever has it commands every node: keep it here, best offline, and \
+                      copy it nowhere";
+        let of_crt = "tells who signed. Copy it to every node and to the controller (their setting `ca`)";
+        let written = Written::pair(key_file, of_key.into(), crt, of_crt.into());
         Ok((Self::open(dir)?, written))
     }
 
@@ -420,18 +420,9 @@ impl Authority {
                 "to the controller".into(),
             ),
         };
-        Ok(vec![
-            Written {
-                path: key_file,
-                purpose: format!("the private key to {stem}.crt. Copy it {place} alone (its setting `key`)"),
-                secret: true,
-            },
-            Written {
-                path: crt,
-                purpose: format!("{shows}. Copy it {place} (its setting `certificate`)"),
-                secret: false,
-            },
-        ])
+        let of_key = format!("the private key to {stem}.crt. Copy it {place} alone (its setting `key`)");
+        let of_crt = format!("{shows}. Copy it {place} (its setting `certificate`)");
+        Ok(Written::pair(key_file, of_key, crt, of_crt))
     }
 }
 
