@@ -54,7 +54,8 @@ fn values_out_of_range_name_key_and_value() {
         ..Default::default()
     };
     base.check().unwrap();
-    let spoilt: [(&str, fn(&mut GatewayConfig)); 8] = [
+    type Spoil = fn(&mut GatewayConfig);
+    let spoilt: [(&str, Spoil); 8] = [
         ("limits.max_headers = 0: allowed is 1 to 1000", |it| {
             it.limits.max_headers = 0
         }),

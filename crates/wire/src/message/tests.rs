@@ -173,7 +173,8 @@ fn another_revision_of_the_contract_is_refused_with_a_remedy() {
 #[test]
 fn a_description_without_its_parts_is_refused() {
     let whole = proto::Description::from(description());
-    let spoilt: [(&str, fn(&mut proto::Description)); 5] = [
+    type Spoil = fn(&mut proto::Description);
+    let spoilt: [(&str, Spoil); 5] = [
         ("node", |it| it.node = None),
         ("lease_ms", |it| it.lease_ms = None),
         ("observe_period_ms", |it| it.observe_period_ms = None),
@@ -272,7 +273,8 @@ fn an_apply_without_numbers_is_refused() {
         setting: Some(levers(&[("cores", 2.0), ("cap", 60.0), ("frequency", 1.2e9)])),
     };
     assert!(Apply::try_from(good.clone()).is_ok());
-    let spoilt: [(&str, fn(&mut proto::ApplyRequest)); 8] = [
+    type Spoil = fn(&mut proto::ApplyRequest);
+    let spoilt: [(&str, Spoil); 8] = [
         ("setting.cores", |it| {
             it.setting = Some(levers(&[("cores", f64::NAN)]))
         }),

@@ -150,7 +150,8 @@ mod tests {
 
     #[test]
     fn users_that_are_none_are_named() {
-        let spoilt: [(&str, fn(&mut Browsing)); 6] = [
+        type Spoil = fn(&mut Browsing);
+        let spoilt: [(&str, Spoil); 6] = [
             ("users: is 0 values", |it| it.users.clear()),
             ("users: is 2000000", |it| it.users = vec![5, 2_000_000]),
             ("reading_s: is 0", |it| it.reading_s = 0.0),
