@@ -57,7 +57,7 @@ impl TrafficPeriod {
         let oldest = [self.oldest_in_flight, other.oldest_in_flight];
         self.oldest_in_flight = oldest.into_iter().flatten().reduce(Seconds::max);
         if let Some(queue) = &other.queue {
-            self.queue.get_or_insert_default().add(queue);
+            *self.queue.get_or_insert_default() += *queue;
         }
         for backend in &other.backends {
             match self.backends.iter_mut().find(|known| known.name == backend.name) {
@@ -66,7 +66,7 @@ impl TrafficPeriod {
                     known.failures += backend.failures;
                     known.healthy |= backend.healthy;
                     if let Some(connects) = &backend.connects {
-                        known.connects.get_or_insert_default().add(connects);
+                        *known.connects.get_or_insert_default() += *connects;
                     }
                 }
                 None => self.backends.push(backend.clone()),
