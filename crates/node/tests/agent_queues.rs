@@ -1,4 +1,4 @@
-//! Accept queues watched through an agent: real listeners on loopback, sights over a Unix socket and over mutual TLS.
+//! Accept queues watched through an agent: real listeners on loopback, snapshots over a Unix socket and over mutual TLS.
 
 mod agent_common;
 mod queue_common;
@@ -6,7 +6,7 @@ mod queue_common;
 use agent_common::{Served, mutual_tls, refusal};
 use headroom_node::Roots;
 use headroom_node::agent::AgentConfig;
-use headroom_node::queue::{QueueError, QueueMethod, QueueSample, SightReader};
+use headroom_node::queue::{QueueError, QueueMethod, QueueSample, SnapshotReader};
 use headroom_wire::client::{Client, ClientOptions, QueueSnapshots};
 use headroom_wire::message::{QueueMethod as Told, QueueShown, QueueSnapshot, WatchQueue};
 use headroom_wire::server::Listen;
@@ -28,33 +28,33 @@ fn asked(port: u16, methods: &[Told]) -> WatchQueue {
     }
 }
 
-async fn next(sights: &mut QueueSnapshots) -> QueueSnapshot {
-    let next = tokio::time::timeout(PATIENCE, sights.next()).await;
-    next.expect("a sight in time")
+async fn next(snapshots: &mut QueueSnapshots) -> QueueSnapshot {
+    let next = tokio::time::timeout(PATIENCE, snapshots.next()).await;
+    next.expect("a snapshot in time")
         .unwrap()
         .expect("the stream goes on")
 }
 
 /// A queue as a controller sees it.
 struct Seen {
-    sights: QueueSnapshots,
-    reader: SightReader,
+    snapshots: QueueSnapshots,
+    reader: SnapshotReader,
 }
 
 impl Seen {
     async fn watch(client: &Client, port: u16, methods: &[Told]) -> Self {
         Self {
-            sights: client.watch_queue(asked(port, methods)).await.unwrap(),
-            reader: SightReader::new(port),
+            snapshots: client.watch_queue(asked(port, methods)).await.unwrap(),
+            reader: SnapshotReader::new(port),
         }
     }
 
     async fn next(&mut self) -> Result<QueueSample, QueueError> {
-        let sight = next(&mut self.sights).await;
-        self.reader.read(sight, Instant::now())
+        let snapshot = next(&mut self.snapshots).await;
+        self.reader.read(snapshot, Instant::now())
     }
 
-    /// Reads on until a sight is as asked for.
+    /// Reads on until a snapshot is as asked for.
     async fn until<T>(
         &mut self,
         what: &str,
@@ -251,18 +251,18 @@ async fn queues_and_streams_are_limited_and_freed_by_leaving() {
     // Who watches what is watched already needs no other meter.
     let third = first.watch_queue(asked(ports[0], &kernel)).await.unwrap();
     let refused = refusal(first.watch_queue(asked(ports[0], &kernel)).await);
-    let what = "streams of an accept queue's sights over one connection";
+    let what = "streams of an accept queue's snapshots over one connection";
     assert_eq!(refused, busy(what, 3));
     let fourth = second.watch_queue(asked(ports[1], &kernel)).await.unwrap();
     let refused = refusal(second.watch_queue(asked(ports[1], &kernel)).await);
-    assert_eq!(refused, busy("streams of an accept queue's sights", 4));
+    assert_eq!(refused, busy("streams of an accept queue's snapshots", 4));
 
     // What nobody watches any more makes room, long before its meter would go.
     drop((one, third));
     let deadline = Instant::now() + PATIENCE;
     let mut freed = loop {
         match second.watch_queue(asked(ports[2], &kernel)).await {
-            Ok(sights) => break sights,
+            Ok(snapshots) => break snapshots,
             Err(error) => assert!(Instant::now() < deadline, "{error}"),
         }
         tokio::time::sleep(FAST).await;
@@ -301,8 +301,8 @@ async fn what_is_out_of_range_is_refused() {
 }
 
 /// The number of the meter, and what it showed of the queue's length.
-async fn meter(sights: &mut QueueSnapshots) -> u64 {
-    match next(sights).await.shown {
+async fn meter(snapshots: &mut QueueSnapshots) -> u64 {
+    match next(snapshots).await.shown {
         QueueShown::Sample(sample) => sample.meter,
         other => panic!("{other:?}"),
     }
@@ -349,16 +349,16 @@ async fn streams_end_with_the_agent_and_a_meter_of_the_next_counts_anew() {
     let before = seen.next().await.unwrap();
     let run = client.agent().agent_run;
     served.stop().await.unwrap();
-    let mut ended = seen.sights.next().await;
+    let mut ended = seen.snapshots.next().await;
     while let Ok(Some(_)) = ended {
-        ended = seen.sights.next().await;
+        ended = seen.snapshots.next().await;
     }
     assert!(matches!(ended, Ok(None)), "{ended:?}");
 
     let mut again = Served::start(|_| {});
     let client = again.connect().await;
     assert_ne!(client.agent().agent_run, run);
-    seen.sights = client
+    seen.snapshots = client
         .watch_queue(asked(port_of(&server), &[Told::Kernel]))
         .await
         .unwrap();
