@@ -6,14 +6,14 @@ mod queue_common;
 #[path = "common/testing.rs"]
 mod testing;
 
-use agent_common::{Served, mutual_tls, refusal};
+use agent_common::{PATIENCE, Served, mutual_tls, next, refusal};
 use headroom_node::Roots;
 use headroom_node::agent::{AgentConfig, AgentError, Watching};
 use headroom_node::cgroup::TargetSpec;
 use headroom_node::cpu::GroupUsage;
 use headroom_wire::Refusal;
 use headroom_wire::client::{Client, QueueSnapshots};
-use headroom_wire::message::{CpuGroup, GroupCpu, QueueMethod, QueueShown, QueueSnapshot, WatchQueue};
+use headroom_wire::message::{CpuGroup, GroupCpu, QueueMethod, QueueShown, WatchQueue};
 use headroom_wire::server::Listen;
 use headroom_wire::tonic::Code;
 use queue_common::{listener, port_of};
@@ -24,9 +24,6 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use testing::says;
-
-/// Far longer than anything takes on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A version 2 hierarchy of plain files, on a machine that is else this one.
 struct Tree(tempfile::TempDir);
@@ -95,13 +92,6 @@ fn asked(server: &TcpListener, group: &str) -> WatchQueue {
         period: Duration::from_millis(20),
         cpu_group: Some(CpuGroup::new(group).unwrap()),
     }
-}
-
-async fn next(snapshots: &mut QueueSnapshots) -> QueueSnapshot {
-    let next = tokio::time::timeout(PATIENCE, snapshots.next()).await;
-    next.expect("a snapshot in time")
-        .unwrap()
-        .expect("the stream goes on")
 }
 
 async fn group(snapshots: &mut QueueSnapshots) -> GroupCpu {
