@@ -143,7 +143,7 @@ pub trait HardwareCap: std::fmt::Debug + Send {
 }
 
 /// A cap that is one.
-fn check(cap: Watts) -> Result<Watts, PowerLimitError> {
+pub(crate) fn check(cap: Watts) -> Result<Watts, PowerLimitError> {
     match cap.is_finite() && cap.get() > 0.0 {
         true => Ok(cap),
         false => Err(PowerLimitError::NotACap { asked: cap }),
