@@ -23,9 +23,10 @@ fn modelled(
     model: PowerModel,
     options: LimiterOptions,
     registry: &Registry,
-) -> Result<Limiter, LimitError> {
+) -> Result<Limiter, Box<LimitError>> {
     let meter = MeterPreference::one(MeterKind::Model);
-    Limiter::open(roots, target, model, meter, options, registry).map(|(limiter, _)| limiter)
+    let (limiter, _) = Limiter::open(roots, target, model, meter, options, registry)?;
+    Ok(limiter)
 }
 
 #[test]
