@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Running, live_scope, says, text};
+use common::{Running, live_scope, quota_of, says, text};
 use headroom_node::Roots;
 use headroom_node::cap::{Limiter, LimiterOptions};
 use headroom_node::cgroup::{CgroupScope, ScopeOptions, Target, Version};
@@ -140,17 +140,6 @@ fn wait_for(child: &mut Child, word: &str) -> String {
 fn end(mut running: Running) -> (ExitStatus, String) {
     let stderr = std::io::read_to_string(running.0.stderr.take().unwrap()).unwrap();
     (running.0.wait().unwrap(), stderr)
-}
-
-fn quota_of(target: &Target) -> String {
-    match target.version {
-        Version::V1 => format!(
-            "{} {}",
-            text(target.cpu_dir.join("cpu.cfs_quota_us")),
-            text(target.cpu_dir.join("cpu.cfs_period_us"))
-        ),
-        Version::V2 => text(target.cpu_dir.join("cpu.max")),
-    }
 }
 
 fn spec(target: &Target) -> String {

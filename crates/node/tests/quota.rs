@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{FakeMachine, Running, live_scope, says, text};
+use common::{FakeMachine, Running, live_scope, quota_of, says, text};
 use headroom_node::Roots;
 use headroom_node::cgroup::{Target, Version};
 use headroom_node::cpu::quota::Ceiling;
@@ -296,18 +296,6 @@ proptest! {
     }
 }
 
-/// What the kernel of this machine has in force for a group.
-fn in_force(target: &Target) -> String {
-    match target.version {
-        Version::V1 => format!(
-            "{} {}",
-            text(target.cpu_dir.join("cpu.cfs_quota_us")),
-            text(target.cpu_dir.join("cpu.cfs_period_us"))
-        ),
-        Version::V2 => text(target.cpu_dir.join("cpu.max")),
-    }
-}
-
 #[test]
 fn the_kernel_never_refuses_what_is_written() {
     let registry = Registry::new();
@@ -315,7 +303,7 @@ fn the_kernel_never_refuses_what_is_written() {
         return;
     };
     let target = scope.target().clone();
-    let found = in_force(&target);
+    let found = quota_of(&target);
     let cpus = effective(&Roots::default(), &target).unwrap().len() as f64;
     for period_ms in [1.0, 3.333, 10.0, 100.0, 1000.0] {
         let options = QuotaOptions {
@@ -349,7 +337,7 @@ fn the_kernel_never_refuses_what_is_written() {
             );
         }
         drop(quota);
-        assert_eq!(in_force(&target), found);
+        assert_eq!(quota_of(&target), found);
     }
     // And the kernel does refuse what the bounds keep from it.
     if target.version == Version::V1 {

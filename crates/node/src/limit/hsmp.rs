@@ -6,7 +6,7 @@ use super::{CapBounds, CapInForce, HardwareCap, LeverKind, PowerLimitError, Zone
 use crate::Roots;
 use crate::file;
 use crate::hsmp::{self, HwmonSocket, Message, Port};
-use crate::panel::{Change, Definition, ForeignWrite, Panel, first_number};
+use crate::panel::{Change, Definition, ForeignWrite, NotInForce, Panel, first_number};
 use crate::powercap::watts;
 use crate::restore::{FileValue, Handle, Outcome, Registry, RestoreError, Undo};
 use headroom_units::{Seconds, Watts};
@@ -222,11 +222,12 @@ impl Socket {
         }
         match u64::from(seen.abs_diff(wanted_mw)) * 1_000 <= TOLERANCE_UW {
             true => Ok(()),
-            false => Err(PowerLimitError::NotInForce {
+            false => Err(NotInForce {
                 path: port.path().to_path_buf(),
                 written: format!("{wanted_mw} mW"),
                 seen: format!("{seen} mW"),
-            }),
+            }
+            .into()),
         }
     }
 

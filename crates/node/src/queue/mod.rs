@@ -27,7 +27,7 @@ mod kernel;
 mod method;
 mod period;
 mod procfs;
-mod sight;
+mod snapshot;
 mod snmp;
 mod status;
 mod tools;
@@ -37,7 +37,7 @@ pub use ebpf::EbpfQueueMeter;
 pub use kernel::KernelQueueMeter;
 pub use method::QueueMethod;
 pub use period::{QueuePeriod, Scope};
-pub use sight::SightReader;
+pub use snapshot::SnapshotReader;
 pub use snmp::{SnmpOptions, SnmpQueueMeter};
 pub use status::{StatusPage, StatusQueueMeter};
 pub use tools::ToolsQueueMeter;
@@ -47,7 +47,7 @@ pub use headroom_wire::message::{
     QueueAtArrival as AtArrival, QueueCounters as Counters, QueueLength as Length, QueueListener as Listener,
 };
 
-pub(crate) use sight::{methods_of, told};
+pub(crate) use snapshot::{methods_of, reported};
 pub(crate) use tools::TOOLS;
 
 use crate::file::FileError;

@@ -202,16 +202,6 @@ impl Undo {
         }
     }
 
-    /// One more value that is ours.
-    #[cfg(test)]
-    pub(super) fn add_ours(&mut self, path: &Path, value: &str) {
-        if let Self::Files { ours, .. } = self {
-            ours.iter_mut()
-                .filter(|file| file.path == path)
-                .for_each(|file| file.values.push(value.into()));
-        }
-    }
-
     /// Every file and directory that carrying it out may touch.
     pub(super) fn touches(&self) -> Vec<&Path> {
         match self {

@@ -10,7 +10,7 @@ mod testing;
 pub use testing::{Tree, says, text};
 
 use headroom_node::Roots;
-use headroom_node::cgroup::{CgroupError, CgroupScope, ScopeOptions};
+use headroom_node::cgroup::{CgroupError, CgroupScope, ScopeOptions, Target, Version};
 use headroom_node::restore::Registry;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -177,5 +177,17 @@ impl Drop for Drawing {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
+    }
+}
+
+/// The quota that is in force for a group.
+pub fn quota_of(target: &Target) -> String {
+    match target.version {
+        Version::V1 => format!(
+            "{} {}",
+            text(target.cpu_dir.join("cpu.cfs_quota_us")),
+            text(target.cpu_dir.join("cpu.cfs_period_us"))
+        ),
+        Version::V2 => text(target.cpu_dir.join("cpu.max")),
     }
 }
