@@ -266,7 +266,7 @@ fn a_lost_meter_is_said_once_and_the_model_holds_the_cap() {
     assert_eq!(events.len(), 1, "{events:?}");
     std::thread::sleep(Duration::from_millis(100));
     assert_eq!(limiter.take_events(), [], "said once");
-    let quota: f64 = text(&group.join("cpu.max"))
+    let quota: f64 = text(group.join("cpu.max"))
         .split_once(' ')
         .unwrap()
         .0

@@ -282,7 +282,7 @@ fn a_plain_user_is_told_what_is_missing_and_served_by_the_rest() {
         .args([
             "capacity",
             "--duration",
-            "1.5",
+            "4",
             "--json",
             "--method",
             "ebpf,kernel,tools",

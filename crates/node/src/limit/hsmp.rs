@@ -64,10 +64,7 @@ impl HsmpLimits {
                 Self::open_device(Port::open(&path, true)?, registry)
             }
             None => Err(PowerLimitError::NoLimits {
-                why: format!(
-                    "neither hwmon nor {} shows an HSMP port, which is part of AMD's server processors",
-                    hsmp::DEVICE
-                ),
+                why: hsmp::why_none(roots),
             }),
         }
     }
@@ -375,6 +372,7 @@ impl HardwareCap for HsmpLimits {
 mod tests {
     use super::*;
     use crate::hsmp::fake::FakeSockets;
+    use crate::testing::says;
     use rustix::io::Errno;
 
     fn limits(sockets: &FakeSockets, registry: &Registry) -> Result<HsmpLimits, PowerLimitError> {
@@ -431,17 +429,7 @@ mod tests {
         let sockets = FakeSockets::new(1);
         let mut open = limits(&sockets, &Registry::new()).unwrap();
         sockets.0.lock().unwrap().fails = Some(Errno::TIMEDOUT);
-        assert!(
-            open.set(Some(Watts::new(90.0)))
-                .unwrap_err()
-                .to_string()
-                .contains("BIOS")
-        );
-        assert!(
-            limits(&sockets, &Registry::new())
-                .unwrap_err()
-                .to_string()
-                .contains("BIOS")
-        );
+        says(open.set(Some(Watts::new(90.0))).unwrap_err(), &["BIOS"]);
+        says(limits(&sockets, &Registry::new()).unwrap_err(), &["BIOS"]);
     }
 }

@@ -225,6 +225,21 @@ fn open_sensor(found: &Found, counted: bool) -> Result<Quantity, MeterError> {
 }
 
 impl Meter for HwmonMeter {
+    fn describe(&self) -> String {
+        let scope = total_scope(&sensors(&self.roots));
+        let of = match scope {
+            Some(Scope::Machine) => "the whole machine",
+            _ => "the processors",
+        };
+        let others = self.sensors.all.iter().filter(|sensor| !sensor.counted);
+        let others: Vec<&str> = others.map(|sensor| sensor.zone.as_str()).collect();
+        let besides = match others.is_empty() {
+            true => String::new(),
+            false => format!("; listed besides: {}", others.join(", ")),
+        };
+        format!("of {of}: {}{besides}", self.sensors.counted().join(", "))
+    }
+
     fn name(&self) -> &'static str {
         "hwmon"
     }
@@ -250,6 +265,7 @@ mod tests {
     use super::*;
     use crate::clock::fake::FakeClock;
     use crate::power::Refusal;
+    use crate::testing::says;
     use headroom_units::{Joules, Source};
     use std::time::Duration;
 
@@ -338,10 +354,9 @@ mod tests {
         let tree = Tree::new();
         tree.put("hwmon0", "name", "power_meter");
         tree.put("hwmon0", "power1_average", "4294967295000");
-        let error = HwmonMeter::open(&tree.roots()).unwrap_err().to_string();
-        assert!(
-            error.contains("stands for none") && error.contains("power1_average"),
-            "{error}"
+        says(
+            HwmonMeter::open(&tree.roots()).unwrap_err(),
+            &["stands for none", "power1_average"],
         );
         tree.put("hwmon0", "power1_average", "100000000");
         let (mut meter, clock) = tree.open();
@@ -389,15 +404,9 @@ mod tests {
     #[test]
     fn other_sensors_alone_are_named_in_the_error() {
         let tree = Tree::new();
-        assert!(
-            HwmonMeter::open(&tree.roots())
-                .unwrap_err()
-                .to_string()
-                .contains("no sensor")
-        );
+        says(HwmonMeter::open(&tree.roots()).unwrap_err(), &["no sensor"]);
         tree.put("hwmon0", "name", "nvme");
         tree.put("hwmon0", "power1_input", "5000000");
-        let error = HwmonMeter::open(&tree.roots()).unwrap_err().to_string();
-        assert!(error.contains("nvme-power1"), "{error}");
+        says(HwmonMeter::open(&tree.roots()).unwrap_err(), &["nvme-power1"]);
     }
 }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::testing::says;
 use std::fs;
 
 /// A machine of files, with permissions of its own: everything that exists, except what is named.
@@ -153,10 +154,7 @@ fn an_intel_server_measures_its_packages_and_dram() {
     let fake = Fake::intel();
     let energy = fake.of("RAPL energy");
     assert_eq!(energy.state, State::Usable);
-    assert!(
-        energy.why.contains("package-0, package-1, dram-0, dram-1"),
-        "{energy}"
-    );
+    says(&energy.why, &["package-0, package-1, dram-0, dram-1"]);
     for what in [
         "CPU quota",
         "CPU sets",
@@ -225,7 +223,7 @@ fn an_amd_server_counts_but_has_no_rapl_limits() {
         "{limits}"
     );
     let hsmp = fake.of("HSMP power limits (AMD)");
-    assert!(hsmp.remedy.unwrap().contains("modprobe amd_hsmp"));
+    assert!(hsmp.why.contains("modprobe amd_hsmp"), "{hsmp}");
     // A device of this kernel says nothing of another machine's tree.
     fake.devices.push("/dev/hsmp");
     assert_eq!(fake.of("HSMP power limits (AMD)").state, State::Unusable);
@@ -406,12 +404,17 @@ fn a_container_with_masked_powercap_says_that_it_may_be_masked() {
 
 #[test]
 fn counters_for_root_alone_say_how_to_share_them() {
-    let mut fake = Fake::intel();
-    fake.denied.push(("energy_uj".into(), Errno::ACCESS));
-    let energy = fake.of("RAPL energy");
-    assert_eq!(energy.state, State::Unusable);
-    assert!(energy.evidence.ends_with("energy_uj"));
-    assert!(energy.remedy.unwrap().contains("chgrp"));
+    let fake = Fake::intel();
+    let roots = Roots::at(fake.dir.path(), fake.dir.path());
+    let machine = Machine::look(&roots, &roots, &fake);
+    let path = Path::new("/sys/class/powercap/intel-rapl:0/energy_uj");
+    let denied = file::FileError::new(file::Action::Read, path, Errno::ACCESS.into());
+    let (evidence, why, remedy) = power::why_no_meter(&machine, &denied.into());
+    assert_eq!(evidence.as_deref(), Some(path));
+    assert!(
+        why.contains("this user may not") && remedy.contains("chgrp"),
+        "{why}; {remedy}"
+    );
 }
 
 #[test]

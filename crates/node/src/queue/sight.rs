@@ -1,12 +1,9 @@
 //! A queue of another machine: what its agent tells of it, as samples of this process, and what an agent tells.
 
-use super::{Counters, Length, Listener, QueueError, QueueMethod, QueuePreference, QueueSample, Seen};
+use super::{AtArrival, QueueError, QueueMethod, QueuePreference, QueueSample};
 use crate::order::Order;
 use headroom_units::Ratio;
-use headroom_wire::message::{
-    QueueAtArrival, QueueCounters, QueueLength, QueueListener, QueueMethod as Told,
-    QueueSample as ToldSample, QueueShown, QueueSnapshot,
-};
+use headroom_wire::message::{QueueMethod as Told, QueueSample as ToldSample, QueueShown, QueueSnapshot};
 use std::time::{Duration, Instant};
 
 impl From<Told> for QueueMethod {
@@ -68,84 +65,14 @@ pub(crate) fn told(
         method,
         meter,
         epoch: sample.epoch,
-        port: sample.port.into(),
-        server: sample.server.into(),
-        machine: sample.machine.into(),
-        length: sample.length.map(Into::into),
-        at_arrival: sample.seen.map(|seen| QueueAtArrival {
-            arrivals: seen.arrivals,
-            sum: seen.sum,
-            longest,
-        }),
+        port: sample.port,
+        server: sample.server,
+        machine: sample.machine,
+        length: sample.length,
+        at_arrival: sample.seen.map(|seen| AtArrival { longest, ..seen }),
         cpu_busy,
-        listeners: sample.listeners.iter().map(|one| (*one).into()).collect(),
+        listeners: sample.listeners.clone(),
     }))
-}
-
-impl From<Counters> for QueueCounters {
-    fn from(counters: Counters) -> Self {
-        Self {
-            enqueued: counters.enqueued,
-            accepts: counters.accepts,
-            drops: counters.drops,
-            requests: counters.requests,
-            attempt_fails: counters.attempt_fails,
-        }
-    }
-}
-
-impl From<QueueCounters> for Counters {
-    fn from(told: QueueCounters) -> Self {
-        Self {
-            enqueued: told.enqueued,
-            accepts: told.accepts,
-            drops: told.drops,
-            requests: told.requests,
-            attempt_fails: told.attempt_fails,
-        }
-    }
-}
-
-impl From<Length> for QueueLength {
-    fn from(length: Length) -> Self {
-        Self {
-            now: length.now,
-            limit: length.limit,
-        }
-    }
-}
-
-impl From<QueueLength> for Length {
-    fn from(told: QueueLength) -> Self {
-        Self {
-            now: told.now,
-            limit: told.limit,
-        }
-    }
-}
-
-impl From<Listener> for QueueListener {
-    fn from(listener: Listener) -> Self {
-        Self {
-            address: listener.address,
-            cookie: listener.cookie,
-            length: listener.length.into(),
-            drops: listener.drops,
-            enqueued: listener.enqueued,
-        }
-    }
-}
-
-impl From<QueueListener> for Listener {
-    fn from(told: QueueListener) -> Self {
-        Self {
-            address: told.address,
-            cookie: told.cookie,
-            length: told.length.into(),
-            drops: told.drops,
-            enqueued: told.enqueued,
-        }
-    }
 }
 
 /// Makes the sights of one port that an agent tells this process's samples.
@@ -204,17 +131,13 @@ impl SightReader {
             method: told.method.into(),
             at,
             epoch: self.epoch,
-            port: told.port.into(),
-            server: told.server.into(),
-            machine: told.machine.into(),
-            length: told.length.map(Into::into),
-            seen: told.at_arrival.map(|seen| Seen {
-                arrivals: seen.arrivals,
-                sum: seen.sum,
-                longest: seen.longest,
-            }),
+            port: told.port,
+            server: told.server,
+            machine: told.machine,
+            length: told.length,
+            seen: told.at_arrival,
             cpu_busy: told.cpu_busy,
-            listeners: told.listeners.into_iter().map(Into::into).collect(),
+            listeners: told.listeners,
         })
     }
 
@@ -236,6 +159,7 @@ impl SightReader {
 
 #[cfg(test)]
 mod tests {
+    use super::super::{Counters, Length, Listener};
     use super::*;
     use headroom_units::Seconds;
     use proptest::prelude::*;
@@ -254,7 +178,7 @@ mod tests {
             server: Counters::default(),
             machine: Counters::default(),
             length: Some(Length { now: 2, limit: 8 }),
-            seen: Some(Seen {
+            seen: Some(AtArrival {
                 arrivals: enqueued,
                 sum: 3 * enqueued,
                 longest: 4,

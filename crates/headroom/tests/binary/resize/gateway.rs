@@ -142,15 +142,20 @@ fn servers_that_fail_to_boot_hang_or_die_are_no_capacity_and_are_tried_again() {
     // The controller is killed, and finds everything as it is: nobody is started or stopped for it.
     controller.kill();
     let starts: Vec<usize> = (1..=3).map(|server| site.starts(server)).collect();
-    let running: Vec<bool> = (1..=3).map(|server| site.runs(server)).collect();
     fs::remove_file(site.path("runs.db")).unwrap();
     let controller = resize(&config);
     until("ten periods", || {
         (site.last()?["period"].as_u64()? >= 10).then_some(())
     });
     let states = site.states();
-    for (state, running) in states.iter().zip(&running) {
-        assert_eq!(state == "serving", *running, "{states:?} {}", controller.err());
+    // Of those that ran one may have been on its way down.
+    assert!(states.iter().any(|state| state == "serving"), "{states:?}");
+    for (server, state) in (1..=3).zip(&states) {
+        assert!(
+            state != "serving" || site.runs(server),
+            "{states:?} {}",
+            controller.err()
+        );
     }
     assert_eq!(
         starts,

@@ -128,7 +128,7 @@ impl Watcher {
 mod tests {
     use super::super::super::mailbox::mailbox;
     use super::*;
-    use crate::queue::{Counters, QueueMethod, Seen};
+    use crate::queue::{AtArrival, Counters, QueueMethod};
     use headroom_wire::message::QueueShown;
     use headroom_wire::tonic::codegen::tokio_stream::StreamExt;
 
@@ -146,7 +146,7 @@ mod tests {
                 server: Counters::default(),
                 machine: Counters::default(),
                 length: None,
-                seen: Some(Seen {
+                seen: Some(AtArrival {
                     arrivals: 0,
                     sum: 0,
                     longest,
