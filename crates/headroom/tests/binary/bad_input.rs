@@ -141,7 +141,7 @@ fn what_the_machine_has_not_is_refused_and_leaves_everything_as_it_was() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = taken.local_addr().unwrap().to_string();
     let listens = format!("listen = [\"{taken}\"]");
-    let serves = format!("[admin]\nlisten = \"{taken}\"");
+    let serves = format!("[admin]\\nlisten = \"{taken}\"");
     let missing = format!("{path}-not");
     let upwards = format!("{path}/../x");
     let folder = tempfile::tempdir().unwrap();
@@ -149,7 +149,7 @@ fn what_the_machine_has_not_is_refused_and_leaves_everything_as_it_was() {
     fs::write(&junk, "no certificate").unwrap();
     let tls = |certificate: &str| {
         format!(
-            "threads = 1\ntls = [{{ listen = \"127.0.0.1:0\", certificate = \"{certificate}\", key = \"/no/key.pem\" }}]"
+            "threads = 1\\ntls = [{{ listen = \"127.0.0.1:0\", certificate = \"{certificate}\", key = \"/no/key.pem\" }}]"
         )
     };
     let (no_file, no_pem) = (tls("/no/chain.pem"), tls(junk.to_str().unwrap()));
@@ -157,7 +157,7 @@ fn what_the_machine_has_not_is_refused_and_leaves_everything_as_it_was() {
     let line = format!("cgroup = \"{path}\"");
     let line = line.as_str();
     let cores = "requests_per_core_s = 250.0";
-    let with_cores = |key: &str| format!("{cores}\n{key}");
+    let with_cores = |key: &str| format!("{cores}\\n{key}");
     let (many, few, step) = (
         with_cores("cores_max = 640"),
         with_cores("cores_min = 9"),
