@@ -161,9 +161,7 @@ impl Drop for Config {
             .flatten()
             .flatten();
         for dir in of_services.map(|entry| entry.path()).chain([run_dir]) {
-            if let Some(gateway) = gateway_in(&dir).filter(|pid| is_launched(*pid)) {
-                kill(gateway);
-            }
+            gateway_in(&dir).filter(|pid| is_launched(*pid)).map(kill);
         }
     }
 }
