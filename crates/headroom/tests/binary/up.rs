@@ -110,8 +110,7 @@ fn admin_port_answers(up: &Up) {
 fn recorded_runs_are_listed_and_drawn(config: &Config, summary: &serde_json::Value) {
     let db = config.db();
     let with_db = |args: &[&str]| {
-        let program = succeeds(headroom("").args(args).arg("--db").arg(&db));
-        program
+        succeeds(headroom("").args(args).arg("--db").arg(&db))
     };
     let listed = with_db(&["runs"]).out();
     assert_has(&listed, &["slo-power", "finished"]);

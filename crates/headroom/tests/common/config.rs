@@ -161,7 +161,9 @@ impl Drop for Config {
             .flatten()
             .flatten();
         for dir in of_services.map(|entry| entry.path()).chain([run_dir]) {
-            gateway_in(&dir).filter(|pid| is_launched(*pid)).map(kill);
+            if let Some(gateway) = gateway_in(&dir).filter(|pid| is_launched(*pid)) {
+                kill(gateway);
+            }
         }
     }
 }
