@@ -109,9 +109,7 @@ fn admin_port_answers(up: &Up) {
 
 fn recorded_runs_are_listed_and_drawn(config: &Config, summary: &serde_json::Value) {
     let db = config.db();
-    let with_db = |args: &[&str]| {
-        succeeds(headroom("").args(args).arg("--db").arg(&db))
-    };
+    let with_db = |args: &[&str]| succeeds(headroom("").args(args).arg("--db").arg(&db));
     let listed = with_db(&["runs"]).out();
     assert_has(&listed, &["slo-power", "finished"]);
     let listed = with_db(&["runs", "--json"]).json();
