@@ -1,4 +1,5 @@
 use super::*;
+use crate::Fixed;
 use crate::capacity::Capacity;
 use crate::observation::{Latency, NodeObservation};
 use crate::plant::{CoreRange, PowerEnvelope};
@@ -53,6 +54,28 @@ fn second(arrivals: u64) -> Observation {
         in_force: plant().full(),
         traffic: Some(traffic),
         ..Observation::default()
+    }
+}
+
+#[test]
+fn each_reason_says_whose_levers_it_is_of() {
+    let parts = vec![Part::new(Box::new(TwoCores)), Part::new(Box::new(AlwaysOn))];
+    let decision = Stack::new(parts, plant(), 5).unwrap().decide(&second(1));
+    let rule = |lever| decision.reason_of(lever).map(|reason| &*reason.rule);
+    assert_eq!(
+        [Lever::Cores, Lever::Servers, Lever::Cap].map(rule),
+        [Some("two"), Some("always-on"), None]
+    );
+}
+
+#[test]
+fn fixed_shares_no_lever() {
+    let fixed = || Part::new(Box::new(Fixed::new(plant())));
+    for other in [Part::new(Box::new(TwoCores)), Part::new(Box::new(AlwaysOn))] {
+        let lever = other.law.levers()[0];
+        let (first, second) = ("fixed", other.law.name());
+        let contested = StackError::Contested { lever, first, second };
+        assert_eq!(refused(vec![fixed(), other], plant()), contested);
     }
 }
 

@@ -83,7 +83,10 @@ pub use telemetry::{GatewayTelemetry, Other, ReportedLatency, Telemetry, Traffic
 pub use tick::{BackendTick, Levers, Tick};
 
 use headroom_console::Stop;
-use headroom_control::{Decision, Distribution, Latency, Observation, Slo, Stack, Traffic, missed_latency};
+use headroom_control::{
+    Decision, Distribution, Fixed, Guardian, Latency, Observation, Reason, Slo, Stack, Traffic,
+    missed_latency,
+};
 use headroom_node::restore;
 use headroom_units::{Seconds, Setting, quantile_of_answered};
 use std::time::{Duration, Instant};
@@ -254,10 +257,14 @@ impl ControlLoop<'_, '_> {
         let mut decision = self.law.decide(&seen);
         let actuation_failed = !self.frame.dry && !self.apply(&mut decision, begin);
         if telemetry_lost {
+            let reasons = &decision.reasons;
+            // A law that guards itself may be the first and speak of something else.
+            let of_guardian = |reason: &&Reason| Guardian::<Fixed>::RULES.contains(&&*reason.rule);
+            let reason = reasons.iter().find(of_guardian).or(reasons.first());
             tracing::warn!(
                 lost_periods = self.law.lost_periods(),
                 "telemetry lost: {}",
-                decision.reasons.first().map_or("", |reason| &reason.text)
+                reason.map_or("", |reason| &reason.text)
             );
         }
 

@@ -381,7 +381,7 @@ fn the_frequency_reaches_the_law_and_its_limit_the_machine() {
                 }
                 .into(),
                 expected_rate: None,
-                reasons: vec![headroom_control::Reason::new("halve", "half".into(), &[])],
+                reasons: vec![Reason::new("halve", "half".into(), &[])],
             }
         }
         fn forget(&mut self) {}
