@@ -193,6 +193,21 @@ impl Stack {
         &self.plant
     }
 
+    /// Goes on with the laws of another plant: those that switch servers stay as they are, all others begin anew.
+    pub fn follow(&mut self, new: Self) {
+        let old = std::mem::take(&mut self.members);
+        let mut kept: Vec<Member> = old
+            .into_iter()
+            .filter(|member| member.levers == [Lever::Servers])
+            .collect();
+        let each = new.members.into_iter().map(|member| {
+            let same = |one: &Member| one.levers == member.levers;
+            kept.iter().position(same).map_or(member, |at| kept.swap_remove(at))
+        });
+        self.members = each.collect();
+        self.plant = new.plant;
+    }
+
     /// The latency above which a law repairs: the lowest of those that have such a one.
     pub fn guard(&self) -> Option<Seconds> {
         let guards = self.members.iter().filter_map(|member| member.law.law().guard());
