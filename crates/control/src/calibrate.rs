@@ -333,7 +333,7 @@ where
         self.prototype.name()
     }
 
-    fn levers(&self) -> &'static [Lever] {
+    fn levers(&self) -> &[Lever] {
         self.prototype.levers()
     }
 

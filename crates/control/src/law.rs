@@ -16,7 +16,7 @@ pub trait Law: Send {
     fn rules(&self) -> &'static [&'static str];
 
     /// The levers that it moves; it leaves all others alone.
-    fn levers(&self) -> &'static [Lever];
+    fn levers(&self) -> &[Lever];
 
     /// Whether it answers lost telemetry and failing requests by itself, so that a [`Guardian`](crate::Guardian) leaves it alone.
     fn guards_itself(&self) -> bool {
@@ -43,7 +43,7 @@ impl<L: Law + ?Sized> Law for Box<L> {
     fn rules(&self) -> &'static [&'static str] {
         (**self).rules()
     }
-    fn levers(&self) -> &'static [Lever] {
+    fn levers(&self) -> &[Lever] {
         (**self).levers()
     }
     fn guards_itself(&self) -> bool {

@@ -7,13 +7,15 @@
 //! ```
 //! use headroom_control::resize::AlwaysOn;
 //! use headroom_control::stack::{Part, Stack};
-//! use headroom_control::{CoreRange, Fixed, Observation, Plant, PowerEnvelope};
-//! use headroom_units::{Cores, Watts};
+//! use headroom_control::{CoreRange, Observation, Plant, PowerEnvelope, Powersave, FrequencyRange};
+//! use headroom_units::{Cores, Hertz, Lever, Watts};
 //!
 //! let cores = CoreRange::new(Cores::new(1.0), Cores::new(4.0), Cores::new(1.0))?;
 //! let power = PowerEnvelope { base: Watts::new(6.0), per_core: Watts::new(2.0), lowest_cap: Watts::new(7.0) };
-//! let plant = Plant::new(cores, power)?.with_servers(3);
-//! let parts = vec![Part::new(Box::new(Fixed::new(plant))), Part::new(Box::new(AlwaysOn)).every(10)];
+//! let ghz = |ghz: f64| Hertz::new(ghz * 1e9);
+//! let frequency = FrequencyRange::new(ghz(1.0), ghz(3.0), ghz(0.1))?;
+//! let plant = Plant::new(cores, power)?.with_frequency(frequency).with_servers(3);
+//! let parts = vec![Part::new(Box::new(Powersave::new(plant)?)), Part::new(Box::new(AlwaysOn)).every(10)];
 //! let mut stack = Stack::new(parts, plant, 5)?;
 //! let decision = stack.decide(&Observation::default());
 //! // What no law moves is full.
@@ -46,7 +48,7 @@ pub enum StackError {
     },
     /// A law moves a lever that the plant lacks.
     #[error(
-        "{law} moves the lever {lever}, which is not here: `headroom doctor` says why; or choose another law"
+        "{law} moves the lever {lever}, which is not here: {}; or choose another law", remedy(*lever)
     )]
     Missing {
         /// The law.
@@ -60,6 +62,20 @@ pub enum StackError {
         /// The law.
         law: &'static str,
     },
+}
+
+/// How a plant comes by a lever.
+const fn remedy(lever: Lever) -> &'static str {
+    match lever {
+        Lever::Cores | Lever::Cap => "no law that sets machines can run on servers that are only switched",
+        Lever::Frequency => {
+            "the processors' frequency cannot be limited on each machine of the service, and `headroom doctor`, run there, says why"
+        }
+        Lever::Servers => {
+            "a controller has it with one of static, dynamic, scheduled or always-on, whose lever it then is"
+        }
+        Lever::Coalescing => "every agent needs `[nic]` in its configuration, and `headroom up` has none",
+    }
 }
 
 /// A law of a stack.
@@ -86,6 +102,7 @@ impl Part {
 
 struct Member {
     law: Guardian<Box<dyn Law>>,
+    levers: Vec<Lever>,
     every: u32,
     /// Periods since it decided, and what was observed in them.
     periods: u32,
@@ -130,6 +147,7 @@ impl Stack {
             }
         }
         let member = |part: Part| Member {
+            levers: part.law.levers().to_vec(),
             law: Guardian::new(part.law, plant, patience),
             // The first period is one of a decision.
             periods: part.every - 1,
@@ -175,6 +193,21 @@ impl Stack {
         &self.plant
     }
 
+    /// Goes on with the laws of another plant: those that switch servers stay as they are, all others begin anew.
+    pub fn follow(&mut self, new: Self) {
+        let old = std::mem::take(&mut self.members);
+        let mut kept: Vec<Member> = old
+            .into_iter()
+            .filter(|member| member.levers == [Lever::Servers])
+            .collect();
+        let each = new.members.into_iter().map(|member| {
+            let same = |one: &Member| one.levers == member.levers;
+            kept.iter().position(same).map_or(member, |at| kept.swap_remove(at))
+        });
+        self.members = each.collect();
+        self.plant = new.plant;
+    }
+
     /// The latency above which a law repairs: the lowest of those that have such a one.
     pub fn guard(&self) -> Option<Seconds> {
         let guards = self.members.iter().filter_map(|member| member.law.law().guard());
@@ -205,13 +238,14 @@ impl Stack {
         };
         let mut wait = u32::MAX;
         for member in &mut self.members {
-            let levers = member.law.law().levers();
             if let Some(decision) = member.decide(observation) {
                 all.expected_rate = all.expected_rate.or(decision.expected_rate);
-                all.reasons.extend(decision.reasons);
+                let reasons = decision.reasons.into_iter();
+                all.reasons
+                    .extend(reasons.map(|reason| reason.of(&member.levers)));
             }
             wait = wait.min(member.every - member.periods);
-            for lever in levers {
+            for lever in &member.levers {
                 all.setting = all.setting.with(*lever, member.setting.get(*lever));
             }
         }

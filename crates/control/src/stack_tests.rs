@@ -1,4 +1,5 @@
 use super::*;
+use crate::Fixed;
 use crate::capacity::Capacity;
 use crate::observation::{Latency, NodeObservation};
 use crate::plant::{CoreRange, PowerEnvelope};
@@ -53,6 +54,46 @@ fn second(arrivals: u64) -> Observation {
         in_force: plant().full(),
         traffic: Some(traffic),
         ..Observation::default()
+    }
+}
+
+#[test]
+fn each_reason_says_whose_levers_it_is_of() {
+    let parts = vec![Part::new(Box::new(TwoCores)), Part::new(Box::new(AlwaysOn))];
+    let decision = Stack::new(parts, plant(), 5).unwrap().decide(&second(1));
+    let rule = |lever| decision.reason_of(lever).map(|reason| &*reason.rule);
+    assert_eq!(
+        [Lever::Cores, Lever::Servers, Lever::Cap].map(rule),
+        [Some("two"), Some("always-on"), None]
+    );
+}
+
+#[test]
+fn with_another_plant_the_laws_of_machines_begin_anew_and_those_of_servers_go_on() {
+    let stack = |plant: Plant| {
+        let fixed = crate::Constant::new(plant.full().only(&[Lever::Cores])).unwrap();
+        let parts = vec![Part::new(Box::new(fixed)), Part::new(Box::new(AlwaysOn)).every(3)];
+        Stack::new(parts, plant, 5).unwrap()
+    };
+    let mut running = stack(plant());
+    assert!(running.decide(&second(1)).reason_of(Lever::Servers).is_some());
+    let cores = CoreRange::new(Cores::new(1.0), Cores::new(12.0), Cores::new(1.0)).unwrap();
+    let larger = Plant::new(cores, plant().power()).unwrap().with_servers(3);
+    running.follow(stack(larger));
+    let next = running.decide(&second(1));
+    assert_eq!(next.setting.cores(), Some(Cores::new(12.0)));
+    // The law of servers would decide at once if it had begun anew.
+    assert!(next.reason_of(Lever::Servers).is_none());
+}
+
+#[test]
+fn fixed_shares_no_lever() {
+    let fixed = || Part::new(Box::new(Fixed::new(plant())));
+    for other in [Part::new(Box::new(TwoCores)), Part::new(Box::new(AlwaysOn))] {
+        let lever = other.law.levers()[0];
+        let (first, second) = ("fixed", other.law.name());
+        let contested = StackError::Contested { lever, first, second };
+        assert_eq!(refused(vec![fixed(), other], plant()), contested);
     }
 }
 

@@ -12,6 +12,7 @@ use crate::power_manager::{PowerManager, PowerManagerTuning, Powersave};
 use crate::resize::{AlwaysOn, ResizeTuning};
 use crate::slo_power::{Mode, SloPower, SloPowerError};
 use crate::{Fixed, HeadroomTuning, Tuning};
+use headroom_units::Lever;
 use serde::Deserialize;
 
 const FIXED: Entry = Entry {
@@ -120,13 +121,7 @@ pub(super) static LAWS: [Entry; 16] = [
         name: "constant",
         about: "A setting that stays, of the levers that it names: for those that no other law steers",
         table: Some("constant"),
-        build: |config, _| match Constant::new(config.constant.setting) {
-            Some(law) => Ok(Box::new(law)),
-            None => Err(LawError::new(
-                "law.constant.setting",
-                "is empty: name a lever, as in { coalescing = 50 }",
-            )),
-        },
+        build: constant,
         ..FIXED
     },
     Entry {
@@ -235,6 +230,14 @@ impl LawConfig {
         self.power_manager
             .check()
             .map_err(LawError::of("power-manager"))?;
+        for (lever, value) in self
+            .constant
+            .setting
+            .iter()
+            .filter(|(_, value)| !value.is_finite())
+        {
+            return Err(constant_value(lever, format!("is {value}: it must be a number")));
+        }
         if self.servers_every_periods == 0 {
             return Err(LawError::new(
                 "law.servers_every_periods",
@@ -277,6 +280,29 @@ impl LawName {
 
 fn nothing(_: &LawConfig, _: &LawContext) -> Found {
     Ok(Vec::new())
+}
+
+fn constant_value(lever: Lever, why: String) -> LawError {
+    LawError::new(format!("law.constant.setting.{lever}"), why)
+}
+
+fn constant(config: &LawConfig, context: &LawContext) -> Built {
+    let setting = config.constant.setting;
+    for (lever, value) in setting.iter() {
+        // A lever that is not here is refused where the laws are joined.
+        if let Some((min, max)) = context.plant.bounds(lever)
+            && !(min..=max).contains(&value)
+        {
+            return Err(constant_value(lever, format!("is {value}: {min} to {max} here")));
+        }
+    }
+    match Constant::new(setting) {
+        Some(law) => Ok(Box::new(law)),
+        None => Err(LawError::new(
+            "law.constant.setting",
+            "is empty: name a lever, as in { cores = 1.5 }",
+        )),
+    }
 }
 
 fn headroom(config: &LawConfig, context: &LawContext) -> Built {

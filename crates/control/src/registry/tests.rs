@@ -46,6 +46,25 @@ fn every_law_is_built_under_the_name_that_it_gives_itself() {
 }
 
 #[test]
+fn a_constant_outside_the_range_of_its_lever_is_refused_by_name() {
+    let refused = |setting: &str| {
+        let config = config(&format!(
+            r#"{{"name": "constant", "constant": {{"setting": {setting}}}}}"#
+        ));
+        config.build(&context()).err().unwrap().to_string()
+    };
+    let key = "law.constant.setting";
+    assert_eq!(
+        refused(r#"{"cores": 99}"#),
+        format!("{key}.cores: is 99: 0.2 to 2 here")
+    );
+    assert!(refused(r#"{"cap": -5}"#).starts_with(&format!("{key}.cap: is -5: 6.2 to ")));
+    let mut none = LawConfig::of(LawName::CONSTANT);
+    none.constant.setting = Setting::default().with(Lever::Coalescing, Some(f64::NAN));
+    assert_eq!(none.check().unwrap_err().key, format!("{key}.coalescing"));
+}
+
+#[test]
 fn several_laws_are_named_in_a_list() {
     let both = config(r#"{"name": ["slo-power", "dynamic"], "servers_every_periods": 10}"#);
     assert_eq!(both.names.to_string(), "slo-power+dynamic");

@@ -48,8 +48,8 @@ pub struct Resize {
 
 impl Resize {
     /// Of a decision by a law of [`Lever::Servers`], for a cluster of so many servers.
-    pub fn of(decision: Decision, all: usize) -> Self {
-        let reason = decision.reasons.into_iter().next();
+    pub fn of(decision: &Decision, all: usize) -> Self {
+        let reason = decision.reason_of(Lever::Servers).cloned();
         Self {
             servers: decision.setting.servers().unwrap_or(all),
             reason: reason.unwrap_or_else(|| Reason::new("unexplained", String::new(), &[])),

@@ -100,6 +100,30 @@ fn a_node_that_is_killed_counts_as_full_and_saves_nothing() {
 }
 
 #[test]
+fn the_laws_are_made_for_a_node_that_comes_after_the_start() {
+    let (one, mut two) = (Plain::start(), Plain::start());
+    two.program.kill();
+    let gateway = Gateway::of_nobody();
+    let nodes = [("n1", one.at()), ("n2", two.at())];
+    // All that n1 has, so that a plant of n1 alone would have it mean everything.
+    let constant = "\"constant\"\nconstant.setting = { cores = 4.0 }\n";
+    let config = Config::controller(&nodes, &gateway.control(), 2000)
+        .with("\"slo-power\"", constant)
+        .with("wait_s = 20", "wait_s = 1");
+    let (mut controller, admin) = config.start();
+    let in_force = || status(admin)?["seen"]["in_force"]["cores"].as_f64();
+    until("n1 is commanded", || in_force().filter(|cores| *cores == 4.0));
+    two.again();
+    until("the cores are spread over both", || {
+        one.cores()
+            .zip(two.cores())
+            .filter(|(one, two)| one + two == 4.0 && *two > 0.0)
+    });
+    assert_has(controller.err(), &["the laws that set machines begin anew"]);
+    controller.stop();
+}
+
+#[test]
 fn a_node_that_was_never_reached_counts_as_the_largest_of_the_others() {
     let (one, two) = (Plain::start(), Plain::start());
     let gateway = Gateway::of_nobody();

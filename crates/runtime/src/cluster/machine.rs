@@ -84,6 +84,10 @@ pub struct ClusterMachine {
     spread: Spread,
     period: Duration,
     plant: Option<Plant>,
+    /// The most cores that may be used, where that is less than all.
+    most: Option<Cores>,
+    /// Nodes of which the plant is made: those that were live once.
+    measured: BTreeSet<String>,
     /// Not all cores of the nodes may be used, so that full is less than everything.
     bounded: bool,
     mixed: bool,
@@ -134,6 +138,8 @@ impl ClusterMachine {
             spread,
             period: options.period,
             plant: None,
+            most: None,
+            measured: BTreeSet::new(),
             bounded: false,
             mixed: false,
             _network: Network::start("cluster-nodes", tasks, stop)?,
@@ -141,7 +147,7 @@ impl ClusterMachine {
     }
 
     /// Waits until every node was described, or until the time is over and at least one was; then nodes that are not
-    /// there yet may come later, and share in what was found here.
+    /// there yet may come later: then the plant [grows](Device::grown).
     ///
     /// # Errors
     /// No node can be reached, each is held by another controller, or none can be commanded: why, for each.
@@ -163,32 +169,23 @@ impl ClusterMachine {
                     "it is held by {holder:?}: stop that controller, or wait until its lease ends"
                 )),
                 (Some(description), None) => {
-                    capacity(description).map(|capacity| (description.clone(), capacity))
+                    capacity(description).map(|_| description.clone())
                 }
             };
             match usable {
-                Ok(usable) => found.push(usable),
+                Ok(description) => {
+                    self.measured.insert(node.name.clone());
+                    found.push(description);
+                }
                 Err(why) => notes.push(format!("node {}: {why}", node.name)),
             }
         }
         if found.is_empty() {
             bail!("no node can be commanded: {}", notes.join("; "));
         }
-        let capacities: Vec<NodeCapacity> = found.iter().map(|(_, capacity)| *capacity).collect();
-        let (fewest, all) = self.spread.range(&capacities);
-        let most = most.map_or(all, |most| most.min(all));
-        let range = CoreRange::new(fewest, most, self.spread.step())
-            .with_context(|| format!("{} nodes", found.len()))?;
-        let mut plant = Plant::new(range, envelope(&capacities, most))?;
-        for lever in of_each() {
-            let ranges = found.iter().map(|(description, _)| description.ranges.get(lever));
-            if let Some(range) = together(ranges) {
-                plant = plant.with_range(lever, range)?;
-            }
-        }
-        self.plant = Some(plant);
-        self.bounded = most < all;
-        let sources: Vec<Source> = found.iter().map(|(description, _)| description.source).collect();
+        self.most = most;
+        let plant = self.measure(&found)?;
+        let sources: Vec<Source> = found.iter().map(|description| description.source).collect();
         let one = sources.iter().all(|source| *source == sources[0]);
         if !one {
             notes.push(
@@ -201,6 +198,24 @@ impl ClusterMachine {
             source: one.then(|| sources[0]),
             notes,
         })
+    }
+
+    /// Makes the plant of these nodes the one that is commanded.
+    fn measure(&mut self, found: &[Description]) -> anyhow::Result<Plant> {
+        let capacities: Vec<NodeCapacity> = found.iter().filter_map(|node| capacity(node).ok()).collect();
+        let (fewest, all) = self.spread.range(&capacities);
+        let most = self.most.map_or(all, |most| most.min(all));
+        let range = CoreRange::new(fewest, most, self.spread.step())
+            .with_context(|| format!("{} nodes", found.len()))?;
+        let mut plant = Plant::new(range, envelope(&capacities, most))?;
+        for lever in of_each() {
+            if let Some(range) = together(found.iter().map(|node| node.ranges.get(lever))) {
+                plant = plant.with_range(lever, range)?;
+            }
+        }
+        self.plant = Some(plant);
+        self.bounded = most < all;
+        Ok(plant)
     }
 
     /// Why no node obeys, where each that is there is another controller's.
@@ -250,6 +265,35 @@ impl Device for ClusterMachine {
         let mut of_nodes: Vec<String> = of_nodes.collect();
         of_nodes.sort_unstable();
         Some(of_nodes.join("; "))
+    }
+
+    /// With a node that is live for the first time. One that goes stays part of the plant: it comes back.
+    fn grown(&mut self) -> Option<Plant> {
+        let came: Vec<String> = self
+            .live()
+            .filter(|(node, description, ..)| {
+                !self.measured.contains(&node.name) && capacity(description).is_ok()
+            })
+            .map(|(node, ..)| node.name.clone())
+            .collect();
+        if came.is_empty() || self.plant.is_none() {
+            return None;
+        }
+        self.measured.extend(came);
+        let measured = self.nodes.iter().filter(|node| self.measured.contains(&node.name));
+        let found: Vec<Description> = measured
+            .filter_map(|node| {
+                let state = node.state.lock();
+                state.description.clone().or_else(|| state.last.clone())
+            })
+            .collect();
+        match self.measure(&found) {
+            Ok(plant) => Some(plant),
+            Err(error) => {
+                tracing::error!("the plant stays as it was measured at the start: {error:#}");
+                None
+            }
+        }
     }
 
     fn observe(&mut self, period: &mut DevicePeriod) {

@@ -2,7 +2,7 @@
 
 use super::telemetry::TrafficPeriod;
 use super::tick::Levers;
-use headroom_control::{Decision, NodeObservation};
+use headroom_control::{Decision, NodeObservation, Plant};
 use headroom_units::{Cores, Hertz, Joules, Part, PerSecond, Ratio, Reading, Seconds, Setting, Watts};
 use std::collections::BTreeSet;
 
@@ -11,6 +11,11 @@ pub trait Device {
     /// A run begins. Which meter its energy is of, with the zones that count, where it has one: while another answers, or others
     /// count, energy is unknown.
     fn begin(&mut self) -> Option<String> {
+        None
+    }
+
+    /// Another plant than before, where more machines are known now than at the start.
+    fn grown(&mut self) -> Option<Plant> {
         None
     }
 

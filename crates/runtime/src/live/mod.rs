@@ -45,6 +45,7 @@
 //!         dry: false,
 //!     },
 //!     law: &mut law,
+//!     laws: None,
 //!     devices: vec![&mut service],
 //!     telemetry: Some(&mut Lost),
 //!     clock: &ManualClock::new(),
@@ -83,7 +84,10 @@ pub use telemetry::{GatewayTelemetry, Other, ReportedLatency, Telemetry, Traffic
 pub use tick::{BackendTick, Levers, Tick};
 
 use headroom_console::Stop;
-use headroom_control::{Decision, Distribution, Latency, Observation, Slo, Stack, Traffic, missed_latency};
+use headroom_control::{
+    Decision, Distribution, Fixed, Guardian, Latency, Observation, Plant, Reason, Slo, Stack, Traffic,
+    missed_latency,
+};
 use headroom_node::restore;
 use headroom_units::{Seconds, Setting, quantile_of_answered};
 use std::time::{Duration, Instant};
@@ -130,12 +134,17 @@ impl Drop for Signs<'_> {
     }
 }
 
+/// Makes the laws for a plant.
+pub type Laws<'a> = dyn Fn(Plant) -> anyhow::Result<Stack> + 'a;
+
 /// The closed loop.
 pub struct ControlLoop<'a, 'd> {
     /// What stays the same.
     pub frame: Frame,
     /// The laws.
     pub law: &'a mut Stack,
+    /// The laws for another plant, where there can be one.
+    pub laws: Option<&'a Laws<'a>>,
     /// What is controlled. Each is shown what those before it saw in a period.
     pub devices: Vec<&'d mut dyn Device>,
     /// What is known of the requests; `None` where no law goes by it.
@@ -226,11 +235,34 @@ impl ControlLoop<'_, '_> {
         carried_out
     }
 
+    /// Gives the laws the plant that a device has now. Where they cannot be made for it, everything is on from then on.
+    fn follow(&mut self) {
+        let plants: Vec<Plant> = self.devices.iter_mut().filter_map(|device| device.grown()).collect();
+        let Some(laws) = self.laws else { return };
+        for plant in plants {
+            let full = plant.full();
+            match laws(plant) {
+                Ok(stack) => {
+                    self.law.follow(stack);
+                    tracing::info!(%full, "more nodes are known: the laws that set machines begin anew");
+                }
+                Err(error) => {
+                    tracing::error!(%full, "the laws do not fit the nodes known now, everything is on: {error:#}");
+                    // A stack of a law that keeps everything on lacks nothing.
+                    if let Ok(stack) = Stack::of(Box::new(Fixed::new(plant)), plant, 1) {
+                        self.law.follow(stack);
+                    }
+                }
+            }
+        }
+    }
+
     fn period(&mut self, index: u64, length: Seconds, at: Seconds) -> Tick {
         let begin = self.clock.now();
         // Half a period is left for the devices and the law.
         let telemetry = self.take(self.frame.period / 2);
         let mut period = self.observe();
+        self.follow();
         let telemetry_lost = self.telemetry.is_some() && telemetry.is_none();
         if let Some(telemetry) = &self.telemetry {
             period.parts.extend(telemetry.parts());
@@ -254,10 +286,14 @@ impl ControlLoop<'_, '_> {
         let mut decision = self.law.decide(&seen);
         let actuation_failed = !self.frame.dry && !self.apply(&mut decision, begin);
         if telemetry_lost {
+            let reasons = &decision.reasons;
+            // A law that guards itself may be the first and speak of something else.
+            let of_guardian = |reason: &&Reason| Guardian::<Fixed>::RULES.contains(&&*reason.rule);
+            let reason = reasons.iter().find(of_guardian).or(reasons.first());
             tracing::warn!(
                 lost_periods = self.law.lost_periods(),
                 "telemetry lost: {}",
-                decision.reasons.first().map_or("", |reason| &reason.text)
+                reason.map_or("", |reason| &reason.text)
             );
         }
 

@@ -3,7 +3,7 @@
 use super::admin::Status;
 use super::sinks::{Lines, RecorderSink, StatusSink};
 use super::view::{Heading, View};
-use super::{ControlLoop, Device, Frame, SystemClock, Telemetry, silence};
+use super::{ControlLoop, Device, Frame, Laws, SystemClock, Telemetry, silence};
 use headroom_console::Stop;
 use headroom_control::{Decision, Plant, Stack};
 use headroom_node::cap::LimitError;
@@ -61,13 +61,14 @@ pub struct Watchers<'a> {
     pub status: Option<&'a Arc<Status>>,
 }
 
-/// Runs a law, from everything on, until `stop` is raised or `done` says so; the run's summary.
+/// Runs a law, from everything on, until `stop` is raised or `done` says so; the run's summary. With the law goes what makes it
+/// for another plant, where nodes may come that were not known at the start.
 ///
 /// # Errors
 /// Where the run cannot be recorded, or the machine refuses to give everything at the start.
 pub fn run(
     plan: &RunPlan,
-    law: &mut Stack,
+    (law, laws): (&mut Stack, Option<&Laws<'_>>),
     world: World<'_>,
     watchers: Watchers<'_>,
     stop: &Stop,
@@ -141,6 +142,7 @@ pub fn run(
     let mut control = ControlLoop {
         frame: plan.frame,
         law,
+        laws,
         devices,
         telemetry,
         clock: &SystemClock,

@@ -95,6 +95,7 @@ fn record(tick: &Tick, envelope: &PowerEnvelope) -> PeriodRecord {
                     .iter()
                     .map(|(name, value)| (name.to_string(), *value))
                     .collect(),
+                levers: reason.levers.clone(),
             })
             .collect(),
         ..PeriodRecord::new(

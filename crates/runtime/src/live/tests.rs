@@ -112,6 +112,7 @@ fn play(law: Box<dyn Law>, machine: &mut Scripted, periods: Vec<Option<TrafficPe
             dry: false,
         },
         law: &mut law,
+        laws: None,
         devices: vec![machine],
         telemetry: Some(&mut telemetry),
         clock: &clock,
@@ -196,6 +197,7 @@ fn a_raised_stop_ends_the_loop_before_its_next_period() {
             dry: false,
         },
         law: &mut law,
+        laws: None,
         devices: vec![&mut machine],
         telemetry: Some(&mut Reported(VecDeque::new())),
         clock: &ManualClock::new(),
@@ -381,7 +383,7 @@ fn the_frequency_reaches_the_law_and_its_limit_the_machine() {
                 }
                 .into(),
                 expected_rate: None,
-                reasons: vec![headroom_control::Reason::new("halve", "half".into(), &[])],
+                reasons: vec![Reason::new("halve", "half".into(), &[])],
             }
         }
         fn forget(&mut self) {}
@@ -462,6 +464,7 @@ fn stalled(length: Duration) -> (Scripted, Vec<Tick>) {
             dry: false,
         },
         law: &mut law,
+        laws: None,
         devices: vec![&mut machine],
         telemetry: Some(&mut telemetry),
         clock: &clock,
