@@ -2,9 +2,10 @@
 
 use super::telemetry::TrafficPeriod;
 use super::tick::Levers;
+use headroom_control::resize::PowerState;
 use headroom_control::{Decision, NodeObservation};
 use headroom_units::{Cores, Hertz, Joules, Part, PerSecond, Ratio, Reading, Seconds, Setting, Watts};
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 /// Whatever has levers, and says what it sees once a period: a service's machine, many of them, servers with power switches.
 pub trait Device {
@@ -53,8 +54,8 @@ pub struct DevicePeriod {
     pub levers_lost: bool,
     /// Nodes that could not be reached.
     pub missing: Missing,
-    /// Nodes that are switched off, and so are not missing.
-    pub off: BTreeSet<String>,
+    /// Nodes that are off, boot or shut down as they were commanded: without an agent they are not missing.
+    pub switched: BTreeMap<String, PowerState>,
     /// Requests that arrive at the whole cluster, where that is counted otherwise than by the telemetry.
     pub demand: Option<PerSecond>,
     /// Requests as a balancer counts them, for a run without other telemetry.

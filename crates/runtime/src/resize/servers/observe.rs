@@ -47,8 +47,10 @@ impl Servers {
         period.demand = arrival_rate;
         period.nodes = self.nodes(&states, &look);
         let names = self.parts.servers.iter().map(|server| &server.name);
-        let off = names.zip(&states).filter(|(_, state)| **state == PowerState::Off);
-        period.off.extend(off.map(|(name, _)| name.clone()));
+        let switched = names.zip(&states).filter(|(_, state)| state.is_switched());
+        period
+            .switched
+            .extend(switched.map(|(name, state)| (name.clone(), *state)));
         for (at, seen) in seen.iter().enumerate() {
             period.add(self.part(at, seen, &look, now));
         }
