@@ -436,13 +436,18 @@ impl Node {
             (Some(_), None) if state.refused => "refusing",
             (Some(_), None) => "held",
             (Some(_), Some(_)) => "held by another",
-            (None, _) => switched.get(&self.name).map_or("unreachable", |state| state.name()),
+            (None, _) => switched
+                .get(&self.name)
+                .map_or("unreachable", |state| state.name()),
         };
         let part = Part::new(&self.name, Role::Node)
             .in_state(word)
             .fact("agent", word);
         let Some(description) = &state.description else {
-            let trouble = state.trouble.clone().filter(|_| !switched.contains_key(&self.name));
+            let trouble = state
+                .trouble
+                .clone()
+                .filter(|_| !switched.contains_key(&self.name));
             return Part {
                 trouble: trouble.into_iter().collect(),
                 ..part
@@ -506,9 +511,9 @@ impl Node {
 impl ClusterMachine {
     /// Whether each node is there to say what it draws, or off.
     fn all_metered(&self, switched: &BTreeMap<String, PowerState>) -> bool {
-        self.nodes.iter().all(|node| {
-            switched.get(&node.name) == Some(&PowerState::Off) || node.state.lock().is_live()
-        })
+        self.nodes
+            .iter()
+            .all(|node| switched.get(&node.name) == Some(&PowerState::Off) || node.state.lock().is_live())
     }
 
     /// The nodes that are not there although nobody switched them, or another controller's: each has everything on, for all
@@ -544,7 +549,10 @@ impl ClusterMachine {
     /// readings that their meters refused. One that is off draws nothing. Where a node is missing, boots or shuts down the
     /// energy is not known: neither then nor later, since a period with the joules of several would have the requests of one.
     /// The processor time is that of the live nodes.
-    fn counts(&mut self, switched: &BTreeMap<String, PowerState>) -> (Option<Reading<Joules>>, Option<Seconds>, Vec<Refused>) {
+    fn counts(
+        &mut self,
+        switched: &BTreeMap<String, PowerState>,
+    ) -> (Option<Reading<Joules>>, Option<Seconds>, Vec<Refused>) {
         let (mut energies, mut cpus) = (Some(Vec::new()), Some(Seconds::ZERO));
         let mut refused = Vec::new();
         let mut any = false;

@@ -47,7 +47,11 @@ fn sample(joules: u64) -> Sample {
         cpu: None,
         machine_utilisation: None,
         zones: Vec::new(),
-        energy: Some(EnergySample::new(Source::Emulated, accumulated, Some(Watts::new(60.0)))),
+        energy: Some(EnergySample::new(
+            Source::Emulated,
+            accumulated,
+            Some(Watts::new(60.0)),
+        )),
         frequency: None,
         in_force: Setting::from([(Lever::Cores, 4.0)]),
         lease: None,
@@ -82,14 +86,20 @@ fn cluster() -> ClusterMachine {
 }
 
 /// A period in which each node has counted so many joules, or has no agent, and the second is in this state of its power.
-fn period(cluster: &mut ClusterMachine, joules: [Option<u64>; 2], second: Option<PowerState>) -> DevicePeriod {
+fn period(
+    cluster: &mut ClusterMachine,
+    joules: [Option<u64>; 2],
+    second: Option<PowerState>,
+) -> DevicePeriod {
     for (node, joules) in cluster.nodes.iter().zip(joules) {
         node.state.change(|state| {
             state.description = joules.map(|_| description());
             state.last = Some(description());
             state.sample = joules.map(sample);
             state.in_force = Setting::from([(Lever::Cores, 4.0)]);
-            state.trouble = joules.is_none().then(|| "agent.sock cannot be reached".to_owned());
+            state.trouble = joules
+                .is_none()
+                .then(|| "agent.sock cannot be reached".to_owned());
         });
     }
     let mut period = DevicePeriod::default();
@@ -115,7 +125,10 @@ fn a_node_that_is_switched_as_commanded_is_neither_missing_nor_in_trouble() {
         assert_eq!(period.power.is_some(), power_is_known, "{state:?}");
     }
     let period = period(&mut cluster, [Some(11), None], None);
-    assert_eq!((period.missing.nodes, period.missing.cores), (1, Cores::new(16.0)));
+    assert_eq!(
+        (period.missing.nodes, period.missing.cores),
+        (1, Cores::new(16.0))
+    );
     assert_eq!(period.parts[1].state.as_deref(), Some("unreachable"));
     assert_eq!(period.parts[1].trouble, ["agent.sock cannot be reached"]);
 }

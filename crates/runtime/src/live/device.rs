@@ -1,7 +1,7 @@
 //! What a control loop sets and reads: a device for each group of levers that belong together.
 
 use super::telemetry::TrafficPeriod;
-use super::tick::Levers;
+use super::tick::{BackendTick, Levers};
 use headroom_control::resize::PowerState;
 use headroom_control::{Decision, NodeObservation};
 use headroom_units::{Cores, Hertz, Joules, Part, PerSecond, Ratio, Reading, Seconds, Setting, Watts};
@@ -60,6 +60,8 @@ pub struct DevicePeriod {
     pub demand: Option<PerSecond>,
     /// Requests as a balancer counts them, for a run without other telemetry.
     pub traffic: Option<TrafficPeriod>,
+    /// What the telemetry counted of each backend, where it came.
+    pub backends: Vec<BackendTick>,
     /// The servers of a cluster that is resized, as its law is given them.
     pub nodes: Vec<NodeObservation>,
     /// The nodes and the balancer, for whoever records and shows them.
