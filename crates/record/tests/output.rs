@@ -294,7 +294,11 @@ fn energy_that_is_known_in_few_periods_is_shown_with_their_share() {
     let (_folder, archive, ids) = archive(vec![(meta("one"), periods)]);
     let html = report::run_html(&archive, ids[0]).unwrap();
     let coverage = "25 % of the periods known";
-    assert_eq!(html.matches(coverage).count(), 2, "verdict and card");
+    assert_eq!(
+        html.matches(coverage).count(),
+        3,
+        "verdict and both cards of energy"
+    );
     let listed = (archive.run(ids[0]).unwrap(), archive.summary(ids[0]).ok());
     let listed = table::runs_table(&[listed]);
     assert!(listed.contains(coverage), "{listed}");

@@ -5,9 +5,9 @@ mod common;
 use common::{cluster, histogram, meta};
 use headroom_record::report::{comparison_html, run_html};
 use headroom_record::{
-    Archive, Limits, MAX_PARTS, PeriodRecord, Recorder, RunId, RunMeta, RunSummary, table,
+    Archive, Limits, MAX_PARTS, PeriodRecord, Recorder, RunId, RunMeta, RunSummary, summary_table, table,
 };
-use headroom_units::{Joules, Lever, Part, Ratio, Role, Seconds, Sensor, Source};
+use headroom_units::{Joules, Lever, Part, PerSecond, Ratio, Reading, Role, Seconds, Sensor, Source};
 use std::path::{Path, PathBuf};
 
 fn recorded(meta: RunMeta, periods: &[PeriodRecord]) -> (tempfile::TempDir, PathBuf, RunId, RunSummary) {
@@ -317,4 +317,74 @@ fn a_run_with_neither_slo_nor_cores_nor_requests_has_a_report_of_what_it_has() {
     for absent in ["P95", "Cores allocated", "Arrival rate", "Periods over"] {
         assert!(!html.contains(absent), "{absent}");
     }
+}
+
+#[test]
+fn energy_of_a_meter_and_of_the_model_are_figures_of_their_own() {
+    let periods = (0..20).map(|index| {
+        let mut whole = Part::new("cluster", Role::Cluster)
+            .with(Sensor::Power, Some(60.0))
+            .with(Sensor::PowerAlwaysOn, Some(120.0));
+        whole.source = Some(Source::Estimated);
+        PeriodRecord {
+            energy: Some(Reading::new(Joules::new(90.0), Source::Emulated)),
+            ..period(index, vec![whole])
+        }
+    });
+    let (_folder, path, id, summary) = recorded(meta("static"), &periods.collect::<Vec<_>>());
+    let html = run_html(&Archive::open(&path).unwrap(), id).unwrap();
+    let lead = html.split_once("<p class=\"lead\">").unwrap().1;
+    let lead = lead.split_once("</p>").unwrap().0.replace('\u{202f}', "");
+    assert!(
+        lead.contains(
+            "1800 J (emulated). By the model it used 2400 J, 50 % less than the 4800 J of every server on."
+        ),
+        "{lead}"
+    );
+    let table = summary_table(&[summary]);
+    assert!(table.contains("energy by the model"), "{table}");
+}
+
+#[test]
+fn a_run_that_estimates_a_capacity_says_it_and_has_no_row_without_a_value() {
+    let mut estimate = meta("busy-time");
+    (estimate.slo, estimate.name, estimate.trace) = (None, "first".to_owned(), "live traffic".to_owned());
+    let periods = (0..20).map(|index| {
+        let whole = Part::new("port 80", Role::Cluster).with(Sensor::Capacity, Some(595.0));
+        let estimator = Part::new("busy-time", Role::Estimator).with(Sensor::Capacity, Some(595.0));
+        period(index, vec![whole, estimator])
+    });
+    let (_folder, path, id, summary) = recorded(estimate, &periods.collect::<Vec<_>>());
+    assert_eq!(summary.capacity_per_s, Some(PerSecond::new(595.0)));
+    let html = run_html(&Archive::open(&path).unwrap(), id).unwrap();
+    for needed in [
+        "first: capacity by busy-time, live traffic",
+        "The capacity is 595 requests per second, as busy-time estimates it at the end.",
+        "Capacity",
+    ] {
+        assert!(html.contains(needed), "{needed}");
+    }
+    for absent in [
+        "held to no SLO",
+        "Energy per request",
+        "Power ratio",
+        "Power, mean",
+    ] {
+        assert!(!html.contains(absent), "{absent}");
+    }
+    let table = summary_table(std::slice::from_ref(&summary));
+    assert!(
+        table.contains("capacity at the end") && !table.contains("saving against"),
+        "{table}"
+    );
+    let empty = table.lines().filter(|line| line.ends_with(" -"));
+    assert_eq!(empty.count(), 0, "{table}");
+    // Two of one law have columns of their own names.
+    let other = RunSummary {
+        name: "second".to_owned(),
+        ..summary.clone()
+    };
+    let both = summary_table(&[summary, other]);
+    let head = both.lines().next().unwrap();
+    assert!(head.contains("(first") && head.contains("(second"), "{head}");
 }

@@ -57,6 +57,11 @@ impl PowerState {
         matches!(self, Self::Warming | Self::Serving)
     }
 
+    /// Whether it is off, or boots or shuts down as commanded, so that nothing need run on it.
+    pub const fn is_switched(self) -> bool {
+        matches!(self, Self::Off | Self::Booting | Self::Warming | Self::Stopping)
+    }
+
     /// The word used in metrics: a bounded label set.
     pub const fn name(self) -> &'static str {
         match self {

@@ -6,6 +6,7 @@ use super::node::{NodeOptions, NodeState, NodeTask, Wish};
 use super::{Network, Shared};
 use crate::live::{Device, DevicePeriod, Missing, Refused};
 use anyhow::{Context, bail};
+use headroom_control::resize::PowerState;
 use headroom_control::{CoreRange, Decision, NodeCapacity, Plant, Spread};
 use headroom_units::{
     Cores, Hertz, Joules, Lever, Part, Ratio, Reading, Role, Seconds, Sensor, Setting, Source, Watts,
@@ -13,7 +14,7 @@ use headroom_units::{
 use headroom_wire::Address;
 use headroom_wire::client::ClientOptions;
 use headroom_wire::message::{Description, Holder, Ranges, Sample};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
@@ -46,8 +47,6 @@ struct Node {
     wish: watch::Sender<Wish>,
     /// As it was asked last.
     counts: Counts,
-    /// As it was when the energy of all nodes was known last.
-    metered: Counts,
     meter: MeterAtStart,
 }
 
@@ -128,7 +127,6 @@ impl ClusterMachine {
                 state,
                 wish,
                 counts: Counts::default(),
-                metered: Counts::default(),
                 meter: MeterAtStart::default(),
             });
         }
@@ -298,7 +296,7 @@ impl Device for ClusterMachine {
 
     fn observe(&mut self, period: &mut DevicePeriod) {
         for node in &self.nodes {
-            period.add(node.part(&period.off));
+            period.add(node.part(&period.switched));
         }
         let seen: Vec<_> = self
             .live()
@@ -339,10 +337,13 @@ impl Device for ClusterMachine {
             .iter()
             .map(|(name, _, sample)| Some((name.as_str(), sample.as_ref()?.energy?.power?)))
             .collect();
-        let power = power.and_then(|power| sum(&power, &mut self.mixed));
-        let missing = self.missing(&period.off);
+        // What a machine draws that boots or shuts down is read by nobody.
+        let power = power
+            .filter(|_| self.all_metered(&period.switched))
+            .and_then(|power| sum(&power, &mut self.mixed));
+        let missing = self.missing(&period.switched);
         let zone = format!("{} of {} nodes", seen.len(), self.nodes.len());
-        let (energy, cpu_time, refused) = self.counts(&period.off);
+        let (energy, cpu_time, refused) = self.counts(&period.switched);
         *period = DevicePeriod {
             cpu_time,
             utilisation: busy
@@ -473,20 +474,24 @@ impl Device for ClusterMachine {
 
 impl Node {
     /// What it is in, what is in force and what it uses, as it was told last.
-    fn part(&self, off: &BTreeSet<String>) -> Part {
+    fn part(&self, switched: &BTreeMap<String, PowerState>) -> Part {
         let state = self.state.lock();
         let word = match (&state.description, &state.held_by) {
             (Some(_), None) if state.refused => "refusing",
             (Some(_), None) => "held",
             (Some(_), Some(_)) => "held by another",
-            (None, _) if off.contains(&self.name) => "off",
-            (None, _) => "unreachable",
+            (None, _) => switched
+                .get(&self.name)
+                .map_or("unreachable", |state| state.name()),
         };
         let part = Part::new(&self.name, Role::Node)
             .in_state(word)
             .fact("agent", word);
         let Some(description) = &state.description else {
-            let trouble = state.trouble.clone().filter(|_| word != "off");
+            let trouble = state
+                .trouble
+                .clone()
+                .filter(|_| !switched.contains_key(&self.name));
             return Part {
                 trouble: trouble.into_iter().collect(),
                 ..part
@@ -548,9 +553,16 @@ impl Node {
 }
 
 impl ClusterMachine {
-    /// The nodes that are not there although they are not switched off, or another controller's: each has everything on, for all
+    /// Whether each node is there to say what it draws, or off.
+    fn all_metered(&self, switched: &BTreeMap<String, PowerState>) -> bool {
+        self.nodes
+            .iter()
+            .all(|node| switched.get(&node.name) == Some(&PowerState::Off) || node.state.lock().is_live())
+    }
+
+    /// The nodes that are not there although nobody switched them, or another controller's: each has everything on, for all
     /// that is known here. One that never described itself counts as the largest of those that did.
-    fn missing(&self, off: &BTreeSet<String>) -> Missing {
+    fn missing(&self, switched: &BTreeMap<String, PowerState>) -> Missing {
         let (mut missing, mut unknown) = (Missing::default(), 0_u32);
         let mut largest = (Cores::ZERO, Watts::ZERO);
         for node in &self.nodes {
@@ -560,7 +572,7 @@ impl ClusterMachine {
             if let Some((cores, cap)) = full {
                 largest = (largest.0.max(cores), largest.1.max(cap));
             }
-            if state.is_live() || off.contains(&node.name) {
+            if state.is_live() || switched.contains_key(&node.name) {
                 continue;
             }
             missing.nodes += 1;
@@ -578,34 +590,31 @@ impl ClusterMachine {
     }
 
     /// What all nodes counted since the last call: energy and processor time, `None` where one of them cannot tell, and the
-    /// readings that their meters refused. One that is switched off draws nothing. Where a node is missing the energy is not known; what the others counted
-    /// meanwhile is told with the first period in which all are there again. The processor time is that of the live ones.
-    fn counts(&mut self, off: &BTreeSet<String>) -> (Option<Reading<Joules>>, Option<Seconds>, Vec<Refused>) {
+    /// readings that their meters refused. One that is off draws nothing. Where a node is missing, boots or shuts down the
+    /// energy is not known: neither then nor later, since a period with the joules of several would have the requests of one.
+    /// The processor time is that of the live nodes.
+    fn counts(
+        &mut self,
+        switched: &BTreeMap<String, PowerState>,
+    ) -> (Option<Reading<Joules>>, Option<Seconds>, Vec<Refused>) {
         let (mut energies, mut cpus) = (Some(Vec::new()), Some(Seconds::ZERO));
         let mut refused = Vec::new();
         let mut any = false;
-        let accounted = |node: &Node| off.contains(&node.name) || node.state.lock().is_live();
-        let all_live = self.nodes.iter().all(accounted);
+        let all_metered = self.all_metered(switched);
         for node in &mut self.nodes {
             let state = node.state.lock();
             let Some(sample) = state.sample.as_ref().filter(|_| state.is_live()) else {
                 if state.is_live() {
                     (energies, cpus) = (None, None);
                 }
+                (node.counts.energy, node.counts.cpu) = (None, None);
                 continue;
             };
             any = true;
             let now = Counts::of(sample);
             drop(state);
-            let (_, cpu) = now.since(&node.counts);
-            let energy = match all_live {
-                true => {
-                    let (energy, _) = now.since(&node.metered);
-                    node.metered = now.clone();
-                    energy.filter(|_| node.meter.is_that_of(&node.name, &now))
-                }
-                false => None,
-            };
+            let (energy, cpu) = now.since(&node.counts);
+            let energy = energy.filter(|_| all_metered && node.meter.is_that_of(&node.name, &now));
             refused.extend(now.refused_since(&node.counts).map(|since| Refused {
                 node: node.name.clone(),
                 meter: since.meter,
@@ -628,3 +637,7 @@ impl ClusterMachine {
         )
     }
 }
+
+#[cfg(test)]
+#[path = "machine_tests.rs"]
+mod tests;

@@ -8,6 +8,7 @@ use crate::resize::UNRELIABLE;
 use anyhow::Context;
 use bytes::Bytes;
 use headroom_control::{Traffic, calibrate};
+use headroom_record::Health;
 use headroom_units::{Part, Role};
 use http_body_util::Full;
 use hyper::server::conn::http1;
@@ -36,6 +37,7 @@ pub struct Status {
     stale_after: Duration,
     last: Mutex<Last>,
     gateway: OnceLock<Arc<Watched>>,
+    recorder: Mutex<Health>,
 }
 
 #[derive(Debug)]
@@ -63,6 +65,7 @@ impl Status {
             stale_after: period * 5 + Duration::from_secs(1),
             last: Mutex::new(last),
             gateway: OnceLock::new(),
+            recorder: Mutex::default(),
         }
     }
 
@@ -70,6 +73,18 @@ impl Status {
     pub fn attend(&self, gateway: Arc<Watched>) {
         // Set once: a run has one.
         let _ = self.gateway.set(gateway);
+    }
+
+    /// Takes how the flight recorder fares.
+    pub fn recorded(&self, health: Health) {
+        self.metrics.recorded(&health);
+        *self.recorder.lock().unwrap_or_else(PoisonError::into_inner) = health;
+    }
+
+    /// Why the run is not recorded now.
+    fn unrecorded(&self) -> Option<String> {
+        let health = self.recorder.lock().unwrap_or_else(PoisonError::into_inner);
+        health.failing.clone()
     }
 
     /// Takes one period.
@@ -88,6 +103,7 @@ impl Status {
             "actuation_failed": tick.actuation_failed,
             "gateway": self.gateway.get().map(|gateway| gateway.json()),
             "guard": supervisor::state().map(|state| state.json()),
+            "record_failing": self.unrecorded(),
             "paused": tick.levers.paused,
             "left_alone": tick.levers.left_alone,
             "target_gone": tick.levers.gone,
@@ -158,10 +174,13 @@ impl Status {
         }
     }
 
-    // The service is served, with everything on: a balancer must not turn away from it.
-    fn note(&self) -> Option<String> {
-        let why = supervisor::state()?.hindrance?;
-        Some(format!("nothing is limited: {why}\n"))
+    // The service is served: a balancer must not turn away from it.
+    fn notes(&self) -> String {
+        let unlimited = supervisor::state().and_then(|state| state.hindrance);
+        let unlimited = unlimited.map(|why| format!("nothing is limited: {why}\n"));
+        let unrecorded = self.unrecorded();
+        let unrecorded = unrecorded.map(|why| format!("the flight recorder cannot write: {why}\n"));
+        unlimited.into_iter().chain(unrecorded).collect()
     }
 }
 
@@ -246,7 +265,7 @@ fn readiness(board: &Status) -> (StatusCode, &'static str, String) {
         for left in &levers.left_alone {
             text.push_str(&format!("{left}\n"));
         }
-        text.push_str(&board.note().unwrap_or_default());
+        text.push_str(&board.notes());
         (StatusCode::OK, PLAIN, text)
     } else {
         (StatusCode::SERVICE_UNAVAILABLE, PLAIN, board.awaited().to_owned())
@@ -343,6 +362,34 @@ mod tests {
         // One bad period, however bad, and periods that alternate.
         assert_eq!(play(&[(0, 500), (9, 0), (0, 500), (9, 0)]), [false; 4]);
         assert_eq!(play(&[(50, 50); 3]), [false; 3]);
+    }
+
+    #[test]
+    fn a_recorder_that_cannot_write_shows_while_the_service_stays_ready() {
+        let status = Status::new("fixed".to_owned(), Duration::from_secs(1));
+        status.last.lock().unwrap().ready = true;
+        let read = |path| format!("{:?}", answer(&status, &Method::GET, path).into_body());
+        let metrics = || status.metrics_text();
+        assert!(!read("/readyz").contains("recorder"), "{}", read("/readyz"));
+        let failing = "periods: database or disk is full";
+        status.recorded(Health {
+            unwritten: 7,
+            failing: Some(failing.to_owned()),
+            ..Health::default()
+        });
+        status.tick(&Tick::default());
+        status.last.lock().unwrap().ready = true;
+        assert_eq!(readiness(&status).0, StatusCode::OK);
+        assert!(readiness(&status).2.contains(failing));
+        assert!(read("/status").contains(failing), "{}", read("/status"));
+        for metric in [
+            "headroom_record_failing 1.0",
+            "headroom_record_lost_periods_total 7",
+        ] {
+            assert!(metrics().contains(metric), "{}", metrics());
+        }
+        status.recorded(Health::default());
+        assert!(!readiness(&status).2.contains(failing) && metrics().contains("headroom_record_failing 0.0"));
     }
 
     #[test]

@@ -164,7 +164,7 @@ impl ControlLoop<'_, '_> {
         // What the machine and the gateway counted before the run belongs to no period of it. A gateway that is a process of
         // its own reports its first period when that is over.
         self.take(self.frame.period * 3 / 2);
-        self.observe();
+        self.observe(None);
         let begin = self.clock.now();
         let mut last = begin;
         let mut due = begin;
@@ -200,8 +200,11 @@ impl ControlLoop<'_, '_> {
         self.telemetry.as_mut()?.take(patience)
     }
 
-    fn observe(&mut self) -> DevicePeriod {
-        let mut period = DevicePeriod::default();
+    fn observe(&mut self, telemetry: Option<&TrafficPeriod>) -> DevicePeriod {
+        let mut period = DevicePeriod {
+            backends: telemetry.map_or_else(Vec::new, |telemetry| telemetry.backends.clone()),
+            ..DevicePeriod::default()
+        };
         for device in &mut self.devices {
             device.observe(&mut period);
         }
@@ -261,7 +264,7 @@ impl ControlLoop<'_, '_> {
         let begin = self.clock.now();
         // Half a period is left for the devices and the law.
         let telemetry = self.take(self.frame.period / 2);
-        let mut period = self.observe();
+        let mut period = self.observe(telemetry.as_ref());
         self.follow();
         let telemetry_lost = self.telemetry.is_some() && telemetry.is_none();
         if let Some(telemetry) = &self.telemetry {

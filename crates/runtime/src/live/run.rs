@@ -126,7 +126,10 @@ pub fn run(
             .with_meter(meter),
     })?;
     let mut record = RecorderSink::new(run, plan.plant.power());
-    let mut status = watchers.status.map(|status| StatusSink(Arc::clone(status)));
+    let mut status = watchers.status.map(|status| StatusSink {
+        status: Arc::clone(status),
+        recorder: recorder.clone(),
+    });
     let mut view = watchers.view;
     // While the view has the terminal lines are held back, so that the news can be read after it.
     let every = watchers.view.is_none().then_some(plan.lines_every);

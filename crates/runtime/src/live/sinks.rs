@@ -8,7 +8,7 @@ use super::view::View;
 use hdrhistogram::Histogram;
 use headroom_console::say;
 use headroom_control::PowerEnvelope;
-use headroom_record::{LatencySummary, PeriodRecord, Reason, RunRecorder};
+use headroom_record::{LatencySummary, PeriodRecord, Reason, Recorder, RunRecorder};
 use headroom_units::Seconds;
 use std::sync::Arc;
 
@@ -107,12 +107,16 @@ fn record(tick: &Tick, envelope: &PowerEnvelope) -> PeriodRecord {
     }
 }
 
-/// Tells the admin port.
-pub struct StatusSink(pub Arc<Status>);
+/// Tells the admin port, of the recorder too.
+pub struct StatusSink {
+    pub status: Arc<Status>,
+    pub recorder: Recorder,
+}
 
 impl Sink for StatusSink {
     fn tick(&mut self, tick: &Tick) {
-        self.0.tick(tick);
+        self.status.recorded(self.recorder.health());
+        self.status.tick(tick);
     }
 }
 

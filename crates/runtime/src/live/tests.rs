@@ -6,7 +6,10 @@ use headroom_control::{
     Allocation, CoreRange, Fixed, FrequencyRange, Law, Plant, PowerEnvelope, SloPower, Tuning,
 };
 use headroom_gateway::{ConnectCounts, QueueCounts};
-use headroom_units::{Cores, Estimated, Hertz, Joules, Lever, Measured, PerSecond, Ratio, Watts};
+use headroom_units::{
+    Cores, Emulated, Estimated, Hertz, Joules, Lever, Measured, Part, PerSecond, Ratio, Role, Sensor, Source,
+    Watts,
+};
 use std::collections::VecDeque;
 
 const PERIOD: Duration = Duration::from_secs(1);
@@ -234,6 +237,52 @@ fn the_metrics_say_what_the_ticks_said() {
         "{text}"
     );
     assert!(text.ends_with("# EOF\n"));
+}
+
+#[test]
+fn what_is_said_of_the_whole_is_one_series_and_watts_have_their_source() {
+    let mut machine = machine(0.5, 7.5);
+    let mut ticks = play(slo_power(), &mut machine, vec![answered(900)]);
+    let model = Part::new("cluster", Role::Cluster)
+        .with(Lever::Servers, Some(2.0))
+        .with(Sensor::Power, Some(65.0))
+        .with(Sensor::PowerAlwaysOn, Some(185.0));
+    ticks[0].seen.power = Some(Emulated(Watts::new(51.5)).into());
+    ticks[0].parts = vec![Part {
+        source: Some(Source::Estimated),
+        ..model
+    }];
+    let status = admin::Status::new("slo-power".to_owned(), Duration::from_secs(1));
+    status.tick(&ticks[0]);
+    let text = status.metrics_text();
+    let series = |name: &str| -> Vec<&str> { text.lines().filter(|line| line.starts_with(name)).collect() };
+    let all = r#"{role="cluster",part="all""#;
+    assert_eq!(
+        series("headroom_servers{"),
+        [format!("headroom_servers{all}}} 2.0")]
+    );
+    let mut powers = series("headroom_power_watts{");
+    powers.sort_unstable();
+    assert_eq!(
+        powers,
+        [
+            format!("headroom_power_watts{all},source=\"emulated\"}} 51.5"),
+            format!("headroom_power_watts{all},source=\"estimated\"}} 65.0")
+        ]
+    );
+    assert_eq!(
+        series("headroom_power_always_on_watts{"),
+        [format!(
+            "headroom_power_always_on_watts{all},source=\"estimated\"}} 185.0"
+        )]
+    );
+    for twice in [
+        "headroom_service_utilisation",
+        "busy_cores_cores",
+        "drop_ratio_ratio",
+    ] {
+        assert!(!text.contains(twice), "{twice}");
+    }
 }
 
 #[test]
