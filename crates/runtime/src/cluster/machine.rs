@@ -254,7 +254,20 @@ impl Device for ClusterMachine {
 
     fn observe(&mut self, period: &mut DevicePeriod) {
         for node in &self.nodes {
-            period.add(node.part(&period.off));
+            let is_switched = period.off.contains(&node.name) || period.switching.contains(&node.name);
+            {
+                let mut state = node.state.lock();
+                if is_switched {
+                    state.switched = Some(Instant::now());
+                }
+                if let Some(why) = state.lost.take().filter(|_| !state.is_switched()) {
+                    tracing::warn!(
+                        node = node.name,
+                        "the node is lost and puts everything back by itself when its lease ends: {why}"
+                    );
+                }
+            }
+            period.add(node.part());
         }
         let seen: Vec<_> = self
             .live()
@@ -296,7 +309,7 @@ impl Device for ClusterMachine {
             .map(|(name, _, sample)| Some((name.as_str(), sample.as_ref()?.energy?.power?)))
             .collect();
         let power = power.and_then(|power| sum(&power, &mut self.mixed));
-        let missing = self.missing(&period.off);
+        let missing = self.missing();
         let zone = format!("{} of {} nodes", seen.len(), self.nodes.len());
         let (energy, cpu_time, refused) = self.counts(&period.off);
         *period = DevicePeriod {
@@ -311,8 +324,7 @@ impl Device for ClusterMachine {
             frequency,
             zone,
             refused,
-            // What a node does not do is refused, and so an actuation that failed.
-            levers_lost: false,
+            levers_lost: self.nodes.iter().any(|node| node.state.lock().refused),
             missing,
             ..std::mem::take(period)
         };
@@ -404,7 +416,7 @@ impl Device for ClusterMachine {
             }
         }
         let deadline = Instant::now() + MAX_ANSWER;
-        let mut refused = Vec::new();
+        let (mut refused, count) = (Vec::new(), asked.len());
         for (node, number) in asked {
             let answered = |state: &NodeState| state.answered >= number || !state.is_live();
             if !node.state.wait(deadline, answered) {
@@ -419,7 +431,8 @@ impl Device for ClusterMachine {
                 ));
             }
         }
-        if refused.is_empty() {
+        // One that refuses among others is in trouble, as one that is not there is; its part says why.
+        if refused.is_empty() || refused.len() < count {
             Ok(())
         } else {
             bail!("{}", refused.join("; "))
@@ -429,13 +442,13 @@ impl Device for ClusterMachine {
 
 impl Node {
     /// What it is in, what is in force and what it uses, as it was told last.
-    fn part(&self, off: &BTreeSet<String>) -> Part {
+    fn part(&self) -> Part {
         let state = self.state.lock();
         let word = match (&state.description, &state.held_by) {
             (Some(_), None) if state.refused => "refusing",
             (Some(_), None) => "held",
             (Some(_), Some(_)) => "held by another",
-            (None, _) if off.contains(&self.name) => "off",
+            (None, _) if state.is_switched() => "off",
             (None, _) => "unreachable",
         };
         let part = Part::new(&self.name, Role::Node)
@@ -504,9 +517,9 @@ impl Node {
 }
 
 impl ClusterMachine {
-    /// The nodes that are not there although they are not switched off, or another controller's: each has everything on, for all
+    /// The nodes that are not there although they are neither switched off nor on their way, or another controller's: each has everything on, for all
     /// that is known here. One that never described itself counts as the largest of those that did.
-    fn missing(&self, off: &BTreeSet<String>) -> Missing {
+    fn missing(&self) -> Missing {
         let (mut missing, mut unknown) = (Missing::default(), 0_u32);
         let mut largest = (Cores::ZERO, Watts::ZERO);
         for node in &self.nodes {
@@ -516,7 +529,7 @@ impl ClusterMachine {
             if let Some((cores, cap)) = full {
                 largest = (largest.0.max(cores), largest.1.max(cap));
             }
-            if state.is_live() || off.contains(&node.name) {
+            if state.is_live() || state.is_switched() {
                 continue;
             }
             missing.nodes += 1;
@@ -582,5 +595,39 @@ impl ClusterMachine {
             cpus,
             refused,
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_that_was_switched_is_neither_missing_nor_in_trouble() {
+        let mut machine = ClusterMachine::start(ClusterOptions {
+            nodes: vec![("n1".to_owned(), "unix:/nowhere/agent.sock".parse().unwrap())],
+            client: ClientOptions::default(),
+            holder: Holder::new("test", 1).unwrap(),
+            lease: Duration::from_secs(5),
+            period: Duration::from_millis(500),
+            step: Cores::new(1.0),
+        })
+        .unwrap();
+        let mut observed = |switching: bool, lost: bool| {
+            machine.nodes[0].state.change(|state| {
+                state.trouble = Some("there is no such socket".to_owned());
+                state.lost = lost.then(|| "the agent has ended".to_owned());
+            });
+            let mut period = DevicePeriod::default();
+            period.switching.extend(switching.then(|| "n1".to_owned()));
+            machine.observe(&mut period);
+            assert_eq!(machine.nodes[0].state.lock().lost, None);
+            (period.missing.nodes, period.parts[0].trouble.len(), period.energy)
+        };
+        assert_eq!(observed(false, true), (1, 1, None));
+        // It boots or stops as ordered; what it draws is not known.
+        assert_eq!(observed(true, true), (0, 0, None));
+        // It serves, and its agent is on its way.
+        assert_eq!(observed(false, false), (0, 0, None));
     }
 }

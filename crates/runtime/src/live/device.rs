@@ -55,6 +55,8 @@ pub struct DevicePeriod {
     pub missing: Missing,
     /// Nodes that are switched off, and so are not missing.
     pub off: BTreeSet<String>,
+    /// Nodes that boot or stop as ordered: their agents are not missing, and what they draw is not known.
+    pub switching: BTreeSet<String>,
     /// Requests that arrive at the whole cluster, where that is counted otherwise than by the telemetry.
     pub demand: Option<PerSecond>,
     /// Requests as a balancer counts them, for a run without other telemetry.

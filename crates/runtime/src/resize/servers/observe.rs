@@ -46,9 +46,17 @@ impl Servers {
         };
         period.demand = arrival_rate;
         period.nodes = self.nodes(&states, &look);
-        let names = self.parts.servers.iter().map(|server| &server.name);
-        let off = names.zip(&states).filter(|(_, state)| **state == PowerState::Off);
-        period.off.extend(off.map(|(name, _)| name.clone()));
+        for (server, state) in self.parts.servers.iter().zip(&states) {
+            let set = match state {
+                PowerState::Off => &mut period.off,
+                PowerState::Booting | PowerState::Stopping => &mut period.switching,
+                PowerState::Warming
+                | PowerState::Serving
+                | PowerState::Draining
+                | PowerState::Failed(_) => continue,
+            };
+            set.insert(server.name.clone());
+        }
         for (at, seen) in seen.iter().enumerate() {
             period.add(self.part(at, seen, &look, now));
         }
