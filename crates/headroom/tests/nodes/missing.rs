@@ -148,3 +148,23 @@ fn a_node_that_was_never_reached_counts_as_the_largest_of_the_others() {
         serde_json::json!(["n1", "n2", "n3"])
     );
 }
+
+#[test]
+fn one_node_that_refuses_keeps_nobody_from_starting() {
+    let (one, two) = (Plain::start(), Plain::start());
+    // What it would write can no longer be written, as on a full disk.
+    let records = two.dir.path().join("run");
+    std::fs::remove_dir_all(&records).unwrap();
+    std::fs::write(&records, "").unwrap();
+    let gateway = Gateway::of_nobody();
+    let nodes = [("n1", one.at()), ("n2", two.at())];
+    let config = Config::controller(&nodes, &gateway.control(), 2000).with("slo-power", "fixed");
+    let (mut controller, admin) = config.start();
+    let status = until("the other is commanded", || {
+        let status = status(admin)?;
+        let state = |at: usize| status["nodes"][at]["state"].as_str().map(str::to_owned);
+        (state(0)? == "held" && state(1)? == "refusing").then_some(status)
+    });
+    assert!(!status["nodes"][1]["trouble"].is_null(), "{status}");
+    controller.stop();
+}

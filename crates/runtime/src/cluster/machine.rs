@@ -166,9 +166,7 @@ impl ClusterMachine {
                 (_, Some(holder)) => Err(format!(
                     "it is held by {holder:?}: stop that controller, or wait until its lease ends"
                 )),
-                (Some(description), None) => {
-                    capacity(description).map(|_| description.clone())
-                }
+                (Some(description), None) => capacity(description).map(|_| description.clone()),
             };
             match usable {
                 Ok(description) => {
@@ -278,7 +276,10 @@ impl Device for ClusterMachine {
             return None;
         }
         self.measured.extend(came);
-        let measured = self.nodes.iter().filter(|node| self.measured.contains(&node.name));
+        let measured = self
+            .nodes
+            .iter()
+            .filter(|node| self.measured.contains(&node.name));
         let found: Vec<Description> = measured
             .filter_map(|node| {
                 let state = node.state.lock();
@@ -296,6 +297,19 @@ impl Device for ClusterMachine {
 
     fn observe(&mut self, period: &mut DevicePeriod) {
         for node in &self.nodes {
+            let is_switched = period.switched.contains_key(&node.name);
+            {
+                let mut state = node.state.lock();
+                if is_switched {
+                    state.switched = Some(Instant::now());
+                }
+                if let Some(why) = state.lost.take().filter(|_| !state.is_switched()) {
+                    tracing::warn!(
+                        node = node.name,
+                        "the node is lost and puts everything back by itself when its lease ends: {why}"
+                    );
+                }
+            }
             period.add(node.part(&period.switched));
         }
         let seen: Vec<_> = self
@@ -356,8 +370,7 @@ impl Device for ClusterMachine {
             frequency,
             zone,
             refused,
-            // What a node does not do is refused, and so an actuation that failed.
-            levers_lost: false,
+            levers_lost: self.nodes.iter().any(|node| node.state.lock().refused),
             missing,
             ..std::mem::take(period)
         };
@@ -449,7 +462,7 @@ impl Device for ClusterMachine {
             }
         }
         let deadline = Instant::now() + MAX_ANSWER;
-        let mut refused = Vec::new();
+        let (mut refused, count) = (Vec::new(), asked.len());
         for (node, number) in asked {
             let answered = |state: &NodeState| state.answered >= number || !state.is_live();
             if !node.state.wait(deadline, answered) {
@@ -464,7 +477,8 @@ impl Device for ClusterMachine {
                 ));
             }
         }
-        if refused.is_empty() {
+        // One that refuses among others is in trouble, as one that is not there is; its part says why.
+        if refused.is_empty() || refused.len() < count {
             Ok(())
         } else {
             bail!("{}", refused.join("; "))
@@ -480,9 +494,13 @@ impl Node {
             (Some(_), None) if state.refused => "refusing",
             (Some(_), None) => "held",
             (Some(_), Some(_)) => "held by another",
-            (None, _) => switched
-                .get(&self.name)
-                .map_or("unreachable", |state| state.name()),
+            (None, _) => switched.get(&self.name).map_or_else(
+                || match state.is_switched() {
+                    true => PowerState::Booting.name(),
+                    false => "unreachable",
+                },
+                |state| state.name(),
+            ),
         };
         let part = Part::new(&self.name, Role::Node)
             .in_state(word)
@@ -560,7 +578,7 @@ impl ClusterMachine {
             .all(|node| switched.get(&node.name) == Some(&PowerState::Off) || node.state.lock().is_live())
     }
 
-    /// The nodes that are not there although nobody switched them, or another controller's: each has everything on, for all
+    /// The nodes that are not there although nobody switched them of late, or another controller's: each has everything on, for all
     /// that is known here. One that never described itself counts as the largest of those that did.
     fn missing(&self, switched: &BTreeMap<String, PowerState>) -> Missing {
         let (mut missing, mut unknown) = (Missing::default(), 0_u32);
@@ -572,7 +590,7 @@ impl ClusterMachine {
             if let Some((cores, cap)) = full {
                 largest = (largest.0.max(cores), largest.1.max(cap));
             }
-            if state.is_live() || switched.contains_key(&node.name) {
+            if state.is_live() || state.is_switched() || switched.contains_key(&node.name) {
                 continue;
             }
             missing.nodes += 1;

@@ -153,3 +153,34 @@ fn no_period_has_the_joules_of_several() {
     assert_eq!(consumed([Some(370), Some(400)], None), None);
     assert_eq!(consumed([Some(430), Some(460)], None), Some(120.0));
 }
+
+#[test]
+fn a_node_that_was_switched_is_neither_missing_nor_in_trouble() {
+    let mut machine = ClusterMachine::start(ClusterOptions {
+        nodes: vec![("n1".to_owned(), "unix:/nowhere/agent.sock".parse().unwrap())],
+        client: ClientOptions::default(),
+        holder: Holder::new("test", 1).unwrap(),
+        lease: Duration::from_secs(5),
+        period: Duration::from_millis(500),
+        step: Cores::new(1.0),
+    })
+    .unwrap();
+    let mut observed = |switching: bool, lost: bool| {
+        machine.nodes[0].state.change(|state| {
+            state.trouble = Some("there is no such socket".to_owned());
+            state.lost = lost.then(|| "the agent has ended".to_owned());
+        });
+        let mut period = DevicePeriod::default();
+        period
+            .switched
+            .extend(switching.then(|| ("n1".to_owned(), PowerState::Booting)));
+        machine.observe(&mut period);
+        assert_eq!(machine.nodes[0].state.lock().lost, None);
+        (period.missing.nodes, period.parts[0].trouble.len(), period.energy)
+    };
+    assert_eq!(observed(false, true), (1, 1, None));
+    // It boots or stops as ordered; what it draws is not known.
+    assert_eq!(observed(true, true), (0, 0, None));
+    // It serves, and its agent is on its way.
+    assert_eq!(observed(false, false), (0, 0, None));
+}

@@ -240,7 +240,11 @@ impl ControlLoop<'_, '_> {
 
     /// Gives the laws the plant that a device has now. Where they cannot be made for it, everything is on from then on.
     fn follow(&mut self) {
-        let plants: Vec<Plant> = self.devices.iter_mut().filter_map(|device| device.grown()).collect();
+        let plants: Vec<Plant> = self
+            .devices
+            .iter_mut()
+            .filter_map(|device| device.grown())
+            .collect();
         let Some(laws) = self.laws else { return };
         for plant in plants {
             let full = plant.full();

@@ -52,8 +52,22 @@ impl ControllerFile {
             let why = "has 0: name 1 to 256, each as name = \"the address of its agent\", or as a table";
             return Err(document.error("nodes", why));
         }
-        self.agent_addresses(document)?;
-        self.gateway_addresses(document)?;
+        let mut places = BTreeMap::new();
+        for (name, address) in self.agent_addresses(document)? {
+            let place = address.to_string();
+            if let Some(other) = places.insert(place.clone(), name.clone()) {
+                let why = format!("{place} is the agent of {other} too: its watts would count twice");
+                return Err(document.error(&self.agent_key(&name), why));
+            }
+        }
+        let mut places = BTreeMap::new();
+        for (name, address) in self.gateway_addresses(document)? {
+            let place = address.to_string();
+            if let Some(other) = places.insert(place.clone(), name.clone()) {
+                let why = format!("{place} is the gateway {other} too: its requests would count twice");
+                return Err(document.error(&format!("gateways.{name}"), why));
+            }
+        }
         self.queue_tuning(document)?;
         if let Some(telemetry) = &self.telemetry {
             telemetry.check(document)?;

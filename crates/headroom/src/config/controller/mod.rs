@@ -80,7 +80,11 @@ impl ControllerFile {
         Self::checked(Document::read(file, command)?, command)
     }
 
-    fn checked(document: Document, command: &str) -> Result<(Self, Document), ConfigError> {
+    /// Checks a text that was read before.
+    ///
+    /// # Errors
+    /// As [`ControllerFile::read`].
+    pub fn checked(document: Document, command: &str) -> Result<(Self, Document), ConfigError> {
         let config: Self = document.parse(command)?;
         config.check(&document)?;
         Ok((config, document))

@@ -55,6 +55,16 @@ fn each_mistake_is_told_with_file_line_value_and_remedy() {
             "controller.toml:4: nodes: has 0: name 1 to 256",
         ),
         (
+            "[gateways]",
+            "n2 = \"unix:/a\"\n[gateways]",
+            "controller.toml:7: nodes.n2: unix:/a is the agent of n1 too",
+        ),
+        (
+            "g1 = \"unix:/b\"",
+            "g1 = \"unix:/b\"\ng2 = \"unix:/b\"",
+            "controller.toml:9: gateways.g2: unix:/b is the gateway g1 too",
+        ),
+        (
             "target_ms = 250",
             "target_ms = -1",
             "controller.toml:2: slo.target_ms",

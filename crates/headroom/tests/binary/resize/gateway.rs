@@ -193,6 +193,56 @@ fn a_controller_that_is_killed_for_good_leaves_every_server_serving() {
 }
 
 #[test]
+fn servers_come_back_though_the_gateway_hangs_the_successor_is_refused_and_the_file_is_spoilt() {
+    let site = Site::new(2, Service::Wiki);
+    site.boot(1);
+    let gateway = site.gateway();
+    let config = site.behind_gateway(&fixed());
+    let mut controller = resize(&config);
+    let load = Load::to(site.front, CAPACITY_PER_S / 3);
+    site.until_states(&["serving", "off"]);
+    drop(load);
+    gateway.signal(Signal::STOP);
+    controller.kill();
+    // It has the file while the guard wakes, and switches nobody on.
+    refused(
+        headroom("resize --config").arg(&config),
+        &["gateways", "none can be reached"],
+    );
+    let text = fs::read_to_string(&config).unwrap();
+    fs::write(&config, text.replace("target_ms", "target_msx")).unwrap();
+    wait("the guard has started the other server", || site.runs(2));
+    gateway.signal(Signal::CONT);
+    let address = (Ipv4Addr::LOCALHOST, site.ports[1]);
+    until("it answers", || TcpStream::connect(address).ok());
+    kill_process(site.pid(1).unwrap(), Signal::KILL).unwrap();
+    until("an answer of the other server", || {
+        get(site.front, "/").ok().filter(|answer| answer.status == 200)
+    });
+}
+
+#[test]
+fn while_the_controller_hangs_its_guard_starts_every_server() {
+    let site = Site::new(2, Service::Wiki);
+    site.boot(1);
+    let _gateway = site.gateway();
+    let config = site.behind_gateway(&fixed());
+    let controller = resize(&config);
+    let _load = Load::to(site.front, CAPACITY_PER_S / 3);
+    site.until_states(&["serving", "off"]);
+    controller.signal(Signal::STOP);
+    wait("the guard has started the other server", || site.runs(2));
+    controller.signal(Signal::CONT);
+    // It has them again, and the one that was serving all the time was never taken out.
+    wait("the other server is off again", || {
+        !site.runs(2) && site.states() == ["serving", "off"]
+    });
+    for period in site.periods() {
+        assert_eq!(period["servers"][0]["state"], "serving", "{period}");
+    }
+}
+
+#[test]
 fn a_dry_run_and_a_check_change_nothing() {
     let site = Site::new(2, Service::Wiki);
     site.boot(1);
