@@ -202,7 +202,9 @@ impl Stack {
             .collect();
         let each = new.members.into_iter().map(|member| {
             let same = |one: &Member| one.levers == member.levers;
-            kept.iter().position(same).map_or(member, |at| kept.swap_remove(at))
+            kept.iter()
+                .position(same)
+                .map_or(member, |at| kept.swap_remove(at))
         });
         self.members = each.collect();
         self.plant = new.plant;

@@ -168,9 +168,7 @@ impl ClusterMachine {
                 (_, Some(holder)) => Err(format!(
                     "it is held by {holder:?}: stop that controller, or wait until its lease ends"
                 )),
-                (Some(description), None) => {
-                    capacity(description).map(|_| description.clone())
-                }
+                (Some(description), None) => capacity(description).map(|_| description.clone()),
             };
             match usable {
                 Ok(description) => {
@@ -280,7 +278,10 @@ impl Device for ClusterMachine {
             return None;
         }
         self.measured.extend(came);
-        let measured = self.nodes.iter().filter(|node| self.measured.contains(&node.name));
+        let measured = self
+            .nodes
+            .iter()
+            .filter(|node| self.measured.contains(&node.name));
         let found: Vec<Description> = measured
             .filter_map(|node| {
                 let state = node.state.lock();

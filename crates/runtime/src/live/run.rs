@@ -125,7 +125,7 @@ pub fn run(
             .configured_by(&plan.config)
             .with_meter(meter),
     })?;
-    let mut record = RecorderSink::new(run, plan.plant.power());
+    let mut record = RecorderSink::new(run);
     let mut status = watchers.status.map(|status| StatusSink(Arc::clone(status)));
     let mut view = watchers.view;
     // While the view has the terminal lines are held back, so that the news can be read after it.
