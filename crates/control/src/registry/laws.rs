@@ -230,12 +230,8 @@ impl LawConfig {
         self.power_manager
             .check()
             .map_err(LawError::of("power-manager"))?;
-        for (lever, value) in self
-            .constant
-            .setting
-            .iter()
-            .filter(|(_, value)| !value.is_finite())
-        {
+        let mut constant = self.constant.setting.iter();
+        if let Some((lever, value)) = constant.find(|(_, value)| !value.is_finite()) {
             return Err(constant_value(lever, format!("is {value}: it must be a number")));
         }
         if self.servers_every_periods == 0 {

@@ -509,7 +509,7 @@ impl Node {
             let trouble = state
                 .trouble
                 .clone()
-                .filter(|_| !switched.contains_key(&self.name));
+                .filter(|_| !switched.contains_key(&self.name) && !state.is_switched());
             return Part {
                 trouble: trouble.into_iter().collect(),
                 ..part

@@ -126,6 +126,8 @@ fn a_node_that_is_switched_as_commanded_is_neither_missing_nor_in_trouble() {
         // A machine that boots draws what nobody reads.
         assert_eq!(period.power.is_some(), power_is_known, "{state:?}");
     }
+    // Its agent has had time to come back.
+    cluster.nodes[1].state.change(|state| state.switched = None);
     let period = period(&mut cluster, [Some(11), None], None);
     assert_eq!(
         (period.missing.nodes, period.missing.cores),

@@ -251,10 +251,14 @@ impl ControlLoop<'_, '_> {
             match laws(plant) {
                 Ok(stack) => {
                     self.law.follow(stack);
-                    tracing::info!(%full, "more nodes are known: the laws that set machines begin anew");
+                    tracing::warn!(
+                        "more nodes are known: the laws that set machines begin anew, with {full} as full"
+                    );
                 }
                 Err(error) => {
-                    tracing::error!(%full, "the laws do not fit the nodes known now, everything is on: {error:#}");
+                    tracing::error!(
+                        "the laws do not fit the nodes known now, everything is on ({full}): {error:#}"
+                    );
                     // A stack of a law that keeps everything on lacks nothing.
                     if let Ok(stack) = Stack::of(Box::new(Fixed::new(plant)), plant, 1) {
                         self.law.follow(stack);
@@ -290,6 +294,9 @@ impl ControlLoop<'_, '_> {
             demand: period.demand,
             nodes: period.nodes,
         };
+        let power = self.law.plant().power();
+        let limit = power.limit(seen.in_force.cores().unwrap_or_default());
+        let cap_at_limit = seen.in_force.cap().is_some_and(|cap| cap >= limit);
         let mut decision = self.law.decide(&seen);
         let actuation_failed = !self.frame.dry && !self.apply(&mut decision, begin);
         if telemetry_lost {
@@ -317,6 +324,7 @@ impl ControlLoop<'_, '_> {
             seen,
             decision,
             in_force: self.in_force(),
+            cap_at_limit,
             actuation_failed,
             levers: period.levers,
             energy: period.energy,

@@ -125,7 +125,7 @@ pub fn run(
             .configured_by(&plan.config)
             .with_meter(meter),
     })?;
-    let mut record = RecorderSink::new(run, plan.plant.power());
+    let mut record = RecorderSink::new(run);
     let mut status = watchers.status.map(|status| StatusSink {
         status: Arc::clone(status),
         recorder: recorder.clone(),

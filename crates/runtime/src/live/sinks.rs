@@ -7,7 +7,6 @@ use super::tick::Tick;
 use super::view::View;
 use hdrhistogram::Histogram;
 use headroom_console::say;
-use headroom_control::PowerEnvelope;
 use headroom_record::{LatencySummary, PeriodRecord, Reason, Recorder, RunRecorder};
 use headroom_units::Seconds;
 use std::sync::Arc;
@@ -15,16 +14,14 @@ use std::sync::Arc;
 /// Writes each period into the flight recorder.
 pub struct RecorderSink {
     recorder: RunRecorder,
-    envelope: PowerEnvelope,
     nothing: Histogram<u64>,
 }
 
 impl RecorderSink {
-    /// A sink into a run that has been started; the envelope tells whether a cap limits anything.
-    pub fn new(recorder: RunRecorder, envelope: PowerEnvelope) -> Self {
+    /// A sink into a run that has been started.
+    pub fn new(recorder: RunRecorder) -> Self {
         Self {
             recorder,
-            envelope,
             nothing: headroom_gateway::service_histogram(),
         }
     }
@@ -38,7 +35,7 @@ impl RecorderSink {
 impl Sink for RecorderSink {
     fn tick(&mut self, tick: &Tick) {
         let latencies = tick.histogram.as_ref().unwrap_or(&self.nothing);
-        let taken = self.recorder.record(record(tick, &self.envelope), latencies);
+        let taken = self.recorder.record(record(tick), latencies);
         if !taken {
             tracing::warn!(
                 period = tick.seen.period,
@@ -49,7 +46,7 @@ impl Sink for RecorderSink {
 }
 
 /// A period as the recorder keeps it.
-fn record(tick: &Tick, envelope: &PowerEnvelope) -> PeriodRecord {
+fn record(tick: &Tick) -> PeriodRecord {
     let seen = &tick.seen;
     let traffic = seen.traffic.clone().unwrap_or_default();
     let (cores, cap) = tick.held();
@@ -67,10 +64,7 @@ fn record(tick: &Tick, envelope: &PowerEnvelope) -> PeriodRecord {
             .map(|latency| latency.at_slo),
         forecast: tick.decision.expected_rate,
         cap,
-        cap_at_limit: seen
-            .in_force
-            .cap()
-            .is_some_and(|cap| cap >= envelope.limit(seen.in_force.cores().unwrap_or_default())),
+        cap_at_limit: tick.cap_at_limit,
         power: tick.power(),
         energy: tick.energy,
         utilisation: seen.utilisation,

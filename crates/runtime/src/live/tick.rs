@@ -20,6 +20,8 @@ pub struct Tick {
     pub decision: Decision,
     /// What is in force after that.
     pub in_force: Setting,
+    /// Whether the cap in force during the period was all that the cores can need.
+    pub cap_at_limit: bool,
     /// Whether the decision could not be carried out, wholly or in part.
     pub actuation_failed: bool,
     /// What keeps the levers from being moved.
