@@ -220,7 +220,11 @@ impl Server {
         // A controller that stood still has not looked: one look alone never is silence enough.
         let looked_s = (now_s - self.last_s).clamp(0.0, self.tuning.lost_s / 2.0);
         self.last_s = now_s;
-        self.silent_s = if health.answering { 0.0 } else { self.silent_s + looked_s };
+        self.silent_s = if health.answering {
+            0.0
+        } else {
+            self.silent_s + looked_s
+        };
         if health.command_failed && matches!(self.state, PowerState::Booting | PowerState::Stopping) {
             return self.fail(now_s, Cause::Command);
         }

@@ -83,7 +83,13 @@ pub fn run(args: &ControllerArgs, command: &'static str) -> Result<(), Failure> 
     let Some(mut cluster) = Cluster::open(args, &config, &document, &stop)? else {
         return Ok(());
     };
-    let outcome = serve(args, (&config, &document), &mut cluster, &stop, (lock.as_ref(), command));
+    let outcome = serve(
+        args,
+        (&config, &document),
+        &mut cluster,
+        &stop,
+        (lock.as_ref(), command),
+    );
     // Before the summary: the nodes are released.
     drop(cluster);
     let (summary, left) = outcome?;

@@ -1,8 +1,8 @@
 //! Commands: run within a time limit, their output captured, their process group killed at the limit.
 
 use super::{PowerSwitch, SwitchError, limit, quoted};
-use rustix::event::{PollFd, PollFlags, poll};
 use crate::process::installed;
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{Access, OFlags, access, fcntl_getfl, fcntl_setfl};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 use serde::{Deserialize, Serialize};

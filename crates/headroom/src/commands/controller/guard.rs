@@ -90,7 +90,10 @@ impl Guard {
             rustix::io::ioctl_fionbio(&input, true)?;
             Ok(Self(input))
         };
-        Ok(start().context("no guard can be started: if this process were killed, servers would stay off")?)
+        Ok(
+            start()
+                .context("no guard can be started: if this process were killed, servers would stay off")?,
+        )
     }
 
     fn say(&mut self, word: u8) {
@@ -133,7 +136,10 @@ pub fn watch_over(file: &Path, command: &str) -> Result<(), Failure> {
     let mut input = BufReader::new(std::io::stdin());
     let mut length = String::new();
     input.read_line(&mut length)?;
-    let length: u64 = length.trim().parse().context("no controller is on standard input")?;
+    let length: u64 = length
+        .trim()
+        .parse()
+        .context("no controller is on standard input")?;
     let mut text = String::new();
     input.by_ref().take(length).read_to_string(&mut text)?;
     let document = Document::shipped(&file.display().to_string(), &text);

@@ -50,10 +50,9 @@ impl Servers {
             let set = match state {
                 PowerState::Off => &mut period.off,
                 PowerState::Booting | PowerState::Stopping => &mut period.switching,
-                PowerState::Warming
-                | PowerState::Serving
-                | PowerState::Draining
-                | PowerState::Failed(_) => continue,
+                PowerState::Warming | PowerState::Serving | PowerState::Draining | PowerState::Failed(_) => {
+                    continue;
+                }
             };
             set.insert(server.name.clone());
         }
