@@ -55,7 +55,11 @@ impl ControllerFile {
         let mut places = BTreeMap::new();
         for (name, address) in self.agent_addresses(document)? {
             let place = address.to_string();
-            if let Some(other) = places.insert(place.clone(), name.clone()) {
+            // Who only watches accept queues may do so at several ports of one machine.
+            if let Some(other) = places
+                .insert(place.clone(), name.clone())
+                .filter(|_| self.commands())
+            {
                 let why = format!("{place} is the agent of {other} too: its watts would count twice");
                 return Err(document.error(&self.agent_key(&name), why));
             }

@@ -243,6 +243,36 @@ fn while_the_controller_hangs_its_guard_starts_every_server() {
 }
 
 #[test]
+fn a_server_that_cannot_be_started_is_refused_before_and_named_after() {
+    let site = Site::new(2, Service::Wiki);
+    site.boot(1);
+    let _gateway = site.gateway();
+    let config = site.behind_gateway(&fixed());
+    let text = fs::read_to_string(&config).unwrap();
+    let (before, web2) = text.split_once("[nodes.web2.power]").unwrap();
+    let nowhere = web2.replacen("/bin/sh", "/bin/nothere", 1);
+    fs::write(&config, format!("{before}[nodes.web2.power]{nowhere}")).unwrap();
+    let said = ["nodes.web2.power", "start is \"/bin/nothere\"", "cannot be run"];
+    refused(check(&config), &said);
+    refused(headroom("resize --config").arg(&config), &said);
+    assert!(site.runs(1));
+
+    // One whose start comes to nothing is known only at the end.
+    fs::write(&config, text.replace("wait_s = 20.0", "wait_s = 1.0")).unwrap();
+    site.set(2, "broken", true);
+    let mut controller = resize(&config);
+    site.until_states(&["serving", "off"]);
+    controller.signal(Signal::TERM);
+    let status = controller.wait();
+    assert_eq!(status.code(), Some(1), "{}", controller.err());
+    assert_has(
+        controller.err(),
+        &["not every server was left serving: web2 does not answer"],
+    );
+    assert_eq!(controller.json()["law"], "static");
+}
+
+#[test]
 fn a_dry_run_and_a_check_change_nothing() {
     let site = Site::new(2, Service::Wiki);
     site.boot(1);
