@@ -105,6 +105,16 @@ impl Server {
         });
     }
 
+    /// Waits until the law has come to rest, so that nothing is being written.
+    fn until_at_rest(&self) {
+        self.until_low();
+        until("cores and cap are low and stay", || {
+            let before = self.cores_and_cap();
+            std::thread::sleep(Duration::from_secs(1));
+            before.filter(|_| before == self.cores_and_cap())
+        });
+    }
+
     fn until_as_before(&self, before: &BTreeMap<PathBuf, String>, whom: &str) -> Duration {
         let since = Instant::now();
         wait(
@@ -175,7 +185,7 @@ fn whatever_is_killed_everything_is_put_back_within_a_lease_and_requests_are_ser
     assert_eq!(lost(), 0, "no request noticed");
 
     for _ in 0..2 {
-        server.until_low();
+        server.until_at_rest();
         let (worker, deaths) = (
             worker_of(&server.emulator.program),
             deaths(&server.emulator.program),
