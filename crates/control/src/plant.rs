@@ -328,12 +328,14 @@ impl Plant {
         machines.with(Lever::Servers, self.servers.map(|servers| servers as f64))
     }
 
-    /// Cores, cap and frequency of a setting; what it has no value for is full.
+    /// Cores, cap and frequency of a setting; what it has no value for is full. A cap over what these cores can need
+    /// limits nothing and is the same as that: the law that has given fewer cores goes on from there.
     pub fn allocation(&self, setting: &Setting) -> Allocation {
         let full = self.full_allocation();
+        let cores = setting.cores().unwrap_or(full.cores);
         Allocation {
-            cores: setting.cores().unwrap_or(full.cores),
-            cap: setting.cap().unwrap_or(full.cap),
+            cores,
+            cap: setting.cap().unwrap_or(full.cap).min(self.power.limit(cores)),
             frequency: setting.frequency(),
         }
     }

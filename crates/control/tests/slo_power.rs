@@ -153,6 +153,17 @@ fn d_quiet_periods_lower_the_cap_each_and_then_take_one_core() {
 }
 
 #[test]
+fn a_cap_over_what_the_cores_can_need_is_lowered_from_there() {
+    // A cluster lifts a cap that limits nothing, so all 92.28 W are in force beside 8 cores, whose limit is 69.40 W.
+    let decision = law(authors()).decide(&seen(10, 50.0, 0.2, 50.0, 8.0, 92.28));
+    assert_eq!(rule(&decision), "scale-down-power");
+    assert!(
+        (decision.setting.cap().unwrap().get() - (69.40 - 3.0 / 5.0)).abs() < 1e-9,
+        "{decision:?}"
+    );
+}
+
+#[test]
 fn one_late_period_starts_the_count_of_quiet_ones_again() {
     let mut law = law(authors());
     for _ in 0..4 {

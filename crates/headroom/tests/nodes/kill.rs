@@ -105,24 +105,6 @@ impl Server {
         });
     }
 
-    /// Waits until the law has taken cores. Where the emulator died the cap may stay as it was, a defect of the cap's limits
-    /// when their files go away for a moment.
-    fn until_few(&self) {
-        until("cores are few", || {
-            self.cores_and_cap().filter(|(cores, _)| *cores < 0.8 * CORES)
-        });
-    }
-
-    /// Waits until the law has come to rest, so that nothing is being written.
-    fn until_at_rest(&self) {
-        self.until_few();
-        until("cores and cap are low and stay", || {
-            let before = self.cores_and_cap();
-            std::thread::sleep(Duration::from_secs(1));
-            before.filter(|_| before == self.cores_and_cap())
-        });
-    }
-
     fn until_as_before(&self, before: &BTreeMap<PathBuf, String>, whom: &str) -> Duration {
         let since = Instant::now();
         wait(
@@ -193,7 +175,7 @@ fn whatever_is_killed_everything_is_put_back_within_a_lease_and_requests_are_ser
     assert_eq!(lost(), 0, "no request noticed");
 
     for _ in 0..2 {
-        server.until_at_rest();
+        server.until_low();
         let (worker, deaths) = (
             worker_of(&server.emulator.program),
             deaths(&server.emulator.program),
@@ -206,13 +188,13 @@ fn whatever_is_killed_everything_is_put_back_within_a_lease_and_requests_are_ser
         traffic.flows(5);
     }
     // What a fresh emulator has is what was there before, until the law saves anew; its service was taken over.
-    server.until_few();
+    server.until_low();
     let procs = fs::read_to_string(server.sys().join("fs/cgroup/web/cgroup.procs")).unwrap();
     assert_eq!(procs.trim(), server.wiki.program.pid().to_string());
     assert_eq!(lost(), 0, "no request noticed");
 
     for _ in 0..2 {
-        server.until_few();
+        server.until_low();
         let mut load = load(&gateway);
         until("the load arrives", || {
             let rate = status(admin)?["seen"]["traffic"]["arrivals"].as_u64()?;
@@ -224,7 +206,7 @@ fn whatever_is_killed_everything_is_put_back_within_a_lease_and_requests_are_ser
     assert_eq!(lost(), 0, "no request noticed");
 
     for _ in 0..2 {
-        server.until_few();
+        server.until_low();
         server.wiki.program.kill();
         until("everything goes to full while nothing can be served", || {
             let (cores, cap) = server.cores_and_cap()?;
@@ -236,7 +218,7 @@ fn whatever_is_killed_everything_is_put_back_within_a_lease_and_requests_are_ser
         traffic.flows(5);
     }
 
-    server.until_few();
+    server.until_low();
     controller.stop();
     let took = server.until_as_before(&before, "nobody");
     assert!(took < LEASE, "{took:?}");
