@@ -328,15 +328,23 @@ impl Plant {
         machines.with(Lever::Servers, self.servers.map(|servers| servers as f64))
     }
 
-    /// Cores, cap and frequency of a setting; what it has no value for is full. A cap over what these cores can need
-    /// limits nothing and is the same as that: the law that has given fewer cores goes on from there.
+    /// Cores, cap and frequency of a setting; what it has no value for is full.
     pub fn allocation(&self, setting: &Setting) -> Allocation {
         let full = self.full_allocation();
-        let cores = setting.cores().unwrap_or(full.cores);
         Allocation {
-            cores,
-            cap: setting.cap().unwrap_or(full.cap).min(self.power.limit(cores)),
+            cores: setting.cores().unwrap_or(full.cores),
+            cap: setting.cap().unwrap_or(full.cap),
             frequency: setting.frequency(),
+        }
+    }
+
+    /// The same with a cap that is no more than what these cores can need: over that it limits nothing, and where it was
+    /// lifted for that, whoever lowers it goes on from there.
+    pub fn needed(&self, setting: &Setting) -> Allocation {
+        let now = self.allocation(setting);
+        Allocation {
+            cap: now.cap.min(self.power.limit(now.cores)),
+            ..now
         }
     }
 

@@ -201,7 +201,10 @@ impl SloPower {
     }
 
     fn save(&mut self, observation: &Observation) -> (Allocation, Vec<Reason>) {
-        let now = self.plant.allocation(&observation.in_force);
+        let now = match self.mode {
+            Mode::ElasticOnly => self.plant.allocation(&observation.in_force),
+            _ => self.plant.needed(&observation.in_force),
+        };
         self.sustained = self.sustained.saturating_add(1);
         let duration = self.tuning.sustained_periods;
         if self.sustained >= duration
