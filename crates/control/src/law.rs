@@ -18,9 +18,10 @@ pub trait Law: Send {
     /// The levers that it moves; it leaves all others alone.
     fn levers(&self) -> &[Lever];
 
-    /// Whether it answers lost telemetry and failing requests by itself, so that a [`Guardian`](crate::Guardian) leaves it alone.
-    fn guards_itself(&self) -> bool {
-        false
+    /// Whether a period has what it decides by; where it does not, telemetry counts as lost to it, and a
+    /// [`Guardian`](crate::Guardian) decides.
+    fn is_informed(&self, observation: &Observation) -> bool {
+        observation.traffic.is_some()
     }
 
     /// The latency above which it repairs, where it has such a one below the target: a line to draw.
@@ -46,8 +47,8 @@ impl<L: Law + ?Sized> Law for Box<L> {
     fn levers(&self) -> &[Lever] {
         (**self).levers()
     }
-    fn guards_itself(&self) -> bool {
-        (**self).guards_itself()
+    fn is_informed(&self, observation: &Observation) -> bool {
+        (**self).is_informed(observation)
     }
     fn guard(&self) -> Option<Seconds> {
         (**self).guard()

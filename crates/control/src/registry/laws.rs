@@ -20,6 +20,7 @@ const FIXED: Entry = Entry {
     about: "Everything on, always: the reference for savings",
     table: None,
     resizes: false,
+    has_defaults: true,
     needs_reachable_target: false,
     build: |_, context| Ok(Box::new(Fixed::new(context.plant))),
     search: nothing,
@@ -33,10 +34,10 @@ pub(super) static LAWS: [Entry; 16] = [
         about: "Headroom's own: the cheapest cores, frequency and cap that keep the percentile under the target with a stated \
                 confidence",
         table: Some("headroom"),
-        resizes: false,
         needs_reachable_target: true,
         build: headroom,
         search: search::headroom,
+        ..FIXED
     },
     Entry {
         name: "slo-power",
@@ -119,8 +120,10 @@ pub(super) static LAWS: [Entry; 16] = [
     },
     Entry {
         name: "constant",
-        about: "A setting that stays, of the levers that it names: for those that no other law steers",
+        about: "A setting that stays, of the levers that law.constant.setting names, as in { cap = 40.0 }: for those that no \
+                other law steers",
         table: Some("constant"),
+        has_defaults: false,
         build: constant,
         ..FIXED
     },
@@ -128,6 +131,7 @@ pub(super) static LAWS: [Entry; 16] = [
         name: "static",
         about: "Servers on and off: as many as the load needs where each takes a capacity that a benchmark showed",
         table: Some("static"),
+        has_defaults: false,
         build: servers::fixed,
         ..RESIZER
     },
@@ -142,6 +146,7 @@ pub(super) static LAWS: [Entry; 16] = [
         name: "scheduled",
         about: "Servers on and off by the time of day",
         table: Some("scheduled"),
+        has_defaults: false,
         build: servers::scheduled,
         ..RESIZER
     },
@@ -270,8 +275,6 @@ impl LawName {
     pub const POWER_MANAGER: Self = Self(&LAWS[9]);
     /// `powersave`.
     pub const POWERSAVE: Self = Self(&LAWS[10]);
-    /// `constant`.
-    pub const CONSTANT: Self = Self(&LAWS[11]);
 }
 
 fn nothing(_: &LawConfig, _: &LawContext) -> Found {

@@ -34,6 +34,8 @@ fn config(json: &str) -> LawConfig {
 fn every_law_is_built_under_the_name_that_it_gives_itself() {
     for name in LawName::all() {
         let mut all = LawConfig::of(name);
+        let unset = all.build(&with_frequency());
+        assert_eq!(unset.is_ok(), name.has_defaults(), "{name}");
         all.fixed_capacity.capacity_per_s = Some(100.0);
         all.scheduled.slots = Some(vec![1, 2]);
         all.constant.setting = Setting::default().with(Lever::Coalescing, Some(50.0));
@@ -59,7 +61,7 @@ fn a_constant_outside_the_range_of_its_lever_is_refused_by_name() {
         format!("{key}.cores: is 99: 0.2 to 2 here")
     );
     assert!(refused(r#"{"cap": -5}"#).starts_with(&format!("{key}.cap: is -5: 6.2 to ")));
-    let mut none = LawConfig::of(LawName::CONSTANT);
+    let mut none = LawConfig::of("constant".parse().unwrap());
     none.constant.setting = Setting::default().with(Lever::Coalescing, Some(f64::NAN));
     assert_eq!(none.check().unwrap_err().key, format!("{key}.coalescing"));
 }
@@ -100,7 +102,6 @@ fn the_names_that_code_refers_to_are_those_laws() {
         (LawName::PEGASUS_AS_RUN, "pegasus-as-run"),
         (LawName::POWER_MANAGER, "power-manager"),
         (LawName::POWERSAVE, "powersave"),
-        (LawName::CONSTANT, "constant"),
     ] {
         assert_eq!(law.as_str(), name);
     }
@@ -209,8 +210,7 @@ fn the_guard_is_that_of_the_laws_that_have_one() {
 #[test]
 fn every_law_with_a_table_is_searched_from_where_it_stands_and_accepts_both_ends() {
     let context = with_frequency();
-    // What a constant is to be nobody can search.
-    for name in LawName::of_machines().filter(|name| *name != LawName::CONSTANT) {
+    for name in LawName::of_machines().filter(|name| name.has_defaults()) {
         let config = LawConfig::of(name);
         let parameters = config.search_space(&context).unwrap();
         assert_eq!(parameters.is_empty(), name.table().is_none(), "{name}");

@@ -84,7 +84,7 @@ impl Law for AlwaysOn {
         &[Lever::Servers]
     }
 
-    fn guards_itself(&self) -> bool {
+    fn is_informed(&self, _: &Observation) -> bool {
         true
     }
 

@@ -209,7 +209,7 @@ impl Law for Scheduled {
         &[Lever::Servers]
     }
 
-    fn guards_itself(&self) -> bool {
+    fn is_informed(&self, _: &Observation) -> bool {
         true
     }
 

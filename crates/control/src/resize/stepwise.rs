@@ -320,8 +320,8 @@ impl Law for Stepwise {
         &[Lever::Servers]
     }
 
-    fn guards_itself(&self) -> bool {
-        true
+    fn is_informed(&self, observation: &Observation) -> bool {
+        observation.demand().is_some()
     }
 
     fn decide(&mut self, observation: &Observation) -> Decision {
