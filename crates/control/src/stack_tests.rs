@@ -284,14 +284,22 @@ fn short_losses_of_telemetry_are_left_out_of_a_slow_laws_window() {
         };
         assert_eq!(first.0, 0);
         assert!(others.len() >= 4 && others[0].0 == 41, "{decided:?}");
-        assert!(others.iter().all(|(_, servers)| *servers == expected), "{decided:?}");
+        assert!(
+            others.iter().all(|(_, servers)| *servers == expected),
+            "{decided:?}"
+        );
     }
 }
 
 #[test]
 fn a_lasting_loss_and_failing_requests_reach_a_slow_law_as_soon_as_any_other() {
     // The traffic from the 10th period on, and the period in which everything is on.
-    for (after, full_at) in [(None, 14), (traffic(0, 40), 10), (traffic(90, 10), 10), (traffic(97, 3), 14)] {
+    for (after, full_at) in [
+        (None, 14),
+        (traffic(0, 40), 10),
+        (traffic(90, 10), 10),
+        (traffic(97, 3), 14),
+    ] {
         let mut stack = with_slow_servers();
         for at in 0..60 {
             let now = if at < 10 { traffic(6, 0) } else { after.clone() };

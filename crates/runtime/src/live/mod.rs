@@ -301,7 +301,7 @@ impl ControlLoop<'_, '_> {
         let actuation_failed = !self.frame.dry && !self.apply(&mut decision, begin);
         if telemetry_lost {
             let reasons = &decision.reasons;
-            // A law that guards itself may be the first and speak of something else.
+            // A law that goes by no telemetry may be the first and speak of something else.
             let of_guardian = |reason: &&Reason| Guardian::<Fixed>::RULES.contains(&&*reason.rule);
             let reason = reasons.iter().find(of_guardian).or(reasons.first());
             tracing::warn!(
