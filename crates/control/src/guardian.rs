@@ -51,9 +51,8 @@ const FAILING: &str = "failing-hold";
 const FAILING_FULL: &str = "failing-full";
 
 /// A law that goes to full when it cannot see.
-#[derive(Clone, Debug)]
-pub struct Guardian<L> {
-    law: L,
+pub struct Guardian {
+    law: Box<dyn Law>,
     plant: Plant,
     patience: u32,
     limits: FailingLimits,
@@ -61,10 +60,10 @@ pub struct Guardian<L> {
     failing: u32,
 }
 
-impl<L: Law> Guardian<L> {
+impl Guardian {
     /// Wraps `law`; everything goes to full in the `patience`-th period without telemetry, or in which requests
     /// failed (at least the first), by [`FailingLimits::DEFAULT`].
-    pub fn new(law: L, plant: Plant, patience: u32) -> Self {
+    pub fn new(law: Box<dyn Law>, plant: Plant, patience: u32) -> Self {
         Self {
             law,
             plant,
@@ -99,17 +98,12 @@ impl<L: Law> Guardian<L> {
         }
     }
 
-    /// The guardian's own rules, besides the law's.
+    /// Its own rules, which come in the place of the law's.
     pub const RULES: [&'static str; 4] = [HOLD, FULL, FAILING, FAILING_FULL];
 
     /// The law inside.
-    pub const fn law(&self) -> &L {
-        &self.law
-    }
-
-    /// What it puts everything to.
-    pub const fn plant(&self) -> &Plant {
-        &self.plant
+    pub fn law(&self) -> &dyn Law {
+        &*self.law
     }
 
     /// Periods without telemetry up to now, in a row.

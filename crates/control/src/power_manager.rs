@@ -124,10 +124,6 @@ impl Law for PowerManager {
         "power-manager"
     }
 
-    fn rules(&self) -> &'static [&'static str] {
-        &["fixed-cap"]
-    }
-
     fn levers(&self) -> &'static [Lever] {
         &[Lever::Cap]
     }
@@ -187,10 +183,6 @@ impl Powersave {
 impl Law for Powersave {
     fn name(&self) -> &'static str {
         "powersave"
-    }
-
-    fn rules(&self) -> &'static [&'static str] {
-        &["lowest-frequency"]
     }
 
     fn levers(&self) -> &'static [Lever] {

@@ -103,7 +103,7 @@ impl Part {
 }
 
 struct Member {
-    law: Guardian<Box<dyn Law>>,
+    law: Guardian,
     levers: Vec<Lever>,
     every: u32,
     /// Periods since it decided, and what was observed in them.
@@ -224,15 +224,6 @@ impl Stack {
         lost.max().unwrap_or(0)
     }
 
-    /// The names of all rules of all laws, and those of their guardians.
-    pub fn rules(&self) -> Vec<&'static str> {
-        let laws = self.members.iter().flat_map(|member| member.law.law().rules());
-        laws.copied()
-            .chain(Guardian::<Box<dyn Law>>::RULES)
-            .chain([BETWEEN])
-            .collect()
-    }
-
     /// Takes one period's observation and decides about the next: each law's levers as it wants them, all others full.
     pub fn decide(&mut self, observation: &Observation) -> Decision {
         let mut all = Decision {
@@ -283,7 +274,7 @@ impl Member {
         let kept = self.setting.filter(|_| self.every > 1);
         let kept = kept.unwrap_or(observation.in_force);
         let decision = self.law.decide_on(observation, window.as_ref(), kept)?;
-        if due || Guardian::<Box<dyn Law>>::is_full(&decision) {
+        if due || Guardian::is_full(&decision) {
             (self.periods, self.observed) = (0, None);
         }
         self.setting = Some(decision.setting);

@@ -255,7 +255,7 @@ fn periods_that_it_was_not_shown_pass_on_its_clock() {
 #[test]
 fn after_the_guardian_put_everything_to_full_it_starts_again_from_there() {
     let law = hpa(HpaTuning::default());
-    let mut guardian = Guardian::new(law, cluster(), 5);
+    let mut guardian = Guardian::new(Box::new(law), cluster(), 5);
     let mut seen = Observation {
         length: Seconds::new(1.0),
         in_force: cluster().full().with(Lever::Cores, Some(Cores::new(10.0).get())),

@@ -187,7 +187,7 @@ fn a_service_that_stopped_answering_is_late() {
 
 #[test]
 fn after_lost_telemetry_it_starts_from_full_without_a_hold() {
-    let mut guardian = Guardian::new(published(), plant(), 5);
+    let mut guardian = Guardian::new(Box::new(published()), plant(), 5);
     for _ in 0..30 {
         guardian.decide(&second(Some(300.0), 60.0));
     }

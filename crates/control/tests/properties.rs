@@ -3,6 +3,7 @@
 use headroom_control::*;
 use headroom_units::*;
 use proptest::prelude::*;
+use std::borrow::Cow;
 
 fn plant() -> Plant {
     let cores = CoreRange::new(Cores::new(0.2), Cores::new(4.0), Cores::new(0.1)).unwrap();
@@ -87,14 +88,12 @@ fn laws_that_know_the_slo() -> Vec<Box<dyn Law>> {
 
 proptest! {
     #[test]
-    fn every_decision_is_possible_and_has_a_known_reason(
+    fn every_decision_is_possible_and_has_a_reason_of_a_fixed_rule(
         periods in prop::collection::vec(any_period(), 1..60),
     ) {
         let plant = plant();
         for law in laws() {
             let mut guardian = Guardian::new(law, plant, 5);
-            let rules: Vec<&str> =
-                guardian.law().rules().iter().chain(&Guardian::<Fixed>::RULES).copied().collect();
             let mut in_force = plant.full();
             for period in &periods {
                 let decision = guardian.decide(&Observation { in_force, ..period.clone() });
@@ -106,7 +105,8 @@ proptest! {
                 prop_assert!(cap <= plant.power().limit(plant.cores().max()));
                 prop_assert!(!decision.reasons.is_empty());
                 for reason in &decision.reasons {
-                    prop_assert!(rules.contains(&&*reason.rule), "unlisted rule {}", reason.rule);
+                    // A text of the code's and none that is made: so that metrics have few labels.
+                    prop_assert!(matches!(reason.rule, Cow::Borrowed(_)), "made-up rule {}", reason.rule);
                     prop_assert!(reason.numbers.iter().all(|(_, v)| v.is_finite()));
                 }
                 in_force = decision.setting;

@@ -241,7 +241,7 @@ fn a_target_below_one_request_alone_is_refused() {
 #[test]
 fn five_periods_without_telemetry_put_everything_to_full_and_no_fewer() {
     let plant = plant(2.0, 16.0, 1.0);
-    let mut guardian = Guardian::new(law(authors()), plant, 5);
+    let mut guardian = Guardian::new(Box::new(law(authors())), plant, 5);
     let mut blind = seen(10, 60.0, 0.4, 50.0, 4.0, 50.0);
     blind.traffic = None;
     for _ in 0..4 {
@@ -277,7 +277,7 @@ fn failing(completions: u64, failed: u64, failed_by_client: u64) -> Observation 
 #[test]
 fn while_a_few_percent_fail_the_law_gives_but_does_not_take_and_then_everything_goes_to_full() {
     let all = plant(2.0, 16.0, 1.0);
-    let mut guardian = Guardian::new(law(authors()), all, 5);
+    let mut guardian = Guardian::new(Box::new(law(authors())), all, 5);
     let few = failing(970, 30, 0);
     for _ in 0..4 {
         let decision = guardian.decide(&few);
@@ -314,7 +314,7 @@ fn where_many_fail_everything_goes_to_full_at_once() {
         (failing(60, 0, 40), "the law's"),
         (failing(40, 0, 60), "failing-hold"),
     ] {
-        let mut guardian = Guardian::new(law(authors()), all, 5);
+        let mut guardian = Guardian::new(Box::new(law(authors())), all, 5);
         let decision = guardian.decide(&period);
         match expected {
             "the law's" => assert!(
@@ -332,7 +332,7 @@ fn where_many_fail_everything_goes_to_full_at_once() {
         full: Ratio::new(0.6),
         fewest: 1,
     };
-    let mut guardian = Guardian::new(law(authors()), all, 5).with_failing(limits);
+    let mut guardian = Guardian::new(Box::new(law(authors())), all, 5).with_failing(limits);
     assert!(!rule(&guardian.decide(&failing(60, 40, 0))).starts_with("failing"));
 }
 

@@ -56,18 +56,6 @@ pub struct BusyTimeMonitor {
 }
 
 impl BusyTimeMonitor {
-    /// The rules that an estimate's reason can name beside those of what is unusable.
-    pub const RULES: [&'static str; 8] = [
-        "busy-time",
-        "faster",
-        "stalled",
-        "kept",
-        "served",
-        "no-request-yet",
-        "held",
-        "first-sample",
-    ];
-
     /// An estimator that knows nothing yet.
     ///
     /// # Errors

@@ -33,29 +33,6 @@ pub struct QueueMonitor {
 }
 
 impl QueueMonitor {
-    /// All rules that an estimate's reason can name: a bounded label set.
-    pub const RULES: [&'static str; 19] = [
-        "drop-ratio",
-        "optimistic",
-        "pessimistic",
-        "kept",
-        "fast-start",
-        "no-arrivals",
-        "no-request-yet",
-        "held",
-        "nobody-listens",
-        "unread",
-        "first-sample",
-        "another-listener",
-        "gap",
-        "bad-length",
-        "short-step",
-        "missing",
-        "no-limit",
-        "jumped",
-        "inconsistent",
-    ];
-
     /// An estimator that knows nothing yet.
     ///
     /// # Errors

@@ -259,12 +259,6 @@ impl Law for Headroom {
         "headroom"
     }
 
-    fn rules(&self) -> &'static [&'static str] {
-        &[
-            WARM_UP, UNSEEN, CHEAPEST, KEEP, LATE, SURPRISED, BACKLOG, MAXIMUM, CAP,
-        ]
-    }
-
     fn guard(&self) -> Option<Seconds> {
         Some(self.guarded_target()).filter(|guard| *guard < self.slo.target())
     }

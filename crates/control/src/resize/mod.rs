@@ -76,10 +76,6 @@ impl Law for AlwaysOn {
         "always-on"
     }
 
-    fn rules(&self) -> &'static [&'static str] {
-        &["always-on"]
-    }
-
     fn levers(&self) -> &'static [Lever] {
         &[Lever::Servers]
     }

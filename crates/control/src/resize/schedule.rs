@@ -201,10 +201,6 @@ impl Law for Scheduled {
         "scheduled"
     }
 
-    fn rules(&self) -> &'static [&'static str] {
-        &["schedule", "lead"]
-    }
-
     fn levers(&self) -> &'static [Lever] {
         &[Lever::Servers]
     }

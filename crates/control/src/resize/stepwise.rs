@@ -51,20 +51,6 @@ struct Together {
     unseen: bool,
 }
 
-/// All rules of both controllers.
-const RULES: [&str; 10] = [
-    "grow",
-    "unproven",
-    "shrink",
-    "fits",
-    "on-its-way",
-    "all-on",
-    "warming-up",
-    "sparing",
-    "blind-hold",
-    "blind-full",
-];
-
 impl Stepwise {
     /// The static controller: every server has this capacity.
     ///
@@ -310,10 +296,6 @@ impl Law for Stepwise {
             Basis::Fixed(_) => "static",
             Basis::Online => "dynamic",
         }
-    }
-
-    fn rules(&self) -> &'static [&'static str] {
-        &RULES
     }
 
     fn levers(&self) -> &'static [Lever] {

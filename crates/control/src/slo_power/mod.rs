@@ -330,10 +330,6 @@ impl Law for SloPower {
         self.mode.name()
     }
 
-    fn rules(&self) -> &'static [&'static str] {
-        self.mode.rules()
-    }
-
     fn guard(&self) -> Option<Seconds> {
         Some(self.guarded_target())
     }
