@@ -6,6 +6,7 @@ use crate::law::Law;
 use crate::observation::Observation;
 use crate::parameter::{Bound, OutOfRange};
 use crate::plant::{Plant, Slo};
+use crate::registry::LawError;
 use headroom_units::{Hertz, Lever, Watts};
 use serde::{Deserialize, Serialize};
 
@@ -150,14 +151,10 @@ impl Law for PowerManager {
     fn forget(&mut self) {}
 }
 
-/// The powersave governor cannot be had.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "powersave runs all cores at their lowest frequency, and this machine's frequency cannot be limited: give it one \
-     (cpufreq with a settable policy on a real machine, an emulated or simulated frequency range otherwise), or choose \
-     power-manager, which caps power instead"
-)]
-pub struct PowersaveError;
+/// Why the powersave governor cannot be had.
+const NO_FREQUENCY: &str = "powersave runs all cores at their lowest frequency, and this machine's frequency cannot be \
+                            limited: give it one (cpufreq with a settable policy on a real machine, an emulated or \
+                            simulated frequency range otherwise), or choose power-manager, which caps power instead";
 
 /// All cores at the lowest frequency, always, and no cap that limits: what the kernel's powersave governor does.
 #[derive(Clone, Debug)]
@@ -171,8 +168,9 @@ impl Powersave {
     ///
     /// # Errors
     /// Where the machine's frequency cannot be limited.
-    pub fn new(plant: Plant) -> Result<Self, PowersaveError> {
-        let range = plant.frequency().ok_or(PowersaveError)?;
+    pub fn new(plant: Plant) -> Result<Self, LawError> {
+        let none = || LawError::new("law.name", NO_FREQUENCY);
+        let range = plant.frequency().ok_or_else(none)?;
         Ok(Self {
             plant,
             lowest: range.min(),

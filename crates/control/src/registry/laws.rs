@@ -5,12 +5,12 @@ use super::{
     servers,
 };
 use crate::constant::{Constant, ConstantConfig};
-use crate::headroom::{Headroom, HeadroomError};
+use crate::headroom::Headroom;
 use crate::hpa::{Hpa, HpaTuning, K8sAsRun, K8sAsRunTuning};
 use crate::pegasus::{Pegasus, PegasusTuning, PegasusVariant};
 use crate::power_manager::{PowerManager, PowerManagerTuning, Powersave};
 use crate::resize::{AlwaysOn, ResizeTuning};
-use crate::slo_power::{Mode, SloPower, SloPowerError};
+use crate::slo_power::{Mode, SloPower};
 use crate::{Fixed, HeadroomTuning, Tuning};
 use headroom_units::Lever;
 use serde::Deserialize;
@@ -112,10 +112,7 @@ pub(super) static LAWS: [Entry; 16] = [
     Entry {
         name: "powersave",
         about: "All cores at their lowest frequency, as the kernel's governor of that name",
-        build: |_, context| {
-            let law = Powersave::new(context.plant);
-            Ok(Box::new(law.map_err(|error| LawError::new("law.name", error))?))
-        },
+        build: |_, context| Ok(Box::new(Powersave::new(context.plant)?)),
         ..FIXED
     },
     Entry {
@@ -305,35 +302,19 @@ fn constant(config: &LawConfig, context: &LawContext) -> Built {
 }
 
 fn headroom(config: &LawConfig, context: &LawContext) -> Built {
-    let LawContext {
-        slo,
-        plant,
-        service_rate,
-    } = *context;
-    let law = Headroom::new(slo, plant, service_rate, config.headroom.clone()).map_err(|error| {
-        let key = match &error {
-            HeadroomError::OutOfRange(bad) => format!("law.headroom.{}", bad.key),
-            HeadroomError::ServiceRate(_) => "service.requests_per_core_s".to_owned(),
-        };
-        LawError::new(key, error)
-    })?;
-    Ok(Box::new(law))
+    let (slo, rate, tuning) = (context.slo, context.service_rate, config.headroom.clone());
+    Ok(Box::new(Headroom::new(slo, context.plant, rate, tuning)?))
 }
 
 fn slo_power(config: &LawConfig, context: &LawContext, mode: Mode) -> Built {
-    let LawContext {
+    let (slo, rate, tuning) = (context.slo, context.service_rate, config.slo_power.clone());
+    Ok(Box::new(SloPower::with_mode(
         slo,
-        plant,
-        service_rate,
-    } = *context;
-    let law = SloPower::with_mode(slo, plant, service_rate, config.slo_power.clone(), mode);
-    Ok(Box::new(law.map_err(|error| {
-        let key = match &error {
-            SloPowerError::OutOfRange(bad) => format!("law.slo-power.{}", bad.key),
-            SloPowerError::TargetOutOfReach(_) => "slo.target_ms".to_owned(),
-        };
-        LawError::new(key, error)
-    })?))
+        context.plant,
+        rate,
+        tuning,
+        mode,
+    )?))
 }
 
 fn pegasus(config: &LawConfig, context: &LawContext, variant: PegasusVariant) -> Built {

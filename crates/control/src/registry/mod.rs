@@ -61,7 +61,7 @@ pub struct LawError {
 }
 
 impl LawError {
-    fn new(key: impl Into<String>, why: impl fmt::Display) -> Self {
+    pub(crate) fn new(key: impl Into<String>, why: impl fmt::Display) -> Self {
         Self {
             key: key.into(),
             why: why.to_string(),
@@ -69,7 +69,7 @@ impl LawError {
     }
 
     /// For the errors of the table `[law.TABLE]`.
-    fn of(table: &'static str) -> impl FnOnce(OutOfRange) -> Self {
+    pub(crate) fn of(table: &'static str) -> impl FnOnce(OutOfRange) -> Self {
         move |error| Self::new(format!("law.{table}.{}", error.key), error)
     }
 }

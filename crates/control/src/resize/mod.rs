@@ -32,7 +32,7 @@ pub use demand::{Counts, demand, exact_mean};
 pub use energy::{Energy, EnergyTotals, ServerLoad, ServerPower};
 pub use fleet::{Fleet, Order};
 pub use hold::{BALANCER_LOST, hold};
-pub use schedule::{Schedule, ScheduleError, Scheduled};
+pub use schedule::{Schedule, Scheduled};
 pub use server::{Cause, Command, Found, Health, PowerState, Server};
 pub use stepwise::Stepwise;
 pub use tuning::{MAX_SERVERS, PowerTuning, ResizeTuning};
