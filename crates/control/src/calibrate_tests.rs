@@ -1,18 +1,12 @@
 //! Calibration on periods of literals.
 
 use super::*;
-use crate::{Allocation, CoreRange, Fixed, FrequencyRange, PowerEnvelope, Traffic};
+use crate::{Allocation, Fixed, FrequencyRange, Traffic};
 use headroom_units::{Cores, Lever, Measured, Watts};
 use proptest::prelude::*;
 
 fn plant() -> Plant {
-    let cores = CoreRange::new(Cores::new(0.2), Cores::new(4.0), Cores::new(0.1)).unwrap();
-    let power = PowerEnvelope {
-        base: Watts::new(6.0),
-        per_core: Watts::new(2.86),
-        lowest_cap: Watts::new(6.2),
-    };
-    Plant::new(cores, power).unwrap()
+    crate::common::plant([0.2, 4.0, 0.1], [6.0, 2.86, 6.2])
 }
 
 /// Holds one core, so that it can be told from everything on.

@@ -48,6 +48,12 @@
 #![forbid(unsafe_code)]
 
 pub mod calibrate;
+#[cfg(test)]
+#[path = "../tests/common/mod.rs"]
+mod common;
+#[cfg(test)]
+extern crate self as headroom_control;
+
 pub mod capacity;
 pub mod constant;
 pub mod decision;

@@ -209,21 +209,12 @@ impl Law for Powersave {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plant::{CoreRange, FrequencyRange, PowerEnvelope};
-    use headroom_units::{Cores, Ratio, Seconds};
+    use crate::common::slo;
+    use crate::plant::FrequencyRange;
+    use headroom_units::{Cores, Seconds};
 
     fn plant() -> Plant {
-        let cores = CoreRange::new(Cores::new(6.0), Cores::new(48.0), Cores::new(1.0)).unwrap();
-        let power = PowerEnvelope {
-            base: Watts::new(138.72),
-            per_core: Watts::new(2.86),
-            lowest_cap: Watts::new(90.0),
-        };
-        Plant::new(cores, power).unwrap()
-    }
-
-    fn slo(target_ms: f64) -> Slo {
-        Slo::new(Ratio::from_percent(95.0), Seconds::from_millis(target_ms)).unwrap()
+        crate::common::plant([6.0, 48.0, 1.0], [138.72, 2.86, 90.0])
     }
 
     fn any_period() -> Observation {

@@ -2,18 +2,11 @@ use super::*;
 use crate::Fixed;
 use crate::capacity::Capacity;
 use crate::observation::{Latency, NodeObservation};
-use crate::plant::{CoreRange, PowerEnvelope};
 use crate::resize::{AlwaysOn, PowerState, ResizeTuning, Schedule, Scheduled, Stepwise};
 use headroom_units::Cores;
 
 fn plant() -> Plant {
-    let cores = CoreRange::new(Cores::new(1.0), Cores::new(4.0), Cores::new(1.0)).unwrap();
-    let power = PowerEnvelope {
-        base: Watts::new(6.0),
-        per_core: Watts::new(2.0),
-        lowest_cap: Watts::new(7.0),
-    };
-    Plant::new(cores, power).unwrap().with_servers(3)
+    crate::common::plant([1.0, 4.0, 1.0], [6.0, 2.0, 7.0]).with_servers(3)
 }
 
 /// Asks for two cores, a cap that it does not own, and as few servers as can be.
@@ -74,8 +67,7 @@ fn with_another_plant_the_laws_of_machines_begin_anew_and_those_of_servers_go_on
     };
     let mut running = stack(plant());
     assert!(running.decide(&second(1)).reason_of(Lever::Servers).is_some());
-    let cores = CoreRange::new(Cores::new(1.0), Cores::new(12.0), Cores::new(1.0)).unwrap();
-    let larger = Plant::new(cores, plant().power()).unwrap().with_servers(3);
+    let larger = crate::common::plant([1.0, 12.0, 1.0], [6.0, 2.0, 7.0]).with_servers(3);
     running.follow(stack(larger));
     let next = running.decide(&second(1));
     assert_eq!(next.setting.cores(), Some(Cores::new(12.0)));

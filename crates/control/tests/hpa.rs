@@ -1,18 +1,14 @@
 //! The autoscalers over whole periods, on the SLO-Power authors' cluster: 6 to 48 cores in whole steps.
 
+mod common;
+
 use headroom_control::hpa::Metric;
 use headroom_control::hpa::behaviour::Rules;
 use headroom_control::*;
 use headroom_units::*;
 
 fn plant(min: f64, max: f64, step: f64) -> Plant {
-    let cores = CoreRange::new(Cores::new(min), Cores::new(max), Cores::new(step)).unwrap();
-    let power = PowerEnvelope {
-        base: Watts::new(139.56),
-        per_core: Watts::new(2.86),
-        lowest_cap: Watts::new(100.0),
-    };
-    Plant::new(cores, power).unwrap()
+    common::plant([min, max, step], [139.56, 2.86, 100.0])
 }
 
 fn cluster() -> Plant {

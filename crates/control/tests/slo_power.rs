@@ -1,21 +1,14 @@
 //! The law in tables of literals: each rule of the Control Unit, Algorithm 1 and Equation 4 on the authors' machine
 //! (2.86 c + 46.52 W, 2 to 16 cores, μ 9/s, T 250 ms).
 
+mod common;
+
+use common::slo;
 use headroom_control::*;
 use headroom_units::*;
 
 fn plant(min: f64, max: f64, step: f64) -> Plant {
-    let cores = CoreRange::new(Cores::new(min), Cores::new(max), Cores::new(step)).unwrap();
-    let power = PowerEnvelope {
-        base: Watts::new(46.52),
-        per_core: Watts::new(2.86),
-        lowest_cap: Watts::new(40.0),
-    };
-    Plant::new(cores, power).unwrap()
-}
-
-fn slo() -> Slo {
-    Slo::new(Ratio::from_percent(95.0), Seconds::new(0.25)).unwrap()
+    common::plant([min, max, step], [46.52, 2.86, 40.0])
 }
 
 fn authors() -> Tuning {
@@ -27,7 +20,7 @@ fn authors() -> Tuning {
 }
 
 fn law(tuning: Tuning) -> SloPower {
-    SloPower::new(slo(), plant(2.0, 16.0, 1.0), PerSecond::new(9.0), tuning).unwrap()
+    SloPower::new(slo(250.0), plant(2.0, 16.0, 1.0), PerSecond::new(9.0), tuning).unwrap()
 }
 
 /// One period: arrivals in a second, P95 in ms, utilisation, watts, and what was in force.
@@ -209,7 +202,7 @@ fn a_service_that_answers_nothing_at_all_is_late_and_an_idle_one_is_not() {
 #[test]
 fn quotas_move_in_steps_of_a_tenth_and_the_power_with_them() {
     let plant = plant(0.2, 2.0, 0.1);
-    let mut law = SloPower::new(slo(), plant, PerSecond::new(250.0), authors()).unwrap();
+    let mut law = SloPower::new(slo(250.0), plant, PerSecond::new(250.0), authors()).unwrap();
     let mut in_force = Setting::from(Allocation::new(Cores::new(1.0), Watts::new(49.0)));
     for _ in 0..5 {
         let period = seen(
@@ -229,9 +222,13 @@ fn quotas_move_in_steps_of_a_tenth_and_the_power_with_them() {
 
 #[test]
 fn a_target_below_one_request_alone_is_refused() {
-    let slo = Slo::new(Ratio::from_percent(95.0), Seconds::new(0.1)).unwrap();
-    let error =
-        SloPower::new(slo, plant(2.0, 16.0, 1.0), PerSecond::new(9.0), Tuning::default()).unwrap_err();
+    let error = SloPower::new(
+        slo(100.0),
+        plant(2.0, 16.0, 1.0),
+        PerSecond::new(9.0),
+        Tuning::default(),
+    )
+    .unwrap_err();
     assert!(
         error.to_string().contains("100.000 ms") && error.to_string().contains("9.000"),
         "{error}"
@@ -356,7 +353,7 @@ fn a_frequency_that_something_else_limited_is_let_go() {
 
 fn alone(mode: Mode) -> SloPower {
     let plant = plant(2.0, 16.0, 1.0);
-    SloPower::with_mode(slo(), plant, PerSecond::new(9.0), authors(), mode).unwrap()
+    SloPower::with_mode(slo(250.0), plant, PerSecond::new(9.0), authors(), mode).unwrap()
 }
 
 #[test]

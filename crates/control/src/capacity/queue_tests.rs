@@ -205,13 +205,14 @@ fn counters_that_restart_leave_the_estimate_alone() {
 
 #[test]
 fn a_server_that_joins_others_like_it_starts_with_what_they_know() {
-    let mut monitor = QueueMonitor::joining(QueueTuning::default(), PerSecond::new(595.0)).unwrap();
+    let mut monitor = QueueMonitor::joining(QueueTuning::default(), Some(PerSecond::new(595.0))).unwrap();
     let estimate = monitor.step(&step(300.0, 300.0, 0.0, 1.0));
     assert_eq!((rule(&estimate), estimate.capacity), ("kept", exact(595.0)));
     // Until its own overload says otherwise.
     let estimate = monitor.step(&step(600.0, 500.0, 60.0, 100.0));
     assert_eq!((rule(&estimate), estimate.capacity), ("drop-ratio", exact(500.0)));
-    assert!(QueueMonitor::joining(QueueTuning::default(), PerSecond::ZERO).is_err());
+    let nothing = QueueMonitor::joining(QueueTuning::default(), Some(PerSecond::ZERO)).unwrap();
+    assert_eq!(nothing.known(), Capacity::Unknown);
 }
 
 #[test]

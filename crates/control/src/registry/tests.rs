@@ -1,26 +1,18 @@
 use super::*;
-use crate::plant::{CoreRange, FrequencyRange, PowerEnvelope};
-use headroom_units::{Cores, Hertz, Lever, Ratio, Seconds, Setting, Watts};
+use crate::common::{frequencies, plant, slo};
+use headroom_units::{Lever, Seconds, Setting};
 
 fn context() -> LawContext {
-    let cores = CoreRange::new(Cores::new(0.2), Cores::new(2.0), Cores::new(0.1)).unwrap();
-    let power = PowerEnvelope {
-        base: Watts::new(6.0),
-        per_core: Watts::new(2.86),
-        lowest_cap: Watts::new(6.2),
-    };
     LawContext {
-        slo: Slo::new(Ratio::from_percent(95.0), Seconds::new(0.25)).unwrap(),
-        plant: Plant::new(cores, power).unwrap(),
+        slo: slo(250.0),
+        plant: plant([0.2, 2.0, 0.1], [6.0, 2.86, 6.2]),
         service_rate: PerSecond::new(250.0),
     }
 }
 
 fn with_frequency() -> LawContext {
-    let hertz = |ghz: f64| Hertz::new(ghz * 1e9);
-    let range = FrequencyRange::new(hertz(0.8), hertz(2.1), hertz(0.1)).unwrap();
     LawContext {
-        plant: context().plant.with_frequency(range),
+        plant: context().plant.with_frequency(frequencies(0.8, 2.1)),
         ..context()
     }
 }
@@ -181,8 +173,10 @@ fn what_a_machine_cannot_do_comes_with_the_laws_key() {
 
 #[test]
 fn a_target_that_one_request_alone_misses_is_out_of_reach_for_the_laws_that_it_can_harm() {
-    let slo = Slo::new(Ratio::from_percent(95.0), Seconds::from_millis(4.0)).unwrap();
-    let tight = LawContext { slo, ..context() };
+    let tight = LawContext {
+        slo: slo(4.0),
+        ..context()
+    };
     let reachable = |name| LawConfig::of(name).reachable(&tight);
     assert_eq!(reachable(LawName::HEADROOM).unwrap_err().key, "slo.target_ms");
     assert_eq!(reachable(LawName::FIXED), Ok(()));
