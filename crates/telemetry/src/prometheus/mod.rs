@@ -13,7 +13,7 @@ mod endpoint;
 mod reply;
 
 use crate::Source;
-use crate::period::{ArrivalsFrom, Failures, Latency, Lost, TelemetryPeriod};
+use crate::period::{Failures, Latency, Lost, TelemetryPeriod};
 use client::QueryApi;
 use headroom_client::{Client, authorities, tls};
 use headroom_units::Seconds;
@@ -185,14 +185,11 @@ impl Source for PrometheusTelemetry {
         let answers = match asked {
             Ok(answers) => answers,
             Err(why) => {
-                let mut lost = TelemetryPeriod::lost(since, latency(None), Lost::Query(why));
-                lost.arrivals_from = ArrivalsFrom::Query;
-                return lost;
+                return TelemetryPeriod::lost(since, latency(None), Lost::Query(why));
             }
         };
         let mut period = TelemetryPeriod::empty(since, latency(answers.latency_s));
         let length_s = since.as_secs_f64();
-        period.arrivals_from = ArrivalsFrom::Query;
         period.arrivals = whole(answers.rate_per_s * length_s, &mut self.carried.0);
         let failed = whole(
             answers.failures_per_s.unwrap_or(0.0) * length_s,
