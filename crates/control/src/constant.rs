@@ -44,10 +44,6 @@ impl Law for Constant {
         "constant"
     }
 
-    fn rules(&self) -> &'static [&'static str] {
-        &["constant"]
-    }
-
     fn levers(&self) -> &[Lever] {
         &self.levers
     }

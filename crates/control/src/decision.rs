@@ -66,7 +66,7 @@ impl Decision {
 /// Why a decision was taken, as data: which rule, which numbers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Reason {
-    /// The rule's name: stable, one of the law's [`crate::Law::rules`]; the label of
+    /// The rule's name: stable, one of the texts of the code and so one of few; the label of
     /// `headroom_decisions_total`.
     pub rule: Cow<'static, str>,
     /// One sentence for people, with its numbers.

@@ -26,10 +26,6 @@ impl Law for Fixed {
         "fixed"
     }
 
-    fn rules(&self) -> &'static [&'static str] {
-        &["everything-on"]
-    }
-
     /// All of the plant's: a law beside it would take away what it is to keep on.
     fn levers(&self) -> &[Lever] {
         &self.levers

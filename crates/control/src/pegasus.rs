@@ -369,20 +369,6 @@ impl Law for Pegasus {
         }
     }
 
-    fn rules(&self) -> &'static [&'static str] {
-        &[
-            "average-late",
-            "hold-maximum",
-            "far-over",
-            "over",
-            "near",
-            "far-under",
-            "under",
-            "idle",
-            "between-looks",
-        ]
-    }
-
     fn levers(&self) -> &'static [Lever] {
         &[Lever::Cap]
     }

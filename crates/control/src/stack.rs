@@ -1,8 +1,10 @@
 //! Several laws in one period, each on its levers.
 //!
-//! Each law has a [`Guardian`] of its own, so that a law whose sight is lost gives up its levers only. A law that decides
+//! Each law has a [`Guardian`] of its own, so that a law whose telemetry is lost gives up its levers only. A law that decides
 //! rarely, such as one that switches servers, has a period that is a multiple of the loop's: it is given what was observed over
-//! the whole of it, and what it decided stays until its next.
+//! the whole of it, and what it decided stays until its next. Periods without telemetry are left out of that, and none of them is
+//! one of a decision. Its guardian watches every period of the loop: where telemetry stays lost or requests fail, everything is on
+//! at once, and what the law decides by begins anew.
 //!
 //! ```
 //! use headroom_control::resize::AlwaysOn;
@@ -101,14 +103,14 @@ impl Part {
 }
 
 struct Member {
-    law: Guardian<Box<dyn Law>>,
+    law: Guardian,
     levers: Vec<Lever>,
     every: u32,
     /// Periods since it decided, and what was observed in them.
     periods: u32,
     observed: Option<Observation>,
-    /// What it decided last.
-    setting: Setting,
+    /// What it decided last; `None` before its first decision.
+    setting: Option<Setting>,
 }
 
 /// Laws that run together.
@@ -118,7 +120,7 @@ pub struct Stack {
 }
 
 impl Stack {
-    /// The laws of a plant; each puts its levers to full in the `patience`-th of its periods without telemetry.
+    /// The laws of a plant; each puts its levers to full in the `patience`-th period of the loop without telemetry.
     ///
     /// # Errors
     /// [`StackError`]: what cannot run together, by name.
@@ -153,7 +155,7 @@ impl Stack {
             periods: part.every - 1,
             every: part.every,
             observed: None,
-            setting: plant.full(),
+            setting: None,
         };
         Ok(Self {
             plant,
@@ -222,15 +224,6 @@ impl Stack {
         lost.max().unwrap_or(0)
     }
 
-    /// The names of all rules of all laws, and those of their guardians.
-    pub fn rules(&self) -> Vec<&'static str> {
-        let laws = self.members.iter().flat_map(|member| member.law.law().rules());
-        laws.copied()
-            .chain(Guardian::<Box<dyn Law>>::RULES)
-            .chain([BETWEEN])
-            .collect()
-    }
-
     /// Takes one period's observation and decides about the next: each law's levers as it wants them, all others full.
     pub fn decide(&mut self, observation: &Observation) -> Decision {
         let mut all = Decision {
@@ -247,8 +240,9 @@ impl Stack {
                     .extend(reasons.map(|reason| reason.of(&member.levers)));
             }
             wait = wait.min(member.every - member.periods);
+            let setting = member.setting.unwrap_or(observation.in_force);
             for lever in &member.levers {
-                all.setting = all.setting.with(*lever, member.setting.get(*lever));
+                all.setting = all.setting.with(*lever, setting.get(*lever));
             }
         }
         if all.reasons.is_empty() {
@@ -264,20 +258,26 @@ impl Stack {
 const BETWEEN: &str = "between-decisions";
 
 impl Member {
-    /// What the law decides; nothing between its periods.
+    /// What is decided; nothing between the law's periods unless its guardian steps in.
     fn decide(&mut self, observation: &Observation) -> Option<Decision> {
-        self.periods += 1;
-        let observed = match self.observed.take() {
-            None => observation.clone(),
-            Some(before) => together(before, observation),
-        };
-        if self.periods < self.every {
-            self.observed = Some(observed);
-            return None;
+        self.periods = (self.periods + 1).min(self.every);
+        let informed = self.law.law().is_informed(observation);
+        if informed {
+            self.observed = Some(match self.observed.take() {
+                None => observation.clone(),
+                Some(before) => together(before, observation),
+            });
         }
-        self.periods = 0;
-        let decision = self.law.decide(&observed);
-        self.setting = decision.setting;
+        let due = informed && self.periods == self.every;
+        let window = self.observed.take_if(|_| due);
+        // What is in force may still be on its way to what a slow law decided last.
+        let kept = self.setting.filter(|_| self.every > 1);
+        let kept = kept.unwrap_or(observation.in_force);
+        let decision = self.law.decide_on(observation, window.as_ref(), kept)?;
+        if due || Guardian::is_full(&decision) {
+            (self.periods, self.observed) = (0, None);
+        }
+        self.setting = Some(decision.setting);
         Some(decision)
     }
 }

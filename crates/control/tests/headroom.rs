@@ -1,5 +1,8 @@
 //! Headroom's own law on a plant that answers by theory: processor sharing, without chance.
 
+mod common;
+
+use common::{frequencies, slo};
 use headroom_control::queueing::percentile::{ServiceSizes, sharing_percentile};
 use headroom_control::*;
 use headroom_units::*;
@@ -9,21 +12,17 @@ const COST: f64 = 0.04;
 const TARGET_S: f64 = 0.25;
 
 fn plant() -> Plant {
-    let cores = CoreRange::new(Cores::new(2.0), Cores::new(32.0), Cores::new(1.0)).unwrap();
-    let power = PowerEnvelope {
-        base: Watts::new(50.0),
-        per_core: Watts::new(3.0),
-        lowest_cap: Watts::new(40.0),
-    };
-    let ghz = |ghz: f64| Hertz::new(ghz * 1e9);
-    Plant::new(cores, power)
-        .unwrap()
-        .with_frequency(FrequencyRange::new(ghz(0.8), ghz(2.0), ghz(0.1)).unwrap())
+    common::plant([2.0, 32.0, 1.0], [50.0, 3.0, 40.0]).with_frequency(frequencies(0.8, 2.0))
 }
 
 fn law() -> Headroom {
-    let slo = Slo::new(Ratio::new(0.95), Seconds::new(TARGET_S)).unwrap();
-    Headroom::new(slo, plant(), PerSecond::new(25.0), HeadroomTuning::default()).unwrap()
+    Headroom::new(
+        slo(TARGET_S * 1e3),
+        plant(),
+        PerSecond::new(25.0),
+        HeadroomTuning::default(),
+    )
+    .unwrap()
 }
 
 fn pace(in_force: Setting) -> f64 {
@@ -227,9 +226,14 @@ fn the_cap_slows_nothing_and_is_near_what_can_be_drawn() {
 
 #[test]
 fn without_a_lever_on_frequency_there_is_none_in_the_decision() {
-    let slo = Slo::new(Ratio::new(0.95), Seconds::new(TARGET_S)).unwrap();
     let fixed = Plant::new(plant().cores(), plant().power()).unwrap();
-    let mut law = Headroom::new(slo, fixed, PerSecond::new(25.0), HeadroomTuning::default()).unwrap();
+    let mut law = Headroom::new(
+        slo(TARGET_S * 1e3),
+        fixed,
+        PerSecond::new(25.0),
+        HeadroomTuning::default(),
+    )
+    .unwrap();
     let decision = settle(&mut law, 0, 100, 200.0, fixed.full());
     assert_eq!(decision.setting.frequency(), None);
     assert!(decision.setting.cores().unwrap() < fixed.cores().max());
@@ -256,9 +260,16 @@ fn it_says_why_with_numbers() {
 
 #[test]
 fn a_service_rate_that_is_none_is_refused() {
-    let slo = Slo::new(Ratio::new(0.95), Seconds::new(TARGET_S)).unwrap();
     for rate in [0.0, -1.0, f64::NAN, f64::INFINITY] {
-        assert!(Headroom::new(slo, plant(), PerSecond::new(rate), HeadroomTuning::default()).is_err());
+        assert!(
+            Headroom::new(
+                slo(TARGET_S * 1e3),
+                plant(),
+                PerSecond::new(rate),
+                HeadroomTuning::default()
+            )
+            .is_err()
+        );
     }
 }
 

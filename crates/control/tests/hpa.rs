@@ -1,18 +1,14 @@
 //! The autoscalers over whole periods, on the SLO-Power authors' cluster: 6 to 48 cores in whole steps.
 
+mod common;
+
 use headroom_control::hpa::Metric;
 use headroom_control::hpa::behaviour::Rules;
 use headroom_control::*;
 use headroom_units::*;
 
 fn plant(min: f64, max: f64, step: f64) -> Plant {
-    let cores = CoreRange::new(Cores::new(min), Cores::new(max), Cores::new(step)).unwrap();
-    let power = PowerEnvelope {
-        base: Watts::new(139.56),
-        per_core: Watts::new(2.86),
-        lowest_cap: Watts::new(100.0),
-    };
-    Plant::new(cores, power).unwrap()
+    common::plant([min, max, step], [139.56, 2.86, 100.0])
 }
 
 fn cluster() -> Plant {
@@ -255,7 +251,7 @@ fn periods_that_it_was_not_shown_pass_on_its_clock() {
 #[test]
 fn after_the_guardian_put_everything_to_full_it_starts_again_from_there() {
     let law = hpa(HpaTuning::default());
-    let mut guardian = Guardian::new(law, cluster(), 5);
+    let mut guardian = Guardian::new(Box::new(law), cluster(), 5);
     let mut seen = Observation {
         length: Seconds::new(1.0),
         in_force: cluster().full().with(Lever::Cores, Some(Cores::new(10.0).get())),

@@ -1,22 +1,18 @@
 //! Pegasus row by row, on the SLO-Power authors' node (2.86 c + 46.52 W, 16 cores: 92.28 W) with a target of 200 ms.
 
+mod common;
+
+use common::slo;
 use headroom_control::*;
 use headroom_units::*;
 use proptest::prelude::*;
 
 fn plant() -> Plant {
-    let cores = CoreRange::new(Cores::new(2.0), Cores::new(16.0), Cores::new(1.0)).unwrap();
-    let power = PowerEnvelope {
-        base: Watts::new(46.52),
-        per_core: Watts::new(2.86),
-        lowest_cap: Watts::new(40.0),
-    };
-    Plant::new(cores, power).unwrap()
+    common::plant([2.0, 16.0, 1.0], [46.52, 2.86, 40.0])
 }
 
 fn law(variant: PegasusVariant, tuning: PegasusTuning) -> Pegasus {
-    let slo = Slo::new(Ratio::from_percent(95.0), Seconds::from_millis(200.0)).unwrap();
-    Pegasus::new(slo, plant(), variant, tuning).unwrap()
+    Pegasus::new(slo(200.0), plant(), variant, tuning).unwrap()
 }
 
 fn published() -> Pegasus {
@@ -187,7 +183,7 @@ fn a_service_that_stopped_answering_is_late() {
 
 #[test]
 fn after_lost_telemetry_it_starts_from_full_without_a_hold() {
-    let mut guardian = Guardian::new(published(), plant(), 5);
+    let mut guardian = Guardian::new(Box::new(published()), plant(), 5);
     for _ in 0..30 {
         guardian.decide(&second(Some(300.0), 60.0));
     }
@@ -204,7 +200,6 @@ fn after_lost_telemetry_it_starts_from_full_without_a_hold() {
 
 #[test]
 fn what_cannot_be_is_named() {
-    let slo = Slo::new(Ratio::from_percent(95.0), Seconds::from_millis(200.0)).unwrap();
     for (tuning, said) in [
         (
             PegasusTuning {
@@ -242,7 +237,7 @@ fn what_cannot_be_is_named() {
             "lowest_cap_share is 2: it must be greater than 0 and at most 1",
         ),
     ] {
-        let error = Pegasus::new(slo, plant(), PegasusVariant::Published, tuning).unwrap_err();
+        let error = Pegasus::new(slo(200.0), plant(), PegasusVariant::Published, tuning).unwrap_err();
         assert_eq!(error.to_string(), said);
     }
     assert!(serde_json::from_str::<PegasusTuning>(r#"{"rise": 0.1}"#).is_err());

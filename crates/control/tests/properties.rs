@@ -1,19 +1,15 @@
 //! What holds of every law whatever it is given.
 
+mod common;
+
+use common::{frequencies, slo};
 use headroom_control::*;
 use headroom_units::*;
 use proptest::prelude::*;
+use std::borrow::Cow;
 
 fn plant() -> Plant {
-    let cores = CoreRange::new(Cores::new(0.2), Cores::new(4.0), Cores::new(0.1)).unwrap();
-    let power = PowerEnvelope {
-        base: Watts::new(6.0),
-        per_core: Watts::new(2.86),
-        lowest_cap: Watts::new(6.2),
-    };
-    let ghz = |ghz: f64| Hertz::new(ghz * 1e9);
-    let frequency = FrequencyRange::new(ghz(0.8), ghz(2.1), ghz(0.1)).unwrap();
-    Plant::new(cores, power).unwrap().with_frequency(frequency)
+    common::plant([0.2, 4.0, 0.1], [6.0, 2.86, 6.2]).with_frequency(frequencies(0.8, 2.1))
 }
 
 prop_compose! {
@@ -54,47 +50,42 @@ fn laws() -> Vec<Box<dyn Law>> {
     ));
     for variant in [PegasusVariant::Published, PegasusVariant::AsRun] {
         laws.push(Box::new(
-            Pegasus::new(slo(), plant(), variant, PegasusTuning::default()).unwrap(),
+            Pegasus::new(slo(250.0), plant(), variant, PegasusTuning::default()).unwrap(),
         ));
     }
     let tuning = PowerManagerTuning::default();
-    laws.push(Box::new(PowerManager::new(slo(), plant(), &tuning).unwrap()));
+    laws.push(Box::new(PowerManager::new(slo(250.0), plant(), &tuning).unwrap()));
     laws.push(Box::new(Powersave::new(plant()).unwrap()));
     laws
 }
 
-fn slo() -> Slo {
-    Slo::new(Ratio::from_percent(95.0), Seconds::new(0.25)).unwrap()
-}
-
 fn laws_that_know_the_slo() -> Vec<Box<dyn Law>> {
     let mu = PerSecond::new(250.0);
-    let alone = |mode| Box::new(SloPower::with_mode(slo(), plant(), mu, Tuning::default(), mode).unwrap());
+    let alone =
+        |mode| Box::new(SloPower::with_mode(slo(250.0), plant(), mu, Tuning::default(), mode).unwrap());
     // With the guard that the others have.
     let careful = HeadroomTuning {
         guard: 0.8,
         ..HeadroomTuning::default()
     };
     vec![
-        Box::new(Headroom::new(slo(), plant(), mu, careful).unwrap()),
+        Box::new(Headroom::new(slo(250.0), plant(), mu, careful).unwrap()),
         alone(Mode::PowerOnly),
         alone(Mode::ElasticOnly),
         Box::new(Fixed::new(plant())),
-        Box::new(SloPower::new(slo(), plant(), mu, Tuning::default()).unwrap()),
-        Box::new(SloPower::new(slo(), plant(), mu, Tuning::paper_only()).unwrap()),
+        Box::new(SloPower::new(slo(250.0), plant(), mu, Tuning::default()).unwrap()),
+        Box::new(SloPower::new(slo(250.0), plant(), mu, Tuning::paper_only()).unwrap()),
     ]
 }
 
 proptest! {
     #[test]
-    fn every_decision_is_possible_and_has_a_known_reason(
+    fn every_decision_is_possible_and_has_a_reason_of_a_fixed_rule(
         periods in prop::collection::vec(any_period(), 1..60),
     ) {
         let plant = plant();
         for law in laws() {
             let mut guardian = Guardian::new(law, plant, 5);
-            let rules: Vec<&str> =
-                guardian.law().rules().iter().chain(&Guardian::<Fixed>::RULES).copied().collect();
             let mut in_force = plant.full();
             for period in &periods {
                 let decision = guardian.decide(&Observation { in_force, ..period.clone() });
@@ -106,7 +97,8 @@ proptest! {
                 prop_assert!(cap <= plant.power().limit(plant.cores().max()));
                 prop_assert!(!decision.reasons.is_empty());
                 for reason in &decision.reasons {
-                    prop_assert!(rules.contains(&&*reason.rule), "unlisted rule {}", reason.rule);
+                    // A text of the code's and none that is made: so that metrics have few labels.
+                    prop_assert!(matches!(reason.rule, Cow::Borrowed(_)), "made-up rule {}", reason.rule);
                     prop_assert!(reason.numbers.iter().all(|(_, v)| v.is_finite()));
                 }
                 in_force = decision.setting;

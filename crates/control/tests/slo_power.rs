@@ -1,21 +1,14 @@
 //! The law in tables of literals: each rule of the Control Unit, Algorithm 1 and Equation 4 on the authors' machine
 //! (2.86 c + 46.52 W, 2 to 16 cores, μ 9/s, T 250 ms).
 
+mod common;
+
+use common::slo;
 use headroom_control::*;
 use headroom_units::*;
 
 fn plant(min: f64, max: f64, step: f64) -> Plant {
-    let cores = CoreRange::new(Cores::new(min), Cores::new(max), Cores::new(step)).unwrap();
-    let power = PowerEnvelope {
-        base: Watts::new(46.52),
-        per_core: Watts::new(2.86),
-        lowest_cap: Watts::new(40.0),
-    };
-    Plant::new(cores, power).unwrap()
-}
-
-fn slo() -> Slo {
-    Slo::new(Ratio::from_percent(95.0), Seconds::new(0.25)).unwrap()
+    common::plant([min, max, step], [46.52, 2.86, 40.0])
 }
 
 fn authors() -> Tuning {
@@ -27,7 +20,7 @@ fn authors() -> Tuning {
 }
 
 fn law(tuning: Tuning) -> SloPower {
-    SloPower::new(slo(), plant(2.0, 16.0, 1.0), PerSecond::new(9.0), tuning).unwrap()
+    SloPower::new(slo(250.0), plant(2.0, 16.0, 1.0), PerSecond::new(9.0), tuning).unwrap()
 }
 
 /// One period: arrivals in a second, P95 in ms, utilisation, watts, and what was in force.
@@ -220,7 +213,7 @@ fn a_service_that_answers_nothing_at_all_is_late_and_an_idle_one_is_not() {
 #[test]
 fn quotas_move_in_steps_of_a_tenth_and_the_power_with_them() {
     let plant = plant(0.2, 2.0, 0.1);
-    let mut law = SloPower::new(slo(), plant, PerSecond::new(250.0), authors()).unwrap();
+    let mut law = SloPower::new(slo(250.0), plant, PerSecond::new(250.0), authors()).unwrap();
     let mut in_force = Setting::from(Allocation::new(Cores::new(1.0), Watts::new(49.0)));
     for _ in 0..5 {
         let period = seen(
@@ -240,9 +233,13 @@ fn quotas_move_in_steps_of_a_tenth_and_the_power_with_them() {
 
 #[test]
 fn a_target_below_one_request_alone_is_refused() {
-    let slo = Slo::new(Ratio::from_percent(95.0), Seconds::new(0.1)).unwrap();
-    let error =
-        SloPower::new(slo, plant(2.0, 16.0, 1.0), PerSecond::new(9.0), Tuning::default()).unwrap_err();
+    let error = SloPower::new(
+        slo(100.0),
+        plant(2.0, 16.0, 1.0),
+        PerSecond::new(9.0),
+        Tuning::default(),
+    )
+    .unwrap_err();
     assert!(
         error.to_string().contains("100.000 ms") && error.to_string().contains("9.000"),
         "{error}"
@@ -252,7 +249,7 @@ fn a_target_below_one_request_alone_is_refused() {
 #[test]
 fn five_periods_without_telemetry_put_everything_to_full_and_no_fewer() {
     let plant = plant(2.0, 16.0, 1.0);
-    let mut guardian = Guardian::new(law(authors()), plant, 5);
+    let mut guardian = Guardian::new(Box::new(law(authors())), plant, 5);
     let mut blind = seen(10, 60.0, 0.4, 50.0, 4.0, 50.0);
     blind.traffic = None;
     for _ in 0..4 {
@@ -288,7 +285,7 @@ fn failing(completions: u64, failed: u64, failed_by_client: u64) -> Observation 
 #[test]
 fn while_a_few_percent_fail_the_law_gives_but_does_not_take_and_then_everything_goes_to_full() {
     let all = plant(2.0, 16.0, 1.0);
-    let mut guardian = Guardian::new(law(authors()), all, 5);
+    let mut guardian = Guardian::new(Box::new(law(authors())), all, 5);
     let few = failing(970, 30, 0);
     for _ in 0..4 {
         let decision = guardian.decide(&few);
@@ -325,7 +322,7 @@ fn where_many_fail_everything_goes_to_full_at_once() {
         (failing(60, 0, 40), "the law's"),
         (failing(40, 0, 60), "failing-hold"),
     ] {
-        let mut guardian = Guardian::new(law(authors()), all, 5);
+        let mut guardian = Guardian::new(Box::new(law(authors())), all, 5);
         let decision = guardian.decide(&period);
         match expected {
             "the law's" => assert!(
@@ -343,7 +340,7 @@ fn where_many_fail_everything_goes_to_full_at_once() {
         full: Ratio::new(0.6),
         fewest: 1,
     };
-    let mut guardian = Guardian::new(law(authors()), all, 5).with_failing(limits);
+    let mut guardian = Guardian::new(Box::new(law(authors())), all, 5).with_failing(limits);
     assert!(!rule(&guardian.decide(&failing(60, 40, 0))).starts_with("failing"));
 }
 
@@ -367,7 +364,7 @@ fn a_frequency_that_something_else_limited_is_let_go() {
 
 fn alone(mode: Mode) -> SloPower {
     let plant = plant(2.0, 16.0, 1.0);
-    SloPower::with_mode(slo(), plant, PerSecond::new(9.0), authors(), mode).unwrap()
+    SloPower::with_mode(slo(250.0), plant, PerSecond::new(9.0), authors(), mode).unwrap()
 }
 
 #[test]

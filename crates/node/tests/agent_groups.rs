@@ -111,7 +111,7 @@ async fn until(what: &str, snapshots: &mut QueueSnapshots, holds: impl Fn(&Group
 }
 
 fn usage(read: GroupCpu) -> GroupUsage {
-    read.unwrap().into()
+    read.unwrap()
 }
 
 async fn watch(client: &Client, server: &TcpListener, group: &str) -> QueueSnapshots {

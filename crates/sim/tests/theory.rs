@@ -45,7 +45,7 @@ fn simulate(cores: f64, rho: f64, size: Shape) -> LatencyHistogram {
     let plant = scenario.plant().unwrap();
     let each = run_many(&SEEDS, 2, |_, seed| {
         let mut all = LatencyHistogram::new();
-        let mut law = Guardian::new(Fixed::new(plant), plant, 5);
+        let mut law = Guardian::new(Box::new(Fixed::new(plant)), plant, 5);
         let totals = run(&scenario, &mut law, *seed, &mut |period| {
             all.add(period.latencies)
         })

@@ -173,8 +173,6 @@ fn latency_and_rate_make_a_period() {
     let mut config = config(&url);
     config.in_flight = Some("flight".into());
     config.failure_rate = Some("failing".into());
-    config.authorization = Some("Bearer secret".into());
-    assert!(!format!("{config:?}").contains("secret"));
     let mut telemetry = PrometheusTelemetry::start(config).unwrap();
     let (mut arrivals, mut failures, mut length_s) = (0, 0, 0.0);
     for _ in 0..20 {
@@ -201,7 +199,6 @@ fn latency_and_rate_make_a_period() {
     assert_eq!(server.connections.load(Ordering::Relaxed), 1);
     let seen = server.seen.lock().unwrap();
     assert!(seen[0].starts_with("POST /api/v1/query HTTP/1.1"), "{}", seen[0]);
-    assert!(seen[0].contains("Bearer secret"));
 }
 
 #[test]
@@ -370,7 +367,6 @@ fn a_wrong_configuration_is_refused() {
         (|c| c.percentile = 100.0, "100"),
         (|c| c.percentile = f64::NAN, "NaN"),
         (|c| c.rate = " ".into(), "request rate"),
-        (|c| c.authorization = Some("a\nb".into()), "authorization"),
     ] {
         let mut config = config("http://127.0.0.1:9");
         change(&mut config);

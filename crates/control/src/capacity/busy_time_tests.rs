@@ -74,7 +74,7 @@ fn before_enough_waited_it_is_a_lower_bound_of_what_was_served_and_never_of_what
 
 #[test]
 fn it_follows_a_server_that_slows_down_and_one_that_is_served_faster_without_waiting() {
-    let mut monitor = BusyTimeMonitor::joining(QueueTuning::default(), PerSecond::new(600.0)).unwrap();
+    let mut monitor = BusyTimeMonitor::joining(QueueTuning::default(), Some(PerSecond::new(600.0))).unwrap();
     let mut last = monitor.step(&step(620.0, 590.0, 10.0, (1.0, 590.0)));
     assert!((590.0..600.0).contains(&per_s(&last)), "{last:?}");
     for _ in 0..60 {
@@ -153,7 +153,7 @@ fn observations_at_any_rate_answer_once_a_period_and_another_socket_is_another_s
 
 #[test]
 fn nobody_listening_is_no_estimate_and_what_cannot_be_read_is_held_for_a_while() {
-    let mut monitor = BusyTimeMonitor::joining(QueueTuning::default(), PerSecond::new(600.0)).unwrap();
+    let mut monitor = BusyTimeMonitor::joining(QueueTuning::default(), Some(PerSecond::new(600.0))).unwrap();
     let second = |sight| QueueObservation {
         length: Seconds::new(1.0),
         sight,
@@ -166,19 +166,20 @@ fn nobody_listening_is_no_estimate_and_what_cannot_be_read_is_held_for_a_while()
         monitor.observe(&second(Sight::Unread)).capacity,
         Capacity::Unknown
     );
-    let mut monitor = BusyTimeMonitor::joining(QueueTuning::default(), PerSecond::new(600.0)).unwrap();
+    let mut monitor = BusyTimeMonitor::joining(QueueTuning::default(), Some(PerSecond::new(600.0))).unwrap();
     let estimate = monitor.observe(&second(Sight::Nobody));
     assert_eq!(
         (rule(&estimate), estimate.capacity),
         ("nobody-listens", Capacity::Unknown)
     );
-    let mut monitor = BusyTimeMonitor::joining(QueueTuning::default(), PerSecond::new(600.0)).unwrap();
+    let mut monitor = BusyTimeMonitor::joining(QueueTuning::default(), Some(PerSecond::new(600.0))).unwrap();
     let no_time = QueueObservation {
         length: Seconds::ZERO,
         sight: Sight::Unread,
     };
     assert_eq!(rule(&monitor.observe(&no_time)), "bad-length");
-    assert!(BusyTimeMonitor::joining(QueueTuning::default(), PerSecond::ZERO).is_err());
+    let nothing = BusyTimeMonitor::joining(QueueTuning::default(), Some(PerSecond::ZERO)).unwrap();
+    assert_eq!(nothing.known(), Capacity::Unknown);
     let without = Step {
         busy: None,
         ..step(1.0, 1.0, 0.0, (0.0, 0.0))

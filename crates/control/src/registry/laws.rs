@@ -5,12 +5,12 @@ use super::{
     servers,
 };
 use crate::constant::{Constant, ConstantConfig};
-use crate::headroom::{Headroom, HeadroomError};
+use crate::headroom::Headroom;
 use crate::hpa::{Hpa, HpaTuning, K8sAsRun, K8sAsRunTuning};
 use crate::pegasus::{Pegasus, PegasusTuning, PegasusVariant};
 use crate::power_manager::{PowerManager, PowerManagerTuning, Powersave};
 use crate::resize::{AlwaysOn, ResizeTuning};
-use crate::slo_power::{Mode, SloPower, SloPowerError};
+use crate::slo_power::{Mode, SloPower};
 use crate::{Fixed, HeadroomTuning, Tuning};
 use headroom_units::Lever;
 use serde::Deserialize;
@@ -20,6 +20,7 @@ const FIXED: Entry = Entry {
     about: "Everything on, always: the reference for savings",
     table: None,
     resizes: false,
+    has_defaults: true,
     needs_reachable_target: false,
     build: |_, context| Ok(Box::new(Fixed::new(context.plant))),
     search: nothing,
@@ -33,10 +34,10 @@ pub(super) static LAWS: [Entry; 16] = [
         about: "Headroom's own: the cheapest cores, frequency and cap that keep the percentile under the target with a stated \
                 confidence",
         table: Some("headroom"),
-        resizes: false,
         needs_reachable_target: true,
         build: headroom,
         search: search::headroom,
+        ..FIXED
     },
     Entry {
         name: "slo-power",
@@ -111,16 +112,15 @@ pub(super) static LAWS: [Entry; 16] = [
     Entry {
         name: "powersave",
         about: "All cores at their lowest frequency, as the kernel's governor of that name",
-        build: |_, context| {
-            let law = Powersave::new(context.plant);
-            Ok(Box::new(law.map_err(|error| LawError::new("law.name", error))?))
-        },
+        build: |_, context| Ok(Box::new(Powersave::new(context.plant)?)),
         ..FIXED
     },
     Entry {
         name: "constant",
-        about: "A setting that stays, of the levers that it names: for those that no other law steers",
+        about: "A setting that stays, of the levers that law.constant.setting names, as in { cap = 40.0 }: for those that no \
+                other law steers",
         table: Some("constant"),
+        has_defaults: false,
         build: constant,
         ..FIXED
     },
@@ -128,6 +128,7 @@ pub(super) static LAWS: [Entry; 16] = [
         name: "static",
         about: "Servers on and off: as many as the load needs where each takes a capacity that a benchmark showed",
         table: Some("static"),
+        has_defaults: false,
         build: servers::fixed,
         ..RESIZER
     },
@@ -142,6 +143,7 @@ pub(super) static LAWS: [Entry; 16] = [
         name: "scheduled",
         about: "Servers on and off by the time of day",
         table: Some("scheduled"),
+        has_defaults: false,
         build: servers::scheduled,
         ..RESIZER
     },
@@ -270,8 +272,6 @@ impl LawName {
     pub const POWER_MANAGER: Self = Self(&LAWS[9]);
     /// `powersave`.
     pub const POWERSAVE: Self = Self(&LAWS[10]);
-    /// `constant`.
-    pub const CONSTANT: Self = Self(&LAWS[11]);
 }
 
 fn nothing(_: &LawConfig, _: &LawContext) -> Found {
@@ -302,35 +302,19 @@ fn constant(config: &LawConfig, context: &LawContext) -> Built {
 }
 
 fn headroom(config: &LawConfig, context: &LawContext) -> Built {
-    let LawContext {
-        slo,
-        plant,
-        service_rate,
-    } = *context;
-    let law = Headroom::new(slo, plant, service_rate, config.headroom.clone()).map_err(|error| {
-        let key = match &error {
-            HeadroomError::OutOfRange(bad) => format!("law.headroom.{}", bad.key),
-            HeadroomError::ServiceRate(_) => "service.requests_per_core_s".to_owned(),
-        };
-        LawError::new(key, error)
-    })?;
-    Ok(Box::new(law))
+    let (slo, rate, tuning) = (context.slo, context.service_rate, config.headroom.clone());
+    Ok(Box::new(Headroom::new(slo, context.plant, rate, tuning)?))
 }
 
 fn slo_power(config: &LawConfig, context: &LawContext, mode: Mode) -> Built {
-    let LawContext {
+    let (slo, rate, tuning) = (context.slo, context.service_rate, config.slo_power.clone());
+    Ok(Box::new(SloPower::with_mode(
         slo,
-        plant,
-        service_rate,
-    } = *context;
-    let law = SloPower::with_mode(slo, plant, service_rate, config.slo_power.clone(), mode);
-    Ok(Box::new(law.map_err(|error| {
-        let key = match &error {
-            SloPowerError::OutOfRange(bad) => format!("law.slo-power.{}", bad.key),
-            SloPowerError::TargetOutOfReach(_) => "slo.target_ms".to_owned(),
-        };
-        LawError::new(key, error)
-    })?))
+        context.plant,
+        rate,
+        tuning,
+        mode,
+    )?))
 }
 
 fn pegasus(config: &LawConfig, context: &LawContext, variant: PegasusVariant) -> Built {

@@ -51,20 +51,6 @@ struct Together {
     unseen: bool,
 }
 
-/// All rules of both controllers.
-const RULES: [&str; 10] = [
-    "grow",
-    "unproven",
-    "shrink",
-    "fits",
-    "on-its-way",
-    "all-on",
-    "warming-up",
-    "sparing",
-    "blind-hold",
-    "blind-full",
-];
-
 impl Stepwise {
     /// The static controller: every server has this capacity.
     ///
@@ -312,16 +298,12 @@ impl Law for Stepwise {
         }
     }
 
-    fn rules(&self) -> &'static [&'static str] {
-        &RULES
-    }
-
     fn levers(&self) -> &'static [Lever] {
         &[Lever::Servers]
     }
 
-    fn guards_itself(&self) -> bool {
-        true
+    fn is_informed(&self, observation: &Observation) -> bool {
+        observation.demand().is_some()
     }
 
     fn decide(&mut self, observation: &Observation) -> Decision {

@@ -301,8 +301,8 @@ impl ControlLoop<'_, '_> {
         let actuation_failed = !self.frame.dry && !self.apply(&mut decision, begin);
         if telemetry_lost {
             let reasons = &decision.reasons;
-            // A law that guards itself may be the first and speak of something else.
-            let of_guardian = |reason: &&Reason| Guardian::<Fixed>::RULES.contains(&&*reason.rule);
+            // A law that goes by no telemetry may be the first and speak of something else.
+            let of_guardian = |reason: &&Reason| Guardian::RULES.contains(&&*reason.rule);
             let reason = reasons.iter().find(of_guardian).or(reasons.first());
             tracing::warn!(
                 lost_periods = self.law.lost_periods(),

@@ -420,9 +420,6 @@ fn the_frequency_reaches_the_law_and_its_limit_the_machine() {
         fn name(&self) -> &'static str {
             "halving"
         }
-        fn rules(&self) -> &'static [&'static str] {
-            &["halve"]
-        }
         fn decide(&mut self, seen: &Observation) -> Decision {
             let frequency = seen.frequency.map(|seen| seen.value / 2.0);
             Decision {

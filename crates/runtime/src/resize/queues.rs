@@ -305,19 +305,11 @@ impl Queue {
         let tuning = self.tuning;
         match &mut self.sampling {
             Sampling::Many { sampler, .. } => {
-                let joining = peers.and_then(|peers| BusyTimeMonitor::joining(tuning, peers).ok());
-                sampler.join(match joining {
-                    Some(monitor) => monitor,
-                    None => BusyTimeMonitor::new(tuning)?,
-                });
+                sampler.join(BusyTimeMonitor::joining(tuning, peers)?);
             }
             Sampling::Period { monitor: Some(_), .. } => {}
             Sampling::Period { monitor, .. } => {
-                let joining = peers.and_then(|peers| QueueMonitor::joining(tuning, peers).ok());
-                *monitor = Some(Box::new(match joining {
-                    Some(monitor) => monitor,
-                    None => QueueMonitor::new(tuning)?,
-                }));
+                *monitor = Some(Box::new(QueueMonitor::joining(tuning, peers)?));
             }
         }
         Ok(())

@@ -416,9 +416,7 @@ impl<'a> World<'a> {
 
     /// The estimator of a server that joins: it starts with the mean of what the others know exactly.
     fn newcomer(&self, nodes: &[NodeObservation]) -> Option<Monitor> {
-        let tuning = self.scenario.queue;
-        let joining = exact_mean(nodes).and_then(|mean| Monitor::joining(tuning, mean).ok());
-        joining.or_else(|| Monitor::new(tuning).ok())
+        Monitor::joining(self.scenario.queue, exact_mean(nodes)).ok()
     }
 
     /// What came must have gone somewhere.

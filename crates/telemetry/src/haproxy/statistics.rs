@@ -100,10 +100,6 @@ pub struct Process {
     pub version: String,
     /// Its process id; another one after a reload.
     pub pid: u64,
-    /// Seconds since it was started.
-    pub uptime_s: u64,
-    /// Log lines that it could not send; `None` where the version does not tell.
-    pub dropped_logs: Option<u64>,
 }
 
 /// What a row of the statistics is about.
@@ -148,8 +144,6 @@ pub struct Row {
     pub status: String,
     /// Effective weight.
     pub weight: Option<u64>,
-    /// Requests waiting in its queue now (`qcur`).
-    pub queued: u64,
     /// Sessions now (`scur`): of a backend, requests in it, queued ones included; of a server, those it serves; of a
     /// frontend, client connections.
     pub sessions: u64,
@@ -159,8 +153,6 @@ pub struct Row {
     pub requests_total: Option<u64>,
     /// Responses so far; `None` for a proxy that is not in `mode http`.
     pub responses: Option<Responses>,
-    /// Mean total time over the last 1024 requests, milliseconds (`ttime`).
-    pub total_time_ms: Option<u64>,
 }
 
 impl Row {

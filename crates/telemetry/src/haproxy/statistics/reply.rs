@@ -30,8 +30,6 @@ pub(super) fn process(info: &str) -> Process {
     Process {
         version: value("Version").unwrap_or("unknown").into(),
         pid: number("Pid").unwrap_or(0),
-        uptime_s: number("Uptime_sec").unwrap_or(0),
-        dropped_logs: number("DroppedLogs"),
     }
 }
 
