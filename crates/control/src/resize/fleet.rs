@@ -3,7 +3,7 @@
 use super::server::{Command, Found, Health, PowerState, Server};
 use super::tuning::PowerTuning;
 use crate::parameter::OutOfRange;
-use headroom_units::Seconds;
+use headroom_units::{Lever, Seconds, Setting};
 use serde::{Deserialize, Serialize};
 
 /// A command for one server.
@@ -57,6 +57,16 @@ impl Fleet {
     /// The servers.
     pub fn servers(&self) -> &[Server] {
         &self.servers
+    }
+
+    /// How many are on or should be: what was decided, as far as it is in force. One that drains is on its way out.
+    pub fn in_force(&self) -> Setting {
+        let goes = |server: &&Server| {
+            use PowerState::{Draining, Off, Stopping};
+            matches!(server.state(), Off | Stopping | Draining)
+        };
+        let on = self.servers.len() - self.servers.iter().filter(goes).count();
+        Setting::default().with(Lever::Servers, Some(on as f64))
     }
 
     /// Takes the time, how many servers should be on and what was seen of each, in their order; answers with what to do.
