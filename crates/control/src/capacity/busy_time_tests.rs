@@ -1,5 +1,5 @@
 use super::*;
-use crate::capacity::{Listener, QueueMonitor, Sight};
+use crate::capacity::{Listener, ListenerSample, QueueMonitor};
 
 fn monitor() -> BusyTimeMonitor {
     BusyTimeMonitor::new(QueueTuning::default()).unwrap()
@@ -109,7 +109,7 @@ fn a_queue_too_short_for_anybody_to_be_seen_waiting_tells_by_its_drops() {
 fn seen(identity: u64, length: u32, arrivals: u64, accepts: u64) -> QueueObservation {
     QueueObservation {
         length: Seconds::new(0.02),
-        sight: Sight::Listening(Listener {
+        sample: ListenerSample::Listening(Listener {
             identity,
             limit: Some(65),
             length: Some(length),
@@ -154,20 +154,20 @@ fn observations_at_any_rate_answer_once_a_period_and_another_socket_is_another_s
 #[test]
 fn nobody_listening_is_no_estimate_and_what_cannot_be_read_is_held_for_a_while() {
     let mut monitor = BusyTimeMonitor::joining(QueueTuning::default(), Some(PerSecond::new(600.0))).unwrap();
-    let second = |sight| QueueObservation {
+    let second = |sample| QueueObservation {
         length: Seconds::new(1.0),
-        sight,
+        sample,
     };
     for _ in 0..10 {
-        let estimate = monitor.observe(&second(Sight::Unread));
+        let estimate = monitor.observe(&second(ListenerSample::Unread));
         assert_eq!((rule(&estimate), per_s(&estimate)), ("held", 600.0));
     }
     assert_eq!(
-        monitor.observe(&second(Sight::Unread)).capacity,
+        monitor.observe(&second(ListenerSample::Unread)).capacity,
         Capacity::Unknown
     );
     let mut monitor = BusyTimeMonitor::joining(QueueTuning::default(), Some(PerSecond::new(600.0))).unwrap();
-    let estimate = monitor.observe(&second(Sight::Nobody));
+    let estimate = monitor.observe(&second(ListenerSample::Nobody));
     assert_eq!(
         (rule(&estimate), estimate.capacity),
         ("nobody-listens", Capacity::Unknown)
@@ -175,7 +175,7 @@ fn nobody_listening_is_no_estimate_and_what_cannot_be_read_is_held_for_a_while()
     let mut monitor = BusyTimeMonitor::joining(QueueTuning::default(), Some(PerSecond::new(600.0))).unwrap();
     let no_time = QueueObservation {
         length: Seconds::ZERO,
-        sight: Sight::Unread,
+        sample: ListenerSample::Unread,
     };
     assert_eq!(rule(&monitor.observe(&no_time)), "bad-length");
     let nothing = BusyTimeMonitor::joining(QueueTuning::default(), Some(PerSecond::ZERO)).unwrap();

@@ -246,7 +246,7 @@ impl Periods<'_> {
         parts.extend(newest.iter().map(|(method, row)| meter(*method, row)));
         Some(Tick {
             at: row.at,
-            seen: Observation {
+            observation: Observation {
                 period: index,
                 at: row.at,
                 length,

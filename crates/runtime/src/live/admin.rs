@@ -94,7 +94,7 @@ impl Status {
             "law": self.law,
             "at_s": tick.at,
             "calibrating": tick.decision.reasons.iter().any(|reason| reason.rule == calibrate::CALIBRATING),
-            "seen": tick.seen,
+            "seen": tick.observation,
             "decided": tick.decision,
             "in_force": tick.in_force,
             "nodes": tick.parts_of(Role::Node).collect::<Vec<_>>(),
@@ -114,16 +114,20 @@ impl Status {
         });
         let healthy = tick.backends.iter().any(|backend| backend.healthy);
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        let failing = match &tick.seen.traffic {
+        let failing = match &tick.observation.traffic {
             Some(traffic) => last.failing.after(traffic),
             None => last.failing,
         };
         let serving = match tick.backends.is_empty() {
-            true => tick.seen.nodes.iter().any(|node| node.state.takes_requests()),
+            true => tick
+                .observation
+                .nodes
+                .iter()
+                .any(|node| node.state.takes_requests()),
             false => healthy,
         };
         let unreliable = |part: &Part| part.state.as_deref() == Some(UNRELIABLE);
-        let ready = tick.seen.demand().is_some()
+        let ready = tick.observation.demand().is_some()
             && !tick.telemetry_lost
             && serving
             && !failing.now

@@ -253,7 +253,7 @@ impl Metrics {
             self.refused.get_or_create(&of).inc_by(refused.count);
         }
         self.frequency.clear();
-        if let Some(frequency) = tick.seen.frequency {
+        if let Some(frequency) = tick.observation.frequency {
             self.frequency
                 .get_or_create(&labels([("source", frequency.source.as_str())]))
                 .set(frequency.value.get());
@@ -263,7 +263,7 @@ impl Metrics {
         if let Some(target) = tick.target {
             self.target.set(target.get());
         }
-        match &tick.seen.traffic {
+        match &tick.observation.traffic {
             Some(traffic) => {
                 self.requests.inc_by(traffic.arrivals);
                 self.completions.inc_by(traffic.completions);

@@ -321,7 +321,7 @@ impl ControlLoop<'_, '_> {
         } = telemetry.unwrap_or_default();
         Tick {
             at,
-            seen,
+            observation: seen,
             decision,
             in_force: self.in_force(),
             cap_at_limit,

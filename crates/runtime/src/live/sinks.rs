@@ -38,7 +38,7 @@ impl Sink for RecorderSink {
         let taken = self.recorder.record(record(tick), latencies);
         if !taken {
             tracing::warn!(
-                period = tick.seen.period,
+                period = tick.observation.period,
                 "the flight recorder could not take a period"
             );
         }
@@ -47,7 +47,7 @@ impl Sink for RecorderSink {
 
 /// A period as the recorder keeps it.
 fn record(tick: &Tick) -> PeriodRecord {
-    let seen = &tick.seen;
+    let seen = &tick.observation;
     let traffic = seen.traffic.clone().unwrap_or_default();
     let (cores, cap) = tick.held();
     PeriodRecord {
@@ -143,14 +143,18 @@ impl Lines {
 
 impl Sink for Lines {
     fn tick(&mut self, tick: &Tick) {
-        let latency = tick.seen.traffic.as_ref().and_then(|traffic| traffic.latency);
+        let latency = tick
+            .observation
+            .traffic
+            .as_ref()
+            .and_then(|traffic| traffic.latency);
         let over = latency.is_some_and(|latency| tick.target.is_some_and(|target| latency.at_slo > target));
         self.over += u64::from(over);
         let news = self.news.read(tick);
         for one in &news {
             say::note!("{:>6.0} s  {one}", tick.at.get());
         }
-        let due = |every: u64| over || (tick.seen.period + 1).is_multiple_of(every);
+        let due = |every: u64| over || (tick.observation.period + 1).is_multiple_of(every);
         if !self.every.is_some_and(due) {
             return;
         }
@@ -161,7 +165,7 @@ impl Sink for Lines {
         let target = tick
             .target
             .map_or("-".to_owned(), |target| format!("{:.0}", target.as_millis()));
-        let power = tick.seen.power.map_or("- W".to_owned(), |power| {
+        let power = tick.observation.power.map_or("- W".to_owned(), |power| {
             format!("{:.1} ({})", power.value, power.source)
         });
         let why = tick
@@ -173,8 +177,8 @@ impl Sink for Lines {
             "{:>6.0} s  {:<9} latency {latency:>4} / {target} ms  {:.1}/s  {}  {power}  over {}  {why}",
             tick.at.get(),
             self.law,
-            tick.seen.demand().map_or(0.0, |rate| rate.get()),
-            tick.seen.in_force,
+            tick.observation.demand().map_or(0.0, |rate| rate.get()),
+            tick.observation.in_force,
             self.over,
         );
     }

@@ -104,7 +104,7 @@ impl Scene for Screen {
 impl Screen {
     fn keep(&mut self, tick: Tick) {
         let at = tick.at.get();
-        let whole = tick.whole(&tick.seen.in_force);
+        let whole = tick.whole(&tick.observation.in_force);
         for (quantity, value) in &whole.values {
             let series = self.series.entry(*quantity).or_default();
             if series.len() == HISTORY {
@@ -114,7 +114,7 @@ impl Screen {
         }
         self.source = whole.source.or(self.source);
         self.periods += 1;
-        if let Some(traffic) = &tick.seen.traffic {
+        if let Some(traffic) = &tick.observation.traffic {
             self.failures += traffic.failures;
             let late = traffic
                 .latency

@@ -59,7 +59,7 @@ pub use line::{Entry, LineError};
 pub use outcome::Outcome;
 pub use source::{LogSource, SourceError};
 pub use statistics::{
-    Process, Responses, Row, RowKind, ServerRow, ServerState, Statistics, StatisticsAddress, StatisticsError,
+    Responses, Row, RowKind, ServerRow, ServerState, Statistics, StatisticsAddress, StatisticsError,
     StatisticsSocket,
 };
 pub use tally::Scope;

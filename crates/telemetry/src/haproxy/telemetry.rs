@@ -339,7 +339,7 @@ impl HaproxyTelemetry {
             _ => row.requests_total.unwrap_or(0),
         };
         Ok(Totals {
-            pid: statistics.process.pid,
+            pid: statistics.pid,
             arrivals: rows.iter().map(arrived).sum(),
             ended: rows.iter().map(ended).sum(),
             // HAProxy does not count by both.

@@ -52,16 +52,16 @@ fn method(field: &str, value: i32) -> Result<QueueMethod, Invalid> {
     }
 }
 
-/// Asks for the sights of one port's accept queue.
+/// Asks for the snapshots of one port's accept queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WatchQueue {
     /// The TCP port, in the agent's network namespace; not 0.
     pub port: u16,
     /// The methods to try, in order, each at most once; none is the agent's own order.
     pub methods: Vec<QueueMethod>,
-    /// The time between two sights.
+    /// The time between two snapshots.
     pub period: Duration,
-    /// The control group whose processor time each sight is to tell too.
+    /// The control group whose processor time each snapshot is to tell too.
     pub cpu_group: Option<CpuGroup>,
 }
 
@@ -107,13 +107,13 @@ impl TryFrom<proto::WatchQueueRequest> for WatchQueue {
 /// What an agent saw of an accept queue at one moment.
 #[derive(Clone, Debug, PartialEq)]
 pub struct QueueSnapshot {
-    /// Counts the sights of a stream from 1; a gap is as many as the receiver was too slow for.
+    /// Counts the snapshots of a stream from 1; a gap is as many as the receiver was too slow for.
     pub number: u64,
     /// As in [`super::Description`].
     pub agent_run: u64,
     /// When the queue was looked at, on a monotonic clock that began with the agent.
     pub uptime: Duration,
-    /// How long the sight then waited at the agent before it was sent.
+    /// How long the snapshot then waited at the agent before it was sent.
     pub age: Duration,
     /// What was seen.
     pub shown: QueueShown,
@@ -157,7 +157,7 @@ pub struct QueueSample {
     pub length: Option<QueueLength>,
     /// What arrivals saw.
     pub at_arrival: Option<QueueAtArrival>,
-    /// The share of the machine's processor time that was used since the stream's sight before.
+    /// The share of the machine's processor time that was used since the stream's snapshot before.
     pub cpu_busy: Option<Ratio>,
     /// Each listening socket of the port. At most [`MAX_QUEUE_LISTENERS`].
     pub listeners: Vec<QueueListener>,
