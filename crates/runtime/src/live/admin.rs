@@ -43,7 +43,10 @@ pub struct Status {
 #[derive(Debug)]
 struct Last {
     at: Instant,
-    ready: bool,
+    /// Why the service cannot be relied on.
+    unready: Option<String>,
+    /// Why the decision is not in force.
+    not_carried_out: Vec<String>,
     failing: Failing,
     json: String,
     levers: Levers,
@@ -54,7 +57,8 @@ impl Status {
     pub fn new(law: String, period: Duration) -> Self {
         let last = Last {
             at: Instant::now(),
-            ready: false,
+            unready: Some("no period has ended yet".to_owned()),
+            not_carried_out: Vec::new(),
             failing: Failing::default(),
             json: serde_json::json!({ "law": law }).to_string(),
             levers: Levers::default(),
@@ -100,7 +104,7 @@ impl Status {
             "nodes": tick.parts_of(Role::Node).collect::<Vec<_>>(),
             "gateways": tick.parts_of(Role::Gateway).collect::<Vec<_>>(),
             "cluster": tick.parts_of(Role::Cluster).next(),
-            "actuation_failed": tick.actuation_failed,
+            "not_carried_out": tick.not_carried_out,
             "gateway": self.gateway.get().map(|gateway| gateway.json()),
             "guard": supervisor::state().map(|state| state.json()),
             "record_failing": self.unrecorded(),
@@ -112,29 +116,15 @@ impl Status {
                 "healthy": backend.healthy,
             })).collect::<Vec<_>>(),
         });
-        let healthy = tick.backends.iter().any(|backend| backend.healthy);
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let failing = match &tick.observation.traffic {
             Some(traffic) => last.failing.after(traffic),
             None => last.failing,
         };
-        let serving = match tick.backends.is_empty() {
-            true => tick
-                .observation
-                .nodes
-                .iter()
-                .any(|node| node.state.takes_requests()),
-            false => healthy,
-        };
-        let unreliable = |part: &Part| part.state.as_deref() == Some(UNRELIABLE);
-        let ready = tick.observation.demand().is_some()
-            && !tick.telemetry_lost
-            && serving
-            && !failing.now
-            && !tick.parts_of(Role::Gateway).any(unreliable);
         *last = Last {
             at: Instant::now(),
-            ready,
+            unready: unready(tick, failing),
+            not_carried_out: tick.not_carried_out.clone(),
             failing,
             json: json.to_string(),
             levers: tick.levers.clone(),
@@ -154,28 +144,15 @@ impl Status {
         self.metrics.render()
     }
 
-    /// When the loop finished its last period, whether it was one that a service can rely on, and that period as JSON.
-    pub fn last(&self) -> (Instant, bool, String) {
+    /// When the loop finished its last period, why a service cannot rely on it, and that period as JSON.
+    pub fn last(&self) -> (Instant, Option<String>, String) {
         let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        (last.at, last.ready, last.json.clone())
+        (last.at, last.unready.clone(), last.json.clone())
     }
 
     fn levers(&self) -> Levers {
         let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         last.levers.clone()
-    }
-
-    pub(super) fn awaited(&self) -> &'static str {
-        match self
-            .last
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .failing
-            .now
-        {
-            true => "most requests of the last periods failed\n",
-            false => "no period with telemetry and a healthy backend yet\n",
-        }
     }
 
     // The service is served: a balancer must not turn away from it.
@@ -184,7 +161,50 @@ impl Status {
         let unlimited = unlimited.map(|why| format!("nothing is limited: {why}\n"));
         let unrecorded = self.unrecorded();
         let unrecorded = unrecorded.map(|why| format!("the flight recorder cannot write: {why}\n"));
-        unlimited.into_iter().chain(unrecorded).collect()
+        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let not_carried_out = last.not_carried_out.iter();
+        let not_carried_out =
+            not_carried_out.map(|why| format!("the decision could not be carried out: {why}\n"));
+        unlimited
+            .into_iter()
+            .chain(unrecorded)
+            .chain(not_carried_out)
+            .collect()
+    }
+}
+
+/// Why a period is none that a service can rely on.
+fn unready(tick: &Tick, failing: Failing) -> Option<String> {
+    let troubled = |part: &&Part| !part.trouble.is_empty() || part.state.as_deref() == Some(UNRELIABLE);
+    let gateways: Vec<String> = tick
+        .parts_of(Role::Gateway)
+        .filter(troubled)
+        .map(|part| format!("{}: {}", part.name, part.trouble.join("; ")))
+        .collect();
+    let gateways = gateways.join("; ");
+    let because = |what: &str| match gateways.is_empty() {
+        true => what.to_owned(),
+        false => format!("{what} ({gateways})"),
+    };
+    let takes_requests = match tick.backends.is_empty() {
+        true => tick
+            .observation
+            .nodes
+            .iter()
+            .any(|node| node.state.takes_requests()),
+        false => tick.backends.iter().any(|backend| backend.healthy),
+    };
+    let unreliable = |part: &Part| part.state.as_deref() == Some(UNRELIABLE);
+    if failing.now {
+        Some("most requests of the last periods failed".to_owned())
+    } else if tick.telemetry_lost || tick.observation.demand().is_none() {
+        Some(because("nothing is known of the requests of the last period"))
+    } else if !takes_requests {
+        Some(because("no backend is healthy"))
+    } else if tick.parts_of(Role::Gateway).any(unreliable) {
+        Some(because("the balancer cannot be relied on"))
+    } else {
+        None
     }
 }
 
@@ -261,7 +281,9 @@ fn readiness(board: &Status) -> (StatusCode, &'static str, String) {
     let levers = board.levers();
     if let Some(gone) = levers.gone {
         (StatusCode::SERVICE_UNAVAILABLE, PLAIN, format!("{gone}\n"))
-    } else if board.last().1 {
+    } else if let Some(why) = board.last().1 {
+        (StatusCode::SERVICE_UNAVAILABLE, PLAIN, format!("{why}\n"))
+    } else {
         let mut text = "ready\n".to_owned();
         if levers.paused {
             text.push_str("paused by an operator: everything is on until `headroom resume`\n");
@@ -271,8 +293,6 @@ fn readiness(board: &Status) -> (StatusCode, &'static str, String) {
         }
         text.push_str(&board.notes());
         (StatusCode::OK, PLAIN, text)
-    } else {
-        (StatusCode::SERVICE_UNAVAILABLE, PLAIN, board.awaited().to_owned())
     }
 }
 
@@ -344,6 +364,7 @@ async fn accept(listener: TcpListener, status: Arc<Status>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::live::BackendTick;
 
     /// Whether it counts as failing after each period of so many answered and so many failed requests.
     fn play(periods: &[(u64, u64)]) -> Vec<bool> {
@@ -371,7 +392,7 @@ mod tests {
     #[test]
     fn a_recorder_that_cannot_write_shows_while_the_service_stays_ready() {
         let status = Status::new("fixed".to_owned(), Duration::from_secs(1));
-        status.last.lock().unwrap().ready = true;
+        status.last.lock().unwrap().unready = None;
         let read = |path| format!("{:?}", answer(&status, &Method::GET, path).into_body());
         let metrics = || status.metrics_text();
         assert!(!read("/readyz").contains("recorder"), "{}", read("/readyz"));
@@ -382,7 +403,7 @@ mod tests {
             ..Health::default()
         });
         status.tick(&Tick::default());
-        status.last.lock().unwrap().ready = true;
+        status.last.lock().unwrap().unready = None;
         assert_eq!(readiness(&status).0, StatusCode::OK);
         assert!(readiness(&status).2.contains(failing));
         assert!(read("/status").contains(failing), "{}", read("/status"));
@@ -394,6 +415,47 @@ mod tests {
         }
         status.recorded(Health::default());
         assert!(!readiness(&status).2.contains(failing) && metrics().contains("headroom_record_failing 0.0"));
+    }
+
+    #[test]
+    fn what_a_service_cannot_rely_on_is_named() {
+        let status = Status::new("fixed".to_owned(), Duration::from_secs(1));
+        assert_eq!(readiness(&status).2, "no period has ended yet\n");
+        let mut gateway = Part::new("g1", Role::Gateway);
+        gateway
+            .trouble
+            .push("tcp:127.0.0.1:9 refuses connections".to_owned());
+        let lost = Tick {
+            telemetry_lost: true,
+            parts: vec![gateway],
+            ..Tick::default()
+        };
+        status.tick(&lost);
+        let said =
+            "nothing is known of the requests of the last period (g1: tcp:127.0.0.1:9 refuses connections)\n";
+        assert_eq!(
+            readiness(&status),
+            (StatusCode::SERVICE_UNAVAILABLE, PLAIN, said.to_owned())
+        );
+        let mut unlimited = Tick {
+            not_carried_out: vec!["no node is there".to_owned()],
+            ..Tick::default()
+        };
+        unlimited.observation.demand = Some(headroom_units::PerSecond::new(1.0));
+        unlimited.backends.push(BackendTick {
+            name: "http://127.0.0.1:1".to_owned(),
+            requests: 1,
+            failures: 0,
+            healthy: true,
+            connects: None,
+        });
+        status.tick(&unlimited);
+        let ready = readiness(&status);
+        assert_eq!(ready.0, StatusCode::OK, "{ready:?}");
+        assert!(
+            ready.2.contains("could not be carried out: no node is there"),
+            "{ready:?}"
+        );
     }
 
     #[test]

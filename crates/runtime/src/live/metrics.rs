@@ -318,7 +318,7 @@ impl Metrics {
             let of = labels([("law", law), ("rule", &reason.rule)]);
             self.decisions.get_or_create(&of).inc();
         }
-        if tick.actuation_failed {
+        if !tick.not_carried_out.is_empty() {
             self.actuation_failures.inc();
         }
         let counted = self.foreign_writes.get();

@@ -169,6 +169,8 @@ impl ControlLoop<'_, '_> {
         let mut last = begin;
         let mut due = begin;
         let mut index = 0;
+        // What was said of it last: a node that is away for an hour is said to be once.
+        let mut not_carried_out = Vec::new();
         loop {
             pulse.beat(silence(self.frame.period));
             signs.0.turn();
@@ -186,6 +188,14 @@ impl ControlLoop<'_, '_> {
             }
             let tick = self.period(index, Seconds::from(now - last), Seconds::from(now - begin));
             last = now;
+            if tick.not_carried_out != not_carried_out {
+                not_carried_out.clone_from(&tick.not_carried_out);
+                let setting = tick.decision.setting;
+                match not_carried_out.join("; ") {
+                    none if none.is_empty() => tracing::warn!(%setting, "decisions are carried out again"),
+                    why => tracing::error!(%setting, "the decision could not be carried out: {why}"),
+                }
+            }
             for sink in &mut self.sinks {
                 sink.tick(&tick);
             }
@@ -216,26 +226,20 @@ impl ControlLoop<'_, '_> {
         all.fold(Setting::default(), |sum, one| sum.over(&one))
     }
 
-    /// Has each device carry out its part of a decision; whether all did.
-    fn apply(&mut self, decision: &mut Decision, begin: Instant) -> bool {
+    /// Has each device carry out its part of a decision; why some could not.
+    fn apply(&mut self, decision: &mut Decision, begin: Instant) -> Vec<String> {
         // This thread may have been stopped meanwhile: then limits were lifted, and must not return on what was seen before.
         let age = self.clock.now() - begin;
         if age > silence(self.frame.period) {
-            tracing::error!(
-                setting = %decision.setting,
-                "the decision could not be carried out: it was made {:.1} s ago, before this thread stood still",
-                age.as_secs_f64()
-            );
-            return false;
+            let age = age.as_secs_f64();
+            return vec![format!(
+                "it was made {age:.1} s ago, before this thread stood still"
+            )];
         }
-        let mut carried_out = true;
-        for device in &mut self.devices {
-            if let Err(error) = device.apply(decision) {
-                tracing::error!(setting = %decision.setting, "the decision could not be carried out: {error:#}");
-                carried_out = false;
-            }
-        }
-        carried_out
+        let applied = self.devices.iter_mut().map(|device| device.apply(decision));
+        applied
+            .filter_map(|applied| Some(format!("{:#}", applied.err()?)))
+            .collect()
     }
 
     /// Gives the laws the plant that a device has now. Where they cannot be made for it, everything is on from then on.
@@ -298,7 +302,10 @@ impl ControlLoop<'_, '_> {
         let limit = power.limit(seen.in_force.cores().unwrap_or_default());
         let cap_at_limit = seen.in_force.cap().is_some_and(|cap| cap >= limit);
         let mut decision = self.law.decide(&seen);
-        let actuation_failed = !self.frame.dry && !self.apply(&mut decision, begin);
+        let not_carried_out = match self.frame.dry {
+            true => Vec::new(),
+            false => self.apply(&mut decision, begin),
+        };
         if telemetry_lost {
             let reasons = &decision.reasons;
             // A law that goes by no telemetry may be the first and speak of something else.
@@ -325,13 +332,13 @@ impl ControlLoop<'_, '_> {
             decision,
             in_force: self.in_force(),
             cap_at_limit,
-            actuation_failed,
+            levers_lost: period.levers_lost || !not_carried_out.is_empty(),
+            not_carried_out,
             levers: period.levers,
             energy: period.energy,
             zone: period.zone,
             throttled: period.throttled,
             refused: period.refused,
-            levers_lost: period.levers_lost || actuation_failed,
             missing: period.missing,
             target: Some(self.frame.slo.target()),
             guard: self.law.guard(),

@@ -22,8 +22,8 @@ pub struct Tick {
     pub in_force: Setting,
     /// Whether the cap in force during the period was all that the cores can need.
     pub cap_at_limit: bool,
-    /// Whether the decision could not be carried out, wholly or in part.
-    pub actuation_failed: bool,
+    /// Why the decision could not be carried out, wholly or in part.
+    pub not_carried_out: Vec<String>,
     /// What keeps the levers from being moved.
     pub levers: Levers,
     /// Energy consumed in the period.
