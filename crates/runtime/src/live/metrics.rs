@@ -333,7 +333,7 @@ impl Metrics {
 
     /// What is in force and what is seen, of the whole and of each part.
     fn parts(&self, tick: &Tick) {
-        let whole = tick.whole(&tick.in_force);
+        let whole = tick.whole(&tick.observation.in_force);
         for (quantity, family) in &self.quantities {
             family.clear();
             // The whole has what is said of the cluster, but for the watts of another source.
