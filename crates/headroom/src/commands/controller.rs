@@ -150,6 +150,10 @@ fn checked(args: &ControllerArgs, file: &Path, command: &str) -> Result<Option<R
     if let Some(found) = &mut cluster.servers {
         servers::describe(&config, found, &mut report);
     }
+    if let Some(telemetry) = &config.telemetry {
+        let (slo, failed) = (config.slo.slo(&document)?, config.slo.failed_status);
+        telemetry.try_open(&document, slo, failed, running.pid(), &mut report)?;
+    }
     for note in &cluster.notes {
         report.note(note);
     }
@@ -242,6 +246,8 @@ impl Cluster {
             found = Some(servers);
         }
         let telemetry = match (&config.telemetry, gateways) {
+            // A check tries it, and takes nothing from a controller that runs.
+            (Some(_), _) if args.check => None,
             (Some(telemetry), _) => {
                 let (telemetry, more) = telemetry.open(document, slo, config.slo.failed_status)?;
                 notes.extend(more);

@@ -222,6 +222,14 @@ impl PrometheusTelemetry {
         })
     }
 
+    /// Whether the server answers every expression now, within `patience`.
+    ///
+    /// # Errors
+    /// Why there is no telemetry.
+    pub fn answers(&self, patience: Duration) -> Result<(), String> {
+        self.ask(patience).map(drop)
+    }
+
     fn ask(&self, patience: Duration) -> Result<Answers, String> {
         let ended = || "the thread that asks Prometheus has ended".to_owned();
         let (answer, answered) = sync_channel(1);

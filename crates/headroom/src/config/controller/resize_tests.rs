@@ -145,6 +145,17 @@ fn each_mistake_is_told_with_its_line_and_a_remedy() {
         ("# backoff_s = 30.0", "backoff_s = 0.0", "power.backoff_s"),
         ("# min_servers = 1", "min_servers = 9", "is 9 of 4 servers"),
         ("off_w = 0.0", "off_w = -1.0", "energy.off_w"),
+        (
+            "full_w = 65.0",
+            "full_w = 6.0",
+            "energy.full_w: is 6: a busy server draws no less than an idle one, energy.idle_w = 60",
+        ),
+        (
+            "off_w = 0.0",
+            "off_w = 60.5",
+            "energy.idle_w: is 60: an idle server",
+        ),
+        ("full_w = 65.0", "", "missing field `full_w`, in `[energy]`"),
         ("# keep = 0.9", "keep = 1.0", "capacity.queue.keep"),
         ("# keep = 0.9", "kind = \"by-guess\"", "by-guess"),
         (

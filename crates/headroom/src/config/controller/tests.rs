@@ -86,6 +86,11 @@ fn each_mistake_is_told_with_file_line_value_and_remedy() {
         ),
         (
             "\n[nodes]",
+            "[haproxy]\nsocket = \"/s\"\nbackend = \"b\"\n[nodes]",
+            "controller.toml:3: haproxy: is for a law that switches servers, and slo-power switches none",
+        ),
+        (
+            "\n[nodes]",
             "[law.slo-power]\nguard = 3\n[nodes]",
             "controller.toml:4: law.slo-power.guard",
         ),
