@@ -87,7 +87,7 @@ fn a_check_asks_the_source_of_telemetry_and_takes_nothing_from_a_controller_that
         "[telemetry.prometheus]\nurl = \"http://{NOBODY}\"\nlatency = \"l\"\nrate = \"r\"\n"
     )));
     assert_has(
-        &json["notes"].to_string(),
+        json["notes"].to_string(),
         &["no telemetry yet", &format!("Prometheus at http://{NOBODY}")],
     );
 
@@ -99,7 +99,7 @@ fn a_check_asks_the_source_of_telemetry_and_takes_nothing_from_a_controller_that
     let json = checked(&config);
     assert_eq!(place(&json)["address"], format!("udp:{udp}"), "{json}");
     assert_has(
-        &json["notes"].to_string(),
+        json["notes"].to_string(),
         &["no telemetry yet", "/none/haproxy.sock"],
     );
     let (mut controller, _) = config.start();
