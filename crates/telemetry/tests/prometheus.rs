@@ -270,10 +270,12 @@ fn a_server_that_hangs_or_is_gone_costs_no_more_than_the_patience() {
     server.set("rate", vector(&["1"], now_s()));
     server.set(LATENCY, vector(&["1"], now_s()));
     assert!(telemetry.take_period(PATIENCE).lost.is_none());
+    assert_eq!(telemetry.answers(PATIENCE), Ok(()));
 
     let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let mut telemetry = PrometheusTelemetry::start(config(&format!("http://{nobody}"))).unwrap();
     assert!(lost(&mut telemetry).contains("no connection"));
+    assert!(telemetry.answers(PATIENCE).unwrap_err().contains("no connection"));
 }
 
 #[test]

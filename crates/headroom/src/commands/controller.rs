@@ -6,7 +6,7 @@ mod servers;
 
 use crate::args::RunArgs;
 use crate::check::{self, Report, Running};
-use crate::config::controller::{AtExit, ControllerFile, EXAMPLE, RESIZE_EXAMPLE};
+use crate::config::controller::{AtExit, ControllerFile, EXAMPLE};
 use crate::start::{self, ServiceRate, Start};
 use anyhow::anyhow;
 use clap::Args;
@@ -56,12 +56,7 @@ pub struct ControllerArgs {
 /// that are all another controller's: nothing was changed then. A run that broke.
 pub fn run(args: &ControllerArgs, command: &'static str) -> Result<(), Failure> {
     let Some(file) = args.config.as_ref().filter(|_| !args.example) else {
-        let example = if command == "resize" {
-            RESIZE_EXAMPLE
-        } else {
-            EXAMPLE
-        };
-        return say::result(example.trim_end());
+        return say::result(EXAMPLE.trim_end());
     };
     if args.when_input_closes {
         return guard::watch_over(file, command);
@@ -149,6 +144,10 @@ fn checked(args: &ControllerArgs, file: &Path, command: &str) -> Result<Option<R
     }
     if let Some(found) = &mut cluster.servers {
         servers::describe(&config, found, &mut report);
+    }
+    if let Some(telemetry) = &config.telemetry {
+        let (slo, failed) = (config.slo.slo(&document)?, config.slo.failed_status);
+        telemetry.try_open(&document, slo, failed, running.pid(), &mut report)?;
     }
     for note in &cluster.notes {
         report.note(note);
@@ -242,6 +241,8 @@ impl Cluster {
             found = Some(servers);
         }
         let telemetry = match (&config.telemetry, gateways) {
+            // A check tries it, and takes nothing from a controller that runs.
+            (Some(_), _) if args.check => None,
             (Some(telemetry), _) => {
                 let (telemetry, more) = telemetry.open(document, slo, config.slo.failed_status)?;
                 notes.extend(more);

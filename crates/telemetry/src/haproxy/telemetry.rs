@@ -90,6 +90,7 @@ pub struct HaproxyTelemetry {
     statistics: Option<StatisticsSocket>,
     taken: Instant,
     last: Option<Totals>,
+    start_error: Option<String>,
     kernel_drops: Option<u64>,
     /// When a line of a request last came.
     heard: Instant,
@@ -134,7 +135,7 @@ impl Totals {
 
 impl HaproxyTelemetry {
     /// Starts to read the log. The statistics socket is asked once for the counters to start from; that it does not
-    /// answer is told by each period's `statistics_error`, and is no error here, because HAProxy may be started
+    /// answer is reported by [`HaproxyTelemetry::start_error`] and each period's `statistics_error`, and is no error here, because HAProxy may be started
     /// later.
     ///
     /// # Errors
@@ -157,6 +158,7 @@ impl HaproxyTelemetry {
             statistics,
             taken: Instant::now(),
             last: None,
+            start_error: None,
             kernel_drops: reader.dropped(),
             reader,
             heard: Instant::now(),
@@ -164,12 +166,21 @@ impl HaproxyTelemetry {
             missing: (0, 0),
             config,
         };
-        if let Some(socket) = &telemetry.statistics
-            && let Ok(statistics) = socket.read(Duration::from_millis(200))
-        {
-            telemetry.last = telemetry.totals(&statistics).ok();
+        let read = telemetry.statistics.as_ref().map(|socket| {
+            let statistics = socket.read(Duration::from_millis(200));
+            telemetry.totals(&statistics.map_err(|error| error.to_string())?)
+        });
+        match read {
+            Some(Ok(totals)) => telemetry.last = Some(totals),
+            Some(Err(why)) => telemetry.start_error = Some(why),
+            None => {}
         }
         Ok(telemetry)
+    }
+
+    /// Why the statistics socket gave no counters at the start, where it is named and gave none.
+    pub fn start_error(&self) -> Option<&str> {
+        self.start_error.as_deref()
     }
 
     /// The UDP address that the log is received on.

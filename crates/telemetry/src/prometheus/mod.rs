@@ -168,13 +168,25 @@ impl PrometheusTelemetry {
             carried: (0.0, 0.0),
         })
     }
+
+    /// Whether the server answers every expression now, within `patience`.
+    ///
+    /// # Errors
+    /// Why there is no telemetry.
+    pub fn answers(&self, patience: Duration) -> Result<(), String> {
+        self.ask(patience).map(drop)
+    }
+
+    fn ask(&self, patience: Duration) -> Result<Answers, String> {
+        self.runtime
+            .block_on(answers(&self.client, &self.config, patience))
+    }
 }
 
 impl Source for PrometheusTelemetry {
     /// Asks, and waits up to `patience` for all answers together. It blocks: call it from a plain thread.
     fn take_period(&mut self, patience: Duration) -> TelemetryPeriod {
-        let asking = answers(&self.client, &self.config, patience);
-        let asked = self.runtime.block_on(asking);
+        let asked = self.ask(patience);
         let now = Instant::now();
         let since = now.saturating_duration_since(self.taken);
         self.taken = now;

@@ -79,10 +79,18 @@ impl ControllerFile {
         if let Some(law) = self.law.names.iter().find(|law| !law.resizes()) {
             self.check_commanded(document, law)?;
         }
-        if let Some(law) = self.law.names.iter().find(|law| law.resizes()) {
-            self.check_switched(document, law)?;
+        match self.law.names.iter().find(|law| law.resizes()) {
+            Some(law) => self.check_switched(document, law),
+            None if self.haproxy.is_some() => {
+                let why = format!(
+                    "is for a law that switches servers, and {} switches none: remove it, or add such a law to law.name \
+                     (HAProxy as the source of latency is [telemetry.haproxy])",
+                    self.law.names
+                );
+                Err(document.error("haproxy", why))
+            }
+            None => Ok(()),
         }
-        Ok(())
     }
 
     fn check_values(&self, document: &Document) -> Result<(), ConfigError> {
@@ -112,6 +120,19 @@ impl ControllerFile {
                 ("energy.off_w", power.off_w),
             ] {
                 document.within(&[(key, watts, 0.0, 1e6)])?;
+            }
+            let (idle, full, off) = (power.idle_w, power.full_w, power.off_w);
+            if full < idle {
+                let why = format!(
+                    "is {full}: a busy server draws no less than an idle one, energy.idle_w = {idle}"
+                );
+                return Err(document.error("energy.full_w", why));
+            }
+            if idle < off {
+                let why = format!(
+                    "is {idle}: an idle server draws no less than one that is off, energy.off_w = {off}"
+                );
+                return Err(document.error("energy.idle_w", why));
             }
         }
         if let Some(table) = &self.haproxy
