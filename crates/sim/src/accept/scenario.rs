@@ -205,7 +205,10 @@ mod tests {
                 "step_s: is 10: it must be between 0.001 and 5",
             ),
             ("serving = 6", "serving: is 6: it must be between 1 and 5"),
-            ("power.full_w = 10.0", "power.full_w: is 10"),
+            (
+                "power = { idle_w = 60.0, full_w = 10.0, booting_w = 65.0, shutting_down_w = 60.0, off_w = 0.0 }",
+                "power.full_w: is 10",
+            ),
             ("queue.keep = 1.0", "queue.keep: is 1: it must be"),
             ("power_states.backoff_s = 0.0", "power_states.backoff_s: is 0"),
         ] {
