@@ -1,8 +1,6 @@
 //! Summaries of literal periods, computed by hand; and the laws that every summary obeys.
 
-mod common;
-
-use common::{histogram, joules, meta};
+use crate::common::{histogram, joules, meta};
 use headroom_record::{Conditions, PeriodRecord, Reason, RunSummary, RunTotals, summary_table};
 use headroom_units::{Cores, Joules, Ratio, Reading, Seconds, Source, Watts};
 use proptest::prelude::*;

@@ -1,8 +1,6 @@
 //! Streams of samples and waiting requests: everything is bounded, and a slow reader gets what is newest.
 
-mod agent_common;
-
-use agent_common::{Served, ask, refusal, setting, until};
+use crate::agent_common::{Served, ask, refusal, setting, until};
 use headroom_wire::client::Samples;
 use headroom_wire::{Refusal, Server};
 use std::time::Duration;

@@ -1,8 +1,6 @@
 //! The contract over a Unix socket.
 
-mod common;
-
-use common::{Running, apply, description, snapshots};
+use crate::common::{Running, apply, description, snapshots};
 use headroom_wire::client::{CallError, Client, ClientOptions};
 use headroom_wire::message::{CpuGroup, QueueMethod, WatchQueue};
 use headroom_wire::server::{Limits, Listen, ListenError, Listener};

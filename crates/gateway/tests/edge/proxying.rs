@@ -1,13 +1,11 @@
 //! One request after another through the gateway, seen from both sides.
 
-mod common;
-
 use std::io::{BufReader, Read, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use common::{Backend, Client, Message, eventually, gateway, gateway_with, ok, take};
+use crate::common::{Backend, Client, Message, eventually, gateway, gateway_with, ok, take};
 use headroom_gateway::ForwardPolicy;
 
 /// A backend that reports each request it gets.

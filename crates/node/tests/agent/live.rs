@@ -1,11 +1,8 @@
 //! An agent on this machine's own control groups, in a process of its own that is killed: whatever happens, the quota is
 //! what it was. Needs root; without it the tests say so and pass.
 
-mod agent_common;
-mod common;
-
-use agent_common::{ask, holder, refusal, until};
-use common::live_scope;
+use crate::agent_common::{ask, holder, refusal, until};
+use crate::common::live_scope;
 use headroom_node::Roots;
 use headroom_node::agent::{Agent, AgentConfig, LocalMachine, LocalOptions, keep_state, release};
 use headroom_node::cgroup::CgroupScope;
@@ -68,7 +65,7 @@ struct AgentProcess {
 impl AgentProcess {
     fn start(target: &str, run_dir: &Path) -> Self {
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--ignored", "--exact", "agent_process", "--nocapture"])
+            .args(["--ignored", "--exact", "live::agent_process", "--nocapture"])
             .env(TARGET, target)
             .env(RUN_DIR, run_dir)
             .stdin(Stdio::piped())

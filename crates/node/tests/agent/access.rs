@@ -1,9 +1,7 @@
 //! What an agent lets each peer do: leases that belong to their peer, the least that is accepted, who watches queues, and
 //! what the audit file tells of it. Over mutual TLS, with real certificates.
 
-mod agent_common;
-
-use agent_common::{Served, ask, refusal, setting};
+use crate::agent_common::{Served, ask, refusal, setting};
 use headroom_node::agent::{AuditFile, Least, QueueLimits, Watching};
 use headroom_units::{Lever, Setting};
 use headroom_wire::Refusal;
@@ -88,7 +86,7 @@ async fn a_lease_is_not_taken_over_by_another_peer_that_knows_its_number() {
     // The same holder, the same number, a larger sequence.
     let refused = refusal(b.apply(ask(7, 2, LEASE, setting(0.1, 40.0))).await);
     assert!(matches!(refused, Refusal::HeldByAnother { .. }), "{refused}");
-    let refused = refusal(b.release(&agent_common::holder(7)).await);
+    let refused = refusal(b.release(&crate::agent_common::holder(7)).await);
     assert!(matches!(refused, Refusal::HeldByAnother { .. }), "{refused}");
     let refused = refusal(reader.apply(ask(7, 2, LEASE, setting(0.1, 40.0))).await);
     assert!(matches!(refused, Refusal::Forbidden { .. }), "{refused}");
@@ -101,7 +99,7 @@ async fn a_lease_is_not_taken_over_by_another_peer_that_knows_its_number() {
             .await
             .unwrap();
     }
-    a.release(&agent_common::holder(7)).await.unwrap();
+    a.release(&crate::agent_common::holder(7)).await.unwrap();
     served.stop().await.unwrap();
 
     let lines = lines(&audit);

@@ -1,9 +1,7 @@
 //! Accept queues watched through an agent: real listeners on loopback, snapshots over a Unix socket and over mutual TLS.
 
-mod agent_common;
-mod queue_common;
-
-use agent_common::{PATIENCE, Served, mutual_tls, next, refusal};
+use crate::agent_common::{PATIENCE, Served, mutual_tls, next, refusal};
+use crate::queue_common::{attempt, connect, ebpf, listener, port_of};
 use headroom_node::Roots;
 use headroom_node::agent::AgentConfig;
 use headroom_node::queue::{QueueError, QueueMethod, QueueSample, SnapshotReader};
@@ -11,7 +9,6 @@ use headroom_wire::client::{Client, ClientOptions, QueueSnapshots};
 use headroom_wire::message::{QueueMethod as WireMethod, QueueShown, WatchQueue};
 use headroom_wire::server::Listen;
 use headroom_wire::{Refusal, Server};
-use queue_common::{attempt, connect, ebpf, listener, port_of};
 use std::net::{Ipv4Addr, TcpListener};
 use std::time::{Duration, Instant};
 

@@ -1,7 +1,5 @@
 //! Starting, counting over many periods, and stopping.
 
-mod common;
-
 use std::future::Future;
 use std::io::{BufReader, Write};
 use std::net::{TcpListener, TcpStream};
@@ -10,7 +8,9 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use common::{Backend, Client, Message, PATIENCE, config, eventually, gateway, gateway_with, ok, take};
+use crate::common::{
+    Backend, Client, Message, PATIENCE, config, eventually, gateway, gateway_with, ok, take,
+};
 use headroom_gateway::{BackendConfig, Counts, Gateway, GatewayError, TlsListenConfig};
 
 #[test]

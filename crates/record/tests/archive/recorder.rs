@@ -1,8 +1,6 @@
 //! The recorder and the archive end to end, on real files.
 
-mod common;
-
-use common::{Day, histogram, meta};
+use crate::common::{Day, histogram, meta};
 use headroom_record::{Archive, Limits, Recorder, RunState};
 use headroom_units::Source;
 use std::path::Path;
@@ -148,7 +146,7 @@ fn every_field_of_a_period_is_read_back_as_it_was_recorded() {
         cap: Some(Watts::new(110.0)),
         cap_at_limit: true,
         power: watts(111.0, Source::Emulated),
-        energy: common::joules(112.0, Source::Measured),
+        energy: crate::common::joules(112.0, Source::Measured),
         utilisation: Some(Ratio::new(0.113)),
         throttled: Some(Ratio::new(0.114)),
         frequency: Some(Hertz::new(115.0)),

@@ -1,13 +1,11 @@
 //! What happens when something is slow, dead, too large or gone: the answer, and the account.
 
-mod common;
-
 use std::io::{BufReader, Read, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use common::{Backend, Client, Message, config, eventually, gateway, gateway_with, ok, start, take};
+use crate::common::{Backend, Client, Message, config, eventually, gateway, gateway_with, ok, start, take};
 use headroom_gateway::{BackendConfig, Gateway, GatewayConfig};
 
 /// Answers the first request of each connection and closes it when the second has been sent: what a kept-alive

@@ -1,14 +1,12 @@
 //! The autoscalers over whole periods, on the SLO-Power authors' cluster: 6 to 48 cores in whole steps.
 
-mod common;
-
 use headroom_control::hpa::Metric;
 use headroom_control::hpa::behaviour::Rules;
 use headroom_control::*;
 use headroom_units::*;
 
 fn plant(min: f64, max: f64, step: f64) -> Plant {
-    common::plant([min, max, step], [139.56, 2.86, 100.0])
+    crate::common::plant([min, max, step], [139.56, 2.86, 100.0])
 }
 
 fn cluster() -> Plant {

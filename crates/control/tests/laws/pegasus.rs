@@ -1,14 +1,12 @@
 //! Pegasus row by row, on the SLO-Power authors' node (2.86 c + 46.52 W, 16 cores: 92.28 W) with a target of 200 ms.
 
-mod common;
-
-use common::slo;
+use crate::common::slo;
 use headroom_control::*;
 use headroom_units::*;
 use proptest::prelude::*;
 
 fn plant() -> Plant {
-    common::plant([2.0, 16.0, 1.0], [46.52, 2.86, 40.0])
+    crate::common::plant([2.0, 16.0, 1.0], [46.52, 2.86, 40.0])
 }
 
 fn law(variant: PegasusVariant, tuning: PegasusTuning) -> Pegasus {

@@ -1,15 +1,13 @@
 //! What holds of every law whatever it is given.
 
-mod common;
-
-use common::{frequencies, slo};
+use crate::common::{frequencies, slo};
 use headroom_control::*;
 use headroom_units::*;
 use proptest::prelude::*;
 use std::borrow::Cow;
 
 fn plant() -> Plant {
-    common::plant([0.2, 4.0, 0.1], [6.0, 2.86, 6.2]).with_frequency(frequencies(0.8, 2.1))
+    crate::common::plant([0.2, 4.0, 0.1], [6.0, 2.86, 6.2]).with_frequency(frequencies(0.8, 2.1))
 }
 
 prop_compose! {

@@ -1,7 +1,5 @@
 //! HTTP/2, cleartext and over TLS, and TLS with HTTP/1.1.
 
-mod common;
-
 use std::convert::Infallible;
 use std::io::{BufReader, Read, Write};
 use std::net::SocketAddr;
@@ -11,8 +9,8 @@ use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::Duration;
 
+use crate::common::{Backend, Message, PATIENCE, config, eventually, gateway, gateway_with, ok, start, take};
 use bytes::Bytes;
-use common::{Backend, Message, PATIENCE, config, eventually, gateway, gateway_with, ok, start, take};
 use headroom_gateway::{Handle, TlsListenConfig};
 use http_body_util::{BodyExt, Full, StreamBody, combinators::BoxBody};
 use hyper::body::Frame;

@@ -1,8 +1,6 @@
 //! Exports and reports: what leaves the archive.
 
-mod common;
-
-use common::{Day, histogram, joules, meta};
+use crate::common::{Day, histogram, joules, meta};
 use headroom_record::validate::Validation;
 use headroom_record::{
     Archive, Error, Limits, PeriodRecord, Reason, Recorder, RunId, RunMeta, World, report, summary_table,

@@ -1,9 +1,7 @@
 //! An agent end to end over its Unix socket and over mutual TLS, with a machine that the test can look into: leases,
 //! refusals, and what happens when something breaks.
 
-mod agent_common;
-
-use agent_common::{Fake, Served, ask, holder, mutual_tls, refusal, setting, until};
+use crate::agent_common::{Fake, Served, ask, holder, mutual_tls, refusal, setting, until};
 use headroom_node::agent::{Agent, AgentConfig, AgentError};
 use headroom_units::{Lever, Reading, Setting, Source, Watts};
 use headroom_wire::client::{CallError, Client, ClientOptions};

@@ -1,8 +1,6 @@
 //! Runs with parts: what is recorded, summed, exported and drawn of nodes and gateways.
 
-mod common;
-
-use common::{cluster, histogram, meta};
+use crate::common::{cluster, histogram, meta};
 use headroom_record::report::{comparison_html, run_html};
 use headroom_record::{
     Archive, Limits, MAX_PARTS, PeriodRecord, Recorder, RunId, RunMeta, RunSummary, summary_table, table,

@@ -1,12 +1,9 @@
 //! The processor time of a control group beside an accept queue, told by an agent: which groups may be asked for, and what
 //! is said of one that goes, comes back, jumps, or cannot be read. Real listeners; the groups are a tree of plain files.
 
-mod agent_common;
-mod queue_common;
-#[path = "common/testing.rs"]
-mod testing;
-
-use agent_common::{PATIENCE, Served, mutual_tls, next, refusal};
+use crate::agent_common::{PATIENCE, Served, mutual_tls, next, refusal};
+use crate::queue_common::{listener, port_of};
+use crate::testing::says;
 use headroom_node::Roots;
 use headroom_node::agent::{AgentConfig, AgentError, Watching};
 use headroom_node::cgroup::TargetSpec;
@@ -16,14 +13,12 @@ use headroom_wire::client::{Client, QueueSnapshots};
 use headroom_wire::message::{CpuGroup, GroupCpu, QueueMethod, QueueShown, WatchQueue};
 use headroom_wire::server::Listen;
 use headroom_wire::tonic::Code;
-use queue_common::{listener, port_of};
 use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat, open};
 use std::fs;
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use testing::says;
 
 /// A version 2 hierarchy of plain files, on a machine that is else this one.
 struct Tree(tempfile::TempDir);
@@ -422,7 +417,7 @@ async fn a_watch_with_another_group_is_another_watch_and_an_agent_s_list_is_boun
         path: tree.path("a.sock"),
     }]);
     config.cpu_groups = vec![TargetSpec::Path("/web".into()); 65];
-    let error = headroom_node::agent::Agent::start(config, Box::new(agent_common::Fake::default()));
+    let error = headroom_node::agent::Agent::start(config, Box::new(crate::agent_common::Fake::default()));
     assert!(
         matches!(
             error,

@@ -1,14 +1,12 @@
 //! The law in tables of literals: each rule of the Control Unit, Algorithm 1 and Equation 4 on the authors' machine
 //! (2.86 c + 46.52 W, 2 to 16 cores, μ 9/s, T 250 ms).
 
-mod common;
-
-use common::slo;
+use crate::common::slo;
 use headroom_control::*;
 use headroom_units::*;
 
 fn plant(min: f64, max: f64, step: f64) -> Plant {
-    common::plant([min, max, step], [46.52, 2.86, 40.0])
+    crate::common::plant([min, max, step], [46.52, 2.86, 40.0])
 }
 
 fn authors() -> Tuning {

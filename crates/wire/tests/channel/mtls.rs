@@ -1,8 +1,6 @@
 //! The contract over TCP: who is let in, and what each end says when somebody is not.
 
-mod common;
-
-use common::{Certs, Running, apply, files};
+use crate::common::{Certs, Running, apply, files};
 use headroom_wire::Address;
 use headroom_wire::access::Access;
 use headroom_wire::certs::{Authority, Validity};

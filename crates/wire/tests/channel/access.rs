@@ -1,8 +1,6 @@
 //! What each role may do over real connections, and how certificates are revoked and replaced while they are in use.
 
-mod common;
-
-use common::{Certs, Running, apply};
+use crate::common::{Certs, Running, apply};
 use headroom_wire::access::{Access, Rules};
 use headroom_wire::certs::Validity;
 use headroom_wire::client::{CallError, Client, ClientOptions};
@@ -168,7 +166,7 @@ async fn what_was_replaced_can_be_revoked_and_what_replaces_it_is_good() {
         ..certs.files("node-n1")
     };
     let running = Running::start(listen(&files), Limits::default()).await;
-    let stolen = options(&common::files(old.path(), "controller"));
+    let stolen = options(&crate::common::files(old.path(), "controller"));
     let error = Client::connect(&running.address, &stolen)
         .await
         .unwrap_err()

@@ -1,8 +1,6 @@
 //! Headroom's own law on a plant that answers by theory: processor sharing, without chance.
 
-mod common;
-
-use common::{frequencies, slo};
+use crate::common::{frequencies, slo};
 use headroom_control::queueing::percentile::{ServiceSizes, sharing_percentile};
 use headroom_control::*;
 use headroom_units::*;
@@ -12,7 +10,7 @@ const COST: f64 = 0.04;
 const TARGET_S: f64 = 0.25;
 
 fn plant() -> Plant {
-    common::plant([2.0, 32.0, 1.0], [50.0, 3.0, 40.0]).with_frequency(frequencies(0.8, 2.0))
+    crate::common::plant([2.0, 32.0, 1.0], [50.0, 3.0, 40.0]).with_frequency(frequencies(0.8, 2.0))
 }
 
 fn law() -> Headroom {

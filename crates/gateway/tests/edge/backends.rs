@@ -1,14 +1,12 @@
 //! Which backend gets a request: those that are dead, ejected, checked, drained, weighed or busy.
 
-mod common;
-
 use std::io::{BufReader, Write};
 use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use common::{Backend, Client, Message, config, eventually, ok, start, take};
+use crate::common::{Backend, Client, Message, config, eventually, ok, start, take};
 use headroom_gateway::{BackendChange, BackendConfig, BackendState, Balance};
 
 /// A port on which nothing listens.
