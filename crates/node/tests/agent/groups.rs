@@ -2,8 +2,8 @@
 //! is said of one that goes, comes back, jumps, or cannot be read. Real listeners; the groups are a tree of plain files.
 
 use crate::agent_common::{PATIENCE, Served, mutual_tls, next, refusal};
+use crate::common::says;
 use crate::queue_common::{listener, port_of};
-use crate::testing::says;
 use headroom_node::Roots;
 use headroom_node::agent::{AgentConfig, AgentError, Watching};
 use headroom_node::cgroup::TargetSpec;

@@ -12,5 +12,3 @@ mod observe;
 mod queue_common;
 mod queues;
 mod served;
-#[path = "../common/testing.rs"]
-mod testing;
