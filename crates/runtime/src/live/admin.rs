@@ -98,7 +98,7 @@ impl Status {
             "law": self.law,
             "at_s": tick.at,
             "calibrating": tick.decision.reasons.iter().any(|reason| reason.rule == calibrate::CALIBRATING),
-            "seen": tick.observation,
+            "observation": tick.observation,
             "decided": tick.decision,
             "in_force": tick.in_force,
             "nodes": tick.parts_of(Role::Node).collect::<Vec<_>>(),
