@@ -388,7 +388,7 @@ mod tests {
             ("wave:mean=1", "`wave` is no kind"),
             ("ramp:to=5", "no `over`"),
             ("ramp:to=5,over=5 parsecs", "over: `5 parsecs`"),
-            ("ramp:to=5,over=0s", "over: `0s`"),
+            ("ramp:to=5,over=0s", "over: give more than 0 seconds"),
             ("ramp:to=5,over=5m,slope=3", "`slope` is no figure"),
             (
                 "ramp:to=5,to=6,over=5m",
