@@ -249,7 +249,7 @@ impl Panel {
     /// Whether somebody else has written a setting since. From then on it is left alone: neither written nor put back,
     /// until an operator says so; what is in its files is still read. What was found is nobody else's where it is there
     /// again: the guard or an operator has put it back.
-    pub(crate) fn look(&mut self, at: usize) -> Result<Option<ForeignWrite>, PanelError> {
+    pub(crate) fn foreign_writes(&mut self, at: usize) -> Result<Option<ForeignWrite>, PanelError> {
         let paused = self.follow_operator()?;
         let setting = &mut self.settings[at];
         let seen = read_all(&setting.definition.paths)?;

@@ -240,7 +240,7 @@ mod tests {
             })
         }
 
-        fn look(&mut self) -> Result<Vec<crate::panel::ForeignWrite>, PowerLimitError> {
+        fn foreign_writes(&mut self) -> Result<Vec<crate::panel::ForeignWrite>, PowerLimitError> {
             Ok(Vec::new())
         }
 

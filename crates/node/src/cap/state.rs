@@ -30,7 +30,7 @@ const DEAD_BAND: f64 = 0.002;
 const GONE_PATIENCE: Duration = Duration::from_secs(3);
 
 /// What the loop saw in one look.
-pub(super) struct Seen {
+pub(super) struct Sample {
     pub(super) power: Result<Option<Reading<Watts>>, MeterError>,
     /// Of that, the packages together.
     pub(super) packages: Option<Watts>,
@@ -355,7 +355,7 @@ impl State {
         Ok(applied)
     }
 
-    pub(super) fn step(&mut self, seen: Seen, dt: Seconds) {
+    pub(super) fn step(&mut self, seen: Sample, dt: Seconds) {
         let Some(cap) = self.cap.filter(|_| !self.registry.is_paused()) else {
             return;
         };

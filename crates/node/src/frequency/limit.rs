@@ -344,7 +344,7 @@ impl FrequencyActuator {
         for (panel, all) in &mut self.groups {
             let mut changes = Vec::new();
             for (at, policy) in all.iter_mut().enumerate() {
-                match panel.look(at) {
+                match panel.foreign_writes(at) {
                     Ok(other) => foreign.extend(other),
                     Err(PanelError::File(error)) if is_inactive(&error) => {
                         passed_over.push(inactive(&policy.dir));

@@ -238,7 +238,7 @@ fn counters_go_on_when_the_service_is_made_anew() {
     assert_eq!(machine.read().troubles, Vec::<String>::new(), "it is told once");
 
     fs::write(&stat, used(10_000)).unwrap();
-    machine.eyes.reopen();
+    machine.sensors.reopen();
     fs::write(&stat, used(15_000)).unwrap();
     let after = machine.read();
     assert_eq!(after.cpu.unwrap().used.as_micros(), 45_000);

@@ -260,7 +260,7 @@ impl Queues {
         // It waits for the table, which is held here, before it looks for its queue there.
         let thread = std::thread::Builder::new()
             .name(format!("queue-{}", key.port))
-            .spawn(move || watch::look_after(&shared, id, methods, options, group))?;
+            .spawn(move || watch::attend(&shared, id, methods, options, group))?;
         table.next += 1;
         table.threads.push(thread);
         let watched = Watched {

@@ -24,7 +24,7 @@ const BUSY_EVERY: Duration = Duration::from_millis(100);
 /// Troubles that wait for the next reading; beyond it they are dropped.
 const MAX_NOTED: usize = 64;
 
-pub(super) struct Eyes {
+pub(super) struct Sensors {
     options: LocalOptions,
     allocated: Allocated,
     usage: UsageMeter,
@@ -44,13 +44,13 @@ pub(super) struct Eyes {
     noted: Vec<String>,
 }
 
-impl fmt::Debug for Eyes {
+impl fmt::Debug for Sensors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Eyes({})", self.choice)
+        write!(f, "Sensors({})", self.choice)
     }
 }
 
-impl Eyes {
+impl Sensors {
     pub(super) fn open(
         options: &LocalOptions,
         target: &Target,
