@@ -92,7 +92,7 @@ pub(crate) struct Definition {
     pub(crate) tolerance: u64,
     /// The files are one value together: what somebody else writes to one of them was meant with what is in the others.
     pub(crate) joint: bool,
-    /// By it a change that relaxes is told from one that tightens; not a number where that cannot be told.
+    /// By it a change that relaxes is distinguished from one that tightens; not a number where that cannot be known.
     pub(crate) room: Room,
 }
 

@@ -9,7 +9,7 @@
 //!     .with(Lever::Cores, Some(2.0))
 //!     .with(Sensor::ArrivalRate, Some(410.0))
 //!     .with(Sensor::QueueMean, None);
-//! let told: Vec<String> = node.values.iter().map(|(quantity, value)| quantity.info().read(*value)).collect();
+//! let reported: Vec<String> = node.values.iter().map(|(quantity, value)| quantity.info().read(*value)).collect();
 //! assert_eq!(told, ["2.0 cores", "410.0 /s"]);
 //! assert_eq!(Quantity::named("arrival_rate"), Some(Sensor::ArrivalRate.into()));
 //! ```

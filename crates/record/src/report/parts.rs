@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 pub(crate) const MAX_LINES: usize = 12;
 /// Parts that are shown, by role and name; further ones are only in the bands.
 const MAX_SHOWN: usize = 1_024;
-/// States that are told apart.
+/// States that are distinguished.
 const MAX_STATES: usize = 32;
 /// Changes of state that are listed: the last.
 const MAX_CHANGES: usize = 100;

@@ -501,7 +501,7 @@ impl Machine for LocalMachine {
         let limiter = self.limiter.take();
         if let Some(limiter) = &limiter {
             // Without a cap its thread writes no more, so that nothing comes between here and the restoration. Where this
-            // fails, so does what follows, and that is told.
+            // fails, so does what follows, and that is reported.
             let _ = limiter.give_back();
         }
         let mut outcomes = limiter.as_ref().map_or_else(Vec::new, Limiter::leave_frequency);

@@ -39,7 +39,7 @@ pub(super) struct Sensors {
     frequency: Option<FrequencyReader>,
     busy: Option<(Instant, BusyCounters)>,
     opened: Instant,
-    /// Since the last reading that failed nothing failed: a failure is told once, not at each reading.
+    /// Since the last reading that failed nothing failed: a failure is reported once, not at each reading.
     failing: bool,
     noted: Vec<String>,
 }
@@ -172,7 +172,7 @@ impl Sensors {
         Some(counters)
     }
 
-    /// Opens everything anew; the totals go on from where they were. A failure is told by the next reading's own.
+    /// Opens everything anew; the totals go on from where they were. A failure is reported by the next reading's own.
     pub(super) fn reopen(&mut self) {
         let old = (self.opened, self.failing);
         let refused = self.refused_before.saturating_add(self.refused());

@@ -154,7 +154,7 @@ impl Servers {
         }
     }
 
-    /// What the law is given. A server that was told to the balancer and is not given requests yet is on its way.
+    /// What the law is given. A server that was enabled at the balancer and is not given requests yet is on its way.
     fn nodes(&self, states: &[PowerState], look: &Result<Look, String>) -> Vec<NodeObservation> {
         let admission = |at: usize| look.as_ref().ok().map(|look| look.members[at].admission);
         states
