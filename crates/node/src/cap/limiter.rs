@@ -112,7 +112,7 @@ pub enum LimitError {
     NoLever {
         /// The preference.
         wanted: LeverPreference,
-        /// Why.
+        /// What is missing of it.
         reason: String,
     },
     /// An option out of its range.

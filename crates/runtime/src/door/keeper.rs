@@ -61,7 +61,7 @@ pub enum OpenError {
     Refused {
         /// The key that is to blame.
         key: String,
-        /// Why.
+        /// The gateway's objection.
         why: String,
     },
     /// Its process could not be started or watched.

@@ -26,7 +26,7 @@ impl Timed {
 /// One sampling at a queue.
 #[derive(Debug)]
 pub(super) struct Sampling {
-    /// When.
+    /// The time of the reading.
     pub(super) taken: Instant,
     /// The time since the sampling before.
     pub(super) length: Duration,
