@@ -14,6 +14,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     )?;
     tonic_prost_build::configure()
         .build_transport(false)
+        // A refusal, which travels as JSON, has one in it.
+        .type_attribute(
+            "headroom.v1.Range",
+            "#[derive(serde::Serialize, serde::Deserialize)]",
+        )
         .compile_fds(files)?;
     Ok(())
 }

@@ -27,29 +27,6 @@ pub fn will_write(file: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The same, and leaves everything as it was.
-///
-/// # Errors
-/// As [`will_write`].
-pub fn could_write(file: &Path) -> Result<(), Failure> {
-    let existed = file.exists();
-    // The outermost last.
-    let missing: Vec<&Path> = file
-        .ancestors()
-        .skip(1)
-        .take_while(|folder| !folder.as_os_str().is_empty() && !folder.exists())
-        .collect();
-    let outcome = will_write(file);
-    if !existed && fs::metadata(file).is_ok_and(|about| about.len() == 0) {
-        let _ = fs::remove_file(file);
-    }
-    for folder in missing {
-        // Not where somebody has put something into it meanwhile.
-        let _ = fs::remove_dir(folder);
-    }
-    outcome
-}
-
 fn make_folder(file: &Path) -> anyhow::Result<()> {
     match file.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         Some(folder) => fs::create_dir_all(folder)
@@ -63,11 +40,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_written_with_its_folder_and_a_look_leaves_it_as_it_is() {
+    fn a_file_is_written_with_its_folder_and_is_kept_where_it_is_there() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("deep/er/report.html");
-        could_write(&file).unwrap();
-        assert!(!dir.path().join("deep").exists());
         will_write(&file).unwrap();
         write(&file, "one").unwrap();
         will_write(&file).unwrap();

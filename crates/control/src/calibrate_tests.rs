@@ -52,7 +52,6 @@ fn one_core() -> Calibrating<Build> {
 /// A second in which so many requests were answered for so much CPU time.
 fn second(completions: u64, cpu_s: f64) -> Observation {
     Observation {
-        period: 0,
         length: Seconds::new(1.0),
         in_force: plant().full(),
         traffic: Some(Traffic {
@@ -60,9 +59,6 @@ fn second(completions: u64, cpu_s: f64) -> Observation {
             completions,
             ..Traffic::default()
         }),
-        utilisation: None,
-        power: None,
-        frequency: None,
         cpu_time: Some(Seconds::new(cpu_s)),
         ..Observation::default()
     }

@@ -81,7 +81,7 @@ pub use law::Law;
 pub use observation::{Distribution, Latency, NodeObservation, Observation, Traffic, missed_latency};
 pub use parameter::OutOfRange;
 pub use pegasus::{Pegasus, PegasusTuning, PegasusVariant};
-pub use plant::{CoreRange, FrequencyRange, Plant, PlantError, PowerEnvelope, Slo};
+pub use plant::{CoreRange, FrequencyRange, Plant, PlantError, PowerEnvelope, Slo, StepRange};
 pub use power_manager::{PowerManager, PowerManagerTuning, Powersave, PowersaveError};
 pub use registry::{LawConfig, LawContext, LawError, LawName, LawNames, NoSuchLaw, Parameter};
 pub use resize::{Fleet, Stepwise};

@@ -34,6 +34,10 @@ pub(crate) enum Bound {
     Positive,
     /// Not below 0, and finite.
     NotNegative,
+    /// From 0 to below 1.
+    BelowOne,
+    /// From this to that.
+    Between(f64, f64),
     /// A length of time from this to that, in seconds.
     Seconds(f64, f64),
 }
@@ -48,6 +52,14 @@ impl Bound {
             ),
             Self::Positive => (value > 0.0 && value.is_finite(), Cow::Borrowed("greater than 0")),
             Self::NotNegative => (value >= 0.0 && value.is_finite(), Cow::Borrowed("0 or more")),
+            Self::BelowOne => (
+                (0.0..1.0).contains(&value),
+                Cow::Borrowed("0 or more and below 1"),
+            ),
+            Self::Between(least, most) => (
+                (least..=most).contains(&value),
+                Cow::Owned(format!("between {least} and {most}")),
+            ),
             Self::Seconds(least, most) => (
                 (least..=most).contains(&value),
                 Cow::Owned(format!("between {least} and {most} s")),
@@ -56,6 +68,45 @@ impl Bound {
         match fits {
             true => Ok(()),
             false => Err(OutOfRange::new(key, value, range)),
+        }
+    }
+}
+
+/// Changes the defaults by a JSON table each, and expects that the check then fails with a text that begins like this.
+#[cfg(test)]
+pub(crate) fn assert_refused<T>(check: impl Fn(&T) -> Result<(), OutOfRange>, cases: &[(&str, &str)])
+where
+    T: Default + serde::de::DeserializeOwned,
+{
+    assert_eq!(check(&T::default()), Ok(()));
+    for (table, start) in cases {
+        let error = check(&serde_json::from_str(table).unwrap())
+            .unwrap_err()
+            .to_string();
+        assert!(error.starts_with(start), "{table}: {error}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_bound_holds_what_is_no_number() {
+        let bounds = [
+            Bound::Share,
+            Bound::Positive,
+            Bound::NotNegative,
+            Bound::BelowOne,
+            Bound::Between(0.0, 1.0),
+            Bound::Seconds(0.0, 1.0),
+        ];
+        for bound in bounds {
+            let error = bound.check("key", f64::NAN).unwrap_err().to_string();
+            assert!(error.starts_with("key is NaN: it must be "), "{error}");
+        }
+        for bound in [Bound::Positive, Bound::NotNegative] {
+            assert!(bound.check("key", f64::INFINITY).is_err());
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What a law is told of the service and the machine before it starts: the SLO, the range of cores, the
+//! What a law is given of the service and the machine before it starts: the SLO, the range of cores, the
 //! relation of cores to power.
 
 use crate::decision::Allocation;
@@ -13,28 +13,20 @@ pub enum PlantError {
     /// The target is no length of time.
     #[error("the SLO's target is {0} ms: it must be greater than 0")]
     Target(f64),
-    /// The range of cores is empty or its step is not one.
+    /// A range is empty or its step is not one.
     #[error(
-        "cores from {min} to {max} in steps of {step}: need 0 < minimum <= maximum and 0 < step <= maximum"
+        "{lever} from {min} to {max}{unit} in steps of {step}: need 0 < minimum <= maximum and 0 < step <= maximum"
     )]
-    Cores {
-        /// Lower end, in cores.
+    Range {
+        /// What it is the range of.
+        lever: &'static str,
+        /// The unit of its ends, where the lever does not name it.
+        unit: &'static str,
+        /// Lower end.
         min: f64,
-        /// Upper end, in cores.
+        /// Upper end.
         max: f64,
-        /// Step, in cores.
-        step: f64,
-    },
-    /// The range of frequencies is empty or its step is not one.
-    #[error(
-        "frequencies from {min} to {max} Hz in steps of {step}: need 0 < minimum <= maximum and 0 < step <= maximum"
-    )]
-    Frequencies {
-        /// Lower end, in hertz.
-        min: f64,
-        /// Upper end, in hertz.
-        max: f64,
-        /// Step, in hertz.
+        /// Step.
         step: f64,
     },
     /// The power figures are negative or not finite.
@@ -84,51 +76,65 @@ impl Slo {
         format!("P{}", (self.percentile.as_percent() * 1e6).round() / 1e6)
     }
 
-    /// T: the time promised.
+    /// T, the target.
     pub const fn target(&self) -> Seconds {
         self.target
     }
 }
 
-/// The numbers of cores that can be allocated: from `min` to `max` in steps.
+/// The values that a lever can be given: from `min` to `max` in steps.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct CoreRange {
-    min: Cores,
-    max: Cores,
-    step: Cores,
+pub struct StepRange<T> {
+    min: T,
+    max: T,
+    step: T,
+}
+
+/// The numbers of cores that can be allocated.
+pub type CoreRange = StepRange<Cores>;
+
+/// The frequencies that the processors can be limited to. Where the hardware knows discrete frequencies, the step is the
+/// smallest gap between two, and what is in force is read back.
+pub type FrequencyRange = StepRange<Hertz>;
+
+impl<T: Copy> StepRange<T> {
+    /// The lowest value.
+    pub const fn min(&self) -> T {
+        self.min
+    }
+
+    /// The highest.
+    pub const fn max(&self) -> T {
+        self.max
+    }
+
+    /// The smallest change.
+    pub const fn step(&self) -> T {
+        self.step
+    }
+
+    fn checked(self, lever: &'static str, unit: &'static str, get: fn(T) -> f64) -> Result<Self, PlantError> {
+        let [min, max, step] = [self.min, self.max, self.step].map(get);
+        match min > 0.0 && min <= max && step > 0.0 && step <= max && max.is_finite() {
+            true => Ok(self),
+            false => Err(PlantError::Range {
+                lever,
+                unit,
+                min,
+                max,
+                step,
+            }),
+        }
+    }
 }
 
 impl CoreRange {
     /// The range from `min` to `max`; a step of 1 with cpusets, 0.1 by default with quotas.
     ///
     /// # Errors
-    /// [`PlantError::Cores`].
+    /// [`PlantError::Range`].
     pub fn new(min: Cores, max: Cores, step: Cores) -> Result<Self, PlantError> {
-        let fits = min.get() > 0.0 && min <= max && step.get() > 0.0 && step <= max && max.is_finite();
-        if fits {
-            Ok(Self { min, max, step })
-        } else {
-            Err(PlantError::Cores {
-                min: min.get(),
-                max: max.get(),
-                step: step.get(),
-            })
-        }
-    }
-
-    /// The fewest cores.
-    pub const fn min(&self) -> Cores {
-        self.min
-    }
-
-    /// All cores.
-    pub const fn max(&self) -> Cores {
-        self.max
-    }
-
-    /// The smallest change.
-    pub const fn step(&self) -> Cores {
-        self.step
+        Self { min, max, step }.checked("cores", "", Cores::get)
     }
 
     /// The smallest multiple of the step that is at least `cores`, within the range. What no number of cores
@@ -143,46 +149,13 @@ impl CoreRange {
     }
 }
 
-/// The frequencies that the processors can be limited to: from `min` to `max` in steps. Where the hardware knows
-/// discrete frequencies, the step is the smallest gap between two, and what is in force is read back.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct FrequencyRange {
-    min: Hertz,
-    max: Hertz,
-    step: Hertz,
-}
-
 impl FrequencyRange {
     /// The range from `min` to `max`.
     ///
     /// # Errors
-    /// [`PlantError::Frequencies`].
+    /// [`PlantError::Range`].
     pub fn new(min: Hertz, max: Hertz, step: Hertz) -> Result<Self, PlantError> {
-        let fits = min.get() > 0.0 && min <= max && step.get() > 0.0 && step <= max && max.is_finite();
-        if fits {
-            Ok(Self { min, max, step })
-        } else {
-            Err(PlantError::Frequencies {
-                min: min.get(),
-                max: max.get(),
-                step: step.get(),
-            })
-        }
-    }
-
-    /// The lowest frequency.
-    pub const fn min(&self) -> Hertz {
-        self.min
-    }
-
-    /// The highest frequency.
-    pub const fn max(&self) -> Hertz {
-        self.max
-    }
-
-    /// The smallest change.
-    pub const fn step(&self) -> Hertz {
-        self.step
+        Self { min, max, step }.checked("frequencies", " Hz", Hertz::get)
     }
 
     /// The smallest multiple of the step that is at least `frequency`, within the range. What no frequency satisfies
@@ -274,12 +247,9 @@ impl Plant {
     /// A cluster of so many servers that can be switched on and off, on machines that are left as they are.
     pub const fn of_servers(servers: usize) -> Self {
         let one = Cores::new(1.0);
+        let (min, max, step) = (one, one, one);
         Self {
-            cores: CoreRange {
-                min: one,
-                max: one,
-                step: one,
-            },
+            cores: CoreRange { min, max, step },
             power: PowerEnvelope {
                 base: Watts::ZERO,
                 per_core: Watts::new(1.0),
@@ -314,7 +284,7 @@ impl Plant {
     /// The same plant with a lever that is left as found while no law moves it, within this range.
     ///
     /// # Errors
-    /// [`PlantError::Frequencies`].
+    /// [`PlantError::Range`].
     pub fn with_range(mut self, lever: Lever, range: LeverRange) -> Result<Self, PlantError> {
         if lever == Lever::Frequency {
             let (min, max) = (Hertz::new(range.min), Hertz::new(range.max));

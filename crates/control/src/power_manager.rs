@@ -238,14 +238,8 @@ mod tests {
 
     fn any_period() -> Observation {
         Observation {
-            period: 0,
             length: Seconds::new(1.0),
             in_force: plant().full(),
-            traffic: None,
-            utilisation: None,
-            power: None,
-            frequency: None,
-            cpu_time: None,
             ..Observation::default()
         }
     }

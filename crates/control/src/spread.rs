@@ -68,7 +68,7 @@ impl Spread {
     /// In steps of so many cores.
     ///
     /// # Errors
-    /// [`PlantError::Cores`]: a step that is none.
+    /// [`PlantError::Range`]: a step that is none.
     pub fn new(step: Cores) -> Result<Self, PlantError> {
         CoreRange::new(step, step, step).map(|_| Self { step })
     }

@@ -81,8 +81,6 @@ fn period(number: u64, rate: f64, in_force: Setting) -> Observation {
         }),
         utilisation: Some(Ratio::new(load.min(1.0))),
         power: Some(Estimated(Watts::new(watts(cores, busy, pace))).into()),
-        frequency: None,
-        cpu_time: None,
         ..Observation::default()
     }
 }

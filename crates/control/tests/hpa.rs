@@ -49,9 +49,6 @@ impl<L: Law> World<L> {
                 ..Traffic::default()
             }),
             utilisation: busy_cores.map(|busy| Ratio::new((busy / cores).min(1.0))),
-            power: None,
-            frequency: None,
-            cpu_time: None,
             ..Observation::default()
         };
         self.period += 1;
@@ -260,14 +257,9 @@ fn after_the_guardian_put_everything_to_full_it_starts_again_from_there() {
     let law = hpa(HpaTuning::default());
     let mut guardian = Guardian::new(law, cluster(), 5);
     let mut seen = Observation {
-        period: 0,
         length: Seconds::new(1.0),
         in_force: cluster().full().with(Lever::Cores, Some(Cores::new(10.0).get())),
-        traffic: None,
         utilisation: Some(Ratio::new(0.2)),
-        power: None,
-        frequency: None,
-        cpu_time: None,
         ..Observation::default()
     };
     for period in 0..5 {

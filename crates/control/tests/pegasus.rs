@@ -36,7 +36,6 @@ fn second(p95_ms: Option<f64>, cap: f64) -> Observation {
     };
     let requests = if p95_ms.is_some() { 100 } else { 0 };
     Observation {
-        period: 0,
         length: Seconds::new(1.0),
         in_force: Allocation::new(Cores::new(16.0), Watts::new(cap)).into(),
         traffic: Some(Traffic {
@@ -45,10 +44,6 @@ fn second(p95_ms: Option<f64>, cap: f64) -> Observation {
             latency: p95_ms.map(at_slo),
             ..Traffic::default()
         }),
-        utilisation: None,
-        power: None,
-        frequency: None,
-        cpu_time: None,
         ..Observation::default()
     }
 }

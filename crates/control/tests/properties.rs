@@ -35,14 +35,11 @@ prop_compose! {
             }),
         };
         Observation {
-            period: 0,
             length: Seconds::new(1.0),
             in_force: plant().full(),
             traffic: (!lost).then_some(traffic),
             utilisation: utilisation.map(Ratio::new),
             power: watts.map(|w| Estimated(Watts::new(w)).into()),
-            frequency: None,
-                  cpu_time: None,
             ..Observation::default()
         }
     }
@@ -133,14 +130,11 @@ proptest! {
             let traffic =
                 Traffic { arrivals: 50, completions: 50, latency: Some(latency), ..Traffic::default() };
             let seen = Observation {
-                period: 0,
                 length: Seconds::new(1.0),
                 in_force,
                 traffic: Some(traffic),
                 utilisation: Some(Ratio::new(0.5)),
                 power: Some(Estimated(Watts::new(8.0)).into()),
-                frequency: None,
-                cpu_time: None,
                 ..Observation::default()
             };
             let decided = law.decide(&seen).setting;

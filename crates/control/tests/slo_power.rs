@@ -34,7 +34,6 @@ fn law(tuning: Tuning) -> SloPower {
 fn seen(arrivals: u64, p95_ms: f64, utilisation: f64, watts: f64, cores: f64, cap: f64) -> Observation {
     let at = Seconds::from_millis(p95_ms);
     Observation {
-        period: 0,
         length: Seconds::new(1.0),
         in_force: Allocation::new(Cores::new(cores), Watts::new(cap)).into(),
         traffic: Some(Traffic {
@@ -55,8 +54,6 @@ fn seen(arrivals: u64, p95_ms: f64, utilisation: f64, watts: f64, cores: f64, ca
         }),
         utilisation: Some(Ratio::new(utilisation)),
         power: Some(Estimated(Watts::new(watts)).into()),
-        frequency: None,
-        cpu_time: None,
         ..Observation::default()
     }
 }

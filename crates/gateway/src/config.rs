@@ -1,5 +1,6 @@
 //! What a user may set, with the defaults, and the checks that need no socket.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -358,47 +359,65 @@ impl GatewayConfig {
     /// # Errors
     /// [`GatewayError::Config`] naming the key, its value and what is allowed.
     pub fn check(&self) -> Result<(), GatewayError> {
-        fn bad(key: &str, value: impl std::fmt::Display, allowed: &str) -> Result<(), GatewayError> {
-            Err(GatewayError::Config {
+        let need = |holds: bool, key: &str, value: &dyn fmt::Display, allowed: &str| match holds {
+            true => Ok(()),
+            false => Err(GatewayError::Config {
                 key: key.to_owned(),
                 value: value.to_string(),
                 allowed: allowed.to_owned(),
-            })
+            }),
+        };
+        let listens = !self.listen.is_empty() || !self.tls.is_empty();
+        let allowed = "at least one address in `listen` or one `[[tls]]` table";
+        need(listens, "listen", &"[]", allowed)?;
+        let count = self.backends.len();
+        let allowed = "1 to 256 backends, each `{ url = \"http://host:port\" }`";
+        need((1..=MAX_BACKENDS).contains(&count), "backends", &count, allowed)?;
+        for BackendConfig { weight, .. } in &self.backends {
+            need(*weight <= MAX_WEIGHT, "backends.weight", weight, "0 to 1000")?;
         }
-        if self.listen.is_empty() && self.tls.is_empty() {
-            return bad(
-                "listen",
-                "[]",
-                "at least one address in `listen` or one `[[tls]]` table",
-            );
-        }
-        if self.backends.is_empty() || self.backends.len() > MAX_BACKENDS {
-            return bad(
-                "backends",
-                self.backends.len(),
-                "1 to 256 backends, each `{ url = \"http://host:port\" }`",
-            );
-        }
-        for backend in &self.backends {
-            if backend.weight > MAX_WEIGHT {
-                return bad("backends.weight", backend.weight, "0 to 1000");
-            }
-        }
-        if self.threads > MAX_THREADS {
-            return bad("threads", self.threads, "0 (one per CPU) to 256");
-        }
-        let limits = &self.limits;
-        if !(8_192..=1 << 20).contains(&limits.max_header_bytes) {
-            return bad(
+        let (limits, health, times) = (&self.limits, &self.health, &self.timeouts);
+        for (key, value, (least, most), allowed) in [
+            (
+                "threads",
+                self.threads as u64,
+                (0, MAX_THREADS as u64),
+                "0 (one per CPU) to 256",
+            ),
+            (
                 "limits.max_header_bytes",
-                limits.max_header_bytes,
+                limits.max_header_bytes as u64,
+                (8_192, 1 << 20),
                 "8192 to 1048576",
-            );
+            ),
+            (
+                "limits.max_headers",
+                limits.max_headers as u64,
+                (1, 1_000),
+                "1 to 1000",
+            ),
+            (
+                "limits.h2_window_bytes",
+                limits.h2_window_bytes.into(),
+                (16_384, 1 << 30),
+                "16384 to 1073741824",
+            ),
+            (
+                "health.max_ejection_percent",
+                health.max_ejection_percent.into(),
+                (0, 100),
+                "0 to 100",
+            ),
+            (
+                "health.panic_percent",
+                health.panic_percent.into(),
+                (0, 100),
+                "0 to 100",
+            ),
+        ] {
+            need((least..=most).contains(&value), key, &value, allowed)?;
         }
-        if !(1..=1_000).contains(&limits.max_headers) {
-            return bad("limits.max_headers", limits.max_headers, "1 to 1000");
-        }
-        let at_least_one = [
+        for (key, value) in [
             (
                 "limits.max_connections_per_core",
                 limits.max_connections_per_core as u64,
@@ -409,59 +428,33 @@ impl GatewayConfig {
             ),
             (
                 "limits.max_concurrent_streams",
-                u64::from(limits.max_concurrent_streams),
+                limits.max_concurrent_streams.into(),
             ),
-            ("limits.listen_backlog", u64::from(limits.listen_backlog)),
-            ("timeouts.connect_timeout_ms", self.timeouts.connect_timeout_ms),
-            ("timeouts.queue_timeout_ms", self.timeouts.queue_timeout_ms),
+            ("limits.listen_backlog", limits.listen_backlog.into()),
+            ("timeouts.connect_timeout_ms", times.connect_timeout_ms),
+            ("timeouts.queue_timeout_ms", times.queue_timeout_ms),
             (
                 "timeouts.response_header_timeout_ms",
-                self.timeouts.response_header_timeout_ms,
+                times.response_header_timeout_ms,
             ),
-            ("timeouts.body_timeout_ms", self.timeouts.body_timeout_ms),
+            ("timeouts.body_timeout_ms", times.body_timeout_ms),
             (
                 "timeouts.request_header_timeout_ms",
-                self.timeouts.request_header_timeout_ms,
+                times.request_header_timeout_ms,
             ),
-            ("timeouts.idle_timeout_ms", self.timeouts.idle_timeout_ms),
-            (
-                "timeouts.pool_idle_timeout_ms",
-                self.timeouts.pool_idle_timeout_ms,
-            ),
-            (
-                "timeouts.tunnel_idle_timeout_ms",
-                self.timeouts.tunnel_idle_timeout_ms,
-            ),
-            ("health.interval_ms", self.health.interval_ms),
-            ("health.timeout_ms", self.health.timeout_ms),
-            ("health.rise", u64::from(self.health.rise)),
-            ("health.fall", u64::from(self.health.fall)),
-        ];
-        for (key, value) in at_least_one {
-            if value == 0 {
-                return bad(key, value, "1 or more");
-            }
+            ("timeouts.idle_timeout_ms", times.idle_timeout_ms),
+            ("timeouts.pool_idle_timeout_ms", times.pool_idle_timeout_ms),
+            ("timeouts.tunnel_idle_timeout_ms", times.tunnel_idle_timeout_ms),
+            ("health.interval_ms", health.interval_ms),
+            ("health.timeout_ms", health.timeout_ms),
+            ("health.rise", health.rise.into()),
+            ("health.fall", health.fall.into()),
+        ] {
+            need(value > 0, key, &value, "1 or more")?;
         }
-        let percentages = [
-            ("health.max_ejection_percent", self.health.max_ejection_percent),
-            ("health.panic_percent", self.health.panic_percent),
-        ];
-        for (key, value) in percentages {
-            if value > 100 {
-                return bad(key, value, "0 to 100");
-            }
-        }
-        if !(16_384..=1 << 30).contains(&limits.h2_window_bytes) {
-            return bad(
-                "limits.h2_window_bytes",
-                limits.h2_window_bytes,
-                "16384 to 1073741824",
-            );
-        }
-        if let Some(path) = &self.health.path
-            && (!path.starts_with('/') || path.parse::<http::uri::PathAndQuery>().is_err())
-        {
-            return bad("health.path", path, "an absolute path such as /healthz");
+        if let Some(path) = &health.path {
+            let holds = path.starts_with('/') && path.parse::<http::uri::PathAndQuery>().is_ok();
+            need(holds, "health.path", path, "an absolute path such as /healthz")?;
         }
         Ok(())
     }

@@ -54,36 +54,27 @@ fn values_out_of_range_name_key_and_value() {
         ..Default::default()
     };
     base.check().unwrap();
-    let mut config = base.clone();
-    config.limits.max_headers = 0;
-    let text = config.check().unwrap_err().to_string();
-    assert!(
-        text.contains("limits.max_headers") && text.contains('0') && text.contains("1 to 1000"),
-        "{text}"
-    );
-    let mut config = base.clone();
-    config.health.path = Some("up".into());
-    assert!(config.check().unwrap_err().to_string().contains("health.path"));
-    let mut config = base.clone();
-    config.health.max_ejection_percent = 101;
-    let text = config.check().unwrap_err().to_string();
-    assert!(
-        text.contains("health.max_ejection_percent = 101") && text.contains("0 to 100"),
-        "{text}"
-    );
-    let mut config = base.clone();
-    config.timeouts.queue_timeout_ms = 0;
-    assert!(
-        config
-            .check()
-            .unwrap_err()
-            .to_string()
-            .contains("queue_timeout_ms")
-    );
-    let mut config = base.clone();
-    config.backends.clear();
-    assert!(config.check().unwrap_err().to_string().contains("backends"));
-    let mut config = base;
-    config.listen.clear();
-    assert!(config.check().is_err());
+    type Spoil = fn(&mut GatewayConfig);
+    let spoilt: [(&str, Spoil); 8] = [
+        ("limits.max_headers = 0: allowed is 1 to 1000", |it| {
+            it.limits.max_headers = 0
+        }),
+        ("health.path = up: ", |it| it.health.path = Some("up".into())),
+        ("health.max_ejection_percent = 101: allowed is 0 to 100", |it| {
+            it.health.max_ejection_percent = 101;
+        }),
+        ("timeouts.queue_timeout_ms = 0: ", |it| {
+            it.timeouts.queue_timeout_ms = 0
+        }),
+        ("threads = 257: ", |it| it.threads = 257),
+        ("backends.weight = 1001: ", |it| it.backends[0].weight = 1001),
+        ("backends = 0: ", |it| it.backends.clear()),
+        ("listen = []: ", |it| it.listen.clear()),
+    ];
+    for (words, spoil) in spoilt {
+        let mut config = base.clone();
+        spoil(&mut config);
+        let text = config.check().unwrap_err().to_string();
+        assert!(text.starts_with(words), "{text}");
+    }
 }

@@ -93,7 +93,7 @@ impl Gateway {
             }
             // Bound and never listened on: a socket that shares the port takes no connection from who listens there.
             let free = match config.takeover {
-                true => open(address).map(drop),
+                true => open(address, true).map(drop),
                 false => check_free(address),
             };
             match free {
@@ -299,19 +299,14 @@ fn resolve(backend: &Backend) -> Result<SocketAddr, GatewayError> {
 /// Whether nobody listens on an address yet. The sockets of [`bind`] would share it with another gateway of this
 /// user and say nothing; one that does not share is refused.
 fn check_free(address: SocketAddr) -> io::Result<()> {
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
-    socket.set_reuse_address(true)?;
-    if address.is_ipv6() {
-        socket.set_only_v6(true)?;
-    }
-    socket.bind(&address.into())
+    open(address, false).map(drop)
 }
 
-/// A bound socket that shares its port with the other cores, and with a successor process.
-fn open(address: SocketAddr) -> io::Result<Socket> {
+/// A bound socket; one that shares its port does so with the other cores, and with a successor process.
+fn open(address: SocketAddr, shares_port: bool) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
-    socket.set_reuse_port(true)?;
+    socket.set_reuse_port(shares_port)?;
     if address.is_ipv6() {
         socket.set_only_v6(true)?;
     }
@@ -322,7 +317,7 @@ fn open(address: SocketAddr) -> io::Result<Socket> {
 
 /// The same, listening.
 fn bind(address: SocketAddr, backlog: u32) -> io::Result<(TcpListener, SocketAddr)> {
-    let socket = open(address)?;
+    let socket = open(address, true)?;
     socket.listen(i32::try_from(backlog).unwrap_or(i32::MAX))?;
     let listener = TcpListener::from(socket);
     let bound = listener.local_addr()?;

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use derive_more::AddAssign;
 use hdrhistogram::Histogram;
 
 use crate::backend::Backend;
@@ -133,7 +134,7 @@ impl Counts {
 }
 
 /// Connections to one backend, counted over a period.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, AddAssign)]
 pub struct ConnectCounts {
     /// Opened.
     pub opened: u64,
@@ -152,22 +153,9 @@ pub struct ConnectCounts {
     pub ejections_withheld: u64,
 }
 
-impl ConnectCounts {
-    /// Adds every counter of `other`.
-    pub fn add(&mut self, other: &Self) {
-        self.opened += other.opened;
-        self.refused += other.refused;
-        self.timed_out += other.timed_out;
-        self.no_resources += other.no_resources;
-        self.ejected_refused += other.ejected_refused;
-        self.ejected_timed_out += other.ejected_timed_out;
-        self.ejections_withheld += other.ejections_withheld;
-    }
-}
-
 /// Requests that found every backend at its limit of requests in flight, counted over a period (and, for
 /// [`QueueCounts::waiting`], at its end).
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, AddAssign)]
 pub struct QueueCounts {
     /// Waited, whatever came of it.
     pub waited: u64,
@@ -177,15 +165,6 @@ pub struct QueueCounts {
     pub expired: u64,
     /// Wait now (a gauge: the last value known of each core). They are among those in flight.
     pub waiting: u64,
-}
-
-impl QueueCounts {
-    pub(crate) fn add(&mut self, other: &Self) {
-        self.waited += other.waited;
-        self.full += other.full;
-        self.expired += other.expired;
-        self.waiting += other.waiting;
-    }
 }
 
 /// Why a request failed; each has its counter in [`Counts`].
@@ -266,11 +245,11 @@ impl PeriodStats {
     /// Adds what one core counted.
     pub(crate) fn absorb(&mut self, sample: &CoreSample) {
         self.service.add(&sample.service);
-        self.queue.add(&sample.queue);
+        self.queue += sample.queue;
         add_histogram(&mut self.histogram, &sample.histogram);
         for (backend, sample) in self.backends.iter_mut().zip(&sample.backends) {
             backend.counts.add(&sample.counts);
-            backend.connects.add(&sample.connects);
+            backend.connects += sample.connects;
             add_histogram(&mut backend.histogram, &sample.histogram);
         }
     }
@@ -283,7 +262,7 @@ impl PeriodStats {
         self.service.add(&earlier.service);
         self.service.in_flight = in_flight;
         let waiting = self.queue.waiting;
-        self.queue.add(&earlier.queue);
+        self.queue += earlier.queue;
         self.queue.waiting = waiting;
         self.accept_pauses += earlier.accept_pauses;
         add_histogram(&mut self.histogram, &earlier.histogram);
@@ -291,7 +270,7 @@ impl PeriodStats {
             let in_flight = backend.counts.in_flight;
             backend.counts.add(&earlier.counts);
             backend.counts.in_flight = in_flight;
-            backend.connects.add(&earlier.connects);
+            backend.connects += earlier.connects;
             add_histogram(&mut backend.histogram, &earlier.histogram);
         }
     }

@@ -194,7 +194,6 @@ impl HaproxyTable {
             "unix" => LogSource::Unix {
                 path: PathBuf::from(place),
                 mode: SOCKET_MODE,
-                group: None,
             },
             "file" => LogSource::File(PathBuf::from(place)),
             _ => return Err(bad_log()),

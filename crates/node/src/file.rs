@@ -88,6 +88,9 @@ impl FileError {
             return "see the kernel's log (dmesg) for more";
         };
         match errno {
+            Errno::ACCESS | Errno::PERM if name == "energy_uj" => {
+                "run as root, or: chgrp headroom and chmod g+r the counter (since CVE-2020-8694 only root may read it)"
+            }
             Errno::ACCESS | Errno::PERM => "run as root, or give this user access to it",
             Errno::ROFS => "the file system is mounted read-only: in a container, mount it read-write",
             Errno::NOENT => "check that it exists and has not been removed meanwhile",

@@ -53,5 +53,13 @@ pub mod restore;
 mod roots;
 mod sharing;
 pub mod switch;
+#[cfg(test)]
+#[path = "../tests/common/testing.rs"]
+mod testing;
+mod tool;
+
+// Under the name that the tests of the whole have for it.
+#[cfg(test)]
+extern crate self as headroom_node;
 
 pub use roots::Roots;

@@ -36,12 +36,23 @@ pub(crate) enum PanelError {
     File(#[from] FileError),
     #[error(transparent)]
     Restore(#[from] RestoreError),
-    #[error("{path} reads \"{seen}\" after \"{written}\" was written", path = path.display())]
-    NotInForce {
-        path: PathBuf,
-        written: String,
-        seen: String,
-    },
+    #[error(transparent)]
+    NotInForce(#[from] NotInForce),
+}
+
+/// The kernel accepted a value but shows another.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "{path} reads \"{seen}\" after \"{written}\" was written: something else writes it at the same time, the kernel or the \
+     hardware does not take the value, or another limit (BIOS, thermal, no_turbo) is stricter", path = path.display()
+)]
+pub struct NotInForce {
+    /// The file.
+    pub path: PathBuf,
+    /// What was written.
+    pub written: String,
+    /// What it reads.
+    pub seen: String,
 }
 
 /// The order in which a setting's files are written to reach the given values from any others.
@@ -402,11 +413,11 @@ impl Panel {
                         });
                         match wrong {
                             None => Ok(()),
-                            Some(file) => Err(PanelError::NotInForce {
+                            Some(file) => Err(PanelError::NotInForce(NotInForce {
                                 path: setting.definition.paths[file].clone(),
                                 written: change.values[file].clone(),
                                 seen: setting.last[file].clone(),
-                            }),
+                            })),
                         }
                     }),
             );

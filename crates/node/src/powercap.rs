@@ -182,13 +182,21 @@ pub(crate) fn watts(microwatts: u64) -> Watts {
     Watts::new(microwatts as f64 / 1e6)
 }
 
-/// Why there are no zones, by what is seen of the directory.
-pub(crate) fn why_none(roots: &Roots, zones: &[Zone]) -> &'static str {
-    let dir = dir(roots);
-    match (dir.is_dir(), zones.is_empty()) {
-        (false, _) => "the directory does not exist",
-        (true, true) => "it has no intel-rapl zone",
-        (true, false) => "none of its zones is a package, dram or psys",
+/// Why no zone counts, and what to do.
+pub(crate) fn why_none(roots: &Roots, zones: &[Zone]) -> (&'static str, &'static str) {
+    match (dir(roots).is_dir(), zones.is_empty()) {
+        (false, _) => (
+            "the kernel has no powercap directory: the driver is missing, or the processor has no RAPL",
+            "use a kernel with CONFIG_POWERCAP and CONFIG_INTEL_RAPL, then modprobe intel_rapl_msr",
+        ),
+        (true, true) => (
+            "the powercap directory has no RAPL zone: the driver is not loaded, or the container masks it",
+            "modprobe intel_rapl_msr; in a container, unmask /sys/devices/virtual/powercap",
+        ),
+        (true, false) => (
+            "none of the powercap zones is a package, dram or psys",
+            "take another meter",
+        ),
     }
 }
 

@@ -1,75 +1,23 @@
 //! Levers that a program sets and shows, since they are no files.
-//!
-//! What may be run is a closed list ([`TOOLS`]): a record of what is to be put back names an entry of it and a device, never a
-//! program, because whoever carries it out may be a guard outside of its owner's container.
 
-mod nic;
+pub(crate) mod nic;
 
 pub use nic::{MAX_US, NicOptions};
 
 use crate::Roots;
 use crate::agent::Actuator;
 use crate::panel::ForeignWrite;
-use crate::process::{installed, output};
-use crate::restore::{Handle, Outcome, Registry, RestoreError, Undo, same};
-use headroom_units::{Lever, LeverRange, Source};
+use crate::restore::{Handle, Outcome, Registry, RestoreError, Undo};
+use crate::tool::{NOT_THERE, Tool};
+use headroom_units::{Lever, LeverRange};
 use headroom_wire::message::NoLever;
 use std::collections::BTreeSet;
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// What the list has.
-pub(crate) static TOOLS: &[&Tool] = &[
-    &nic::COALESCING,
-    #[cfg(test)]
-    &tests::CARD,
-];
-
-/// What a program shows of a value that the device does not have.
-const NOT_THERE: &str = "n/a";
 /// Whether somebody else has set the lever is looked up at most this often while the same value is commanded.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
-
-/// A lever that a program sets, on a device.
-#[derive(Debug)]
-pub(crate) struct Tool {
-    /// What it sets, as `headroom doctor` has it, and in records.
-    pub(crate) name: &'static str,
-    /// The lever.
-    pub(crate) lever: Lever,
-    /// The program.
-    pub(crate) program: &'static str,
-    /// The Debian package that has it.
-    pub(crate) package: &'static str,
-    /// The directory of the devices below `/sys`.
-    pub(crate) devices: &'static str,
-    /// The same of emulated hardware, where each device has a program of its own beside its file.
-    pub(crate) emulated: &'static str,
-    /// A file of each device: its lock makes the lever one owner's.
-    pub(crate) file: &'static str,
-    /// What shows the values of a device, and what sets them.
-    pub(crate) show: &'static str,
-    /// Followed by the device, and words and values by turns.
-    pub(crate) set: &'static str,
-    /// The values; the last is the lever's.
-    pub(crate) values: &'static [Value],
-}
-
-/// One of the values of a tool.
-#[derive(Debug)]
-pub(crate) struct Value {
-    /// What stands before it at the beginning of a line that is shown.
-    pub(crate) label: &'static str,
-    /// What stands before it where it is set.
-    pub(crate) word: &'static str,
-    /// What it is while the lever has a value; nothing for the lever's own.
-    pub(crate) meanwhile: Option<&'static str>,
-    /// By how much drivers round it.
-    pub(crate) tolerance: u64,
-}
 
 /// A lever that was not set.
 #[derive(Debug, thiserror::Error)]
@@ -78,172 +26,6 @@ enum ProgramError {
     Restore(#[from] RestoreError),
     #[error("{0}")]
     Failed(String),
-}
-
-impl Tool {
-    /// The tool of this name.
-    pub(crate) fn named(name: &str) -> Option<&'static Self> {
-        TOOLS.iter().copied().find(|tool| tool.name == name)
-    }
-
-    pub(crate) fn dir(&self, roots: &Roots) -> PathBuf {
-        match roots.source() {
-            Source::Emulated => roots.sys(self.emulated),
-            _ => roots.sys(self.devices),
-        }
-    }
-
-    /// The files of all devices that are hardware.
-    pub(crate) fn devices(&self, roots: &Roots) -> Vec<PathBuf> {
-        let entries = fs::read_dir(self.dir(roots)).into_iter().flatten().flatten();
-        let hardware = |dir: &PathBuf| dir.join("device").exists() || dir.join(self.program).exists();
-        let mut files: Vec<PathBuf> = entries
-            .map(|entry| entry.path())
-            .filter(hardware)
-            .map(|dir| dir.join(self.file))
-            .collect();
-        files.sort_unstable();
-        files
-    }
-
-    /// The program and the device that a file is of.
-    fn of<'a>(&self, file: &'a Path) -> Result<(Command, &'a str), NoLever> {
-        let none = |reason: String, remedy: &str| NoLever {
-            reason,
-            remedy: remedy.to_owned(),
-        };
-        let dir = file.parent().unwrap_or(file);
-        let device = dir.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        // A name that begins with a dash would be an option.
-        let plain = |c: char| c.is_ascii_alphanumeric() || ['.', '_', '-'].contains(&c);
-        if device.starts_with('-') || !device.chars().all(plain) || !file.exists() {
-            let reason = format!("there is no device {device:?} ({})", dir.display());
-            return Err(none(reason, "name one that is there"));
-        }
-        // Emulated hardware is mounted such that nothing there can be executed.
-        let own = Some(dir.join(self.program)).filter(|program| program.is_file());
-        if let Some(script) = own {
-            let mut command = Command::new("/bin/sh");
-            command.arg(script);
-            return Ok((command, device));
-        }
-        match installed(self.program) {
-            Some(program) => Ok((Command::new(program), device)),
-            None => {
-                let remedy = format!("apt install {}", self.package);
-                Err(none(format!("{} is not installed", self.program), &remedy))
-            }
-        }
-    }
-
-    fn run(&self, file: &Path, what: &str, arguments: &[&str]) -> Result<String, String> {
-        let (mut program, device) = self.of(file).map_err(|none| none.reason)?;
-        output(program.args([what, device]).args(arguments))
-            .map_err(|why| format!("`{} {what} {device} {}` {why}", self.program, arguments.join(" ")))
-    }
-
-    /// What is in force, in the order of the values.
-    fn read(&self, file: &Path) -> Result<Vec<String>, String> {
-        let text = self.run(file, self.show, &[])?;
-        let value = |value: &Value| {
-            let mut lines = text.lines();
-            let shown = lines.find_map(|line| {
-                line.trim_start()
-                    .strip_prefix(value.label)?
-                    .split_whitespace()
-                    .next()
-            });
-            shown
-                .map(str::to_owned)
-                .ok_or_else(|| format!("`{} {}` shows no \"{}\"", self.program, self.show, value.label))
-        };
-        self.values.iter().map(value).collect()
-    }
-
-    fn write(&self, file: &Path, values: &[String]) -> Result<(), String> {
-        let mut arguments = Vec::new();
-        for (value, wanted) in self
-            .values
-            .iter()
-            .zip(values)
-            .filter(|(_, wanted)| *wanted != NOT_THERE)
-        {
-            arguments.extend([value.word, wanted.as_str()]);
-        }
-        self.run(file, self.set, &arguments).map(drop)
-    }
-
-    /// The first value that is not the expected one.
-    fn differing(&self, expected: &[String], now: &[String]) -> Option<usize> {
-        (0..self.values.len()).find(|&at| !same(&expected[at], &now[at], self.values[at].tolerance))
-    }
-
-    /// The lever's value on a device, as shown.
-    ///
-    /// # Errors
-    /// Why the device lacks it.
-    pub(crate) fn shown(&self, file: &Path) -> Result<String, NoLever> {
-        self.of(file)?;
-        let none = |reason| NoLever {
-            reason,
-            remedy: String::new(),
-        };
-        match self.read(file).map_err(none)?.pop() {
-            Some(value) if value != NOT_THERE => Ok(value),
-            _ => Err(none(format!("the device's driver has no {}", self.name))),
-        }
-    }
-
-    /// Puts back what was found where nobody else has set it since.
-    pub(crate) fn put_back(
-        &self,
-        what: &str,
-        file: &Path,
-        found: &[String],
-        ours: &[Vec<String>],
-    ) -> Outcome {
-        let what = what.to_owned();
-        if !file.exists() {
-            return Outcome::Gone { what };
-        }
-        let failed = |reason| Outcome::Failed {
-            what: what.clone(),
-            reason,
-        };
-        let now = match self.read(file) {
-            Ok(now) => now,
-            Err(reason) => return failed(reason),
-        };
-        if ours.iter().any(|one| one.len() != now.len()) || found.len() != now.len() {
-            return failed("the record names other values than this version knows".to_owned());
-        }
-        if now == found {
-            return Outcome::Unchanged { what };
-        }
-        // Killed in the middle of a change, the device may have one value of before and one of after.
-        let of_ours = |at: usize| {
-            let known = |one: &[String]| same(&one[at], &now[at], self.values[at].tolerance);
-            known(found) || ours.iter().any(|one| known(one))
-        };
-        if let Some(at) = (0..now.len()).find(|&at| !of_ours(at)) {
-            return Outcome::Foreign {
-                what,
-                path: file.to_path_buf(),
-                seen: format!("{} {}", self.values[at].label, now[at]),
-                ours: ours.iter().map(|one| one[at].clone()).collect(),
-            };
-        }
-        match self.write(file, found).and_then(|()| self.read(file)) {
-            Ok(now) if self.differing(found, &now).is_none() => Outcome::Restored { what },
-            Ok(now) => failed(format!("{} after {} was set", now.join(", "), found.join(", "))),
-            Err(reason) => failed(reason),
-        }
-    }
-}
-
-/// Whether a file's name is that of a device of the list.
-pub(crate) fn is_device_file(name: &str) -> bool {
-    TOOLS.iter().any(|tool| tool.file == name)
 }
 
 /// The devices that this process has open: the claim on a lever is the process's, and two services would undo each other.
@@ -467,6 +249,9 @@ impl Actuator for ProgramLever {
 pub(crate) mod tests {
     use super::*;
     use crate::restore::{Ledger, lift, recover};
+    use crate::testing::says;
+    use crate::tool::Value;
+    use std::fs;
     use std::os::unix::fs::PermissionsExt;
 
     /// A card whose program keeps its values in a file.
@@ -551,11 +336,9 @@ pub(crate) mod tests {
         assert_eq!(card.reads(), ["off", "50"]);
         assert_eq!(lever.in_force(), Some(51.0));
         // Refused by the driver: what was in force stays, and nothing is said to be.
-        let refused = lever.set(150.0).unwrap_err();
-        assert!(
-            refused
-                .contains("`cardtool -C c0 adaptive off delay 150` failed (exit status: 1): netlink error"),
-            "{refused}"
+        says(
+            lever.set(150.0).unwrap_err(),
+            &["`cardtool -C c0 adaptive off delay 150` failed (exit status: 1): netlink error"],
         );
         assert_eq!(lever.in_force(), None);
         lever.set(20.0).unwrap();
@@ -578,10 +361,9 @@ pub(crate) mod tests {
         let mut lever = card.lever(&registry);
         lever.set(50.0).unwrap();
         card.set("off", "30");
-        let refused = lever.set(20.0).unwrap_err();
-        assert!(
-            refused.contains("left alone until `headroom resume`"),
-            "{refused}"
+        says(
+            lever.set(20.0).unwrap_err(),
+            &["left alone until `headroom resume`"],
         );
         assert!(lever.set(20.0).is_err());
         assert_eq!(card.reads(), ["off", "30"]);

@@ -249,7 +249,7 @@ async fn looks_at_many_queues_by_tools_cost_no_more_than_their_budget() {
     let servers: Vec<_> = (0..8)
         .map(|_| TcpListener::bind("127.0.0.1:0").unwrap())
         .collect();
-    let mut sights = Vec::new();
+    let mut snapshots = Vec::new();
     for server in &servers {
         let watch = WatchQueue {
             port: server.local_addr().unwrap().port(),
@@ -257,9 +257,9 @@ async fn looks_at_many_queues_by_tools_cost_no_more_than_their_budget() {
             period: Duration::from_millis(10),
             cpu_group: None,
         };
-        sights.push(a.watch_queue(watch).await.unwrap());
+        snapshots.push(a.watch_queue(watch).await.unwrap());
     }
-    let mut first = sights.swap_remove(0);
+    let mut first = snapshots.swap_remove(0);
     let began = std::time::Instant::now();
     let mut told = 0;
     while began.elapsed() < Duration::from_secs(3) {
@@ -273,6 +273,6 @@ async fn looks_at_many_queues_by_tools_cost_no_more_than_their_budget() {
     // A look starts two processes, which takes milliseconds: the half second that may be used at once and the 5 % are
     // shared by eight. Without a budget each stream was told a hundred times a second.
     assert!(told < 100, "one of eight streams was told {told} times in 3 s");
-    drop((first, sights));
+    drop((first, snapshots));
     served.stop().await.unwrap();
 }

@@ -3,15 +3,17 @@
 
 mod agent_common;
 mod queue_common;
+#[path = "common/testing.rs"]
+mod testing;
 
-use agent_common::{Served, mutual_tls, refusal};
+use agent_common::{PATIENCE, Served, mutual_tls, next, refusal};
 use headroom_node::Roots;
 use headroom_node::agent::{AgentConfig, AgentError, Watching};
 use headroom_node::cgroup::TargetSpec;
 use headroom_node::cpu::GroupUsage;
 use headroom_wire::Refusal;
 use headroom_wire::client::{Client, QueueSnapshots};
-use headroom_wire::message::{CpuGroup, GroupCpu, QueueMethod, QueueShown, QueueSnapshot, WatchQueue};
+use headroom_wire::message::{CpuGroup, GroupCpu, QueueMethod, QueueShown, WatchQueue};
 use headroom_wire::server::Listen;
 use headroom_wire::tonic::Code;
 use queue_common::{listener, port_of};
@@ -21,9 +23,7 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-
-/// Far longer than anything takes on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(20);
+use testing::says;
 
 /// A version 2 hierarchy of plain files, on a machine that is else this one.
 struct Tree(tempfile::TempDir);
@@ -94,22 +94,15 @@ fn asked(server: &TcpListener, group: &str) -> WatchQueue {
     }
 }
 
-async fn next(sights: &mut QueueSnapshots) -> QueueSnapshot {
-    let next = tokio::time::timeout(PATIENCE, sights.next()).await;
-    next.expect("a sight in time")
-        .unwrap()
-        .expect("the stream goes on")
-}
-
-async fn group(sights: &mut QueueSnapshots) -> GroupCpu {
-    next(sights).await.group.expect("a group was asked for")
+async fn group(snapshots: &mut QueueSnapshots) -> GroupCpu {
+    next(snapshots).await.group.expect("a group was asked for")
 }
 
 /// Reads on until the group is as asked for.
-async fn until(what: &str, sights: &mut QueueSnapshots, holds: impl Fn(&GroupCpu) -> bool) -> GroupCpu {
+async fn until(what: &str, snapshots: &mut QueueSnapshots, holds: impl Fn(&GroupCpu) -> bool) -> GroupCpu {
     let deadline = Instant::now() + PATIENCE;
     loop {
-        let read = group(sights).await;
+        let read = group(snapshots).await;
         if holds(&read) {
             return read;
         }
@@ -141,15 +134,15 @@ async fn what_was_used_is_told_as_a_share_of_what_could_be_over_mutual_tls_too()
         Client::connect(&tcp, &options).await.unwrap(),
     ] {
         assert_eq!(client.agent().cpu_groups, Some(vec!["cgroup /web".to_owned()]));
-        let mut sights = watch(&client, &server, "/web").await;
-        let first = next(&mut sights).await;
+        let mut snapshots = watch(&client, &server, "/web").await;
+        let first = next(&mut snapshots).await;
         assert!(matches!(first.shown, QueueShown::Sample(_)), "{first:?}");
         let first = usage(first.group.unwrap());
         tokio::time::sleep(Duration::from_millis(200)).await;
         tree.used("web", 30_000);
         let used = first.used + Duration::from_millis(30);
         let is_used = |read: &GroupCpu| read.as_ref().is_ok_and(|read| read.used == used);
-        let after = usage(until("what was used", &mut sights, is_used).await);
+        let after = usage(until("what was used", &mut snapshots, is_used).await);
         let share = after.share_since(&first).unwrap().get();
         // A quota of half a core: 30 ms of at least 100 ms.
         assert!(share > 0.0 && share <= 0.3, "{share}");
@@ -161,8 +154,8 @@ async fn what_was_used_is_told_as_a_share_of_what_could_be_over_mutual_tls_too()
         cpu_group: None,
         ..asked(&server, "/web")
     };
-    let mut sights = client.watch_queue(none).await.unwrap();
-    assert_eq!(next(&mut sights).await.group, None);
+    let mut snapshots = client.watch_queue(none).await.unwrap();
+    assert_eq!(next(&mut snapshots).await.group, None);
     served.stop().await.unwrap();
 }
 
@@ -198,10 +191,7 @@ async fn only_what_the_configuration_allows_and_what_is_below_may_be_asked_for()
             panic!("{refused}")
         };
         assert_eq!((field.as_str(), value.as_str()), ("cpu_group", bad));
-        assert!(
-            allowed.contains("of cgroup /web and of what is below alone"),
-            "{allowed}"
-        );
+        says(&allowed, &["of cgroup /web and of what is below alone"]);
         words.push(allowed);
     }
     words.dedup();
@@ -347,18 +337,17 @@ async fn a_group_that_goes_is_told_and_nothing_is_said_of_the_time_until_it_is_b
     let mut served = tree.serve(|_| {});
     let client = served.connect().await;
     // One that is allowed and not there yet: the queue is told meanwhile.
-    let mut sights = watch(&client, &server, "/web/later").await;
-    let sight = next(&mut sights).await;
-    assert!(matches!(sight.shown, QueueShown::Sample(_)), "{sight:?}");
-    let why = sight.group.unwrap().unwrap_err();
-    assert!(
-        why.contains("cgroup /web/later does not exist") && why.contains("check the name"),
-        "{why}"
+    let mut snapshots = watch(&client, &server, "/web/later").await;
+    let snapshot = next(&mut snapshots).await;
+    assert!(matches!(snapshot.shown, QueueShown::Sample(_)), "{snapshot:?}");
+    says(
+        snapshot.group.unwrap().unwrap_err(),
+        &["cgroup /web/later does not exist", "check the name"],
     );
     tree.make("web/later", 500);
-    let come = usage(until("it is there", &mut sights, Result::is_ok).await);
+    let come = usage(until("it is there", &mut snapshots, Result::is_ok).await);
     tree.used("web/later", 900);
-    let after = until("400 us", &mut sights, |read| {
+    let after = until("400 us", &mut snapshots, |read| {
         read.as_ref().is_ok_and(|read| read.used > come.used)
     });
     let after = usage(after.await);
@@ -366,28 +355,34 @@ async fn a_group_that_goes_is_told_and_nothing_is_said_of_the_time_until_it_is_b
     assert!(after.share_since(&come).is_some());
 
     fs::rename(tree.group("web/later"), tree.path("gone")).unwrap();
-    let why = until("it is gone", &mut sights, Result::is_err)
-        .await
-        .unwrap_err();
-    assert!(why.contains("cgroup /web/later is gone"), "{why}");
+    says(
+        until("it is gone", &mut snapshots, Result::is_err)
+            .await
+            .unwrap_err(),
+        &["cgroup /web/later is gone"],
+    );
     // It has used more than the one before it, which would be no step back.
     tree.make("web/later", 9_000);
-    let back = usage(until("it is back", &mut sights, Result::is_ok).await);
+    let back = usage(until("it is back", &mut snapshots, Result::is_ok).await);
     assert_eq!(back.share_since(&after), None);
     assert_eq!(back.used, after.used, "what happened meanwhile is in no count");
 
     // A counter that leaps beyond what the processors could have done.
     tree.used("web/later", 1 << 50);
     let leapt = |read: &GroupCpu| read.as_ref().is_ok_and(|read| read.epoch != back.epoch);
-    let leapt = usage(until("the leap", &mut sights, leapt).await);
+    let leapt = usage(until("the leap", &mut snapshots, leapt).await);
     assert_eq!(
         (leapt.share_since(&back), leapt.used),
         (None, back.used),
         "it is discarded"
     );
     tree.count("web/later", "usage_usec many\n");
-    let why = until("nonsense", &mut sights, Result::is_err).await.unwrap_err();
-    assert!(why.contains("cpu.stat") && why.contains("many"), "{why}");
+    says(
+        until("nonsense", &mut snapshots, Result::is_err)
+            .await
+            .unwrap_err(),
+        &["cpu.stat", "many"],
+    );
     served.stop().await.unwrap();
 }
 
@@ -402,10 +397,12 @@ async fn a_group_that_may_not_be_read_is_told_with_its_file() {
     let closed = fs::Permissions::from_mode(0o000);
     fs::set_permissions(tree.group("web").join("cpu.stat"), closed).unwrap();
     let client = served.connect().await;
-    let why = group(&mut watch(&client, &server, "/web").await)
-        .await
-        .unwrap_err();
-    assert!(why.contains("cpu.stat"), "{why}");
+    says(
+        group(&mut watch(&client, &server, "/web").await)
+            .await
+            .unwrap_err(),
+        &["cpu.stat"],
+    );
     served.stop().await.unwrap();
 }
 

@@ -1,14 +1,14 @@
-//! Accept queues watched through an agent: real listeners on loopback, sights over a Unix socket and over mutual TLS.
+//! Accept queues watched through an agent: real listeners on loopback, snapshots over a Unix socket and over mutual TLS.
 
 mod agent_common;
 mod queue_common;
 
-use agent_common::{Served, mutual_tls, refusal};
+use agent_common::{PATIENCE, Served, mutual_tls, next, refusal};
 use headroom_node::Roots;
 use headroom_node::agent::AgentConfig;
-use headroom_node::queue::{QueueError, QueueMethod, QueueSample, SightReader};
+use headroom_node::queue::{QueueError, QueueMethod, QueueSample, SnapshotReader};
 use headroom_wire::client::{Client, ClientOptions, QueueSnapshots};
-use headroom_wire::message::{QueueMethod as Told, QueueShown, QueueSnapshot, WatchQueue};
+use headroom_wire::message::{QueueMethod as WireMethod, QueueShown, WatchQueue};
 use headroom_wire::server::Listen;
 use headroom_wire::{Refusal, Server};
 use queue_common::{attempt, connect, ebpf, listener, port_of};
@@ -16,10 +16,8 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::time::{Duration, Instant};
 
 const FAST: Duration = Duration::from_millis(20);
-/// Far longer than anything takes on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(20);
 
-fn asked(port: u16, methods: &[Told]) -> WatchQueue {
+fn asked(port: u16, methods: &[WireMethod]) -> WatchQueue {
     WatchQueue {
         port,
         methods: methods.to_vec(),
@@ -28,33 +26,26 @@ fn asked(port: u16, methods: &[Told]) -> WatchQueue {
     }
 }
 
-async fn next(sights: &mut QueueSnapshots) -> QueueSnapshot {
-    let next = tokio::time::timeout(PATIENCE, sights.next()).await;
-    next.expect("a sight in time")
-        .unwrap()
-        .expect("the stream goes on")
-}
-
 /// A queue as a controller sees it.
 struct Seen {
-    sights: QueueSnapshots,
-    reader: SightReader,
+    snapshots: QueueSnapshots,
+    reader: SnapshotReader,
 }
 
 impl Seen {
-    async fn watch(client: &Client, port: u16, methods: &[Told]) -> Self {
+    async fn watch(client: &Client, port: u16, methods: &[WireMethod]) -> Self {
         Self {
-            sights: client.watch_queue(asked(port, methods)).await.unwrap(),
-            reader: SightReader::new(port),
+            snapshots: client.watch_queue(asked(port, methods)).await.unwrap(),
+            reader: SnapshotReader::new(port),
         }
     }
 
     async fn next(&mut self) -> Result<QueueSample, QueueError> {
-        let sight = next(&mut self.sights).await;
-        self.reader.read(sight, Instant::now())
+        let snapshot = next(&mut self.snapshots).await;
+        self.reader.read(snapshot, Instant::now())
     }
 
-    /// Reads on until a sight is as asked for.
+    /// Reads on until a snapshot is as asked for.
     async fn until<T>(
         &mut self,
         what: &str,
@@ -142,9 +133,9 @@ async fn a_listener_that_goes_is_nobody_and_one_that_comes_back_is_another_epoch
     let client = served.connect().await;
     let free = port_of(&listener(0, 4));
     // By what needs no privilege, from before anybody listens; and by eBPF where that can be.
-    let mut orders = vec![vec![Told::Kernel]];
+    let mut orders = vec![vec![WireMethod::Kernel]];
     if ebpf(port_of(&listener(0, 1))).is_some() {
-        orders.push(vec![Told::Ebpf]);
+        orders.push(vec![WireMethod::Ebpf]);
     }
     for methods in orders {
         let mut seen = Seen::watch(&client, free, &methods).await;
@@ -188,7 +179,7 @@ async fn a_queue_is_watched_over_mutual_tls_too() {
     );
     let client = Client::connect(&address, &options).await.unwrap();
     let server = listener(0, 8);
-    let mut seen = Seen::watch(&client, port_of(&server), &[Told::Kernel]).await;
+    let mut seen = Seen::watch(&client, port_of(&server), &[WireMethod::Kernel]).await;
     let clients = connect(port_of(&server), 3);
     let sample = seen
         .until_sample("three", |sample| sample.length.unwrap().now == 3)
@@ -206,7 +197,7 @@ async fn what_cannot_be_measured_is_told_with_the_remedy_and_the_next_method_tak
     let mut served = Served::start(|config| config.roots = Roots::at(sys, "/proc"));
     let client = served.connect().await;
     let server = listener(0, 4);
-    let mut seen = Seen::watch(&client, port_of(&server), &[Told::Ebpf]).await;
+    let mut seen = Seen::watch(&client, port_of(&server), &[WireMethod::Ebpf]).await;
     let error = seen.next().await.unwrap_err();
     assert!(
         matches!(&error, QueueError::Elsewhere { why } if why.contains("cannot be measured by ebpf")),
@@ -239,7 +230,7 @@ async fn queues_and_streams_are_limited_and_freed_by_leaving() {
     let (first, second) = (served.connect().await, served.connect().await);
     let servers: Vec<TcpListener> = (0..3).map(|_| listener(0, 4)).collect();
     let ports: Vec<u16> = servers.iter().map(port_of).collect();
-    let kernel = [Told::Kernel];
+    let kernel = [WireMethod::Kernel];
     let one = first.watch_queue(asked(ports[0], &kernel)).await.unwrap();
     let other = first.watch_queue(asked(ports[1], &kernel)).await.unwrap();
     let refused = refusal(first.watch_queue(asked(ports[2], &kernel)).await);
@@ -251,18 +242,18 @@ async fn queues_and_streams_are_limited_and_freed_by_leaving() {
     // Who watches what is watched already needs no other meter.
     let third = first.watch_queue(asked(ports[0], &kernel)).await.unwrap();
     let refused = refusal(first.watch_queue(asked(ports[0], &kernel)).await);
-    let what = "streams of an accept queue's sights over one connection";
+    let what = "streams of an accept queue's snapshots over one connection";
     assert_eq!(refused, busy(what, 3));
     let fourth = second.watch_queue(asked(ports[1], &kernel)).await.unwrap();
     let refused = refusal(second.watch_queue(asked(ports[1], &kernel)).await);
-    assert_eq!(refused, busy("streams of an accept queue's sights", 4));
+    assert_eq!(refused, busy("streams of an accept queue's snapshots", 4));
 
     // What nobody watches any more makes room, long before its meter would go.
     drop((one, third));
     let deadline = Instant::now() + PATIENCE;
     let mut freed = loop {
         match second.watch_queue(asked(ports[2], &kernel)).await {
-            Ok(sights) => break sights,
+            Ok(snapshots) => break snapshots,
             Err(error) => assert!(Instant::now() < deadline, "{error}"),
         }
         tokio::time::sleep(FAST).await;
@@ -301,8 +292,8 @@ async fn what_is_out_of_range_is_refused() {
 }
 
 /// The number of the meter, and what it showed of the queue's length.
-async fn meter(sights: &mut QueueSnapshots) -> u64 {
-    match next(sights).await.shown {
+async fn meter(snapshots: &mut QueueSnapshots) -> u64 {
+    match next(snapshots).await.shown {
         QueueShown::Sample(sample) => sample.meter,
         other => panic!("{other:?}"),
     }
@@ -313,7 +304,7 @@ async fn a_meter_is_shared_kept_for_a_while_and_then_given_up() {
     let mut served = Served::start(|config| config.queues.kept = Duration::from_millis(300));
     let client = served.connect().await;
     let server = listener(0, 4);
-    let watch = || client.watch_queue(asked(port_of(&server), &[Told::Kernel]));
+    let watch = || client.watch_queue(asked(port_of(&server), &[WireMethod::Kernel]));
     let (mut one, mut other) = (watch().await.unwrap(), watch().await.unwrap());
     let number = meter(&mut one).await;
     assert_eq!(meter(&mut other).await, number);
@@ -345,21 +336,21 @@ async fn streams_end_with_the_agent_and_a_meter_of_the_next_counts_anew() {
     let mut served = Served::start(|_| {});
     let client = served.connect().await;
     let server = listener(0, 8);
-    let mut seen = Seen::watch(&client, port_of(&server), &[Told::Kernel]).await;
+    let mut seen = Seen::watch(&client, port_of(&server), &[WireMethod::Kernel]).await;
     let before = seen.next().await.unwrap();
     let run = client.agent().agent_run;
     served.stop().await.unwrap();
-    let mut ended = seen.sights.next().await;
+    let mut ended = seen.snapshots.next().await;
     while let Ok(Some(_)) = ended {
-        ended = seen.sights.next().await;
+        ended = seen.snapshots.next().await;
     }
     assert!(matches!(ended, Ok(None)), "{ended:?}");
 
     let mut again = Served::start(|_| {});
     let client = again.connect().await;
     assert_ne!(client.agent().agent_run, run);
-    seen.sights = client
-        .watch_queue(asked(port_of(&server), &[Told::Kernel]))
+    seen.snapshots = client
+        .watch_queue(asked(port_of(&server), &[WireMethod::Kernel]))
         .await
         .unwrap();
     let after = seen.next().await.unwrap();

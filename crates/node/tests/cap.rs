@@ -5,16 +5,29 @@ mod common;
 use common::{Drawing, FakeMachine, Running, live_scope, text};
 use headroom_node::Roots;
 use headroom_node::cap::law::Binding;
-use headroom_node::cap::{Event, Limiter, LimiterOptions};
+use headroom_node::cap::{Event, LimitError, Limiter, LimiterOptions};
 use headroom_node::cgroup::Target;
 use headroom_node::cpu::UsageMeter;
-use headroom_node::power::{Meter, MeterPreference, ModelledMeter, PowerModel};
+use headroom_node::power::{Meter, MeterKind, MeterPreference, ModelledMeter, PowerModel};
 use headroom_node::restore::Registry;
 use headroom_units::{Cores, Lever, Ratio, Seconds, Setting, Source, Watts};
 use std::fs;
 use std::time::{Duration, Instant};
 
 const FULL: Ratio = Ratio::new(1.0);
+
+/// A limiter by the modelled meter.
+fn modelled(
+    roots: &Roots,
+    target: &Target,
+    model: PowerModel,
+    options: LimiterOptions,
+    registry: &Registry,
+) -> Result<Limiter, Box<LimitError>> {
+    let meter = MeterPreference::one(MeterKind::Model);
+    let (limiter, _) = Limiter::open(roots, target, model, meter, options, registry)?;
+    Ok(limiter)
+}
 
 #[test]
 fn a_busy_service_is_held_under_the_cap() {
@@ -31,7 +44,7 @@ fn a_busy_service_is_held_under_the_cap() {
         &roots,
         target,
         model,
-        MeterPreference::one(headroom_node::power::MeterKind::Model),
+        MeterPreference::one(MeterKind::Model),
         options,
         &registry,
     )
@@ -137,15 +150,7 @@ fn whole_cpus_follow_the_allocation_down_and_up() {
         cpuset: true,
         ..LimiterOptions::default()
     };
-    let (limiter, _) = Limiter::open(
-        &Roots::default(),
-        scope.target(),
-        model,
-        MeterPreference::one(headroom_node::power::MeterKind::Model),
-        options,
-        &registry,
-    )
-    .unwrap();
+    let limiter = modelled(&Roots::default(), scope.target(), model, options, &registry).unwrap();
     let most = limiter.bounds().unwrap().largest;
     for cores in [most, Cores::new(1.0), Cores::new(0.5), most] {
         let applied = limiter
@@ -172,15 +177,7 @@ fn a_lease_that_nobody_renews_gives_everything_back() {
         lease: Some(Seconds::new(0.3)),
         ..LimiterOptions::default()
     };
-    let (limiter, _) = Limiter::open(
-        &fake.roots(),
-        &target,
-        model,
-        MeterPreference::one(headroom_node::power::MeterKind::Model),
-        options,
-        &registry,
-    )
-    .unwrap();
+    let limiter = modelled(&fake.roots(), &target, model, options, &registry).unwrap();
     limiter
         .apply(
             Setting::default()
@@ -266,7 +263,7 @@ fn a_lost_meter_is_said_once_and_the_model_holds_the_cap() {
     assert_eq!(events.len(), 1, "{events:?}");
     std::thread::sleep(Duration::from_millis(100));
     assert_eq!(limiter.take_events(), [], "said once");
-    let quota: f64 = text(&group.join("cpu.max"))
+    let quota: f64 = text(group.join("cpu.max"))
         .split_once(' ')
         .unwrap()
         .0
@@ -285,15 +282,7 @@ fn a_group_that_vanishes_under_the_cap_is_reported_and_nothing_panics() {
     };
     let model = PowerModel::default_for(Cores::new(2.0)).unwrap();
     let options = LimiterOptions::default();
-    let (limiter, _) = Limiter::open(
-        &Roots::default(),
-        scope.target(),
-        model,
-        MeterPreference::one(headroom_node::power::MeterKind::Model),
-        options,
-        &registry,
-    )
-    .unwrap();
+    let limiter = modelled(&Roots::default(), scope.target(), model, options, &registry).unwrap();
     let cap = Some(model.power(Cores::new(1.0), Cores::new(0.5), FULL));
     limiter
         .apply(
@@ -364,27 +353,13 @@ fn options_out_of_range_are_refused_by_name() {
             "lease",
         ),
     ] {
-        let opened = Limiter::open(
-            &fake.roots(),
-            &target,
-            model,
-            MeterPreference::one(headroom_node::power::MeterKind::Model),
-            options,
-            &Registry::new(),
-        );
+        let opened = modelled(&fake.roots(), &target, model, options, &Registry::new());
         assert!(opened.unwrap_err().to_string().contains(word));
     }
     let wrong = PowerModel {
         base: Watts::new(-1.0),
         ..model
     };
-    let opened = Limiter::open(
-        &fake.roots(),
-        &target,
-        wrong,
-        MeterPreference::one(headroom_node::power::MeterKind::Model),
-        good,
-        &Registry::new(),
-    );
+    let opened = modelled(&fake.roots(), &target, wrong, good, &Registry::new());
     assert!(opened.unwrap_err().to_string().contains("base"));
 }

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{FakeMachine, text};
+use common::{FakeMachine, says, text};
 use headroom_node::cgroup::Target;
 use headroom_node::cpu::{CpuError, QuotaActuator, QuotaOptions};
 use headroom_node::restore::{Ledger, LedgerError, Registry, RestoreError, RunDir};
@@ -152,7 +152,6 @@ fn a_disk_that_is_full_from_the_start_is_refused_before_anything_is_changed() {
     let Some(disk) = Disk::new() else { return };
     let (ledger, _) = Ledger::open(&disk.run_dir(), &fake.roots()).unwrap();
     disk.fill();
-    let error = Registry::new().attach(ledger).unwrap_err();
-    assert!(error.to_string().contains("--run-dir"), "{error}");
+    says(Registry::new().attach(ledger).unwrap_err(), &["--run-dir"]);
     assert!(!disk.run_dir().join("undo.json").exists());
 }

@@ -42,7 +42,7 @@ fn a_queue_that_fills_overflows_and_drains_is_seen_alike_by_all_that_can() {
     let elsewhere = connect(port_of(&other), 7);
     let full = until(&mut kernel, "full", |sample| sample.length.unwrap().now == 5);
     assert_eq!(full.length.unwrap().limit, 4);
-    assert_eq!(full.listeners[0].length.now, full.listeners[0].places());
+    assert_eq!(full.listeners[0].length.now, full.listeners[0].room());
     assert_eq!(full.places(), Some(5));
     assert_eq!(full.port.drops, Some(0));
     if let Some(tools) = &mut tools {

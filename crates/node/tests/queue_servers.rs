@@ -2,6 +2,8 @@
 //! loopback with a configuration of its own and ended with the test.
 
 mod queue_common;
+#[path = "common/testing.rs"]
+mod testing;
 
 use headroom_node::Roots;
 use headroom_node::queue::{
@@ -15,6 +17,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
+use testing::says;
 
 /// A server that ends with the test.
 struct Server(Child);
@@ -163,8 +166,7 @@ fn requests_are_counted_without_the_askings(port: u16, page: &StatusPage, has_ac
     assert_eq!(period.server.accepts, has_accepts.then_some(20));
     assert_eq!(after.length, None, "a status page does not know the queue");
     let wrong: StatusPage = format!("http://127.0.0.1:{port}/").parse().unwrap();
-    let error = StatusQueueMeter::open(port, &wrong).unwrap_err();
-    assert!(error.to_string().contains("mod_status"), "{error}");
+    says(StatusQueueMeter::open(port, &wrong).unwrap_err(), &["mod_status"]);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{FakeMachine, text};
+use common::{FakeMachine, says, text};
 use headroom_node::cgroup::{CgroupError, CgroupScope, ScopeOptions};
 use headroom_node::restore::Registry;
 
@@ -36,10 +36,7 @@ fn a_group_that_exists_or_has_no_name_is_refused_and_left_alone() {
     let dir = fake.v2_group("web");
     let control = fake.roots().sys("fs/cgroup/cgroup.subtree_control");
     let message = create(&fake, "web").to_string();
-    assert!(
-        message.contains("fs/cgroup/web") && message.contains("choose another name"),
-        "{message}"
-    );
+    says(&message, &["fs/cgroup/web", "choose another name"]);
     assert!(dir.join("cpu.max").exists());
     for name in ["", "a/b", "..", "a b", &"x".repeat(65)] {
         assert!(

@@ -44,6 +44,10 @@ fn main() -> Result<(), Box<dyn Error>> {
         report::comparison_html(&archive, &ids)?,
     )?;
     println!("{}", summary_table(&summaries));
-    println!("{}", table::runs_table(&archive.runs(100)?));
+    let listed = archive
+        .runs(100)?
+        .into_iter()
+        .zip(summaries.into_iter().rev().map(Some));
+    println!("{}", table::runs_table(&listed.collect::<Vec<_>>()));
     Ok(())
 }

@@ -150,13 +150,10 @@ impl Recorder {
     /// # Errors
     /// The run cannot be written, or the disk does not answer within 30 s.
     pub fn start_run(&self, meta: RunMeta) -> Result<RunRecorder, Error> {
-        let meta = Box::new(meta);
         let dropped = Arc::new(AtomicU64::new(0));
-        let id = self.inner.change("starting a run", |reply| Message::Start {
-            meta,
-            dropped: Arc::clone(&dropped),
-            reply,
-        })?;
+        let counted = Arc::clone(&dropped);
+        let start = move |writer: &mut Writer| writer.start(meta, counted);
+        let id = self.inner.change("starting a run", start)?;
         Ok(RunRecorder {
             inner: Arc::clone(&self.inner),
             id,
@@ -174,8 +171,8 @@ impl Recorder {
     /// There is no such run, the disk refuses, or it does not answer within 30 s.
     pub fn describe(&self, run: RunId, config: impl Into<String>) -> Result<(), Error> {
         let config = config.into();
-        let change = |reply| Message::Describe { run, config, reply };
-        self.inner.change("describing a run", change)
+        let describe = move |writer: &mut Writer| writer.describe(run.0, &config);
+        self.inner.change("describing a run", describe)
     }
 
     /// As [`RunRecorder::note`], of a run that may have ended: what was known only then.
@@ -183,10 +180,7 @@ impl Recorder {
     /// # Errors
     /// The recorder has stopped, or its queue stays full for 30 s.
     pub fn annotate(&self, run: RunId, text: impl Into<String>) -> Result<(), Error> {
-        self.inner.ask(Message::Note {
-            run,
-            text: text.into(),
-        })
+        self.inner.ask(note(run, text.into()))
     }
 
     /// Keeps the share of the machine's processors that programs other than the run's own used while it lasted. It may have
@@ -195,8 +189,8 @@ impl Recorder {
     /// # Errors
     /// There is no such run, the disk refuses, or it does not answer within 30 s.
     pub fn keep_bystanders(&self, run: RunId, share: Ratio) -> Result<(), Error> {
-        let change = |reply| Message::Bystanders { run, share, reply };
-        self.inner.change("keeping the share of bystanders", change)
+        let keep = move |writer: &mut Writer| writer.keep_bystanders(run.0, share);
+        self.inner.change("keeping the share of bystanders", keep)
     }
 
     /// How the recorder fares.
@@ -216,6 +210,11 @@ impl Recorder {
                 .clone(),
         }
     }
+}
+
+/// Adds a note to a run.
+fn note(run: RunId, text: String) -> Message {
+    Message::Change(Box::new(move |writer| writer.note(run.0, &text)))
 }
 
 impl Inner {
@@ -238,21 +237,28 @@ impl Inner {
     }
 
     /// Asks for a change of the file and waits until it is made.
-    fn change<T>(
+    fn change<T: Send + 'static>(
         &self,
         doing: &'static str,
-        message: impl FnOnce(SyncSender<rusqlite::Result<T>>) -> Message,
+        change: impl FnOnce(&mut Writer) -> rusqlite::Result<T> + Send + 'static,
     ) -> Result<T, Error> {
-        let (reply, answer) = mpsc::sync_channel(1);
-        self.ask(message(reply))?;
-        self.wait(&answer)?.map_err(|source| Error::Database {
+        self.answer(change)?.map_err(|source| Error::Database {
             path: self.path.clone(),
             doing,
             source,
         })
     }
 
-    fn wait<T>(&self, answer: &mpsc::Receiver<T>) -> Result<T, Error> {
+    /// Asks the thread, and waits for its answer.
+    fn answer<T: Send + 'static>(
+        &self,
+        question: impl FnOnce(&mut Writer) -> T + Send + 'static,
+    ) -> Result<T, Error> {
+        let (reply, answer) = mpsc::sync_channel(1);
+        self.ask(Message::Change(Box::new(move |writer| {
+            // Who asked may have given up waiting; a run that was started then stays open until the recorder closes.
+            let _ = reply.send(question(writer));
+        })))?;
         answer.recv_timeout(ANSWER_TIMEOUT).map_err(|error| match error {
             mpsc::RecvTimeoutError::Timeout => self.stalled(),
             mpsc::RecvTimeoutError::Disconnected => self.stopped(),
@@ -350,10 +356,10 @@ impl RunRecorder {
                      ascend, so it is in none of the sums",
                     period.index
                 );
-                let note = Message::Note { run: self.id, text };
                 // Where the queue is full the next one that is refused says it.
                 let sender = self.inner.sender.as_ref();
-                self.refusal_noted = sender.is_some_and(|sender| sender.try_send(note).is_ok());
+                self.refusal_noted =
+                    sender.is_some_and(|sender| sender.try_send(note(self.id, text)).is_ok());
             }
             return None;
         }
@@ -372,10 +378,7 @@ impl RunRecorder {
     /// # Errors
     /// The recorder has stopped, or its queue stays full for 30 s.
     pub fn note(&self, text: impl Into<String>) -> Result<(), Error> {
-        self.inner.ask(Message::Note {
-            run: self.id,
-            text: text.into(),
-        })
+        self.inner.ask(note(self.id, text.into()))
     }
 
     /// Ends the run: waits until what is queued is written, and answers with the summary. The summary is whole even
@@ -385,13 +388,9 @@ impl RunRecorder {
     /// The disk does not answer within 30 s.
     pub fn finish(mut self) -> Result<RunSummary, Error> {
         self.ended = true;
-        let (reply, answer) = mpsc::sync_channel(1);
-        self.inner.ask(Message::Finish {
-            run: self.id,
-            ended_at: SystemTime::now(),
-            reply,
-        })?;
-        self.inner.wait(&answer)
+        let (run, ended_at) = (self.id.0, SystemTime::now());
+        let summary = self.inner.answer(move |writer| writer.finish(run, ended_at))?;
+        summary.ok_or_else(|| self.inner.stopped())
     }
 }
 
@@ -401,7 +400,8 @@ impl Drop for RunRecorder {
             && let Some(sender) = &self.inner.sender
         {
             // Where the queue is full the run is seen to be interrupted by its writer's silence instead.
-            let _ = sender.try_send(Message::Abandon { run: self.id });
+            let run = self.id.0;
+            let _ = sender.try_send(Message::Change(Box::new(move |writer| writer.abandon(run))));
         }
     }
 }

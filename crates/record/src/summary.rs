@@ -191,18 +191,25 @@ impl SloSummary {
 /// Energy of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct EnergySummary {
-    /// The energy, where all of it has one source; `None` where nothing metered it, or where the source changed
-    /// during the run: then the parts are in `by_source`.
+    /// The energy of the periods in which it is known, where all of it has one source; `None` where nothing metered it, or
+    /// where the source changed during the run: then the parts are in `by_source`. It is never scaled up to the whole run.
     pub value: Option<Joules>,
     /// The source of the energy.
     pub source: Option<Source>,
-    /// The share of the periods whose energy is known; absent where all are. Where it is less than half, `value` is
-    /// `None`.
+    /// The share of the periods whose energy is known; absent where all are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub known_share: Option<Ratio>,
     /// The energies of a run whose source changed, side by side; empty otherwise.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub by_source: Vec<SourcedEnergy>,
+}
+
+impl EnergySummary {
+    /// `29 % of the periods known`; nothing where all are.
+    pub(crate) fn coverage(&self) -> Option<String> {
+        let share = self.known_share?;
+        Some(format!("{:.0} % of the periods known", share.as_percent()))
+    }
 }
 
 /// The part of a run's energy that has one source.

@@ -38,7 +38,7 @@ pub fn summary_table(summaries: &[RunSummary]) -> String {
             let own = [metric.name, metric.unit.to_owned()];
             own.into_iter().chain(metric.values).collect()
         });
-        render(&header, &[0, 1], rows)
+        plain_table(&header, &[0, 1], rows)
     } else {
         let heads = metrics
             .iter()
@@ -50,7 +50,7 @@ pub fn summary_table(summaries: &[RunSummary]) -> String {
                 .filter_map(|metric| metric.values.get(number).cloned());
             std::iter::once(law).chain(values).collect()
         });
-        render(&header, &[0], rows)
+        plain_table(&header, &[0], rows)
     };
     for line in remarks {
         text.push_str("  ");
@@ -155,8 +155,8 @@ pub(crate) fn metrics(summaries: &[RunSummary]) -> (Vec<Metric>, Vec<String>) {
 fn energy_text(run: &RunSummary) -> String {
     if run.energy_j.by_source.is_empty() {
         let value = number_or_none(run.energy_j.value.map(Joules::get), 1);
-        return match run.energy_j.known_share {
-            Some(share) => format!("{value} ({:.0} % of the periods known)", share.as_percent()),
+        return match run.energy_j.coverage() {
+            Some(coverage) => format!("{value} ({coverage})"),
             None => value,
         };
     }
@@ -169,16 +169,29 @@ fn energy_text(run: &RunSummary) -> String {
     parts.join(" | ")
 }
 
-/// A table with one line a run: its number, name, law, trace, state, length, and its nodes and gateways where it has any.
-pub fn runs_table(runs: &[RunInfo]) -> String {
+/// A table with one line a run: its number, name, law, trace, state, length, energy with its source, and its nodes and gateways
+/// where it has any. A run whose summary cannot be read is listed all the same.
+pub fn runs_table(runs: &[(RunInfo, Option<RunSummary>)]) -> String {
     if runs.is_empty() {
         return "no runs\n".to_owned();
     }
     let header = [
-        "id", "name", "law", "trace", "world", "started", "state", "periods", "parts",
-    ]
-    .map(str::to_owned);
-    let rows = runs.iter().map(|run| {
+        "id",
+        "name",
+        "law",
+        "trace",
+        "world",
+        "started",
+        "state",
+        "periods",
+        "energy, J",
+        "parts",
+    ];
+    let energy = |summary: &RunSummary| match summary.energy_j.source {
+        Some(source) => format!("{} {source}", energy_text(summary)),
+        None => energy_text(summary),
+    };
+    let rows = runs.iter().map(|(run, summary)| {
         vec![
             run.id.to_string(),
             run.meta.name.clone(),
@@ -188,10 +201,11 @@ pub fn runs_table(runs: &[RunInfo]) -> String {
             utc_text(unix_ms(run.meta.started_at)),
             run.state.to_string(),
             (run.rows + run.pruned).to_string(),
+            summary.as_ref().map_or_else(|| "unreadable".to_owned(), energy),
             parts_text(&run.parts),
         ]
     });
-    render(&header, &[1, 2, 3, 4, 5, 6, 8], rows)
+    plain_table(&header, &[1, 2, 3, 4, 5, 6, 9], rows)
 }
 
 /// `2 node serving, 1 node off, 2 gateway ready`; nothing of the cluster, which is the whole.
@@ -207,9 +221,13 @@ fn parts_text(parts: &[(Role, Option<String>, u64)]) -> String {
 }
 
 /// A table without lines; the columns named in `left` hold words, the others numbers.
-fn render(header: &[String], left: &[usize], rows: impl Iterator<Item = Vec<String>>) -> String {
-    let cells = |texts: &[String]| -> Vec<Cell> {
-        let aligned = |(column, text): (usize, &String)| {
+pub fn plain_table(
+    header: &[impl AsRef<str>],
+    left: &[usize],
+    rows: impl Iterator<Item = Vec<String>>,
+) -> String {
+    fn cells<'a>(texts: impl Iterator<Item = &'a str>, left: &[usize]) -> Vec<Cell> {
+        let aligned = |(column, text): (usize, &str)| {
             let words = left.contains(&column);
             let side = if words {
                 CellAlignment::Left
@@ -218,12 +236,12 @@ fn render(header: &[String], left: &[usize], rows: impl Iterator<Item = Vec<Stri
             };
             Cell::new(plain(text)).set_alignment(side)
         };
-        texts.iter().enumerate().map(aligned).collect()
-    };
+        texts.enumerate().map(aligned).collect()
+    }
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
-    table.set_header(cells(header));
-    table.add_rows(rows.map(|row| cells(&row)));
+    table.set_header(cells(header.iter().map(AsRef::as_ref), left));
+    table.add_rows(rows.map(|row| cells(row.iter().map(String::as_str), left)));
     let mut text: String = table
         .lines()
         .map(|line| format!("{}\n", line.trim_end()))

@@ -58,6 +58,8 @@ pub(crate) struct Counts {
     in_flight_before: u64,
     energy_j: BTreeMap<Source, f64>,
     energy_unknown: u64,
+    /// Requests answered in the periods whose energy is known.
+    completed_metered: u64,
     power: BTreeMap<Source, Weighted>,
     cap: Weighted,
     consumed_under_cap: Weighted,
@@ -146,7 +148,10 @@ impl Counts {
         self.nodes_missing += u64::from(period.nodes_missing > 0);
         self.in_flight_before = period.in_flight;
         match period.energy {
-            Some(energy) => *self.energy_j.entry(energy.source).or_default() += energy.value.get(),
+            Some(energy) => {
+                *self.energy_j.entry(energy.source).or_default() += energy.value.get();
+                self.completed_metered += period.completions;
+            }
             None => self.energy_unknown += 1,
         }
         let power = period.mean_power();
@@ -290,12 +295,14 @@ impl RunTotals {
             energy_over_bound: meta
                 .energy_bound
                 .zip(energy.value)
+                // The bound is that of the whole run.
+                .filter(|_| energy.known_share.is_none())
                 .map(|(bound, energy)| Ratio::new(energy / bound - 1.0))
                 .filter(|over| *over >= Ratio::ZERO),
             joules_per_request: energy
                 .value
-                .filter(|_| counts.completed > 0)
-                .map(|joules| Joules::new(joules.get() / counts.completed as f64)),
+                .filter(|_| counts.completed_metered > 0)
+                .map(|joules| Joules::new(joules.get() / counts.completed_metered as f64)),
             energy_j: energy,
             power_w: PowerSummary {
                 consumed_mean: consumed.map(Watts::new),
@@ -352,7 +359,6 @@ impl RunTotals {
                 value: Joules::new(joules),
             })
             .collect();
-        // Where most periods are unknown, the sum of the others is no energy of the run.
         let known = self.counts.periods.saturating_sub(self.counts.energy_unknown);
         let known_share =
             (self.counts.energy_unknown > 0).then(|| Ratio::new(known as f64 / self.counts.periods as f64));
@@ -361,9 +367,7 @@ impl RunTotals {
             _ => None,
         };
         EnergySummary {
-            value: sole
-                .filter(|_| self.counts.energy_unknown <= known)
-                .map(|one| one.value),
+            value: sole.map(|one| one.value),
             source: sole.map(|one| one.source),
             known_share,
             by_source: if sole.is_some() { Vec::new() } else { by_source },
@@ -385,15 +389,10 @@ impl RunTotals {
             ));
         }
         if counts.energy_unknown > 0 && !counts.energy_j.is_empty() {
-            let (unknown, periods) = (counts.energy_unknown, counts.periods);
-            notes.push(match unknown > periods - unknown {
-                true => {
-                    format!("energy is unknown in {unknown} of {periods} periods: that of the run is unknown")
-                }
-                false => {
-                    format!("energy is unknown in {unknown} of {periods} periods: the sum covers the others")
-                }
-            });
+            notes.push(format!(
+                "energy is unknown in {} of {} periods: the sum, and the energy per request, are of the others",
+                counts.energy_unknown, counts.periods
+            ));
         }
         if counts.levers_lost > 0 {
             notes.push(format!(

@@ -14,7 +14,7 @@ use rusqlite::{Connection, ToSql, TransactionBehavior, params};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant, SystemTime};
 
 /// How often totals and histograms are written while a run goes on: an interrupted run's percentiles end at most
@@ -29,38 +29,13 @@ const PRUNE_EVERY_ROWS: u64 = 1_000;
 
 /// What the recorder's handles ask of its thread.
 pub(crate) enum Message {
-    Start {
-        meta: Box<RunMeta>,
-        dropped: Arc<AtomicU64>,
-        reply: SyncSender<rusqlite::Result<RunId>>,
-    },
     Period {
         run: RunId,
         period: Box<PeriodRecord>,
         buckets: Buckets,
     },
-    Note {
-        run: RunId,
-        text: String,
-    },
-    Describe {
-        run: RunId,
-        config: String,
-        reply: SyncSender<rusqlite::Result<()>>,
-    },
-    Bystanders {
-        run: RunId,
-        share: Ratio,
-        reply: SyncSender<rusqlite::Result<()>>,
-    },
-    Finish {
-        run: RunId,
-        ended_at: SystemTime,
-        reply: SyncSender<RunSummary>,
-    },
-    Abandon {
-        run: RunId,
-    },
+    /// Anything else, which is done once the periods before it are written.
+    Change(Box<dyn FnOnce(&mut Writer) + Send>),
 }
 
 /// A run that is being recorded.
@@ -130,39 +105,19 @@ impl Writer {
     fn apply(&mut self, batch: Vec<Message>) {
         let mut periods = Vec::new();
         for message in batch {
-            if let Message::Period { run, period, buckets } = message {
-                periods.push((run.0, period, buckets));
-                continue;
-            }
-            // Anything else is about the state that the periods before it lead to.
-            self.write_periods(&mut periods);
             match message {
-                Message::Start { meta, dropped, reply } => {
-                    let result = self.start(*meta, dropped);
-                    // The caller may have given up waiting; the run then stays open until the recorder closes.
-                    let _ = reply.send(result);
+                Message::Period { run, period, buckets } => periods.push((run.0, period, buckets)),
+                Message::Change(change) => {
+                    // It is about the state that the periods before it lead to.
+                    self.write_periods(&mut periods);
+                    change(self);
                 }
-                Message::Note { run, text } => self.note(run.0, &text),
-                Message::Describe { run, config, reply } => {
-                    // Who asked may have given up waiting.
-                    let _ = reply.send(self.describe(run.0, &config));
-                }
-                Message::Bystanders { run, share, reply } => {
-                    let _ = reply.send(self.keep_bystanders(run.0, share));
-                }
-                Message::Finish { run, ended_at, reply } => {
-                    if let Some(summary) = self.finish(run.0, ended_at) {
-                        let _ = reply.send(summary);
-                    }
-                }
-                Message::Abandon { run } => self.abandon(run.0),
-                Message::Period { .. } => {}
             }
         }
         self.write_periods(&mut periods);
     }
 
-    fn start(&mut self, meta: RunMeta, dropped: Arc<AtomicU64>) -> rusqlite::Result<RunId> {
+    pub(crate) fn start(&mut self, meta: RunMeta, dropped: Arc<AtomicU64>) -> rusqlite::Result<RunId> {
         let id = rows::insert_run(&self.connection, &meta, unix_ms(SystemTime::now()))?;
         let totals = RunTotals::new(meta.slo.map(|slo| slo.target));
         self.open.insert(
@@ -220,7 +175,7 @@ impl Writer {
         transaction.commit()
     }
 
-    fn note(&mut self, run: i64, text: &str) {
+    pub(crate) fn note(&mut self, run: i64, text: &str) {
         if let Err(error) = self.add_note(run, text) {
             self.shared.failed(0, "writing a note", &error);
         }
@@ -246,7 +201,7 @@ impl Writer {
         Ok(())
     }
 
-    fn describe(&mut self, run: i64, config: &str) -> rusqlite::Result<()> {
+    pub(crate) fn describe(&mut self, run: i64, config: &str) -> rusqlite::Result<()> {
         let config = rows::cut(config, rows::MAX_CONFIG_BYTES);
         self.update(run, "config", &config)?;
         if let Some(open) = self.open.get_mut(&run) {
@@ -263,7 +218,7 @@ impl Writer {
         }
     }
 
-    fn keep_bystanders(&self, run: i64, share: Ratio) -> rusqlite::Result<()> {
+    pub(crate) fn keep_bystanders(&self, run: i64, share: Ratio) -> rusqlite::Result<()> {
         self.update(run, "bystanders", &share.get())
     }
 
@@ -306,7 +261,7 @@ impl Writer {
     }
 
     /// Ends a run; its summary comes from memory, so it is whole even where the disk refused rows.
-    fn finish(&mut self, run: i64, ended_at: SystemTime) -> Option<RunSummary> {
+    pub(crate) fn finish(&mut self, run: i64, ended_at: SystemTime) -> Option<RunSummary> {
         self.close(run, "finished", Some(unix_ms(ended_at)));
         let open = self.open.remove(&run)?;
         self.prune();
@@ -315,7 +270,7 @@ impl Writer {
         Some(summary)
     }
 
-    fn abandon(&mut self, run: i64) {
+    pub(crate) fn abandon(&mut self, run: i64) {
         self.close(run, "abandoned", None);
         self.open.remove(&run);
     }

@@ -286,6 +286,21 @@ fn a_long_run_is_thinned_without_losing_its_worst_moment() {
 }
 
 #[test]
+fn energy_that_is_known_in_few_periods_is_shown_with_their_share() {
+    let mut periods: Vec<PeriodRecord> = (0..4).map(period).collect();
+    for dark in &mut periods[1..] {
+        (dark.energy, dark.power) = (None, None);
+    }
+    let (_folder, archive, ids) = archive(vec![(meta("one"), periods)]);
+    let html = report::run_html(&archive, ids[0]).unwrap();
+    let coverage = "25 % of the periods known";
+    assert_eq!(html.matches(coverage).count(), 2, "verdict and card");
+    let listed = (archive.run(ids[0]).unwrap(), archive.summary(ids[0]).ok());
+    let listed = table::runs_table(&[listed]);
+    assert!(listed.contains(coverage), "{listed}");
+}
+
+#[test]
 fn odd_runs_have_reports_too() {
     let mut dark = PeriodRecord::new(0, Seconds::ZERO, Seconds::ZERO, Cores::ZERO);
     dark.telemetry_lost = true;
@@ -304,8 +319,9 @@ fn odd_runs_have_reports_too() {
         assert_eq!(class.starts_with("good"), known, "{id}: {class}");
     }
     assert!(!report::comparison_html(&archive, &ids).unwrap().contains("NaN"));
-    let runs = archive.runs(100).unwrap();
-    assert_eq!(table::runs_table(&runs).lines().count(), 4);
+    let runs = archive.runs(100).unwrap().into_iter();
+    let listed: Vec<_> = runs.map(|run| (run, None)).collect();
+    assert_eq!(table::runs_table(&listed).lines().count(), 4);
 }
 
 #[test]

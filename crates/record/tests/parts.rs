@@ -50,7 +50,7 @@ fn parts_are_read_back_as_they_were_recorded() {
     let periods: Vec<PeriodRecord> = cluster(40).collect();
     let (_folder, path, id, _) = recorded(meta("slo-power"), &periods);
     let archive = Archive::open(&path).unwrap();
-    let listed = table::runs_table(&[archive.run(id).unwrap()]);
+    let listed = table::runs_table(&[(archive.run(id).unwrap(), archive.summary(id).ok())]);
     assert!(
         listed
             .trim_end()

@@ -1,6 +1,6 @@
 //! Which node a request goes to.
 
-use crate::error::ScenarioError;
+use crate::error::{ScenarioError, within};
 use serde::{Deserialize, Serialize};
 
 /// The rule of the balancer.
@@ -48,12 +48,13 @@ impl Default for Balancing {
 impl Balancing {
     pub(crate) fn check(&self, key: &str, nodes: usize) -> Result<(), ScenarioError> {
         let bad = |field: &str, why: String| Err(ScenarioError::new(format!("{key}.{field}"), why));
-        if !(0.0..=1e6).contains(&self.detection_s) {
-            return bad(
-                "detection_s",
-                format!("is {}: it must be 0 to 1000000 seconds", self.detection_s),
-            );
-        }
+        within(
+            &format!("{key}.detection_s"),
+            self.detection_s,
+            0.0,
+            1e6,
+            " seconds",
+        )?;
         match &self.rule {
             Rule::Weighted { weights } if weights.len() != nodes => bad(
                 "rule.weights",

@@ -12,7 +12,7 @@
 //! While the cap is at or above what the allocated cores can draw at the level that the frequency limit leaves, nothing
 //! is computed at all.
 
-use crate::error::ScenarioError;
+use crate::error::{ScenarioError, within};
 use crate::power::{Level, PowerModel};
 use serde::{Deserialize, Serialize};
 
@@ -54,10 +54,7 @@ impl Capping {
             ("window_s", self.window_s),
         ];
         for (field, value) in figures {
-            if !(1e-4..=60.0).contains(&value) {
-                let why = format!("is {value}: it must be 0.0001 to 60 seconds");
-                return Err(ScenarioError::new(format!("{key}.{field}"), why));
-            }
+            within(&format!("{key}.{field}"), value, 1e-4, 60.0, " seconds")?;
         }
         Ok(())
     }

@@ -22,6 +22,15 @@ impl ScenarioError {
     }
 }
 
+/// Refuses a value outside a range.
+pub(crate) fn within(key: &str, value: f64, least: f64, most: f64, unit: &str) -> Result<(), ScenarioError> {
+    if (least..=most).contains(&value) {
+        return Ok(());
+    }
+    let why = format!("is {value}: it must be {least} to {most}{unit}");
+    Err(ScenarioError::new(key, why))
+}
+
 impl From<FigureError> for ScenarioError {
     fn from(FigureError { key, why }: FigureError) -> Self {
         Self { key, why }

@@ -21,7 +21,7 @@
 //! (waiting for memory). Below f_min a core is stopped for part of the time, in sixteenths as `IA32_CLOCK_MODULATION`
 //! with extended steps has them, which saves its dynamic part only.
 
-use crate::error::ScenarioError;
+use crate::error::{ScenarioError, within};
 use serde::{Deserialize, Serialize};
 
 /// Duty cycles come in sixteenths.
@@ -93,9 +93,7 @@ impl PowerFigures {
             ))
         };
         for (field, value) in watts {
-            if !(0.0..=1e5).contains(&value) {
-                return bad(field, value, "0 to 100000 W");
-            }
+            within(&format!("{key}.{field}"), value, 0.0, 1e5, " W")?;
         }
         if self.static_per_core_w + self.dynamic_per_core_w <= 0.0 {
             return bad(
@@ -107,9 +105,7 @@ impl PowerFigures {
         if !(self.lowest_voltage > 0.0 && self.lowest_voltage <= 1.0) {
             return bad("lowest_voltage", self.lowest_voltage, "above 0, at most 1");
         }
-        if !(0.1..=10.0).contains(&self.highest_ghz) {
-            return bad("highest_ghz", self.highest_ghz, "0.1 to 10");
-        }
+        within(&format!("{key}.highest_ghz"), self.highest_ghz, 0.1, 10.0, "")?;
         if !(self.lowest_ghz >= 0.1 && self.lowest_ghz <= self.highest_ghz) {
             return bad(
                 "lowest_ghz",

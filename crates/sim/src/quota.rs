@@ -6,7 +6,7 @@
 //! service stops and goes. On average both are as fast as the share says; single requests at low load are faster than
 //! on cores of their own.
 
-use crate::error::ScenarioError;
+use crate::error::{ScenarioError, within};
 use serde::{Deserialize, Serialize};
 
 /// How a node's cores are held by a quota. Without it they are cores, shared ideally.
@@ -40,17 +40,13 @@ impl Quota {
     /// # Errors
     /// [`ScenarioError`] with the key.
     pub fn check(&self, key: &str) -> Result<(), ScenarioError> {
-        if !(1e-3..=1.0).contains(&self.period_s) {
-            let why = format!("is {}: it must be 0.001 to 1 seconds", self.period_s);
-            return Err(ScenarioError::new(format!("{key}.period_s"), why));
-        }
+        within(&format!("{key}.period_s"), self.period_s, 1e-3, 1.0, " seconds")?;
         for (field, value) in [
             ("request_cores", self.request_cores),
             ("cores_at_once", self.cores_at_once),
         ] {
-            if let Some(value) = value.filter(|value| !(1e-3..=1e6).contains(value)) {
-                let why = format!("is {value}: it must be 0.001 to 1000000 cores");
-                return Err(ScenarioError::new(format!("{key}.{field}"), why));
+            if let Some(value) = value {
+                within(&format!("{key}.{field}"), value, 1e-3, 1e6, " cores")?;
             }
         }
         Ok(())

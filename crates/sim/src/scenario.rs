@@ -18,7 +18,7 @@
 
 use crate::balancer::Balancing;
 use crate::capping::Capping;
-use crate::error::ScenarioError;
+use crate::error::{ScenarioError, within};
 use crate::faults::Fault;
 use crate::power::{PowerFigures, PowerModel};
 use crate::quota::Quota;
@@ -248,14 +248,6 @@ impl Default for Scenario {
             limits: Limits::default(),
         }
     }
-}
-
-fn within(key: &str, value: f64, least: f64, most: f64, unit: &str) -> Result<(), ScenarioError> {
-    if (least..=most).contains(&value) {
-        return Ok(());
-    }
-    let why = format!("is {value}: it must be {least} to {most}{unit}");
-    Err(ScenarioError::new(key, why))
 }
 
 impl Scenario {

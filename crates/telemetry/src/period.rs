@@ -113,7 +113,7 @@ impl Failures {
 }
 
 /// One server's part of a period.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BackendPeriod {
     /// `backend/server`, as the proxy names them.
     pub name: String,

@@ -481,7 +481,6 @@ fn custom_formats_and_a_unix_socket_and_a_syslog_header() {
         let mut config = HaproxyConfig::new(LogSource::Unix {
             path: path.clone(),
             mode: 0o600,
-            group: None,
         });
         config.format = LogFormat::compile(format).unwrap();
         let mut telemetry = HaproxyTelemetry::start(config).unwrap();

@@ -105,7 +105,6 @@ fn unix_messages_are_counted_and_the_socket_goes_away() {
     let mut telemetry = start(LogSource::Unix {
         path: path.clone(),
         mode: 0o600,
-        group: None,
     });
     let sender = UnixDatagram::unbound().unwrap();
     for _ in 0..50 {

@@ -2,13 +2,14 @@
 
 use crate::proto;
 use headroom_units::{Ratio, Source};
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// The longest text that is shown of a value that was refused, in characters.
 const SHOWN: usize = 80;
 
 /// A message that breaks the contract: what it says in one field is no value of that field.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{field} is {value}: expected {expected}")]
 pub struct Invalid {
     /// The field, as in the `.proto` file.

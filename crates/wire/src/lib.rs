@@ -10,6 +10,21 @@
 //! - [`server`] serves an implementation of the contract, [`client`] calls one.
 //!
 //! What a request does is decided in the agent and in the controller, not here.
+//!
+//! ```no_run
+//! use headroom_wire::client::{Client, ClientOptions};
+//! use std::time::Duration;
+//!
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! let address = "unix:/run/headroom/agent.sock".parse()?;
+//! let client = Client::connect(&address, &ClientOptions::default()).await?;
+//! let mut samples = client.observe(Duration::from_secs(1)).await?;
+//! while let Some(sample) = samples.next().await? {
+//!     println!("{}: {:?}, in force {}", client.agent().node.name, sample.energy, sample.in_force);
+//! }
+//! # Ok(())
+//! # }
+//! ```
 #![forbid(unsafe_code)]
 
 pub mod access;

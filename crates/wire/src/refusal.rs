@@ -1,24 +1,22 @@
 //! Why a request was refused: in words for people, as data for programs, as a gRPC code for everything between.
 
-use crate::check::{Invalid, millis, required};
+use crate::check::Invalid;
 use crate::message::Range;
-use crate::proto;
 use headroom_units::Setting;
-use prost::Message as _;
-use proto::refusal::Reason;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::time::Duration;
 use tonic::metadata::MetadataValue;
 use tonic::{Code, Status};
 
-/// The trailer that carries a [`proto::Refusal`].
+/// The trailer that carries a [`Refusal`] as JSON.
 pub const TRAILER: &str = "headroom-refusal-bin";
 
 /// Who serves: an agent or a gateway.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Server {
     /// The agent of a node.
-    #[default]
     Agent,
     /// A gateway's control port.
     Gateway,
@@ -32,14 +30,6 @@ impl Server {
             Self::Gateway => "gateway",
         }
     }
-
-    /// A server that says nothing of itself is an agent: gateways have always said it.
-    fn of_word(word: &str) -> Self {
-        match word == Self::Gateway.as_str() {
-            true => Self::Gateway,
-            false => Self::Agent,
-        }
-    }
 }
 
 impl fmt::Display for Server {
@@ -49,7 +39,8 @@ impl fmt::Display for Server {
 }
 
 /// Why an agent or a gateway refused a request. Nothing was changed, save where [`Refusal::MachineRefused`] says what.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, thiserror::Error)]
+#[serde(rename_all = "kebab-case")]
 pub enum Refusal {
     /// Another holder's lease lives.
     #[error(
@@ -71,6 +62,7 @@ pub enum Refusal {
         /// The field.
         field: String,
         /// What was given.
+        #[serde(with = "as_text")]
         value: f64,
         /// What is accepted.
         accepted: Range,
@@ -199,148 +191,38 @@ impl Refusal {
     /// The refusal that a status carries; `None` where it carries none that this version understands.
     pub fn from_status(status: &Status) -> Option<Self> {
         let bytes = status.metadata().get_bin(TRAILER)?.to_bytes().ok()?;
-        proto::Refusal::decode(bytes).ok()?.try_into().ok()
+        serde_json::from_slice(&bytes).ok()
     }
 }
 
 impl From<Refusal> for Status {
     fn from(refusal: Refusal) -> Self {
         let mut status = Status::new(refusal.code(), refusal.to_string());
-        let bytes = proto::Refusal::from(refusal).encode_to_vec();
-        status
-            .metadata_mut()
-            .insert_bin(TRAILER, MetadataValue::from_bytes(&bytes));
+        match serde_json::to_vec(&refusal) {
+            Ok(json) => {
+                let value = MetadataValue::from_bytes(&json);
+                status.metadata_mut().insert_bin(TRAILER, value);
+            }
+            // The status says the same in words.
+            Err(error) => tracing::error!(%error, "a refusal cannot be written as JSON"),
+        }
         status
     }
 }
 
-impl From<Refusal> for proto::Refusal {
-    fn from(refusal: Refusal) -> Self {
-        let reason = match refusal {
-            Refusal::HeldByAnother { holder, remaining } => Reason::HeldByAnother(proto::HeldByAnother {
-                holder,
-                remaining_ms: millis(remaining),
-            }),
-            Refusal::OutOfRange {
-                field,
-                value,
-                accepted,
-                unit,
-            } => Reason::OutOfRange(proto::OutOfRange {
-                field,
-                value,
-                accepted: Some(accepted.into()),
-                unit,
-            }),
-            Refusal::Malformed(Invalid {
-                field,
-                value,
-                expected,
-            }) => Reason::Malformed(proto::Malformed {
-                field,
-                value,
-                expected,
-            }),
-            Refusal::Stale { given, last } => Reason::Stale(proto::Stale { given, last }),
-            Refusal::Conflict { sequence } => Reason::Conflict(proto::Conflict { sequence }),
-            Refusal::Forbidden {
-                call,
-                peer,
-                access,
-                needed,
-                remedy,
-            } => Reason::Forbidden(proto::Forbidden {
-                call,
-                peer,
-                access,
-                needed,
-                remedy,
-            }),
-            Refusal::NoLever {
-                field,
-                reason,
-                remedy,
-            } => Reason::NoLever(proto::NoLever {
-                field,
-                reason,
-                remedy,
-            }),
-            Refusal::Busy { server, what, limit } => Reason::Busy(proto::Busy {
-                what,
-                limit,
-                server: server.as_str().into(),
-            }),
-            Refusal::MachineRefused { why, in_force } => Reason::MachineRefused(proto::MachineRefused {
-                why,
-                in_force: Some(in_force.into()),
-            }),
-            Refusal::NotAllowed {
-                field,
-                value,
-                allowed,
-            } => Reason::NotAllowed(proto::NotAllowed {
-                field,
-                value,
-                allowed,
-            }),
-            Refusal::Ending(server) => Reason::Ending(proto::Ending {
-                server: server.as_str().into(),
-            }),
-        };
-        Self { reason: Some(reason) }
-    }
-}
+/// A number as text: JSON has none for NaN, which is among what is refused.
+mod as_text {
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serializer};
 
-impl TryFrom<proto::Refusal> for Refusal {
-    type Error = Invalid;
-    fn try_from(message: proto::Refusal) -> Result<Self, Invalid> {
-        Ok(match message.reason.ok_or_else(|| Invalid::missing("reason"))? {
-            Reason::HeldByAnother(held) => Self::HeldByAnother {
-                holder: held.holder,
-                remaining: Duration::from_millis(held.remaining_ms),
-            },
-            Reason::OutOfRange(out) => Self::OutOfRange {
-                field: out.field,
-                value: out.value,
-                accepted: required("accepted", out.accepted)?,
-                unit: out.unit,
-            },
-            Reason::Malformed(bad) => Self::Malformed(Invalid::new(bad.field, bad.value, bad.expected)),
-            Reason::Stale(stale) => Self::Stale {
-                given: stale.given,
-                last: stale.last,
-            },
-            Reason::Conflict(conflict) => Self::Conflict {
-                sequence: conflict.sequence,
-            },
-            Reason::Forbidden(not) => Self::Forbidden {
-                call: not.call,
-                peer: not.peer,
-                access: not.access,
-                needed: not.needed,
-                remedy: not.remedy,
-            },
-            Reason::NoLever(no) => Self::NoLever {
-                field: no.field,
-                reason: no.reason,
-                remedy: no.remedy,
-            },
-            Reason::Busy(busy) => Self::Busy {
-                server: Server::of_word(&busy.server),
-                what: busy.what,
-                limit: busy.limit,
-            },
-            Reason::MachineRefused(refused) => Self::MachineRefused {
-                why: refused.why,
-                in_force: required("in_force", refused.in_force)?,
-            },
-            Reason::NotAllowed(not) => Self::NotAllowed {
-                field: not.field,
-                value: not.value,
-                allowed: not.allowed,
-            },
-            Reason::Ending(ending) => Self::Ending(Server::of_word(&ending.server)),
-        })
+    pub(super) fn serialize<S: Serializer>(value: &f64, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(value)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+        String::deserialize(deserializer)?
+            .parse()
+            .map_err(D::Error::custom)
     }
 }
 
@@ -403,6 +285,15 @@ mod tests {
             assert_eq!(status.code(), refusal.code());
             assert_eq!(status.message(), refusal.to_string());
             assert_eq!(Refusal::from_status(&status), Some(refusal));
+        }
+    }
+
+    #[test]
+    fn a_value_that_is_no_number_survives_too() {
+        let refused = |value| Refusal::check_range("cap", value, Range::new(40.0, 92.0), "W").unwrap_err();
+        for (value, words) in [(f64::NAN, "cap is NaN W"), (f64::INFINITY, "cap is inf W")] {
+            let read = Refusal::from_status(&Status::from(refused(value))).unwrap();
+            assert!(read.to_string().starts_with(words), "{read}");
         }
     }
 

@@ -79,62 +79,69 @@ pub enum Family {
 }
 
 impl Family {
-    /// All of them.
-    pub const ALL: [Self; 14] = [
-        Self::Short,
-        Self::Long,
-        Self::Tenth,
-        Self::Tenfold,
-        Self::Weekly,
-        Self::OtherRhythm,
-        Self::FlashCrowds,
-        Self::Ramps,
-        Self::Steps,
-        Self::RandomWalk,
-        Self::Bursts,
-        Self::NearIdle,
-        Self::NearFull,
-        Self::Silences,
+    /// Each family with its name in reports and on the command line, and what it is in one line; in their order.
+    const TABLE: [(Self, &'static str, &'static str); 14] = [
+        (Self::Short, "short", "a quarter of an hour of an ordinary day"),
+        (Self::Long, "long", "seven hours: 105 days of 24 values"),
+        (Self::Tenth, "tenth", "a tenth of the load on the same plant"),
+        (
+            Self::Tenfold,
+            "tenfold",
+            "ten times the load on ten times the plant",
+        ),
+        (
+            Self::Weekly,
+            "weekly",
+            "four weeks whose weekends have 0.35 of the load",
+        ),
+        (
+            Self::OtherRhythm,
+            "other-rhythm",
+            "a rhythm of 37 values instead of 24",
+        ),
+        (
+            Self::FlashCrowds,
+            "flash-crowds",
+            "ten times the load from one second to the next",
+        ),
+        (
+            Self::Ramps,
+            "ramps",
+            "straight climbs and descents between random levels",
+        ),
+        (Self::Steps, "steps", "jumps between random levels"),
+        (Self::RandomWalk, "random-walk", "a walk without rhythm or level"),
+        (
+            Self::Bursts,
+            "bursts",
+            "three levels that may change every second (MMPP)",
+        ),
+        (Self::NearIdle, "near-idle", "a thousandth of the capacity"),
+        (
+            Self::NearFull,
+            "near-full",
+            "days whose peak reaches nine tenths of the capacity",
+        ),
+        (
+            Self::Silences,
+            "silences",
+            "stretches without any request between full days",
+        ),
     ];
 
-    /// Its name.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Short => "short",
-            Self::Long => "long",
-            Self::Tenth => "tenth",
-            Self::Tenfold => "tenfold",
-            Self::Weekly => "weekly",
-            Self::OtherRhythm => "other-rhythm",
-            Self::FlashCrowds => "flash-crowds",
-            Self::Ramps => "ramps",
-            Self::Steps => "steps",
-            Self::RandomWalk => "random-walk",
-            Self::Bursts => "bursts",
-            Self::NearIdle => "near-idle",
-            Self::NearFull => "near-full",
-            Self::Silences => "silences",
-        }
+    /// All of them.
+    pub fn all() -> impl Iterator<Item = Self> {
+        Self::TABLE.into_iter().map(|(family, ..)| family)
     }
 
-    /// What it is, in a line.
+    /// Its name in reports and on the command line.
+    pub const fn name(self) -> &'static str {
+        Self::TABLE[self as usize].1
+    }
+
+    /// What it is, in one line.
     pub const fn what(self) -> &'static str {
-        match self {
-            Self::Short => "a quarter of an hour of an ordinary day",
-            Self::Long => "seven hours: 105 days of 24 values",
-            Self::Tenth => "a tenth of the load on the same plant",
-            Self::Tenfold => "ten times the load on ten times the plant",
-            Self::Weekly => "four weeks whose weekends have 0.35 of the load",
-            Self::OtherRhythm => "a rhythm of 37 values instead of 24",
-            Self::FlashCrowds => "ten times the load from one second to the next",
-            Self::Ramps => "straight climbs and descents between random levels",
-            Self::Steps => "jumps between random levels",
-            Self::RandomWalk => "a walk without rhythm or level",
-            Self::Bursts => "three levels that may change every second (MMPP)",
-            Self::NearIdle => "a thousandth of the capacity",
-            Self::NearFull => "days whose peak reaches nine tenths of the capacity",
-            Self::Silences => "stretches without any request between full days",
-        }
+        Self::TABLE[self as usize].2
     }
 
     /// How many times the plant it is meant for.
@@ -193,13 +200,10 @@ impl std::str::FromStr for Family {
     type Err = String;
 
     fn from_str(name: &str) -> Result<Self, String> {
-        Self::ALL
-            .into_iter()
-            .find(|family| family.name() == name)
-            .ok_or_else(|| {
-                let all = Self::ALL.map(Self::name).join(", ");
-                format!("there is no family of that name; there are {all}")
-            })
+        Self::all().find(|family| family.name() == name).ok_or_else(|| {
+            let all = Self::TABLE.map(|(_, name, _)| name).join(", ");
+            format!("there is no family of that name; there are {all}")
+        })
     }
 }
 
@@ -354,7 +358,8 @@ mod tests {
 
     #[test]
     fn a_seed_decides_every_value_and_the_capacity_only_their_size() {
-        for family in Family::ALL {
+        for (at, family) in Family::all().enumerate() {
+            assert_eq!(family as usize, at, "{family}");
             let one = family.trace(CAPACITY, 3).unwrap();
             assert_eq!(one, family.trace(CAPACITY, 3).unwrap(), "{family}");
             assert_ne!(
@@ -389,7 +394,7 @@ mod tests {
         assert!((everyday / EVERYDAY - 1.0).abs() < 0.03, "{everyday}");
         assert!((level(Family::Tenth) / everyday - 0.1).abs() < 0.01);
         assert!((level(Family::Tenfold) / everyday - 1.0).abs() < 0.05);
-        assert_eq!(Family::ALL.map(Family::plants).iter().sum::<u32>(), 13 + 10);
+        assert_eq!(Family::all().map(Family::plants).sum::<u32>(), 13 + 10);
         assert!(shares(Family::NearIdle, 1).iter().all(|share| *share <= 0.0015));
         let full = shares(Family::NearFull, 1).into_iter().fold(0.0, f64::max);
         assert!((full - 0.9).abs() < 1e-9, "{full}");

@@ -13,6 +13,18 @@
 //! | closed-loop users as SURGE models them, the site they browse, and how many there are over time | [`users`] |
 //! | a web server's log, as a trace or as requests to send again | [`access_log`] |
 //! | the random streams | [`random`] |
+//!
+//! ```
+//! use headroom_units::PerSecond;
+//! use headroom_workload::generate::{Diurnal, diurnal};
+//! use headroom_workload::{Arrivals, Spacing};
+//!
+//! let day = diurnal(&Diurnal { days: 1, seed: 3, ..Diurnal::default() })?;
+//! let small = day.scaled_to_peak(PerSecond::new(5.0))?;
+//! let due = Arrivals::new(small.clone(), Spacing::Even, 1);
+//! assert!((due.count() as f64 - small.requests()).abs() < 1.0);
+//! # Ok::<(), headroom_workload::TraceError>(())
+//! ```
 #![forbid(unsafe_code)]
 
 pub mod access_log;

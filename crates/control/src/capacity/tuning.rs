@@ -71,16 +71,8 @@ impl QueueTuning {
         Bound::Seconds(0.001, 3_600.0).check("sampling_period_s", self.sampling_period_s)?;
         Bound::Share.check("drop_ratio", self.drop_ratio)?;
         Bound::Seconds(0.0, 3_600.0).check("forecast_s", self.forecast_s)?;
-        if !(0.0..1.0).contains(&self.keep) {
-            return Err(OutOfRange::new("keep", self.keep, "0 or more and below 1"));
-        }
-        if !(1.0..=1e9).contains(&self.most_per_s) {
-            return Err(OutOfRange::new(
-                "most_per_s",
-                self.most_per_s,
-                "between 1 and 1000000000",
-            ));
-        }
+        Bound::BelowOne.check("keep", self.keep)?;
+        Bound::Between(1.0, 1e9).check("most_per_s", self.most_per_s)?;
         Bound::Seconds(0.0, 3_600.0).check("hold_s", self.hold_s)
     }
 }
@@ -88,60 +80,22 @@ impl QueueTuning {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::parameter::assert_refused;
 
     #[test]
     fn the_defaults_pass_and_what_is_outside_is_named() {
-        let good = QueueTuning::default();
-        assert_eq!(good.check(), Ok(()));
-        let wrong = [
-            (
-                "queue_limit is 0",
-                QueueTuning {
-                    queue_limit: Some(0),
-                    ..good
-                },
-            ),
-            (
-                "sampling_period_s is 0",
-                QueueTuning {
-                    sampling_period_s: 0.0,
-                    ..good
-                },
-            ),
-            (
-                "drop_ratio is 1.5",
-                QueueTuning {
-                    drop_ratio: 1.5,
-                    ..good
-                },
-            ),
-            (
-                "forecast_s is -1",
-                QueueTuning {
-                    forecast_s: -1.0,
-                    ..good
-                },
-            ),
-            ("keep is 1:", QueueTuning { keep: 1.0, ..good }),
-            (
-                "most_per_s is 0",
-                QueueTuning {
-                    most_per_s: 0.0,
-                    ..good
-                },
-            ),
-            (
-                "hold_s is NaN",
-                QueueTuning {
-                    hold_s: f64::NAN,
-                    ..good
-                },
-            ),
-        ];
-        for (said, tuning) in wrong {
-            let error = tuning.check().unwrap_err().to_string();
-            assert!(error.starts_with(said), "{error}");
-        }
+        assert_refused(
+            QueueTuning::check,
+            &[
+                (r#"{"queue_limit": 0}"#, "queue_limit is 0"),
+                (r#"{"sampling_period_s": 0}"#, "sampling_period_s is 0"),
+                (r#"{"drop_ratio": 1.5}"#, "drop_ratio is 1.5"),
+                (r#"{"forecast_s": -1}"#, "forecast_s is -1"),
+                (r#"{"keep": 1}"#, "keep is 1:"),
+                (r#"{"most_per_s": 0}"#, "most_per_s is 0"),
+                (r#"{"hold_s": -1}"#, "hold_s is -1"),
+            ],
+        );
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The parameters of Headroom's own law. None of them describes a trace or a machine.
 
-use crate::parameter::OutOfRange;
+use crate::parameter::{Bound, OutOfRange};
 use serde::{Deserialize, Serialize};
 
 /// The law cannot be built from these values.
@@ -49,88 +49,33 @@ impl HeadroomTuning {
     /// # Errors
     /// [`OutOfRange`] for the first that is outside.
     pub fn check(&self) -> Result<(), OutOfRange> {
-        let checks = [
-            (
-                "guard",
-                self.guard,
-                self.guard > 0.0 && self.guard <= 1.0,
-                "greater than 0 and at most 1",
-            ),
-            (
-                "confidence",
-                self.confidence,
-                (0.5..=0.999_9).contains(&self.confidence),
-                "between 0.5 and 0.9999",
-            ),
-            (
-                "warm_up_periods",
-                f64::from(self.warm_up_periods),
-                (1..=1_000).contains(&self.warm_up_periods),
-                "between 1 and 1000",
-            ),
-            (
-                "least_gain",
-                self.least_gain,
-                (0.0..=0.5).contains(&self.least_gain),
-                "between 0 and 0.5",
-            ),
-            (
-                "cap_margin",
-                self.cap_margin,
-                (0.0..=1.0).contains(&self.cap_margin),
-                "between 0 and 1",
-            ),
-        ];
-        match checks.into_iter().find(|(_, _, fits, _)| !fits) {
-            Some((key, value, _, range)) => Err(OutOfRange::new(key, value, range)),
-            None => Ok(()),
-        }
+        Bound::Share.check("guard", self.guard)?;
+        Bound::Between(0.5, 0.999_9).check("confidence", self.confidence)?;
+        Bound::Between(1.0, 1_000.0).check("warm_up_periods", f64::from(self.warm_up_periods))?;
+        Bound::Between(0.0, 0.5).check("least_gain", self.least_gain)?;
+        Bound::Between(0.0, 1.0).check("cap_margin", self.cap_margin)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::parameter::assert_refused;
 
     #[test]
     fn the_defaults_pass_and_what_is_out_of_range_is_named() {
-        assert_eq!(HeadroomTuning::default().check(), Ok(()));
-        let refused = |tuning: HeadroomTuning| tuning.check().unwrap_err().to_string();
-        let with = HeadroomTuning::default;
-        assert_eq!(
-            refused(HeadroomTuning {
-                confidence: 1.0,
-                ..with()
-            }),
-            "confidence is 1: it must be between 0.5 and 0.9999"
-        );
-        assert!(
-            refused(HeadroomTuning {
-                guard: f64::NAN,
-                ..with()
-            })
-            .starts_with("guard is NaN")
-        );
-        assert!(
-            refused(HeadroomTuning {
-                warm_up_periods: 0,
-                ..with()
-            })
-            .starts_with("warm_up_periods is 0")
-        );
-        assert!(
-            refused(HeadroomTuning {
-                least_gain: -0.1,
-                ..with()
-            })
-            .starts_with("least_gain is -0.1")
-        );
-        assert!(
-            refused(HeadroomTuning {
-                cap_margin: 2.0,
-                ..with()
-            })
-            .starts_with("cap_margin is 2")
+        assert_refused(
+            HeadroomTuning::check,
+            &[
+                (
+                    r#"{"confidence": 1}"#,
+                    "confidence is 1: it must be between 0.5 and 0.9999",
+                ),
+                (r#"{"guard": 0}"#, "guard is 0"),
+                (r#"{"warm_up_periods": 0}"#, "warm_up_periods is 0"),
+                (r#"{"least_gain": -0.1}"#, "least_gain is -0.1"),
+                (r#"{"cap_margin": 2}"#, "cap_margin is 2"),
+            ],
         );
     }
 

@@ -40,14 +40,7 @@ impl K8sAsRunTuning {
     pub fn check(&self) -> Result<(), OutOfRange> {
         Bound::Share.check("target_utilisation", self.target_utilisation)?;
         Bound::Seconds(0.1, 3_600.0).check("interval_s", self.interval_s)?;
-        match (1..=100_000).contains(&self.nodes) {
-            true => Ok(()),
-            false => Err(OutOfRange::new(
-                "nodes",
-                f64::from(self.nodes),
-                "between 1 and 100000",
-            )),
-        }
+        Bound::Between(1.0, 100_000.0).check("nodes", f64::from(self.nodes))
     }
 }
 

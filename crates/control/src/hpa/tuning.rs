@@ -105,58 +105,21 @@ impl HpaTuning {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::parameter::assert_refused;
 
     #[test]
     fn the_defaults_pass_and_what_is_outside_is_named() {
-        assert_eq!(HpaTuning::default().check(), Ok(()));
-        let wrong: [(&str, HpaTuning); 6] = [
-            (
-                "metrics is 0",
-                HpaTuning {
-                    metrics: vec![],
-                    ..HpaTuning::default()
-                },
-            ),
-            (
-                "target_utilisation is 80",
-                HpaTuning {
-                    target_utilisation: 80.0,
-                    ..HpaTuning::default()
-                },
-            ),
-            (
-                "cores_per_pod is 0",
-                HpaTuning {
-                    cores_per_pod: Some(0.0),
-                    ..HpaTuning::default()
-                },
-            ),
-            (
-                "min_pods is 0",
-                HpaTuning {
-                    min_pods: Some(0),
-                    ..HpaTuning::default()
-                },
-            ),
-            (
-                "sync_s is 0.5",
-                HpaTuning {
-                    sync_s: 0.5,
-                    ..HpaTuning::default()
-                },
-            ),
-            (
-                "tolerance is NaN",
-                HpaTuning {
-                    tolerance: f64::NAN,
-                    ..HpaTuning::default()
-                },
-            ),
-        ];
-        for (said, tuning) in wrong {
-            let error = tuning.check().unwrap_err().to_string();
-            assert!(error.starts_with(said), "{error}");
-        }
+        assert_refused(
+            HpaTuning::check,
+            &[
+                (r#"{"metrics": []}"#, "metrics is 0"),
+                (r#"{"target_utilisation": 80}"#, "target_utilisation is 80"),
+                (r#"{"cores_per_pod": 0}"#, "cores_per_pod is 0"),
+                (r#"{"min_pods": 0}"#, "min_pods is 0"),
+                (r#"{"sync_s": 0.5}"#, "sync_s is 0.5"),
+                (r#"{"tolerance": -1}"#, "tolerance is -1"),
+            ],
+        );
     }
 
     #[test]

@@ -31,27 +31,29 @@ impl Parameter {
     }
 }
 
+/// `parameter!(TABLE, LOW, HIGH, (FIELD OF THE TABLE) KEY)`, then `as` the type of a whole number, or the default in the
+/// place of an absent value.
 macro_rules! parameter {
-    ($table:literal, $key:literal, $low:expr, $high:expr, $($field:ident).+ $(as $whole:ty)?) => {
+    ($table:literal, $low:expr, $high:expr, ($($of:ident).+) $key:ident $(as $whole:ty)?) => {
         Parameter {
             table: $table,
-            key: $key,
+            key: stringify!($key),
             low: $low,
             high: $high,
             whole: is_whole!($($whole)?),
-            get: Box::new(|law| law.$($field).+ as f64),
-            set: |law, value| law.$($field).+ = value $(as $whole)?,
+            get: Box::new(|law| law.$($of).+.$key as f64),
+            set: |law, value| law.$($of).+.$key = value $(as $whole)?,
         }
     };
-    ($table:literal, $key:literal, $low:expr, $high:expr, $($field:ident).+ or $default:expr) => {
+    ($table:literal, $low:expr, $high:expr, ($($of:ident).+) $key:ident or $default:expr) => {
         Parameter {
             table: $table,
-            key: $key,
+            key: stringify!($key),
             low: $low,
             high: $high,
             whole: false,
-            get: Box::new(|law| law.$($field).+.unwrap_or($default)),
-            set: |law, value| law.$($field).+ = Some(value),
+            get: Box::new(|law| law.$($of).+.$key.unwrap_or($default)),
+            set: |law, value| law.$($of).+.$key = Some(value),
         }
     };
 }
@@ -69,9 +71,9 @@ macro_rules! is_whole {
 /// are there for safety.
 pub(super) fn headroom(_: &LawConfig, _: &LawContext) -> Found {
     Ok(vec![
-        parameter!("headroom", "guard", 0.7, 1.0, headroom.guard),
-        parameter!("headroom", "confidence", 0.95, 0.9999, headroom.confidence),
-        parameter!("headroom", "least_gain", 0.0, 0.1, headroom.least_gain),
+        parameter!("headroom", 0.7, 1.0, (headroom) guard),
+        parameter!("headroom", 0.95, 0.9999, (headroom) confidence),
+        parameter!("headroom", 0.0, 0.1, (headroom) least_gain),
     ])
 }
 
@@ -79,49 +81,13 @@ pub(super) fn headroom(_: &LawConfig, _: &LawContext) -> Found {
 fn slo_power_using(context: &LawContext, uses: &[&str]) -> Found {
     let target_ms = context.slo.target().as_millis();
     let all = [
-        parameter!("slo-power", "guard", 0.5, 1.0, slo_power.guard),
-        parameter!(
-            "slo-power",
-            "utilisation_threshold",
-            0.4,
-            0.98,
-            slo_power.utilisation_threshold
-        ),
-        parameter!(
-            "slo-power",
-            "sustained_periods",
-            1.0,
-            20.0,
-            slo_power.sustained_periods as u32
-        ),
-        parameter!(
-            "slo-power",
-            "request_window_periods",
-            2.0,
-            30.0,
-            slo_power.request_window_periods as usize
-        ),
-        parameter!(
-            "slo-power",
-            "utilisation_window_periods",
-            2.0,
-            15.0,
-            slo_power.utilisation_window_periods as usize
-        ),
-        parameter!(
-            "slo-power",
-            "hold_band_ms",
-            0.0,
-            target_ms,
-            slo_power.hold_band_ms
-        ),
-        parameter!(
-            "slo-power",
-            "cap_floor_over_consumed",
-            0.0,
-            1.5,
-            slo_power.cap_floor_over_consumed
-        ),
+        parameter!("slo-power", 0.5, 1.0, (slo_power) guard),
+        parameter!("slo-power", 0.4, 0.98, (slo_power) utilisation_threshold),
+        parameter!("slo-power", 1.0, 20.0, (slo_power) sustained_periods as u32),
+        parameter!("slo-power", 2.0, 30.0, (slo_power) request_window_periods as usize),
+        parameter!("slo-power", 2.0, 15.0, (slo_power) utilisation_window_periods as usize),
+        parameter!("slo-power", 0.0, target_ms, (slo_power) hold_band_ms),
+        parameter!("slo-power", 0.0, 1.5, (slo_power) cap_floor_over_consumed),
     ];
     let used = |parameter: &Parameter| uses.contains(&parameter.key);
     Ok(all.into_iter().filter(used).collect())
@@ -151,44 +117,38 @@ pub(super) fn elastic_only(_: &LawConfig, context: &LawContext) -> Found {
 
 fn pegasus_holding(hold: Parameter) -> Found {
     Ok(vec![
-        parameter!("pegasus", "far_over", 1.0, 2.0, pegasus.far_over),
+        parameter!("pegasus", 1.0, 2.0, (pegasus) far_over),
         // Their ranges meet and do not overlap: far_under above under is refused.
-        parameter!("pegasus", "under", 0.6, 0.95, pegasus.under),
-        parameter!("pegasus", "far_under", 0.0, 0.6, pegasus.far_under),
-        parameter!("pegasus", "raise", 0.01, 0.3, pegasus.raise),
-        parameter!("pegasus", "lower", 0.001, 0.05, pegasus.lower),
-        parameter!("pegasus", "lower_far", 0.001, 0.1, pegasus.lower_far),
+        parameter!("pegasus", 0.6, 0.95, (pegasus) under),
+        parameter!("pegasus", 0.0, 0.6, (pegasus) far_under),
+        parameter!("pegasus", 0.01, 0.3, (pegasus) raise),
+        parameter!("pegasus", 0.001, 0.05, (pegasus) lower),
+        parameter!("pegasus", 0.001, 0.1, (pegasus) lower_far),
         hold,
     ])
 }
 
 pub(super) fn pegasus(_: &LawConfig, _: &LawContext) -> Found {
-    pegasus_holding(parameter!("pegasus", "hold_s", 0.0, 300.0, pegasus.hold_s or 300.0))
+    pegasus_holding(parameter!("pegasus", 0.0, 300.0, (pegasus) hold_s or 300.0))
 }
 
 pub(super) fn pegasus_as_run(_: &LawConfig, _: &LawContext) -> Found {
-    pegasus_holding(parameter!("pegasus", "hold_s", 0.0, 300.0, pegasus.hold_s or 30.0))
+    pegasus_holding(parameter!("pegasus", 0.0, 300.0, (pegasus) hold_s or 30.0))
 }
 
 pub(super) fn hpa(_: &LawConfig, _: &LawContext) -> Found {
     Ok(vec![
-        parameter!("hpa", "target_utilisation", 0.3, 0.98, hpa.target_utilisation),
-        parameter!("hpa", "sync_s", 1.0, 60.0, hpa.sync_s),
-        parameter!("hpa", "tolerance", 0.0, 0.3, hpa.tolerance),
-        parameter!("hpa.down", "stabilisation_window_s", 0.0, 600.0, hpa.down.stabilisation_window_s or 300.0),
+        parameter!("hpa", 0.3, 0.98, (hpa) target_utilisation),
+        parameter!("hpa", 1.0, 60.0, (hpa) sync_s),
+        parameter!("hpa", 0.0, 0.3, (hpa) tolerance),
+        parameter!("hpa.down", 0.0, 600.0, (hpa.down) stabilisation_window_s or 300.0),
     ])
 }
 
 pub(super) fn k8s_as_run(_: &LawConfig, _: &LawContext) -> Found {
     Ok(vec![
-        parameter!(
-            "k8s-as-run",
-            "target_utilisation",
-            0.3,
-            0.98,
-            k8s_as_run.target_utilisation
-        ),
-        parameter!("k8s-as-run", "interval_s", 1.0, 30.0, k8s_as_run.interval_s),
+        parameter!("k8s-as-run", 0.3, 0.98, (k8s_as_run) target_utilisation),
+        parameter!("k8s-as-run", 1.0, 30.0, (k8s_as_run) interval_s),
     ])
 }
 

@@ -54,15 +54,15 @@ pub struct ServerLoad {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct EnergyTotals {
     /// Of the servers as they were.
-    pub spent: Joules,
+    pub consumed: Joules,
     /// Of the same work with every server on.
     pub always_on: Joules,
 }
 
 impl EnergyTotals {
-    /// The share that was saved against every server on; `None` where nothing was spent by either.
+    /// The share that was saved against every server on; `None` where nothing was consumed by either.
     pub fn saving(&self) -> Option<f64> {
-        (self.always_on > Joules::ZERO).then(|| 1.0 - self.spent / self.always_on)
+        (self.always_on > Joules::ZERO).then(|| 1.0 - self.consumed / self.always_on)
     }
 
     /// The mean power since an earlier time, of the servers as they were and with every server on; `None` where no time has
@@ -70,8 +70,8 @@ impl EnergyTotals {
     pub fn power_since(&self, earlier: &Self, length: Seconds) -> Option<(Watts, Watts)> {
         let watts = |now: Joules, then: Joules| Watts::new((now - then).get() / length.get());
         let both = || {
-            let spent = watts(self.spent, earlier.spent);
-            (spent, watts(self.always_on, earlier.always_on))
+            let consumed = watts(self.consumed, earlier.consumed);
+            (consumed, watts(self.always_on, earlier.always_on))
         };
         (length > Seconds::ZERO).then(both)
     }
@@ -91,7 +91,7 @@ impl Energy {
         Self {
             power,
             sum: EnergyTotals {
-                spent: Joules::ZERO,
+                consumed: Joules::ZERO,
                 always_on: Joules::ZERO,
             },
         }
@@ -125,7 +125,7 @@ impl Energy {
                 PowerState::Failed(_) if one.powered == Some(false) => off_w,
                 PowerState::Failed(_) => full_w,
             };
-            self.sum.spent += Joules::new(watts * length.get());
+            self.sum.consumed += Joules::new(watts * length.get());
             self.sum.always_on += Joules::new(at(each) * length.get());
         }
     }
@@ -148,20 +148,20 @@ mod tests {
             Seconds::new(10.0),
             &[load(PowerState::Serving, Some(0.5)), load(PowerState::Off, None)],
         );
-        assert!((energy.sum.spent.get() - 625.0).abs() < 1e-9);
+        assert!((energy.sum.consumed.get() - 625.0).abs() < 1e-9);
         // A quarter of each.
         assert!((energy.sum.always_on.get() - 2.0 * 612.5).abs() < 1e-9);
         assert!((energy.sum.saving().unwrap() - (1.0 - 625.0 / 1225.0)).abs() < 1e-9);
         let mut failed = Energy::new(ServerPower::default());
         let broken = load(PowerState::Failed(Cause::Lost), None);
         failed.add(Seconds::new(1.0), &[broken]);
-        assert!((failed.sum.spent.get() - 65.0).abs() < 1e-9);
+        assert!((failed.sum.consumed.get() - 65.0).abs() < 1e-9);
         let off = ServerLoad {
             powered: Some(false),
             ..broken
         };
         failed.add(Seconds::new(1.0), &[off]);
-        assert!((failed.sum.spent.get() - 65.0).abs() < 1e-9);
+        assert!((failed.sum.consumed.get() - 65.0).abs() < 1e-9);
         assert_eq!(Energy::new(ServerPower::default()).sum.saving(), None);
     }
 }

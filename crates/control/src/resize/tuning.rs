@@ -53,15 +53,10 @@ impl ResizeTuning {
             ("min_servers", self.min_servers),
             ("starts_at_once", self.starts_at_once),
         ] {
-            if !(1..=MAX_SERVERS).contains(&value) {
-                let range = format!("between 1 and {}", MAX_SERVERS);
-                return Err(OutOfRange::new(key, value as f64, range));
-            }
+            Bound::Between(1.0, MAX_SERVERS as f64).check(key, value as f64)?;
         }
         Bound::Seconds(0.0, DAY_S).check("warm_up_s", self.warm_up_s)?;
-        if !(0.0..1.0).contains(&self.margin) {
-            return Err(OutOfRange::new("margin", self.margin, "0 or more and below 1"));
-        }
+        Bound::BelowOne.check("margin", self.margin)?;
         Bound::Seconds(0.0, DAY_S).check("spare_for_s", self.spare_for_s)?;
         Bound::Seconds(0.0, DAY_S).check("blind_s", self.blind_s)
     }
@@ -136,50 +131,24 @@ impl PowerTuning {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::parameter::assert_refused;
 
     #[test]
     fn the_defaults_pass_and_what_is_outside_is_named() {
-        let resize = ResizeTuning::default();
-        assert_eq!(resize.check(), Ok(()));
-        let power = PowerTuning::default();
-        assert_eq!(power.check(), Ok(()));
-        let wrong = [
-            ResizeTuning {
-                min_servers: 0,
-                ..resize
-            }
-            .check(),
-            ResizeTuning {
-                margin: 1.0,
-                ..resize
-            }
-            .check(),
-            ResizeTuning {
-                blind_s: f64::NAN,
-                ..resize
-            }
-            .check(),
-            PowerTuning {
-                boot_timeout_s: 0.0,
-                ..power
-            }
-            .check(),
-            PowerTuning {
-                backoff_most_s: 10.0,
-                ..power
-            }
-            .check(),
-        ];
-        let keys: Vec<String> = wrong.into_iter().map(|one| one.unwrap_err().key.into()).collect();
-        assert_eq!(
-            keys,
-            [
-                "min_servers",
-                "margin",
-                "blind_s",
-                "boot_timeout_s",
-                "backoff_most_s"
-            ]
+        assert_refused(
+            ResizeTuning::check,
+            &[
+                (r#"{"min_servers": 0}"#, "min_servers is 0"),
+                (r#"{"margin": 1}"#, "margin is 1"),
+                (r#"{"blind_s": -1}"#, "blind_s is -1"),
+            ],
+        );
+        assert_refused(
+            PowerTuning::check,
+            &[
+                (r#"{"boot_timeout_s": 0}"#, "boot_timeout_s is 0"),
+                (r#"{"backoff_most_s": 10}"#, "backoff_most_s is 10"),
+            ],
         );
         assert!(serde_json::from_str::<ResizeTuning>(r#"{"warm_up": 3}"#).is_err());
         assert!(serde_json::from_str::<PowerTuning>(r#"{"boot": 3}"#).is_err());

@@ -116,43 +116,33 @@ impl Tuning {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::parameter::assert_refused;
 
     #[test]
-    fn the_defaults_and_the_paper_pass() {
-        assert_eq!(Tuning::default().check(), Ok(()));
+    fn the_defaults_pass_and_a_value_out_of_range_is_named() {
         assert_eq!(Tuning::paper_only().check(), Ok(()));
-    }
-
-    #[test]
-    fn a_value_out_of_range_is_named() {
-        type Spoil = fn(&mut Tuning);
-        let cases: [(&str, Spoil); 9] = [
-            ("guard is 1.5: it must be greater than 0 and at most 1", |t| {
-                t.guard = 1.5
-            }),
-            ("utilisation_threshold is NaN", |t| {
-                t.utilisation_threshold = f64::NAN
-            }),
-            ("sustained_periods is 0", |t| t.sustained_periods = 0),
-            ("request_window_periods is 1", |t| t.request_window_periods = 1),
-            (
-                "utilisation_window_periods is 10001: it must be between 2 and 10000 periods",
-                |t| t.utilisation_window_periods = 10_001,
-            ),
-            ("power_step_w_per_core is 0", |t| {
-                t.power_step_w_per_core = Some(0.0)
-            }),
-            ("at_limit_margin_w is -1", |t| t.at_limit_margin_w = Some(-1.0)),
-            ("hold_band_ms is inf", |t| t.hold_band_ms = f64::INFINITY),
-            ("cap_floor_over_consumed is -0.1", |t| {
-                t.cap_floor_over_consumed = -0.1
-            }),
-        ];
-        for (said, spoil) in cases {
-            let mut tuning = Tuning::default();
-            spoil(&mut tuning);
-            let error = tuning.check().unwrap_err().to_string();
-            assert!(error.starts_with(said), "{error}");
-        }
+        assert_refused(
+            Tuning::check,
+            &[
+                (
+                    r#"{"guard": 1.5}"#,
+                    "guard is 1.5: it must be greater than 0 and at most 1",
+                ),
+                (r#"{"utilisation_threshold": 0}"#, "utilisation_threshold is 0"),
+                (r#"{"sustained_periods": 0}"#, "sustained_periods is 0"),
+                (r#"{"request_window_periods": 1}"#, "request_window_periods is 1"),
+                (
+                    r#"{"utilisation_window_periods": 10001}"#,
+                    "utilisation_window_periods is 10001: it must be between 2 and 10000 periods",
+                ),
+                (r#"{"power_step_w_per_core": 0}"#, "power_step_w_per_core is 0"),
+                (r#"{"at_limit_margin_w": -1}"#, "at_limit_margin_w is -1"),
+                (r#"{"hold_band_ms": -1}"#, "hold_band_ms is -1"),
+                (
+                    r#"{"cap_floor_over_consumed": -0.1}"#,
+                    "cap_floor_over_consumed is -0.1",
+                ),
+            ],
+        );
     }
 }

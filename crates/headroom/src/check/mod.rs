@@ -16,7 +16,7 @@ use headroom_node::cap::LimitError;
 use headroom_node::power::MeterError;
 use headroom_record::Recorder;
 use headroom_runtime::live::admin;
-use headroom_units::Hertz;
+use headroom_units::{Lever, LeverRange};
 use serde_json::{Map, Value, json};
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener};
@@ -78,49 +78,47 @@ impl Report {
         );
     }
 
+    /// What a lever can be set to, and by what where that is known here.
+    pub fn lever(&mut self, lever: Lever, range: LeverRange, by: Option<&str>) {
+        let (name, info) = (lever.name(), lever.info());
+        let (unit, scale) = info.shown;
+        let step = Some(range.step).filter(|step| *step > 0.0);
+        let steps = step.map_or_else(String::new, |step| format!(" in steps of {:.2}", step / scale));
+        let named = by.map_or_else(String::new, |by| format!(", by {by}"));
+        self.item(
+            name,
+            "levers",
+            format_args!("{:.2} to {:.2} {unit}{steps}{named}", range.min / scale, range.max / scale),
+            json!({
+                "lever": name, "minimum": range.min, "maximum": range.max, "step": step, "unit": info.unit, "by": by,
+            }),
+        );
+    }
+
     /// What can be allocated, and by what.
     pub fn plant(&mut self, plant: &Plant, cores_by: &str, cap_by: &str) {
         let (cores, power) = (plant.cores(), plant.power());
-        let (fewest, most, step) = (cores.min().get(), cores.max().get(), cores.step().get());
-        let lever = |name: &str, unit: &str, range: (f64, f64), step: Option<f64>, by: &str| {
-            json!({
-                "lever": name, "minimum": range.0, "maximum": range.1, "step": step, "unit": unit, "by": by,
-            })
+        let stepped = |min: f64, max: f64, step: f64| LeverRange {
+            step,
+            ..LeverRange::between(min, max)
         };
-        self.item(
-            "cores",
-            "levers",
-            format_args!("{fewest} to {most} in steps of {step}, by {cores_by}"),
-            lever("cores", "cores", (fewest, most), Some(step), cores_by),
+        let full = power.limit(cores.max()).get();
+        self.lever(
+            Lever::Cores,
+            stepped(cores.min().get(), cores.max().get(), cores.step().get()),
+            Some(cores_by),
         );
-        let (lowest, highest) = (power.lowest_cap.get(), power.limit(cores.max()).get());
-        self.item(
-            "cap",
-            "levers",
-            format_args!("{lowest:.2} to {highest:.2} W, by {cap_by}"),
-            lever("cap", "W", (lowest, highest), None, cap_by),
+        self.lever(
+            Lever::Cap,
+            LeverRange::between(power.lowest_cap.get(), full),
+            Some(cap_by),
         );
         match plant.frequency() {
-            Some(range) => {
-                let ghz = |frequency: Hertz| frequency.get() / 1e9;
-                self.item(
-                    "speed",
-                    "levers",
-                    format_args!(
-                        "{:.2} to {:.2} GHz in steps of {:.2}, by cpufreq",
-                        ghz(range.min()),
-                        ghz(range.max()),
-                        ghz(range.step())
-                    ),
-                    lever(
-                        "frequency",
-                        "Hz",
-                        (range.min().get(), range.max().get()),
-                        Some(range.step().get()),
-                        "cpufreq",
-                    ),
-                );
-            }
+            Some(range) => self.lever(
+                Lever::Frequency,
+                stepped(range.min().get(), range.max().get(), range.step().get()),
+                Some("cpufreq"),
+            ),
             None => self.line("speed", "is not limited (`headroom doctor` says why)"),
         }
         self.fact(

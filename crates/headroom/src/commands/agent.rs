@@ -268,20 +268,13 @@ fn describe(machine: &mut LocalMachine, report: &mut Report) {
     let meter = machine.meter().to_string();
     report.fact("meter", "meter", &meter, meter.as_str());
     for (lever, range) in machine.ranges().each() {
-        let (name, info) = (lever.name(), lever.info());
-        let (unit, scale) = info.shown;
         match range {
-            Ok(range) => report.item(
-                name,
-                "levers",
-                format_args!("{:.2} to {:.2} {unit}", range.min / scale, range.max / scale),
-                json!({ "lever": name, "minimum": range.min, "maximum": range.max, "unit": info.unit }),
-            ),
+            Ok(range) => report.lever(lever, *range, None),
             Err(none) => report.item(
-                name,
+                lever.name(),
                 "levers",
                 format_args!("cannot be limited: {}", none.reason),
-                json!({ "lever": name, "why_not": none.reason }),
+                json!({ "lever": lever.name(), "why_not": none.reason }),
             ),
         }
     }

@@ -28,7 +28,7 @@ pub struct CertsDir {
 pub enum CertsCommand {
     /// Make an authority: ca.crt and ca.key.
     Create {
-        /// Where.
+        /// The authority.
         #[command(flatten)]
         dir: CertsDir,
         /// How long it is valid.
@@ -37,7 +37,7 @@ pub enum CertsCommand {
     },
     /// Make the certificate of one node's agent, or of one gateway's control port.
     IssueNode {
-        /// Where.
+        /// The authority.
         #[command(flatten)]
         dir: CertsDir,
         /// The node's name, as the controller reaches it.
@@ -52,7 +52,7 @@ pub enum CertsCommand {
     },
     /// Make the controller's certificate, with which every node can be commanded.
     IssueController {
-        /// Where.
+        /// The authority.
         #[command(flatten)]
         dir: CertsDir,
         /// The name of one of many controllers; the files are then called controller-NAME.
@@ -64,7 +64,7 @@ pub enum CertsCommand {
     },
     /// Make the certificate of one that may observe every node and command none.
     IssueReader {
-        /// Where.
+        /// The authority.
         #[command(flatten)]
         dir: CertsDir,
         /// The reader's name.
@@ -77,7 +77,7 @@ pub enum CertsCommand {
     /// Revoke every certificate of a name that was issued until now: writes ca.crl, which nodes and controllers name as
     /// `revoked`.
     Revoke {
-        /// Where.
+        /// The authority.
         #[command(flatten)]
         dir: CertsDir,
         /// The name, as `headroom certs show` prints it, or the stem of its files (node-NAME).
@@ -95,7 +95,7 @@ pub enum CertsCommand {
     },
     /// Say whose each certificate is and for how many more days it is valid.
     Show {
-        /// Where.
+        /// The authority.
         #[command(flatten)]
         dir: CertsDir,
         /// These files instead of the folder's.

@@ -129,6 +129,11 @@ pub fn runs(args: &RunsArgs) -> Result<(), Failure> {
             .collect::<Result<Vec<_>, _>>()?;
         say::result(serde_json::to_string(&summaries)?)
     } else {
-        say::result(table::runs_table(&runs))
+        let listed = runs.into_iter().map(|run| {
+            let summary = archive.summary(run.id);
+            let unreadable = |error: &headroom_record::Error| say::note!("{error}");
+            (run, summary.inspect_err(unreadable).ok())
+        });
+        say::result(table::runs_table(&listed.collect::<Vec<_>>()))
     }
 }

@@ -1,33 +1,22 @@
 //! A backend that is down, comes up, is killed and comes again: the law neither saves on its ruins nor loses it.
 
-use crate::common::{Config, Group, Program, Up, Wiki, free_port, get, headroom, run, until};
-use crate::contract::number;
+use crate::common::{Config, Group, Program, Up, Wiki, free_address, get, headroom, number, succeeds, until};
 use headroom_record::Archive;
-use rustix::process::Signal;
 use std::fs;
 
 #[test]
 fn while_everything_fails_nothing_is_taken_and_a_backend_that_comes_back_is_found() {
     let Some(group) = Group::new() else { return };
-    let address = format!("127.0.0.1:{}", free_port());
-    let config = Config::new(group.path(), &format!("http://{address}"));
+    let address = free_address();
+    let config = Config::new(&group, address);
     let mut up = Up::start(&config);
     let url = format!("http://{}/", up.gateway);
     let trace = config.dir().join("trace.txt");
     fs::write(&trace, "60\n").unwrap();
     let load = |seconds: &str| {
-        let mut command = headroom();
-        command.args([
-            "load",
-            "--json",
-            "--arrivals",
-            "even",
-            "--step",
-            seconds,
-            "--url",
-            &url,
-            "--trace",
-        ]);
+        let mut command = headroom(format!(
+            "load --json --arrivals even --step {seconds} --url {url} --trace"
+        ));
         command.arg(&trace);
         command
     };
@@ -35,14 +24,13 @@ fn while_everything_fails_nothing_is_taken_and_a_backend_that_comes_back_is_foun
     // Down: every request is answered, with 502.
     let answer = get(up.gateway, "/").unwrap();
     assert_eq!(answer.status, 502, "{answer:?}");
-    let (status, down) = run(&mut load("3"));
-    assert!(status.success(), "{}", down.err());
+    let down = succeeds(load("3"));
     let down = down.json();
     assert_eq!(number(&down, "offered"), 180.0);
     assert_eq!(number(&down, "failed.status"), 180.0, "{down}");
 
     // Up for the first time.
-    let wiki = Wiki::start(&address);
+    let wiki = Wiki::start(&address.to_string());
     group.add(wiki.program.pid());
     let served = || {
         get(up.gateway, "/")
@@ -58,7 +46,7 @@ fn while_everything_fails_nothing_is_taken_and_a_backend_that_comes_back_is_foun
     drop(wiki);
     let failed = up.metrics().sum("headroom_service_failures_total").unwrap();
     up.counted("headroom_service_failures_total", failed + 20.0);
-    let wiki = Wiki::start(&address);
+    let wiki = Wiki::start(&address.to_string());
     group.add(wiki.program.pid());
     until("the backend is found again", served);
     middle.succeeds();
@@ -69,10 +57,9 @@ fn while_everything_fails_nothing_is_taken_and_a_backend_that_comes_back_is_foun
     assert_eq!(number(&middle, "failed.timeout"), 0.0, "{middle}");
     assert_eq!(number(&middle, "failed.protocol"), 0.0, "{middle}");
 
-    let after = run(&mut load("1")).1.json();
+    let after = succeeds(load("1")).json();
     assert_eq!(number(&after, "completed"), 60.0, "{after}");
-    up.program.signal(Signal::TERM);
-    up.program.succeeds();
+    up.program.stop();
     let summary = up.program.json();
     assert!(number(&summary, "requests.failed") >= 200.0, "{summary}");
 

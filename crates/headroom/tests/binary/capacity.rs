@@ -1,6 +1,8 @@
 //! `headroom capacity` on real sockets: what it finds, and what it says where there is nothing to find.
 
-use super::common::{Program, copy_headroom, free_port, headroom, root_or_skipped, run, until};
+use super::common::{
+    Program, bare as headroom, copy_headroom, ended as run, free_port, root_or_skipped, until,
+};
 use super::listener::listener;
 use serde_json::Value;
 use std::io::{Read, Write};
@@ -208,19 +210,19 @@ fn a_listener_that_goes_and_comes_back_is_another_server() {
             let _ = stream.read_to_end(&mut Vec::new());
         }
     };
-    program.said("a lower bound", |said| {
+    program.says("a lower bound", |said| {
         said.contains("at least").then_some(()).or_else(|| {
             send(5);
             None
         })
     });
     drop(server);
-    program.said("that nobody listens", |said| {
+    program.says("that nobody listens", |said| {
         said.contains("nobody listens").then_some(())
     });
     let server = Workers::start(port, 32, 2, Duration::from_millis(1));
     let gone = program.err().len();
-    program.said("a lower bound again", |said| {
+    program.says("a lower bound again", |said| {
         send(5);
         said[gone..].contains("at least").then_some(())
     });

@@ -1,6 +1,8 @@
 //! `headroom up --check`: it says what would run, refuses what the start refuses, and is not misled by a running one.
 
-use crate::common::{Config, Group, Up, free_port, gateway_in, headroom, run, until};
+use crate::common::{
+    Config, Group, NOBODY, Up, assert_has, free_address, gateway_in, refused, run, succeeds, until, wait,
+};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::net::TcpListener;
@@ -8,25 +10,15 @@ use std::path::Path;
 
 /// What a check with `--json` printed, and its exit status.
 fn checked(config: &Config) -> (Option<i32>, Value, String) {
-    let (status, program) = run(config.command().arg("--check"));
-    let json = serde_json::from_str(&program.out())
-        .unwrap_or_else(|error| panic!("{error}: {:?} {}", program.out(), program.err()));
-    (status.code(), json, program.err())
+    let program = run(config.command().arg("--check"));
+    (program.code(), program.json(), program.err())
 }
 
 #[test]
 fn what_would_run_is_said_in_words_and_as_json() {
     let Some(group) = Group::new() else { return };
-    let (serving, admin) = (free_port(), free_port());
-    let config = Config::new(group.path(), "http://127.0.0.1:9")
-        .with(
-            "listen = [\"127.0.0.1:0\"]",
-            &format!("listen = [\"127.0.0.1:{serving}\"]"),
-        )
-        .with(
-            "[admin]\nlisten = \"127.0.0.1:0\"",
-            &format!("[admin]\nlisten = \"127.0.0.1:{admin}\""),
-        );
+    let (serving, admin) = (free_address(), free_address());
+    let config = Config::new(&group, NOBODY).serving(serving).metrics_on(admin);
     let (code, json, err) = checked(&config);
     assert_eq!((code, &json["ok"]), (Some(0), &Value::Bool(true)), "{err}");
     assert_eq!(json["law"], "slo-power");
@@ -50,28 +42,21 @@ fn what_would_run_is_said_in_words_and_as_json() {
         .iter()
         .map(|place| place["address"].as_str().unwrap())
         .collect();
-    assert_eq!(
-        places,
-        [format!("127.0.0.1:{admin}"), format!("127.0.0.1:{serving}")]
-    );
+    assert_eq!(places, [format!("{admin}"), format!("{serving}")]);
     assert!(json["listeners"][0]["in_use_by"].is_null());
 
-    let (status, program) = run(headroom()
-        .args(["up", "--check", "--config"])
-        .arg(config.file())
-        .arg("--run-dir")
-        .arg(config.run_dir()));
-    assert!(status.success(), "{}", program.err());
+    let program = succeeds(config.check());
     let text = program.out();
-    for said in [
-        "law      slo-power\n",
-        "slo      P95 under 250 ms\n",
-        "backend  http://127.0.0.1:9\n",
-        "meter    model (estimated)\n",
-        &format!("listen   127.0.0.1:{serving} (gateway)\n"),
-    ] {
-        assert!(text.contains(said), "{said}: {text}");
-    }
+    assert_has(
+        &text,
+        &[
+            "law      slo-power\n",
+            "slo      P95 under 250 ms\n",
+            "backend  http://127.0.0.1:9\n",
+            "meter    model (estimated)\n",
+            &format!("listen   {serving} (gateway)\n"),
+        ],
+    );
     assert!(text.ends_with("nothing was changed\n"), "{text}");
     assert!(!config.run_dir().exists() && !config.db().exists());
 }
@@ -79,16 +64,10 @@ fn what_would_run_is_said_in_words_and_as_json() {
 #[test]
 fn a_target_that_one_request_alone_cannot_meet_is_refused_under_our_own_law_by_both() {
     let Some(group) = Group::new() else { return };
-    let config = Config::new(group.path(), "http://127.0.0.1:9")
+    let config = Config::new(&group, NOBODY)
         .with("name = \"slo-power\"", "name = \"headroom\"")
         .with("target_ms = 250", "target_ms = 4");
-    let (status, start) = run(&mut config.command());
-    assert_eq!(status.code(), Some(2), "{}", start.err());
-    assert!(
-        start.err().contains("slo.target_ms: no number of cores"),
-        "{}",
-        start.err()
-    );
+    let start = refused(config.command(), &["slo.target_ms: no number of cores"]);
     let (code, json, err) = checked(&config);
     assert_eq!((code, err), (Some(2), start.err()));
     let error = &json["errors"][0];
@@ -106,11 +85,10 @@ fn a_meter_that_this_machine_has_not_is_the_meter_s_line() {
         println!("skipped: this machine has RAPL, so that no meter is missing");
         return;
     }
-    let config = Config::new(group.path(), "http://127.0.0.1:9").with("\"model\"", "\"rapl\"");
-    let (status, start) = run(&mut config.command());
-    assert_eq!(status.code(), Some(2), "{}", start.err());
+    let config = Config::new(&group, NOBODY).with("\"model\"", "\"rapl\"");
+    let start = refused(config.command(), &[]);
     let place = format!("headroom.toml:{}: power.meter: ", config.line_of("meter ="));
-    assert!(start.err().contains(&place), "{}", start.err());
+    assert_has(start.err(), &[&place]);
     let (code, json, err) = checked(&config);
     assert_eq!((code, err), (Some(2), start.err()));
     assert_eq!(json["errors"][0]["key"], "power.meter");
@@ -119,16 +97,10 @@ fn a_meter_that_this_machine_has_not_is_the_meter_s_line() {
 #[test]
 fn beside_a_running_one_its_ports_and_its_limits_are_no_mistake_and_another_s_port_is() {
     let Some(group) = Group::new() else { return };
-    let (serving, admin) = (free_port(), free_port());
-    let config = Config::new(group.path(), &format!("http://127.0.0.1:{}", free_port()))
-        .with(
-            "listen = [\"127.0.0.1:0\"]",
-            &format!("listen = [\"127.0.0.1:{serving}\"]"),
-        )
-        .with(
-            "[admin]\nlisten = \"127.0.0.1:0\"",
-            &format!("[admin]\nlisten = \"127.0.0.1:{admin}\""),
-        )
+    let (serving, admin) = (free_address(), free_address());
+    let config = Config::new(&group, free_address())
+        .serving(serving)
+        .metrics_on(admin)
         .with(
             "requests_per_core_s = 250.0",
             "requests_per_core_s = 250.0\ncores_max = 1.0",
@@ -143,37 +115,29 @@ fn beside_a_running_one_its_ports_and_its_limits_are_no_mistake_and_another_s_po
     }
     assert_eq!(json["levers"][0]["maximum"], 1.0, "its limit is no bound: {json}");
     assert_eq!(json["running"], pid);
-    let (status, words) = run(headroom()
-        .args(["up", "--check", "--config"])
-        .arg(config.file())
-        .arg("--run-dir")
-        .arg(config.run_dir()));
-    assert!(status.success(), "{}", words.err());
+    let words = succeeds(config.check());
     let said = format!("running  yes, pid {pid}: stop it first, a second start is refused\n");
-    assert!(words.out().contains(&said), "{}", words.out());
-    let (status, start) = run(&mut config.command());
-    assert_eq!(status.code(), Some(2), "{}", start.err());
+    assert_has(words.out(), &[&said]);
+    refused(config.command(), &[]);
     let notes = json["notes"].to_string();
-    assert!(notes.contains(&format!("pid {pid}")), "{notes}");
+    assert_has(&notes, &[&format!("pid {pid}")]);
 
     // A port of somebody else stays one, whoever runs.
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = taken.local_addr().unwrap().to_string();
-    let (code, json, err) = checked(&config.with(&format!("127.0.0.1:{serving}"), &taken));
+    let (code, json, err) = checked(&config.with(&format!("{serving}"), &taken));
     assert_eq!(code, Some(2), "{json}");
-    assert!(err.contains(&taken) && err.contains("in use"), "{err}");
+    assert_has(&err, &[&taken, "in use"]);
     assert_eq!(json["errors"][0]["key"], "gateway.listen");
-    up.program.signal(Signal::TERM);
-    up.program.succeeds();
+    up.program.stop();
 }
 
 /// Start and check refuse it with the same words, on this key, which the configuration has.
 fn both_refuse(config: &Config, key: &str, with: &str) {
-    let (status, start) = run(&mut config.command());
-    assert_eq!(status.code(), Some(2), "{}", start.err());
+    let start = refused(config.command(), &[]);
     let (code, json, err) = checked(config);
     assert_eq!((code, &err), (Some(2), &start.err()));
-    assert!(err.contains(with), "{err}");
+    assert_has(&err, &[with]);
     assert_eq!(json["errors"][0]["key"], key, "{json}");
     let name = key.rsplit('.').next().unwrap();
     assert_eq!(json["errors"][0]["line"], config.line_of(&format!("{name} = ")));
@@ -182,8 +146,7 @@ fn both_refuse(config: &Config, key: &str, with: &str) {
 #[test]
 fn a_gateway_s_user_that_there_is_not_is_refused_by_both() {
     let Some(group) = Group::new() else { return };
-    let config = Config::new(group.path(), "http://127.0.0.1:9")
-        .with("threads = 1", "threads = 1\nuser = \"nosuchuser\"");
+    let config = Config::new(&group, NOBODY).with("threads = 1", "threads = 1\nuser = \"nosuchuser\"");
     both_refuse(
         &config,
         "gateway.user",
@@ -194,7 +157,7 @@ fn a_gateway_s_user_that_there_is_not_is_refused_by_both() {
 #[test]
 fn a_record_that_is_a_directory_is_refused_by_both_and_said_once() {
     let Some(group) = Group::new() else { return };
-    let config = Config::new(group.path(), "http://127.0.0.1:9");
+    let config = Config::new(&group, NOBODY);
     let file = config.db().display().to_string();
     let dir = config.dir().display().to_string();
     let config = config.with(&file, &dir);
@@ -207,9 +170,9 @@ fn a_record_that_is_a_directory_is_refused_by_both_and_said_once() {
 #[test]
 fn a_service_that_another_run_directory_s_up_limits_is_refused_by_both() {
     let Some(group) = Group::new() else { return };
-    let first = Config::new(group.path(), "http://127.0.0.1:9");
+    let first = Config::new(&group, NOBODY);
     let mut up = Up::start(&first);
-    let config = Config::new(group.path(), "http://127.0.0.1:9");
+    let config = Config::new(&group, NOBODY);
     let owner = format!(
         "is limited by a running headroom (pid {}, run directory {})",
         up.program.pid(),
@@ -217,8 +180,7 @@ fn a_service_that_another_run_directory_s_up_limits_is_refused_by_both() {
     );
     both_refuse(&config, "service.cgroup", &owner);
     // The question took nothing from who has it.
-    up.program.signal(Signal::TERM);
-    up.program.succeeds();
+    up.program.stop();
     let (code, _, err) = checked(&config);
     assert_eq!(code, Some(0), "{err}");
 }
@@ -226,14 +188,14 @@ fn a_service_that_another_run_directory_s_up_limits_is_refused_by_both() {
 #[test]
 fn a_gateway_that_a_killed_run_left_is_named() {
     let Some(group) = Group::new() else { return };
-    let config = Config::new(group.path(), "http://127.0.0.1:9");
+    let config = Config::new(&group, NOBODY);
     let up = Up::start(&config);
     let pid = gateway_in(&config.run_dir()).unwrap();
     up.program.signal(Signal::KILL);
-    until("its run directory is free", || {
+    wait("its run directory is free", || {
         let (code, json, err) = checked(&config);
         assert_eq!(code, Some(0), "{err}");
-        json["running"].is_null().then_some(())
+        json["running"].is_null()
     });
     let (_, json, _) = checked(&config);
     assert_eq!(
@@ -251,7 +213,7 @@ fn a_group_whose_cpu_time_nothing_counts_is_the_service_s_line_and_comes_with_th
         println!("skipped: cpu and cpuacct are not two hierarchies here");
         return;
     };
-    let config = Config::new(group.path(), "http://127.0.0.1:9").with("\"model\"", "\"auto\"");
+    let config = Config::new(&group, NOBODY).with("\"model\"", "\"auto\"");
     both_refuse(
         &config,
         "service.cgroup",

@@ -1,11 +1,11 @@
 //! `headroom demo`: it ends well, stops at once, and leaves neither a group nor a process.
 
 use crate::common::{
-    Program, children_of, exists_anywhere, fuse_or_skipped, guard_of, headroom, is_alive, root_or_skipped,
-    run, undo_left, until,
+    Program, assert_has, children_of, exists_anywhere, fuse_or_skipped, guard_of, headroom, is_alive, kill,
+    number, root_or_skipped, run, succeeds, undo_left, wait,
 };
-use crate::contract::{assert_summary, number};
-use rustix::process::{Pid, Signal, kill_process};
+use crate::contract::assert_summary;
+use rustix::process::Signal;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -22,16 +22,7 @@ impl Demo {
     /// Starts it on given hardware, and waits until it measures its wiki.
     fn start(folder: &Path, hardware: &str) -> Self {
         let mut program = Program::start(
-            headroom()
-                .args([
-                    "demo",
-                    "--duration",
-                    "30",
-                    "--cores",
-                    "0.5",
-                    "--json",
-                    "--no-view",
-                ])
+            headroom("demo --duration 30 --cores 0.5 --json --no-view")
                 // Not slo-power: where the machine is busy, what one core is measured to serve can be too little for its
                 // Equation 2, which then refuses the target.
                 .args(["--laws", "fixed,headroom", "--hardware", hardware, "--run-dir"])
@@ -39,9 +30,7 @@ impl Demo {
                 .arg("--out")
                 .arg(folder.join("out")),
         );
-        program.said("that it measures", |err| {
-            err.contains("measuring what one core serves").then_some(())
-        });
+        program.said("measuring what one core serves");
         let (demo, server) = (
             format!("headroom-demo-{}", program.pid()),
             format!("headroom-emulated-{}", program.pid()),
@@ -62,10 +51,10 @@ impl Demo {
     }
 
     fn assert_nothing_is_left(&self, folder: &Path) {
-        until("nothing of it is left", || {
+        wait("nothing of it is left", || {
             let groups = self.groups.iter().any(|group| exists_anywhere(group));
             let children = self.children.iter().any(|pid| is_alive(*pid));
-            (!groups && !children && !undo_left(&folder.join("run"))).then_some(())
+            !groups && !children && !undo_left(&folder.join("run"))
         });
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
         assert!(!mounts.contains(folder.to_str().unwrap()), "{mounts}");
@@ -143,24 +132,23 @@ fn compares_two_laws_on_emulated_hardware_and_leaves_a_report() {
     assert!(html.contains("Where these figures come from") && html.contains(&load(0)));
     assert!(folder.join("out/headroom.db").exists());
     let err = demo.program.err();
-    for said in [
-        "an emulated server of 2 x 8 cores",
-        "Every watt is emulated",
-        "held by the hardware (rapl)",
-    ] {
-        assert!(err.contains(said), "{said}: {err}");
-    }
+    assert_has(
+        &err,
+        &[
+            "an emulated server of 2 x 8 cores",
+            "Every watt is emulated",
+            "held by the hardware (rapl)",
+        ],
+    );
 }
 
 fn stops_at_once(hardware: &str) {
     let Some(folder) = folder(hardware) else { return };
     let mut demo = Demo::start(folder.path(), hardware);
-    demo.program.said("that the day begins", |err| {
-        err.contains("fixed: 30 s of the day").then_some(())
-    });
+    demo.program.said("fixed: 30 s of the day");
     demo.program.signal(Signal::INT);
     demo.program.succeeds();
-    assert!(demo.program.err().contains("stopped"), "{}", demo.program.err());
+    assert_has(demo.program.err(), &["stopped"]);
     assert!(
         !demo.program.err().contains("headroom: 30 s of the day"),
         "no further law is tried"
@@ -180,8 +168,7 @@ fn after_kill_9_nothing_is_left_on_emulated_hardware() {
     let Some(folder) = folder("emulated") else { return };
     for _ in 0..2 {
         let mut killed = Demo::start(folder.path(), "emulated");
-        killed.program.signal(Signal::KILL);
-        killed.program.wait();
+        killed.program.kill();
         killed.assert_nothing_is_left(folder.path());
     }
 }
@@ -190,19 +177,14 @@ fn after_kill_9_nothing_is_left_on_emulated_hardware() {
 /// can take anything away any more.
 fn kill_with_its_server(demo: &mut Demo, and_guard: bool) {
     let guard = guard_of(demo.program.pid());
-    let kill = |pid: u32| {
-        // One that ended by itself meanwhile need not be killed.
-        let _ = kill_process(Pid::from_raw(i32::try_from(pid).unwrap()).unwrap(), Signal::KILL);
-    };
     // Stopped first, so that it starts nothing again.
     demo.program.signal(Signal::STOP);
     let children = demo.children.iter().filter(|pid| and_guard || **pid != guard);
     children.for_each(|pid| kill(*pid));
-    demo.program.signal(Signal::KILL);
-    demo.program.wait();
-    until("they are dead", || {
+    demo.program.kill();
+    wait("they are dead", || {
         let alive = |pid: &u32| (and_guard || *pid != guard) && is_alive(*pid);
-        (!demo.children.iter().any(alive)).then_some(())
+        !demo.children.iter().any(alive)
     });
 }
 
@@ -239,8 +221,8 @@ fn what_a_demo_left_that_was_killed_with_its_server_is_taken_away_by_the_guard_a
 
     let mut killed = Demo::start(folder, "emulated");
     kill_with_its_server(&mut killed, false);
-    until("the guard has taken away the mount", || {
-        mounts_of(folder).is_empty().then_some(())
+    wait("the guard has taken away the mount", || {
+        mounts_of(folder).is_empty()
     });
     killed.assert_nothing_is_left(folder);
     assert_no_folder_is_left(&run_dir, None);
@@ -250,16 +232,16 @@ fn what_a_demo_left_that_was_killed_with_its_server_is_taken_away_by_the_guard_a
     kill_with_its_server(&mut killed, true);
     assert_eq!(mounts_of(folder).len(), 1);
     assert!(exists_anywhere(&killed.groups[0]));
-    let (status, release) = run(headroom().args(["release", "--run-dir"]).arg(&run_dir));
-    assert!(status.success(), "{}", release.err());
+    let release = succeeds(headroom("release --run-dir").arg(&run_dir));
     let said = release.out();
-    for line in [
-        format!("detached {}\n", at.display()),
-        format!("removed {}\n", at.display()),
-        format!("{}\n", killed.groups[1]),
-    ] {
-        assert!(said.contains(&line), "{line}: {said}");
-    }
+    assert_has(
+        &said,
+        &[
+            &format!("detached {}\n", at.display()),
+            &format!("removed {}\n", at.display()),
+            &format!("{}\n", killed.groups[1]),
+        ],
+    );
     killed.assert_nothing_is_left(folder);
     assert_no_folder_is_left(&run_dir, None);
 
@@ -271,22 +253,22 @@ fn what_a_demo_left_that_was_killed_with_its_server_is_taken_away_by_the_guard_a
     assert_eq!(mounts_of(folder).len(), 1, "its own");
     assert_no_folder_is_left(&run_dir, Some(next.program.pid()));
     let err = next.program.err();
-    assert!(err.contains("left by a demo that was killed: detached"), "{err}");
+    assert_has(&err, &["left by a demo that was killed: detached"]);
     assert!(!err.contains("NOT"), "{err}");
     // The living one is left alone, and goes on.
     let out = folder.join("another");
-    let mut commands = [headroom(), headroom()];
+    let mut commands = [headroom(""), headroom("")];
     commands[0].args(["release", "--run-dir"]).arg(&run_dir);
     commands[1]
         .args(["demo", "--hardware", "emulated", "--no-view", "--out"])
         .args([&out, Path::new("--run-dir"), &run_dir]);
-    let mut refused: Vec<Program> = commands.map(|mut command| run(&mut command).1).into();
+    let mut refused: Vec<Program> = commands.map(|mut command| run(&mut command)).into();
     // From a container that has its run folder, its process is not to be seen.
     let mut unseen = elsewhere();
     if unseen.arg("true").status().is_ok_and(|status| status.success()) {
         let mut release = elsewhere();
         release.args([env!("CARGO_BIN_EXE_headroom"), "release", "--run-dir"]);
-        refused.push(run(release.arg(&run_dir)).1);
+        refused.push(run(release.arg(&run_dir)));
     } else {
         println!(
             "skipped: a release in another PID namespace: `unshare --pid` (util-linux) cannot make one here"
@@ -294,12 +276,11 @@ fn what_a_demo_left_that_was_killed_with_its_server_is_taken_away_by_the_guard_a
     }
     for other in refused {
         let err = other.err();
-        assert!(err.contains("is in use by a running headroom"), "{err}");
+        assert_has(&err, &["is in use by a running headroom"]);
         assert!(!err.contains("an emulated server"), "it made nothing: {err}");
         assert_eq!((mounts_of(folder).len(), other.out().as_str()), (1, ""));
     }
-    next.program.signal(Signal::TERM);
-    next.program.succeeds();
+    next.program.stop();
     next.assert_nothing_is_left(folder);
     assert_no_folder_is_left(&run_dir, None);
 }
@@ -308,30 +289,19 @@ fn what_a_demo_left_that_was_killed_with_its_server_is_taken_away_by_the_guard_a
 fn after_kill_9_its_wiki_ends_and_its_group_is_removed_at_once_or_by_the_next_start() {
     let Some(folder) = folder("real") else { return };
     let mut killed = Demo::start(folder.path(), "real");
-    killed.program.signal(Signal::KILL);
-    killed.program.wait();
+    killed.program.kill();
     killed.assert_nothing_is_left(folder.path());
 
     let mut killed = Demo::start(folder.path(), "real");
-    let guard = i32::try_from(guard_of(killed.program.pid())).unwrap();
-    // Stopped first: it would lift everything and get another guard.
-    killed.program.signal(Signal::STOP);
-    kill_process(Pid::from_raw(guard).unwrap(), Signal::KILL).unwrap();
-    killed.program.signal(Signal::KILL);
-    killed.program.wait();
-    until("the wiki ends by itself", || {
-        (!killed.children.iter().any(|pid| is_alive(*pid))).then_some(())
+    killed.program.kill_with_guard();
+    wait("the wiki ends by itself", || {
+        !killed.children.iter().any(|pid| is_alive(*pid))
     });
     assert!(exists_anywhere(&killed.groups[0]) && undo_left(&folder.path().join("run")));
 
     let mut next = Demo::start(folder.path(), "real");
     assert!(!exists_anywhere(&killed.groups[0]), "{}", next.program.err());
-    assert!(
-        next.program.err().contains("left by a run that was killed"),
-        "{}",
-        next.program.err()
-    );
-    next.program.signal(Signal::TERM);
-    next.program.succeeds();
+    assert_has(next.program.err(), &["left by a run that was killed"]);
+    next.program.stop();
     next.assert_nothing_is_left(folder.path());
 }

@@ -1,20 +1,14 @@
 //! The front door: the gateway's process, whatever becomes of it or of the control side.
 
 use crate::common::{
-    Config, Group, KeepAlive, Program, Server, Up, connect_and_send, copy_headroom, free_port, gateway_in,
-    get, is_alive, read_answer, until,
+    Config, Group, KeepAlive, Program, Server, Up, assert_has, connect_and_send, copy_headroom, free_port,
+    gateway_in, get, is_alive, kill, number, read_answer, refused, serves, serving_at, until, wait,
 };
-use crate::contract::number;
 use rustix::process::{Pid, Signal, kill_process};
 use std::collections::BTreeMap;
 use std::fs;
 use std::net::SocketAddr;
 use std::time::Duration;
-
-fn kill(pid: u32) {
-    let pid = Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
-    kill_process(pid, Signal::KILL).unwrap();
-}
 
 /// What the admin port says of the gateway's process, once it has that state.
 fn gateway(up: &Up, state: &str) -> serde_json::Value {
@@ -29,14 +23,6 @@ fn pid_of(gateway: &serde_json::Value) -> u32 {
     u32::try_from(gateway["pid"].as_u64().unwrap()).unwrap()
 }
 
-fn serves(address: SocketAddr) {
-    until("it is served", || {
-        get(address, "/")
-            .is_ok_and(|answer| answer.status == 200)
-            .then_some(())
-    });
-}
-
 fn left_in(config: &Config) -> Vec<String> {
     let entries = fs::read_dir(config.run_dir()).unwrap();
     let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
@@ -47,7 +33,7 @@ fn left_in(config: &Config) -> Vec<String> {
 fn a_gateway_that_is_killed_is_started_again_where_it_was_and_is_ended_with_the_run() {
     let Some(group) = Group::new() else { return };
     let server = Server::start(Duration::ZERO);
-    let config = Config::new(group.path(), &format!("http://{}", server.address));
+    let config = Config::new(&group, server.address);
     let mut up = Up::start(&config);
     serves(up.gateway);
     let first = pid_of(&gateway(&up, "serving"));
@@ -59,21 +45,14 @@ fn a_gateway_that_is_killed_is_started_again_where_it_was_and_is_ended_with_the_
         (pid_of(&now) != first).then_some(now)
     });
     assert_eq!(second["restarts"], 1, "{second}");
-    assert!(
-        up.program.err().contains("the gateway died"),
-        "{}",
-        up.program.err()
-    );
+    assert_has(up.program.err(), &["the gateway died"]);
     let before = up.metrics().sum("headroom_service_completions_total").unwrap();
     until("its requests are counted again", || {
         serves(up.gateway);
         (up.metrics().sum("headroom_service_completions_total")? > before).then_some(())
     });
-    until("it is ready again", || {
-        (up.admin("/readyz").status == 200).then_some(())
-    });
-    up.program.signal(Signal::TERM);
-    up.program.succeeds();
+    wait("it is ready again", || up.admin("/readyz").status == 200);
+    up.program.stop();
     assert!(!is_alive(pid_of(&second)), "it ends with the run");
     assert_eq!(left_in(&config), Vec::<String>::new());
     assert!(get(up.gateway, "/").is_err());
@@ -83,8 +62,7 @@ fn a_gateway_that_is_killed_is_started_again_where_it_was_and_is_ended_with_the_
 fn the_gateway_has_neither_root_nor_capabilities_nor_a_way_to_them() {
     let Some(group) = Group::new() else { return };
     let server = Server::start(Duration::ZERO);
-    let config = Config::new(group.path(), &format!("http://{}", server.address))
-        .with("threads = 1", "threads = 2\nuser = \"4711\"");
+    let config = Config::new(&group, server.address).with("threads = 1", "threads = 2\nuser = \"4711\"");
     let mut up = Up::start(&config);
     serves(up.gateway);
     let pid = pid_of(&gateway(&up, "serving"));
@@ -110,20 +88,19 @@ fn the_gateway_has_neither_root_nor_capabilities_nor_a_way_to_them() {
     up.program.signal(Signal::INT);
     up.program.succeeds();
 
-    let config = Config::new(group.path(), &format!("http://{}", server.address))
-        .with("threads = 1", "threads = 1\nuser = \"no-such-user\"");
+    let config =
+        Config::new(&group, server.address).with("threads = 1", "threads = 1\nuser = \"no-such-user\"");
     let line = config.line_of("no-such-user");
-    let (status, program) = crate::common::run(&mut config.command());
-    assert_eq!(status.code(), Some(2));
+    let program = refused(config.command(), &[]);
     let said = format!("headroom.toml:{line}: gateway.user: there is no user \"no-such-user\"");
-    assert!(program.err().contains(&said), "{}", program.err());
+    assert_has(program.err(), &[&said]);
 }
 
 #[test]
 fn the_gateway_has_no_terminal_no_file_and_no_secret_of_whoever_started_it() {
     let Some(group) = Group::new() else { return };
     let server = Server::start(Duration::ZERO);
-    let config = Config::new(group.path(), &format!("http://{}", server.address));
+    let config = Config::new(&group, server.address);
     let secret = config.dir().join("secret");
     fs::write(&secret, "hunter2").unwrap();
     // A shell leaves a file open, as a careless script does.
@@ -137,7 +114,7 @@ fn the_gateway_has_no_terminal_no_file_and_no_secret_of_whoever_started_it() {
         .env("SECRET_TOKEN", "hunter2")
         .env("NOTIFY_SOCKET", config.dir().join("notify"));
     let mut program = Program::start(&mut shell);
-    program.said("where it listens", |err| err.contains("serving ").then_some(()));
+    program.said("serving ");
     let pid = until("its record", || gateway_in(&config.run_dir()));
     let environ = fs::read(format!("/proc/{pid}/environ")).unwrap();
     let environ = String::from_utf8_lossy(&environ);
@@ -155,36 +132,29 @@ fn the_gateway_has_no_terminal_no_file_and_no_secret_of_whoever_started_it() {
         i32::try_from(pid).unwrap(),
         "a session of its own"
     );
-    program.signal(Signal::TERM);
-    program.succeeds();
+    program.stop();
 }
 
 #[test]
 fn a_gateway_that_hangs_is_replaced_also_where_the_programs_file_was() {
     let Some(group) = Group::new() else { return };
     let server = Server::start(Duration::ZERO);
-    let config = Config::new(group.path(), &format!("http://{}", server.address));
+    let config = Config::new(&group, server.address);
     let (program, newer) = (config.dir().join("headroom"), config.dir().join("newer"));
     copy_headroom(&program);
     copy_headroom(&newer);
     let mut command = std::process::Command::new(&program);
     command.args(config.command().get_args());
     let mut up = Program::start(&mut command);
-    let address: SocketAddr = up.said("where it listens", |err| {
-        let line = err.lines().find(|line| line.starts_with("serving "))?;
-        line.rsplit_once(" on ")?.1.parse().ok()
-    });
+    let address = serving_at(&mut up);
     serves(address);
     let pid = until("its record", || gateway_in(&config.run_dir()));
     fs::rename(&newer, &program).unwrap();
     kill_process(Pid::from_raw(i32::try_from(pid).unwrap()).unwrap(), Signal::STOP).unwrap();
-    up.said("that it is killed", |err| {
-        err.contains("and is killed").then_some(())
-    });
+    up.said("and is killed");
     serves(address);
     assert_ne!(gateway_in(&config.run_dir()), Some(pid));
-    up.signal(Signal::TERM);
-    up.succeeds();
+    up.stop();
 }
 
 /// Kills the control side under load, has the next one take over; how many requests failed meanwhile.
@@ -193,21 +163,15 @@ fn succession(change: impl Fn(Config) -> Config, adopted: bool) {
     let server = Server::start(Duration::ZERO);
     let port = free_port();
     let listen = format!("127.0.0.1:{port}");
-    let config = Config::new(group.path(), &format!("http://{}", server.address))
-        .with("127.0.0.1:0\"]\nthreads", &format!("{listen}\"]\nthreads"));
+    let config =
+        Config::new(&group, server.address).with("127.0.0.1:0\"]\nthreads", &format!("{listen}\"]\nthreads"));
     let mut up = Up::start(&config);
     let first = pid_of(&gateway(&up, "serving"));
     let traffic = KeepAlive::to(up.gateway, 4);
-    let flows = |more: u64| {
-        let from = traffic.answered();
-        until("requests flow", || {
-            (traffic.answered() >= from + more).then_some(())
-        });
-    };
-    flows(100);
+    traffic.flows(100);
     kill(up.program.pid());
     up.program.wait();
-    flows(300);
+    traffic.flows(300);
     assert!(is_alive(first), "the gateway goes on");
 
     let config = change(config);
@@ -216,16 +180,15 @@ fn succession(change: impl Fn(Config) -> Config, adopted: bool) {
     let second = gateway(&next, "serving");
     assert_eq!(second["adopted"], adopted, "{second}");
     assert_eq!(pid_of(&second) == first, adopted);
-    flows(300);
+    traffic.flows(300);
     if !adopted {
-        until("the old gateway has drained", || (!is_alive(first)).then_some(()));
+        wait("the old gateway has drained", || !is_alive(first));
     }
     let counted = next.metrics().sum("headroom_service_completions_total").unwrap();
     next.counted("headroom_service_completions_total", counted + 50.0);
     assert_eq!(traffic.failed(), Vec::<String>::new(), "{}", next.program.err());
     drop(traffic);
-    next.program.signal(Signal::TERM);
-    next.program.succeeds();
+    next.program.stop();
     assert!(!is_alive(first) && !is_alive(pid_of(&second)));
     assert_eq!(left_in(&config), Vec::<String>::new());
     assert!(number(&next.program.json(), "requests.completed") > 0.0);
@@ -251,10 +214,7 @@ fn limited(server: &Server, limit: &str, more: &str) -> (Program, SocketAddr) {
     let mut command = std::process::Command::new("sh");
     command.env_remove("RUST_LOG").args(["-c", &line]);
     let mut program = Program::start(&mut command);
-    let address = program.said("where it listens", |err| {
-        err.lines()
-            .find_map(|line| line.strip_prefix("listening on ")?.parse().ok())
-    });
+    let address = program.said("listening on ").parse().unwrap();
     (program, address)
 }
 
@@ -264,18 +224,14 @@ fn idle_clients_leave_descriptors_for_the_backends_of_the_others() {
     let (mut program, address) = limited(&server, "-n 256", "");
     // Established: each has been answered.
     let traffic = KeepAlive::to(address, 20);
-    until("all are established", || {
-        (traffic.answered() >= 200).then_some(())
-    });
+    wait("all are established", || traffic.answered() >= 200);
     let idle: Vec<_> = (0..400)
         .map(|_| std::net::TcpStream::connect(address).unwrap())
         .collect();
-    program.said("that it accepts no more", |err| {
-        err.contains("no more connections are accepted").then_some(())
-    });
+    program.said("no more connections are accepted");
     let from = traffic.answered();
-    until("the established are answered", || {
-        (traffic.answered() >= from + 500).then_some(())
+    wait("the established are answered", || {
+        traffic.answered() >= from + 500
     });
     assert_eq!(traffic.failed(), Vec::<String>::new());
     let said = program.err();
@@ -287,13 +243,10 @@ fn idle_clients_leave_descriptors_for_the_backends_of_the_others() {
     assert!(!said.contains("Too many open files"), "{said}");
     drop(idle);
     serves(address);
-    program.said("that it accepts again", |err| {
-        err.contains("connections are accepted again").then_some(())
-    });
+    program.said("connections are accepted again");
     assert_eq!(traffic.failed(), Vec::<String>::new());
     drop(traffic);
-    program.signal(Signal::TERM);
-    program.succeeds();
+    program.stop();
 }
 
 #[test]
@@ -308,11 +261,7 @@ fn the_limit_of_descriptors_is_raised_to_what_the_system_lets() {
     let fields: Vec<&str> = line.split_whitespace().collect();
     assert_eq!(fields[3], fields[4], "soft and hard: {line}");
     if fields[3] != "200" {
-        assert!(
-            program.err().contains("the limit of open files was raised"),
-            "{}",
-            program.err()
-        );
+        assert_has(program.err(), &["the limit of open files was raised"]);
     }
     let request = "GET / HTTP/1.1\r\nHost: e2e\r\nConnection: close\r\n\r\n";
     assert_eq!(

@@ -1,10 +1,11 @@
 //! A service that fails: fast and slow, all of it and a part, behind the gateway and behind HAProxy. Failed requests miss
 //! the SLO, and while they fail nothing is saved.
 
-use crate::common::{Config, Group, Program, Traffic, Up, free_port, get, until};
-use crate::contract::number;
+use crate::common::{
+    Config, Group, NOBODY, Program, Traffic, Up, assert_has, free_port, get, number, program_or_skipped,
+    until, wait,
+};
 use headroom_record::Archive;
-use rustix::process::Signal;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -60,8 +61,7 @@ fn failing_run(mut up: Up, front: SocketAddr, config: &Config) -> serde_json::Va
     up.counted("headroom_service_failures_total", 30.0);
     up.counted("headroom_periods_total", begun + 20.0);
     drop(traffic);
-    up.program.signal(Signal::TERM);
-    up.program.succeeds();
+    up.program.stop();
 
     let archive = Archive::open(&config.db()).unwrap();
     let periods = archive.periods(archive.find("up").unwrap().id).unwrap();
@@ -93,12 +93,12 @@ fn failing_run(mut up: Up, front: SocketAddr, config: &Config) -> serde_json::Va
 #[test]
 fn an_outage_of_fast_500s_is_no_excellent_service() {
     let Some(group) = Group::new() else { return };
-    let config = Config::new(group.path(), &format!("http://{}", service(10, Duration::ZERO)));
+    let config = Config::new(&group, service(10, Duration::ZERO));
     let up = Up::start(&config);
     let traffic = Traffic::to(up.gateway);
-    until("it is not ready", || {
+    wait("it is not ready", || {
         let answer = up.admin("/readyz");
-        (answer.status == 503 && answer.body.contains("most requests")).then_some(())
+        answer.status == 503 && answer.body.contains("most requests")
     });
     let metrics = up.metrics();
     let by = |name: &str, label: &str, value: &str| {
@@ -118,7 +118,7 @@ fn an_outage_of_fast_500s_is_no_excellent_service() {
     assert!(summary["joules_per_request"].is_null(), "{summary}");
     assert!(number(&summary, "slo.periods_over") > 0.0, "{summary}");
     let notes = summary["notes"].to_string();
-    assert!(notes.contains("P95 of the run is missed"), "{notes}");
+    assert_has(&notes, &["P95 of the run is missed"]);
 }
 
 #[test]
@@ -126,7 +126,7 @@ fn a_part_that_fails_slowly_misses_the_slo_and_nothing_is_saved_meanwhile() {
     for failing in [1, 4] {
         let Some(group) = Group::new() else { return };
         let backend = service(failing, Duration::from_millis(30));
-        let config = Config::new(group.path(), &format!("http://{backend}"));
+        let config = Config::new(&group, backend);
         let up = Up::start(&config);
         let front = up.gateway;
         let summary = failing_run(up, front, &config);
@@ -140,26 +140,19 @@ fn a_part_that_fails_slowly_misses_the_slo_and_nothing_is_saved_meanwhile() {
 #[test]
 fn haproxys_500s_are_failures_too() {
     let Some(group) = Group::new() else { return };
-    if Command::new("haproxy").arg("-v").output().is_err() {
-        println!("skipped: haproxy is not installed (apt install haproxy)");
+    if !program_or_skipped("haproxy -v", "apt install haproxy") {
         return;
     }
     let front = SocketAddr::from(([127, 0, 0, 1], free_port()));
     // Free a moment ago; nobody else takes ports of the kernel's range for datagrams here.
     let log = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let config = Config::new(group.path(), "http://127.0.0.1:9")
+    let config = Config::new(&group, NOBODY)
         .with(
             "[gateway]\nlisten = [\"127.0.0.1:0\"]\nthreads = 1\nbackends = [{ url = \"http://127.0.0.1:9\" }]",
             &format!("[telemetry.haproxy]\nlog = \"udp:{log}\""),
         )
         .with("period_ms = 200", "period_ms = 400");
-    let mut program = Program::start(&mut config.command());
-    let admin = program.said("where its metrics are", |err| {
-        let line = err
-            .lines()
-            .find_map(|line| line.strip_prefix("metrics on http://"))?;
-        line.strip_suffix("/metrics")?.parse().ok()
-    });
+    let (program, admin) = config.start();
     let file = config.dir().join("haproxy.cfg");
     let text = format!(
         "global\n    log {log} local0\ndefaults\n    mode http\n    log global\n    option httplog\n    \

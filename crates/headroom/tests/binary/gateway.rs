@@ -1,6 +1,6 @@
 //! `headroom gateway` as a process: what it does when it is told to stop.
 
-use crate::common::{Program, Server, connect_and_send, get, headroom, read_answer, until};
+use crate::common::{Program, Server, assert_has, connect_and_send, get, headroom, read_answer, wait};
 use rustix::process::Signal;
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::Ordering;
@@ -8,21 +8,18 @@ use std::time::{Duration, Instant};
 
 fn start(backend: SocketAddr, more: &[&str]) -> (Program, SocketAddr) {
     let mut program = Program::start(
-        headroom()
-            .args(["gateway", "--listen", "127.0.0.1:0", "--threads", "2"])
-            .args(["--backend", &format!("http://{backend}")])
-            .args(more),
+        headroom(format!(
+            "gateway --listen 127.0.0.1:0 --threads 2 --backend http://{backend}"
+        ))
+        .args(more),
     );
-    let address = program.said("where it listens", |err| {
-        err.lines()
-            .find_map(|line| line.strip_prefix("listening on ")?.parse().ok())
-    });
+    let address = program.said("listening on ").parse().unwrap();
     (program, address)
 }
 
 fn seen(server: &Server, least: u64) {
-    until("the backend is asked", || {
-        (server.seen.load(Ordering::Relaxed) >= least).then_some(())
+    wait("the backend is asked", || {
+        server.seen.load(Ordering::Relaxed) >= least
     });
 }
 
@@ -34,13 +31,13 @@ fn finishes_a_slow_request_when_told_to_stop() {
     let slow = connect_and_send(address, request).unwrap();
     seen(&server, 1);
     gateway.signal(Signal::TERM);
-    until("it takes no new connections", || {
-        TcpStream::connect(address).is_err().then_some(())
+    wait("it takes no new connections", || {
+        TcpStream::connect(address).is_err()
     });
     let answer = read_answer(slow).unwrap();
     assert_eq!((answer.status, answer.body.as_str()), (200, "hello"));
     gateway.succeeds();
-    assert!(gateway.err().contains("draining"), "{}", gateway.err());
+    assert_has(gateway.err(), &["draining"]);
 }
 
 #[test]
@@ -52,8 +49,7 @@ fn waits_neither_for_idle_connections_nor_beyond_its_drain_time() {
     let hanging = connect_and_send(address, "GET / HTTP/1.1\r\nHost: e2e\r\n\r\n").unwrap();
     seen(&server, 1);
     let begin = Instant::now();
-    gateway.signal(Signal::TERM);
-    gateway.succeeds();
+    gateway.stop();
     // Far under the 30 s that the default allows, with room for a busy machine.
     assert!(begin.elapsed() < Duration::from_secs(20), "{:?}", begin.elapsed());
     drop(hanging);
@@ -73,7 +69,7 @@ fn says_once_a_second_what_happened_without_colours_into_a_file() {
     for _ in 0..50 {
         assert_eq!(get(address, "/").unwrap().status, 200);
     }
-    let said = gateway.said("what happened in a second", |err| {
+    let said = gateway.says("what happened in a second", |err| {
         err.contains("one second").then(|| err.to_owned())
     });
     assert!(!said.contains('\u{1b}'), "no colours into a file: {said}");

@@ -1,49 +1,34 @@
 //! The data plane never waits on the control plane: requests flow whatever becomes of the record and the admin port.
 
-use crate::common::{Config, Group, Server, Traffic, Up, free_port, get, until};
-use crate::contract::number;
+use crate::common::place::Disk;
+use crate::common::{Config, Group, Server, Traffic, Up, assert_has, free_port, get, number, until};
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-
-/// Waits until so many more requests were answered.
-fn more_answers(traffic: &Traffic, more: u64) {
-    let from = traffic.answered();
-    until("requests flow", || {
-        (traffic.answered() >= from + more).then_some(())
-    });
-}
-
-fn more_periods(up: &Up, more: f64) {
-    let periods = up.metrics().sum("headroom_periods_total").unwrap();
-    up.counted("headroom_periods_total", periods + more);
-}
 
 #[test]
 fn a_record_that_another_program_holds_stops_neither_requests_nor_the_loop() {
     let Some(group) = Group::new() else { return };
     let server = Server::start(Duration::ZERO);
-    let config = Config::new(group.path(), &format!("http://{}", server.address));
+    let config = Config::new(&group, server.address);
     let mut up = Up::start(&config);
     let traffic = Traffic::to(up.gateway);
-    more_answers(&traffic, 10);
+    traffic.flows(10);
     let other = rusqlite::Connection::open(config.db()).unwrap();
     other.busy_timeout(Duration::from_secs(30)).unwrap();
     other.execute_batch("BEGIN EXCLUSIVE").unwrap();
-    more_periods(&up, 15.0);
-    more_answers(&traffic, 30);
+    up.counts("headroom_periods_total", 15.0);
+    traffic.flows(30);
     assert_eq!(up.admin("/healthz").status, 200);
     other.execute_batch("ROLLBACK").unwrap();
     drop(other);
-    more_periods(&up, 2.0);
+    up.counts("headroom_periods_total", 2.0);
     assert_eq!(traffic.wrong(), 0, "{}", up.program.err());
     drop(traffic);
-    up.program.signal(Signal::TERM);
-    up.program.succeeds();
+    up.program.stop();
     let summary = up.program.json();
     assert_eq!(number(&summary, "requests.failed"), 0.0);
     assert_eq!(
@@ -54,86 +39,48 @@ fn a_record_that_another_program_holds_stops_neither_requests_nor_the_loop() {
     assert!(number(&summary, "periods") >= 17.0);
 }
 
-/// A small file system of its own.
-struct SmallDisk(tempfile::TempDir);
-
-impl SmallDisk {
-    fn new() -> Option<Self> {
-        let dir = tempfile::tempdir().unwrap();
-        let mounted = Command::new("mount")
-            .args(["-t", "tmpfs", "-o", "size=512k", "tmpfs"])
-            .arg(dir.path())
-            .output();
-        match mounted {
-            Ok(output) if output.status.success() => Some(Self(dir)),
-            Ok(output) => {
-                let why = String::from_utf8_lossy(&output.stderr);
-                println!("skipped: a full disk needs a small file system: {}", why.trim());
-                None
-            }
-            Err(error) => {
-                println!("skipped: a full disk needs mount(8): {error}");
-                None
-            }
-        }
-    }
-
-    fn path(&self) -> &Path {
-        self.0.path()
-    }
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("-l").arg(self.path()).status();
-    }
-}
-
 #[test]
 fn a_full_disk_stops_neither_requests_nor_the_loop_and_is_said() {
     let Some(group) = Group::new() else { return };
-    let Some(disk) = SmallDisk::new() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let Some(_disk) = Disk::or_skipped(dir.path(), "512k") else {
+        return;
+    };
     let before = group.settings();
     let server = Server::start(Duration::ZERO);
-    let config = Config::new(group.path(), &format!("http://{}", server.address));
+    let config = Config::new(&group, server.address);
     let db = config.db().to_str().unwrap().to_owned();
     let config = config
-        .with(&db, disk.path().join("record.db").to_str().unwrap())
+        .with(&db, dir.path().join("record.db").to_str().unwrap())
         .with("period_ms = 200", "period_ms = 100");
     let mut up = Up::start(&config);
     let traffic = Traffic::to(up.gateway);
-    let mut filler = std::fs::File::create(disk.path().join("filler")).unwrap();
+    let mut filler = std::fs::File::create(dir.path().join("filler")).unwrap();
     while filler.write_all(&[0; 512]).is_ok() {}
-    up.program.said("that the record cannot be written", |err| {
-        err.contains("the flight recorder cannot write").then_some(())
-    });
-    more_periods(&up, 10.0);
-    more_answers(&traffic, 30);
+    up.program.said("the flight recorder cannot write");
+    up.counts("headroom_periods_total", 10.0);
+    traffic.flows(30);
     assert_eq!(up.admin("/healthz").status, 200);
     assert_eq!(traffic.wrong(), 0, "{}", up.program.err());
     drop(traffic);
-    up.program.signal(Signal::TERM);
-    up.program.succeeds();
+    up.program.stop();
     assert_eq!(group.settings(), before);
     let summary = up.program.json();
     assert!(
         number(&summary, "requests.completed") >= 30.0,
         "the summary covers what the disk refused"
     );
-    assert!(
-        summary["notes"].to_string().contains("could not be written"),
-        "{summary}"
-    );
+    assert_has(summary["notes"].to_string(), &["could not be written"]);
 }
 
 #[test]
 fn an_admin_port_under_siege_delays_no_request_and_recovers() {
     let Some(group) = Group::new() else { return };
     let server = Server::start(Duration::ZERO);
-    let config = Config::new(group.path(), &format!("http://{}", server.address));
+    let config = Config::new(&group, server.address);
     let mut up = Up::start(&config);
     let traffic = Traffic::to(up.gateway);
-    more_answers(&traffic, 5);
+    traffic.flows(5);
     // Some say nothing, some half a request, some ask once and stay.
     let mut besiegers: Vec<TcpStream> = Vec::new();
     for number in 0..150 {
@@ -165,7 +112,7 @@ fn an_admin_port_under_siege_delays_no_request_and_recovers() {
                 }
             });
         }
-        more_answers(&traffic, 60);
+        traffic.flows(60);
         stop.store(true, Ordering::Relaxed);
     });
     assert_eq!(traffic.wrong(), 0, "{}", up.program.err());
@@ -177,8 +124,7 @@ fn an_admin_port_under_siege_delays_no_request_and_recovers() {
     });
     assert_eq!(get(up.gateway, "/").unwrap().status, 200);
     drop((besiegers, traffic));
-    up.program.signal(Signal::TERM);
-    up.program.succeeds();
+    up.program.stop();
     assert_eq!(number(&up.program.json(), "requests.failed"), 0.0);
 }
 
@@ -187,20 +133,17 @@ fn a_program_that_was_stopped_for_a_while_goes_on() {
     let Some(group) = Group::new() else { return };
     let before = group.settings();
     let server = Server::start(Duration::ZERO);
-    let config = Config::new(group.path(), &format!("http://{}", server.address));
+    let config = Config::new(&group, server.address);
     let mut up = Up::start(&config);
-    more_periods(&up, 2.0);
+    up.counts("headroom_periods_total", 2.0);
     up.program.signal(Signal::STOP);
     std::thread::sleep(Duration::from_millis(1_500));
     up.program.signal(Signal::CONT);
-    up.program.said("that it was late", |err| {
-        err.contains("the control loop is late").then_some(())
-    });
-    more_periods(&up, 3.0);
+    up.program.said("the control loop is late");
+    up.counts("headroom_periods_total", 3.0);
     assert_eq!(get(up.gateway, "/").unwrap().status, 200);
     assert_eq!(up.admin("/healthz").status, 200);
-    up.program.signal(Signal::TERM);
-    up.program.succeeds();
+    up.program.stop();
     assert_eq!(group.settings(), before);
     let summary = up.program.json();
     let mean = number(&summary, "duration_s") / number(&summary, "periods");
@@ -212,7 +155,7 @@ fn the_reader_of_its_log_may_go() {
     let Some(group) = Group::new() else { return };
     let server = Server::start(Duration::ZERO);
     let listen = format!("127.0.0.1:{}", free_port());
-    let config = Config::new(group.path(), &format!("http://{}", server.address))
+    let config = Config::new(&group, server.address)
         .with(
             "[gateway]\nlisten = [\"127.0.0.1:0\"]",
             &format!("[gateway]\nlisten = [\"{listen}\"]"),

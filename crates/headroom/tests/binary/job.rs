@@ -1,8 +1,7 @@
 //! `headroom up` as a job of an interactive shell: in the background it has no live view, and is not stopped for one.
 
 use crate::common::pty::terminal;
-use crate::common::{Config, Group, free_port, get, until};
-use crate::openmetrics;
+use crate::common::{Config, Group, NOBODY, free_port, get, until, wait};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::fs::File;
@@ -58,8 +57,8 @@ impl Shell {
     }
 
     fn shows(&self, wanted: &str) {
-        until(&format!("{wanted:?} on the screen"), || {
-            self.text().contains(wanted).then_some(())
+        wait(&format!("{wanted:?} on the screen"), || {
+            self.text().contains(wanted)
         });
     }
 
@@ -99,7 +98,7 @@ impl Drop for Shell {
 #[test]
 fn a_background_job_has_no_view_and_runs_and_ends() {
     let Some(group) = Group::new() else { return };
-    let config = Config::new(group.path(), "http://127.0.0.1:9");
+    let config = Config::new(&group, NOBODY);
     let Some(shell) = Shell::start("\"$@\" & wait $!; echo ended $?", &config) else {
         return;
     };
@@ -121,7 +120,7 @@ fn a_background_job_has_no_view_and_runs_and_ends() {
 fn one_that_is_sent_to_the_background_with_its_view_runs_on_and_ends() {
     let Some(group) = Group::new() else { return };
     let admin = SocketAddr::from(([127, 0, 0, 1], free_port()));
-    let config = Config::new(group.path(), "http://127.0.0.1:9").with(
+    let config = Config::new(&group, NOBODY).with(
         "[admin]\nlisten = \"127.0.0.1:0\"",
         &format!("[admin]\nlisten = \"{admin}\""),
     );
@@ -136,7 +135,9 @@ fn one_that_is_sent_to_the_background_with_its_view_runs_on_and_ends() {
     shell.ours.write_all(b"typed for the shell\n").unwrap();
     let periods = || {
         let page = get(admin, "/metrics").ok()?.body;
-        openmetrics::parse(&page).unwrap().sum("headroom_periods_total")
+        crate::common::openmetrics::parse(&page)
+            .unwrap()
+            .sum("headroom_periods_total")
     };
     let before = until("its metrics", periods);
     until("periods pass", || {

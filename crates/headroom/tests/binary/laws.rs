@@ -1,8 +1,6 @@
 //! Every law, chosen on the command line or in the file.
 
-use crate::common::{Config, Group, Up, Wiki, get, headroom, run};
-use crate::contract::number;
-use rustix::process::Signal;
+use crate::common::{Config, Group, NOBODY, Up, Wiki, assert_has, get, number, succeeds, wait};
 
 #[test]
 fn a_law_of_the_command_line_controls_the_service_with_the_file_s_parameters() {
@@ -20,8 +18,7 @@ fn a_law_of_the_command_line_controls_the_service_with_the_file_s_parameters() {
             "scale-down",
         ),
     ] {
-        let config = Config::new(group.path(), &format!("http://{}", wiki.address))
-            .with("[power]\n", &format!("{table}[power]\n"));
+        let config = Config::new(&group, wiki.address).with("[power]\n", &format!("{table}[power]\n"));
         let mut up = Up::start_with(&config, &["--law", law]);
         let decided = |up: &Up| {
             let metrics = up.metrics();
@@ -35,16 +32,15 @@ fn a_law_of_the_command_line_controls_the_service_with_the_file_s_parameters() {
                 .any(|sample| sample.labels["rule"] == rule && sample.value > 0.0)
         };
         let mut asked = 0;
-        crate::common::until(&format!("{law} decides by {rule}"), || {
+        wait(&format!("{law} decides by {rule}"), || {
             get(up.gateway, "/").unwrap();
             asked += 1;
-            decided(&up).then_some(())
+            decided(&up)
         });
         up.counted("headroom_service_completions_total", f64::from(asked));
-        let status: serde_json::Value = serde_json::from_str(&up.admin("/status").body).unwrap();
+        let status = up.status();
         assert_eq!(status["law"], law);
-        up.program.signal(Signal::TERM);
-        up.program.succeeds();
+        up.program.stop();
         let summary = up.program.json();
         assert_eq!(summary["law"], law);
         assert!(number(&summary, "power_w.allocated_mean") > 0.0);
@@ -66,17 +62,8 @@ fn every_law_that_needs_no_frequency_is_possible_on_this_machine() {
         "pegasus-as-run",
         "power-manager",
     ] {
-        let config = Config::new(group.path(), "http://127.0.0.1:9").with("slo-power\"", &format!("{law}\""));
-        let (status, program) = run(headroom()
-            .args(["up", "--check", "--config"])
-            .arg(config.file())
-            .arg("--run-dir")
-            .arg(config.run_dir()));
-        assert!(status.success(), "{law}: {}", program.err());
-        assert!(
-            program.out().contains(&format!("law      {law}\n")),
-            "{}",
-            program.out()
-        );
+        let config = Config::new(&group, NOBODY).with("slo-power\"", &format!("{law}\""));
+        let program = succeeds(config.check());
+        assert_has(program.out(), &[&format!("law      {law}\n")]);
     }
 }

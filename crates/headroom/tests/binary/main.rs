@@ -6,6 +6,7 @@ mod bad_input;
 mod capacity;
 mod check;
 mod commands;
+#[path = "../common/mod.rs"]
 mod common;
 mod contract;
 mod demo;
@@ -21,8 +22,6 @@ mod listener;
 mod load;
 mod openmetrics;
 mod operate;
-#[path = "../record/mod.rs"]
-mod record;
 mod resize;
 mod several;
 mod sim;

@@ -1,18 +1,19 @@
 //! Several services of one machine under one `headroom up`, or under one agent.
 
-use crate::common::{Config, Group, Program, free_port, get, headroom, run, undo_left, until};
-use rustix::process::Signal;
+use crate::common::{
+    Config, Group, Program, free_port, get, headroom, refused, succeeds, undo_left, until, wait,
+};
 use std::fs;
 use std::net::SocketAddr;
 
 /// Where the service of each group is served, as soon as all are.
 fn served(program: &mut Program, groups: &[&Group]) -> Vec<SocketAddr> {
     let of = |err: &str, group: &Group| {
-        let start = format!("serving cgroup {} on ", group.path().display());
+        let start = format!("serving cgroup {} on ", group.path());
         let line = err.lines().find_map(|line| line.strip_prefix(&*start))?;
         line.parse().ok()
     };
-    program.said("where each service is served", |err| {
+    program.says("where each service is served", |err| {
         groups.iter().map(|group| of(err, group)).collect()
     })
 }
@@ -36,8 +37,7 @@ fn one_up_controls_several_services_and_puts_each_back() {
         let saves = |group: &Group, found: f64| group.cores().filter(|cores| *cores < 0.7 * found);
         saves(&one, 0.9).zip(saves(&other, 2.0))
     });
-    program.signal(Signal::TERM);
-    program.succeeds();
+    program.stop();
     assert_eq!([one.settings(), other.settings()], before);
     assert!(!undo_left(&configs[0].run_dir()));
     assert!(
@@ -76,10 +76,9 @@ fn after_kill_9_all_services_are_put_back_and_their_gateways_serve_on_and_are_ta
         let saves = |group: &Group| group.cores().filter(|cores| *cores < 1.4);
         saves(&one).zip(saves(&other))
     });
-    program.signal(Signal::KILL);
-    program.wait();
-    until("everything is as it was found", || {
-        ([one.settings(), other.settings()] == before).then_some(())
+    program.kill();
+    wait("everything is as it was found", || {
+        [one.settings(), other.settings()] == before
     });
     for gateway in &gateways {
         assert_eq!(get(*gateway, "/").unwrap().status, 502);
@@ -92,22 +91,15 @@ fn after_kill_9_all_services_are_put_back_and_their_gateways_serve_on_and_are_ta
         "{}",
         program.err()
     );
-    program.signal(Signal::TERM);
-    program.succeeds();
+    program.stop();
     // One service alone: the gateways of a killed run with two are ended, not left beside it.
     let (mut program, gateways) = start();
-    program.signal(Signal::KILL);
-    program.wait();
-    until("the run folder is free", || {
-        (!undo_left(&configs[0].run_dir())).then_some(())
-    });
+    program.kill();
+    wait("the run folder is free", || !undo_left(&configs[0].run_dir()));
     let mut alone = Program::start(&mut configs[0].command());
     assert_eq!(served(&mut alone, &[&one]), gateways[..1]);
-    until("the other's gateway ended", || {
-        get(gateways[1], "/").is_err().then_some(())
-    });
-    alone.signal(Signal::TERM);
-    alone.succeeds();
+    wait("the other's gateway ended", || get(gateways[1], "/").is_err());
+    alone.stop();
 }
 
 #[test]
@@ -130,17 +122,14 @@ fn services_that_want_the_same_are_refused_by_check_and_start_before_anything_is
             if check {
                 command.arg("--check");
             }
-            let (status, program) = run(&mut command);
-            assert_eq!(status.code(), Some(2), "{}", program.err());
-            assert!(program.err().contains(why), "{}", program.err());
+            refused(&mut command, &[why]);
         }
     }
     assert_eq!([one.settings(), other.settings()], before);
     let good = [Config::idle(&one), Config::idle(&other)];
     let mut command = good[0].command();
     command.arg("--config").arg(good[1].file()).arg("--check");
-    let (status, program) = run(&mut command);
-    assert!(status.success(), "{}", program.err());
+    let program = succeeds(&mut command);
     assert_eq!(program.json()["services"].as_array().map(Vec::len), Some(2));
 }
 
@@ -150,21 +139,21 @@ fn one_agent_serves_several_services_each_on_its_own_address() {
         return;
     };
     let dir = tempfile::tempdir().unwrap();
-    let mut command = headroom();
-    command.arg("agent").arg("--run-dir").arg(dir.path().join("run"));
+    let mut command = headroom("agent --run-dir");
+    command.arg(dir.path().join("run"));
     for (name, group) in [("a", &one), ("b", &other)] {
         let file = dir.path().join(format!("{name}.toml"));
         let socket = dir.path().join(format!("{name}.sock"));
         let text = format!(
             "[agent]\nlisten = [\"unix:{}\"]\n\n[service]\ncgroup = \"{}\"\n\n[power]\nmeter = \"model\"\n",
             socket.display(),
-            group.path().display()
+            group.path()
         );
         fs::write(&file, text).unwrap();
         command.arg("--config").arg(file);
     }
     let mut agent = Program::start(&mut command);
-    let places = agent.said("where it listens", |err| {
+    let places = agent.says("where it listens", |err| {
         let all: Vec<&str> = err
             .lines()
             .filter_map(|line| line.strip_prefix("listening on "))
@@ -172,6 +161,5 @@ fn one_agent_serves_several_services_each_on_its_own_address() {
         (all.len() == 2).then(|| all.join(" "))
     });
     assert!(places.contains("a.sock") && places.contains("b.sock"), "{places}");
-    agent.signal(Signal::TERM);
-    agent.succeeds();
+    agent.stop();
 }

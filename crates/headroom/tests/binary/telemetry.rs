@@ -1,9 +1,7 @@
 //! Telemetry lost: a thread of the gateway that does not answer. A thread can be stopped alone where version 1's
 //! freezer is mounted, which freezes tasks one by one.
 
-use crate::common::{Config, Group, Up, free_port, gateway_in, until};
-use crate::contract::number;
-use rustix::process::Signal;
+use crate::common::{Config, Group, Up, free_address, gateway_in, number, until, wait};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -60,7 +58,7 @@ fn thread_named(pid: u32, name: &str) -> u32 {
 fn without_telemetry_for_five_periods_everything_goes_to_full() {
     let Some(group) = Group::new() else { return };
     let before = group.settings();
-    let config = Config::new(group.path(), &format!("http://127.0.0.1:{}", free_port()));
+    let config = Config::new(&group, free_address());
     let mut up = Up::start(&config);
     // Dropped first, for a frozen thread cannot even be killed.
     let Some(freezer) = Freezer::new() else { return };
@@ -72,17 +70,14 @@ fn without_telemetry_for_five_periods_everything_goes_to_full() {
 
     freezer.freeze(thread_named(gateway_in(&config.run_dir()).unwrap(), "gateway-0"));
     up.counted("headroom_telemetry_lost_periods_total", 5.0);
-    let to_full = up.program.said("that everything goes to full", |err| {
+    let to_full = up.program.says("that everything goes to full", |err| {
         err.lines()
             .find(|line| line.contains("everything to full"))
             .map(str::to_owned)
     });
     assert!(to_full.contains("no telemetry for 5 periods"), "{to_full}");
-    until("everything is on", || {
-        group
-            .cores()
-            .is_none_or(|cores| cores > full - 0.01)
-            .then_some(())
+    wait("everything is on", || {
+        group.cores().is_none_or(|cores| cores > full - 0.01)
     });
     let metrics = up.metrics();
     let by_rule = |rule: &str| {
@@ -99,14 +94,11 @@ fn without_telemetry_for_five_periods_everything_goes_to_full() {
     assert_eq!(up.admin("/readyz").status, 503, "but not ready");
 
     freezer.thaw();
-    until("it is ready again", || {
-        (up.admin("/readyz").status == 200).then_some(())
-    });
+    wait("it is ready again", || up.admin("/readyz").status == 200);
     until("the law saves again", || {
         group.cores().filter(|cores| *cores < full - 0.15)
     });
-    up.program.signal(Signal::TERM);
-    up.program.succeeds();
+    up.program.stop();
     assert_eq!(group.settings(), before);
     assert!(number(&up.program.json(), "telemetry_lost_periods") >= 5.0);
 }

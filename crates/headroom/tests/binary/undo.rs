@@ -1,7 +1,9 @@
 //! Every write to the machine is undone, however the program ends.
 
-use crate::common::{Config, Group, Program, Up, guard_of, run, undo_left, until};
-use crate::contract::number;
+use crate::common::{
+    Config, Group, Program, Server, Up, assert_has, connect_and_send, guard_of, number, refused, succeeds,
+    undo_left, until, wait,
+};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::process::Command;
@@ -44,8 +46,7 @@ fn everything_is_as_it_was_found_after_a_run_of_given_length() {
     let Some(group) = Group::new() else { return };
     let before = group.settings();
     let config = Config::idle(&group);
-    let (status, program) = run(config.command().args(["--duration", "1.5"]));
-    assert!(status.success(), "{}", program.err());
+    let program = succeeds(config.command().args(["--duration", "1.5"]));
     assert_eq!(group.settings(), before);
     assert!(!undo_left(&config.run_dir()));
     let length = number(&program.json(), "duration_s");
@@ -59,11 +60,8 @@ fn a_stop_while_it_calibrates_puts_everything_back() {
     let before = group.settings();
     let config = Config::idle(&group).with("requests_per_core_s = 250.0", "calibrate_s = 60.0");
     let mut up = Up::start(&config);
-    up.program.said("that it calibrates", |err| {
-        err.contains("until the traffic has shown").then_some(())
-    });
-    up.program.signal(Signal::TERM);
-    up.program.succeeds();
+    up.program.said("until the traffic has shown");
+    up.program.stop();
     assert_eq!(group.settings(), before);
     assert!(!undo_left(&config.run_dir()));
 }
@@ -77,10 +75,9 @@ fn after_kill_9_the_guard_puts_everything_back_at_once() {
     for _ in 0..2 {
         let mut up = Up::start(&config);
         group.until_law_saves(0.9);
-        up.program.signal(Signal::KILL);
-        up.program.wait();
-        until("everything is as it was found", || {
-            (group.settings() == before && !undo_left(&config.run_dir())).then_some(())
+        up.program.kill();
+        wait("everything is as it was found", || {
+            group.settings() == before && !undo_left(&config.run_dir())
         });
         let err = until("what was put back is said", || {
             let err = up.program.err();
@@ -110,14 +107,13 @@ fn after_kill_9_the_guard_lifts_limits_before_it_waits_for_what_a_demo_left() {
     let demo = config.run_dir().join("demo-1");
     fs::create_dir(&demo).unwrap();
     fs::write(config.run_dir().join("demo-1.undo.json"), record).unwrap();
-    up.program.signal(Signal::KILL);
-    up.program.wait();
-    until("everything is as it was found", || {
-        (group.settings() == before && !undo_left(&config.run_dir())).then_some(())
+    up.program.kill();
+    wait("everything is as it was found", || {
+        group.settings() == before && !undo_left(&config.run_dir())
     });
     hardware.kill().unwrap();
     hardware.wait().unwrap();
-    until("the demo's folder is gone", || (!demo.exists()).then_some(()));
+    wait("the demo's folder is gone", || !demo.exists());
     let err = until("what was taken away is said", || {
         let err = up.program.err();
         err.contains("left by a demo that was killed").then_some(err)
@@ -135,25 +131,24 @@ fn after_kill_9_of_the_guard_too_the_next_start_puts_everything_back_and_has_all
     let mut up = Up::start(&config);
     group.until_law_saves(0.9);
     kill_guard(&up);
-    up.program.signal(Signal::KILL);
-    up.program.wait();
+    up.program.kill();
     assert!(group.cores().unwrap() < 0.7 * 0.9, "kill -9 leaves it as it is");
     assert!(undo_left(&config.run_dir()));
-    let (status, check) = run(config.command().arg("--check"));
-    assert!(status.success(), "{}", check.err());
+    let check = succeeds(config.command().arg("--check"));
     let said = check.out();
-    assert!(
-        said.contains("a run that was killed left limits in force")
-            && said.contains("headroom release --run-dir"),
-        "{said}"
+    assert_has(
+        &said,
+        &[
+            "a run that was killed left limits in force",
+            "headroom release --run-dir",
+        ],
     );
     assert!(undo_left(&config.run_dir()), "checking puts nothing back");
 
     let config = config.with("name = \"slo-power\"", "name = \"fixed\"");
-    let (status, next) = run(config.command().args(["--duration", "1"]));
-    assert!(status.success(), "{}", next.err());
+    let next = succeeds(config.command().args(["--duration", "1"]));
     let err = next.err();
-    assert!(err.contains("left by a run that was killed: put back"), "{err}");
+    assert_has(&err, &["left by a run that was killed: put back"]);
     assert!(
         !err.contains("somebody else"),
         "its own leftovers are nobody else's: {err}"
@@ -178,8 +173,8 @@ fn a_cpuset_is_put_back_after_a_signal_and_after_kill_9() {
     let set = || group.settings().get("cpuset.cpus").cloned();
     for signal in [Signal::TERM, Signal::KILL] {
         let mut up = Up::start(&config);
-        until("a CPU is taken away", || {
-            (set() != before.get("cpuset.cpus").cloned()).then_some(())
+        wait("a CPU is taken away", || {
+            set() != before.get("cpuset.cpus").cloned()
         });
         if signal == Signal::KILL {
             kill_guard(&up);
@@ -188,8 +183,7 @@ fn a_cpuset_is_put_back_after_a_signal_and_after_kill_9() {
         up.program.wait();
         if signal == Signal::KILL {
             assert_ne!(group.settings(), before);
-            let (status, next) = run(config.command().args(["--duration", "0.3"]));
-            assert!(status.success(), "{}", next.err());
+            succeeds(config.command().args(["--duration", "0.3"]));
         }
         assert_eq!(group.settings(), before, "{signal:?}");
         assert!(!undo_left(&config.run_dir()), "{signal:?}");
@@ -213,9 +207,7 @@ fn a_record_of_changes_that_makes_no_sense_is_never_carried_out() {
         ),
     ] {
         fs::write(&file, text).unwrap();
-        let (status, program) = run(config.command().args(["--duration", "1"]));
-        assert_eq!(status.code(), Some(2), "{}", program.err());
-        assert!(program.err().contains(said), "{}", program.err());
+        refused(config.command().args(["--duration", "1"]), &[said]);
         assert_eq!(
             fs::read_to_string(&file).unwrap(),
             text,
@@ -231,17 +223,17 @@ fn a_second_signal_ends_what_hangs() {
     group.limit(90_000, 100_000);
     let before = group.settings();
     // A request that is never answered keeps the drain waiting.
-    let hanging = crate::common::Server::start(std::time::Duration::from_secs(600));
-    let config = Config::new(group.path(), &format!("http://{}", hanging.address));
+    let hanging = Server::start(std::time::Duration::from_secs(600));
+    let config = Config::new(&group, hanging.address);
     let mut up = Up::start(&config);
     let request = "GET / HTTP/1.1\r\nHost: e2e\r\n\r\n";
-    let _client = crate::common::connect_and_send(up.gateway, request).unwrap();
-    until("the request arrives", || {
-        (hanging.seen.load(std::sync::atomic::Ordering::Relaxed) > 0).then_some(())
+    let _client = connect_and_send(up.gateway, request).unwrap();
+    wait("the request arrives", || {
+        hanging.seen.load(std::sync::atomic::Ordering::Relaxed) > 0
     });
     up.program.signal(Signal::TERM);
-    until("it stops listening", || {
-        std::net::TcpStream::connect(up.gateway).is_err().then_some(())
+    wait("it stops listening", || {
+        std::net::TcpStream::connect(up.gateway).is_err()
     });
     assert!(Program::ended(&mut up.program).is_none(), "it drains");
     up.program.signal(Signal::TERM);

@@ -1,7 +1,10 @@
 //! `headroom up` in front of the wiki: what it measures, says and leaves.
 
-use crate::common::{Config, Group, Program, Up, Wiki, free_port, get, headroom, run, undo_left, until};
-use crate::contract::{assert_summary, number};
+use crate::common::{
+    Config, Group, Program, Up, Wiki, assert_has, free_address, get, headroom, number, refused, succeeds,
+    undo_left, until,
+};
+use crate::contract::assert_summary;
 use rustix::process::Signal;
 use std::fs;
 use std::net::TcpStream;
@@ -12,20 +15,12 @@ fn load(up: &Up, rate: u32, seconds: u32, folder: &Path) -> serde_json::Value {
     let trace = folder.join("trace.txt");
     fs::write(&trace, format!("{rate}\n")).unwrap();
     let url = format!("http://{}/", up.gateway);
-    let (status, program) = run(headroom()
-        .args([
-            "load",
-            "--json",
-            "--arrivals",
-            "even",
-            "--step",
-            &seconds.to_string(),
-            "--url",
-            &url,
-        ])
-        .arg("--trace")
-        .arg(&trace));
-    assert!(status.success(), "{}", program.err());
+    let program = succeeds(
+        headroom(format!(
+            "load --json --arrivals even --step {seconds} --url {url} --trace"
+        ))
+        .arg(&trace),
+    );
     program.json()
 }
 
@@ -36,8 +31,7 @@ fn a_run_ends_in_the_contracts_summary_and_in_reports() {
     let before = group.settings();
     let wiki = Wiki::start("127.0.0.1:0");
     group.add(wiki.program.pid());
-    let config = Config::new(group.path(), &format!("http://{}", wiki.address))
-        .with("period_ms = 200", "period_ms = 500");
+    let config = Config::new(&group, wiki.address).with("period_ms = 200", "period_ms = 500");
     let mut up = Up::start(&config);
     let offered = load(&up, 40, 4, config.dir());
     assert_eq!(number(&offered, "offered"), 160.0);
@@ -55,8 +49,7 @@ fn a_run_ends_in_the_contracts_summary_and_in_reports() {
     // Its first ten periods are not judged: however quick this was, the summary is to have a share of periods over.
     up.counted("headroom_periods_total", 13.0);
 
-    up.program.signal(Signal::TERM);
-    up.program.succeeds();
+    up.program.stop();
     assert_eq!(group.settings(), before);
     assert!(!undo_left(&config.run_dir()));
     assert!(TcpStream::connect(up.gateway).is_err(), "nobody listens any more");
@@ -105,7 +98,7 @@ fn admin_port_answers(up: &Up) {
 
     assert_eq!(up.admin("/healthz").status, 200);
     assert_eq!(up.admin("/readyz").status, 200);
-    let status: serde_json::Value = serde_json::from_str(&up.admin("/status").body).unwrap();
+    let status = up.status();
     assert_eq!(status["law"], "slo-power");
     assert!(status["decided"]["reasons"][0]["rule"].is_string(), "{status}");
     assert!(number(&status, "seen.in_force.cores") > 0.0);
@@ -116,16 +109,9 @@ fn admin_port_answers(up: &Up) {
 
 fn recorded_runs_are_listed_and_drawn(config: &Config, summary: &serde_json::Value) {
     let db = config.db();
-    let with_db = |args: &[&str]| {
-        let (status, program) = run(headroom().args(args).arg("--db").arg(&db));
-        assert!(status.success(), "{args:?}: {}", program.err());
-        program
-    };
+    let with_db = |args: &[&str]| succeeds(headroom("").args(args).arg("--db").arg(&db));
     let listed = with_db(&["runs"]).out();
-    assert!(
-        listed.contains("slo-power") && listed.contains("finished"),
-        "{listed}"
-    );
+    assert_has(&listed, &["slo-power", "finished"]);
     let listed = with_db(&["runs", "--json"]).json();
     assert_eq!(listed.as_array().map(Vec::len), Some(1));
     assert_eq!(&listed[0], summary, "the record says what the run said");
@@ -162,16 +148,11 @@ fn recorded_runs_are_listed_and_drawn(config: &Config, summary: &serde_json::Val
     }
 
     let people = with_db(&["report", "up", "--out", out]).out();
-    assert!(people.contains("slo-power") && people.contains(out), "{people}");
-    let (status, program) = run(headroom().args(["report", "nosuchrun", "--db"]).arg(&db));
-    assert_eq!(status.code(), Some(2));
-    assert!(program.err().contains("nosuchrun"), "{}", program.err());
-    let (status, program) = run(headroom().args(["runs", "--db", "/nonexistent/record.db"]));
-    assert_eq!(status.code(), Some(2));
-    assert!(
-        program.err().contains("/nonexistent/record.db"),
-        "{}",
-        program.err()
+    assert_has(&people, &["slo-power", out]);
+    refused(headroom("report nosuchrun --db").arg(&db), &["nosuchrun"]);
+    refused(
+        headroom("runs --db /nonexistent/record.db"),
+        &["/nonexistent/record.db"],
     );
 }
 
@@ -188,15 +169,14 @@ fn a_service_is_served_at_once_and_calibrated_when_traffic_comes() {
     let before = group.settings();
     let wiki = Wiki::start("127.0.0.1:0");
     group.add(wiki.program.pid());
-    let config = Config::new(group.path(), &format!("http://{}", wiki.address))
-        .with("requests_per_core_s = 250.0", "calibrate_s = 1.0");
+    let config = Config::new(&group, wiki.address).with("requests_per_core_s = 250.0", "calibrate_s = 1.0");
     let mut up = Up::start(&config);
     // Without any traffic: everything is on, and everything answers.
     up.counted("headroom_periods_total", 5.0);
     assert_eq!(rules(&up), ["calibrating"]);
     assert_eq!(up.admin("/healthz").status, 200);
     assert_eq!(up.admin("/readyz").status, 200);
-    let status: serde_json::Value = serde_json::from_str(&up.admin("/status").body).unwrap();
+    let status = up.status();
     assert_eq!(status["calibrating"], true, "{status}");
     assert_eq!(status["law"], "slo-power");
     assert_eq!(get(up.gateway, "/").unwrap().status, 200);
@@ -209,20 +189,12 @@ fn a_service_is_served_at_once_and_calibrated_when_traffic_comes() {
     let trace = config.dir().join("trace.txt");
     fs::write(&trace, "120\n").unwrap();
     let mut load = Program::start(
-        headroom()
-            .args([
-                "load",
-                "--step",
-                "60",
-                "--url",
-                &format!("http://{}/", up.gateway),
-            ])
-            .arg("--trace")
+        headroom(format!("load --step 60 --url http://{}/ --trace", up.gateway))
             .arg(&trace)
             .arg("--paths")
             .arg(&paths),
     );
-    let rate = up.program.said("what one core serves", |err| {
+    let rate = up.program.says("what one core serves", |err| {
         let line = err
             .lines()
             .find_map(|line| line.strip_prefix("one core serves "))?;
@@ -246,8 +218,7 @@ fn a_service_is_served_at_once_and_calibrated_when_traffic_comes() {
 #[test]
 fn a_run_that_ends_before_it_is_calibrated_has_a_summary() {
     let Some(group) = Group::new() else { return };
-    let config = Config::new(group.path(), &format!("http://127.0.0.1:{}", free_port()))
-        .with("requests_per_core_s = 250.0\n", "");
+    let config = Config::new(&group, free_address()).with("requests_per_core_s = 250.0\n", "");
     let mut up = Up::start_with(&config, &["--duration", "2"]);
     up.program.succeeds();
     let summary = up.program.json();
@@ -257,48 +228,36 @@ fn a_run_that_ends_before_it_is_calibrated_has_a_summary() {
 
 #[test]
 fn checking_and_the_example_change_nothing() {
-    let (status, example) = run(headroom().args(["up", "--example"]));
-    assert!(status.success());
+    let example = succeeds(headroom("up --example"));
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("headroom.toml");
     let check = |text: &str| {
         fs::write(&file, text).unwrap();
-        run(headroom()
-            .args(["up", "--check", "--config"])
-            .arg(&file)
-            .arg("--run-dir")
-            .arg(folder.path().join("run"))
-            .current_dir(folder.path()))
+        let mut command = headroom("up --check --config headroom.toml --run-dir run");
+        command.current_dir(folder.path());
+        command
     };
     let named = "/sys/fs/cgroup/system.slice/apache2.service";
     let example = example.out();
     assert!(example.contains(named));
     if !Path::new(named).exists() {
         // All of it is accepted up to the service, which this machine has not.
-        let (status, program) = check(&example);
-        assert_eq!(status.code(), Some(2));
         let line = example
             .lines()
             .position(|line| line.starts_with("cgroup = "))
             .unwrap()
             + 1;
-        let err = program.err();
-        assert!(
-            err.contains(&format!("headroom.toml:{line}: service.cgroup")),
-            "{err}"
-        );
-        assert!(err.contains("apache2.service"), "{err}");
+        let place = format!("headroom.toml:{line}: service.cgroup");
+        refused(check(&example), &[&place, "apache2.service"]);
     }
     let Some(group) = Group::new() else { return };
     let before = group.settings();
     // The example's ports may be somebody's here.
     let here = example
-        .replace(named, group.path().to_str().unwrap())
+        .replace(named, &group.path())
         .replace("\"127.0.0.1:8080\"", "\"127.0.0.1:0\"")
         .replace("# listen = \"127.0.0.1:9187\"", "listen = \"127.0.0.1:0\"");
-    let (status, program) = check(&here);
-    assert!(status.success(), "{}", program.err());
-    assert!(program.out().contains("nothing was changed"), "{}", program.out());
+    assert_has(succeeds(check(&here)).out(), &["nothing was changed"]);
     assert_eq!(group.settings(), before);
     let left: Vec<_> = fs::read_dir(folder.path())
         .unwrap()
@@ -306,9 +265,8 @@ fn checking_and_the_example_change_nothing() {
         .collect();
     assert_eq!(left, ["headroom.toml"], "checking leaves no file");
 
-    let config = Config::new(group.path(), &format!("http://127.0.0.1:{}", free_port()));
-    let (status, program) = run(config.command().arg("--check"));
-    assert!(status.success(), "{}", program.err());
+    let config = Config::new(&group, free_address());
+    succeeds(config.check());
     assert!(!config.run_dir().exists() && !config.db().exists());
     assert_eq!(group.settings(), before);
 }
@@ -316,26 +274,23 @@ fn checking_and_the_example_change_nothing() {
 #[test]
 fn a_run_folder_has_one_owner() {
     let Some(group) = Group::new() else { return };
-    let backend = format!("http://127.0.0.1:{}", free_port());
-    let config = Config::new(group.path(), &backend);
+    let config = Config::new(&group, free_address());
     let mut first = Up::start(&config);
-    let (status, second) = run(&mut config.command());
-    assert_eq!(status.code(), Some(2), "{}", second.err());
+    let second = refused(config.command(), &[]);
     let err = second.err();
     let owner = format!("pid {}", first.program.pid());
-    assert!(err.contains(&owner) && err.contains("run directory"), "{err}");
-    assert!(err.contains(config.run_dir().to_str().unwrap()), "{err}");
+    assert_has(&err, &[&owner, "run directory"]);
+    assert_has(&err, &[config.run_dir().to_str().unwrap()]);
     // The first goes on.
     let periods = first.metrics().sum("headroom_periods_total").unwrap();
     first.counted("headroom_periods_total", periods + 2.0);
-    first.program.signal(Signal::TERM);
-    first.program.succeeds();
+    first.program.stop();
 }
 
 #[test]
 fn a_service_that_goes_away_ends_nothing_but_itself() {
     let Some(group) = Group::new() else { return };
-    let config = Config::new(group.path(), &format!("http://127.0.0.1:{}", free_port()));
+    let config = Config::new(&group, free_address());
     let mut up = Up::start(&config);
     group.remove();
     let failures = "headroom_actuation_failures_total";
@@ -346,8 +301,7 @@ fn a_service_that_goes_away_ends_nothing_but_itself() {
         502,
         "so does the data plane"
     );
-    up.program.signal(Signal::TERM);
-    up.program.succeeds();
+    up.program.stop();
     assert!(!undo_left(&config.run_dir()), "nothing is left to put back");
     assert!(number(&up.program.json(), "periods") > 0.0);
 }

@@ -1,7 +1,7 @@
 //! `headroom validate`: a law live on emulated hardware, and the same simulated.
 
-use crate::common::{Program, fuse_or_skipped, headroom, run};
-use crate::contract::{assert_summary, number};
+use crate::common::{Program, fuse_or_skipped, headroom, number, refused, succeeds};
+use crate::contract::assert_summary;
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
@@ -25,12 +25,12 @@ fn ratio_of(pair: &Value, path: &str) -> f64 {
 }
 
 fn again(folder: &Path, run_asked: &str) -> Value {
-    let (status, program) = run(headroom()
-        .args(["validate", run_asked, "--json", "--db"])
-        .arg(folder.join("runs.db"))
-        .arg("--out")
-        .arg(folder.join("again.html")));
-    assert!(status.success(), "{}", program.err());
+    let program = succeeds(
+        headroom(format!("validate {run_asked} --json --db"))
+            .arg(folder.join("runs.db"))
+            .arg("--out")
+            .arg(folder.join("again.html")),
+    );
     program.json()[0].clone()
 }
 
@@ -44,17 +44,7 @@ fn a_live_run_and_its_simulation_agree_in_what_they_must() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     let mut program = Program::start(
-        headroom()
-            .args([
-                "validate",
-                "--duration",
-                "10",
-                "--cores",
-                "0.5",
-                "--json",
-                "--no-view",
-            ])
-            .args(["--laws", "fixed,slo-power", "--run-dir"])
+        headroom("validate --duration 10 --cores 0.5 --json --no-view --laws fixed,slo-power --run-dir")
             .arg(folder.join("run"))
             .arg("--db")
             .arg(folder.join("runs.db"))
@@ -93,14 +83,9 @@ fn a_live_run_and_its_simulation_agree_in_what_they_must() {
     let again = again(folder, &id);
     assert_eq!(again["sides"], pairs[1]["sides"]);
     // One that was simulated is none to be simulated.
-    let (status, refused) = run(headroom()
-        .args(["validate", "demo-slo-power-simulated", "--db"])
-        .arg(folder.join("runs.db")));
-    assert_eq!(status.code(), Some(2));
-    assert!(
-        refused.err().contains("demo-slo-power-simulated"),
-        "{}",
-        refused.err()
+    refused(
+        headroom("validate demo-slo-power-simulated --db").arg(folder.join("runs.db")),
+        &["demo-slo-power-simulated"],
     );
 }
 
@@ -108,25 +93,15 @@ fn a_live_run_and_its_simulation_agree_in_what_they_must() {
 fn what_cannot_be_simulated_is_refused_with_what_is_missing() {
     let folder = tempfile::tempdir().unwrap();
     let db = folder.path().join("runs.db");
-    let simulated = |args: &[&str]| {
-        let (status, program) = run(headroom()
-            .args(args)
-            .arg("--db")
-            .arg(&db)
-            .arg("--out")
-            .arg(folder.path().join("x.html")));
-        (status.code(), program.err())
+    let simulated = |words: &str| {
+        let mut command = headroom(format!("{words} --db"));
+        command.arg(&db).arg("--out").arg(folder.path().join("x.html"));
+        command
     };
-    let (code, err) = simulated(&["validate", "latest"]);
-    assert!(code == Some(2) && err.contains("runs.db"), "{err}");
-    let (code, _) = simulated(&["sim", "--duration", "20", "--name", "paper"]);
-    assert_eq!(code, Some(0));
-    let (code, err) = simulated(&["validate", "paper"]);
-    assert!(code == Some(2) && err.contains("simulated already"), "{err}");
-    let (code, err) = simulated(&["validate", "paper", "--seed", "3"]);
-    assert!(code == Some(2) && err.contains("--seed"), "{err}");
-    let (code, err) = simulated(&["validate", "--duration", "3"]);
-    assert!(code == Some(2) && err.contains("--duration 3"), "{err}");
-    let (code, err) = simulated(&["validate", "--scenario", "x.toml"]);
-    assert!(code == Some(2) && err.contains("RUN"), "{err}");
+    refused(simulated("validate latest"), &["runs.db"]);
+    succeeds(simulated("sim --duration 20 --name paper"));
+    refused(simulated("validate paper"), &["simulated already"]);
+    refused(simulated("validate paper --seed 3"), &["--seed"]);
+    refused(simulated("validate --duration 3"), &["--duration 3"]);
+    refused(simulated("validate --scenario x.toml"), &["RUN"]);
 }

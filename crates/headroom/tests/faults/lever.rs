@@ -1,8 +1,8 @@
 //! The files in which limits stand, and whether what stands there is tighter than it was.
 
+use crate::common::Group;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 /// One limit.
 #[derive(Clone, Debug)]
@@ -140,123 +140,17 @@ impl Watched {
     }
 }
 
-/// The mount points of the hierarchies that limit and count CPU time: version 1's, else version 2's.
-pub fn hierarchies() -> Vec<PathBuf> {
-    let root = Path::new("/sys/fs/cgroup");
-    let mut dirs: Vec<PathBuf> = Vec::new();
-    for controller in ["cpu", "cpuacct", "cpuset"] {
-        // cpu and cpuacct are often mounted together, with links to the one directory.
-        if let Ok(dir) = root.join(controller).canonicalize()
-            && !dirs.contains(&dir)
-        {
-            dirs.push(dir);
-        }
-    }
-    let v2 = fs::read_to_string(root.join("cgroup.subtree_control")).unwrap_or_default();
-    if dirs.is_empty() && v2.split_whitespace().any(|controller| controller == "cpu") {
-        dirs.push(root.to_owned());
-    }
-    dirs
-}
-
-/// Where version 2 is mounted, with or without controllers.
-pub fn unified() -> Option<PathBuf> {
-    let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
-    let line = mounts.lines().find(|line| line.contains(" - cgroup2 "))?;
-    line.split(' ').nth(4).map(PathBuf::from)
-}
-
-/// A control group in every hierarchy that counts; removed when it is dropped.
-pub struct Group {
-    dirs: Vec<PathBuf>,
-}
-
-impl Group {
-    /// Makes one.
-    pub fn new(name: &str) -> anyhow::Result<Self> {
-        let group = Self {
-            dirs: hierarchies().iter().map(|root| root.join(name)).collect(),
-        };
-        group.make()?;
-        Ok(group)
-    }
-
-    /// Makes its directories, with nothing limited.
-    pub fn make(&self) -> anyhow::Result<()> {
-        for dir in &self.dirs {
-            fs::create_dir(dir)?;
-            // Version 1 lets no process in before these two are set.
-            for file in ["cpuset.cpus", "cpuset.mems"] {
-                let above = dir.parent().map(|above| above.join(file));
-                if dir.join("tasks").exists()
-                    && let Some(Ok(value)) = above.map(fs::read_to_string)
-                {
-                    fs::write(dir.join(file), value.trim())?;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Its directory under the cpu controller.
-    pub fn path(&self) -> &Path {
-        &self.dirs[0]
-    }
-
-    /// Sets what an administrator might have set.
-    pub fn limit(&self, quota_us: u64, period_us: u64) -> anyhow::Result<()> {
-        let dir = self.path();
-        if dir.join("cpu.max").exists() {
-            fs::write(dir.join("cpu.max"), format!("{quota_us} {period_us}"))?;
-        } else {
-            fs::write(dir.join("cpu.cfs_period_us"), period_us.to_string())?;
-            fs::write(dir.join("cpu.cfs_quota_us"), quota_us.to_string())?;
-        }
-        Ok(())
-    }
-
-    /// What can be limited in it.
-    pub fn levers(&self) -> Vec<Lever> {
-        let all = std::thread::available_parallelism().map_or(1.0, |cpus| cpus.get() as f64);
-        let dir = self.path().to_owned();
-        let v2 = dir.join("cpu.max").exists();
-        let mut levers = vec![if v2 {
-            Lever::QuotaV2(dir, all)
-        } else {
-            Lever::QuotaV1(dir, all)
-        }];
-        let sets = self.dirs.iter().map(|dir| dir.join("cpuset.cpus"));
-        levers.extend(sets.filter(|path| path.exists()).map(Lever::Cpuset));
-        levers
-    }
-
-    /// Whether its CPUs can be chosen one by one.
-    pub fn has_cpuset(&self) -> bool {
-        let several = std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() > 1);
-        several && self.dirs.iter().any(|dir| dir.join("cpuset.cpus").exists())
-    }
-
-    /// Removes it while it may be in use, as an administrator would.
-    pub fn remove(&self) {
-        for dir in &self.dirs {
-            for _ in 0..100 {
-                if !dir.exists() || fs::remove_dir(dir).is_ok() {
-                    break;
-                }
-                std::thread::sleep(Duration::from_millis(10));
-            }
-        }
-    }
-
-    /// Those of its directories that are there.
-    pub fn left(&self) -> Vec<&Path> {
-        let dirs = self.dirs.iter().map(PathBuf::as_path);
-        dirs.filter(|dir| dir.exists()).collect()
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        self.remove();
-    }
+/// What can be limited in a group.
+pub fn levers(group: &Group) -> Vec<Lever> {
+    let all = std::thread::available_parallelism().map_or(1.0, |cpus| cpus.get() as f64);
+    let dir = group.dir().to_owned();
+    let v2 = dir.join("cpu.max").exists();
+    let mut levers = vec![if v2 {
+        Lever::QuotaV2(dir, all)
+    } else {
+        Lever::QuotaV1(dir, all)
+    }];
+    let sets = group.left().into_iter().map(|dir| dir.join("cpuset.cpus"));
+    levers.extend(sets.filter(|path| path.exists()).map(Lever::Cpuset));
+    levers
 }

@@ -3,12 +3,12 @@
 //!
 //! It knows the program by its command line, its configuration, its run directory and the kernel's files alone.
 
+#[path = "../common/mod.rs"]
+mod common;
 mod draw;
 mod kinds;
 mod lever;
 mod oracle;
-mod place;
-mod process;
 mod report;
 mod subject;
 mod suite;
@@ -24,7 +24,7 @@ fn missing() -> Option<&'static str> {
     if !std::path::Path::new("/dev/fuse").exists() {
         return Some("faults need emulated hardware, which needs /dev/fuse");
     }
-    if lever::hierarchies().is_empty() {
+    if common::hierarchies().is_empty() {
         return Some("no control group hierarchy with the cpu controller is mounted");
     }
     None

@@ -1,7 +1,7 @@
 //! After a run: whether anything was left behind.
 
-use crate::place::mounts_below;
-use crate::process::until;
+use crate::common::place::{mounts_below, unmount};
+use crate::common::{kill, within};
 use crate::world::{MAX_WAIT, World};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ pub fn examine(world: &mut World) -> anyhow::Result<()> {
     for process in world.until_ended(Duration::from_secs(10)) {
         let text = format!("process {}: {}", process.pid, process.args.join(" "));
         world.found.leftovers.push(text);
-        crate::process::signal(process.pid, rustix::process::Signal::KILL);
+        kill(process.pid);
     }
     limits(world, "when all had ended");
     if let Some(disk) = &mut world.disk {
@@ -45,7 +45,7 @@ pub fn examine(world: &mut World) -> anyhow::Result<()> {
     world.group = None;
     world.disk = None;
     let mark = world.mark.clone();
-    until(Duration::from_secs(2), || {
+    within(Duration::from_secs(2), || {
         groups_named(&mark).is_empty().then_some(())
     });
     for group in groups_named(&mark) {
@@ -54,7 +54,7 @@ pub fn examine(world: &mut World) -> anyhow::Result<()> {
     }
     for mount in mounts_below(world.dir()) {
         world.found.leftovers.push(format!("mount {mount}"));
-        crate::place::unmount(Path::new(&mount));
+        unmount(Path::new(&mount));
     }
     Ok(())
 }
@@ -81,8 +81,8 @@ fn limits(world: &mut World, when: &str) {
 /// What `headroom release` says; that it fails is found wrong.
 fn release(world: &mut World, run_dir: &Path, name: &str) -> anyhow::Result<String> {
     let command = world.release_command(run_dir);
-    let program = world.start(command, name)?;
-    match world.program(program).wait(MAX_WAIT) {
+    let program = world.start(command, name);
+    match world.program(program).wait_for(MAX_WAIT) {
         Some(status) if status.success() => {}
         status => {
             let text = format!(
@@ -92,7 +92,7 @@ fn release(world: &mut World, run_dir: &Path, name: &str) -> anyhow::Result<Stri
             world.found.wrong.push(text);
         }
     }
-    Ok(world.program(program).said())
+    Ok(world.program(program).all())
 }
 
 /// The control groups, in any hierarchy and up to three levels down, whose names contain a text.

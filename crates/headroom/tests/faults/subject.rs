@@ -1,17 +1,14 @@
 //! What a fault is done to: a program that holds limits, and those that it works with.
 
-use crate::place::Disk;
-use crate::process::headroom;
+use crate::common::place::Disk;
+use crate::common::{Group, Server, Traffic, command, headroom, within};
 use crate::world::World;
 use anyhow::Context;
 use std::fs;
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
-use std::thread::JoinHandle;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 /// The kinds of subjects.
@@ -48,26 +45,16 @@ pub struct Subject {
     pub gateway: Option<usize>,
 }
 
-/// Where a web service answers `ok` to everybody, for as long as this process runs.
+/// Whether the binary has a guard that can stand by itself.
+pub fn has_guard_service() -> bool {
+    let help = headroom("guard --help").output();
+    help.is_ok_and(|help| help.status.success() && String::from_utf8_lossy(&help.stdout).contains("--serve"))
+}
+
+/// Where a web service answers everybody, for as long as this process runs.
 fn backend() -> SocketAddr {
-    static BACKEND: OnceLock<SocketAddr> = OnceLock::new();
-    *BACKEND.get_or_init(|| {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let address = listener.local_addr().expect("its number");
-        std::thread::spawn(move || {
-            for mut stream in listener.incoming().flatten() {
-                std::thread::spawn(move || {
-                    let mut head = [0; 4096];
-                    if stream.read(&mut head).is_ok_and(|read| read > 0) {
-                        let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok";
-                        // Who asked may be gone.
-                        let _ = stream.write_all(answer);
-                    }
-                });
-            }
-        });
-        address
-    })
+    static BACKEND: OnceLock<Server> = OnceLock::new();
+    BACKEND.get_or_init(|| Server::start(Duration::ZERO)).address
 }
 
 /// What is limited: the real group, or one of the emulated server's.
@@ -76,7 +63,7 @@ fn service(world: &World, group: &str) -> anyhow::Result<String> {
         return Ok(format!("/{group}"));
     }
     let real = world.group.as_ref().context("there is no control group")?;
-    Ok(real.path().display().to_string())
+    Ok(real.path())
 }
 
 /// The lines of a law that saves at once, from all that it may limit.
@@ -99,7 +86,8 @@ const REAL_POWER: &str = "cap_lever = \"software\"\nfrequency = \"off\"\n";
 pub fn up(world: &mut World, name: &str, group: &str) -> anyhow::Result<Subject> {
     let is_emulated = world.sys().is_some();
     let service = service(world, group)?;
-    let has_cpuset = world.group.as_ref().is_some_and(crate::lever::Group::has_cpuset);
+    let several = std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() > 1);
+    let has_cpuset = several && world.group.as_ref().is_some_and(Group::has_cpuset);
     let (lever, meter) = if is_emulated {
         ("cores_step = 1.0\nrequests_per_core_s = 15.0", "auto")
     } else if has_cpuset && world.draw.one("lever", &["quota", "quota", "cpuset"]) == "cpuset" {
@@ -123,9 +111,8 @@ pub fn up(world: &mut World, name: &str, group: &str) -> anyhow::Result<Subject>
     let file = world.dir().join(format!("{name}.toml"));
     fs::write(&file, text)?;
     let run_dir = world.dir().join(format!("run-{name}"));
-    let mut command = headroom();
-    command.args(["up", "--json", "--no-view", "--config"]).arg(file);
-    command.arg("--run-dir").arg(&run_dir);
+    let mut command = headroom("up --json --no-view --config");
+    command.arg(file).arg("--run-dir").arg(&run_dir);
     world.with_trees(&mut command);
     world.run_dirs.push(run_dir.clone());
     Ok(Subject {
@@ -146,10 +133,9 @@ pub fn agent(world: &mut World, name: &str, group: &str) -> anyhow::Result<Subje
         )
     };
     let (at, gateway_at) = (socket("agent"), socket("gateway"));
-    let mut gateway = headroom();
-    gateway.args(["gateway", "--listen", "127.0.0.1:0", "--control", &gateway_at]);
-    gateway.args(["--backend", &format!("http://{}", backend())]);
-    let gateway = world.start(gateway, &format!("{name}-gateway"))?;
+    let words = format!("--control {gateway_at} --backend http://{}", backend());
+    let gateway = headroom(format!("gateway --listen 127.0.0.1:0 {words}"));
+    let gateway = world.start(gateway, &format!("{name}-gateway"));
 
     let rate = if world.sys().is_some() { "15.0" } else { "400.0" };
     let law = law(world, false);
@@ -161,23 +147,21 @@ pub fn agent(world: &mut World, name: &str, group: &str) -> anyhow::Result<Subje
     );
     let file = world.dir().join(format!("{name}.toml"));
     fs::write(&file, text)?;
-    let mut controller = headroom();
-    controller
-        .args(["controller", "--json", "--no-view", "--config"])
-        .arg(file);
-    let controller = world.start(controller, &format!("{name}-controller"))?;
+    let mut controller = headroom("controller --json --no-view --config");
+    controller.arg(file);
+    let controller = world.start(controller, &format!("{name}-controller"));
 
     let run_dir = world.dir().join(format!("run-{name}"));
-    let mut command = headroom();
+    let mut command = headroom("agent");
     if world.sys().is_some() {
-        command.args(["agent", "--cgroup", &service, "--listen", &at]);
+        command.args(["--cgroup", &service, "--listen", &at]);
     } else {
         let file = world.dir().join(format!("{name}-agent.toml"));
         let text = format!(
             "[agent]\nlisten = [\"{at}\"]\n\n[service]\ncgroup = \"{service}\"\n\n[power]\nmeter = \"model\"\n{REAL_POWER}"
         );
         fs::write(&file, text)?;
-        command.args(["agent", "--config"]).arg(file);
+        command.arg("--config").arg(file);
     }
     command.arg("--run-dir").arg(&run_dir);
     world.with_trees(&mut command);
@@ -212,53 +196,11 @@ pub fn make(world: &mut World, kind: Kind) -> anyhow::Result<Subject> {
     }
 }
 
-/// Requests one after another on two connections at a time, until it is dropped.
-pub struct Traffic {
-    stop: Arc<AtomicBool>,
-    threads: Vec<JoinHandle<()>>,
-}
-
-impl Traffic {
-    fn to(address: SocketAddr) -> Self {
-        let stop = Arc::new(AtomicBool::new(false));
-        let ask = move |stop: Arc<AtomicBool>| {
-            while !stop.load(Ordering::Relaxed) {
-                let asked = TcpStream::connect(address).and_then(|mut stream| {
-                    stream.set_read_timeout(Some(Duration::from_secs(1)))?;
-                    stream.write_all(b"GET / HTTP/1.1\r\nHost: faults\r\nConnection: close\r\n\r\n")?;
-                    stream.read_to_end(&mut Vec::new())
-                });
-                // Whether it is answered is not what is asked here.
-                let pause = if asked.is_ok() { 4 } else { 50 };
-                std::thread::sleep(Duration::from_millis(pause));
-            }
-        };
-        let threads = (0..2).map(|_| {
-            let stop = Arc::clone(&stop);
-            std::thread::spawn(move || ask(stop))
-        });
-        Self {
-            threads: threads.collect(),
-            stop,
-        }
-    }
-}
-
-impl Drop for Traffic {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        for thread in self.threads.drain(..) {
-            // One that panicked has said so.
-            let _ = thread.join();
-        }
-    }
-}
-
 impl Subject {
     /// Sends more requests than the law expects, so that it wants to give back what it took.
-    pub fn traffic(&self, world: &mut World, run: usize) -> anyhow::Result<Traffic> {
+    pub fn traffic(&self, world: &mut World, run: usize) -> anyhow::Result<[Traffic; 2]> {
         let serving = self.gateway.unwrap_or(run);
-        let said = world.program(serving).said();
+        let said = world.program(serving).all();
         let address = said
             .lines()
             .find_map(|line| match self.gateway {
@@ -272,7 +214,7 @@ impl Subject {
                     .ok(),
             })
             .with_context(|| format!("no word of where it listens: {said}"))?;
-        Ok(Traffic::to(address))
+        Ok([Traffic::to(address), Traffic::to(address)])
     }
 
     /// The same command again: it may be started more than once.
@@ -282,21 +224,21 @@ impl Subject {
 
     /// Puts its run directory on a small file system of its own.
     pub fn on_small_disk(&self, world: &mut World) -> anyhow::Result<()> {
-        world.disk = Some(Disk::small(&self.run_dir)?);
+        world.disk = Some(Disk::new(&self.run_dir, "64k")?);
         Ok(())
     }
 
     /// A guard that is a service of its own for its run directory; waits until it listens.
     pub fn guard_service(&self, world: &mut World) -> anyhow::Result<usize> {
         fs::create_dir_all(&self.run_dir)?;
-        let mut command = headroom();
-        command.args(["guard", "--serve", "--run-dir"]).arg(&self.run_dir);
+        let mut command = headroom("guard --serve --run-dir");
+        command.arg(&self.run_dir);
         world.with_trees(&mut command);
-        let index = world.start(command, "guard-service")?;
+        let index = world.start(command, "guard-service");
         let pid = world.program(index).pid();
         world.services.push(pid);
         let socket = self.run_dir.join("guard.sock");
-        crate::process::until(crate::world::MAX_WAIT, || {
+        within(crate::world::MAX_WAIT, || {
             (socket.exists() || world.program(index).ended().is_some()).then_some(())
         });
         anyhow::ensure!(
@@ -316,19 +258,17 @@ fn copy(command: &Command) -> Command {
 }
 
 /// The same command as, or under, process 1 of a PID namespace with a /proc of its own.
-pub fn in_namespace(command: &Command, under_shell: bool) -> Command {
-    let mut inside = Command::new("unshare");
-    inside.args(["--pid", "--fork", "--kill-child", "--mount-proc"]);
+pub fn in_namespace(inner: &Command, under_shell: bool) -> Command {
+    let mut outer = command("unshare --pid --fork --kill-child --mount-proc");
     if under_shell {
-        inside.args(["sh", "-c", "\"$@\" & wait", "sh"]);
+        outer.args(["sh", "-c", "\"$@\" & wait", "sh"]);
     }
-    inside.arg(command.get_program()).args(command.get_args());
-    inside
+    outer.arg(inner.get_program()).args(inner.get_args());
+    outer
 }
 
 /// Whether PID namespaces can be made here.
 pub fn has_namespaces() -> bool {
     let mut command = in_namespace(&Command::new("true"), false);
-    command.stderr(std::process::Stdio::null());
-    command.status().is_ok_and(|status| status.success())
+    command.output().is_ok_and(|output| output.status.success())
 }

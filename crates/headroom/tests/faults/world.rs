@@ -1,9 +1,10 @@
 //! One run's world: its folder, what can be limited in it, the programs that it started, and what was found wrong.
 
+use crate::common::place::{Disk, KillGroup};
+use crate::common::process::{self, Process};
+use crate::common::{Group, Program, headroom, kill, signal, within};
 use crate::draw::Draw;
-use crate::lever::{Group, Lever, Watched};
-use crate::place::{Disk, KillGroup};
-use crate::process::{Process, Program, headroom, marked, until};
+use crate::lever::{Lever, Watched, levers};
 use anyhow::{Context, bail};
 use rustix::process::Signal;
 use std::fs;
@@ -12,6 +13,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
+
+/// The variable that marks what belongs to a run, and all that it starts.
+const MARK: &str = "HEADROOM_FAULT_RUN";
 
 /// Long enough for anything that happens at all on a busy machine.
 pub const MAX_WAIT: Duration = Duration::from_secs(40);
@@ -103,10 +107,15 @@ impl World {
     }
 
     /// Starts a program; its name is that of its output files, and an index of it comes back.
-    pub fn start(&mut self, command: Command, name: &str) -> anyhow::Result<usize> {
-        let program = Program::start(command, &self.mark, self.dir.path(), name)?;
+    pub fn start(&mut self, command: Command, name: &str) -> usize {
+        let program = self.started(command, name);
         self.programs.push(program);
-        Ok(self.programs.len() - 1)
+        self.programs.len() - 1
+    }
+
+    fn started(&self, mut command: Command, name: &str) -> Program {
+        let command = command.env_remove("RUST_LOG").env_remove("RUST_BACKTRACE");
+        Program::start_named(command.env(MARK, &self.mark), self.dir.path(), name)
     }
 
     /// A program by its index.
@@ -116,17 +125,17 @@ impl World {
 
     /// Makes the service's control group, with what an administrator might have set.
     pub fn make_group(&mut self) -> anyhow::Result<()> {
-        let group = Group::new(&self.mark)?;
+        let group = Group::named(&self.mark)?;
         match self.draw.one(
             "found",
             &["no quota", "0.9 cores", "1.5 cores", "1 core of 50 ms"],
         ) {
-            "0.9 cores" => group.limit(90_000, 100_000)?,
-            "1.5 cores" => group.limit(150_000, 100_000)?,
-            "1 core of 50 ms" => group.limit(50_000, 50_000)?,
+            "0.9 cores" => group.limit(90_000, 100_000),
+            "1.5 cores" => group.limit(150_000, 100_000),
+            "1 core of 50 ms" => group.limit(50_000, 50_000),
             _ => {}
         }
-        self.watched.extend(group.levers().into_iter().map(Watched::now));
+        self.watched.extend(levers(&group).into_iter().map(Watched::now));
         self.group = Some(group);
         Ok(())
     }
@@ -134,23 +143,16 @@ impl World {
     /// Starts an emulated server with two groups, and watches all that can be limited on it.
     pub fn emulate(&mut self) -> anyhow::Result<()> {
         let sys = self.dir().join("sys");
-        let mut command = headroom();
-        command
-            .args([
-                "emulate",
-                "--figures-only",
-                "--group",
-                "web",
-                "--group",
-                "db",
-                "--at",
-            ])
-            .arg(&sys)
-            .args(["--name", &format!("{}-emulated", self.mark)]);
-        let mut emulator = Program::start(command, &self.mark, self.dir.path(), "emulate")?;
-        let ready = until(MAX_WAIT, || {
+        let words = format!(
+            "emulate --figures-only --group web --group db --name {}-emulated --at",
+            self.mark
+        );
+        let mut command = headroom(words);
+        command.arg(&sys);
+        let mut emulator = self.started(command, "emulate");
+        let ready = within(MAX_WAIT, || {
             let ended = emulator.ended().is_some();
-            (ended || emulator.said().contains("an emulated server of ")).then_some(!ended)
+            (ended || emulator.all().contains("an emulated server of ")).then_some(!ended)
         });
         if ready != Some(true) {
             bail!("no emulated server: {}", emulator.last_words());
@@ -184,7 +186,7 @@ impl World {
 
     /// Waits until a program has limits in force.
     pub fn until_low(&mut self, index: usize, most: Duration) -> Low {
-        let low = until(most, || {
+        let low = within(most, || {
             if self.watched.iter().any(Watched::is_low) {
                 return Some(Low::Yes);
             }
@@ -214,7 +216,7 @@ impl World {
     /// Measures how long limits stay in force from now on, or from `since`.
     pub fn until_safe(&mut self, since: Instant, what: &str) {
         let left = self.most.saturating_sub(since.elapsed());
-        let safe = until(left, || (!self.is_limited()).then(|| since.elapsed()));
+        let safe = within(left, || (!self.is_limited()).then(|| since.elapsed()));
         match safe {
             Some(took) => {
                 let worst = self.found.safe.map_or(took, |before| before.max(took));
@@ -243,10 +245,23 @@ impl World {
         }
     }
 
+    /// The processes that carry its mark, or that name its folder on their command line. Zombies carry nothing any more.
+    fn marked(&self) -> Vec<Process> {
+        let wanted = format!("{MARK}={}", self.mark);
+        let dir = self.dir().display().to_string();
+        let belongs = |process: &Process| {
+            let environment = fs::read(format!("/proc/{}/environ", process.pid)).unwrap_or_default();
+            let mut variables = environment.split(|byte| *byte == 0);
+            variables.any(|variable| variable == wanted.as_bytes())
+                || process.args.iter().any(|arg| arg.contains(&dir))
+        };
+        process::all().into_iter().filter(belongs).collect()
+    }
+
     /// What runs of this world beside the emulated server.
     pub fn processes(&self) -> Vec<Process> {
         let emulator = self.emulator.as_ref().map(Program::pid);
-        let mut found = marked(&self.mark, self.dir());
+        let mut found = self.marked();
         found.retain(|process| {
             !process.is_zombie && !process.is_command("emulate") && Some(process.pid) != emulator
         });
@@ -262,8 +277,8 @@ impl World {
 
     /// `headroom release` for a run directory.
     pub fn release_command(&self, run_dir: &Path) -> Command {
-        let mut command = headroom();
-        command.args(["release", "--run-dir"]).arg(run_dir);
+        let mut command = headroom("release --run-dir");
+        command.arg(run_dir);
         self.with_trees(&mut command);
         command
     }
@@ -283,7 +298,7 @@ impl World {
             processes.retain(|process| !self.services.contains(&process.pid));
             processes
         };
-        until(most, || others().is_empty().then(Vec::new)).unwrap_or_else(others)
+        within(most, || others().is_empty().then(Vec::new)).unwrap_or_else(others)
     }
 
     /// Ends everything in an orderly way but the emulated server.
@@ -300,7 +315,7 @@ impl World {
                 continue;
             }
             if program
-                .wait(deadline.saturating_duration_since(Instant::now()))
+                .wait_for(deadline.saturating_duration_since(Instant::now()))
                 .is_none()
             {
                 self.found.wrong.push(format!(
@@ -309,14 +324,14 @@ impl World {
                     program.last_words()
                 ));
                 program.signal(Signal::KILL);
-                program.wait(MAX_WAIT);
+                program.wait_for(MAX_WAIT);
             }
         }
         // A gateway outlives a controlling side that was killed, so that requests go on being served: it is stopped like
         // any service.
         for process in self.processes() {
             if process.is_command("gateway") {
-                crate::process::signal(process.pid, Signal::TERM);
+                signal(process.pid, Signal::TERM);
             }
         }
     }
@@ -327,10 +342,10 @@ impl World {
         for program in &mut self.programs {
             if services.contains(&program.pid()) && program.ended().is_none() {
                 program.signal(Signal::TERM);
-                if program.wait(Duration::from_secs(5)).is_none() {
+                if program.wait_for(Duration::from_secs(5)).is_none() {
                     // What a service manager does to what ignores it.
                     program.signal(Signal::KILL);
-                    program.wait(MAX_WAIT);
+                    program.wait_for(MAX_WAIT);
                 }
             }
         }
@@ -341,7 +356,7 @@ impl World {
         if let Some(mut emulator) = self.emulator.take() {
             emulator.signal(Signal::TERM);
             emulator
-                .wait(MAX_WAIT)
+                .wait_for(MAX_WAIT)
                 .with_context(|| format!("the emulated server does not end: {}", emulator.last_words()))?;
         }
         Ok(())
@@ -381,7 +396,7 @@ impl Drop for World {
     fn drop(&mut self) {
         // Whatever is left carries the mark of this run alone. It is reported already.
         for process in self.processes() {
-            crate::process::signal(process.pid, Signal::KILL);
+            kill(process.pid);
         }
     }
 }

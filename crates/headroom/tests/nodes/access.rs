@@ -1,11 +1,11 @@
 //! Who may command an agent and a gateway, as real programs: lists, limits, revocation, floods.
 
-use crate::common::{Certs, Group, Program, apply, headroom, run, until};
+use crate::common::{Group, Program, assert_has, headroom, succeeds, wait};
+use crate::parts::{Certs, agent_on, apply, listening, runtime};
 use headroom_wire::Address;
 use headroom_wire::certs::Validity;
-use headroom_wire::client::{Client, ClientOptions, GatewayClient};
+use headroom_wire::client::{Client, GatewayClient};
 use headroom_wire::message::{BackendState, SetBackend};
-use headroom_wire::tls::{ClientTls, TlsFiles};
 use std::fs;
 use std::io::Write;
 use std::net::TcpStream;
@@ -13,20 +13,6 @@ use std::path::Path;
 use std::time::Duration;
 
 const LONG: Duration = Duration::from_secs(120);
-
-fn options(certs: &Certs, stem: &str) -> ClientOptions {
-    let file = |name: String| certs.dir().join(name);
-    let files = TlsFiles {
-        ca: file("ca.crt".to_owned()),
-        certificate: file(format!("{stem}.crt")),
-        key: file(format!("{stem}.key")),
-        revoked: None,
-    };
-    ClientOptions {
-        tls: Some(ClientTls::load(&files).unwrap()),
-        ..ClientOptions::default()
-    }
-}
 
 /// With a second controller and a reader, and a revocation list.
 fn certs() -> Certs {
@@ -40,27 +26,11 @@ fn certs() -> Certs {
 }
 
 fn agent(group: &Group, dir: &Path, certs: &Certs, sections: &str) -> (Program, Address) {
-    let file = dir.join("agent.toml");
-    let text = format!(
-        "[agent]\nlisten = [\"127.0.0.1:0\"]\naudit = \"{}\"\n\n{}revoked = \"{}\"\n{sections}\n[service]\ncgroup = \"{}\"\n",
-        dir.join("audit.jsonl").display(),
-        certs.section("node-n1"),
-        certs.dir().join("ca.crl").display(),
-        group.path()
-    );
-    fs::write(&file, text).unwrap();
-    let mut command = headroom();
-    command.args(["agent", "--config"]).arg(&file);
-    let mut program = Program::start(command.arg("--run-dir").arg(dir.join("run")));
-    let address = program.said("listening on ").parse().unwrap();
-    (program, address)
-}
-
-fn runtime() -> tokio::runtime::Runtime {
-    tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap()
+    let (audit, list) = (dir.join("audit.jsonl"), certs.dir().join("ca.crl"));
+    let agent = format!("[\"127.0.0.1:0\"]\naudit = \"{}\"", audit.display());
+    let tls = certs.section("node-n1");
+    let sections = format!("{tls}revoked = \"{}\"\n{sections}", list.display());
+    listening(agent_on(group, dir, &agent, &sections))
 }
 
 #[test]
@@ -69,9 +39,9 @@ fn an_agent_is_commanded_by_whom_its_file_names_down_to_its_least_until_they_are
     let (certs, dir) = (certs(), tempfile::tempdir().unwrap());
     let sections = "\n[access]\noperators = [\"controller\"]\n\n[limits]\ncores = 0.4\n";
     let (mut program, address) = agent(&group, dir.path(), &certs, sections);
-    let controller = options(&certs, "controller");
+    let controller = certs.client("controller");
     for stem in ["controller-b", "reader-grafana"] {
-        let error = apply(&address, &options(&certs, stem), 9, 0.5, LONG)
+        let error = apply(&address, &certs.client(stem), 9, 0.5, LONG)
             .unwrap_err()
             .to_string();
         assert!(error.contains("is not for"), "{stem}: {error}");
@@ -79,30 +49,24 @@ fn an_agent_is_commanded_by_whom_its_file_names_down_to_its_least_until_they_are
     let error = apply(&address, &controller, 7, 0.2, LONG)
         .unwrap_err()
         .to_string();
-    assert!(error.contains("limits.cores = 0.4"), "{error}");
+    assert_has(&error, &["limits.cores = 0.4"]);
     assert_eq!(group.cores(), None, "nothing was changed");
     apply(&address, &controller, 7, 0.5, LONG).unwrap();
     assert_eq!(group.cores(), Some(0.5));
 
     let runtime = runtime();
     let open = runtime.block_on(Client::connect(&address, &controller)).unwrap();
-    let (code, out, err) = run(headroom()
-        .args(["certs", "revoke", "controller", "--dir"])
-        .arg(certs.dir()));
-    assert_eq!(code, Some(0), "{err}");
-    assert!(
-        out.contains("ca.crl") && out.contains("revoked 1 certificates"),
-        "{out}"
-    );
-    until("the end of the revoked connection", || {
+    let out = succeeds(headroom("certs revoke controller --dir").arg(certs.dir())).out();
+    assert_has(&out, &["ca.crl", "revoked 1 certificates"]);
+    wait("the end of the revoked connection", || {
         // Its connection is looked after by this thread's runtime.
         runtime.block_on(async { tokio::time::sleep(Duration::from_millis(50)).await });
-        (!open.is_connected()).then_some(())
+        !open.is_connected()
     });
     let error = apply(&address, &controller, 7, 0.6, LONG)
         .unwrap_err()
         .to_string();
-    assert!(error.contains("revoked"), "{error}");
+    assert_has(&error, &["revoked"]);
     program.stop();
     assert_eq!(group.cores(), None);
     let audit = fs::read_to_string(dir.path().join("audit.jsonl")).unwrap();
@@ -130,7 +94,7 @@ fn a_flood_of_connections_is_a_few_lines_of_log_and_the_controller_keeps_its_nod
     let Some(group) = Group::new() else { return };
     let (certs, dir) = (certs(), tempfile::tempdir().unwrap());
     let (mut program, address) = agent(&group, dir.path(), &certs, "");
-    let controller = options(&certs, "controller");
+    let controller = certs.client("controller");
     let idle: Vec<_> = (0..64)
         .map(|_| TcpStream::connect(address.to_string()).unwrap())
         .collect();
@@ -154,14 +118,7 @@ fn a_flood_of_connections_is_a_few_lines_of_log_and_the_controller_keeps_its_nod
 fn a_gateway_is_commanded_by_operators_and_described_to_readers() {
     let certs = certs();
     let file = |name: &str| certs.dir().join(name);
-    let mut command = headroom();
-    command.args([
-        "gateway",
-        "--listen",
-        "127.0.0.1:0",
-        "--backend",
-        "http://127.0.0.1:9",
-    ]);
+    let mut command = headroom("gateway --listen 127.0.0.1:0 --backend http://127.0.0.1:9");
     command.args([
         "--control",
         "127.0.0.1:0",
@@ -183,34 +140,34 @@ fn a_gateway_is_commanded_by_operators_and_described_to_readers() {
         weight: None,
     };
     runtime().block_on(async {
-        let reader = GatewayClient::connect(&address, &options(&certs, "reader-grafana"))
+        let reader = GatewayClient::connect(&address, &certs.client("reader-grafana"))
             .await
             .unwrap();
         let error = reader.set_backend(drain).await.unwrap_err().to_string();
-        assert!(error.contains("SetBackend is not for \"grafana\""), "{error}");
+        assert_has(&error, &["SetBackend is not for \"grafana\""]);
         let error = reader.set_levers(Vec::new()).await.unwrap_err().to_string();
-        assert!(error.contains("SetLevers is not for \"grafana\""), "{error}");
+        assert_has(&error, &["SetLevers is not for \"grafana\""]);
         let error = reader
             .observe(Duration::from_millis(50))
             .await
             .unwrap_err()
             .to_string();
-        assert!(error.contains("Observe is not for \"grafana\""), "{error}");
-        let error = GatewayClient::connect(&address, &options(&certs, "controller-b")).await;
+        assert_has(&error, &["Observe is not for \"grafana\""]);
+        let error = GatewayClient::connect(&address, &certs.client("controller-b")).await;
         assert!(
             error
                 .unwrap_err()
                 .to_string()
                 .contains("in the list of operators")
         );
-        let operator = GatewayClient::connect(&address, &options(&certs, "controller"))
+        let operator = GatewayClient::connect(&address, &certs.client("controller"))
             .await
             .unwrap();
         assert_eq!(
             operator.set_backend(drain).await.unwrap().state,
             BackendState::Drain
         );
-        let error = GatewayClient::connect(&address, &options(&certs, "reader-gone")).await;
+        let error = GatewayClient::connect(&address, &certs.client("reader-gone")).await;
         assert!(error.unwrap_err().to_string().contains("revoked"));
     });
     program.stop();

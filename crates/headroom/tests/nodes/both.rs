@@ -1,16 +1,16 @@
 //! One controller that holds the cores and caps of three emulated machines and switches them on and off, in one run.
 
-use crate::cluster::{Gateway, get, status};
-use crate::common::{Program, headroom, run, until};
+use crate::common::{
+    Emulator, Gateway, Load, Program, assert_has, fuse_or_skipped, get, headroom, metrics_at, refused,
+    succeeds, until, wait,
+};
+use crate::parts::status;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use std::fs;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
 
 /// What one server takes, as the law is told.
 const CAPACITY_PER_S: u64 = 30;
@@ -20,7 +20,7 @@ struct Machine {
     name: String,
     dir: PathBuf,
     wiki: SocketAddr,
-    _hardware: Program,
+    _hardware: Emulator,
 }
 
 impl Machine {
@@ -28,17 +28,7 @@ impl Machine {
         let name = format!("n{number}");
         let dir = dir.join(&name);
         fs::create_dir(&dir).unwrap();
-        let sys = dir.join("sys");
-        let mut command = headroom();
-        command
-            .args(["emulate", "--real-cores", "0.3", "--group", "web", "--at"])
-            .arg(&sys)
-            .args([
-                "--name",
-                &format!("headroom-both-{}-{number}", std::process::id()),
-            ]);
-        let mut hardware = Program::start(&mut command);
-        hardware.said("an emulated server of ");
+        let hardware = Emulator::start(&dir, &format!("headroom-both-{number}"), 0.3);
         // Free until it is booted; nobody else is given it meanwhile.
         let wiki = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let (here, program) = (dir.display(), env!("CARGO_BIN_EXE_headroom"));
@@ -73,8 +63,8 @@ impl Machine {
     fn boot(&self) {
         let booted = Command::new("/bin/sh").arg(self.dir.join("boot")).status();
         assert!(booted.unwrap().success());
-        until("the machine is up", || {
-            (self.runs() && self.dir.join("agent.sock").exists()).then_some(())
+        wait("the machine is up", || {
+            self.runs() && self.dir.join("agent.sock").exists()
         });
     }
 
@@ -111,45 +101,6 @@ impl Drop for Machine {
     }
 }
 
-/// Requests at a rate that can be changed.
-struct Load {
-    per_s: Arc<AtomicU64>,
-    wrong: Arc<AtomicU64>,
-    stop: Arc<AtomicBool>,
-}
-
-impl Load {
-    fn to(address: SocketAddr, per_s: u64) -> Self {
-        let load = Self {
-            per_s: Arc::new(AtomicU64::new(per_s)),
-            wrong: Arc::default(),
-            stop: Arc::default(),
-        };
-        for _ in 0..8 {
-            let (per_s, wrong, stop) = (
-                Arc::clone(&load.per_s),
-                Arc::clone(&load.wrong),
-                Arc::clone(&load.stop),
-            );
-            std::thread::spawn(move || {
-                while !stop.load(Ordering::Relaxed) {
-                    let every = Duration::from_secs_f64(8.0 / per_s.load(Ordering::Relaxed) as f64);
-                    let right = get(address, "/").is_ok_and(|(status, _)| status == 200);
-                    wrong.fetch_add(u64::from(!right), Ordering::Relaxed);
-                    std::thread::sleep(every);
-                }
-            });
-        }
-        load
-    }
-}
-
-impl Drop for Load {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-    }
-}
-
 /// The state of each node, as `/status` has it.
 fn states(admin: SocketAddr) -> Option<Vec<String>> {
     let status = status(admin)?;
@@ -160,9 +111,7 @@ fn states(admin: SocketAddr) -> Option<Vec<String>> {
 
 #[test]
 fn cores_and_caps_are_held_and_servers_switched_in_one_run_with_one_report() {
-    let root = rustix::process::geteuid().is_root();
-    if !root || !Path::new("/dev/fuse").exists() {
-        println!("skipped: emulated hardware needs root and /dev/fuse");
+    if !fuse_or_skipped("emulated hardware") {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
@@ -184,10 +133,8 @@ fn cores_and_caps_are_held_and_servers_switched_in_one_run_with_one_report() {
     );
     fs::write(&file, &text).unwrap();
     let controller = |law: &str| {
-        let mut command = headroom();
-        command
-            .args(["controller", "--json", "--no-view", "--config"])
-            .arg(&file);
+        let mut command = headroom("controller --json --no-view --config");
+        command.arg(&file);
         if !law.is_empty() {
             command.args(["--law", law]);
         }
@@ -202,15 +149,13 @@ fn cores_and_caps_are_held_and_servers_switched_in_one_run_with_one_report() {
             "static and always-on both move the lever servers",
         ),
     ] {
-        let (code, _, err) = run(&mut controller(law));
-        assert!(code == Some(2) && err.contains(said), "{law}: {err}");
+        refused(controller(law), &[said]);
     }
     assert!(machines.iter().all(Machine::runs));
 
     let load = Load::to(gateway.address, CAPACITY_PER_S / 2);
     let mut running = Program::start(&mut controller(""));
-    let admin = running.said("metrics on http://");
-    let admin: SocketAddr = admin.strip_suffix("/metrics").unwrap().parse().unwrap();
+    let admin = metrics_at(&mut running);
     // One server is enough for that load, and on it cores and cap are taken away.
     until("one machine is on", || {
         (states(admin)? == ["serving", "off", "off"]).then_some(())
@@ -228,27 +173,24 @@ fn cores_and_caps_are_held_and_servers_switched_in_one_run_with_one_report() {
     // What is off on purpose is not missing, and the watts of what is on are known.
     assert_eq!(saving["nodes"][1]["state"], "off", "{saving}");
     assert!(saving["nodes"][1]["trouble"].is_null(), "{saving}");
-    let metrics = get(admin, "/metrics").unwrap().1;
-    assert!(metrics.contains("headroom_nodes_missing 0"), "{metrics}");
-    assert!(
-        metrics.contains("headroom_cores{role=\"node\",part=\"n1\"}"),
-        "{metrics}"
-    );
-    assert!(
-        metrics.contains("headroom_state{role=\"node\",part=\"n2\",state=\"off\"} 1"),
-        "{metrics}"
+    let metrics = get(admin, "/metrics").unwrap().body;
+    assert_has(&metrics, &["headroom_nodes_missing 0"]);
+    assert_has(&metrics, &["headroom_cores{role=\"node\",part=\"n1\"}"]);
+    assert_has(
+        &metrics,
+        &["headroom_state{role=\"node\",part=\"n2\",state=\"off\"} 1"],
     );
     until("power is known", || {
         (status(admin)?["seen"]["power"]["source"] == "emulated").then_some(())
     });
 
-    load.per_s.store(CAPACITY_PER_S * 5 / 2, Ordering::Relaxed);
+    load.at(CAPACITY_PER_S * 5 / 2);
     until("all machines are on, and commanded", || {
         let status = status(admin)?;
         let held = |node: &Value| node["state"] == "serving" && node["values"]["cores"].is_number();
         status["nodes"].as_array()?.iter().all(held).then_some(())
     });
-    load.per_s.store(CAPACITY_PER_S / 2, Ordering::Relaxed);
+    load.at(CAPACITY_PER_S / 2);
     until("one machine is on again", || {
         (states(admin)? == ["serving", "off", "off"]).then_some(())
     });
@@ -257,29 +199,29 @@ fn cores_and_caps_are_held_and_servers_switched_in_one_run_with_one_report() {
     let status = running.wait();
     assert!(status.success(), "{}", running.err());
     assert!(machines.iter().all(Machine::runs), "{}", running.err());
-    assert_eq!(load.wrong.load(Ordering::Relaxed), 0, "{}", running.err());
-    let summary: Value = serde_json::from_str(&running.out()).unwrap();
+    assert_eq!(load.counts().1, 0, "{}", running.err());
+    let summary = running.json();
     assert_eq!(summary["law"], "slo-power+static");
     let transitions = &summary["nodes"]["transitions"];
     assert!(transitions["draining-stopping"].as_u64() >= Some(4), "{summary}");
     assert!(summary["cores"]["mean"].as_f64() > Some(0.0), "{summary}");
 
     let page = dir.path().join("report.html");
-    let mut report = headroom();
-    report.args(["report", "latest", "--db"]).arg(&db);
-    let (code, _, err) = run(report.arg("--out").arg(&page));
-    assert_eq!(code, Some(0), "{err}");
+    let mut report = headroom("report latest --db");
+    report.arg(&db);
+    succeeds(report.arg("--out").arg(&page));
     let page = fs::read_to_string(page).unwrap();
-    for wanted in [
-        "Cores allocated",
-        "Power cap",
-        "Servers on",
-        "n1",
-        "n2",
-        "n3",
-        "g1",
-        "draining",
-    ] {
-        assert!(page.contains(wanted), "{wanted}");
-    }
+    assert_has(
+        &page,
+        &[
+            "Cores allocated",
+            "Power cap",
+            "Servers on",
+            "n1",
+            "n2",
+            "n3",
+            "g1",
+            "draining",
+        ],
+    );
 }

@@ -1,6 +1,7 @@
 //! `headroom capacity` of the server of another machine, through its agent, over a Unix socket and over TCP.
 
-use crate::common::{Certs, Group, Program, apply, headroom, run, until};
+use crate::common::{Group, Program, bare as headroom, until};
+use crate::parts::{Certs, apply, ended as run};
 use crate::queues::{Server, agent};
 use headroom_wire::Address;
 use headroom_wire::client::ClientOptions;

@@ -1,76 +1,56 @@
 //! A lever that a program sets: the interrupts of an emulated network card, commanded over the wire and put back whatever
 //! happens to the agent.
 
-use crate::cluster::Gateway;
-use crate::common::{Program, headroom, run, until};
+use crate::common::{Emulator, Gateway, Program, assert_has, fuse_or_skipped, headroom, refused, run, wait};
+use crate::parts::{agent_command, listening, runtime, socket_in};
 use headroom_units::{Lever, LeverRange, Setting};
-use headroom_wire::Address;
 use headroom_wire::client::{Client, ClientOptions};
 use headroom_wire::message::{Apply, Holder};
 use std::fs;
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tempfile::TempDir;
 
 struct Server {
     dir: TempDir,
-    emulator: Program,
+    emulator: Emulator,
     runtime: tokio::runtime::Runtime,
     sequence: u64,
 }
 
 impl Server {
     fn start(name: &str) -> Option<Self> {
-        if !(rustix::process::geteuid().is_root() && Path::new("/dev/fuse").exists()) {
-            println!("skipped: emulated hardware needs root and /dev/fuse");
+        if !fuse_or_skipped("emulated hardware") {
             return None;
         }
         let dir = tempfile::tempdir().unwrap();
-        let mut command = headroom();
-        command
-            .args(["emulate", "--real-cores", "0.5", "--group", "web", "--at"])
-            .arg(dir.path().join("sys"))
-            .args(["--name", &format!("headroom-{name}-{}", std::process::id())]);
-        let mut emulator = Program::start(&mut command);
-        emulator.said("an emulated server of ");
-        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let emulator = Emulator::start(dir.path(), &format!("headroom-{name}"), 0.5);
         Some(Self {
             dir,
             emulator,
-            runtime: runtime.enable_all().build().unwrap(),
+            runtime: runtime(),
             sequence: 0,
         })
-    }
-
-    fn trees(&self, command: &mut std::process::Command) {
-        let sys = self.dir.path().join("sys");
-        command.arg("--proc").arg(sys.join("headroom-testbed/proc"));
-        command.arg("--sys").arg(sys);
     }
 
     fn agent(&self, interface: &str) -> Program {
         let file = self.dir.path().join("agent.toml");
         let text = format!(
-            "[agent]\nlisten = [\"unix:{}\"]\n[limits]\ncoalescing = 80\n[service]\ncgroup = \"/web\"\n\
+            "[agent]\nlisten = [\"{}\"]\n[limits]\ncoalescing = 80\n[service]\ncgroup = \"/web\"\n\
              [nic]\ninterface = \"{interface}\"\nmax_us = 100\n",
-            self.socket().display()
+            self.at()
         );
         fs::write(&file, text).unwrap();
-        let mut command = headroom();
-        command.args(["agent", "--config"]).arg(&file);
-        command.arg("--run-dir").arg(self.dir.path().join("run"));
-        self.trees(&mut command);
-        let mut program = Program::start(&mut command);
-        program.said("listening on ");
-        program
+        let mut command = agent_command(&format!("--config {}", file.display()), self.dir.path());
+        self.emulator.trees(&mut command);
+        listening(command).0
     }
 
-    fn socket(&self) -> PathBuf {
-        self.dir.path().join("agent.sock")
+    fn at(&self) -> String {
+        socket_in(self.dir.path())
     }
 
     fn client(&self) -> Client {
-        let address = Address::Unix(self.socket());
+        let address = self.at().parse().unwrap();
         let options = ClientOptions::default();
         self.runtime
             .block_on(Client::connect(&address, &options))
@@ -130,7 +110,7 @@ fn a_cards_interrupts_are_delayed_as_commanded_and_put_back_whatever_is_killed()
     };
     assert_eq!(range, expected, "as far as the node's limits let");
     let refused = server.apply(&[(Lever::Coalescing, 90.0)]).unwrap_err();
-    assert!(refused.contains("limits.coalescing = 80"), "{refused}");
+    assert_has(&refused, &["limits.coalescing = 80"]);
     assert_eq!(server.card(), found, "nothing was changed");
 
     let in_force = server
@@ -146,9 +126,7 @@ fn a_cards_interrupts_are_delayed_as_commanded_and_put_back_whatever_is_killed()
     server.apply(&[(Lever::Coalescing, 60.0)]).unwrap();
     assert_eq!(server.card(), is("off", "60"));
     agent.kill();
-    until("the guard has put the card back", || {
-        (server.card() == found).then_some(())
-    });
+    wait("the guard has put the card back", || server.card() == found);
 
     let mut agent = server.agent("eth0");
     server.apply(&[(Lever::Coalescing, 70.0)]).unwrap();
@@ -160,7 +138,7 @@ fn a_cards_interrupts_are_delayed_as_commanded_and_put_back_whatever_is_killed()
     server.apply(&[(Lever::Coalescing, 20.0)]).unwrap();
     agent.stop();
     assert_eq!(server.card(), found);
-    server.emulator.stop();
+    server.emulator.program.stop();
 }
 
 #[test]
@@ -173,22 +151,14 @@ fn a_node_without_such_a_card_says_why_and_has_the_other_levers() {
     let why = description.ranges.missing(Lever::Coalescing).unwrap();
     assert!(why.reason.contains("there is no device \"eth9\""), "{why:?}");
     let refused = server.apply(&[(Lever::Coalescing, 20.0)]).unwrap_err();
-    assert!(
-        refused.contains("this node cannot set coalescing: there is no device"),
-        "{refused}"
-    );
+    assert_has(&refused, &["this node cannot set coalescing: there is no device"]);
     server.apply(&[(Lever::Cores, 8.0)]).unwrap();
     agent.stop();
 
-    let mut command = headroom();
-    command.arg("doctor");
-    server.trees(&mut command);
-    let (_, out, err) = run(&mut command);
-    assert!(
-        out.contains("NIC interrupt coalescing") && out.contains("eth0: 4"),
-        "{out}{err}"
-    );
-    server.emulator.stop();
+    let mut command = headroom("doctor");
+    server.emulator.trees(&mut command);
+    assert_has(run(command).all(), &["NIC interrupt coalescing", "eth0: 4"]);
+    server.emulator.program.stop();
 }
 
 #[test]
@@ -197,37 +167,32 @@ fn a_controller_holds_a_cards_interrupts_beside_a_law_of_cores() {
         return;
     };
     let mut agent = server.agent("eth0");
-    let gateway = Gateway::start(&["127.0.0.1:9".parse().unwrap()]);
+    let gateway = Gateway::of_nobody();
     let file = server.dir.path().join("controller.toml");
     let text = format!(
-        "[slo]\ntarget_ms = 250\n[nodes]\nn1 = \"unix:{}\"\n[gateways]\ng1 = \"{}\"\n[law]\n\
+        "[slo]\ntarget_ms = 250\n[nodes]\nn1 = \"{}\"\n[gateways]\ng1 = \"{}\"\n[law]\n\
          name = [\"slo-power\", \"constant\"]\n[law.constant]\nsetting = {{ coalescing = 50 }}\n[cluster]\nlease_ms = 3000\n\
          requests_per_core_s = 100\n[record]\ndb = \"{}\"\n[admin]\nlisten = \"off\"\n",
-        server.socket().display(),
+        server.at(),
         gateway.control(),
         server.dir.path().join("runs.db").display()
     );
     fs::write(&file, &text).unwrap();
     let command = || {
-        let mut command = headroom();
-        command.args(["controller", "--no-view", "--config"]).arg(&file);
+        let mut command = headroom("controller --no-view --config");
+        command.arg(&file);
         command
     };
     let mut controller = Program::start(&mut command());
-    until("the card is held", || {
-        (server.card() == is("off", "50")).then_some(())
-    });
+    wait("the card is held", || server.card() == is("off", "50"));
     controller.stop();
-    until("it is as it was found", || {
-        (server.card() == is("on", "4")).then_some(())
-    });
+    wait("it is as it was found", || server.card() == is("on", "4"));
     // A node without the lever: refused by name, and nothing is limited.
     agent.stop();
     let mut agent = server.agent("eth9");
-    let (code, _, err) = run(&mut command());
-    assert!(
-        code == Some(2) && err.contains("constant moves the lever coalescing, which is not here"),
-        "{err}"
+    refused(
+        command(),
+        &["constant moves the lever coalescing, which is not here"],
     );
     agent.stop();
 }

@@ -1,15 +1,12 @@
 //! `headroom controller` with agents, a gateway and a wiki on this machine.
 
-use crate::cluster::{Config, Gateway, Plain, Traffic, get, status, wiki};
-use crate::common::{Agent, Certs, Group, Program, headroom, run, until};
+use crate::common::{
+    Config, Emulator, Gateway, Group, Program, Traffic, Wiki, assert_has, fuse_or_skipped, get, headroom,
+    refused, succeeds, until, wait,
+};
+use crate::parts::{Agent, Certs, Plain, agent_command, listening, socket_in, status};
 use std::fs;
-use std::net::SocketAddr;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
-
-fn address(agent: &Agent) -> String {
-    agent.address().to_string()
-}
 
 #[test]
 fn cores_are_spread_over_the_nodes_and_released_at_the_end_and_after_kill_9() {
@@ -17,11 +14,11 @@ fn cores_are_spread_over_the_nodes_and_released_at_the_end_and_after_kill_9() {
         return;
     };
     let (first, second) = (Agent::start(&one), Agent::start(&two));
-    let (_wiki, at) = wiki(&one, "127.0.0.1:0");
-    let gateway = Gateway::start(&[at]);
+    let wiki = Wiki::of(&one);
+    let gateway = Gateway::start(&[wiki.address]);
     let traffic = Traffic::to(gateway.address);
-    let nodes = [("n1", address(&first)), ("n2", address(&second))];
-    let config = Config::new(&nodes, &gateway.control(), 2000);
+    let nodes = [("n1", first.at()), ("n2", second.at())];
+    let config = Config::controller(&nodes, &gateway.control(), 2000);
 
     let (mut controller, admin) = config.start();
     // The load is low: the law saves, on both nodes alike.
@@ -37,18 +34,17 @@ fn cores_are_spread_over_the_nodes_and_released_at_the_end_and_after_kill_9() {
     // Another controller is refused, by name, at once and with nothing changed.
     let before = (one.cores(), two.cores());
     let other = second_of(&nodes, &gateway);
-    let (code, _, err) = run(&mut other.command());
-    assert_eq!(code, Some(2), "{err}");
-    assert!(
-        err.contains("no node can be commanded") && err.contains("held by \"first\""),
-        "{err}"
-    );
+    refused(
+        other.command(),
+        &["no node can be commanded", "held by \"first\""],
+    )
+    .err();
     assert!(before.0.is_some() && one.cores().is_some());
 
     // Killed, nobody renews: each node puts itself back when its lease ends.
     controller.kill();
-    until("the nodes put themselves back", || {
-        (one.cores().is_none() && two.cores().is_none()).then_some(())
+    wait("the nodes put themselves back", || {
+        one.cores().is_none() && two.cores().is_none()
     });
 
     // One that is killed and started again at once waits for the leases of the one before.
@@ -67,19 +63,19 @@ fn cores_are_spread_over_the_nodes_and_released_at_the_end_and_after_kill_9() {
     });
     controller.stop();
     assert_eq!((one.cores(), two.cores()), (None, None), "{}", controller.err());
-    let summary: serde_json::Value = serde_json::from_str(&controller.out()).unwrap();
+    let summary = controller.json();
     assert_eq!(summary["energy_j"]["source"], "estimated", "{summary}");
     assert!(
         summary["requests"]["completed"].as_u64().unwrap() > 0,
         "{summary}"
     );
-    assert!(traffic.answered.load(Ordering::Relaxed) > 0);
-    assert_eq!(traffic.wrong.load(Ordering::Relaxed), 0, "no request noticed");
+    assert!(traffic.answered() > 0);
+    assert_eq!(traffic.wrong(), 0, "no request noticed");
 }
 
 /// A second controller of the same nodes.
 fn second_of(nodes: &[(&str, String)], gateway: &Gateway) -> Config {
-    Config::new(nodes, &gateway.control(), 2000)
+    Config::controller(nodes, &gateway.control(), 2000)
         .with("name = \"first\"", "name = \"second\"")
         .with("wait_s = 20", "wait_s = 2")
 }
@@ -90,10 +86,10 @@ fn a_node_that_dies_counts_no_more_and_is_taken_back_when_it_returns() {
         return;
     };
     let (first, mut second) = (Agent::start(&one), Agent::start(&two));
-    let (_wiki, at) = wiki(&one, "127.0.0.1:0");
-    let gateway = Gateway::start(&[at]);
-    let nodes = [("n1", address(&first)), ("n2", address(&second))];
-    let config = Config::new(&nodes, &gateway.control(), 2000).with("slo-power", "fixed");
+    let wiki = Wiki::of(&one);
+    let gateway = Gateway::start(&[wiki.address]);
+    let nodes = [("n1", first.at()), ("n2", second.at())];
+    let config = Config::controller(&nodes, &gateway.control(), 2000).with("slo-power", "fixed");
     let (mut controller, admin) = config.start();
     let allocated = || status(admin)?["seen"]["in_force"]["cores"].as_f64();
     let all = until("both are counted", || {
@@ -104,20 +100,12 @@ fn a_node_that_dies_counts_no_more_and_is_taken_back_when_it_returns() {
     until("one is counted", || {
         allocated().filter(|cores| *cores < 0.75 * all)
     });
-    assert!(
-        controller.err().contains("the node is lost"),
-        "{}",
-        controller.err()
-    );
+    assert_has(controller.err(), &["the node is lost"]);
     second.program = Agent::again(&two, second.dir.path());
     until("both are counted again", || {
         allocated().filter(|cores| *cores > 0.99 * all)
     });
-    assert!(
-        controller.err().contains("the node is back"),
-        "{}",
-        controller.err()
-    );
+    assert_has(controller.err(), &["the node is back"]);
     until("it is commanded", || two.cores());
 
     // A gateway that is gone is lost telemetry, and everything goes to full; its return is noticed.
@@ -131,8 +119,8 @@ fn a_node_that_dies_counts_no_more_and_is_taken_back_when_it_returns() {
 #[test]
 fn a_node_whose_service_was_away_for_a_while_is_commanded_again() {
     let node = Plain::start();
-    let gateway = Gateway::start(&["127.0.0.1:9".parse().unwrap()]);
-    let config = Config::new(&[("n1", node.at())], &gateway.control(), 1000);
+    let gateway = Gateway::of_nobody();
+    let config = Config::controller(&[("n1", node.at())], &gateway.control(), 1000);
     let (mut controller, _) = config.start();
     until("the node is limited", || node.cores());
     let away = node.dir.path().join("away");
@@ -148,33 +136,27 @@ fn a_node_whose_service_was_away_for_a_while_is_commanded_again() {
 #[test]
 fn two_gateways_are_one_telemetry_and_one_that_is_lost_is_lost_telemetry() {
     let node = Plain::start();
-    let mut wiki =
-        Program::start(headroom().args(["service", "wiki", "--page-cpu-ms", "2", "--listen", "127.0.0.1:0"]));
-    let at: SocketAddr = wiki.said("listening on ").parse().unwrap();
-    let (first, second) = (Gateway::start(&[at]), Gateway::start(&[at]));
-    let config = Config::new(&[("n1", node.at())], &first.control(), 2000).with(
+    let wiki = Wiki::start("127.0.0.1:0");
+    let at = wiki.address;
+    let (first, second) = (Gateway::start(&[wiki.address]), Gateway::start(&[wiki.address]));
+    let config = Config::controller(&[("n1", node.at())], &first.control(), 2000).with(
         "\n[cluster]",
         &format!("g2 = \"{}\"\n\n[cluster]", second.control()),
     );
     let (mut controller, admin) = config.start();
     let traffic = [Traffic::to(first.address), Traffic::to(second.address)];
-    let answered = || -> u64 {
-        traffic
-            .iter()
-            .map(|one| one.answered.load(Ordering::Relaxed))
-            .sum()
-    };
+    let answered = || -> u64 { traffic.iter().map(|one| one.answered()).sum() };
     let counter = |name: &str| -> Option<u64> {
-        let metrics = get(admin, "/metrics").ok()?.1;
+        let metrics = get(admin, "/metrics").ok()?.body;
         let value = metrics
             .lines()
             .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;
         value.parse().ok()
     };
     let more = answered() + 200;
-    until("both gateways answer", || (answered() >= more).then_some(()));
+    wait("both gateways answer", || answered() >= more);
     for one in &traffic {
-        let alone = one.answered.load(Ordering::Relaxed);
+        let alone = one.answered();
         assert!(alone > 20, "both have had their share: {alone}");
     }
     let clients = traffic.len() as u64;
@@ -187,7 +169,7 @@ fn two_gateways_are_one_telemetry_and_one_that_is_lost_is_lost_telemetry() {
     });
     // What was answered before the first whole period of both belongs to no run.
     assert!(total >= 150, "{total} completions of both together");
-    let backends = get(admin, "/metrics").unwrap().1;
+    let backends = get(admin, "/metrics").unwrap().body;
     let sent: u64 = backends
         .lines()
         .filter(|line| line.starts_with("headroom_backend_requests_total{"))
@@ -217,10 +199,10 @@ fn two_gateways_are_one_telemetry_and_one_that_is_lost_is_lost_telemetry() {
 fn what_one_core_serves_is_measured_over_the_nodes_where_it_is_not_given() {
     let Some(group) = Group::new() else { return };
     let agent = Agent::start(&group);
-    let (_wiki, at) = wiki(&group, "127.0.0.1:0");
-    let gateway = Gateway::start(&[at]);
+    let wiki = Wiki::of(&group);
+    let gateway = Gateway::start(&[wiki.address]);
     let _traffic = Traffic::to(gateway.address);
-    let config = Config::new(&[("n1", address(&agent))], &gateway.control(), 2000)
+    let config = Config::controller(&[("n1", agent.at())], &gateway.control(), 2000)
         .with("requests_per_core_s = 400", "calibrate_s = 3.0");
     let (mut controller, admin) = config.start();
     until("it says that it calibrates", || {
@@ -248,62 +230,38 @@ fn what_one_core_serves_is_measured_over_the_nodes_where_it_is_not_given() {
 
 #[test]
 fn watts_of_an_emulated_and_of_an_estimated_node_are_never_added() {
-    let root = rustix::process::geteuid().is_root();
-    if !root || !std::path::Path::new("/dev/fuse").exists() {
-        println!("skipped: emulated hardware needs root and /dev/fuse");
+    if !fuse_or_skipped("emulated hardware") {
         return;
     }
     let plain = Plain::start();
     let dir = tempfile::tempdir().unwrap();
-    let sys = dir.path().join("sys");
-    let mut command = headroom();
-    command
-        .args(["emulate", "--real-cores", "0.5", "--group", "web", "--at"])
-        .arg(&sys)
-        .args(["--name", &format!("headroom-mixed-{}", std::process::id())]);
-    let mut emulator = Program::start(&mut command);
-    emulator.said("an emulated server of ");
-    let socket = dir.path().join("agent.sock");
-    let mut command = headroom();
-    command.args(["agent", "--cgroup", "/web", "--listen"]);
-    command.arg(format!("unix:{}", socket.display()));
-    command.arg("--run-dir").arg(dir.path().join("run"));
-    command
-        .arg("--proc")
-        .arg(sys.join("headroom-testbed/proc"))
-        .arg("--sys")
-        .arg(&sys);
-    let mut agent = Program::start(&mut command);
-    agent.said("listening on ");
-    let gateway = Gateway::start(&["127.0.0.1:9".parse().unwrap()]);
-    let nodes = [
-        ("plain", plain.at()),
-        ("emulated", format!("unix:{}", socket.display())),
-    ];
-    let config = Config::new(&nodes, &gateway.control(), 2000).with("slo-power", "fixed");
+    let mut emulator = Emulator::start(dir.path(), "headroom-mixed", 0.5);
+    let socket = socket_in(dir.path());
+    let mut agent = agent_command(&format!("--cgroup /web --listen {socket}"), dir.path());
+    emulator.trees(&mut agent);
+    let (mut agent, _) = listening(agent);
+    let gateway = Gateway::of_nobody();
+    let nodes = [("plain", plain.at()), ("emulated", socket)];
+    let config = Config::controller(&nodes, &gateway.control(), 2000).with("slo-power", "fixed");
     let (mut controller, admin) = config.start();
-    assert!(
-        controller.err().contains("different sources and are not added"),
-        "{}",
-        controller.err()
-    );
+    assert_has(controller.err(), &["different sources and are not added"]);
     let seen = until("both nodes are seen", || {
         let seen = status(admin)?;
         (seen["seen"]["period"].as_u64()? > 5 && seen["seen"]["utilisation"].is_number()).then_some(seen)
     });
     assert!(seen["seen"]["power"].is_null(), "{seen}");
-    let metrics = get(admin, "/metrics").unwrap().1;
+    let metrics = get(admin, "/metrics").unwrap().body;
     for power in ["headroom_node_cpu_watts{", "headroom_node_cpu_joules_total{"] {
         assert!(!metrics.contains(power), "{metrics}");
     }
     controller.stop();
-    let summary: serde_json::Value = serde_json::from_str(&controller.out()).unwrap();
+    let summary = controller.json();
     assert!(
         summary["energy_j"].is_null() || summary["energy_j"]["value"].is_null(),
         "{summary}"
     );
     agent.stop();
-    emulator.stop();
+    emulator.program.stop();
 }
 
 #[test]
@@ -313,30 +271,20 @@ fn what_cannot_be_reached_is_told_and_nothing_starts() {
     let dir = tempfile::tempdir().unwrap();
     let nowhere = format!("unix:{}/none.sock", dir.path().display());
     let quick = |config: Config| config.with("wait_s = 20", "wait_s = 0.5");
-    let (code, _, err) = run(&mut quick(Config::new(&[("n1", nowhere.clone())], &nowhere, 2000)).command());
-    assert_eq!(code, Some(2), "{err}");
-    assert!(
-        err.contains("controller.toml:4: nodes: no node can be commanded: node n1: "),
-        "{err}"
-    );
-    assert!(err.contains("start `headroom agent` there"), "{err}");
-
-    let config = quick(Config::new(&[("n1", address(&agent))], &nowhere, 2000));
-    let (code, _, err) = run(&mut config.command());
-    assert_eq!(code, Some(2), "{err}");
-    assert!(
-        err.contains("gateways: none can be reached: gateway g1: "),
-        "{err}"
+    refused(
+        quick(Config::controller(&[("n1", nowhere.clone())], &nowhere, 2000)).command(),
+        &[
+            "controller.toml:4: nodes: no node can be commanded: node n1: ",
+            "start `headroom agent` there",
+        ],
     );
 
-    let gateway = Gateway::start(&["127.0.0.1:9".parse().unwrap()]);
-    let config = Config::new(
-        &[("n1", address(&agent)), ("n2", nowhere)],
-        &gateway.control(),
-        2000,
-    );
-    let (code, out, err) = run(quick(config).command().arg("--check"));
-    assert_eq!(code, Some(0), "{err}");
+    let config = quick(Config::controller(&[("n1", agent.at())], &nowhere, 2000));
+    refused(config.command(), &["gateways: none can be reached: gateway g1: "]);
+
+    let gateway = Gateway::of_nobody();
+    let config = Config::controller(&[("n1", agent.at()), ("n2", nowhere)], &gateway.control(), 2000);
+    let out = succeeds(quick(config).command().arg("--check")).out();
     let found: serde_json::Value = serde_json::from_str(&out).unwrap();
     assert_eq!(
         (&found["ok"], &found["law"]),
@@ -354,22 +302,9 @@ fn what_cannot_be_reached_is_told_and_nothing_starts() {
 fn a_gateway_is_reached_over_tcp_with_the_controllers_certificate_only() {
     let Some(group) = Group::new() else { return };
     let (agent, certs, other) = (Agent::start(&group), Certs::new(), Certs::new());
-    let mut command = headroom();
-    command.args([
-        "gateway",
-        "--listen",
-        "127.0.0.1:0",
-        "--backend",
-        "http://127.0.0.1:9",
-        "--control",
-        "127.0.0.1:0",
-    ]);
-    let (code, _, err) = run(&mut command);
-    assert_eq!(code, Some(2));
-    assert!(
-        err.contains("--control: 127.0.0.1:0 is TCP") && err.contains("--control-ca"),
-        "{err}"
-    );
+    let mut command =
+        headroom("gateway --listen 127.0.0.1:0 --backend http://127.0.0.1:9 --control 127.0.0.1:0");
+    refused(&mut command, &["--control: 127.0.0.1:0 is TCP", "--control-ca"]);
     for (option, file) in [
         ("--control-ca", "ca.crt"),
         ("--control-cert", "node-n1.crt"),
@@ -380,13 +315,13 @@ fn a_gateway_is_reached_over_tcp_with_the_controllers_certificate_only() {
     let mut gateway = Program::start(&mut command);
     let control = gateway.said("control on ");
     let config = |certs: &Certs| {
-        Config::new(&[("n1", address(&agent))], &control, 2000)
+        Config::controller(&[("n1", agent.at())], &control, 2000)
             .with("[law]", &format!("{}\n[law]", certs.section("controller")))
             .with("wait_s = 20", "wait_s = 3")
     };
-    let (code, _, err) = run(config(&certs).command().arg("--check"));
-    assert_eq!(code, Some(0), "{err}");
-    let (code, _, err) = run(config(&other).command().arg("--check"));
-    assert_eq!(code, Some(2));
-    assert!(err.contains("gateways: none can be reached"), "{err}");
+    succeeds(config(&certs).command().arg("--check"));
+    refused(
+        config(&other).command().arg("--check"),
+        &["gateways: none can be reached"],
+    );
 }

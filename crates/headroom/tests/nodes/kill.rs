@@ -1,13 +1,14 @@
 //! Kill -9 of everything in turn, twice each, while a cap and a quota are low on an emulated server: within one lease all
 //! of it is as it was before the run, and no request that could be served is lost.
 
-use crate::cluster::{Config, Gateway, Traffic, get, status};
-use crate::common::{Program, headroom, until};
+use crate::common::{
+    Config, Emulator, Gateway, Program, Traffic, Wiki, children_of, exists_anywhere, fuse_or_skipped, get,
+    headroom, kill, serves, until, wait,
+};
+use crate::parts::{agent_command, listening, socket_in, status};
 use std::collections::BTreeMap;
 use std::fs;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
@@ -18,77 +19,44 @@ const CORES: f64 = 16.0;
 /// An emulated server with a service's group, an agent and a wiki on it.
 struct Server {
     dir: TempDir,
-    emulator: Program,
+    emulator: Emulator,
     agent: Program,
-    wiki: Program,
-    wiki_at: SocketAddr,
+    wiki: Wiki,
 }
 
 impl Server {
     fn start() -> Option<Self> {
-        let root = rustix::process::geteuid().is_root();
-        let device = Path::new("/dev/fuse").exists();
-        if !(root && device) {
-            println!("skipped: emulated hardware needs root and /dev/fuse");
+        if !fuse_or_skipped("emulated hardware") {
             return None;
         }
         let dir = tempfile::tempdir().unwrap();
-        let mut command = headroom();
-        command
-            .args(["emulate", "--real-cores", "0.5", "--group", "web", "--at"])
-            .arg(dir.path().join("sys"))
-            .args(["--name", &format!("headroom-kill-{}", std::process::id())]);
-        let mut emulator = Program::start(&mut command);
-        emulator.said("an emulated server of ");
-        let mut server = Self {
-            agent: Self::agent(dir.path()),
-            wiki: Program::start(&mut Self::wiki("127.0.0.1:0")),
-            wiki_at: SocketAddr::from(([127, 0, 0, 1], 0)),
-            emulator,
+        let emulator = Emulator::start(dir.path(), "headroom-kill", 0.5);
+        let agent = Self::agent(dir.path(), &emulator);
+        let wiki = Wiki::start("127.0.0.1:0");
+        let server = Self {
             dir,
+            emulator,
+            agent,
+            wiki,
         };
-        server.serve_wiki();
+        server.add_wiki();
         Some(server)
     }
 
-    fn sys(&self) -> PathBuf {
-        self.dir.path().join("sys")
+    fn sys(&self) -> &Path {
+        self.emulator.sys()
     }
 
-    fn agent(dir: &Path) -> Program {
-        let sys = dir.join("sys");
-        let mut command = headroom();
-        command.args(["agent", "--cgroup", "/web", "--listen"]);
-        command.arg(format!("unix:{}", dir.join("agent.sock").display()));
-        command.arg("--run-dir").arg(dir.join("run"));
-        command
-            .arg("--proc")
-            .arg(sys.join("headroom-testbed/proc"))
-            .arg("--sys")
-            .arg(sys);
-        let mut program = Program::start(&mut command);
-        program.said("listening on ");
-        program
+    fn agent(dir: &Path, emulator: &Emulator) -> Program {
+        let mut command = agent_command(&format!("--cgroup /web --listen {}", socket_in(dir)), dir);
+        emulator.trees(&mut command);
+        listening(command).0
     }
 
-    fn agent_at(&self) -> String {
-        format!("unix:{}", self.dir.path().join("agent.sock").display())
-    }
-
-    fn wiki(listen: &str) -> std::process::Command {
-        let mut command = headroom();
-        command.args(["service", "wiki", "--page-cpu-ms", "2", "--listen", listen]);
-        command
-    }
-
-    /// Waits until the wiki serves, and puts it into its group.
-    fn serve_wiki(&mut self) {
-        self.wiki_at = self.wiki.said("listening on ").parse().unwrap();
-        fs::write(
-            self.sys().join("fs/cgroup/web/cgroup.procs"),
-            self.wiki.pid().to_string(),
-        )
-        .unwrap();
+    /// Puts the wiki into its group.
+    fn add_wiki(&self) {
+        let procs = self.sys().join("fs/cgroup/web/cgroup.procs");
+        fs::write(procs, self.wiki.program.pid().to_string()).unwrap();
     }
 
     /// Everything that can be limited; nothing while the tree is not there.
@@ -139,9 +107,9 @@ impl Server {
 
     fn until_as_before(&self, before: &BTreeMap<PathBuf, String>, whom: &str) -> Duration {
         let since = Instant::now();
-        until(
+        wait(
             &format!("all is as before the run, after {whom} was killed"),
-            || (self.limits().as_ref() == Some(before)).then_some(()),
+            || self.limits().as_ref() == Some(before),
         );
         since.elapsed()
     }
@@ -156,26 +124,12 @@ impl Drop for Server {
 }
 
 /// The process behind the emulated tree: the emulator's child.
-fn worker_of(emulator: u32) -> u32 {
-    let parent = format!("PPid:\t{emulator}\n");
-    until("the emulator's worker", || {
-        let processes = fs::read_dir("/proc").unwrap();
-        processes
-            .filter_map(|entry| entry.unwrap().file_name().to_str()?.parse().ok())
-            .find(|pid: &u32| {
-                fs::read_to_string(format!("/proc/{pid}/status")).is_ok_and(|status| status.contains(&parent))
-            })
-    })
-}
-
-fn kill(pid: u32) {
-    let pid = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
-    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+fn worker_of(emulator: &Program) -> u32 {
+    until("the emulator's worker", || children_of(emulator.pid()).pop())
 }
 
 fn load(gateway: &Gateway) -> Program {
-    let mut command = headroom();
-    command.args(["load", "--trace", "wikipedia", "--peak", "20", "--json", "--url"]);
+    let mut command = headroom("load --trace wikipedia --peak 20 --json --url");
     Program::start(command.arg(format!("http://{}/", gateway.address)))
 }
 
@@ -183,19 +137,14 @@ fn load(gateway: &Gateway) -> Program {
 fn whatever_is_killed_everything_is_put_back_within_a_lease_and_requests_are_served() {
     let Some(mut server) = Server::start() else { return };
     let before = server.limits().unwrap();
-    let gateway = Gateway::start(&[server.wiki_at]);
+    let gateway = Gateway::start(&[server.wiki.address]);
     let traffic = Traffic::to(gateway.address);
-    let lost = || traffic.wrong.load(Ordering::Relaxed);
-    let answered = || traffic.answered.load(Ordering::Relaxed);
-    let answers = |more: u64| {
-        let now = answered();
-        until("requests are answered", || {
-            (answered() >= now + more).then_some(())
-        });
-    };
+    let lost = || traffic.wrong();
     let lease_ms = u32::try_from(LEASE.as_millis()).unwrap();
-    let config = Config::new(&[("n1", server.agent_at())], &gateway.control(), lease_ms)
+    let config = Config::controller(&[("n1", socket_in(server.dir.path()))], &gateway.control(), lease_ms)
         .with("requests_per_core_s = 400", "requests_per_core_s = 15\ncores_step = 1.0")
+        // Also on a busy machine there is something to save.
+        .with("target_ms = 250", "target_ms = 1000")
         // Quick to save: much is to be seen of it in little time.
         .with("period_ms = 200", "period_ms = 100")
         .with(
@@ -210,7 +159,7 @@ fn whatever_is_killed_everything_is_put_back_within_a_lease_and_requests_are_ser
         let took = server.until_as_before(&before, "the controller");
         // It may have renewed its lease just before; the rest is room for a busy machine.
         assert!(took < LEASE * 3, "{took:?}");
-        answers(5);
+        traffic.flows(5);
         (controller, admin) = config.start();
     }
     assert_eq!(lost(), 0, "no request noticed");
@@ -220,25 +169,28 @@ fn whatever_is_killed_everything_is_put_back_within_a_lease_and_requests_are_ser
         server.agent.kill();
         let took = server.until_as_before(&before, "the agent");
         assert!(took < LEASE * 3, "{took:?}");
-        answers(5);
-        server.agent = Server::agent(server.dir.path());
+        traffic.flows(5);
+        server.agent = Server::agent(server.dir.path(), &server.emulator);
     }
     assert_eq!(lost(), 0, "no request noticed");
 
     for _ in 0..2 {
         server.until_low();
-        let (worker, deaths) = (worker_of(server.emulator.pid()), deaths(&server.emulator));
+        let (worker, deaths) = (
+            worker_of(&server.emulator.program),
+            deaths(&server.emulator.program),
+        );
         kill(worker);
-        until("the emulator is started again", || {
-            (deaths < self::deaths(&server.emulator)).then_some(())
+        wait("the emulator is started again", || {
+            deaths < self::deaths(&server.emulator.program)
         });
         until("it serves its tree", || server.limits());
-        answers(5);
+        traffic.flows(5);
     }
     // What a fresh emulator has is what was there before, until the law saves anew; its service was taken over.
     server.until_low();
     let procs = fs::read_to_string(server.sys().join("fs/cgroup/web/cgroup.procs")).unwrap();
-    assert_eq!(procs.trim(), server.wiki.pid().to_string());
+    assert_eq!(procs.trim(), server.wiki.program.pid().to_string());
     assert_eq!(lost(), 0, "no request noticed");
 
     for _ in 0..2 {
@@ -249,25 +201,21 @@ fn whatever_is_killed_everything_is_put_back_within_a_lease_and_requests_are_ser
             (rate > 0).then_some(())
         });
         load.kill();
-        answers(5);
+        traffic.flows(5);
     }
     assert_eq!(lost(), 0, "no request noticed");
 
     for _ in 0..2 {
         server.until_low();
-        server.wiki.kill();
+        server.wiki.program.kill();
         until("everything goes to full while nothing can be served", || {
             let (cores, cap) = server.cores_and_cap()?;
             (cores >= CORES && cap > 85.0).then_some(())
         });
-        server.wiki = Program::start(&mut Server::wiki(&server.wiki_at.to_string()));
-        server.serve_wiki();
-        until("the gateway sends to it again", || {
-            get(gateway.address, "/")
-                .ok()
-                .filter(|(status, _)| *status == 200)
-        });
-        answers(5);
+        server.wiki = Wiki::start(&server.wiki.address.to_string());
+        server.add_wiki();
+        serves(gateway.address);
+        traffic.flows(5);
     }
 
     server.until_low();
@@ -275,12 +223,10 @@ fn whatever_is_killed_everything_is_put_back_within_a_lease_and_requests_are_ser
     let took = server.until_as_before(&before, "nobody");
     assert!(took < LEASE, "{took:?}");
     server.agent.stop();
-    server.emulator.stop();
+    server.emulator.program.stop();
     let left = format!("headroom-kill-{}", std::process::id());
-    let groups = fs::read_dir("/sys/fs/cgroup").unwrap();
-    let groups = groups.map(|hierarchy| hierarchy.unwrap().path().join(&left));
-    assert_eq!(groups.filter(|group| group.is_dir()).count(), 0);
-    assert!(get(gateway.address, "/").is_ok_and(|(status, _)| status == 200));
+    assert!(!exists_anywhere(&left));
+    assert!(get(gateway.address, "/").is_ok_and(|answer| answer.status == 200));
 }
 
 /// How often the emulator said that its tree died.

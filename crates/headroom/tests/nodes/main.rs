@@ -6,14 +6,13 @@ mod agent;
 mod both;
 mod capacity;
 mod certs;
-mod cluster;
 mod coalescing;
+#[path = "../common/mod.rs"]
 mod common;
 mod controller;
 mod gateway;
 mod kill;
 mod missing;
 mod namespaces;
+mod parts;
 mod queues;
-#[path = "../record/mod.rs"]
-mod record;

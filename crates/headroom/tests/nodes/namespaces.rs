@@ -1,14 +1,15 @@
 //! Three nodes in network namespaces of one machine, reached over mutual TLS; one of them is cut off and brought back.
 
-use crate::cluster::{Config, Gateway, Traffic, get, status};
-use crate::common::{Certs, Group, MODEL_METER, Program, headroom, until};
+use crate::common::{
+    Config, Gateway, Group, Program, Traffic, command, get, headroom, program_or_skipped, until, wait,
+};
+use crate::parts::{Certs, agent_on, status};
 use crate::queues::{Journal, counted, trouble};
 use headroom_wire::certs::Validity;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 const LEASE: Duration = Duration::from_secs(3);
@@ -52,16 +53,11 @@ impl Namespace {
         made.then_some(namespace)
     }
 
-    /// A command in it. (`ip netns exec` would hide the control groups behind another /sys.)
-    fn command(&self) -> Command {
-        let inner = headroom();
-        let mut command = Command::new("nsenter");
-        command.env_remove("RUST_LOG").env_remove("RUST_BACKTRACE");
-        command
-            .arg(format!("--net=/run/netns/{}", self.name))
-            .arg("--")
-            .arg(inner.get_program());
-        command
+    /// The same command in it. (`ip netns exec` would hide the control groups behind another /sys.)
+    fn enter(&self, inner: &Command) -> Command {
+        let mut outer = command(format!("nsenter --net=/run/netns/{} --", self.name));
+        outer.arg(inner.get_program()).args(inner.get_args());
+        outer
     }
 
     fn cut(&self) {
@@ -103,34 +99,19 @@ impl Node {
             .issue_node(&format!("node{number}"), std::slice::from_ref(&net.address), year)
             .unwrap();
 
-        let mut command = net.command();
-        command.args([
-            "service",
-            "wiki",
-            "--page-cpu-ms",
-            "2",
-            "--listen",
-            &format!("{}:8081", net.address),
-        ]);
-        let mut wiki = Program::start(&mut command);
+        let wiki = headroom(format!(
+            "service wiki --page-cpu-ms 2 --listen {}:8081",
+            net.address
+        ));
+        let mut wiki = Program::start(net.enter(&wiki));
         let wiki_at = wiki.said("listening on ").parse().unwrap();
         group.add(wiki.pid());
 
-        let file = dir.join(format!("{name}.toml"));
+        let dir = dir.join(&name);
+        fs::create_dir(&dir).unwrap();
+        let agent = format!("[\"{}:7443\"]\nname = \"{name}\"", net.address);
         let tls = certs.section(&format!("node-node{number}"));
-        let text = format!(
-            "[agent]\nname = \"{name}\"\nlisten = [\"{}:7443\"]\n\n{tls}\n[service]\ncgroup = \"{}\"\n{MODEL_METER}",
-            net.address,
-            group.path()
-        );
-        fs::write(&file, text).unwrap();
-        let mut command = net.command();
-        command
-            .args(["agent", "--config"])
-            .arg(&file)
-            .arg("--run-dir")
-            .arg(dir.join(format!("run-{name}")));
-        let mut agent = Program::start(&mut command);
+        let mut agent = Program::start(net.enter(&agent_on(&group, &dir, &agent, &tls)));
         let agent_at = agent.said("listening on ");
         Some(Self {
             name,
@@ -144,21 +125,9 @@ impl Node {
     }
 }
 
-/// Whether a process can be started in a namespace here; said where it cannot.
-fn can_enter() -> bool {
-    let version = Command::new("nsenter")
-        .arg("--version")
-        .stdout(Stdio::null())
-        .status();
-    if version.is_err() {
-        println!("skipped: nsenter of util-linux is not installed");
-    }
-    version.is_ok()
-}
-
 #[test]
 fn the_accept_queue_of_a_node_that_is_cut_off_is_not_known_and_the_loop_goes_on() {
-    if !can_enter() {
+    if !program_or_skipped("nsenter --version", "util-linux") {
         return;
     }
     let (certs, dir) = (Certs::new(), tempfile::tempdir().unwrap());
@@ -185,14 +154,14 @@ fn the_accept_queue_of_a_node_that_is_cut_off_is_not_known_and_the_loop_goes_on(
         at = node.wiki_at,
     );
     fs::write(&file, text).unwrap();
-    let mut controller = Program::start(headroom().args(["resize", "--config"]).arg(&file));
+    let mut controller = Program::start(headroom("resize --config").arg(&file));
     let journal = Journal(dir.path());
     let first = journal.until("a first count", 0, counted(0));
     for _ in 0..50 {
-        assert_eq!(get(node.wiki_at, "/").unwrap().0, 200);
+        assert_eq!(get(node.wiki_at, "/").unwrap().status, 200);
     }
-    until("they are counted, in the other namespace", || {
-        (journal.sum(0, "arrivals", first) >= 50).then_some(())
+    wait("they are counted, in the other namespace", || {
+        journal.sum(0, "arrivals", first) >= 50
     });
 
     // No packet comes back, not even one that says so.
@@ -212,17 +181,17 @@ fn the_accept_queue_of_a_node_that_is_cut_off_is_not_known_and_the_loop_goes_on(
     let mended = journal.periods().len();
     let back = journal.until("it is seen again", mended, counted(0));
     for _ in 0..20 {
-        assert_eq!(get(node.wiki_at, "/").unwrap().0, 200);
+        assert_eq!(get(node.wiki_at, "/").unwrap().status, 200);
     }
-    until("they are counted again", || {
-        (journal.sum(0, "arrivals", back) >= 20).then_some(())
+    wait("they are counted again", || {
+        journal.sum(0, "arrivals", back) >= 20
     });
     controller.stop();
 }
 
 #[test]
 fn a_node_that_is_cut_off_puts_itself_back_and_is_taken_back_when_it_returns() {
-    if !can_enter() {
+    if !program_or_skipped("nsenter --version", "util-linux") {
         return;
     }
     let (certs, dir) = (Certs::new(), tempfile::tempdir().unwrap());
@@ -238,7 +207,7 @@ fn a_node_that_is_cut_off_puts_itself_back_and_is_taken_back_when_it_returns() {
         .collect();
     // Three cores for all: one each while all are there, one and a half for each of two.
     let lease_ms = u32::try_from(LEASE.as_millis()).unwrap();
-    let config = Config::new(&names, &gateway.control(), lease_ms)
+    let config = Config::controller(&names, &gateway.control(), lease_ms)
         .with("[law]", &format!("{}\n[law]", certs.section("controller")))
         .with("slo-power", "fixed")
         .with("wait_s = 20", "wait_s = 20\ncores_max = 3.0");
@@ -257,19 +226,19 @@ fn a_node_that_is_cut_off_puts_itself_back_and_is_taken_back_when_it_returns() {
     let sum = |wrong: bool| -> u64 {
         let of = |traffic: &Traffic| {
             if wrong {
-                traffic.wrong.load(Ordering::Relaxed)
+                traffic.wrong()
             } else {
-                traffic.answered.load(Ordering::Relaxed)
+                traffic.answered()
             }
         };
         traffic.iter().map(of).sum()
     };
-    until("requests are answered", || (sum(false) > 50).then_some(()));
+    wait("requests are answered", || sum(false) > 50);
     assert_eq!(sum(true), 0);
 
     nodes[2].net.cut();
     let cut = Instant::now();
-    until("the node puts itself back", || cores(2).is_none().then_some(()));
+    wait("the node puts itself back", || cores(2).is_none());
     let restored = cut.elapsed();
     // The lease may have been renewed just before the cut; the rest is room for a busy machine.
     assert!(restored < LEASE * 3, "{restored:?}");
@@ -305,9 +274,7 @@ fn a_node_that_is_cut_off_puts_itself_back_and_is_taken_back_when_it_returns() {
     until("the gateway sends to it again", || {
         healthy().filter(|count| *count == 3)
     });
-    until("requests are answered", || {
-        (sum(false) > answered + 50).then_some(())
-    });
+    wait("requests are answered", || sum(false) > answered + 50);
     assert_eq!(sum(true), lost, "no request that could be served was lost");
     println!(
         "cut off: put back after {restored:.1?} (lease {LEASE:?}), cores with the others after {reassigned:.1?}, {lost} of \

@@ -1,8 +1,7 @@
 //! `headroom resize` with accept queues that agents watch, over a Unix socket and over TCP.
 
-use crate::cluster::Gateway;
-use crate::common::{Certs, Group, MODEL_METER, Program, headroom, run, until};
-use crate::record;
+use crate::common::{Gateway, Group, Program, assert_has, headroom, succeeds, until, wait};
+use crate::parts::{Certs, agent_on, socket_in};
 use headroom_node::Roots;
 use headroom_node::queue::{EbpfQueueMeter, QueueError};
 use serde_json::Value;
@@ -59,23 +58,17 @@ impl Server {
 
 /// An agent that listens on a Unix socket and on TCP. Whoever watches by both is two peers, so that no lease is asked for.
 pub fn agent(group: &Group, dir: &Path, certs: &Certs, tcp: SocketAddr) -> Program {
-    let file = dir.join("agent.toml");
-    let text = format!(
-        "[agent]\nlisten = [\"unix:{}\", \"{tcp}\"]\n\n{}\n[access]\nqueues = \"readers\"\n\n[service]\ncgroup = \"{}\"\n{MODEL_METER}",
-        dir.join("agent.sock").display(),
-        certs.section("node-n1"),
-        group.path()
+    let agent = format!("[\"{}\", \"{tcp}\"]", socket_in(dir));
+    let tls = certs.section("node-n1");
+    let command = agent_on(
+        group,
+        dir,
+        &agent,
+        &format!("{tls}\n[access]\nqueues = \"readers\"\n"),
     );
-    fs::write(&file, text).unwrap();
-    let mut command = headroom();
-    command.args(["agent", "--config"]).arg(&file);
-    let mut program = Program::start(command.arg("--run-dir").arg(dir.join("run")));
+    let mut program = Program::start(command);
     program.said(&format!("listening on {tcp}"));
-    assert!(
-        program.err().contains("accept queues can be watched by eBPF"),
-        "{}",
-        program.err()
-    );
+    assert_has(program.err(), &["accept queues can be watched by eBPF"]);
     program
 }
 
@@ -111,7 +104,7 @@ pub struct Journal<'a>(pub &'a Path);
 impl Journal<'_> {
     /// Its periods up to now.
     pub fn periods(&self) -> Vec<Value> {
-        record::periods(&self.0.join("runs.db"))
+        crate::common::record::periods(&self.0.join("runs.db"))
     }
 
     /// The sum of what one server's queue showed in every period from one on.
@@ -161,22 +154,13 @@ fn are_counted_and_a_lost_agent_is_no_estimate(kind: &str) {
     let addresses: Vec<SocketAddr> = servers.iter().map(|server| server.address).collect();
     let gateway = Gateway::start(&addresses);
     config(dir.path(), kind, &servers, &gateway, &certs, tcp);
-    let check = || {
-        run(headroom()
-            .args(["resize", "--check", "--config"])
-            .arg(dir.path().join("resize.toml")))
-    };
+    let check = || succeeds(headroom("resize --check --config").arg(dir.path().join("resize.toml"))).out();
 
     // A check says whether each agent answers, and what it can.
-    let (code, out, err) = check();
-    assert_eq!(code, Some(0), "{err}");
-    assert!(
-        out.contains("web2: ") && out.contains("there is no such socket"),
-        "{out}"
-    );
+    let out = check();
+    assert_has(&out, &["web2: ", "there is no such socket"]);
     let mut watcher = agent(&group, dir.path(), &certs, tcp);
-    let (code, out, err) = check();
-    assert_eq!(code, Some(0), "{err}");
+    let out = check();
     for (server, through) in [
         (1, format!("agent at unix:{}", dir.path().display())),
         (2, format!("agent at {tcp}")),
@@ -186,14 +170,10 @@ fn are_counted_and_a_lost_agent_is_no_estimate(kind: &str) {
             server + 1,
             servers[server].address.port()
         );
-        assert!(out.contains(&line), "{line}: {out}");
+        assert_has(&out, &[&line]);
     }
 
-    let mut controller = Program::start(
-        headroom()
-            .args(["resize", "--config"])
-            .arg(dir.path().join("resize.toml")),
-    );
+    let mut controller = Program::start(headroom("resize --config").arg(dir.path().join("resize.toml")));
     let journal = Journal(dir.path());
     let mut from = 0;
     for server in 0..3 {
@@ -204,24 +184,20 @@ fn are_counted_and_a_lost_agent_is_no_estimate(kind: &str) {
     }
     for (at, times) in [100, 200, 300].into_iter().enumerate() {
         // Checks of the controller and of the gateway are connections too; nothing is counted twice.
-        until("all were counted", || {
-            (journal.sum(at, "arrivals", 0) >= times).then_some(())
-        });
+        wait("all were counted", || journal.sum(at, "arrivals", 0) >= times);
         let accepts = journal.sum(at, "accepts", 0);
-        until("no more than came", || {
-            (servers[at].taken() >= accepts).then_some(())
-        });
+        wait("no more than came", || servers[at].taken() >= accepts);
     }
     let known = |server: usize, kind: &'static str| {
         move |period: &Value| period["servers"][server]["capacity"]["kind"] == kind
     };
     // A lower bound, or an exact one where a busy machine let a queue fill: of a period in which this machine stood still
     // nothing is concluded, so that there is always something to see.
-    until("an estimate", || {
+    wait("an estimate", || {
         servers[1].connect(1);
         let unknown = known(1, "unknown");
         let estimated = |period: &Value| counted(1)(period) && !unknown(period);
-        journal.periods()[from..].iter().any(estimated).then_some(())
+        journal.periods()[from..].iter().any(estimated)
     });
 
     // The agent is killed: nothing is known of its queues, the others' go on, and so does the loop.
@@ -254,8 +230,8 @@ fn are_counted_and_a_lost_agent_is_no_estimate(kind: &str) {
     journal.until("it is back", lost, counted(2));
     let taken = servers[1].taken();
     servers[1].connect(40);
-    until("the new ones are counted", || {
-        (journal.sum(1, "arrivals", back) >= 40).then_some(())
+    wait("the new ones are counted", || {
+        journal.sum(1, "arrivals", back) >= 40
     });
     let accepts = journal.sum(1, "accepts", lost);
     assert!(
@@ -264,5 +240,5 @@ fn are_counted_and_a_lost_agent_is_no_estimate(kind: &str) {
         servers[1].taken()
     );
     controller.stop();
-    assert!(controller.err().contains("is back"), "{}", controller.err());
+    assert_has(controller.err(), &["is back"]);
 }

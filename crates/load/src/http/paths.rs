@@ -4,13 +4,12 @@ use super::config::LoadError;
 use http::Uri;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use std::fmt;
 
 /// The most paths that a list may hold.
 pub(crate) const MAX_PATHS: usize = 1_000_000;
 
 /// Where the next request's path comes from.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub enum Paths {
     /// The URL's own path, always.
     #[default]
@@ -26,21 +25,6 @@ pub enum Paths {
         /// Zipf's exponent, 0 or more; near 1 for web pages.
         exponent: f64,
     },
-    /// Whatever this answers, from the generator's seeded random numbers. An answer that is no path (it must
-    /// begin with `/`) is asked for as `/`.
-    Custom(Box<dyn FnMut(&mut ChaCha8Rng) -> String + Send>),
-}
-
-impl fmt::Debug for Paths {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Url => f.write_str("Url"),
-            Self::InOrder(paths) => write!(f, "InOrder({} paths)", paths.len()),
-            Self::Uniform(paths) => write!(f, "Uniform({} paths)", paths.len()),
-            Self::Zipf { paths, exponent } => write!(f, "Zipf({} paths, exponent {exponent})", paths.len()),
-            Self::Custom(_) => f.write_str("Custom"),
-        }
-    }
 }
 
 /// The paths, checked and parsed once.
@@ -53,7 +37,6 @@ enum Rule {
     InOrder { uris: Vec<Uri>, next: usize },
     Uniform(Vec<Uri>),
     Weighted { uris: Vec<Uri>, cumulative: Vec<f64> },
-    Custom(Box<dyn FnMut(&mut ChaCha8Rng) -> String + Send>),
 }
 
 impl PathChooser {
@@ -87,7 +70,6 @@ impl PathChooser {
                     uris: parse_all(&paths)?,
                 }
             }
-            Paths::Custom(choose) => Rule::Custom(choose),
         };
         Ok(Self {
             rng: ChaCha8Rng::seed_from_u64(seed),
@@ -112,7 +94,6 @@ impl PathChooser {
                     .min(uris.len() - 1)]
                 .clone()
             }
-            Rule::Custom(choose) => parse(&choose(&mut self.rng)).unwrap_or_else(|| Uri::from_static("/")),
         }
     }
 }
@@ -190,23 +171,6 @@ mod tests {
                 );
             }
         }
-    }
-
-    #[test]
-    fn a_custom_rule_draws_from_the_seed() {
-        let paths = || {
-            Paths::Custom(Box::new(|rng: &mut ChaCha8Rng| {
-                format!("/{}?q=1", rng.random_range(0..1000))
-            }))
-        };
-        let draw = |seed| {
-            let mut chooser = PathChooser::new(paths(), "/", seed).unwrap();
-            (0..10).map(|_| chooser.choose().to_string()).collect::<Vec<_>>()
-        };
-        assert_eq!(draw(1), draw(1));
-        assert_ne!(draw(1), draw(2));
-        let mut bad = PathChooser::new(Paths::Custom(Box::new(|_| "no path".into())), "/", 1).unwrap();
-        assert_eq!(bad.choose().path(), "/");
     }
 
     #[test]

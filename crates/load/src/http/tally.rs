@@ -2,6 +2,7 @@
 //! swaps for a fresh one, so no lock is on the path of a request and all merging is done by who asks.
 
 use super::clock::Moment;
+use derive_more::AddAssign;
 use hdrhistogram::Histogram;
 use headroom_units::{PerSecond, Seconds};
 use serde::{Deserialize, Serialize};
@@ -15,7 +16,7 @@ const MAX_US: u64 = 3_600_000_000;
 const RETRIED_US: u64 = 990_000;
 
 /// Requests that failed, by kind.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, AddAssign)]
 pub struct Failures {
     /// No connection could be opened.
     pub connect: u64,
@@ -37,7 +38,7 @@ impl Failures {
 }
 
 /// Numbers of requests and connections.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, AddAssign)]
 pub struct Counts {
     /// Requests that were due.
     pub offered: u64,
@@ -68,29 +69,6 @@ pub struct Counts {
     pub pages_failed: u64,
     /// Bytes of answers' bodies.
     pub body_bytes: u64,
-}
-
-impl Counts {
-    fn add(&mut self, other: &Self) {
-        self.offered += other.offered;
-        self.completed += other.completed;
-        self.failed.connect += other.failed.connect;
-        self.failed.timeout += other.failed.timeout;
-        self.failed.status += other.failed.status;
-        self.failed.protocol += other.failed.protocol;
-        self.failed.dropped += other.failed.dropped;
-        self.client_errors += other.client_errors;
-        self.queued += other.queued;
-        self.retried += other.retried;
-        self.connections += other.connections;
-        self.connects_retried += other.connects_retried;
-        self.connects_given_up += other.connects_given_up;
-        self.no_local_port += other.no_local_port;
-        self.pages_begun += other.pages_begun;
-        self.pages_completed += other.pages_completed;
-        self.pages_failed += other.pages_failed;
-        self.body_bytes += other.body_bytes;
-    }
 }
 
 /// What happened in a span of a run. The histograms count microseconds, to three digits.
@@ -205,7 +183,7 @@ impl LoadPeriod {
     /// Appends the span that follows.
     pub(crate) fn append(&mut self, later: &Self) {
         self.duration = later.start + later.duration - self.start;
-        self.counts.add(&later.counts);
+        self.counts += later.counts;
         self.outstanding = later.outstanding;
         if self.connect_error.is_none() {
             self.connect_error.clone_from(&later.connect_error);

@@ -212,6 +212,7 @@ impl Rotating {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::says;
 
     #[test]
     fn old_lines_are_kept_in_so_many_files_and_no_more() {
@@ -245,12 +246,9 @@ mod tests {
 
     #[test]
     fn a_file_that_cannot_be_written_is_known_at_the_start() {
-        let error = Audit::open(Some(AuditFile::at("/proc/nowhere/audit")))
-            .unwrap_err()
-            .to_string();
-        assert!(
-            error.contains("cannot write the audit file /proc/nowhere/audit"),
-            "{error}"
+        says(
+            Audit::open(Some(AuditFile::at("/proc/nowhere/audit"))).unwrap_err(),
+            &["cannot write the audit file /proc/nowhere/audit"],
         );
     }
 }

@@ -4,7 +4,7 @@ use super::LeaseLimits;
 use super::ObserveLimits;
 use super::keeper::Command;
 use super::mailbox::Receiver;
-use super::queues::{Queues, Sighted};
+use super::queues::{Queues, Timed};
 use headroom_wire::message::{Apply, CpuGroup, Holder, Sample, WatchQueue};
 use headroom_wire::proto;
 use headroom_wire::proto::agent_server::Agent;
@@ -85,16 +85,16 @@ impl Stream for Samples {
     }
 }
 
-/// Sights of an accept queue on their way into messages.
-pub(super) struct Sights(Receiver<Sighted>);
+/// Snapshots of an accept queue on their way into messages.
+pub(super) struct Snapshots(Receiver<Timed>);
 
-impl Stream for Sights {
+impl Stream for Snapshots {
     type Item = Result<proto::QueueSnapshot, Status>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         Pin::new(&mut self.0)
             .poll_next(context)
-            .map(|sight| sight.map(|sight| Ok(sight.sent().into())))
+            .map(|snapshot| snapshot.map(|snapshot| Ok(snapshot.sent().into())))
     }
 }
 
@@ -108,7 +108,7 @@ fn peer<T>(request: &Request<T>) -> Result<Peer, Status> {
 #[tonic::async_trait]
 impl Agent for Service {
     type ObserveStream = Samples;
-    type WatchQueueStream = Sights;
+    type WatchQueueStream = Snapshots;
 
     async fn describe(
         &self,
@@ -167,13 +167,13 @@ impl Agent for Service {
     async fn watch_queue(
         &self,
         request: Request<proto::WatchQueueRequest>,
-    ) -> Result<Response<Sights>, Status> {
+    ) -> Result<Response<Snapshots>, Status> {
         let peer = peer(&request)?;
         let watch = WatchQueue::try_from(request.into_inner()).map_err(malformed)?;
         self.queues.check(&watch, &peer)?;
         if let Some(group) = watch.cpu_group.clone() {
             self.admit(group).await?;
         }
-        Ok(Response::new(Sights(self.queues.watch(&watch, &peer)?)))
+        Ok(Response::new(Snapshots(self.queues.watch(&watch, &peer)?)))
     }
 }

@@ -115,12 +115,6 @@ pub enum LimitError {
         /// Why.
         reason: String,
     },
-    /// A cap that is none.
-    #[error("a power cap of {asked} cannot be held: give a number of watts above zero")]
-    NotACap {
-        /// What was asked for.
-        asked: Watts,
-    },
     /// An option out of its range.
     #[error("{option} is {value}: {expected}")]
     Option {

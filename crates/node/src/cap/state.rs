@@ -8,7 +8,7 @@ use super::pace::Pace;
 use super::pacing::{Pacing, PacingInput};
 use crate::cpu::{CpuError, CpusetActuator, InForce, QuotaActuator};
 use crate::frequency::FrequencyError;
-use crate::limit::{CapInForce, LeverChoice, LeverKind, PowerLimitError};
+use crate::limit::{self, CapInForce, LeverChoice, LeverKind, PowerLimitError};
 use crate::order::PassedOver;
 use crate::power::{Allocated, MeterError};
 use crate::restore::{Registry, RestoreError};
@@ -123,9 +123,7 @@ impl State {
         if asked.get().is_nan() || asked <= Cores::ZERO {
             return Err(CpuError::NotCores { asked }.into());
         }
-        if let Some(cap) = cap.filter(|cap| !(cap.is_finite() && cap.get() > 0.0)) {
-            return Err(LimitError::NotACap { asked: cap });
-        }
+        cap.map(limit::check).transpose()?;
         if self.registry.is_paused() {
             let what = "the allocation".to_owned();
             return Err(CpuError::Restore(RestoreError::Paused { what }).into());

@@ -12,7 +12,7 @@ impl From<PanelError> for CpuError {
         match error {
             PanelError::File(error) => Self::File(error),
             PanelError::Restore(error) => Self::Restore(error),
-            PanelError::NotInForce { path, written, seen } => Self::NotInForce { path, written, seen },
+            PanelError::NotInForce(error) => Self::NotInForce(error),
         }
     }
 }

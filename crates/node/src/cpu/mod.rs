@@ -16,6 +16,8 @@ pub use list::CpuList;
 pub use quota::{InForce, QuotaActuator, QuotaBounds, QuotaOptions};
 pub use usage::{UsageMeter, UsageSample};
 
+pub use crate::panel::NotInForce;
+
 use crate::cgroup::{Hierarchies, Target};
 use crate::file::{self, FileError};
 use crate::restore::RestoreError;
@@ -68,18 +70,8 @@ pub enum CpuError {
         smallest: Cores,
     },
     /// The kernel accepted a value but shows another.
-    #[error(
-        "{path} reads \"{seen}\" after \"{written}\" was written: something else writes it at the same time, or \
-         the kernel changed the value", path = path.display()
-    )]
-    NotInForce {
-        /// The file.
-        path: PathBuf,
-        /// What was written.
-        written: String,
-        /// What it reads.
-        seen: String,
-    },
+    #[error(transparent)]
+    NotInForce(#[from] NotInForce),
     /// CPUs that the group may not use.
     #[error(
         "CPUs {asked} cannot be given to {dir}: it may use {allowed}; {missing} is not among them (see {source_file})",

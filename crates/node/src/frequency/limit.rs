@@ -11,7 +11,7 @@
 use super::khz;
 use crate::Roots;
 use crate::file::{self, FileError};
-use crate::panel::{Change, Definition, ForeignWrite, Panel, PanelError, first_number};
+use crate::panel::{Change, Definition, ForeignWrite, NotInForce, Panel, PanelError, first_number};
 use crate::restore::{FileValue, Outcome, Registry, RestoreError};
 use headroom_units::Hertz;
 use rustix::io::Errno;
@@ -77,18 +77,8 @@ pub enum FrequencyError {
         governors: String,
     },
     /// The kernel accepted a value but shows another.
-    #[error(
-        "{path} reads \"{seen}\" after \"{written}\" was written: another limit (BIOS, thermal, no_turbo) is stricter, or \
-         something else writes it at the same time", path = path.display()
-    )]
-    NotInForce {
-        /// The file.
-        path: PathBuf,
-        /// What was written.
-        written: String,
-        /// What it reads.
-        seen: String,
-    },
+    #[error(transparent)]
+    NotInForce(#[from] NotInForce),
     /// A frequency that is none.
     #[error("a frequency of {asked} cannot be set: give a number of hertz above zero")]
     NotAFrequency {
@@ -102,7 +92,7 @@ impl From<PanelError> for FrequencyError {
         match error {
             PanelError::File(error) => Self::File(error),
             PanelError::Restore(error) => Self::Restore(error),
-            PanelError::NotInForce { path, written, seen } => Self::NotInForce { path, written, seen },
+            PanelError::NotInForce(error) => Self::NotInForce(error),
         }
     }
 }

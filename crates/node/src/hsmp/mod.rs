@@ -201,6 +201,18 @@ pub(crate) fn device(roots: &Roots) -> Option<PathBuf> {
     (roots.is_this_kernel() && path.exists()).then_some(path)
 }
 
+/// Why there is none.
+pub(crate) fn why_none(roots: &Roots) -> String {
+    let cpuinfo = file::read(&roots.proc_("cpuinfo")).unwrap_or_default();
+    match cpuinfo.contains("AuthenticAMD") {
+        false => "the processor is not AMD's".to_owned(),
+        true => format!(
+            "neither hwmon nor {DEVICE} shows an HSMP port, which AMD's server processors have: enable it in the BIOS, then \
+             modprobe amd_hsmp"
+        ),
+    }
+}
+
 #[cfg(test)]
 pub(crate) mod fake {
     use super::*;
@@ -256,6 +268,7 @@ pub(crate) mod fake {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::says;
 
     #[test]
     fn sockets_are_counted_until_one_is_none() {
@@ -277,8 +290,10 @@ mod tests {
         ] {
             let sockets = fake::FakeSockets::new(1);
             sockets.0.lock().unwrap().fails = Some(errno);
-            let error = Port::of(sockets).set_limit(0, 1).unwrap_err().to_string();
-            assert!(error.contains(word) && error.contains("/dev/hsmp"), "{error}");
+            says(
+                Port::of(sockets).set_limit(0, 1).unwrap_err(),
+                &[word, "/dev/hsmp"],
+            );
         }
     }
 

@@ -163,7 +163,7 @@ mod tests {
             Err(NoLever::PassedOver(over)) => over[0].reason.clone(),
             other => panic!("{other:?}"),
         };
-        assert!(why(true).contains("does not exist"));
+        assert!(why(true).contains("no powercap directory"));
         assert!(why(false).contains("modelled"));
         let (lever, choice) = open(LeverPreference::Auto, &roots, false, &Ok(()), &Registry::new()).unwrap();
         assert!(lever.is_none());

@@ -6,7 +6,7 @@ use super::{CapBounds, CapInForce, HardwareCap, LeverKind, PowerLimitError, Zone
 use crate::Roots;
 use crate::file;
 use crate::hsmp::{self, HwmonSocket, Message, Port};
-use crate::panel::{Change, Definition, ForeignWrite, Panel, first_number};
+use crate::panel::{Change, Definition, ForeignWrite, NotInForce, Panel, first_number};
 use crate::powercap::watts;
 use crate::restore::{FileValue, Handle, Outcome, Registry, RestoreError, Undo};
 use headroom_units::{Seconds, Watts};
@@ -64,10 +64,7 @@ impl HsmpLimits {
                 Self::open_device(Port::open(&path, true)?, registry)
             }
             None => Err(PowerLimitError::NoLimits {
-                why: format!(
-                    "neither hwmon nor {} shows an HSMP port, which is part of AMD's server processors",
-                    hsmp::DEVICE
-                ),
+                why: hsmp::why_none(roots),
             }),
         }
     }
@@ -225,11 +222,12 @@ impl Socket {
         }
         match u64::from(seen.abs_diff(wanted_mw)) * 1_000 <= TOLERANCE_UW {
             true => Ok(()),
-            false => Err(PowerLimitError::NotInForce {
+            false => Err(NotInForce {
                 path: port.path().to_path_buf(),
                 written: format!("{wanted_mw} mW"),
                 seen: format!("{seen} mW"),
-            }),
+            }
+            .into()),
         }
     }
 
@@ -375,6 +373,7 @@ impl HardwareCap for HsmpLimits {
 mod tests {
     use super::*;
     use crate::hsmp::fake::FakeSockets;
+    use crate::testing::says;
     use rustix::io::Errno;
 
     fn limits(sockets: &FakeSockets, registry: &Registry) -> Result<HsmpLimits, PowerLimitError> {
@@ -431,17 +430,7 @@ mod tests {
         let sockets = FakeSockets::new(1);
         let mut open = limits(&sockets, &Registry::new()).unwrap();
         sockets.0.lock().unwrap().fails = Some(Errno::TIMEDOUT);
-        assert!(
-            open.set(Some(Watts::new(90.0)))
-                .unwrap_err()
-                .to_string()
-                .contains("BIOS")
-        );
-        assert!(
-            limits(&sockets, &Registry::new())
-                .unwrap_err()
-                .to_string()
-                .contains("BIOS")
-        );
+        says(open.set(Some(Watts::new(90.0))).unwrap_err(), &["BIOS"]);
+        says(limits(&sockets, &Registry::new()).unwrap_err(), &["BIOS"]);
     }
 }

@@ -15,7 +15,7 @@ pub use rapl::RaplLimits;
 
 use crate::file::FileError;
 use crate::hsmp::HsmpError;
-use crate::panel::{ForeignWrite, PanelError};
+use crate::panel::{ForeignWrite, NotInForce, PanelError};
 use crate::restore::{Outcome, RestoreError};
 use headroom_units::{Seconds, Watts};
 use serde::{Deserialize, Serialize};
@@ -54,18 +54,8 @@ pub enum PowerLimitError {
         cause: std::io::Error,
     },
     /// The kernel accepted a value but shows another.
-    #[error(
-        "{path} reads \"{seen}\" after \"{written}\" was written: something else writes it at the same time, or the \
-         hardware does not take the value", path = path.display()
-    )]
-    NotInForce {
-        /// The file.
-        path: PathBuf,
-        /// What was written.
-        written: String,
-        /// What it reads.
-        seen: String,
-    },
+    #[error(transparent)]
+    NotInForce(#[from] NotInForce),
     /// A cap that is none.
     #[error("a power cap of {asked} cannot be held: give a number of watts above zero")]
     NotACap {
@@ -86,7 +76,7 @@ impl From<PanelError> for PowerLimitError {
         match error {
             PanelError::File(error) => Self::File(error),
             PanelError::Restore(error) => Self::Restore(error),
-            PanelError::NotInForce { path, written, seen } => Self::NotInForce { path, written, seen },
+            PanelError::NotInForce(error) => Self::NotInForce(error),
         }
     }
 }
@@ -153,7 +143,7 @@ pub trait HardwareCap: std::fmt::Debug + Send {
 }
 
 /// A cap that is one.
-fn check(cap: Watts) -> Result<Watts, PowerLimitError> {
+pub(crate) fn check(cap: Watts) -> Result<Watts, PowerLimitError> {
     match cap.is_finite() && cap.get() > 0.0 {
         true => Ok(cap),
         false => Err(PowerLimitError::NotACap { asked: cap }),

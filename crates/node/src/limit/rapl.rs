@@ -62,11 +62,7 @@ impl RaplLimits {
             .filter(|zone| zone.kind == ZoneKind::Package)
             .collect();
         if packages.is_empty() {
-            let why = format!(
-                "{}: {}",
-                powercap::dir(roots).display(),
-                powercap::why_none(roots, &found)
-            );
+            let why = powercap::why_none(roots, &found).0.to_owned();
             return Err(PowerLimitError::NoLimits { why });
         }
         let mut zones = Vec::new();
@@ -77,7 +73,10 @@ impl RaplLimits {
             let constraints = powercap::constraints(&package.dir);
             let named = |name: &str| constraints.iter().find(|limit| limit.name == name);
             let long = named("long_term").ok_or_else(|| PowerLimitError::NoLimits {
-                why: format!("{} counts energy only, as on AMD processors", package.name),
+                why: format!(
+                    "{} counts energy only, as on AMD processors, whose limits HSMP sets",
+                    package.name
+                ),
             })?;
             let short = named("short_term");
             let mut paths = vec![long.limit.clone()];

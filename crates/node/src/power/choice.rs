@@ -8,13 +8,14 @@ use super::model::PowerModel;
 use super::modelled::ModelledMeter;
 use super::perf::PerfMeter;
 use super::rapl::{RaplMeter, RaplTotal};
-use super::{Meter, MeterError, trial};
-use crate::Roots;
+use super::{Meter, MeterError, perf, trial};
 use crate::cgroup::Target;
 use crate::order::{self, Order, PassedOver, Preference, Word};
+use crate::{Roots, hsmp, powercap};
 use headroom_units::Source;
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use std::path::PathBuf;
 
 /// A kind of meter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -52,6 +53,31 @@ impl MeterKind {
             Self::Hsmp => "HSMP socket power (AMD)",
             Self::Hwmon => "hwmon power sensors",
             Self::Model => "modelled power",
+        }
+    }
+}
+
+impl MeterKind {
+    /// Opens it where it is of hardware; nothing for the model, which needs a service and figures.
+    pub(crate) fn open(self, roots: &Roots) -> Result<Option<Box<dyn Meter>>, MeterError> {
+        Ok(Some(match self {
+            Self::Rapl => Box::new(RaplMeter::open(roots)?),
+            Self::Psys => Box::new(RaplMeter::open_total(roots, RaplTotal::Platform)?),
+            Self::Perf => Box::new(PerfMeter::open(roots)?),
+            Self::Hsmp => Box::new(HsmpMeter::open(roots)?),
+            Self::Hwmon => Box::new(HwmonMeter::open(roots)?),
+            Self::Model => return Ok(None),
+        }))
+    }
+
+    /// Where it is looked for.
+    pub(crate) fn evidence(self, roots: &Roots) -> PathBuf {
+        match self {
+            Self::Rapl | Self::Psys => powercap::dir(roots),
+            Self::Perf => perf::dir(roots),
+            Self::Hsmp => hsmp::DEVICE.into(),
+            Self::Hwmon => roots.sys("class/hwmon"),
+            Self::Model => roots.sys("devices/system/cpu/online"),
         }
     }
 }
@@ -130,13 +156,9 @@ pub(super) type Opener = Box<dyn Fn(MeterKind) -> Result<Box<dyn Meter>, MeterEr
 fn opener(roots: &Roots, target: &Target, model: PowerModel, allocated: &Allocated) -> Opener {
     let (roots, target, allocated) = (roots.clone(), target.clone(), allocated.clone());
     Box::new(move |kind| {
-        Ok(match kind {
-            MeterKind::Rapl => Box::new(RaplMeter::open(&roots)?) as Box<dyn Meter>,
-            MeterKind::Psys => Box::new(RaplMeter::open_total(&roots, RaplTotal::Platform)?),
-            MeterKind::Perf => Box::new(PerfMeter::open(&roots)?),
-            MeterKind::Hsmp => Box::new(HsmpMeter::open(&roots)?),
-            MeterKind::Hwmon => Box::new(HwmonMeter::open(&roots)?),
-            MeterKind::Model => Box::new(ModelledMeter::open(&roots, &target, model, allocated.clone())?),
+        Ok(match kind.open(&roots)? {
+            Some(meter) => meter,
+            None => Box::new(ModelledMeter::open(&roots, &target, model, allocated.clone())?),
         })
     })
 }
@@ -214,6 +236,7 @@ fn choose_by(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::says;
 
     fn read(json: &str) -> Result<MeterPreference, String> {
         serde_json::from_str(json).map_err(|error| error.to_string())
@@ -255,8 +278,7 @@ mod tests {
             ("[\"auto\"]", "\"auto\" is no meter"),
             ("5", "one or a list of"),
         ] {
-            let error = read(json).unwrap_err();
-            assert!(error.contains(word), "{json}: {error}");
+            says(read(json).unwrap_err(), &[word]);
         }
     }
 

@@ -36,8 +36,8 @@ impl HsmpMeter {
             Some(path) => Self::open_device(roots, Port::open(&path, false)?),
             None => Err(MeterError::NoSensor {
                 what: "HSMP port",
-                why: "neither hwmon nor /dev/hsmp shows it".into(),
-                remedy: "it is part of AMD's server processors: enable it in the BIOS, then modprobe amd_hsmp",
+                why: hsmp::why_none(roots),
+                remedy: "take another meter",
             }),
         }
     }
@@ -78,6 +78,13 @@ impl HsmpMeter {
 }
 
 impl Meter for HsmpMeter {
+    fn describe(&self) -> String {
+        format!(
+            "{}: an average that the processor keeps",
+            self.sensors.counted().join(", ")
+        )
+    }
+
     fn name(&self) -> &'static str {
         "hsmp"
     }
@@ -153,9 +160,14 @@ mod tests {
     #[test]
     fn a_machine_without_it_says_where_it_was_looked_for() {
         let dir = tempfile::tempdir().unwrap();
-        let error = HsmpMeter::open(&Roots::at(dir.path(), dir.path()))
-            .unwrap_err()
-            .to_string();
+        let error = || {
+            HsmpMeter::open(&Roots::at(dir.path(), dir.path()))
+                .unwrap_err()
+                .to_string()
+        };
+        assert!(error().contains("not AMD's"), "{}", error());
+        fs::write(dir.path().join("cpuinfo"), "vendor_id : AuthenticAMD\n").unwrap();
+        let error = error();
         assert!(error.contains("/dev/hsmp") && error.contains("BIOS"), "{error}");
     }
 }

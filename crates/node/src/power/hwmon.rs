@@ -225,6 +225,21 @@ fn open_sensor(found: &Found, counted: bool) -> Result<Quantity, MeterError> {
 }
 
 impl Meter for HwmonMeter {
+    fn describe(&self) -> String {
+        let scope = total_scope(&sensors(&self.roots));
+        let of = match scope {
+            Some(Scope::Machine) => "the whole machine",
+            _ => "the processors",
+        };
+        let others = self.sensors.all.iter().filter(|sensor| !sensor.counted);
+        let others: Vec<&str> = others.map(|sensor| sensor.zone.as_str()).collect();
+        let besides = match others.is_empty() {
+            true => String::new(),
+            false => format!("; listed besides: {}", others.join(", ")),
+        };
+        format!("of {of}: {}{besides}", self.sensors.counted().join(", "))
+    }
+
     fn name(&self) -> &'static str {
         "hwmon"
     }
@@ -250,24 +265,23 @@ mod tests {
     use super::*;
     use crate::clock::fake::FakeClock;
     use crate::power::Refusal;
+    use crate::testing::{Tree, says};
     use headroom_units::{Joules, Source};
     use std::time::Duration;
 
-    struct Tree(tempfile::TempDir);
+    struct Chips(Tree);
 
-    impl Tree {
+    impl Chips {
         fn new() -> Self {
-            Self(tempfile::tempdir().unwrap())
+            Self(Tree::new())
         }
 
         fn put(&self, chip: &str, file: &str, text: &str) {
-            let dir = self.0.path().join("class/hwmon").join(chip);
-            fs::create_dir_all(&dir).unwrap();
-            fs::write(dir.join(file), format!("{text}\n")).unwrap();
+            self.0.put(&format!("sys/class/hwmon/{chip}/{file}"), text);
         }
 
         fn roots(&self) -> Roots {
-            Roots::at(self.0.path(), self.0.path())
+            self.0.roots()
         }
 
         fn open(&self) -> (HwmonMeter, FakeClock) {
@@ -284,7 +298,7 @@ mod tests {
 
     #[test]
     fn the_machines_own_meter_is_the_total_and_the_graphics_card_is_not() {
-        let tree = Tree::new();
+        let tree = Chips::new();
         tree.put("hwmon0", "name", "amdgpu");
         tree.put("hwmon0", "power1_average", "30000000");
         tree.put("hwmon1", "name", "power_meter");
@@ -309,7 +323,7 @@ mod tests {
 
     #[test]
     fn amd_sockets_count_energy_and_their_cores_are_not_added() {
-        let tree = Tree::new();
+        let tree = Chips::new();
         tree.put("hwmon3", "name", "amd_energy");
         for (number, label) in [(1, "Ecore000"), (2, "Esocket0"), (3, "Esocket1")] {
             tree.put("hwmon3", &format!("energy{number}_label"), label);
@@ -335,13 +349,12 @@ mod tests {
 
     #[test]
     fn a_sentinel_is_refused_at_the_start_and_lost_after_some_in_a_row() {
-        let tree = Tree::new();
+        let tree = Chips::new();
         tree.put("hwmon0", "name", "power_meter");
         tree.put("hwmon0", "power1_average", "4294967295000");
-        let error = HwmonMeter::open(&tree.roots()).unwrap_err().to_string();
-        assert!(
-            error.contains("stands for none") && error.contains("power1_average"),
-            "{error}"
+        says(
+            HwmonMeter::open(&tree.roots()).unwrap_err(),
+            &["stands for none", "power1_average"],
         );
         tree.put("hwmon0", "power1_average", "100000000");
         let (mut meter, clock) = tree.open();
@@ -369,11 +382,11 @@ mod tests {
 
     #[test]
     fn a_driver_that_comes_back_under_another_number_is_found_again() {
-        let tree = Tree::new();
+        let tree = Chips::new();
         tree.put("hwmon0", "name", "power_meter");
         tree.put("hwmon0", "power1_average", "100000000");
         let (mut meter, clock) = tree.open();
-        fs::remove_dir_all(tree.0.path().join("class/hwmon/hwmon0")).unwrap();
+        fs::remove_dir_all(tree.0.path("sys/class/hwmon/hwmon0")).unwrap();
         second(&clock);
         assert!(meter.sample().unwrap_err().to_string().contains("power1_average"));
         tree.put("hwmon7", "name", "power_meter");
@@ -388,16 +401,10 @@ mod tests {
 
     #[test]
     fn other_sensors_alone_are_named_in_the_error() {
-        let tree = Tree::new();
-        assert!(
-            HwmonMeter::open(&tree.roots())
-                .unwrap_err()
-                .to_string()
-                .contains("no sensor")
-        );
+        let tree = Chips::new();
+        says(HwmonMeter::open(&tree.roots()).unwrap_err(), &["no sensor"]);
         tree.put("hwmon0", "name", "nvme");
         tree.put("hwmon0", "power1_input", "5000000");
-        let error = HwmonMeter::open(&tree.roots()).unwrap_err().to_string();
-        assert!(error.contains("nvme-power1"), "{error}");
+        says(HwmonMeter::open(&tree.roots()).unwrap_err(), &["nvme-power1"]);
     }
 }

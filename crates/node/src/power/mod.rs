@@ -48,18 +48,6 @@ pub enum MeterError {
     /// The model's figures are no figures.
     #[error(transparent)]
     Model(#[from] ModelError),
-    /// There are no RAPL zones.
-    #[error(
-        "no RAPL zone with an energy counter below {dir} ({why}): on a virtual machine there is none; on real \
-         hardware load the driver (modprobe intel_rapl_msr) and in a container do not mask /sys/devices/virtual/powercap",
-        dir = dir.display()
-    )]
-    NoZones {
-        /// Where they were looked for.
-        dir: PathBuf,
-        /// What was seen.
-        why: String,
-    },
     /// A counter that does not count.
     #[error(
         "the energy counter of {zone} ({path}) stands still although the CPUs work: its power is not known; take another \
@@ -165,6 +153,11 @@ pub struct MeterSample {
 
 /// Something that says how many watts the machine draws.
 pub trait Meter: Send {
+    /// What it reads, in words.
+    fn describe(&self) -> String {
+        self.name().to_owned()
+    }
+
     /// Its name in reports and in the configuration: `rapl`, `psys`, `perf`, `hsmp`, `hwmon`, `model`.
     fn name(&self) -> &'static str;
 

@@ -47,10 +47,12 @@ pub(crate) fn events(roots: &Roots) -> Result<(Vec<EnergyEvent>, CpuList), Meter
     let missing = |why: String| MeterError::NoSensor {
         what: "perf energy event",
         why,
-        remedy: "on a virtual machine there is none; on real hardware: modprobe rapl",
+        remedy: "modprobe rapl (the processor must have RAPL)",
     };
     let Some(kind) = file::read_if_there(&dir.join("type"))? else {
-        return Err(missing(format!("{} does not exist", dir.display())));
+        return Err(missing(
+            "the kernel has no energy events (perf's power unit)".into(),
+        ));
     };
     let kind = kind
         .parse()
@@ -113,18 +115,21 @@ impl PerfMeter {
     /// [`MeterError::NoSensor`]: the kernel has no such events, or the roots are not this kernel's. [`MeterError::Perf`]:
     /// it may not be counted (CAP_PERFMON).
     pub fn open(roots: &Roots) -> Result<Self, MeterError> {
+        let (events, cpus) = events(roots)?;
         if !roots.is_this_kernel() {
             return Err(MeterError::NoSensor {
                 what: "perf energy event",
-                why: format!("{} is not the running kernel's", roots.sys.display()),
-                remedy: "perf events are counted by the running kernel only",
+                why: format!(
+                    "{} is not the running kernel's, which alone counts them",
+                    roots.sys.display()
+                ),
+                remedy: "run on that machine",
             });
         }
-        Self::count(roots)
+        Self::count(roots, &events, &cpus)
     }
 
-    fn count(roots: &Roots) -> Result<Self, MeterError> {
-        let (events, cpus) = events(roots)?;
+    fn count(roots: &Roots, events: &[EnergyEvent], cpus: &CpuList) -> Result<Self, MeterError> {
         let mut counters = Vec::new();
         let mut sensors = Vec::new();
         for (at, cpu) in cpus.iter().take(MAX_CPUS).enumerate() {
@@ -132,7 +137,7 @@ impl PerfMeter {
                 "devices/system/cpu/cpu{cpu}/topology/physical_package_id"
             ));
             let package = file::read_u64(&package).unwrap_or(at as u64);
-            for event in &events {
+            for event in events {
                 let platform = event.zone == "psys";
                 if platform && at > 0 {
                     continue;
@@ -197,6 +202,10 @@ fn microjoules(event: &EnergyEvent, count: u64) -> u64 {
 }
 
 impl Meter for PerfMeter {
+    fn describe(&self) -> String {
+        self.sensors.counted().join(", ")
+    }
+
     fn name(&self) -> &'static str {
         "perf"
     }
@@ -221,6 +230,7 @@ impl Meter for PerfMeter {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::says;
     use std::fs;
     use std::time::Duration;
 
@@ -262,7 +272,7 @@ mod tests {
     #[test]
     fn what_is_not_understood_is_said_and_not_guessed() {
         let (_dir, roots) = tree(&[]);
-        assert!(events(&roots).unwrap_err().to_string().contains("does not exist"));
+        says(events(&roots).unwrap_err(), &["no energy events"]);
         for (name, text) in [
             ("events/energy-pkg", "umask=1"),
             ("events/energy-pkg.unit", "Watts"),
@@ -273,22 +283,16 @@ mod tests {
             let mut files = SERVER.to_vec();
             files.push((name, text));
             let (_dir, roots) = tree(&files);
-            let error = events(&roots).unwrap_err().to_string();
-            assert!(
-                error.contains("perf energy event") && error.contains("modprobe"),
-                "{error}"
-            );
+            says(events(&roots).unwrap_err(), &["perf energy event", "modprobe"]);
         }
     }
 
     #[test]
     fn a_tree_that_is_not_this_kernels_is_not_counted_by_it() {
         let (_dir, roots) = tree(&SERVER);
-        assert!(
-            PerfMeter::open(&roots)
-                .unwrap_err()
-                .to_string()
-                .contains("not the running kernel's")
+        says(
+            PerfMeter::open(&roots).unwrap_err(),
+            &["not the running kernel's"],
         );
     }
 
@@ -303,7 +307,8 @@ mod tests {
             ("events/energy-pkg.scale", "1e-9"),
             ("events/energy-pkg.unit", "Joules"),
         ]);
-        let mut meter = match PerfMeter::count(&roots) {
+        let (events, cpus) = events(&roots).unwrap();
+        let mut meter = match PerfMeter::count(&roots, &events, &cpus) {
             Ok(meter) => meter,
             Err(error @ MeterError::Perf { .. }) => {
                 println!("skipped: {error}");

@@ -101,6 +101,21 @@ pub(crate) fn counted(zones: &[powercap::Zone], total: RaplTotal) -> Vec<bool> {
         .collect()
 }
 
+fn no_zones(roots: &Roots, zones: &[powercap::Zone], total: RaplTotal) -> MeterError {
+    let (why, remedy) = match (total, zones.is_empty()) {
+        (RaplTotal::Platform, false) => (
+            "the processor counts no platform (psys), as most servers do not",
+            "use the packages' counters: RAPL energy",
+        ),
+        _ => powercap::why_none(roots, zones),
+    };
+    MeterError::NoSensor {
+        what: "RAPL zone with an energy counter",
+        why: why.into(),
+        remedy,
+    }
+}
+
 impl RaplMeter {
     /// Takes the first reading of every zone that has a counter; the first sample covers the time since. Packages and
     /// memory are the total.
@@ -128,13 +143,7 @@ impl RaplMeter {
         let found = powercap::zones(roots);
         let counted = counted(&found, total);
         if !counted.contains(&true) {
-            return Err(MeterError::NoZones {
-                dir: powercap::dir(roots),
-                why: match total {
-                    RaplTotal::Packages => powercap::why_none(roots, &found).into(),
-                    RaplTotal::Platform => "it has no psys zone".into(),
-                },
-            });
+            return Err(no_zones(roots, &found, total));
         }
         let mut zones = Vec::with_capacity(found.len());
         let work = CpuWork::open(roots);
@@ -167,11 +176,7 @@ impl RaplMeter {
         let found = powercap::zones(&self.roots);
         let counted = counted(&found, self.total);
         if !counted.contains(&true) {
-            let why = powercap::why_none(&self.roots, &found).to_string();
-            return Err(MeterError::NoZones {
-                dir: powercap::dir(&self.roots),
-                why,
-            });
+            return Err(no_zones(&self.roots, &found, self.total));
         }
         let mut fresh = Vec::new();
         for (found, counted) in found.iter().zip(counted) {
@@ -206,6 +211,18 @@ impl RaplMeter {
 }
 
 impl Meter for RaplMeter {
+    fn describe(&self) -> String {
+        let counted = self.zones.iter().filter(|zone| zone.counted);
+        let names: Vec<&str> = counted.map(|zone| zone.name.as_str()).collect();
+        match self.total {
+            RaplTotal::Packages => names.join(", "),
+            RaplTotal::Platform => format!(
+                "{}; what it contains is the board's choice, so it is taken only where it is asked for",
+                names.join(", ")
+            ),
+        }
+    }
+
     fn name(&self) -> &'static str {
         match self.total {
             RaplTotal::Packages => "rapl",

@@ -166,6 +166,12 @@ impl Sensors {
         }
     }
 
+    /// The names of what is counted.
+    pub(super) fn counted(&self) -> Vec<&str> {
+        let counted = self.all.iter().filter(|sensor| sensor.counted);
+        counted.map(|sensor| sensor.zone.as_str()).collect()
+    }
+
     #[cfg(test)]
     pub(super) fn set_clock(&mut self, clock: Box<dyn Clock>) {
         self.last = clock.now();

@@ -14,7 +14,7 @@ use crate::Roots;
 use crate::cgroup::Hierarchies;
 use crate::file;
 use crate::power::{Meter, MeterError, trial};
-use crate::program::{TOOLS, Tool};
+use crate::tool::{TOOLS, Tool};
 use rustix::fs::Access as Mode;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};

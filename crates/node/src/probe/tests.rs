@@ -1,9 +1,10 @@
 use super::*;
+use crate::testing::{Tree, says};
 use std::fs;
 
 /// A machine of files, with permissions of its own: everything that exists, except what is named.
 struct Fake {
-    dir: tempfile::TempDir,
+    tree: Tree,
     denied: Vec<(String, Errno)>,
     devices: Vec<&'static str>,
     /// Meters that stand still.
@@ -42,7 +43,7 @@ impl Permissions for Fake {
 impl Fake {
     fn new(cpuinfo: &str) -> Self {
         let fake = Self {
-            dir: tempfile::tempdir().unwrap(),
+            tree: Tree::new(),
             denied: Vec::new(),
             devices: vec!["/dev/fuse"],
             dead: Vec::new(),
@@ -58,9 +59,7 @@ impl Fake {
     }
 
     fn put(&self, below: &str, text: &str) {
-        let path = self.dir.path().join(below);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, text).unwrap();
+        self.tree.put(below, text);
     }
 
     fn cgroup2(self, enabled: &str) -> Self {
@@ -123,7 +122,7 @@ impl Fake {
     }
 
     fn probe(&self) -> Vec<Finding> {
-        let roots = Roots::at(self.dir.path().join("sys"), self.dir.path().join("proc"));
+        let roots = self.tree.roots();
         let findings = probe_with(&roots, &roots, self);
         for finding in &findings {
             assert!(!finding.why.is_empty());
@@ -153,10 +152,7 @@ fn an_intel_server_measures_its_packages_and_dram() {
     let fake = Fake::intel();
     let energy = fake.of("RAPL energy");
     assert_eq!(energy.state, State::Usable);
-    assert!(
-        energy.why.contains("package-0, package-1, dram-0, dram-1"),
-        "{energy}"
-    );
+    says(&energy.why, &["package-0, package-1, dram-0, dram-1"]);
     for what in [
         "CPU quota",
         "CPU sets",
@@ -225,7 +221,7 @@ fn an_amd_server_counts_but_has_no_rapl_limits() {
         "{limits}"
     );
     let hsmp = fake.of("HSMP power limits (AMD)");
-    assert!(hsmp.remedy.unwrap().contains("modprobe amd_hsmp"));
+    assert!(hsmp.why.contains("modprobe amd_hsmp"), "{hsmp}");
     // A device of this kernel says nothing of another machine's tree.
     fake.devices.push("/dev/hsmp");
     assert_eq!(fake.of("HSMP power limits (AMD)").state, State::Unusable);
@@ -396,7 +392,7 @@ fn a_virtual_machine_without_anything_falls_to_the_model_and_the_software_cap() 
 #[test]
 fn a_container_with_masked_powercap_says_that_it_may_be_masked() {
     let fake = Fake::new("flags\t\t: fpu\n").cgroup2("cpuset cpu\n");
-    fs::create_dir_all(fake.dir.path().join("sys/class/powercap")).unwrap();
+    fs::create_dir_all(fake.tree.path("sys/class/powercap")).unwrap();
     let energy = fake.of("RAPL energy");
     assert!(
         energy.state == State::Unusable && energy.why.contains("container masks it"),
@@ -406,12 +402,17 @@ fn a_container_with_masked_powercap_says_that_it_may_be_masked() {
 
 #[test]
 fn counters_for_root_alone_say_how_to_share_them() {
-    let mut fake = Fake::intel();
-    fake.denied.push(("energy_uj".into(), Errno::ACCESS));
-    let energy = fake.of("RAPL energy");
-    assert_eq!(energy.state, State::Unusable);
-    assert!(energy.evidence.ends_with("energy_uj"));
-    assert!(energy.remedy.unwrap().contains("chgrp"));
+    let fake = Fake::intel();
+    let roots = Roots::at(fake.tree.path(""), fake.tree.path(""));
+    let machine = Machine::look(&roots, &roots, &fake);
+    let path = Path::new("/sys/class/powercap/intel-rapl:0/energy_uj");
+    let denied = file::FileError::new(file::Action::Read, path, Errno::ACCESS.into());
+    let (evidence, why, remedy) = power::why_no_meter(&machine, &denied.into());
+    assert_eq!(evidence.as_deref(), Some(path));
+    assert!(
+        why.contains("this user may not") && remedy.contains("chgrp"),
+        "{why}; {remedy}"
+    );
 }
 
 #[test]

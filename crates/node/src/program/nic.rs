@@ -4,7 +4,7 @@
 //! By ethtool(8), since netlink of our own would be its second implementation for a few changes a minute, and the `ethtool`
 //! crate cannot set coalescing. Its text is read and not its JSON, which older versions print wrong or not at all for -c.
 
-use super::{Tool, Value};
+use crate::tool::{Tool, Value};
 use headroom_units::{Lever, LeverRange};
 use serde::Deserialize;
 

@@ -96,6 +96,7 @@ pub fn every(options: &QueueOptions) -> Vec<(QueueMethod, Opened)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::says;
     use std::net::TcpListener;
 
     #[test]
@@ -128,10 +129,7 @@ mod tests {
             (QueueMethod::Kernel, QueueMethod::Kernel)
         );
         let said = choice.to_string();
-        assert!(
-            said.contains("by kernel; status cannot be used") && said.contains("mod_status"),
-            "{said}"
-        );
+        says(&said, &["by kernel; status cannot be used", "mod_status"]);
         let error = choose(QueuePreference::one(QueueMethod::Status), &options)
             .err()
             .unwrap();

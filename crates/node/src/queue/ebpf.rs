@@ -9,7 +9,7 @@ use super::deferred::Deferred;
 use super::diag::Diag;
 use super::kernel::{Advance, Parts, sum};
 use super::procfs;
-use super::{Counters, Length, Listener, QueueError, QueueMeter, QueueMethod, QueueSample, Seen};
+use super::{AtArrival, Counters, Length, Listener, QueueError, QueueMeter, QueueMethod, QueueSample};
 use crate::Roots;
 use aya::maps::{Array, MapData, PerCpuHashMap};
 use aya::programs::RawTracePoint;
@@ -263,9 +263,9 @@ impl QueueMeter for EbpfQueueMeter {
         let drops = parts.drops.map(|_| self.account.drops);
         let mut longest = counted.longest;
         if self.account.full_seen > full_seen {
-            longest = listeners.iter().map(Listener::places).fold(longest, u64::max);
+            longest = listeners.iter().map(Listener::room).fold(longest, u64::max);
         }
-        let seen = Seen {
+        let seen = AtArrival {
             arrivals: enqueued + drops.unwrap_or(0),
             sum: counted.seen + self.account.retired.seen + self.account.full_seen,
             longest,
@@ -402,6 +402,7 @@ fn innermost(error: &(dyn Error + 'static)) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::says;
 
     #[test]
     fn drops_of_a_queue_that_was_never_full_are_no_overflows() {
@@ -473,9 +474,6 @@ mod tests {
     fn a_refusal_names_the_kernels_answer_and_the_remedy() {
         let error = std::io::Error::from(rustix::io::Errno::PERM);
         let message = refused("load the eBPF program", &error).to_string();
-        assert!(
-            message.contains("not permitted") && message.contains("CAP_BPF"),
-            "{message}"
-        );
+        says(&message, &["not permitted", "CAP_BPF"]);
     }
 }

@@ -59,7 +59,7 @@ impl Parts {
             match grown {
                 Some(grown) => {
                     self.drops += grown;
-                    full_seen += grown * listener.places();
+                    full_seen += grown * listener.room();
                 }
                 None => steady = false,
             }

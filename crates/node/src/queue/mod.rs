@@ -27,7 +27,7 @@ mod kernel;
 mod method;
 mod period;
 mod procfs;
-mod sight;
+mod snapshot;
 mod snmp;
 mod status;
 mod tools;
@@ -37,20 +37,23 @@ pub use ebpf::EbpfQueueMeter;
 pub use kernel::KernelQueueMeter;
 pub use method::QueueMethod;
 pub use period::{QueuePeriod, Scope};
-pub use sight::SightReader;
+pub use snapshot::SnapshotReader;
 pub use snmp::{SnmpOptions, SnmpQueueMeter};
 pub use status::{StatusPage, StatusQueueMeter};
 pub use tools::ToolsQueueMeter;
 
-pub(crate) use sight::{methods_of, told};
+// What is sampled on a node is what goes over the wire.
+pub use headroom_wire::message::{
+    QueueAtArrival as AtArrival, QueueCounters as Counters, QueueLength as Length, QueueListener as Listener,
+};
+
+pub(crate) use snapshot::{methods_of, reported};
 pub(crate) use tools::TOOLS;
 
 use crate::file::FileError;
 use headroom_units::Ratio;
-use serde::Serialize;
 use std::collections::BTreeSet;
 use std::io;
-use std::net::SocketAddr;
 use std::time::Instant;
 
 /// The most listeners of one port that are looked at: one for each worker of a large machine.
@@ -87,7 +90,7 @@ pub struct QueueSample {
     /// The queues of the port's listeners, summed.
     pub length: Option<Length>,
     /// What arrivals saw.
-    pub seen: Option<Seen>,
+    pub seen: Option<AtArrival>,
     /// The share of the machine's CPU time that was used, since the sample before; the tool's last second with
     /// [`QueueMethod::Tools`], and the server's own processes alone with [`QueueMethod::Status`].
     pub cpu_busy: Option<Ratio>,
@@ -95,78 +98,12 @@ pub struct QueueSample {
     pub listeners: Vec<Listener>,
 }
 
-/// Events since the meter was opened.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Counters {
-    /// Connections that were put in an accept queue.
-    pub enqueued: Option<u64>,
-    /// Connections that the server took from it.
-    pub accepts: Option<u64>,
-    /// Attempts that were dropped because of a full queue (or another want of the listener's, such as memory). The
-    /// client tries again, so one connection may count more than once, as in the paper (Section 6.1.2).
-    pub drops: Option<u64>,
-    /// Requests that the server answered.
-    pub requests: Option<u64>,
-    /// `tcpAttemptFails` (RFC 4022): connections that failed while being opened, in both directions. Linux 2.4 counted
-    /// dropped SYNs here; today's does not, so it is beside the drops and not among them.
-    pub attempt_fails: Option<u64>,
-}
-
-impl Counters {
-    /// Attempts to enter the queue: those that got in and those that were dropped.
-    pub fn arrivals(&self) -> Option<u64> {
-        Some(self.enqueued? + self.drops?)
-    }
-}
-
-/// The length of an accept queue.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Length {
-    /// Established connections that wait to be accepted.
-    pub now: u64,
-    /// The limit: the smaller of listen(2)'s argument and `net.core.somaxconn`. Linux lets in one more than it.
-    pub limit: u64,
-}
-
-/// What the arrivals saw in the queue, the dropped ones included: those saw a full one (Section 6.1.2).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Seen {
-    /// How many arrivals, since the meter was opened.
-    pub arrivals: u64,
-    /// The sum over them of the length that each saw.
-    pub sum: u64,
-    /// The longest that was seen since the sample before.
-    pub longest: u64,
-}
-
-/// One listening socket.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Listener {
-    /// Where it listens.
-    pub address: SocketAddr,
-    /// The kernel's name for the socket, never used twice; 0 where the method does not tell it.
-    pub cookie: u64,
-    /// Its queue.
-    pub length: Length,
-    /// Its drops since the socket was made, as the kernel has them: 32 bits, which wrap.
-    pub drops: Option<u64>,
-    /// Connections put in its queue since the meter was opened.
-    pub enqueued: Option<u64>,
-}
-
-impl Listener {
-    /// The connections that its queue has room for.
-    pub fn places(&self) -> u64 {
-        self.length.limit + 1
-    }
-}
-
 impl QueueSample {
     /// The connections that the queues of the port's listeners have room for together: K of the paper's Equations 1
     /// and 2. Nothing where the method does not tell the queue.
     pub fn places(&self) -> Option<u64> {
         self.length
-            .map(|_| self.listeners.iter().map(Listener::places).sum())
+            .map(|_| self.listeners.iter().map(Listener::room).sum())
     }
 }
 

@@ -17,7 +17,7 @@ pub enum Scope {
 }
 
 /// What happened between two samples.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct QueuePeriod {
     /// How long it was.
     pub duration: Seconds,
@@ -103,9 +103,9 @@ impl QueueSample {
         });
         Ok(QueuePeriod {
             duration: duration.into(),
-            port: self.port.minus(&earlier.port),
-            server: self.server.minus(&earlier.server),
-            machine: self.machine.minus(&earlier.machine),
+            port: minus(&self.port, &earlier.port),
+            server: minus(&self.server, &earlier.server),
+            machine: minus(&self.machine, &earlier.machine),
             seen_mean: seen,
             seen_longest: self.seen.map(|seen| seen.longest),
             length: self.length,
@@ -114,22 +114,20 @@ impl QueueSample {
     }
 }
 
-impl Counters {
-    fn minus(&self, earlier: &Self) -> Self {
-        let minus = |now: Option<u64>, then: Option<u64>| now?.checked_sub(then?);
-        Self {
-            enqueued: minus(self.enqueued, earlier.enqueued),
-            accepts: minus(self.accepts, earlier.accepts),
-            drops: minus(self.drops, earlier.drops),
-            requests: minus(self.requests, earlier.requests),
-            attempt_fails: minus(self.attempt_fails, earlier.attempt_fails),
-        }
+fn minus(now: &Counters, earlier: &Counters) -> Counters {
+    let minus = |now: Option<u64>, then: Option<u64>| now?.checked_sub(then?);
+    Counters {
+        enqueued: minus(now.enqueued, earlier.enqueued),
+        accepts: minus(now.accepts, earlier.accepts),
+        drops: minus(now.drops, earlier.drops),
+        requests: minus(now.requests, earlier.requests),
+        attempt_fails: minus(now.attempt_fails, earlier.attempt_fails),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::{QueueMethod, Seen};
+    use super::super::{AtArrival, QueueMethod};
     use super::*;
     use std::time::{Duration, Instant};
 
@@ -151,7 +149,7 @@ mod tests {
                 ..Counters::default()
             },
             length: None,
-            seen: Some(Seen {
+            seen: Some(AtArrival {
                 arrivals: enqueued + drops,
                 sum: enqueued * 3,
                 longest: 9,

@@ -7,7 +7,7 @@
 use super::undo::{Outcome, Undo};
 use super::{RestoreReport, lever};
 use crate::cgroup::Hierarchies;
-use crate::program::is_device_file;
+use crate::tool::is_device_file;
 use crate::{Roots, file};
 use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};

@@ -22,7 +22,7 @@ pub use ledger::{Ledger, LedgerError, Left, RunDir, is_recorded, left, recover, 
 pub use lift::lift;
 pub use operator::Standing;
 pub use undo::{FileValue, FileValues, Outcome, Undo};
-pub(crate) use undo::{identity, same};
+pub(crate) use undo::{Stop, identity, same};
 pub use watch::{Beat, MAX_PULSES, Pulse, Watch};
 
 use crate::panel::ForeignWrite;

@@ -21,7 +21,9 @@ fn undo(path: &Path, found: &str) -> Undo {
 fn put(handle: &Handle, path: &Path, value: &str) -> Result<(), RestoreError> {
     handle.write(
         |undo| {
-            undo.add_ours(path, value);
+            if let Undo::Files { ours, .. } = undo {
+                ours[0].values.push(value.into());
+            }
             Ok(())
         },
         || {

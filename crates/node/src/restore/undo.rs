@@ -1,8 +1,8 @@
 //! One thing to put back, and how that went.
 
-use crate::file;
+use crate::file::{self, FileError};
 use crate::hsmp::{HsmpError, Message, Port};
-use crate::program::Tool;
+use crate::tool::Tool;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::fs;
@@ -202,16 +202,6 @@ impl Undo {
         }
     }
 
-    /// One more value that is ours.
-    #[cfg(test)]
-    pub(super) fn add_ours(&mut self, path: &Path, value: &str) {
-        if let Self::Files { ours, .. } = self {
-            ours.iter_mut()
-                .filter(|file| file.path == path)
-                .for_each(|file| file.values.push(value.into()));
-        }
-    }
-
     /// Every file and directory that carrying it out may touch.
     pub(super) fn touches(&self) -> Vec<&Path> {
         match self {
@@ -232,36 +222,60 @@ impl Undo {
 
     /// Puts it back.
     pub(crate) fn carry_out(&self) -> Outcome {
+        let what = self.what().to_owned();
+        self.put_back(what.clone()).unwrap_or_else(|stop| match stop {
+            Stop::Gone => Outcome::Gone { what },
+            Stop::Failed(reason) => Outcome::Failed { what, reason },
+        })
+    }
+
+    fn put_back(&self, what: String) -> Result<Outcome, Stop> {
         match self {
-            Self::Files {
-                what, ours, identity, ..
-            } if is_another(ours, *identity) => Outcome::Gone { what: what.clone() },
-            Self::Files {
-                what, ours, steps, ..
-            } => put_back_files(what, ours, steps),
-            Self::Several { what, parts } => put_back_each(what, parts),
+            Self::Files { ours, identity, .. } if is_another(ours, *identity) => Err(Stop::Gone),
+            Self::Files { ours, steps, .. } => put_back_files(what, ours, steps),
+            Self::Several { parts, .. } => put_back_each(what, parts),
             Self::Hsmp {
-                what,
                 path,
                 socket,
                 found_mw,
                 ours_mw,
+                ..
             } => put_back_limit(what, path, *socket, *found_mw, ours_mw),
             Self::Program {
-                what,
                 tool,
                 path,
                 found,
                 ours,
+                ..
             } => match Tool::named(tool) {
                 Some(tool) => tool.put_back(what, path, found, ours),
-                None => Outcome::Failed {
-                    what: what.clone(),
-                    reason: format!("this version of headroom sets no {tool:?}: start the one that did"),
-                },
+                None => Err(Stop::Failed(format!(
+                    "this version of headroom sets no {tool:?}: start the one that did"
+                ))),
             },
-            Self::Groups { what, dirs, disable } => remove_groups(what, dirs, disable),
+            Self::Groups { dirs, disable, .. } => remove_groups(what, dirs, disable),
         }
+    }
+}
+
+/// Why nothing was put back.
+pub(crate) enum Stop {
+    Gone,
+    Failed(String),
+}
+
+impl From<FileError> for Stop {
+    fn from(error: FileError) -> Self {
+        match error.is_gone() {
+            true => Self::Gone,
+            false => Self::Failed(error.to_string()),
+        }
+    }
+}
+
+impl From<String> for Stop {
+    fn from(reason: String) -> Self {
+        Self::Failed(reason)
     }
 }
 
@@ -286,131 +300,87 @@ fn is_another(ours: &[FileValues], was: Option<(u64, u64)>) -> bool {
     was.is_some_and(|was| now.is_some_and(|now| now != was))
 }
 
-fn put_back_files(what: &str, ours: &[FileValues], steps: &[FileValue]) -> Outcome {
-    let what = what.to_string();
+fn put_back_files(what: String, ours: &[FileValues], steps: &[FileValue]) -> Result<Outcome, Stop> {
     let mut as_found = true;
     for file in ours {
-        match file::read(&file.path) {
-            Err(error) if error.is_gone() => return Outcome::Gone { what },
-            Err(error) => {
-                return Outcome::Failed {
-                    what,
-                    reason: error.to_string(),
-                };
-            }
-            Ok(seen) => {
-                let is_found = final_value(steps, &file.path) == Some(seen.as_str());
-                as_found &= is_found;
-                // Whoever was killed on the way back was killed at one of its steps.
-                let on_the_way = steps
-                    .iter()
-                    .any(|step| step.path == file.path && step.value == seen);
-                if !on_the_way && !file.holds(&seen) {
-                    return Outcome::Foreign {
-                        what,
-                        path: file.path.clone(),
-                        seen,
-                        ours: file.values.clone(),
-                    };
-                }
-            }
+        let seen = file::read(&file.path)?;
+        as_found &= final_value(steps, &file.path) == Some(seen.as_str());
+        // Whoever was killed on the way back was killed at one of its steps.
+        let on_the_way = steps
+            .iter()
+            .any(|step| step.path == file.path && step.value == seen);
+        if !on_the_way && !file.holds(&seen) {
+            return Ok(Outcome::Foreign {
+                what,
+                path: file.path.clone(),
+                seen,
+                ours: file.values.clone(),
+            });
         }
     }
     if as_found {
-        return Outcome::Unchanged { what };
+        return Ok(Outcome::Unchanged { what });
     }
     for step in steps {
-        match file::write(&step.path, &step.value) {
-            Err(error) if error.is_gone() => return Outcome::Gone { what },
-            Err(error) => {
-                return Outcome::Failed {
-                    what,
-                    reason: error.to_string(),
-                };
-            }
-            Ok(()) => {}
-        }
+        file::write(&step.path, &step.value)?;
     }
     for file in ours {
-        let found = final_value(steps, &file.path);
-        match file::read(&file.path) {
-            Ok(seen) if found.is_none_or(|found| same(found, &seen, file.tolerance)) => {}
-            Ok(seen) => {
-                let reason = format!(
-                    "{} reads \"{seen}\" after \"{}\" was written",
-                    file.path.display(),
-                    found.unwrap_or_default()
-                );
-                return Outcome::Failed { what, reason };
-            }
-            Err(error) if error.is_gone() => return Outcome::Gone { what },
-            Err(error) => {
-                return Outcome::Failed {
-                    what,
-                    reason: error.to_string(),
-                };
-            }
+        let seen = file::read(&file.path)?;
+        if let Some(found) =
+            final_value(steps, &file.path).filter(|found| !same(found, &seen, file.tolerance))
+        {
+            let path = file.path.display();
+            return Err(format!("{path} reads \"{seen}\" after \"{found}\" was written").into());
         }
     }
-    Outcome::Restored { what }
+    Ok(Outcome::Restored { what })
 }
 
 /// Puts each part back, the last first; the answer is the worst of theirs.
-fn put_back_each(what: &str, parts: &[Undo]) -> Outcome {
-    let what = what.to_string();
+fn put_back_each(what: String, parts: &[Undo]) -> Result<Outcome, Stop> {
     let outcomes: Vec<Outcome> = parts.iter().rev().map(Undo::carry_out).collect();
-    let reasons: Vec<String> = outcomes
+    let failed = outcomes
         .iter()
-        .filter(|outcome| matches!(outcome, Outcome::Failed { .. }))
-        .map(Outcome::to_string)
-        .collect();
+        .filter(|outcome| matches!(outcome, Outcome::Failed { .. }));
+    let reasons: Vec<String> = failed.map(Outcome::to_string).collect();
     if !reasons.is_empty() {
-        let reason = reasons.join("; ");
-        return Outcome::Failed { what, reason };
+        return Err(reasons.join("; ").into());
     }
     if let Some(foreign) = outcomes.iter().find(|outcome| !outcome.is_clean()) {
-        return foreign.clone();
+        return Ok(foreign.clone());
     }
     let any = |kind: fn(&Outcome) -> bool| outcomes.iter().any(kind);
     if any(|outcome| matches!(outcome, Outcome::Restored { .. })) {
-        return Outcome::Restored { what };
+        return Ok(Outcome::Restored { what });
     }
     match any(|outcome| matches!(outcome, Outcome::Unchanged { .. })) {
-        true => Outcome::Unchanged { what },
-        false => Outcome::Gone { what },
+        true => Ok(Outcome::Unchanged { what }),
+        false => Err(Stop::Gone),
     }
 }
 
 /// Puts a socket's limit back by a message.
-fn put_back_limit(what: &str, path: &Path, socket: u16, found_mw: u32, ours_mw: &[u32]) -> Outcome {
-    let what = what.to_string();
-    let mut port = match Port::open(path, true) {
-        Ok(port) => port,
-        Err(error) if error.is_gone() => return Outcome::Gone { what },
-        Err(error) => {
-            return Outcome::Failed {
-                what,
-                reason: error.to_string(),
-            };
-        }
-    };
-    match put_back_by(&mut port, socket, found_mw, ours_mw) {
-        Ok(None) => Outcome::Unchanged { what },
-        Ok(Some(seen)) if seen == found_mw => Outcome::Restored { what },
-        Ok(Some(seen)) if !ours_mw.contains(&seen) => Outcome::Foreign {
+fn put_back_limit(
+    what: String,
+    path: &Path,
+    socket: u16,
+    found_mw: u32,
+    ours_mw: &[u32],
+) -> Result<Outcome, Stop> {
+    let mut port = Port::open(path, true).map_err(|error| match error.is_gone() {
+        true => Stop::Gone,
+        false => Stop::Failed(error.to_string()),
+    })?;
+    match put_back_by(&mut port, socket, found_mw, ours_mw).map_err(|error| error.to_string())? {
+        None => Ok(Outcome::Unchanged { what }),
+        Some(seen) if seen == found_mw => Ok(Outcome::Restored { what }),
+        Some(seen) if !ours_mw.contains(&seen) => Ok(Outcome::Foreign {
             what,
             path: path.into(),
             seen: seen.to_string(),
             ours: ours_mw.iter().map(u32::to_string).collect(),
-        },
-        Ok(Some(seen)) => Outcome::Failed {
-            what,
-            reason: format!("the limit is {seen} mW after {found_mw} mW was set"),
-        },
-        Err(error) => Outcome::Failed {
-            what,
-            reason: error.to_string(),
-        },
+        }),
+        Some(seen) => Err(format!("the limit is {seen} mW after {found_mw} mW was set").into()),
     }
 }
 
@@ -436,14 +406,10 @@ pub(super) fn put_back_by(
 const REMOVAL_TRIES: u32 = 100;
 const REMOVAL_PAUSE: Duration = Duration::from_millis(10);
 
-fn remove_groups(what: &str, dirs: &[PathBuf], disable: &[FileValue]) -> Outcome {
-    let what = what.to_string();
+fn remove_groups(what: String, dirs: &[PathBuf], disable: &[FileValue]) -> Result<Outcome, Stop> {
     let mut removed = false;
     for dir in dirs.iter().rev() {
-        match remove_group(dir) {
-            Ok(did) => removed |= did,
-            Err(reason) => return Outcome::Failed { what, reason },
-        }
+        removed |= remove_group(dir)?;
     }
     let mut kept = None;
     for control in disable {
@@ -458,23 +424,17 @@ fn remove_groups(what: &str, dirs: &[PathBuf], disable: &[FileValue]) -> Outcome
             continue;
         }
         match file::write(&control.path, &control.value) {
-            Ok(()) => removed = true,
             Err(error) if error.is_gone() => {}
-            Err(error) => {
-                return Outcome::Failed {
-                    what,
-                    reason: error.to_string(),
-                };
+            written => {
+                written?;
+                removed = true;
             }
         }
     }
-    if let Some(reason) = kept {
-        return Outcome::Kept { what, reason };
-    }
-    if removed {
-        Outcome::Restored { what }
-    } else {
-        Outcome::Gone { what }
+    match (kept, removed) {
+        (Some(reason), _) => Ok(Outcome::Kept { what, reason }),
+        (None, true) => Ok(Outcome::Restored { what }),
+        (None, false) => Err(Stop::Gone),
     }
 }
 

@@ -1,4 +1,5 @@
 use super::*;
+use crate::testing::says;
 
 fn shell(script: &str) -> Vec<String> {
     ["/bin/sh", "-c", script].map(str::to_owned).to_vec()
@@ -85,10 +86,9 @@ fn a_switch_of_commands_says_what_went_wrong() {
     };
     let mut switch = CommandSwitch::open(config.clone()).unwrap();
     switch.on().unwrap();
-    let error = switch.off(false).unwrap_err().to_string();
-    assert!(
-        error.contains("exit status: 7") && error.contains("saying: cannot"),
-        "{error}"
+    says(
+        switch.off(false).unwrap_err(),
+        &["exit status: 7", "saying: cannot"],
     );
     switch.off(true).unwrap();
     assert_eq!(switch.state().unwrap(), Some(false));
@@ -101,19 +101,9 @@ fn a_switch_of_commands_says_what_went_wrong() {
     };
     assert_eq!(state(Some(shell("exit 0"))).unwrap(), Some(true));
     assert_eq!(state(None).unwrap(), None);
-    assert!(
-        state(Some(shell("exit 255")))
-            .unwrap_err()
-            .to_string()
-            .contains("1 or 3")
-    );
+    says(state(Some(shell("exit 255"))).unwrap_err(), &["1 or 3"]);
     let absent = vec!["/no/such/program".to_owned()];
-    assert!(
-        state(Some(absent))
-            .unwrap_err()
-            .to_string()
-            .contains("install it")
-    );
+    says(state(Some(absent)).unwrap_err(), &["install it"]);
 }
 
 #[test]

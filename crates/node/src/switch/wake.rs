@@ -226,6 +226,7 @@ impl PowerSwitch for WakeSwitch {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::says;
     use proptest::prelude::*;
 
     fn config(broadcast: SocketAddr, secure_on: Option<SecureOn>) -> WakeConfig {
@@ -310,10 +311,7 @@ mod tests {
         );
         assert_eq!(serde_json::from_str::<WakeConfig>(&text).unwrap(), config);
         let shown = format!("{config:?} {:#?}", WakeSwitch::open(config.clone()).unwrap());
-        assert!(
-            shown.contains("00:25:90:ab:cd:ef") && shown.contains("SecureOn"),
-            "{shown}"
-        );
+        says(&shown, &["00:25:90:ab:cd:ef", "SecureOn"]);
         // Neither as it is written nor as the numbers that it is.
         let known = ["a1:b2", "161", "178", "b2:c3"];
         assert!(!known.iter().any(|part| shown.contains(part)), "{shown}");

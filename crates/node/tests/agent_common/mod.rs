@@ -8,12 +8,23 @@ use headroom_node::agent::{Agent, AgentConfig, AgentHandle};
 use headroom_units::{Lever, LeverRange, Setting, Source};
 use headroom_wire::Refusal;
 use headroom_wire::certs::{Authority, Validity};
-use headroom_wire::client::{CallError, Client, ClientOptions};
-use headroom_wire::message::{Apply, Holder, NoLever, Node, Ranges};
+use headroom_wire::client::{CallError, Client, ClientOptions, QueueSnapshots};
+use headroom_wire::message::{Apply, Holder, NoLever, Node, QueueSnapshot, Ranges};
 use headroom_wire::server::Listen;
 use headroom_wire::tls::{ClientTls, ServerTls, TlsFiles};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
+
+/// Far longer than anything takes on a busy machine.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The next snapshot of a queue.
+pub async fn next(snapshots: &mut QueueSnapshots) -> QueueSnapshot {
+    let next = tokio::time::timeout(PATIENCE, snapshots.next()).await;
+    next.expect("a snapshot in time")
+        .unwrap()
+        .expect("the stream goes on")
+}
 
 /// What a test sees and sets of its machine.
 #[derive(Debug, Default)]
@@ -246,7 +257,7 @@ pub fn refusal<T: std::fmt::Debug>(outcome: Result<T, CallError>) -> Refusal {
 
 /// Waits until something holds; far longer than it can take on a busy machine.
 pub async fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let patience = Instant::now() + Duration::from_secs(20);
+    let patience = Instant::now() + PATIENCE;
     while !holds() {
         assert!(Instant::now() < patience, "{what} never came");
         tokio::time::sleep(Duration::from_millis(5)).await;

@@ -1,6 +1,7 @@
 //! IPMI: OpenIPMI's simulator, which runs a program of ours for its chassis, and pyghmi's.
 
 use crate::common::{PASSWORD, Running, free_udp_port, program, script, secret};
+use crate::testing::says;
 use headroom_node::switch::{IpmiConfig, IpmiSwitch, PowerSwitch, SwitchError};
 use std::fs;
 use std::net::{SocketAddr, UdpSocket};
@@ -132,8 +133,7 @@ fn what_the_chassis_refuses_is_an_error_where_there_was_something_to_do() {
     fs::write(sim.dir.path().join("refuses"), "").unwrap();
     switch.off(false).unwrap();
     switch.off(true).unwrap();
-    let error = switch.on().unwrap_err().to_string();
-    assert!(error.contains("failed") && error.contains("Up/On"), "{error}");
+    says(switch.on().unwrap_err(), &["failed", "Up/On"]);
     assert_eq!(sim.told(), ["set shutdown 1", "set power 0", "set power 1"]);
 }
 
@@ -225,8 +225,10 @@ fn one_that_is_not_there_is_given_up_before_the_limit() {
         program: None,
         limit_s: SHORT_S,
     };
-    let error = open(config.clone()).on().unwrap_err().to_string();
-    assert!(error.contains("IPMI over LAN switched on"), "{error}");
+    says(
+        open(config.clone()).on().unwrap_err(),
+        &["IPMI over LAN switched on"],
+    );
     let hasty = IpmiConfig {
         limit_s: 1.0,
         ..config
@@ -346,6 +348,5 @@ fn another_service_processor_takes_the_same() {
         password: secret(dir.path(), "wrong", "open it"),
         ..config
     };
-    let error = open(wrong).state().unwrap_err().to_string();
-    assert!(error.contains("the password is wrong"), "{error}");
+    says(open(wrong).state().unwrap_err(), &["the password is wrong"]);
 }

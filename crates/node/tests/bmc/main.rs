@@ -4,4 +4,6 @@
 mod common;
 mod ipmi;
 mod redfish;
+#[path = "../common/testing.rs"]
+mod testing;
 mod wake;

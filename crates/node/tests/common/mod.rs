@@ -1,8 +1,16 @@
 //! Trees of plain files in the place of `/sys` and `/proc`, and fresh groups on the real machine.
-#![allow(dead_code, reason = "each test file uses its own part of this")]
+#![allow(
+    dead_code,
+    unused_imports,
+    reason = "each test file uses its own part of this"
+)]
+
+mod testing;
+
+pub use testing::{Tree, says, text};
 
 use headroom_node::Roots;
-use headroom_node::cgroup::{CgroupError, CgroupScope, ScopeOptions};
+use headroom_node::cgroup::{CgroupError, CgroupScope, ScopeOptions, Target, Version};
 use headroom_node::restore::Registry;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,14 +19,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A machine made of files.
 pub struct FakeMachine {
-    dir: tempfile::TempDir,
+    tree: Tree,
 }
 
 impl FakeMachine {
     pub fn new(mountinfo: &str) -> Self {
-        let fake = Self {
-            dir: tempfile::tempdir().unwrap(),
-        };
+        let fake = Self { tree: Tree::new() };
         fake.proc_("self/mountinfo", mountinfo);
         fake.sys("devices/system/cpu/online", "0-3\n");
         fake
@@ -45,21 +51,15 @@ impl FakeMachine {
     }
 
     pub fn roots(&self) -> Roots {
-        Roots::at(self.dir.path().join("sys"), self.dir.path().join("proc"))
-    }
-
-    fn put(&self, path: PathBuf, text: &str) -> PathBuf {
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(&path, text).unwrap();
-        path
+        self.tree.roots()
     }
 
     pub fn sys(&self, below: &str, text: &str) -> PathBuf {
-        self.put(self.roots().sys(below), text)
+        self.tree.put(&format!("sys/{below}"), text)
     }
 
     pub fn proc_(&self, below: &str, text: &str) -> PathBuf {
-        self.put(self.roots().proc_(below), text)
+        self.tree.put(&format!("proc/{below}"), text)
     }
 
     /// A version 2 group with the cpu controller on.
@@ -86,11 +86,6 @@ impl FakeMachine {
         self.sys(&format!("{dir}/cpuacct.usage"), "0\n");
         self.roots().sys(dir)
     }
-}
-
-/// The text of a file without its newline.
-pub fn text(path: &Path) -> String {
-    fs::read_to_string(path).unwrap().trim().to_string()
 }
 
 /// A fresh group on this machine, or nothing, with the reason printed, where this user may not make one.
@@ -182,5 +177,17 @@ impl Drop for Drawing {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
+    }
+}
+
+/// The quota that is in force for a group.
+pub fn quota_of(target: &Target) -> String {
+    match target.version {
+        Version::V1 => format!(
+            "{} {}",
+            text(target.cpu_dir.join("cpu.cfs_quota_us")),
+            text(target.cpu_dir.join("cpu.cfs_period_us"))
+        ),
+        Version::V2 => text(target.cpu_dir.join("cpu.max")),
     }
 }

@@ -1,6 +1,7 @@
 //! The limiter with a hardware lever: the same allocation means the same, whatever holds the cap.
 
 use super::{Bench, wait_for};
+use crate::testing::says;
 use headroom_node::cap::law::Binding;
 use headroom_node::cap::{Event, Limiter, LimiterOptions};
 use headroom_node::limit::{LeverKind, LeverPreference};
@@ -254,8 +255,10 @@ fn a_locked_limit_falls_to_the_quota_or_is_refused_where_only_the_hardware_may()
     let registry = Registry::new();
     let only: LeverPreference = "rapl".parse().unwrap();
     let strict = limiter(&bench, only, MeterPreference::Auto, &registry);
-    let error = strict.apply(all(Some(65.0))).unwrap_err().to_string();
-    assert!(error.contains("locked by the firmware"), "{error}");
+    says(
+        strict.apply(all(Some(65.0))).unwrap_err(),
+        &["locked by the firmware"],
+    );
     drop(strict);
     let limiter = limiter(&bench, LeverPreference::Auto, MeterPreference::Auto, &registry);
     let applied = limiter.apply(all(Some(65.0))).unwrap();

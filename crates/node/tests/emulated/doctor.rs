@@ -149,6 +149,11 @@ fn amd_and_its_hsmp_errors_are_named() {
         says(&bench, "HSMP power limits (AMD)", word);
         bench.clear();
         bench.fails(Operation::Read, errno, "hwmon0/power1_input");
+        let word = match errno {
+            Errno::INVAL => "could not ask the hardware",
+            Errno::NODEV => "driver was unloaded",
+            _ => word,
+        };
         says(&bench, "HSMP socket power (AMD)", word);
         bench.clear();
     }

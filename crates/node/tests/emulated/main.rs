@@ -6,6 +6,8 @@ mod doctor;
 mod frequencies;
 mod limits;
 mod meters;
+#[path = "../common/testing.rs"]
+mod testing;
 
 use headroom_node::Roots;
 use headroom_node::cgroup::Target;

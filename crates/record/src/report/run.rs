@@ -74,7 +74,11 @@ fn verdict(run: &RunData) -> String {
         ),
     };
     let energy = match (summary.energy_j.value, summary.energy_j.source) {
-        (Some(joules), Some(source)) => format!(", on {} J ({source})", figure(joules.get())),
+        (Some(joules), Some(source)) => {
+            let coverage = summary.energy_j.coverage();
+            let coverage = coverage.map_or_else(String::new, |coverage| format!(", {coverage}"));
+            format!(", on {} J ({source}{coverage})", figure(joules.get()))
+        }
         _ => String::new(),
     };
     let saved = summary
@@ -125,12 +129,15 @@ fn cards(run: &RunData) -> String {
         );
     }
     if !several {
-        let metered = summary.energy_j.source.is_some();
-        let below = if metered { source } else { "nothing metered it" };
+        let below = match (summary.energy_j.source, summary.energy_j.coverage()) {
+            (None, _) => "nothing metered it".to_owned(),
+            (Some(_), Some(coverage)) => format!("{source}; {coverage}"),
+            (Some(_), None) => source.to_owned(),
+        };
         add(
             "Energy",
             with_unit(summary.energy_j.value.map(Joules::get), "J"),
-            below.to_owned(),
+            below,
             "",
         );
     }

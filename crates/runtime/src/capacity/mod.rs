@@ -174,7 +174,7 @@ impl Plan {
 /// A way to measure that cannot be used.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct PassedOver {
-    /// Which.
+    /// By which it would measure.
     pub method: QueueMethod,
     /// Why, and what helps.
     pub reason: String,

@@ -1,17 +1,17 @@
 //! How many samples a second each method can take: the paper's Figure 7, on any server, under whatever load it has.
 
 use super::PassedOver;
-use super::text::plain;
 use super::way::name;
 use hdrhistogram::Histogram;
 use headroom_console::{Failure, say};
 use headroom_node::queue::{QueueError, QueueMethod, QueueOptions, open};
+use headroom_record::table::plain_table;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
 /// What one method can do.
 pub struct Rate {
-    /// Which.
+    /// By which it samples.
     pub method: QueueMethod,
     /// Samples a second.
     pub per_s: f64,
@@ -84,9 +84,10 @@ impl Rates {
                 rate.failures.to_string(),
             ]
         };
-        let rows: Vec<Vec<String>> = self.rates.iter().map(row).collect();
         let head = ["method", "samples/s", "P50, us", "P99, us", "failed"];
-        plain(&head, &rows).trim_end().to_owned()
+        plain_table(&head, &[0], self.rates.iter().map(row))
+            .trim_end()
+            .to_owned()
     }
 }
 

@@ -5,6 +5,7 @@ use super::sample::Row;
 use super::totals::{Figures, Totals};
 use super::way::{Way, name};
 use headroom_node::queue::Scope;
+use headroom_record::table::plain_table;
 use headroom_units::{PerSecond, Ratio};
 use serde_json::{Value, json};
 use std::fmt::Write;
@@ -52,8 +53,8 @@ pub fn line(row: &Row, totals: &Totals) -> String {
 }
 
 /// The rows of the table of estimates: estimator, fed by, counts of, now, mean while exact, lowest, highest, exact from.
-fn estimates(totals: &Totals) -> Vec<Vec<String>> {
-    let row = |(way, figures): (&Way, &Figures)| {
+fn estimates(totals: &Totals) -> impl Iterator<Item = Vec<String>> {
+    let row = move |(way, figures): (&Way, &Figures)| {
         let scope = way.method().and_then(|method| totals.methods.get(&method)?.scope);
         vec![
             way.estimator().to_owned(),
@@ -70,7 +71,7 @@ fn estimates(totals: &Totals) -> Vec<Vec<String>> {
             or_none(figures.exact_from_s, 1),
         ]
     };
-    totals.ways.iter().map(row).collect()
+    totals.ways.iter().map(row)
 }
 
 /// The head of [`estimates`].
@@ -87,34 +88,30 @@ const ESTIMATES: [&str; 8] = [
 
 /// The rows of the table of methods: method, samples, failures, mean and longest interval, connections, drops, drop
 /// ratio, CPU.
-fn methods(totals: &Totals) -> Vec<Vec<String>> {
-    let count = |count: Option<u64>| count.map_or_else(|| "-".to_owned(), |count| count.to_string());
-    totals
-        .methods
-        .iter()
-        .map(|(method, kept)| {
-            let ratio = kept.drops.zip(kept.connections).map(|(drops, connections)| {
-                let attempts = drops + connections;
-                if attempts == 0 {
-                    0.0
-                } else {
-                    drops as f64 / attempts as f64 * 100.0
-                }
-            });
-            vec![
-                name(*method).to_owned(),
-                whose(kept.scope).to_owned(),
-                kept.samples.to_string(),
-                kept.failures.to_string(),
-                or_none(kept.interval_s().map(|interval| interval.0), 3),
-                or_none(kept.interval_s().map(|interval| interval.1), 3),
-                count(kept.connections),
-                count(kept.drops),
-                or_none(ratio, 3),
-                or_none(kept.cpu_mean().map(|cpu| cpu * 100.0), 1),
-            ]
-        })
-        .collect()
+fn methods(totals: &Totals) -> impl Iterator<Item = Vec<String>> {
+    let count = |count: Option<u64>| or_none(count.map(|count| count as f64), 0);
+    totals.methods.iter().map(move |(method, kept)| {
+        let ratio = kept.drops.zip(kept.connections).map(|(drops, connections)| {
+            let attempts = drops + connections;
+            if attempts == 0 {
+                0.0
+            } else {
+                drops as f64 / attempts as f64 * 100.0
+            }
+        });
+        vec![
+            name(*method).to_owned(),
+            whose(kept.scope).to_owned(),
+            kept.samples.to_string(),
+            kept.failures.to_string(),
+            or_none(kept.interval_s().map(|interval| interval.0), 3),
+            or_none(kept.interval_s().map(|interval| interval.1), 3),
+            count(kept.connections),
+            count(kept.drops),
+            or_none(ratio, 3),
+            or_none(kept.cpu_mean().map(|cpu| cpu * 100.0), 1),
+        ]
+    })
 }
 
 /// The head of [`methods`].
@@ -131,36 +128,6 @@ const METHODS: [&str; 10] = [
     "CPU, %",
 ];
 
-/// A table as plain text.
-pub fn plain(head: &[&str], rows: &[Vec<String>]) -> String {
-    let width = |column: usize| {
-        let cells = rows
-            .iter()
-            .filter_map(|row| row.get(column))
-            .map(|cell| cell.chars().count());
-        cells.chain([head[column].len()]).max().unwrap_or(0)
-    };
-    let widths: Vec<usize> = (0..head.len()).map(width).collect();
-    // Words stand to the left, figures to the right.
-    let words = |column: usize| column == 0 || head[column].ends_with("by") || head[column].ends_with("of");
-    let mut text = String::new();
-    let head: Vec<String> = head.iter().map(|cell| (*cell).to_owned()).collect();
-    for row in std::iter::once(&head).chain(rows) {
-        let cells: Vec<String> = row
-            .iter()
-            .zip(&widths)
-            .enumerate()
-            .map(|(column, (cell, width))| match words(column) {
-                true => format!("{cell:<width$}"),
-                false => format!("{cell:>width$}"),
-            })
-            .collect();
-        text.push_str(cells.join("  ").trim_end());
-        text.push('\n');
-    }
-    text
-}
-
 impl Found {
     /// Both tables as plain text.
     pub fn table(&self) -> String {
@@ -170,9 +137,9 @@ impl Found {
             self.plan,
             self.duration.get()
         );
-        text.push_str(&plain(&ESTIMATES, &estimates(totals)));
+        text.push_str(&plain_table(&ESTIMATES, &[0, 1, 2], estimates(totals)));
         text.push('\n');
-        text.push_str(&plain(&METHODS, &methods(totals)));
+        text.push_str(&plain_table(&METHODS, &[0, 1], methods(totals)));
         for passed_over in &self.passed_over {
             let _ = write!(
                 text,

@@ -6,6 +6,7 @@ use super::way::{Way, number};
 use headroom_control::Reason;
 use headroom_control::capacity::{Capacity, Estimate};
 use headroom_node::queue::{QueueMethod, Scope};
+use headroom_record::statistics::Mean;
 use headroom_units::Seconds;
 use std::collections::BTreeMap;
 
@@ -23,10 +24,11 @@ pub struct MethodTotals {
     pub failures: u64,
     /// The last failure.
     pub failure: Option<String>,
-    /// Sum and largest of the times between samples, seconds, and how many of those there were.
-    intervals: (f64, f64, u64),
-    /// Sum of the CPU shares, and how many.
-    cpu: (f64, u64),
+    /// Of the times between samples, seconds.
+    interval: Mean,
+    longest_s: f64,
+    /// Of the shares of the CPU time.
+    cpu: Mean,
     /// The scope of its counts.
     pub scope: Option<Scope>,
     /// The newest counts of connections and drops.
@@ -40,8 +42,8 @@ impl MethodTotals {
     fn push(&mut self, row: Row) {
         self.samples += 1;
         if let Some(interval) = row.interval {
-            let (sum, most, count) = self.intervals;
-            self.intervals = (sum + interval.get(), most.max(interval.get()), count + 1);
+            self.interval.add(interval.get());
+            self.longest_s = self.longest_s.max(interval.get());
         }
         match &row.shown {
             Ok(shown) => {
@@ -49,7 +51,7 @@ impl MethodTotals {
                 self.connections = shown.connections.or(self.connections);
                 self.drops = shown.drops.or(self.drops);
                 if let Some(cpu) = shown.cpu {
-                    self.cpu = (self.cpu.0 + cpu.get(), self.cpu.1 + 1);
+                    self.cpu.add(cpu.get());
                 }
             }
             Err(error) => {
@@ -62,13 +64,12 @@ impl MethodTotals {
 
     /// Mean and largest time between samples that did not fail, seconds.
     pub fn interval_s(&self) -> Option<(f64, f64)> {
-        let (sum, most, count) = self.intervals;
-        (count > 0).then(|| (sum / count as f64, most))
+        Some((self.interval.value()?, self.longest_s))
     }
 
     /// The mean share of CPU time.
     pub fn cpu_mean(&self) -> Option<f64> {
-        (self.cpu.1 > 0).then(|| self.cpu.0 / self.cpu.1 as f64)
+        self.cpu.value()
     }
 }
 
@@ -79,7 +80,7 @@ pub struct Figures {
     pub latest: Estimate,
     /// When the first exact one came, seconds.
     pub exact_from_s: Option<f64>,
-    exact: (f64, u64),
+    exact: Mean,
     /// The lowest and the highest exact estimate.
     pub range: Option<(f64, f64)>,
 }
@@ -89,7 +90,7 @@ impl Figures {
         if let Capacity::Exact(value) = estimate.capacity {
             let value = value.get();
             self.exact_from_s = self.exact_from_s.or(Some(at_s));
-            self.exact = (self.exact.0 + value, self.exact.1 + 1);
+            self.exact.add(value);
             let (least, most) = self.range.unwrap_or((value, value));
             self.range = Some((least.min(value), most.max(value)));
         }
@@ -98,7 +99,7 @@ impl Figures {
 
     /// The mean of the exact estimates.
     pub fn mean(&self) -> Option<f64> {
-        (self.exact.1 > 0).then(|| self.exact.0 / self.exact.1 as f64)
+        self.exact.value()
     }
 }
 
@@ -127,7 +128,7 @@ impl Totals {
                 .or_insert_with(|| Figures {
                     latest: estimate.clone(),
                     exact_from_s: None,
-                    exact: (0.0, 0),
+                    exact: Mean::default(),
                     range: None,
                 })
                 .push(at_s, estimate.clone());

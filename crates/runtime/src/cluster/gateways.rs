@@ -8,7 +8,7 @@ pub use balancer::GatewayBalancer;
 use super::{BackOff, Network, Shared, stop_requested};
 use crate::live::{BackendTick, Outcomes, ReportedLatency, Telemetry, TrafficPeriod};
 use hdrhistogram::Histogram;
-use headroom_gateway::{ConnectCounts, service_histogram};
+use headroom_gateway::{ConnectCounts, QueueCounts, service_histogram};
 use headroom_units::{Part, Role, Seconds, Sensor};
 use headroom_wire::Address;
 use headroom_wire::client::{CallError, ClientOptions, GatewayClient};
@@ -37,7 +37,7 @@ struct GatewayState {
     /// Periods added up here, and how long they were together.
     periods: u64,
     length: Duration,
-    sum: GatewayPeriod,
+    sum: TrafficPeriod,
     histogram: Histogram<u64>,
     /// The sum is not whole: threads of the gateway did not answer, or the connection was lost.
     broken: bool,
@@ -52,7 +52,7 @@ impl Default for GatewayState {
             wanted: BTreeMap::new(),
             periods: 0,
             length: Duration::ZERO,
-            sum: GatewayPeriod::default(),
+            sum: TrafficPeriod::default(),
             histogram: service_histogram(),
             broken: true,
             trouble: None,
@@ -65,54 +65,16 @@ impl GatewayState {
         self.periods += 1;
         self.length += period.length;
         self.broken |= period.cores_missing > 0;
-        let sum = &mut self.sum;
-        sum.arrivals += period.arrivals;
-        sum.completions += period.completions;
-        sum.failures += period.failures;
-        sum.in_flight = period.in_flight;
-        sum.oldest_in_flight = period.oldest_in_flight;
-        for (value, count) in period.latencies {
-            self.histogram.saturating_record_n(value, count);
+        for (value, count) in &period.latencies {
+            self.histogram.saturating_record_n(*value, *count);
         }
         let whole = period.cores_missing == 0;
         let in_flight = period.backends.iter().map(|backend| backend.in_flight);
         self.in_flight = in_flight.map(|count| count.filter(|_| whole)).collect();
-        sum.backends
-            .resize(period.backends.len(), BackendPeriod::default());
-        for (sum, backend) in sum.backends.iter_mut().zip(period.backends) {
-            sum.requests += backend.requests;
-            sum.failures += backend.failures;
-            sum.healthy = backend.healthy;
-            sum.in_flight = backend.in_flight;
-            if let Some(connects) = backend.connects {
-                let sum = sum.connects.get_or_insert_default();
-                sum.opened += connects.opened;
-                sum.refused += connects.refused;
-                sum.timed_out += connects.timed_out;
-                sum.no_resources += connects.no_resources;
-                sum.ejected_refused += connects.ejected_refused;
-                sum.ejected_timed_out += connects.ejected_timed_out;
-                sum.ejections_withheld += connects.ejections_withheld;
-            }
-        }
-        let (failed, more) = (&mut sum.failed, period.failed);
-        failed.unreachable += more.unreachable;
-        failed.over_limit += more.over_limit;
-        failed.timed_out += more.timed_out;
-        failed.aborted_by_backend += more.aborted_by_backend;
-        failed.aborted_by_client += more.aborted_by_client;
-        failed.failed_answers += more.failed_answers;
-        for (sum, count) in sum.responses.iter_mut().zip(period.responses) {
-            *sum += count;
-        }
-        if let Some(queue) = period.queue {
-            let sum = sum.queue.get_or_insert_default();
-            sum.waited += queue.waited;
-            sum.full += queue.full;
-            sum.expired += queue.expired;
-            sum.waiting = queue.waiting;
-        }
-        sum.accept_pauses += period.accept_pauses;
+        // Of what is going on, the newest is the period's.
+        self.sum.end_going_on();
+        self.sum
+            .add(&traffic(period, self.backends.as_deref().unwrap_or_default()));
     }
 
     /// Ends the period; whether it was whole. What was added up stays until it is taken.
@@ -125,7 +87,7 @@ impl GatewayState {
     }
 
     /// What was added up, which begins anew.
-    fn take(&mut self) -> (GatewayPeriod, Histogram<u64>) {
+    fn take(&mut self) -> (TrafficPeriod, Histogram<u64>) {
         let histogram = std::mem::replace(&mut self.histogram, service_histogram());
         (std::mem::take(&mut self.sum), histogram)
     }
@@ -250,34 +212,11 @@ impl Telemetry for Gateways {
             return None;
         }
         for gateway in &self.gateways {
-            let mut state = gateway.state.lock();
-            let backends = state.backends.clone().unwrap_or_default();
-            let (sum, histogram) = state.take();
-            all.accept_pauses += sum.accept_pauses;
-            all.arrivals += sum.arrivals;
-            all.completions += sum.completions;
-            all.failures += sum.failures;
-            all.in_flight += sum.in_flight;
-            all.outcomes
-                .add(&Outcomes::of_counts(sum.failed, Some(sum.responses)));
-            let oldest = sum.oldest_in_flight.map(Seconds::from);
-            all.oldest_in_flight = match (all.oldest_in_flight, oldest) {
-                (Some(one), Some(other)) => Some(one.max(other)),
-                (one, other) => one.or(other),
-            };
+            let (sum, histogram) = gateway.state.lock().take();
+            all.add(&sum);
             // Both have the same bounds.
             if latencies.add(&histogram).is_err() {
                 whole = false;
-            }
-            if let Some(queue) = sum.queue {
-                let all = all.queue.get_or_insert_default();
-                all.waited += queue.waited;
-                all.full += queue.full;
-                all.expired += queue.expired;
-                all.waiting += queue.waiting;
-            }
-            for (backend, period) in backends.iter().zip(&sum.backends) {
-                merge(&mut all.backends, backend, period);
             }
         }
         all.latency = ReportedLatency::Histogram(latencies);
@@ -290,7 +229,7 @@ impl Telemetry for Gateways {
 }
 
 /// What a gateway showed in a period that it reported whole.
-fn part(name: &str, sum: &GatewayPeriod, length: Duration) -> Part {
+fn part(name: &str, sum: &TrafficPeriod, length: Duration) -> Part {
     let rate = |count: u64| (!length.is_zero()).then(|| count as f64 / length.as_secs_f64());
     Part::new(name, Role::Gateway)
         .in_state("connected")
@@ -299,33 +238,40 @@ fn part(name: &str, sum: &GatewayPeriod, length: Duration) -> Part {
         .with(Sensor::InFlight, Some(sum.in_flight as f64))
 }
 
-/// A backend that several gateways send to is one.
-fn merge(all: &mut Vec<BackendTick>, backend: &Backend, period: &BackendPeriod) {
-    let connects = period.connects.map(|told| ConnectCounts {
-        opened: told.opened,
-        refused: told.refused,
-        timed_out: told.timed_out,
-        no_resources: told.no_resources,
-        ejected_refused: told.ejected_refused,
-        ejected_timed_out: told.ejected_timed_out,
-        ejections_withheld: told.ejections_withheld,
-    });
-    match all.iter_mut().find(|known| known.name == backend.url) {
-        Some(known) => {
-            known.requests += period.requests;
-            known.failures += period.failures;
-            known.healthy |= period.healthy;
-            if let Some(connects) = connects {
-                known.connects.get_or_insert_default().add(&connects);
-            }
-        }
-        None => all.push(BackendTick {
-            name: backend.url.clone(),
-            requests: period.requests,
-            failures: period.failures,
-            healthy: period.healthy,
-            connects,
+/// What a gateway reported, whose backends these are; without its latencies.
+fn traffic(period: GatewayPeriod, backends: &[Backend]) -> TrafficPeriod {
+    let connects = |reported: headroom_wire::message::ConnectCounts| ConnectCounts {
+        opened: reported.opened,
+        refused: reported.refused,
+        timed_out: reported.timed_out,
+        no_resources: reported.no_resources,
+        ejected_refused: reported.ejected_refused,
+        ejected_timed_out: reported.ejected_timed_out,
+        ejections_withheld: reported.ejections_withheld,
+    };
+    let backend = |(backend, period): (&Backend, BackendPeriod)| BackendTick {
+        name: backend.url.clone(),
+        requests: period.requests,
+        failures: period.failures,
+        healthy: period.healthy,
+        connects: period.connects.map(connects),
+    };
+    TrafficPeriod {
+        arrivals: period.arrivals,
+        completions: period.completions,
+        failures: period.failures,
+        in_flight: period.in_flight,
+        oldest_in_flight: period.oldest_in_flight.map(Seconds::from),
+        latency: ReportedLatency::default(),
+        backends: backends.iter().zip(period.backends).map(backend).collect(),
+        queue: period.queue.map(|queue| QueueCounts {
+            waited: queue.waited,
+            full: queue.full,
+            expired: queue.expired,
+            waiting: queue.waiting,
         }),
+        accept_pauses: period.accept_pauses,
+        outcomes: Outcomes::of_counts(period.failed, Some(period.responses)),
     }
 }
 

@@ -5,7 +5,7 @@
 
 use super::{BackOff, Network, Shared, stop_requested};
 use headroom_node::cpu::GroupUsage;
-use headroom_node::queue::{QueueError, QueueMeter, QueueMethod, QueueSample, SightReader};
+use headroom_node::queue::{QueueError, QueueMeter, QueueMethod, QueueSample, SnapshotReader};
 use headroom_units::Ratio;
 use headroom_wire::Address;
 use headroom_wire::Refusal;
@@ -297,7 +297,7 @@ struct Task {
 impl Task {
     async fn attend(self, mut stop: watch::Receiver<bool>) {
         let mut back_off = BackOff::new();
-        let mut reader = SightReader::new(self.options.port);
+        let mut reader = SnapshotReader::new(self.options.port);
         loop {
             let ended = tokio::select! {
                 ended = self.listen(&mut reader, &mut back_off) => ended,
@@ -332,7 +332,7 @@ impl Task {
     }
 
     /// Takes sights until the connection or the agent ends.
-    async fn listen(&self, reader: &mut SightReader, back_off: &mut BackOff) -> Result<(), CallError> {
+    async fn listen(&self, reader: &mut SnapshotReader, back_off: &mut BackOff) -> Result<(), CallError> {
         let options = &self.options;
         let client = Client::connect(&options.address, &options.client).await?;
         let methods = options.methods.iter();

@@ -406,7 +406,7 @@ fn a_group_that_an_agent_does_not_or_cannot_tell_is_denied_and_nothing_else_is()
         (
             Manner::Tells(1),
             Some("/web"),
-            "of version 0.0.9, which cannot tell the processor time of a control group",
+            "of version 0.0.9, which cannot report the processor time of a control group",
             false,
         ),
         (Manner::Refuses, None, "and no more", true),

@@ -7,9 +7,9 @@ use super::tick::Tick;
 use hdrhistogram::Histogram;
 use headroom_control::Latency;
 use headroom_gateway::ConnectCounts;
-use headroom_units::{Quantity, Role, Source};
+use headroom_units::{Quantity, Role};
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric, NoLabelSet};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -26,97 +26,26 @@ const BUCKETS_S: [f64; 18] = [
     10.0,
 ];
 
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct ZoneLabels {
-    zone: String,
-    source: String,
-}
-
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct SourceLabels {
-    source: String,
-}
-
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct MeterLabels {
-    node: String,
-    meter: String,
-}
-
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct DecisionLabels {
-    law: String,
-    rule: String,
-}
-
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct BackendLabels {
-    backend: String,
-}
-
-/// `outcome` is one of `opened`, `refused`, `timed_out` and `no_resources`.
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct OutcomeLabels {
-    backend: String,
-    outcome: &'static str,
-}
-
-/// `cause` is `refused` or `timed_out`.
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct CauseLabels {
-    backend: String,
-    cause: &'static str,
-}
-
-/// `class` is `1xx` to `5xx`.
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct ClassLabels {
-    class: &'static str,
-}
-
-/// A part of the run; `all`, of the role `cluster`, for the whole.
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct PartLabels {
-    role: &'static str,
-    part: String,
-}
-
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct StateLabels {
-    role: &'static str,
-    part: String,
-    state: String,
-}
-
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct TransitionLabels {
-    from: String,
-    to: String,
-}
-
-/// `cause` is `full` or `expired`; of failures, one of [`super::Outcomes::causes`].
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct RefusalLabels {
-    cause: &'static str,
-}
-
-/// A family without labels has one metric or none: what is not known is absent.
-type NoLabels = [(&'static str, &'static str); 0];
+/// Names and values, in the order in which they are written. A family whose labels are none has one metric or none: what is
+/// not known is absent.
+type Labels = Vec<(&'static str, String)>;
+type Counters = Family<Labels, Counter>;
 type FloatGauge = Gauge<f64, AtomicU64>;
 type FloatCounter = Counter<f64, AtomicU64>;
+type Gauges = Family<Labels, FloatGauge>;
 
 /// The metrics of one run, updated once a period.
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
-    joules: Family<ZoneLabels, FloatCounter>,
-    watts: Family<SourceLabels, FloatGauge>,
-    refused: Family<MeterLabels, Counter>,
-    frequency: Family<SourceLabels, FloatGauge>,
+    joules: Family<Labels, FloatCounter>,
+    watts: Gauges,
+    refused: Counters,
+    frequency: Gauges,
     /// A family for each lever and each sensor.
-    quantities: Vec<(Quantity, Family<PartLabels, FloatGauge>)>,
-    states: Family<StateLabels, FloatGauge>,
-    transitions: Family<TransitionLabels, Counter>,
+    quantities: Vec<(Quantity, Gauges)>,
+    states: Gauges,
+    transitions: Counters,
     /// What each part's state was in the period before.
     before: Mutex<BTreeMap<(Role, String), String>>,
     nodes_missing: FloatGauge,
@@ -128,24 +57,24 @@ pub struct Metrics {
     requests: Counter,
     completions: Counter,
     failures: Counter,
-    failures_by_cause: Family<RefusalLabels, Counter>,
-    responses: Family<ClassLabels, Counter>,
-    backend_requests: Family<BackendLabels, Counter>,
-    backend_failures: Family<BackendLabels, Counter>,
-    connects: Family<OutcomeLabels, Counter>,
-    ejections: Family<CauseLabels, Counter>,
-    ejections_withheld: Family<BackendLabels, Counter>,
+    failures_by_cause: Counters,
+    responses: Counters,
+    backend_requests: Counters,
+    backend_failures: Counters,
+    connects: Counters,
+    ejections: Counters,
+    ejections_withheld: Counters,
     queue_waits: Counter,
-    queue_refusals: Family<RefusalLabels, Counter>,
-    queue_length: Family<NoLabels, FloatGauge>,
-    decisions: Family<DecisionLabels, Counter>,
+    queue_refusals: Counters,
+    queue_length: Gauges,
+    decisions: Counters,
     periods: Counter,
     lost: Counter,
     actuation_failures: Counter,
     accept_pauses: Counter,
     gateway_restarts: Counter,
-    guard_up: Family<NoLabels, FloatGauge>,
-    guard_restarts: Family<NoLabels, Counter>,
+    guard_up: Gauges,
+    guard_restarts: Counters,
     foreign_writes: Counter,
     levers_left_alone: FloatGauge,
     paused: FloatGauge,
@@ -309,29 +238,23 @@ impl Metrics {
         self.periods.inc();
         self.accept_pauses.inc_by(tick.accept_pauses);
         if let Some(energy) = tick.energy {
-            let labels = ZoneLabels {
-                zone: tick.zone.clone(),
-                source: energy.source.to_string(),
-            };
-            self.joules.get_or_create(&labels).inc_by(energy.value.get());
+            let of = labels([("zone", &tick.zone), ("source", energy.source.as_str())]);
+            self.joules.get_or_create(&of).inc_by(energy.value.get());
         }
         self.watts.clear();
         if let Some(power) = tick.power() {
             self.watts
-                .get_or_create(&source(power.source))
+                .get_or_create(&labels([("source", power.source.as_str())]))
                 .set(power.value.get());
         }
         for refused in &tick.refused {
-            let labels = MeterLabels {
-                node: refused.node.clone(),
-                meter: refused.meter.clone(),
-            };
-            self.refused.get_or_create(&labels).inc_by(refused.count);
+            let of = labels([("node", &refused.node), ("meter", &refused.meter)]);
+            self.refused.get_or_create(&of).inc_by(refused.count);
         }
         self.frequency.clear();
         if let Some(frequency) = tick.seen.frequency {
             self.frequency
-                .get_or_create(&source(frequency.source))
+                .get_or_create(&labels([("source", frequency.source.as_str())]))
                 .set(frequency.value.get());
         }
         self.parts(tick);
@@ -362,45 +285,40 @@ impl Metrics {
         }
         for (cause, count) in &tick.outcomes.causes {
             self.failures_by_cause
-                .get_or_create(&RefusalLabels { cause })
+                .get_or_create(&labels([("cause", cause)]))
                 .inc_by(*count);
         }
         for (class, count) in CLASSES
             .into_iter()
             .zip(tick.outcomes.responses.into_iter().flatten())
         {
-            self.responses.get_or_create(&ClassLabels { class }).inc_by(count);
+            self.responses
+                .get_or_create(&labels([("class", class)]))
+                .inc_by(count);
         }
         for backend in &tick.backends {
-            let labels = BackendLabels {
-                backend: backend.name.clone(),
-            };
-            self.backend_requests
-                .get_or_create(&labels)
-                .inc_by(backend.requests);
-            self.backend_failures
-                .get_or_create(&labels)
-                .inc_by(backend.failures);
+            let of = labels([("backend", &backend.name)]);
+            self.backend_requests.get_or_create(&of).inc_by(backend.requests);
+            self.backend_failures.get_or_create(&of).inc_by(backend.failures);
             if let Some(connects) = &backend.connects {
                 self.connects(&backend.name, connects);
             }
         }
         self.queue_length.clear();
         if let Some(queue) = &tick.queue {
-            self.queue_length.get_or_create(&[]).set(queue.waiting as f64);
+            self.queue_length
+                .get_or_create(&Labels::new())
+                .set(queue.waiting as f64);
             self.queue_waits.inc_by(queue.waited);
             for (cause, count) in [("full", queue.full), ("expired", queue.expired)] {
                 self.queue_refusals
-                    .get_or_create(&RefusalLabels { cause })
+                    .get_or_create(&labels([("cause", cause)]))
                     .inc_by(count);
             }
         }
         for reason in &tick.decision.reasons {
-            let labels = DecisionLabels {
-                law: law.to_owned(),
-                rule: reason.rule.to_string(),
-            };
-            self.decisions.get_or_create(&labels).inc();
+            let of = labels([("law", law), ("rule", &reason.rule)]);
+            self.decisions.get_or_create(&of).inc();
         }
         if tick.actuation_failed {
             self.actuation_failures.inc();
@@ -424,29 +342,20 @@ impl Metrics {
                 let Some(value) = part.get(*quantity) else {
                     continue;
                 };
-                let labels = PartLabels {
-                    role: part.role.name(),
-                    part: part.name.clone(),
-                };
-                family.get_or_create(&labels).set(value);
+                let of = labels([("role", part.role.name()), ("part", &part.name)]);
+                family.get_or_create(&of).set(value);
             }
         }
         self.states.clear();
         let mut before = self.before.lock().unwrap_or_else(PoisonError::into_inner);
         for part in &tick.parts {
             let Some(state) = &part.state else { continue };
-            let labels = StateLabels {
-                role: part.role.name(),
-                part: part.name.clone(),
-                state: state.clone(),
-            };
-            self.states.get_or_create(&labels).set(1.0);
+            let of = labels([("role", part.role.name()), ("part", &part.name), ("state", state)]);
+            self.states.get_or_create(&of).set(1.0);
             let from = before.insert((part.role, part.name.clone()), state.clone());
             if let Some(from) = from.filter(|from| from != state) {
-                let to = state.clone();
-                self.transitions
-                    .get_or_create(&TransitionLabels { from, to })
-                    .inc();
+                let of = labels([("from", &from), ("to", state)]);
+                self.transitions.get_or_create(&of).inc();
             }
         }
     }
@@ -465,32 +374,27 @@ impl Metrics {
             ("no_resources", counts.no_resources),
         ];
         for (outcome, count) in outcomes {
-            let backend = backend.to_owned();
-            let labels = OutcomeLabels { backend, outcome };
-            self.connects.get_or_create(&labels).inc_by(count);
+            let of = labels([("backend", backend), ("outcome", outcome)]);
+            self.connects.get_or_create(&of).inc_by(count);
         }
         let causes = [
             ("refused", counts.ejected_refused),
             ("timed_out", counts.ejected_timed_out),
         ];
         for (cause, count) in causes {
-            let backend = backend.to_owned();
-            let labels = CauseLabels { backend, cause };
-            self.ejections.get_or_create(&labels).inc_by(count);
+            let of = labels([("backend", backend), ("cause", cause)]);
+            self.ejections.get_or_create(&of).inc_by(count);
         }
-        let labels = BackendLabels {
-            backend: backend.to_owned(),
-        };
         self.ejections_withheld
-            .get_or_create(&labels)
+            .get_or_create(&labels([("backend", backend)]))
             .inc_by(counts.ejections_withheld);
     }
 
     /// Takes how this process is watched over now; without it both metrics are absent.
     pub fn guard(&self, state: &State) {
         let up = if state.guard.is_ok() { 1.0 } else { 0.0 };
-        self.guard_up.get_or_create(&[]).set(up);
-        let restarts = self.guard_restarts.get_or_create(&[]);
+        self.guard_up.get_or_create(&Labels::new()).set(up);
+        let restarts = self.guard_restarts.get_or_create(&Labels::new());
         restarts.inner().store(state.restarts, Ordering::Relaxed);
     }
 
@@ -511,7 +415,7 @@ fn add<M: Metric + Clone + Default>(registry: &mut Registry, name: &str, help: &
 }
 
 /// The family of a quantity, named after it and its unit.
-fn quantity(registry: &mut Registry, quantity: Quantity) -> Family<PartLabels, FloatGauge> {
+fn quantity(registry: &mut Registry, quantity: Quantity) -> Gauges {
     let info = quantity.info();
     let name = match info.name == info.unit {
         true => info.name.to_owned(),
@@ -524,10 +428,8 @@ fn quantity(registry: &mut Registry, quantity: Quantity) -> Family<PartLabels, F
     add(registry, &name, &format!("{}, {what}", info.title))
 }
 
-fn source(source: Source) -> SourceLabels {
-    SourceLabels {
-        source: source.to_string(),
-    }
+fn labels<const N: usize>(pairs: [(&'static str, &str); N]) -> Labels {
+    pairs.map(|(name, value)| (name, value.to_owned())).to_vec()
 }
 
 /// Cumulative latency buckets, filled from the period's HDR histograms rather than request by request.

@@ -44,6 +44,48 @@ pub struct TrafficPeriod {
     pub outcomes: Outcomes,
 }
 
+impl TrafficPeriod {
+    /// Adds all of another but its latencies: another gateway's, or of one gateway what came next, after
+    /// [`TrafficPeriod::end_going_on`]. A backend that several gateways send to is one.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.arrivals += other.arrivals;
+        self.completions += other.completions;
+        self.failures += other.failures;
+        self.in_flight += other.in_flight;
+        self.accept_pauses += other.accept_pauses;
+        self.outcomes.add(&other.outcomes);
+        let oldest = [self.oldest_in_flight, other.oldest_in_flight];
+        self.oldest_in_flight = oldest.into_iter().flatten().reduce(Seconds::max);
+        if let Some(queue) = &other.queue {
+            *self.queue.get_or_insert_default() += *queue;
+        }
+        for backend in &other.backends {
+            match self.backends.iter_mut().find(|known| known.name == backend.name) {
+                Some(known) => {
+                    known.requests += backend.requests;
+                    known.failures += backend.failures;
+                    known.healthy |= backend.healthy;
+                    if let Some(connects) = &backend.connects {
+                        *known.connects.get_or_insert_default() += *connects;
+                    }
+                }
+                None => self.backends.push(backend.clone()),
+            }
+        }
+    }
+
+    /// Forgets what was going on at its end, and keeps what it counts.
+    pub(crate) fn end_going_on(&mut self) {
+        (self.in_flight, self.oldest_in_flight) = (0, None);
+        if let Some(queue) = &mut self.queue {
+            queue.waiting = 0;
+        }
+        for backend in &mut self.backends {
+            backend.healthy = false;
+        }
+    }
+}
+
 /// What is known of the latencies of a period.
 #[derive(Clone, Debug)]
 pub enum ReportedLatency {

@@ -10,10 +10,10 @@ pub use reply::ServerRow;
 use super::csv;
 use headroom_units::Seconds;
 use reply::{oldest, process, server_rows};
+use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use std::fmt;
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpStream};
-use std::os::unix::net::UnixStream;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -326,14 +326,14 @@ impl StatisticsSocket {
             command: command.into(),
             error,
         };
-        stream.limit(deadline).map_err(failed)?;
+        limit(&stream, deadline).map_err(failed)?;
         stream
             .write_all(format!("{command}\n").as_bytes())
             .map_err(failed)?;
         let mut reply = Vec::new();
         let mut chunk = vec![0; 64 << 10];
         loop {
-            stream.limit(deadline).map_err(failed)?;
+            limit(&stream, deadline).map_err(failed)?;
             match stream.read(&mut chunk) {
                 Ok(0) => break,
                 Ok(length) => reply.extend_from_slice(&chunk[..length]),
@@ -354,16 +354,10 @@ impl StatisticsSocket {
     }
 
     /// Connects, again and again until the deadline: in the moment of a reload nobody listens.
-    fn connect(&self, deadline: Instant) -> Result<Stream, StatisticsError> {
+    fn connect(&self, deadline: Instant) -> Result<Socket, StatisticsError> {
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
-            let stream = match &self.address {
-                StatisticsAddress::Unix(path) => UnixStream::connect(path).map(Stream::Unix),
-                StatisticsAddress::Tcp(address) => {
-                    TcpStream::connect_timeout(address, left.max(Duration::from_millis(1))).map(Stream::Tcp)
-                }
-            };
-            match stream {
+            match self.open(left.max(Duration::from_millis(1))) {
                 Ok(stream) => return Ok(stream),
                 Err(error)
                     if left > RETRY_AFTER
@@ -385,45 +379,33 @@ impl StatisticsSocket {
             }
         }
     }
-}
 
-enum Stream {
-    Unix(UnixStream),
-    Tcp(TcpStream),
-}
-
-impl Stream {
-    /// Lets the next read and write last until the deadline at most.
-    fn limit(&self, deadline: Instant) -> io::Result<()> {
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(io::ErrorKind::TimedOut.into());
-        }
-        match self {
-            Self::Unix(stream) => {
-                stream.set_read_timeout(Some(left))?;
-                stream.set_write_timeout(Some(left))
+    fn open(&self, patience: Duration) -> io::Result<Socket> {
+        match &self.address {
+            StatisticsAddress::Unix(path) => {
+                let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+                // Of a Unix socket that is how long connecting may last.
+                socket.set_write_timeout(Some(patience))?;
+                socket.connect(&SockAddr::unix(path)?)?;
+                Ok(socket)
             }
-            Self::Tcp(stream) => {
-                stream.set_read_timeout(Some(left))?;
-                stream.set_write_timeout(Some(left))
+            StatisticsAddress::Tcp(address) => {
+                let socket = Socket::new(Domain::for_address(*address), Type::STREAM, Some(Protocol::TCP))?;
+                socket.connect_timeout(&(*address).into(), patience)?;
+                Ok(socket)
             }
         }
     }
+}
 
-    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
-        match self {
-            Self::Unix(stream) => stream.write_all(bytes),
-            Self::Tcp(stream) => stream.write_all(bytes),
-        }
+/// Lets the next read and write last until the deadline at most.
+fn limit(stream: &Socket, deadline: Instant) -> io::Result<()> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    if left.is_zero() {
+        return Err(io::ErrorKind::TimedOut.into());
     }
-
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Self::Unix(stream) => stream.read(buffer),
-            Self::Tcp(stream) => stream.read(buffer),
-        }
-    }
+    stream.set_read_timeout(Some(left))?;
+    stream.set_write_timeout(Some(left))
 }
 
 /// A name that ends no command and separates nothing.

@@ -490,9 +490,7 @@ fn servers(tally: &Tally, rows: Vec<Row>) -> Vec<BackendPeriod> {
                 name: name.clone(),
                 requests: server.requests,
                 failures: server.failures,
-                healthy: None,
-                weight: None,
-                in_flight: None,
+                ..BackendPeriod::default()
             };
             (name.clone(), period)
         })
@@ -505,11 +503,7 @@ fn servers(tally: &Tally, rows: Vec<Row>) -> Vec<BackendPeriod> {
         let healthy = row.healthy();
         let server = servers.entry(name).or_insert_with_key(|name| BackendPeriod {
             name: name.clone(),
-            requests: 0,
-            failures: 0,
-            healthy: None,
-            weight: None,
-            in_flight: None,
+            ..BackendPeriod::default()
         });
         server.healthy = Some(healthy);
         server.weight = row.weight;

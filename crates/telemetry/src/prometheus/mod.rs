@@ -176,13 +176,10 @@ impl PrometheusTelemetry {
         for (name, expression) in [
             ("latency", Some(&config.latency)),
             ("request rate", Some(&config.rate)),
-        ]
-        .into_iter()
-        .chain([
             ("number in flight", config.in_flight.as_ref()),
             ("failure rate", config.failure_rate.as_ref()),
             ("newest sample", config.latest_sample.as_ref()),
-        ]) {
+        ] {
             if expression.is_some_and(|text| text.trim().is_empty()) {
                 return Err(PrometheusError::Expression(name));
             }
@@ -343,19 +340,11 @@ async fn answers(
             config.latency
         ));
     };
-    let in_flight = match &config.in_flight {
-        Some(expression) => Some(asking.amount("number in flight", expression).await?),
-        None => None,
-    };
-    let failures_per_s = match &config.failure_rate {
-        Some(expression) => Some(asking.amount("failure rate", expression).await?),
-        None => None,
-    };
     Ok(Answers {
         latency_s,
         rate_per_s,
-        in_flight,
-        failures_per_s,
+        in_flight: asking.optional("number in flight", &config.in_flight).await?,
+        failures_per_s: asking.optional("failure rate", &config.failure_rate).await?,
     })
 }
 
@@ -397,6 +386,13 @@ impl Asking<'_> {
                 "Prometheus at {}, {name}: {value} is none ({expression})",
                 self.config.url
             ))
+        }
+    }
+
+    async fn optional(&self, name: &str, expression: &Option<String>) -> Result<Option<f64>, String> {
+        match expression {
+            Some(expression) => self.amount(name, expression).await.map(Some),
+            None => Ok(None),
         }
     }
 }

@@ -1,7 +1,11 @@
 //! What stands behind the emulated control groups: real ones (see [`super::real`]), or nothing but a list of processes.
 
+use super::error::HardwareError;
+use super::record::Recovered;
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::Path;
 
 /// What a real group did since it was sampled last.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -51,10 +55,45 @@ pub trait Backing: Send {
     fn group_of(&self, pid: u32) -> Option<String>;
 
     /// What a group did since the last call; nothing where nothing real is behind it.
-    fn sample(&mut self, name: &str) -> Option<Sample>;
+    fn sample(&mut self, _name: &str) -> Option<Sample> {
+        None
+    }
 
     /// Limits each group to so many real cores; the root's entry is the whole machine's.
-    fn apply(&mut self, shares: &[(String, f64)]);
+    fn apply(&mut self, _shares: &[(String, f64)]) {}
+
+    /// Takes an existing real group, given by its directory or relative to the cpu controller's hierarchy, as `name`.
+    ///
+    /// # Errors
+    /// [`HardwareError`]: nothing real is behind the machine, there is no such group, or it may not be changed.
+    fn attach(&mut self, _name: &str, real: &Path) -> Result<(), HardwareError> {
+        Err(HardwareError::Io {
+            action: "attach",
+            path: real.to_path_buf(),
+            cause: io::ErrorKind::Unsupported.into(),
+            remedy: "start the emulator with real control groups",
+        })
+    }
+
+    /// Puts back the limit of a group that was attached, and forgets it.
+    ///
+    /// # Errors
+    /// [`HardwareError`]: it was not attached, or the kernel refuses.
+    fn detach(&mut self, name: &str) -> Result<(), HardwareError> {
+        Err(HardwareError::NoSuch {
+            what: "attached control group",
+            name: name.into(),
+            has: "none".into(),
+        })
+    }
+
+    /// Puts everything real back; called once.
+    ///
+    /// # Errors
+    /// [`HardwareError`]: the kernel refuses. The record then stays, for [`super::recover`].
+    fn close(&mut self) -> Result<Recovered, HardwareError> {
+        Ok(Recovered::default())
+    }
 }
 
 /// No real control groups: processes are written down and nothing is slowed. For figures, errors and tests only.
@@ -64,7 +103,7 @@ pub struct Paper {
 }
 
 fn exists(pid: u32) -> bool {
-    pid != 0 && std::path::Path::new(&format!("/proc/{pid}")).exists()
+    pid != 0 && Path::new(&format!("/proc/{pid}")).exists()
 }
 
 impl Backing for Paper {
@@ -112,10 +151,4 @@ impl Backing for Paper {
             .map(|(name, _)| name.clone());
         exists(pid).then(|| group.unwrap_or_default())
     }
-
-    fn sample(&mut self, _: &str) -> Option<Sample> {
-        None
-    }
-
-    fn apply(&mut self, _: &[(String, f64)]) {}
 }

@@ -4,6 +4,7 @@
 use super::error::ConfigError;
 use headroom_units::{Cores, Hertz, Seconds, Watts};
 use serde::{Deserialize, Serialize};
+use std::fmt;
 
 /// The most packages.
 pub const MAX_PACKAGES: u32 = 8;
@@ -75,6 +76,21 @@ pub enum Driver {
     AmdPstateGuided,
     /// No driver: an empty cpufreq directory, as in most virtual machines. The firmware chooses the highest frequency.
     None,
+}
+
+impl Driver {
+    /// What cpufreq calls it, its mode where it has modes, and what people call it.
+    pub(super) const fn names(self) -> (&'static str, Option<&'static str>, &'static str) {
+        match self {
+            Self::IntelPstateActive => ("intel_pstate", Some("active"), "intel_pstate (active)"),
+            Self::IntelPstatePassive => ("intel_cpufreq", Some("passive"), "intel_pstate (passive)"),
+            Self::AcpiCpufreq => ("acpi-cpufreq", None, "acpi-cpufreq"),
+            Self::AmdPstateActive => ("amd-pstate-epp", Some("active"), "amd-pstate (active)"),
+            Self::AmdPstatePassive => ("amd-pstate", Some("passive"), "amd-pstate (passive)"),
+            Self::AmdPstateGuided => ("amd-pstate", Some("guided"), "amd-pstate (guided)"),
+            Self::None => ("", None, "no cpufreq driver"),
+        }
+    }
 }
 
 /// The frequencies of every core.
@@ -222,29 +238,35 @@ impl HardwareConfig {
     /// # Errors
     /// [`ConfigError`] naming the field, its value and what it may be.
     pub fn validate(&self) -> Result<(), ConfigError> {
-        let bad = |field, value: String, rule| Err(ConfigError { field, value, rule });
-        if self.packages == 0 || self.packages > MAX_PACKAGES {
-            return bad("packages", self.packages.to_string(), "1 to 8");
-        }
-        if self.cores_per_package == 0 || self.cores_per_package > MAX_CORES_PER_PACKAGE {
-            return bad(
-                "cores_per_package",
-                self.cores_per_package.to_string(),
-                "1 to 128",
-            );
-        }
-        if self.cpus_per_policy == 0 || !self.cores_per_package.is_multiple_of(self.cpus_per_policy) {
-            return bad(
-                "cpus_per_policy",
-                self.cpus_per_policy.to_string(),
-                "a divisor of cores_per_package",
-            );
-        }
+        let need = |holds: bool, field, value: &dyn fmt::Display, rule| match holds {
+            true => Ok(()),
+            false => Err(ConfigError {
+                field,
+                value: value.to_string(),
+                rule,
+            }),
+        };
+        let (packages, each) = (self.packages, self.cores_per_package);
+        need(
+            (1..=MAX_PACKAGES).contains(&packages),
+            "packages",
+            &packages,
+            "1 to 8",
+        )?;
+        let holds = (1..=MAX_CORES_PER_PACKAGE).contains(&each);
+        need(holds, "cores_per_package", &each, "1 to 128")?;
+        let cpus = self.cpus_per_policy;
+        let holds = cpus > 0 && each.is_multiple_of(cpus);
+        need(holds, "cpus_per_policy", &cpus, "a divisor of cores_per_package")?;
         let FrequencyRange { min, base, max } = self.frequency;
-        if !(min.get() >= 1e8 && min <= base && base <= max && max.get() <= 1e10) {
-            let value = format!("{} / {} / {} Hz", min.get(), base.get(), max.get());
-            return bad("frequency", value, "100 MHz <= min <= base <= max <= 10 GHz");
-        }
+        let holds = min.get() >= 1e8 && min <= base && base <= max && max.get() <= 1e10;
+        let value = format_args!("{} / {} / {} Hz", min.get(), base.get(), max.get());
+        need(
+            holds,
+            "frequency",
+            &value,
+            "100 MHz <= min <= base <= max <= 10 GHz",
+        )?;
         let power = &self.power;
         for (field, value) in [
             ("power.base", power.base),
@@ -255,50 +277,26 @@ impl HardwareConfig {
             ("power.suspended_per_package", power.suspended_per_package),
             ("power.tdp_per_package", power.tdp_per_package),
         ] {
-            if !(value.get() >= 0.0 && value.get() <= 4000.0) {
-                return bad(
-                    field,
-                    value.to_string(),
-                    "0 to 4000 W, what 15 bits of eighths of a watt can hold",
-                );
-            }
+            let rule = "0 to 4000 W, what 15 bits of eighths of a watt can hold";
+            need((0.0..=4000.0).contains(&value.get()), field, &value, rule)?;
         }
-        if power.dram_per_package * f64::from(self.packages) > power.base {
-            return bad(
-                "power.dram_per_package",
-                power.dram_per_package.to_string(),
-                "a part of power.base",
-            );
-        }
-        if !(power.lowest_voltage > 0.0 && power.lowest_voltage <= 1.0) {
-            return bad(
-                "power.lowest_voltage",
-                power.lowest_voltage.to_string(),
-                "above 0, at most 1",
-            );
-        }
-        if self.rapl.constraints.len() > 3 {
-            let value = format!("{} entries", self.rapl.constraints.len());
-            return bad(
-                "rapl.constraints",
-                value,
-                "at most one each of long_term, short_term, peak_power",
-            );
-        }
+        let dram = power.dram_per_package;
+        let holds = dram * f64::from(packages) <= power.base;
+        need(holds, "power.dram_per_package", &dram, "a part of power.base")?;
+        let lowest = power.lowest_voltage;
+        let holds = lowest > 0.0 && lowest <= 1.0;
+        need(holds, "power.lowest_voltage", &lowest, "above 0, at most 1")?;
         for (at, kind) in self.rapl.constraints.iter().enumerate() {
-            if self.rapl.constraints[..at].contains(kind) {
-                return bad("rapl.constraints", kind.as_str().into(), "each limit once");
-            }
+            let holds = !self.rapl.constraints[..at].contains(kind);
+            need(holds, "rapl.constraints", &kind.as_str(), "each limit once")?;
         }
-        if let Some(cores) = self.real_cores
-            && !(cores.get() > 0.0 && cores.get() <= 4096.0)
-        {
-            return bad("real_cores", cores.to_string(), "above 0, at most 4096");
+        if let Some(cores) = self.real_cores {
+            let holds = cores.get() > 0.0 && cores.get() <= 4096.0;
+            need(holds, "real_cores", &cores, "above 0, at most 4096")?;
         }
-        if !(self.tick.get() == 0.0 || (self.tick.get() >= 0.001 && self.tick.get() <= 1.0)) {
-            return bad("tick", self.tick.to_string(), "0, or 1 ms to 1 s");
-        }
-        Ok(())
+        let tick_s = self.tick.get();
+        let holds = tick_s == 0.0 || (0.001..=1.0).contains(&tick_s);
+        need(holds, "tick", &self.tick, "0, or 1 ms to 1 s")
     }
 }
 

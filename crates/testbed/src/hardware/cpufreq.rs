@@ -287,14 +287,7 @@ impl CpuFreq {
                 states.join(" ")
             }
             "scaling_cur_freq" | "cpuinfo_cur_freq" => current_khz.to_string(),
-            "scaling_driver" => match self.driver {
-                Driver::IntelPstateActive => "intel_pstate",
-                Driver::IntelPstatePassive => "intel_cpufreq",
-                Driver::AcpiCpufreq => "acpi-cpufreq",
-                Driver::AmdPstateActive => "amd-pstate-epp",
-                _ => "amd-pstate",
-            }
-            .into(),
+            "scaling_driver" => self.driver.names().0.into(),
             "scaling_governor" => policy.governor.into(),
             "scaling_max_freq" => max.to_string(),
             "scaling_min_freq" => min.to_string(),
@@ -405,13 +398,7 @@ impl CpuFreq {
             "num_pstates" => states.to_string(),
             "turbo_pct" => ((self.max - self.base) / step * 100 / states).to_string(),
             "prefcore" => "disabled".into(),
-            "status" => match self.driver {
-                Driver::IntelPstateActive | Driver::AmdPstateActive => "active",
-                Driver::IntelPstatePassive | Driver::AmdPstatePassive => "passive",
-                Driver::AmdPstateGuided => "guided",
-                Driver::AcpiCpufreq | Driver::None => return Err(Errno::NOENT),
-            }
-            .into(),
+            "status" => self.driver.names().1.ok_or(Errno::NOENT)?.into(),
             _ => return Err(Errno::NOENT),
         })
     }

@@ -1,6 +1,6 @@
 //! The emulated machine as a running thing: mounted, ticking, unmounted in the end.
 
-use super::backing::{Backing, Paper, Sample};
+use super::backing::{Backing, Paper};
 use super::config::HardwareConfig;
 use super::error::HardwareError;
 use super::fault::{Command, Fault};
@@ -17,7 +17,7 @@ use rustix::mount::UnmountFlags;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -37,44 +37,6 @@ pub struct RealOptions {
     pub parent: String,
     /// The undo record: a file that outlives the process.
     pub record: PathBuf,
-}
-
-/// Real control groups that are shared between the world and whoever attaches to them.
-#[derive(Clone, Debug)]
-struct RealBacking(Arc<Mutex<RealGroups>>);
-
-impl RealBacking {
-    fn lock(&self) -> MutexGuard<'_, RealGroups> {
-        // What a panic left is still the list of what must be restored.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Backing for RealBacking {
-    fn describe(&self) -> String {
-        self.lock().describe()
-    }
-    fn create(&mut self, name: &str) -> Result<(), Errno> {
-        self.lock().create(name)
-    }
-    fn remove(&mut self, name: &str) -> Result<(), Errno> {
-        self.lock().remove(name)
-    }
-    fn processes(&self, name: &str) -> Result<Vec<u32>, Errno> {
-        self.lock().processes(name)
-    }
-    fn enter(&mut self, name: &str, pid: u32) -> Result<(), Errno> {
-        self.lock().enter(name, pid)
-    }
-    fn group_of(&self, pid: u32) -> Option<String> {
-        self.lock().group_of(pid)
-    }
-    fn sample(&mut self, name: &str) -> Option<Sample> {
-        self.lock().sample(name)
-    }
-    fn apply(&mut self, shares: &[(String, f64)]) {
-        self.lock().apply(shares);
-    }
 }
 
 /// A handle on the machine behind the tree: the truth, faults, and time where it is moved by hand. Clones are the same
@@ -162,9 +124,10 @@ impl Control {
 pub struct Emulated {
     mountpoint: PathBuf,
     shared: Arc<Shared>,
-    real: Option<RealBacking>,
     session: Option<BackgroundSession>,
     clock: Option<JoinHandle<()>>,
+    /// Whether everything real was put back.
+    ended: bool,
 }
 
 impl Emulated {
@@ -185,17 +148,14 @@ impl Emulated {
         prepare(mountpoint)?;
         let real_cores = config.real_cores.unwrap_or_else(default_real_cores).get();
         let tick = config.tick.to_duration();
-        let (real, adopted) = match real {
-            None => (None, Vec::new()),
+        let mut adopted = Vec::new();
+        let backing: Box<dyn Backing> = match real {
+            None => Box::new(Paper::default()),
             Some(options) => {
                 let groups = RealGroups::open(&options.parent, &options.name, &options.record)?;
-                let names = groups.names();
-                (Some(RealBacking(Arc::new(Mutex::new(groups)))), names)
+                adopted = groups.names();
+                Box::new(groups)
             }
-        };
-        let backing: Box<dyn Backing> = match &real {
-            None => Box::new(Paper::default()),
-            Some(real) => Box::new(real.clone()),
         };
         let mut world = World::new(config, backing, real_cores);
         for name in adopted {
@@ -208,9 +168,9 @@ impl Emulated {
         let mut emulated = Self {
             mountpoint: mountpoint.to_path_buf(),
             shared: Arc::new(Shared::new(world)),
-            real,
             session: None,
             clock: None,
+            ended: false,
         };
         let mut options = fuser::Config::default();
         options.mount_options = vec![
@@ -222,9 +182,13 @@ impl Emulated {
         ];
         options.acl = SessionACL::All;
         let session = fuser::spawn_mount(Shell::new(emulated.shared.clone()), mountpoint, &options).map_err(
-            |cause| HardwareError::Mount {
+            |cause| HardwareError::Io {
+                action: "mount the emulated hardware at",
                 path: mountpoint.to_path_buf(),
                 cause,
+                remedy: "it needs /dev/fuse (modprobe fuse; in a container --device /dev/fuse --cap-add SYS_ADMIN) and \
+                         root, or for another user fusermount3 (apt install fuse3) with user_allow_other in \
+                         /etc/fuse.conf",
             },
         )?;
         emulated.session = Some(session);
@@ -270,24 +234,20 @@ impl Emulated {
     /// [`HardwareError`]: the machine has no real control groups, there is no such group, or it may not be changed.
     pub fn attach(&self, name: &str, real: &Path) -> Result<(), HardwareError> {
         let name = name.trim_matches('/');
-        let fail = |cause| HardwareError::RealCgroup {
+        let fail = |errno: Errno| HardwareError::Io {
             action: "attach",
             path: real.to_path_buf(),
-            cause,
-            remedy: "start the emulator with real control groups, and give a new name whose group above exists",
+            cause: errno.into(),
+            remedy: "give a new name whose group above exists",
         };
-        let backing = self
-            .real
-            .as_ref()
-            .ok_or_else(|| fail(io::ErrorKind::Unsupported.into()))?;
         let mut world = self.shared.world();
         if world.groups.get(name).is_some() {
-            return Err(fail(Errno::EXIST.into()));
+            return Err(fail(Errno::EXIST));
         }
-        backing.lock().attach(name, real)?;
+        world.backing.attach(name, real)?;
         if let Err(errno) = world.adopt(name) {
-            backing.lock().detach(name)?;
-            return Err(fail(errno.into()));
+            world.backing.detach(name)?;
+            return Err(fail(errno));
         }
         drop(world);
         self.shared.wake();
@@ -301,16 +261,7 @@ impl Emulated {
     pub fn detach(&self, name: &str) -> Result<(), HardwareError> {
         let name = name.trim_matches('/');
         let mut world = self.shared.world();
-        match &self.real {
-            Some(backing) => backing.lock().detach(name)?,
-            None => {
-                return Err(HardwareError::NoSuch {
-                    what: "attached control group",
-                    name: name.into(),
-                    has: "none".into(),
-                });
-            }
-        }
+        world.backing.detach(name)?;
         world.disown(name);
         Ok(())
     }
@@ -330,7 +281,10 @@ impl Emulated {
             // A clock that panicked has stopped as well.
             let _ = clock.join();
         }
-        let recovered = self.real.take().map(|real| real.lock().close());
+        let recovered = match std::mem::replace(&mut self.ended, true) {
+            true => Ok(Recovered::default()),
+            false => self.shared.world().backing.close(),
+        };
         if let Some(session) = self.session.take() {
             let unmounted = rustix::mount::unmount(&self.mountpoint, UnmountFlags::DETACH);
             let deadline = Instant::now() + MAX_WAIT;
@@ -348,14 +302,16 @@ impl Emulated {
                 // Not mounted any more: somebody was faster.
                 Ok(()) | Err(Errno::INVAL | Errno::NOENT) => {}
                 Err(errno) => {
-                    return Err(HardwareError::Unmount {
+                    return Err(HardwareError::Io {
+                        action: "unmount",
                         path: self.mountpoint.clone(),
                         cause: errno.into(),
+                        remedy: "try umount -l on it",
                     });
                 }
             }
         }
-        recovered.unwrap_or_else(|| Ok(Recovered::default()))
+        recovered
     }
 }
 
@@ -382,7 +338,7 @@ fn is_dead(mountpoint: &Path) -> bool {
 /// one. A mount whose emulator runs is left alone.
 ///
 /// # Errors
-/// [`HardwareError::MountPoint`]: the kernel refuses.
+/// [`HardwareError::Io`]: the kernel refuses.
 pub fn detach_dead(mountpoint: &Path) -> Result<bool, HardwareError> {
     let mut was_dead = false;
     for _ in 0..MAX_DEAD_MOUNTS {
@@ -394,10 +350,7 @@ pub fn detach_dead(mountpoint: &Path) -> Result<bool, HardwareError> {
             // Not mounted any more: somebody was faster.
             Err(Errno::INVAL | Errno::NOENT) => {}
             Err(errno) => {
-                return Err(HardwareError::MountPoint {
-                    path: mountpoint.to_path_buf(),
-                    cause: errno.into(),
-                });
+                return Err(bad_mount_point(mountpoint, errno.into()));
             }
         }
     }
@@ -406,10 +359,7 @@ pub fn detach_dead(mountpoint: &Path) -> Result<bool, HardwareError> {
 
 /// Makes a directory ready to be mounted on.
 fn prepare(mountpoint: &Path) -> Result<(), HardwareError> {
-    let fail = |cause| HardwareError::MountPoint {
-        path: mountpoint.to_path_buf(),
-        cause,
-    };
+    let fail = |cause| bad_mount_point(mountpoint, cause);
     detach_dead(mountpoint)?;
     fs::create_dir_all(mountpoint).map_err(fail)?;
     if mountpoint.join(OWN_DIR).join("emulated").exists() {
@@ -420,5 +370,14 @@ fn prepare(mountpoint: &Path) -> Result<(), HardwareError> {
     match fs::read_dir(mountpoint).map_err(fail)?.next() {
         None => Ok(()),
         Some(_) => Err(fail(Errno::NOTEMPTY.into())),
+    }
+}
+
+fn bad_mount_point(path: &Path, cause: io::Error) -> HardwareError {
+    HardwareError::Io {
+        action: "use as mount point",
+        path: path.to_path_buf(),
+        cause,
+        remedy: "give an empty directory that you may write",
     }
 }

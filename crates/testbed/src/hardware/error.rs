@@ -21,52 +21,23 @@ pub enum HardwareError {
     /// The configuration describes no machine.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// The mount point cannot be used.
-    #[error("cannot use {path} as mount point: {cause}; give an empty directory that you may write", path = path.display())]
-    MountPoint {
-        /// The directory.
+    /// A file, a directory or a control group cannot be used.
+    #[error("cannot {action} {path}: {cause}; {remedy}", path = path.display())]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// On what.
         path: PathBuf,
-        /// The system's error.
+        /// The system's answer.
         cause: io::Error,
+        /// What to do.
+        remedy: &'static str,
     },
     /// Another emulator serves it.
     #[error("emulated hardware is already mounted at {path}: stop that emulator first, or choose another directory", path = path.display())]
     AlreadyMounted {
         /// The directory.
         path: PathBuf,
-    },
-    /// The kernel refused the mount.
-    #[error(
-        "cannot mount the emulated hardware at {path}: {cause}; it needs /dev/fuse (modprobe fuse; in a container \
-         --device /dev/fuse --cap-add SYS_ADMIN) and root, or for another user fusermount3 (apt install fuse3) with \
-         user_allow_other in /etc/fuse.conf",
-        path = path.display()
-    )]
-    Mount {
-        /// The directory.
-        path: PathBuf,
-        /// The kernel's answer.
-        cause: io::Error,
-    },
-    /// It could not be unmounted.
-    #[error("cannot unmount {path}: {cause}; try: umount -l {path}", path = path.display())]
-    Unmount {
-        /// The directory.
-        path: PathBuf,
-        /// The kernel's answer.
-        cause: io::Error,
-    },
-    /// A real control group cannot be used.
-    #[error("cannot {action} {path}: {cause}; {remedy}", path = path.display())]
-    RealCgroup {
-        /// What was tried.
-        action: &'static str,
-        /// The file or directory.
-        path: PathBuf,
-        /// The kernel's answer.
-        cause: io::Error,
-        /// What to do.
-        remedy: &'static str,
     },
     /// This machine has no cpu controller to slow a service with.
     #[error(
@@ -77,18 +48,6 @@ pub enum HardwareError {
     NoCpuController {
         /// Where the mounts were looked up.
         looked_at: PathBuf,
-    },
-    /// The record of what was changed cannot be kept or used.
-    #[error("cannot {action} the emulator's undo record {path}: {cause}; {remedy}", path = path.display())]
-    Record {
-        /// What was tried.
-        action: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// The system's error.
-        cause: io::Error,
-        /// What to do.
-        remedy: &'static str,
     },
     /// The emulator that wrote the record still runs.
     #[error(

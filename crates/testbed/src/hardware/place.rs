@@ -225,7 +225,7 @@ pub(super) fn errno(cause: &io::Error) -> Errno {
 /// The root of the hierarchy that has the cpu controller, and for each hierarchy the group that is mounted there.
 pub(super) fn hierarchy() -> Result<(Place, String), HardwareError> {
     let mountinfo = PathBuf::from("/proc/self/mountinfo");
-    let text = read(&mountinfo).map_err(|cause| HardwareError::RealCgroup {
+    let text = read(&mountinfo).map_err(|cause| HardwareError::Io {
         action: "read",
         path: mountinfo.clone(),
         cause,

@@ -68,8 +68,8 @@ impl RealGroups {
         let (root, mounted_root) = hierarchy()?;
         let above = root.below(parent.trim_matches('/'));
         let base = above.below(name);
-        let mut record = Record::new().map_err(|cause| HardwareError::Record {
-            action: "begin",
+        let mut record = Record::new().map_err(|cause| HardwareError::Io {
+            action: "begin the emulator's undo record",
             path: record_path.to_path_buf(),
             cause,
             remedy: "it names this process and when that began, as /proc/self/stat has it: mount /proc, allow more open files",
@@ -93,7 +93,7 @@ impl RealGroups {
         record.base = Some((base.clone(), above.clone()));
         let fail = |action, remedy| {
             let path = base.cpu.clone();
-            move |cause| HardwareError::RealCgroup {
+            move |cause| HardwareError::Io {
                 action,
                 path,
                 cause,
@@ -175,76 +175,6 @@ impl RealGroups {
             .filter(|name| !name.is_empty())
             .cloned()
             .collect()
-    }
-
-    /// Puts an existing real group, given by its directory in the cpu controller's hierarchy or relative to it, behind an
-    /// emulated one. Its limit is written down first, and restored when the emulator ends.
-    ///
-    /// # Errors
-    /// [`HardwareError`]: there is no such group, or it may not be changed.
-    pub(super) fn attach(&mut self, name: &str, real: &Path) -> Result<(), HardwareError> {
-        let below = real
-            .strip_prefix(&self.root.cpu)
-            .or_else(|_| real.strip_prefix("/"))
-            .unwrap_or(real);
-        let place = self.root.below(&below.to_string_lossy());
-        let fail = |cause| HardwareError::RealCgroup {
-            action: "attach",
-            path: place.cpu.clone(),
-            cause,
-            remedy: "give an existing group, with the cpu controller enabled for it, that you may write",
-        };
-        if place == self.root || self.groups.contains_key(name) {
-            return Err(fail(io::ErrorKind::AlreadyExists.into()));
-        }
-        let limit = place.limit().map_err(fail)?;
-        place.counters().map_err(fail)?;
-        self.record.found.push(Found {
-            place: place.clone(),
-            limit,
-        });
-        self.record.save(&self.record_path)?;
-        self.groups.insert(name.into(), Group::new(place, Some(limit)));
-        Ok(())
-    }
-
-    /// Restores the limit of a group that was attached, and forgets it.
-    ///
-    /// # Errors
-    /// [`HardwareError`]: it was not attached, or the kernel refuses.
-    pub(super) fn detach(&mut self, name: &str) -> Result<(), HardwareError> {
-        let Some((place, limit)) = self
-            .groups
-            .get(name)
-            .and_then(|group| Some((group.place.clone(), group.found?)))
-        else {
-            let has = self
-                .groups
-                .iter()
-                .filter(|(_, group)| group.found.is_some())
-                .map(|(name, _)| name.as_str());
-            let has = has.collect::<Vec<_>>().join(", ");
-            return Err(HardwareError::NoSuch {
-                what: "attached control group",
-                name: name.into(),
-                has,
-            });
-        };
-        restore_one(&place, limit)?;
-        self.groups.remove(name);
-        self.record.found.retain(|found| found.place != place);
-        self.record.save(&self.record_path)
-    }
-
-    /// Puts everything back: limits of attached groups, and no groups of our own. Processes in these go to the group above.
-    ///
-    /// # Errors
-    /// [`HardwareError`]: the kernel refuses. The record then stays, for [`super::recover`].
-    pub(super) fn close(&mut self) -> Result<Recovered, HardwareError> {
-        self.groups.retain(|name, _| name.is_empty());
-        let recovered = undo(&self.record)?;
-        Record::remove(&self.record_path)?;
-        Ok(recovered)
     }
 
     fn get(&self, name: &str) -> Result<&Group, Errno> {
@@ -377,13 +307,70 @@ impl Backing for RealGroups {
         }
         self.last_write = Instant::now();
     }
+
+    fn attach(&mut self, name: &str, real: &Path) -> Result<(), HardwareError> {
+        let below = real
+            .strip_prefix(&self.root.cpu)
+            .or_else(|_| real.strip_prefix("/"))
+            .unwrap_or(real);
+        let place = self.root.below(&below.to_string_lossy());
+        let fail = |cause| HardwareError::Io {
+            action: "attach",
+            path: place.cpu.clone(),
+            cause,
+            remedy: "give an existing group, with the cpu controller enabled for it, that you may write",
+        };
+        if place == self.root || self.groups.contains_key(name) {
+            return Err(fail(io::ErrorKind::AlreadyExists.into()));
+        }
+        let limit = place.limit().map_err(fail)?;
+        place.counters().map_err(fail)?;
+        self.record.found.push(Found {
+            place: place.clone(),
+            limit,
+        });
+        self.record.save(&self.record_path)?;
+        self.groups.insert(name.into(), Group::new(place, Some(limit)));
+        Ok(())
+    }
+
+    fn detach(&mut self, name: &str) -> Result<(), HardwareError> {
+        let Some((place, limit)) = self
+            .groups
+            .get(name)
+            .and_then(|group| Some((group.place.clone(), group.found?)))
+        else {
+            let has = self
+                .groups
+                .iter()
+                .filter(|(_, group)| group.found.is_some())
+                .map(|(name, _)| name.as_str());
+            let has = has.collect::<Vec<_>>().join(", ");
+            return Err(HardwareError::NoSuch {
+                what: "attached control group",
+                name: name.into(),
+                has,
+            });
+        };
+        restore_one(&place, limit)?;
+        self.groups.remove(name);
+        self.record.found.retain(|found| found.place != place);
+        self.record.save(&self.record_path)
+    }
+
+    fn close(&mut self) -> Result<Recovered, HardwareError> {
+        self.groups.retain(|name, _| name.is_empty());
+        let recovered = undo(&self.record)?;
+        Record::remove(&self.record_path)?;
+        Ok(recovered)
+    }
 }
 
 fn restore_one(place: &Place, limit: CpuLimit) -> Result<bool, HardwareError> {
     match place.set_limit(limit) {
         Ok(()) => Ok(true),
         Err(_) if !place.cpu.is_dir() => Ok(false),
-        Err(cause) => Err(HardwareError::RealCgroup {
+        Err(cause) => Err(HardwareError::Io {
             action: "restore the CPU limit of",
             path: place.cpu.clone(),
             cause,
@@ -448,7 +435,7 @@ fn empty(place: &Place, above: &Place, moved: &mut Vec<u32>) -> Result<(), Hardw
             _ => break,
         }
     }
-    result.map_err(|cause| HardwareError::RealCgroup {
+    result.map_err(|cause| HardwareError::Io {
         action: "remove",
         path: place.cpu.clone(),
         cause,

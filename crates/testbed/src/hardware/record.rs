@@ -62,7 +62,7 @@ impl Record {
 
     /// Reads a record; nothing where there is no file.
     pub(super) fn load(path: &Path) -> Result<Option<Self>, HardwareError> {
-        let fail = |cause| error("read", path, cause, REMEDY);
+        let fail = |cause| error("read the emulator's undo record", path, cause, REMEDY);
         let text = match fs::metadata(path).and_then(|meta| match meta.len() <= MAX_BYTES {
             true => fs::read_to_string(path),
             false => Err(io::Error::other("it is too long")),
@@ -78,7 +78,14 @@ impl Record {
 
     /// Writes it so that a reader, after a crash too, finds either the old or the new one whole.
     pub(super) fn save(&self, path: &Path) -> Result<(), HardwareError> {
-        let fail = |cause| error("write", path, cause, "give a place that may be written");
+        let fail = |cause| {
+            error(
+                "write the emulator's undo record",
+                path,
+                cause,
+                "give a place that may be written",
+            )
+        };
         let text = serde_json::to_string_pretty(self).map_err(|cause| fail(io::Error::other(cause)))?;
         let temporary = temporary(path);
         let write = || -> io::Result<()> {
@@ -95,7 +102,7 @@ impl Record {
         for path in [path, &temporary(path)] {
             match fs::remove_file(path) {
                 Err(cause) if cause.kind() != io::ErrorKind::NotFound => {
-                    return Err(error("remove", path, cause, REMEDY));
+                    return Err(error("remove the emulator's undo record", path, cause, REMEDY));
                 }
                 _ => {}
             }
@@ -112,7 +119,7 @@ fn temporary(path: &Path) -> PathBuf {
 }
 
 fn error(action: &'static str, path: &Path, cause: io::Error, remedy: &'static str) -> HardwareError {
-    HardwareError::Record {
+    HardwareError::Io {
         action,
         path: path.to_path_buf(),
         cause,

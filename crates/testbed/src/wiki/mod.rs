@@ -32,6 +32,7 @@ pub use workers::{PageCost, WikiCosts, WikiStats};
 
 use headroom_units::Seconds;
 use socket2::{Domain, Protocol, Socket, Type};
+use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -236,59 +237,58 @@ impl WikiHandle {
 }
 
 fn check(config: &WikiConfig) -> Result<(), WikiError> {
-    let count = |setting, value: usize, least: usize, most: usize, remedy| {
-        let bad = WikiError::BadSetting {
+    let need = |holds: bool, setting, value: &dyn fmt::Display, remedy| match holds {
+        true => Ok(()),
+        false => Err(WikiError::BadSetting {
             setting,
             value: value.to_string(),
             remedy,
-        };
-        if (least..=most).contains(&value) {
-            Ok(())
-        } else {
-            Err(bad)
-        }
+        }),
     };
-    count(
-        "workers",
-        config.workers,
-        1,
-        MAX_WORKERS,
-        "give from 1 to 1,024 threads",
-    )?;
-    count(
-        "queue",
-        config.queue,
-        1,
-        MAX_QUEUE,
-        "give from 1 to 100,000 requests",
-    )?;
-    count("pages", config.pages, 2, MAX_PAGES, "give from 2 to 400 pages")?;
-    count(
-        "max_connections",
-        config.max_connections,
-        1,
-        60_000,
-        "give from 1 to 60,000 connections",
-    )?;
-    match config.work {
-        Work::MeanCpu(mean) if !(1e-5..=1.0).contains(&mean.get()) => Err(WikiError::BadSetting {
-            setting: "mean CPU time of a page",
-            value: mean.to_string(),
-            remedy: "give from 0.01 to 1,000 ms",
-        }),
-        Work::Fixed { length, .. } if !(0.01..=100.0).contains(&length) => Err(WikiError::BadSetting {
-            setting: "length of pages",
-            value: length.to_string(),
-            remedy: "give a factor from 0.01 to 100",
-        }),
-        Work::Fixed { revisions, .. } => count(
-            "revisions",
-            revisions,
-            1,
-            MAX_REVISIONS,
-            "give from 1 to 4,096 revisions",
+    for (setting, value, allowed, remedy) in [
+        (
+            "workers",
+            config.workers,
+            1..=MAX_WORKERS,
+            "give from 1 to 1,024 threads",
         ),
-        Work::MeanCpu(_) => Ok(()),
+        (
+            "queue",
+            config.queue,
+            1..=MAX_QUEUE,
+            "give from 1 to 100,000 requests",
+        ),
+        ("pages", config.pages, 2..=MAX_PAGES, "give from 2 to 400 pages"),
+        (
+            "max_connections",
+            config.max_connections,
+            1..=60_000,
+            "give from 1 to 60,000 connections",
+        ),
+    ] {
+        need(allowed.contains(&value), setting, &value, remedy)?;
+    }
+    match config.work {
+        Work::MeanCpu(mean) => {
+            let holds = (1e-5..=1.0).contains(&mean.get());
+            need(
+                holds,
+                "mean CPU time of a page",
+                &mean,
+                "give from 0.01 to 1,000 ms",
+            )
+        }
+        Work::Fixed { revisions, length } => {
+            let holds = (0.01..=100.0).contains(&length);
+            need(
+                holds,
+                "length of pages",
+                &length,
+                "give a factor from 0.01 to 100",
+            )?;
+            let holds = (1..=MAX_REVISIONS).contains(&revisions);
+            need(holds, "revisions", &revisions, "give from 1 to 4,096 revisions")
+        }
     }
 }
 

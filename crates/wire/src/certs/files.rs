@@ -64,11 +64,7 @@ pub(super) fn write_pair(crt: &Path, crt_pem: &str, key: &Path, key_pem: &str) -
 
 /// Writes a file in the place of one that may be there; it is whole at every moment.
 pub(super) fn replace(path: &Path, text: &str) -> Result<(), CertError> {
-    let new = temporary(path);
-    match fs::remove_file(&new) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(io("remove", &new)(error)),
-        _ => {}
-    }
+    let new = temporary(path)?;
     create(&new, text, 0o644)?;
     fs::rename(&new, path).map_err(io("replace", path))
 }
@@ -89,20 +85,19 @@ pub(super) fn append(path: &Path, line: &str) -> Result<(), CertError> {
 /// Replaces a certificate and its key. Each file is whole at every moment; between the two renames they do not match,
 /// which a program that starts just then reports and does not use.
 pub(super) fn replace_pair(crt: &Path, crt_pem: &str, key: &Path, key_pem: &str) -> Result<(), CertError> {
-    let (new_crt, new_key) = (temporary(crt), temporary(key));
-    for left in [&new_crt, &new_key] {
-        match fs::remove_file(left) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(io("remove", left)(error)),
-            _ => {}
-        }
-    }
+    let (new_crt, new_key) = (temporary(crt)?, temporary(key)?);
     write_pair(&new_crt, crt_pem, &new_key, key_pem)?;
     fs::rename(&new_key, key).map_err(io("replace", key))?;
     fs::rename(&new_crt, crt).map_err(io("replace", crt))
 }
 
-fn temporary(path: &Path) -> PathBuf {
+/// The path beside it that is written first; what an earlier attempt left there is removed.
+fn temporary(path: &Path) -> Result<PathBuf, CertError> {
     let mut name = path.as_os_str().to_owned();
     name.push(".new");
-    name.into()
+    let new = PathBuf::from(name);
+    match fs::remove_file(&new) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(io("remove", &new)(error)),
+        _ => Ok(new),
+    }
 }

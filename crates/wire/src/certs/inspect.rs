@@ -131,10 +131,7 @@ impl fmt::Display for Standing {
 /// # Errors
 /// [`CertError::Io`], or [`CertError::Unusable`] where the file holds none.
 pub fn inspect(path: &Path) -> Result<Certificate, CertError> {
-    let unusable = |why: String| CertError::Unusable {
-        path: path.into(),
-        why,
-    };
+    let unusable = |why: String| CertError::unusable(path, why);
     let text = files::read(path)?;
     let der = CertificateDer::from_pem_slice(text.as_bytes())
         .map_err(|error| unusable(format!("it holds no certificate: {error}")))?;

@@ -112,6 +112,16 @@ pub enum CertError {
     Make(#[from] rcgen::Error),
 }
 
+impl CertError {
+    /// A file that is not what its name says.
+    pub(crate) fn unusable(path: &Path, why: impl fmt::Display) -> Self {
+        Self::Unusable {
+            path: path.into(),
+            why: why.to_string(),
+        }
+    }
+}
+
 /// When a certificate is valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Validity {
@@ -160,6 +170,18 @@ pub struct Written {
     pub secret: bool,
 }
 
+impl Written {
+    /// A key and its certificate.
+    fn pair(key: PathBuf, of_key: String, crt: PathBuf, of_crt: String) -> Vec<Self> {
+        let one = |path, purpose, secret| Self {
+            path,
+            purpose,
+            secret,
+        };
+        vec![one(key, of_key, true), one(crt, of_crt, false)]
+    }
+}
+
 impl fmt::Display for Written {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let secret = if self.secret { " [secret]" } else { "" };
@@ -197,22 +219,10 @@ impl Authority {
         let signed = params.self_signed(&key)?;
         let (crt, key_file) = (dir.join("ca.crt"), dir.join("ca.key"));
         files::write_pair(&crt, &signed.pem(), &key_file, &key.serialize_pem())?;
-        let written = vec![
-            Written {
-                path: key_file,
-                purpose:
-                    "signs every other certificate. Whoever has it commands every node: keep it here, best \
-                          offline, and copy it nowhere"
-                        .into(),
-                secret: true,
-            },
-            Written {
-                path: crt,
-                purpose: "tells who signed. Copy it to every node and to the controller (their setting `ca`)"
-                    .into(),
-                secret: false,
-            },
-        ];
+        let of_key = "signs every other certificate. Whoever has it commands every node: keep it here, best offline, and \
+                      copy it nowhere";
+        let of_crt = "tells who signed. Copy it to every node and to the controller (their setting `ca`)";
+        let written = Written::pair(key_file, of_key.into(), crt, of_crt.into());
         Ok((Self::open(dir)?, written))
     }
 
@@ -225,15 +235,12 @@ impl Authority {
         let (crt, key_file) = (dir.join("ca.crt"), dir.join("ca.key"));
         let certificate = inspect(&crt)?;
         if certificate.role != Role::Authority {
-            return Err(CertError::Unusable {
-                path: crt,
-                why: "it is no authority's certificate".into(),
-            });
+            return Err(CertError::unusable(&crt, "it is no authority's certificate"));
         }
         let key = read_key(&key_file)?;
         if certificate.public_key != rcgen::PublicKeyData::der_bytes(&key) {
             let why = format!("it is not the key of {}", crt.display());
-            return Err(CertError::Unusable { path: key_file, why });
+            return Err(CertError::unusable(&key_file, why));
         }
         let pem = files::read(&crt)?;
         Ok(Self {
@@ -330,12 +337,7 @@ impl Authority {
     /// [`CertError`]: not a node's or controller's certificate signed by this authority. Nothing is changed then.
     pub fn renew(&self, file: &Path, validity: Validity) -> Result<Vec<Written>, CertError> {
         let old = inspect(file)?;
-        let unusable = |why: &str| {
-            Err(CertError::Unusable {
-                path: file.into(),
-                why: why.into(),
-            })
-        };
+        let unusable = |why: &str| Err(CertError::unusable(file, why));
         if old.issuer != self.certificate.subject {
             return unusable("another authority signed it");
         }
@@ -418,18 +420,9 @@ impl Authority {
                 "to the controller".into(),
             ),
         };
-        Ok(vec![
-            Written {
-                path: key_file,
-                purpose: format!("the private key to {stem}.crt. Copy it {place} alone (its setting `key`)"),
-                secret: true,
-            },
-            Written {
-                path: crt,
-                purpose: format!("{shows}. Copy it {place} (its setting `certificate`)"),
-                secret: false,
-            },
-        ])
+        let of_key = format!("the private key to {stem}.crt. Copy it {place} alone (its setting `key`)");
+        let of_crt = format!("{shows}. Copy it {place} (its setting `certificate`)");
+        Ok(Written::pair(key_file, of_key, crt, of_crt))
     }
 }
 
@@ -486,10 +479,8 @@ fn check_host(name: &str, what: &'static str) -> Result<(), CertError> {
 
 fn read_key(path: &Path) -> Result<KeyPair, CertError> {
     let text = files::read(path)?;
-    KeyPair::from_pem(&text).map_err(|error| CertError::Unusable {
-        path: path.into(),
-        why: format!("it is no private key: {error}"),
-    })
+    KeyPair::from_pem(&text)
+        .map_err(|error| CertError::unusable(path, format!("it is no private key: {error}")))
 }
 
 /// Whether a file is there at all: `symlink_metadata`, so that a dangling link counts too.

@@ -29,9 +29,9 @@ impl Authority {
         subject: &str,
         der: &CertificateDer<'_>,
     ) -> Result<(), CertError> {
-        let (_, parsed) = X509Certificate::from_der(der).map_err(|error| CertError::Unusable {
-            path: self.dir.join(format!("{stem}.crt")),
-            why: format!("what was made cannot be read: {error}"),
+        let (_, parsed) = X509Certificate::from_der(der).map_err(|error| {
+            let why = format!("what was made cannot be read: {error}");
+            CertError::unusable(&self.dir.join(format!("{stem}.crt")), why)
         })?;
         let line = format!("{} {stem} {subject}\n", hex(parsed.raw_serial()));
         files::append(&self.issued_file(), &line)
@@ -51,14 +51,15 @@ impl Authority {
                 let mut words = line.splitn(3, ' ');
                 let (Some(serial), Some(stem), Some(subject)) = (words.next(), words.next(), words.next())
                 else {
-                    return Err(unusable(
+                    return Err(CertError::unusable(
                         &issued,
                         format!("line {number} is not what was written: {line:?}"),
                     ));
                 };
                 if name == subject || name == stem {
-                    let serial = unhex(serial)
-                        .ok_or_else(|| unusable(&issued, format!("line {number} has no serial number")))?;
+                    let serial = unhex(serial).ok_or_else(|| {
+                        CertError::unusable(&issued, format!("line {number} has no serial number"))
+                    })?;
                     serials.insert(serial);
                 }
             }
@@ -93,7 +94,7 @@ impl Authority {
         let added = revoked.len() - before;
         let crl = self.list_file();
         if revoked.len() > MAX_REVOKED {
-            return Err(unusable(
+            return Err(CertError::unusable(
                 &crl,
                 format!("it would have more than {MAX_REVOKED} entries: make a new authority"),
             ));
@@ -130,9 +131,10 @@ impl Authority {
         }
         let text = files::read(&path)?;
         let der = CertificateRevocationListDer::from_pem_slice(text.as_bytes())
-            .map_err(|error| unusable(&path, format!("it holds no revocation list: {error}")))?;
-        let (_, list) = CertificateRevocationList::from_der(&der)
-            .map_err(|error| unusable(&path, format!("its revocation list cannot be read: {error}")))?;
+            .map_err(|error| CertError::unusable(&path, format!("it holds no revocation list: {error}")))?;
+        let (_, list) = CertificateRevocationList::from_der(&der).map_err(|error| {
+            CertError::unusable(&path, format!("its revocation list cannot be read: {error}"))
+        })?;
         let number = list
             .crl_number()
             .and_then(|number| number.to_u64_digits().first().copied());
@@ -140,19 +142,12 @@ impl Authority {
             let revoked = OffsetDateTime::from_unix_timestamp(one.revocation_date.timestamp());
             Ok(RevokedCertParams {
                 serial_number: SerialNumber::from_slice(one.raw_serial()),
-                revocation_time: revoked.map_err(|error| unusable(&path, error.to_string()))?,
+                revocation_time: revoked.map_err(|error| CertError::unusable(&path, error.to_string()))?,
                 reason_code: Some(RevocationReason::Unspecified),
                 invalidity_date: None,
             })
         });
         Ok((number.unwrap_or(0), entries.collect::<Result<_, CertError>>()?))
-    }
-}
-
-fn unusable(path: &std::path::Path, why: String) -> CertError {
-    CertError::Unusable {
-        path: path.into(),
-        why,
     }
 }
 

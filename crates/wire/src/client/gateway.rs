@@ -79,21 +79,11 @@ impl GatewayClient {
     pub async fn observe(&self, period: Duration) -> Result<GatewayPeriods, CallError> {
         let period_ms = u64::try_from(period.as_millis()).unwrap_or(u64::MAX);
         let request = proto::ObserveGatewayRequest { period_ms };
-        let periods = self.caller.stream(async |inner| inner.observe(request).await);
-        Ok(GatewayPeriods(periods.await?))
+        self.caller
+            .stream(async |inner| inner.observe(request).await)
+            .await
     }
 }
 
-/// The periods of one observation.
-#[derive(Debug)]
-pub struct GatewayPeriods(Incoming<proto::GatewayPeriod>);
-
-impl GatewayPeriods {
-    /// The next period; `None` when the gateway ended the stream, which it does when it ends itself.
-    ///
-    /// # Errors
-    /// [`CallError`]; the stream is over then.
-    pub async fn next(&mut self) -> Result<Option<GatewayPeriod>, CallError> {
-        self.0.next().await
-    }
-}
+/// The periods of one observation of a gateway.
+pub type GatewayPeriods = Incoming<proto::GatewayPeriod, GatewayPeriod>;

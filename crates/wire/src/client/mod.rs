@@ -12,6 +12,7 @@ use crate::proto::agent_client::AgentClient;
 use crate::tls::{ClientTls, TlsError};
 use crate::{Address, Invalid, Refusal, Server, proto};
 use channel::Channel;
+use std::marker::PhantomData;
 use std::time::Duration;
 use tonic::{Code, Response, Status, Streaming};
 
@@ -186,8 +187,9 @@ impl Client {
     pub async fn observe(&self, period: Duration) -> Result<Samples, CallError> {
         let period_ms = u64::try_from(period.as_millis()).unwrap_or(u64::MAX);
         let request = proto::ObserveRequest { period_ms };
-        let samples = self.caller.stream(async |inner| inner.observe(request).await);
-        Ok(Samples(samples.await?))
+        self.caller
+            .stream(async |inner| inner.observe(request).await)
+            .await
     }
 }
 
@@ -243,29 +245,38 @@ impl<C: Clone> Caller<C> {
         }
     }
 
-    async fn stream<M>(
+    async fn stream<M, T>(
         &self,
         call: impl AsyncFnOnce(&mut C) -> Result<Response<Streaming<M>>, Status>,
-    ) -> Result<Incoming<M>, CallError> {
+    ) -> Result<Incoming<M, T>, CallError> {
         Ok(Incoming {
             stream: self.answered(call).await?,
             channel: self.channel.clone(),
+            read_as: PhantomData,
         })
     }
 }
 
 /// Messages of one stream.
+/// What a server sends of itself, a message at a time: `M` as the contract has it, `T` as it is read.
 #[derive(Debug)]
-struct Incoming<M> {
+pub struct Incoming<M, T> {
     stream: Streaming<M>,
     channel: Channel,
+    read_as: PhantomData<fn() -> T>,
 }
 
-impl<M> Incoming<M> {
-    async fn next<T>(&mut self) -> Result<Option<T>, CallError>
-    where
-        T: TryFrom<M, Error = Invalid>,
-    {
+/// The samples of one observation.
+pub type Samples = Incoming<proto::Sample, Sample>;
+
+impl<M, T: TryFrom<M, Error = Invalid>> Incoming<M, T> {
+    /// The next one; `None` when the server ended the stream, which it does when it ends itself.
+    ///
+    /// It waits as long as it takes; a connection that is lost is noticed within twice [`ClientOptions::silence`].
+    ///
+    /// # Errors
+    /// [`CallError`]; the stream is over then.
+    pub async fn next(&mut self) -> Result<Option<T>, CallError> {
         match self.stream.message().await {
             Ok(None) => Ok(None),
             Ok(Some(message)) => T::try_from(message)
@@ -273,21 +284,5 @@ impl<M> Incoming<M> {
                 .map_err(|invalid| self.channel.nonsense(invalid)),
             Err(status) => Err(self.channel.failed(status).await),
         }
-    }
-}
-
-/// The samples of one observation.
-#[derive(Debug)]
-pub struct Samples(Incoming<proto::Sample>);
-
-impl Samples {
-    /// The next sample; `None` when the agent ended the stream, which it does when it ends itself.
-    ///
-    /// It waits as long as it takes; a connection that is lost is noticed within twice [`ClientOptions::silence`].
-    ///
-    /// # Errors
-    /// [`CallError`]; the stream is over then.
-    pub async fn next(&mut self) -> Result<Option<Sample>, CallError> {
-        self.0.next().await
     }
 }

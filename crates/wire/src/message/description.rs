@@ -1,6 +1,6 @@
 //! What a node is and what can be asked of it.
 
-use super::{LeaseState, Range, Ranges};
+use super::{LeaseState, Node, Range, Ranges, range};
 use crate::check::{Invalid, amount, at_most, each, protocol, required, source, source_number};
 use crate::proto;
 use headroom_units::{Setting, Source, Watts};
@@ -46,23 +46,6 @@ pub struct Description {
     pub in_force: Setting,
     /// Who holds the node now.
     pub lease: Option<LeaseState>,
-}
-
-/// A machine.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Node {
-    /// The name that the agent was given, else the host's name.
-    pub name: String,
-    /// The machine's lasting number (/etc/machine-id); empty where it has none.
-    pub machine_id: String,
-    /// The number of this boot of its kernel.
-    pub boot_id: String,
-    /// The kernel's release.
-    pub kernel: String,
-    /// The processor's model name.
-    pub processor: String,
-    /// Processors online.
-    pub cores_online: u32,
 }
 
 /// Whether a device or a meter can be used.
@@ -142,15 +125,15 @@ impl From<Description> for proto::Description {
             protocol: crate::PROTOCOL,
             agent_version: description.agent_version,
             agent_run: description.agent_run,
-            node: Some(description.node.into()),
+            node: Some(description.node),
             service: description.service,
             ranges: description.ranges.into(),
             devices: description.devices.into_iter().map(Into::into).collect(),
             meters: description.meters.into_iter().map(Into::into).collect(),
             envelope: description.envelope.map(Into::into),
-            lease_ms: Some(description.lease_ms.into()),
-            observe_period_ms: Some(description.observe_period_ms.into()),
-            queue_period_ms: description.queue_period_ms.map(Into::into),
+            lease_ms: Some(description.lease_ms),
+            observe_period_ms: Some(description.observe_period_ms),
+            queue_period_ms: description.queue_period_ms,
             cpu_groups: description.cpu_groups.map(|names| proto::CpuGroups { names }),
             source: source_number(description.source),
             in_force: Some(description.in_force.into()),
@@ -166,15 +149,18 @@ impl TryFrom<proto::Description> for Description {
         Ok(Self {
             agent_version: message.agent_version,
             agent_run: message.agent_run,
-            node: message.node.ok_or_else(|| Invalid::missing("node"))?.into(),
+            node: message.node.ok_or_else(|| Invalid::missing("node"))?,
             service: message.service,
             ranges: message.ranges.try_into()?,
             devices: each("devices", message.devices, MAX_DEVICES)?,
             meters: each("meters", message.meters, MAX_DEVICES)?,
             envelope: message.envelope.map(TryInto::try_into).transpose()?,
-            lease_ms: required("lease_ms", message.lease_ms)?,
-            observe_period_ms: required("observe_period_ms", message.observe_period_ms)?,
-            queue_period_ms: message.queue_period_ms.map(Range::try_from).transpose()?,
+            lease_ms: range("lease_ms", message.lease_ms)?,
+            observe_period_ms: range("observe_period_ms", message.observe_period_ms)?,
+            queue_period_ms: message
+                .queue_period_ms
+                .map(|period| range("queue_period_ms", Some(period)))
+                .transpose()?,
             cpu_groups: message
                 .cpu_groups
                 .map(|groups| at_most("cpu_groups", groups.names, MAX_CPU_GROUPS))
@@ -183,32 +169,6 @@ impl TryFrom<proto::Description> for Description {
             in_force: required("in_force", message.in_force)?,
             lease: message.lease.map(Into::into),
         })
-    }
-}
-
-impl From<Node> for proto::Node {
-    fn from(node: Node) -> Self {
-        Self {
-            name: node.name,
-            machine_id: node.machine_id,
-            boot_id: node.boot_id,
-            kernel: node.kernel,
-            processor: node.processor,
-            cores_online: node.cores_online,
-        }
-    }
-}
-
-impl From<proto::Node> for Node {
-    fn from(message: proto::Node) -> Self {
-        Self {
-            name: message.name,
-            machine_id: message.machine_id,
-            boot_id: message.boot_id,
-            kernel: message.kernel,
-            processor: message.processor,
-            cores_online: message.cores_online,
-        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! What a gateway says about itself and what it counted.
 
-use super::{GatewayLever, MAX_LEVERS, Range};
+use super::{GatewayLever, MAX_LEVERS, Range, range};
 use crate::check::{Invalid, at_most, each, micros, protocol, required};
 use crate::proto;
 use std::time::Duration;
@@ -184,7 +184,7 @@ impl From<GatewayDescription> for proto::GatewayDescription {
             run: description.run,
             listen: description.listen,
             backends: description.backends.into_iter().map(Into::into).collect(),
-            observe_period_ms: Some(description.observe_period_ms.into()),
+            observe_period_ms: Some(description.observe_period_ms),
             levers: description.levers.into_iter().map(Into::into).collect(),
         }
     }
@@ -199,7 +199,7 @@ impl TryFrom<proto::GatewayDescription> for GatewayDescription {
             run: message.run,
             listen: at_most("listen", message.listen, MAX_BACKENDS)?,
             backends: each("backends", message.backends, MAX_BACKENDS)?,
-            observe_period_ms: required("observe_period_ms", message.observe_period_ms)?,
+            observe_period_ms: range("observe_period_ms", message.observe_period_ms)?,
             levers: each("levers", message.levers, MAX_LEVERS)?,
         })
     }

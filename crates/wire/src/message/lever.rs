@@ -1,7 +1,7 @@
 //! What can be set of a gateway beside its backends, by name.
 
-use super::Range;
-use crate::check::{Invalid, at_most, required};
+use super::{Range, range};
+use crate::check::{Invalid, at_most};
 use crate::{Refusal, proto};
 
 pub use crate::proto::LeverSetting;
@@ -64,7 +64,7 @@ impl From<GatewayLever> for proto::GatewayLever {
         Self {
             name: lever.name,
             unit: lever.unit,
-            range: Some(lever.range.into()),
+            range: Some(lever.range),
         }
     }
 }
@@ -75,7 +75,7 @@ impl TryFrom<proto::GatewayLever> for GatewayLever {
         Ok(Self {
             name: message.name,
             unit: message.unit,
-            range: required("levers.range", message.range)?,
+            range: range("levers.range", message.range)?,
         })
     }
 }

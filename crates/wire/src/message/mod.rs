@@ -11,7 +11,7 @@ mod queue;
 mod sample;
 mod setting;
 
-pub use description::{Availability, Description, Device, MAX_CPU_GROUPS, Meter, Node, PowerEnvelope};
+pub use description::{Availability, Description, Device, MAX_CPU_GROUPS, Meter, PowerEnvelope};
 pub use gateway::{
     Backend, BackendPeriod, BackendState, ConnectCounts, FailureCounts, GatewayDescription, GatewayPeriod,
     MAX_BACKENDS, MAX_LATENCIES, MAX_WEIGHT, QueueCounts, SetBackend,
@@ -22,9 +22,7 @@ pub use queue::{
     MAX_COUNT, MAX_QUEUE_LISTENERS, QueueAtArrival, QueueCounters, QueueLength, QueueListener, QueueMethod,
     QueueSample, QueueShown, QueueSnapshot, WatchQueue,
 };
-pub use sample::{
-    CpuSample, EnergySample, MAX_TROUBLES, MAX_ZONES, Microjoules, RefusedReadings, Sample, ZoneSample,
-};
+pub use sample::{CpuSample, EnergySample, MAX_TROUBLES, MAX_ZONES, Microjoules, Sample, ZoneSample};
 pub use setting::{NoLever, Ranges};
 
 use crate::check::{Invalid, amount, at_most, micros, millis, required};
@@ -32,21 +30,13 @@ use crate::proto;
 use headroom_units::Setting;
 use std::time::Duration;
 
+// What the contract says of these is all there is to them.
+pub use crate::proto::{Node, Range, RefusedReadings};
+
 /// The longest name of a holder, in characters.
 pub const MAX_HOLDER: usize = 64;
 /// The most notes in one answer.
 pub const MAX_NOTES: usize = 64;
-
-/// What values are accepted, in the unit of what they are for.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Range {
-    /// The smallest.
-    pub minimum: f64,
-    /// The largest.
-    pub maximum: f64,
-    /// Values are rounded down to multiples of it; 0 where any value is kept as it is.
-    pub step: f64,
-}
 
 impl Range {
     /// A range without steps.
@@ -64,34 +54,17 @@ impl Range {
     }
 }
 
-impl From<Range> for proto::Range {
-    fn from(range: Range) -> Self {
-        Self {
-            minimum: range.minimum,
-            maximum: range.maximum,
-            step: range.step,
-        }
+/// A range that a message must have: finite, from 0, not crossed.
+fn range(field: &str, message: Option<Range>) -> Result<Range, Invalid> {
+    let range = message.ok_or_else(|| Invalid::missing(field))?;
+    let minimum = amount("range.minimum", range.minimum)?;
+    let maximum = amount("range.maximum", range.maximum)?;
+    amount("range.step", range.step)?;
+    if maximum < minimum {
+        let expected = format!("at least the minimum, {minimum}");
+        return Err(Invalid::new("range.maximum", maximum, expected));
     }
-}
-
-impl TryFrom<proto::Range> for Range {
-    type Error = Invalid;
-    fn try_from(message: proto::Range) -> Result<Self, Invalid> {
-        let minimum = amount("range.minimum", message.minimum)?;
-        let maximum = amount("range.maximum", message.maximum)?;
-        if maximum < minimum {
-            return Err(Invalid::new(
-                "range.maximum",
-                maximum,
-                format!("at least the minimum, {minimum}"),
-            ));
-        }
-        Ok(Self {
-            minimum,
-            maximum,
-            step: amount("range.step", message.step)?,
-        })
-    }
+    Ok(range)
 }
 
 /// Who asks: the name is for people, the lease belongs to the number.

@@ -170,11 +170,13 @@ pub struct QueueCounters {
     pub enqueued: Option<u64>,
     /// Connections that the server took from it.
     pub accepts: Option<u64>,
-    /// Attempts that were dropped for want of room, each retry one.
+    /// Attempts that were dropped because of a full queue (or another want of the listener's, such as memory). The client
+    /// tries again, so one connection may count more than once, as in the paper (Tsai et al., Section 6.1.2).
     pub drops: Option<u64>,
     /// Requests that the server answered.
     pub requests: Option<u64>,
-    /// `tcpAttemptFails` (RFC 4022).
+    /// `tcpAttemptFails` (RFC 4022): connections that failed while being opened, in both directions. Linux 2.4 counted
+    /// dropped SYNs here; today's does not, so it is beside the drops and not among them.
     pub attempt_fails: Option<u64>,
 }
 
@@ -183,7 +185,7 @@ pub struct QueueCounters {
 pub struct QueueLength {
     /// Established connections that wait to be accepted.
     pub now: u64,
-    /// The limit. Linux lets in one more than it.
+    /// The limit: the smaller of listen(2)'s argument and `net.core.somaxconn`. Linux lets in one more than it.
     pub limit: u64,
 }
 
@@ -211,6 +213,20 @@ pub struct QueueListener {
     pub drops: Option<u64>,
     /// Connections put in its queue since the meter was opened.
     pub enqueued: Option<u64>,
+}
+
+impl QueueCounters {
+    /// Attempts to enter the queue: those that got in and those that were dropped.
+    pub fn arrivals(&self) -> Option<u64> {
+        Some(self.enqueued? + self.drops?)
+    }
+}
+
+impl QueueListener {
+    /// The connections that its queue has room for.
+    pub fn room(&self) -> u64 {
+        self.length.limit + 1
+    }
 }
 
 fn count(field: &str, value: u64) -> Result<u64, Invalid> {

@@ -1,6 +1,6 @@
 //! What was seen in one period.
 
-use super::LeaseState;
+use super::{LeaseState, RefusedReadings};
 use crate::check::{
     Invalid, amount, at_most, each, micros, optional_amount, required, share, source, source_number,
 };
@@ -54,15 +54,6 @@ pub struct Sample {
     pub usable: Option<Cores>,
     /// The meter's readings that were not believed; `None` where no meter answered.
     pub refused: Option<RefusedReadings>,
-}
-
-/// Readings of a meter that cannot be true and were left out.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RefusedReadings {
-    /// The meter: `rapl`, `hwmon`.
-    pub meter: String,
-    /// How many since the agent began to count; only grows.
-    pub count: u64,
 }
 
 /// The processor time of the service.
@@ -127,10 +118,7 @@ impl From<Sample> for proto::Sample {
             lease: sample.lease.map(Into::into),
             troubles: sample.troubles,
             usable_cores: sample.usable.map(Cores::get),
-            refused: sample.refused.map(|refused| proto::RefusedReadings {
-                meter: refused.meter,
-                count: refused.count,
-            }),
+            refused: sample.refused,
         }
     }
 }
@@ -162,10 +150,7 @@ impl TryFrom<proto::Sample> for Sample {
             lease: message.lease.map(Into::into),
             troubles: at_most("troubles", message.troubles, MAX_TROUBLES)?,
             usable: optional_amount("usable_cores", message.usable_cores)?.map(Cores::new),
-            refused: message.refused.map(|refused| RefusedReadings {
-                meter: refused.meter,
-                count: refused.count,
-            }),
+            refused: message.refused,
         })
     }
 }

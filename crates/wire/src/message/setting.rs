@@ -1,6 +1,6 @@
 //! Settings, and what can be commanded of a node's levers.
 
-use super::{MAX_LEVERS, Range};
+use super::{MAX_LEVERS, Range, range};
 use crate::check::{Invalid, amount, at_most};
 use crate::{Refusal, proto};
 use headroom_units::{Lever, LeverRange, Seconds, Setting};
@@ -158,7 +158,7 @@ impl From<Ranges> for Vec<proto::LeverRange> {
             proto::LeverRange {
                 lever: lever.name().to_owned(),
                 delay_ms: range.map_or(0.0, |range| range.delay.as_millis()),
-                range: range.map(|range| Range::from(range).into()),
+                range: range.map(Into::into),
                 reason: none.reason,
                 remedy: none.remedy,
             }
@@ -172,19 +172,15 @@ impl TryFrom<Vec<proto::LeverRange>> for Ranges {
     fn try_from(messages: Vec<proto::LeverRange>) -> Result<Self, Invalid> {
         let each = |message: proto::LeverRange| {
             let lever = lever("ranges.lever", &message.lever)?;
-            let Some(range) = message.range else {
+            if message.range.is_none() {
                 let (reason, remedy) = (message.reason, message.remedy);
                 return Ok((lever, Err(NoLever { reason, remedy })));
-            };
-            let Range {
-                minimum,
-                maximum,
-                step,
-            } = range.try_into()?;
+            }
+            let accepted = range("ranges.range", message.range)?;
             let range = LeverRange {
-                min: minimum,
-                max: maximum,
-                step,
+                min: accepted.minimum,
+                max: accepted.maximum,
+                step: accepted.step,
                 delay: Seconds::from_millis(amount("ranges.delay_ms", message.delay_ms)?),
             };
             Ok((lever, Ok(range)))

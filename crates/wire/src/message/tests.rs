@@ -173,47 +173,21 @@ fn another_revision_of_the_contract_is_refused_with_a_remedy() {
 #[test]
 fn a_description_without_its_parts_is_refused() {
     let whole = proto::Description::from(description());
-    for (field, broken) in [
-        (
-            "node",
-            proto::Description {
-                node: None,
-                ..whole.clone()
-            },
-        ),
-        (
-            "lease_ms",
-            proto::Description {
-                lease_ms: None,
-                ..whole.clone()
-            },
-        ),
-        (
-            "observe_period_ms",
-            proto::Description {
-                observe_period_ms: None,
-                ..whole.clone()
-            },
-        ),
-        (
-            "in_force",
-            proto::Description {
-                in_force: None,
-                ..whole.clone()
-            },
-        ),
-        (
-            "source",
-            proto::Description {
-                source: 0,
-                ..whole.clone()
-            },
-        ),
-    ] {
+    type Spoil = fn(&mut proto::Description);
+    let spoilt: [(&str, Spoil); 5] = [
+        ("node", |it| it.node = None),
+        ("lease_ms", |it| it.lease_ms = None),
+        ("observe_period_ms", |it| it.observe_period_ms = None),
+        ("in_force", |it| it.in_force = None),
+        ("source", |it| it.source = 0),
+    ];
+    for (field, spoil) in spoilt {
+        let mut broken = whole.clone();
+        spoil(&mut broken);
         assert_eq!(Description::try_from(broken).unwrap_err().field, field);
     }
     let mut crossed = whole;
-    crossed.ranges[0].range = Some(proto::Range {
+    crossed.ranges[0].range = Some(Range {
         minimum: 2.0,
         maximum: 1.0,
         step: 0.0,
@@ -299,50 +273,26 @@ fn an_apply_without_numbers_is_refused() {
         setting: Some(levers(&[("cores", 2.0), ("cap", 60.0), ("frequency", 1.2e9)])),
     };
     assert!(Apply::try_from(good.clone()).is_ok());
-    let with = |lever, value| proto::ApplyRequest {
-        setting: Some(levers(&[(lever, value)])),
-        ..good.clone()
-    };
-    for (field, bad) in [
-        ("setting.cores", with("cores", f64::NAN)),
-        ("setting.cores", with("cores", -1.0)),
-        ("setting.cap", with("cap", f64::INFINITY)),
-        (
-            "setting",
-            proto::ApplyRequest {
-                setting: None,
-                ..good.clone()
-            },
-        ),
-        (
-            "lease_id",
-            proto::ApplyRequest {
-                lease_id: 0,
-                ..good.clone()
-            },
-        ),
-        (
-            "holder",
-            proto::ApplyRequest {
-                holder: String::new(),
-                ..good.clone()
-            },
-        ),
-        (
-            "holder",
-            proto::ApplyRequest {
-                holder: "x".repeat(65),
-                ..good.clone()
-            },
-        ),
-        (
-            "holder",
-            proto::ApplyRequest {
-                holder: "a\nb".into(),
-                ..good.clone()
-            },
-        ),
-    ] {
+    type Spoil = fn(&mut proto::ApplyRequest);
+    let spoilt: [(&str, Spoil); 8] = [
+        ("setting.cores", |it| {
+            it.setting = Some(levers(&[("cores", f64::NAN)]))
+        }),
+        ("setting.cores", |it| {
+            it.setting = Some(levers(&[("cores", -1.0)]))
+        }),
+        ("setting.cap", |it| {
+            it.setting = Some(levers(&[("cap", f64::INFINITY)]))
+        }),
+        ("setting", |it| it.setting = None),
+        ("lease_id", |it| it.lease_id = 0),
+        ("holder", |it| it.holder.clear()),
+        ("holder", |it| it.holder = "x".repeat(65)),
+        ("holder", |it| it.holder = "a\nb".into()),
+    ];
+    for (field, spoil) in spoilt {
+        let mut bad = good.clone();
+        spoil(&mut bad);
         assert_eq!(Apply::try_from(bad).unwrap_err().field, field);
     }
 }

@@ -8,7 +8,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use tokio::net::{TcpListener, UnixListener, UnixStream};
+use tokio::net::{TcpListener, UnixListener};
 
 /// The mode of an agent's socket: the owner and the group may connect.
 pub const SOCKET_MODE: u32 = 0o660;
@@ -78,18 +78,7 @@ impl Listen {
                 fs::read_dir(folder).map_err(io("lock", &name))?;
                 rustix::fs::access(folder, rustix::fs::Access::WRITE_OK)
                     .map_err(|errno| io("lock", &name)(errno.into()))?;
-                match fs::symlink_metadata(path) {
-                    Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-                    Err(cause) => Err(io("look at", &name)(cause)),
-                    Ok(about) if !about.file_type().is_socket() => {
-                        Err(ListenError::NoSocket { path: path.clone() })
-                    }
-                    Ok(_) => match std::os::unix::net::UnixStream::connect(path) {
-                        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(()),
-                        Ok(_) => Err(ListenError::InUse { address: name }),
-                        Err(cause) => Err(io("try the socket", &name)(cause)),
-                    },
-                }
+                is_stale(path, &name).map(drop)
             }
         }
     }
@@ -144,7 +133,7 @@ impl Listener {
     pub async fn open(listen: Listen) -> Result<Self, ListenError> {
         match listen {
             Listen::Unix { path } => {
-                let (listener, socket) = open_unix(&path).await?;
+                let (listener, socket) = open_unix(&path)?;
                 Ok(Self {
                     kind: Kind::Unix {
                         listener,
@@ -216,7 +205,7 @@ fn tcp_error(address: SocketAddr, cause: io::Error) -> ListenError {
     }
 }
 
-async fn open_unix(path: &Path) -> Result<(UnixListener, Socket), ListenError> {
+fn open_unix(path: &Path) -> Result<(UnixListener, Socket), ListenError> {
     let name = format!("unix:{}", path.display());
     let mut lock_path = path.as_os_str().to_owned();
     lock_path.push(".lock");
@@ -238,31 +227,8 @@ async fn open_unix(path: &Path) -> Result<(UnixListener, Socket), ListenError> {
             },
         });
     }
-    match fs::symlink_metadata(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        Err(cause) => {
-            return Err(ListenError::Io {
-                action: "look at",
-                address: name,
-                cause,
-            });
-        }
-        Ok(about) if !about.file_type().is_socket() => {
-            return Err(ListenError::NoSocket { path: path.into() });
-        }
-        Ok(_) => match UnixStream::connect(path).await {
-            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                fs::remove_file(path).map_err(io("remove the stale socket", &name))?;
-            }
-            Ok(_) => return Err(ListenError::InUse { address: name }),
-            Err(cause) => {
-                return Err(ListenError::Io {
-                    action: "try the socket",
-                    address: name,
-                    cause,
-                });
-            }
-        },
+    if is_stale(path, &name)? {
+        fs::remove_file(path).map_err(io("remove the stale socket", &name))?;
     }
     let open = || {
         let socket = socket2::Socket::new(socket2::Domain::UNIX, socket2::Type::STREAM, None)?;
@@ -284,4 +250,29 @@ async fn open_unix(path: &Path) -> Result<(UnixListener, Socket), ListenError> {
             _lock: lock,
         },
     ))
+}
+
+/// Whether the file is a socket that nobody listens at any more; false where there is none.
+fn is_stale(path: &Path, name: &str) -> Result<bool, ListenError> {
+    match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        Err(cause) => return Err(io("look at", name)(cause)),
+        Ok(about) if !about.file_type().is_socket() => {
+            return Err(ListenError::NoSocket { path: path.into() });
+        }
+        Ok(_) => {}
+    }
+    let connect = || {
+        let probe = socket2::Socket::new(socket2::Domain::UNIX, socket2::Type::STREAM, None)?;
+        // A listener with a full queue is one, and is not waited for.
+        probe.set_nonblocking(true)?;
+        probe.connect(&socket2::SockAddr::unix(path)?)
+    };
+    match connect().map_err(|cause| (cause.kind(), cause)) {
+        Err((io::ErrorKind::ConnectionRefused, _)) => Ok(true),
+        Ok(()) | Err((io::ErrorKind::WouldBlock, _)) => Err(ListenError::InUse {
+            address: name.to_owned(),
+        }),
+        Err((_, cause)) => Err(io("try the socket", name)(cause)),
+    }
 }

@@ -293,7 +293,7 @@ impl Listener {
 
     fn refresh(&self) {
         if let Kind::Tcp { tls, .. } = &self.kind {
-            tls.refresh();
+            tls.refresh(Duration::ZERO);
         }
     }
 }

@@ -89,35 +89,36 @@ pub enum TlsError {
     BadName(String),
 }
 
-/// What a TCP listener needs. It always demands a client's certificate: there is no value of this type that does not. The
-/// files are read again when they change; a clone shares what was read.
-#[derive(Clone)]
-pub struct ServerTls(Arc<Reloading<ServerEnd>>);
+/// The certificates of one end, read again when their files change; a clone shares what was read.
+pub struct Tls<E>(Arc<Reloading<E>>);
 
-/// What a client needs to reach an agent over TCP. The files are read again when they change; a clone shares what was
-/// read.
-#[derive(Clone)]
-pub struct ClientTls(Arc<Reloading<ClientEnd>>);
+/// What a TCP listener needs. It always demands a client's certificate: there is no value of this type that does not.
+pub type ServerTls = Tls<ServerEnd>;
 
-struct ServerEnd {
+/// What a client needs to reach an agent over TCP.
+pub type ClientTls = Tls<ClientEnd>;
+
+/// The end that listens.
+pub struct ServerEnd {
     config: Arc<ServerConfig>,
     clients: Arc<dyn ClientCertVerifier>,
 }
 
-struct ClientEnd {
+/// The end that connects.
+pub struct ClientEnd {
     config: Arc<ClientConfig>,
     servers: Arc<WebPkiServerVerifier>,
 }
 
-impl fmt::Debug for ServerTls {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("ServerTls")
+impl<E> Clone for Tls<E> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
     }
 }
 
-impl fmt::Debug for ClientTls {
+impl<E> fmt::Debug for Tls<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("ClientTls")
+        f.write_str("Tls")
     }
 }
 
@@ -129,84 +130,69 @@ struct Loaded {
     own: Certificate,
 }
 
-impl ServerTls {
-    /// Reads and checks a node's files.
+impl<E: End> Tls<E> {
+    /// Reads and checks the files.
     ///
     /// # Errors
-    /// [`TlsError`].
+    /// [`TlsError`], which names the file and what is wrong with it.
     pub fn load(files: &TlsFiles) -> Result<Self, TlsError> {
         Ok(Self(Arc::new(Reloading::load(files)?)))
     }
 
-    /// Whole days until the own certificate ends; negative where it has.
+    /// Whole days until its certificate ends; negative afterwards.
     pub fn days_left(&self) -> i64 {
         self.0.days_left()
     }
 
+    /// Reads the files again where they changed, and were last looked at so long ago.
+    pub(crate) fn refresh(&self, every: Duration) {
+        self.0.refresh(every);
+    }
+}
+
+impl ServerTls {
     pub(crate) fn config(&self) -> Arc<ServerConfig> {
         Arc::clone(&self.0.current().config)
     }
 
-    /// Reads the files again where they changed.
-    pub(crate) fn refresh(&self) {
-        self.0.refresh(Duration::ZERO);
-    }
-
-    /// Whether a client that was let in would be let in now.
+    /// Whether a client that was let in with this chain would be let in now.
     pub(crate) fn still_accepts(&self, chain: &[CertificateDer<'_>]) -> Result<(), String> {
-        let Some((end_entity, between)) = chain.split_first() else {
-            return Err("it showed no certificate".to_owned());
-        };
-        let verified = self
-            .0
-            .current()
-            .clients
-            .verify_client_cert(end_entity, between, UnixTime::now());
-        verified
-            .map(drop)
-            .map_err(|error| explain(&io::Error::other(error), Side::Server))
+        let clients = &self.0.current().clients;
+        still_accepted(chain, Side::Server, |own, between| {
+            clients
+                .verify_client_cert(own, between, UnixTime::now())
+                .map(drop)
+        })
     }
 }
 
 impl ClientTls {
-    /// Reads and checks the controller's files.
-    ///
-    /// # Errors
-    /// [`TlsError`].
-    pub fn load(files: &TlsFiles) -> Result<Self, TlsError> {
-        Ok(Self(Arc::new(Reloading::load(files)?)))
-    }
-
-    /// Whole days until the own certificate ends; negative where it has.
-    pub fn days_left(&self) -> i64 {
-        self.0.days_left()
-    }
-
     pub(crate) fn config(&self) -> Arc<ClientConfig> {
         Arc::clone(&self.0.current().config)
     }
 
-    /// Reads the files again where they changed and the last look is at least `every` ago.
-    pub(crate) fn refresh(&self, every: Duration) {
-        self.0.refresh(every);
-    }
-
-    /// Whether a server that was accepted would be accepted now.
+    /// Whether a server that was reached with this chain would be accepted now.
     pub(crate) fn still_accepts(
         &self,
         chain: &[CertificateDer<'_>],
         name: &ServerName<'_>,
         side: Side,
     ) -> Result<(), String> {
-        let Some((end_entity, between)) = chain.split_first() else {
-            return Err("it showed no certificate".to_owned());
-        };
-        let servers = Arc::clone(&self.0.current().servers);
-        let verified = servers.verify_server_cert(end_entity, between, name, &[], UnixTime::now());
-        verified
-            .map(drop)
-            .map_err(|error| explain(&io::Error::other(error), side))
+        let servers = &self.0.current().servers;
+        still_accepted(chain, side, |own, between| {
+            let now = UnixTime::now();
+            servers.verify_server_cert(own, between, name, &[], now).map(drop)
+        })
     }
+}
+
+fn still_accepted(
+    chain: &[CertificateDer<'_>],
+    side: Side,
+    verify: impl FnOnce(&CertificateDer<'_>, &[CertificateDer<'_>]) -> Result<(), rustls::Error>,
+) -> Result<(), String> {
+    let (own, between) = chain.split_first().ok_or("it showed no certificate")?;
+    verify(own, between).map_err(|error| explain(&io::Error::other(error), side))
 }
 
 impl End for ServerEnd {
@@ -217,10 +203,10 @@ impl End for ServerEnd {
             .with_crls(loaded.revoked)
             .only_check_end_entity_revocation()
             .build()
-            .map_err(|error| unusable(files.revoked.as_ref().unwrap_or(&files.ca), error))?;
+            .map_err(|error| CertError::unusable(files.revoked.as_ref().unwrap_or(&files.ca), error))?;
         let mut config = ServerConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&rustls::version::TLS13])
-            .map_err(|error| unusable(&files.certificate, error))?
+            .map_err(|error| CertError::unusable(&files.certificate, error))?
             .with_client_cert_verifier(Arc::clone(&clients))
             .with_single_cert(loaded.chain, loaded.key)
             .map_err(|error| mismatch(&files.key, &files.certificate, error))?;
@@ -240,10 +226,10 @@ impl End for ClientEnd {
             .with_crls(loaded.revoked)
             .only_check_end_entity_revocation()
             .build()
-            .map_err(|error| unusable(files.revoked.as_ref().unwrap_or(&files.ca), error))?;
+            .map_err(|error| CertError::unusable(files.revoked.as_ref().unwrap_or(&files.ca), error))?;
         let mut config = ClientConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&rustls::version::TLS13])
-            .map_err(|error| unusable(&files.certificate, error))?
+            .map_err(|error| CertError::unusable(&files.certificate, error))?
             .with_webpki_verifier(Arc::clone(&servers))
             .with_client_auth_cert(loaded.chain, loaded.key)
             .map_err(|error| mismatch(&files.key, &files.certificate, error))?;
@@ -305,10 +291,10 @@ fn load(files: &TlsFiles, roles: &[Role]) -> Result<Loaded, TlsError> {
         });
     }
     let mut roots = RootCertStore::empty();
-    for certificate in chain(&files.ca)? {
+    for certificate in pem_of(&files.ca)? {
         roots
             .add(certificate)
-            .map_err(|error| unusable(&files.ca, error))?;
+            .map_err(|error| CertError::unusable(&files.ca, error))?;
     }
     let revoked = match &files.revoked {
         Some(path) => revocation_lists(path)?,
@@ -317,28 +303,28 @@ fn load(files: &TlsFiles, roles: &[Role]) -> Result<Loaded, TlsError> {
     Ok(Loaded {
         roots: Arc::new(roots),
         revoked,
-        chain: chain(&files.certificate)?,
-        key: PrivateKeyDer::from_pem_file(&files.key).map_err(|error| unusable(&files.key, error))?,
+        chain: pem_of(&files.certificate)?,
+        key: PrivateKeyDer::from_pem_file(&files.key)
+            .map_err(|error| CertError::unusable(&files.key, error))?,
         own,
     })
 }
 
-fn chain(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    CertificateDer::pem_file_iter(path)
+/// What a PEM file has of one kind.
+fn pem_of<T: PemObject>(path: &Path) -> Result<Vec<T>, CertError> {
+    T::pem_file_iter(path)
         .and_then(Iterator::collect)
-        .map_err(|error| unusable(path, error))
+        .map_err(|error| CertError::unusable(path, error))
 }
 
 /// A file without a list would revoke nothing, which nobody means who names one.
-fn revocation_lists(path: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, TlsError> {
-    let lists: Vec<_> = CertificateRevocationListDer::pem_file_iter(path)
-        .and_then(Iterator::collect)
-        .map_err(|error| unusable(path, error))?;
+fn revocation_lists(path: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, CertError> {
+    let lists = pem_of(path)?;
     match lists.is_empty() {
-        true => Err(unusable(
-            path,
-            "it holds no revocation list: `headroom certs revoke NAME` makes one",
-        )),
+        true => {
+            let why = "it holds no revocation list: `headroom certs revoke NAME` makes one";
+            Err(CertError::unusable(path, why))
+        }
         false => Ok(lists),
     }
 }
@@ -352,14 +338,6 @@ const fn owner(role: Role) -> &'static str {
         Role::Client => "a client without a role of ours",
         Role::Other => "neither an authority, a node, a controller nor a reader",
     }
-}
-
-fn unusable(path: &Path, why: impl fmt::Display) -> TlsError {
-    CertError::Unusable {
-        path: path.into(),
-        why: why.to_string(),
-    }
-    .into()
 }
 
 fn mismatch(path: &Path, to: &Path, why: impl fmt::Display) -> TlsError {

@@ -8,10 +8,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 /// A certificate that ends within so many days is told of, once at each of them.
-const TOLD_AT_DAYS: [i64; 4] = [30, 7, 1, 0];
+const WARN_AT_DAYS: [i64; 4] = [30, 7, 1, 0];
 
 /// What one end of a connection makes of its files.
-pub(super) trait End: Sized {
+pub trait End: Sized {
     fn load(files: &TlsFiles) -> Result<(Self, Certificate), TlsError>;
 }
 
@@ -28,8 +28,8 @@ struct Inside<E> {
     checked: Instant,
     /// Why the new files are not used, as the log has it.
     complaint: Option<String>,
-    /// The least of [`TOLD_AT_DAYS`] that was told.
-    told_at: Option<i64>,
+    /// The least of [`WARN_AT_DAYS`] that was told.
+    warned_at: Option<i64>,
 }
 
 /// What changes when a file is written or replaced; `None` where it is missing.
@@ -57,9 +57,9 @@ impl<E: End> Reloading<E> {
             state,
             checked: Instant::now(),
             complaint: None,
-            told_at: None,
+            warned_at: None,
         };
-        inside.tell_days_left(SystemTime::now());
+        inside.note_days_left(SystemTime::now());
         Ok(Self {
             files: files.clone(),
             inside: Mutex::new(inside),
@@ -100,7 +100,7 @@ impl<E: End> Reloading<E> {
                     inside.end = Arc::new(end);
                     inside.own = own;
                     inside.complaint = None;
-                    inside.told_at = None;
+                    inside.warned_at = None;
                     inside.state = state;
                 }
                 Err(error) => {
@@ -114,23 +114,23 @@ impl<E: End> Reloading<E> {
                 }
             }
         }
-        inside.tell_days_left(SystemTime::now());
+        inside.note_days_left(SystemTime::now());
     }
 }
 
 impl<E> Inside<E> {
-    fn tell_days_left(&mut self, now: SystemTime) {
+    fn note_days_left(&mut self, now: SystemTime) {
         super::expiry::note(&self.own.subject, self.own.not_after);
         let days_left = self.own.days_left(now);
-        let reached = TOLD_AT_DAYS.into_iter().filter(|at| days_left < *at).min();
-        if reached.is_some() && reached != self.told_at {
+        let reached = WARN_AT_DAYS.into_iter().filter(|at| days_left < *at).min();
+        if reached.is_some() && reached != self.warned_at {
             tracing::warn!(
                 certificate = %self.own.path.display(),
                 days_left,
                 "the certificate ends soon: renew it with `headroom certs renew`"
             );
         }
-        self.told_at = reached;
+        self.warned_at = reached;
     }
 }
 

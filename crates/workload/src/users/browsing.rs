@@ -150,52 +150,20 @@ mod tests {
 
     #[test]
     fn users_that_are_none_are_named() {
-        for (browsing, said) in [
-            (
-                Browsing {
-                    users: vec![],
-                    ..Browsing::default()
-                },
-                "arrivals.users: is 0 values",
-            ),
-            (
-                Browsing {
-                    users: vec![5, 2_000_000],
-                    ..Browsing::default()
-                },
-                "arrivals.users: is 2000000",
-            ),
-            (
-                Browsing {
-                    reading_s: 0.0,
-                    ..Browsing::default()
-                },
-                "arrivals.reading_s: is 0",
-            ),
-            (
-                Browsing {
-                    embedding_share: 1.1,
-                    ..Browsing::default()
-                },
-                "arrivals.embedding_share: is 1.1",
-            ),
-            (
-                Browsing {
-                    objects_exponent: 1.0,
-                    ..Browsing::default()
-                },
-                "arrivals.objects_exponent: is 1",
-            ),
-            (
-                Browsing {
-                    gap: Shape::Weibull { shape: 0.0 },
-                    ..Browsing::default()
-                },
-                "arrivals.gap.shape: is 0",
-            ),
-        ] {
+        type Spoil = fn(&mut Browsing);
+        let spoilt: [(&str, Spoil); 6] = [
+            ("users: is 0 values", |it| it.users.clear()),
+            ("users: is 2000000", |it| it.users = vec![5, 2_000_000]),
+            ("reading_s: is 0", |it| it.reading_s = 0.0),
+            ("embedding_share: is 1.1", |it| it.embedding_share = 1.1),
+            ("objects_exponent: is 1", |it| it.objects_exponent = 1.0),
+            ("gap.shape: is 0", |it| it.gap = Shape::Weibull { shape: 0.0 }),
+        ];
+        for (words, spoil) in spoilt {
+            let mut browsing = Browsing::default();
+            spoil(&mut browsing);
             let error = browsing.check("arrivals").unwrap_err().to_string();
-            assert!(error.starts_with(said), "{error}");
+            assert!(error.starts_with(&format!("arrivals.{words}")), "{error}");
         }
     }
 }

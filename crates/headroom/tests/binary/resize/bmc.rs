@@ -1,10 +1,9 @@
 //! Servers behind service processors that others wrote: OpenIPMI's simulator and OpenStack's Redfish emulator. What they
 //! switch starts and stops a real server here.
 
-use super::load::Load;
 use super::site::{Service, Site};
 use super::{CAPACITY_PER_S, fixed, resize};
-use crate::common::{Program, free_port, headroom, run, until};
+use crate::common::{Load, Program, free_port, headroom, succeeds, until, wait};
 use rustix::process::{Signal, kill_process};
 use serde_json::Value;
 use std::fs::{self, Permissions};
@@ -80,10 +79,10 @@ fn ipmi(site: &mut Site, server: usize) -> Option<Program> {
     let running = Program::start(&mut command);
     // The kernel is asked: whoever tries to bind the port can take it from the simulator.
     let at_port = format!(":{port:04X}");
-    until("ipmi_sim listens", || {
+    wait("ipmi_sim listens", || {
         let sockets = fs::read_to_string("/proc/net/udp").unwrap();
         let mut local = sockets.lines().filter_map(|line| line.split_whitespace().nth(1));
-        local.any(|address| address.ends_with(&at_port)).then_some(())
+        local.any(|address| address.ends_with(&at_port))
     });
     let table = format!(
         "kind = \"ipmi\"\nhost = \"127.0.0.1\"\nport = {port}\nuser = \"headroom\"\ncipher_suite = 3\n\
@@ -100,8 +99,7 @@ fn redfish(site: &mut Site, server: usize) -> Option<Program> {
     let at = |name: &str| site.path(&format!("web{server}.{name}"));
     let dir = site.path("certs");
     for args in [vec!["create"], vec!["issue-node", "bmc", "--also", "127.0.0.1"]] {
-        let (status, made) = run(headroom().arg("certs").args(args).arg("--dir").arg(&dir));
-        assert!(status.success(), "{}", made.err());
+        succeeds(headroom("certs").args(args).arg("--dir").arg(&dir));
     }
     private(&at("bmc-password"), PASSWORD, 0o600);
     fs::write(at("users"), format!("headroom:{HASH}\n")).unwrap();
@@ -214,8 +212,7 @@ fn servers_behind_service_processors_go_through_every_state() {
         log.matches("ComputerSystem.Reset").count()
     };
     let before = resets();
-    controller.signal(Signal::TERM);
-    controller.succeeds();
+    controller.stop();
     assert!((1..=3).all(|server| site.runs(server)), "{}", controller.err());
     assert_eq!(resets() - before, 1);
     assert_eq!(load.counts().1, 0);
@@ -250,11 +247,9 @@ fn a_wrong_password_is_told_before_it_matters_and_may_be_put_right_meanwhile() {
     let _gateway = site.gateway();
     let config = site.behind_gateway(&fixed());
     let mut controller = resize(&config);
-    controller.said("that it runs", |text| {
-        text.contains("web1 is found serving").then_some(())
-    });
+    controller.said("web1 is found serving");
     private(&site.path("web2.bmc-password"), "open it", 0o600);
-    let told = controller.said("what is wrong", |text| {
+    let told = controller.says("what is wrong", |text| {
         let told = text
             .lines()
             .find(|line| line.contains("cannot be asked for") && line.contains("web2"));
@@ -268,9 +263,10 @@ fn a_wrong_password_is_told_before_it_matters_and_may_be_put_right_meanwhile() {
     let load = Load::to(site.front, CAPACITY_PER_S * 3 / 2);
     site.until_states(&["serving", "serving"]);
     drop(load);
-    controller.signal(Signal::TERM);
-    controller.succeeds();
-    // Each time it was asked for in vain it was wrong, and that was told once.
-    let times = controller.err().matches("the password is wrong").count();
-    assert_eq!(times, 1, "{}", controller.err());
+    controller.stop();
+    // Each time it was asked for in vain it was wrong, and that was reported once.
+    let err = controller.err();
+    let reported =
+        |line: &&str| line.contains("cannot be asked for") && line.contains("the password is wrong");
+    assert_eq!(err.lines().filter(reported).count(), 1, "{err}");
 }

@@ -1,10 +1,8 @@
 //! Behind an HAProxy, whose servers are told by its statistics socket.
 
-use super::load::Load;
 use super::site::{Service, Site};
 use super::{CAPACITY_PER_S, check, fixed, resize};
-use crate::common::{Program, get, until};
-use rustix::process::Signal;
+use crate::common::{Load, Program, assert_has, get, program_or_skipped, succeeds, until, wait};
 use serde_json::Value;
 use std::fs;
 use std::io::{Read, Write};
@@ -14,8 +12,7 @@ use std::time::Duration;
 
 /// An HAProxy in front of a site, with a statistics socket.
 fn haproxy(site: &Site) -> Option<Program> {
-    if Command::new("haproxy").arg("-v").output().is_err() {
-        println!("skipped: haproxy is not installed (apt install haproxy)");
+    if !program_or_skipped("haproxy -v", "apt install haproxy") {
         return None;
     }
     let mut text = format!(
@@ -78,10 +75,8 @@ fn a_cluster_behind_haproxy_keeps_its_servers_while_the_socket_is_gone() {
     assert_eq!(warming["servers"][1]["command"], "enable");
     site.until_states(&["serving", "serving"]);
     let socket = site.path("haproxy.sock");
-    until("all of its weight", || {
-        asked(&socket, "get weight app/web2")
-            .contains("100 (initial 100)")
-            .then_some(())
+    wait("all of its weight", || {
+        asked(&socket, "get weight app/web2").contains("100 (initial 100)")
     });
 
     let aside = site.path("aside.sock");
@@ -104,8 +99,7 @@ fn a_cluster_behind_haproxy_keeps_its_servers_while_the_socket_is_gone() {
     let (answered, wrong) = load.counts();
     assert!(answered > 50 && wrong == 0, "{answered} answered, {wrong} wrong");
 
-    controller.signal(Signal::TERM);
-    controller.succeeds();
+    controller.stop();
     assert!(site.runs(1) && site.runs(2));
     let servers = asked(&socket, "show servers state app");
     assert!(
@@ -128,9 +122,7 @@ fn the_dynamic_controller_goes_by_the_time_for_which_somebody_waits() {
 }
 
 fn goes_by_the_accept_queues(kind: &str) {
-    let python = Command::new("python3").arg("--version").output();
-    if !python.is_ok_and(|output| output.status.success()) {
-        println!("skipped: the server with few workers needs python3");
+    if !program_or_skipped("python3 --version", "the server with few workers needs it") {
         return;
     }
     // Each takes some 50 connections a second.
@@ -146,10 +138,8 @@ fn goes_by_the_accept_queues(kind: &str) {
         format!("{text}[capacity.queue]\nkind = \"{kind}\"\nforecast_s = 1.0\n"),
     )
     .unwrap();
-    let (status, checked) = check(&config);
-    assert!(status.success(), "{}", checked.err());
-    let said = checked.out();
-    assert!(said.contains("connections at the accept queues"), "{said}");
+    let said = succeeds(check(&config)).out();
+    assert_has(&said, &["connections at the accept queues"]);
     if said.contains("cannot be measured by ebpf") {
         println!("skipped: {said}");
         return;
@@ -163,8 +153,8 @@ fn goes_by_the_accept_queues(kind: &str) {
     assert_eq!(site.states(), ["serving", "off", "off"]);
     // Nobody said what a server takes: the queue of the first says that it is less than this.
     load.at(120);
-    until("another server", || {
-        (site.states().iter().filter(|state| *state == "serving").count() >= 2).then_some(())
+    wait("another server", || {
+        site.states().iter().filter(|state| *state == "serving").count() >= 2
     });
     let capacity = |period: &Value| period["servers"][0]["capacity"].clone();
     let period = site.until_period("a capacity that was met", |period| {

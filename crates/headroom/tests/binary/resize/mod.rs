@@ -4,26 +4,27 @@
 mod bmc;
 mod gateway;
 mod haproxy;
-mod load;
 mod power;
 mod site;
 mod view;
 
-use crate::common::{Program, headroom, run};
+use crate::common::{Program, headroom};
 use std::path::Path;
-use std::process::ExitStatus;
+use std::process::Command;
 
 /// What one server takes, as the static controller is told.
 const CAPACITY_PER_S: u64 = 50;
 
 /// The controller, running.
 fn resize(config: &Path) -> Program {
-    Program::start(headroom().args(["resize", "--json", "--config"]).arg(config))
+    Program::start(headroom("resize --json --config").arg(config))
 }
 
 /// A check of its file, which changes nothing.
-fn check(config: &Path) -> (ExitStatus, Program) {
-    run(headroom().args(["resize", "--check", "--config"]).arg(config))
+fn check(config: &Path) -> Command {
+    let mut command = headroom("resize --check --config");
+    command.arg(config);
+    command
 }
 
 fn fixed() -> String {

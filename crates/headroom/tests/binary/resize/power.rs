@@ -1,9 +1,8 @@
 //! Power switches: a packet that wakes a machine, and a password that must be kept.
 
-use super::load::Load;
 use super::site::{Service, Site};
 use super::{CAPACITY_PER_S, check, fixed, resize};
-use crate::common::PATIENCE;
+use crate::common::{Load, PATIENCE, refused};
 use std::fs;
 use std::net::UdpSocket;
 use std::os::unix::fs::PermissionsExt;
@@ -58,12 +57,6 @@ fn a_password_that_everybody_may_read_is_refused_with_its_line() {
         ),
     )
     .unwrap();
-    let (status, checked) = check(&config);
-    let said = checked.err();
-    assert_eq!(status.code(), Some(2));
-    assert!(
-        said.contains("resize.toml:10: nodes.web1.power") && said.contains("chmod 600"),
-        "{said}"
-    );
+    let said = refused(check(&config), &["resize.toml:10: nodes.web1.power", "chmod 600"]).err();
     assert!(!said.contains("sesame"));
 }

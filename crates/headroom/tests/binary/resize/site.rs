@@ -1,7 +1,6 @@
 //! A cluster on this machine: processes that stand for its servers, and the controller's files.
 
-use crate::common::{Program, free_port, headroom, until};
-use crate::record;
+use crate::common::{Program, free_port, headroom, until, wait};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -155,17 +154,16 @@ impl Site {
 
     /// Our gateway in front of all.
     pub fn gateway(&self) -> Program {
-        let mut command = headroom();
-        command
-            .args(["gateway", "--backend-idle", "0", "--balance", "round-robin"])
-            .arg("--listen")
-            .arg(self.front.to_string())
-            .arg(format!("--control=unix:{}", self.path("gateway.sock").display()));
+        let mut command = headroom(format!(
+            "gateway --backend-idle 0 --balance round-robin --listen {} --control=unix:{}",
+            self.front,
+            self.path("gateway.sock").display()
+        ));
         for server in 1..=self.ports.len() {
             command.arg("--backend").arg(self.url(server));
         }
         let mut gateway = Program::start(&mut command);
-        gateway.said("control on", |text| text.contains("control on").then_some(()));
+        gateway.said("control on");
         gateway
     }
 
@@ -179,7 +177,7 @@ impl Site {
 
     /// The periods of the newest run in the record.
     pub fn periods(&self) -> Vec<Value> {
-        record::periods(&self.path("runs.db"))
+        crate::common::record::periods(&self.path("runs.db"))
     }
 
     /// The last of them.
@@ -198,8 +196,8 @@ impl Site {
     }
 
     pub fn until_states(&self, states: &[&str]) {
-        until(&format!("{states:?}, being {:?}", self.states()), || {
-            (self.states() == states).then_some(())
+        wait(&format!("{states:?}, being {:?}", self.states()), || {
+            self.states() == states
         });
     }
 

@@ -1,10 +1,9 @@
 //! The live view, in a terminal of the test's.
 
-use super::load::Load;
 use super::site::{Service, Site};
 use super::{CAPACITY_PER_S, fixed};
 use crate::common::pty::{size, terminal};
-use crate::common::{headroom, until};
+use crate::common::{Load, headroom, until, wait};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::termios::{LocalModes, tcgetattr, tcsetwinsize};
 use std::fs::File;
@@ -36,8 +35,8 @@ impl OnTerminal {
     fn start(config: &Path, more: &[&str]) -> Self {
         let (ours, theirs) = terminal(120, 34);
         let end = || theirs.try_clone().unwrap();
-        let mut command = headroom();
-        command.arg("resize").args(more).arg("--config").arg(config);
+        let mut command = headroom("resize");
+        command.args(more).arg("--config").arg(config);
         let child = command.stdin(end()).stdout(end()).stderr(end()).spawn().unwrap();
         let written = Arc::new(Mutex::new(Vec::new()));
         let (mut screen, kept) = (ours.try_clone().unwrap(), Arc::clone(&written));
@@ -59,12 +58,12 @@ impl OnTerminal {
 
     /// Waits until it is on the screen. What is blank and plain is not written, so of plain text only words can be looked for.
     fn until_shown(&self, wanted: &str) {
-        until(&format!("{wanted} on the screen"), || {
+        wait(&format!("{wanted} on the screen"), || {
             let written = self.written.lock().unwrap();
-            String::from_utf8_lossy(&written).contains(wanted).then_some(())
+            String::from_utf8_lossy(&written).contains(wanted)
         });
         // What is wanted may stand in a line that was written before the view had the terminal.
-        until("keys are read one by one", || is_raw(&self.theirs).then_some(()));
+        wait("keys are read one by one", || is_raw(&self.theirs));
     }
 
     fn signal(&self, signal: Signal) {

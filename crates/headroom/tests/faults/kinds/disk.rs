@@ -1,6 +1,6 @@
 //! Run directories that cannot be written any more, and kill -9 then.
 
-use crate::place::Disk;
+use crate::common::place::Disk;
 use crate::subject::{self, Kind};
 use crate::world::World;
 use rustix::process::Signal;
@@ -36,7 +36,7 @@ fn broken(
     if when == "before the start" {
         spoil(world)?;
     }
-    let run = world.start(subject.again(), "a")?;
+    let run = world.start(subject.again(), "a");
     match when {
         "during the start" => {
             let pause = world.draw.ms("after", 0..1_200);

@@ -1,9 +1,10 @@
 //! The ends of programs: kill -9 of some or all, `cgroup.kill`, the end of a PID namespace.
 
 use super::Fault;
-use crate::place::KillGroup;
-use crate::process::{children_of, has_guard_service, headroom, signal, until};
-use crate::subject::{self, Kind, in_namespace};
+use crate::common::place::KillGroup;
+use crate::common::process::children;
+use crate::common::{children_of, signal};
+use crate::subject::{self, Kind, has_guard_service, in_namespace};
 use crate::world::{Low, MAX_WAIT, World};
 use anyhow::Context;
 use rustix::process::Signal;
@@ -20,7 +21,7 @@ pub fn kill(world: &mut World, kind: Kind, fault: Fault) -> anyhow::Result<()> {
     if needs_service && has_guard_service() {
         subject.guard_service(world)?;
     }
-    let run = world.start(subject.again(), "a")?;
+    let run = world.start(subject.again(), "a");
     world.must_be_low(run)?;
     let later = world.draw.ms("after", 0..700);
     std::thread::sleep(later);
@@ -33,7 +34,7 @@ pub fn kill(world: &mut World, kind: Kind, fault: Fault) -> anyhow::Result<()> {
             guards.iter().for_each(|guard| signal(*guard, Signal::KILL));
             let pause = world.draw.ms("run killed after", 1_000..2_500);
             std::thread::sleep(pause);
-            let zombies = children_of(pid);
+            let zombies = children(pid);
             if let Some(zombie) = zombies
                 .iter()
                 .find(|child| child.is_zombie && guards.contains(&child.pid))
@@ -58,8 +59,7 @@ pub fn kill(world: &mut World, kind: Kind, fault: Fault) -> anyhow::Result<()> {
             guards.iter().for_each(|guard| signal(*guard, Signal::KILL));
         }
         _ => {
-            let children = children_of(pid);
-            let mut all: Vec<u32> = children.iter().map(|child| child.pid).collect();
+            let mut all = children_of(pid);
             all.extend(guards);
             all.push(pid);
             if fault == Fault::KillAllAndRelease {
@@ -72,12 +72,12 @@ pub fn kill(world: &mut World, kind: Kind, fault: Fault) -> anyhow::Result<()> {
             if fault == Fault::KillAllAndRelease {
                 world
                     .program(run)
-                    .wait(MAX_WAIT)
+                    .wait_for(MAX_WAIT)
                     .context("a killed program does not end")?;
                 // What `ExecStopPost=` of a unit does.
                 let command = world.release_command(&subject.run_dir);
-                let release = world.start(command, "release")?;
-                world.program(release).wait(MAX_WAIT);
+                let release = world.start(command, "release");
+                world.program(release).wait_for(MAX_WAIT);
             }
         }
     }
@@ -91,7 +91,7 @@ pub fn cgroup_kill(world: &mut World, kind: Kind) -> anyhow::Result<()> {
     let group = KillGroup::new(&world.mark)?;
     let command = group.enter(&subject.command);
     world.kill_group = Some(group);
-    let run = world.start(command, "a")?;
+    let run = world.start(command, "a");
     world.must_be_low(run)?;
     let later = world.draw.ms("after", 0..700);
     std::thread::sleep(later);
@@ -111,7 +111,7 @@ pub fn namespace(world: &mut World, kind: Kind, is_guarded: bool) -> anyhow::Res
     }
     let first = world.draw.one("process 1 is", &["the program", "a shell"]);
     let command = in_namespace(&subject.command, first == "a shell");
-    let run = world.start(command, "a")?;
+    let run = world.start(command, "a");
     let low = if is_guarded {
         world.must_be_low(run)?;
         Low::Yes
@@ -129,14 +129,10 @@ pub fn namespace(world: &mut World, kind: Kind, is_guarded: bool) -> anyhow::Res
     let pid = world.program(run).pid();
     let since = Instant::now();
     for child in children_of(pid) {
-        signal(child.pid, Signal::KILL);
+        signal(child, Signal::KILL);
     }
     world.until_safe(since, "the end of the PID namespace");
-    let ended = until(MAX_WAIT, || world.program(run).ended());
-    anyhow::ensure!(
-        ended.is_some(),
-        "{} does not end",
-        headroom().get_program().display()
-    );
+    let ended = world.program(run).wait_for(MAX_WAIT);
+    ended.context("what is in a PID namespace does not end with it")?;
     Ok(())
 }

@@ -5,9 +5,8 @@ mod end;
 mod other;
 mod stop;
 
-use crate::place::KillGroup;
-use crate::process::has_guard_service;
-use crate::subject::{Kind, has_namespaces};
+use crate::common::place::KillGroup;
+use crate::subject::{Kind, has_guard_service, has_namespaces};
 use crate::world::World;
 
 /// What is done.

@@ -1,6 +1,6 @@
 //! What hangs: a stopped program, a stopped thread of it, a controller that is stopped or gone.
 
-use crate::process::StoppedThread;
+use crate::common::process::StoppedThread;
 use crate::subject::{self, Kind};
 use crate::world::World;
 use anyhow::Context;
@@ -29,7 +29,7 @@ fn sit_out(world: &mut World, since: Instant, length: Duration) {
 /// SIGSTOP of the program that holds the limits.
 pub fn run(world: &mut World, kind: Kind) -> anyhow::Result<()> {
     let subject = subject::make(world, kind)?;
-    let run = world.start(subject.again(), "a")?;
+    let run = world.start(subject.again(), "a");
     world.must_be_low(run)?;
     let length = length(world);
     world.program(run).signal(Signal::STOP);
@@ -50,7 +50,7 @@ pub fn run(world: &mut World, kind: Kind) -> anyhow::Result<()> {
 /// One stopped thread: the one that decides or writes.
 pub fn thread(world: &mut World, kind: Kind) -> anyhow::Result<()> {
     let subject = subject::make(world, kind)?;
-    let run = world.start(subject.again(), "a")?;
+    let run = world.start(subject.again(), "a");
     world.must_be_low(run)?;
     let length = length(world);
     let pid = world.program(run).pid();
@@ -73,7 +73,7 @@ pub fn thread(world: &mut World, kind: Kind) -> anyhow::Result<()> {
 /// The controller killed or stopped, under whose lease an agent holds limits.
 pub fn controller(world: &mut World, is_killed: bool) -> anyhow::Result<()> {
     let subject = subject::make(world, Kind::Agent)?;
-    let run = world.start(subject.again(), "a")?;
+    let run = world.start(subject.again(), "a");
     world.must_be_low(run)?;
     let controller = subject.controller.context("an agent has a controller")?;
     let later = world.draw.ms("after", 0..2_000);

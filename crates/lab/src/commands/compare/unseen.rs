@@ -56,7 +56,7 @@ pub fn run(args: &CompareArgs) -> Result<(), Failure> {
     let deciding = LawName::of_machines().filter(|law| *law != LawName::CONSTANT);
     let field = field(args, &deciding.collect::<Vec<_>>(), SEEDS)?;
     let families = match args.families.as_slice() {
-        [] => Family::ALL.to_vec(),
+        [] => Family::all().collect(),
         some => {
             let mut some = some.to_vec();
             some.sort_unstable();

@@ -28,7 +28,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-pub(super) use watcher::Sighted;
+pub(super) use watcher::Timed;
 use watcher::Watcher;
 
 /// Who may watch accept queues.
@@ -54,9 +54,9 @@ pub struct QueueLimits {
     /// watched by two orders of methods, or with two control groups, is two. Each by eBPF is a program that the kernel runs whenever any socket of the
     /// machine gets data, so that there should not be very many.
     pub queues: usize,
-    /// Streams of sights at once; more are refused.
+    /// Streams of snapshots at once; more are refused.
     pub streams: usize,
-    /// Streams of sights at once over one connection; more are refused.
+    /// Streams of snapshots at once over one connection; more are refused.
     pub streams_per_connection: usize,
     /// How long a meter is kept that nobody is told of, and the lease of watching whose holder has no stream.
     pub kept: Duration,
@@ -207,8 +207,8 @@ impl Queues {
         self.0.lock().has_place(limits, peer, Instant::now())
     }
 
-    /// Where the sights of a queue come out, from now on; it was checked, and its control group admitted.
-    pub(super) fn watch(&self, asked: &WatchQueue, peer: &Peer) -> Result<Receiver<Sighted>, Refusal> {
+    /// Where the snapshots of a queue come out, from now on; it was checked, and its control group admitted.
+    pub(super) fn watch(&self, asked: &WatchQueue, peer: &Peer) -> Result<Receiver<Timed>, Refusal> {
         let limits = &self.0.limits;
         let now = Instant::now();
         let mut table = self.0.lock();
@@ -233,12 +233,12 @@ impl Queues {
                     .map_err(|error| busy(&format!("watched accept queues ({error})"), table.watched.len()))?
             }
         };
-        let (sights, receiver) = mailbox();
+        let (snapshots, receiver) = mailbox();
         if let Some(watched) = table.watched.get_mut(&id) {
             watched.left = None;
             watched
                 .watchers
-                .push(Watcher::new(peer.connection, asked.period, now, sights));
+                .push(Watcher::new(peer.connection, asked.period, now, snapshots));
         }
         table.held = Some((peer.key(), now + limits.kept));
         drop(table);
@@ -313,11 +313,11 @@ impl Table {
             .filter(|watcher| watcher.connection == peer.connection)
             .count();
         if of_this >= limits.streams_per_connection {
-            let what = "streams of an accept queue's sights over one connection";
+            let what = "streams of an accept queue's snapshots over one connection";
             return Err(busy(what, limits.streams_per_connection));
         }
         if watchers().count() >= limits.streams {
-            return Err(busy("streams of an accept queue's sights", limits.streams));
+            return Err(busy("streams of an accept queue's snapshots", limits.streams));
         }
         Ok(())
     }

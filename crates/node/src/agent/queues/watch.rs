@@ -109,8 +109,8 @@ impl Eye {
     }
 
     fn look(&mut self, shared: &Shared) -> Look {
-        let looked = self.sample(shared);
-        let taken = looked
+        let sampled = self.sample(shared);
+        let taken = sampled
             .as_ref()
             .map_or_else(|_| Instant::now(), |sample| sample.at);
         let before = self.looked.replace(taken).unwrap_or(taken);
@@ -118,7 +118,7 @@ impl Eye {
             taken,
             length: taken.saturating_duration_since(before),
             meter: self.number,
-            looked,
+            sampled,
             // Right after the queue, so that both are of the same time.
             group: self.group.as_mut().map(GroupEye::read),
         }

@@ -1,24 +1,24 @@
-//! One who watches a queue: when it is told next, and what is new to it.
+//! One who watches a queue: when it is informed next, and what is new to it.
 
 use super::super::mailbox::Sender;
-use crate::queue::{QueueError, QueueSample, told};
+use crate::queue::{QueueError, QueueSample, reported};
 use headroom_units::Ratio;
 use headroom_wire::message::{GroupCpu, QueueSnapshot};
 use std::time::{Duration, Instant};
 
-/// A sight on its way, and when it was taken.
+/// A snapshot on its way, and when it was taken.
 #[derive(Clone, Debug)]
-pub(in crate::agent) struct Sighted {
+pub(in crate::agent) struct Timed {
     taken: Instant,
-    sight: QueueSnapshot,
+    snapshot: QueueSnapshot,
 }
 
-impl Sighted {
+impl Timed {
     /// As it is sent now.
     pub(in crate::agent) fn sent(self) -> QueueSnapshot {
         QueueSnapshot {
             age: self.taken.elapsed(),
-            ..self.sight
+            ..self.snapshot
         }
     }
 }
@@ -33,7 +33,7 @@ pub(super) struct Look {
     /// The number of the meter.
     pub(super) meter: u64,
     /// What it showed.
-    pub(super) looked: Result<QueueSample, QueueError>,
+    pub(super) sampled: Result<QueueSample, QueueError>,
     /// What the control group that was asked for showed.
     pub(super) group: Option<GroupCpu>,
 }
@@ -45,10 +45,10 @@ pub(super) struct Watcher {
     due: Instant,
     number: u64,
     new: New,
-    sights: Sender<Sighted>,
+    snapshots: Sender<Timed>,
 }
 
-/// What a watcher was not told yet of what is no running count: others are told of the same meter at other times.
+/// What a watcher was not informed yet of what is no running count: others are informed of the same meter at other times.
 #[derive(Debug, Default)]
 struct New {
     longest: u64,
@@ -58,7 +58,7 @@ struct New {
 
 impl New {
     fn add(&mut self, look: &Look) {
-        let Ok(sample) = &look.looked else { return };
+        let Ok(sample) = &look.sampled else { return };
         self.longest = self.longest.max(sample.seen.map_or(0, |seen| seen.longest));
         if let Some(busy) = sample.cpu_busy {
             // The first look of a meter has no length, and its share is better than none.
@@ -75,27 +75,27 @@ impl New {
 }
 
 impl Watcher {
-    /// It is told at once, and then once in a period.
-    pub(super) fn new(connection: u64, period: Duration, now: Instant, sights: Sender<Sighted>) -> Self {
+    /// It is informed at once, and then once in a period.
+    pub(super) fn new(connection: u64, period: Duration, now: Instant, snapshots: Sender<Timed>) -> Self {
         Self {
             connection,
             period,
             due: now,
             number: 0,
             new: New::default(),
-            sights,
+            snapshots,
         }
     }
 
     pub(super) fn has_left(&self) -> bool {
-        self.sights.is_abandoned()
+        self.snapshots.is_abandoned()
     }
 
     pub(super) const fn due(&self) -> Instant {
         self.due
     }
 
-    /// Takes a look, and is told of it where it is due.
+    /// Takes a look, and is informed of it where it is due.
     pub(super) fn take(&mut self, look: &Look, agent_run: u64, started: Instant) {
         self.new.add(look);
         let now = Instant::now();
@@ -104,19 +104,19 @@ impl Watcher {
         }
         let new = std::mem::take(&mut self.new);
         self.number += 1;
-        let sight = QueueSnapshot {
+        let snapshot = QueueSnapshot {
             number: self.number,
             agent_run,
             uptime: look.taken.saturating_duration_since(started),
             age: Duration::ZERO,
-            shown: told(&look.looked, look.meter, new.longest, new.cpu_busy()),
+            shown: reported(&look.sampled, look.meter, new.longest, new.cpu_busy()),
             group: look.group.clone(),
         };
-        self.sights.put(Sighted {
+        self.snapshots.put(Timed {
             taken: look.taken,
-            sight,
+            snapshot,
         });
-        // A thread that was held up owes no more than one sight.
+        // A thread that was held up owes no more than one snapshot.
         self.due += self.period;
         if self.due <= now {
             self.due = now + self.period;
@@ -128,7 +128,7 @@ impl Watcher {
 mod tests {
     use super::super::super::mailbox::mailbox;
     use super::*;
-    use crate::queue::{Counters, QueueMethod, Seen};
+    use crate::queue::{AtArrival, Counters, QueueMethod};
     use headroom_wire::message::QueueShown;
     use headroom_wire::tonic::codegen::tokio_stream::StreamExt;
 
@@ -138,7 +138,7 @@ mod tests {
             taken,
             length: Duration::from_millis(length_ms),
             meter: 3,
-            looked: Ok(QueueSample {
+            sampled: Ok(QueueSample {
                 method: QueueMethod::Kernel,
                 at: taken,
                 epoch: 0,
@@ -146,7 +146,7 @@ mod tests {
                 server: Counters::default(),
                 machine: Counters::default(),
                 length: None,
-                seen: Some(Seen {
+                seen: Some(AtArrival {
                     arrivals: 0,
                     sum: 0,
                     longest,
@@ -158,14 +158,14 @@ mod tests {
         }
     }
 
-    /// What was told last: its number, the longest queue and the share of processor time.
-    async fn last(receiver: &mut super::super::Receiver<Sighted>) -> (u64, u64, f64) {
-        let sight = receiver.next().await.unwrap().sent();
-        let QueueShown::Sample(sample) = sight.shown else {
-            panic!("{sight:?}")
+    /// What was informed last: its number, the longest queue and the share of processor time.
+    async fn last(receiver: &mut super::super::Receiver<Timed>) -> (u64, u64, f64) {
+        let snapshot = receiver.next().await.unwrap().sent();
+        let QueueShown::Sample(sample) = snapshot.shown else {
+            panic!("{snapshot:?}")
         };
         (
-            sight.number,
+            snapshot.number,
             sample.at_arrival.unwrap().longest,
             sample.cpu_busy.unwrap().get(),
         )
@@ -178,13 +178,13 @@ mod tests {
         let (calm, mut of_calm) = mailbox();
         let mut hasty = Watcher::new(1, Duration::from_nanos(1), started, hasty);
         let mut calm = Watcher::new(2, Duration::from_secs(3600), started, calm);
-        let mut told = Vec::new();
+        let mut informed = Vec::new();
         for look in [look(1, 7, 0.0), look(1, 9, 0.5), look(3, 2, 0.9)] {
             hasty.take(&look, 1, started);
             calm.take(&look, 1, started);
-            told.push(last(&mut of_hasty).await);
+            informed.push(last(&mut of_hasty).await);
         }
-        assert_eq!(told, [(1, 7, 0.0), (2, 9, 0.5), (3, 2, 0.9)]);
+        assert_eq!(informed, [(1, 7, 0.0), (2, 9, 0.5), (3, 2, 0.9)]);
         assert_eq!(last(&mut of_calm).await, (1, 7, 0.0), "the first at once");
         calm.due = started;
         calm.take(&look(1, 1, 0.8), 1, started);

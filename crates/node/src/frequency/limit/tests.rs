@@ -1,10 +1,11 @@
 use super::*;
+use crate::testing;
 
-struct Tree(tempfile::TempDir);
+struct Policies(testing::Tree);
 
-impl Tree {
+impl Policies {
     fn new(policies: &[u32]) -> Self {
-        let tree = Self(tempfile::tempdir().unwrap());
+        let tree = Self(testing::Tree::new());
         for policy in policies {
             for (file, text) in [
                 ("cpuinfo_min_freq", "800000"),
@@ -21,26 +22,20 @@ impl Tree {
         tree
     }
 
-    fn dir(&self, policy: u32) -> PathBuf {
-        self.0
-            .path()
-            .join(format!("devices/system/cpu/cpufreq/policy{policy}"))
+    fn dir(&self, policy: u32) -> String {
+        format!("sys/devices/system/cpu/cpufreq/policy{policy}")
     }
 
     fn put(&self, policy: u32, file: &str, text: &str) {
-        fs::create_dir_all(self.dir(policy)).unwrap();
-        fs::write(self.dir(policy).join(file), format!("{text}\n")).unwrap();
+        self.0.put(&format!("{}/{file}", self.dir(policy)), text);
     }
 
     fn read(&self, policy: u32, file: &str) -> String {
-        fs::read_to_string(self.dir(policy).join(file))
-            .unwrap()
-            .trim()
-            .to_string()
+        self.0.read(&format!("{}/{file}", self.dir(policy)))
     }
 
     fn roots(&self) -> Roots {
-        Roots::at(self.0.path(), self.0.path())
+        self.0.roots()
     }
 }
 
@@ -50,7 +45,7 @@ fn ghz(value: f64) -> Option<Hertz> {
 
 #[test]
 fn the_limit_is_bounded_the_lower_one_gives_way_and_both_come_back() {
-    let tree = Tree::new(&[0, 2]);
+    let tree = Policies::new(&[0, 2]);
     let registry = Registry::new();
     let mut actuator = FrequencyActuator::open(&tree.roots(), FrequencyMode::Max, &registry).unwrap();
     let set = actuator.set(ghz(1.5)).unwrap();
@@ -80,7 +75,7 @@ fn the_limit_is_bounded_the_lower_one_gives_way_and_both_come_back() {
 
 #[test]
 fn the_lower_limit_goes_down_before_the_upper_one_follows() {
-    let tree = Tree::new(&[0]);
+    let tree = Policies::new(&[0]);
     let registry = Registry::new();
     let mut actuator = FrequencyActuator::open(&tree.roots(), FrequencyMode::Max, &registry).unwrap();
     let order = |panel: &Panel, khz| -> Vec<String> {
@@ -97,7 +92,7 @@ fn the_lower_limit_goes_down_before_the_upper_one_follows() {
 
 #[test]
 fn discrete_frequencies_are_never_exceeded_and_turbo_is_an_entry_of_its_own() {
-    let tree = Tree::new(&[0]);
+    let tree = Policies::new(&[0]);
     tree.put(
         0,
         "scaling_available_frequencies",
@@ -120,7 +115,7 @@ fn discrete_frequencies_are_never_exceeded_and_turbo_is_an_entry_of_its_own() {
 
 #[test]
 fn a_fixed_speed_takes_the_governor_and_gives_it_back() {
-    let tree = Tree::new(&[0]);
+    let tree = Policies::new(&[0]);
     let registry = Registry::new();
     let mut actuator = FrequencyActuator::open(&tree.roots(), FrequencyMode::Setspeed, &registry).unwrap();
     actuator.set(ghz(1.4)).unwrap();
@@ -139,7 +134,7 @@ fn a_fixed_speed_takes_the_governor_and_gives_it_back() {
 
 #[test]
 fn another_writer_is_said_and_left_alone_until_an_operator_gives_the_policy_back() {
-    let tree = Tree::new(&[0]);
+    let tree = Policies::new(&[0]);
     let registry = Registry::new();
     let mut actuator = FrequencyActuator::open(&tree.roots(), FrequencyMode::Max, &registry).unwrap();
     actuator.set(ghz(1.5)).unwrap();
@@ -161,7 +156,7 @@ fn another_writer_is_said_and_left_alone_until_an_operator_gives_the_policy_back
 
 #[test]
 fn a_writer_of_the_lower_limit_alone_gets_the_policy_without_our_upper_one() {
-    let tree = Tree::new(&[0]);
+    let tree = Policies::new(&[0]);
     let mut actuator = FrequencyActuator::open(&tree.roots(), FrequencyMode::Max, &Registry::new()).unwrap();
     actuator.set(ghz(1.5)).unwrap();
     tree.put(0, "scaling_min_freq", "1000000");
@@ -175,11 +170,11 @@ fn a_writer_of_the_lower_limit_alone_gets_the_policy_without_our_upper_one() {
 
 #[test]
 fn a_policy_that_goes_does_not_keep_the_others_from_being_put_back() {
-    let tree = Tree::new(&[0, 1]);
+    let tree = Policies::new(&[0, 1]);
     let registry = Registry::new();
     let mut actuator = FrequencyActuator::open(&tree.roots(), FrequencyMode::Max, &registry).unwrap();
     actuator.set(ghz(1.5)).unwrap();
-    fs::remove_dir_all(tree.dir(1)).unwrap();
+    fs::remove_dir_all(tree.0.path(&tree.dir(1))).unwrap();
     let set = actuator.set(ghz(1.6)).unwrap();
     assert_eq!((set.policies, set.passed_over.len()), (1, 1));
     let report = registry.restore_all();
@@ -195,7 +190,7 @@ fn nothing_to_set_and_nothing_that_is_a_frequency_are_said() {
     assert!(open().unwrap_err().to_string().contains("no frequency driver"));
     fs::create_dir_all(dir.path().join("devices/system/cpu/cpufreq")).unwrap();
     assert!(open().unwrap_err().to_string().contains("virtual machine"));
-    let tree = Tree::new(&[0]);
+    let tree = Policies::new(&[0]);
     let mut actuator = FrequencyActuator::open(&tree.roots(), FrequencyMode::Max, &Registry::new()).unwrap();
     for asked in [0.0, -1.0, f64::NAN] {
         assert!(actuator.set(Some(Hertz::new(asked))).is_err());

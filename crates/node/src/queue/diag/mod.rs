@@ -157,6 +157,7 @@ impl From<Errno> for QueueError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::says;
     use std::net::TcpListener;
 
     #[test]
@@ -191,10 +192,9 @@ mod tests {
             short.local_addr().unwrap().port()
         };
         for port in [closed, 0] {
-            let message = diag.listeners(port).unwrap_err().to_string();
-            assert!(
-                message.contains(&format!("port {port} ")) && message.contains("somebody does on"),
-                "{message}"
+            says(
+                diag.listeners(port).unwrap_err(),
+                &[&format!("port {port} "), "somebody does on"],
             );
         }
         drop(other);

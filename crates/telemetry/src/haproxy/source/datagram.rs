@@ -28,11 +28,7 @@ pub(super) fn udp(address: SocketAddr) -> Result<UdpSocket, SourceError> {
 }
 
 /// Makes the Unix socket, in place of a stale one.
-pub(super) fn unix(
-    path: &Path,
-    mode: u32,
-    group: Option<u32>,
-) -> Result<(UnixDatagram, SocketFile), SourceError> {
+pub(super) fn unix(path: &Path, mode: u32) -> Result<(UnixDatagram, SocketFile), SourceError> {
     let error = |error| SourceError::Unix {
         path: path.to_owned(),
         error,
@@ -62,10 +58,6 @@ pub(super) fn unix(
         path: path.to_owned(),
         identity: (made.dev(), made.ino()),
     };
-    if let Some(group) = group {
-        rustix::fs::chown(path, None, Some(rustix::fs::Gid::from_raw(group)))
-            .map_err(|errno| error(errno.into()))?;
-    }
     rustix::fs::chmod(path, Mode::from_raw_mode(mode)).map_err(|errno| error(errno.into()))?;
     socket.set_read_timeout(Some(LOOK_EVERY)).map_err(error)?;
     widen(&socket);
@@ -194,12 +186,12 @@ mod tests {
     fn a_stale_socket_is_replaced_and_a_living_one_is_not() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("log.sock");
-        let (first, file) = unix(&path, 0o600, None).unwrap();
-        assert!(matches!(unix(&path, 0o600, None), Err(SourceError::InUse(_))));
+        let (first, file) = unix(&path, 0o600).unwrap();
+        assert!(matches!(unix(&path, 0o600), Err(SourceError::InUse(_))));
         // Closed without removing the file, as after kill -9.
         drop(first);
         std::mem::forget(file);
-        let (_second, file) = unix(&path, 0o620, None).unwrap();
+        let (_second, file) = unix(&path, 0o620).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o620);
         drop(file);
         assert!(!path.exists());
@@ -210,7 +202,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("log.sock");
         fs::write(&path, "precious").unwrap();
-        assert!(matches!(unix(&path, 0o600, None), Err(SourceError::NoSocket(_))));
+        assert!(matches!(unix(&path, 0o600), Err(SourceError::NoSocket(_))));
         assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
     }
 }

@@ -29,8 +29,6 @@ pub enum LogSource {
         path: PathBuf,
         /// Its permissions, such as 0o660.
         mode: u32,
-        /// Its owning group, so that HAProxy's user may write to it; `None` leaves the process's.
-        group: Option<u32>,
     },
     /// A file that a syslog daemon writes, followed across rotation. It is read from its end if it is there at
     /// the start, otherwise from its beginning once it appears.
@@ -148,8 +146,8 @@ impl Reader {
                     datagram::read(control, intake, |buffer| socket.recv(buffer))
                 })?);
             }
-            LogSource::Unix { path, mode, group } => {
-                let (socket, file) = datagram::unix(path, *mode, *group)?;
+            LogSource::Unix { path, mode } => {
+                let (socket, file) = datagram::unix(path, *mode)?;
                 reader.socket_path = Some(file);
                 reader.receive_buffer = datagram::receive_buffer(&socket);
                 reader.thread = Some(spawn(&control, intake, move |control, intake| {

@@ -1,7 +1,6 @@
 //! `devices/system/cpu`: the CPUs, their topology, frequency policies and idle states.
 
 use super::{Entries, dir, file, files, link};
-use crate::hardware::config::Driver;
 use crate::hardware::cpuidle::{self, CpuIdle};
 use crate::hardware::text;
 use crate::hardware::world::World;
@@ -213,18 +212,5 @@ pub(super) fn write(world: &mut World, path: &[&str], given: &str) -> Result<(),
                 .write(cpu, state, name, given)
         }
         _ => Err(Errno::NOENT),
-    }
-}
-
-/// The driver that is in charge, for the description of the machine.
-pub(super) fn driver_name(driver: Driver) -> &'static str {
-    match driver {
-        Driver::IntelPstateActive => "intel_pstate (active)",
-        Driver::IntelPstatePassive => "intel_pstate (passive)",
-        Driver::AcpiCpufreq => "acpi-cpufreq",
-        Driver::AmdPstateActive => "amd-pstate (active)",
-        Driver::AmdPstatePassive => "amd-pstate (passive)",
-        Driver::AmdPstateGuided => "amd-pstate (guided)",
-        Driver::None => "no cpufreq driver",
     }
 }

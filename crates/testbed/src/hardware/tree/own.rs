@@ -1,7 +1,7 @@
 //! `headroom-testbed`: the mark that all of this is emulated, the control file for faults, the truth, and a `/proc` with
 //! what an agent looks up there.
 
-use super::{Caller, Entries, Node, OWN_DIR, cpu, dir, file};
+use super::{Caller, Entries, Node, OWN_DIR, dir, file};
 use crate::hardware::config::CgroupVersion;
 use crate::hardware::fault::Command;
 use crate::hardware::groups::Hierarchy;
@@ -168,7 +168,7 @@ fn description(world: &World) -> String {
         env!("CARGO_PKG_VERSION"),
         config.packages,
         config.cores_per_package,
-        cpu::driver_name(world.machine.freq.driver()),
+        world.machine.freq.driver().names().2,
         world.real_per_core(),
         world.backing.describe(),
     )

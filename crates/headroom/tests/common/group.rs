@@ -2,6 +2,7 @@
 //! is used to test it.
 
 use super::{root_or_skipped, until};
+use anyhow::Context;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -24,7 +25,7 @@ pub struct Group {
 }
 
 /// The mount points of the hierarchies that limit and count CPU time: version 1's, else version 2's.
-fn hierarchies() -> Vec<PathBuf> {
+pub fn hierarchies() -> Vec<PathBuf> {
     let root = Path::new("/sys/fs/cgroup");
     let mut dirs: Vec<PathBuf> = Vec::new();
     for controller in ["cpu", "cpuacct", "cpuset"] {
@@ -57,29 +58,36 @@ impl Group {
             return None;
         }
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("headroom-e2e-{}-{number}", std::process::id());
+        let made = Self::named(&format!("headroom-e2e-{}-{number}", std::process::id()));
+        made.map_err(|why| println!("skipped: {why:#}")).ok()
+    }
+
+    /// One with a name, at the top of each hierarchy.
+    pub fn named(name: &str) -> anyhow::Result<Self> {
         let roots = hierarchies();
-        let Some(cpu_root) = roots.first() else {
-            println!("skipped: no control group hierarchy with the cpu controller is mounted");
-            return None;
-        };
+        let missing = "no control group hierarchy with the cpu controller is mounted";
+        let cpu = roots.first().context(missing)?.join(name);
+        let dirs = roots.iter().map(|root| root.join(name)).collect();
+        let group = Self { cpu, dirs };
+        group.make()?;
+        Ok(group)
+    }
+
+    /// One below it.
+    pub fn child(&self, name: &str) -> Self {
+        let dirs = self.dirs.iter().map(|dir| dir.join(name)).collect();
         let group = Self {
-            cpu: cpu_root.join(&name),
-            dirs: roots.iter().map(|root| root.join(&name)).collect(),
+            cpu: self.cpu.join(name),
+            dirs,
         };
-        match group.make() {
-            Ok(()) => Some(group),
-            Err(why) => {
-                println!("skipped: {why}");
-                None
-            }
-        }
+        group.make().unwrap();
+        group
     }
 
     /// Makes it, also anew after [`Group::remove`].
-    pub fn make(&self) -> Result<(), String> {
+    pub fn make(&self) -> anyhow::Result<()> {
         for dir in &self.dirs {
-            fs::create_dir(dir).map_err(|error| format!("{} cannot be made: {error}", dir.display()))?;
+            fs::create_dir(dir).with_context(|| format!("{} cannot be made", dir.display()))?;
             // Version 1 lets no process in before these two are set.
             for file in ["cpuset.cpus", "cpuset.mems"] {
                 let above = dir.parent().unwrap().join(file);
@@ -102,9 +110,20 @@ impl Group {
         Some(dir.clone())
     }
 
+    /// Those of its directories that are there, one in each hierarchy.
+    pub fn left(&self) -> Vec<&Path> {
+        let dirs = self.dirs.iter().map(PathBuf::as_path);
+        dirs.filter(|dir| dir.exists()).collect()
+    }
+
     /// Its directory under the cpu controller.
-    pub fn path(&self) -> &Path {
+    pub fn dir(&self) -> &Path {
         &self.cpu
+    }
+
+    /// The same as text.
+    pub fn path(&self) -> String {
+        self.cpu.display().to_string()
     }
 
     /// Whether its CPUs can be chosen.
@@ -198,6 +217,13 @@ impl Drop for Group {
     fn drop(&mut self) {
         self.remove();
     }
+}
+
+/// Where version 2 is mounted, with or without controllers.
+pub fn unified() -> Option<PathBuf> {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
+    let line = mounts.lines().find(|line| line.contains(" - cgroup2 "))?;
+    line.split(' ').nth(4).map(PathBuf::from)
 }
 
 /// Whether a group of this name is at the top of any hierarchy.

@@ -2,11 +2,14 @@
 
 use super::PATIENCE;
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+/// Where nobody listens.
+pub const NOBODY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9);
 
 /// A port that nobody listens on, and that nobody is given who asks the kernel for any: it is below those that Linux
 /// hands out by default.
@@ -22,6 +25,11 @@ pub fn free_port() -> u16 {
         }
     }
     panic!("a thousand ports are taken");
+}
+
+/// The same as an address.
+pub fn free_address() -> SocketAddr {
+    (Ipv4Addr::LOCALHOST, free_port()).into()
 }
 
 /// An answer.
@@ -41,6 +49,14 @@ pub fn get(address: SocketAddr, path: &str) -> io::Result<Answer> {
         address,
         &format!("GET {path} HTTP/1.1\r\nHost: e2e\r\nConnection: close\r\n\r\n"),
     )?)
+}
+
+/// Waits until requests are answered with 200.
+#[track_caller]
+pub fn serves(address: SocketAddr) {
+    super::wait("it is served", || {
+        get(address, "/").is_ok_and(|answer| answer.status == 200)
+    });
 }
 
 /// Connects and sends a request as it is given.
@@ -171,12 +187,86 @@ impl Traffic {
     pub fn wrong(&self) -> u64 {
         self.wrong.load(Ordering::Relaxed)
     }
+
+    /// Waits until so many more were answered.
+    #[track_caller]
+    pub fn flows(&self, more: u64) {
+        let from = self.answered();
+        super::wait("requests flow", || self.answered() >= from + more);
+    }
 }
 
 impl Drop for Traffic {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Requests at a rate that can be changed, each on a connection of its own.
+pub struct Load {
+    per_s: Arc<AtomicU64>,
+    answered: Arc<AtomicU64>,
+    wrong: Arc<AtomicU64>,
+    stop: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Load {
+    /// Begins, with eight clients.
+    pub fn to(address: SocketAddr, per_s: u64) -> Self {
+        Self::of_clients(8, address, per_s)
+    }
+
+    /// So many clients share the rate, each waiting for its answer.
+    pub fn of_clients(clients: u64, address: SocketAddr, rate: u64) -> Self {
+        let mut load = Self {
+            per_s: Arc::new(AtomicU64::new(rate)),
+            answered: Arc::default(),
+            wrong: Arc::default(),
+            stop: Arc::default(),
+            threads: Vec::new(),
+        };
+        let start = Instant::now();
+        for number in 0..clients {
+            let (per_s, stop) = (Arc::clone(&load.per_s), Arc::clone(&load.stop));
+            let (answered, wrong) = (Arc::clone(&load.answered), Arc::clone(&load.wrong));
+            load.threads.push(std::thread::spawn(move || {
+                while !stop.load(Ordering::Relaxed) {
+                    // Of a grid that all share, so that no stall makes them send together from then on.
+                    let interval = clients as f64 / per_s.load(Ordering::Relaxed) as f64;
+                    let phase = number as f64 / clients as f64;
+                    let turn = (start.elapsed().as_secs_f64() / interval - phase).floor() + 1.0;
+                    let due = Duration::from_secs_f64((turn + phase).max(0.0) * interval);
+                    std::thread::sleep(due.saturating_sub(start.elapsed()));
+                    let right = get(address, "/").is_ok_and(|answer| answer.status == 200);
+                    if right { &answered } else { &wrong }.fetch_add(1, Ordering::Relaxed);
+                }
+            }));
+        }
+        load
+    }
+
+    /// Changes the rate.
+    pub fn at(&self, per_s: u64) {
+        self.per_s.store(per_s, Ordering::Relaxed);
+    }
+
+    /// Requests answered with 200, and others.
+    pub fn counts(&self) -> (u64, u64) {
+        (
+            self.answered.load(Ordering::Relaxed),
+            self.wrong.load(Ordering::Relaxed),
+        )
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
     }
@@ -226,6 +316,13 @@ impl KeepAlive {
     /// Requests answered with 200.
     pub fn answered(&self) -> u64 {
         self.answered.load(Ordering::Relaxed)
+    }
+
+    /// Waits until so many more were answered.
+    #[track_caller]
+    pub fn flows(&self, more: u64) {
+        let from = self.answered();
+        super::wait("requests flow", || self.answered() >= from + more);
     }
 
     /// How requests failed that did.

@@ -44,19 +44,27 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// 64 KiB at a folder, which is made.
-    pub fn small(at: &Path) -> anyhow::Result<Self> {
+    /// One of that size (as `size=` of tmpfs(5)) at a folder, which is made; says where that cannot be.
+    pub fn or_skipped(at: &Path, size: &str) -> Option<Self> {
+        let made = Self::new(at, size);
+        made.map_err(|why| println!("skipped: a small disk cannot be mounted here: {why:#}"))
+            .ok()
+    }
+
+    /// The same, or why it cannot be.
+    pub fn new(at: &Path, size: &str) -> anyhow::Result<Self> {
         fs::create_dir_all(at)?;
         let disk = Self {
             at: at.to_owned(),
             covers: 0,
         };
+        let options = format!("size={size},mode=755");
         mount(&[
             "-t",
             "tmpfs",
             "-o",
-            "size=64k,mode=755",
-            "headroom-faults",
+            &options,
+            "headroom-tests",
             &at.to_string_lossy(),
         ])?;
         Ok(disk)
@@ -115,7 +123,7 @@ pub struct KillGroup(PathBuf);
 impl KillGroup {
     /// Makes one.
     pub fn new(name: &str) -> anyhow::Result<Self> {
-        let root = super::lever::unified().context("version 2 of control groups is not mounted")?;
+        let root = super::unified().context("version 2 of control groups is not mounted")?;
         let group = Self(root.join(format!("{name}-kill")));
         fs::create_dir(&group.0)?;
         Ok(group)
@@ -146,7 +154,7 @@ impl KillGroup {
 
 impl Drop for KillGroup {
     fn drop(&mut self) {
-        super::process::until(std::time::Duration::from_secs(2), || {
+        super::within(std::time::Duration::from_secs(2), || {
             (fs::remove_dir(&self.0).is_ok() || !self.0.exists()).then_some(())
         });
     }

@@ -1,0 +1,102 @@
+//! What services and machines are made of here: wikis, gateways in front of them, emulated hardware.
+
+use super::{Group, Program, headroom};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use tempfile::TempDir;
+
+/// A running wiki.
+pub struct Wiki {
+    /// It.
+    pub program: Program,
+    /// Where it listens.
+    pub address: SocketAddr,
+}
+
+impl Wiki {
+    /// Starts it on an address, pages costing half of the default.
+    pub fn start(listen: &str) -> Self {
+        let words = format!("service wiki --page-cpu-ms 2 --listen {listen}");
+        let mut program = Program::start(headroom(words));
+        let address = program.said("listening on ").parse().unwrap();
+        Self { program, address }
+    }
+
+    /// One on any port, in a group.
+    pub fn of(group: &Group) -> Self {
+        let wiki = Self::start("127.0.0.1:0");
+        group.add(wiki.program.pid());
+        wiki
+    }
+}
+
+/// A gateway in front of backends, with its control port on a Unix socket.
+pub struct Gateway {
+    /// It.
+    pub program: Program,
+    /// Where it listens.
+    pub address: SocketAddr,
+    dir: TempDir,
+}
+
+impl Gateway {
+    /// Starts it and waits until both listen.
+    pub fn start(backends: &[SocketAddr]) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("gateway.sock");
+        let words = "gateway --listen 127.0.0.1:0 --health / --control";
+        let mut command = headroom(format!("{words} unix:{}", socket.display()));
+        for backend in backends {
+            command.arg(format!("--backend=http://{backend}"));
+        }
+        let mut program = Program::start(command);
+        let address = program.said("listening on ").parse().unwrap();
+        program.said("control on ");
+        Self {
+            program,
+            address,
+            dir,
+        }
+    }
+
+    /// In front of a port that nobody listens on.
+    pub fn of_nobody() -> Self {
+        Self::start(&["127.0.0.1:9".parse().unwrap()])
+    }
+
+    /// Where it is controlled.
+    pub fn control(&self) -> String {
+        format!("unix:{}", self.dir.path().join("gateway.sock").display())
+    }
+}
+
+/// An emulated server with the service's group `web`.
+pub struct Emulator {
+    /// It.
+    pub program: Program,
+    at: PathBuf,
+}
+
+impl Emulator {
+    /// Starts it in a folder; its control group has this name and the number of the test's process.
+    pub fn start(dir: &Path, name: &str, real_cores: f64) -> Self {
+        let at = dir.join("sys");
+        let name = format!("{name}-{}", std::process::id());
+        let words = format!("emulate --real-cores {real_cores} --group web --name {name} --at");
+        let mut program = Program::start(headroom(words).arg(&at));
+        program.said("an emulated server of ");
+        Self { program, at }
+    }
+
+    /// Where its `/sys` is.
+    pub fn sys(&self) -> &Path {
+        &self.at
+    }
+
+    /// Says to a command where the kernel's files are.
+    pub fn trees(&self, command: &mut Command) {
+        command.arg("--proc").arg(self.at.join("headroom-testbed/proc"));
+        command.arg("--sys").arg(&self.at);
+    }
+}
