@@ -232,9 +232,6 @@ impl<F> fmt::Debug for Calibrating<F> {
 }
 
 impl<F> Calibrating<F> {
-    /// The rules besides those of the law.
-    pub const RULES: [&'static str; 4] = [CALIBRATING, CALIBRATED, RECALIBRATED, REFUSED];
-
     /// The law that `prototype` is with some μ, which `build` makes of the real one (or says why it cannot) once periods of
     /// `length` together, with [`MIN_REQUESTS`] and [`MIN_CPU`] at least, have shown it. Drift is observed over windows of
     /// that length.
@@ -333,20 +330,12 @@ where
         self.prototype.name()
     }
 
-    fn levers(&self) -> &'static [Lever] {
+    fn levers(&self) -> &[Lever] {
         self.prototype.levers()
     }
 
     fn guard(&self) -> Option<Seconds> {
         self.prototype.guard()
-    }
-
-    /// The law's; none while there is none. Those of [`Calibrating::RULES`] come beside them.
-    fn rules(&self) -> &'static [&'static str] {
-        match &self.state {
-            State::Collecting { .. } => &[],
-            State::Built(built) => built.law.rules(),
-        }
     }
 
     fn decide(&mut self, observation: &Observation) -> Decision {

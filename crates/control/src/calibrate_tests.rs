@@ -1,18 +1,12 @@
 //! Calibration on periods of literals.
 
 use super::*;
-use crate::{Allocation, CoreRange, Fixed, FrequencyRange, PowerEnvelope, Traffic};
+use crate::{Allocation, Fixed, FrequencyRange, Traffic};
 use headroom_units::{Cores, Lever, Measured, Watts};
 use proptest::prelude::*;
 
 fn plant() -> Plant {
-    let cores = CoreRange::new(Cores::new(0.2), Cores::new(4.0), Cores::new(0.1)).unwrap();
-    let power = PowerEnvelope {
-        base: Watts::new(6.0),
-        per_core: Watts::new(2.86),
-        lowest_cap: Watts::new(6.2),
-    };
-    Plant::new(cores, power).unwrap()
+    crate::common::plant([0.2, 4.0, 0.1], [6.0, 2.86, 6.2])
 }
 
 /// Holds one core, so that it can be told from everything on.
@@ -24,9 +18,6 @@ impl Law for OneCore {
     }
     fn name(&self) -> &'static str {
         "one-core"
-    }
-    fn rules(&self) -> &'static [&'static str] {
-        &["one"]
     }
     fn decide(&mut self, _: &Observation) -> Decision {
         Decision {
@@ -333,11 +324,9 @@ proptest! {
         periods in proptest::collection::vec(any_second(), 1..200)
     ) {
         let mut law = one_core();
-        let mut rules = Calibrating::<Build>::RULES.to_vec();
-        rules.push("one");
         for observation in &periods {
             let decision = law.decide(observation);
-            prop_assert!(decision.reasons.iter().all(|reason| rules.contains(&&*reason.rule)));
+            prop_assert!(!decision.reasons.is_empty());
             match law.service_rate() {
                 None => prop_assert_eq!(decision.setting, plant().full()),
                 Some(rate) => prop_assert!(rate.get().is_finite() && rate.get() > 0.0),

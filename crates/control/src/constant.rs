@@ -28,18 +28,14 @@ pub struct ConstantConfig {
 #[derive(Clone, Debug)]
 pub struct Constant {
     setting: Setting,
-    levers: &'static [Lever],
+    levers: Vec<Lever>,
 }
 
 impl Constant {
     /// Holds this setting; `None` where it names no lever.
     pub fn new(setting: Setting) -> Option<Self> {
         let levers: Vec<Lever> = setting.iter().map(|(lever, _)| lever).collect();
-        // A law says its levers for as long as the program runs, and there are few laws.
-        (!levers.is_empty()).then(|| Self {
-            setting,
-            levers: levers.leak(),
-        })
+        (!levers.is_empty()).then_some(Self { setting, levers })
     }
 }
 
@@ -48,12 +44,8 @@ impl Law for Constant {
         "constant"
     }
 
-    fn rules(&self) -> &'static [&'static str] {
-        &["constant"]
-    }
-
-    fn levers(&self) -> &'static [Lever] {
-        self.levers
+    fn levers(&self) -> &[Lever] {
+        &self.levers
     }
 
     fn decide(&mut self, _: &Observation) -> Decision {

@@ -56,18 +56,26 @@ impl Decision {
             reasons: Vec::new(),
         }
     }
+
+    /// The foremost reason of a lever's value; `None` where its law did not decide in this period.
+    pub fn reason_of(&self, lever: Lever) -> Option<&Reason> {
+        self.reasons.iter().find(|reason| reason.levers.contains(&lever))
+    }
 }
 
 /// Why a decision was taken, as data: which rule, which numbers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Reason {
-    /// The rule's name: stable, one of the law's [`crate::Law::rules`]; the label of
+    /// The rule's name: stable, one of the texts of the code and so one of few; the label of
     /// `headroom_decisions_total`.
     pub rule: Cow<'static, str>,
     /// One sentence for people, with its numbers.
     pub text: String,
     /// The numbers, by name with the unit last.
     pub numbers: Vec<(Cow<'static, str>, f64)>,
+    /// The levers of the law that gives it, as a [`Stack`](crate::Stack) joins several; empty where it is of none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub levers: Vec<Lever>,
 }
 
 impl Reason {
@@ -80,6 +88,14 @@ impl Reason {
                 .iter()
                 .map(|(name, value)| (Cow::Borrowed(*name), *value))
                 .collect(),
+            levers: Vec::new(),
         }
+    }
+
+    /// The same of a law of these levers.
+    #[must_use]
+    pub fn of(mut self, levers: &[Lever]) -> Self {
+        self.levers = levers.to_vec();
+        self
     }
 }

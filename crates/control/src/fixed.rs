@@ -10,12 +10,14 @@ use headroom_units::Lever;
 #[derive(Clone, Debug)]
 pub struct Fixed {
     plant: Plant,
+    levers: Vec<Lever>,
 }
 
 impl Fixed {
     /// Everything of this plant.
-    pub const fn new(plant: Plant) -> Self {
-        Self { plant }
+    pub fn new(plant: Plant) -> Self {
+        let levers = plant.levers();
+        Self { plant, levers }
     }
 }
 
@@ -24,20 +26,16 @@ impl Law for Fixed {
         "fixed"
     }
 
-    fn rules(&self) -> &'static [&'static str] {
-        &["everything-on"]
-    }
-
-    /// None: what no law moves is full.
-    fn levers(&self) -> &'static [Lever] {
-        &[]
+    /// All of the plant's: a law beside it would take away what it is to keep on.
+    fn levers(&self) -> &[Lever] {
+        &self.levers
     }
 
     fn decide(&mut self, _seen: &Observation) -> Decision {
         let allocation = self.plant.full_allocation();
         let (cores, cap) = (allocation.cores.get(), allocation.cap.get());
         Decision {
-            setting: allocation.into(),
+            setting: self.plant.full(),
             expected_rate: None,
             reasons: vec![Reason::new(
                 "everything-on",

@@ -12,7 +12,7 @@ use crate::decision::{Decision, Reason};
 use crate::law::Law;
 use crate::observation::{Observation, Traffic};
 use crate::plant::Plant;
-use headroom_units::Ratio;
+use headroom_units::{Ratio, Setting};
 
 /// Periods without telemetry after which everything goes to full.
 pub const DEFAULT_PATIENCE_PERIODS: u32 = 5;
@@ -51,9 +51,8 @@ const FAILING: &str = "failing-hold";
 const FAILING_FULL: &str = "failing-full";
 
 /// A law that goes to full when it cannot see.
-#[derive(Clone, Debug)]
-pub struct Guardian<L> {
-    law: L,
+pub struct Guardian {
+    law: Box<dyn Law>,
     plant: Plant,
     patience: u32,
     limits: FailingLimits,
@@ -61,10 +60,10 @@ pub struct Guardian<L> {
     failing: u32,
 }
 
-impl<L: Law> Guardian<L> {
+impl Guardian {
     /// Wraps `law`; everything goes to full in the `patience`-th period without telemetry, or in which requests
     /// failed (at least the first), by [`FailingLimits::DEFAULT`].
-    pub fn new(law: L, plant: Plant, patience: u32) -> Self {
+    pub fn new(law: Box<dyn Law>, plant: Plant, patience: u32) -> Self {
         Self {
             law,
             plant,
@@ -99,17 +98,12 @@ impl<L: Law> Guardian<L> {
         }
     }
 
-    /// The guardian's own rules, besides the law's.
+    /// Its own rules, which come in the place of the law's.
     pub const RULES: [&'static str; 4] = [HOLD, FULL, FAILING, FAILING_FULL];
 
     /// The law inside.
-    pub const fn law(&self) -> &L {
-        &self.law
-    }
-
-    /// What it puts everything to.
-    pub const fn plant(&self) -> &Plant {
-        &self.plant
+    pub fn law(&self) -> &dyn Law {
+        &*self.law
     }
 
     /// Periods without telemetry up to now, in a row.
@@ -119,24 +113,34 @@ impl<L: Law> Guardian<L> {
 
     /// Decides as the law does, or as a guardian must.
     pub fn decide(&mut self, observation: &Observation) -> Decision {
-        if self.law.guards_itself() {
-            return self.law.decide(observation);
+        let kept = observation.in_force;
+        let decision = self.decide_on(observation, Some(observation), kept);
+        decision.unwrap_or_else(|| Decision::of(kept))
+    }
+
+    /// The same for a law that decides on a window of several periods, or, without one, not in this period. The guardian goes by
+    /// the present period alone: what is lost or fails does not wait for the law's turn. Without telemetry the law is not asked,
+    /// and `kept` stays. `None` where there is nothing to decide.
+    pub(crate) fn decide_on(
+        &mut self,
+        now: &Observation,
+        window: Option<&Observation>,
+        kept: Setting,
+    ) -> Option<Decision> {
+        if !self.law.is_informed(now) {
+            return Some(self.decide_blind(kept));
         }
-        let Some(traffic) = &observation.traffic else {
-            return self.decide_blind(observation);
-        };
         if self.lost >= self.patience {
             self.law.forget();
         }
         self.lost = 0;
-        let mut decision = self.law.decide(observation);
-        let failing = self.failing(traffic);
-        if failing == Failing::No {
+        let decision = window.map(|window| self.law.decide(window));
+        let failing = now.traffic.as_ref().map_or(Failing::No, |one| self.failing(one));
+        let Some(traffic) = now.traffic.as_ref().filter(|_| failing != Failing::No) else {
             self.failing = 0;
             return decision;
-        }
+        };
         self.failing = self.failing.saturating_add(1);
-        let (wanted, now) = (decision.setting, observation.in_force);
         let numbers = [
             ("failures", traffic.failures as f64),
             ("failed_by_client", traffic.failed_by_client as f64),
@@ -148,22 +152,37 @@ impl<L: Law> Guardian<L> {
             "{} requests failed and {} were answered",
             traffic.failures, traffic.completions
         );
-        if failing == Failing::Many || self.failing >= self.patience {
+        if self.failing >= self.patience || failing == Failing::Many {
             let text = match self.failing {
                 1 => format!("{failed}: everything to full"),
                 periods => format!("{failed}, failing for {periods} periods now: everything to full"),
             };
-            decision.setting = self.plant.full();
-            decision.reasons = vec![Reason::new(FAILING_FULL, text, &numbers)];
-        } else if wanted.takes_from(&now) {
-            let text = format!("{failed}: nothing is taken away meanwhile");
-            decision.setting = wanted.most(now);
-            decision.reasons = vec![Reason::new(FAILING, text, &numbers)];
+            return Some(Decision {
+                setting: self.plant.full(),
+                expected_rate: decision.and_then(|decision| decision.expected_rate),
+                reasons: vec![Reason::new(FAILING_FULL, text, &numbers)],
+            });
         }
-        decision
+        decision.map(|decision| {
+            if !decision.setting.takes_from(&now.in_force) {
+                return decision;
+            }
+            let text = format!("{failed}: nothing is taken away meanwhile");
+            Decision {
+                setting: decision.setting.most(now.in_force),
+                reasons: vec![Reason::new(FAILING, text, &numbers)],
+                ..decision
+            }
+        })
     }
 
-    fn decide_blind(&mut self, observation: &Observation) -> Decision {
+    /// Whether a decision puts everything to full because too much was lost or failed.
+    pub(crate) fn is_full(decision: &Decision) -> bool {
+        let full = |reason: &Reason| [FULL, FAILING_FULL].contains(&&*reason.rule);
+        decision.reasons.iter().any(full)
+    }
+
+    fn decide_blind(&mut self, kept: Setting) -> Decision {
         self.lost = self.lost.saturating_add(1);
         self.failing = 0;
         let numbers = [
@@ -172,7 +191,7 @@ impl<L: Law> Guardian<L> {
         ];
         let (setting, reason) = if self.lost < self.patience {
             let text = format!("no telemetry for {} periods: what is in force stays", self.lost);
-            (observation.in_force, Reason::new(HOLD, text, &numbers))
+            (kept, Reason::new(HOLD, text, &numbers))
         } else {
             let text = format!("no telemetry for {} periods: everything to full", self.lost);
             (self.plant.full(), Reason::new(FULL, text, &numbers))

@@ -12,15 +12,13 @@ pub trait Law: Send {
     /// The law's name, as in the run summary and the metrics.
     fn name(&self) -> &'static str;
 
-    /// The names of all its rules: the bounded label set of `headroom_decisions_total`.
-    fn rules(&self) -> &'static [&'static str];
-
     /// The levers that it moves; it leaves all others alone.
-    fn levers(&self) -> &'static [Lever];
+    fn levers(&self) -> &[Lever];
 
-    /// Whether it answers lost telemetry and failing requests by itself, so that a [`Guardian`](crate::Guardian) leaves it alone.
-    fn guards_itself(&self) -> bool {
-        false
+    /// Whether a period has what it decides by; where it does not, telemetry counts as lost to it, and a
+    /// [`Guardian`](crate::Guardian) decides.
+    fn is_informed(&self, observation: &Observation) -> bool {
+        observation.traffic.is_some()
     }
 
     /// The latency above which it repairs, where it has such a one below the target: a line to draw.
@@ -34,28 +32,4 @@ pub trait Law: Send {
     /// Forgets what is no longer true because telemetry was lost for a while: the law begins again from everything on. What it
     /// learned that time does not change, such as how the day goes, it may keep.
     fn forget(&mut self);
-}
-
-impl<L: Law + ?Sized> Law for Box<L> {
-    fn name(&self) -> &'static str {
-        (**self).name()
-    }
-    fn rules(&self) -> &'static [&'static str] {
-        (**self).rules()
-    }
-    fn levers(&self) -> &'static [Lever] {
-        (**self).levers()
-    }
-    fn guards_itself(&self) -> bool {
-        (**self).guards_itself()
-    }
-    fn guard(&self) -> Option<Seconds> {
-        (**self).guard()
-    }
-    fn decide(&mut self, observation: &Observation) -> Decision {
-        (**self).decide(observation)
-    }
-    fn forget(&mut self) {
-        (**self).forget();
-    }
 }

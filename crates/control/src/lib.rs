@@ -48,6 +48,12 @@
 #![forbid(unsafe_code)]
 
 pub mod calibrate;
+#[cfg(test)]
+#[path = "../tests/common/mod.rs"]
+mod common;
+#[cfg(test)]
+extern crate self as headroom_control;
+
 pub mod capacity;
 pub mod constant;
 pub mod decision;
@@ -75,16 +81,16 @@ pub use constant::Constant;
 pub use decision::{Allocation, Decision, Reason};
 pub use fixed::Fixed;
 pub use guardian::{FailingLimits, Guardian};
-pub use headroom::{Headroom, HeadroomError, HeadroomTuning};
+pub use headroom::{Headroom, HeadroomTuning};
 pub use hpa::{Hpa, HpaTuning, K8sAsRun, K8sAsRunTuning};
 pub use law::Law;
 pub use observation::{Distribution, Latency, NodeObservation, Observation, Traffic, missed_latency};
 pub use parameter::OutOfRange;
 pub use pegasus::{Pegasus, PegasusTuning, PegasusVariant};
 pub use plant::{CoreRange, FrequencyRange, Plant, PlantError, PowerEnvelope, Slo, StepRange};
-pub use power_manager::{PowerManager, PowerManagerTuning, Powersave, PowersaveError};
+pub use power_manager::{PowerManager, PowerManagerTuning, Powersave};
 pub use registry::{LawConfig, LawContext, LawError, LawName, LawNames, NoSuchLaw, Parameter};
 pub use resize::{Fleet, Stepwise};
-pub use slo_power::{Mode, SloPower, SloPowerError, Tuning};
+pub use slo_power::{Mode, SloPower, Tuning};
 pub use spread::{NodeCapacity, NodeShare, Spread};
 pub use stack::{Part, Stack, StackError};

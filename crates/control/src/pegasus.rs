@@ -310,7 +310,7 @@ impl Pegasus {
 
     fn decide_cap(&mut self, observation: &Observation) -> (Watts, Reason) {
         let has_latency = self.observe(observation);
-        let now = self.plant.allocation(&observation.in_force).cap;
+        let now = self.plant.needed(&observation.in_force).cap;
         let maximum = self.plant.full_allocation().cap;
         if self.hold_left_s > 0.0 {
             self.hold_left_s -= observation.length.get().max(0.0);
@@ -367,20 +367,6 @@ impl Law for Pegasus {
             PegasusVariant::Published => "pegasus",
             PegasusVariant::AsRun => "pegasus-as-run",
         }
-    }
-
-    fn rules(&self) -> &'static [&'static str] {
-        &[
-            "average-late",
-            "hold-maximum",
-            "far-over",
-            "over",
-            "near",
-            "far-under",
-            "under",
-            "idle",
-            "between-looks",
-        ]
     }
 
     fn levers(&self) -> &'static [Lever] {

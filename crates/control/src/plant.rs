@@ -338,15 +338,34 @@ impl Plant {
         }
     }
 
+    /// The same with a cap that is no more than what these cores can need: over that it limits nothing, and where it was
+    /// lifted for that, whoever lowers it goes on from there.
+    pub fn needed(&self, setting: &Setting) -> Allocation {
+        let now = self.allocation(setting);
+        Allocation {
+            cap: now.cap.min(self.power.limit(now.cores)),
+            ..now
+        }
+    }
+
+    /// The least and the most that a lever can be set to; `None` where it is not here.
+    pub fn bounds(&self, lever: Lever) -> Option<(f64, f64)> {
+        let (cores, power) = (self.cores, self.power);
+        match lever {
+            Lever::Cores => self.machines.then(|| (cores.min().get(), cores.max().get())),
+            Lever::Cap => self
+                .machines
+                .then(|| (power.lowest_cap.get(), power.limit(cores.max()).get())),
+            Lever::Frequency => self.frequency.map(|range| (range.min().get(), range.max().get())),
+            Lever::Servers => self.servers.map(|servers| (1.0, servers as f64)),
+            other => self.range(other).map(|range| (range.min, range.max)),
+        }
+    }
+
     /// The levers that it has.
     pub fn levers(&self) -> Vec<Lever> {
-        let has = |lever: &Lever| match lever {
-            Lever::Cores | Lever::Cap => self.machines,
-            Lever::Frequency => self.frequency.is_some(),
-            Lever::Servers => self.servers.is_some(),
-            other => self.range(*other).is_some(),
-        };
-        Lever::ALL.into_iter().filter(has).collect()
+        let all = Lever::ALL.into_iter();
+        all.filter(|lever| self.bounds(*lever).is_some()).collect()
     }
 
     /// The cap bounded to what these cores can need and the machine accepts.

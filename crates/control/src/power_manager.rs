@@ -6,6 +6,7 @@ use crate::law::Law;
 use crate::observation::Observation;
 use crate::parameter::{Bound, OutOfRange};
 use crate::plant::{Plant, Slo};
+use crate::registry::LawError;
 use headroom_units::{Hertz, Lever, Watts};
 use serde::{Deserialize, Serialize};
 
@@ -124,10 +125,6 @@ impl Law for PowerManager {
         "power-manager"
     }
 
-    fn rules(&self) -> &'static [&'static str] {
-        &["fixed-cap"]
-    }
-
     fn levers(&self) -> &'static [Lever] {
         &[Lever::Cap]
     }
@@ -154,14 +151,10 @@ impl Law for PowerManager {
     fn forget(&mut self) {}
 }
 
-/// The powersave governor cannot be had.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "powersave runs all cores at their lowest frequency, and this machine's frequency cannot be limited: give it one \
-     (cpufreq with a settable policy on a real machine, an emulated or simulated frequency range otherwise), or choose \
-     power-manager, which caps power instead"
-)]
-pub struct PowersaveError;
+/// Why the powersave governor cannot be had.
+const NO_FREQUENCY: &str = "powersave runs all cores at their lowest frequency, and this machine's frequency cannot be \
+                            limited: give it one (cpufreq with a settable policy on a real machine, an emulated or \
+                            simulated frequency range otherwise), or choose power-manager, which caps power instead";
 
 /// All cores at the lowest frequency, always, and no cap that limits: what the kernel's powersave governor does.
 #[derive(Clone, Debug)]
@@ -175,8 +168,9 @@ impl Powersave {
     ///
     /// # Errors
     /// Where the machine's frequency cannot be limited.
-    pub fn new(plant: Plant) -> Result<Self, PowersaveError> {
-        let range = plant.frequency().ok_or(PowersaveError)?;
+    pub fn new(plant: Plant) -> Result<Self, LawError> {
+        let none = || LawError::new("law.name", NO_FREQUENCY);
+        let range = plant.frequency().ok_or_else(none)?;
         Ok(Self {
             plant,
             lowest: range.min(),
@@ -187,10 +181,6 @@ impl Powersave {
 impl Law for Powersave {
     fn name(&self) -> &'static str {
         "powersave"
-    }
-
-    fn rules(&self) -> &'static [&'static str] {
-        &["lowest-frequency"]
     }
 
     fn levers(&self) -> &'static [Lever] {
@@ -219,21 +209,12 @@ impl Law for Powersave {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plant::{CoreRange, FrequencyRange, PowerEnvelope};
-    use headroom_units::{Cores, Ratio, Seconds};
+    use crate::common::slo;
+    use crate::plant::FrequencyRange;
+    use headroom_units::{Cores, Seconds};
 
     fn plant() -> Plant {
-        let cores = CoreRange::new(Cores::new(6.0), Cores::new(48.0), Cores::new(1.0)).unwrap();
-        let power = PowerEnvelope {
-            base: Watts::new(138.72),
-            per_core: Watts::new(2.86),
-            lowest_cap: Watts::new(90.0),
-        };
-        Plant::new(cores, power).unwrap()
-    }
-
-    fn slo(target_ms: f64) -> Slo {
-        Slo::new(Ratio::from_percent(95.0), Seconds::from_millis(target_ms)).unwrap()
+        crate::common::plant([6.0, 48.0, 1.0], [138.72, 2.86, 90.0])
     }
 
     fn any_period() -> Observation {

@@ -3,9 +3,8 @@
 //! Equation 1 is E\[R\] = c / (cμ − λ). It is not the M/G/k processor-sharing queue that the paper names: it is c
 //! independent M/G/1-PS cores under a random split, and overestimates the mean at many cores (10 against 1.37
 //! service times at 16 cores and 90 % load). It stands here because the paper's law is a baseline that must stay
-//! runnable. [`exact`] has the mean of the model that the paper names; [`percentile`] a percentile of it.
+//! runnable. [`percentile`] has a percentile of the model that the paper names.
 
-pub mod exact;
 pub mod percentile;
 pub(crate) mod transient;
 
@@ -28,16 +27,6 @@ pub struct TargetOutOfReach {
     pub alone_ms: f64,
     /// μT.
     pub product: f64,
-}
-
-/// E\[R\] of Equation 1: c / (cμ − λ); infinite where λ ≥ cμ.
-pub fn mean_latency(cores: Cores, arrival_rate: PerSecond, service_rate: PerSecond) -> Seconds {
-    let spare = cores.get() * service_rate.get() - arrival_rate.get();
-    if spare > 0.0 {
-        Seconds::new(cores.get() / spare)
-    } else {
-        Seconds::new(f64::INFINITY)
-    }
 }
 
 /// c of Equation 2: Tλ / (Tμ − 1); of Equation 3 where `target` is αT and `arrival_rate` the one forecast.
@@ -74,12 +63,6 @@ mod tests {
     }
 
     #[test]
-    fn equation_1_at_16_cores_and_90_percent_is_ten_service_times() {
-        let latency = mean_latency(Cores::new(16.0), PerSecond::new(14.4), PerSecond::new(1.0));
-        assert!((latency.get() - 10.0).abs() < 1e-9);
-    }
-
-    #[test]
     fn a_target_below_one_service_time_is_refused_with_both_numbers() {
         let error = cores_needed(PerSecond::new(1.0), PerSecond::new(9.0), Seconds::new(0.1)).unwrap_err();
         let text = error.to_string();
@@ -89,12 +72,6 @@ mod tests {
         );
     }
 
-    #[test]
-    fn overload_has_no_finite_mean() {
-        let latency = mean_latency(Cores::new(1.0), PerSecond::new(10.0), PerSecond::new(9.0));
-        assert_eq!(latency.get(), f64::INFINITY);
-    }
-
     proptest! {
         #[test]
         fn equation_2_inverts_equation_1(
@@ -102,8 +79,8 @@ mod tests {
         ) {
             let target = Seconds::new(target_over_alone / mu);
             let cores = cores_needed(PerSecond::new(lambda), PerSecond::new(mu), target).unwrap();
-            let latency = mean_latency(cores, PerSecond::new(lambda), PerSecond::new(mu));
-            prop_assert!((latency / target - 1.0).abs() < 1e-6);
+            let latency_s = cores.get() / (cores.get() * mu - lambda);
+            prop_assert!((latency_s / target.get() - 1.0).abs() < 1e-6);
         }
     }
 }

@@ -1,19 +1,23 @@
 //! Several laws in one period, each on its levers.
 //!
-//! Each law has a [`Guardian`] of its own, so that a law whose sight is lost gives up its levers only. A law that decides
+//! Each law has a [`Guardian`] of its own, so that a law whose telemetry is lost gives up its levers only. A law that decides
 //! rarely, such as one that switches servers, has a period that is a multiple of the loop's: it is given what was observed over
-//! the whole of it, and what it decided stays until its next.
+//! the whole of it, and what it decided stays until its next. Periods without telemetry are left out of that, and none of them is
+//! one of a decision. Its guardian watches every period of the loop: where telemetry stays lost or requests fail, everything is on
+//! at once, and what the law decides by begins anew.
 //!
 //! ```
 //! use headroom_control::resize::AlwaysOn;
 //! use headroom_control::stack::{Part, Stack};
-//! use headroom_control::{CoreRange, Fixed, Observation, Plant, PowerEnvelope};
-//! use headroom_units::{Cores, Watts};
+//! use headroom_control::{CoreRange, Observation, Plant, PowerEnvelope, Powersave, FrequencyRange};
+//! use headroom_units::{Cores, Hertz, Lever, Watts};
 //!
 //! let cores = CoreRange::new(Cores::new(1.0), Cores::new(4.0), Cores::new(1.0))?;
 //! let power = PowerEnvelope { base: Watts::new(6.0), per_core: Watts::new(2.0), lowest_cap: Watts::new(7.0) };
-//! let plant = Plant::new(cores, power)?.with_servers(3);
-//! let parts = vec![Part::new(Box::new(Fixed::new(plant))), Part::new(Box::new(AlwaysOn)).every(10)];
+//! let ghz = |ghz: f64| Hertz::new(ghz * 1e9);
+//! let frequency = FrequencyRange::new(ghz(1.0), ghz(3.0), ghz(0.1))?;
+//! let plant = Plant::new(cores, power)?.with_frequency(frequency).with_servers(3);
+//! let parts = vec![Part::new(Box::new(Powersave::new(plant)?)), Part::new(Box::new(AlwaysOn)).every(10)];
 //! let mut stack = Stack::new(parts, plant, 5)?;
 //! let decision = stack.decide(&Observation::default());
 //! // What no law moves is full.
@@ -46,7 +50,7 @@ pub enum StackError {
     },
     /// A law moves a lever that the plant lacks.
     #[error(
-        "{law} moves the lever {lever}, which is not here: `headroom doctor` says why; or choose another law"
+        "{law} moves the lever {lever}, which is not here: {}; or choose another law", remedy(*lever)
     )]
     Missing {
         /// The law.
@@ -60,6 +64,20 @@ pub enum StackError {
         /// The law.
         law: &'static str,
     },
+}
+
+/// How a plant comes by a lever.
+const fn remedy(lever: Lever) -> &'static str {
+    match lever {
+        Lever::Cores | Lever::Cap => "no law that sets machines can run on servers that are only switched",
+        Lever::Frequency => {
+            "the processors' frequency cannot be limited on each machine of the service, and `headroom doctor`, run there, says why"
+        }
+        Lever::Servers => {
+            "a controller has it with one of static, dynamic, scheduled or always-on, whose lever it then is"
+        }
+        Lever::Coalescing => "every agent needs `[nic]` in its configuration, and `headroom up` has none",
+    }
 }
 
 /// A law of a stack.
@@ -85,13 +103,14 @@ impl Part {
 }
 
 struct Member {
-    law: Guardian<Box<dyn Law>>,
+    law: Guardian,
+    levers: Vec<Lever>,
     every: u32,
     /// Periods since it decided, and what was observed in them.
     periods: u32,
     observed: Option<Observation>,
-    /// What it decided last.
-    setting: Setting,
+    /// What it decided last; `None` before its first decision.
+    setting: Option<Setting>,
 }
 
 /// Laws that run together.
@@ -101,7 +120,7 @@ pub struct Stack {
 }
 
 impl Stack {
-    /// The laws of a plant; each puts its levers to full in the `patience`-th of its periods without telemetry.
+    /// The laws of a plant; each puts its levers to full in the `patience`-th period of the loop without telemetry.
     ///
     /// # Errors
     /// [`StackError`]: what cannot run together, by name.
@@ -130,12 +149,13 @@ impl Stack {
             }
         }
         let member = |part: Part| Member {
+            levers: part.law.levers().to_vec(),
             law: Guardian::new(part.law, plant, patience),
             // The first period is one of a decision.
             periods: part.every - 1,
             every: part.every,
             observed: None,
-            setting: plant.full(),
+            setting: None,
         };
         Ok(Self {
             plant,
@@ -175,6 +195,23 @@ impl Stack {
         &self.plant
     }
 
+    /// Goes on with the laws of another plant: those that switch servers stay as they are, all others begin anew.
+    pub fn follow(&mut self, new: Self) {
+        let old = std::mem::take(&mut self.members);
+        let mut kept: Vec<Member> = old
+            .into_iter()
+            .filter(|member| member.levers == [Lever::Servers])
+            .collect();
+        let each = new.members.into_iter().map(|member| {
+            let same = |one: &Member| one.levers == member.levers;
+            kept.iter()
+                .position(same)
+                .map_or(member, |at| kept.swap_remove(at))
+        });
+        self.members = each.collect();
+        self.plant = new.plant;
+    }
+
     /// The latency above which a law repairs: the lowest of those that have such a one.
     pub fn guard(&self) -> Option<Seconds> {
         let guards = self.members.iter().filter_map(|member| member.law.law().guard());
@@ -187,15 +224,6 @@ impl Stack {
         lost.max().unwrap_or(0)
     }
 
-    /// The names of all rules of all laws, and those of their guardians.
-    pub fn rules(&self) -> Vec<&'static str> {
-        let laws = self.members.iter().flat_map(|member| member.law.law().rules());
-        laws.copied()
-            .chain(Guardian::<Box<dyn Law>>::RULES)
-            .chain([BETWEEN])
-            .collect()
-    }
-
     /// Takes one period's observation and decides about the next: each law's levers as it wants them, all others full.
     pub fn decide(&mut self, observation: &Observation) -> Decision {
         let mut all = Decision {
@@ -205,14 +233,16 @@ impl Stack {
         };
         let mut wait = u32::MAX;
         for member in &mut self.members {
-            let levers = member.law.law().levers();
             if let Some(decision) = member.decide(observation) {
                 all.expected_rate = all.expected_rate.or(decision.expected_rate);
-                all.reasons.extend(decision.reasons);
+                let reasons = decision.reasons.into_iter();
+                all.reasons
+                    .extend(reasons.map(|reason| reason.of(&member.levers)));
             }
             wait = wait.min(member.every - member.periods);
-            for lever in levers {
-                all.setting = all.setting.with(*lever, member.setting.get(*lever));
+            let setting = member.setting.unwrap_or(observation.in_force);
+            for lever in &member.levers {
+                all.setting = all.setting.with(*lever, setting.get(*lever));
             }
         }
         if all.reasons.is_empty() {
@@ -228,20 +258,26 @@ impl Stack {
 const BETWEEN: &str = "between-decisions";
 
 impl Member {
-    /// What the law decides; nothing between its periods.
+    /// What is decided; nothing between the law's periods unless its guardian steps in.
     fn decide(&mut self, observation: &Observation) -> Option<Decision> {
-        self.periods += 1;
-        let observed = match self.observed.take() {
-            None => observation.clone(),
-            Some(before) => together(before, observation),
-        };
-        if self.periods < self.every {
-            self.observed = Some(observed);
-            return None;
+        self.periods = (self.periods + 1).min(self.every);
+        let informed = self.law.law().is_informed(observation);
+        if informed {
+            self.observed = Some(match self.observed.take() {
+                None => observation.clone(),
+                Some(before) => together(before, observation),
+            });
         }
-        self.periods = 0;
-        let decision = self.law.decide(&observed);
-        self.setting = decision.setting;
+        let due = informed && self.periods == self.every;
+        let window = self.observed.take_if(|_| due);
+        // What is in force may still be on its way to what a slow law decided last.
+        let kept = self.setting.filter(|_| self.every > 1);
+        let kept = kept.unwrap_or(observation.in_force);
+        let decision = self.law.decide_on(observation, window.as_ref(), kept)?;
+        if due || Guardian::is_full(&decision) {
+            (self.periods, self.observed) = (0, None);
+        }
+        self.setting = Some(decision.setting);
         Some(decision)
     }
 }

@@ -1,18 +1,12 @@
 use super::*;
+use crate::Fixed;
 use crate::capacity::Capacity;
 use crate::observation::{Latency, NodeObservation};
-use crate::plant::{CoreRange, PowerEnvelope};
-use crate::resize::{AlwaysOn, PowerState, ResizeTuning, Stepwise};
+use crate::resize::{AlwaysOn, PowerState, ResizeTuning, Schedule, Scheduled, Stepwise};
 use headroom_units::Cores;
 
 fn plant() -> Plant {
-    let cores = CoreRange::new(Cores::new(1.0), Cores::new(4.0), Cores::new(1.0)).unwrap();
-    let power = PowerEnvelope {
-        base: Watts::new(6.0),
-        per_core: Watts::new(2.0),
-        lowest_cap: Watts::new(7.0),
-    };
-    Plant::new(cores, power).unwrap().with_servers(3)
+    crate::common::plant([1.0, 4.0, 1.0], [6.0, 2.0, 7.0]).with_servers(3)
 }
 
 /// Asks for two cores, a cap that it does not own, and as few servers as can be.
@@ -21,9 +15,6 @@ struct TwoCores;
 impl Law for TwoCores {
     fn name(&self) -> &'static str {
         "two-cores"
-    }
-    fn rules(&self) -> &'static [&'static str] {
-        &["two"]
     }
     fn levers(&self) -> &'static [Lever] {
         &[Lever::Cores]
@@ -53,6 +44,45 @@ fn second(arrivals: u64) -> Observation {
         in_force: plant().full(),
         traffic: Some(traffic),
         ..Observation::default()
+    }
+}
+
+#[test]
+fn each_reason_says_whose_levers_it_is_of() {
+    let parts = vec![Part::new(Box::new(TwoCores)), Part::new(Box::new(AlwaysOn))];
+    let decision = Stack::new(parts, plant(), 5).unwrap().decide(&second(1));
+    let rule = |lever| decision.reason_of(lever).map(|reason| &*reason.rule);
+    assert_eq!(
+        [Lever::Cores, Lever::Servers, Lever::Cap].map(rule),
+        [Some("two"), Some("always-on"), None]
+    );
+}
+
+#[test]
+fn with_another_plant_the_laws_of_machines_begin_anew_and_those_of_servers_go_on() {
+    let stack = |plant: Plant| {
+        let fixed = crate::Constant::new(plant.full().only(&[Lever::Cores])).unwrap();
+        let parts = vec![Part::new(Box::new(fixed)), Part::new(Box::new(AlwaysOn)).every(3)];
+        Stack::new(parts, plant, 5).unwrap()
+    };
+    let mut running = stack(plant());
+    assert!(running.decide(&second(1)).reason_of(Lever::Servers).is_some());
+    let larger = crate::common::plant([1.0, 12.0, 1.0], [6.0, 2.0, 7.0]).with_servers(3);
+    running.follow(stack(larger));
+    let next = running.decide(&second(1));
+    assert_eq!(next.setting.cores(), Some(Cores::new(12.0)));
+    // The law of servers would decide at once if it had begun anew.
+    assert!(next.reason_of(Lever::Servers).is_none());
+}
+
+#[test]
+fn fixed_shares_no_lever() {
+    let fixed = || Part::new(Box::new(Fixed::new(plant())));
+    for other in [Part::new(Box::new(TwoCores)), Part::new(Box::new(AlwaysOn))] {
+        let lever = other.law.levers()[0];
+        let (first, second) = ("fixed", other.law.name());
+        let contested = StackError::Contested { lever, first, second };
+        assert_eq!(refused(vec![fixed(), other], plant()), contested);
     }
 }
 
@@ -152,7 +182,6 @@ fn lost_telemetry_gives_up_the_levers_of_the_law_that_needs_it() {
     );
     let rules: Vec<&str> = full.reasons.iter().map(|one| one.rule.as_ref()).collect();
     assert_eq!(rules, ["telemetry-lost-full", "always-on"]);
-    assert!(rules.iter().all(|rule| stack.rules().contains(rule)));
 }
 
 #[test]
@@ -185,10 +214,111 @@ fn two_periods_make_one() {
         (both.length, both.demand()),
         (Seconds::new(2.0), Some(PerSecond::new(20.0)))
     );
-    // A period that was lost leaves the whole unknown.
-    let lost = Observation {
-        traffic: None,
-        ..second(0)
+}
+
+/// The static law of servers where one takes 10/s, every 40 periods beside another law.
+fn with_slow_servers() -> Stack {
+    let resizer = Stepwise::fixed(PerSecond::new(10.0), ResizeTuning::default()).unwrap();
+    let parts = vec![
+        Part::new(Box::new(TwoCores)),
+        Part::new(Box::new(resizer)).every(40),
+    ];
+    Stack::new(parts, plant(), 5).unwrap()
+}
+
+/// Second `at` of a run in which one server of three serves.
+fn one_serves(at: u32, traffic: Option<Traffic>) -> Observation {
+    let states = [PowerState::Serving, PowerState::Off, PowerState::Off];
+    let node = |state| NodeObservation {
+        state,
+        capacity: Capacity::Unknown,
     };
-    assert_eq!(together(with(10, 90.0), &lost).traffic, None);
+    Observation {
+        at: Seconds::new(f64::from(at)),
+        in_force: plant().full().with(Lever::Servers, Some(1.0)),
+        nodes: states.map(node).to_vec(),
+        traffic,
+        ..second(0)
+    }
+}
+
+fn traffic(completions: u64, failures: u64) -> Option<Traffic> {
+    Some(Traffic {
+        arrivals: completions + failures,
+        completions,
+        failures,
+        ..Traffic::default()
+    })
+}
+
+#[test]
+fn short_losses_of_telemetry_are_left_out_of_a_slow_laws_window() {
+    for (arrivals, expected) in [(6, 1), (12, 2)] {
+        let mut stack = with_slow_servers();
+        let mut decided = Vec::new();
+        for at in 0..200 {
+            // Outages of two periods every nine; also in the 41st period, in which a decision is due.
+            let lost = at % 9 >= 7 || at == 40;
+            let decision = stack.decide(&one_serves(at, traffic(arrivals, 0).filter(|_| !lost)));
+            let reason = decision.reason_of(Lever::Servers);
+            if reason.is_some_and(|reason| reason.rule != "telemetry-lost-hold") {
+                decided.push((at, decision.setting.servers().unwrap()));
+            }
+            assert_eq!(decision.setting.servers(), decided.last().map(|last| last.1));
+        }
+        // The first decision is of the first period; the others are of the mean of what is known, not of less.
+        let [first, others @ ..] = &decided[..] else {
+            panic!("nothing was decided")
+        };
+        assert_eq!(first.0, 0);
+        assert!(others.len() >= 4 && others[0].0 == 41, "{decided:?}");
+        assert!(
+            others.iter().all(|(_, servers)| *servers == expected),
+            "{decided:?}"
+        );
+    }
+}
+
+#[test]
+fn a_lasting_loss_and_failing_requests_reach_a_slow_law_as_soon_as_any_other() {
+    // The traffic from the 10th period on, and the period in which everything is on.
+    for (after, full_at) in [
+        (None, 14),
+        (traffic(0, 40), 10),
+        (traffic(90, 10), 10),
+        (traffic(97, 3), 14),
+    ] {
+        let mut stack = with_slow_servers();
+        for at in 0..60 {
+            let now = if at < 10 { traffic(6, 0) } else { after.clone() };
+            let setting = stack.decide(&one_serves(at, now)).setting;
+            let expected = match at < full_at {
+                true => (Some(1), Some(2.0)),
+                false => (Some(3), Some(4.0)),
+            };
+            // While nothing is known what is in force stays, which is all cores here.
+            let cores = setting.get(Lever::Cores).filter(|_| at < 10 || at >= full_at);
+            let known = expected.1.filter(|_| at < 10 || at >= full_at);
+            assert_eq!((setting.servers(), cores), (expected.0, known), "{after:?} {at}");
+        }
+        // Once it is over it begins anew: a whole window stands behind its next decision.
+        let over = (60..120).find(|at| {
+            let decision = stack.decide(&one_serves(*at, traffic(6, 0)));
+            decision.setting.servers() == Some(1)
+        });
+        assert_eq!(over, Some(99), "{after:?}");
+    }
+}
+
+#[test]
+fn what_goes_by_no_telemetry_stays_without_it_and_is_full_while_requests_fail() {
+    let schedule = Schedule::new(Seconds::new(60.0), vec![1]).unwrap();
+    let law = Scheduled::new(schedule, Seconds::ZERO).unwrap();
+    let mut stack = Stack::of(Box::new(law), plant(), 2).unwrap();
+    let mut servers = |traffic| stack.decide(&one_serves(0, traffic)).setting.servers();
+    for _ in 0..4 {
+        assert_eq!(servers(None), Some(1));
+    }
+    assert_eq!(servers(traffic(0, 40)), Some(3));
+    assert_eq!(servers(traffic(40, 0)), Some(1));
 }

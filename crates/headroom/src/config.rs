@@ -26,7 +26,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// An example with every key, its default and what it means: what `headroom up --example` prints.
-pub const EXAMPLE: &str = include_str!("../headroom.example.toml");
+pub const EXAMPLE: &str = concat!(
+    include_str!("../headroom.example.toml"),
+    include_str!("../telemetry.example.toml"),
+    include_str!("../laws.example.toml")
+);
 
 /// The whole file.
 #[derive(Clone, Debug, Deserialize)]
@@ -519,6 +523,8 @@ impl ServiceConfig {
     }
 }
 
+#[cfg(test)]
+mod example_tests;
 #[cfg(test)]
 #[path = "config_tests.rs"]
 mod tests;

@@ -1,3 +1,4 @@
+use super::example_tests::{gaps, written_out};
 use super::*;
 use headroom_control::LawContext;
 use headroom_units::PerSecond;
@@ -43,19 +44,29 @@ fn envelope() -> PowerEnvelope {
 #[test]
 fn the_example_is_valid_and_so_is_each_of_its_commented_keys() {
     parse(EXAMPLE).unwrap();
-    let mut whole = String::new();
-    for line in EXAMPLE.lines() {
-        // A commented key, not a comment: `# key = value`. The four names of a service exclude each other.
-        let key = line.strip_prefix("# ").filter(|rest| {
-            rest.split_once(" = ").is_some_and(|(key, _)| {
-                !key.contains(' ') && !["systemd_unit", "container", "pid", "tls"].contains(&key)
-            })
-        });
-        whole.push_str(key.unwrap_or(line));
-        whole.push('\n');
-    }
-    assert_ne!(whole, EXAMPLE);
-    parse(&whole).unwrap();
+    // The four names of a service exclude each other, the files of tls are not there, and the gateway is the telemetry.
+    let alone = [
+        "systemd_unit",
+        "container",
+        "pid",
+        "tls",
+        "[telemetry.haproxy]",
+        "[telemetry.prometheus]",
+    ];
+    parse(&written_out(EXAMPLE, &alone)).unwrap();
+    let (missing, named) = gaps::<Config>(EXAMPLE);
+    let elsewhere = [
+        // Those of [slo] are the gateway's.
+        "gateway.failed_status",
+        "gateway.target_ms",
+        // A controller's alone: no server is switched here.
+        "law.resize",
+        "law.scheduled",
+        "law.servers_every_periods",
+        "law.static",
+    ];
+    assert_eq!(missing, elsewhere);
+    assert_eq!(named, ["law.constant.setting"]);
 }
 
 #[test]

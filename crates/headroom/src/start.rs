@@ -17,7 +17,7 @@ use headroom_runtime::live::admin::{self, Status};
 use headroom_runtime::live::run::{RunPlan, Watchers, World, run};
 use headroom_runtime::live::view::View;
 use headroom_runtime::live::{Frame, service_manager, silence};
-use headroom_units::{PerSecond, Seconds, Source};
+use headroom_units::{Lever, PerSecond, Seconds, Source};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -158,32 +158,32 @@ pub struct Start<'a> {
 
 impl Start<'_> {
     /// The laws; where μ is not given, those that go by it begin with everything on and observe it.
-    fn laws(&self) -> Result<Stack, Failure> {
+    fn laws(&self, plant: Plant) -> Result<Stack, Failure> {
         let part = |name: LawName| {
             let law = match name.resizes() {
-                true => built(self.law, name, self.document, &self.context(MAX_RATE))?,
-                false => self.law(name)?,
+                true => built(self.law, name, self.document, &self.context(plant, MAX_RATE))?,
+                false => self.law(name, plant)?,
             };
             Ok(part(self.law, name, law))
         };
         let parts: Vec<Part> = self.law.names.iter().map(part).collect::<Result<_, Failure>>()?;
-        joined(parts, self.plant, self.control, self.document)
+        joined(parts, plant, self.control, self.document)
     }
 
-    fn law(&self, name: LawName) -> Result<Box<dyn Law>, Failure> {
+    fn law(&self, name: LawName, plant: Plant) -> Result<Box<dyn Law>, Failure> {
         let told = |rate: PerSecond| say::note!("one core serves {:.1} requests/s", rate.get());
         if let Some(rate) = self.rate.given {
             told(rate);
-            return built(self.law, name, self.document, &self.context(rate));
+            return built(self.law, name, self.document, &self.context(plant, rate));
         }
         // What no μ makes good, such as a lever that the machine lacks, is an error now and not in the night.
-        let prototype = built(self.law, name, self.document, &self.context(MAX_RATE))?;
+        let prototype = built(self.law, name, self.document, &self.context(plant, MAX_RATE))?;
         let length = self.rate.observed_for;
         say::note!(
             "everything is on until the traffic has shown, for {} s at least, what one core serves",
             length.get()
         );
-        let (config, context) = (self.law.clone(), self.context(MAX_RATE));
+        let (config, context) = (self.law.clone(), self.context(plant, MAX_RATE));
         let build = move |service_rate| {
             let context = LawContext {
                 service_rate,
@@ -195,13 +195,13 @@ impl Start<'_> {
             told(service_rate);
             Ok(law)
         };
-        Ok(Box::new(Calibrating::new(prototype, self.plant, length, build)))
+        Ok(Box::new(Calibrating::new(prototype, plant, length, build)))
     }
 
-    fn context(&self, service_rate: PerSecond) -> LawContext {
+    fn context(&self, plant: Plant, service_rate: PerSecond) -> LawContext {
         LawContext {
             slo: self.slo,
-            plant: self.plant,
+            plant,
             service_rate,
         }
     }
@@ -217,7 +217,15 @@ impl Start<'_> {
         let watch = restore::global().watch();
         service_manager::keep_watchdog(watch, silence(self.control.period()))?;
         service_manager::ready();
-        let mut law = self.laws()?;
+        let mut law = self.laws(self.plant)?;
+        let servers = self.plant.bounds(Lever::Servers);
+        let laws = |plant: Plant| {
+            let plant = match servers {
+                Some((_, all)) => plant.with_servers(all as usize),
+                None => plant,
+            };
+            self.laws(plant).map_err(|failure| anyhow::anyhow!("{failure}"))
+        };
         let period = self.control.period();
         let view = terminal::view(self.args.no_view, || View::open(stop.clone()))?;
         let plan = RunPlan {
@@ -231,10 +239,10 @@ impl Start<'_> {
                 dry: self.dry,
             },
             plant: self.plant,
-            notes: self.notes,
+            notes: self.notes.clone(),
             power_source: self.power_source,
             config: self.document.text().to_owned(),
-            nodes: self.nodes,
+            nodes: self.nodes.clone(),
             provenance: origin::provenance(),
             lines_every: 10,
         };
@@ -245,7 +253,7 @@ impl Start<'_> {
         let duration = self.args.duration.unwrap_or(f64::INFINITY);
         let done = |at: Seconds| at.get() >= duration;
         service_manager::status(&format!("law {} in control", plan.name));
-        let outcome = run(&plan, &mut law, world, watchers, stop, done);
+        let outcome = run(&plan, (&mut law, Some(&laws)), world, watchers, stop, done);
         service_manager::stopping();
         Ok(Some(outcome?))
     }

@@ -9,6 +9,7 @@ use headroom_telemetry::haproxy::{LogFormat, LogSource, Scope, StatisticsAddress
 use headroom_telemetry::{HaproxyConfig, HaproxyTelemetry, PrometheusConfig, PrometheusTelemetry};
 use headroom_units::FailedStatus;
 use serde::Deserialize;
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -75,6 +76,14 @@ const fn default_max_age_s() -> f64 {
 /// Permissions of a log socket that is made: its owner and group.
 const SOCKET_MODE: u32 = 0o660;
 
+/// How long a Prometheus has for its answer at the start.
+const FIRST_ANSWER: Duration = Duration::from_secs(1);
+
+/// A source that does not answer at the start is no error: it may be started later.
+fn no_telemetry(why: impl Display) -> String {
+    format!("warning: no telemetry yet, and nothing is saved without: {why}")
+}
+
 impl TelemetryConfig {
     /// Checks what can be checked without opening anything.
     ///
@@ -117,6 +126,7 @@ impl TelemetryConfig {
                 table.log
             )];
             notes.extend(telemetry.notes());
+            notes.extend(telemetry.start_error().map(no_telemetry));
             return Ok((Box::new(Other(Box::new(telemetry))), notes));
         }
         let Some(table) = &self.prometheus else {
@@ -125,11 +135,12 @@ impl TelemetryConfig {
         };
         let telemetry = PrometheusTelemetry::start(table.config(slo))
             .map_err(|error| document.error("telemetry.prometheus", error))?;
-        let note = format!(
+        let mut notes = vec![format!(
             "requests are observed through Prometheus at {}: as old and as coarse as its scrapes",
             table.url
-        );
-        Ok((Box::new(Other(Box::new(telemetry))), vec![note]))
+        )];
+        notes.extend(telemetry.answers(FIRST_ANSWER).err().map(no_telemetry));
+        Ok((Box::new(Other(Box::new(telemetry))), notes))
     }
 
     /// Tries what [`TelemetryConfig::open`] opens, and lets it go. A log that the running headroom listens to cannot be

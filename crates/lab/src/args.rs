@@ -34,6 +34,15 @@ pub enum Spacing {
     Even,
 }
 
+impl From<Spacing> for headroom_workload::Spacing {
+    fn from(spacing: Spacing) -> Self {
+        match spacing {
+            Spacing::Poisson => Self::Poisson,
+            Spacing::Even => Self::Even,
+        }
+    }
+}
+
 /// The names of the laws, with what help says of each.
 pub fn law_names() -> impl TypedValueParser<Value = LawName> {
     one_of(LawName::of_machines().map(|law| (law.as_str(), law.about(), law)))

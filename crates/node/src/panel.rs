@@ -58,6 +58,18 @@ pub struct NotInForce {
 /// The order in which a setting's files are written to reach the given values from any others.
 pub(crate) type Sequence = fn(paths: &[PathBuf], values: &[String]) -> Vec<FileValue>;
 
+/// The files in the order in which they are named.
+pub(crate) fn in_order(paths: &[PathBuf], values: &[String]) -> Vec<FileValue> {
+    paths
+        .iter()
+        .zip(values)
+        .map(|(path, value)| FileValue {
+            path: path.clone(),
+            value: value.clone(),
+        })
+        .collect()
+}
+
 /// How much values leave to the service: the larger, the more.
 pub(crate) type Room = fn(values: &[String]) -> f64;
 
@@ -183,6 +195,25 @@ impl Panel {
             settings,
             handle,
         })
+    }
+
+    /// A panel of one setting whose files are one value together.
+    pub(crate) fn of_one(
+        registry: &Registry,
+        what: String,
+        paths: Vec<PathBuf>,
+        sequence: Sequence,
+        room: Room,
+    ) -> Result<Self, PanelError> {
+        let definition = Definition {
+            what: what.clone(),
+            paths,
+            sequence,
+            tolerance: 0,
+            joint: true,
+            room,
+        };
+        Self::open(registry, what, vec![definition])
     }
 
     /// The files of a setting.
@@ -354,6 +385,11 @@ impl Panel {
             Err(PanelError::Restore(error @ RestoreError::Ledger(_))) => self.relax(changes, error),
             Err(error) => Err(error),
         }
+    }
+
+    /// As [`Panel::write`]; the first of their errors is that of all.
+    pub(crate) fn write_all(&mut self, changes: &[Change]) -> Result<(), PanelError> {
+        self.write(changes)?.into_iter().collect()
     }
 
     /// Gives back what was found where a change relaxes; the error stays that of the others.

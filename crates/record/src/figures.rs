@@ -1,7 +1,7 @@
 //! The figures of a summary: their names, units and decimals, once for every table that shows them.
 
 use crate::summary::RunSummary;
-use headroom_units::{Cores, Joules, Ratio, Watts};
+use headroom_units::{Cores, Joules, PerSecond, Ratio, Watts};
 
 /// One figure of a run.
 pub(crate) struct Figure {
@@ -38,7 +38,7 @@ pub(crate) const OVER: &str = "periods over the target";
 
 /// What was answered, how fast and on what.
 #[rustfmt::skip] // one line for each figure
-pub(crate) const SERVICE: [Figure; 15] = [
+pub(crate) const SERVICE: [Figure; 17] = [
     figure("latency, mean", "ms", 1, |run| run.latency_ms.mean),
     figure("latency P50", "ms", 1, |run| run.latency_ms.p50),
     figure("latency P95", "ms", 1, |run| run.latency_ms.p95),
@@ -52,11 +52,8 @@ pub(crate) const SERVICE: [Figure; 15] = [
     figure("power allocated, mean", "W", 1, |run| run.power_w.allocated_mean.map(Watts::get)),
     figure("power ratio", "", 2, |run| run.power_w.ratio.map(Ratio::get)),
     figure("utilisation, mean", "%", 1, |run| run.utilisation_mean.map(Ratio::as_percent)),
+    figure("capacity at the end", "1/s", 1, |run| run.capacity_per_s.map(PerSecond::get)),
+    figure("energy by the model", "J", 1, |run| run.always_on().map(|(consumed, ..)| consumed.get())),
     figure("energy with every server on, by the model", "J", 1, |run| run.energy_always_on_j.map(Joules::get)),
     figure("saving against every server on", "%", 1, |run| run.saving_against_always_on.map(Ratio::as_percent)),
 ];
-
-/// Figures that few runs have: a table leaves them out where none has them.
-pub(crate) fn is_rare(name: &str) -> bool {
-    name == "energy over the bound" || name.contains("every server on")
-}

@@ -2,7 +2,7 @@
 
 use crate::provenance::Provenance;
 use hdrhistogram::Histogram;
-use headroom_units::{Cores, Hertz, Joules, Part, PerSecond, Ratio, Reading, Seconds, Source, Watts};
+use headroom_units::{Cores, Hertz, Joules, Lever, Part, PerSecond, Ratio, Reading, Seconds, Source, Watts};
 use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -235,6 +235,9 @@ pub struct Reason {
     /// back as NaN.
     #[serde(deserialize_with = "numbers_or_nan")]
     pub numbers: BTreeMap<String, f64>,
+    /// The levers of the law that gave it; empty where it is of none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub levers: Vec<Lever>,
 }
 
 impl Reason {
@@ -247,6 +250,7 @@ impl Reason {
                 .iter()
                 .map(|(name, value)| ((*name).to_owned(), *value))
                 .collect(),
+            levers: Vec::new(),
         }
     }
 }
@@ -260,6 +264,17 @@ fn numbers_or_nan<'de, D: Deserializer<'de>>(input: D) -> Result<BTreeMap<String
 }
 
 impl PeriodRecord {
+    /// The foremost reason of each law, in the order of the laws.
+    pub(crate) fn foremost(&self) -> impl Iterator<Item = &Reason> {
+        let reasons = self.reasons.iter().enumerate();
+        let first = |(at, reason): &(usize, &Reason)| {
+            self.reasons[..*at]
+                .iter()
+                .all(|before| before.levers != reason.levers)
+        };
+        reasons.filter(first).map(|(_, reason)| reason)
+    }
+
     /// A period with nothing known of it but its number, its place in time and the cores allocated, where there are any.
     pub fn new(index: u64, at: Seconds, duration: Seconds, cores: impl Into<Option<Cores>>) -> Self {
         Self {

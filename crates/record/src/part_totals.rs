@@ -21,6 +21,8 @@ pub(crate) struct PartTotals {
     /// By the model: with every server on, and as the servers were, in the same periods.
     always_on_j: f64,
     as_it_was_j: f64,
+    /// The capacity of the whole as it was last known, in requests per second.
+    pub(crate) capacity_per_s: Option<f64>,
     /// Periods of which not all parts were recorded.
     pub(crate) cut_periods: u64,
 }
@@ -34,6 +36,11 @@ impl PartTotals {
                 self.add_state(&node.name, state, period.duration);
             }
         }
+        let mut capacities = parts.iter().filter(|part| part.role == Role::Cluster);
+        let capacity = capacities.find_map(|part| part.get(Sensor::Capacity));
+        self.capacity_per_s = capacity
+            .filter(|capacity| capacity.is_finite())
+            .or(self.capacity_per_s);
         let power = period.mean_power();
         let model = parts.iter().find_map(|part| always_on(part, power));
         if let Some((always_on, as_it_was)) = model {

@@ -66,6 +66,7 @@ fn reasons_text(reasons: &[Reason]) -> String {
                 .take(64)
                 .map(|(name, value)| (cut(name, 256), *value))
                 .collect(),
+            levers: reason.levers.clone(),
         })
         .collect();
     serde_json::to_string(&kept).unwrap_or_else(|_| "[]".to_owned())

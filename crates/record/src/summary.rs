@@ -4,7 +4,7 @@ use crate::compare::Comparison;
 use crate::model::{RunId, World, percentile_name};
 use crate::provenance::Provenance;
 use crate::text::trimmed;
-use headroom_units::{Cores, Joules, Ratio, Seconds, Source, Watts};
+use headroom_units::{Cores, Joules, PerSecond, Ratio, Seconds, Source, Watts};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -50,6 +50,9 @@ pub struct RunSummary {
     /// The run's nodes by state; `None` where no state of any was recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nodes: Option<NodesSummary>,
+    /// The capacity of the whole as it was last known; `None` where nothing estimated it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capacity_per_s: Option<PerSecond>,
     /// Energy that the same work would have needed with every server on, by the model that gives the power of the servers as
     /// they were; over the periods in which both are known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -84,6 +87,14 @@ pub struct RunSummary {
     /// The run against the first of those that it stands beside; `None` for that one and for a run alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub comparison: Option<Comparison>,
+}
+
+impl RunSummary {
+    /// By the model, where there is one: the energy consumed, that of every server on, and the share saved.
+    pub(crate) fn always_on(&self) -> Option<(Joules, Joules, Ratio)> {
+        let (all, saved) = self.energy_always_on_j.zip(self.saving_against_always_on)?;
+        Some((all * (1.0 - saved.get()), all, saved))
+    }
 }
 
 /// The conditions of a run that decide whether its energy can be held against another run's.

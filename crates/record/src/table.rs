@@ -3,7 +3,7 @@
 use crate::archive::RunInfo;
 use crate::clock::{unix_ms, utc_text};
 use crate::compare::Comparison;
-use crate::figures::{ENERGY, Figure, OVER, SERVICE, is_rare};
+use crate::figures::{ENERGY, Figure, OVER, SERVICE};
 use crate::summary::RunSummary;
 use crate::text::{NONE, number_or_none};
 use comfy_table::{Cell, CellAlignment, Table, presets};
@@ -31,9 +31,13 @@ pub fn summary_table(summaries: &[RunSummary]) -> String {
         return "no runs\n".to_owned();
     }
     let (metrics, remarks) = metrics(summaries);
-    let laws = summaries.iter().map(|run| run.law.clone());
+    let labels = labels(summaries).into_iter();
     let mut text = if summaries.len() <= MAX_SIDE_BY_SIDE {
-        let header: Vec<String> = ["", "unit"].map(str::to_owned).into_iter().chain(laws).collect();
+        let header: Vec<String> = ["", "unit"]
+            .map(str::to_owned)
+            .into_iter()
+            .chain(labels)
+            .collect();
         let rows = metrics.into_iter().map(|metric| {
             let own = [metric.name, metric.unit.to_owned()];
             own.into_iter().chain(metric.values).collect()
@@ -44,11 +48,11 @@ pub fn summary_table(summaries: &[RunSummary]) -> String {
             .iter()
             .map(|metric| format!("{} {}", metric.name, metric.unit).trim_end().to_owned());
         let header: Vec<String> = std::iter::once("law".to_owned()).chain(heads).collect();
-        let rows = laws.enumerate().map(|(number, law)| {
+        let rows = labels.enumerate().map(|(number, label)| {
             let values = metrics
                 .iter()
                 .filter_map(|metric| metric.values.get(number).cloned());
-            std::iter::once(law).chain(values).collect()
+            std::iter::once(label).chain(values).collect()
         });
         plain_table(&header, &[0], rows)
     };
@@ -60,37 +64,51 @@ pub fn summary_table(summaries: &[RunSummary]) -> String {
     text
 }
 
+/// What each run is called beside the others: by its law; by its name and number too, where another has the same law.
+pub(crate) fn labels(summaries: &[RunSummary]) -> Vec<String> {
+    let label = |run: &RunSummary| {
+        let alike = summaries.iter().filter(|other| other.law == run.law).count() > 1;
+        let number = run.run.map(|run| format!(", run {run}")).unwrap_or_default();
+        match alike {
+            true => format!("{} ({}{number})", run.law, run.name),
+            false => run.law.clone(),
+        }
+    };
+    summaries.iter().map(label).collect()
+}
+
 /// The lines of a comparison, and the remarks that belong below it.
 pub(crate) fn metrics(summaries: &[RunSummary]) -> (Vec<Metric>, Vec<String>) {
     let Some(first) = summaries.first() else {
         return (Vec::new(), Vec::new());
     };
+    let labels = labels(summaries);
     let mut remarks = Vec::new();
     let mut savings = vec![NONE.to_owned()];
-    for summary in &summaries[1..] {
+    for (summary, label) in summaries.iter().zip(&labels).skip(1) {
         let comparison = Comparison::of(summary, first);
         savings.push(match comparison.saving {
             Some(share) => format!("{:.1}", share.as_percent()),
             None => {
                 let why = comparison.refusal().unwrap_or_default();
-                remarks.push(format!("{} against {}: {why}", summary.law, first.law));
+                remarks.push(format!("{label} against {}: {why}", labels[0]));
                 "n/c".to_owned()
             }
         });
     }
     let mut noted: Vec<(&str, Vec<&str>)> = Vec::new();
-    for summary in summaries {
+    for (summary, label) in summaries.iter().zip(&labels) {
         for note in &summary.notes {
             match noted.iter_mut().find(|(text, _)| text == note) {
-                Some((_, laws)) => laws.push(&summary.law),
-                None => noted.push((note, vec![&summary.law])),
+                Some((_, runs)) => runs.push(label),
+                None => noted.push((note, vec![label])),
             }
         }
     }
     remarks.extend(
         noted
             .into_iter()
-            .map(|(note, laws)| format!("{}: {note}", laws.join(", "))),
+            .map(|(note, runs)| format!("{}: {note}", runs.join(", "))),
     );
     let same_slo = summaries.iter().all(|summary| {
         summary.slo.percentile == first.slo.percentile && summary.slo.target_ms == first.slo.target_ms
@@ -113,8 +131,8 @@ pub(crate) fn metrics(summaries: &[RunSummary]) -> (Vec<Metric>, Vec<String>) {
         };
     let rows = |figures: &[Figure]| -> Vec<Metric> {
         let shown = figures.iter().filter(|figure| {
-            let known = || summaries.iter().any(|run| (figure.value)(run).is_some());
-            figure.name != "latency, mean" && (!is_rare(figure.name) || known())
+            let known = summaries.iter().any(|run| (figure.value)(run).is_some());
+            figure.name != "latency, mean" && known
         });
         let row = |figure: &Figure| Metric {
             key: figure.name == OVER,
@@ -129,16 +147,23 @@ pub(crate) fn metrics(summaries: &[RunSummary]) -> (Vec<Metric>, Vec<String>) {
     };
     let source =
         |run: &RunSummary| source_word(run.energy_j.source, !run.energy_j.by_source.is_empty()).to_owned();
-    let mut metrics = rows(&ENERGY);
-    metrics[0].values = summaries.iter().map(energy_text).collect();
-    metrics.insert(
-        1,
+    let (energy, others) = ENERGY.split_at(1);
+    let mut metrics = vec![
+        metric(
+            energy[0].name,
+            energy[0].unit,
+            summaries.iter().map(energy_text).collect(),
+        ),
         metric("source of the energy", "", summaries.iter().map(source).collect()),
-    );
-    metrics.push(Metric {
-        key: true,
-        ..metric(&format!("saving against {}", first.law), "%", savings)
-    });
+    ];
+    metrics.retain(|metric| metric.values.iter().any(|value| value != NONE));
+    metrics.extend(rows(others));
+    if summaries.len() > 1 {
+        metrics.push(Metric {
+            key: true,
+            ..metric(&format!("saving against {}", labels[0]), "%", savings)
+        });
+    }
     metrics.extend(rows(&SERVICE));
     let states: BTreeSet<&String> = summaries
         .iter()

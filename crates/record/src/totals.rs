@@ -8,7 +8,7 @@ use crate::summary::{
     SourcedEnergy,
 };
 use hdrhistogram::Histogram;
-use headroom_units::{Cores, Joules, Ratio, Seconds, Source, Watts, quantile_of_answered};
+use headroom_units::{Cores, Joules, PerSecond, Ratio, Seconds, Source, Watts, quantile_of_answered};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -315,6 +315,7 @@ impl RunTotals {
             },
             utilisation_mean: counts.utilisation.mean().map(Ratio::new),
             nodes: counts.parts.nodes(),
+            capacity_per_s: counts.parts.capacity_per_s.map(PerSecond::new),
             energy_always_on_j: always_on.map(|(joules, _)| joules),
             saving_against_always_on: always_on.map(|(_, saved)| saved),
             run: None,

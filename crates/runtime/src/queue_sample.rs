@@ -1,6 +1,6 @@
 //! How an accept queue is sampled for the estimators of capacity: how often, and as what.
 
-use headroom_control::capacity::{Listener, QueueObservation, Sight};
+use headroom_control::capacity::{Listener, ListenerSample, QueueObservation};
 use headroom_node::queue::{QueueError, QueueSample};
 use headroom_units::Seconds;
 use std::collections::BTreeSet;
@@ -26,15 +26,15 @@ pub fn observation(
     sample: &Result<QueueSample, QueueError>,
     used: &mut UsedSockets,
 ) -> QueueObservation {
-    let sight = match sample {
-        Ok(sample) => Sight::Listening(listener(sample, used)),
+    let sample = match sample {
+        Ok(sample) => ListenerSample::Listening(listener(sample, used)),
         Err(QueueError::NobodyListens { .. }) => {
             *used = UsedSockets::default();
-            Sight::Nobody
+            ListenerSample::Nobody
         }
-        Err(_) => Sight::Unread,
+        Err(_) => ListenerSample::Unread,
     };
-    QueueObservation { length, sight }
+    QueueObservation { length, sample }
 }
 
 /// Which of several sockets connections come to.
@@ -127,7 +127,7 @@ mod tests {
             &Ok(sample(vec![socket(1, 10, 100)])),
             &mut used,
         );
-        let Sight::Listening(listener) = seen.sight else {
+        let ListenerSample::Listening(listener) = seen.sample else {
             panic!("{seen:?}")
         };
         assert_eq!((listener.identity, listener.limit), (3, Some(64)));
@@ -140,16 +140,16 @@ mod tests {
             remedy: "none".to_owned(),
         };
         assert_eq!(
-            observation(Seconds::new(1.0), &Err(refused), &mut used).sight,
-            Sight::Unread
+            observation(Seconds::new(1.0), &Err(refused), &mut used).sample,
+            ListenerSample::Unread
         );
         let nobody = QueueError::NobodyListens {
             port: 80,
             others: String::new(),
         };
         assert_eq!(
-            observation(Seconds::new(1.0), &Err(nobody), &mut used).sight,
-            Sight::Nobody
+            observation(Seconds::new(1.0), &Err(nobody), &mut used).sample,
+            ListenerSample::Nobody
         );
     }
 

@@ -41,7 +41,7 @@ fn scenario(requests: f64, size: Shape) -> Scenario {
 fn bench(requests: f64, name: &str, size: Shape) -> Result<(), RunError> {
     let scenario = scenario(requests, size);
     let plant = scenario.plant()?;
-    let mut law = Guardian::new(Fixed::new(plant), plant, 5);
+    let mut law = Guardian::new(Box::new(Fixed::new(plant)), plant, 5);
     let begin = Instant::now();
     let totals = run(&scenario, &mut law, 1, &mut |_| {})?;
     let seconds = begin.elapsed().as_secs_f64();

@@ -10,7 +10,7 @@
 //!
 //! let scenario = Scenario { duration_s: Some(60.0), ..Scenario::default() };
 //! let plant = scenario.plant()?;
-//! let mut law = Guardian::new(Fixed::new(plant), plant, 5);
+//! let mut law = Guardian::new(Box::new(Fixed::new(plant)), plant, 5);
 //! let totals = run(&scenario, &mut law, 1, &mut |period| assert!(period.cores.get() == 48.0))?;
 //! assert_eq!(totals.periods, 60);
 //! # Ok::<(), headroom_sim::RunError>(())

@@ -1,9 +1,12 @@
 //! The cluster with accept queues against the theory, against the paper, and against its own accounts.
 
 use headroom_control::capacity::{Capacity, QueueKind, QueueTuning};
-use headroom_control::resize::{AlwaysOn, PowerState, ResizeTuning, Schedule, Scheduled, Stepwise};
-use headroom_sim::RunError;
-use headroom_sim::accept::{AcceptScenario, AcceptTotals, SynRetries, run};
+use headroom_control::resize::{
+    AlwaysOn, BALANCER_LOST, PowerState, ResizeTuning, Schedule, Scheduled, Stepwise,
+};
+use headroom_control::{Plant, Stack};
+use headroom_sim::accept::{AcceptFault, AcceptScenario, AcceptTotals, SynRetries, run};
+use headroom_sim::{Bare, RunError};
 use headroom_units::{PerSecond, Ratio, Seconds};
 use headroom_workload::{ArrivalProcess, Shape};
 
@@ -23,7 +26,7 @@ fn loss_system(workers: u32, backlog: u32, rate_per_s: f64) -> AcceptScenario {
 }
 
 fn run_alone(scenario: &AcceptScenario, seed: u64) -> AcceptTotals {
-    run(scenario, &mut AlwaysOn, seed, &mut |_| {}).unwrap()
+    run(scenario, &mut Bare(&mut AlwaysOn), seed, &mut |_| {}).unwrap()
 }
 
 /// The state probabilities of M/M/c/c+K at offered load a.
@@ -160,7 +163,7 @@ fn an_io_bound_server_is_measured_by_its_queue_alone() {
     // 64 workers, each occupied for a little more than half a second.
     let truth = 64.0 / (0.5 + 1.0 / 595.0);
     let (mut by_queue, mut by_cpu) = (Capacity::Unknown, 0.0);
-    run(&scenario, &mut AlwaysOn, 1, &mut |step| {
+    run(&scenario, &mut Bare(&mut AlwaysOn), 1, &mut |step| {
         let server = &step.servers[0];
         by_queue = server.capacity;
         by_cpu = server.queue.service_rate().get() / server.utilisation.get();
@@ -195,7 +198,7 @@ fn every_controller_saves_energy_and_finer_schedules_save_more() {
         }
         _ => unreachable!("a series, above"),
     };
-    let always = run(&scenario, &mut AlwaysOn, 1, &mut |_| {}).unwrap();
+    let always = run(&scenario, &mut Bare(&mut AlwaysOn), 1, &mut |_| {}).unwrap();
     let saved = |totals: &AcceptTotals| 1.0 - totals.energy.get() / always.energy.get();
     let capacity = PerSecond::new(CAPACITY_PER_S);
     let mut fixed = Stepwise::fixed(capacity, ResizeTuning::default()).unwrap();
@@ -206,10 +209,10 @@ fn every_controller_saves_energy_and_finer_schedules_save_more() {
             Schedule::of_curve(&curve, Seconds::new(1.0), Seconds::new(slot_s / 12.0), capacity).unwrap();
         Scheduled::new(schedule, Seconds::new(30.0)).unwrap()
     };
-    let by_fixed = run(&scenario, &mut fixed, 1, &mut |_| {}).unwrap();
-    let by_dynamic = run(&scenario, &mut dynamic, 1, &mut |_| {}).unwrap();
-    let by_half_hours = run(&scenario, &mut scheduled(1_800.0), 1, &mut |_| {}).unwrap();
-    let by_two_hours = run(&scenario, &mut scheduled(7_200.0), 1, &mut |_| {}).unwrap();
+    let by_fixed = run(&scenario, &mut Bare(&mut fixed), 1, &mut |_| {}).unwrap();
+    let by_dynamic = run(&scenario, &mut Bare(&mut dynamic), 1, &mut |_| {}).unwrap();
+    let by_half_hours = run(&scenario, &mut Bare(&mut scheduled(1_800.0)), 1, &mut |_| {}).unwrap();
+    let by_two_hours = run(&scenario, &mut Bare(&mut scheduled(7_200.0)), 1, &mut |_| {}).unwrap();
     for (name, totals) in [
         ("always on", &always),
         ("static", &by_fixed),
@@ -225,6 +228,11 @@ fn every_controller_saves_energy_and_finer_schedules_save_more() {
             totals.lost
         );
         assert_eq!(totals.lost, 0, "{name} stopped a server that had requests");
+        let by_model = totals.modelled.consumed / totals.energy;
+        assert!(
+            (by_model - 1.0).abs() < 0.02,
+            "{name}: {by_model} of what was drawn by model"
+        );
     }
     for (name, totals) in [("static", &by_fixed), ("dynamic", &by_dynamic)] {
         assert!((0.2..0.6).contains(&saved(totals)), "{name}");
@@ -250,7 +258,7 @@ fn a_server_passes_through_its_states_and_draws_power_in_each() {
     let mut resizer = Stepwise::fixed(PerSecond::new(595.0), ResizeTuning::default()).unwrap();
     let mut passed: Vec<(f64, PowerState)> = Vec::new();
     let mut energy_j = 0.0;
-    let totals = run(&scenario, &mut resizer, 1, &mut |step| {
+    let totals = run(&scenario, &mut Bare(&mut resizer), 1, &mut |step| {
         let server = &step.servers[1];
         energy_j += step.servers.iter().map(|one| one.energy.get()).sum::<f64>();
         if passed.last().is_none_or(|(_, state)| *state != server.state) {
@@ -275,6 +283,68 @@ fn a_server_passes_through_its_states_and_draws_power_in_each() {
     assert!((totals.energy.get() - energy_j).abs() < 1e-6 * energy_j);
 }
 
+/// What the loop lacks costs servers, never service: the laws run in their stack, and what they decide is held as live.
+#[test]
+fn a_lost_balancer_keeps_servers_and_an_unread_queue_has_what_the_others_have() {
+    let falls = |faults: Vec<AcceptFault>| AcceptScenario {
+        arrivals: ArrivalProcess::Series {
+            rates_per_s: vec![1_000.0, 1_000.0, 200.0, 200.0, 200.0, 200.0],
+            hold_s: 100.0,
+            spacing: headroom_workload::Spacing::Poisson,
+        },
+        duration_s: 600.0,
+        servers: 3,
+        serving: 3,
+        faults,
+        ..AcceptScenario::default()
+    };
+    let plant = Plant::of_servers(3);
+    let observe = |faults: Vec<AcceptFault>| {
+        let law = Stepwise::fixed(PerSecond::new(595.0), ResizeTuning::default()).unwrap();
+        let mut stack = Stack::of(Box::new(law), plant, 5).unwrap();
+        // Of each step: when, servers that take requests, the rule, the arrivals.
+        let mut steps = Vec::new();
+        let totals = run(&falls(faults), &mut stack, 1, &mut |step| {
+            let taking = step.servers.iter().filter(|one| one.state.takes_requests());
+            let rule = step.decision.reasons[0].rule.clone();
+            steps.push((step.at.get(), taking.count(), rule));
+        });
+        (totals.unwrap(), steps)
+    };
+    let fewest = |steps: &[(f64, usize, _)], from_s: f64, until_s: f64| {
+        let within = steps.iter().filter(|one| (from_s..until_s).contains(&one.0));
+        within.map(|one| one.1).min().unwrap()
+    };
+    let (_, usual) = observe(Vec::new());
+    assert_eq!((fewest(&usual, 0.0, 200.0), fewest(&usual, 300.0, 400.0)), (2, 1));
+    let lost = AcceptFault::BalancerLost {
+        at_s: 150.0,
+        until_s: 400.0,
+    };
+    let (_, held) = observe(vec![lost]);
+    assert_eq!((fewest(&held, 200.0, 400.0), fewest(&held, 500.0, 600.0)), (2, 1));
+    assert!(held.iter().any(|one| one.2 == BALANCER_LOST));
+    // By half of the attempts one server would do: the other half is taken for as much.
+    let unread = |server| AcceptFault::QueueUnread {
+        server,
+        at_s: 100.0,
+        until_s: 600.0,
+    };
+    let (totals, guessed) = observe(vec![unread(1)]);
+    assert_eq!(
+        (fewest(&guessed, 100.0, 200.0), fewest(&guessed, 300.0, 600.0)),
+        (2, 1)
+    );
+    assert_eq!(totals.drops, 0);
+    // The one that is left is the one that cannot be read: nothing is known, all come on, and two go again. A cycle takes
+    // a boot and a shutdown, and never does a server come and go by the period.
+    let (totals, blind) = observe(vec![unread(0)]);
+    assert_eq!(blind.iter().map(|one| one.1).skip(200).max(), Some(3));
+    let joined = blind.windows(2).filter(|two| two[1].1 > two[0].1).count();
+    assert!(joined <= 2 * 3, "{joined} times a server joined in {blind:?}");
+    assert_eq!(totals.drops, 0);
+}
+
 #[test]
 fn a_run_is_its_seed_s() {
     let scenario = AcceptScenario {
@@ -285,7 +355,7 @@ fn a_run_is_its_seed_s() {
     };
     let energy = |seed| {
         let mut resizer = Stepwise::online(ResizeTuning::default()).unwrap();
-        let totals = run(&scenario, &mut resizer, seed, &mut |_| {}).unwrap();
+        let totals = run(&scenario, &mut Bare(&mut resizer), seed, &mut |_| {}).unwrap();
         (totals.energy, totals.attempts, totals.latency.sum_s())
     };
     assert_eq!(energy(5), energy(5));
@@ -296,12 +366,12 @@ fn a_run_is_its_seed_s() {
 fn a_run_that_would_not_end_is_ended() {
     let mut scenario = AcceptScenario::default();
     scenario.limits.events = 1_000;
-    let error = run(&scenario, &mut AlwaysOn, 1, &mut |_| {}).unwrap_err();
+    let error = run(&scenario, &mut Bare(&mut AlwaysOn), 1, &mut |_| {}).unwrap_err();
     assert!(matches!(error, RunError::TooManyEvents { .. }), "{error}");
     scenario.limits.events = 1_000_000;
     scenario.limits.in_flight = 100;
     scenario.arrivals = ArrivalProcess::Poisson { rate_per_s: 20_000.0 };
-    let error = run(&scenario, &mut AlwaysOn, 1, &mut |_| {}).unwrap_err();
+    let error = run(&scenario, &mut Bare(&mut AlwaysOn), 1, &mut |_| {}).unwrap_err();
     assert!(matches!(error, RunError::TooManyInFlight { .. }), "{error}");
 }
 
@@ -322,7 +392,7 @@ fn estimates(kind: QueueKind, scenario: &AcceptScenario, rates_per_s: Vec<f64>) 
         ..scenario.clone()
     };
     let (mut last, mut sum, mut count) = (Capacity::Unknown, 0.0, 0.0);
-    run(&scenario, &mut AlwaysOn, 1, &mut |step| {
+    run(&scenario, &mut Bare(&mut AlwaysOn), 1, &mut |step| {
         last = step.servers[0].capacity;
         if let Capacity::Exact(capacity) = last {
             sum += capacity.get();

@@ -29,9 +29,6 @@ impl Law for Whim {
     fn name(&self) -> &'static str {
         "whim"
     }
-    fn rules(&self) -> &'static [&'static str] {
-        &["whim"]
-    }
     fn levers(&self) -> &'static [Lever] {
         &[Lever::Cores, Lever::Cap, Lever::Frequency]
     }

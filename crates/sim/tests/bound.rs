@@ -29,11 +29,17 @@ fn the_bound_encloses_what_is_possible() {
             bound.lower, bound.totals.energy
         );
         assert!((0.0..0.05).contains(&gap), "{gap}");
-        let mut fixed = Guardian::new(Fixed::new(plant), plant, 5);
+        let mut fixed = Guardian::new(Box::new(Fixed::new(plant)), plant, 5);
         let free = run(&scenario, &mut fixed, seed, &mut |_| {}).unwrap();
         let slo = scenario.slo().unwrap();
         let law = SloPower::new(slo, plant, scenario.service_rate(), Tuning::default()).unwrap();
-        let saved = run(&scenario, &mut Guardian::new(law, plant, 5), seed, &mut |_| {}).unwrap();
+        let saved = run(
+            &scenario,
+            &mut Guardian::new(Box::new(law), plant, 5),
+            seed,
+            &mut |_| {},
+        )
+        .unwrap();
         println!("fixed {:.1}, slo-power {:.1}", free.energy, saved.energy);
         assert!(bound.totals.energy < saved.energy && bound.totals.energy < free.energy);
     }

@@ -4,11 +4,10 @@
 //! by as many independent seeds as there are; the first 1 % of them meet an emptier server, which is far below the
 //! tolerances.
 
-use headroom_control::queueing::exact::sharing_mean_latency;
 use headroom_control::{Fixed, Guardian};
 use headroom_sim::scenario::{NodeGroup, Service};
 use headroom_sim::{LatencyHistogram, Scenario, run, run_many};
-use headroom_units::{Cores, PerSecond, Seconds};
+use headroom_units::Seconds;
 use headroom_workload::{ArrivalProcess, Shape};
 
 /// Requests of each figure.
@@ -45,7 +44,7 @@ fn simulate(cores: f64, rho: f64, size: Shape) -> LatencyHistogram {
     let plant = scenario.plant().unwrap();
     let each = run_many(&SEEDS, 2, |_, seed| {
         let mut all = LatencyHistogram::new();
-        let mut law = Guardian::new(Fixed::new(plant), plant, 5);
+        let mut law = Guardian::new(Box::new(Fixed::new(plant)), plant, 5);
         let totals = run(&scenario, &mut law, *seed, &mut |period| {
             all.add(period.latencies)
         })
@@ -77,14 +76,40 @@ fn close(what: &str, got: Seconds, expected: f64, tolerance: f64) {
     );
 }
 
-/// Of processor sharing, whatever the distribution of sizes.
+/// The mean latency of processor sharing on so many cores, whatever the distribution of sizes (Kleinrock, *Queueing Systems*
+/// I), at 1 request/s per core. For whole cores it is 1 + C / (k - λ), with C = B / (1 - ρ(1 - B)) of Erlang, and B by the
+/// recursion B(0) = 1, B(k) = aB(k-1) / (k + aB(k-1)). For c = m + f cores under a CPU quota the station works at speed
+/// min(n, c) with n requests: p(n) is aⁿ/n! up to m and falls by ρ from there, so that with p(m) = B / (1 + Bρ/(1 - ρ)) the
+/// mean number present is a + p(m) ρ/(1 - ρ) (1/(1 - ρ) - f).
 fn exact_mean(cores: f64, rho: f64) -> f64 {
-    sharing_mean_latency(
-        Cores::new(cores),
-        PerSecond::new(rho * cores),
-        PerSecond::new(1.0),
-    )
-    .get()
+    let (a, whole) = (rho * cores, cores.floor());
+    let step = |blocked: f64, k: u32| a * blocked / (f64::from(k) + a * blocked);
+    let blocked = (1..=whole as u32).fold(1.0, step);
+    let geometric = rho / (1.0 - rho);
+    let at_whole = blocked / (1.0 + blocked * geometric);
+    let present = a + at_whole * geometric * (1.0 / (1.0 - rho) - (cores - whole));
+    present / a
+}
+
+#[test]
+fn the_mean_agrees_with_the_chain_itself_where_the_published_equation_overestimates_seven_times() {
+    // p(n) falls by a / min(n, c) from one number of requests to the next.
+    for (cores, rho) in [(0.5, 0.6), (1.5, 0.8), (2.3, 0.9), (7.9, 0.95), (16.0, 0.9)] {
+        let a = cores * rho;
+        let (mut weight, mut total, mut present) = (1.0, 1.0, 0.0);
+        for n in 1..5_000 {
+            weight *= a / f64::min(f64::from(n), cores);
+            total += weight;
+            present += f64::from(n) * weight;
+        }
+        let chain = present / total / a;
+        assert!(
+            (exact_mean(cores, rho) / chain - 1.0).abs() < 1e-9,
+            "{cores} cores"
+        );
+    }
+    // Equation 1 of the SLO-Power paper: c / (c mu - lambda).
+    assert!(16.0 / (16.0 - 14.4) / exact_mean(16.0, 0.9) > 7.0);
 }
 
 /// A row of the table of event-simulated oracles.

@@ -1,7 +1,7 @@
 //! One period of telemetry, whatever it came from.
 
 use hdrhistogram::Histogram;
-use headroom_units::{Ratio, Seconds};
+use headroom_units::Seconds;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::time::Duration;
@@ -76,19 +76,6 @@ impl fmt::Debug for Latency {
     }
 }
 
-/// Where the number of arrivals came from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum ArrivalsFrom {
-    /// A counter that the proxy raises when a request arrives.
-    Statistics,
-    /// The log: a request is known when it has ended, so what arrived and is still being served is missing, and
-    /// what arrived earlier and ended in this period is in.
-    Log,
-    /// A query for the request rate, times the length of the period.
-    Query,
-}
-
 /// Requests that failed, by who broke them off.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failures {
@@ -123,8 +110,6 @@ pub struct BackendPeriod {
     pub failures: u64,
     /// Whether the proxy sends it requests; `None` where the statistics socket did not tell.
     pub healthy: Option<bool>,
-    /// Its share of the traffic as the proxy has it now; `None` where the statistics socket did not tell.
-    pub weight: Option<u64>,
     /// Requests being served by it at the end of the period; `None` where the statistics socket did not tell.
     pub in_flight: Option<u64>,
 }
@@ -215,10 +200,9 @@ pub enum Lost {
 pub struct TelemetryPeriod {
     /// How long the period was.
     pub since: Duration,
-    /// Requests that arrived, as well as the source knows: see [`TelemetryPeriod::arrivals_from`].
+    /// Requests that arrived, as well as the source knows; by a log alone one is known when it
+    /// has ended.
     pub arrivals: u64,
-    /// Where the number of arrivals came from.
-    pub arrivals_from: ArrivalsFrom,
     /// Requests answered whole, with a status that is not a failed one.
     pub completions: u64,
     /// Requests that failed: [`Failures::total`] of [`TelemetryPeriod::failed`].
@@ -232,8 +216,6 @@ pub struct TelemetryPeriod {
     pub local: u64,
     /// Requests being served or queued at the end of the period; `None` where the source does not tell.
     pub in_flight: Option<u64>,
-    /// Of these, those that wait in a queue of the proxy; `None` where the source does not tell.
-    pub queued: Option<u64>,
     /// Age of the oldest request in flight; asked only where some are in flight and none ended in the period.
     pub oldest_in_flight: Option<Seconds>,
     /// Latency of the completions.
@@ -246,13 +228,6 @@ pub struct TelemetryPeriod {
     pub malformed_by_kind: Malformed,
     /// Lines that the kernel threw away because the socket was full; `None` where it does not tell.
     pub dropped: Option<u64>,
-    /// Lines that HAProxy says it could not send, to this or to any other of its log targets; `None` where it does
-    /// not tell.
-    pub dropped_by_proxy: Option<u64>,
-    /// Share of the ended requests that the log told of, by the statistics socket; `None` without one.
-    pub coverage: Option<Ratio>,
-    /// How long after the end of its request the youngest line came; `None` where no line told.
-    pub delivery_lag: Option<Seconds>,
     /// The proxy was restarted or reloaded in the period, so its counters began anew.
     pub reloaded: bool,
     /// Why the statistics socket did not answer; `None` where it did or there is none.
@@ -275,37 +250,22 @@ impl TelemetryPeriod {
         Self {
             since,
             arrivals: 0,
-            arrivals_from: ArrivalsFrom::Log,
             completions: 0,
             failures: 0,
             failed: Failures::default(),
             statuses: None,
             local: 0,
             in_flight: None,
-            queued: None,
             oldest_in_flight: None,
             latency,
             backends: Vec::new(),
             malformed: 0,
             malformed_by_kind: Malformed::default(),
             dropped: None,
-            dropped_by_proxy: None,
-            coverage: None,
-            delivery_lag: None,
             reloaded: false,
             statistics_error: None,
             lost: None,
         }
-    }
-}
-
-impl fmt::Display for ArrivalsFrom {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Statistics => "statistics socket",
-            Self::Log => "log",
-            Self::Query => "query",
-        })
     }
 }
 

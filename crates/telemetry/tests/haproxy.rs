@@ -6,7 +6,6 @@ use headroom_telemetry::haproxy::{
     HaproxyConfig, HaproxyTelemetry, LogFormat, LogSource, RowKind, Scope, ServerState, StatisticsAddress,
     StatisticsError, StatisticsSocket,
 };
-use headroom_telemetry::period::ArrivalsFrom;
 use headroom_telemetry::{Lost, TelemetryPeriod};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -268,13 +267,6 @@ fn latency_and_rate_agree_with_the_client() {
         period.lost,
         rest.lost
     );
-    assert_eq!(period.arrivals_from, ArrivalsFrom::Statistics);
-    assert!(period.coverage.unwrap().get() > 0.95, "{:?}", period.coverage);
-    assert!(
-        period.delivery_lag.unwrap().get().abs() < 1.0,
-        "{:?}",
-        period.delivery_lag
-    );
     let client_p95_ms = percentile(&mut latency_ms, 95.0);
     let log_p95_ms = period.latency.at(95.0).unwrap().as_millis();
     let rate = period.arrivals as f64 / period.since.as_secs_f64();
@@ -345,10 +337,7 @@ fn every_outcome_is_told_apart_and_the_counters_agree() {
         (2, 1, 0)
     );
     assert_eq!(period.arrivals, 13);
-    assert_eq!(
-        (period.malformed, period.in_flight, period.queued),
-        (0, Some(0), Some(0))
-    );
+    assert_eq!((period.malformed, period.in_flight), (0, Some(0)));
     let named = |name: &str| period.backends.iter().find(|server| server.name == name).unwrap();
     let app = named("app/s1");
     assert_eq!((app.requests, app.failures, app.healthy), (11, 4, Some(true)));

@@ -173,8 +173,6 @@ fn latency_and_rate_make_a_period() {
     let mut config = config(&url);
     config.in_flight = Some("flight".into());
     config.failure_rate = Some("failing".into());
-    config.authorization = Some("Bearer secret".into());
-    assert!(!format!("{config:?}").contains("secret"));
     let mut telemetry = PrometheusTelemetry::start(config).unwrap();
     let (mut arrivals, mut failures, mut length_s) = (0, 0, 0.0);
     for _ in 0..20 {
@@ -201,7 +199,6 @@ fn latency_and_rate_make_a_period() {
     assert_eq!(server.connections.load(Ordering::Relaxed), 1);
     let seen = server.seen.lock().unwrap();
     assert!(seen[0].starts_with("POST /api/v1/query HTTP/1.1"), "{}", seen[0]);
-    assert!(seen[0].contains("Bearer secret"));
 }
 
 #[test]
@@ -273,10 +270,12 @@ fn a_server_that_hangs_or_is_gone_costs_no_more_than_the_patience() {
     server.set("rate", vector(&["1"], now_s()));
     server.set(LATENCY, vector(&["1"], now_s()));
     assert!(telemetry.take_period(PATIENCE).lost.is_none());
+    assert_eq!(telemetry.answers(PATIENCE), Ok(()));
 
     let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let mut telemetry = PrometheusTelemetry::start(config(&format!("http://{nobody}"))).unwrap();
     assert!(lost(&mut telemetry).contains("no connection"));
+    assert!(telemetry.answers(PATIENCE).unwrap_err().contains("no connection"));
 }
 
 #[test]
@@ -370,7 +369,6 @@ fn a_wrong_configuration_is_refused() {
         (|c| c.percentile = 100.0, "100"),
         (|c| c.percentile = f64::NAN, "NaN"),
         (|c| c.rate = " ".into(), "request rate"),
-        (|c| c.authorization = Some("a\nb".into()), "authorization"),
     ] {
         let mut config = config("http://127.0.0.1:9");
         change(&mut config);

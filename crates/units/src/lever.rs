@@ -183,7 +183,10 @@ impl Serialize for Lever {
 impl<'de> Deserialize<'de> for Lever {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let name = String::deserialize(deserializer)?;
-        Self::named(&name).ok_or_else(|| D::Error::custom(format!("{name:?} is no lever")))
+        Self::named(&name).ok_or_else(|| {
+            let all = Self::ALL.map(Self::name).join(", ");
+            D::Error::custom(format!("{name:?} is no lever: write one of {all}"))
+        })
     }
 }
 

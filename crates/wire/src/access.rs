@@ -46,7 +46,7 @@ impl fmt::Display for Access {
 pub enum Identity {
     /// By its certificate: the common name (the first DNS name where it has none), and the role that it was issued for.
     Certificate {
-        /// The name.
+        /// The common name, or where there is none the first other name.
         name: String,
         /// The role.
         role: Role,

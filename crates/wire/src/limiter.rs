@@ -33,7 +33,7 @@ pub struct LeftOut {
     pub peer: String,
     /// Of which kind.
     pub kind: &'static str,
-    /// How many.
+    /// How many lines were left out.
     pub lines: u64,
 }
 

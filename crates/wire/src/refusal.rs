@@ -125,7 +125,7 @@ pub enum Refusal {
         server: Server,
         /// Of what.
         what: String,
-        /// How many.
+        /// How many are served at once.
         limit: u64,
     },
     /// The machine refused a write or a read.

@@ -13,7 +13,7 @@
 
 use super::Capacity;
 use super::stalls::Stalls;
-use super::step::{Listener, QueueObservation, Sight, moved};
+use super::step::{Listener, ListenerSample, QueueObservation, moved};
 use super::tuning::QueueTuning;
 use headroom_units::{PerSecond, Seconds};
 use serde::{Deserialize, Serialize};
@@ -92,11 +92,11 @@ impl BusyMeter {
         let length_s = observation.length.get();
         let usable = length_s > 0.0 && length_s.is_finite();
         self.elapsed_s += if usable { length_s } else { f64::INFINITY };
-        let now = match observation.sight {
-            Sight::Listening(now) => now,
+        let now = match observation.sample {
+            ListenerSample::Listening(now) => now,
             // The counters of the next observation cover this one.
-            Sight::Unread => return Busy::default(),
-            Sight::Nobody => {
+            ListenerSample::Unread => return Busy::default(),
+            ListenerSample::Nobody => {
                 self.base = None;
                 self.stalls.forget();
                 return Busy::default();
@@ -147,7 +147,7 @@ mod tests {
     fn seen(identity: u64, length: u32, accepts: u64) -> QueueObservation {
         QueueObservation {
             length: Seconds::new(0.02),
-            sight: Sight::Listening(Listener {
+            sample: ListenerSample::Listening(Listener {
                 identity,
                 limit: Some(64),
                 length: Some(length),
@@ -204,10 +204,10 @@ mod tests {
         let mut meter = meter();
         let unread = QueueObservation {
             length: Seconds::new(0.02),
-            sight: Sight::Unread,
+            sample: ListenerSample::Unread,
         };
         let nobody = QueueObservation {
-            sight: Sight::Nobody,
+            sample: ListenerSample::Nobody,
             ..unread
         };
         meter.take(&seen(1, 60, 0), Capacity::Unknown);
@@ -227,7 +227,7 @@ mod tests {
         let mut meter = meter();
         let by_arrivals = |length, arrivals, drops| QueueObservation {
             length: Seconds::new(0.02),
-            sight: Sight::Listening(Listener {
+            sample: ListenerSample::Listening(Listener {
                 identity: 1,
                 limit: Some(64),
                 length: Some(length),

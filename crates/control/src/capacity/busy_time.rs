@@ -13,7 +13,7 @@ use super::tuning::QueueTuning;
 use super::unusable::Unusable;
 use super::{Capacity, Estimate};
 use crate::decision::Reason;
-use crate::parameter::{Bound, OutOfRange};
+use crate::parameter::OutOfRange;
 use headroom_units::{PerSecond, Seconds};
 
 /// Seconds with somebody waiting that are remembered: older ones count less and less.
@@ -56,18 +56,6 @@ pub struct BusyTimeMonitor {
 }
 
 impl BusyTimeMonitor {
-    /// The rules that an estimate's reason can name beside those of what is unusable.
-    pub const RULES: [&'static str; 8] = [
-        "busy-time",
-        "faster",
-        "stalled",
-        "kept",
-        "served",
-        "no-request-yet",
-        "held",
-        "first-sample",
-    ];
-
     /// An estimator that knows nothing yet.
     ///
     /// # Errors
@@ -90,12 +78,14 @@ impl BusyTimeMonitor {
         })
     }
 
-    /// An estimator of a server that joins others like it: it starts with their capacity.
+    /// An estimator of a server that joins others like it: it starts with their capacity, where that is known.
     ///
     /// # Errors
-    /// A parameter outside its range, or a capacity that is not above 0.
-    pub fn joining(tuning: QueueTuning, peers: PerSecond) -> Result<Self, OutOfRange> {
-        Bound::Positive.check("capacity_per_s", peers.get())?;
+    /// A parameter outside its range.
+    pub fn joining(tuning: QueueTuning, peers: Option<PerSecond>) -> Result<Self, OutOfRange> {
+        let Some(peers) = peers.filter(|peers| *peers > PerSecond::ZERO && peers.is_finite()) else {
+            return Self::new(tuning);
+        };
         let time = Seconds::new(ENOUGH_ACCEPTS / peers.get());
         Ok(Self {
             memory: Busy {
@@ -164,8 +154,7 @@ impl BusyTimeMonitor {
             .bound
             .max(served - self.served.standard_error(served, step.length) * BOUND_ERRORS);
         if !self.begun {
-            let text = "no request has come yet, so nothing can be estimated".to_owned();
-            return Estimate::unknown("no-request-yet", text);
+            return Estimate::no_request_yet();
         }
         let before = self.rate();
         self.remember(busy);
@@ -306,19 +295,7 @@ impl BusyTimeMonitor {
             Unusable::Length { .. } => self.blind_s = f64::INFINITY,
             _ => self.blind_s += length.get(),
         }
-        match self.known() {
-            capacity @ (Capacity::Exact(value) | Capacity::LowerBound(value))
-                if self.blind_s <= self.tuning.hold_s =>
-            {
-                let text = format!("{unusable}; {:.1}/s is held", value.get());
-                let numbers = [("capacity_per_s", value.get()), ("held_s", self.blind_s)];
-                Estimate {
-                    capacity,
-                    reason: Reason::new("held", text, &numbers),
-                }
-            }
-            _ => Estimate::unknown(unusable.rule(), unusable.to_string()),
-        }
+        Estimate::held(self.known(), self.blind_s, &self.tuning, unusable)
     }
 }
 

@@ -1,5 +1,5 @@
 use super::*;
-use crate::capacity::{Listener, QueueMonitor, Sight};
+use crate::capacity::{Listener, ListenerSample, QueueMonitor};
 
 fn monitor() -> BusyTimeMonitor {
     BusyTimeMonitor::new(QueueTuning::default()).unwrap()
@@ -74,7 +74,7 @@ fn before_enough_waited_it_is_a_lower_bound_of_what_was_served_and_never_of_what
 
 #[test]
 fn it_follows_a_server_that_slows_down_and_one_that_is_served_faster_without_waiting() {
-    let mut monitor = BusyTimeMonitor::joining(QueueTuning::default(), PerSecond::new(600.0)).unwrap();
+    let mut monitor = BusyTimeMonitor::joining(QueueTuning::default(), Some(PerSecond::new(600.0))).unwrap();
     let mut last = monitor.step(&step(620.0, 590.0, 10.0, (1.0, 590.0)));
     assert!((590.0..600.0).contains(&per_s(&last)), "{last:?}");
     for _ in 0..60 {
@@ -109,7 +109,7 @@ fn a_queue_too_short_for_anybody_to_be_seen_waiting_tells_by_its_drops() {
 fn seen(identity: u64, length: u32, arrivals: u64, accepts: u64) -> QueueObservation {
     QueueObservation {
         length: Seconds::new(0.02),
-        sight: Sight::Listening(Listener {
+        sample: ListenerSample::Listening(Listener {
             identity,
             limit: Some(65),
             length: Some(length),
@@ -153,32 +153,33 @@ fn observations_at_any_rate_answer_once_a_period_and_another_socket_is_another_s
 
 #[test]
 fn nobody_listening_is_no_estimate_and_what_cannot_be_read_is_held_for_a_while() {
-    let mut monitor = BusyTimeMonitor::joining(QueueTuning::default(), PerSecond::new(600.0)).unwrap();
-    let second = |sight| QueueObservation {
+    let mut monitor = BusyTimeMonitor::joining(QueueTuning::default(), Some(PerSecond::new(600.0))).unwrap();
+    let second = |sample| QueueObservation {
         length: Seconds::new(1.0),
-        sight,
+        sample,
     };
     for _ in 0..10 {
-        let estimate = monitor.observe(&second(Sight::Unread));
+        let estimate = monitor.observe(&second(ListenerSample::Unread));
         assert_eq!((rule(&estimate), per_s(&estimate)), ("held", 600.0));
     }
     assert_eq!(
-        monitor.observe(&second(Sight::Unread)).capacity,
+        monitor.observe(&second(ListenerSample::Unread)).capacity,
         Capacity::Unknown
     );
-    let mut monitor = BusyTimeMonitor::joining(QueueTuning::default(), PerSecond::new(600.0)).unwrap();
-    let estimate = monitor.observe(&second(Sight::Nobody));
+    let mut monitor = BusyTimeMonitor::joining(QueueTuning::default(), Some(PerSecond::new(600.0))).unwrap();
+    let estimate = monitor.observe(&second(ListenerSample::Nobody));
     assert_eq!(
         (rule(&estimate), estimate.capacity),
         ("nobody-listens", Capacity::Unknown)
     );
-    let mut monitor = BusyTimeMonitor::joining(QueueTuning::default(), PerSecond::new(600.0)).unwrap();
+    let mut monitor = BusyTimeMonitor::joining(QueueTuning::default(), Some(PerSecond::new(600.0))).unwrap();
     let no_time = QueueObservation {
         length: Seconds::ZERO,
-        sight: Sight::Unread,
+        sample: ListenerSample::Unread,
     };
     assert_eq!(rule(&monitor.observe(&no_time)), "bad-length");
-    assert!(BusyTimeMonitor::joining(QueueTuning::default(), PerSecond::ZERO).is_err());
+    let nothing = BusyTimeMonitor::joining(QueueTuning::default(), Some(PerSecond::ZERO)).unwrap();
+    assert_eq!(nothing.known(), Capacity::Unknown);
     let without = Step {
         busy: None,
         ..step(1.0, 1.0, 0.0, (0.0, 0.0))

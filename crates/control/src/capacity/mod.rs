@@ -38,7 +38,7 @@ pub use busy_time::BusyTimeMonitor;
 pub use monitor::Monitor;
 pub use offline::{Ramp, RampError, RampTuning, Spread, StaticCapacity};
 pub use queue::QueueMonitor;
-pub use step::{Listener, QueueObservation, Sight, Step, StepMeter};
+pub use step::{Listener, ListenerSample, QueueObservation, Step, StepMeter};
 pub use tuning::{QueueKind, QueueTuning};
 pub use unusable::Unusable;
 pub use utilisation::{
@@ -101,6 +101,24 @@ impl Estimate {
         Self {
             capacity: Capacity::Unknown,
             reason: Reason::new(rule, text, &[]),
+        }
+    }
+
+    fn no_request_yet() -> Self {
+        let text = "no request has come yet, so nothing can be estimated".to_owned();
+        Self::unknown("no-request-yet", text)
+    }
+
+    /// Where a step cannot be used: what was estimated before, as long as a user lets it be held, else nothing.
+    fn held(capacity: Capacity, blind_s: f64, tuning: &QueueTuning, unusable: &Unusable) -> Self {
+        match capacity.value() {
+            Some(value) if blind_s <= tuning.hold_s => {
+                let text = format!("{unusable}; {:.1}/s is held", value.get());
+                let numbers = [("capacity_per_s", value.get()), ("held_s", blind_s)];
+                let reason = Reason::new("held", text, &numbers);
+                Self { capacity, reason }
+            }
+            _ => Self::unknown(unusable.rule(), unusable.to_string()),
         }
     }
 }

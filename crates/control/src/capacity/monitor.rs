@@ -23,17 +23,15 @@ impl Monitor {
     /// # Errors
     /// A parameter outside its range.
     pub fn new(tuning: QueueTuning) -> Result<Self, OutOfRange> {
-        Ok(match tuning.kind {
-            QueueKind::Published => Self::Published(Box::new(QueueMonitor::new(tuning)?)),
-            QueueKind::BusyTime => Self::BusyTime(Box::new(BusyTimeMonitor::new(tuning)?)),
-        })
+        Self::joining(tuning, None)
     }
 
-    /// An estimator of a server that joins others like it: it starts with their capacity.
+    /// An estimator of a server that joins others like it: it starts with their capacity, where
+    /// that is known.
     ///
     /// # Errors
-    /// A parameter outside its range, or a capacity that is not above 0.
-    pub fn joining(tuning: QueueTuning, peers: PerSecond) -> Result<Self, OutOfRange> {
+    /// A parameter outside its range.
+    pub fn joining(tuning: QueueTuning, peers: Option<PerSecond>) -> Result<Self, OutOfRange> {
         Ok(match tuning.kind {
             QueueKind::Published => Self::Published(Box::new(QueueMonitor::joining(tuning, peers)?)),
             QueueKind::BusyTime => Self::BusyTime(Box::new(BusyTimeMonitor::joining(tuning, peers)?)),

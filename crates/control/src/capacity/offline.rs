@@ -130,7 +130,7 @@ impl Ramp {
 /// Mean and spread of several ramps.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Spread {
-    /// How many.
+    /// How many ramps there were.
     pub ramps: usize,
     /// Their mean.
     pub mean: PerSecond,

@@ -6,7 +6,7 @@ use super::tuning::QueueTuning;
 use super::unusable::Unusable;
 use super::{Capacity, Estimate};
 use crate::decision::Reason;
-use crate::parameter::{Bound, OutOfRange};
+use crate::parameter::OutOfRange;
 use headroom_units::{PerSecond, Ratio, Seconds};
 
 /// The online estimator of one server, fed one observation a sampling step.
@@ -33,29 +33,6 @@ pub struct QueueMonitor {
 }
 
 impl QueueMonitor {
-    /// All rules that an estimate's reason can name: a bounded label set.
-    pub const RULES: [&'static str; 19] = [
-        "drop-ratio",
-        "optimistic",
-        "pessimistic",
-        "kept",
-        "fast-start",
-        "no-arrivals",
-        "no-request-yet",
-        "held",
-        "nobody-listens",
-        "unread",
-        "first-sample",
-        "another-listener",
-        "gap",
-        "bad-length",
-        "short-step",
-        "missing",
-        "no-limit",
-        "jumped",
-        "inconsistent",
-    ];
-
     /// An estimator that knows nothing yet.
     ///
     /// # Errors
@@ -73,16 +50,16 @@ impl QueueMonitor {
         })
     }
 
-    /// An estimator of a server that joins others like it: it starts with their capacity, in the adaptation stage. The
-    /// fast-start stage is for a server of which nothing can be known.
+    /// An estimator of a server that joins others like it: it starts with their capacity, where that is known, in the
+    /// adaptation stage. The fast-start stage is for a server of which nothing can be known.
     ///
     /// # Errors
-    /// A parameter outside its range, or a capacity that is not above 0.
-    pub fn joining(tuning: QueueTuning, peers: PerSecond) -> Result<Self, OutOfRange> {
-        Bound::Positive.check("capacity_per_s", peers.get())?;
+    /// A parameter outside its range.
+    pub fn joining(tuning: QueueTuning, peers: Option<PerSecond>) -> Result<Self, OutOfRange> {
+        let peers = peers.filter(|peers| *peers > PerSecond::ZERO && peers.is_finite());
         Ok(Self {
-            capacity: Some(peers),
-            adapting: true,
+            capacity: peers,
+            adapting: peers.is_some(),
             ..Self::new(tuning)?
         })
     }
@@ -199,8 +176,7 @@ impl QueueMonitor {
     /// A step in which nothing arrived neither confirms nor refutes an estimate.
     fn without_arrivals(&self, step: &Step) -> Estimate {
         let Some(capacity) = self.capacity else {
-            let text = "no request has come yet, so nothing can be estimated".to_owned();
-            return Estimate::unknown("no-request-yet", text);
+            return Estimate::no_request_yet();
         };
         let text = format!(
             "nothing arrived in {:.3} s: {:.1}/s is kept",
@@ -234,17 +210,7 @@ impl QueueMonitor {
         if !matches!(unusable, Unusable::Short { .. }) {
             self.mean_before = None;
         }
-        match self.capacity {
-            Some(capacity) if self.blind_s <= self.tuning.hold_s => Estimate {
-                capacity: self.known(),
-                reason: Reason::new(
-                    "held",
-                    format!("{unusable}; {:.1}/s is held", capacity.get()),
-                    &[("capacity_per_s", capacity.get()), ("held_s", self.blind_s)],
-                ),
-            },
-            _ => Estimate::unknown(unusable.rule(), unusable.to_string()),
-        }
+        Estimate::held(self.known(), self.blind_s, &self.tuning, unusable)
     }
 }
 

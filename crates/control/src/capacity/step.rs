@@ -52,10 +52,10 @@ pub struct Listener {
     pub drops: Option<u64>,
 }
 
-/// What was seen of a listener at the end of a sampling step.
+/// What was read of a listener at the end of a sampling step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Sight {
+pub enum ListenerSample {
     /// It is there.
     Listening(Listener),
     /// Nobody listens.
@@ -69,8 +69,8 @@ pub enum Sight {
 pub struct QueueObservation {
     /// The time since the observation before, as a monotonic clock had it, not as it was meant to be.
     pub length: Seconds,
-    /// What was seen.
-    pub sight: Sight,
+    /// What was read.
+    pub sample: ListenerSample,
 }
 
 /// The numbers of one sampling step.
@@ -195,10 +195,10 @@ impl StepMeter {
             return Err(Unusable::Length { length_s });
         }
         self.elapsed_s += length_s;
-        let now = match observation.sight {
-            Sight::Listening(now) => now,
-            Sight::Unread => return Err(Unusable::Unread),
-            Sight::Nobody => {
+        let now = match observation.sample {
+            ListenerSample::Listening(now) => now,
+            ListenerSample::Unread => return Err(Unusable::Unread),
+            ListenerSample::Nobody => {
                 self.base = None;
                 return Err(Unusable::Nobody);
             }

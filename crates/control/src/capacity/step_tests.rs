@@ -21,7 +21,7 @@ fn listener(arrivals: u64, accepts: u64, drops: u64, length: u32) -> Listener {
 fn seen(length_s: f64, listener: Listener) -> QueueObservation {
     QueueObservation {
         length: Seconds::new(length_s),
-        sight: Sight::Listening(listener),
+        sample: ListenerSample::Listening(listener),
     }
 }
 
@@ -147,7 +147,7 @@ fn the_step_after_one_that_was_not_read_covers_both() {
     let mut meter = meter();
     let unread = QueueObservation {
         length: Seconds::new(1.0),
-        sight: Sight::Unread,
+        sample: ListenerSample::Unread,
     };
     meter.take(&seen(1.0, listener(0, 0, 0, 0))).unwrap_err();
     assert_eq!(meter.take(&unread), Err(Unusable::Unread));
@@ -168,7 +168,7 @@ fn a_listener_that_went_away_is_compared_with_nothing() {
     meter.take(&seen(1.0, listener(0, 0, 0, 0))).unwrap_err();
     let nobody = QueueObservation {
         length: Seconds::new(1.0),
-        sight: Sight::Nobody,
+        sample: ListenerSample::Nobody,
     };
     assert_eq!(meter.take(&nobody), Err(Unusable::Nobody));
     assert_eq!(
@@ -223,13 +223,13 @@ proptest! {
         readings in proptest::collection::vec((any_listener(), -0.5..12.0f64, 0..8u8), 1..30),
     ) {
         let mut meter = meter();
-        for (listener, length_s, sight) in readings {
-            let sight = match sight {
-                0 => Sight::Nobody,
-                1 => Sight::Unread,
-                _ => Sight::Listening(listener),
+        for (listener, length_s, sample) in readings {
+            let sample = match sample {
+                0 => ListenerSample::Nobody,
+                1 => ListenerSample::Unread,
+                _ => ListenerSample::Listening(listener),
             };
-            let Ok(step) = meter.take(&QueueObservation { length: Seconds::new(length_s), sight }) else { continue };
+            let Ok(step) = meter.take(&QueueObservation { length: Seconds::new(length_s), sample }) else { continue };
             prop_assert!(step.check().is_ok());
             // Each count is plausible, and what is derived is a sum of two and the queue.
             prop_assert!(step.arrival_rate().get() <= 2.001e6 && step.service_rate().get() <= 1e6);

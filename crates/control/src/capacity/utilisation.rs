@@ -156,9 +156,6 @@ pub struct UtilisationEstimator {
 }
 
 impl UtilisationEstimator {
-    /// All rules that an estimate's reason can name.
-    pub const RULES: [&'static str; 4] = ["utilisation", "unread", "idle", "inconsistent"];
-
     /// An estimator.
     ///
     /// # Errors
@@ -237,7 +234,6 @@ mod tests {
                 (estimate.capacity, estimate.reason.rule.as_ref()),
                 (Capacity::Unknown, rule)
             );
-            assert!(UtilisationEstimator::RULES.contains(&rule));
         }
         let estimator = UtilisationEstimator::new(UtilisationTuning::default()).unwrap();
         let unread = UtilisationStep {

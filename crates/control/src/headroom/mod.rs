@@ -30,12 +30,14 @@ mod table;
 mod tuning;
 mod uneven;
 
-pub use tuning::{HeadroomError, HeadroomTuning};
+pub use tuning::HeadroomTuning;
 
 use crate::decision::{Allocation, Decision, Reason};
 use crate::law::Law;
 use crate::observation::{Observation, Traffic};
+use crate::parameter::Bound;
 use crate::plant::{Plant, Slo};
+use crate::registry::LawError;
 use choose::{Demand, Grid, HOPELESS, Learned, Point};
 use cost::Cost;
 use forecast::{Forecast, Forecaster, Method};
@@ -100,17 +102,16 @@ impl Headroom {
     /// which is corrected as requests are seen.
     ///
     /// # Errors
-    /// [`HeadroomError`]: a parameter out of its range, or a service rate that is not one.
+    /// A parameter out of its range, or a service rate that is not one, by its key.
     pub fn new(
         slo: Slo,
         plant: Plant,
         service_rate: PerSecond,
         tuning: HeadroomTuning,
-    ) -> Result<Self, HeadroomError> {
-        tuning.check()?;
-        if !(service_rate.get() > 0.0 && service_rate.is_finite()) {
-            return Err(HeadroomError::ServiceRate(service_rate.get()));
-        }
+    ) -> Result<Self, LawError> {
+        tuning.check().map_err(LawError::of("headroom"))?;
+        let rate = Bound::Positive.check("the requests/s of one core", service_rate.get());
+        rate.map_err(|error| LawError::new("service.requests_per_core_s", error))?;
         Ok(Self::fresh(slo, plant, service_rate, tuning))
     }
 
@@ -257,12 +258,6 @@ impl Headroom {
 impl Law for Headroom {
     fn name(&self) -> &'static str {
         "headroom"
-    }
-
-    fn rules(&self) -> &'static [&'static str] {
-        &[
-            WARM_UP, UNSEEN, CHEAPEST, KEEP, LATE, SURPRISED, BACKLOG, MAXIMUM, CAP,
-        ]
     }
 
     fn guard(&self) -> Option<Seconds> {

@@ -3,17 +3,6 @@
 use crate::parameter::{Bound, OutOfRange};
 use serde::{Deserialize, Serialize};
 
-/// The law cannot be built from these values.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-pub enum HeadroomError {
-    /// A parameter lies outside its range.
-    #[error(transparent)]
-    OutOfRange(#[from] OutOfRange),
-    /// The service rate is not one.
-    #[error("a service rate of {0} requests/s per core cannot be: it must be greater than 0")]
-    ServiceRate(f64),
-}
-
 /// The parameters; the keys are those of the configuration file's `[law.headroom]` table.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]

@@ -111,10 +111,6 @@ impl Law for K8sAsRun {
         "k8s-as-run"
     }
 
-    fn rules(&self) -> &'static [&'static str] {
-        &["scale-up", "scale-down", "hold", "hold-unseen", "between-syncs"]
-    }
-
     fn levers(&self) -> &'static [Lever] {
         &[Lever::Cores]
     }

@@ -317,22 +317,6 @@ impl Law for Hpa {
         "hpa"
     }
 
-    fn rules(&self) -> &'static [&'static str] {
-        &[
-            "between-syncs",
-            "hold-unseen",
-            "outside-range",
-            "within-tolerance",
-            "direction-unsure",
-            "scale-up",
-            "scale-down",
-            "hold",
-            "stabilised",
-            "rate-limited",
-            "at-bound",
-        ]
-    }
-
     fn levers(&self) -> &'static [Lever] {
         &[Lever::Cores]
     }

@@ -1,7 +1,7 @@
 //! A percentile of the response time of M/G/k processor sharing.
 //!
-//! The mean is insensitive to the service times' distribution and exact (see [`super::exact::sharing_mean_latency`]); a
-//! percentile is neither, and has no closed form. What is done here:
+//! The mean is insensitive to the service times' distribution and exact; a percentile is neither, and has no closed form.
+//! What is done here:
 //!
 //! - Requests present: the exact stationary distribution, p(n + 1) = p(n) a / min(n + 1, k). An arrival sees it
 //!   (PASTA), so at its start it is stretched by s(n) = max(1, (n + 1)/k).

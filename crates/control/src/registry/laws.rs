@@ -5,13 +5,14 @@ use super::{
     servers,
 };
 use crate::constant::{Constant, ConstantConfig};
-use crate::headroom::{Headroom, HeadroomError};
+use crate::headroom::Headroom;
 use crate::hpa::{Hpa, HpaTuning, K8sAsRun, K8sAsRunTuning};
 use crate::pegasus::{Pegasus, PegasusTuning, PegasusVariant};
 use crate::power_manager::{PowerManager, PowerManagerTuning, Powersave};
 use crate::resize::{AlwaysOn, ResizeTuning};
-use crate::slo_power::{Mode, SloPower, SloPowerError};
+use crate::slo_power::{Mode, SloPower};
 use crate::{Fixed, HeadroomTuning, Tuning};
+use headroom_units::Lever;
 use serde::Deserialize;
 
 const FIXED: Entry = Entry {
@@ -19,6 +20,7 @@ const FIXED: Entry = Entry {
     about: "Everything on, always: the reference for savings",
     table: None,
     resizes: false,
+    has_defaults: true,
     needs_reachable_target: false,
     build: |_, context| Ok(Box::new(Fixed::new(context.plant))),
     search: nothing,
@@ -32,10 +34,10 @@ pub(super) static LAWS: [Entry; 16] = [
         about: "Headroom's own: the cheapest cores, frequency and cap that keep the percentile under the target with a stated \
                 confidence",
         table: Some("headroom"),
-        resizes: false,
         needs_reachable_target: true,
         build: headroom,
         search: search::headroom,
+        ..FIXED
     },
     Entry {
         name: "slo-power",
@@ -110,29 +112,23 @@ pub(super) static LAWS: [Entry; 16] = [
     Entry {
         name: "powersave",
         about: "All cores at their lowest frequency, as the kernel's governor of that name",
-        build: |_, context| {
-            let law = Powersave::new(context.plant);
-            Ok(Box::new(law.map_err(|error| LawError::new("law.name", error))?))
-        },
+        build: |_, context| Ok(Box::new(Powersave::new(context.plant)?)),
         ..FIXED
     },
     Entry {
         name: "constant",
-        about: "A setting that stays, of the levers that it names: for those that no other law steers",
+        about: "A setting that stays, of the levers that law.constant.setting names, as in { cap = 40.0 }: for those that no \
+                other law steers",
         table: Some("constant"),
-        build: |config, _| match Constant::new(config.constant.setting) {
-            Some(law) => Ok(Box::new(law)),
-            None => Err(LawError::new(
-                "law.constant.setting",
-                "is empty: name a lever, as in { coalescing = 50 }",
-            )),
-        },
+        has_defaults: false,
+        build: constant,
         ..FIXED
     },
     Entry {
         name: "static",
         about: "Servers on and off: as many as the load needs where each takes a capacity that a benchmark showed",
         table: Some("static"),
+        has_defaults: false,
         build: servers::fixed,
         ..RESIZER
     },
@@ -147,6 +143,7 @@ pub(super) static LAWS: [Entry; 16] = [
         name: "scheduled",
         about: "Servers on and off by the time of day",
         table: Some("scheduled"),
+        has_defaults: false,
         build: servers::scheduled,
         ..RESIZER
     },
@@ -235,6 +232,10 @@ impl LawConfig {
         self.power_manager
             .check()
             .map_err(LawError::of("power-manager"))?;
+        let mut constant = self.constant.setting.iter();
+        if let Some((lever, value)) = constant.find(|(_, value)| !value.is_finite()) {
+            return Err(constant_value(lever, format!("is {value}: it must be a number")));
+        }
         if self.servers_every_periods == 0 {
             return Err(LawError::new(
                 "law.servers_every_periods",
@@ -271,44 +272,49 @@ impl LawName {
     pub const POWER_MANAGER: Self = Self(&LAWS[9]);
     /// `powersave`.
     pub const POWERSAVE: Self = Self(&LAWS[10]);
-    /// `constant`.
-    pub const CONSTANT: Self = Self(&LAWS[11]);
 }
 
 fn nothing(_: &LawConfig, _: &LawContext) -> Found {
     Ok(Vec::new())
 }
 
+fn constant_value(lever: Lever, why: String) -> LawError {
+    LawError::new(format!("law.constant.setting.{lever}"), why)
+}
+
+fn constant(config: &LawConfig, context: &LawContext) -> Built {
+    let setting = config.constant.setting;
+    for (lever, value) in setting.iter() {
+        // A lever that is not here is refused where the laws are joined.
+        if let Some((min, max)) = context.plant.bounds(lever)
+            && !(min..=max).contains(&value)
+        {
+            return Err(constant_value(lever, format!("is {value}: {min} to {max} here")));
+        }
+    }
+    match Constant::new(setting) {
+        Some(law) => Ok(Box::new(law)),
+        None => Err(LawError::new(
+            "law.constant.setting",
+            "is empty: name a lever, as in { cores = 1.5 }",
+        )),
+    }
+}
+
 fn headroom(config: &LawConfig, context: &LawContext) -> Built {
-    let LawContext {
-        slo,
-        plant,
-        service_rate,
-    } = *context;
-    let law = Headroom::new(slo, plant, service_rate, config.headroom.clone()).map_err(|error| {
-        let key = match &error {
-            HeadroomError::OutOfRange(bad) => format!("law.headroom.{}", bad.key),
-            HeadroomError::ServiceRate(_) => "service.requests_per_core_s".to_owned(),
-        };
-        LawError::new(key, error)
-    })?;
-    Ok(Box::new(law))
+    let (slo, rate, tuning) = (context.slo, context.service_rate, config.headroom.clone());
+    Ok(Box::new(Headroom::new(slo, context.plant, rate, tuning)?))
 }
 
 fn slo_power(config: &LawConfig, context: &LawContext, mode: Mode) -> Built {
-    let LawContext {
+    let (slo, rate, tuning) = (context.slo, context.service_rate, config.slo_power.clone());
+    Ok(Box::new(SloPower::with_mode(
         slo,
-        plant,
-        service_rate,
-    } = *context;
-    let law = SloPower::with_mode(slo, plant, service_rate, config.slo_power.clone(), mode);
-    Ok(Box::new(law.map_err(|error| {
-        let key = match &error {
-            SloPowerError::OutOfRange(bad) => format!("law.slo-power.{}", bad.key),
-            SloPowerError::TargetOutOfReach(_) => "slo.target_ms".to_owned(),
-        };
-        LawError::new(key, error)
-    })?))
+        context.plant,
+        rate,
+        tuning,
+        mode,
+    )?))
 }
 
 fn pegasus(config: &LawConfig, context: &LawContext, variant: PegasusVariant) -> Built {

@@ -61,7 +61,7 @@ pub struct LawError {
 }
 
 impl LawError {
-    fn new(key: impl Into<String>, why: impl fmt::Display) -> Self {
+    pub(crate) fn new(key: impl Into<String>, why: impl fmt::Display) -> Self {
         Self {
             key: key.into(),
             why: why.to_string(),
@@ -69,7 +69,7 @@ impl LawError {
     }
 
     /// For the errors of the table `[law.TABLE]`.
-    fn of(table: &'static str) -> impl FnOnce(OutOfRange) -> Self {
+    pub(crate) fn of(table: &'static str) -> impl FnOnce(OutOfRange) -> Self {
         move |error| Self::new(format!("law.{table}.{}", error.key), error)
     }
 }
@@ -87,6 +87,8 @@ struct Entry {
     about: &'static str,
     /// The table of its parameters; `None` where it has none.
     table: Option<&'static str>,
+    /// Whether it can run with the default parameters; else it decides nothing before it is given some.
+    has_defaults: bool,
     /// Whether a target that no number of cores meets is refused before it is built: one request alone takes 1/μ.
     needs_reachable_target: bool,
     build: fn(&LawConfig, &LawContext) -> Built,
@@ -111,6 +113,11 @@ impl LawName {
     /// Whether it switches servers on and off, and sets nothing of a machine.
     pub const fn resizes(self) -> bool {
         self.0.resizes
+    }
+
+    /// Whether it can run with the default parameters: what has none cannot be compared or searched as it stands.
+    pub const fn has_defaults(self) -> bool {
+        self.0.has_defaults
     }
 
     /// The name, as the law itself gives it.

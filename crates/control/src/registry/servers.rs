@@ -64,7 +64,6 @@ fn capacity(given: Option<f64>, table: &str) -> Result<PerSecond, LawError> {
 
 pub(super) fn scheduled(config: &LawConfig, _: &LawContext) -> Built {
     let table = &config.scheduled;
-    let wrong = |error| LawError::new("law.scheduled", error);
     let slot = Seconds::new(table.slot_s);
     let schedule = match (&table.slots, &table.curve_per_s) {
         (Some(slots), None) => Schedule::new(slot, slots.clone()),
@@ -83,16 +82,19 @@ pub(super) fn scheduled(config: &LawConfig, _: &LawContext) -> Built {
         let why = format!("is {}: it must be between -86400 and 86400", table.utc_offset_s);
         return Err(LawError::new("law.scheduled.utc_offset_s", why));
     }
-    let law = Scheduled::new(schedule.map_err(wrong)?, Seconds::new(table.lead_s));
-    Ok(Box::new(law.map_err(wrong)?.with_offset(offset)))
+    let law = Scheduled::new(
+        schedule.map_err(LawError::of("scheduled"))?,
+        Seconds::new(table.lead_s),
+    );
+    Ok(Box::new(
+        law.map_err(LawError::of("scheduled"))?.with_offset(offset),
+    ))
 }
 
 pub(super) fn fixed(config: &LawConfig, _: &LawContext) -> Built {
     let capacity = capacity(config.fixed_capacity.capacity_per_s, "static")?;
     let law = Stepwise::fixed(capacity, config.resize);
-    Ok(Box::new(law.map_err(|error| {
-        LawError::new("law.static.capacity_per_s", error)
-    })?))
+    Ok(Box::new(law.map_err(LawError::of("static"))?))
 }
 
 pub(super) fn online(config: &LawConfig, _: &LawContext) -> Built {

@@ -1,26 +1,18 @@
 use super::*;
-use crate::plant::{CoreRange, FrequencyRange, PowerEnvelope};
-use headroom_units::{Cores, Hertz, Lever, Ratio, Seconds, Setting, Watts};
+use crate::common::{frequencies, plant, slo};
+use headroom_units::{Lever, Seconds, Setting};
 
 fn context() -> LawContext {
-    let cores = CoreRange::new(Cores::new(0.2), Cores::new(2.0), Cores::new(0.1)).unwrap();
-    let power = PowerEnvelope {
-        base: Watts::new(6.0),
-        per_core: Watts::new(2.86),
-        lowest_cap: Watts::new(6.2),
-    };
     LawContext {
-        slo: Slo::new(Ratio::from_percent(95.0), Seconds::new(0.25)).unwrap(),
-        plant: Plant::new(cores, power).unwrap(),
+        slo: slo(250.0),
+        plant: plant([0.2, 2.0, 0.1], [6.0, 2.86, 6.2]),
         service_rate: PerSecond::new(250.0),
     }
 }
 
 fn with_frequency() -> LawContext {
-    let hertz = |ghz: f64| Hertz::new(ghz * 1e9);
-    let range = FrequencyRange::new(hertz(0.8), hertz(2.1), hertz(0.1)).unwrap();
     LawContext {
-        plant: context().plant.with_frequency(range),
+        plant: context().plant.with_frequency(frequencies(0.8, 2.1)),
         ..context()
     }
 }
@@ -34,6 +26,8 @@ fn config(json: &str) -> LawConfig {
 fn every_law_is_built_under_the_name_that_it_gives_itself() {
     for name in LawName::all() {
         let mut all = LawConfig::of(name);
+        let unset = all.build(&with_frequency());
+        assert_eq!(unset.is_ok(), name.has_defaults(), "{name}");
         all.fixed_capacity.capacity_per_s = Some(100.0);
         all.scheduled.slots = Some(vec![1, 2]);
         all.constant.setting = Setting::default().with(Lever::Coalescing, Some(50.0));
@@ -43,6 +37,25 @@ fn every_law_is_built_under_the_name_that_it_gives_itself() {
         assert_eq!(config(&format!(r#"{{"name": "{name}"}}"#)).names, name.into());
         assert!(!name.about().is_empty() && !name.about().ends_with('.'), "{name}");
     }
+}
+
+#[test]
+fn a_constant_outside_the_range_of_its_lever_is_refused_by_name() {
+    let refused = |setting: &str| {
+        let config = config(&format!(
+            r#"{{"name": "constant", "constant": {{"setting": {setting}}}}}"#
+        ));
+        config.build(&context()).err().unwrap().to_string()
+    };
+    let key = "law.constant.setting";
+    assert_eq!(
+        refused(r#"{"cores": 99}"#),
+        format!("{key}.cores: is 99: 0.2 to 2 here")
+    );
+    assert!(refused(r#"{"cap": -5}"#).starts_with(&format!("{key}.cap: is -5: 6.2 to ")));
+    let mut none = LawConfig::of("constant".parse().unwrap());
+    none.constant.setting = Setting::default().with(Lever::Coalescing, Some(f64::NAN));
+    assert_eq!(none.check().unwrap_err().key, format!("{key}.coalescing"));
 }
 
 #[test]
@@ -81,7 +94,6 @@ fn the_names_that_code_refers_to_are_those_laws() {
         (LawName::PEGASUS_AS_RUN, "pegasus-as-run"),
         (LawName::POWER_MANAGER, "power-manager"),
         (LawName::POWERSAVE, "powersave"),
-        (LawName::CONSTANT, "constant"),
     ] {
         assert_eq!(law.as_str(), name);
     }
@@ -161,8 +173,10 @@ fn what_a_machine_cannot_do_comes_with_the_laws_key() {
 
 #[test]
 fn a_target_that_one_request_alone_misses_is_out_of_reach_for_the_laws_that_it_can_harm() {
-    let slo = Slo::new(Ratio::from_percent(95.0), Seconds::from_millis(4.0)).unwrap();
-    let tight = LawContext { slo, ..context() };
+    let tight = LawContext {
+        slo: slo(4.0),
+        ..context()
+    };
     let reachable = |name| LawConfig::of(name).reachable(&tight);
     assert_eq!(reachable(LawName::HEADROOM).unwrap_err().key, "slo.target_ms");
     assert_eq!(reachable(LawName::FIXED), Ok(()));
@@ -190,8 +204,7 @@ fn the_guard_is_that_of_the_laws_that_have_one() {
 #[test]
 fn every_law_with_a_table_is_searched_from_where_it_stands_and_accepts_both_ends() {
     let context = with_frequency();
-    // What a constant is to be nobody can search.
-    for name in LawName::of_machines().filter(|name| *name != LawName::CONSTANT) {
+    for name in LawName::of_machines().filter(|name| name.has_defaults()) {
         let config = LawConfig::of(name);
         let parameters = config.search_space(&context).unwrap();
         assert_eq!(parameters.is_empty(), name.table().is_none(), "{name}");

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// What a server draws, watts.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
+#[serde(deny_unknown_fields)]
 pub struct ServerPower {
     /// On, with idle CPUs. 60, the paper's.
     pub idle_w: f64,

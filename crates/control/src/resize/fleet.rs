@@ -3,7 +3,7 @@
 use super::server::{Command, Found, Health, PowerState, Server};
 use super::tuning::PowerTuning;
 use crate::parameter::OutOfRange;
-use headroom_units::Seconds;
+use headroom_units::{Lever, Seconds, Setting};
 use serde::{Deserialize, Serialize};
 
 /// A command for one server.
@@ -20,7 +20,8 @@ pub struct Order {
 /// Where more are needed, one that is draining comes back first (it is still up), then one that failed and answers again,
 /// then one that is off, then one that failed and whose wait is over; among equals the one with the fewest failures, then the first. Where fewer are, one that
 /// is still booting goes first, then one that is warming, then the last of those that serve. A server that fails makes
-/// room for another at once, for it is no longer on its way.
+/// room for another at once, for it is no longer on its way. The last one that takes requests keeps them while it is silent, and
+/// another is started: that the checks fail is no proof, and no server at all is worse.
 #[derive(Clone, Debug)]
 pub struct Fleet {
     servers: Vec<Server>,
@@ -58,6 +59,16 @@ impl Fleet {
         &self.servers
     }
 
+    /// How many are on or should be: what was decided, as far as it is in force. One that drains is on its way out.
+    pub fn in_force(&self) -> Setting {
+        let goes = |server: &&Server| {
+            use PowerState::{Draining, Off, Stopping};
+            matches!(server.state(), Off | Stopping | Draining)
+        };
+        let on = self.servers.len() - self.servers.iter().filter(goes).count();
+        Setting::default().with(Lever::Servers, Some(on as f64))
+    }
+
     /// Takes the time, how many servers should be on and what was seen of each, in their order; answers with what to do.
     /// A server of which nothing was seen counts as not answering.
     pub fn steer(&mut self, now: Seconds, target: usize, seen: &[Health]) -> Vec<Order> {
@@ -67,7 +78,11 @@ impl Fleet {
             .iter()
             .map(|one| leaving_rank(one).is_some())
             .collect();
-        let on = wanted.iter().filter(|wanted| **wanted).count();
+        let on = wanted
+            .iter()
+            .zip(&self.servers)
+            .filter(|(wanted, server)| **wanted && !server.is_silent())
+            .count();
         if on > target {
             let mut leaving: Vec<usize> = (0..self.servers.len()).filter(|at| wanted[*at]).collect();
             leaving.sort_by_key(|at| (leaving_rank(&self.servers[*at]), std::cmp::Reverse(*at)));
@@ -81,12 +96,19 @@ impl Fleet {
             coming.sort_by_key(|at| (rank(*at), self.servers[*at].failures(), *at));
             coming.iter().take(target - on).for_each(|at| wanted[*at] = true);
         }
+        let takes = |server: &Server| usize::from(server.state().takes_requests());
+        let mut taking: usize = self.servers.iter().map(takes).sum();
         self.servers
             .iter_mut()
             .enumerate()
             .filter_map(|(at, server)| {
-                let command = server.tick(now, wanted[at], &health(at))?;
-                Some(Order { server: at, command })
+                taking -= takes(server);
+                let command = server.tick_beside(now, wanted[at], &health(at), taking > 0);
+                taking += takes(server);
+                Some(Order {
+                    server: at,
+                    command: command?,
+                })
             })
             .collect()
     }
@@ -174,6 +196,42 @@ mod tests {
         assert_eq!(fleet.steer(Seconds::new(331.0), 3, &[UP, DOWN, DOWN]), []);
         let orders = fleet.steer(Seconds::new(332.0), 3, &[UP, DOWN, DOWN]);
         assert_eq!(orders, [order(1, Command::PowerOn)]);
+    }
+
+    /// Not answering, and nobody says that it is off.
+    const SILENT: Health = Health {
+        answering: false,
+        ..UP
+    };
+
+    #[test]
+    fn a_controller_that_stood_still_takes_nobody_out() {
+        let mut fleet = Fleet::new(PowerTuning::default(), &[true, true], Seconds::ZERO).unwrap();
+        fleet.steer(Seconds::new(1.0), 2, &[UP, UP]);
+        // Its own checks stood still as well.
+        assert_eq!(fleet.steer(Seconds::new(21.0), 2, &[SILENT, SILENT]), []);
+        assert_eq!(fleet.steer(Seconds::new(22.0), 2, &[UP, UP]), []);
+        assert_eq!(states(&fleet), ["serving", "serving"]);
+    }
+
+    #[test]
+    fn the_last_that_takes_requests_keeps_them_until_another_does() {
+        let mut fleet = Fleet::new(PowerTuning::default(), &[true, false], Seconds::ZERO).unwrap();
+        let mut orders = Vec::new();
+        for second in 1..=30 {
+            orders.extend(fleet.steer(Seconds::new(f64::from(second)), 1, &[SILENT, DOWN]));
+        }
+        assert_eq!(orders, [order(1, Command::PowerOn)]);
+        assert_eq!(states(&fleet), ["serving", "booting"]);
+        assert_eq!(
+            fleet.steer(Seconds::new(31.0), 1, &[SILENT, UP]),
+            [order(1, Command::Enable)]
+        );
+        assert_eq!(
+            fleet.steer(Seconds::new(32.0), 1, &[SILENT, UP]),
+            [order(0, Command::Disable)]
+        );
+        assert_eq!(states(&fleet), ["failed", "warming"]);
     }
 
     #[test]

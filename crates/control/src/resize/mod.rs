@@ -32,7 +32,7 @@ pub use demand::{Counts, demand, exact_mean};
 pub use energy::{Energy, EnergyTotals, ServerLoad, ServerPower};
 pub use fleet::{Fleet, Order};
 pub use hold::{BALANCER_LOST, hold};
-pub use schedule::{Schedule, ScheduleError, Scheduled};
+pub use schedule::{Schedule, Scheduled};
 pub use server::{Cause, Command, Found, Health, PowerState, Server};
 pub use stepwise::Stepwise;
 pub use tuning::{MAX_SERVERS, PowerTuning, ResizeTuning};
@@ -48,8 +48,8 @@ pub struct Resize {
 
 impl Resize {
     /// Of a decision by a law of [`Lever::Servers`], for a cluster of so many servers.
-    pub fn of(decision: Decision, all: usize) -> Self {
-        let reason = decision.reasons.into_iter().next();
+    pub fn of(decision: &Decision, all: usize) -> Self {
+        let reason = decision.reason_of(Lever::Servers).cloned();
         Self {
             servers: decision.setting.servers().unwrap_or(all),
             reason: reason.unwrap_or_else(|| Reason::new("unexplained", String::new(), &[])),
@@ -76,15 +76,11 @@ impl Law for AlwaysOn {
         "always-on"
     }
 
-    fn rules(&self) -> &'static [&'static str] {
-        &["always-on"]
-    }
-
     fn levers(&self) -> &'static [Lever] {
         &[Lever::Servers]
     }
 
-    fn guards_itself(&self) -> bool {
+    fn is_informed(&self, _: &Observation) -> bool {
         true
     }
 

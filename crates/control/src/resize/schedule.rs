@@ -4,50 +4,15 @@ use super::{MAX_SERVERS, Resize};
 use crate::decision::{Decision, Reason};
 use crate::law::Law;
 use crate::observation::Observation;
+use crate::parameter::{Bound, OutOfRange};
 use headroom_units::{Lever, PerSecond, Seconds};
 
 /// The most slots of a schedule: a week of minutes.
 pub const MAX_SLOTS: usize = 10_080;
 
-/// Why a schedule cannot be.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-pub enum ScheduleError {
-    /// No slots, or too many.
-    #[error("a schedule of {slots} slots: it must have between 1 and {MAX_SLOTS}")]
-    Slots {
-        /// How many.
-        slots: usize,
-    },
-    /// A slot or a sample without length.
-    #[error("{what} is {seconds} s: it must be greater than 0")]
-    Length {
-        /// The slot or the sample.
-        what: &'static str,
-        /// Its length.
-        seconds: f64,
-    },
-    /// A number of servers that cannot be.
-    #[error("slot {slot} has {servers} servers: it must have between 1 and {MAX_SERVERS}")]
-    Servers {
-        /// Which slot, from 0.
-        slot: usize,
-        /// Its number of servers.
-        servers: usize,
-    },
-    /// The curve has no samples, or one that is no rate.
-    #[error("the daily curve must have at least one rate, none negative; its sample {sample} is {per_s} /s")]
-    Curve {
-        /// Which sample, from 0.
-        sample: usize,
-        /// Its value.
-        per_s: f64,
-    },
-    /// The capacity of one server is none.
-    #[error("a capacity of {per_s} /s a server: it must be greater than 0")]
-    Capacity {
-        /// Its value.
-        per_s: f64,
-    },
+fn too_many(slots: usize) -> OutOfRange {
+    let range = format!("a list of 1 to {MAX_SLOTS} slots");
+    OutOfRange::new("slots", slots as f64, range)
 }
 
 /// Numbers of servers for slots of equal length, repeated for ever.
@@ -61,26 +26,17 @@ impl Schedule {
     /// So many servers in each slot.
     ///
     /// # Errors
-    /// [`ScheduleError`]
-    pub fn new(slot: Seconds, servers: Vec<usize>) -> Result<Self, ScheduleError> {
+    /// No slots or too many, a slot without length, a number of servers that cannot be.
+    pub fn new(slot: Seconds, servers: Vec<usize>) -> Result<Self, OutOfRange> {
         let slot_s = slot.get();
-        if !(slot_s > 0.0 && slot_s.is_finite()) {
-            return Err(ScheduleError::Length {
-                what: "a slot",
-                seconds: slot_s,
-            });
-        }
+        Bound::Positive.check("slot_s", slot_s)?;
         if !(1..=MAX_SLOTS).contains(&servers.len()) {
-            return Err(ScheduleError::Slots { slots: servers.len() });
+            return Err(too_many(servers.len()));
         }
-        let wrong = servers
-            .iter()
-            .position(|count| !(1..=MAX_SERVERS).contains(count));
-        if let Some(slot) = wrong {
-            return Err(ScheduleError::Servers {
-                slot,
-                servers: servers[slot],
-            });
+        let possible = |count: &usize| (1..=MAX_SERVERS).contains(count);
+        if let Some(slot) = servers.iter().position(|count| !possible(count)) {
+            let range = format!("between 1 and {MAX_SERVERS} in slot {slot} as in all others");
+            return Err(OutOfRange::new("slots", servers[slot] as f64, range));
         }
         Ok(Self { slot_s, servers })
     }
@@ -89,45 +45,27 @@ impl Schedule {
     /// `sample` is the time between two rates of the curve.
     ///
     /// # Errors
-    /// [`ScheduleError`]
+    /// As [`Schedule::new`]; a curve without rates or with one that is none, a capacity or a time between two that is none.
     pub fn of_curve(
         curve: &[PerSecond],
         sample: Seconds,
         slot: Seconds,
         capacity: PerSecond,
-    ) -> Result<Self, ScheduleError> {
-        if !(sample.get() > 0.0 && sample.is_finite()) {
-            return Err(ScheduleError::Length {
-                what: "a sample of the curve",
-                seconds: sample.get(),
-            });
+    ) -> Result<Self, OutOfRange> {
+        Bound::Positive.check("curve_step_s", sample.get())?;
+        Bound::Positive.check("slot_s", slot.get())?;
+        Bound::Positive.check("capacity_per_s", capacity.get())?;
+        if curve.is_empty() {
+            return Err(OutOfRange::new("curve_per_s", 0.0, "one rate long or more"));
         }
-        if !(slot.get() > 0.0 && slot.is_finite()) {
-            return Err(ScheduleError::Length {
-                what: "a slot",
-                seconds: slot.get(),
-            });
-        }
-        if !(capacity.get() > 0.0 && capacity.is_finite()) {
-            return Err(ScheduleError::Capacity {
-                per_s: capacity.get(),
-            });
-        }
-        let wrong = curve
-            .iter()
-            .position(|rate| !(rate.get() >= 0.0 && rate.is_finite()));
-        if wrong.is_some() || curve.is_empty() {
-            let sample = wrong.unwrap_or(0);
-            let per_s = curve.get(sample).map_or(f64::NAN, |rate| rate.get());
-            return Err(ScheduleError::Curve { sample, per_s });
+        for rate in curve {
+            Bound::NotNegative.check("curve_per_s", rate.get())?;
         }
         // A rounding is no slot of its own.
         let day_s = curve.len() as f64 * sample.get();
         let slots = (day_s / slot.get() - 1e-9).ceil().max(1.0);
         if slots > MAX_SLOTS as f64 {
-            return Err(ScheduleError::Slots {
-                slots: slots as usize,
-            });
+            return Err(too_many(slots as usize));
         }
         let slots = slots as usize;
         let mut servers = vec![1; slots];
@@ -172,23 +110,15 @@ impl Scheduled {
     ///
     /// # Errors
     /// Where the lead is negative or no number.
-    pub fn new(schedule: Schedule, lead: Seconds) -> Result<Self, ScheduleError> {
-        if lead.get() >= 0.0 && lead.is_finite() {
-            Ok(Self {
-                schedule,
-                lead,
-                offset: Seconds::ZERO,
-            })
-        } else {
-            Err(ScheduleError::Length {
-                what: "the lead",
-                seconds: lead.get(),
-            })
-        }
+    pub fn new(schedule: Schedule, lead: Seconds) -> Result<Self, OutOfRange> {
+        Bound::NotNegative.check("lead_s", lead.get())?;
+        Ok(Self {
+            schedule,
+            lead,
+            offset: Seconds::ZERO,
+        })
     }
-}
 
-impl Scheduled {
     /// The same by a clock that is ahead of the observations' by so much: local time where theirs is UTC.
     #[must_use]
     pub fn with_offset(self, offset: Seconds) -> Self {
@@ -201,15 +131,11 @@ impl Law for Scheduled {
         "scheduled"
     }
 
-    fn rules(&self) -> &'static [&'static str] {
-        &["schedule", "lead"]
-    }
-
     fn levers(&self) -> &'static [Lever] {
         &[Lever::Servers]
     }
 
-    fn guards_itself(&self) -> bool {
+    fn is_informed(&self, _: &Observation) -> bool {
         true
     }
 
@@ -298,23 +224,22 @@ mod tests {
 
     #[test]
     fn what_is_no_schedule_is_named() {
-        let said = |result: Result<Schedule, ScheduleError>| result.unwrap_err().to_string();
-        assert!(said(Schedule::new(Seconds::ZERO, vec![1])).starts_with("a slot is 0 s"));
-        assert!(said(Schedule::new(Seconds::new(1.0), vec![])).starts_with("a schedule of 0 slots"));
-        assert!(said(Schedule::new(Seconds::new(1.0), vec![1, 0])).starts_with("slot 1 has 0 servers"));
+        let said = |result: Result<Schedule, OutOfRange>| result.unwrap_err().to_string();
+        assert!(said(Schedule::new(Seconds::ZERO, vec![1])).starts_with("slot_s is 0"));
+        assert!(said(Schedule::new(Seconds::new(1.0), vec![])).starts_with("slots is 0"));
+        assert!(
+            said(Schedule::new(Seconds::new(1.0), vec![1, 0]))
+                .starts_with("slots is 0: it must be between 1 and 4096 in slot 1")
+        );
         let of = |curve: &[f64], slot_s, capacity| {
             let (sample, slot) = (Seconds::new(1.0), Seconds::new(slot_s));
-            said(Schedule::of_curve(
-                &per_s(curve),
-                sample,
-                slot,
-                PerSecond::new(capacity),
-            ))
+            let capacity = PerSecond::new(capacity);
+            said(Schedule::of_curve(&per_s(curve), sample, slot, capacity))
         };
-        assert!(of(&[1.0, -1.0], 1.0, 1.0).contains("sample 1 is -1"));
-        assert!(of(&[], 1.0, 1.0).contains("at least one rate"));
-        assert!(of(&[1.0], 1.0, 0.0).starts_with("a capacity of 0"));
-        assert!(of(&[1.0], 1e-6, 1.0).starts_with("a schedule of 1000000 slots"));
+        assert!(of(&[1.0, -1.0], 1.0, 1.0).contains("curve_per_s is -1"));
+        assert!(of(&[], 1.0, 1.0).contains("curve_per_s is 0: it must be one rate long"));
+        assert!(of(&[1.0], 1.0, 0.0).starts_with("capacity_per_s is 0"));
+        assert!(of(&[1.0], 1e-6, 1.0).starts_with("slots is 1000000: it must be a list of"));
         let schedule = Schedule::new(Seconds::new(1.0), vec![1]).unwrap();
         assert!(Scheduled::new(schedule, Seconds::new(f64::NAN)).is_err());
     }

@@ -57,6 +57,11 @@ impl PowerState {
         matches!(self, Self::Warming | Self::Serving)
     }
 
+    /// Whether it is off, or boots or shuts down as commanded, so that nothing need run on it.
+    pub const fn is_switched(self) -> bool {
+        matches!(self, Self::Off | Self::Booting | Self::Warming | Self::Stopping)
+    }
+
     /// The word used in metrics: a bounded label set.
     pub const fn name(self) -> &'static str {
         match self {
@@ -150,8 +155,10 @@ pub struct Server {
     state: PowerState,
     /// Since when it is in its state.
     since_s: f64,
-    /// When it answered last, while it takes requests.
-    heard_s: f64,
+    /// When it was looked at last.
+    last_s: f64,
+    /// For how long it has not answered, while it takes requests: over the periods in which it was looked at.
+    silent_s: f64,
     failures: u32,
     /// Not to be powered on before.
     retry_s: f64,
@@ -168,7 +175,8 @@ impl Server {
                 Found::Off => PowerState::Off,
             },
             since_s: now.get(),
-            heard_s: now.get(),
+            last_s: now.get(),
+            silent_s: 0.0,
             failures: 0,
             retry_s: f64::NEG_INFINITY,
         }
@@ -194,10 +202,34 @@ impl Server {
         now.get() >= self.retry_s
     }
 
+    /// Whether it takes requests and has not answered for too long: it is no capacity.
+    pub fn is_silent(&self) -> bool {
+        self.state.takes_requests() && self.silent_s > self.tuning.lost_s
+    }
+
     /// Takes the time, whether the server is wanted, and what was seen of it; answers with what to do to it. At most one
     /// command a call, and after each the next call says with [`Health`] what came of it.
     pub fn tick(&mut self, now: Seconds, wanted: bool, health: &Health) -> Option<Command> {
+        self.tick_beside(now, wanted, health, true)
+    }
+
+    /// The same where `others` says whether another server takes requests: the last one is not taken out because it is silent.
+    pub(super) fn tick_beside(
+        &mut self,
+        now: Seconds,
+        wanted: bool,
+        health: &Health,
+        others: bool,
+    ) -> Option<Command> {
         let now_s = now.get();
+        // A controller that stood still has not looked: one look alone never is silence enough.
+        let looked_s = (now_s - self.last_s).clamp(0.0, self.tuning.lost_s / 2.0);
+        self.last_s = now_s;
+        self.silent_s = if health.answering {
+            0.0
+        } else {
+            self.silent_s + looked_s
+        };
         if health.command_failed && matches!(self.state, PowerState::Booting | PowerState::Stopping) {
             return self.fail(now_s, Cause::Command);
         }
@@ -223,9 +255,8 @@ impl Server {
                 (false, _) if age_s > self.tuning.boot_timeout_s => self.fail(now_s, Cause::Boot),
                 (false, _) => None,
             },
-            PowerState::Warming | PowerState::Serving => self.tick_in_service(now_s, wanted, health),
+            PowerState::Warming | PowerState::Serving => self.tick_in_service(now_s, wanted, health, others),
             PowerState::Draining if wanted && health.answering => {
-                self.heard_s = now_s;
                 self.enter(PowerState::Serving, now_s);
                 Some(Command::Enable)
             }
@@ -253,10 +284,15 @@ impl Server {
         }
     }
 
-    fn tick_in_service(&mut self, now_s: f64, wanted: bool, health: &Health) -> Option<Command> {
-        if health.answering {
-            self.heard_s = now_s;
-        } else if now_s - self.heard_s > self.tuning.lost_s || health.powered == Some(false) {
+    fn tick_in_service(
+        &mut self,
+        now_s: f64,
+        wanted: bool,
+        health: &Health,
+        others: bool,
+    ) -> Option<Command> {
+        let is_off = !health.answering && health.powered == Some(false);
+        if is_off || others && self.is_silent() {
             return self.fail(now_s, Cause::Lost);
         }
         let age_s = now_s - self.since_s;
@@ -293,7 +329,7 @@ impl Server {
     }
 
     fn admit(&mut self, now_s: f64) -> Option<Command> {
-        self.heard_s = now_s;
+        self.silent_s = 0.0;
         self.enter(PowerState::Warming, now_s);
         Some(Command::Enable)
     }

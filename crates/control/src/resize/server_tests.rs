@@ -241,6 +241,7 @@ fn a_server_that_stops_answering_gets_no_requests_and_may_come_back() {
         &mut server(true),
         &[
             (5.0, true, UP, None, PowerState::Serving),
+            (10.0, true, BOOTING, None, PowerState::Serving),
             (15.0, true, BOOTING, None, PowerState::Serving),
             (
                 15.5,

@@ -22,7 +22,8 @@ enum Basis {
 /// The controller of Section 7.5. A server of which nothing is known yet, or only what it takes at least, counts as the
 /// mean of those of which more is known, for all have the same hardware and serve the same requests (Section 3). While of
 /// all that are seen no more is known than what they take at least, none has been in any difficulty, and no server is
-/// started. Servers that accept at once whatever comes never are in any that their accept queue would show.
+/// started. Where the queue of the one server that is left cannot be read, nothing is known of the demand: all are started, and
+/// go again, for as long as that lasts; with `min_servers` 2 another queue is there to be read. Servers that accept at once whatever comes never are in any that their accept queue would show.
 #[derive(Clone, Debug)]
 pub struct Stepwise {
     basis: Basis,
@@ -50,20 +51,6 @@ struct Together {
     /// Whether nothing is known of one.
     unseen: bool,
 }
-
-/// All rules of both controllers.
-const RULES: [&str; 10] = [
-    "grow",
-    "unproven",
-    "shrink",
-    "fits",
-    "on-its-way",
-    "all-on",
-    "warming-up",
-    "sparing",
-    "blind-hold",
-    "blind-full",
-];
 
 impl Stepwise {
     /// The static controller: every server has this capacity.
@@ -312,16 +299,12 @@ impl Law for Stepwise {
         }
     }
 
-    fn rules(&self) -> &'static [&'static str] {
-        &RULES
-    }
-
     fn levers(&self) -> &'static [Lever] {
         &[Lever::Servers]
     }
 
-    fn guards_itself(&self) -> bool {
-        true
+    fn is_informed(&self, observation: &Observation) -> bool {
+        observation.demand().is_some()
     }
 
     fn decide(&mut self, observation: &Observation) -> Decision {

@@ -25,8 +25,8 @@ pub struct ResizeTuning {
     pub margin: f64,
     /// Seconds for which a server must have been one too many before it is turned off. 0, as in the paper.
     pub spare_for_s: f64,
-    /// Seconds without the arrival rate, or without any server's capacity, after which all servers are turned on: losing
-    /// sight costs energy, never latency. 10.
+    /// Seconds without any server's capacity after which all servers are turned on, for lost telemetry costs energy, never
+    /// latency; where no guardian stands before the law, without the arrival rate too. 10.
     pub blind_s: f64,
 }
 

@@ -101,7 +101,7 @@ impl PowerAllocator {
 
     /// The first row for fewer cores. The cap never falls under the floor over the consumption because of it.
     pub fn follow_cores_down(&self, observation: &Observation, cores: Cores) -> CapChange {
-        let now = self.plant.allocation(&observation.in_force);
+        let now = self.plant.needed(&observation.in_force);
         let asked = now.cap + self.eta * (cores - now.cores).get();
         let floor = match self.consumed {
             _ if self.floor_over_consumed == 0.0 => asked,
@@ -130,7 +130,7 @@ impl PowerAllocator {
     /// # Errors
     /// [`NotLowered`] where the cap stays: it is at its lowest, near the consumption, or this is unknown.
     pub fn lower(&self, observation: &Observation) -> Result<CapChange, NotLowered> {
-        let now = self.plant.allocation(&observation.in_force);
+        let now = self.plant.needed(&observation.in_force);
         let cap = now.cap;
         let lowest = self.plant.power().lowest_cap;
         if cap <= lowest {

@@ -23,13 +23,14 @@ mod mode;
 mod tuning;
 
 pub use mode::Mode;
-pub use tuning::{PowerReference, SloPowerError, Tuning};
+pub use tuning::{PowerReference, Tuning};
 
 use crate::decision::{Allocation, Decision, Reason};
 use crate::estimate::LineEstimator;
 use crate::law::Law;
 use crate::observation::Observation;
 use crate::plant::{Plant, Slo};
+use crate::registry::LawError;
 use allocator::{CapChange, PowerAllocator};
 use elastic::ElasticScaler;
 use headroom_units::{Cores, Lever, PerSecond, Ratio, Seconds};
@@ -53,13 +54,8 @@ impl SloPower {
     /// The law for an SLO, a machine and a service rate of μ requests per second and core.
     ///
     /// # Errors
-    /// [`SloPowerError`]: a parameter out of its range, or a target that no number of cores can meet.
-    pub fn new(
-        slo: Slo,
-        plant: Plant,
-        service_rate: PerSecond,
-        tuning: Tuning,
-    ) -> Result<Self, SloPowerError> {
+    /// A parameter out of its range, or a target that no number of cores can meet, by its key.
+    pub fn new(slo: Slo, plant: Plant, service_rate: PerSecond, tuning: Tuning) -> Result<Self, LawError> {
         Self::with_mode(slo, plant, service_rate, tuning, Mode::Joint)
     }
 
@@ -73,8 +69,8 @@ impl SloPower {
         service_rate: PerSecond,
         tuning: Tuning,
         mode: Mode,
-    ) -> Result<Self, SloPowerError> {
-        tuning.check()?;
+    ) -> Result<Self, LawError> {
+        tuning.check().map_err(LawError::of("slo-power"))?;
         let guarded = slo.target() * tuning.guard;
         let elastic = ElasticScaler::new(
             plant.cores(),
@@ -82,7 +78,8 @@ impl SloPower {
             slo.target(),
             guarded,
             tuning.request_window_periods,
-        )?;
+        )
+        .map_err(|error| LawError::new("slo.target_ms", error))?;
         Ok(Self {
             slo,
             plant,
@@ -201,7 +198,10 @@ impl SloPower {
     }
 
     fn save(&mut self, observation: &Observation) -> (Allocation, Vec<Reason>) {
-        let now = self.plant.allocation(&observation.in_force);
+        let now = match self.mode {
+            Mode::ElasticOnly => self.plant.allocation(&observation.in_force),
+            _ => self.plant.needed(&observation.in_force),
+        };
         self.sustained = self.sustained.saturating_add(1);
         let duration = self.tuning.sustained_periods;
         if self.sustained >= duration
@@ -328,10 +328,6 @@ impl SloPower {
 impl Law for SloPower {
     fn name(&self) -> &'static str {
         self.mode.name()
-    }
-
-    fn rules(&self) -> &'static [&'static str] {
-        self.mode.rules()
     }
 
     fn guard(&self) -> Option<Seconds> {

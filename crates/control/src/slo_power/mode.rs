@@ -36,41 +36,6 @@ impl Mode {
         }
     }
 
-    /// The law's rules.
-    pub const fn rules(self) -> &'static [&'static str] {
-        match self {
-            Self::Joint => &[
-                "scale-up-power",
-                "scale-up-cores",
-                "scale-up-proactive",
-                "at-maximum",
-                "scale-down-cores",
-                "scale-down-power",
-                "power-follows-cores",
-                "hold-near-target",
-                "hold-cap",
-                "hold-unseen",
-            ],
-            Self::PowerOnly => &[
-                "scale-up-power",
-                "at-maximum",
-                "scale-down-power",
-                "hold-near-target",
-                "hold-cap",
-                "hold-unseen",
-            ],
-            Self::ElasticOnly => &[
-                "scale-up-cores",
-                "scale-up-proactive",
-                "at-maximum",
-                "scale-down-cores",
-                "hold-cores",
-                "hold-near-target",
-                "hold-unseen",
-            ],
-        }
-    }
-
     /// The levers that it moves.
     pub const fn levers(self) -> &'static [Lever] {
         match self {

@@ -1,19 +1,7 @@
 //! The parameters of SLO-Power.
 
 use crate::parameter::{Bound, OutOfRange};
-use crate::queueing::TargetOutOfReach;
 use serde::{Deserialize, Serialize};
-
-/// The law cannot be built from these values.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-pub enum SloPowerError {
-    /// A parameter lies outside its range.
-    #[error(transparent)]
-    OutOfRange(#[from] OutOfRange),
-    /// μT ≤ 1.
-    #[error(transparent)]
-    TargetOutOfReach(#[from] TargetOutOfReach),
-}
 
 /// The T of Equation 4's second row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -321,7 +321,7 @@ fn a_server_that_works_in_bursts_is_followed_and_so_is_one_that_hangs() {
         stalls_s: (1e6, 1e6),
         ..CPU_BOUND
     };
-    let mut looking = BusyTimeMonitor::joining(QueueTuning::default(), PerSecond::new(600.0)).unwrap();
+    let mut looking = BusyTimeMonitor::joining(QueueTuning::default(), Some(PerSecond::new(600.0))).unwrap();
     let mut answers = Vec::new();
     hanging.run_looking(
         60,

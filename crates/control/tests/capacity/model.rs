@@ -1,7 +1,7 @@
 //! A small queue model whose capacity the theory knows: c workers behind an accept queue, Poisson arrivals, and clients
 //! that retry a dropped attempt as TCP does.
 
-use headroom_control::capacity::{Busy, Listener, QueueObservation, Sight, Step};
+use headroom_control::capacity::{Busy, Listener, ListenerSample, QueueObservation, Step};
 use headroom_units::Seconds;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -113,7 +113,7 @@ impl Model {
                 LOOK => {
                     look(&QueueObservation {
                         length: Seconds::new(LOOK_S),
-                        sight: Sight::Listening(Listener {
+                        sample: ListenerSample::Listening(Listener {
                             identity: 1,
                             limit: Some(self.limit as u32),
                             length: Some(queue.len() as u32),

@@ -1,11 +1,12 @@
 //! `headroom controller` and `headroom resize`: one service on many nodes, whose agents and gateways are elsewhere, and whose
 //! servers may be switched on and off.
 
+mod guard;
 mod servers;
 
 use crate::args::RunArgs;
 use crate::check::{self, Report, Running};
-use crate::config::controller::{AtExit, ControllerFile, EXAMPLE, RESIZE_EXAMPLE};
+use crate::config::controller::{AtExit, ControllerFile, EXAMPLE};
 use crate::start::{self, ServiceRate, Start};
 use anyhow::anyhow;
 use clap::Args;
@@ -18,6 +19,7 @@ use headroom_runtime::resize::{Servers, leave};
 use headroom_units::{Cores, PerSecond, Seconds, Source};
 use headroom_wire::message::Holder;
 use serde_json::{Value, json};
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -54,15 +56,10 @@ pub struct ControllerArgs {
 /// that are all another controller's: nothing was changed then. A run that broke.
 pub fn run(args: &ControllerArgs, command: &'static str) -> Result<(), Failure> {
     let Some(file) = args.config.as_ref().filter(|_| !args.example) else {
-        let example = if command == "resize" {
-            RESIZE_EXAMPLE
-        } else {
-            EXAMPLE
-        };
-        return say::result(example.trim_end());
+        return say::result(EXAMPLE.trim_end());
     };
     if args.when_input_closes {
-        return servers::watch_over(file, command);
+        return guard::watch_over(file, command);
     }
     if args.check {
         return match checked(args, file, command) {
@@ -73,19 +70,31 @@ pub fn run(args: &ControllerArgs, command: &'static str) -> Result<(), Failure> 
     }
     let (config, document) = read(args, file, command)?;
     // Held until the end: two that switch the same servers would undo each other's work.
-    let _lock = match config.resizes() && !args.dry_run {
-        true => Some(servers::lock(file)?),
+    let lock = match config.resizes() && !args.dry_run {
+        true => Some(guard::lock(file)?),
         false => None,
     };
     let stop = Stop::at_signals()?;
     let Some(mut cluster) = Cluster::open(args, &config, &document, &stop)? else {
         return Ok(());
     };
-    let outcome = serve(args, (&config, &document), &mut cluster, &stop, (file, command));
+    let outcome = serve(
+        args,
+        (&config, &document),
+        &mut cluster,
+        &stop,
+        (lock.as_ref(), command),
+    );
     // Before the summary: the nodes are released.
     drop(cluster);
-    let Some(summary) = outcome? else { return Ok(()) };
-    start::tell(summary, &args.run, &config.record.db)
+    let (summary, left) = outcome?;
+    if let Some(summary) = summary {
+        start::tell(summary, &args.run, &config.record.db)?;
+    }
+    match left.is_empty() {
+        true => Ok(()),
+        false => Err(anyhow!("not every server was left serving: {}", left.join("; ")).into()),
+    }
 }
 
 fn read(args: &ControllerArgs, file: &Path, command: &str) -> Result<(ControllerFile, Document), Failure> {
@@ -135,6 +144,10 @@ fn checked(args: &ControllerArgs, file: &Path, command: &str) -> Result<Option<R
     }
     if let Some(found) = &mut cluster.servers {
         servers::describe(&config, found, &mut report);
+    }
+    if let Some(telemetry) = &config.telemetry {
+        let (slo, failed) = (config.slo.slo(&document)?, config.slo.failed_status);
+        telemetry.try_open(&document, slo, failed, running.pid(), &mut report)?;
     }
     for note in &cluster.notes {
         report.note(note);
@@ -228,6 +241,8 @@ impl Cluster {
             found = Some(servers);
         }
         let telemetry = match (&config.telemetry, gateways) {
+            // A check tries it, and takes nothing from a controller that runs.
+            (Some(_), _) if args.check => None,
             (Some(telemetry), _) => {
                 let (telemetry, more) = telemetry.open(document, slo, config.slo.failed_status)?;
                 notes.extend(more);
@@ -280,13 +295,14 @@ fn hold(machine: &mut ClusterMachine, plant: &Plant, lease: Duration, stop: &Sto
     }
 }
 
+/// Holds the nodes, runs the loop, and leaves every server serving; the summary where it ran, and what was left undone.
 fn serve(
     args: &ControllerArgs,
     (config, document): (&ControllerFile, &Document),
     cluster: &mut Cluster,
     stop: &Stop,
-    (file, command): (&Path, &'static str),
-) -> Result<Option<RunSummary>, Failure> {
+    (lock, command): (Option<&File>, &'static str),
+) -> Result<(Option<RunSummary>, Vec<String>), Failure> {
     let ran_by = (&config.law.names, &config.control);
     let (recorder, admin) = start::open(&config.record, &config.admin, ran_by, document)?;
     for note in &cluster.notes {
@@ -295,51 +311,62 @@ fn serve(
     for (name, state) in cluster.servers.iter().flat_map(Servers::states) {
         say::note!("{name} is found {}", state.name());
     }
-    if let Some(machine) = cluster.machine.as_mut().filter(|_| !args.dry_run)
-        && !hold(machine, &cluster.plant, config.lease(), stop)?
-    {
-        return Ok(None);
-    }
+    let held = match cluster.machine.as_mut().filter(|_| !args.dry_run) {
+        Some(machine) => hold(machine, &cluster.plant, config.lease(), stop)?,
+        None => true,
+    };
     let leaves = cluster.servers.is_some() && !args.dry_run && config.exit.servers == AtExit::Serving;
     // From here on servers are switched off; whatever ends this process, somebody switches them on again.
-    let mut guard = leaves.then(|| servers::Guard::start(file, command)).flatten();
-    let start = Start {
-        args: &args.run,
-        usual_name: command,
-        slo: config.slo.slo(document)?,
-        law: &config.law,
-        control: &config.control,
-        document,
-        plant: cluster.plant,
-        rate: ServiceRate {
-            given: config.cluster.requests_per_core_s.map(PerSecond::new),
-            observed_for: Seconds::new(config.cluster.calibrate_s),
-        },
-        notes: cluster.notes.clone(),
-        power_source: cluster.source,
-        nodes: config.nodes.keys().cloned().collect(),
-        dry: args.dry_run,
+    let mut guard = match leaves {
+        true => Some(guard::Guard::start(document.file(), document, command)?),
+        false => None,
     };
-    let mut devices: Vec<&mut dyn Device> = Vec::new();
-    // First: who is switched off is not missing.
-    devices.extend(cluster.servers.as_mut().map(|servers| servers as &mut dyn Device));
-    devices.extend(cluster.machine.as_mut().map(|machine| machine as &mut dyn Device));
-    let world = run::World {
-        devices,
-        telemetry: cluster
-            .telemetry
-            .as_deref_mut()
-            .map(|telemetry| telemetry as &mut dyn Telemetry),
-        recorder: &recorder,
-    };
-    let outcome = start.run(world, &admin, stop);
-    if let Some(servers) = cluster.servers.as_mut().filter(|_| leaves) {
-        for left in leave(servers, Duration::from_secs_f64(config.exit.wait_s)) {
+    // The servers are this one's now: the guard of a predecessor that was killed lets go of them.
+    if let Some(lock) = lock {
+        lock.lock_shared()?;
+    }
+    let mut outcome = Ok(None);
+    if held {
+        let start = Start {
+            args: &args.run,
+            usual_name: command,
+            slo: config.slo.slo(document)?,
+            law: &config.law,
+            control: &config.control,
+            document,
+            plant: cluster.plant,
+            rate: ServiceRate {
+                given: config.cluster.requests_per_core_s.map(PerSecond::new),
+                observed_for: Seconds::new(config.cluster.calibrate_s),
+            },
+            notes: cluster.notes.clone(),
+            power_source: cluster.source,
+            nodes: config.nodes.keys().cloned().collect(),
+            dry: args.dry_run,
+        };
+        let mut devices: Vec<&mut dyn Device> = Vec::new();
+        // First: who is switched off is not missing.
+        devices.extend(cluster.servers.as_mut().map(|servers| servers as &mut dyn Device));
+        devices.extend(cluster.machine.as_mut().map(|machine| machine as &mut dyn Device));
+        devices.extend(guard.as_mut().map(|guard| guard as &mut dyn Device));
+        let world = run::World {
+            devices,
+            telemetry: cluster
+                .telemetry
+                .as_deref_mut()
+                .map(|telemetry| telemetry as &mut dyn Telemetry),
+            recorder: &recorder,
+        };
+        outcome = start.run(world, &admin, stop);
+    }
+    let mut left = Vec::new();
+    if let (Some(servers), Some(guard)) = (cluster.servers.as_mut(), guard.as_mut()) {
+        guard.leaves();
+        left = leave(servers, Duration::from_secs_f64(config.exit.wait_s));
+        for left in &left {
             say::note!("warning: {left}");
         }
-        if let Some(guard) = &mut guard {
-            guard.dismiss();
-        }
+        guard.dismiss();
     }
-    outcome
+    Ok((outcome?, left))
 }

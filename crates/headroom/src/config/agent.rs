@@ -382,6 +382,7 @@ fn listen(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::example_tests::{gaps, written_out};
 
     const GOOD: &str =
         "[agent]\nlisten = [\"unix:/run/headroom/agent.sock\"]\n\n[service]\ncgroup = \"/web\"\n";
@@ -399,17 +400,18 @@ mod tests {
     #[test]
     fn the_example_is_a_configuration_also_with_every_key_written() {
         parse(EXAMPLE).unwrap();
-        let mut whole = String::new();
-        for line in EXAMPLE.lines() {
-            let setting = line.strip_prefix("# ").filter(|rest| {
-                let name = rest.split(' ').next().unwrap_or_default();
-                rest.contains(" = ") && !["systemd_unit", "container", "pid"].contains(&name)
-                    || rest.starts_with('[')
-            });
-            whole.push_str(setting.unwrap_or(line));
-            whole.push('\n');
-        }
-        assert_ne!(whole, EXAMPLE);
+        let whole = written_out(EXAMPLE, &["systemd_unit", "container", "pid"]);
+        let (missing, named) = gaps::<AgentFile>(EXAMPLE);
+        // The controller's to know.
+        let elsewhere = [
+            "calibrate_s",
+            "cores_max",
+            "cores_min",
+            "cores_step",
+            "requests_per_core_s",
+        ];
+        assert_eq!(missing, elsewhere.map(|key| format!("service.{key}")));
+        assert_eq!(named, ["limits"]);
         let (file, _) = parse(&whole).unwrap();
         assert_eq!(file.leases(), LeaseLimits::default(), "it names the defaults");
         assert!(file.tls.as_ref().is_some_and(|tls| tls.revoked.is_some()));

@@ -149,8 +149,8 @@ fn an_overloaded_server_shows_what_it_can_do_and_the_run_is_recorded() {
     );
     let page = report(dir.path());
     for wanted in [
-        "capacity: busy-time on live traffic",
-        "The run was held to no SLO",
+        "capacity by busy-time",
+        "The capacity is",
         "Each meter",
         "Each estimator",
         "queue, busy time (sock_diag, /proc)",

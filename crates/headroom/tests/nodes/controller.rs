@@ -1,11 +1,13 @@
 //! `headroom controller` with agents, a gateway and a wiki on this machine.
 
 use crate::common::{
-    Config, Emulator, Gateway, Group, Program, Traffic, Wiki, assert_has, fuse_or_skipped, get, headroom,
-    refused, succeeds, until, wait,
+    Config, Emulator, Gateway, Group, NOBODY, Program, Traffic, Wiki, assert_has, fuse_or_skipped, get,
+    headroom, refused, succeeds, until, wait,
 };
 use crate::parts::{Agent, Certs, Plain, agent_command, listening, socket_in, status};
+use serde_json::Value;
 use std::fs;
+use std::net::UdpSocket;
 use std::time::Duration;
 
 #[test]
@@ -71,6 +73,40 @@ fn cores_are_spread_over_the_nodes_and_released_at_the_end_and_after_kill_9() {
     );
     assert!(traffic.answered() > 0);
     assert_eq!(traffic.wrong(), 0, "no request noticed");
+}
+
+#[test]
+fn a_check_asks_the_source_of_telemetry_and_takes_nothing_from_a_controller_that_runs() {
+    let node = Plain::start();
+    let source = |table: String| {
+        Config::controller(&[("n1", node.at())], "unix:/none", 1000)
+            .with("[gateways]\ng1 = \"unix:/none\"\n", &table)
+    };
+    let checked = |config: &Config| succeeds(config.command().arg("--check")).json();
+    let json = checked(&source(format!(
+        "[telemetry.prometheus]\nurl = \"http://{NOBODY}\"\nlatency = \"l\"\nrate = \"r\"\n"
+    )));
+    assert_has(
+        json["notes"].to_string(),
+        &["no telemetry yet", &format!("Prometheus at http://{NOBODY}")],
+    );
+
+    let udp = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let config = source(format!(
+        "[telemetry.haproxy]\nlog = \"udp:{udp}\"\nstatistics = \"/none/haproxy.sock\"\n"
+    ));
+    let place = |json: &Value| json["listeners"][1].clone();
+    let json = checked(&config);
+    assert_eq!(place(&json)["address"], format!("udp:{udp}"), "{json}");
+    assert_has(
+        json["notes"].to_string(),
+        &["no telemetry yet", "/none/haproxy.sock"],
+    );
+    let (mut controller, _) = config.start();
+    let json = checked(&config);
+    assert!(place(&json)["in_use_by"].as_u64().is_some(), "{json}");
+    assert_has(controller.err(), &["no telemetry yet"]);
+    controller.stop();
 }
 
 /// A second controller of the same nodes.
@@ -285,7 +321,7 @@ fn what_cannot_be_reached_is_told_and_nothing_starts() {
     let gateway = Gateway::of_nobody();
     let config = Config::controller(&[("n1", agent.at()), ("n2", nowhere)], &gateway.control(), 2000);
     let out = succeeds(quick(config).command().arg("--check")).out();
-    let found: serde_json::Value = serde_json::from_str(&out).unwrap();
+    let found: Value = serde_json::from_str(&out).unwrap();
     assert_eq!(
         (&found["ok"], &found["law"]),
         (&true.into(), &"slo-power".into()),

@@ -100,6 +100,30 @@ fn a_node_that_is_killed_counts_as_full_and_saves_nothing() {
 }
 
 #[test]
+fn the_laws_are_made_for_a_node_that_comes_after_the_start() {
+    let (one, mut two) = (Plain::start(), Plain::start());
+    two.program.kill();
+    let gateway = Gateway::of_nobody();
+    let nodes = [("n1", one.at()), ("n2", two.at())];
+    // All that n1 has, so that a plant of n1 alone would have it mean everything.
+    let constant = "\"constant\"\nconstant.setting = { cores = 4.0 }\n";
+    let config = Config::controller(&nodes, &gateway.control(), 2000)
+        .with("\"slo-power\"", constant)
+        .with("wait_s = 20", "wait_s = 1");
+    let (mut controller, admin) = config.start();
+    let in_force = || status(admin)?["seen"]["in_force"]["cores"].as_f64();
+    until("n1 is commanded", || in_force().filter(|cores| *cores == 4.0));
+    two.again();
+    until("the cores are spread over both", || {
+        one.cores()
+            .zip(two.cores())
+            .filter(|(one, two)| one + two == 4.0 && *two > 0.0)
+    });
+    assert_has(controller.err(), &["the laws that set machines begin anew"]);
+    controller.stop();
+}
+
+#[test]
 fn a_node_that_was_never_reached_counts_as_the_largest_of_the_others() {
     let (one, two) = (Plain::start(), Plain::start());
     let gateway = Gateway::of_nobody();
@@ -123,4 +147,24 @@ fn a_node_that_was_never_reached_counts_as_the_largest_of_the_others() {
         summary["conditions"]["nodes"],
         serde_json::json!(["n1", "n2", "n3"])
     );
+}
+
+#[test]
+fn one_node_that_refuses_keeps_nobody_from_starting() {
+    let (one, two) = (Plain::start(), Plain::start());
+    // What it would write can no longer be written, as on a full disk.
+    let records = two.dir.path().join("run");
+    std::fs::remove_dir_all(&records).unwrap();
+    std::fs::write(&records, "").unwrap();
+    let gateway = Gateway::of_nobody();
+    let nodes = [("n1", one.at()), ("n2", two.at())];
+    let config = Config::controller(&nodes, &gateway.control(), 2000).with("slo-power", "fixed");
+    let (mut controller, admin) = config.start();
+    let status = until("the other is commanded", || {
+        let status = status(admin)?;
+        let state = |at: usize| status["nodes"][at]["state"].as_str().map(str::to_owned);
+        (state(0)? == "held" && state(1)? == "refusing").then_some(status)
+    });
+    assert!(!status["nodes"][1]["trouble"].is_null(), "{status}");
+    controller.stop();
 }

@@ -215,7 +215,16 @@ impl Plain {
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, text).unwrap();
         }
-        let at = dir.path();
+        let program = Self::agent(dir.path());
+        Self { dir, program }
+    }
+
+    /// Its agent, once more after that was killed.
+    pub fn again(&mut self) {
+        self.program = Self::agent(self.dir.path());
+    }
+
+    fn agent(at: &Path) -> Program {
         let mut command = agent_command(&format!("--cgroup /web --listen {}", socket_in(at)), at);
         command
             .arg("--sys")
@@ -224,7 +233,7 @@ impl Plain {
             .arg(at.join("proc"));
         let mut program = Program::start(command);
         program.said("listening on ");
-        Self { dir, program }
+        program
     }
 
     pub fn at(&self) -> String {

@@ -184,7 +184,7 @@ fn offer(args: &LoadArgs) -> Result<Offer, Failure> {
     if let Some(file) = &args.replay {
         let log = trace::read_log(file)?;
         let mut replay =
-            Replay::new(log, args.speed, spacing(args.arrivals), args.seed).map_err(Failure::usage)?;
+            Replay::new(log, args.speed, args.arrivals.into(), args.seed).map_err(Failure::usage)?;
         if let Some(seconds) = args.duration {
             replay.cut(Seconds::new(seconds));
         }
@@ -200,7 +200,7 @@ fn offer(args: &LoadArgs) -> Result<Offer, Failure> {
     Ok(Offer {
         what: format!("{:.0} requests", trace.requests()),
         length: trace.duration(),
-        pacing: Pacing::open(Arrivals::new(trace, spacing(args.arrivals), args.seed)),
+        pacing: Pacing::open(Arrivals::new(trace, args.arrivals.into(), args.seed)),
         connections: CONNECTIONS,
     })
 }
@@ -261,14 +261,6 @@ fn write_files(args: &LoadArgs, folder: &Path) -> Result<(), Failure> {
             format!(" --size-scale {}", args.size_scale)
         },
     ))
-}
-
-/// How requests are spaced.
-pub const fn spacing(spacing: Spacing) -> headroom_workload::Spacing {
-    match spacing {
-        Spacing::Poisson => headroom_workload::Spacing::Poisson,
-        Spacing::Even => headroom_workload::Spacing::Even,
-    }
 }
 
 /// Paths from a file of one a line.

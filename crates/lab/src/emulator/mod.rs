@@ -103,12 +103,8 @@ fn record_of(at: &Path) -> PathBuf {
 pub fn clean(at: &Path) -> anyhow::Result<Vec<String>> {
     let mut done = Vec::new();
     let recovered = recover(&record_of(at))?;
-    for (what, dirs) in [
-        ("put back the limit of", &recovered.restored),
-        ("removed", &recovered.removed),
-    ] {
-        done.extend(dirs.iter().map(|dir| format!("{what} {}", dir.display())));
-    }
+    let removed = recovered.removed.iter();
+    done.extend(removed.map(|dir| format!("removed {}", dir.display())));
     if !recovered.moved.is_empty() {
         done.push(format!(
             "moved {} processes to the group above",

@@ -123,6 +123,7 @@ fn period(outcome: &Outcome<'_>, envelope: &PowerEnvelope, latencies: &Histogram
             .iter()
             .map(|(name, value)| (name.to_string(), *value))
             .collect(),
+        levers: reason.levers.clone(),
     });
     PeriodRecord {
         arrivals: traffic.arrivals,

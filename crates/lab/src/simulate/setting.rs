@@ -1,6 +1,6 @@
 //! What `--scenario FILE` holds: a world of `headroom_sim`, and beside it the law, its parameters and what it is told.
 
-use crate::args::{Spacing, WorldArgs};
+use crate::args::WorldArgs;
 use anyhow::anyhow;
 use headroom_console::Failure;
 use headroom_console::{ConfigError, Document};
@@ -214,7 +214,7 @@ impl Setting {
         with.scenario = with.scenario.with_trace(
             trace.rates().iter().map(|rate| rate.get()).collect(),
             trace.step(),
-            spacing(args.arrivals),
+            args.arrivals.into(),
         );
         with.scenario.duration_s = duration_s;
         with.cut(args)
@@ -335,14 +335,6 @@ fn at(document: &Document, key: &str, error: &RunError) -> ConfigError {
     let mut placed = document.error(key, "");
     placed.message = error.to_string();
     placed
-}
-
-/// The simulator's word for it.
-pub fn spacing(spacing: Spacing) -> headroom_workload::Spacing {
-    match spacing {
-        Spacing::Poisson => headroom_workload::Spacing::Poisson,
-        Spacing::Even => headroom_workload::Spacing::Even,
-    }
 }
 
 /// The trace that a name or a file stands for: `wikipedia` and `azure` are as long as the published ones, from the seed.

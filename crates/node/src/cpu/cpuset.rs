@@ -1,10 +1,10 @@
 //! Which CPUs a group may run on: whole cores, chosen among those it may use.
 
-use super::knob::{ForeignWrite, Knob};
 use super::list::CpuList;
 use super::{CpuError, effective_at, online};
 use crate::cgroup::{CpusetDir, Target, Version};
-use crate::restore::{FileValue, Outcome, Registry};
+use crate::panel::{ForeignWrite, Panel, in_order};
+use crate::restore::{Outcome, Registry};
 use crate::{Roots, file};
 use headroom_units::Cores;
 use std::collections::HashMap;
@@ -15,7 +15,7 @@ use std::path::PathBuf;
 pub struct CpusetActuator {
     roots: Roots,
     cpuset: CpusetDir,
-    knob: Knob,
+    panel: Panel,
     /// The CPUs in the order in which they are taken.
     order: Vec<u32>,
 }
@@ -40,12 +40,12 @@ impl CpusetActuator {
         })?;
         let path = cpuset.dir.join("cpuset.cpus");
         let what = format!("the CPUs of {} ({})", target.name, cpuset.dir.display());
-        let knob = Knob::open(registry, what, vec![path], sequence, room)?;
+        let panel = Panel::of_one(registry, what, vec![path], in_order, room)?;
         let order = order(roots, &online(roots)?);
         Ok(Self {
             roots: roots.clone(),
             cpuset,
-            knob,
+            panel,
             order,
         })
     }
@@ -74,7 +74,7 @@ impl CpusetActuator {
         }
         let allowed = self.allowed()?;
         let count = (cores.get().ceil() as usize).clamp(1, allowed.len().max(1));
-        let present: CpuList = self.knob.last()[0].parse().unwrap_or_default();
+        let present: CpuList = self.panel.last(0)[0].parse().unwrap_or_default();
         self.set_list(&choose(&self.order, &allowed, &present, count))
     }
 
@@ -86,7 +86,7 @@ impl CpusetActuator {
         if cpus.is_empty() {
             return Err(CpuError::NotCores { asked: Cores::ZERO });
         }
-        let foreign = self.knob.look()?;
+        let foreign = self.panel.look(0)?;
         let allowed = self.allowed()?;
         let missing = cpus.difference(&allowed);
         if !missing.is_empty() {
@@ -99,12 +99,11 @@ impl CpusetActuator {
             });
         }
         let value = cpus.to_string();
-        if self.knob.last()[0] != value && !self.knob.is_held() {
-            let writes = sequence(self.knob.paths(), std::slice::from_ref(&value));
-            self.knob.write(&writes, vec![value])?;
+        if self.panel.last(0)[0] != value && !self.panel.is_held(0) {
+            self.panel.write_all(&[self.panel.change(0, vec![value])])?;
         }
         Ok(Chosen {
-            cpus: self.knob.last()[0].parse()?,
+            cpus: self.panel.last(0)[0].parse()?,
             foreign,
         })
     }
@@ -119,7 +118,7 @@ impl CpusetActuator {
 
     /// Puts back what was found, now; later writes fail.
     pub fn restore(&mut self) -> Option<Outcome> {
-        self.knob.restore()
+        self.panel.restore()
     }
 }
 
@@ -128,13 +127,6 @@ fn room(values: &[String]) -> f64 {
         .first()
         .and_then(|text| text.parse::<CpuList>().ok())
         .map_or(f64::NAN, |cpus| cpus.len() as f64)
-}
-
-fn sequence(paths: &[PathBuf], values: &[String]) -> Vec<FileValue> {
-    vec![FileValue {
-        path: paths[0].clone(),
-        value: values[0].clone(),
-    }]
 }
 
 /// The CPUs to give: present ones first, then in order.

@@ -7,8 +7,9 @@ use super::quota::allowance;
 use super::{CpuError, UsageMeter};
 use crate::Roots;
 use crate::cgroup::{Target, UsageFile};
-use headroom_units::{Cores, Ratio, Seconds};
-use headroom_wire::message::GroupCounters;
+use headroom_units::{Cores, Seconds};
+/// CPU time that a group used and that it could have used, since its meter was opened.
+pub use headroom_wire::message::GroupCounters as GroupUsage;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,53 +26,6 @@ static NEXT_EPOCH: AtomicU64 = AtomicU64::new(1);
 
 fn next_epoch() -> u64 {
     NEXT_EPOCH.fetch_add(1, Ordering::Relaxed)
-}
-
-/// CPU time that a group used and that it could have used, since its meter was opened.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct GroupUsage {
-    /// Between readings of one epoch the counters can be subtracted. It is another where the group was made anew, could
-    /// not be read for a while, what it may use changed by more than a quarter, or a counter jumped; and in each meter of
-    /// this process.
-    pub epoch: u64,
-    /// Used; never falls.
-    pub used: Duration,
-    /// What could have been used: over time, the least of the CPUs that the group may run on and of the quotas of it and
-    /// of those above it, the mean of the two ends between two readings. Never falls.
-    pub allowed: Duration,
-}
-
-impl GroupUsage {
-    /// The share that was used of what could have been since an earlier reading; nothing over two epochs, and where no
-    /// time passed or a counter fell. Ticks are counted a little late: what is above 1 is 1.
-    pub fn share_since(&self, before: &Self) -> Option<Ratio> {
-        if self.epoch != before.epoch {
-            return None;
-        }
-        let used = self.used.checked_sub(before.used)?.as_secs_f64();
-        let allowed = self.allowed.checked_sub(before.allowed)?.as_secs_f64();
-        (allowed > 0.0).then(|| Ratio::new((used / allowed).min(1.0)))
-    }
-}
-
-impl From<GroupUsage> for GroupCounters {
-    fn from(usage: GroupUsage) -> Self {
-        Self {
-            epoch: usage.epoch,
-            used: usage.used,
-            allowed: usage.allowed,
-        }
-    }
-}
-
-impl From<GroupCounters> for GroupUsage {
-    fn from(told: GroupCounters) -> Self {
-        Self {
-            epoch: told.epoch,
-            used: told.used,
-            allowed: told.allowed,
-        }
-    }
 }
 
 /// Which directories a group has: other numbers are another group of the same name. The kernel gives none twice.
@@ -210,6 +164,7 @@ impl GroupMeter {
 mod tests {
     use super::*;
     use crate::cgroup::TargetSpec;
+    use headroom_units::Ratio;
     use proptest::prelude::*;
     use std::fs;
 
@@ -232,8 +187,6 @@ mod tests {
             (None, None, None)
         );
         assert_eq!(usage(2, 400, 2_000).share_since(&before), None);
-        let told = GroupUsage::from(GroupCounters::from(before));
-        assert_eq!(told, before, "nothing is lost on the way");
     }
 
     /// A machine of four processors with one version 2 group, made of plain files.

@@ -3,7 +3,6 @@
 
 pub mod cpuset;
 pub mod group;
-mod knob;
 pub mod list;
 pub mod quota;
 pub mod usage;
@@ -11,19 +10,29 @@ pub(crate) mod work;
 
 pub use cpuset::CpusetActuator;
 pub use group::{GroupMeter, GroupUsage};
-pub use knob::ForeignWrite;
 pub use list::CpuList;
 pub use quota::{InForce, QuotaActuator, QuotaBounds, QuotaOptions};
 pub use usage::{UsageMeter, UsageSample};
 
-pub use crate::panel::NotInForce;
+pub use crate::panel::{ForeignWrite, NotInForce};
 
 use crate::cgroup::{Hierarchies, Target};
 use crate::file::{self, FileError};
+use crate::panel::PanelError;
 use crate::restore::RestoreError;
 use crate::{Roots, cgroup::Version};
 use headroom_units::{Cores, Seconds};
 use std::path::{Path, PathBuf};
+
+impl From<PanelError> for CpuError {
+    fn from(error: PanelError) -> Self {
+        match error {
+            PanelError::File(error) => Self::File(error),
+            PanelError::Restore(error) => Self::Restore(error),
+            PanelError::NotInForce(error) => Self::NotInForce(error),
+        }
+    }
+}
 
 /// A limit on cores that cannot be set, or usage that cannot be read.
 #[derive(Debug, thiserror::Error)]

@@ -5,9 +5,9 @@
 //! on version 1, a share above that of a group above. So everything is rounded and bounded before it is written, and
 //! what is reported is what was read back.
 
-use super::knob::{ForeignWrite, Knob};
 use super::{CpuError, effective};
 use crate::cgroup::{Target, Version};
+use crate::panel::{Change, ForeignWrite, Panel, Room, Sequence};
 use crate::restore::{FileValue, Outcome, Registry};
 use crate::{Roots, file};
 use headroom_units::{Cores, Seconds};
@@ -99,7 +99,7 @@ impl Quota {
 pub struct QuotaActuator {
     roots: Roots,
     target: Target,
-    knob: Knob,
+    panel: Panel,
     period_us: u64,
     exceed_found: bool,
     found: Quota,
@@ -117,27 +117,26 @@ impl QuotaActuator {
         registry: &Registry,
     ) -> Result<Self, CpuError> {
         let period_us = period_us(options.period)?;
-        let (paths, sequence, room): (Vec<PathBuf>, super::knob::Sequence, super::knob::Room) =
-            match target.version {
-                Version::V1 => {
-                    let file = |name| target.cpu_dir.join(name);
-                    (
-                        vec![file("cpu.cfs_quota_us"), file("cpu.cfs_period_us")],
-                        v1_sequence,
-                        |values| room(Version::V1, values),
-                    )
-                }
-                Version::V2 => (vec![target.cpu_dir.join("cpu.max")], v2_sequence, |values| {
-                    room(Version::V2, values)
-                }),
-            };
+        let (paths, sequence, room): (Vec<PathBuf>, Sequence, Room) = match target.version {
+            Version::V1 => {
+                let file = |name| target.cpu_dir.join(name);
+                (
+                    vec![file("cpu.cfs_quota_us"), file("cpu.cfs_period_us")],
+                    v1_sequence,
+                    |values| room(Version::V1, values),
+                )
+            }
+            Version::V2 => (vec![target.cpu_dir.join("cpu.max")], v2_sequence, |values| {
+                room(Version::V2, values)
+            }),
+        };
         let what = format!("the CPU quota of {} ({})", target.name, target.cpu_dir.display());
-        let knob = Knob::open(registry, what, paths, sequence, room)?;
-        let found = parse(target, knob.found())?;
+        let panel = Panel::of_one(registry, what, paths, sequence, room)?;
+        let found = parse(target, panel.found(0))?;
         Ok(Self {
             roots: roots.clone(),
             target: target.clone(),
-            knob,
+            panel,
             period_us,
             exceed_found: options.exceed_found,
             found,
@@ -227,32 +226,36 @@ impl QuotaActuator {
         if cores.get().is_nan() || cores <= Cores::ZERO {
             return Err(CpuError::NotCores { asked: cores });
         }
-        let foreign = self.knob.look()?;
+        let foreign = self.panel.look(0)?;
         // After a pause it is read anew.
-        self.found = parse(&self.target, self.knob.found())?;
+        self.found = parse(&self.target, self.panel.found(0))?;
         let (smallest_us, bounds) = self.plan_bounds()?;
         let quota = plan(cores, self.period_us, smallest_us, &bounds);
         let values = render(self.target.version, quota);
-        if values != self.knob.last() && !self.knob.is_held() {
+        if values != self.panel.last(0) && !self.panel.is_held(0) {
             let writes = self.writes(&values);
-            self.knob.write(&writes, values)?;
+            self.panel.write_all(&[Change {
+                at: 0,
+                writes,
+                values,
+            }])?;
         }
-        let in_force = parse(&self.target, self.knob.last())?;
+        let in_force = parse(&self.target, self.panel.last(0))?;
         let beyond = cores < bounds.smallest || cores > bounds.largest;
         Ok(InForce {
             cores: in_force.cores().unwrap_or(bounds.largest),
             limited: in_force.quota_us.is_some(),
-            bounded: (beyond && !self.knob.is_held()).then_some(bounds),
+            bounded: (beyond && !self.panel.is_held(0)).then_some(bounds),
             foreign,
-            held: self.knob.is_held(),
+            held: self.panel.is_held(0),
         })
     }
 
     fn writes(&self, values: &[String]) -> Vec<FileValue> {
-        let paths = self.knob.paths();
+        let paths = self.panel.paths(0);
         match self.target.version {
             // The same period: the quota alone, so that there is no moment without a limit.
-            Version::V1 if values[1] == self.knob.last()[1] => {
+            Version::V1 if values[1] == self.panel.last(0)[1] => {
                 vec![FileValue {
                     path: paths[0].clone(),
                     value: values[0].clone(),
@@ -273,7 +276,7 @@ impl QuotaActuator {
 
     /// Puts back what was found, now; later writes fail.
     pub fn restore(&mut self) -> Option<Outcome> {
-        self.knob.restore()
+        self.panel.restore()
     }
 }
 

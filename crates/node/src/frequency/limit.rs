@@ -11,7 +11,7 @@
 use super::khz;
 use crate::Roots;
 use crate::file::{self, FileError};
-use crate::panel::{Change, Definition, ForeignWrite, NotInForce, Panel, PanelError, first_number};
+use crate::panel::{Change, Definition, ForeignWrite, NotInForce, Panel, PanelError, first_number, in_order};
 use crate::restore::{FileValue, Outcome, Registry, RestoreError};
 use headroom_units::Hertz;
 use rustix::io::Errno;
@@ -289,7 +289,11 @@ impl FrequencyActuator {
     fn definition(&self, policy: &Policy) -> Result<Definition, FrequencyError> {
         let file = |name: &str| policy.dir.join(name);
         let (paths, sequence): (Vec<PathBuf>, crate::panel::Sequence) = match self.mode {
-            FrequencyMode::Max => (vec![file("scaling_max_freq"), file("scaling_min_freq")], sequence),
+            FrequencyMode::Max =>
+            // The upper limit before the lower one, so that going back up never crosses.
+            {
+                (vec![file("scaling_max_freq"), file("scaling_min_freq")], in_order)
+            }
             FrequencyMode::Setspeed => {
                 let path = file("scaling_available_governors");
                 let governors = file::read(&path)?;
@@ -300,7 +304,7 @@ impl FrequencyActuator {
                     return Err(FrequencyError::NoUserspace { path, governors });
                 }
                 // What setspeed reads is the frequency of the moment, not what was set: it is no value to watch.
-                (vec![file("scaling_governor")], sequence)
+                (vec![file("scaling_governor")], in_order)
             }
         };
         Ok(Definition {
@@ -456,18 +460,6 @@ fn change_speed(panel: &Panel, at: usize, policy: &Policy, target_khz: Option<u6
             Some(change)
         }
     }
-}
-
-/// The files in their order: the upper limit before the lower one, so that going back up never crosses.
-fn sequence(paths: &[PathBuf], values: &[String]) -> Vec<FileValue> {
-    paths
-        .iter()
-        .zip(values)
-        .map(|(path, value)| FileValue {
-            path: path.clone(),
-            value: value.clone(),
-        })
-        .collect()
 }
 
 #[cfg(test)]

@@ -1,21 +1,18 @@
 //! Socket power limits of AMD servers: through hwmon where the driver shows them there, else by message.
 //! The stricter of this limit and the one that a service processor sets (APML) holds.
 
-use super::split::{Share, bounds, split};
+use super::split::{Share, bounds, comparable, split};
 use super::{CapBounds, CapInForce, HardwareCap, LeverKind, PowerLimitError, ZoneLimit, check};
 use crate::Roots;
 use crate::file;
 use crate::hsmp::{self, HwmonSocket, Message, Port};
-use crate::panel::{Change, Definition, ForeignWrite, NotInForce, Panel, first_number};
+use crate::panel::{Change, Definition, ForeignWrite, NotInForce, Panel, first_number, in_order};
 use crate::powercap::watts;
-use crate::restore::{FileValue, Handle, Outcome, Registry, RestoreError, Undo};
+use crate::restore::{Handle, Outcome, Registry, RestoreError, Undo};
 use headroom_units::{Seconds, Watts};
-use std::path::PathBuf;
 
 /// Limits are whole milliwatts; firmware rounds them to what it can hold.
 const TOLERANCE_UW: u64 = 1_000_000;
-/// The least of a socket, as a share of its maximum: no lower limit is known to the interface.
-const MIN_SHARE: f64 = 0.2;
 /// How long the firmware takes.
 const SETTLES_S: f64 = 2.0;
 
@@ -78,16 +75,17 @@ impl HsmpLimits {
             definitions.push(Definition {
                 what: format!("the power limit of socket {number} ({})", socket.dir.display()),
                 paths: vec![socket.cap()],
-                sequence,
+                sequence: in_order,
                 tolerance: TOLERANCE_UW,
                 joint: false,
                 room: first_number,
             });
         }
         let panel = Panel::open(registry, "the power limits of the sockets".into(), definitions)?;
+        comparable(shares.iter_mut());
         Ok(Self {
             access: Access::Hwmon(panel),
-            shares: even(shares),
+            shares,
         })
     }
 
@@ -114,9 +112,10 @@ impl HsmpLimits {
                 handle,
             });
         }
+        comparable(shares.iter_mut());
         Ok(Self {
             access: Access::Device(port, sockets),
-            shares: even(shares),
+            shares,
         })
     }
 
@@ -161,10 +160,7 @@ impl HsmpLimits {
                     })
                     .filter(|change| change.values != panel.last(change.at))
                     .collect();
-                for answer in panel.write(&changes)? {
-                    answer?;
-                }
-                Ok(())
+                Ok(panel.write_all(&changes)?)
             }
             Access::Device(port, sockets) => {
                 for (number, (socket, part)) in sockets.iter_mut().zip(parts).enumerate() {
@@ -280,36 +276,9 @@ fn milli(milliwatts: u32) -> Watts {
     Watts::new(f64::from(milliwatts) / 1e3)
 }
 
+/// No lower limit is known to the interface.
 fn share(number: usize, found: Watts, max: Option<Watts>) -> Result<Share, PowerLimitError> {
-    let found = Some(found).filter(|watts| watts.get() > 0.0);
-    let largest = match (found, max) {
-        (Some(found), Some(max)) => found.min(max),
-        (Some(watts), None) | (None, Some(watts)) => watts,
-        (None, None) => {
-            let why = format!("socket {number} names neither a limit nor a maximum");
-            return Err(PowerLimitError::NoLimits { why });
-        }
-    };
-    Ok(Share {
-        weight: max.map_or(0.0, Watts::get),
-        smallest: (max.unwrap_or(largest) * MIN_SHARE).min(largest),
-        largest,
-    })
-}
-
-/// All by their maximum, or all alike where one names none.
-fn even(mut shares: Vec<Share>) -> Vec<Share> {
-    if shares.iter().any(|share| share.weight <= 0.0) {
-        shares.iter_mut().for_each(|share| share.weight = 1.0);
-    }
-    shares
-}
-
-fn sequence(paths: &[PathBuf], values: &[String]) -> Vec<FileValue> {
-    vec![FileValue {
-        path: paths[0].clone(),
-        value: values[0].clone(),
-    }]
+    Share::of(&format!("socket {number}"), Some(found), None, max)
 }
 
 impl HardwareCap for HsmpLimits {

@@ -5,22 +5,19 @@
 //! with it; a limit that the firmware locked answers ENODATA (the driver's EACCES, translated), and ENOSYS on enabling.
 //! Time windows are left as they are. Limits of the memory-mapped interface hold beside these, the stricter of both.
 
-use super::split::{Share, bounds, split};
+use super::split::{Share, bounds, comparable, split};
 use super::{CapBounds, CapInForce, HardwareCap, LeverKind, PowerLimitError, ZoneLimit, check};
 use crate::Roots;
 use crate::file::{self, FileError};
-use crate::panel::{Change, Definition, ForeignWrite, Panel, PanelError, first_number};
-use crate::powercap::{self, Constraint, ZoneKind};
-use crate::restore::{FileValue, Outcome, Registry};
+use crate::panel::{Change, Definition, ForeignWrite, Panel, PanelError, first_number, in_order};
+use crate::powercap::{self, ZoneKind};
+use crate::restore::{Outcome, Registry};
 use headroom_units::{Seconds, Watts};
 use rustix::io::Errno;
 use std::path::{Path, PathBuf};
 
 /// The unit of a limit is at most this on every processor with RAPL (an eighth of a watt on servers), microwatts.
 const TOLERANCE_UW: u64 = 1_000_000;
-/// The least of a package where the kernel names none, as a share of its maximum: under it, processors run at their
-/// lowest frequency and stop their clocks besides.
-const MIN_SHARE: f64 = 0.2;
 /// The most that 15 bits of eighths of a watt can hold.
 const MAX_UW: u64 = 32_767 * 125_000;
 /// A limit that bursts are held to settles at once; the other one over its window.
@@ -93,14 +90,15 @@ impl RaplLimits {
             definitions.push(Definition {
                 what: format!("the power limit of {} ({})", package.name, package.dir.display()),
                 paths,
-                sequence,
+                // The limits, then the switch: a limit is in force with its value from the first moment.
+                sequence: in_order,
                 tolerance: TOLERANCE_UW,
                 joint: false,
                 room: first_number,
             });
             zones.push(Zone {
                 name: package.name.clone(),
-                share: share(long, &package.name)?,
+                share: Share::of(&package.name, long.watts, long.min, long.max)?,
                 max: long.max,
                 switched,
             });
@@ -111,10 +109,7 @@ impl RaplLimits {
                     .map(|dir| (package.name.clone(), dir.clone())),
             );
         }
-        // Weights in different currencies cannot be compared: all by their maximum, or all alike.
-        if zones.iter().any(|zone| zone.share.weight <= 0.0) {
-            zones.iter_mut().for_each(|zone| zone.share.weight = 1.0);
-        }
+        comparable(zones.iter_mut().map(|zone| &mut zone.share));
         let panel = Panel::open(registry, "the power limits of the packages".into(), definitions)?;
         Ok(Self {
             panel,
@@ -240,43 +235,12 @@ pub(crate) fn is_locked(cause: &std::io::Error, path: &Path) -> bool {
     }
 }
 
-/// What a package may get: at most what was found (somebody's decision) or its maximum, whichever is less.
-fn share(long: &Constraint, zone: &str) -> Result<Share, PowerLimitError> {
-    let found = long.watts.filter(|watts| watts.get() > 0.0);
-    let largest = match (found, long.max) {
-        (Some(found), Some(max)) => found.min(max),
-        (Some(watts), None) | (None, Some(watts)) => watts,
-        (None, None) => {
-            let why = format!("{zone} names neither a limit nor a maximum");
-            return Err(PowerLimitError::NoLimits { why });
-        }
-    };
-    let smallest = long.min.unwrap_or(long.max.unwrap_or(largest) * MIN_SHARE);
-    Ok(Share {
-        weight: long.max.unwrap_or(Watts::ZERO).get(),
-        smallest: smallest.min(largest),
-        largest,
-    })
-}
-
 fn microwatts(limit: Watts) -> u64 {
     ((limit.get() * 1e6).round() as u64).min(MAX_UW)
 }
 
 fn limit_of(text: &str) -> Watts {
     powercap::watts(text.parse().unwrap_or(0))
-}
-
-/// The limits, then the switch: a limit is in force with its value from the first moment.
-fn sequence(paths: &[PathBuf], values: &[String]) -> Vec<FileValue> {
-    paths
-        .iter()
-        .zip(values)
-        .map(|(path, value)| FileValue {
-            path: path.clone(),
-            value: value.clone(),
-        })
-        .collect()
 }
 
 impl HardwareCap for RaplLimits {

@@ -1,7 +1,11 @@
 //! How a cap on all packages is split over them: a pure function.
 
-use super::CapBounds;
+use super::{CapBounds, PowerLimitError};
 use headroom_units::Watts;
+
+/// The least of a package where nothing names it, as a share of its maximum: under it, processors run at their lowest
+/// frequency and stop their clocks besides.
+const MIN_SHARE: f64 = 0.2;
 
 /// What one package may get, and how its share is weighed.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -12,6 +16,44 @@ pub struct Share {
     pub smallest: Watts,
     /// The most.
     pub largest: Watts,
+}
+
+impl Share {
+    /// What a package may get: at most what was found (somebody's decision) or its maximum, whichever is less; a limit
+    /// of zero is none.
+    ///
+    /// # Errors
+    /// [`PowerLimitError::NoLimits`]: neither is known.
+    pub(super) fn of(
+        name: &str,
+        found: Option<Watts>,
+        min: Option<Watts>,
+        max: Option<Watts>,
+    ) -> Result<Self, PowerLimitError> {
+        let found = found.filter(|watts| watts.get() > 0.0);
+        let largest = match (found, max) {
+            (Some(found), Some(max)) => found.min(max),
+            (Some(watts), None) | (None, Some(watts)) => watts,
+            (None, None) => {
+                let why = format!("{name} names neither a limit nor a maximum");
+                return Err(PowerLimitError::NoLimits { why });
+            }
+        };
+        let smallest = min.unwrap_or(max.unwrap_or(largest) * MIN_SHARE);
+        Ok(Self {
+            weight: max.map_or(0.0, Watts::get),
+            smallest: smallest.min(largest),
+            largest,
+        })
+    }
+}
+
+/// Weights in different currencies cannot be compared: all by their maximum, or all alike where one names none.
+pub(super) fn comparable<'a>(shares: impl Iterator<Item = &'a mut Share>) {
+    let mut shares: Vec<&mut Share> = shares.collect();
+    if shares.iter().any(|share| share.weight <= 0.0) {
+        shares.iter_mut().for_each(|share| share.weight = 1.0);
+    }
 }
 
 /// The bounds of all packages together.

@@ -1,14 +1,16 @@
 //! Commands: run within a time limit, their output captured, their process group killed at the limit.
 
 use super::{PowerSwitch, SwitchError, limit, quoted};
+use crate::process::installed;
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::fs::{Access, OFlags, access, fcntl_getfl, fcntl_setfl};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
@@ -232,7 +234,7 @@ pub(super) fn ask_state(argv: &[String], limit: Duration) -> Result<Option<bool>
     }
 }
 
-/// Refuses a command that cannot be one.
+/// Refuses a command that cannot be one, or whose program is not there: it may be needed only once its server is off.
 pub(super) fn check_argv(key: &'static str, argv: &[String]) -> Result<(), SwitchError> {
     let wrong = argv.is_empty()
         || argv.len() > MAX_WORDS
@@ -243,6 +245,18 @@ pub(super) fn check_argv(key: &'static str, argv: &[String]) -> Result<(), Switc
             key,
             value: format!("{:?}", argv.iter().take(3).collect::<Vec<_>>()),
             expected: format!("a program and its arguments as a list of texts, at most {MAX_WORDS}"),
+        });
+    }
+    let program = match argv[0].contains('/') {
+        true => Some(PathBuf::from(&argv[0])),
+        false => installed(&argv[0]),
+    };
+    let runs = |file: &PathBuf| file.is_file() && access(file, Access::EXEC_OK).is_ok();
+    if !program.as_ref().is_some_and(runs) {
+        return Err(SwitchError::Value {
+            key,
+            value: format!("{:?}", argv[0]),
+            expected: "it cannot be run: it is no executable file; install it, or give its whole path".into(),
         });
     }
     Ok(())

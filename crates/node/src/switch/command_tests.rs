@@ -103,7 +103,19 @@ fn a_switch_of_commands_says_what_went_wrong() {
     assert_eq!(state(None).unwrap(), None);
     says(state(Some(shell("exit 255"))).unwrap_err(), &["1 or 3"]);
     let absent = vec!["/no/such/program".to_owned()];
-    says(state(Some(absent)).unwrap_err(), &["install it"]);
+    let refused = CommandSwitch::open(CommandConfig {
+        start: absent.clone(),
+        ..config.clone()
+    });
+    says(
+        refused.unwrap_err(),
+        &["start is", "/no/such/program", "cannot be run", "install it"],
+    );
+    let refused = CommandSwitch::open(CommandConfig {
+        state: Some(absent),
+        ..config
+    });
+    says(refused.unwrap_err(), &["state is"]);
 }
 
 #[test]

@@ -94,11 +94,11 @@ impl Moment {
         self.periods_over += u32::from(over);
         self.lost |= period.telemetry_lost;
         let worst_ms = period.slo_latency.map_or(f64::NEG_INFINITY, Seconds::as_millis);
-        if worst_ms >= self.worst_ms
-            && let Some(reason) = period.reasons.first()
-        {
+        if worst_ms >= self.worst_ms && !period.reasons.is_empty() {
             self.worst_ms = worst_ms;
-            self.why = format!("{}: {}", reason.rule, reason.text);
+            let each = period.foremost();
+            let each = each.map(|reason| format!("{}: {}", reason.rule, reason.text));
+            self.why = each.collect::<Vec<_>>().join("; ");
         }
     }
 

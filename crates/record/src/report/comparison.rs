@@ -8,7 +8,7 @@ use super::{distribution, palette, panels, run};
 use crate::clock::{unix_ms, utc_text};
 use crate::compare::Comparison;
 use crate::summary::RunSummary;
-use crate::table::metrics;
+use crate::table::{labels, metrics};
 use headroom_units::Ratio;
 use serde_json::Value;
 use std::fmt::Write;
@@ -17,15 +17,17 @@ pub(crate) fn render(runs: &[RunData]) -> String {
     let laws: Vec<&str> = runs.iter().map(|run| run.summary.law.as_str()).collect();
     let colours = palette::colours(&laws);
     let summaries: Vec<RunSummary> = runs.iter().map(|run| run.summary.clone()).collect();
-    let title = format!("{} on {}", laws.join(" against "), traces(runs));
+    let labels = labels(&summaries);
+    let title = format!("{} on {}", labels.join(" against "), traces(runs));
     let mut body = header("headroom comparison", &title, &verdict(&summaries), &facts(runs));
     let (lines, remarks) = metrics(&summaries);
     body.push_str(&banner("Know before you read the figures", &remarks));
     body.push_str(&bars(&summaries, &colours));
     let mut head = run::heads(&[("", ""), ("", "unit")]);
-    let dot =
-        |(law, colour): (&&str, &usize)| format!("<span class=\"dot c{colour}\"></span>{}", escape(law));
-    head.extend(laws.iter().zip(&colours).map(|law| ("n", dot(law))));
+    let dot = |(label, colour): (&String, &usize)| {
+        format!("<span class=\"dot c{colour}\"></span>{}", escape(label))
+    };
+    head.extend(labels.iter().zip(&colours).map(|law| ("n", dot(law))));
     let lines = lines.iter().map(|line| {
         let own = [
             (if line.key { "key" } else { "row" }, escape(&line.name)),
@@ -68,23 +70,22 @@ fn verdict(summaries: &[RunSummary]) -> String {
     let Some(first) = summaries.first() else {
         return String::new();
     };
+    let labels = labels(summaries);
     let sentences: Vec<String> = summaries
         .iter()
+        .zip(&labels)
         .skip(1)
-        .map(|summary| {
+        .map(|(summary, label)| {
             let comparison = Comparison::of(summary, first);
             let energy = match comparison.saving {
                 Some(share) => {
                     let (percent, less) = (share.as_percent(), share >= Ratio::ZERO);
                     let (percent, less) = (figure(percent.abs()), if less { "less" } else { "more" });
-                    format!(
-                        "{} used {percent} % {less} energy than {}",
-                        summary.law, first.law
-                    )
+                    format!("{label} used {percent} % {less} energy than {}", labels[0])
                 }
                 None => {
                     let why = comparison.refusal().unwrap_or_default();
-                    format!("{} against {}: {why}", summary.law, first.law)
+                    format!("{label} against {}: {why}", labels[0])
                 }
             };
             let source = match (comparison.saving, summary.energy_j.source) {

@@ -1,8 +1,8 @@
 //! Which of a run's decisions a reader should see.
 
-use crate::model::PeriodRecord;
+use crate::model::{PeriodRecord, Reason};
 use crate::text::trimmed;
-use headroom_units::{Lever, Seconds};
+use headroom_units::{Lever, Role, Seconds, Spread};
 use std::collections::{BTreeMap, VecDeque};
 
 /// A step is large from this share of the larger value on.
@@ -30,13 +30,59 @@ pub(crate) struct Decision {
     pub(crate) setting: Vec<(Lever, f64)>,
     /// Those of the period after, which this decision led to.
     pub(crate) after: Vec<(Lever, f64)>,
+    /// The laws' reasons.
+    reasons: Vec<Reason>,
+    /// The nodes' states in the period, and in the period after.
+    nodes: Nodes,
+    nodes_after: Nodes,
     pub(crate) rule: String,
     pub(crate) text: String,
     /// Why it is shown.
     pub(crate) shown_for: &'static str,
 }
 
+/// Each node's state.
+type Nodes = BTreeMap<String, Option<String>>;
+
+/// The cause of a step that no law decided.
+const NODE_STATE: &str = "node-state";
+
 impl Decision {
+    /// The same with what a lever's step came of: its own law's reasons, or nodes whose state changed, with which goes what they
+    /// had of the lever.
+    fn of_step(&self, lever: Lever) -> Self {
+        let changes = self.nodes.iter().filter_map(|(name, before)| {
+            let after = self.nodes_after.get(name).filter(|after| *after != before)?;
+            let word = |state: &Option<String>| state.clone().unwrap_or_else(|| "unknown".to_owned());
+            Some(format!("{name}: {} \u{2192} {}", word(before), word(after)))
+        });
+        let changes: Vec<String> = match lever.info().spread {
+            Spread::Cluster => Vec::new(),
+            Spread::Sum | Spread::Each => changes.collect(),
+        };
+        if !changes.is_empty() {
+            return Self {
+                rule: NODE_STATE.to_owned(),
+                text: changes.join("; "),
+                ..self.clone()
+            };
+        }
+        let own: Vec<&Reason> = self
+            .reasons
+            .iter()
+            .filter(|reason| reason.levers.contains(&lever))
+            .collect();
+        let Some(first) = own.first() else {
+            return self.clone();
+        };
+        let texts: Vec<&str> = own.iter().map(|reason| reason.text.as_str()).collect();
+        Self {
+            rule: first.rule.clone(),
+            text: texts.join("; "),
+            ..self.clone()
+        }
+    }
+
     /// The levers that were not in force in the period after as they were in this: each, before and after.
     fn steps(&self) -> Vec<(Lever, f64, f64)> {
         let after = |lever: Lever| self.after.iter().find(|(other, _)| *other == lever);
@@ -49,7 +95,10 @@ impl Decision {
     pub(crate) fn setting_text(&self) -> String {
         let steps = self.steps();
         let each = self.setting.iter().map(|(lever, value)| {
-            let (unit, scale) = lever.info().shown;
+            let (unit, scale) = match lever.info() {
+                info if info.shown.0.is_empty() => (info.unit, 1.0),
+                info => info.shown,
+            };
             let short = |value: f64| trimmed(value / scale);
             match steps.iter().find(|(other, ..)| other == lever) {
                 Some((_, _, after)) => format!("{} \u{2192} {} {unit}", short(*value), short(*after)),
@@ -90,20 +139,27 @@ impl Decisions {
                     .insert(reason.rule.clone(), (period.at.get(), reason.text.clone()));
             }
         }
-        let reason = period.reasons.first();
+        let rules: Vec<&str> = period.foremost().map(|reason| reason.rule.as_str()).collect();
         let texts: Vec<&str> = period.reasons.iter().map(|reason| reason.text.as_str()).collect();
+        let nodes = period.parts.iter().filter(|part| part.role == Role::Node);
         let decision = Decision {
             index: period.index,
             at_s: period.at.get(),
             slo_ms: period.slo_latency.map(Seconds::as_millis),
             setting: setting.to_vec(),
             after: Vec::new(),
-            rule: reason.map(|reason| reason.rule.clone()).unwrap_or_default(),
+            reasons: period.reasons.clone(),
+            nodes: nodes
+                .map(|node| (node.name.clone(), node.state.clone()))
+                .collect(),
+            nodes_after: Nodes::new(),
+            rule: rules.join(", "),
             text: texts.join("; "),
             shown_for: "",
         };
+        let nodes = decision.nodes.clone();
         if let Some(mut before) = self.before.replace(decision) {
-            before.after = setting.to_vec();
+            (before.after, before.nodes_after) = (setting.to_vec(), nodes);
             self.weigh(before);
         }
         if period.telemetry_lost
@@ -124,12 +180,18 @@ impl Decisions {
     fn weigh(&mut self, decision: Decision) {
         for (lever, before, after) in decision.steps() {
             let (up, large) = (after - before, LARGE * before.abs().max(after.abs()));
-            if up >= large {
+            if up.abs() < large {
+                continue;
+            }
+            let decision = decision.of_step(lever);
+            let node = decision.rule == NODE_STATE;
+            let said = |of_law| if node { "a node's change of state" } else { of_law };
+            if up > 0.0 {
                 let kind = self.steps_up.entry(lever).or_default();
-                keep(kind, OF_A_KIND, up, &decision, "a large step up");
-            } else if -up >= large {
+                keep(kind, OF_A_KIND, up, &decision, said("a large step up"));
+            } else {
                 let kind = self.steps_down.entry(lever).or_default();
-                keep(kind, STEPS_DOWN, -up, &decision, "a large step down");
+                keep(kind, STEPS_DOWN, -up, &decision, said("a large step down"));
             }
         }
         let over = |slo_ms: &f64| self.target.is_some_and(|target| *slo_ms > target.as_millis());
@@ -185,7 +247,7 @@ fn keep(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Reason;
+    use headroom_units::Part;
 
     fn period(index: u64, cores: f64, slo_ms: f64) -> PeriodRecord {
         let at = Seconds::new(index as f64);
@@ -220,6 +282,38 @@ mod tests {
         assert_eq!(chosen.last().unwrap().index, 199);
         assert_eq!(chosen.len(), 2 + LAST);
         assert_eq!(decisions.examples["rule-1"], (1.0, "period 1".to_owned()));
+    }
+
+    #[test]
+    fn a_step_has_the_reason_of_its_own_law_or_the_node_that_it_came_of() {
+        let mut decisions = Decisions::new(None);
+        let steps = [(27.0, 2.0), (27.0, 1.0), (27.0, 1.0), (43.0, 1.0)];
+        for (index, (cores, servers)) in steps.into_iter().enumerate() {
+            let mut period = period(index as u64, cores, 1.0);
+            let of = |rule: &str, lever| Reason {
+                levers: vec![lever],
+                ..Reason::new(rule, format!("why {rule}"), &[])
+            };
+            period.reasons = vec![
+                of("scale-down-power", Lever::Cores),
+                of("scale-in", Lever::Servers),
+            ];
+            let state = if index < 3 { "booting" } else { "serving" };
+            period.parts = vec![Part::new("n2", Role::Node).in_state(state)];
+            decisions.add(&period, &[(Lever::Cores, cores), (Lever::Servers, servers)]);
+        }
+        decisions.end();
+        let chosen = decisions.chosen();
+        let of = |index: usize| {
+            let one = &chosen[index];
+            (one.shown_for, one.rule.as_str(), one.text.as_str())
+        };
+        assert_eq!(of(0), ("a large step down", "scale-in", "why scale-in"));
+        assert_eq!(chosen[0].setting_text(), "27 cores, 2 \u{2192} 1 servers");
+        // No law gave the cores of the node that came.
+        let cause = "n2: booting \u{2192} serving";
+        assert_eq!(of(2), ("a node's change of state", NODE_STATE, cause));
+        assert_eq!(chosen[1].rule, "scale-down-power, scale-in");
     }
 
     #[test]

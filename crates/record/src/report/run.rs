@@ -11,7 +11,7 @@ use super::{decisions::Decision, distribution, palette, panels, plot, scale};
 use crate::clock::{unix_ms, utc_text};
 use crate::table::source_word;
 use crate::text::{NONE, trimmed};
-use headroom_units::{Joules, Ratio, Role, Watts};
+use headroom_units::{Joules, Ratio, Role};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -22,7 +22,13 @@ pub(crate) fn render(run: &RunData) -> String {
         .first()
         .copied()
         .unwrap_or_default();
-    let title = format!("{}: {} on {}", run.info.meta.name, summary.law, summary.trace);
+    let title = match is_estimate(run) {
+        true => format!(
+            "{}: capacity by {}, {}",
+            run.info.meta.name, summary.law, summary.trace
+        ),
+        false => format!("{}: {} on {}", run.info.meta.name, summary.law, summary.trace),
+    };
     let kind = format!("headroom flight recorder, run {}", run.info.id);
     let mut body = header(&kind, &title, &verdict(run), &facts(run));
     body.push_str(&banner("Know before you read the figures", &summary.notes));
@@ -54,9 +60,27 @@ pub(crate) fn render(run: &RunData) -> String {
     )
 }
 
-/// What the run comes to, in one sentence.
+/// Whether the run estimates a capacity and moves no lever: what stands for its law is an estimator.
+fn is_estimate(run: &RunData) -> bool {
+    run.parts.of(Role::Estimator).next().is_some()
+}
+
+/// What the run comes to, in one sentence; energy by a model in one of its own.
 fn verdict(run: &RunData) -> String {
     let summary = &run.summary;
+    if is_estimate(run) {
+        return match summary.capacity_per_s {
+            Some(capacity) => format!(
+                "The capacity is {} requests per second, as {} estimates it at the end.",
+                figure(capacity.get()),
+                summary.law
+            ),
+            None => format!(
+                "The capacity is unknown: {} had nothing to estimate it from.",
+                summary.law
+            ),
+        };
+    }
     let slo = summary.slo.text();
     let kept = match summary.slo.periods_over {
         None if run.info.meta.slo.is_none() => "The run was held to no SLO".to_owned(),
@@ -81,13 +105,17 @@ fn verdict(run: &RunData) -> String {
         }
         _ => String::new(),
     };
-    let saved = summary
-        .saving_against_always_on
-        .map_or_else(String::new, |saved| {
-            let percent = figure(saved.as_percent());
-            format!("; by the model that is {percent} % less than with every server on")
+    let model = summary
+        .always_on()
+        .map_or_else(String::new, |(consumed, always_on, saved)| {
+            format!(
+                " By the model it used {} J, {} % less than the {} J of every server on.",
+                figure(consumed.get()),
+                figure(saved.as_percent()),
+                figure(always_on.get())
+            )
         });
-    format!("{kept}{energy}{saved}.")
+    format!("{kept}{energy}.{model}")
 }
 
 fn facts(run: &RunData) -> String {
@@ -117,6 +145,10 @@ fn cards(run: &RunData) -> String {
     let mut add = |label: &str, value: String, below: String, state: &'static str| {
         cards.push((label.to_owned(), value, below, state));
     };
+    if let Some(capacity) = summary.capacity_per_s {
+        let value = with_unit(Some(capacity.get()), "1/s");
+        add("Capacity", value, "at the end, estimated".to_owned(), "");
+    }
     let several = !summary.energy_j.by_source.is_empty();
     let source = source_word(summary.energy_j.source, several);
     for part in &summary.energy_j.by_source {
@@ -128,7 +160,7 @@ fn cards(run: &RunData) -> String {
             "",
         );
     }
-    if !several {
+    if !several && !is_estimate(run) {
         let below = match (summary.energy_j.source, summary.energy_j.coverage()) {
             (None, _) => "nothing metered it".to_owned(),
             (Some(_), Some(coverage)) => format!("{source}; {coverage}"),
@@ -142,12 +174,13 @@ fn cards(run: &RunData) -> String {
         );
     }
     let per_request = summary.joules_per_request.map(Joules::get);
-    add(
-        "Energy per request",
-        with_unit(per_request, "J"),
-        source.to_owned(),
-        "",
-    );
+    if per_request.is_some() {
+        let below = match summary.energy_j.coverage() {
+            Some(coverage) => format!("{source}; {coverage}"),
+            None => source.to_owned(),
+        };
+        add("Energy per request", with_unit(per_request, "J"), below, "");
+    }
     let state = |bad: Option<bool>| bad.map_or("", |bad| if bad { "bad" } else { "good" });
     if let Some(slo) = run.info.meta.slo {
         let (target_ms, slo_ms) = (slo.target.as_millis(), summary.slo.latency_ms);
@@ -174,7 +207,11 @@ fn cards(run: &RunData) -> String {
     let (answered, failed) = (summary.requests.completed as f64, summary.requests.failed as f64);
     let bad = if failed > 0.0 { "bad" } else { "" };
     add(
-        "Requests answered",
+        if is_estimate(run) {
+            "Connections served"
+        } else {
+            "Requests answered"
+        },
         thousands(answered),
         format!("{} failed", thousands(failed)),
         bad,
@@ -193,8 +230,12 @@ fn cards(run: &RunData) -> String {
             "",
         );
     }
-    if let Some((all, saved)) = summary.energy_always_on_j.zip(summary.saving_against_always_on) {
-        let below = format!("of {} J, by the model", figure(all.get()));
+    if let Some((consumed, all, saved)) = summary.always_on() {
+        let below = format!(
+            "by the model: {} J of {} J",
+            figure(consumed.get()),
+            figure(all.get())
+        );
         add(
             "Saved against every server on",
             with_unit(Some(saved.as_percent()), "%"),
@@ -202,16 +243,13 @@ fn cards(run: &RunData) -> String {
             "",
         );
     }
-    let cap = match summary.power_w.allocated_mean {
-        Some(cap) => format!("{source}; {} W allocated", figure(cap.get())),
-        None => format!("{source}; no cap"),
-    };
-    add(
-        "Power, mean",
-        with_unit(summary.power_w.consumed_mean.map(Watts::get), "W"),
-        cap,
-        "",
-    );
+    if let Some(consumed) = summary.power_w.consumed_mean {
+        let cap = match summary.power_w.allocated_mean {
+            Some(cap) => format!("{source}; {} W allocated", figure(cap.get())),
+            None => format!("{source}; no cap"),
+        };
+        add("Power, mean", with_unit(Some(consumed.get()), "W"), cap, "");
+    }
     if summary.power_w.ratio.is_some() || summary.utilisation_mean.is_some() {
         let utilisation = with_unit(summary.utilisation_mean.map(Ratio::as_percent), "%");
         let ratio = with_unit(summary.power_w.ratio.map(Ratio::get), "");
@@ -354,11 +392,10 @@ fn parts(run: &RunData) -> String {
 fn always_on(run: &RunData) -> String {
     let summary = &run.summary;
     let mut html = String::new();
-    if let Some((all, saved)) = summary.energy_always_on_j.zip(summary.saving_against_always_on) {
+    if let Some((consumed, all, _)) = summary.always_on() {
         let bar = |law: &str, label: &str, joules: f64| (law.to_owned(), label.to_owned(), joules);
-        let as_it_was = all.get() * (1.0 - saved.get());
         let both = [
-            bar(&summary.law, &summary.law, as_it_was),
+            bar(&summary.law, &summary.law, consumed.get()),
             // The reference has the grey that a fixed allocation has in every report.
             bar("fixed", "every server on", all.get()),
         ];

@@ -10,7 +10,7 @@ use crate::live::{RecorderSink, Sink, Tick};
 use anyhow::anyhow;
 use headroom_console::{Stop, say};
 use headroom_control::capacity::Estimate;
-use headroom_control::{Decision, Observation, Plant, Traffic};
+use headroom_control::{Decision, Observation, Traffic};
 use headroom_node::queue::QueueMethod;
 use headroom_record::{RunRecorder, RunSummary};
 use headroom_units::{Part, PerSecond, Ratio, Role, Seconds, Sensor};
@@ -104,7 +104,7 @@ impl Watching {
             ending: None,
             before: None,
             count: 0,
-            record: RecorderSink::new(recorder, Plant::of_servers(0).power()),
+            record: RecorderSink::new(recorder),
             view: view.map(|(view, _)| view),
         };
         let (sender, rows) = sync_channel(MAX_WAITING);
@@ -246,7 +246,7 @@ impl Periods<'_> {
         parts.extend(newest.iter().map(|(method, row)| meter(*method, row)));
         Some(Tick {
             at: row.at,
-            seen: Observation {
+            observation: Observation {
                 period: index,
                 at: row.at,
                 length,
@@ -382,7 +382,7 @@ mod tests {
             ending: None,
             before: None,
             count: 0,
-            record: RecorderSink::new(run, Plant::of_servers(0).power()),
+            record: RecorderSink::new(run),
             view: None,
         };
         for at_s in [0.0, 1.0, 2.0] {

@@ -5,8 +5,7 @@ use headroom_units::{Joules, Reading, Seconds};
 use headroom_wire::message::{Microjoules, RefusedReadings, Sample};
 use std::time::Duration;
 
-/// What a node had counted when it was last asked. It outlives a connection: what it counted while it was cut off is
-/// told when it is back, as long as it is the same run of its agent.
+/// What a node had counted when it was last asked.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) run: u64,

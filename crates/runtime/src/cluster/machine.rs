@@ -6,6 +6,7 @@ use super::node::{NodeOptions, NodeState, NodeTask, Wish};
 use super::{Network, Shared};
 use crate::live::{Device, DevicePeriod, Missing, Refused};
 use anyhow::{Context, bail};
+use headroom_control::resize::PowerState;
 use headroom_control::{CoreRange, Decision, NodeCapacity, Plant, Spread};
 use headroom_units::{
     Cores, Hertz, Joules, Lever, Part, Ratio, Reading, Role, Seconds, Sensor, Setting, Source, Watts,
@@ -13,7 +14,7 @@ use headroom_units::{
 use headroom_wire::Address;
 use headroom_wire::client::ClientOptions;
 use headroom_wire::message::{Description, Holder, Ranges, Sample};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
@@ -46,8 +47,6 @@ struct Node {
     wish: watch::Sender<Wish>,
     /// As it was asked last.
     counts: Counts,
-    /// As it was when the energy of all nodes was known last.
-    metered: Counts,
     meter: MeterAtStart,
 }
 
@@ -84,6 +83,10 @@ pub struct ClusterMachine {
     spread: Spread,
     period: Duration,
     plant: Option<Plant>,
+    /// The most cores that may be used, where that is less than all.
+    most: Option<Cores>,
+    /// Nodes of which the plant is made: those that were live once.
+    measured: BTreeSet<String>,
     /// Not all cores of the nodes may be used, so that full is less than everything.
     bounded: bool,
     mixed: bool,
@@ -124,7 +127,6 @@ impl ClusterMachine {
                 state,
                 wish,
                 counts: Counts::default(),
-                metered: Counts::default(),
                 meter: MeterAtStart::default(),
             });
         }
@@ -134,6 +136,8 @@ impl ClusterMachine {
             spread,
             period: options.period,
             plant: None,
+            most: None,
+            measured: BTreeSet::new(),
             bounded: false,
             mixed: false,
             _network: Network::start("cluster-nodes", tasks, stop)?,
@@ -141,7 +145,7 @@ impl ClusterMachine {
     }
 
     /// Waits until every node was described, or until the time is over and at least one was; then nodes that are not
-    /// there yet may come later, and share in what was found here.
+    /// there yet may come later: then the plant [grows](Device::grown).
     ///
     /// # Errors
     /// No node can be reached, each is held by another controller, or none can be commanded: why, for each.
@@ -162,33 +166,22 @@ impl ClusterMachine {
                 (_, Some(holder)) => Err(format!(
                     "it is held by {holder:?}: stop that controller, or wait until its lease ends"
                 )),
-                (Some(description), None) => {
-                    capacity(description).map(|capacity| (description.clone(), capacity))
-                }
+                (Some(description), None) => capacity(description).map(|_| description.clone()),
             };
             match usable {
-                Ok(usable) => found.push(usable),
+                Ok(description) => {
+                    self.measured.insert(node.name.clone());
+                    found.push(description);
+                }
                 Err(why) => notes.push(format!("node {}: {why}", node.name)),
             }
         }
         if found.is_empty() {
             bail!("no node can be commanded: {}", notes.join("; "));
         }
-        let capacities: Vec<NodeCapacity> = found.iter().map(|(_, capacity)| *capacity).collect();
-        let (fewest, all) = self.spread.range(&capacities);
-        let most = most.map_or(all, |most| most.min(all));
-        let range = CoreRange::new(fewest, most, self.spread.step())
-            .with_context(|| format!("{} nodes", found.len()))?;
-        let mut plant = Plant::new(range, envelope(&capacities, most))?;
-        for lever in of_each() {
-            let ranges = found.iter().map(|(description, _)| description.ranges.get(lever));
-            if let Some(range) = together(ranges) {
-                plant = plant.with_range(lever, range)?;
-            }
-        }
-        self.plant = Some(plant);
-        self.bounded = most < all;
-        let sources: Vec<Source> = found.iter().map(|(description, _)| description.source).collect();
+        self.most = most;
+        let plant = self.measure(&found)?;
+        let sources: Vec<Source> = found.iter().map(|description| description.source).collect();
         let one = sources.iter().all(|source| *source == sources[0]);
         if !one {
             notes.push(
@@ -201,6 +194,24 @@ impl ClusterMachine {
             source: one.then(|| sources[0]),
             notes,
         })
+    }
+
+    /// Makes the plant of these nodes the one that is commanded.
+    fn measure(&mut self, found: &[Description]) -> anyhow::Result<Plant> {
+        let capacities: Vec<NodeCapacity> = found.iter().filter_map(|node| capacity(node).ok()).collect();
+        let (fewest, all) = self.spread.range(&capacities);
+        let most = self.most.map_or(all, |most| most.min(all));
+        let range = CoreRange::new(fewest, most, self.spread.step())
+            .with_context(|| format!("{} nodes", found.len()))?;
+        let mut plant = Plant::new(range, envelope(&capacities, most))?;
+        for lever in of_each() {
+            if let Some(range) = together(found.iter().map(|node| node.ranges.get(lever))) {
+                plant = plant.with_range(lever, range)?;
+            }
+        }
+        self.plant = Some(plant);
+        self.bounded = most < all;
+        Ok(plant)
     }
 
     /// Why no node obeys, where each that is there is another controller's.
@@ -252,9 +263,54 @@ impl Device for ClusterMachine {
         Some(of_nodes.join("; "))
     }
 
+    /// With a node that is live for the first time. One that goes stays part of the plant: it comes back.
+    fn grown(&mut self) -> Option<Plant> {
+        let came: Vec<String> = self
+            .live()
+            .filter(|(node, description, ..)| {
+                !self.measured.contains(&node.name) && capacity(description).is_ok()
+            })
+            .map(|(node, ..)| node.name.clone())
+            .collect();
+        if came.is_empty() || self.plant.is_none() {
+            return None;
+        }
+        self.measured.extend(came);
+        let measured = self
+            .nodes
+            .iter()
+            .filter(|node| self.measured.contains(&node.name));
+        let found: Vec<Description> = measured
+            .filter_map(|node| {
+                let state = node.state.lock();
+                state.description.clone().or_else(|| state.last.clone())
+            })
+            .collect();
+        match self.measure(&found) {
+            Ok(plant) => Some(plant),
+            Err(error) => {
+                tracing::error!("the plant stays as it was measured at the start: {error:#}");
+                None
+            }
+        }
+    }
+
     fn observe(&mut self, period: &mut DevicePeriod) {
         for node in &self.nodes {
-            period.add(node.part(&period.off));
+            let is_switched = period.switched.contains_key(&node.name);
+            {
+                let mut state = node.state.lock();
+                if is_switched {
+                    state.switched = Some(Instant::now());
+                }
+                if let Some(why) = state.lost.take().filter(|_| !state.is_switched()) {
+                    tracing::warn!(
+                        node = node.name,
+                        "the node is lost and puts everything back by itself when its lease ends: {why}"
+                    );
+                }
+            }
+            period.add(node.part(&period.switched));
         }
         let seen: Vec<_> = self
             .live()
@@ -295,10 +351,13 @@ impl Device for ClusterMachine {
             .iter()
             .map(|(name, _, sample)| Some((name.as_str(), sample.as_ref()?.energy?.power?)))
             .collect();
-        let power = power.and_then(|power| sum(&power, &mut self.mixed));
-        let missing = self.missing(&period.off);
+        // What a machine draws that boots or shuts down is read by nobody.
+        let power = power
+            .filter(|_| self.all_metered(&period.switched))
+            .and_then(|power| sum(&power, &mut self.mixed));
+        let missing = self.missing(&period.switched);
         let zone = format!("{} of {} nodes", seen.len(), self.nodes.len());
-        let (energy, cpu_time, refused) = self.counts(&period.off);
+        let (energy, cpu_time, refused) = self.counts(&period.switched);
         *period = DevicePeriod {
             cpu_time,
             utilisation: busy
@@ -311,8 +370,7 @@ impl Device for ClusterMachine {
             frequency,
             zone,
             refused,
-            // What a node does not do is refused, and so an actuation that failed.
-            levers_lost: false,
+            levers_lost: self.nodes.iter().any(|node| node.state.lock().refused),
             missing,
             ..std::mem::take(period)
         };
@@ -404,7 +462,7 @@ impl Device for ClusterMachine {
             }
         }
         let deadline = Instant::now() + MAX_ANSWER;
-        let mut refused = Vec::new();
+        let (mut refused, count) = (Vec::new(), asked.len());
         for (node, number) in asked {
             let answered = |state: &NodeState| state.answered >= number || !state.is_live();
             if !node.state.wait(deadline, answered) {
@@ -419,7 +477,8 @@ impl Device for ClusterMachine {
                 ));
             }
         }
-        if refused.is_empty() {
+        // One that refuses among others is in trouble, as one that is not there is; its part says why.
+        if refused.is_empty() || refused.len() < count {
             Ok(())
         } else {
             bail!("{}", refused.join("; "))
@@ -429,20 +488,28 @@ impl Device for ClusterMachine {
 
 impl Node {
     /// What it is in, what is in force and what it uses, as it was told last.
-    fn part(&self, off: &BTreeSet<String>) -> Part {
+    fn part(&self, switched: &BTreeMap<String, PowerState>) -> Part {
         let state = self.state.lock();
         let word = match (&state.description, &state.held_by) {
             (Some(_), None) if state.refused => "refusing",
             (Some(_), None) => "held",
             (Some(_), Some(_)) => "held by another",
-            (None, _) if off.contains(&self.name) => "off",
-            (None, _) => "unreachable",
+            (None, _) => switched.get(&self.name).map_or_else(
+                || match state.is_switched() {
+                    true => PowerState::Booting.name(),
+                    false => "unreachable",
+                },
+                |state| state.name(),
+            ),
         };
         let part = Part::new(&self.name, Role::Node)
             .in_state(word)
             .fact("agent", word);
         let Some(description) = &state.description else {
-            let trouble = state.trouble.clone().filter(|_| word != "off");
+            let trouble = state
+                .trouble
+                .clone()
+                .filter(|_| !switched.contains_key(&self.name) && !state.is_switched());
             return Part {
                 trouble: trouble.into_iter().collect(),
                 ..part
@@ -504,9 +571,16 @@ impl Node {
 }
 
 impl ClusterMachine {
-    /// The nodes that are not there although they are not switched off, or another controller's: each has everything on, for all
+    /// Whether each node is there to say what it draws, or off.
+    fn all_metered(&self, switched: &BTreeMap<String, PowerState>) -> bool {
+        self.nodes
+            .iter()
+            .all(|node| switched.get(&node.name) == Some(&PowerState::Off) || node.state.lock().is_live())
+    }
+
+    /// The nodes that are not there although nobody switched them of late, or another controller's: each has everything on, for all
     /// that is known here. One that never described itself counts as the largest of those that did.
-    fn missing(&self, off: &BTreeSet<String>) -> Missing {
+    fn missing(&self, switched: &BTreeMap<String, PowerState>) -> Missing {
         let (mut missing, mut unknown) = (Missing::default(), 0_u32);
         let mut largest = (Cores::ZERO, Watts::ZERO);
         for node in &self.nodes {
@@ -516,7 +590,7 @@ impl ClusterMachine {
             if let Some((cores, cap)) = full {
                 largest = (largest.0.max(cores), largest.1.max(cap));
             }
-            if state.is_live() || off.contains(&node.name) {
+            if state.is_live() || state.is_switched() || switched.contains_key(&node.name) {
                 continue;
             }
             missing.nodes += 1;
@@ -534,34 +608,31 @@ impl ClusterMachine {
     }
 
     /// What all nodes counted since the last call: energy and processor time, `None` where one of them cannot tell, and the
-    /// readings that their meters refused. One that is switched off draws nothing. Where a node is missing the energy is not known; what the others counted
-    /// meanwhile is told with the first period in which all are there again. The processor time is that of the live ones.
-    fn counts(&mut self, off: &BTreeSet<String>) -> (Option<Reading<Joules>>, Option<Seconds>, Vec<Refused>) {
+    /// readings that their meters refused. One that is off draws nothing. Where a node is missing, boots or shuts down the
+    /// energy is not known: neither then nor later, since a period with the joules of several would have the requests of one.
+    /// The processor time is that of the live nodes.
+    fn counts(
+        &mut self,
+        switched: &BTreeMap<String, PowerState>,
+    ) -> (Option<Reading<Joules>>, Option<Seconds>, Vec<Refused>) {
         let (mut energies, mut cpus) = (Some(Vec::new()), Some(Seconds::ZERO));
         let mut refused = Vec::new();
         let mut any = false;
-        let accounted = |node: &Node| off.contains(&node.name) || node.state.lock().is_live();
-        let all_live = self.nodes.iter().all(accounted);
+        let all_metered = self.all_metered(switched);
         for node in &mut self.nodes {
             let state = node.state.lock();
             let Some(sample) = state.sample.as_ref().filter(|_| state.is_live()) else {
                 if state.is_live() {
                     (energies, cpus) = (None, None);
                 }
+                (node.counts.energy, node.counts.cpu) = (None, None);
                 continue;
             };
             any = true;
             let now = Counts::of(sample);
             drop(state);
-            let (_, cpu) = now.since(&node.counts);
-            let energy = match all_live {
-                true => {
-                    let (energy, _) = now.since(&node.metered);
-                    node.metered = now.clone();
-                    energy.filter(|_| node.meter.is_that_of(&node.name, &now))
-                }
-                false => None,
-            };
+            let (energy, cpu) = now.since(&node.counts);
+            let energy = energy.filter(|_| all_metered && node.meter.is_that_of(&node.name, &now));
             refused.extend(now.refused_since(&node.counts).map(|since| Refused {
                 node: node.name.clone(),
                 meter: since.meter,
@@ -584,3 +655,7 @@ impl ClusterMachine {
         )
     }
 }
+
+#[cfg(test)]
+#[path = "machine_tests.rs"]
+mod tests;

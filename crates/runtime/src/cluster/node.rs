@@ -9,6 +9,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
+/// A node that was booted and serves has its agent within this time, tries to connect included; else that is missing.
+const MAX_RETURN: Duration = Duration::from_secs(10);
+
 /// What is known of a node, and what is wanted of it.
 #[derive(Debug, Default)]
 pub(super) struct NodeState {
@@ -30,9 +33,18 @@ pub(super) struct NodeState {
     pub(super) refused: bool,
     /// Connections made.
     pub(super) connections: u64,
+    /// Why its connection was lost, until that was reported: whoever reports it knows whether it was switched off.
+    pub(super) lost: Option<String>,
+    /// When it was off, booted or stopped as ordered last, so that its agent's absence is no loss; `None` once that was back.
+    pub(super) switched: Option<Instant>,
 }
 
 impl NodeState {
+    /// Whether its agent is not there because the node was switched, or booted a moment ago.
+    pub(super) fn is_switched(&self) -> bool {
+        self.switched.is_some_and(|at| at.elapsed() < MAX_RETURN)
+    }
+
     /// Whether it is there and ours to command.
     pub(super) fn is_live(&self) -> bool {
         self.description.is_some() && self.held_by.is_none()
@@ -104,10 +116,11 @@ impl NodeTask {
     fn connected(&mut self, client: &Client) {
         let description = client.agent().clone();
         self.state.change(|state| {
-            if state.connections > 0 {
+            if state.connections > 0 && !state.is_switched() {
                 tracing::warn!(node = self.options.name, "the node is back");
             }
             state.connections += 1;
+            state.switched = None;
             state.in_force = description.in_force;
             state.held_by = held_by_another(description.lease.as_ref(), &self.options.holder);
             state.trouble = state
@@ -124,10 +137,7 @@ impl NodeTask {
         self.state.change(|state| {
             if let Some(description) = state.description.take() {
                 state.last = Some(description);
-                tracing::warn!(
-                    node = self.options.name,
-                    "the node is lost and puts everything back by itself when its lease ends: {why}"
-                );
+                state.lost = Some(why.clone());
             }
             state.sample = None;
             state.trouble = Some(why);

@@ -354,7 +354,7 @@ impl Task {
             let group = snapshot
                 .group
                 .clone()
-                .map(|read| read.map(|counters| (run, counters.into())));
+                .map(|read| read.map(|counters| (run, counters)));
             let seen = reader.read(snapshot, received).map_err(|error| match error {
                 QueueError::Elsewhere { why } => QueueError::Elsewhere {
                     why: format!("the agent at {}: {why}", options.address),

@@ -8,6 +8,7 @@ use crate::resize::UNRELIABLE;
 use anyhow::Context;
 use bytes::Bytes;
 use headroom_control::{Traffic, calibrate};
+use headroom_record::Health;
 use headroom_units::{Part, Role};
 use http_body_util::Full;
 use hyper::server::conn::http1;
@@ -36,12 +37,16 @@ pub struct Status {
     stale_after: Duration,
     last: Mutex<Last>,
     gateway: OnceLock<Arc<Watched>>,
+    recorder: Mutex<Health>,
 }
 
 #[derive(Debug)]
 struct Last {
     at: Instant,
-    ready: bool,
+    /// Why the service cannot be relied on.
+    unready: Option<String>,
+    /// Why the decision is not in force.
+    not_carried_out: Vec<String>,
     failing: Failing,
     json: String,
     levers: Levers,
@@ -52,7 +57,8 @@ impl Status {
     pub fn new(law: String, period: Duration) -> Self {
         let last = Last {
             at: Instant::now(),
-            ready: false,
+            unready: Some("no period has ended yet".to_owned()),
+            not_carried_out: Vec::new(),
             failing: Failing::default(),
             json: serde_json::json!({ "law": law }).to_string(),
             levers: Levers::default(),
@@ -63,6 +69,7 @@ impl Status {
             stale_after: period * 5 + Duration::from_secs(1),
             last: Mutex::new(last),
             gateway: OnceLock::new(),
+            recorder: Mutex::default(),
         }
     }
 
@@ -72,6 +79,18 @@ impl Status {
         let _ = self.gateway.set(gateway);
     }
 
+    /// Takes how the flight recorder fares.
+    pub fn recorded(&self, health: Health) {
+        self.metrics.recorded(&health);
+        *self.recorder.lock().unwrap_or_else(PoisonError::into_inner) = health;
+    }
+
+    /// Why the run is not recorded now.
+    fn unrecorded(&self) -> Option<String> {
+        let health = self.recorder.lock().unwrap_or_else(PoisonError::into_inner);
+        health.failing.clone()
+    }
+
     /// Takes one period.
     pub fn tick(&self, tick: &Tick) {
         self.metrics.tick(&self.law, tick);
@@ -79,15 +98,16 @@ impl Status {
             "law": self.law,
             "at_s": tick.at,
             "calibrating": tick.decision.reasons.iter().any(|reason| reason.rule == calibrate::CALIBRATING),
-            "seen": tick.seen,
+            "seen": tick.observation,
             "decided": tick.decision,
             "in_force": tick.in_force,
             "nodes": tick.parts_of(Role::Node).collect::<Vec<_>>(),
             "gateways": tick.parts_of(Role::Gateway).collect::<Vec<_>>(),
             "cluster": tick.parts_of(Role::Cluster).next(),
-            "actuation_failed": tick.actuation_failed,
+            "not_carried_out": tick.not_carried_out,
             "gateway": self.gateway.get().map(|gateway| gateway.json()),
             "guard": supervisor::state().map(|state| state.json()),
+            "record_failing": self.unrecorded(),
             "paused": tick.levers.paused,
             "left_alone": tick.levers.left_alone,
             "target_gone": tick.levers.gone,
@@ -96,25 +116,15 @@ impl Status {
                 "healthy": backend.healthy,
             })).collect::<Vec<_>>(),
         });
-        let healthy = tick.backends.iter().any(|backend| backend.healthy);
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        let failing = match &tick.seen.traffic {
+        let failing = match &tick.observation.traffic {
             Some(traffic) => last.failing.after(traffic),
             None => last.failing,
         };
-        let serving = match tick.backends.is_empty() {
-            true => tick.seen.nodes.iter().any(|node| node.state.takes_requests()),
-            false => healthy,
-        };
-        let unreliable = |part: &Part| part.state.as_deref() == Some(UNRELIABLE);
-        let ready = tick.seen.demand().is_some()
-            && !tick.telemetry_lost
-            && serving
-            && !failing.now
-            && !tick.parts_of(Role::Gateway).any(unreliable);
         *last = Last {
             at: Instant::now(),
-            ready,
+            unready: unready(tick, failing),
+            not_carried_out: tick.not_carried_out.clone(),
             failing,
             json: json.to_string(),
             levers: tick.levers.clone(),
@@ -134,10 +144,10 @@ impl Status {
         self.metrics.render()
     }
 
-    /// When the loop finished its last period, whether it was one that a service can rely on, and that period as JSON.
-    pub fn last(&self) -> (Instant, bool, String) {
+    /// When the loop finished its last period, why a service cannot rely on it, and that period as JSON.
+    pub fn last(&self) -> (Instant, Option<String>, String) {
         let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        (last.at, last.ready, last.json.clone())
+        (last.at, last.unready.clone(), last.json.clone())
     }
 
     fn levers(&self) -> Levers {
@@ -145,23 +155,56 @@ impl Status {
         last.levers.clone()
     }
 
-    pub(super) fn awaited(&self) -> &'static str {
-        match self
-            .last
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .failing
-            .now
-        {
-            true => "most requests of the last periods failed\n",
-            false => "no period with telemetry and a healthy backend yet\n",
-        }
+    // The service is served: a balancer must not turn away from it.
+    fn notes(&self) -> String {
+        let unlimited = supervisor::state().and_then(|state| state.hindrance);
+        let unlimited = unlimited.map(|why| format!("nothing is limited: {why}\n"));
+        let unrecorded = self.unrecorded();
+        let unrecorded = unrecorded.map(|why| format!("the flight recorder cannot write: {why}\n"));
+        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let not_carried_out = last.not_carried_out.iter();
+        let not_carried_out =
+            not_carried_out.map(|why| format!("the decision could not be carried out: {why}\n"));
+        unlimited
+            .into_iter()
+            .chain(unrecorded)
+            .chain(not_carried_out)
+            .collect()
     }
+}
 
-    // The service is served, with everything on: a balancer must not turn away from it.
-    fn note(&self) -> Option<String> {
-        let why = supervisor::state()?.hindrance?;
-        Some(format!("nothing is limited: {why}\n"))
+/// Why a period is none that a service can rely on.
+fn unready(tick: &Tick, failing: Failing) -> Option<String> {
+    let troubled = |part: &&Part| !part.trouble.is_empty() || part.state.as_deref() == Some(UNRELIABLE);
+    let gateways: Vec<String> = tick
+        .parts_of(Role::Gateway)
+        .filter(troubled)
+        .map(|part| format!("{}: {}", part.name, part.trouble.join("; ")))
+        .collect();
+    let gateways = gateways.join("; ");
+    let because = |what: &str| match gateways.is_empty() {
+        true => what.to_owned(),
+        false => format!("{what} ({gateways})"),
+    };
+    let takes_requests = match tick.backends.is_empty() {
+        true => tick
+            .observation
+            .nodes
+            .iter()
+            .any(|node| node.state.takes_requests()),
+        false => tick.backends.iter().any(|backend| backend.healthy),
+    };
+    let unreliable = |part: &Part| part.state.as_deref() == Some(UNRELIABLE);
+    if failing.now {
+        Some("most requests of the last periods failed".to_owned())
+    } else if tick.telemetry_lost || tick.observation.demand().is_none() {
+        Some(because("nothing is known of the requests of the last period"))
+    } else if !takes_requests {
+        Some(because("no backend is healthy"))
+    } else if tick.parts_of(Role::Gateway).any(unreliable) {
+        Some(because("the balancer cannot be relied on"))
+    } else {
+        None
     }
 }
 
@@ -238,7 +281,9 @@ fn readiness(board: &Status) -> (StatusCode, &'static str, String) {
     let levers = board.levers();
     if let Some(gone) = levers.gone {
         (StatusCode::SERVICE_UNAVAILABLE, PLAIN, format!("{gone}\n"))
-    } else if board.last().1 {
+    } else if let Some(why) = board.last().1 {
+        (StatusCode::SERVICE_UNAVAILABLE, PLAIN, format!("{why}\n"))
+    } else {
         let mut text = "ready\n".to_owned();
         if levers.paused {
             text.push_str("paused by an operator: everything is on until `headroom resume`\n");
@@ -246,10 +291,8 @@ fn readiness(board: &Status) -> (StatusCode, &'static str, String) {
         for left in &levers.left_alone {
             text.push_str(&format!("{left}\n"));
         }
-        text.push_str(&board.note().unwrap_or_default());
+        text.push_str(&board.notes());
         (StatusCode::OK, PLAIN, text)
-    } else {
-        (StatusCode::SERVICE_UNAVAILABLE, PLAIN, board.awaited().to_owned())
     }
 }
 
@@ -321,6 +364,7 @@ async fn accept(listener: TcpListener, status: Arc<Status>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::live::BackendTick;
 
     /// Whether it counts as failing after each period of so many answered and so many failed requests.
     fn play(periods: &[(u64, u64)]) -> Vec<bool> {
@@ -343,6 +387,75 @@ mod tests {
         // One bad period, however bad, and periods that alternate.
         assert_eq!(play(&[(0, 500), (9, 0), (0, 500), (9, 0)]), [false; 4]);
         assert_eq!(play(&[(50, 50); 3]), [false; 3]);
+    }
+
+    #[test]
+    fn a_recorder_that_cannot_write_shows_while_the_service_stays_ready() {
+        let status = Status::new("fixed".to_owned(), Duration::from_secs(1));
+        status.last.lock().unwrap().unready = None;
+        let read = |path| format!("{:?}", answer(&status, &Method::GET, path).into_body());
+        let metrics = || status.metrics_text();
+        assert!(!read("/readyz").contains("recorder"), "{}", read("/readyz"));
+        let failing = "periods: database or disk is full";
+        status.recorded(Health {
+            unwritten: 7,
+            failing: Some(failing.to_owned()),
+            ..Health::default()
+        });
+        status.tick(&Tick::default());
+        status.last.lock().unwrap().unready = None;
+        assert_eq!(readiness(&status).0, StatusCode::OK);
+        assert!(readiness(&status).2.contains(failing));
+        assert!(read("/status").contains(failing), "{}", read("/status"));
+        for metric in [
+            "headroom_record_failing 1.0",
+            "headroom_record_lost_periods_total 7",
+        ] {
+            assert!(metrics().contains(metric), "{}", metrics());
+        }
+        status.recorded(Health::default());
+        assert!(!readiness(&status).2.contains(failing) && metrics().contains("headroom_record_failing 0.0"));
+    }
+
+    #[test]
+    fn what_a_service_cannot_rely_on_is_named() {
+        let status = Status::new("fixed".to_owned(), Duration::from_secs(1));
+        assert_eq!(readiness(&status).2, "no period has ended yet\n");
+        let mut gateway = Part::new("g1", Role::Gateway);
+        gateway
+            .trouble
+            .push("tcp:127.0.0.1:9 refuses connections".to_owned());
+        let lost = Tick {
+            telemetry_lost: true,
+            parts: vec![gateway],
+            ..Tick::default()
+        };
+        status.tick(&lost);
+        let said =
+            "nothing is known of the requests of the last period (g1: tcp:127.0.0.1:9 refuses connections)\n";
+        assert_eq!(
+            readiness(&status),
+            (StatusCode::SERVICE_UNAVAILABLE, PLAIN, said.to_owned())
+        );
+        let mut unlimited = Tick {
+            not_carried_out: vec!["no node is there".to_owned()],
+            ..Tick::default()
+        };
+        unlimited.observation.demand = Some(headroom_units::PerSecond::new(1.0));
+        unlimited.backends.push(BackendTick {
+            name: "http://127.0.0.1:1".to_owned(),
+            requests: 1,
+            failures: 0,
+            healthy: true,
+            connects: None,
+        });
+        status.tick(&unlimited);
+        let ready = readiness(&status);
+        assert_eq!(ready.0, StatusCode::OK, "{ready:?}");
+        assert!(
+            ready.2.contains("could not be carried out: no node is there"),
+            "{ready:?}"
+        );
     }
 
     #[test]

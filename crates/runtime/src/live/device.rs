@@ -1,16 +1,22 @@
 //! What a control loop sets and reads: a device for each group of levers that belong together.
 
 use super::telemetry::TrafficPeriod;
-use super::tick::Levers;
-use headroom_control::{Decision, NodeObservation};
+use super::tick::{BackendTick, Levers};
+use headroom_control::resize::PowerState;
+use headroom_control::{Decision, NodeObservation, Plant};
 use headroom_units::{Cores, Hertz, Joules, Part, PerSecond, Ratio, Reading, Seconds, Setting, Watts};
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 /// Whatever has levers, and says what it sees once a period: a service's machine, many of them, servers with power switches.
 pub trait Device {
     /// A run begins. Which meter its energy is of, with the zones that count, where it has one: while another answers, or others
     /// count, energy is unknown.
     fn begin(&mut self) -> Option<String> {
+        None
+    }
+
+    /// Another plant than before, where more machines are known now than at the start.
+    fn grown(&mut self) -> Option<Plant> {
         None
     }
 
@@ -53,12 +59,14 @@ pub struct DevicePeriod {
     pub levers_lost: bool,
     /// Nodes that could not be reached.
     pub missing: Missing,
-    /// Nodes that are switched off, and so are not missing.
-    pub off: BTreeSet<String>,
+    /// Nodes that are off, boot or shut down as they were commanded: without an agent they are not missing.
+    pub switched: BTreeMap<String, PowerState>,
     /// Requests that arrive at the whole cluster, where that is counted otherwise than by the telemetry.
     pub demand: Option<PerSecond>,
     /// Requests as a balancer counts them, for a run without other telemetry.
     pub traffic: Option<TrafficPeriod>,
+    /// What the telemetry counted of each backend, where it came.
+    pub backends: Vec<BackendTick>,
     /// The servers of a cluster that is resized, as its law is given them.
     pub nodes: Vec<NodeObservation>,
     /// The nodes and the balancer, for whoever records and shows them.

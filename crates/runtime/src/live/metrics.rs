@@ -7,7 +7,8 @@ use super::tick::Tick;
 use hdrhistogram::Histogram;
 use headroom_control::Latency;
 use headroom_gateway::ConnectCounts;
-use headroom_units::{Quantity, Role};
+use headroom_record::Health;
+use headroom_units::{Quantity, Role, Sensor, Source};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, NoLabelSet};
 use prometheus_client::metrics::MetricType;
@@ -49,8 +50,8 @@ pub struct Metrics {
     /// What each part's state was in the period before.
     before: Mutex<BTreeMap<(Role, String), String>>,
     nodes_missing: FloatGauge,
-    utilisation: FloatGauge,
-    throttled: FloatGauge,
+    record_failing: FloatGauge,
+    record_lost: Counter,
     latency_at_slo: FloatGauge,
     target: FloatGauge,
     in_flight: FloatGauge,
@@ -123,15 +124,15 @@ impl Metrics {
             transitions: add(all, "transitions", "Changes of a node's or a gateway's state"),
             before: Mutex::default(),
             nodes_missing: add(all, "nodes_missing", "Nodes of the run that cannot be reached"),
-            utilisation: add(
+            record_failing: add(
                 all,
-                "service_utilisation_ratio",
-                "Busy share of the allocated cores in the last period",
+                "record_failing",
+                "1 while the flight recorder cannot write: the run goes on and is not recorded",
             ),
-            throttled: add(
+            record_lost: add(
                 all,
-                "service_throttled_ratio",
-                "Share of quota periods in which the service was throttled, in the last period",
+                "record_lost_periods",
+                "Periods that the flight recorder did not write",
             ),
             latency_at_slo: add(
                 all,
@@ -252,20 +253,17 @@ impl Metrics {
             self.refused.get_or_create(&of).inc_by(refused.count);
         }
         self.frequency.clear();
-        if let Some(frequency) = tick.seen.frequency {
+        if let Some(frequency) = tick.observation.frequency {
             self.frequency
                 .get_or_create(&labels([("source", frequency.source.as_str())]))
                 .set(frequency.value.get());
         }
         self.parts(tick);
         self.nodes_missing.set(tick.missing.nodes as f64);
-        self.utilisation
-            .set(tick.seen.utilisation.map_or(f64::NAN, |u| u.get()));
-        self.throttled.set(tick.throttled.map_or(f64::NAN, |t| t.get()));
         if let Some(target) = tick.target {
             self.target.set(target.get());
         }
-        match &tick.seen.traffic {
+        match &tick.observation.traffic {
             Some(traffic) => {
                 self.requests.inc_by(traffic.arrivals);
                 self.completions.inc_by(traffic.completions);
@@ -320,7 +318,7 @@ impl Metrics {
             let of = labels([("law", law), ("rule", &reason.rule)]);
             self.decisions.get_or_create(&of).inc();
         }
-        if tick.actuation_failed {
+        if !tick.not_carried_out.is_empty() {
             self.actuation_failures.inc();
         }
         let counted = self.foreign_writes.get();
@@ -335,14 +333,26 @@ impl Metrics {
 
     /// What is in force and what is seen, of the whole and of each part.
     fn parts(&self, tick: &Tick) {
-        let whole = tick.whole(&tick.in_force);
+        let whole = tick.whole(&tick.observation.in_force);
         for (quantity, family) in &self.quantities {
             family.clear();
+            // The whole has what is said of the cluster, but for the watts of another source.
             for part in tick.parts.iter().chain([&whole]) {
                 let Some(value) = part.get(*quantity) else {
                     continue;
                 };
-                let of = labels([("role", part.role.name()), ("part", &part.name)]);
+                let name = match part.role {
+                    Role::Cluster => &whole.name,
+                    _ => &part.name,
+                };
+                let mut of = labels([("role", part.role.name()), ("part", name)]);
+                let source = match *quantity {
+                    Quantity::Sensor(Sensor::Power) => part.source,
+                    // It is by the model, whatever meter the whole has.
+                    Quantity::Sensor(Sensor::PowerAlwaysOn) => Some(Source::Estimated),
+                    _ => None,
+                };
+                of.extend(source.map(|source| ("source", source.as_str().to_owned())));
                 family.get_or_create(&of).set(value);
             }
         }
@@ -358,6 +368,15 @@ impl Metrics {
                 self.transitions.get_or_create(&of).inc();
             }
         }
+    }
+
+    /// Takes how the flight recorder fares.
+    pub fn recorded(&self, health: &Health) {
+        self.record_failing
+            .set(f64::from(u8::from(health.failing.is_some())));
+        let lost = health.dropped + health.refused + health.unwritten;
+        self.record_lost
+            .inc_by(lost.saturating_sub(self.record_lost.get()));
     }
 
     /// Takes how often the gateway's process was started again since the start of the run.
@@ -417,7 +436,7 @@ fn add<M: Metric + Clone + Default>(registry: &mut Registry, name: &str, help: &
 /// The family of a quantity, named after it and its unit.
 fn quantity(registry: &mut Registry, quantity: Quantity) -> Gauges {
     let info = quantity.info();
-    let name = match info.name == info.unit {
+    let name = match info.name.ends_with(info.unit) {
         true => info.name.to_owned(),
         false => format!("{}_{}", info.name, info.unit),
     };

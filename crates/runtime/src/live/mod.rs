@@ -45,6 +45,7 @@
 //!         dry: false,
 //!     },
 //!     law: &mut law,
+//!     laws: None,
 //!     devices: vec![&mut service],
 //!     telemetry: Some(&mut Lost),
 //!     clock: &ManualClock::new(),
@@ -83,7 +84,10 @@ pub use telemetry::{GatewayTelemetry, Other, ReportedLatency, Telemetry, Traffic
 pub use tick::{BackendTick, Levers, Tick};
 
 use headroom_console::Stop;
-use headroom_control::{Decision, Distribution, Latency, Observation, Slo, Stack, Traffic, missed_latency};
+use headroom_control::{
+    Decision, Distribution, Fixed, Guardian, Latency, Observation, Plant, Reason, Slo, Stack, Traffic,
+    missed_latency,
+};
 use headroom_node::restore;
 use headroom_units::{Seconds, Setting, quantile_of_answered};
 use std::time::{Duration, Instant};
@@ -130,12 +134,17 @@ impl Drop for Signs<'_> {
     }
 }
 
+/// Makes the laws for a plant.
+pub type Laws<'a> = dyn Fn(Plant) -> anyhow::Result<Stack> + 'a;
+
 /// The closed loop.
 pub struct ControlLoop<'a, 'd> {
     /// What stays the same.
     pub frame: Frame,
     /// The laws.
     pub law: &'a mut Stack,
+    /// The laws for another plant, where there can be one.
+    pub laws: Option<&'a Laws<'a>>,
     /// What is controlled. Each is shown what those before it saw in a period.
     pub devices: Vec<&'d mut dyn Device>,
     /// What is known of the requests; `None` where no law goes by it.
@@ -155,11 +164,13 @@ impl ControlLoop<'_, '_> {
         // What the machine and the gateway counted before the run belongs to no period of it. A gateway that is a process of
         // its own reports its first period when that is over.
         self.take(self.frame.period * 3 / 2);
-        self.observe();
+        self.observe(None);
         let begin = self.clock.now();
         let mut last = begin;
         let mut due = begin;
         let mut index = 0;
+        // What was said of it last: a node that is away for an hour is said to be once.
+        let mut not_carried_out = Vec::new();
         loop {
             pulse.beat(silence(self.frame.period));
             signs.0.turn();
@@ -177,6 +188,14 @@ impl ControlLoop<'_, '_> {
             }
             let tick = self.period(index, Seconds::from(now - last), Seconds::from(now - begin));
             last = now;
+            if tick.not_carried_out != not_carried_out {
+                not_carried_out.clone_from(&tick.not_carried_out);
+                let setting = tick.decision.setting;
+                match not_carried_out.join("; ") {
+                    none if none.is_empty() => tracing::warn!(%setting, "decisions are carried out again"),
+                    why => tracing::error!(%setting, "the decision could not be carried out: {why}"),
+                }
+            }
             for sink in &mut self.sinks {
                 sink.tick(&tick);
             }
@@ -191,8 +210,11 @@ impl ControlLoop<'_, '_> {
         self.telemetry.as_mut()?.take(patience)
     }
 
-    fn observe(&mut self) -> DevicePeriod {
-        let mut period = DevicePeriod::default();
+    fn observe(&mut self, telemetry: Option<&TrafficPeriod>) -> DevicePeriod {
+        let mut period = DevicePeriod {
+            backends: telemetry.map_or_else(Vec::new, |telemetry| telemetry.backends.clone()),
+            ..DevicePeriod::default()
+        };
         for device in &mut self.devices {
             device.observe(&mut period);
         }
@@ -204,33 +226,58 @@ impl ControlLoop<'_, '_> {
         all.fold(Setting::default(), |sum, one| sum.over(&one))
     }
 
-    /// Has each device carry out its part of a decision; whether all did.
-    fn apply(&mut self, decision: &mut Decision, begin: Instant) -> bool {
+    /// Has each device carry out its part of a decision; why some could not.
+    fn apply(&mut self, decision: &mut Decision, begin: Instant) -> Vec<String> {
         // This thread may have been stopped meanwhile: then limits were lifted, and must not return on what was seen before.
         let age = self.clock.now() - begin;
         if age > silence(self.frame.period) {
-            tracing::error!(
-                setting = %decision.setting,
-                "the decision could not be carried out: it was made {:.1} s ago, before this thread stood still",
-                age.as_secs_f64()
-            );
-            return false;
+            let age = age.as_secs_f64();
+            return vec![format!(
+                "it was made {age:.1} s ago, before this thread stood still"
+            )];
         }
-        let mut carried_out = true;
-        for device in &mut self.devices {
-            if let Err(error) = device.apply(decision) {
-                tracing::error!(setting = %decision.setting, "the decision could not be carried out: {error:#}");
-                carried_out = false;
+        let applied = self.devices.iter_mut().map(|device| device.apply(decision));
+        applied
+            .filter_map(|applied| Some(format!("{:#}", applied.err()?)))
+            .collect()
+    }
+
+    /// Gives the laws the plant that a device has now. Where they cannot be made for it, everything is on from then on.
+    fn follow(&mut self) {
+        let plants: Vec<Plant> = self
+            .devices
+            .iter_mut()
+            .filter_map(|device| device.grown())
+            .collect();
+        let Some(laws) = self.laws else { return };
+        for plant in plants {
+            let full = plant.full();
+            match laws(plant) {
+                Ok(stack) => {
+                    self.law.follow(stack);
+                    tracing::warn!(
+                        "more nodes are known: the laws that set machines begin anew, with {full} as full"
+                    );
+                }
+                Err(error) => {
+                    tracing::error!(
+                        "the laws do not fit the nodes known now, everything is on ({full}): {error:#}"
+                    );
+                    // A stack of a law that keeps everything on lacks nothing.
+                    if let Ok(stack) = Stack::of(Box::new(Fixed::new(plant)), plant, 1) {
+                        self.law.follow(stack);
+                    }
+                }
             }
         }
-        carried_out
     }
 
     fn period(&mut self, index: u64, length: Seconds, at: Seconds) -> Tick {
         let begin = self.clock.now();
         // Half a period is left for the devices and the law.
         let telemetry = self.take(self.frame.period / 2);
-        let mut period = self.observe();
+        let mut period = self.observe(telemetry.as_ref());
+        self.follow();
         let telemetry_lost = self.telemetry.is_some() && telemetry.is_none();
         if let Some(telemetry) = &self.telemetry {
             period.parts.extend(telemetry.parts());
@@ -251,13 +298,23 @@ impl ControlLoop<'_, '_> {
             demand: period.demand,
             nodes: period.nodes,
         };
+        let power = self.law.plant().power();
+        let limit = power.limit(seen.in_force.cores().unwrap_or_default());
+        let cap_at_limit = seen.in_force.cap().is_some_and(|cap| cap >= limit);
         let mut decision = self.law.decide(&seen);
-        let actuation_failed = !self.frame.dry && !self.apply(&mut decision, begin);
+        let not_carried_out = match self.frame.dry {
+            true => Vec::new(),
+            false => self.apply(&mut decision, begin),
+        };
         if telemetry_lost {
+            let reasons = &decision.reasons;
+            // A law that goes by no telemetry may be the first and speak of something else.
+            let of_guardian = |reason: &&Reason| Guardian::RULES.contains(&&*reason.rule);
+            let reason = reasons.iter().find(of_guardian).or(reasons.first());
             tracing::warn!(
                 lost_periods = self.law.lost_periods(),
                 "telemetry lost: {}",
-                decision.reasons.first().map_or("", |reason| &reason.text)
+                reason.map_or("", |reason| &reason.text)
             );
         }
 
@@ -271,16 +328,17 @@ impl ControlLoop<'_, '_> {
         } = telemetry.unwrap_or_default();
         Tick {
             at,
-            seen,
+            observation: seen,
             decision,
             in_force: self.in_force(),
-            actuation_failed,
+            cap_at_limit,
+            levers_lost: period.levers_lost || !not_carried_out.is_empty(),
+            not_carried_out,
             levers: period.levers,
             energy: period.energy,
             zone: period.zone,
             throttled: period.throttled,
             refused: period.refused,
-            levers_lost: period.levers_lost || actuation_failed,
             missing: period.missing,
             target: Some(self.frame.slo.target()),
             guard: self.law.guard(),

@@ -43,7 +43,7 @@ impl Newsroom {
             let info = lever.info();
             let wanted = decided.map_or("-".to_owned(), |value| info.read(value));
             let before = before.map_or(String::new(), |value| format!(", {} before", info.read(value)));
-            let reason = tick.decision.reasons.first();
+            let reason = tick.decision.reason_of(lever);
             let why = reason.map_or(String::new(), |reason| {
                 format!(": {}: {}", reason.rule, reason.text)
             });
@@ -73,6 +73,30 @@ fn change(part: &Part, before: Option<&Option<String>>) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use headroom_control::{Decision, Reason};
+
+    #[test]
+    fn a_switch_of_servers_has_the_reason_of_the_law_of_servers() {
+        let of = |rule, lever| Reason::new(rule, "why".to_owned(), &[]).of(&[lever]);
+        let mut decision = Decision::of(Setting::default().with(Lever::Servers, Some(2.0)));
+        decision.reasons = vec![
+            of("scale-down-power", Lever::Cap),
+            of("scale-out", Lever::Servers),
+        ];
+        let mut newsroom = Newsroom::default();
+        let news = newsroom.read(&Tick {
+            decision: decision.clone(),
+            ..Tick::default()
+        });
+        assert_eq!(news, ["servers: 2 wanted: scale-out: why"]);
+        // Between two decisions of that law there is nothing to explain.
+        decision.reasons.truncate(1);
+        let news = newsroom.read(&Tick {
+            decision,
+            ..Tick::default()
+        });
+        assert_eq!(news, [""; 0]);
+    }
 
     #[test]
     fn a_change_of_state_and_a_balancer_that_is_lost_are_news() {

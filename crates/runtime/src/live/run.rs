@@ -3,7 +3,7 @@
 use super::admin::Status;
 use super::sinks::{Lines, RecorderSink, StatusSink};
 use super::view::{Heading, View};
-use super::{ControlLoop, Device, Frame, SystemClock, Telemetry, silence};
+use super::{ControlLoop, Device, Frame, Laws, SystemClock, Telemetry, silence};
 use headroom_console::Stop;
 use headroom_control::{Decision, Plant, Stack};
 use headroom_node::cap::LimitError;
@@ -61,13 +61,14 @@ pub struct Watchers<'a> {
     pub status: Option<&'a Arc<Status>>,
 }
 
-/// Runs a law, from everything on, until `stop` is raised or `done` says so; the run's summary.
+/// Runs a law, from everything on, until `stop` is raised or `done` says so; the run's summary. With the law goes what makes it
+/// for another plant, where nodes may come that were not known at the start.
 ///
 /// # Errors
 /// Where the run cannot be recorded, or the machine refuses to give everything at the start.
 pub fn run(
     plan: &RunPlan,
-    law: &mut Stack,
+    (law, laws): (&mut Stack, Option<&Laws<'_>>),
     world: World<'_>,
     watchers: Watchers<'_>,
     stop: &Stop,
@@ -124,8 +125,11 @@ pub fn run(
             .configured_by(&plan.config)
             .with_meter(meter),
     })?;
-    let mut record = RecorderSink::new(run, plan.plant.power());
-    let mut status = watchers.status.map(|status| StatusSink(Arc::clone(status)));
+    let mut record = RecorderSink::new(run);
+    let mut status = watchers.status.map(|status| StatusSink {
+        status: Arc::clone(status),
+        recorder: recorder.clone(),
+    });
     let mut view = watchers.view;
     // While the view has the terminal lines are held back, so that the news can be read after it.
     let every = watchers.view.is_none().then_some(plan.lines_every);
@@ -141,6 +145,7 @@ pub fn run(
     let mut control = ControlLoop {
         frame: plan.frame,
         law,
+        laws,
         devices,
         telemetry,
         clock: &SystemClock,

@@ -7,24 +7,21 @@ use super::tick::Tick;
 use super::view::View;
 use hdrhistogram::Histogram;
 use headroom_console::say;
-use headroom_control::PowerEnvelope;
-use headroom_record::{LatencySummary, PeriodRecord, Reason, RunRecorder};
+use headroom_record::{LatencySummary, PeriodRecord, Reason, Recorder, RunRecorder};
 use headroom_units::Seconds;
 use std::sync::Arc;
 
 /// Writes each period into the flight recorder.
 pub struct RecorderSink {
     recorder: RunRecorder,
-    envelope: PowerEnvelope,
     nothing: Histogram<u64>,
 }
 
 impl RecorderSink {
-    /// A sink into a run that has been started; the envelope tells whether a cap limits anything.
-    pub fn new(recorder: RunRecorder, envelope: PowerEnvelope) -> Self {
+    /// A sink into a run that has been started.
+    pub fn new(recorder: RunRecorder) -> Self {
         Self {
             recorder,
-            envelope,
             nothing: headroom_gateway::service_histogram(),
         }
     }
@@ -38,10 +35,10 @@ impl RecorderSink {
 impl Sink for RecorderSink {
     fn tick(&mut self, tick: &Tick) {
         let latencies = tick.histogram.as_ref().unwrap_or(&self.nothing);
-        let taken = self.recorder.record(record(tick, &self.envelope), latencies);
+        let taken = self.recorder.record(record(tick), latencies);
         if !taken {
             tracing::warn!(
-                period = tick.seen.period,
+                period = tick.observation.period,
                 "the flight recorder could not take a period"
             );
         }
@@ -49,8 +46,8 @@ impl Sink for RecorderSink {
 }
 
 /// A period as the recorder keeps it.
-fn record(tick: &Tick, envelope: &PowerEnvelope) -> PeriodRecord {
-    let seen = &tick.seen;
+fn record(tick: &Tick) -> PeriodRecord {
+    let seen = &tick.observation;
     let traffic = seen.traffic.clone().unwrap_or_default();
     let (cores, cap) = tick.held();
     PeriodRecord {
@@ -67,10 +64,7 @@ fn record(tick: &Tick, envelope: &PowerEnvelope) -> PeriodRecord {
             .map(|latency| latency.at_slo),
         forecast: tick.decision.expected_rate,
         cap,
-        cap_at_limit: seen
-            .in_force
-            .cap()
-            .is_some_and(|cap| cap >= envelope.limit(seen.in_force.cores().unwrap_or_default())),
+        cap_at_limit: tick.cap_at_limit,
         power: tick.power(),
         energy: tick.energy,
         utilisation: seen.utilisation,
@@ -95,6 +89,7 @@ fn record(tick: &Tick, envelope: &PowerEnvelope) -> PeriodRecord {
                     .iter()
                     .map(|(name, value)| (name.to_string(), *value))
                     .collect(),
+                levers: reason.levers.clone(),
             })
             .collect(),
         ..PeriodRecord::new(
@@ -106,12 +101,16 @@ fn record(tick: &Tick, envelope: &PowerEnvelope) -> PeriodRecord {
     }
 }
 
-/// Tells the admin port.
-pub struct StatusSink(pub Arc<Status>);
+/// Tells the admin port, of the recorder too.
+pub struct StatusSink {
+    pub status: Arc<Status>,
+    pub recorder: Recorder,
+}
 
 impl Sink for StatusSink {
     fn tick(&mut self, tick: &Tick) {
-        self.0.tick(tick);
+        self.status.recorded(self.recorder.health());
+        self.status.tick(tick);
     }
 }
 
@@ -144,14 +143,18 @@ impl Lines {
 
 impl Sink for Lines {
     fn tick(&mut self, tick: &Tick) {
-        let latency = tick.seen.traffic.as_ref().and_then(|traffic| traffic.latency);
+        let latency = tick
+            .observation
+            .traffic
+            .as_ref()
+            .and_then(|traffic| traffic.latency);
         let over = latency.is_some_and(|latency| tick.target.is_some_and(|target| latency.at_slo > target));
         self.over += u64::from(over);
         let news = self.news.read(tick);
         for one in &news {
             say::note!("{:>6.0} s  {one}", tick.at.get());
         }
-        let due = |every: u64| over || (tick.seen.period + 1).is_multiple_of(every);
+        let due = |every: u64| over || (tick.observation.period + 1).is_multiple_of(every);
         if !self.every.is_some_and(due) {
             return;
         }
@@ -162,7 +165,7 @@ impl Sink for Lines {
         let target = tick
             .target
             .map_or("-".to_owned(), |target| format!("{:.0}", target.as_millis()));
-        let power = tick.seen.power.map_or("- W".to_owned(), |power| {
+        let power = tick.observation.power.map_or("- W".to_owned(), |power| {
             format!("{:.1} ({})", power.value, power.source)
         });
         let why = tick
@@ -174,8 +177,8 @@ impl Sink for Lines {
             "{:>6.0} s  {:<9} latency {latency:>4} / {target} ms  {:.1}/s  {}  {power}  over {}  {why}",
             tick.at.get(),
             self.law,
-            tick.seen.demand().map_or(0.0, |rate| rate.get()),
-            tick.seen.in_force,
+            tick.observation.demand().map_or(0.0, |rate| rate.get()),
+            tick.observation.in_force,
             self.over,
         );
     }

@@ -6,7 +6,10 @@ use headroom_control::{
     Allocation, CoreRange, Fixed, FrequencyRange, Law, Plant, PowerEnvelope, SloPower, Tuning,
 };
 use headroom_gateway::{ConnectCounts, QueueCounts};
-use headroom_units::{Cores, Estimated, Hertz, Joules, Lever, Measured, PerSecond, Ratio, Watts};
+use headroom_units::{
+    Cores, Emulated, Estimated, Hertz, Joules, Lever, Measured, Part, PerSecond, Ratio, Role, Sensor, Source,
+    Watts,
+};
 use std::collections::VecDeque;
 
 const PERIOD: Duration = Duration::from_secs(1);
@@ -112,6 +115,7 @@ fn play(law: Box<dyn Law>, machine: &mut Scripted, periods: Vec<Option<TrafficPe
             dry: false,
         },
         law: &mut law,
+        laws: None,
         devices: vec![machine],
         telemetry: Some(&mut telemetry),
         clock: &clock,
@@ -142,7 +146,7 @@ fn slo_power() -> Box<dyn Law> {
 fn what_is_seen_reaches_the_law_and_what_it_decides_the_machine() {
     let mut machine = machine(1.0, 8.86);
     let ticks = play(slo_power(), &mut machine, vec![answered(900)]);
-    let latency = ticks[0].seen.traffic.as_ref().unwrap().latency.unwrap();
+    let latency = ticks[0].observation.traffic.as_ref().unwrap().latency.unwrap();
     assert!((latency.at_slo.as_millis() - 900.0).abs() < 2.0);
     assert_eq!(ticks[0].decision.reasons[0].rule, "scale-up-cores");
     assert_eq!(
@@ -160,7 +164,7 @@ fn what_was_counted_before_the_run_is_thrown_away() {
         &mut machine(2.0, 11.72),
         vec![answered(10)],
     );
-    let latency = ticks[0].seen.traffic.as_ref().unwrap().latency.unwrap();
+    let latency = ticks[0].observation.traffic.as_ref().unwrap().latency.unwrap();
     assert!(latency.at_slo.as_millis() < 20.0);
 }
 
@@ -179,8 +183,8 @@ fn a_machine_that_refuses_is_counted_and_the_loop_goes_on() {
     let mut machine = machine(0.5, 7.5);
     machine.refuses = true;
     let ticks = play(slo_power(), &mut machine, vec![answered(900), answered(900)]);
-    assert!(ticks.iter().all(|tick| tick.actuation_failed));
-    assert_eq!(ticks[1].seen.in_force, machine.allocated.into());
+    assert!(ticks.iter().all(|tick| !tick.not_carried_out.is_empty()));
+    assert_eq!(ticks[1].observation.in_force, machine.allocated.into());
 }
 
 #[test]
@@ -196,6 +200,7 @@ fn a_raised_stop_ends_the_loop_before_its_next_period() {
             dry: false,
         },
         law: &mut law,
+        laws: None,
         devices: vec![&mut machine],
         telemetry: Some(&mut Reported(VecDeque::new())),
         clock: &ManualClock::new(),
@@ -235,12 +240,58 @@ fn the_metrics_say_what_the_ticks_said() {
 }
 
 #[test]
+fn what_is_said_of_the_whole_is_one_series_and_watts_have_their_source() {
+    let mut machine = machine(0.5, 7.5);
+    let mut ticks = play(slo_power(), &mut machine, vec![answered(900)]);
+    let model = Part::new("cluster", Role::Cluster)
+        .with(Lever::Servers, Some(2.0))
+        .with(Sensor::Power, Some(65.0))
+        .with(Sensor::PowerAlwaysOn, Some(185.0));
+    ticks[0].observation.power = Some(Emulated(Watts::new(51.5)).into());
+    ticks[0].parts = vec![Part {
+        source: Some(Source::Estimated),
+        ..model
+    }];
+    let status = admin::Status::new("slo-power".to_owned(), Duration::from_secs(1));
+    status.tick(&ticks[0]);
+    let text = status.metrics_text();
+    let series = |name: &str| -> Vec<&str> { text.lines().filter(|line| line.starts_with(name)).collect() };
+    let all = r#"{role="cluster",part="all""#;
+    assert_eq!(
+        series("headroom_servers{"),
+        [format!("headroom_servers{all}}} 2.0")]
+    );
+    let mut powers = series("headroom_power_watts{");
+    powers.sort_unstable();
+    assert_eq!(
+        powers,
+        [
+            format!("headroom_power_watts{all},source=\"emulated\"}} 51.5"),
+            format!("headroom_power_watts{all},source=\"estimated\"}} 65.0")
+        ]
+    );
+    assert_eq!(
+        series("headroom_power_always_on_watts{"),
+        [format!(
+            "headroom_power_always_on_watts{all},source=\"estimated\"}} 185.0"
+        )]
+    );
+    for twice in [
+        "headroom_service_utilisation",
+        "busy_cores_cores",
+        "drop_ratio_ratio",
+    ] {
+        assert!(!text.contains(twice), "{twice}");
+    }
+}
+
+#[test]
 fn what_is_not_in_force_or_not_known_is_in_no_metric() {
     let mut machine = machine(0.5, 7.5);
     machine.refuses = true;
     let mut ticks = play(slo_power(), &mut machine, vec![answered(900), None]);
     let status = admin::Status::new("slo-power".to_owned(), Duration::from_secs(1));
-    ticks[1].seen.power = None;
+    ticks[1].observation.power = None;
     ticks.iter().for_each(|tick| status.tick(tick));
     let text = status.metrics_text();
     for line in [
@@ -339,11 +390,11 @@ fn a_frequency_is_a_metric_where_it_is_known_and_its_limit_where_there_is_one() 
         vec![answered(10)],
     );
     let status = admin::Status::new("fixed".to_owned(), Duration::from_secs(1));
-    ticks[0].seen.frequency = None;
+    ticks[0].observation.frequency = None;
     status.tick(&ticks[0]);
     assert!(!status.metrics_text().contains("headroom_node_frequency_hertz{"));
     assert!(!status.metrics_text().contains("headroom_frequency_hertz{"));
-    ticks[0].seen.frequency = Some(Measured(Hertz::new(1.5e9)).into());
+    ticks[0].observation.frequency = Some(Measured(Hertz::new(1.5e9)).into());
     ticks[0].in_force = ticks[0].in_force.with(Lever::Frequency, Some(2.0e9));
     status.tick(&ticks[0]);
     let text = status.metrics_text();
@@ -369,9 +420,6 @@ fn the_frequency_reaches_the_law_and_its_limit_the_machine() {
         fn name(&self) -> &'static str {
             "halving"
         }
-        fn rules(&self) -> &'static [&'static str] {
-            &["halve"]
-        }
         fn decide(&mut self, seen: &Observation) -> Decision {
             let frequency = seen.frequency.map(|seen| seen.value / 2.0);
             Decision {
@@ -381,7 +429,7 @@ fn the_frequency_reaches_the_law_and_its_limit_the_machine() {
                 }
                 .into(),
                 expected_rate: None,
-                reasons: vec![headroom_control::Reason::new("halve", "half".into(), &[])],
+                reasons: vec![Reason::new("halve", "half".into(), &[])],
             }
         }
         fn forget(&mut self) {}
@@ -389,7 +437,7 @@ fn the_frequency_reaches_the_law_and_its_limit_the_machine() {
     let mut machine = machine(2.0, 11.72);
     let ticks = play(Box::new(Halving(plant())), &mut machine, vec![answered(10), None]);
     assert_eq!(machine.applied[0].frequency, Some(Hertz::new(1.0e9)));
-    assert_eq!(ticks[1].seen.in_force.frequency(), Some(Hertz::new(1.0e9)));
+    assert_eq!(ticks[1].observation.in_force.frequency(), Some(Hertz::new(1.0e9)));
     let held = ticks[1].decision.setting.frequency();
     assert_eq!(held, Some(Hertz::new(1.0e9)), "held while nothing is seen");
 }
@@ -462,6 +510,7 @@ fn stalled(length: Duration) -> (Scripted, Vec<Tick>) {
             dry: false,
         },
         law: &mut law,
+        laws: None,
         devices: vec![&mut machine],
         telemetry: Some(&mut telemetry),
         clock: &clock,
@@ -481,14 +530,17 @@ fn periods_that_were_missed_are_not_made_up_for() {
     let at: Vec<f64> = ticks.iter().map(|tick| tick.at.get()).collect();
     // The third was due at 3 s, and begins when the second ends; the next would be due a whole period later.
     assert_eq!(at, [1.0, 2.0, 4.5]);
-    let length: Vec<f64> = ticks.iter().map(|tick| tick.seen.length.get()).collect();
+    let length: Vec<f64> = ticks.iter().map(|tick| tick.observation.length.get()).collect();
     assert_eq!(length, [1.0, 1.0, 2.5]);
 }
 
 #[test]
 fn what_was_decided_before_the_thread_stood_still_is_not_carried_out() {
     let (machine, ticks) = stalled(silence(PERIOD) + Duration::from_millis(1));
-    let dropped: Vec<bool> = ticks.iter().map(|tick| tick.actuation_failed).collect();
+    let dropped: Vec<bool> = ticks
+        .iter()
+        .map(|tick| !tick.not_carried_out.is_empty())
+        .collect();
     assert_eq!(dropped, [false, true, false]);
     assert_eq!(machine.applied.len(), 2);
     let (machine, _) = stalled(silence(PERIOD));
@@ -527,7 +579,7 @@ fn failed_requests_miss_the_slo_and_clients_that_went_away_do_not() {
         failing(0, 40, 0),
     ];
     let ticks = play(Box::new(Fixed::new(plant())), &mut machine(2.0, 11.72), periods);
-    let latency = |at: usize| ticks[at].seen.traffic.as_ref().unwrap().latency.unwrap();
+    let latency = |at: usize| ticks[at].observation.traffic.as_ref().unwrap().latency.unwrap();
     for kept in [0, 1] {
         assert!(!latency(kept).missed && latency(kept).at_slo < Seconds::new(0.0101));
     }
@@ -544,7 +596,8 @@ fn failed_requests_miss_the_slo_and_clients_that_went_away_do_not() {
     for tick in &ticks {
         status.tick(tick);
     }
-    assert!(!status.last().1 && status.awaited().contains("most requests"));
+    let unready = |status: &admin::Status| status.last().1.unwrap();
+    assert!(unready(&status).contains("most requests"));
     let text = status.metrics_text();
     for line in [
         "headroom_responses_total{class=\"2xx\"} 272",

@@ -15,13 +15,15 @@ pub struct Tick {
     /// Time from the start of the run to the end of the period.
     pub at: Seconds,
     /// What the law was given.
-    pub seen: Observation,
+    pub observation: Observation,
     /// What it answered.
     pub decision: Decision,
     /// What is in force after that.
     pub in_force: Setting,
-    /// Whether the decision could not be carried out, wholly or in part.
-    pub actuation_failed: bool,
+    /// Whether the cap in force during the period was all that the cores can need.
+    pub cap_at_limit: bool,
+    /// Why the decision could not be carried out, wholly or in part.
+    pub not_carried_out: Vec<String>,
     /// What keeps the levers from being moved.
     pub levers: Levers,
     /// Energy consumed in the period.
@@ -60,7 +62,7 @@ impl Tick {
     /// Cores and cap of the whole run in the period, where they are levers of it: what was in force where it is commanded, and
     /// everything of a node that could not be reached.
     pub fn held(&self) -> (Option<Cores>, Option<Watts>) {
-        let in_force = &self.seen.in_force;
+        let in_force = &self.observation.in_force;
         (
             in_force.cores().map(|cores| cores + self.missing.cores),
             in_force.cap().map(|cap| cap + self.missing.cap),
@@ -69,7 +71,7 @@ impl Tick {
 
     /// The run as a whole, with this in force: `all`, with everything of a node that could not be reached.
     pub fn whole(&self, in_force: &Setting) -> Part {
-        let seen = &self.seen;
+        let seen = &self.observation;
         let busy = seen.utilisation.zip(seen.in_force.cores());
         let latency = seen.traffic.as_ref().and_then(|traffic| traffic.latency);
         let with_missing = |value: Option<f64>, missing: f64| value.map(|value| value + missing);
@@ -120,7 +122,7 @@ impl Tick {
 
     /// Mean power of the whole run in the period; not known where a node could not be reached.
     pub fn power(&self) -> Option<Reading<Watts>> {
-        self.seen.power.filter(|_| self.missing.nodes == 0)
+        self.observation.power.filter(|_| self.missing.nodes == 0)
     }
 }
 

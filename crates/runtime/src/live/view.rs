@@ -6,7 +6,7 @@ use headroom_console::Stop;
 use headroom_console::terminal::{Scene, Stage};
 use headroom_units::{Lever, Part, Quantity, Seconds, Sensor, Source};
 use ratatui::Frame;
-use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::layout::{Constraint, Layout, Margin, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::symbols::Marker;
 use ratatui::text::{Line, Span};
@@ -20,6 +20,10 @@ const HISTORY: usize = 600;
 const REASONS: usize = 8;
 /// Parts shown: more than a screen has room for are in the record and in `/status`.
 const MAX_PARTS: usize = 10;
+/// Screens of fewer lines than this show less.
+const SMALL: u16 = 34;
+/// Stands where a text was cut.
+const CUT: char = '…';
 /// Periods that wait where drawing is slow: half an hour of half seconds. The view's totals lack those beyond.
 const WAITING: usize = 4_096;
 
@@ -104,7 +108,7 @@ impl Scene for Screen {
 impl Screen {
     fn keep(&mut self, tick: Tick) {
         let at = tick.at.get();
-        let whole = tick.whole(&tick.seen.in_force);
+        let whole = tick.whole(&tick.observation.in_force);
         for (quantity, value) in &whole.values {
             let series = self.series.entry(*quantity).or_default();
             if series.len() == HISTORY {
@@ -114,7 +118,7 @@ impl Screen {
         }
         self.source = whole.source.or(self.source);
         self.periods += 1;
-        if let Some(traffic) = &tick.seen.traffic {
+        if let Some(traffic) = &tick.observation.traffic {
             self.failures += traffic.failures;
             let late = traffic
                 .latency
@@ -139,15 +143,19 @@ impl Screen {
 
     fn draw_all(&self, frame: &mut Frame<'_>) {
         let parts = self.latest.as_ref().map_or(&[][..], |tick| &tick.parts);
-        let rows = parts.len().min(MAX_PARTS) as u16;
+        let height = frame.area().height;
+        // A small screen has one row of plots, of a few parts and of the newest reason.
+        let is_small = height < SMALL;
+        let held = self.target().is_some();
+        let rows = parts.len().min(if is_small { 3 } else { MAX_PARTS });
         let [head, progress, latency, middle, table, reasons] = Layout::vertical([
             Constraint::Length(2),
             Constraint::Length(1),
             // Without an SLO there is no latency to be shown.
-            Constraint::Fill(if self.target().is_some() { 3 } else { 0 }),
-            Constraint::Fill(3),
-            Constraint::Length(if rows > 0 { rows + 2 } else { 0 }),
-            Constraint::Length(REASONS as u16 + 2),
+            Constraint::Fill(if held { 3 } else { 0 }),
+            Constraint::Fill(if is_small && held { 0 } else { 3 }),
+            Constraint::Length(if rows > 0 { rows as u16 + 2 } else { 0 }),
+            Constraint::Length(if is_small { 6 } else { REASONS as u16 + 2 }),
         ])
         .areas(frame.area());
         self.head(frame, head);
@@ -164,27 +172,69 @@ impl Screen {
             ],
         );
         let charts = self.charts();
-        let areas = Layout::horizontal(vec![Constraint::Fill(1); charts.len()]).split(middle);
-        for (series, area) in charts.iter().zip(areas.iter()) {
+        // Narrower than this a plot shows neither its title nor its curve.
+        let fit = charts.len().min(usize::from(middle.width / 24).max(1));
+        let areas = Layout::horizontal(vec![Constraint::Fill(1); fit]).split(middle);
+        for (series, area) in charts
+            .iter()
+            .zip(areas.iter())
+            .filter(|(_, area)| area.height > 0)
+        {
             self.chart(frame, *area, series, &[]);
         }
+        let plots = if middle.height > 0 {
+            charts.len() - fit
+        } else {
+            charts.len()
+        };
+        let left_out = |count: usize, what: &str| match count {
+            0 => String::new(),
+            count => format!("; {count} of the {what} in the record only"),
+        };
         if rows > 0 {
-            let lines: Vec<Line<'_>> = parts.iter().take(MAX_PARTS).map(row).collect();
-            let left = parts.len().saturating_sub(MAX_PARTS);
-            let title = match left {
-                0 => " parts ".to_owned(),
-                left => format!(" parts, {left} more in the record "),
-            };
+            let width = usize::from(table.width.saturating_sub(2));
+            let lines: Vec<Line<'_>> = parts.iter().take(rows).map(|part| row(part, width)).collect();
+            let title = format!(
+                " parts{}{} ",
+                left_out(parts.len() - rows, "parts"),
+                left_out(plots, "plots")
+            );
             frame.render_widget(Paragraph::new(lines).block(Block::bordered().title(title)), table);
         }
-        let lines: Vec<Line<'_>> = self
-            .reasons
-            .iter()
-            .rev()
-            .map(|reason| Line::from(reason.as_str()))
-            .collect();
-        let why = Paragraph::new(lines).block(Block::bordered().title(" why, newest first (q: stop) "));
-        frame.render_widget(why, reasons);
+        let inner = reasons.inner(Margin::new(1, 1));
+        let (lines, hidden) = self.newest_reasons(usize::from(inner.width), usize::from(inner.height));
+        let plots = if rows > 0 { 0 } else { plots };
+        let title = format!(
+            " why, newest first (q: stop){}{} ",
+            left_out(hidden, "reasons"),
+            left_out(plots, "plots")
+        );
+        frame.render_widget(
+            Paragraph::new(lines).block(Block::bordered().title(title)),
+            reasons,
+        );
+    }
+
+    /// The lines of the newest reasons, wrapped, and how many reasons have no room; a reason that alone has none ends in a sign.
+    fn newest_reasons(&self, width: usize, height: usize) -> (Vec<Line<'_>>, usize) {
+        let mut lines: Vec<String> = Vec::new();
+        for (shown, reason) in self.reasons.iter().rev().enumerate() {
+            let mut wrapped = wrapped(reason, width);
+            if lines.len() + wrapped.len() > height {
+                if shown > 0 {
+                    return (
+                        lines.into_iter().map(Line::from).collect(),
+                        self.reasons.len() - shown,
+                    );
+                }
+                wrapped.truncate(height);
+                if let Some(last) = wrapped.last_mut() {
+                    *last = cut(&format!("{last}{CUT}"), width);
+                }
+            }
+            lines.extend(wrapped);
+        }
+        (lines.into_iter().map(Line::from).collect(), 0)
     }
 
     /// What the charts beside each other show: each lever that there is with what is used of it, power where no lever shows it, and
@@ -347,30 +397,57 @@ impl Screen {
     }
 }
 
-/// A part of the run in a line: its state, its values, and what is wrong with it.
-fn row(part: &Part) -> Line<'_> {
+/// A text in lines of at most so many characters, broken between words.
+fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split_whitespace() {
+        let last = lines.len() - 1;
+        let joined = lines[last].chars().count() + 1 + word.chars().count();
+        match lines[last].is_empty() {
+            true => lines[last].push_str(word),
+            false if joined <= width => lines[last].extend([" ", word]),
+            false => lines.push(format!("  {word}")),
+        }
+    }
+    lines.into_iter().map(|line| cut(&line, width)).collect()
+}
+
+/// At most so many characters of a text; one that is longer ends in a sign.
+fn cut(text: &str, width: usize) -> String {
+    if text.chars().count() <= width {
+        return text.to_owned();
+    }
+    let kept = text.chars().take(width.saturating_sub(1));
+    kept.chain([CUT]).collect()
+}
+
+/// A part of the run in a line of this width: its state, what is wrong with it, and its values; what has no room ends in a sign.
+fn row(part: &Part, width: usize) -> Line<'_> {
     let state = part.state.as_deref().unwrap_or_default();
     let colour = if part.trouble.is_empty() {
         Color::Green
     } else {
         Color::Red
     };
-    let values: Vec<String> = part
-        .values
-        .iter()
-        .map(|(quantity, value)| format!("{} {}", quantity.info().name, quantity.info().read(*value)))
-        .collect();
+    let (name, state) = (format!("{:<14} ", part.name), format!("{state:<14} "));
+    let room = width.saturating_sub(name.chars().count() + state.chars().count());
+    let mut trouble = part.trouble.join("; ");
+    if !trouble.is_empty() {
+        trouble = cut(&format!("{trouble}  "), room);
+    }
+    let values = part.values.iter().map(|(quantity, value)| {
+        let info = quantity.info();
+        format!("{} {}", info.title, info.read(*value))
+    });
+    let values = cut(
+        &values.collect::<Vec<_>>().join("  "),
+        room - trouble.chars().count(),
+    );
     Line::from(vec![
-        Span::styled(
-            format!("{:<14} ", part.name),
-            Style::new().add_modifier(Modifier::BOLD),
-        ),
-        Span::styled(format!("{state:<14} "), Style::new().fg(colour)),
-        Span::raw(values.join("  ")),
-        Span::styled(
-            format!("  {}", part.trouble.join("; ")),
-            Style::new().fg(Color::Red),
-        ),
+        Span::styled(name, Style::new().add_modifier(Modifier::BOLD)),
+        Span::styled(state, Style::new().fg(colour)),
+        Span::styled(trouble, Style::new().fg(Color::Red)),
+        Span::raw(values),
     ])
 }
 
@@ -389,9 +466,75 @@ fn line<'a>(name: &'a str, colour: Color, points: &'a [(f64, f64)]) -> Dataset<'
 #[cfg(test)]
 mod tests {
     use super::*;
+    use headroom_control::Reason;
     use headroom_units::Role;
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
+
+    /// The lines of the view on a screen of this size.
+    fn drawn(screen: &Screen, width: u16, height: u16) -> Vec<String> {
+        let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+        terminal.draw(|frame| screen.draw_all(frame)).unwrap();
+        let cells = &terminal.backend().buffer().content;
+        let lines = cells.chunks(usize::from(width));
+        lines
+            .map(|line| line.iter().map(|cell| cell.symbol()).collect())
+            .collect()
+    }
+
+    #[test]
+    fn a_screen_of_80_by_24_has_a_plot_and_whole_reasons_and_says_what_it_leaves_out() {
+        let mut screen = Screen::default();
+        let text = "utilisation is forecast at 0.91, above 0.85: two cores more, before latency suffers, and the cap goes up with \
+                    them so that they can run at full speed";
+        let whole = Part::new("all", Role::Cluster)
+            .with(Sensor::LatencyAtSlo, Some(0.1))
+            .with(Sensor::ArrivalRate, Some(40.0))
+            .with(Sensor::PowerAlwaysOn, Some(185.0))
+            .with(Sensor::FailureRate, Some(0.0));
+        let mut parts = vec![whole];
+        parts.extend((1..=4).map(|node| Part::new(format!("n{node}"), Role::Node)));
+        parts[1].trouble.push("the agent cannot be reached".to_owned());
+        for second in 1..=9 {
+            let mut tick = Tick {
+                at: Seconds::new(f64::from(second)),
+                target: Some(Seconds::from_millis(250.0)),
+                parts: parts.clone(),
+                ..Tick::default()
+            };
+            tick.decision.reasons.push(Reason {
+                rule: "scale-up".into(),
+                text: text.to_owned(),
+                numbers: Vec::new(),
+                levers: Vec::new(),
+            });
+            screen.take(Message::Tick(Box::new(tick)));
+        }
+        let points: VecDeque<_> = (1..=9).map(|second| (f64::from(second), 100.0)).collect();
+        for sensor in [Sensor::LatencyAtSlo, Sensor::ArrivalRate] {
+            screen.series.insert(sensor.into(), points.clone());
+        }
+        let lines = drawn(&screen, 80, 24);
+        let text = lines.join("\n");
+        assert!(lines[3].contains("Latency at the SLO's percentile"), "{text}");
+        let plot = lines[4..12].concat();
+        assert!(
+            plot.chars().any(|c| ('\u{2801}'..='\u{28ff}').contains(&c)),
+            "{text}"
+        );
+        for wanted in [
+            "n1",
+            "the agent cannot be reached",
+            "…│",
+            "Power with every server on 185.0 W",
+            "2 of the parts in the record only; 1 of the plots in the record only",
+            "9.0 s scale-up:",
+            "full speed",
+            "7 of the reasons in the record only",
+        ] {
+            assert!(text.contains(wanted), "{wanted} in\n{text}");
+        }
+    }
 
     #[test]
     fn a_run_without_an_slo_shows_its_queue_and_its_parts_and_no_latency() {
@@ -414,10 +557,7 @@ mod tests {
             parts: vec![whole, estimator],
             ..Tick::default()
         })));
-        let mut terminal = Terminal::new(TestBackend::new(160, 50)).unwrap();
-        terminal.draw(|frame| screen.draw_all(frame)).unwrap();
-        let cells = terminal.backend().buffer().content.iter();
-        let text: String = cells.map(|cell| cell.symbol()).collect();
+        let text = drawn(&screen, 160, 50).concat();
         for wanted in [
             "law busy-time",
             "Capacity: now 595.0 /s",

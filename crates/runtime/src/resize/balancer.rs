@@ -79,6 +79,11 @@ pub trait Balancer: Send {
     /// In words, for the start of a run.
     fn name(&self) -> String;
 
+    /// The URL of a server, where the telemetry counts requests by it.
+    fn url(&self, _server: usize) -> Option<&str> {
+        None
+    }
+
     /// What it shows, within the time given.
     ///
     /// # Errors

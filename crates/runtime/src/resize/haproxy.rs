@@ -120,7 +120,7 @@ impl HaproxyServers {
             .iter()
             .find(|row| row.kind == RowKind::Backend && row.proxy == self.backend);
         let now = backend.map(|row| Counted {
-            pid: counted.process.pid,
+            pid: counted.pid,
             at,
             sessions: row.sessions_total,
             in_flight: row.sessions,

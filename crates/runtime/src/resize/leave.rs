@@ -1,12 +1,16 @@
 //! The end: every server is left serving, for nobody will start one any more.
 
 use super::balancer::{Admission, Wanted};
-use super::servers::Servers;
+use super::servers::{Parts, Servers};
 use super::switch_worker::PowerOrder;
 use headroom_console::say;
 use headroom_control::resize::PowerState;
 use std::time::{Duration, Instant};
 
+/// A check or a switch that has not answered once in this time is not waited for before the servers are started.
+const MAX_FIRST_ANSWER: Duration = Duration::from_secs(10);
+/// How often what is still missing is reported by who goes on without a limit.
+const SAY_AGAIN: Duration = Duration::from_secs(300);
 /// How often the servers are looked at.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// A server that was told to start, and of whose power nothing is heard, is told again after this long. No sooner: a service
@@ -21,14 +25,42 @@ const LAST_WORD: Duration = Duration::from_secs(3);
 /// Starts every server that does not answer and gives requests to each that does; at the end of `wait` to all, for the
 /// balancer's own checks keep requests from one that is down. What could not be done, in words.
 pub fn leave(cluster: &mut Servers, wait: Duration) -> Vec<String> {
-    // One that was told to stop answers for a while yet: it does not count until it fell silent, or was not stopped after
+    // One that was ordered to stop answers for a while yet: it does not count until it fell silent, or was not stopped after
     // all.
-    let mut going: Vec<bool> = cluster
+    let going = cluster
         .states()
         .iter()
         .map(|(_, state)| *state == PowerState::Stopping)
         .collect();
-    let parts = &mut cluster.parts;
+    bring_up(&mut cluster.parts, going, wait, None)
+}
+
+/// The same for a controller that cannot do it any more. It needs the power switches alone to begin with, and goes on until
+/// every server answers and gets requests, or until `over` says that a controller has them again.
+pub fn restore(parts: &mut Parts, wait: Duration, over: &mut dyn FnMut() -> bool) {
+    let begun = Instant::now();
+    let unknown = |parts: &Parts| {
+        !(parts.checks.all_checked() && parts.servers.iter().all(|server| server.switch_worker.asked()))
+    };
+    // Who runs is not started again.
+    while unknown(parts) && begun.elapsed() < MAX_FIRST_ANSWER {
+        if over() {
+            return;
+        }
+        std::thread::sleep(LOOK_AGAIN);
+    }
+    let going = vec![false; parts.servers.len()];
+    bring_up(parts, going, wait, Some(over));
+}
+
+fn bring_up(
+    parts: &mut Parts,
+    mut going: Vec<bool>,
+    wait: Duration,
+    mut over: Option<&mut dyn FnMut() -> bool>,
+) -> Vec<String> {
+    // One that was ordered to stop by a controller that is no more answers until it is down, and is started then.
+    let settled = Instant::now() + Duration::from_secs_f64(parts.tuning.stop_timeout_s);
     let count = parts.servers.len();
     let mut ordered = vec![false; count];
     let mut starts = vec![Start::at(Instant::now()); count];
@@ -42,6 +74,9 @@ pub fn leave(cluster: &mut Servers, wait: Duration) -> Vec<String> {
     let mut until = Instant::now() + wait;
     let mut last_word = false;
     loop {
+        if over.as_mut().is_some_and(|over| over()) {
+            return Vec::new();
+        }
         let mut answering: Vec<bool> = (0..count).map(|at| parts.checks.answers(at).is_ok()).collect();
         for (at, server) in parts.servers.iter().enumerate() {
             let has_failed = server.switch_worker.take_failure().is_some();
@@ -81,20 +116,33 @@ pub fn leave(cluster: &mut Servers, wait: Duration) -> Vec<String> {
                 .all(|(member, ready)| !ready || member.admission == Admission::Ready)
         });
         let served = answering.iter().all(|answers| *answers);
-        if admitted && reported.is_ok() && (served || last_word) {
-            return left(cluster, &answering);
+        let enough = match over {
+            Some(_) => served && Instant::now() >= settled,
+            None => served || last_word,
+        };
+        if admitted && reported.is_ok() && enough {
+            return left(parts, &answering);
         }
         if Instant::now() >= until {
             if last_word {
-                let why = look
-                    .err()
-                    .or(reported.err())
-                    .unwrap_or_else(|| "it has not taken every change".to_owned());
-                let mut left = left(cluster, &answering);
-                left.push(format!(
-                    "the balancer did not take the command that every server gets requests: {why}"
-                ));
-                return left;
+                let mut left = left(parts, &answering);
+                if !admitted || reported.is_err() {
+                    let why = look
+                        .err()
+                        .or(reported.err())
+                        .unwrap_or_else(|| "it has not taken every change".to_owned());
+                    left.push(format!(
+                        "the balancer did not take the command that every server gets requests: {why}"
+                    ));
+                }
+                if over.is_none() {
+                    return left;
+                }
+                for left in &left {
+                    say::note!("warning: {left}; it is tried on");
+                }
+                until = Instant::now() + SAY_AGAIN;
+                continue;
             }
             last_word = true;
             until = Instant::now() + LAST_WORD;
@@ -136,8 +184,8 @@ impl Start {
     }
 }
 
-fn left(cluster: &Servers, answering: &[bool]) -> Vec<String> {
-    let servers = cluster.parts.servers.iter().enumerate();
+fn left(parts: &Parts, answering: &[bool]) -> Vec<String> {
+    let servers = parts.servers.iter().enumerate();
     servers
         .filter(|(at, _)| !answering[*at])
         .map(|(_, server)| {

@@ -26,7 +26,7 @@ mod switch_worker;
 
 pub use check::{CheckTarget, Checks};
 pub use haproxy::HaproxyServers;
-pub use leave::leave;
+pub use leave::{leave, restore};
 pub use queues::{Queue, distinguishing};
 pub use servers::{Demand, Parts, ServerParts, Servers};
 pub use switch_worker::SwitchWorker;

@@ -2,7 +2,7 @@
 //! somebody waited. The controller's loop takes the newest sample and the newest estimate, and waits for neither.
 
 use crate::queue_sample::{UsedSockets, observation};
-use headroom_control::capacity::{BusyTimeMonitor, Estimate, QueueObservation, Sight};
+use headroom_control::capacity::{BusyTimeMonitor, Estimate, ListenerSample, QueueObservation};
 use headroom_node::queue::{QueueError, QueueSample};
 use headroom_units::Seconds;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -144,7 +144,7 @@ fn sample_on(mut sample: impl FnMut() -> Sampled, every: Duration, shared: &Shar
                     // What a whole machine counts is not this server's.
                     Ok(sample) if sample.port.accepts.is_none() => QueueObservation {
                         length,
-                        sight: Sight::Unread,
+                        sample: ListenerSample::Unread,
                     },
                     _ => observation(length, &seen, &mut used),
                 };

@@ -5,8 +5,8 @@ use crate::cluster::AgentQueue;
 use crate::queue_sample::{UsedSockets, observation, sampling_period};
 use headroom_control::OutOfRange;
 use headroom_control::capacity::{
-    BusyTimeMonitor, Capacity, Estimate, QueueKind, QueueMonitor, QueueObservation, QueueTuning, Sight, Step,
-    StepMeter, Unusable,
+    BusyTimeMonitor, Capacity, Estimate, ListenerSample, QueueKind, QueueMonitor, QueueObservation,
+    QueueTuning, Step, StepMeter, Unusable,
 };
 use headroom_control::decision::Reason;
 use headroom_node::queue::{
@@ -246,11 +246,11 @@ impl Queue {
                     self.estimate = Some(match step {
                         Ok(step) => monitor.step(&step),
                         Err(shown) => {
-                            let sight = match shown {
-                                Shown::Nobody => Sight::Nobody,
-                                _ => Sight::Unread,
+                            let sample = match shown {
+                                Shown::Nobody => ListenerSample::Nobody,
+                                _ => ListenerSample::Unread,
                             };
-                            monitor.observe(&QueueObservation { length, sight })
+                            monitor.observe(&QueueObservation { length, sample })
                         }
                     });
                 }
@@ -284,7 +284,7 @@ impl Queue {
         // It has no step to give.
         let _ = self.meter.take(&QueueObservation {
             length,
-            sight: Sight::Unread,
+            sample: ListenerSample::Unread,
         });
         Err(Shown::Unknown(why))
     }
@@ -305,19 +305,11 @@ impl Queue {
         let tuning = self.tuning;
         match &mut self.sampling {
             Sampling::Many { sampler, .. } => {
-                let joining = peers.and_then(|peers| BusyTimeMonitor::joining(tuning, peers).ok());
-                sampler.join(match joining {
-                    Some(monitor) => monitor,
-                    None => BusyTimeMonitor::new(tuning)?,
-                });
+                sampler.join(BusyTimeMonitor::joining(tuning, peers)?);
             }
             Sampling::Period { monitor: Some(_), .. } => {}
             Sampling::Period { monitor, .. } => {
-                let joining = peers.and_then(|peers| QueueMonitor::joining(tuning, peers).ok());
-                *monitor = Some(Box::new(match joining {
-                    Some(monitor) => monitor,
-                    None => QueueMonitor::new(tuning)?,
-                }));
+                *monitor = Some(Box::new(QueueMonitor::joining(tuning, peers)?));
             }
         }
         Ok(())

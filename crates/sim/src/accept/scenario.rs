@@ -37,6 +37,36 @@ impl SynRetries {
     }
 }
 
+/// What the live loop can lack, from `at_s` to `until_s`, seconds from the start.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum AcceptFault {
+    /// The balancer cannot be asked: requests go on as they did, and nobody who is up may go.
+    BalancerLost {
+        /// From.
+        at_s: f64,
+        /// Until.
+        until_s: f64,
+    },
+    /// A server's accept queue cannot be read.
+    QueueUnread {
+        /// The server's number, from 0.
+        server: usize,
+        /// From.
+        at_s: f64,
+        /// Until.
+        until_s: f64,
+    },
+}
+
+impl AcceptFault {
+    /// Whether it is there at a time.
+    pub(super) fn is_at(&self, now_s: f64) -> bool {
+        let (Self::BalancerLost { at_s, until_s } | Self::QueueUnread { at_s, until_s, .. }) = *self;
+        (at_s..until_s).contains(&now_s)
+    }
+}
+
 /// A cluster and its load. By default five of the paper's servers, each with the capacity of Section 7.4.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -77,6 +107,8 @@ pub struct AcceptScenario {
     pub queue: QueueTuning,
     /// The time limits of the servers' power states.
     pub power_states: PowerTuning,
+    /// What the loop lacks, and when.
+    pub faults: Vec<AcceptFault>,
     /// What ends a run that would not end.
     pub limits: Limits,
 }
@@ -105,6 +137,7 @@ impl Default for AcceptScenario {
                 ..QueueTuning::default()
             },
             power_states: PowerTuning::default(),
+            faults: Vec::new(),
             limits: Limits::default(),
         }
     }
@@ -172,7 +205,10 @@ mod tests {
                 "step_s: is 10: it must be between 0.001 and 5",
             ),
             ("serving = 6", "serving: is 6: it must be between 1 and 5"),
-            ("power.full_w = 10.0", "power.full_w: is 10"),
+            (
+                "power = { idle_w = 60.0, full_w = 10.0, booting_w = 65.0, shutting_down_w = 60.0, off_w = 0.0 }",
+                "power.full_w: is 10",
+            ),
             ("queue.keep = 1.0", "queue.keep: is 1: it must be"),
             ("power_states.backoff_s = 0.0", "power_states.backoff_s: is 0"),
         ] {

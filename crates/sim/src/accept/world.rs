@@ -1,15 +1,19 @@
 //! The cluster at work.
 
-use super::scenario::AcceptScenario;
+use super::scenario::{AcceptFault, AcceptScenario};
 use super::server::{AcceptServer, Counted, Request};
 use crate::error::RunError;
 use crate::heap::{Heap, Winners};
 use crate::histogram::LatencyHistogram;
 use crate::requests::Requests;
 use crate::server::Job;
+use crate::world::Controller;
 use headroom_control::capacity::{Busy, Capacity, Monitor, Step};
-use headroom_control::resize::{Command, Fleet, Health, PowerState, exact_mean};
-use headroom_control::{Decision, Law, NodeObservation, Observation};
+use headroom_control::resize::{
+    Command, Counts, Energy, EnergyTotals, Fleet, Health, PowerState, Resize, ServerLoad, demand, exact_mean,
+    hold,
+};
+use headroom_control::{Decision, NodeObservation, Observation};
 use headroom_units::{Joules, PerSecond, Ratio, Seconds};
 use headroom_workload::Distribution;
 use headroom_workload::random::Rng;
@@ -63,6 +67,8 @@ pub struct AcceptTotals {
     pub drops: u64,
     /// Energy of all servers, as simulated.
     pub energy: Joules,
+    /// The same by the model of the live loop, from the servers' states, arrival rates and capacities as it knows them.
+    pub modelled: EnergyTotals,
     /// Server-seconds in which requests were taken.
     pub serving_server_s: f64,
     /// From the first attempt to the answer.
@@ -89,7 +95,7 @@ enum Machine {
 /// the simulator.
 pub fn run(
     scenario: &AcceptScenario,
-    law: &mut dyn Law,
+    law: &mut dyn Controller,
     seed: u64,
     sink: &mut dyn FnMut(&AcceptStep<'_>),
 ) -> Result<AcceptTotals, RunError> {
@@ -118,7 +124,10 @@ struct World<'a> {
     machines: Vec<Machine>,
     enabled: Vec<bool>,
     monitors: Vec<Option<Monitor>>,
+    /// What they said last.
+    capacities: Vec<Capacity>,
     fleet: Fleet,
+    energy: Energy,
     turn: usize,
     /// Attempts since the last sample, those included that found no server.
     attempts: u64,
@@ -154,7 +163,9 @@ impl<'a> World<'a> {
                 .collect(),
             monitors: serving.iter().map(monitor).collect::<Result<_, _>>()?,
             enabled: serving,
+            capacities: vec![Capacity::Unknown; count],
             fleet,
+            energy: Energy::new(scenario.power),
             turn: 0,
             attempts: 0,
             totals: AcceptTotals {
@@ -167,6 +178,7 @@ impl<'a> World<'a> {
                 attempts: 0,
                 drops: 0,
                 energy: Joules::ZERO,
+                modelled: EnergyTotals::default(),
                 serving_server_s: 0.0,
                 latency: LatencyHistogram::new(),
             },
@@ -175,7 +187,7 @@ impl<'a> World<'a> {
 
     fn run(
         mut self,
-        law: &mut dyn Law,
+        law: &mut dyn Controller,
         sink: &mut dyn FnMut(&AcceptStep<'_>),
     ) -> Result<AcceptTotals, RunError> {
         let (limits, length_s) = (self.scenario.limits, self.scenario.duration_s);
@@ -279,7 +291,7 @@ impl<'a> World<'a> {
     }
 
     /// The end of a sampling step: what was seen, what is decided, what is done.
-    fn sample(&mut self, now_s: f64, law: &mut dyn Law, sink: &mut dyn FnMut(&AcceptStep<'_>)) {
+    fn sample(&mut self, now_s: f64, law: &mut dyn Controller, sink: &mut dyn FnMut(&AcceptStep<'_>)) {
         let step_s = self.scenario.step_s;
         self.totals.steps += 1;
         let attempts = std::mem::take(&mut self.attempts);
@@ -295,28 +307,68 @@ impl<'a> World<'a> {
                 capacity: one.capacity,
             })
             .collect();
-        let arrival_rate = PerSecond::new(attempts as f64 / step_s);
+        let counts = steps
+            .iter()
+            .enumerate()
+            .map(|(at, one)| match self.is_read(now_s, at) {
+                true => (one.state, Counts::Attempts(one.queue.arrival_rate())),
+                false => (one.state, Counts::Unknown),
+            });
         let now = Seconds::new(now_s);
-        let seen = Observation {
+        let observation = Observation {
             period: self.totals.steps - 1,
             at: now,
             clock: now,
             length: Seconds::new(step_s),
-            demand: Some(arrival_rate),
+            demand: demand(counts),
+            in_force: self.fleet.in_force(),
             nodes,
             ..Observation::default()
         };
-        let decision = law.decide(&seen);
+        let loads: Vec<ServerLoad> = steps
+            .iter()
+            .zip(&health)
+            .map(|(one, health)| {
+                let capacity = one.capacity.value().filter(|capacity| capacity.get() > 0.0);
+                ServerLoad {
+                    state: one.state,
+                    powered: health.powered,
+                    used: capacity.map(|capacity| one.queue.arrival_rate() / capacity),
+                }
+            })
+            .collect();
+        self.energy.add(observation.length, &loads);
+        let mut decision = law.decide(&observation);
+        let is_lost = |fault: &AcceptFault| matches!(fault, AcceptFault::BalancerLost { .. });
+        if self.faults_at(now_s).any(is_lost) {
+            let states: Vec<PowerState> = steps.iter().map(|one| one.state).collect();
+            let decided = Resize::of(&decision, self.servers.len());
+            decision = hold(decided, "the balancer cannot be asked", &states, &health).into();
+        }
         let servers = decision.setting.servers().unwrap_or(self.servers.len());
         for order in self.fleet.steer(now, servers, &health) {
-            self.carry_out(now_s, order.server, order.command, &seen.nodes);
+            self.carry_out(now_s, order.server, order.command, &observation.nodes);
         }
         sink(&AcceptStep {
             at: now,
-            arrival_rate,
+            arrival_rate: PerSecond::new(attempts as f64 / step_s),
             servers: &steps,
             decision: &decision,
         });
+    }
+
+    fn faults_at(&self, now_s: f64) -> impl Iterator<Item = &AcceptFault> {
+        self.scenario
+            .faults
+            .iter()
+            .filter(move |fault| fault.is_at(now_s))
+    }
+
+    /// Whether a server's accept queue can be read.
+    fn is_read(&self, now_s: f64, at: usize) -> bool {
+        let of_it =
+            |fault: &AcceptFault| matches!(fault, AcceptFault::QueueUnread { server, .. } if *server == at);
+        !self.faults_at(now_s).any(of_it)
     }
 
     fn sample_server(&mut self, now_s: f64, at: usize) -> ServerStep {
@@ -355,15 +407,17 @@ impl<'a> World<'a> {
         if self.enabled[at] {
             self.totals.serving_server_s += step_s;
         }
-        let capacity = match &mut self.monitors[at] {
-            Some(monitor) => monitor.step(&queue).capacity,
+        let is_read = self.is_read(now_s, at);
+        self.capacities[at] = match &mut self.monitors[at] {
+            Some(monitor) if is_read => monitor.step(&queue).capacity,
+            Some(_) => self.capacities[at],
             None => Capacity::Unknown,
         };
         ServerStep {
             state: self.fleet.servers()[at].state(),
             queue,
             utilisation: Ratio::new(utilisation),
-            capacity,
+            capacity: self.capacities[at],
             energy,
         }
     }
@@ -416,9 +470,7 @@ impl<'a> World<'a> {
 
     /// The estimator of a server that joins: it starts with the mean of what the others know exactly.
     fn newcomer(&self, nodes: &[NodeObservation]) -> Option<Monitor> {
-        let tuning = self.scenario.queue;
-        let joining = exact_mean(nodes).and_then(|mean| Monitor::joining(tuning, mean).ok());
-        joining.or_else(|| Monitor::new(tuning).ok())
+        Monitor::joining(self.scenario.queue, exact_mean(nodes)).ok()
     }
 
     /// What came must have gone somewhere.
@@ -426,7 +478,10 @@ impl<'a> World<'a> {
         self.totals.attempts += self.attempts;
         let held: usize = self.servers.iter().map(AcceptServer::requests).sum();
         self.totals.in_flight = (held + self.retries.len()) as u64;
-        let totals = self.totals;
+        let totals = AcceptTotals {
+            modelled: self.energy.sum,
+            ..self.totals
+        };
         let gone = totals.completed + totals.abandoned + totals.lost + totals.in_flight;
         // Every drop leads to another attempt, a client that gives up, or one that is still waiting.
         let tried = totals.requests + totals.drops - totals.abandoned - self.retries.len() as u64;

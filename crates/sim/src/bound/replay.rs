@@ -22,10 +22,6 @@ impl Law for Replay {
         "clairvoyant"
     }
 
-    fn rules(&self) -> &'static [&'static str] {
-        &["replay"]
-    }
-
     fn levers(&self) -> &'static [Lever] {
         &[Lever::Cores, Lever::Cap, Lever::Frequency]
     }

@@ -18,7 +18,7 @@ pub trait Controller {
     fn decide(&mut self, observation: &Observation) -> Decision;
 }
 
-impl<L: Law> Controller for Guardian<L> {
+impl Controller for Guardian {
     fn decide(&mut self, observation: &Observation) -> Decision {
         Self::decide(self, observation)
     }

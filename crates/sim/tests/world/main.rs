@@ -23,9 +23,6 @@ impl Law for Constant {
     fn name(&self) -> &'static str {
         "constant"
     }
-    fn rules(&self) -> &'static [&'static str] {
-        &["constant"]
-    }
     fn levers(&self) -> &'static [Lever] {
         &[Lever::Cores, Lever::Cap, Lever::Frequency]
     }
@@ -51,16 +48,16 @@ fn default_day() -> Scenario {
     Scenario::default().with_trace(day(), Seconds::new(10.0), Spacing::Poisson)
 }
 
-fn slo_power(scenario: &Scenario) -> Guardian<SloPower> {
+fn slo_power(scenario: &Scenario) -> Guardian {
     let plant = scenario.plant().unwrap();
     let tuning = Tuning::default();
     let law = SloPower::new(scenario.slo().unwrap(), plant, scenario.service_rate(), tuning).unwrap();
-    Guardian::new(law, plant, 5)
+    Guardian::new(Box::new(law), plant, 5)
 }
 
-fn fixed(scenario: &Scenario) -> Guardian<Fixed> {
+fn fixed(scenario: &Scenario) -> Guardian {
     let plant = scenario.plant().unwrap();
-    Guardian::new(Fixed::new(plant), plant, 5)
+    Guardian::new(Box::new(Fixed::new(plant)), plant, 5)
 }
 
 /// Everything that a run tells, as text: to be the same, it must be the same to the bit.

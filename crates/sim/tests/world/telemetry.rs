@@ -64,7 +64,7 @@ fn users_are_no_count_of_requests() {
     let mut scenario = default_day();
     scenario.telemetry.arrivals = ArrivalMeter::Users;
     let plant = scenario.plant().unwrap();
-    let mut law = Guardian::new(Fixed::new(plant), plant, 5);
+    let mut law = Guardian::new(Box::new(Fixed::new(plant)), plant, 5);
     let (mut apart, mut told) = (0, Vec::new());
     run(&scenario, &mut law, 3, &mut |period| {
         let arrivals = period.observation.traffic.as_ref().unwrap().arrivals;

@@ -48,12 +48,10 @@ pub(super) fn rows(table: &str) -> Result<Vec<Row>, String> {
             kind,
             status: text("status").into(),
             weight: number("weight"),
-            queued: number("qcur").unwrap_or(0),
             sessions: number("scur").unwrap_or(0),
             sessions_total: number("stot").unwrap_or(0),
             requests_total: number("req_tot"),
             responses,
-            total_time_ms: number("ttime"),
         });
     }
     Ok(rows)
@@ -73,13 +71,10 @@ mod tests {
         let rows = rows(table).unwrap();
         assert_eq!(rows[0].requests_total, Some(19));
         assert_eq!(rows[0].responses.unwrap().total(), 19);
-        assert_eq!(
-            (rows[1].queued, rows[1].sessions, rows[1].sessions_total),
-            (4, 5, 6)
-        );
+        assert_eq!((rows[1].sessions, rows[1].sessions_total), (5, 6));
         assert_eq!(rows[1].kind, RowKind::Server);
         assert!(!rows[1].healthy());
-        assert_eq!((rows[2].status.as_str(), rows[2].queued), ("a,\"b\"", 0));
+        assert_eq!((rows[2].status.as_str(), rows[2].sessions), ("a,\"b\"", 0));
         assert!(super::rows("# pxname,svname\n").unwrap_err().contains("type"));
     }
 

@@ -14,8 +14,8 @@
 //!
 //! These make the log tell less than the truth and must be off: `option logasap` (writes the line before the answer
 //! has ended; such lines are refused and counted), `option dontlog-normal` and `http-request set-log-level silent`
-//! (leave requests out), `log … sample` (leaves most out; latency would still be right, but the coverage falls under
-//! half and the period is called lost), and a `maxlevel` under `info`. `option dontlognull` and
+//! (leave requests out), `log … sample` (leaves most out; latency would still be right, but fewer than half of the
+//! lines come and the period is called lost), and a `maxlevel` under `info`. `option dontlognull` and
 //! `option http-ignore-probes` do no harm. HAProxy writes a line when a request *ends*, and does not buffer it.
 //!
 //! # What is taken from where
@@ -24,10 +24,10 @@
 //! |---|---|---|
 //! | latency, completions, failures, requests by server | log | log |
 //! | arrivals | counter raised as requests arrive: `req_tot` of the frontends, or, where backends are named, their `stot`; less the requests that HAProxy answered itself | the requests that ended, see below |
-//! | in flight, queued | `scur` and `qcur` of the backends | unknown |
+//! | in flight | `scur` of the backends | unknown |
 //! | age of the oldest in flight | `show sess`, where something is in flight and nothing ended | unknown |
-//! | health, weight | status of the servers | unknown |
-//! | coverage | log lines against counted responses | unknown |
+//! | health | status of the servers | unknown |
+//! | lines that did not come | log lines against counted responses | unknown |
 //!
 //! Without the statistics socket an arrival is known only when its request has ended. Counting by the accept date in
 //! the line does not help: at the end of a period the requests still being served have no line yet, so a period
@@ -59,7 +59,7 @@ pub use line::{Entry, LineError};
 pub use outcome::Outcome;
 pub use source::{LogSource, SourceError};
 pub use statistics::{
-    Process, Responses, Row, RowKind, ServerRow, ServerState, Statistics, StatisticsAddress, StatisticsError,
+    Responses, Row, RowKind, ServerRow, ServerState, Statistics, StatisticsAddress, StatisticsError,
     StatisticsSocket,
 };
 pub use tally::Scope;

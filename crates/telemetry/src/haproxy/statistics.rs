@@ -9,7 +9,7 @@ pub use reply::ServerRow;
 
 use super::csv;
 use headroom_units::Seconds;
-use reply::{oldest, process, server_rows};
+use reply::{oldest, pid, server_rows};
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -93,19 +93,6 @@ pub enum StatisticsError {
     Weight(u32),
 }
 
-/// What the socket tells of the process.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Process {
-    /// Its version.
-    pub version: String,
-    /// Its process id; another one after a reload.
-    pub pid: u64,
-    /// Seconds since it was started.
-    pub uptime_s: u64,
-    /// Log lines that it could not send; `None` where the version does not tell.
-    pub dropped_logs: Option<u64>,
-}
-
 /// What a row of the statistics is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RowKind {
@@ -148,8 +135,6 @@ pub struct Row {
     pub status: String,
     /// Effective weight.
     pub weight: Option<u64>,
-    /// Requests waiting in its queue now (`qcur`).
-    pub queued: u64,
     /// Sessions now (`scur`): of a backend, requests in it, queued ones included; of a server, those it serves; of a
     /// frontend, client connections.
     pub sessions: u64,
@@ -159,8 +144,6 @@ pub struct Row {
     pub requests_total: Option<u64>,
     /// Responses so far; `None` for a proxy that is not in `mode http`.
     pub responses: Option<Responses>,
-    /// Mean total time over the last 1024 requests, milliseconds (`ttime`).
-    pub total_time_ms: Option<u64>,
 }
 
 impl Row {
@@ -175,8 +158,8 @@ impl Row {
 /// One look at HAProxy's counters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
-    /// The process.
-    pub process: Process,
+    /// The process id; another one after a reload.
+    pub pid: u64,
     /// The rows, in HAProxy's order.
     pub rows: Vec<Row>,
 }
@@ -225,10 +208,7 @@ impl StatisticsSocket {
         };
         let (info, table) = reply.split_at(header);
         let rows = csv::rows(table).map_err(|what| self.unexpected(command, table, &what))?;
-        Ok(Statistics {
-            process: process(info),
-            rows,
-        })
+        Ok(Statistics { pid: pid(info), rows })
     }
 
     /// Age of the oldest request in one of these backends (`show sess`); `None` where there is none. HAProxy gives

@@ -6,8 +6,8 @@ use super::source::{LogSource, Reader, SourceError, State};
 use super::statistics::{Row, RowKind, Statistics, StatisticsAddress, StatisticsSocket};
 use super::tally::{self, Intake, Scope, Shared, Tally};
 use crate::Source;
-use crate::period::{ArrivalsFrom, BackendPeriod, Latency, Lost, TelemetryPeriod};
-use headroom_units::{FailedStatus, Ratio, Seconds};
+use crate::period::{BackendPeriod, Latency, Lost, TelemetryPeriod};
+use headroom_units::{FailedStatus, Seconds};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -90,6 +90,7 @@ pub struct HaproxyTelemetry {
     statistics: Option<StatisticsSocket>,
     taken: Instant,
     last: Option<Totals>,
+    start_error: Option<String>,
     kernel_drops: Option<u64>,
     /// When a line of a request last came.
     heard: Instant,
@@ -105,7 +106,6 @@ struct Totals {
     pid: u64,
     arrivals: u64,
     ended: u64,
-    dropped_logs: Option<u64>,
     /// The scope is one that the counters can be summed over.
     countable: bool,
 }
@@ -115,7 +115,6 @@ struct Totals {
 struct Counted {
     arrivals: u64,
     ended: u64,
-    dropped_logs: Option<u64>,
     reloaded: bool,
 }
 
@@ -129,9 +128,6 @@ impl Totals {
         Counted {
             arrivals: self.arrivals - base.arrivals,
             ended: self.ended - base.ended,
-            dropped_logs: self
-                .dropped_logs
-                .map(|now| now.saturating_sub(base.dropped_logs.unwrap_or(0))),
             reloaded,
         }
     }
@@ -139,7 +135,7 @@ impl Totals {
 
 impl HaproxyTelemetry {
     /// Starts to read the log. The statistics socket is asked once for the counters to start from; that it does not
-    /// answer is told by each period's `statistics_error`, and is no error here, because HAProxy may be started
+    /// answer is reported by [`HaproxyTelemetry::start_error`] and each period's `statistics_error`, and is no error here, because HAProxy may be started
     /// later.
     ///
     /// # Errors
@@ -162,6 +158,7 @@ impl HaproxyTelemetry {
             statistics,
             taken: Instant::now(),
             last: None,
+            start_error: None,
             kernel_drops: reader.dropped(),
             reader,
             heard: Instant::now(),
@@ -169,12 +166,21 @@ impl HaproxyTelemetry {
             missing: (0, 0),
             config,
         };
-        if let Some(socket) = &telemetry.statistics
-            && let Ok(statistics) = socket.read(Duration::from_millis(200))
-        {
-            telemetry.last = telemetry.totals(&statistics).ok();
+        let read = telemetry.statistics.as_ref().map(|socket| {
+            let statistics = socket.read(Duration::from_millis(200));
+            telemetry.totals(&statistics.map_err(|error| error.to_string())?)
+        });
+        match read {
+            Some(Ok(totals)) => telemetry.last = Some(totals),
+            Some(Err(why)) => telemetry.start_error = Some(why),
+            None => {}
         }
         Ok(telemetry)
+    }
+
+    /// Why the statistics socket gave no counters at the start, where it is named and gave none.
+    pub fn start_error(&self) -> Option<&str> {
+        self.start_error.as_deref()
     }
 
     /// The UDP address that the log is received on.
@@ -344,10 +350,9 @@ impl HaproxyTelemetry {
             _ => row.requests_total.unwrap_or(0),
         };
         Ok(Totals {
-            pid: statistics.process.pid,
+            pid: statistics.pid,
             arrivals: rows.iter().map(arrived).sum(),
             ended: rows.iter().map(ended).sum(),
-            dropped_logs: statistics.process.dropped_logs,
             // HAProxy does not count by both.
             countable: scope.frontends.is_empty() || scope.backends.is_empty(),
         })
@@ -359,10 +364,8 @@ impl HaproxyTelemetry {
             match row.kind {
                 RowKind::Backend if row.responses.is_some() => {
                     *gauges.in_flight.get_or_insert(0) += row.sessions;
-                    *gauges.queued.get_or_insert(0) += row.queued;
                 }
                 RowKind::Server => {
-                    *gauges.queued.get_or_insert(0) += row.queued;
                     gauges.servers.push(row.clone());
                 }
                 _ => {}
@@ -415,21 +418,12 @@ impl Source for HaproxyTelemetry {
         self.kernel_drops = kernel_drops;
 
         let ended = tally.completions + tally.failed.total();
-        let coverage = counted
-            .filter(|counted| !counted.reloaded && counted.ended > 0)
-            .map(|counted| Ratio::new((tally.lines as f64 / counted.ended as f64).min(1.0)));
         let lost = self.loss(now, &tally, counted, dropped, statistics_error.as_deref());
-        let (arrivals, arrivals_from) = match counted {
+        let arrivals = match counted {
             // The counter of a new process does not have what the old one took in.
-            Some(counted) if counted.reloaded => (
-                counted.arrivals.saturating_sub(tally.local).max(ended),
-                ArrivalsFrom::Statistics,
-            ),
-            Some(counted) => (
-                counted.arrivals.saturating_sub(tally.local),
-                ArrivalsFrom::Statistics,
-            ),
-            None => (ended, ArrivalsFrom::Log),
+            Some(counted) if counted.reloaded => counted.arrivals.saturating_sub(tally.local).max(ended),
+            Some(counted) => counted.arrivals.saturating_sub(tally.local),
+            None => ended,
         };
         let gauges = statistics
             .as_ref()
@@ -448,22 +442,17 @@ impl Source for HaproxyTelemetry {
         TelemetryPeriod {
             since,
             arrivals,
-            arrivals_from,
             completions: tally.completions,
             failures: tally.failed.total(),
             failed: tally.failed,
             statuses: Some(tally.statuses),
             local: tally.local,
             in_flight: gauges.in_flight,
-            queued: gauges.queued,
             oldest_in_flight,
             backends: servers(&tally, gauges.servers),
             malformed: tally.malformed.total(),
             malformed_by_kind: tally.malformed,
             dropped,
-            dropped_by_proxy: counted.and_then(|counted| counted.dropped_logs),
-            coverage,
-            delivery_lag: tally.least_lag_s.map(Seconds::new),
             reloaded: counted.is_some_and(|counted| counted.reloaded),
             statistics_error,
             lost,
@@ -476,7 +465,6 @@ impl Source for HaproxyTelemetry {
 #[derive(Debug, Default)]
 struct Gauges {
     in_flight: Option<u64>,
-    queued: Option<u64>,
     servers: Vec<Row>,
 }
 
@@ -506,7 +494,6 @@ fn servers(tally: &Tally, rows: Vec<Row>) -> Vec<BackendPeriod> {
             ..BackendPeriod::default()
         });
         server.healthy = Some(healthy);
-        server.weight = row.weight;
         server.in_flight = Some(row.sessions);
     }
     servers.into_values().collect()

@@ -3,7 +3,7 @@
 use super::reply::{self, Fault, Sample};
 use bytes::Bytes;
 use headroom_client::{Client, ClientError};
-use http::{HeaderValue, Request, Uri, header};
+use http::{Request, Uri, header};
 use std::time::Duration;
 
 /// The longest reply that is read, bytes. One number takes some hundred.
@@ -21,32 +21,24 @@ pub(super) enum QueryError {
 }
 
 /// The query API of one server.
+#[derive(Debug)]
 pub(super) struct QueryApi {
     client: Client,
     address: Uri,
-    authorization: Option<HeaderValue>,
 }
 
 impl QueryApi {
-    pub fn new(client: Client, address: Uri, authorization: Option<HeaderValue>) -> Self {
-        Self {
-            client,
-            address,
-            authorization,
-        }
+    pub fn new(client: Client, address: Uri) -> Self {
+        Self { client, address }
     }
 
     /// Asks for the value of an expression now.
     pub async fn ask(&self, expression: &str, within: Duration) -> Result<Sample, QueryError> {
         let timeout = format!("{}ms", within.as_millis().max(1));
         let body = super::endpoint::form(&[("query", expression), ("timeout", &timeout)]);
-        let mut request = Request::post(&self.address)
+        let request = Request::post(&self.address)
             .header(header::ACCEPT, "application/json")
-            .header(header::CONTENT_TYPE, "application/x-www-form-urlencoded");
-        if let Some(authorization) = &self.authorization {
-            request = request.header(header::AUTHORIZATION, authorization);
-        }
-        let request = request
+            .header(header::CONTENT_TYPE, "application/x-www-form-urlencoded")
             .body(Bytes::from(body).into())
             .map_err(ClientError::from)?;
         // A query can be asked again.

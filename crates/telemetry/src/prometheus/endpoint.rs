@@ -11,7 +11,10 @@ pub(super) fn address(url: &str) -> Result<Uri, String> {
     }
     let authority = uri.authority().ok_or("it has no host")?;
     if authority.as_str().contains('@') {
-        return Err("a name and password in it are not used; set the authorization instead".into());
+        return Err(
+            "a name and password in it are not used; ask a server or a proxy on this machine that needs none"
+                .into(),
+        );
     }
     if uri.query().is_some() {
         return Err("it must have no query; give the base address only".into());

@@ -13,23 +13,17 @@ mod endpoint;
 mod reply;
 
 use crate::Source;
-use crate::period::{ArrivalsFrom, Failures, Latency, Lost, TelemetryPeriod};
+use crate::period::{Failures, Latency, Lost, TelemetryPeriod};
 use client::QueryApi;
 use headroom_client::{Client, authorities, tls};
 use headroom_units::Seconds;
-use http::HeaderValue;
 use std::io;
 use std::path::PathBuf;
-use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use tokio::sync::mpsc;
-
-/// How much longer than its patience the asking thread may take before it is given up for the period.
-const GRACE: Duration = Duration::from_millis(200);
+use tokio::runtime::Runtime;
 
 /// What to ask and where.
-#[derive(Clone, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct PrometheusConfig {
     /// Base address, such as `http://127.0.0.1:9090` or `https://monitor.example/prometheus`.
     pub url: String,
@@ -52,8 +46,6 @@ pub struct PrometheusConfig {
     pub latest_sample: Option<String>,
     /// A reply, or the newest sample, that is older than this is stale. Must be longer than the scrape interval.
     pub max_age: Duration,
-    /// The value of the `Authorization` header, such as `Bearer …`.
-    pub authorization: Option<String>,
     /// Certificate authorities (PEM) for `https`; `None` for the system's.
     pub ca_file: Option<PathBuf>,
 }
@@ -75,27 +67,8 @@ impl PrometheusConfig {
             failure_rate: None,
             latest_sample: None,
             max_age: Duration::from_secs(60),
-            authorization: None,
             ca_file: None,
         }
-    }
-}
-
-impl std::fmt::Debug for PrometheusConfig {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // All but the authorization, which is a secret.
-        f.debug_struct("PrometheusConfig")
-            .field("url", &self.url)
-            .field("percentile", &self.percentile)
-            .field("latency", &self.latency)
-            .field("rate", &self.rate)
-            .field("in_flight", &self.in_flight)
-            .field("failure_rate", &self.failure_rate)
-            .field("latest_sample", &self.latest_sample)
-            .field("max_age", &self.max_age)
-            .field("authorization", &self.authorization.as_ref().map(|_| "…"))
-            .field("ca_file", &self.ca_file)
-            .finish()
     }
 }
 
@@ -116,9 +89,6 @@ pub enum PrometheusError {
     /// An expression is empty.
     #[error("the PromQL expression for the {0} is empty")]
     Expression(&'static str),
-    /// The authorization has characters that a header cannot have.
-    #[error("the authorization cannot be sent in a header: it must be visible ASCII on one line")]
-    Authorization,
     /// The certificate authorities cannot be read.
     #[error("the certificate authorities in {} cannot be read: {what}; name a PEM file", path.display())]
     CaFile {
@@ -127,15 +97,9 @@ pub enum PrometheusError {
         /// What is wrong.
         what: String,
     },
-    /// The asking thread cannot be started.
-    #[error("the thread that asks Prometheus cannot be started: {0}")]
-    Thread(io::Error),
-}
-
-/// One round of questions.
-struct Round {
-    patience: Duration,
-    answer: SyncSender<Result<Answers, String>>,
+    /// This machine has no more files or memory.
+    #[error("Prometheus cannot be asked from here: {0}")]
+    Runtime(#[from] io::Error),
 }
 
 /// What came of it.
@@ -147,19 +111,19 @@ struct Answers {
     failures_per_s: Option<f64>,
 }
 
-/// A Prometheus server as a source of periods. Dropping it ends its thread.
+/// A Prometheus server as a source of periods.
 #[derive(Debug)]
 pub struct PrometheusTelemetry {
-    percentile: f64,
-    rounds: Option<mpsc::Sender<Round>>,
-    thread: Option<JoinHandle<()>>,
+    config: PrometheusConfig,
+    client: QueryApi,
+    runtime: Runtime,
     taken: Instant,
     /// The fractions of a request that earlier periods left over: arrivals and failures.
     carried: (f64, f64),
 }
 
 impl PrometheusTelemetry {
-    /// Checks the configuration and starts the thread that asks. The server is not contacted yet: one that is down
+    /// Checks the configuration. The server is not contacted yet: one that is down
     /// makes each period lost, with the reason.
     ///
     /// # Errors
@@ -184,14 +148,6 @@ impl PrometheusTelemetry {
                 return Err(PrometheusError::Expression(name));
             }
         }
-        let authorization = match &config.authorization {
-            Some(text) => {
-                let mut value = HeaderValue::from_str(text).map_err(|_| PrometheusError::Authorization)?;
-                value.set_sensitive(true);
-                Some(value)
-            }
-            None => None,
-        };
         let tls = match address.scheme_str() {
             Some("https") => {
                 let roots = authorities(config.ca_file.as_deref()).map_err(|(path, what)| {
@@ -202,39 +158,28 @@ impl PrometheusTelemetry {
             }
             _ => None,
         };
-        let client = QueryApi::new(Client::new(tls), address, authorization);
-        let percentile = config.percentile;
-        let (rounds, received) = mpsc::channel(1);
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .map_err(PrometheusError::Thread)?;
-        let thread = std::thread::Builder::new()
-            .name("headroom-promql".into())
-            .spawn(move || runtime.block_on(serve(client, &config, received)))
-            .map_err(PrometheusError::Thread)?;
         Ok(Self {
-            percentile,
-            rounds: Some(rounds),
-            thread: Some(thread),
+            config,
+            client: QueryApi::new(Client::new(tls), address),
+            runtime: tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()?,
             taken: Instant::now(),
             carried: (0.0, 0.0),
         })
     }
 
+    /// Whether the server answers every expression now, within `patience`.
+    ///
+    /// # Errors
+    /// Why there is no telemetry.
+    pub fn answers(&self, patience: Duration) -> Result<(), String> {
+        self.ask(patience).map(drop)
+    }
+
     fn ask(&self, patience: Duration) -> Result<Answers, String> {
-        let ended = || "the thread that asks Prometheus has ended".to_owned();
-        let (answer, answered) = sync_channel(1);
-        let rounds = self.rounds.as_ref().ok_or_else(ended)?;
-        // Full: the round before was given up and is not over, which the timeouts make short.
-        rounds
-            .try_send(Round { patience, answer })
-            .map_err(|_| "the last query is still under way".to_owned())?;
-        match answered.recv_timeout(patience.saturating_add(GRACE)) {
-            Ok(answers) => answers,
-            Err(RecvTimeoutError::Timeout) => Err(format!("no answer within {patience:?}")),
-            Err(RecvTimeoutError::Disconnected) => Err(ended()),
-        }
+        self.runtime
+            .block_on(answers(&self.client, &self.config, patience))
     }
 }
 
@@ -246,20 +191,17 @@ impl Source for PrometheusTelemetry {
         let since = now.saturating_duration_since(self.taken);
         self.taken = now;
         let latency = |value: Option<f64>| Latency::Percentile {
-            percentile: self.percentile,
+            percentile: self.config.percentile,
             value: value.map(Seconds::new),
         };
         let answers = match asked {
             Ok(answers) => answers,
             Err(why) => {
-                let mut lost = TelemetryPeriod::lost(since, latency(None), Lost::Query(why));
-                lost.arrivals_from = ArrivalsFrom::Query;
-                return lost;
+                return TelemetryPeriod::lost(since, latency(None), Lost::Query(why));
             }
         };
         let mut period = TelemetryPeriod::empty(since, latency(answers.latency_s));
         let length_s = since.as_secs_f64();
-        period.arrivals_from = ArrivalsFrom::Query;
         period.arrivals = whole(answers.rate_per_s * length_s, &mut self.carried.0);
         let failed = whole(
             answers.failures_per_s.unwrap_or(0.0) * length_s,
@@ -276,16 +218,6 @@ impl Source for PrometheusTelemetry {
     }
 }
 
-impl Drop for PrometheusTelemetry {
-    fn drop(&mut self) {
-        self.rounds = None;
-        if let Some(thread) = self.thread.take() {
-            // A panic of the thread has been shown by the panic hook; there is nothing left to do for it.
-            let _ = thread.join();
-        }
-    }
-}
-
 /// The whole requests in a number of them; the fraction is carried to the next period, so that a slow rate is not
 /// rounded away.
 fn whole(requests: f64, carried: &mut f64) -> u64 {
@@ -293,15 +225,6 @@ fn whole(requests: f64, carried: &mut f64) -> u64 {
     let whole = total.floor().max(0.0);
     *carried = total - whole;
     whole as u64
-}
-
-/// The thread: one round after another, until nobody can ask any more.
-async fn serve(client: QueryApi, config: &PrometheusConfig, mut rounds: mpsc::Receiver<Round>) {
-    while let Some(round) = rounds.recv().await {
-        let answers = answers(&client, config, round.patience).await;
-        // Who asked may have given up.
-        let _ = round.answer.send(answers);
-    }
 }
 
 async fn answers(

@@ -4,7 +4,6 @@ use super::error::HardwareError;
 use super::record::Recovered;
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
-use std::io;
 use std::path::Path;
 
 /// What a real group did since it was sampled last.
@@ -61,31 +60,6 @@ pub trait Backing: Send {
 
     /// Limits each group to so many real cores; the root's entry is the whole machine's.
     fn apply(&mut self, _shares: &[(String, f64)]) {}
-
-    /// Takes an existing real group, given by its directory or relative to the cpu controller's hierarchy, as `name`.
-    ///
-    /// # Errors
-    /// [`HardwareError`]: nothing real is behind the machine, there is no such group, or it may not be changed.
-    fn attach(&mut self, _name: &str, real: &Path) -> Result<(), HardwareError> {
-        Err(HardwareError::Io {
-            action: "attach",
-            path: real.to_path_buf(),
-            cause: io::ErrorKind::Unsupported.into(),
-            remedy: "start the emulator with real control groups",
-        })
-    }
-
-    /// Puts back the limit of a group that was attached, and forgets it.
-    ///
-    /// # Errors
-    /// [`HardwareError`]: it was not attached, or the kernel refuses.
-    fn detach(&mut self, name: &str) -> Result<(), HardwareError> {
-        Err(HardwareError::NoSuch {
-            what: "attached control group",
-            name: name.into(),
-            has: "none".into(),
-        })
-    }
 
     /// Puts everything real back; called once.
     ///

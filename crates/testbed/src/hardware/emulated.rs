@@ -227,45 +227,6 @@ impl Emulated {
             .is_some_and(|session| !session.guard.is_finished())
     }
 
-    /// Puts an existing real control group behind the emulated group `name`: the emulator sets its quota, and puts back what
-    /// it found when it ends. The group is given by its directory, or relative to the hierarchy of the cpu controller.
-    ///
-    /// # Errors
-    /// [`HardwareError`]: the machine has no real control groups, there is no such group, or it may not be changed.
-    pub fn attach(&self, name: &str, real: &Path) -> Result<(), HardwareError> {
-        let name = name.trim_matches('/');
-        let fail = |errno: Errno| HardwareError::Io {
-            action: "attach",
-            path: real.to_path_buf(),
-            cause: errno.into(),
-            remedy: "give a new name whose group above exists",
-        };
-        let mut world = self.shared.world();
-        if world.groups.get(name).is_some() {
-            return Err(fail(Errno::EXIST));
-        }
-        world.backing.attach(name, real)?;
-        if let Err(errno) = world.adopt(name) {
-            world.backing.detach(name)?;
-            return Err(fail(errno));
-        }
-        drop(world);
-        self.shared.wake();
-        Ok(())
-    }
-
-    /// Puts back the limit of a group that was attached, and forgets it.
-    ///
-    /// # Errors
-    /// [`HardwareError`]: it was not attached, or the kernel refuses.
-    pub fn detach(&self, name: &str) -> Result<(), HardwareError> {
-        let name = name.trim_matches('/');
-        let mut world = self.shared.world();
-        world.backing.detach(name)?;
-        world.disown(name);
-        Ok(())
-    }
-
     /// Unmounts the tree and puts every real control group back, saying what was done.
     ///
     /// # Errors

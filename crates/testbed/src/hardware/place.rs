@@ -13,7 +13,7 @@ const PERIODS_US: [u64; 7] = [10_000, 20_000, 50_000, 100_000, 200_000, 500_000,
 /// The smallest quota that the kernel takes, microseconds.
 const MIN_QUOTA_US: u64 = 1_000;
 /// A CPU limit of a real group; `quota_us` is nothing where there is none.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct CpuLimit {
     pub(super) quota_us: Option<u64>,
     pub(super) period_us: u64,
@@ -67,33 +67,6 @@ impl Place {
 
     pub(super) fn dirs(&self) -> impl Iterator<Item = &PathBuf> {
         std::iter::once(&self.cpu).chain(&self.cpuacct)
-    }
-
-    pub(super) fn limit(&self) -> io::Result<CpuLimit> {
-        let odd = || io::Error::other("its quota is not understood");
-        if self.v1 {
-            let quota: i64 = read(&self.cpu.join("cpu.cfs_quota_us"))?
-                .parse()
-                .map_err(|_| odd())?;
-            let period_us = read(&self.cpu.join("cpu.cfs_period_us"))?
-                .parse()
-                .map_err(|_| odd())?;
-            return Ok(CpuLimit {
-                quota_us: u64::try_from(quota).ok(),
-                period_us,
-            });
-        }
-        let text = read(&self.cpu.join("cpu.max"))?;
-        let (quota, period) = text.split_once(' ').ok_or_else(odd)?;
-        let quota_us = if quota == "max" {
-            None
-        } else {
-            Some(quota.parse().map_err(|_| odd())?)
-        };
-        Ok(CpuLimit {
-            quota_us,
-            period_us: period.parse().map_err(|_| odd())?,
-        })
     }
 
     /// Sets a limit. Version 1 checks quota and period each alone, so a changed period goes through no limit.

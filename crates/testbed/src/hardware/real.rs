@@ -4,7 +4,7 @@
 use super::backing::{Backing, Sample};
 use super::error::HardwareError;
 use super::place::{Counters, CpuLimit, Place, errno, hierarchy, read};
-use super::record::{Found, Record, Recovered};
+use super::record::{Record, Recovered};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::fs;
@@ -24,19 +24,16 @@ const MOVE_ROUNDS: usize = 20;
 #[derive(Debug)]
 struct Group {
     place: Place,
-    /// Attached: somebody else's group, with the limit that was found.
-    found: Option<CpuLimit>,
     limit: CpuLimit,
     last: Option<Counters>,
 }
 
 impl Group {
-    fn new(place: Place, found: Option<CpuLimit>) -> Self {
+    fn new(place: Place) -> Self {
         let last = place.counters().ok();
         Self {
             place,
-            found,
-            limit: found.unwrap_or(CpuLimit::UNLIMITED),
+            limit: CpuLimit::UNLIMITED,
             last,
         }
     }
@@ -59,7 +56,7 @@ pub(super) struct RealGroups {
 
 impl RealGroups {
     /// Makes the base group `name` below `parent` (relative to the hierarchy's root), or takes over the one of a killed
-    /// emulator that the record tells of: its limits are lifted, what was attached is restored, empty groups are removed.
+    /// emulator that the record tells of: its limits are lifted, empty groups are removed.
     ///
     /// # Errors
     /// [`HardwareError`]: no cpu controller; the emulator of the record still runs; a group of that name exists without a
@@ -84,7 +81,6 @@ impl RealGroups {
             }
             adopted = old.base.as_ref().is_some_and(|(place, _)| *place == base) && base.cpu.is_dir();
             if adopted {
-                restore_found(&old)?;
                 record.enabled_in.clone_from(&old.enabled_in);
             } else {
                 undo(&old)?;
@@ -119,7 +115,7 @@ impl RealGroups {
             base: base.clone(),
             mounted_root,
             above,
-            groups: BTreeMap::from([(String::new(), Group::new(base.clone(), None))]),
+            groups: BTreeMap::from([(String::new(), Group::new(base.clone()))]),
             record,
             record_path: record_path.to_path_buf(),
             last_write: Instant::now(),
@@ -162,7 +158,7 @@ impl RealGroups {
             if alone && place.processes()?.is_empty() {
                 place.remove()?;
             } else {
-                self.groups.insert(name.clone(), Group::new(place, None));
+                self.groups.insert(name.clone(), Group::new(place));
             }
         }
         Ok(())
@@ -195,16 +191,13 @@ impl Backing for RealGroups {
             fs::write(above.cpu.join("cgroup.subtree_control"), "+cpu").map_err(|cause| errno(&cause))?;
         }
         place.make().map_err(|cause| errno(&cause))?;
-        self.groups.insert(name.into(), Group::new(place, None));
+        self.groups.insert(name.into(), Group::new(place));
         Ok(())
     }
 
     fn remove(&mut self, name: &str) -> Result<(), Errno> {
-        let group = self.get(name)?;
-        if group.found.is_some() {
-            return Err(Errno::BUSY);
-        }
-        group.place.remove().map_err(|cause| errno(&cause))?;
+        let place = &self.get(name)?.place;
+        place.remove().map_err(|cause| errno(&cause))?;
         self.groups.remove(name);
         Ok(())
     }
@@ -308,56 +301,6 @@ impl Backing for RealGroups {
         self.last_write = Instant::now();
     }
 
-    fn attach(&mut self, name: &str, real: &Path) -> Result<(), HardwareError> {
-        let below = real
-            .strip_prefix(&self.root.cpu)
-            .or_else(|_| real.strip_prefix("/"))
-            .unwrap_or(real);
-        let place = self.root.below(&below.to_string_lossy());
-        let fail = |cause| HardwareError::Io {
-            action: "attach",
-            path: place.cpu.clone(),
-            cause,
-            remedy: "give an existing group, with the cpu controller enabled for it, that you may write",
-        };
-        if place == self.root || self.groups.contains_key(name) {
-            return Err(fail(io::ErrorKind::AlreadyExists.into()));
-        }
-        let limit = place.limit().map_err(fail)?;
-        place.counters().map_err(fail)?;
-        self.record.found.push(Found {
-            place: place.clone(),
-            limit,
-        });
-        self.record.save(&self.record_path)?;
-        self.groups.insert(name.into(), Group::new(place, Some(limit)));
-        Ok(())
-    }
-
-    fn detach(&mut self, name: &str) -> Result<(), HardwareError> {
-        let Some((place, limit)) = self
-            .groups
-            .get(name)
-            .and_then(|group| Some((group.place.clone(), group.found?)))
-        else {
-            let has = self
-                .groups
-                .iter()
-                .filter(|(_, group)| group.found.is_some())
-                .map(|(name, _)| name.as_str());
-            let has = has.collect::<Vec<_>>().join(", ");
-            return Err(HardwareError::NoSuch {
-                what: "attached control group",
-                name: name.into(),
-                has,
-            });
-        };
-        restore_one(&place, limit)?;
-        self.groups.remove(name);
-        self.record.found.retain(|found| found.place != place);
-        self.record.save(&self.record_path)
-    }
-
     fn close(&mut self) -> Result<Recovered, HardwareError> {
         self.groups.retain(|name, _| name.is_empty());
         let recovered = undo(&self.record)?;
@@ -366,35 +309,9 @@ impl Backing for RealGroups {
     }
 }
 
-fn restore_one(place: &Place, limit: CpuLimit) -> Result<bool, HardwareError> {
-    match place.set_limit(limit) {
-        Ok(()) => Ok(true),
-        Err(_) if !place.cpu.is_dir() => Ok(false),
-        Err(cause) => Err(HardwareError::Io {
-            action: "restore the CPU limit of",
-            path: place.cpu.clone(),
-            cause,
-            remedy: "run as root, and try again",
-        }),
-    }
-}
-
-fn restore_found(record: &Record) -> Result<Vec<PathBuf>, HardwareError> {
-    let mut restored = Vec::new();
-    for found in &record.found {
-        if restore_one(&found.place, found.limit)? {
-            restored.push(found.place.cpu.clone());
-        }
-    }
-    Ok(restored)
-}
-
 /// Undoes what a record says.
 pub(super) fn undo(record: &Record) -> Result<Recovered, HardwareError> {
-    let mut done = Recovered {
-        restored: restore_found(record)?,
-        ..Recovered::default()
-    };
+    let mut done = Recovered::default();
     if let Some((base, above)) = record
         .base
         .as_ref()

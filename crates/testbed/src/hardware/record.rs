@@ -2,7 +2,7 @@
 //! successor, or [`recover`], can put it back after kill -9.
 
 use super::error::HardwareError;
-use super::place::{CpuLimit, Place};
+use super::place::Place;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
@@ -13,15 +13,6 @@ use std::path::{Path, PathBuf};
 const MAX_BYTES: u64 = 1 << 20;
 const PROC: &str = "/proc";
 const REMEDY: &str = "look what it says, undo that by hand, and remove it";
-
-/// A limit of somebody else's group, as it was found.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Found {
-    /// The group.
-    pub place: Place,
-    /// Its limit.
-    pub limit: CpuLimit,
-}
 
 /// What was changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,8 +26,6 @@ pub(super) struct Record {
     pub base: Option<(Place, Place)>,
     /// Version 2: the file in which the cpu controller was enabled for it, where it was not before.
     pub enabled_in: Option<PathBuf>,
-    /// Limits of groups that were attached.
-    pub found: Vec<Found>,
 }
 
 impl Record {
@@ -51,7 +40,6 @@ impl Record {
             started: started(Path::new(PROC), pid)?.ok_or(io::ErrorKind::NotFound)?,
             base: None,
             enabled_in: None,
-            found: Vec::new(),
         })
     }
 
@@ -154,16 +142,13 @@ fn started(proc_: &Path, pid: u32) -> io::Result<Option<u64>> {
 /// What [`recover`] did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recovered {
-    /// Groups whose limit is as it was found.
-    pub restored: Vec<PathBuf>,
     /// Groups of the emulator that were removed.
     pub removed: Vec<PathBuf>,
     /// Processes that were moved out of them, into the group above.
     pub moved: Vec<u32>,
 }
 
-/// Puts back, by hand, what an emulator that was killed left in real control groups: limits of attached groups are as
-/// they were found; groups of its own are removed and their processes, which go on running, move to the group above. Nothing
+/// Puts back, by hand, what an emulator that was killed left in real control groups: its groups are removed and their processes, which go on running, move to the group above. Nothing
 /// is done where there is no record. The next [`super::Emulated::mount`] with the same record does as much, but keeps the
 /// groups in which processes still live, without a limit, and takes them over.
 ///

@@ -386,15 +386,6 @@ impl World {
         self.settle();
         Ok(())
     }
-
-    /// Forgets a group, whatever it holds.
-    pub(super) fn disown(&mut self, name: &str) {
-        for hierarchy in [Hierarchy::Cpu, Hierarchy::Cpuset] {
-            // What is not there need not go.
-            let _ = self.groups.remove(name, hierarchy);
-        }
-        self.settle();
-    }
 }
 
 fn list(names: impl Iterator<Item = String>) -> String {

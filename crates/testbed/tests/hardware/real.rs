@@ -262,51 +262,6 @@ fn caps_quotas_and_frequencies_slow_a_real_process() {
 }
 
 #[test]
-fn a_group_of_somebody_else_is_attached_and_gets_its_limit_back() {
-    let dir = tempfile::tempdir().unwrap();
-    let options = real_options(dir.path());
-    let other = RealOptions {
-        name: format!("{}-other", options.name),
-        parent: "/".into(),
-        record: dir.path().join("other.json"),
-    };
-    // A second emulator stands for somebody who has made a group and limited it.
-    let Some(owner) = mount(config(), &other, &dir.path().join("owner")) else {
-        return;
-    };
-    fs::create_dir(owner.root().join("fs/cgroup/web")).unwrap();
-    let busy = Busy::new();
-    write(
-        &owner.root().join("fs/cgroup/web/cgroup.procs"),
-        &busy.pid().to_string(),
-    )
-    .unwrap();
-    let real = real_dir(busy.pid(), &other).unwrap();
-    eventually("the owner has limited it", || real_quota(&real).is_some());
-    let found = real_quota(&real).unwrap();
-    let as_found = || real_quota(&real).is_some_and(|quota| (quota - found).abs() < 1e-9);
-    let as_emulated = || real_quota(&real).is_some_and(|quota| near(quota, REAL_CORES * 2.0 / 16.0));
-
-    let emulated = mount(config(), &options, &dir.path().join("sys")).unwrap();
-    let missing = emulated.attach("web", Path::new("/no-such-group")).unwrap_err();
-    assert!(missing.to_string().contains("no-such-group"), "{missing}");
-    emulated.attach("web", &real).unwrap();
-    assert!(emulated.attach("web", &real).is_err());
-    let procs = fs::read_to_string(emulated.root().join("fs/cgroup/web/cgroup.procs")).unwrap();
-    assert_eq!(procs.trim(), busy.pid().to_string());
-    write(&emulated.root().join("fs/cgroup/web/cpu.max"), "20000 10000").unwrap();
-    eventually("two of sixteen cores", as_emulated);
-    emulated.detach("web").unwrap();
-    assert!(as_found());
-    assert!(emulated.detach("web").is_err());
-    emulated.attach("web", &real).unwrap();
-    write(&emulated.root().join("fs/cgroup/web/cpu.max"), "20000 10000").unwrap();
-    eventually("two of sixteen cores", as_emulated);
-    drop(emulated);
-    assert!(as_found());
-}
-
-#[test]
 fn version_1_groups_hold_real_processes_too() {
     let dir = tempfile::tempdir().unwrap();
     let options = real_options(dir.path());

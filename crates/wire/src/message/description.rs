@@ -1,7 +1,7 @@
 //! What a node is and what can be asked of it.
 
-use super::{LeaseState, Node, Range, Ranges, range};
-use crate::check::{Invalid, amount, at_most, each, protocol, required, source, source_number};
+use super::{Device, LeaseState, Meter, Node, Range, Ranges, range};
+use crate::check::{Invalid, amount, at_most, protocol, required, source, source_number};
 use crate::proto;
 use headroom_units::{Setting, Source, Watts};
 
@@ -48,47 +48,6 @@ pub struct Description {
     pub lease: Option<LeaseState>,
 }
 
-/// Whether a device or a meter can be used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Availability {
-    /// It can.
-    Usable,
-    /// It cannot.
-    Unusable,
-}
-
-/// A device that sets a lever.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Device {
-    /// Its name, as `headroom doctor` has it.
-    pub name: String,
-    /// Whether it can be used.
-    pub availability: Availability,
-    /// It is the one that the agent writes.
-    pub in_use: bool,
-    /// How it is used, or why it cannot be.
-    pub reason: String,
-    /// What would make it usable; empty where it is, or where nothing does.
-    pub remedy: String,
-}
-
-/// Something that says what the machine draws or does.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Meter {
-    /// Its name, as `headroom doctor` has it.
-    pub name: String,
-    /// Whether it can be used.
-    pub availability: Availability,
-    /// It is the one whose figures a sample carries.
-    pub in_use: bool,
-    /// What its figures are.
-    pub source: Source,
-    /// How it is used, or why it cannot be.
-    pub reason: String,
-    /// What would make it usable; empty where it is, or where nothing does.
-    pub remedy: String,
-}
-
 /// What a machine draws.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PowerEnvelope {
@@ -100,25 +59,6 @@ pub struct PowerEnvelope {
     pub source: Source,
 }
 
-impl From<Availability> for i32 {
-    fn from(availability: Availability) -> Self {
-        match availability {
-            Availability::Usable => proto::Availability::Usable.into(),
-            Availability::Unusable => proto::Availability::Unusable.into(),
-        }
-    }
-}
-
-fn availability(field: &str, value: i32) -> Result<Availability, Invalid> {
-    match proto::Availability::try_from(value) {
-        Ok(proto::Availability::Usable) => Ok(Availability::Usable),
-        Ok(proto::Availability::Unusable) => Ok(Availability::Unusable),
-        Ok(proto::Availability::Unspecified) | Err(_) => {
-            Err(Invalid::new(field, value, "1 usable or 2 unusable"))
-        }
-    }
-}
-
 impl From<Description> for proto::Description {
     fn from(description: Description) -> Self {
         Self {
@@ -128,8 +68,8 @@ impl From<Description> for proto::Description {
             node: Some(description.node),
             service: description.service,
             ranges: description.ranges.into(),
-            devices: description.devices.into_iter().map(Into::into).collect(),
-            meters: description.meters.into_iter().map(Into::into).collect(),
+            devices: description.devices,
+            meters: description.meters,
             envelope: description.envelope.map(Into::into),
             lease_ms: Some(description.lease_ms),
             observe_period_ms: Some(description.observe_period_ms),
@@ -152,8 +92,8 @@ impl TryFrom<proto::Description> for Description {
             node: message.node.ok_or_else(|| Invalid::missing("node"))?,
             service: message.service,
             ranges: message.ranges.try_into()?,
-            devices: each("devices", message.devices, MAX_DEVICES)?,
-            meters: each("meters", message.meters, MAX_DEVICES)?,
+            devices: at_most("devices", message.devices, MAX_DEVICES)?,
+            meters: at_most("meters", message.meters, MAX_DEVICES)?,
             envelope: message.envelope.map(TryInto::try_into).transpose()?,
             lease_ms: range("lease_ms", message.lease_ms)?,
             observe_period_ms: range("observe_period_ms", message.observe_period_ms)?,
@@ -168,58 +108,6 @@ impl TryFrom<proto::Description> for Description {
             source: source("source", message.source)?,
             in_force: required("in_force", message.in_force)?,
             lease: message.lease.map(Into::into),
-        })
-    }
-}
-
-impl From<Device> for proto::Device {
-    fn from(device: Device) -> Self {
-        Self {
-            name: device.name,
-            availability: device.availability.into(),
-            in_use: device.in_use,
-            reason: device.reason,
-            remedy: device.remedy,
-        }
-    }
-}
-
-impl TryFrom<proto::Device> for Device {
-    type Error = Invalid;
-    fn try_from(message: proto::Device) -> Result<Self, Invalid> {
-        Ok(Self {
-            availability: availability("device.availability", message.availability)?,
-            name: message.name,
-            in_use: message.in_use,
-            reason: message.reason,
-            remedy: message.remedy,
-        })
-    }
-}
-
-impl From<Meter> for proto::Meter {
-    fn from(meter: Meter) -> Self {
-        Self {
-            name: meter.name,
-            availability: meter.availability.into(),
-            in_use: meter.in_use,
-            source: source_number(meter.source),
-            reason: meter.reason,
-            remedy: meter.remedy,
-        }
-    }
-}
-
-impl TryFrom<proto::Meter> for Meter {
-    type Error = Invalid;
-    fn try_from(message: proto::Meter) -> Result<Self, Invalid> {
-        Ok(Self {
-            availability: availability("meter.availability", message.availability)?,
-            source: source("meter.source", message.source)?,
-            name: message.name,
-            in_use: message.in_use,
-            reason: message.reason,
-            remedy: message.remedy,
         })
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::check::{Invalid, micros};
 use crate::proto;
+use headroom_units::Ratio;
 use std::fmt;
 use std::time::Duration;
 
@@ -48,13 +49,26 @@ pub type GroupCpu = Result<GroupCounters, String>;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GroupCounters {
     /// Another number means that the group was made anew, that it could not be read for a while, that what it may use
-    /// changed by much, or that a counter jumped.
+    /// changed by more than a quarter, or that a counter jumped; and another one in each meter of a process.
     pub epoch: u64,
     /// Processor time used; only grows.
     pub used: Duration,
     /// Processor time that could have been used: over time, the least of the CPUs that the group may run on and of the
-    /// quotas of it and of those above it; only grows.
+    /// quotas of it and of those above it, the mean of the two ends between two readings; only grows.
     pub allowed: Duration,
+}
+
+impl GroupCounters {
+    /// The share that was used of what could have been since an earlier reading; nothing over two epochs, and where no
+    /// time passed or a counter fell. Ticks are counted a little late: what is above 1 is 1.
+    pub fn share_since(&self, before: &Self) -> Option<Ratio> {
+        if self.epoch != before.epoch {
+            return None;
+        }
+        let used = self.used.checked_sub(before.used)?.as_secs_f64();
+        let allowed = self.allowed.checked_sub(before.allowed)?.as_secs_f64();
+        (allowed > 0.0).then(|| Ratio::new((used / allowed).min(1.0)))
+    }
 }
 
 pub(super) fn to_wire(group: GroupCpu) -> proto::GroupCpu {

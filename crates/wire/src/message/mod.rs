@@ -11,7 +11,7 @@ mod queue;
 mod sample;
 mod setting;
 
-pub use description::{Availability, Description, Device, MAX_CPU_GROUPS, Meter, PowerEnvelope};
+pub use description::{Description, MAX_CPU_GROUPS, PowerEnvelope};
 pub use gateway::{
     Backend, BackendPeriod, BackendState, ConnectCounts, FailureCounts, GatewayDescription, GatewayPeriod,
     MAX_BACKENDS, MAX_LATENCIES, MAX_WEIGHT, QueueCounts, SetBackend,
@@ -19,8 +19,8 @@ pub use gateway::{
 pub use group::{CpuGroup, GroupCounters, GroupCpu};
 pub use lever::{GatewayLever, LeverSetting, MAX_LEVERS, check_settings};
 pub use queue::{
-    MAX_COUNT, MAX_QUEUE_LISTENERS, QueueAtArrival, QueueCounters, QueueLength, QueueListener, QueueMethod,
-    QueueSample, QueueShown, QueueSnapshot, WatchQueue,
+    MAX_COUNT, MAX_QUEUE_LISTENERS, QueueListener, QueueMethod, QueueSample, QueueShown, QueueSnapshot,
+    WatchQueue,
 };
 pub use sample::{CpuSample, EnergySample, MAX_TROUBLES, MAX_ZONES, Microjoules, Sample, ZoneSample};
 pub use setting::{NoLever, Ranges};
@@ -31,7 +31,8 @@ use headroom_units::Setting;
 use std::time::Duration;
 
 // What the contract says of these is all there is to them.
-pub use crate::proto::{Node, Range, RefusedReadings};
+pub use crate::proto::{Device, Meter, Node, Range, RefusedReadings};
+pub use crate::proto::{QueueAtArrival, QueueCounters, QueueLength};
 
 /// The longest name of a holder, in characters.
 pub const MAX_HOLDER: usize = 64;

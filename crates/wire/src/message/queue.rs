@@ -1,8 +1,8 @@
 //! The accept queue of a port, as an agent tells it.
 
 use super::group::{self, CpuGroup, GroupCpu};
-use crate::check::{Invalid, each, micros, millis, required, share};
-use crate::proto;
+use crate::check::{Invalid, each, micros, millis, share};
+use crate::proto::{self, QueueAtArrival, QueueCounters, QueueLength};
 use headroom_units::Ratio;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -52,16 +52,16 @@ fn method(field: &str, value: i32) -> Result<QueueMethod, Invalid> {
     }
 }
 
-/// Asks for the sights of one port's accept queue.
+/// Asks for the snapshots of one port's accept queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WatchQueue {
     /// The TCP port, in the agent's network namespace; not 0.
     pub port: u16,
     /// The methods to try, in order, each at most once; none is the agent's own order.
     pub methods: Vec<QueueMethod>,
-    /// The time between two sights.
+    /// The time between two snapshots.
     pub period: Duration,
-    /// The control group whose processor time each sight is to tell too.
+    /// The control group whose processor time each snapshot is to tell too.
     pub cpu_group: Option<CpuGroup>,
 }
 
@@ -107,13 +107,13 @@ impl TryFrom<proto::WatchQueueRequest> for WatchQueue {
 /// What an agent saw of an accept queue at one moment.
 #[derive(Clone, Debug, PartialEq)]
 pub struct QueueSnapshot {
-    /// Counts the sights of a stream from 1; a gap is as many as the receiver was too slow for.
+    /// Counts the snapshots of a stream from 1; a gap is as many as the receiver was too slow for.
     pub number: u64,
     /// As in [`super::Description`].
     pub agent_run: u64,
     /// When the queue was looked at, on a monotonic clock that began with the agent.
     pub uptime: Duration,
-    /// How long the sight then waited at the agent before it was sent.
+    /// How long the snapshot then waited at the agent before it was sent.
     pub age: Duration,
     /// What was seen.
     pub shown: QueueShown,
@@ -157,47 +157,10 @@ pub struct QueueSample {
     pub length: Option<QueueLength>,
     /// What arrivals saw.
     pub at_arrival: Option<QueueAtArrival>,
-    /// The share of the machine's processor time that was used since the stream's sight before.
+    /// The share of the machine's processor time that was used since the stream's snapshot before.
     pub cpu_busy: Option<Ratio>,
     /// Each listening socket of the port. At most [`MAX_QUEUE_LISTENERS`].
     pub listeners: Vec<QueueListener>,
-}
-
-/// Counts of events since the meter was opened, each at most [`MAX_COUNT`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct QueueCounters {
-    /// Connections that were put in an accept queue.
-    pub enqueued: Option<u64>,
-    /// Connections that the server took from it.
-    pub accepts: Option<u64>,
-    /// Attempts that were dropped because of a full queue (or another want of the listener's, such as memory). The client
-    /// tries again, so one connection may count more than once, as in the paper (Tsai et al., Section 6.1.2).
-    pub drops: Option<u64>,
-    /// Requests that the server answered.
-    pub requests: Option<u64>,
-    /// `tcpAttemptFails` (RFC 4022): connections that failed while being opened, in both directions. Linux 2.4 counted
-    /// dropped SYNs here; today's does not, so it is beside the drops and not among them.
-    pub attempt_fails: Option<u64>,
-}
-
-/// The length of an accept queue.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct QueueLength {
-    /// Established connections that wait to be accepted.
-    pub now: u64,
-    /// The limit: the smaller of listen(2)'s argument and `net.core.somaxconn`. Linux lets in one more than it.
-    pub limit: u64,
-}
-
-/// What the arrivals saw in the queue, the dropped ones included.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct QueueAtArrival {
-    /// How many arrivals, since the meter was opened.
-    pub arrivals: u64,
-    /// The sum over them of the length that each saw.
-    pub sum: u64,
-    /// The longest that was seen since the stream's sight before.
-    pub longest: u64,
 }
 
 /// One listening socket.
@@ -229,15 +192,44 @@ impl QueueListener {
     }
 }
 
-fn count(field: &str, value: u64) -> Result<u64, Invalid> {
+fn count(field: &str, value: u64) -> Result<(), Invalid> {
     match value <= MAX_COUNT {
-        true => Ok(value),
+        true => Ok(()),
         false => Err(Invalid::new(field, value, "a count of at most 2^53")),
     }
 }
 
-fn optional_count(field: &str, value: Option<u64>) -> Result<Option<u64>, Invalid> {
-    value.map(|value| count(field, value)).transpose()
+/// Counters that a message must have.
+fn counters(field: &str, counters: Option<QueueCounters>) -> Result<QueueCounters, Invalid> {
+    let found = counters.ok_or_else(|| Invalid::missing(field))?;
+    for (field, value) in [
+        ("enqueued", found.enqueued),
+        ("accepts", found.accepts),
+        ("drops", found.drops),
+        ("requests", found.requests),
+        ("attempt_fails", found.attempt_fails),
+    ] {
+        count(field, value.unwrap_or(0))?;
+    }
+    Ok(found)
+}
+
+fn length(length: QueueLength) -> Result<QueueLength, Invalid> {
+    // Sums of all listeners' may be as many times longer than one.
+    let most = MAX_QUEUE * MAX_QUEUE_LISTENERS as u64;
+    for (field, value) in [("length.now", length.now), ("length.limit", length.limit)] {
+        if value > most {
+            return Err(Invalid::new(field, value, format!("at most {most} connections")));
+        }
+    }
+    Ok(length)
+}
+
+fn at_arrival(at_arrival: QueueAtArrival) -> Result<QueueAtArrival, Invalid> {
+    count("at_arrival.arrivals", at_arrival.arrivals)?;
+    count("at_arrival.sum", at_arrival.sum)?;
+    count("at_arrival.longest", at_arrival.longest)?;
+    Ok(at_arrival)
 }
 
 impl From<QueueSnapshot> for proto::QueueSnapshot {
@@ -297,15 +289,11 @@ impl From<QueueSample> for proto::QueueSample {
             method: sample.method.into(),
             meter: sample.meter,
             epoch: sample.epoch,
-            port: Some(sample.port.into()),
-            server: Some(sample.server.into()),
-            machine: Some(sample.machine.into()),
-            length: sample.length.map(Into::into),
-            at_arrival: sample.at_arrival.map(|at_arrival| proto::QueueAtArrival {
-                arrivals: at_arrival.arrivals,
-                sum: at_arrival.sum,
-                longest: at_arrival.longest,
-            }),
+            port: Some(sample.port),
+            server: Some(sample.server),
+            machine: Some(sample.machine),
+            length: sample.length,
+            at_arrival: sample.at_arrival,
             cpu_busy: sample.cpu_busy.map(Ratio::get),
             listeners: sample.listeners.into_iter().map(Into::into).collect(),
         }
@@ -315,75 +303,17 @@ impl From<QueueSample> for proto::QueueSample {
 impl TryFrom<proto::QueueSample> for QueueSample {
     type Error = Invalid;
     fn try_from(message: proto::QueueSample) -> Result<Self, Invalid> {
-        let at_arrival = |at_arrival: proto::QueueAtArrival| {
-            Ok::<_, Invalid>(QueueAtArrival {
-                arrivals: count("at_arrival.arrivals", at_arrival.arrivals)?,
-                sum: count("at_arrival.sum", at_arrival.sum)?,
-                longest: count("at_arrival.longest", at_arrival.longest)?,
-            })
-        };
         Ok(Self {
             method: method("method", message.method)?,
             meter: message.meter,
             epoch: message.epoch,
-            port: required("port", message.port)?,
-            server: required("server", message.server)?,
-            machine: required("machine", message.machine)?,
-            length: message.length.map(QueueLength::try_from).transpose()?,
+            port: counters("port", message.port)?,
+            server: counters("server", message.server)?,
+            machine: counters("machine", message.machine)?,
+            length: message.length.map(length).transpose()?,
             at_arrival: message.at_arrival.map(at_arrival).transpose()?,
             cpu_busy: message.cpu_busy.map(|busy| share("cpu_busy", busy)).transpose()?,
             listeners: each("listeners", message.listeners, MAX_QUEUE_LISTENERS)?,
-        })
-    }
-}
-
-impl From<QueueCounters> for proto::QueueCounters {
-    fn from(counters: QueueCounters) -> Self {
-        Self {
-            enqueued: counters.enqueued,
-            accepts: counters.accepts,
-            drops: counters.drops,
-            requests: counters.requests,
-            attempt_fails: counters.attempt_fails,
-        }
-    }
-}
-
-impl TryFrom<proto::QueueCounters> for QueueCounters {
-    type Error = Invalid;
-    fn try_from(message: proto::QueueCounters) -> Result<Self, Invalid> {
-        Ok(Self {
-            enqueued: optional_count("enqueued", message.enqueued)?,
-            accepts: optional_count("accepts", message.accepts)?,
-            drops: optional_count("drops", message.drops)?,
-            requests: optional_count("requests", message.requests)?,
-            attempt_fails: optional_count("attempt_fails", message.attempt_fails)?,
-        })
-    }
-}
-
-impl From<QueueLength> for proto::QueueLength {
-    fn from(length: QueueLength) -> Self {
-        Self {
-            now: length.now,
-            limit: length.limit,
-        }
-    }
-}
-
-impl TryFrom<proto::QueueLength> for QueueLength {
-    type Error = Invalid;
-    fn try_from(message: proto::QueueLength) -> Result<Self, Invalid> {
-        // Sums of all listeners' may be as many times longer.
-        let most = MAX_QUEUE * MAX_QUEUE_LISTENERS as u64;
-        for (field, value) in [("length.now", message.now), ("length.limit", message.limit)] {
-            if value > most {
-                return Err(Invalid::new(field, value, format!("at most {most} connections")));
-            }
-        }
-        Ok(Self {
-            now: message.now,
-            limit: message.limit,
         })
     }
 }
@@ -393,7 +323,7 @@ impl From<QueueListener> for proto::QueueListener {
         Self {
             address: listener.address.to_string(),
             cookie: listener.cookie,
-            length: Some(listener.length.into()),
+            length: Some(listener.length),
             drops: listener.drops,
             enqueued: listener.enqueued,
         }
@@ -404,15 +334,18 @@ impl TryFrom<proto::QueueListener> for QueueListener {
     type Error = Invalid;
     fn try_from(message: proto::QueueListener) -> Result<Self, Invalid> {
         let address = message.address.parse();
+        let missing = || Invalid::missing("listener.length");
+        count("listener.drops", message.drops.unwrap_or(0))?;
+        count("listener.enqueued", message.enqueued.unwrap_or(0))?;
         Ok(Self {
             address: address.map_err(|_| {
                 let expected = "an IP address and a port";
                 Invalid::new("listener.address", &message.address, expected)
             })?,
             cookie: message.cookie,
-            length: required("listener.length", message.length)?,
-            drops: optional_count("listener.drops", message.drops)?,
-            enqueued: optional_count("listener.enqueued", message.enqueued)?,
+            length: message.length.ok_or_else(missing).and_then(length)?,
+            drops: message.drops,
+            enqueued: message.enqueued,
         })
     }
 }

@@ -109,9 +109,9 @@ fn a_snapshot_without_its_parts_or_with_what_cannot_be_is_refused() {
     use proto::queue_snapshot::Queue;
     let whole = proto::QueueSample {
         method: QueueMethod::Ebpf.into(),
-        port: Some(proto::QueueCounters::default()),
-        server: Some(proto::QueueCounters::default()),
-        machine: Some(proto::QueueCounters::default()),
+        port: Some(QueueCounters::default()),
+        server: Some(QueueCounters::default()),
+        machine: Some(QueueCounters::default()),
         ..proto::QueueSample::default()
     };
     let snapshot = |sample: proto::QueueSample| proto::QueueSnapshot {
@@ -121,7 +121,7 @@ fn a_snapshot_without_its_parts_or_with_what_cannot_be_is_refused() {
     assert!(QueueSnapshot::try_from(snapshot(whole.clone())).is_ok());
     let listener = proto::QueueListener {
         address: "10.0.0.3:80".into(),
-        length: Some(proto::QueueLength::default()),
+        length: Some(QueueLength::default()),
         ..proto::QueueListener::default()
     };
     let beyond = MAX_COUNT + 1;
@@ -142,19 +142,19 @@ fn a_snapshot_without_its_parts_or_with_what_cannot_be_is_refused() {
     no("port", &|sample| sample.port = None);
     no("machine", &|sample| sample.machine = None);
     no("accepts", &|sample| {
-        sample.port = Some(proto::QueueCounters {
+        sample.port = Some(QueueCounters {
             accepts: Some(beyond),
-            ..proto::QueueCounters::default()
+            ..QueueCounters::default()
         });
     });
     no("at_arrival.sum", &|sample| {
-        sample.at_arrival = Some(proto::QueueAtArrival {
+        sample.at_arrival = Some(QueueAtArrival {
             sum: beyond,
-            ..proto::QueueAtArrival::default()
+            ..QueueAtArrival::default()
         });
     });
     no("length.limit", &|sample| {
-        sample.length = Some(proto::QueueLength {
+        sample.length = Some(QueueLength {
             now: 0,
             limit: u64::MAX,
         });

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 /// Why a node lacks a lever.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NoLever {
-    /// Why.
+    /// Why it cannot be set.
     pub reason: String,
     /// What would help; empty where nothing does.
     pub remedy: String,

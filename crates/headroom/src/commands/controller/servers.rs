@@ -1,121 +1,28 @@
-//! The servers that a controller switches: made of what a configuration names, described, and watched over by a process that does
-//! what a killed controller could not.
+//! The servers that a controller switches: made of what a configuration names, and described.
 
 use crate::check::Report;
 use crate::config::controller::ControllerFile;
-use anyhow::anyhow;
-use headroom_console::{Document, Failure, Stop, say};
+use headroom_console::{Document, Failure};
 use headroom_control::capacity::QueueKind;
 use headroom_control::resize::Energy;
 use headroom_runtime::cluster::{AgentQueue, Gateways, WatchOptions};
 use headroom_runtime::queue_sample::sampling_period;
 use headroom_runtime::resize::balancer::Balancer;
 use headroom_runtime::resize::{
-    CheckTarget, Checks, HaproxyServers, Parts, Queue, ServerParts, Servers, SwitchWorker, leave,
+    CheckTarget, Checks, HaproxyServers, Parts, Queue, ServerParts, Servers, SwitchWorker,
 };
 use serde_json::json;
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{Read, Write};
-use std::os::unix::process::CommandExt;
-use std::path::Path;
-use std::process::{ChildStdin, Command, Stdio};
 use std::time::Duration;
 
 /// For how long the servers, their switches and the balancer are waited for at the start.
 pub const FIND: Duration = Duration::from_secs(10);
-/// A controller that was killed may be started again within this time; else its guard acts.
-const SUCCESSOR: Duration = Duration::from_secs(5);
-/// What a guard is told by a controller that ended by itself.
-const DONE: &[u8] = b"done";
 /// An agent is asked for so many samples of a queue in one of the loop's periods, so that there always is a new one;
 const QUEUE_PARTS: u32 = 5;
 /// but in none shorter than this.
 const MIN_QUEUE_PART: Duration = Duration::from_millis(20);
 /// For how long a thread that samples a queue through an agent waits for a new sample, and no longer than half a period.
 const SAMPLE_PATIENCE: Duration = Duration::from_secs(1);
-
-/// Keeps a second controller with the same file away: they would undo each other's work.
-pub fn lock(file: &Path) -> Result<File, Failure> {
-    let opened = File::open(file)?;
-    opened.try_lock().map_err(|error| {
-        Failure::usage(anyhow!(
-            "{}: another controller runs with this file ({error}); stop it first",
-            file.display()
-        ))
-    })?;
-    Ok(opened)
-}
-
-/// A process that waits for the end of this one, and does what this one could not.
-pub struct Guard(ChildStdin);
-
-impl Guard {
-    /// Starts it. Without it the servers stay as they are if this process is killed.
-    pub fn start(file: &Path, command: &str) -> Option<Self> {
-        let start = || -> std::io::Result<Option<ChildStdin>> {
-            let mut guard = Command::new(std::env::current_exe()?)
-                .args([command, "--when-input-closes", "--config"])
-                .arg(file)
-                .stdin(Stdio::piped())
-                .stdout(Stdio::null())
-                // What ends this process from the terminal must not end the guard with it.
-                .process_group(0)
-                .spawn()?;
-            Ok(guard.stdin.take())
-        };
-        match start() {
-            Ok(input) => input.map(Self),
-            Err(error) => {
-                tracing::warn!(
-                    "nothing watches over this process ({error}): if it is killed, servers stay off"
-                );
-                None
-            }
-        }
-    }
-
-    /// Everything is done: there is nothing left for it.
-    pub fn dismiss(&mut self) {
-        // It may be gone already; then nobody waits for the word.
-        let _ = self.0.write_all(DONE);
-    }
-}
-
-/// Waits for the controller's end, and leaves every server serving where that could not.
-///
-/// # Errors
-/// A configuration that cannot be used any more, a balancer that cannot be relied on.
-pub fn watch_over(file: &Path, command: &str) -> Result<(), Failure> {
-    let mut word = Vec::new();
-    std::io::stdin().take(16).read_to_end(&mut word)?;
-    if word == DONE {
-        return Ok(());
-    }
-    std::thread::sleep(SUCCESSOR);
-    // One that was started again has the lock, and the servers; and without the file there is nobody to act for.
-    let Ok(_lock) = lock(file) else { return Ok(()) };
-    say::note!("headroom {command} was killed: every server is started and given requests");
-    let (config, document) = ControllerFile::read(file, command)?;
-    let gateways = match config.gateways.is_empty() {
-        true => None,
-        false => {
-            let client = config.client(&document)?;
-            Some(Gateways::start(
-                config.gateway_addresses(&document)?,
-                &client,
-                config.control.period(),
-            )?)
-        }
-    };
-    let parts = assemble(&config, &document, gateways.as_ref())?;
-    let found = Servers::find(parts, false, FIND, &Stop::default())?;
-    let Some(mut servers) = found else { return Ok(()) };
-    for left in leave(&mut servers, Duration::from_secs_f64(config.exit.wait_s)) {
-        say::note!("warning: {left}");
-    }
-    Ok(())
-}
 
 /// Makes everything that the file names of its servers.
 ///

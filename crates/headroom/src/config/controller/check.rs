@@ -52,8 +52,26 @@ impl ControllerFile {
             let why = "has 0: name 1 to 256, each as name = \"the address of its agent\", or as a table";
             return Err(document.error("nodes", why));
         }
-        self.agent_addresses(document)?;
-        self.gateway_addresses(document)?;
+        let mut places = BTreeMap::new();
+        for (name, address) in self.agent_addresses(document)? {
+            let place = address.to_string();
+            // Who only watches accept queues may do so at several ports of one machine.
+            if let Some(other) = places
+                .insert(place.clone(), name.clone())
+                .filter(|_| self.commands())
+            {
+                let why = format!("{place} is the agent of {other} too: its watts would count twice");
+                return Err(document.error(&self.agent_key(&name), why));
+            }
+        }
+        let mut places = BTreeMap::new();
+        for (name, address) in self.gateway_addresses(document)? {
+            let place = address.to_string();
+            if let Some(other) = places.insert(place.clone(), name.clone()) {
+                let why = format!("{place} is the gateway {other} too: its requests would count twice");
+                return Err(document.error(&format!("gateways.{name}"), why));
+            }
+        }
         self.queue_tuning(document)?;
         if let Some(telemetry) = &self.telemetry {
             telemetry.check(document)?;
@@ -61,10 +79,18 @@ impl ControllerFile {
         if let Some(law) = self.law.names.iter().find(|law| !law.resizes()) {
             self.check_commanded(document, law)?;
         }
-        if let Some(law) = self.law.names.iter().find(|law| law.resizes()) {
-            self.check_switched(document, law)?;
+        match self.law.names.iter().find(|law| law.resizes()) {
+            Some(law) => self.check_switched(document, law),
+            None if self.haproxy.is_some() => {
+                let why = format!(
+                    "is for a law that switches servers, and {} switches none: remove it, or add such a law to law.name \
+                     (HAProxy as the source of latency is [telemetry.haproxy])",
+                    self.law.names
+                );
+                Err(document.error("haproxy", why))
+            }
+            None => Ok(()),
         }
-        Ok(())
     }
 
     fn check_values(&self, document: &Document) -> Result<(), ConfigError> {
@@ -94,6 +120,19 @@ impl ControllerFile {
                 ("energy.off_w", power.off_w),
             ] {
                 document.within(&[(key, watts, 0.0, 1e6)])?;
+            }
+            let (idle, full, off) = (power.idle_w, power.full_w, power.off_w);
+            if full < idle {
+                let why = format!(
+                    "is {full}: a busy server draws no less than an idle one, energy.idle_w = {idle}"
+                );
+                return Err(document.error("energy.full_w", why));
+            }
+            if idle < off {
+                let why = format!(
+                    "is {idle}: an idle server draws no less than one that is off, energy.off_w = {off}"
+                );
+                return Err(document.error("energy.idle_w", why));
             }
         }
         if let Some(table) = &self.haproxy

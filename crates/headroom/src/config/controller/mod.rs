@@ -21,10 +21,12 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-/// An example with every key: what `headroom controller --example` prints.
-pub const EXAMPLE: &str = include_str!("../../../controller.example.toml");
-/// An example of servers that are switched, with every key of it: what `headroom resize --example` prints.
-pub const RESIZE_EXAMPLE: &str = include_str!("../../../resize.example.toml");
+/// An example with every key: what `headroom controller --example` and `headroom resize --example` print.
+pub const EXAMPLE: &str = concat!(
+    include_str!("../../../controller.example.toml"),
+    include_str!("../../../telemetry.example.toml"),
+    include_str!("../../../laws.example.toml")
+);
 
 /// The whole file.
 #[derive(Clone, Debug, Deserialize)]
@@ -80,7 +82,11 @@ impl ControllerFile {
         Self::checked(Document::read(file, command)?, command)
     }
 
-    fn checked(document: Document, command: &str) -> Result<(Self, Document), ConfigError> {
+    /// Checks a text that was read before.
+    ///
+    /// # Errors
+    /// As [`ControllerFile::read`].
+    pub fn checked(document: Document, command: &str) -> Result<(Self, Document), ConfigError> {
         let config: Self = document.parse(command)?;
         config.check(&document)?;
         Ok((config, document))

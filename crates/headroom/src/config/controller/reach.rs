@@ -22,16 +22,21 @@ impl ControllerFile {
     /// A text that is no address, or TCP without certificates, with its line.
     pub fn agent_addresses(&self, document: &Document) -> Result<Vec<(String, Address)>, ConfigError> {
         let nodes = self.nodes.iter();
-        let agents = nodes.filter_map(|(name, node)| Some((name, node.agent.as_ref()?, node.is_table)));
+        let agents = nodes.filter_map(|(name, node)| Some((name, node.agent.as_ref()?)));
         agents
-            .map(|(name, text, is_table)| {
-                let key = match is_table {
-                    true => format!("nodes.{name}.agent"),
-                    false => format!("nodes.{name}"),
-                };
-                Ok((name.clone(), self.address(document, &key, text)?))
+            .map(|(name, text)| {
+                let address = self.address(document, &self.agent_key(name), text)?;
+                Ok((name.clone(), address))
             })
             .collect()
+    }
+
+    /// The key that a node's agent is written at.
+    pub(super) fn agent_key(&self, name: &str) -> String {
+        match self.nodes.get(name).is_some_and(|node| node.is_table) {
+            true => format!("nodes.{name}.agent"),
+            false => format!("nodes.{name}"),
+        }
     }
 
     /// Each gateway's name and address, by name.

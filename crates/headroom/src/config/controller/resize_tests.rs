@@ -1,26 +1,17 @@
 use super::*;
+use crate::config::example_tests::{gaps, written_out};
 use headroom_control::capacity::QueueTuning;
 
-/// The example, with the keys that are commented out and can stand beside the others.
+/// The example, with the keys that are commented out and can stand together.
 fn whole() -> String {
     let alone = [
+        "failed_status",
         "[haproxy]",
-        "socket",
-        "backend",
-        "warm_up_weight_percent",
         "slots",
+        "[telemetry.haproxy]",
+        "[telemetry.prometheus]",
     ];
-    RESIZE_EXAMPLE
-        .lines()
-        .map(|line| {
-            let key = line.strip_prefix("# ").filter(|rest| {
-                let table = rest.starts_with('[');
-                let key = rest.split_once(" = ").is_some_and(|(key, _)| !key.contains(' '));
-                (table || key) && !alone.iter().any(|word| rest.split(" = ").next() == Some(word))
-            });
-            format!("{}\n", key.unwrap_or(line))
-        })
-        .collect()
+    written_out(EXAMPLE, &alone)
 }
 
 fn parse(text: &str) -> Result<(ControllerFile, Document), ConfigError> {
@@ -29,17 +20,29 @@ fn parse(text: &str) -> Result<(ControllerFile, Document), ConfigError> {
 
 #[test]
 fn the_example_is_a_configuration_also_with_every_key_written() {
-    let (config, _) = parse(RESIZE_EXAMPLE).unwrap();
+    let (config, _) = parse(EXAMPLE).unwrap();
     assert_eq!(config.demand(), Demand::Balancer);
     assert_eq!(config.law.names.to_string(), "static");
     assert!(config.resizes() && !config.commands());
-    assert_ne!(whole(), RESIZE_EXAMPLE);
     parse(&whole()).unwrap();
+    let (mut missing, named) = gaps::<ControllerFile>(EXAMPLE);
+    // What each node may have stands in the first; the kinds of switch differ.
+    missing.retain(|key| {
+        !key.starts_with("nodes.web") || key.starts_with("nodes.web1") || key.contains(".power.")
+    });
+    assert_eq!(
+        missing,
+        ["capacity.queue.sampling_period_s"],
+        "it is the control period"
+    );
+    let password = |node: &str| format!("nodes.{node}.power.password");
+    assert_eq!(named[..3], ["gateways", "law.constant.setting", "nodes"]);
+    assert_eq!(named[3..], [password("web2"), password("web3")], "file or env");
 }
 
 #[test]
 fn the_examples_defaults_are_the_programs() {
-    let (short, _) = parse(RESIZE_EXAMPLE).unwrap();
+    let (short, _) = parse(EXAMPLE).unwrap();
     let (long, _) = parse(&whole()).unwrap();
     assert_eq!(short.law.resize, long.law.resize);
     assert_eq!(short.power, long.power);
@@ -60,7 +63,7 @@ fn the_examples_defaults_are_the_programs() {
 
 #[test]
 fn an_haproxy_stands_in_the_gateways_place() {
-    let text = RESIZE_EXAMPLE
+    let text = EXAMPLE
         .replace("[gateways]\ng1 = \"unix:/run/headroom/gateway.sock\"\n", "")
         .replace("# [haproxy]", "[haproxy]")
         .replace("# socket = ", "socket = ")
@@ -77,7 +80,7 @@ fn an_haproxy_stands_in_the_gateways_place() {
 #[test]
 fn a_schedule_is_made_of_slots_or_of_a_curve() {
     let scheduled = |rest: &str| {
-        let text = RESIZE_EXAMPLE
+        let text = EXAMPLE
             .replace("name = \"static\"", "name = \"scheduled\"")
             .replace("[law.scheduled]", &format!("[law.scheduled]\n{rest}"));
         parse(&text).map(|(config, _)| config.law.names.to_string())
@@ -145,6 +148,17 @@ fn each_mistake_is_told_with_its_line_and_a_remedy() {
         ("# backoff_s = 30.0", "backoff_s = 0.0", "power.backoff_s"),
         ("# min_servers = 1", "min_servers = 9", "is 9 of 4 servers"),
         ("off_w = 0.0", "off_w = -1.0", "energy.off_w"),
+        (
+            "full_w = 65.0",
+            "full_w = 6.0",
+            "energy.full_w: is 6: a busy server draws no less than an idle one, energy.idle_w = 60",
+        ),
+        (
+            "off_w = 0.0",
+            "off_w = 60.5",
+            "energy.idle_w: is 60: an idle server",
+        ),
+        ("full_w = 65.0", "", "missing field `full_w`, in `[energy]`"),
         ("# keep = 0.9", "keep = 1.0", "capacity.queue.keep"),
         ("# keep = 0.9", "kind = \"by-guess\"", "by-guess"),
         (
@@ -165,8 +179,8 @@ fn each_mistake_is_told_with_its_line_and_a_remedy() {
         ),
         ("mac = \"00:25:90:ab:cd:ef\"", "mac = \"web4\"", "no MAC address"),
     ] {
-        assert!(RESIZE_EXAMPLE.contains(from), "{from}");
-        let error = parse(&RESIZE_EXAMPLE.replacen(from, to, 1)).unwrap_err();
+        assert!(EXAMPLE.contains(from), "{from}");
+        let error = parse(&EXAMPLE.replacen(from, to, 1)).unwrap_err();
         let text = error.to_string();
         assert!(
             text.contains(said) && error.line.is_some(),
@@ -175,7 +189,7 @@ fn each_mistake_is_told_with_its_line_and_a_remedy() {
     }
     let agents = |rest: &str| {
         let first = "# accept_queue = 8080";
-        let text = RESIZE_EXAMPLE.replacen(first, "accept_queue = 8080\nagent = \"unix:/a\"", 1);
+        let text = EXAMPLE.replacen(first, "accept_queue = 8080\nagent = \"unix:/a\"", 1);
         parse(&text.replacen("check = \"tcp:10.0.0.12:8080\"", rest, 1))
     };
     let second = "check = \"tcp:10.0.0.12:8080\"\naccept_queue = 8080";
@@ -186,7 +200,7 @@ fn each_mistake_is_told_with_its_line_and_a_remedy() {
         .unwrap_err()
         .to_string();
     assert!(text.contains("nodes.web2.accept_queue: 8080"), "{text}");
-    let status = RESIZE_EXAMPLE
+    let status = EXAMPLE
         .replacen("# method = \"auto\"", "method = \"status\"", 1)
         .replacen(
             "# accept_queue = 8080",
@@ -195,7 +209,7 @@ fn each_mistake_is_told_with_its_line_and_a_remedy() {
         );
     let text = parse(&status).unwrap_err().to_string();
     assert!(text.contains("agents ask no status page"), "{text}");
-    let both = RESIZE_EXAMPLE.replace("# [haproxy]", "[haproxy]\nsocket = \"/s\"\nbackend = \"b\"");
+    let both = EXAMPLE.replace("# [haproxy]", "[haproxy]\nsocket = \"/s\"\nbackend = \"b\"");
     assert!(parse(&both).unwrap_err().to_string().contains("exactly one"));
 }
 

@@ -7,21 +7,6 @@ fn parse(text: &str) -> Result<(ControllerFile, Document), ConfigError> {
 }
 
 #[test]
-fn the_example_is_a_configuration_also_with_every_key_written() {
-    parse(EXAMPLE).unwrap();
-    let mut whole = String::new();
-    for line in EXAMPLE.lines() {
-        let key = line.strip_prefix("# ").filter(|rest| {
-            rest.starts_with('[') || rest.split_once(" = ").is_some_and(|(key, _)| !key.contains(' '))
-        });
-        whole.push_str(key.unwrap_or(line));
-        whole.push('\n');
-    }
-    assert_ne!(whole, EXAMPLE);
-    parse(&whole).unwrap();
-}
-
-#[test]
 fn a_lever_without_an_actuator_is_named() {
     let text = format!("{GOOD}[law]\nname = [\"slo-power\", \"always-on\"]\n");
     let said = parse(&text).unwrap_err().to_string();
@@ -55,6 +40,16 @@ fn each_mistake_is_told_with_file_line_value_and_remedy() {
             "controller.toml:4: nodes: has 0: name 1 to 256",
         ),
         (
+            "[gateways]",
+            "n2 = \"unix:/a\"\n[gateways]",
+            "controller.toml:7: nodes.n2: unix:/a is the agent of n1 too",
+        ),
+        (
+            "g1 = \"unix:/b\"",
+            "g1 = \"unix:/b\"\ng2 = \"unix:/b\"",
+            "controller.toml:9: gateways.g2: unix:/b is the gateway g1 too",
+        ),
+        (
             "target_ms = 250",
             "target_ms = -1",
             "controller.toml:2: slo.target_ms",
@@ -73,6 +68,11 @@ fn each_mistake_is_told_with_file_line_value_and_remedy() {
             "\n[nodes]",
             "[control]\nperiod_ms = 5\n[nodes]",
             "controller.toml:4: control.period_ms: is 5.0: it must be between 100.0",
+        ),
+        (
+            "\n[nodes]",
+            "[haproxy]\nsocket = \"/s\"\nbackend = \"b\"\n[nodes]",
+            "controller.toml:3: haproxy: is for a law that switches servers, and slo-power switches none",
         ),
         (
             "\n[nodes]",

@@ -52,9 +52,8 @@ struct Unseen<'a> {
 /// # Errors
 /// A scenario or a law that is wrong, a report that cannot be written.
 pub fn run(args: &CompareArgs) -> Result<(), Failure> {
-    // A constant decides nothing.
-    let deciding = LawName::of_machines().filter(|law| *law != LawName::CONSTANT);
-    let field = field(args, &deciding.collect::<Vec<_>>(), SEEDS)?;
+    let laws = LawName::of_machines().filter(|law| law.has_defaults());
+    let field = field(args, &laws.collect::<Vec<_>>(), SEEDS)?;
     let families = match args.families.as_slice() {
         [] => Family::all().collect(),
         some => {

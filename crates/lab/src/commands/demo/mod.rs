@@ -429,7 +429,7 @@ impl Stage {
             telemetry: Some(&mut telemetry),
             recorder: &self.recorder,
         };
-        let summary = run::run(&plan, law, world, watchers, stop, done)?;
+        let summary = run::run(&plan, (law, None), world, watchers, stop, done)?;
         load.stop();
         let offered = load.join()?;
         if stop.is_raised() {

@@ -7,7 +7,7 @@ use crate::power::Choice;
 use crate::probe::{self, Finding, Kind, State};
 use crate::{Roots, cpu, file};
 use headroom_units::Source;
-use headroom_wire::message::{Availability, Device, Meter, Node};
+use headroom_wire::message::{Device, Meter, Node};
 use std::path::Path;
 
 /// The machine's own answers; what it does not say is empty.
@@ -38,26 +38,23 @@ pub(super) fn devices(
     let (chosen, holds) = (choice.chosen.finding(), lever.finding());
     let paced = options.limiter.frequency == FrequencyUse::Auto;
     for finding in probe::probe(&options.roots) {
-        let availability = match finding.state {
-            State::Usable | State::Limited => Availability::Usable,
-            State::Unusable => Availability::Unusable,
-        };
+        let usable = matches!(finding.state, State::Usable | State::Limited);
         let remedy = finding.remedy.clone().unwrap_or_default();
         let in_use = |names: &[&str]| names.contains(&finding.what.as_str());
         match finding.kind {
             Kind::Lever => devices.push(Device {
-                availability,
+                usable,
                 in_use: in_use(&["CPU quota", holds])
                     || (options.limiter.cpuset && in_use(&["CPU sets"]))
-                    || (paced && availability == Availability::Usable && in_use(&[probe::FREQUENCY_LIMIT])),
+                    || (paced && usable && in_use(&[probe::FREQUENCY_LIMIT])),
                 reason: finding.why,
                 remedy,
                 name: finding.what,
             }),
             Kind::Meter => meters.push(Meter {
-                availability,
+                usable,
                 in_use: in_use(&[chosen, "CPU time of a service"]),
-                source: source(options, &finding),
+                source: source(options, &finding).to_string(),
                 reason: finding.why,
                 remedy,
                 name: finding.what,

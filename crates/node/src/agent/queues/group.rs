@@ -135,7 +135,7 @@ impl GroupEye {
             })?,
         };
         self.failed = None;
-        self.meter.insert(meter).sample().map(Into::into)
+        self.meter.insert(meter).sample()
     }
 
     fn open(&self) -> Result<GroupMeter, String> {

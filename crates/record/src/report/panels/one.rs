@@ -48,7 +48,13 @@ fn together<'a>(span: (f64, f64), run: &'a RunData, main: &str, group: &[(Key, &
     let first_sensor = group.iter().find(|(key, _)| !key.is_lever());
     let lead = first_sensor.or(group.first()).map_or(Key::Slo, |(key, _)| *key);
     let columns = group.iter().map(|(_, column)| *column);
-    let mut panel = panel(span, lead.title(), lead.unit(), LOW, scale(lead, columns));
+    // Of several sources each line says its own.
+    let powers = group.iter().filter(|(key, _)| matches!(key, Key::Power(_)));
+    let title = match lead {
+        Key::Power(_) if powers.count() > 1 => "Power".to_owned(),
+        _ => lead.title(),
+    };
+    let mut panel = panel(span, title, lead.unit(), LOW, scale(lead, columns));
     let free = |class: &&&str| !class.starts_with(main);
     let (mut sensors, mut levers) = (SENSORS.iter().filter(free), LEVERS.iter().filter(free));
     for (key, column) in group {

@@ -49,6 +49,10 @@ impl Balancer for GatewayBalancer {
         format!("headroom's gateways ({})", names.join(", "))
     }
 
+    fn url(&self, server: usize) -> Option<&str> {
+        self.members.get(server).map(String::as_str)
+    }
+
     fn look(&mut self, _patience: Duration) -> Result<Look, String> {
         let mut members = vec![
             Member {

@@ -20,12 +20,12 @@ impl Servers {
         if let Some(why) = &self.trouble {
             let decided = Resize {
                 servers,
-                ..Resize::of(decision.clone(), before.len())
+                ..Resize::of(decision, before.len())
             };
             let held = hold(decided, why, &before, &self.health);
             servers = held.servers;
             decision.setting = decision.setting.with(Lever::Servers, Some(servers as f64));
-            decision.reasons.insert(0, held.reason);
+            decision.reasons.insert(0, held.reason.of(&[Lever::Servers]));
         }
         let now = Seconds::from(self.last.duration_since(self.started));
         self.orders = self.fleet.steer(now, servers, &self.health);

@@ -12,7 +12,7 @@ use anyhow::anyhow;
 use headroom_console::Stop;
 use headroom_control::Decision;
 use headroom_control::resize::{Energy, Fleet, Found, Health, Order, PowerState, PowerTuning, Server};
-use headroom_units::{Lever, PerSecond, Seconds, Setting};
+use headroom_units::{PerSecond, Seconds, Setting};
 use serde::Deserialize;
 use std::time::{Duration, Instant};
 
@@ -196,9 +196,7 @@ impl Device for Servers {
     }
 
     fn in_force(&self) -> Setting {
-        let on = |server: &&Server| !matches!(server.state(), PowerState::Off | PowerState::Stopping);
-        let on = self.fleet.servers().iter().filter(on).count();
-        Setting::default().with(Lever::Servers, Some(on as f64))
+        self.fleet.in_force()
     }
 
     fn apply(&mut self, decision: &mut Decision) -> anyhow::Result<()> {

@@ -1,7 +1,7 @@
 //! What is known of the servers in one period.
 
 use super::{Demand, Servers};
-use crate::live::{Device, DevicePeriod};
+use crate::live::{BackendTick, Device, DevicePeriod};
 use crate::resize::UNRELIABLE;
 use crate::resize::balancer::{Admission, Look};
 use crate::resize::queues::{Counted, Shown};
@@ -47,10 +47,13 @@ impl Servers {
         period.demand = arrival_rate;
         period.nodes = self.nodes(&states, &look);
         let names = self.parts.servers.iter().map(|server| &server.name);
-        let off = names.zip(&states).filter(|(_, state)| **state == PowerState::Off);
-        period.off.extend(off.map(|(name, _)| name.clone()));
+        let switched = names.zip(&states).filter(|(_, state)| state.is_switched());
+        period
+            .switched
+            .extend(switched.map(|(name, state)| (name.clone(), *state)));
         for (at, seen) in seen.iter().enumerate() {
-            period.add(self.part(at, seen, &look, now));
+            let requests = self.requests(at, &period.backends, length);
+            period.add(self.part(at, seen, &look, now, requests));
         }
         period.add(self.whole(&states, arrival_rate));
         self.draw(length, &states, &seen, arrival_rate, period);
@@ -168,8 +171,24 @@ impl Servers {
             .collect()
     }
 
-    /// A server, for whoever records and shows it.
-    fn part(&self, at: usize, seen: &Seen, look: &Result<Look, String>, now: Seconds) -> Part {
+    /// The rate of the requests that the telemetry counted of a server.
+    fn requests(&self, at: usize, backends: &[BackendTick], length: Seconds) -> Option<PerSecond> {
+        let url = self.parts.balancer.url(at)?.trim_end_matches('/');
+        let backend = backends
+            .iter()
+            .find(|backend| backend.name.trim_end_matches('/') == url)?;
+        (length > Seconds::ZERO).then(|| PerSecond::new(backend.requests as f64 / length.get()))
+    }
+
+    /// A server, for whoever records and shows it; with its requests where its accept queue does not count what arrives.
+    fn part(
+        &self,
+        at: usize,
+        seen: &Seen,
+        look: &Result<Look, String>,
+        now: Seconds,
+        requests: Option<PerSecond>,
+    ) -> Part {
         let (server, power, health) = (
             &self.parts.servers[at],
             &self.fleet.servers()[at],
@@ -188,7 +207,12 @@ impl Servers {
         let member = look.as_ref().ok().map(|look| look.members[at]);
         let mut part = Part::new(&server.name, Role::Node)
             .in_state(power.state().words())
-            .with(Sensor::ArrivalRate, rates.map(|counted| counted.arrival_rate()))
+            .with(
+                Sensor::ArrivalRate,
+                rates
+                    .map(|counted| counted.arrival_rate())
+                    .or(requests.map(PerSecond::get)),
+            )
             .with(Sensor::Capacity, capacity.value().map(PerSecond::get))
             .with(Sensor::QueueMean, queue_mean)
             .with(

@@ -1,6 +1,6 @@
 //! What HAProxy replies, read: its information, its servers' states, its sessions.
 
-use super::{Process, ServerState};
+use super::ServerState;
 use headroom_units::Seconds;
 
 /// A server, as `show servers state` has it (HAProxy's management guide, section 9.3).
@@ -20,19 +20,10 @@ pub struct ServerRow {
     pub configured_weight: u32,
 }
 
-pub(super) fn process(info: &str) -> Process {
-    let value = |key: &str| {
-        info.lines()
-            .find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))
-            .map(str::trim)
-    };
-    let number = |key: &str| value(key).and_then(|text| text.parse().ok());
-    Process {
-        version: value("Version").unwrap_or("unknown").into(),
-        pid: number("Pid").unwrap_or(0),
-        uptime_s: number("Uptime_sec").unwrap_or(0),
-        dropped_logs: number("DroppedLogs"),
-    }
+/// HAProxy's process id, as `show info` has it; 0 where it does not say.
+pub(super) fn pid(info: &str) -> u64 {
+    let pid = info.lines().find_map(|line| line.strip_prefix("Pid:"));
+    pid.and_then(|text| text.trim().parse().ok()).unwrap_or(0)
 }
 
 /// The lines of `show servers state`, whose first is the version of their format and whose second names the columns.

@@ -6,6 +6,7 @@ use headroom_control::capacity::Capacity;
 use headroom_control::capacity::offline::{Ramp, RampTuning};
 use headroom_control::capacity::utilisation::{UtilisationEstimator, UtilisationStep, UtilisationTuning};
 use headroom_control::resize::AlwaysOn;
+use headroom_sim::Bare;
 use headroom_sim::accept::{AcceptScenario, AcceptStep, run};
 use headroom_units::{PerSecond, Ratio};
 
@@ -43,31 +44,35 @@ pub fn day(plan: &Plan, case: &Case, seed: u64) -> Result<Day, Failure> {
     let (mut changes, mut wanted) = (0, None);
     let mut curve = Vec::new();
     let mut window = (0.0, 0.0, 0.0);
-    let totals = run(&case.cluster, resizer.as_mut(), seed, &mut |step: &AcceptStep<
-        '_,
-    >| {
-        let taking = step.servers.iter().filter(|one| one.state.takes_requests());
-        let (mut serving, mut accepts) = (0.0, 0.0);
-        for server in taking {
-            serving += 1.0;
-            accepts += server.queue.accepts;
-            if let Capacity::Exact(capacity) = server.capacity {
-                estimates.push(capacity.get());
+    let totals = run(
+        &case.cluster,
+        &mut Bare(resizer.as_mut()),
+        seed,
+        &mut |step: &AcceptStep<'_>| {
+            let taking = step.servers.iter().filter(|one| one.state.takes_requests());
+            let (mut serving, mut accepts) = (0.0, 0.0);
+            for server in taking {
+                serving += 1.0;
+                accepts += server.queue.accepts;
+                if let Capacity::Exact(capacity) = server.capacity {
+                    estimates.push(capacity.get());
+                }
             }
-        }
-        changes += u64::from(wanted.is_some_and(|before| Some(before) != step.decision.setting.servers()));
-        wanted = step.decision.setting.servers();
-        let length_s = case.cluster.step_s;
-        window = (
-            window.0 + length_s,
-            window.1 + accepts,
-            window.2 + serving * length_s,
-        );
-        if window.0 >= CURVE_EVERY_S {
-            curve.push((step.at.get(), window.1 / window.0, window.2 / window.0));
-            window = (0.0, 0.0, 0.0);
-        }
-    })?;
+            changes +=
+                u64::from(wanted.is_some_and(|before| Some(before) != step.decision.setting.servers()));
+            wanted = step.decision.setting.servers();
+            let length_s = case.cluster.step_s;
+            window = (
+                window.0 + length_s,
+                window.1 + accepts,
+                window.2 + serving * length_s,
+            );
+            if window.0 >= CURVE_EVERY_S {
+                curve.push((step.at.get(), window.1 / window.0, window.2 / window.0));
+                window = (0.0, 0.0, 0.0);
+            }
+        },
+    )?;
     Ok(Day {
         energy_j: totals.energy.get(),
         completed: totals.completed,
@@ -90,7 +95,7 @@ pub fn day(plan: &Plan, case: &Case, seed: u64) -> Result<Day, Failure> {
 pub fn ramp(scenario: &AcceptScenario, seed: u64) -> Result<Option<f64>, Failure> {
     let mut ramp = Ramp::new(RampTuning::default())?;
     let mut found = Ok(Capacity::Unknown);
-    run(scenario, &mut AlwaysOn, seed, &mut |step| {
+    run(scenario, &mut Bare(&mut AlwaysOn), seed, &mut |step| {
         if let (Ok(_), Some(server)) = (&found, step.servers.first()) {
             found = ramp.step(&server.queue);
         }
@@ -128,7 +133,7 @@ pub fn wave(scenario: &AcceptScenario, capacity_per_s: f64, seed: u64) -> Result
     let by_utilisation = UtilisationEstimator::new(UtilisationTuning::default())?;
     let mut wave = Wave::default();
     let (mut overloaded, mut quiet, mut medium) = (Vec::new(), Vec::new(), Vec::new());
-    run(scenario, &mut AlwaysOn, seed, &mut |step| {
+    run(scenario, &mut Bare(&mut AlwaysOn), seed, &mut |step| {
         let (at_s, Some(server)) = (step.at.get(), step.servers.first()) else {
             return;
         };

@@ -1,0 +1,9 @@
+//! The laws, each in tables of literals, and the properties that all have.
+
+#[path = "../common/mod.rs"]
+mod common;
+mod headroom;
+mod hpa;
+mod pegasus;
+mod properties;
+mod slo_power;

@@ -1,0 +1,8 @@
+//! The flight recorder, read back and printed.
+
+#[path = "../common/mod.rs"]
+mod common;
+mod output;
+mod parts;
+mod recorder;
+mod summary;
