@@ -101,7 +101,7 @@ fn after_kill_9_the_guard_lifts_limits_before_it_waits_for_what_a_demo_left() {
     let stat = fs::read_to_string(format!("/proc/{}/stat", hardware.id())).unwrap();
     let began = stat.split_whitespace().nth(21).unwrap();
     let record = format!(
-        r#"{{"pid":{},"started":{began},"base":null,"enabled_in":null,"found":[]}}"#,
+        r#"{{"pid":{},"started":{began},"base":null,"enabled_in":null}}"#,
         hardware.id()
     );
     let demo = config.run_dir().join("demo-1");

@@ -184,7 +184,8 @@ fn cores_and_caps_are_held_and_servers_switched_in_one_run_with_one_report() {
         (status(admin)?["seen"]["power"]["source"] == "emulated").then_some(())
     });
 
-    load.at(CAPACITY_PER_S * 5 / 2);
+    // More than two of them take, whatever of it a busy machine keeps back.
+    load.at(CAPACITY_PER_S * 4);
     until("all machines are on, and commanded", || {
         let status = status(admin)?;
         let held = |node: &Value| node["state"] == "serving" && node["values"]["cores"].is_number();

@@ -284,7 +284,7 @@ fn the_cpu_of_a_group_of_another_machine_is_a_share_of_what_it_may_use_there() {
     assert!(kernel["failures"].as_u64().unwrap() >= 1, "{kernel}");
     // Of the machine, a fifth of a core would be far less than half of what there is, were nobody else busy.
     let cpu = kernel["cpu_mean"].as_f64().unwrap();
-    assert!(cpu > 0.7, "{result}");
+    assert!(cpu > 0.5, "{result}");
     let rows = cells(
         dir.path(),
         ["served_per_s", "cpu", "cpu_utilisation_sock_diag__proc_per_s"],

@@ -147,9 +147,7 @@ mod tests {
         let demo = dir.path().join("demo-7");
         fs::create_dir(&demo).unwrap();
         if let Some((pid, started)) = record {
-            let text = format!(
-                "{{\"pid\":{pid},\"started\":{started},\"base\":null,\"enabled_in\":null,\"found\":[]}}"
-            );
+            let text = format!("{{\"pid\":{pid},\"started\":{started},\"base\":null,\"enabled_in\":null}}");
             fs::write(record_of(&demo), text).unwrap();
         }
         (dir, demo)

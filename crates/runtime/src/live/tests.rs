@@ -395,7 +395,7 @@ fn a_frequency_is_a_metric_where_it_is_known_and_its_limit_where_there_is_one() 
     assert!(!status.metrics_text().contains("headroom_node_frequency_hertz{"));
     assert!(!status.metrics_text().contains("headroom_frequency_hertz{"));
     ticks[0].observation.frequency = Some(Measured(Hertz::new(1.5e9)).into());
-    ticks[0].in_force = ticks[0].in_force.with(Lever::Frequency, Some(2.0e9));
+    ticks[0].observation.in_force = ticks[0].observation.in_force.with(Lever::Frequency, Some(2.0e9));
     status.tick(&ticks[0]);
     let text = status.metrics_text();
     for line in [
@@ -404,7 +404,7 @@ fn a_frequency_is_a_metric_where_it_is_known_and_its_limit_where_there_is_one() 
     ] {
         assert!(text.lines().any(|l| l == line), "{line} is not in\n{text}");
     }
-    ticks[0].in_force = ticks[0].in_force.with(Lever::Frequency, None);
+    ticks[0].observation.in_force = ticks[0].observation.in_force.with(Lever::Frequency, None);
     status.tick(&ticks[0]);
     assert!(!status.metrics_text().contains("headroom_frequency_hertz{"));
 }
