@@ -21,6 +21,8 @@ pub enum Placement {
 /// What idle cores and packages drew, and where the time went.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct IdleTotals {
+    /// Core-seconds for which cores ran.
+    pub running: Seconds,
     /// Idle cores in their states.
     pub idle: Joules,
     /// Entering and leaving the states.
@@ -87,8 +89,8 @@ pub struct CoreTracker {
 }
 
 impl CoreTracker {
-    /// All cores idle from time 0 on.
-    pub fn new(machine: &MachineFigures, placement: Placement) -> Self {
+    /// All cores idle from a moment on.
+    pub fn new(machine: &MachineFigures, placement: Placement, now_s: f64) -> Self {
         let figures = machine.processor.clone();
         let (cores, states) = (figures.cores, figures.idle_states.len());
         let every_s = background_s(&figures);
@@ -101,13 +103,13 @@ impl CoreTracker {
                     state: State::Busy,
                     governor: Governor::default(),
                     // One after the other, not all at once.
-                    timer_s: every_s * (core + 1) as f64 / cores as f64,
+                    timer_s: now_s + every_s * (core + 1) as f64 / cores as f64,
                 })
                 .collect(),
             packages: vec![Package::default(); figures.packages],
             idle: VecDeque::with_capacity(cores),
             busy: (0..cores).collect(),
-            at_s: 0.0,
+            at_s: now_s,
             in_state: vec![0; states],
             asleep: 0,
             next_s: f64::INFINITY,
@@ -223,6 +225,7 @@ impl CoreTracker {
         if dt_s <= 0.0 {
             return;
         }
+        self.totals.running += Seconds::new(self.busy.len() as f64 * dt_s);
         let mut idle_w = 0.0;
         for (state, cores) in self.in_state.iter().enumerate() {
             idle_w += *cores as f64 * state_power_w(&self.figures, state, self.voltage);

@@ -164,6 +164,16 @@ impl MachineFigures {
         Frequencies::new(self.processor.frequency, insensitive_share)
     }
 
+    /// On, with all cores in their deepest state and all packages asleep: the least that it draws.
+    pub fn asleep(&self) -> Watts {
+        let processor = &self.processor;
+        let deepest = processor
+            .idle_states
+            .last()
+            .map_or(Watts::ZERO, |state| state.power);
+        self.platform + processor.uncore_asleep * processor.packages as f64 + deepest * processor.cores as f64
+    }
+
     /// All cores busy at the highest frequency.
     pub fn full(&self) -> Watts {
         let processor = &self.processor;

@@ -13,7 +13,7 @@ use headroom_control::LawName;
 use headroom_control::{Plant, Slo};
 use headroom_sim::Scenario;
 use headroom_sim::capping::Capping;
-use headroom_sim::power::PowerFigures;
+use headroom_sim::power::{Machine, PowerFigures};
 use headroom_sim::quota::Quota;
 use headroom_sim::scenario::{Delays, NodeGroup, Service};
 use headroom_testbed::hardware::HardwareConfig;
@@ -129,7 +129,7 @@ impl EmulatedRun<'_> {
                 cores,
                 fewest_cores: self.plant.cores().min().get(),
                 speed: 1.0,
-                power: PowerFigures {
+                machine: Machine::Line(PowerFigures {
                     base_w: power.base.get(),
                     static_per_core_w: power.static_per_core.get(),
                     dynamic_per_core_w: power.dynamic_per_core.get(),
@@ -137,7 +137,7 @@ impl EmulatedRun<'_> {
                     lowest_ghz: frequency.min.get() / 1e9,
                     highest_ghz: frequency.max.get() / 1e9,
                     ..PowerFigures::default()
-                },
+                }),
                 capping: Capping {
                     interval_s: hardware.tick.get(),
                     window_s: CAP_WINDOW_S,
@@ -305,7 +305,7 @@ mod tests {
             (95.0, 250.0, 0.5)
         );
         assert_eq!((node.count, node.cores, node.fewest_cores), (1, 16.0, 2.0));
-        let power = node.power;
+        let power = node.machine.line().unwrap();
         assert_eq!(
             [power.base_w, power.static_per_core_w, power.dynamic_per_core_w],
             [46.52, 0.86, 2.0]

@@ -4,6 +4,7 @@ use crate::args::WorldArgs;
 use anyhow::anyhow;
 use headroom_console::Failure;
 use headroom_console::{ConfigError, Document};
+use headroom_control::resize::PowerTuning;
 use headroom_control::{LawConfig, LawContext, LawError, LawName, Parameter};
 use headroom_control::{Stack, guardian};
 use headroom_sim::balancer::Balancing;
@@ -33,6 +34,7 @@ struct File {
     allow_overload: bool,
     service: Service,
     nodes: Vec<NodeGroup>,
+    power_states: Option<PowerTuning>,
     balancer: Balancing,
     delays: Delays,
     telemetry: Telemetry,
@@ -53,6 +55,7 @@ impl Default for File {
             allow_overload: world.allow_overload,
             service: world.service,
             nodes: world.nodes,
+            power_states: world.power_states,
             balancer: world.balancer,
             delays: world.delays,
             telemetry: world.telemetry,
@@ -133,6 +136,7 @@ impl Setting {
                 allow_overload: file.allow_overload,
                 service: file.service,
                 nodes: file.nodes,
+                power_states: file.power_states,
                 balancer: file.balancer,
                 delays: file.delays,
                 telemetry: file.telemetry,

@@ -17,7 +17,7 @@ fn serve(
 ) -> CoreTracker {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(7);
     let (gap, size) = (Exp::new(rate).unwrap(), Exp::new(1.0 / mean_s).unwrap());
-    let mut tracker = CoreTracker::new(machine, placement);
+    let mut tracker = CoreTracker::new(machine, placement, 0.0);
     tracker.set_on(0.0, on);
     let mut done: Vec<f64> = Vec::new();
     let mut arrival_s = gap.sample(&mut rng);
@@ -49,7 +49,7 @@ fn idle_w(tracker: &CoreTracker, until_s: f64) -> f64 {
 #[test]
 fn a_machine_with_nothing_to_do_sleeps_with_its_package() {
     let machine = MachineFigures::skylake(10);
-    let mut tracker = CoreTracker::new(&machine, Placement::Spread);
+    let mut tracker = CoreTracker::new(&machine, Placement::Spread, 0.0);
     tracker.advance(100.0);
     let power_w = idle_w(&tracker, 100.0);
     // 12.5 W asleep; two hundred background wake-ups a second keep it up for a part of the time.
@@ -118,16 +118,16 @@ fn what_is_expected_is_what_is_simulated() {
 #[test]
 fn a_core_that_is_not_allowed_to_work_saves_no_more_than_its_sleep() {
     let machine = MachineFigures::skylake(4);
-    let mut parked = CoreTracker::new(&machine, Placement::Spread);
+    let mut parked = CoreTracker::new(&machine, Placement::Spread, 0.0);
     parked.set_on(0.0, 1);
     parked.advance(50.0);
-    let mut all = CoreTracker::new(&machine, Placement::Spread);
+    let mut all = CoreTracker::new(&machine, Placement::Spread, 0.0);
     all.advance(50.0);
     assert!(
         (idle_w(&parked, 50.0) / idle_w(&all, 50.0) - 1.0).abs() < 0.01,
         "nothing to do: nothing saved"
     );
-    let mut offline = CoreTracker::new(&machine, Placement::Spread);
+    let mut offline = CoreTracker::new(&machine, Placement::Spread, 0.0);
     offline.set_online(0.0, 1);
     offline.advance(50.0);
     assert!(
@@ -153,7 +153,7 @@ proptest! {
     ) {
         let machine = MachineFigures::skylake(8);
         let placement = if packed { Placement::Packed } else { Placement::Spread };
-        let mut tracker = CoreTracker::new(&machine, placement);
+        let mut tracker = CoreTracker::new(&machine, placement, 0.0);
         let (mut now_s, mut busy_core_s) = (0.0, 0.0);
         for (gap_s, act, cores) in acts {
             busy_core_s += tracker.running() as f64 * gap_s;

@@ -6,7 +6,6 @@ use super::replay::Replay;
 use super::{Bound, check, lower_bound, requests};
 use crate::error::{RunError, ScenarioError};
 use crate::scenario::{Scenario, Telemetry};
-use crate::server::Server;
 use crate::world::{Bare, run};
 use headroom_control::Allocation;
 
@@ -143,14 +142,14 @@ impl<'a> Search<'a> {
         // The first period is before the first decision.
         choices.pop();
         choices.reverse();
-        let energy_j = states.first().map_or(0.0, |best| best.energy_j);
+        let energy_j = states.first().map_or(0.0, State::energy_j);
         let schedule = choices.into_iter().map(|choice| self.allocation(choice));
         (schedule.collect(), energy_j)
     }
 
     fn allocation(&self, choice: (usize, usize)) -> Allocation {
         Allocation {
-            frequency: self.world.choices.frequencies[choice.1].0,
+            frequency: self.world.choices.frequencies[choice.1],
             ..self.world.choices.cores[choice.0].0
         }
     }
@@ -167,10 +166,15 @@ impl<'a> Search<'a> {
 
     /// Broken periods first, then energy with what is left over.
     fn rank(&self, step: &Step, price: f64) -> f64 {
-        let left_s: f64 = step.state.servers.iter().map(Server::remaining_s).sum();
+        let left_s: f64 = step
+            .state
+            .nodes
+            .iter()
+            .map(|node| node.server.remaining_s())
+            .sum();
         // More than a whole run can draw.
         let broken_j = 1e12 * f64::from(step.state.broken);
-        broken_j + step.state.energy_j + left_s * price
+        broken_j + step.state.energy_j() + left_s * price
     }
 
     /// The next states worth keeping.
@@ -241,7 +245,7 @@ impl<'a> Search<'a> {
 mod tests {
     use super::*;
     use crate::balancer::Rule;
-    use crate::power::PowerFigures;
+    use crate::power::{Machine, PowerFigures};
     use crate::scenario::NodeGroup;
     use headroom_units::Seconds;
     use headroom_workload::Spacing;
@@ -250,19 +254,19 @@ mod tests {
     #[test]
     fn the_search_and_the_simulator_agree() {
         let rates = vec![80.0, 200.0, 120.0];
-        let alike = Scenario::default().with_trace(rates, Seconds::new(10.0), Spacing::Poisson);
+        let alike = Scenario::paper().with_trace(rates, Seconds::new(10.0), Spacing::Poisson);
         let mut unlike = alike.clone();
         unlike.nodes.push(NodeGroup {
             count: 1,
             cores: 8.0,
             speed: 1.6,
-            power: PowerFigures {
+            machine: Machine::Line(PowerFigures {
                 base_w: 80.0,
                 dynamic_per_core_w: 5.0,
                 highest_ghz: 3.0,
                 ..PowerFigures::default()
-            },
-            ..NodeGroup::default()
+            }),
+            ..NodeGroup::paper()
         });
         unlike.balancer.rule = Rule::LeastConnections {};
         unlike.service.frequency_insensitive_share = 0.2;

@@ -140,7 +140,10 @@ impl World<'_> {
                 self.nodes[node].set_state(now_s, NodeState::On);
                 let due_s = self.nodes[node].unlimit(now_s);
                 self.regulated(node, due_s);
-                self.balancer.list(node, true);
+                // Where a fleet is steered, its order gives the node requests.
+                if self.fleet.is_none() {
+                    self.balancer.list(node, true);
+                }
             }
             // Overtaken: the node was lost, or switched off or on, meanwhile.
             Change::Cores { .. }
@@ -172,16 +175,8 @@ impl World<'_> {
         let node = fault.node().unwrap_or_default();
         match fault {
             Fault::NodeLoss { .. } => {
-                let (jobs, remaining_s) = self.nodes[node].server.lose(now_s);
+                self.lose_requests(node);
                 self.nodes[node].set_state(now_s, NodeState::Lost);
-                self.completions.set(node, f64::INFINITY);
-                self.accounts.failed_remaining_s += remaining_s;
-                self.accounts.in_flight -= jobs.len() as u64;
-                for job in &jobs {
-                    self.accounts.failed_sojourn_s += now_s - job.arrived;
-                    self.period.failures += 1;
-                    self.answered(job.user);
-                }
                 let change = self.nodes[node].change;
                 let noticed_s = now_s + self.scenario.balancer.detection_s;
                 self.agenda.add(noticed_s, Change::Unlist { node, change });
@@ -205,6 +200,20 @@ impl World<'_> {
                 let due_s = self.nodes[node].set_slowed(now_s, factor);
                 self.regulated(node, due_s);
             }
+        }
+    }
+
+    /// All requests of a node fail.
+    pub(super) fn lose_requests(&mut self, node: usize) {
+        let now_s = self.now_s;
+        let (jobs, remaining_s) = self.nodes[node].lose(now_s);
+        self.completions.set(node, f64::INFINITY);
+        self.accounts.failed_remaining_s += remaining_s;
+        self.accounts.in_flight -= jobs.len() as u64;
+        for job in &jobs {
+            self.accounts.failed_sojourn_s += now_s - job.arrived;
+            self.period.failures += 1;
+            self.answered(job.user);
         }
     }
 
@@ -247,14 +256,18 @@ impl World<'_> {
                 self.regulated(node, due_s);
                 self.balancer.list(node, true);
             }
-            NodeState::ShuttingDown | NodeState::Off | NodeState::Lost => {
-                state.set_state(self.now_s, NodeState::Booting);
-                let (change, length_s) = (state.change, state.boot_s);
-                // Requests go there only once it has booted, however soon it came back.
-                self.balancer.list(node, false);
-                self.agenda
-                    .add(self.now_s + length_s, Change::Booted { node, change });
-            }
+            NodeState::ShuttingDown | NodeState::Off | NodeState::Lost => self.power_on(node),
         }
+    }
+
+    /// A node boots.
+    pub(super) fn power_on(&mut self, node: usize) {
+        let state = &mut self.nodes[node];
+        state.set_state(self.now_s, NodeState::Booting);
+        let (change, length_s) = (state.change, state.boot_s);
+        // Requests go there only once it has booted, however soon it came back.
+        self.balancer.list(node, false);
+        self.agenda
+            .add(self.now_s + length_s, Change::Booted { node, change });
     }
 }

@@ -2,6 +2,7 @@
 
 use super::World;
 use super::change::Change;
+use crate::energy::EnergyByCause;
 use crate::histogram::LatencyHistogram;
 use crate::node::{Metered, NodeOutcome, NodeState};
 use crate::scenario::ArrivalMeter;
@@ -9,7 +10,9 @@ use crate::totals::PeriodTruth;
 use headroom_control::{
     Allocation, Decision, Distribution, Guardian, Latency, Law, NodeCapacity, Observation, Stack, Traffic,
 };
-use headroom_units::{Cores, Hertz, Joules, PerSecond, Ratio, Reading, Seconds, Simulated, Watts};
+use headroom_units::{
+    Cores, Hertz, Joules, Lever, PerSecond, Ratio, Reading, Seconds, Setting, Simulated, Watts,
+};
 use headroom_workload::random::Draw;
 
 /// Whoever decides: a law in its [`Guardian`], a [`Stack`] as it runs live, or a [`Bare`] one.
@@ -57,6 +60,8 @@ pub struct Outcome<'a> {
     pub latencies: &'a LatencyHistogram,
     /// Energy of all nodes in the period.
     pub energy: Reading<Joules>,
+    /// The same by its cause.
+    pub energy_by: EnergyByCause,
     /// Mean power.
     pub power: Reading<Watts>,
     /// Mean cores in force.
@@ -104,14 +109,14 @@ impl World<'_> {
         let mut nodes = Vec::with_capacity(self.nodes.len());
         for node in &mut self.nodes {
             let read = node.read(now_s);
-            all.energy_j += read.energy_j;
+            all.energy += read.energy;
             all.busy_core_s += read.busy_core_s;
             all.allocated_core_s += read.allocated_core_s;
-            all.ghz_s += read.ghz_s;
+            all.hertz_s += read.hertz_s;
             all.serving_s += read.serving_s;
             all.throttled_s += read.throttled_s;
-            let ghz = if read.serving_s > 0.0 {
-                read.ghz_s / read.serving_s
+            let hertz = if read.serving_s > 0.0 {
+                read.hertz_s / read.serving_s
             } else {
                 0.0
             };
@@ -125,8 +130,8 @@ impl World<'_> {
                 cores: Cores::new(cores),
                 cap: node.told.cap,
                 in_flight: node.server.jobs() as u64,
-                power: Watts::new(read.energy_j / length_s),
-                frequency: Hertz::new(ghz * 1e9),
+                power: Watts::new(read.energy.total().get() / length_s),
+                frequency: Hertz::new(hertz),
             });
         }
         let oldest = self
@@ -178,11 +183,11 @@ impl World<'_> {
         };
         let length_s = self.scenario.service.period_s;
         let metered = pending.metered;
-        let power = Watts::new(metered.energy_j / length_s);
+        let energy = metered.energy.total();
+        let power = Watts::new(energy.get() / length_s);
         let utilisation = (metered.allocated_core_s > 0.0)
             .then(|| Ratio::new(metered.busy_core_s / metered.allocated_core_s));
-        let frequency =
-            (metered.serving_s > 0.0).then(|| Hertz::new(metered.ghz_s / metered.serving_s * 1e9));
+        let frequency = (metered.serving_s > 0.0).then(|| Hertz::new(metered.hertz_s / metered.serving_s));
         let observation = self.observation(&pending, power, utilisation, frequency);
         let decision = law.decide(&observation);
         sink(&Outcome {
@@ -192,7 +197,8 @@ impl World<'_> {
             allocated: pending.allocated,
             traffic: &pending.traffic,
             latencies: &pending.latencies,
-            energy: Simulated(Joules::new(metered.energy_j)).into(),
+            energy: Simulated(energy).into(),
+            energy_by: metered.energy,
             power: Simulated(power).into(),
             cores: Cores::new(metered.allocated_core_s / length_s),
             utilisation,
@@ -215,7 +221,7 @@ impl World<'_> {
                 .latency
                 .map(|latency| latency.at_slo)
                 .or(traffic.oldest_in_flight),
-            energy_j: metered.energy_j,
+            energy: metered.energy,
             cap_w: pending.allocated.cap.get(),
             busy_core_s: metered.busy_core_s,
             allocated_core_s: metered.allocated_core_s,
@@ -225,6 +231,7 @@ impl World<'_> {
         self.sums.count_rules(&decision.reasons);
         pending.latencies.clear();
         self.spare.push(pending.latencies);
+        self.switch(&decision.setting);
         let wanted = self.plant.allocation(&decision.setting);
         self.carry_out(wanted);
     }
@@ -256,13 +263,18 @@ impl World<'_> {
             latency: pending.traffic.latency.map(|latency| scaled(latency, late)),
             ..pending.traffic.clone()
         });
+        let mut in_force: Setting = self.allocated().into();
+        if let Some(fleet) = &self.fleet {
+            in_force = in_force.with(Lever::Servers, fleet.in_force().get(Lever::Servers));
+        }
         Observation {
             period: pending.index,
             length: Seconds::new(self.scenario.service.period_s),
             at: Seconds::new(pending.at_s),
             clock: Seconds::new(pending.at_s),
-            in_force: self.allocated().into(),
+            in_force,
             traffic,
+            nodes: self.servers(),
             utilisation: utilisation.map(|share| Ratio::new((share.get() * busy).min(1.0))),
             power: Some(Simulated(power * hot).into()),
             frequency: frequency.map(|mean| Simulated(mean).into()),

@@ -2,6 +2,7 @@
 
 mod change;
 mod control;
+mod fleet;
 
 use crate::balancer::Balancer;
 use crate::error::RunError;
@@ -15,6 +16,7 @@ use crate::totals::{End, Sums, Totals};
 use change::{Agenda, Change};
 pub use control::{Bare, Controller, Outcome};
 use control::{Pending, Period};
+use headroom_control::resize::Fleet;
 use headroom_control::{Plant, Slo, Spread};
 use headroom_units::{Cores, Seconds};
 use headroom_workload::random::{Purpose, Rng};
@@ -84,6 +86,7 @@ struct World<'a> {
     slo: Slo,
     plant: Plant,
     spread: Spread,
+    fleet: Option<Fleet>,
     now_s: f64,
     periods: u64,
     nodes: Vec<Node>,
@@ -144,6 +147,7 @@ impl<'a> World<'a> {
         Ok(Self {
             slo: scenario.slo()?,
             plant,
+            fleet: fleet::of(scenario)?,
             spread: Spread::new(Cores::new(scenario.core_step))?,
             now_s: 0.0,
             periods: scenario.periods(),
@@ -199,7 +203,7 @@ impl<'a> World<'a> {
 
     #[inline]
     fn complete(&mut self, node: usize) {
-        let Some((job, next_s)) = self.nodes[node].server.complete(self.now_s) else {
+        let Some((job, next_s)) = self.nodes[node].complete(self.now_s) else {
             return;
         };
         self.completions.set(node, next_s);
@@ -231,7 +235,7 @@ impl<'a> World<'a> {
             arrived: self.now_s,
             user,
         };
-        let next_s = self.nodes[node].server.arrive(self.now_s, size_s, job);
+        let (next_s, size_s) = self.nodes[node].arrive(self.now_s, size_s, job);
         self.completions.set(node, next_s);
         let accounts = &mut self.accounts;
         accounts.in_flight += 1;
@@ -289,7 +293,11 @@ impl<'a> World<'a> {
         let metered: f64 = energies.iter().map(|both| both.0).sum();
         let states: f64 = energies.iter().map(|both| both.1).sum();
         equal("energy (joules)", metered, states)?;
-        equal("energy (joules, by periods)", self.sums.energy_j, metered)?;
+        equal(
+            "energy (joules, by periods)",
+            self.sums.energy.total().get(),
+            metered,
+        )?;
         let end = End {
             slo_percentile: self.slo.percentile(),
             slo_target: self.slo.target(),

@@ -2,6 +2,7 @@
 
 mod caps;
 mod faults;
+mod machine;
 mod same;
 mod telemetry;
 
@@ -45,7 +46,7 @@ fn day() -> Vec<f64> {
 }
 
 fn default_day() -> Scenario {
-    Scenario::default().with_trace(day(), Seconds::new(10.0), Spacing::Poisson)
+    Scenario::paper().with_trace(day(), Seconds::new(10.0), Spacing::Poisson)
 }
 
 fn slo_power(scenario: &Scenario) -> Guardian {
