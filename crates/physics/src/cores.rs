@@ -168,9 +168,13 @@ impl CoreTracker {
     /// From now on work runs on the first so many cores (a cpuset); the rest of them idle. Work that ran on others moves.
     pub fn set_on(&mut self, now_s: f64, on: usize) {
         self.advance(now_s);
+        let on = on.clamp(1, self.figures.cores);
+        if on == self.on {
+            return;
+        }
         let running = self.busy.len();
         self.release(running);
-        self.on = on.clamp(1, self.figures.cores);
+        self.on = on;
         self.idle.clear();
         self.idle
             .extend((0..self.on).filter(|core| matches!(self.cores[*core].state, State::Idle { .. })));
@@ -180,6 +184,7 @@ impl CoreTracker {
     /// From now on the cores from this one on are offline, the others online.
     pub fn set_online(&mut self, now_s: f64, online: usize) {
         let online = online.clamp(1, self.figures.cores);
+        self.advance(now_s);
         self.set_on(now_s, self.on.min(online));
         for core in 0..self.figures.cores {
             match (core < online, self.cores[core].state) {
