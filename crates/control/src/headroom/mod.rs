@@ -20,12 +20,12 @@
 //! where the model is too careful, what that costs buys more on the next bad period than a rate of late periods that is
 //! met exactly.
 
-mod choose;
-mod cost;
-mod forecast;
-mod kalman;
-mod latency;
-mod power;
+pub(crate) mod choose;
+pub(crate) mod cost;
+pub(crate) mod forecast;
+pub(crate) mod kalman;
+pub(crate) mod latency;
+pub(crate) mod power;
 mod table;
 mod tuning;
 mod uneven;

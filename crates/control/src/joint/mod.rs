@@ -1,0 +1,356 @@
+//! One law for every lever: the cheapest servers and frequency that keep the SLO as often as asked, whatever the model
+//! believes.
+//!
+//! | part | here |
+//! |---|---|
+//! | the arrival rate of the next period, the cost of a request, the percentile at a point | those of [`crate::headroom`] |
+//! | how often periods may be late, whatever these believe | `keeper` |
+//! | watts at a point, by the physics of the machines | `draw` |
+//! | servers: what the load may grow to until another could serve, and for how long one must not have been needed | `servers` |
+
+mod draw;
+mod keeper;
+mod servers;
+mod tuning;
+
+pub use tuning::JointTuning;
+
+use crate::decision::{Decision, Reason};
+use crate::headroom::choose::{Demand, Learned};
+use crate::headroom::cost::Cost;
+use crate::headroom::forecast::{Forecast, Forecaster};
+use crate::headroom::latency::{LatencyModel, Measured};
+use crate::headroom::power::PowerModel;
+use crate::law::Law;
+use crate::observation::{Observation, Traffic};
+use crate::plant::{Plant, Slo};
+use crate::resize::PowerState;
+use draw::Draw;
+use headroom_physics::MachineFigures;
+use headroom_units::{Hertz, Lever, PerSecond, Seconds, Setting};
+use keeper::Keeper;
+use servers::{Growth, Needed};
+
+/// More requests than this for each core in force, at a period's end, are a backlog.
+const PRESENT_PER_CORE: f64 = 2.0;
+/// Periods at full speed after a late one.
+const AFTER_LATE: u32 = 3;
+/// Servers beyond the fewest that are safe which are tried, in case they are cheaper at a lower frequency.
+const MORE_SERVERS: usize = 3;
+
+const WARM_UP: &str = "warm-up";
+const UNOBSERVED: &str = "hold-unobserved";
+const CHEAPEST: &str = "cheapest-point";
+const FULL_SPEED: &str = "full-speed-after-late";
+const RETREAT: &str = "retreat";
+const SERVERS: &str = "servers-for-the-horizon";
+
+/// The law.
+#[derive(Clone, Debug)]
+pub struct Joint {
+    slo: Slo,
+    plant: Plant,
+    tuning: JointTuning,
+    levers: Vec<Lever>,
+    /// Limits and their pace, the highest first.
+    paces: Vec<(Option<Hertz>, f64)>,
+    forecaster: Forecaster,
+    cost: Cost,
+    latency: LatencyModel,
+    unused_power: PowerModel,
+    draw: Draw,
+    keeper: Keeper,
+    growth: Growth,
+    needed: Needed,
+    after_late: u32,
+    periods: u32,
+    in_flight: Option<(u64, f64)>,
+}
+
+/// A number of servers with its best frequency.
+#[derive(Clone, Copy, Debug)]
+struct Point {
+    servers: usize,
+    limit: Option<Hertz>,
+    pace: f64,
+    watts: f64,
+    late: f64,
+}
+
+impl Joint {
+    /// The law for an SLO, a cluster of these machines in the order in which they are switched on, and a service rate of μ
+    /// requests per second and core at the highest frequency.
+    pub fn new(
+        slo: Slo,
+        plant: Plant,
+        machines: &[MachineFigures],
+        service_rate: PerSecond,
+        period: Seconds,
+        tuning: JointTuning,
+    ) -> Self {
+        let mut paces = vec![(None, 1.0)];
+        if let Some(range) = plant.frequency() {
+            let steps = ((range.max() - range.min()) / range.step() - 1e-9).ceil().max(0.0) as usize;
+            let limits = (1..=steps).map(|step| range.round_down(range.max() - range.step() * step as f64));
+            paces.extend(limits.map(|limit| (Some(limit), limit / range.max())));
+        }
+        let draw = Draw::new(machines);
+        let horizon = (draw.longest_boot_s() + tuning.warm_s) / period.get();
+        Self {
+            levers: plant.levers(),
+            paces,
+            forecaster: Forecaster::new(),
+            cost: Cost::new(service_rate.get()),
+            latency: LatencyModel::new(slo.percentile(), plant.cores()),
+            unused_power: PowerModel::new(plant.power()),
+            keeper: Keeper::new(tuning.late),
+            growth: Growth::new(horizon.ceil() as usize),
+            needed: Needed::default(),
+            draw,
+            after_late: 0,
+            periods: 0,
+            in_flight: None,
+            slo,
+            plant,
+            tuning,
+        }
+    }
+
+    fn serving(&self, observation: &Observation) -> usize {
+        match observation.nodes.is_empty() {
+            true => self.draw.servers(),
+            false => observation
+                .nodes
+                .iter()
+                .filter(|node| node.state.takes_requests())
+                .count()
+                .max(1),
+        }
+    }
+
+    fn limit_in_force(&self, observation: &Observation) -> (Option<Hertz>, f64) {
+        let limit = observation.in_force.frequency();
+        let highest = self.plant.frequency().map(|range| range.max());
+        let pace = limit.zip(highest).map_or(1.0, |(limit, highest)| (limit / highest).clamp(0.05, 1.0));
+        (limit, pace)
+    }
+
+    fn learn(&mut self, observation: &Observation, traffic: &Traffic) {
+        let length = observation.length.get();
+        let serving = self.serving(observation);
+        let cores = self.draw.cores(serving);
+        let (limit, pace) = self.limit_in_force(observation);
+        let Some(rate) = observation.arrival_rate().map(PerSecond::get) else { return };
+        self.forecaster.observe(observation.period, rate, length);
+        self.growth.observe(rate);
+        let in_flight = traffic.in_flight as f64;
+        if let Some(share) = observation.utilisation {
+            let in_force = observation.in_force.cores().map_or(cores, |cores| cores.get());
+            let busy = share.get().clamp(0.0, 1.0) * in_force;
+            let before = self.in_flight.filter(|(period, _)| period + 1 == observation.period);
+            let change = in_flight - before.map_or(in_flight, |(_, before)| before);
+            self.cost.observe(busy * length, traffic.completions as f64, change, pace);
+        }
+        self.in_flight = Some((observation.period, in_flight));
+        let settled = |state: PowerState| matches!(state, PowerState::Serving | PowerState::Off);
+        let cost = self.cost.at(pace);
+        if let Some(power) = observation.power
+            && observation.nodes.iter().all(|node| settled(node.state))
+        {
+            self.draw.observe(power.value.get(), serving, rate, cost, limit);
+        }
+        if let Some(latency) = traffic.latency.filter(|latency| !latency.missed) {
+            self.latency.observe(&Measured {
+                cores,
+                load: rate * cost / cores,
+                cost,
+                completions: traffic.completions as f64,
+                length,
+                at_slo: latency.at_slo.get(),
+                median_and_p95: latency.distribution.map(|d| (d.p50.get(), d.p95.get())),
+            });
+        }
+    }
+
+    fn demand(&self, forecast: &Forecast, observation: &Observation, traffic: &Traffic) -> Demand {
+        let usual = PRESENT_PER_CORE * self.draw.cores(self.serving(observation)) + 3.0;
+        let length = observation.length.get().max(1e-3);
+        Demand {
+            rate: forecast.rate,
+            cases: forecast.cases.clone(),
+            backlog: (traffic.in_flight as f64 - usual).max(0.0) / length,
+            surprise: self.latency.surprise(),
+            length,
+            bound: self.slo.target().get() * self.tuning.guard,
+        }
+    }
+
+    fn learned(&mut self) -> Learned<'_> {
+        Learned {
+            latency: &mut self.latency,
+            cost: &self.cost,
+            power: &self.unused_power,
+            caution: self.keeper.caution(),
+        }
+    }
+
+    /// The cheapest frequency at which so many servers keep the SLO; the highest where none does.
+    fn best_pace(&mut self, servers: usize, demand: &Demand, allowed: f64) -> Point {
+        let cores = self.draw.cores(servers);
+        // The slowest that keeps it, by halving: a slower one is later.
+        let (mut fits, mut late) = (0, self.paces.len());
+        while late - fits > 1 {
+            let middle = fits + (late - fits) / 2;
+            let pace = self.paces[middle].1;
+            match self.learned().fits(demand, cores, pace, allowed) {
+                true => fits = middle,
+                false => late = middle,
+            }
+        }
+        let rate = demand.rate + demand.backlog;
+        let watts = |at: usize| {
+            let (limit, pace) = self.paces[at];
+            self.draw.watts(servers, rate, self.cost.at(pace), limit)
+        };
+        let best = (0..=fits).min_by(|a, b| watts(*a).total_cmp(&watts(*b))).unwrap_or(0);
+        let (limit, pace) = self.paces[best];
+        Point {
+            servers,
+            limit,
+            pace,
+            watts: watts(best),
+            late: self.learned().late(demand, cores, pace),
+        }
+    }
+
+    /// The fewest servers that keep the SLO at full speed whatever the load grows to while another boots.
+    fn fewest_safe(&mut self, demand: &Demand, allowed: f64) -> usize {
+        let growth = self.growth.exceeded_by(self.tuning.late);
+        let grown = Demand {
+            rate: demand.rate * growth,
+            cases: demand.cases.iter().map(|(rate, share)| (rate * growth, *share)).collect(),
+            ..demand.clone()
+        };
+        let all = self.draw.servers();
+        let (mut late, mut fits) = (0, all);
+        while fits - late > 1 {
+            let middle = late + (fits - late) / 2;
+            let cores = self.draw.cores(middle);
+            match self.learned().fits(&grown, cores, 1.0, allowed) {
+                true => fits = middle,
+                false => late = middle,
+            }
+        }
+        (fits + self.tuning.spare).min(all)
+    }
+
+    fn setting(&self, servers: usize, limit: Option<Hertz>) -> Setting {
+        let mut setting = self.plant.full().with(Lever::Frequency, limit.map(Hertz::get));
+        if self.plant.bounds(Lever::Servers).is_some() {
+            setting = setting.with(Lever::Servers, Some(servers as f64));
+        }
+        setting
+    }
+}
+
+impl Law for Joint {
+    fn name(&self) -> &'static str {
+        "joint"
+    }
+
+    fn levers(&self) -> &[Lever] {
+        &self.levers
+    }
+
+    fn decide(&mut self, observation: &Observation) -> Decision {
+        let hold = |text: &str| Decision {
+            reasons: vec![Reason::new(UNOBSERVED, text.to_owned(), &[])],
+            ..Decision::of(observation.in_force)
+        };
+        let Some(traffic) = &observation.traffic else {
+            return hold("no telemetry: what is in force stays");
+        };
+        self.learn(observation, traffic);
+        let Some(forecast) = self.forecaster.next() else {
+            return hold("no arrival rate yet: what is in force stays");
+        };
+        let expected_rate = Some(PerSecond::new(forecast.rate));
+        let all = self.draw.servers();
+        let full = |law: &Self, rule, text| Decision {
+            setting: law.setting(all, None),
+            expected_rate,
+            reasons: vec![Reason::new(rule, text, &[])],
+        };
+        self.periods = self.periods.saturating_add(1);
+        if self.periods <= self.tuning.warm_up_periods {
+            let text = format!("period {} of {} to observe first: everything on", self.periods, self.tuning.warm_up_periods);
+            return full(self, WARM_UP, text);
+        }
+        let serving = self.serving(observation);
+        let (limit, _) = self.limit_in_force(observation);
+        let late = traffic.latency_to_judge() > self.slo.target();
+        self.keeper.observe(late, serving == all && limit.is_none());
+        self.after_late = match late {
+            true => AFTER_LATE,
+            false => self.after_late.saturating_sub(1),
+        };
+        if self.keeper.retreat() > 0 {
+            let text = format!(
+                "periods were late far more often than {:.2} %: the model is not to be trusted, everything on for {} more periods",
+                self.keeper.rate() * 100.0,
+                self.keeper.retreat()
+            );
+            self.needed.observe(observation.period, all, 0);
+            return full(self, RETREAT, text);
+        }
+        let allowed = self.keeper.rate();
+        let demand = self.demand(&forecast, observation, traffic);
+        let now = self.best_pace(serving, &demand, allowed);
+        let safe = self.fewest_safe(&demand, allowed);
+        let most = (safe + MORE_SERVERS).min(all);
+        let cheapest = (safe..=most)
+            .map(|servers| self.best_pace(servers, &demand, allowed))
+            .min_by(|a, b| a.watts.total_cmp(&b.watts))
+            .map_or(safe, |point| point.servers);
+        let away = self.draw.break_even_s(all - 1) / observation.length.get().max(1e-3);
+        let servers = self.needed.observe(observation.period, cheapest, away as u64).max(safe);
+        let mut reasons = Vec::new();
+        let limit = match self.after_late > 0 {
+            true => {
+                let text = format!("{}: full speed for {} periods", traffic.late_in_words(self.slo, self.slo.target()), self.after_late);
+                reasons.push(Reason::new(FULL_SPEED, text, &[]));
+                None
+            }
+            false => now.limit,
+        };
+        let text = format!(
+            "{:.1}/s ± {:.1} expected: {} servers at {:.0} % of the frequency are late with {:.2} %, {:.1} W",
+            forecast.rate, forecast.deviation, now.servers, now.pace * 100.0, now.late * 100.0, now.watts
+        );
+        let numbers = [
+            ("expected_rate_per_s", forecast.rate),
+            ("pace", now.pace),
+            ("late_probability", now.late),
+            ("expected_w", now.watts),
+            ("caution", self.keeper.caution()),
+        ];
+        reasons.push(Reason::new(CHEAPEST, text, &numbers));
+        let text = format!(
+            "the load grows to {:.2} times within a boot: {safe} servers are safe, {cheapest} cheapest, {servers} were needed",
+            self.growth.exceeded_by(self.tuning.late)
+        );
+        reasons.push(Reason::new(SERVERS, text, &[("servers", servers as f64)]));
+        Decision {
+            setting: self.setting(servers, limit),
+            expected_rate,
+            reasons,
+        }
+    }
+
+    fn forget(&mut self) {
+        self.forecaster.lose_telemetry();
+        self.growth.lose();
+        self.in_flight = None;
+        self.periods = 0;
+    }
+}
