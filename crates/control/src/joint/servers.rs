@@ -10,10 +10,14 @@ const PRIOR_PERIODS: f64 = 200.0;
 /// What the load may grow to within a boot, as a factor, until that is known.
 const PRIOR_GROWTH: f64 = 1.5;
 
+/// Periods over which a rate is averaged, so that the noise of its counts is not taken for growth.
+const SMOOTHED: usize = 10;
+
 /// How much the load grows within a horizon: the ratio of its highest rate there to that before.
 #[derive(Clone, Debug)]
 pub(super) struct Growth {
     horizon: usize,
+    newest: VecDeque<f64>,
     rates: VecDeque<f64>,
     /// Ratios, ascending, and in the order of their times.
     sorted: Vec<f64>,
@@ -25,6 +29,7 @@ impl Growth {
     pub(super) fn new(horizon: usize) -> Self {
         Self {
             horizon: horizon.max(1),
+            newest: VecDeque::new(),
             rates: VecDeque::new(),
             sorted: Vec::new(),
             ratios: VecDeque::new(),
@@ -33,7 +38,12 @@ impl Growth {
 
     /// Takes a period's rate.
     pub(super) fn observe(&mut self, rate: f64) {
-        self.rates.push_back(rate.max(1e-9));
+        self.newest.push_back(rate.max(1e-9));
+        if self.newest.len() > SMOOTHED {
+            self.newest.pop_front();
+        }
+        self.rates
+            .push_back(self.newest.iter().sum::<f64>() / self.newest.len() as f64);
         if self.rates.len() <= self.horizon {
             return;
         }
@@ -66,6 +76,7 @@ impl Growth {
     /// Telemetry was lost: what is between is not growth.
     pub(super) fn lose(&mut self) {
         self.rates.clear();
+        self.newest.clear();
     }
 }
 

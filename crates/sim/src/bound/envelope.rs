@@ -21,7 +21,7 @@ impl Envelope {
         let mut idle_w = 0.0;
         let mut segments = Vec::new();
         for node in scenario.each_node() {
-            let (node_w, of_node) = of_node(node, insensitive);
+            let (node_w, of_node) = of_node(node, insensitive, scenario.power_states.is_some());
             idle_w += node_w;
             segments.extend(of_node);
         }
@@ -60,12 +60,15 @@ impl Envelope {
 /// On the line the least power is linear in work from nothing to the fewest cores busy and from there to all cores busy,
 /// so the hull has corners only there. A machine draws the least with all cores in their deepest state and its packages
 /// asleep; while cores are busy a package is up, and the others are at best in their deepest state.
-fn of_node(node: &NodeGroup, insensitive: f64) -> (f64, Vec<(f64, f64)>) {
+///
+/// Where servers can be switched, one with no work is off; what a boot costs, and that one server must stay, is left out.
+fn of_node(node: &NodeGroup, insensitive: f64, switched: bool) -> (f64, Vec<(f64, f64)>) {
     let model = NodeModel::new(node, insensitive);
-    let idle_w = match &model.draw {
-        Draw::Line(line) => line.base_w + line.static_per_core_w * node.fewest_cores,
-        Draw::Machine(machine) => machine.asleep().get(),
+    let (idle_w, off_w) = match &model.draw {
+        Draw::Line(line) => (line.base_w + line.static_per_core_w * node.fewest_cores, line.off_w),
+        Draw::Machine(machine) => (machine.asleep().get(), machine.server.off.get()),
     };
+    let least_w = if switched { off_w.min(idle_w) } else { idle_w };
     let mut corners = vec![(0.0, 0.0)];
     for pace in model.paces() {
         match &model.draw {
@@ -94,6 +97,9 @@ fn of_node(node: &NodeGroup, insensitive: f64) -> (f64, Vec<(f64, f64)>) {
             }
         }
     }
+    for corner in &mut corners[1..] {
+        corner.1 += idle_w - least_w;
+    }
     corners.sort_by(|a, b| a.0.total_cmp(&b.0).then(b.1.total_cmp(&a.1)));
     let mut hull: Vec<(f64, f64)> = Vec::new();
     for corner in corners {
@@ -118,7 +124,7 @@ fn of_node(node: &NodeGroup, insensitive: f64) -> (f64, Vec<(f64, f64)>) {
             (pair[1].1 - pair[0].1) / (pair[1].0 - pair[0].0),
         )
     });
-    (idle_w, segments.collect())
+    (least_w, segments.collect())
 }
 
 /// The least energy of any schedule, however clever: see the [module](super).
