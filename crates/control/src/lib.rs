@@ -31,7 +31,7 @@
 //! let power = PowerEnvelope { base: Watts::new(46.0), per_core: Watts::new(2.9), lowest_cap: Watts::new(47.0) };
 //! let plant = Plant::new(cores, power)?;
 //! let slo = Slo::new(Ratio::new(0.95), Seconds::from_millis(250.0))?;
-//! let context = LawContext { slo, plant, service_rate: PerSecond::new(20.0) };
+//! let context = LawContext { slo, plant, service_rate: PerSecond::new(20.0), machines: Vec::new() };
 //! let mut law = LawConfig::of("slo-power".parse::<LawName>()?).build(&context)?;
 //! let observation = Observation {
 //!     length: Seconds::new(1.0),

@@ -69,6 +69,7 @@ pub const fn context(slo: Slo, plant: Plant) -> LawContext {
         slo,
         plant,
         service_rate: MAX_RATE,
+        machines: Vec::new(),
     }
 }
 
@@ -203,6 +204,7 @@ impl Start<'_> {
             slo: self.slo,
             plant,
             service_rate,
+            machines: Vec::new(),
         }
     }
 

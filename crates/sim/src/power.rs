@@ -17,8 +17,8 @@ use crate::error::{ScenarioError, within};
 use crate::scenario::NodeGroup;
 use headroom_control::PowerEnvelope;
 pub use headroom_physics::{Frequencies, Level, Pace};
-use headroom_physics::{FrequencyFigures, MachineFigures};
-use headroom_units::{Hertz, Watts};
+use headroom_physics::{FrequencyFigures, IdleState, MachineFigures, ServerFigures};
+use headroom_units::{Hertz, Seconds, Watts};
 use serde::{Deserialize, Serialize};
 use std::ops::Deref;
 
@@ -283,6 +283,32 @@ impl Machine {
             Self::Figures(figures) => (**figures).clone(),
             Self::Line(line) => return Draw::Line(*line),
         }))
+    }
+
+    /// The figures that a law is given; of the line, a machine without packages whose cores never sleep.
+    pub fn figures(&self, cores: f64) -> MachineFigures {
+        let line = match self.draw(cores) {
+            Draw::Machine(machine) => return *machine,
+            Draw::Line(line) => line,
+        };
+        let whole = cores.ceil() as usize;
+        let mut figures = MachineFigures::skylake(whole);
+        let processor = &mut figures.processor;
+        processor.frequency = FrequencyFigures {
+            dynamic: Watts::new(line.dynamic_per_core_w + line.static_per_core_w),
+            ..line.frequencies()
+        };
+        processor.idle_states = vec![IdleState::new("idle", line.static_per_core_w, 1.0, 1.0, 1.0)];
+        (processor.uncore, processor.uncore_asleep) = (Watts::ZERO, Watts::ZERO);
+        figures.platform = Watts::new(line.base_w);
+        figures.server = ServerFigures {
+            off: Watts::new(line.off_w),
+            booting: Watts::new(line.booting_w),
+            boot: Seconds::new(line.boot_s),
+            shutting_down: Watts::new(line.shutting_down_w),
+            shutdown: Seconds::new(line.shutdown_s),
+        };
+        figures
     }
 
     /// Checks the figures for nodes of so many cores; `key` is where they stand.

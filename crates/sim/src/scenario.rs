@@ -24,7 +24,7 @@ use crate::power::{Machine, NodeModel, PowerFigures};
 use crate::quota::Quota;
 use headroom_control::resize::PowerTuning;
 use headroom_control::{CoreRange, FrequencyRange, NodeCapacity, Plant, PlantError, PowerEnvelope, Slo};
-use headroom_physics::Placement;
+use headroom_physics::{MachineFigures, Placement};
 use headroom_units::{Cores, Hertz, PerSecond, Ratio, Seconds, Watts};
 use headroom_workload::{ArrivalProcess, Shape, Spacing};
 use serde::{Deserialize, Serialize};
@@ -298,6 +298,13 @@ impl Scenario {
         self.nodes
             .iter()
             .flat_map(|group| (0..group.count).map(move |_| group))
+    }
+
+    /// What each node is, as a law is given it.
+    pub fn machines(&self) -> Vec<MachineFigures> {
+        self.each_node()
+            .map(|node| node.machine.figures(node.cores))
+            .collect()
     }
 
     /// The number of periods.

@@ -50,7 +50,10 @@ impl Draw {
             return f64::INFINITY;
         };
         let idle = machine.platform + self.idle(machine, 0.0, 0.0);
-        machine.server.break_even(idle).map_or(f64::INFINITY, |time| time.get())
+        machine
+            .server
+            .break_even(idle)
+            .map_or(f64::INFINITY, |time| time.get())
     }
 
     /// From a command to a server that takes requests, the longest of all, seconds.

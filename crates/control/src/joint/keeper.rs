@@ -141,7 +141,10 @@ mod tests {
                 lengths.push(keeper.retreat());
             }
         }
-        assert!(lengths.len() >= 3 && lengths.windows(2).all(|two| two[1] >= two[0]), "{lengths:?}");
+        assert!(
+            lengths.len() >= 3 && lengths.windows(2).all(|two| two[1] >= two[0]),
+            "{lengths:?}"
+        );
         assert_eq!(lengths[..2], [30, 60]);
     }
 

@@ -27,7 +27,7 @@ use crate::plant::{Plant, Slo};
 use crate::resize::PowerState;
 use draw::Draw;
 use headroom_physics::MachineFigures;
-use headroom_units::{Hertz, Lever, PerSecond, Seconds, Setting};
+use headroom_units::{Hertz, Lever, PerSecond, Setting};
 use keeper::Keeper;
 use servers::{Growth, Needed};
 
@@ -60,7 +60,8 @@ pub struct Joint {
     unused_power: PowerModel,
     draw: Draw,
     keeper: Keeper,
-    growth: Growth,
+    /// From the first period on, whose length says how many a boot lasts.
+    growth: Option<Growth>,
     needed: Needed,
     after_late: u32,
     periods: u32,
@@ -79,24 +80,27 @@ struct Point {
 
 impl Joint {
     /// The law for an SLO, a cluster of these machines in the order in which they are switched on, and a service rate of μ
-    /// requests per second and core at the highest frequency.
+    /// requests per second and core at the highest frequency; `None` where there is no machine.
     pub fn new(
         slo: Slo,
         plant: Plant,
         machines: &[MachineFigures],
         service_rate: PerSecond,
-        period: Seconds,
         tuning: JointTuning,
-    ) -> Self {
+    ) -> Option<Self> {
+        if machines.is_empty() {
+            return None;
+        }
         let mut paces = vec![(None, 1.0)];
         if let Some(range) = plant.frequency() {
-            let steps = ((range.max() - range.min()) / range.step() - 1e-9).ceil().max(0.0) as usize;
+            let steps = ((range.max() - range.min()) / range.step() - 1e-9)
+                .ceil()
+                .max(0.0) as usize;
             let limits = (1..=steps).map(|step| range.round_down(range.max() - range.step() * step as f64));
             paces.extend(limits.map(|limit| (Some(limit), limit / range.max())));
         }
         let draw = Draw::new(machines);
-        let horizon = (draw.longest_boot_s() + tuning.warm_s) / period.get();
-        Self {
+        Some(Self {
             levers: plant.levers(),
             paces,
             forecaster: Forecaster::new(),
@@ -104,7 +108,7 @@ impl Joint {
             latency: LatencyModel::new(slo.percentile(), plant.cores()),
             unused_power: PowerModel::new(plant.power()),
             keeper: Keeper::new(tuning.late),
-            growth: Growth::new(horizon.ceil() as usize),
+            growth: None,
             needed: Needed::default(),
             draw,
             after_late: 0,
@@ -113,7 +117,7 @@ impl Joint {
             slo,
             plant,
             tuning,
-        }
+        })
     }
 
     fn serving(&self, observation: &Observation) -> usize {
@@ -131,7 +135,9 @@ impl Joint {
     fn limit_in_force(&self, observation: &Observation) -> (Option<Hertz>, f64) {
         let limit = observation.in_force.frequency();
         let highest = self.plant.frequency().map(|range| range.max());
-        let pace = limit.zip(highest).map_or(1.0, |(limit, highest)| (limit / highest).clamp(0.05, 1.0));
+        let pace = limit
+            .zip(highest)
+            .map_or(1.0, |(limit, highest)| (limit / highest).clamp(0.05, 1.0));
         (limit, pace)
     }
 
@@ -140,16 +146,24 @@ impl Joint {
         let serving = self.serving(observation);
         let cores = self.draw.cores(serving);
         let (limit, pace) = self.limit_in_force(observation);
-        let Some(rate) = observation.arrival_rate().map(PerSecond::get) else { return };
+        let Some(rate) = observation.arrival_rate().map(PerSecond::get) else {
+            return;
+        };
         self.forecaster.observe(observation.period, rate, length);
-        self.growth.observe(rate);
+        let horizon_s = self.draw.longest_boot_s() + self.tuning.warm_s;
+        self.growth
+            .get_or_insert_with(|| Growth::new((horizon_s / length.max(1e-3)).ceil() as usize))
+            .observe(rate);
         let in_flight = traffic.in_flight as f64;
         if let Some(share) = observation.utilisation {
             let in_force = observation.in_force.cores().map_or(cores, |cores| cores.get());
             let busy = share.get().clamp(0.0, 1.0) * in_force;
-            let before = self.in_flight.filter(|(period, _)| period + 1 == observation.period);
+            let before = self
+                .in_flight
+                .filter(|(period, _)| period + 1 == observation.period);
             let change = in_flight - before.map_or(in_flight, |(_, before)| before);
-            self.cost.observe(busy * length, traffic.completions as f64, change, pace);
+            self.cost
+                .observe(busy * length, traffic.completions as f64, change, pace);
         }
         self.in_flight = Some((observation.period, in_flight));
         let settled = |state: PowerState| matches!(state, PowerState::Serving | PowerState::Off);
@@ -212,7 +226,9 @@ impl Joint {
             let (limit, pace) = self.paces[at];
             self.draw.watts(servers, rate, self.cost.at(pace), limit)
         };
-        let best = (0..=fits).min_by(|a, b| watts(*a).total_cmp(&watts(*b))).unwrap_or(0);
+        let best = (0..=fits)
+            .min_by(|a, b| watts(*a).total_cmp(&watts(*b)))
+            .unwrap_or(0);
         let (limit, pace) = self.paces[best];
         Point {
             servers,
@@ -223,12 +239,24 @@ impl Joint {
         }
     }
 
+    /// What the load grows to while another server boots, as a factor.
+    fn expected_growth(&self) -> f64 {
+        let growth = self.growth.as_ref();
+        growth.map_or(servers::PRIOR_GROWTH, |growth| {
+            growth.exceeded_by(self.tuning.late)
+        })
+    }
+
     /// The fewest servers that keep the SLO at full speed whatever the load grows to while another boots.
     fn fewest_safe(&mut self, demand: &Demand, allowed: f64) -> usize {
-        let growth = self.growth.exceeded_by(self.tuning.late);
+        let growth = self.expected_growth();
         let grown = Demand {
             rate: demand.rate * growth,
-            cases: demand.cases.iter().map(|(rate, share)| (rate * growth, *share)).collect(),
+            cases: demand
+                .cases
+                .iter()
+                .map(|(rate, share)| (rate * growth, *share))
+                .collect(),
             ..demand.clone()
         };
         let all = self.draw.servers();
@@ -283,7 +311,10 @@ impl Law for Joint {
         };
         self.periods = self.periods.saturating_add(1);
         if self.periods <= self.tuning.warm_up_periods {
-            let text = format!("period {} of {} to observe first: everything on", self.periods, self.tuning.warm_up_periods);
+            let text = format!(
+                "period {} of {} to observe first: everything on",
+                self.periods, self.tuning.warm_up_periods
+            );
             return full(self, WARM_UP, text);
         }
         let serving = self.serving(observation);
@@ -313,11 +344,18 @@ impl Law for Joint {
             .min_by(|a, b| a.watts.total_cmp(&b.watts))
             .map_or(safe, |point| point.servers);
         let away = self.draw.break_even_s(all - 1) / observation.length.get().max(1e-3);
-        let servers = self.needed.observe(observation.period, cheapest, away as u64).max(safe);
+        let servers = self
+            .needed
+            .observe(observation.period, cheapest, away as u64)
+            .max(safe);
         let mut reasons = Vec::new();
         let limit = match self.after_late > 0 {
             true => {
-                let text = format!("{}: full speed for {} periods", traffic.late_in_words(self.slo, self.slo.target()), self.after_late);
+                let text = format!(
+                    "{}: full speed for {} periods",
+                    traffic.late_in_words(self.slo, self.slo.target()),
+                    self.after_late
+                );
                 reasons.push(Reason::new(FULL_SPEED, text, &[]));
                 None
             }
@@ -325,7 +363,12 @@ impl Law for Joint {
         };
         let text = format!(
             "{:.1}/s ± {:.1} expected: {} servers at {:.0} % of the frequency are late with {:.2} %, {:.1} W",
-            forecast.rate, forecast.deviation, now.servers, now.pace * 100.0, now.late * 100.0, now.watts
+            forecast.rate,
+            forecast.deviation,
+            now.servers,
+            now.pace * 100.0,
+            now.late * 100.0,
+            now.watts
         );
         let numbers = [
             ("expected_rate_per_s", forecast.rate),
@@ -337,7 +380,7 @@ impl Law for Joint {
         reasons.push(Reason::new(CHEAPEST, text, &numbers));
         let text = format!(
             "the load grows to {:.2} times within a boot: {safe} servers are safe, {cheapest} cheapest, {servers} were needed",
-            self.growth.exceeded_by(self.tuning.late)
+            self.expected_growth()
         );
         reasons.push(Reason::new(SERVERS, text, &[("servers", servers as f64)]));
         Decision {
@@ -349,7 +392,9 @@ impl Law for Joint {
 
     fn forget(&mut self) {
         self.forecaster.lose_telemetry();
-        self.growth.lose();
+        if let Some(growth) = &mut self.growth {
+            growth.lose();
+        }
         self.in_flight = None;
         self.periods = 0;
     }

@@ -8,7 +8,7 @@ const MEMORY: usize = 4096;
 /// As many periods of the prior stand in for what has not been observed yet.
 const PRIOR_PERIODS: f64 = 200.0;
 /// What the load may grow to within a boot, as a factor, until that is known.
-const PRIOR_GROWTH: f64 = 1.5;
+pub(super) const PRIOR_GROWTH: f64 = 1.5;
 
 /// Periods over which a rate is averaged, so that the noise of its counts is not taken for growth.
 const SMOOTHED: usize = 10;
@@ -47,7 +47,9 @@ impl Growth {
         if self.rates.len() <= self.horizon {
             return;
         }
-        let Some(before) = self.rates.pop_front() else { return };
+        let Some(before) = self.rates.pop_front() else {
+            return;
+        };
         let most = self.rates.iter().copied().fold(0.0, f64::max);
         let ratio = (most / before).clamp(1.0, 1e6);
         let place = |sorted: &[f64], value: f64| sorted.partition_point(|other| *other < value);

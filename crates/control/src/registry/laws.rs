@@ -7,6 +7,7 @@ use super::{
 use crate::constant::{Constant, ConstantConfig};
 use crate::headroom::Headroom;
 use crate::hpa::{Hpa, HpaTuning, K8sAsRun, K8sAsRunTuning};
+use crate::joint::{Joint, JointTuning};
 use crate::pegasus::{Pegasus, PegasusTuning, PegasusVariant};
 use crate::power_manager::{PowerManager, PowerManagerTuning, Powersave};
 use crate::resize::{AlwaysOn, ResizeTuning};
@@ -27,7 +28,7 @@ const FIXED: Entry = Entry {
 };
 
 /// The laws, in the order in which help and tables name them.
-pub(super) static LAWS: [Entry; 16] = [
+pub(super) static LAWS: [Entry; 17] = [
     FIXED,
     Entry {
         name: "headroom",
@@ -125,6 +126,16 @@ pub(super) static LAWS: [Entry; 16] = [
         ..FIXED
     },
     Entry {
+        name: "joint",
+        about: "Headroom's own for every lever: the cheapest servers and frequency that keep the SLO as often as asked, \
+                whatever the model believes",
+        table: Some("joint"),
+        needs_reachable_target: true,
+        build: joint,
+        search: search::joint,
+        ..FIXED
+    },
+    Entry {
         name: "static",
         about: "Servers on and off: as many as the load needs where each takes a capacity that a benchmark showed",
         table: Some("static"),
@@ -173,6 +184,8 @@ pub struct LawConfig {
     pub servers_every_periods: u32,
     /// The parameters of Headroom's own law.
     pub headroom: HeadroomTuning,
+    /// The parameters of the joint law.
+    pub joint: JointTuning,
     /// The parameters of SLO-Power, whole or with one of its components alone.
     pub slo_power: Tuning,
     /// The parameters of the Horizontal Pod Autoscaler.
@@ -207,6 +220,7 @@ impl LawConfig {
             names: name.into(),
             servers_every_periods: 1,
             headroom: HeadroomTuning::default(),
+            joint: JointTuning::default(),
             slo_power: Tuning::default(),
             hpa: HpaTuning::default(),
             k8s_as_run: K8sAsRunTuning::default(),
@@ -225,6 +239,7 @@ impl LawConfig {
     /// One outside its range.
     pub fn check(&self) -> Result<(), LawError> {
         self.headroom.check().map_err(LawError::of("headroom"))?;
+        self.joint.check().map_err(LawError::of("joint"))?;
         self.slo_power.check().map_err(LawError::of("slo-power"))?;
         self.hpa.check().map_err(LawError::of("hpa"))?;
         self.k8s_as_run.check().map_err(LawError::of("k8s-as-run"))?;
@@ -304,6 +319,23 @@ fn constant(config: &LawConfig, context: &LawContext) -> Built {
 fn headroom(config: &LawConfig, context: &LawContext) -> Built {
     let (slo, rate, tuning) = (context.slo, context.service_rate, config.headroom.clone());
     Ok(Box::new(Headroom::new(slo, context.plant, rate, tuning)?))
+}
+
+fn joint(config: &LawConfig, context: &LawContext) -> Built {
+    let law = Joint::new(
+        context.slo,
+        context.plant,
+        &context.machines,
+        context.service_rate,
+        config.joint.clone(),
+    );
+    match law {
+        Some(law) => Ok(Box::new(law)),
+        None => Err(LawError::new(
+            "law.name",
+            "joint plans by what the machines draw, which nobody says here: give [machine]",
+        )),
+    }
 }
 
 fn slo_power(config: &LawConfig, context: &LawContext, mode: Mode) -> Built {

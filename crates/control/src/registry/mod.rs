@@ -33,6 +33,7 @@ use crate::law::Law;
 use crate::parameter::OutOfRange;
 use crate::plant::{Plant, Slo};
 use crate::queueing::cores_needed;
+use headroom_physics::MachineFigures;
 use headroom_units::PerSecond;
 use laws::LAWS;
 use serde::{Deserialize, Deserializer};
@@ -40,7 +41,7 @@ use std::fmt;
 use std::str::FromStr;
 
 /// What a law is built for.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct LawContext {
     /// The SLO.
     pub slo: Slo,
@@ -48,6 +49,9 @@ pub struct LawContext {
     pub plant: Plant,
     /// μ: requests that one core serves in a second.
     pub service_rate: PerSecond,
+    /// What each server is, in the order in which they are switched on; empty where nobody says. The laws that plan by what
+    /// a point draws need it.
+    pub machines: Vec<MachineFigures>,
 }
 
 /// A law that cannot be built.

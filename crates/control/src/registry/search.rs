@@ -77,6 +77,10 @@ pub(super) fn headroom(_: &LawConfig, _: &LawContext) -> Found {
     ])
 }
 
+pub(super) fn joint(_: &LawConfig, _: &LawContext) -> Found {
+    Ok(vec![parameter!("joint", 0.7, 1.0, (joint) guard)])
+}
+
 /// SLO-Power's, of which each of its modes uses those that `uses` names.
 fn slo_power_using(context: &LawContext, uses: &[&str]) -> Found {
     let target_ms = context.slo.target().as_millis();

@@ -316,6 +316,7 @@ impl Setting {
             slo,
             plant,
             service_rate: self.assumed(),
+            machines: self.scenario.machines(),
         })
     }
 

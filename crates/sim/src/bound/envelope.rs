@@ -65,7 +65,10 @@ impl Envelope {
 fn of_node(node: &NodeGroup, insensitive: f64, switched: bool) -> (f64, Vec<(f64, f64)>) {
     let model = NodeModel::new(node, insensitive);
     let (idle_w, off_w) = match &model.draw {
-        Draw::Line(line) => (line.base_w + line.static_per_core_w * node.fewest_cores, line.off_w),
+        Draw::Line(line) => (
+            line.base_w + line.static_per_core_w * node.fewest_cores,
+            line.off_w,
+        ),
         Draw::Machine(machine) => (machine.asleep().get(), machine.server.off.get()),
     };
     let least_w = if switched { off_w.min(idle_w) } else { idle_w };

@@ -173,6 +173,7 @@ fn prepare(
                 slo: config.slo(&document)?,
                 plant: world.plant,
                 service_rate: rate,
+                machines: Vec::new(),
             };
             start::buildable(&config.law, &document, &context)?;
         }

@@ -256,6 +256,7 @@ fn law(name: LawName, slo: Slo, plant: Plant, rate: PerSecond) -> Result<Stack, 
         slo,
         plant,
         service_rate: rate,
+        machines: Vec::new(),
     };
     let law = LawConfig::of(name).build(&context).map_err(Failure::usage)?;
     Stack::of(law, plant, guardian::DEFAULT_PATIENCE_PERIODS).map_err(Failure::usage)
