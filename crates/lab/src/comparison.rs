@@ -22,7 +22,8 @@ use headroom_console::Failure;
 use headroom_control::LawName;
 use headroom_record::statistics::Estimate;
 use headroom_sim::bound::{clairvoyant, lower_bound};
-use headroom_sim::{ScenarioError, run_many};
+use headroom_sim::{SavedByCause, ScenarioError, run_many};
+use headroom_units::Joules;
 use serde::Serialize;
 
 /// States that the search for a schedule keeps from period to period.
@@ -44,6 +45,14 @@ pub struct Row {
     /// Energy over that which no schedule can go under, less one, percent; `None` where there is no bound, or where the law
     /// left requests unanswered and so needed less.
     pub energy_over_bound_percent: Option<Estimate>,
+    /// Of the energy that the first law used beyond the bound, all that any lever could move, the part that was saved,
+    /// percent; `None` where there is no bound.
+    pub saved_of_movable_percent: Option<Estimate>,
+    /// What was saved against the first law under the same seed by each cause, percent of that law's energy: fewer joules
+    /// for the work, deeper sleep, servers off, switching.
+    pub saved_percent_by: [Estimate; 4],
+    /// Mean number of servers that served.
+    pub servers: Estimate,
     /// Energy over requests that arrived, joules.
     pub joules_per_request: Estimate,
     /// P95 of all requests, milliseconds.
@@ -245,7 +254,36 @@ pub fn row(
             .collect();
         Estimate::of(&percent)
     };
+    let saved: Vec<(SavedByCause, f64)> = runs
+        .iter()
+        .zip(first)
+        .map(|(run, first)| {
+            let [run, against] = [run, first].map(|run| (run.energy_by, run.on_server_s));
+            (SavedByCause::of(run, against), first.energy_j)
+        })
+        .collect();
+    let by = |pick: fn(&SavedByCause) -> Joules| {
+        let percent = saved
+            .iter()
+            .map(|(saved, first_j)| pick(saved).get() / first_j * 100.0);
+        Estimate::of(&percent.collect::<Vec<f64>>())
+    };
+    let of_movable = |bounds: &[f64]| {
+        let percent = saved
+            .iter()
+            .zip(bounds)
+            .map(|((saved, first_j), bound_j)| saved.total().get() / (first_j - bound_j) * 100.0);
+        Estimate::of(&percent.collect::<Vec<f64>>())
+    };
     Some(Row {
+        saved_of_movable_percent: bounds.and_then(of_movable),
+        saved_percent_by: [
+            by(|s| s.work)?,
+            by(|s| s.sleep)?,
+            by(|s| s.off)?,
+            by(|s| s.switching)?,
+        ],
+        servers: estimate(|run| run.on_server_s / run.duration_s)?,
         energy_j: estimate(|run| run.energy_j)?,
         energy_over_first_percent: over(&firsts(|run| run.energy_j))?,
         // The bound is one for schedules that answer what is due, and proven: who is under it left requests unanswered.

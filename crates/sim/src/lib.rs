@@ -67,7 +67,7 @@ mod server;
 pub mod totals;
 mod world;
 
-pub use energy::EnergyByCause;
+pub use energy::{EnergyByCause, SavedByCause};
 pub use error::{RunError, ScenarioError};
 pub use faults::Fault;
 pub use histogram::LatencyHistogram;

@@ -65,6 +65,8 @@ pub struct Totals {
     pub energy: Joules,
     /// The same by its cause.
     pub energy_by: EnergyByCause,
+    /// Mean number of servers that served.
+    pub servers_mean: f64,
     /// Mean power.
     pub power_mean: Watts,
     /// Mean cap in force.
@@ -104,6 +106,8 @@ pub(crate) struct PeriodTruth {
     pub(crate) failures: u64,
     pub(crate) latency_to_judge: Option<Seconds>,
     pub(crate) energy: EnergyByCause,
+    /// Server-seconds in which servers served.
+    pub(crate) serving_s: f64,
     pub(crate) cap_w: f64,
     pub(crate) busy_core_s: f64,
     pub(crate) allocated_core_s: f64,
@@ -121,6 +125,7 @@ pub(crate) struct Sums {
     lost: u64,
     length_s: f64,
     pub(crate) energy: EnergyByCause,
+    serving_s: f64,
     cap_ws: f64,
     busy_core_s: f64,
     allocated_core_s: f64,
@@ -141,6 +146,7 @@ impl Sums {
         self.failed += truth.failures;
         self.length_s += truth.length_s;
         self.energy += truth.energy;
+        self.serving_s += truth.serving_s;
         self.cap_ws += truth.cap_w * truth.length_s;
         self.busy_core_s += truth.busy_core_s;
         self.allocated_core_s += truth.allocated_core_s;
@@ -189,6 +195,7 @@ impl Sums {
             telemetry_lost_periods: self.lost,
             energy,
             energy_by: self.energy,
+            servers_mean: self.serving_s / length_s,
             power_mean: Watts::new(energy.get() / length_s),
             cap_mean: Watts::new(self.cap_ws / length_s),
             core_seconds: self.allocated_core_s,

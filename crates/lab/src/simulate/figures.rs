@@ -4,7 +4,7 @@ use super::Setting;
 use headroom_console::Failure;
 use headroom_control::LawName;
 use headroom_record::statistics::{ForecastError, Mean};
-use headroom_sim::{Outcome, Totals};
+use headroom_sim::{EnergyByCause, Outcome, Totals};
 use headroom_units::{Cores, Ratio};
 use serde::Serialize;
 
@@ -13,6 +13,12 @@ use serde::Serialize;
 pub struct Figures {
     /// Energy of all nodes, joules.
     pub energy_j: f64,
+    /// Simulated time, seconds.
+    pub duration_s: f64,
+    /// Energy by its cause.
+    pub energy_by: EnergyByCause,
+    /// Server-seconds in which servers served.
+    pub on_server_s: f64,
     /// Mean power.
     pub power_w: f64,
     /// Mean power allocated.
@@ -46,6 +52,9 @@ impl Figures {
         let share = |ratio: Option<Ratio>| ratio.map_or(0.0, Ratio::get);
         Self {
             energy_j: totals.energy.get(),
+            duration_s: totals.duration.get(),
+            energy_by: totals.energy_by,
+            on_server_s: totals.servers_mean * totals.duration.get(),
             power_w: totals.power_mean.get(),
             allocated_w: totals.cap_mean.get(),
             power_ratio: share(totals.power_ratio()),

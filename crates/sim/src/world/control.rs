@@ -222,6 +222,7 @@ impl World<'_> {
                 .map(|latency| latency.at_slo)
                 .or(traffic.oldest_in_flight),
             energy: metered.energy,
+            serving_s: metered.serving_s,
             cap_w: pending.allocated.cap.get(),
             busy_core_s: metered.busy_core_s,
             allocated_core_s: metered.allocated_core_s,

@@ -12,6 +12,7 @@ use headroom_console::Failure;
 use headroom_console::say;
 use headroom_control::LawName;
 use headroom_record::report::{Bars, Grid, Section, Sheet};
+use headroom_record::statistics::Estimate;
 use headroom_record::{Experiment, Provenance, late_reference};
 use headroom_units::Ratio;
 use headroom_workload::families::Family;
@@ -194,33 +195,41 @@ fn sheet(args: &CompareArgs, field: &Field, rows: &[Row], mut remarks: Vec<Strin
             header: [
                 "law",
                 format!("energy over {first} %").as_str(),
+                "by work %",
+                "by sleep %",
+                "by servers off %",
+                "by switching %",
+                "of what could move %",
                 "over the bound %",
-                "J a request",
                 "P95 ms",
                 "periods over %",
+                "servers",
                 "cores",
-                "utilisation %",
+                "J a request",
                 "power W",
-                "allocated W",
-                "ratio",
             ]
             .map(str::to_owned)
             .to_vec(),
             rows: of_trace()
                 .map(|row| {
+                    let by = |cause: usize| format!("{:.2}", -row.saved_percent_by[cause].mean);
+                    let unless_none =
+                        |one: Option<Estimate>| one.map_or("-".to_owned(), |one| one.written(1));
                     vec![
                         row.law.clone(),
                         row.energy_over_first_percent.written(2),
-                        row.energy_over_bound_percent
-                            .map_or("-".to_owned(), |over| over.written(2)),
-                        row.joules_per_request.written(4),
+                        by(0),
+                        by(1),
+                        by(2),
+                        by(3),
+                        unless_none(row.saved_of_movable_percent),
+                        unless_none(row.energy_over_bound_percent),
                         row.latency_p95_ms.written(1),
                         row.periods_over_percent.written(2),
+                        row.servers.written(1),
                         row.cores.written(1),
-                        row.utilisation_percent.written(1),
+                        row.joules_per_request.written(4),
                         row.power_w.written(1),
-                        row.allocated_w.written(1),
-                        row.power_ratio.written(3),
                     ]
                 })
                 .collect(),
