@@ -84,11 +84,24 @@ impl Document {
             file: self.file.clone(),
             line: error.span().map(|span| self.line_of(&span)),
             message: format!(
-                "{}{}. `headroom {command} --example` prints every key with its meaning",
-                error.message().trim(),
-                error.span().map(|span| self.quote(&span)).unwrap_or_default()
+                "{}. `headroom {command} --example` prints every key with its meaning",
+                self.subject(&error)
             ),
         })
+    }
+
+    /// What is wrong, with the key that it is about: an error of a whole file names the table to add, not the first line's.
+    fn subject(&self, error: &toml::de::Error) -> String {
+        let (why, span) = (error.message().trim(), error.span().unwrap_or_default());
+        let missing = why
+            .strip_prefix("missing field `")
+            .and_then(|rest| rest.strip_suffix('`'));
+        let root = DeTable::parse(&self.text).ok();
+        match (missing, root.and_then(|root| key_at(root.get_ref(), &span))) {
+            (Some(table), None) => format!("{table}: is missing: add the table `[{table}]` with its keys"),
+            (None, Some(key)) => format!("{key}: {why}{}", self.quote(&span)),
+            _ => format!("{why}{}", self.quote(&span)),
+        }
     }
 
     /// Refuses a number outside its range, each with its key, its least and its most.
@@ -187,6 +200,68 @@ impl Document {
             String::new()
         } else {
             format!(", in `{line}`")
+        }
+    }
+}
+
+/// The dotted key whose value stands at a span.
+fn key_at(table: &DeTable<'_>, span: &Range<usize>) -> Option<String> {
+    table.iter().find_map(|(name, value)| {
+        let inner = match value.get_ref() {
+            DeValue::Table(inner) => key_at(inner, span).map(|key| format!("{}.{key}", name.get_ref())),
+            _ => None,
+        };
+        inner.or_else(|| (value.span() == *span).then(|| name.get_ref().to_string()))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde::Deserialize;
+
+    #[derive(Debug, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct File {
+        #[serde(rename = "slo")]
+        _slo: Inner,
+        #[serde(rename = "service")]
+        _service: Inner,
+    }
+
+    #[derive(Debug, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Inner {
+        #[serde(rename = "name")]
+        _name: String,
+    }
+
+    #[test]
+    fn an_error_names_the_key_that_it_is_about() {
+        for (text, wanted) in [
+            (
+                "[slo]\nname = \"a\"\n",
+                "service: is missing: add the table `[service]` with its keys",
+            ),
+            (
+                "\n[slo]\nname = \"a\"\n",
+                "service: is missing: add the table `[service]` with its keys",
+            ),
+            ("", "slo: is missing: add the table `[slo]` with its keys"),
+            (
+                "[slo]\n[service]\nname = \"a\"",
+                "m.toml:1: missing field `name`, in `[slo]`",
+            ),
+            ("[slo]\nname = 1\n", "m.toml:2: slo.name: invalid type"),
+            ("slo.name = 1\n", "m.toml:1: slo.name: invalid type"),
+            ("[slo]\nnames = \"a\"\n", "m.toml:2: unknown field `names`"),
+            ("[slo\n", "m.toml:1: "),
+        ] {
+            let error = Document::shipped("m.toml", text)
+                .parse::<File>("up")
+                .unwrap_err()
+                .to_string();
+            assert!(error.contains(wanted), "{text:?}: {error}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What people and programs are told: results on standard output, everything else on standard error.
+//! What people and programs read: results on standard output, everything else on standard error.
 
 use crate::Failure;
 use anyhow::Context;

@@ -97,7 +97,7 @@ struct Evidence {
     frequency: Option<Reading<Hertz>>,
     /// The share of their highest frequency that the processors were limited to; `None` where that is not known.
     limited_to: Option<f64>,
-    /// Whether an answer's cost can be told from it, and not only that μ is lower.
+    /// Whether an answer's cost follows from it, and not only that μ is lower.
     tells: bool,
 }
 

@@ -57,7 +57,7 @@ pub struct GatewayConfig {
     pub retry: RetryConfig,
     /// Bounds on sizes and counts.
     pub limits: LimitConfig,
-    /// What the backend is told about the client.
+    /// What the backend learns about the client.
     pub forwarding: ForwardingConfig,
     /// Statuses of a backend's answer with which a request counts as failed, not as completed. Default every 5xx.
     /// `headroom up` takes them from its own `slo.failed_status`.
@@ -327,7 +327,7 @@ pub enum ForwardPolicy {
     Remove,
 }
 
-/// What the backend is told about the client and the way.
+/// What the backend learns about the client and the way.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ForwardingConfig {

@@ -343,7 +343,7 @@ async fn resolve_forever(backends: Vec<Arc<Backend>>, cores: Vec<mpsc::Sender<To
         for (index, backend) in backends.iter().enumerate() {
             match backend.resolve().await {
                 Ok(address) if known[index] != Some(address) => {
-                    let told = cores
+                    let reported = cores
                         .iter()
                         .filter(|core| {
                             core.try_send(ToCore::Address {
@@ -353,7 +353,7 @@ async fn resolve_forever(backends: Vec<Arc<Backend>>, cores: Vec<mpsc::Sender<To
                             .is_ok()
                         })
                         .count();
-                    if told == cores.len() {
+                    if reported == cores.len() {
                         known[index] = Some(address);
                     }
                 }

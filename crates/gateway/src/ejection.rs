@@ -225,7 +225,7 @@ impl Ejection {
         }
         let silent = cause == EjectionCause::TimedOut;
         if silent && !others().allows_one_more(config.max_ejection_percent) {
-            // Counted from the start, so that it is told once for so many timeouts.
+            // Counted from the start, so that it is reported once for so many timeouts.
             count.store(0, Relaxed);
             return Verdict::Withheld;
         }

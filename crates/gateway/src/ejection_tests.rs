@@ -179,12 +179,12 @@ fn timeouts_eject_only_a_share_and_refusals_any() {
         };
         let ejection = Ejection::new();
         let last = (0..5).map(|_| fail(&ejection, SILENT, &config, census)).last();
-        let told = if expected {
+        let reported = if expected {
             Verdict::Ejected(EjectionCause::TimedOut)
         } else {
             Verdict::Withheld
         };
-        assert_eq!(last, Some(told), "{in_service} {away} {percent}");
+        assert_eq!(last, Some(reported), "{in_service} {away} {percent}");
         assert_eq!(ejection.is_ejected(), expected);
         let ejection = Ejection::new();
         fail(&ejection, REFUSAL, &config, census);

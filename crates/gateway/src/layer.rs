@@ -26,7 +26,7 @@ pub(crate) trait Layer {
     /// Answers a request, by itself or by asking the layer below.
     ///
     /// # Errors
-    /// Why there is no answer; the client is told by the outermost layer.
+    /// Why there is no answer; the outermost layer answers the client.
     async fn call(&self, call: Box<Call>) -> Result<Answer, Stop>;
 }
 

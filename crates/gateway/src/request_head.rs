@@ -9,7 +9,7 @@ use http::{HeaderMap, HeaderName, Method, Uri, Version};
 use crate::config::{ForwardPolicy, ForwardingConfig};
 use crate::headers::{ClientIdentity, write_forwarded_element};
 
-/// What the backend is told of the way the body comes.
+/// What the backend learns of the way the body comes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BodyFraming {
     /// No body (a `Content-Length: 0` of the client is passed on).

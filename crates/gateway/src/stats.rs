@@ -11,7 +11,7 @@ use hdrhistogram::Histogram;
 
 use crate::backend::Backend;
 
-/// Smallest and largest latency told apart, in microseconds; anything outside saturates at the bound.
+/// Smallest and largest latency distinguished, in microseconds; anything outside saturates at the bound.
 const LATENCY_RANGE_US: (u64, u64) = (1, 120_000_000);
 
 /// Significant decimal digits of the service's histogram (0.1 % error).

@@ -172,9 +172,9 @@ impl Start<'_> {
     }
 
     fn law(&self, name: LawName, plant: Plant) -> Result<Box<dyn Law>, Failure> {
-        let told = |rate: PerSecond| say::note!("one core serves {:.1} requests/s", rate.get());
+        let reported = |rate: PerSecond| say::note!("one core serves {:.1} requests/s", rate.get());
         if let Some(rate) = self.rate.given {
-            told(rate);
+            reported(rate);
             return built(self.law, name, self.document, &self.context(plant, rate));
         }
         // What no μ makes good, such as a lever that the machine lacks, is an error now and not in the night.
@@ -193,7 +193,7 @@ impl Start<'_> {
             let law = config
                 .build_named(name, &context)
                 .map_err(|error| error.to_string())?;
-            told(service_rate);
+            reported(service_rate);
             Ok(law)
         };
         Ok(Box::new(Calibrating::new(prototype, plant, length, build)))

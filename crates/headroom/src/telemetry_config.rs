@@ -127,7 +127,7 @@ impl TelemetryConfig {
             )];
             notes.extend(telemetry.notes());
             notes.extend(telemetry.start_error().map(no_telemetry));
-            return Ok((Box::new(Other(Box::new(telemetry))), notes));
+            return Ok((Box::new(Other::new(Box::new(telemetry))), notes));
         }
         let Some(table) = &self.prometheus else {
             self.check(document)?;
@@ -140,7 +140,7 @@ impl TelemetryConfig {
             table.url
         )];
         notes.extend(telemetry.answers(FIRST_ANSWER).err().map(no_telemetry));
-        Ok((Box::new(Other(Box::new(telemetry))), notes))
+        Ok((Box::new(Other::new(Box::new(telemetry))), notes))
     }
 
     /// Tries what [`TelemetryConfig::open`] opens, and lets it go. A log that the running headroom listens to cannot be

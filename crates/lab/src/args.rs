@@ -56,8 +56,3 @@ pub(crate) fn jobs_at_once(text: &str) -> Result<usize, String> {
     let jobs = text.parse().ok().filter(|jobs| (1..=1024).contains(jobs));
     jobs.ok_or_else(|| "give a number of runs at once, 1 to 1024".to_owned())
 }
-
-/// A length of time with its unit (90s, 10m), or in seconds; in seconds.
-pub(crate) fn time(text: &str) -> Result<f64, String> {
-    headroom_workload::users::parse_duration(text).map(headroom_units::Seconds::get)
-}

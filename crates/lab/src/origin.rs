@@ -5,7 +5,7 @@ use headroom_units::PerSecond;
 use headroom_workload::ArrivalProcess;
 use headroom_workload::Trace;
 
-/// Of this process: its command line, its version, the commit where the build was told one (`make build` tells it), this
+/// Of this process: its command line, its version, the commit where the build was given one (`make build` tells it), this
 /// machine and now.
 pub fn provenance() -> Provenance {
     let commit = option_env!("HEADROOM_COMMIT").filter(|commit| !commit.is_empty());

@@ -36,7 +36,7 @@ use std::collections::BTreeMap;
 
 /// Periods over the target that are put up with where the defaults do not decide, as a share.
 const MIN_ALLOWED: f64 = 0.01;
-/// Above every energy: sets that break the SLO are told apart by how often alone.
+/// Above every energy: sets that break the SLO are distinguished by how often alone.
 const BROKEN: f64 = 1e30;
 
 /// What came of it. Differences are the tuned parameters' less the defaults', under the same arrivals and sizes, on seeds

@@ -30,7 +30,7 @@ pub trait Word: Copy + Eq + fmt::Debug + 'static {
 /// One that was preferred to the chosen one and could not be used.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PassedOver<T> {
-    /// Which.
+    /// The kind of meter or lever.
     pub what: T,
     /// Why not.
     pub reason: String,

@@ -92,7 +92,7 @@ pub(crate) struct Definition {
     pub(crate) tolerance: u64,
     /// The files are one value together: what somebody else writes to one of them was meant with what is in the others.
     pub(crate) joint: bool,
-    /// By it a change that relaxes is told from one that tightens; not a number where that cannot be told.
+    /// By it a change that relaxes is distinguished from one that tightens; not a number where that cannot be known.
     pub(crate) room: Room,
 }
 
@@ -249,7 +249,7 @@ impl Panel {
     /// Whether somebody else has written a setting since. From then on it is left alone: neither written nor put back,
     /// until an operator says so; what is in its files is still read. What was found is nobody else's where it is there
     /// again: the guard or an operator has put it back.
-    pub(crate) fn look(&mut self, at: usize) -> Result<Option<ForeignWrite>, PanelError> {
+    pub(crate) fn foreign_writes(&mut self, at: usize) -> Result<Option<ForeignWrite>, PanelError> {
         let paused = self.follow_operator()?;
         let setting = &mut self.settings[at];
         let seen = read_all(&setting.definition.paths)?;

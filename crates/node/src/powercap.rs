@@ -106,7 +106,7 @@ pub(crate) fn zones(roots: &Roots) -> Vec<Zone> {
                 zone.duplicates.push(dir.join(id));
                 continue;
             }
-            // Two zones of one driver by one name (a platform counter a package): they are told apart by their place.
+            // Two zones of one driver by one name (a platform counter a package): they are distinguished by their place.
             Some(_) => format!("{name}-{id}"),
             None => name,
         };

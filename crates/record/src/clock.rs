@@ -26,7 +26,7 @@ pub(crate) fn this_process() -> Option<String> {
     process_key(std::process::id())
 }
 
-/// Whether the process of such a name still runs; `None` where that cannot be told from here (another machine or
+/// Whether the process of such a name still runs; `None` where that cannot be known from here (another machine or
 /// container, another boot would be `Some(false)` only on the same machine, so it is `None` too).
 pub(crate) fn still_runs(key: &str) -> Option<bool> {
     let ours = this_process()?;

@@ -109,8 +109,7 @@ impl Archive {
     pub fn export_parts_csv(&self, id: RunId, out: impl Write) -> Result<(), Error> {
         self.run(id)?;
         let mut csv = csv_writer(out);
-        let columns = Quantity::all().map(|quantity| quantity.info());
-        let columns = columns.map(|info| format!("{}_{}", info.name, info.unit));
+        let columns = Quantity::all().map(|quantity| quantity.info().key());
         let head = ["run", "index", "t_s", "name", "role", "state", "source"].map(str::to_owned);
         let tail = ["facts", "trouble"].map(str::to_owned);
         csv.write_record(head.into_iter().chain(columns).chain(tail))

@@ -7,7 +7,7 @@ use hdrhistogram::Histogram;
 use hdrhistogram::errors::CreationError;
 use std::time::Duration;
 
-/// The longest latency that is told apart; longer ones count as this long.
+/// The longest latency that is distinguished; longer ones count as this long.
 pub(crate) const MAX_LATENCY: Duration = Duration::from_secs(3600);
 
 /// Three significant digits: a percentile is exact to 0.1 %.

@@ -15,7 +15,7 @@ pub struct Provenance {
     pub command: String,
     /// The version of the program.
     pub version: String,
-    /// The commit that the program was built from, where its build was told.
+    /// The commit that the program was built from, where its build was given one.
     pub commit: Option<String>,
     /// The machine.
     pub host: String,

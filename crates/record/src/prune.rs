@@ -163,7 +163,7 @@ fn oldest_removable(
 }
 
 /// Whether a run whose end was never written is still being recorded: its writer gave a sign of life within
-/// [`SILENCE_MS`], and its process has not ended as far as can be told from here.
+/// [`SILENCE_MS`], and its process has not ended as far as can be known from here.
 pub(crate) fn is_being_recorded(updated_at_ms: i64, writer: Option<&str>, now_ms: i64) -> bool {
     now_ms.saturating_sub(updated_at_ms) < SILENCE_MS
         && writer.and_then(crate::clock::still_runs).unwrap_or(true)

@@ -3,7 +3,7 @@
 use crate::clock::this_process;
 use crate::model::{LatencySummary, MAX_PARTS, PeriodRecord, Reason, RunMeta};
 use headroom_units::{
-    Cores, Hertz, Joules, Part, PerSecond, Quantity, Ratio, Reading, Role, Seconds, Source, Watts,
+    Cores, Fact, Hertz, Joules, Part, PerSecond, Quantity, Ratio, Reading, Role, Seconds, Source, Watts,
 };
 use rusqlite::types::Type;
 use rusqlite::{Connection, Row, ToSql, params};
@@ -200,7 +200,13 @@ pub(crate) fn insert_period(
             json_text(&finite.collect::<BTreeMap<_, _>>()),
             json_text(
                 &facts
-                    .map(|(name, fact)| (cut(name, MAX_NAME_BYTES), cut(fact, MAX_FACT_BYTES)))
+                    .map(|(name, fact)| {
+                        let fact = match fact {
+                            Fact::Words(words) => Fact::from(cut(words, MAX_FACT_BYTES)),
+                            other => other.clone(),
+                        };
+                        (cut(name, MAX_NAME_BYTES), fact)
+                    })
                     .collect::<BTreeMap<_, _>>()
             ),
             json_text(&trouble.map(|text| cut(text, MAX_FACT_BYTES)).collect::<Vec<_>>()),

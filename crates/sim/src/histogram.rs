@@ -11,7 +11,7 @@ const HALF: u64 = 1 << 10;
 const BITS: u32 = 10;
 /// Buckets that are added up at once where none is looked for.
 const BLOCK: usize = 64;
-/// The longest latency that is told apart, microseconds; longer ones count as this long. As in the flight recorder.
+/// The longest latency that is distinguished, microseconds; longer ones count as this long. As in the flight recorder.
 pub const LATENCY_MAX_US: u64 = 3_600_000_000;
 
 /// A histogram of latencies. Percentiles are exact to 0.1 %, or to a microsecond; the mean is exact.

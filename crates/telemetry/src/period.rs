@@ -12,7 +12,7 @@ pub trait Source {
     fn take_period(&mut self, patience: Duration) -> TelemetryPeriod;
 }
 
-/// Smallest and largest latency told apart, microseconds; anything outside is recorded as the bound.
+/// Smallest and largest latency distinguished, microseconds; anything outside is recorded as the bound.
 const LATENCY_RANGE_US: (u64, u64) = (1, 120_000_000);
 
 /// Significant decimal digits of a latency histogram (0.1 % error).

@@ -28,7 +28,7 @@ pub mod source;
 pub mod status;
 
 pub use lever::{Gives, Lever, LeverInfo, LeverRange, Setting, Spread};
-pub use part::{Part, Quantity, QuantityInfo, Role, Sensor};
+pub use part::{Fact, Part, Quantity, QuantityInfo, Role, Sensor};
 pub use quantity::{Cores, Hertz, Joules, PerSecond, Ratio, Seconds, Watts};
 pub use source::{Emulated, Estimated, Measured, MixedSources, Reading, Simulated, Source};
 pub use status::{FailedStatus, FailedStatusError, quantile_of_answered, rank_of};

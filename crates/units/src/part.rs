@@ -9,7 +9,7 @@
 //!     .with(Lever::Cores, Some(2.0))
 //!     .with(Sensor::ArrivalRate, Some(410.0))
 //!     .with(Sensor::QueueMean, None);
-//! let told: Vec<String> = node.values.iter().map(|(quantity, value)| quantity.info().read(*value)).collect();
+//! let reported: Vec<String> = node.values.iter().map(|(quantity, value)| quantity.info().read(*value)).collect();
 //! assert_eq!(told, ["2.0 cores", "410.0 /s"]);
 //! assert_eq!(Quantity::named("arrival_rate"), Some(Sensor::ArrivalRate.into()));
 //! ```
@@ -86,6 +86,14 @@ pub struct QuantityInfo {
 }
 
 impl QuantityInfo {
+    /// Its name with its unit, once: `cap_watts`, `busy_cores`.
+    pub fn key(&self) -> String {
+        match self.name.ends_with(self.unit) {
+            true => self.name.to_owned(),
+            false => format!("{}_{}", self.name, self.unit),
+        }
+    }
+
     /// A value in the unit that people read: `1.80 GHz`.
     pub fn read(&self, value: f64) -> String {
         let (unit, scale) = self.shown;
@@ -295,6 +303,61 @@ impl Role {
     }
 }
 
+/// What is said of a part beside its values.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Fact {
+    /// Yes or no.
+    Holds(bool),
+    /// A count.
+    Count(u64),
+    /// A number, in the unit that its name ends with.
+    Number(f64),
+    /// Words.
+    Words(String),
+}
+
+impl fmt::Display for Fact {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Holds(holds) => f.write_str(if *holds { "yes" } else { "no" }),
+            Self::Count(count) => count.fmt(f),
+            Self::Number(number) => write!(f, "{number:.1}"),
+            Self::Words(words) => f.write_str(words),
+        }
+    }
+}
+
+impl From<bool> for Fact {
+    fn from(holds: bool) -> Self {
+        Self::Holds(holds)
+    }
+}
+
+impl From<u64> for Fact {
+    fn from(count: u64) -> Self {
+        Self::Count(count)
+    }
+}
+
+impl From<f64> for Fact {
+    fn from(number: f64) -> Self {
+        Self::Number(number)
+    }
+}
+
+impl From<&str> for Fact {
+    fn from(words: &str) -> Self {
+        Self::Words(words.to_owned())
+    }
+}
+
+impl From<String> for Fact {
+    fn from(words: String) -> Self {
+        Self::Words(words)
+    }
+}
+
 /// A part of a run in one period. What is not known of it is absent, never zero.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Part {
@@ -312,7 +375,7 @@ pub struct Part {
     pub values: BTreeMap<Quantity, f64>,
     /// What else there is to say of it, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub facts: BTreeMap<String, String>,
+    pub facts: BTreeMap<String, Fact>,
     /// What is wrong with it, or with what is known of it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub trouble: Vec<String>,
@@ -358,8 +421,8 @@ impl Part {
 
     /// The same with a fact.
     #[must_use]
-    pub fn fact(mut self, name: &str, fact: impl fmt::Display) -> Self {
-        self.facts.insert(name.to_owned(), fact.to_string());
+    pub fn fact(mut self, name: &str, fact: impl Into<Fact>) -> Self {
+        self.facts.insert(name.to_owned(), fact.into());
         self
     }
 

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::iter::Sum;
 use std::ops::{Add, AddAssign, Div, Mul, Neg, Sub, SubAssign};
+use std::str::FromStr;
 use std::time::Duration;
 
 macro_rules! quantity {
@@ -170,6 +171,29 @@ impl Seconds {
     }
 }
 
+impl FromStr for Seconds {
+    type Err = String;
+
+    /// A number with `ms`, `s`, `m`, `h` or `d`, or without for seconds; none below zero or above a hundred years.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let most_s = 36_525.0 * 86_400.0;
+        let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+        let unit_s = match &text[digits.len()..] {
+            "ms" => 1e-3,
+            "" | "s" => 1.0,
+            "m" | "min" => 60.0,
+            "h" => 3600.0,
+            "d" => 86_400.0,
+            _ => f64::NAN,
+        };
+        let seconds = digits.trim().parse().ok().map(|number: f64| number * unit_s);
+        let seconds = seconds.filter(|seconds| (0.0..=most_s).contains(seconds));
+        seconds.map(Self::new).ok_or_else(|| {
+            format!("`{text}` is no length of time: give a number with ms, s, m, h or d, as 90s or 10m; without it is seconds")
+        })
+    }
+}
+
 impl From<Duration> for Seconds {
     fn from(length: Duration) -> Self {
         Self(length.as_secs_f64())
@@ -216,6 +240,26 @@ impl Mul<Seconds> for PerSecond {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn a_length_of_time_is_in_seconds_or_has_its_unit() {
+        for (text, seconds) in [
+            ("10", 10.0),
+            ("1.5s", 1.5),
+            ("500ms", 0.5),
+            ("1.5m", 90.0),
+            ("2h", 7200.0),
+            ("1d", 86_400.0),
+            ("0s", 0.0),
+        ] {
+            assert_eq!(text.parse(), Ok(Seconds::new(seconds)), "{text}");
+        }
+        for text in [
+            "", "s", "10 x", "5y", "nan", "NaN", "inf", "-1", "-1s", "1e300h", "999999d", "5 5s",
+        ] {
+            assert!(text.parse::<Seconds>().is_err(), "{text}");
+        }
+    }
 
     #[test]
     fn power_times_time_is_energy_and_back() {

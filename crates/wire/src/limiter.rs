@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 pub const MAX_LINES: u32 = 5;
 /// How long a window is: each ends with one line that says how many were left out.
 pub const WINDOW: Duration = Duration::from_secs(10);
-/// Peers and kinds that are told apart; those beyond share one place for each kind.
+/// Peers and kinds that are distinguished; those beyond share one place for each kind.
 const MAX_PLACES: usize = 512;
 /// What stands for all peers that have no place of their own.
 const OTHERS: &str = "other peers";

@@ -261,7 +261,7 @@ proptest! {
             };
             let estimate = monitor.observe(&blind(sample.unwrap_or(ListenerSample::Listening(listener))));
             if let Some(capacity) = estimate.capacity.value() {
-                // A jump within the slack of the balance (2 and 5 %) cannot be told from skew.
+                // A jump within the slack of the balance (2 and 5 %) cannot be distinguished from skew.
                 prop_assert!(capacity.get() <= 1_000.0 * 1.06 + 2.0, "{estimate:?}");
             }
         }

@@ -158,11 +158,11 @@ impl Headroom {
         let bound = observation
             .power
             .is_some_and(|power| power.value >= now.cap * CAP_BINDS);
-        let told = observation
+        let reported = observation
             .frequency
             .filter(|_| bound)
             .map_or(1.0, |mean| mean.value / range.max());
-        let pace = limit.min(told);
+        let pace = limit.min(reported);
         if pace.is_finite() {
             pace.clamp(range.min() / range.max(), 1.0)
         } else {

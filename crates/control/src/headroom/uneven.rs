@@ -6,7 +6,7 @@
 
 use crate::plant::CoreRange;
 
-/// The most numbers of cores that are told apart; of more, neighbours share a place.
+/// The most numbers of cores that are distinguished; of more, neighbours share a place.
 const PLACES: usize = 512;
 /// Standard deviation of an offset before anything is seen.
 const PRIOR: f64 = 0.3;

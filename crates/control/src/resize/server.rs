@@ -25,7 +25,7 @@ pub enum Cause {
     Boot,
     /// It stopped answering.
     Lost,
-    /// It was told to power off and is still on.
+    /// It was commanded to power off and is still on.
     Stop,
     /// A command could not be carried out.
     Command,
@@ -47,7 +47,7 @@ pub enum PowerState {
     Draining,
     /// Told to power off.
     Stopping,
-    /// Did not do what it was told.
+    /// Did not do what it was commanded.
     Failed(Cause),
 }
 
@@ -126,7 +126,7 @@ pub struct Health {
     pub command_failed: bool,
 }
 
-/// How a server is found when nothing is known of what it was told before.
+/// How a server is found when nothing is known of what was commanded before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Found {

@@ -241,7 +241,7 @@ fn watching(roots: &Roots) -> String {
     }
 }
 
-/// Whose CPU time is told to whoever watches an accept queue.
+/// Whose CPU time is reported to whoever watches an accept queue.
 fn telling(file: &AgentFile, document: &Document) -> Result<String, Failure> {
     let groups: Vec<String> = file
         .cpu_groups(document)?
@@ -311,7 +311,7 @@ fn start(service: Service, roots: &Roots, machine: LocalMachine) -> Result<Agent
     Ok(agent)
 }
 
-/// Serves until told to stop, or until one of the services cannot be served any more.
+/// Serves until it is stopped, or until one of the services cannot be served any more.
 fn serve(agents: Vec<AgentHandle>, stop: &Stop) -> Result<(), Failure> {
     service_manager::keep_watchdog(restore::global().watch(), TURNS_WITHIN)?;
     service_manager::ready();

@@ -198,7 +198,17 @@ fn plan(args: &CapacityArgs) -> anyhow::Result<Plan> {
         hold_s: (10.0 * args.period).min(3_600.0),
         ..QueueTuning::default()
     };
-    tuning.check()?;
+    tuning.check().map_err(|error| {
+        let option = match error.key.as_ref() {
+            "keep" => "alpha",
+            "drop_ratio" => "threshold (a hundredth of it)",
+            "forecast_s" => "forecast",
+            "queue_limit" => "queue-limit",
+            "sampling_period_s" => "period",
+            other => other,
+        };
+        anyhow!("--{option} is {}: it must be {}", error.value, error.range)
+    })?;
     let methods = match args.method.unwrap_or(QueuePreference::Auto) {
         QueuePreference::Auto => ALL.to_vec(),
         wanted @ QueuePreference::Ordered(_) => wanted.order(),

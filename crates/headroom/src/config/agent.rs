@@ -471,7 +471,7 @@ mod tests {
             (
                 "\n[service]",
                 "\n[access]\nqueues = \"all\"\n[service]",
-                "agent.toml:5: unknown variant `all`",
+                "agent.toml:5: access.queues: unknown variant `all`",
             ),
             (
                 "\n[service]",

@@ -453,9 +453,9 @@ fn what_makes_no_sense_is_refused_before_anything_is_measured() {
     let port = free_port();
     let server = listener(port, 16);
     for (args, said) in [
-        (["--alpha", "1"], "keep is 1"),
-        (["--threshold", "0"], "drop_ratio is 0"),
-        (["--queue-limit", "0"], "queue_limit is 0"),
+        (["--alpha", "1"], "--alpha is 1"),
+        (["--threshold", "0"], "--threshold (a hundredth of it) is 0"),
+        (["--queue-limit", "0"], "--queue-limit is 0"),
         (["--static=-5", "--json"], "capacity_per_s is -5"),
         (["--period", "0"], "between 0.01 and 3600"),
         (["--method", "perl"], "\"perl\" is no queue method"),

@@ -213,7 +213,7 @@ pub fn undo_left(run_dir: &Path) -> bool {
 
 /// A running `headroom up`.
 pub struct Up {
-    /// It.
+    /// The process.
     pub program: Program,
     /// Where its gateway listens.
     pub gateway: SocketAddr,

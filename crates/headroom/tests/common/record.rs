@@ -33,13 +33,13 @@ fn server(part: &Part) -> Value {
         None => (state, None),
     };
     let fact = |name: &str| part.facts.get(name);
-    let count = |name: &str| fact(name).and_then(|count| count.parse::<f64>().ok());
+    let count = |name: &str| fact(name).and_then(|count| json!(count).as_f64());
     json!({
         "name": part.name,
         "state": state,
         "cause": cause,
         "command": fact("command"),
-        "answering": fact("answering").map(|answering| answering == "true"),
+        "answering": fact("answering"),
         "capacity": { "kind": fact("capacity"), "per_s": part.get(Sensor::Capacity) },
         "queue": count("arrivals").map(|arrivals| json!({
             "arrivals": arrivals,

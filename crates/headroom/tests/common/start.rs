@@ -8,7 +8,7 @@ use tempfile::TempDir;
 
 /// A running wiki.
 pub struct Wiki {
-    /// It.
+    /// The process.
     pub program: Program,
     /// Where it listens.
     pub address: SocketAddr,
@@ -33,7 +33,7 @@ impl Wiki {
 
 /// A gateway in front of backends, with its control port on a Unix socket.
 pub struct Gateway {
-    /// It.
+    /// The process.
     pub program: Program,
     /// Where it listens.
     pub address: SocketAddr,
@@ -73,7 +73,7 @@ impl Gateway {
 
 /// An emulated server with the service's group `web`.
 pub struct Emulator {
-    /// It.
+    /// The process.
     pub program: Program,
     at: PathBuf,
 }

@@ -181,7 +181,7 @@ fn cores_and_caps_are_held_and_servers_switched_in_one_run_with_one_report() {
         &["headroom_state{role=\"node\",part=\"n2\",state=\"off\"} 1"],
     );
     until("power is known", || {
-        (status(admin)?["seen"]["power"]["source"] == "emulated").then_some(())
+        (status(admin)?["observation"]["power"]["source"] == "emulated").then_some(())
     });
 
     // More than two of them take, whatever of it a busy machine keeps back.

@@ -29,9 +29,12 @@ fn cores_are_spread_over_the_nodes_and_released_at_the_end_and_after_kill_9() {
         (one < 1.5 && two < 1.5 && (one - two).abs() < 0.11).then_some(())
     });
     let seen = status(admin).unwrap();
-    assert!(seen["seen"]["traffic"]["arrivals"].as_u64().is_some(), "{seen}");
-    assert_eq!(seen["seen"]["power"]["source"], "estimated", "{seen}");
-    assert!(seen["seen"]["utilisation"].as_f64().is_some(), "{seen}");
+    assert!(
+        seen["observation"]["traffic"]["arrivals"].as_u64().is_some(),
+        "{seen}"
+    );
+    assert_eq!(seen["observation"]["power"]["source"], "estimated", "{seen}");
+    assert!(seen["observation"]["utilisation"].as_f64().is_some(), "{seen}");
 
     // Another controller is refused, by name, at once and with nothing changed.
     let before = (one.cores(), two.cores());
@@ -60,7 +63,8 @@ fn cores_are_spread_over_the_nodes_and_released_at_the_end_and_after_kill_9() {
     });
     until("requests are counted", || {
         let seen = status(admin)?;
-        (seen["seen"]["period"].as_u64()? > 3 && seen["seen"]["traffic"]["completions"].as_u64()? > 0)
+        (seen["observation"]["period"].as_u64()? > 3
+            && seen["observation"]["traffic"]["completions"].as_u64()? > 0)
             .then_some(())
     });
     controller.stop();
@@ -127,7 +131,7 @@ fn a_node_that_dies_counts_no_more_and_is_taken_back_when_it_returns() {
     let nodes = [("n1", first.at()), ("n2", second.at())];
     let config = Config::controller(&nodes, &gateway.control(), 2000).with("slo-power", "fixed");
     let (mut controller, admin) = config.start();
-    let allocated = || status(admin)?["seen"]["in_force"]["cores"].as_f64();
+    let allocated = || status(admin)?["observation"]["in_force"]["cores"].as_f64();
     let all = until("both are counted", || {
         allocated().filter(|_| one.cores().zip(two.cores()).is_some())
     });
@@ -145,7 +149,7 @@ fn a_node_that_dies_counts_no_more_and_is_taken_back_when_it_returns() {
     until("it is commanded", || two.cores());
 
     // A gateway that is gone is lost telemetry, and everything goes to full; its return is noticed.
-    let lost = |admin| status(admin).filter(|status| status["seen"]["traffic"].is_null());
+    let lost = |admin| status(admin).filter(|status| status["observation"]["traffic"].is_null());
     drop(gateway);
     until("telemetry is lost", || lost(admin));
     controller.stop();
@@ -226,7 +230,7 @@ fn two_gateways_are_one_telemetry_and_one_that_is_lost_is_lost_telemetry() {
     }
     drop(second);
     until("half of the requests are not seen: telemetry is lost", || {
-        status(admin).filter(|status| status["seen"]["traffic"].is_null())
+        status(admin).filter(|status| status["observation"]["traffic"].is_null())
     });
     controller.stop();
 }
@@ -283,9 +287,10 @@ fn watts_of_an_emulated_and_of_an_estimated_node_are_never_added() {
     assert_has(controller.err(), &["different sources and are not added"]);
     let seen = until("both nodes are seen", || {
         let seen = status(admin)?;
-        (seen["seen"]["period"].as_u64()? > 5 && seen["seen"]["utilisation"].is_number()).then_some(seen)
+        (seen["observation"]["period"].as_u64()? > 5 && seen["observation"]["utilisation"].is_number())
+            .then_some(seen)
     });
-    assert!(seen["seen"]["power"].is_null(), "{seen}");
+    assert!(seen["observation"]["power"].is_null(), "{seen}");
     let metrics = get(admin, "/metrics").unwrap().body;
     for power in ["headroom_node_cpu_watts{", "headroom_node_cpu_joules_total{"] {
         assert!(!metrics.contains(power), "{metrics}");

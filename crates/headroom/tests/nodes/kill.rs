@@ -197,7 +197,7 @@ fn whatever_is_killed_everything_is_put_back_within_a_lease_and_requests_are_ser
         server.until_low();
         let mut load = load(&gateway);
         until("the load arrives", || {
-            let rate = status(admin)?["seen"]["traffic"]["arrivals"].as_u64()?;
+            let rate = status(admin)?["observation"]["traffic"]["arrivals"].as_u64()?;
             (rate > 0).then_some(())
         });
         load.kill();

@@ -49,7 +49,7 @@ fn a_node_that_is_killed_counts_as_full_and_saves_nothing() {
         (metric(admin, CORES)? == 12.0 && metric(admin, "headroom_nodes_missing")? == 0.0).then_some(())
     });
     until("some periods", || {
-        (status(admin)?["seen"]["period"].as_u64()? > 15).then_some(())
+        (status(admin)?["observation"]["period"].as_u64()? > 15).then_some(())
     });
     controller.stop();
     let whole = summary(&controller);
@@ -67,10 +67,10 @@ fn a_node_that_is_killed_counts_as_full_and_saves_nothing() {
     three.program.kill();
     let lost = until("the loss is noticed", || {
         let seen = status(admin)?;
-        (metric(admin, "headroom_nodes_missing")? == 1.0).then_some(seen["seen"]["period"].as_u64()?)
+        (metric(admin, "headroom_nodes_missing")? == 1.0).then_some(seen["observation"]["period"].as_u64()?)
     });
     until("some periods without it", || {
-        (status(admin)?["seen"]["period"].as_u64()? > lost + 15).then_some(())
+        (status(admin)?["observation"]["period"].as_u64()? > lost + 15).then_some(())
     });
     assert_eq!(metric(admin, CORES), Some(12.0));
     assert_eq!(
@@ -78,7 +78,7 @@ fn a_node_that_is_killed_counts_as_full_and_saves_nothing() {
         None
     );
     // The law has what it can command.
-    assert_eq!(status(admin).unwrap()["seen"]["in_force"]["cores"], 8.0);
+    assert_eq!(status(admin).unwrap()["observation"]["in_force"]["cores"], 8.0);
     controller.stop();
     let cut = summary(&controller);
     assert!(count(&cut, "nodes_missing_periods") > 10, "{cut}");
@@ -111,7 +111,7 @@ fn the_laws_are_made_for_a_node_that_comes_after_the_start() {
         .with("\"slo-power\"", constant)
         .with("wait_s = 20", "wait_s = 1");
     let (mut controller, admin) = config.start();
-    let in_force = || status(admin)?["seen"]["in_force"]["cores"].as_f64();
+    let in_force = || status(admin)?["observation"]["in_force"]["cores"].as_f64();
     until("n1 is commanded", || in_force().filter(|cores| *cores == 4.0));
     two.again();
     until("the cores are spread over both", || {

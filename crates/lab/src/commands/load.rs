@@ -1,11 +1,12 @@
 //! `headroom load`: the load generator alone.
 
-use crate::args::{Spacing, time};
+use crate::args::Spacing;
 use crate::commands::trace;
 use anyhow::{Context, anyhow};
 use clap::{ArgGroup, Args};
 use headroom_console::Failure;
 use headroom_console::Stop;
+use headroom_console::args::seconds;
 use headroom_console::say;
 use headroom_load::http::{LoadConfig, LoadHandle, LoadResult, Pacing, Paths, UserLoad};
 use headroom_units::{PerSecond, Seconds};
@@ -87,7 +88,7 @@ pub struct LoadArgs {
     #[arg(long, value_name = "RATE", requires = "trace")]
     pub mean: Option<f64>,
     /// Stop after this time (90, 90s, 10m, 1h), whatever is left. Users whose number has no end need it.
-    #[arg(long, value_name = "TIME", value_parser = time)]
+    #[arg(long, value_name = "TIME", value_parser = seconds)]
     pub duration: Option<f64>,
     /// How requests are spaced: over the trace's time, or within each second of a replayed log.
     #[arg(long, value_enum, default_value_t = Spacing::Poisson)]

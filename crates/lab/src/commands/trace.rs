@@ -1,9 +1,9 @@
 //! `headroom trace`, and how the other commands name a trace.
 
-use crate::args::time;
 use anyhow::anyhow;
 use clap::Args;
 use headroom_console::Failure;
+use headroom_console::args::seconds;
 use headroom_console::say;
 use headroom_units::Seconds;
 use headroom_workload::Trace;
@@ -42,10 +42,10 @@ pub struct TraceArgs {
     #[arg(long, value_name = "N", conflicts_with_all = ["from_log", "duration"])]
     pub length: Option<usize>,
     /// The time that each value of a curve or of a log stands for.
-    #[arg(long, default_value = "10s", value_name = "TIME", value_parser = time)]
+    #[arg(long, default_value = "10s", value_name = "TIME", value_parser = seconds)]
     pub bin: f64,
     /// How much of a curve; needed where it has no end.
-    #[arg(long, value_name = "TIME", value_parser = time, conflicts_with = "from_log")]
+    #[arg(long, value_name = "TIME", value_parser = seconds, conflicts_with = "from_log")]
     pub duration: Option<f64>,
     /// Seed.
     #[arg(long, default_value_t = 1)]

@@ -8,7 +8,7 @@
 //! Where it has no record yet it finds no folder to mount at, and ends. (A process in another PID namespace cannot be
 //! waited for: then both take away the same, and each is content with what the other has done.)
 //!
-//! What cannot be taken away is told, and keeps nobody from starting: a demo that gets the same number comes upon it, and
+//! What cannot be taken away is reported, and keeps nobody from starting: a demo that gets the same number comes upon it, and
 //! makes its place ready or says why not.
 
 use super::{RECORD, clean};

@@ -91,11 +91,11 @@ pub struct EmulatedRun<'a> {
     pub slo: Slo,
     /// The control period.
     pub period: Duration,
-    /// What the law was told can be allocated.
+    /// What can be allocated, as the law was given it.
     pub plant: Plant,
     /// The law, with its default parameters.
     pub law: LawName,
-    /// μ as the law was told it.
+    /// μ as the law was given it.
     pub assumed: PerSecond,
     /// The service.
     pub service: &'a Measured,
@@ -160,10 +160,10 @@ impl EmulatedRun<'_> {
         }
     }
 
-    /// The same as a scenario file, with the law and what it was told, for the record.
+    /// The same as a scenario file, with the law and what it was given, for the record.
     ///
     /// # Errors
-    /// A law that was told of another machine than this one, which would be a defect.
+    /// A law that was given another machine than this one, which would be a defect.
     pub fn text(&self) -> Result<String, Failure> {
         let scenario = self.scenario();
         let assumed = scenario.plant().context("the world of the run")?;
@@ -341,7 +341,7 @@ mod tests {
         );
         assert!(!setting.has_arrivals);
         assert!(alike(&setting.scenario.plant().unwrap(), &run.plant));
-        // A law that was told of another machine is no run of this one.
+        // A law that was given another machine is no run of this one.
         let fewer = CoreRange::new(Cores::new(2.0), Cores::new(8.0), Cores::new(1.0)).unwrap();
         let other = EmulatedRun {
             plant: Plant::new(fewer, run.plant.power()).unwrap(),

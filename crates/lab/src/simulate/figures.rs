@@ -85,7 +85,7 @@ pub fn figures(setting: &Setting, law: LawName, seed: u64) -> Result<Figures, Fa
         if let Some(latency) = outcome.traffic.latency {
             latency_ms.add(latency.at_slo.as_millis());
         }
-        // Against the rate as the law was told it, where it was told one.
+        // Against the rate as the law was given it, where it was given one.
         let rate = outcome
             .observation
             .arrival_rate()

@@ -1,4 +1,4 @@
-//! What `--scenario FILE` holds: a world of `headroom_sim`, and beside it the law, its parameters and what it is told.
+//! What `--scenario FILE` holds: a world of `headroom_sim`, and beside it the law, its parameters and what it is given.
 
 use crate::args::WorldArgs;
 use anyhow::anyhow;
@@ -72,7 +72,7 @@ impl Default for File {
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ControlConfig {
-    /// μ as the law is told it; the true one where absent.
+    /// μ as the law is given it; the true one where absent.
     pub assumed_rate_per_core_s: Option<f64>,
     /// Periods without telemetry after which everything goes to full.
     pub lost_periods_to_full: u32,
@@ -95,7 +95,7 @@ pub fn example() -> String {
         .map_or("", |(laws, _)| laws);
     format!(
         "{}\n# What stands around the law.\n[control]\n\
-         # Requests per second and core as the law is told it; by default service.rate_per_core_s, which is the truth.\n\
+         # Requests per second and core as the law is given it; by default service.rate_per_core_s, which is the truth.\n\
          # assumed_rate_per_core_s = 24.0\n\
          # Periods without telemetry after which everything goes to full.\n\
          lost_periods_to_full = {}\n\n[law]\n{laws}",
@@ -104,7 +104,7 @@ pub fn example() -> String {
     )
 }
 
-/// A world, a law and what it is told, before the trace is chosen.
+/// A world, a law and what it is given, before the trace is chosen.
 #[derive(Clone, Debug)]
 pub struct Setting {
     /// The world.
@@ -268,7 +268,7 @@ impl Setting {
         }
     }
 
-    /// μ as the law is told it.
+    /// μ as the law is given it.
     pub fn assumed(&self) -> PerSecond {
         self.control
             .assumed_rate_per_core_s

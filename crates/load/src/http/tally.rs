@@ -7,7 +7,7 @@ use hdrhistogram::Histogram;
 use headroom_units::{PerSecond, Seconds};
 use serde::{Deserialize, Serialize};
 
-/// The longest latency that is told apart, microseconds (an hour); a longer one is recorded as this.
+/// The longest latency that is distinguished, microseconds (an hour); a longer one is recorded as this.
 const MAX_US: u64 = 3_600_000_000;
 
 /// A connection that took this long or longer needed a retry: Linux sends a SYN again after an initial timeout of

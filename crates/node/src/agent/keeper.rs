@@ -65,7 +65,7 @@ struct Observer {
     period: Duration,
     due: Duration,
     differences: Differences,
-    /// The number of the first trouble that it has not been told.
+    /// The number of the first trouble that was not reported to it.
     troubles_from: u64,
     samples: Sender<Sample>,
 }
@@ -149,7 +149,7 @@ impl Keeper {
         keeper
     }
 
-    /// Works until it is told to stop, or nobody is left who could tell; then puts everything back.
+    /// Works until it is stopped, or nobody is left who could tell; then puts everything back.
     pub(super) fn run(mut self, commands: &mpsc::Receiver<Command>) -> PutBack {
         let watch = self.settings.watch.clone();
         let mut pulse = watch.pulse("the thread that has the machine");

@@ -266,7 +266,7 @@ mod tests {
         assert_eq!(lease.expire(before), None);
         assert!(lease.claim(before, PEER, &apply(&holder(2), 1, SECOND)).is_err());
         assert_eq!(lease.expire(SECOND), Some(holder(1)));
-        assert_eq!(lease.expire(SECOND), None, "told once");
+        assert_eq!(lease.expire(SECOND), None, "reported once");
         assert_eq!(take(&mut lease, SECOND, 2, 1, SECOND), Ok(true));
     }
 

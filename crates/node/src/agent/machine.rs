@@ -30,7 +30,7 @@ pub trait Machine: Send {
     fn read(&mut self) -> Counters;
 }
 
-/// A machine that did not do what it was told.
+/// A machine that did not do what it was commanded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{why}")]
 pub struct MachineError {

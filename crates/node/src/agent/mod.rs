@@ -137,7 +137,7 @@ pub struct AgentConfig {
     /// Where the thread that has the machine gives its signs of life.
     pub watch: Watch,
     /// The control groups whose processor time may be asked for beside an accept queue, with all that are below them; at
-    /// most [`MAX_CPU_GROUPS`]. Of no other anything is told. The group of a process is the one that it is in when the
+    /// most [`MAX_CPU_GROUPS`]. Of no other anything is reported. The group of a process is the one that it is in when the
     /// agent starts.
     pub cpu_groups: Vec<TargetSpec>,
     /// Requests that wait for the machine at once, and control groups that are looked up; more are refused.
@@ -329,7 +329,7 @@ impl AgentHandle {
             && runs(self.network.as_ref().map(JoinHandle::is_finished))
     }
 
-    /// Puts everything back, ends every stream, and ends. What was put back and what was not is told.
+    /// Puts everything back, ends every stream, and ends. What was put back and what was not is reported.
     ///
     /// # Errors
     /// [`AgentError::Panicked`].

@@ -14,14 +14,14 @@ pub enum Event {
     Foreign(ForeignWrite),
     /// The cap's meter cannot be read: the model alone decides.
     MeterLost {
-        /// Why.
+        /// The error of the reading.
         reason: String,
     },
     /// It can be read again.
     MeterBack,
     /// A limit cannot be written.
     WriteFailed {
-        /// Why.
+        /// The error of the write.
         reason: String,
     },
     /// It can be written again.
@@ -37,9 +37,9 @@ pub enum Event {
     },
     /// The hardware cannot hold caps any more: from now on the quota does.
     LeverGivenUp {
-        /// Which.
+        /// The lever that held them.
         lever: LeverKind,
-        /// Why.
+        /// The error that it was given up for.
         reason: String,
     },
     /// The power stays over the cap although it is held as low as it can be.

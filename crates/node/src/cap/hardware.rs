@@ -1,4 +1,4 @@
-//! A cap that the hardware holds: what is told to it, and whether it does what it was told.
+//! A cap that the hardware holds: what it is commanded, and whether it does that.
 //!
 //! The caller's cap is on what the meter reports; the hardware's limit is on the packages. The rest (memory, fans, what
 //! else the meter counts) is measured and subtracted, so that the same cap means the same whatever holds it.
@@ -240,7 +240,7 @@ mod tests {
             })
         }
 
-        fn look(&mut self) -> Result<Vec<crate::panel::ForeignWrite>, PowerLimitError> {
+        fn foreign_writes(&mut self) -> Result<Vec<crate::panel::ForeignWrite>, PowerLimitError> {
             Ok(Vec::new())
         }
 

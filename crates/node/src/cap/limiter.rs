@@ -5,7 +5,7 @@ use super::hardware::Hardware;
 use super::law::{Binding, CapOptions, SoftwareCap};
 use super::pace::Pace;
 use super::pacing::Pacing;
-use super::state::{Seen, State};
+use super::state::{Sample, State};
 use crate::Roots;
 use crate::cgroup::Target;
 use crate::cpu::{CpuError, CpuList, CpusetActuator, QuotaActuator, QuotaBounds, QuotaOptions, UsageMeter};
@@ -112,7 +112,7 @@ pub enum LimitError {
     NoLever {
         /// The preference.
         wanted: LeverPreference,
-        /// Why.
+        /// What is missing of it.
         reason: String,
     },
     /// An option out of its range.
@@ -325,7 +325,7 @@ impl Limiter {
             changed: Condvar::new(),
             watch: registry.watch().clone(),
         });
-        let eyes = Eyes {
+        let sensors = Sensors {
             meter,
             packages,
             usage,
@@ -339,7 +339,7 @@ impl Limiter {
             .name("power-cap".into())
             .spawn({
                 let shared = shared.clone();
-                move || run(&shared, eyes, step, lease)
+                move || run(&shared, sensors, step, lease)
             })
             .map_err(LimitError::Thread)?;
         Ok((
@@ -470,7 +470,7 @@ impl Drop for Limiter {
 }
 
 /// What the loop looks with; it belongs to the thread, so that reading the machine never delays an allocation.
-struct Eyes {
+struct Sensors {
     meter: Box<dyn Meter>,
     /// Where the meter does not tell the packages from the rest and the hardware holds caps on them.
     packages: Option<Box<dyn Meter>>,
@@ -478,15 +478,15 @@ struct Eyes {
     frequency: Option<FrequencyReader>,
 }
 
-impl Eyes {
-    fn look(&mut self) -> Seen {
+impl Sensors {
+    fn sample(&mut self) -> Sample {
         let sample = self.meter.sample();
         let packages = match &mut self.packages {
             Some(meter) => meter.sample().ok().as_ref().and_then(packages_of),
             None => sample.as_ref().ok().and_then(packages_of),
         };
         let usage = self.usage.sample();
-        Seen {
+        Sample {
             power: sample.map(|sample| sample.power),
             packages,
             busy: usage.as_ref().ok().map(|usage| usage.busy),
@@ -526,7 +526,7 @@ fn packages_of(sample: &MeterSample) -> Option<Watts> {
     packages.map(|zone| Some(zone.power?.value)).sum()
 }
 
-fn run(shared: &Shared, mut eyes: Eyes, step: Duration, lease: Option<Duration>) {
+fn run(shared: &Shared, mut sensors: Sensors, step: Duration, lease: Option<Duration>) {
     let mut looked_at = None;
     let mut pulse = shared.watch.pulse("the thread that holds the power cap");
     let silent_after = (step * SILENT_STEPS).max(MIN_SILENCE);
@@ -562,7 +562,7 @@ fn run(shared: &Shared, mut eyes: Eyes, step: Duration, lease: Option<Duration>)
         }
         pulse.beat(silent_after);
         drop(state);
-        let seen = eyes.look();
+        let seen = sensors.sample();
         let before = looked_at.replace(now);
         state = shared.lock();
         // The first look after a time without a cap covers all that time: it only starts the interval.

@@ -128,8 +128,8 @@ impl Pace {
         }
         let lever = self.lever.as_mut().map_err(|why| why.clone())?;
         self.set = true;
-        let told: Result<FrequencyInForce, FrequencyError> = lever.set(limit);
-        match told {
+        let reported: Result<FrequencyInForce, FrequencyError> = lever.set(limit);
+        match reported {
             Ok(in_force) => {
                 self.set = limit.is_some();
                 Ok(Some(in_force))

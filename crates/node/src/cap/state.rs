@@ -30,7 +30,7 @@ const DEAD_BAND: f64 = 0.002;
 const GONE_PATIENCE: Duration = Duration::from_secs(3);
 
 /// What the loop saw in one look.
-pub(super) struct Seen {
+pub(super) struct Sample {
     pub(super) power: Result<Option<Reading<Watts>>, MeterError>,
     /// Of that, the packages together.
     pub(super) packages: Option<Watts>,
@@ -198,15 +198,15 @@ impl State {
     fn limit_frequency(&mut self, limit: Option<Hertz>) -> (Option<Hertz>, Option<String>) {
         match self.pace.limit(limit) {
             Ok(None) => (None, None),
-            Ok(Some(told)) => {
-                for foreign in told.foreign {
+            Ok(Some(reported)) => {
+                for foreign in reported.foreign {
                     self.status.foreign_writes += 1;
                     self.report(Event::Foreign(foreign));
                 }
                 // A cap that holds it lower is no part of the allocation.
                 let in_force = |asked| match self.pace.is_capped_under(asked) {
                     true => asked,
-                    false => told.limit,
+                    false => reported.limit,
                 };
                 (limit.map(in_force), None)
             }
@@ -236,8 +236,8 @@ impl State {
         let Some(pacing) = &mut self.pacing else { return };
         let ratio = decide(pacing, highest, self.cap);
         match self.pace.cap(self.cap.map(|_| ratio)) {
-            Ok(told) => {
-                for foreign in told.into_iter().flat_map(|told| told.foreign) {
+            Ok(reported) => {
+                for foreign in reported.into_iter().flat_map(|reported| reported.foreign) {
                     self.status.foreign_writes += 1;
                     self.report(Event::Foreign(foreign));
                 }
@@ -355,7 +355,7 @@ impl State {
         Ok(applied)
     }
 
-    pub(super) fn step(&mut self, seen: Seen, dt: Seconds) {
+    pub(super) fn step(&mut self, seen: Sample, dt: Seconds) {
         let Some(cap) = self.cap.filter(|_| !self.registry.is_paused()) else {
             return;
         };

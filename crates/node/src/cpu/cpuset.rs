@@ -86,7 +86,7 @@ impl CpusetActuator {
         if cpus.is_empty() {
             return Err(CpuError::NotCores { asked: Cores::ZERO });
         }
-        let foreign = self.panel.look(0)?;
+        let foreign = self.panel.foreign_writes(0)?;
         let allowed = self.allowed()?;
         let missing = cpus.difference(&allowed);
         if !missing.is_empty() {

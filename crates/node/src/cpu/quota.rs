@@ -226,7 +226,7 @@ impl QuotaActuator {
         if cores.get().is_nan() || cores <= Cores::ZERO {
             return Err(CpuError::NotCores { asked: cores });
         }
-        let foreign = self.panel.look(0)?;
+        let foreign = self.panel.foreign_writes(0)?;
         // After a pause it is read anew.
         self.found = parse(&self.target, self.panel.found(0))?;
         let (smallest_us, bounds) = self.plan_bounds()?;

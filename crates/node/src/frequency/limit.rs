@@ -104,7 +104,7 @@ pub struct FrequencyBounds {
     pub lowest: Hertz,
     /// The highest of any policy: what was found as limit, as that is somebody's decision.
     pub highest: Hertz,
-    /// The smallest gap between two frequencies that can be told apart: between two of a driver's own, turbo's mark not
+    /// The smallest gap between two frequencies that can be distinguished: between two of a driver's own, turbo's mark not
     /// counted, and 100 MHz where a driver takes any number.
     pub step: Hertz,
     /// Where the highest stands for turbo (acpi-cpufreq), the highest without it.
@@ -344,7 +344,7 @@ impl FrequencyActuator {
         for (panel, all) in &mut self.groups {
             let mut changes = Vec::new();
             for (at, policy) in all.iter_mut().enumerate() {
-                match panel.look(at) {
+                match panel.foreign_writes(at) {
                     Ok(other) => foreign.extend(other),
                     Err(PanelError::File(error)) if is_inactive(&error) => {
                         passed_over.push(inactive(&policy.dir));

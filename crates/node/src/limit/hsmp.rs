@@ -228,7 +228,11 @@ impl Socket {
     }
 
     /// As [`Panel::look`].
-    fn look(&mut self, port: &mut Port, number: u16) -> Result<Option<ForeignWrite>, PowerLimitError> {
+    fn foreign_writes(
+        &mut self,
+        port: &mut Port,
+        number: u16,
+    ) -> Result<Option<ForeignWrite>, PowerLimitError> {
         let name = Self::name(port, number);
         let was_held = self.held;
         let operated = self.handle.operated()?;
@@ -296,7 +300,7 @@ impl HardwareCap for HsmpLimits {
 
     fn set(&mut self, cap: Option<Watts>) -> Result<CapInForce, PowerLimitError> {
         let cap = cap.map(check).transpose()?;
-        let foreign = self.look()?;
+        let foreign = self.foreign_writes()?;
         let bounds = bounds(&self.shares);
         let parts: Vec<Option<Watts>> = match cap {
             Some(cap) => split(cap, &self.shares).into_iter().map(Some).collect(),
@@ -309,17 +313,17 @@ impl HardwareCap for HsmpLimits {
         Ok(self.in_force(bounded, foreign))
     }
 
-    fn look(&mut self) -> Result<Vec<ForeignWrite>, PowerLimitError> {
+    fn foreign_writes(&mut self) -> Result<Vec<ForeignWrite>, PowerLimitError> {
         let mut all = Vec::new();
         match &mut self.access {
             Access::Hwmon(panel) => {
                 for at in 0..self.shares.len() {
-                    all.extend(panel.look(at)?);
+                    all.extend(panel.foreign_writes(at)?);
                 }
             }
             Access::Device(port, sockets) => {
                 for (number, socket) in sockets.iter_mut().enumerate() {
-                    all.extend(socket.look(port, number as u16)?);
+                    all.extend(socket.foreign_writes(port, number as u16)?);
                 }
             }
         }

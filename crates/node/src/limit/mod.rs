@@ -136,7 +136,7 @@ pub trait HardwareCap: std::fmt::Debug + Send {
     ///
     /// # Errors
     /// [`PowerLimitError`] where it cannot be read.
-    fn look(&mut self) -> Result<Vec<ForeignWrite>, PowerLimitError>;
+    fn foreign_writes(&mut self) -> Result<Vec<ForeignWrite>, PowerLimitError>;
 
     /// Puts back what was found, now; later caps fail.
     fn restore(&mut self) -> Vec<Outcome>;

@@ -259,7 +259,7 @@ impl HardwareCap for RaplLimits {
 
     fn set(&mut self, cap: Option<Watts>) -> Result<CapInForce, PowerLimitError> {
         let cap = cap.map(check).transpose()?;
-        let foreign = self.look()?;
+        let foreign = self.foreign_writes()?;
         let Some(cap) = cap else {
             let back = (0..self.zones.len())
                 .map(|at| self.panel.change(at, self.panel.found(at).to_vec()))
@@ -280,10 +280,10 @@ impl HardwareCap for RaplLimits {
         Ok(self.in_force(beyond.then_some(bounds), foreign))
     }
 
-    fn look(&mut self) -> Result<Vec<ForeignWrite>, PowerLimitError> {
+    fn foreign_writes(&mut self) -> Result<Vec<ForeignWrite>, PowerLimitError> {
         let mut all = Vec::new();
         for at in 0..self.zones.len() {
-            all.extend(self.panel.look(at)?);
+            all.extend(self.panel.foreign_writes(at)?);
             let zone = &mut self.zones[at];
             let found = Some(limit_of(&self.panel.found(at)[0])).filter(|found| found.get() > 0.0);
             // What was found is somebody's decision, and after a pause it may be another.

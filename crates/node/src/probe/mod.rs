@@ -132,7 +132,7 @@ pub fn probe(roots: &Roots) -> Vec<Finding> {
 /// As [`probe`], with other permissions, and another place for what the running kernel says of this process and of
 /// tools.
 pub fn probe_with(roots: &Roots, own: &Roots, permissions: &dyn Permissions) -> Vec<Finding> {
-    let machine = Machine::look(roots, own, permissions);
+    let machine = Machine::examine(roots, own, permissions);
     let mut findings = Vec::new();
     findings.extend(cpu::findings(&machine));
     findings.extend(power::findings(&machine));
@@ -190,7 +190,7 @@ struct Machine<'a> {
 }
 
 impl<'a> Machine<'a> {
-    fn look(roots: &'a Roots, own: &'a Roots, permissions: &'a dyn Permissions) -> Self {
+    fn examine(roots: &'a Roots, own: &'a Roots, permissions: &'a dyn Permissions) -> Self {
         let cpuinfo = file::read(&roots.proc_("cpuinfo")).unwrap_or_default();
         let flags = cpuinfo
             .lines()

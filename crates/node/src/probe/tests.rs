@@ -404,7 +404,7 @@ fn a_container_with_masked_powercap_says_that_it_may_be_masked() {
 fn counters_for_root_alone_say_how_to_share_them() {
     let fake = Fake::intel();
     let roots = Roots::at(fake.tree.path(""), fake.tree.path(""));
-    let machine = Machine::look(&roots, &roots, &fake);
+    let machine = Machine::examine(&roots, &roots, &fake);
     let path = Path::new("/sys/class/powercap/intel-rapl:0/energy_uj");
     let denied = file::FileError::new(file::Action::Read, path, Errno::ACCESS.into());
     let (evidence, why, remedy) = power::why_no_meter(&machine, &denied.into());

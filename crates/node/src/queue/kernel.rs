@@ -42,10 +42,10 @@ impl Parts {
             .iter()
             .map(|listener| (listener.cookie, listener.drops.unwrap_or(0)))
             .collect();
-        let told = listeners.iter().all(|listener| listener.drops.is_some());
+        let reported = listeners.iter().all(|listener| listener.drops.is_some());
         let Some(last) = self.last.replace(now) else {
             return Advance {
-                drops: told.then_some(0),
+                drops: reported.then_some(0),
                 full_seen: 0,
                 steady: true,
             };
@@ -65,7 +65,7 @@ impl Parts {
             }
         }
         Advance {
-            drops: told.then_some(self.drops),
+            drops: reported.then_some(self.drops),
             full_seen,
             steady,
         }

@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 /// How long a killed owner's guard, or a program that is just starting, is waited for.
 const MAX_WAIT: Duration = Duration::from_secs(5);
 const AGAIN: Duration = Duration::from_millis(20);
-/// The longest name of an owner's file; a longer path is shortened and told apart by a hash.
+/// The longest name of an owner's file; a longer path is shortened and distinguished by a hash.
 const MAX_NAME: usize = 200;
 
 /// A lever that is this process's.

@@ -117,29 +117,29 @@ pub enum Undo {
 pub enum Outcome {
     /// It is as it was found.
     Restored {
-        /// What.
+        /// The record's name for it, as in "the CPU quota of cgroup /web".
         what: String,
     },
     /// It was as found already.
     Unchanged {
-        /// What.
+        /// The record's name for it, as in "the CPU quota of cgroup /web".
         what: String,
     },
     /// It no longer exists, so nothing is left to put back.
     Gone {
-        /// What.
+        /// The record's name for it, as in "the CPU quota of cgroup /web".
         what: String,
     },
     /// It is put back but for something that others may rely on by now, and that does no harm.
     Kept {
-        /// What.
+        /// The record's name for it, as in "the CPU quota of cgroup /web".
         what: String,
         /// What was left, and why.
         reason: String,
     },
     /// Somebody else has written it since: left to them.
     Foreign {
-        /// What.
+        /// The record's name for it, as in "the CPU quota of cgroup /web".
         what: String,
         /// The file.
         path: PathBuf,
@@ -150,9 +150,9 @@ pub enum Outcome {
     },
     /// It could not be put back.
     Failed {
-        /// What.
+        /// The record's name for it, as in "the CPU quota of cgroup /web".
         what: String,
-        /// Why.
+        /// The error of the last attempt.
         reason: String,
     },
 }

@@ -48,7 +48,7 @@ fn said(err: &str, out: &str) -> String {
     }
 }
 
-/// Runs a command in a process group of its own until it ends, at most for `limit`; then the group is told to end
+/// Runs a command in a process group of its own until it ends, at most for `limit`; then the group is asked to end
 /// (SIGTERM), and killed half a second later.
 ///
 /// Standard input is empty. What a command leaves running after its own end is left alone, and its output is read no more:

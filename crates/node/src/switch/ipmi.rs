@@ -229,10 +229,10 @@ impl PowerSwitch for IpmiSwitch {
 
     fn state(&mut self) -> Result<Option<bool>, SwitchError> {
         let text = self.power("status")?;
-        let told = text
+        let reported = text
             .lines()
             .find_map(|line| line.strip_prefix("Chassis Power is "));
-        match told.map(str::trim) {
+        match reported.map(str::trim) {
             Some("on") => Ok(Some(true)),
             Some("off") => Ok(Some(false)),
             _ => Err(SwitchError::Answer {

@@ -70,8 +70,9 @@ fn on_soft_off_and_off_by_force_with_the_password_on_no_command_line() {
     switch.off(true).unwrap();
     assert_eq!(switch.state().unwrap(), Some(false));
     let calls = fs::read_to_string(dir.path().join("calls")).unwrap();
-    let told = "-v -R 2 -N 5 -I lanplus -H bmc1 -p 6230 -C 3 -U operator -L OPERATOR -E chassis power soft";
-    assert!(calls.lines().any(|call| call == told), "{calls}");
+    let reported =
+        "-v -R 2 -N 5 -I lanplus -H bmc1 -p 6230 -C 3 -U operator -L OPERATOR -E chassis power soft";
+    assert!(calls.lines().any(|call| call == reported), "{calls}");
     assert!(!calls.contains("sesame"), "{calls}");
 }
 

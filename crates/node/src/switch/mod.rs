@@ -7,7 +7,7 @@
 //! | [`RedfishSwitch`] | `ComputerSystem.Reset` `On`, else `ForceOn` | `GracefulShutdown`, else `PushPowerButton`; by force `ForceOff` | `PowerState` |
 //! | [`WakeSwitch`] | a magic packet | a command (poweroff, or `systemctl suspend`) | a command, or not known |
 //!
-//! A switch does what it is told and says what came of it. Whether a machine is needed, when a boot has failed and when to
+//! A switch does what it is commanded and says what came of it. Whether a machine is needed, when a boot has failed and when to
 //! try again is decided elsewhere. Every action has a time limit; what is read of an answer or an output is bounded;
 //! passwords come from a file or an environment variable and are never on a command line, in a log or in a message.
 
@@ -36,13 +36,13 @@ pub trait PowerSwitch: Send {
     /// Switches it on. On a machine that is on this changes nothing.
     ///
     /// # Errors
-    /// [`SwitchError`]: it could not be told, or said no.
+    /// [`SwitchError`]: it could not be commanded, or said no.
     fn on(&mut self) -> Result<(), SwitchError>;
 
     /// Tells it to shut down and go off; `force` cuts its power where the switch can do that.
     ///
     /// # Errors
-    /// [`SwitchError`]: it could not be told, or said no.
+    /// [`SwitchError`]: it could not be commanded, or said no.
     fn off(&mut self, force: bool) -> Result<(), SwitchError>;
 
     /// Whether it is on; `None` where this switch cannot know.

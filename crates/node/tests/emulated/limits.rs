@@ -195,7 +195,7 @@ fn another_writer_is_said_and_theirs_is_left_alone() {
         "class/powercap/intel-rapl:1/constraint_0_power_limit_uw",
         "45000000",
     );
-    assert_eq!(limits.look().unwrap()[0].seen, "45000000");
+    assert_eq!(limits.foreign_writes().unwrap()[0].seen, "45000000");
     assert_eq!(
         limits.set(watts(50.0)).unwrap().limit,
         Watts::new(70.0),

@@ -15,6 +15,25 @@ pub struct Grid {
     pub words: Vec<usize>,
 }
 
+impl Grid {
+    /// The same with its columns as rows: for few rows of many columns. All of it is words then.
+    pub(super) fn transposed(self) -> Self {
+        let rows = self.header.iter().enumerate().skip(1).map(|(column, head)| {
+            let cells = self.rows.iter().filter_map(|row| row.get(column).cloned());
+            std::iter::once(head.clone()).chain(cells).collect()
+        });
+        let rows: Vec<Vec<String>> = rows.collect();
+        let heads = self.rows.iter().filter_map(|row| row.first().cloned());
+        let header: Vec<String> = self.header.first().cloned().into_iter().chain(heads).collect();
+        Self {
+            caption: self.caption,
+            rows,
+            words: (0..header.len()).collect(),
+            header,
+        }
+    }
+}
+
 /// From this many columns on a table may take the window's whole width.
 const WIDE: usize = 9;
 /// A column of words whose cells have at most so many characters is not broken into lines, and one with a cell of more

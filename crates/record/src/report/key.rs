@@ -38,6 +38,17 @@ impl Key {
         }
     }
 
+    /// Whether a server that is off has none of it: a known zero, not an unknown value.
+    pub(crate) const fn is_none_when_off(self) -> bool {
+        use Sensor::{ArrivalRate, BusyCores, FailureRate, InFlight, ServiceRate};
+        matches!(
+            self,
+            Self::Of(Lever::Cores | Lever::Cap)
+                | Self::Power(_)
+                | Self::By(ArrivalRate | ServiceRate | FailureRate | InFlight | BusyCores)
+        )
+    }
+
     fn info(self) -> QuantityInfo {
         let (sensor, title) = match self {
             Self::Of(lever) => return Quantity::Lever(lever).info(),

@@ -7,19 +7,23 @@ use super::key::Key;
 use super::scale::clock;
 use super::timeline::{Stay, Timeline, Tint};
 use crate::model::PeriodRecord;
-use headroom_units::{Part, Role};
+use headroom_units::{Fact, Part, Role};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Parts of one role that have lines of their own in a plot; of more a band is drawn.
 pub(crate) const MAX_LINES: usize = 12;
 /// Parts that are shown, by role and name; further ones are only in the bands.
 const MAX_SHOWN: usize = 1_024;
-/// States that are told apart.
+/// States that are distinguished.
 const MAX_STATES: usize = 32;
 /// Changes of state that are listed: the last.
 const MAX_CHANGES: usize = 100;
 /// Troubles of a part that are listed.
 const MAX_TROUBLES: usize = 4;
+/// The state of a server that is switched off.
+const OFF: &str = "off";
+/// Up to so many parts with more than so many figures are listed side by side, a line for each figure.
+const SIDE_BY_SIDE: (usize, usize) = (8, 8);
 /// Colours of states whose name says none.
 const COLOURS: [u8; 6] = [5, 6, 1, 4, 2, 0];
 
@@ -49,7 +53,7 @@ pub(crate) struct PartData {
     stays: Vec<Stay>,
     /// The point that is being gathered, where its periods began and ended, and the seconds in each state.
     point: (usize, f64, f64, BTreeMap<usize, f64>),
-    facts: BTreeMap<String, String>,
+    facts: BTreeMap<String, Fact>,
     trouble: Vec<String>,
 }
 
@@ -93,8 +97,10 @@ impl PartData {
     }
 
     fn mean(&self, key: Key) -> Option<f64> {
-        let (sum, seconds) = self.sums.get(&key)?;
-        (*seconds > 0.0).then(|| key.shown(sum / seconds))
+        let (sum, known_s) = self.sums.get(&key)?;
+        let off_s = self.state_s.get(OFF).copied().filter(|_| key.is_none_when_off());
+        let seconds = known_s + off_s.unwrap_or(0.0);
+        (seconds > 0.0).then(|| key.shown(sum / seconds))
     }
 
     /// The share of time in each state, the longest first.
@@ -233,7 +239,7 @@ impl Parts {
         let mut colours = COLOURS.iter().cycle();
         let states = self.states.iter().map(|state| {
             let tint = match state.as_str() {
-                "off" => Tint::Bed,
+                OFF => Tint::Bed,
                 "serving" | "ready" | "connected" | "held" => Tint::Colour(3),
                 "unreachable" | "unreliable" | "refusing" => Tint::Alarm,
                 failed if failed.starts_with("failed") => Tint::Alarm,
@@ -282,7 +288,10 @@ impl Parts {
                     .map(|key| part.mean(*key).map_or_else(|| "-".to_owned(), figure)),
             );
             if facts {
-                let facts = part.facts.iter().map(|(name, fact)| format!("{name}: {fact}"));
+                let facts = part
+                    .facts
+                    .iter()
+                    .map(|(name, fact)| format!("{}: {fact}", name.replace('_', " ")));
                 row.push(facts.collect::<Vec<_>>().join("; "));
             }
             if troubles {
@@ -290,10 +299,12 @@ impl Parts {
             }
             row
         });
-        Grid {
+        let grid = Grid {
             caption: match role {
                 Role::Cluster => "The cluster: means over the run",
-                Role::Node => "The nodes: means over the run",
+                Role::Node => {
+                    "The nodes: means over the run as far as they are known; one that is off has none"
+                }
                 Role::Gateway => "The gateways: means over the run",
                 Role::Meter => "The meters: means over the run",
                 Role::Estimator => "The estimators: means over the run",
@@ -302,6 +313,11 @@ impl Parts {
             rows: rows.collect(),
             words: (0..first_key).chain(after_keys..header.len()).collect(),
             header,
+        };
+        let (most_parts, few_figures) = SIDE_BY_SIDE;
+        match grid.rows.len() <= most_parts && grid.header.len() > few_figures {
+            true => grid.transposed(),
+            false => grid,
         }
     }
 
@@ -322,7 +338,33 @@ impl Parts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use headroom_units::Seconds;
+    use headroom_units::{Lever, Seconds, Sensor};
+
+    #[test]
+    fn a_node_that_was_off_for_half_of_the_run_had_half_of_its_cores_and_no_other_utilisation() {
+        let mut parts = Parts::default();
+        for index in 0..4 {
+            let at = Seconds::new(index as f64);
+            let mut period = PeriodRecord::new(index, at, Seconds::new(1.0), None);
+            let node = Part::new("web1", Role::Node);
+            period.parts = vec![match index < 2 {
+                true => node.in_state("off"),
+                false => node
+                    .in_state("serving")
+                    .with(Lever::Cores, Some(8.0))
+                    .with(Sensor::Utilisation, Some(0.5)),
+            }];
+            parts.add(index as usize + 1, &period);
+        }
+        parts.end();
+        let table = &parts.tables()[0];
+        let of = |head: &str| {
+            let column = table.header.iter().position(|one| one.starts_with(head)).unwrap();
+            table.rows[0][column].clone()
+        };
+        assert_eq!(of("Cores"), "4");
+        assert_eq!(of("Utilisation"), "50");
+    }
 
     fn gathered(states: &[&str], periods_per_point: usize) -> Parts {
         let mut parts = Parts::default();

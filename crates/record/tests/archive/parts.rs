@@ -224,7 +224,7 @@ fn parts_are_exported_with_their_periods_and_as_lines_of_their_own() {
         ["web1", "node", "serving", "estimated"]
     );
     assert_eq!(
-        [of("cores_cores"), of("arrival_rate_per_second"), of("cap_watts")],
+        [of("cores"), of("arrival_rate_per_second"), of("cap_watts")],
         ["2.5", "410", ""]
     );
     assert_eq!(of("facts"), r#"{"meter":"a \"model\""}"#);

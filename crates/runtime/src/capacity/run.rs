@@ -296,7 +296,7 @@ fn meter(method: QueueMethod, row: &Row) -> Part {
                 .with(Sensor::Connections, connections)
                 .with(Sensor::SampleInterval, row.interval.map(Seconds::get))
                 .in_state("read")
-                .fact("counts of", text::whose(shown.scope));
+                .fact("counts_of", text::whose(shown.scope));
             part.trouble.extend(shown.note.clone());
             part
         }
@@ -314,7 +314,7 @@ fn estimator(way: Way, estimate: &Estimate) -> Part {
         .with(Sensor::Capacity, number(estimate))
         .fact(
             "why",
-            format_args!("{}: {}", estimate.reason.rule, estimate.reason.text),
+            format!("{}: {}", estimate.reason.rule, estimate.reason.text),
         )
 }
 
@@ -414,7 +414,7 @@ mod tests {
             let mut estimators = period.parts.iter().filter(|part| part.role == Role::Estimator);
             let estimator = estimators.next().unwrap();
             assert_eq!(estimator.get(Sensor::Capacity), Some(595.0));
-            assert_eq!(estimator.facts["why"], "kept: somebody waited");
+            assert_eq!(estimator.facts["why"], "kept: somebody waited".into());
         }
         let both = vec!["eBPF".to_owned(), "sock_diag, /proc".to_owned()];
         assert_eq!(meters, [both.clone(), both.clone(), both[..1].to_vec()]);

@@ -100,7 +100,7 @@ impl Counts {
         })
     }
 
-    /// What was counted between; `None` where it cannot be told.
+    /// What was counted between; `None` where it cannot be known.
     pub(crate) fn since(&self, before: &Self) -> (Option<Reading<Joules>>, Option<Seconds>) {
         if self.run != before.run {
             return (None, None);

@@ -1,4 +1,4 @@
-//! The control port of a gateway: what it counts, told to one controller; the backends, as that controller wants them.
+//! The control port of a gateway: what it counts, reported to one controller; the backends, as that controller wants them.
 
 use crate::live::failures;
 use anyhow::Context;

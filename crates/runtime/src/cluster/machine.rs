@@ -487,7 +487,7 @@ impl Device for ClusterMachine {
 }
 
 impl Node {
-    /// What it is in, what is in force and what it uses, as it was told last.
+    /// What it is in, what is in force and what it uses, as it was reported last.
     fn part(&self, switched: &BTreeMap<String, PowerState>) -> Part {
         let state = self.state.lock();
         let word = match (&state.description, &state.held_by) {

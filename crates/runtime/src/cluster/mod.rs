@@ -2,7 +2,7 @@
 //!
 //! One thread has the network ([`Network`]): a task for each agent and each gateway, which connects, and connects again
 //! with growing patience where the connection is lost. Between a task and the control loop lies what is known at last
-//! and what is wanted: neither waits for the other longer than it is told.
+//! and what is wanted: neither waits for the other longer than it is allowed.
 
 mod capacity;
 mod counts;
@@ -82,7 +82,7 @@ pub(crate) struct Network {
 }
 
 impl Network {
-    /// Starts a task for each of the given, which are told when to end.
+    /// Starts a task for each of the given, which are asked to end.
     ///
     /// # Errors
     /// Where the thread or its runtime cannot be started.
@@ -122,7 +122,7 @@ impl Drop for Network {
     }
 }
 
-/// Waits until tasks are told to end.
+/// Waits until tasks are asked to end.
 pub(crate) async fn stop_requested(stop: &mut watch::Receiver<bool>) {
     // An error is the end of whoever could tell.
     let _ = stop.wait_for(|stop| *stop).await;

@@ -87,7 +87,7 @@ pub(super) struct NodeTask {
 }
 
 impl NodeTask {
-    /// Connects, observes and commands until it is told to stop; then releases the node.
+    /// Connects, observes and commands until it is stopped; then releases the node.
     pub(super) async fn run(mut self) {
         let mut back_off = BackOff::new();
         while !*self.stop.borrow() {
@@ -144,7 +144,7 @@ impl NodeTask {
         });
     }
 
-    /// Observes and commands until the connection ends, which is an error, or until it is told to stop.
+    /// Observes and commands until the connection ends, which is an error, or until it is stopped.
     async fn attend(&mut self, client: &Client) -> Option<CallError> {
         let mut samples = match client.observe(self.options.period).await {
             Ok(samples) => samples,

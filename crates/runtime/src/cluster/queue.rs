@@ -36,7 +36,7 @@ pub struct WatchOptions {
     pub period: Duration,
     /// For how long taking a sample waits for one that is new.
     pub patience: Duration,
-    /// The control group there whose CPU time is told beside the queue.
+    /// The control group there whose CPU time is reported beside the queue.
     pub cpu_group: Option<CpuGroup>,
 }
 
@@ -56,9 +56,9 @@ pub struct Standing {
 struct QueueState {
     /// The newest sight, until it is taken.
     newest: Option<ReceivedSnapshot>,
-    /// What the sight that was taken last told of the control group, until that is taken.
+    /// What the sample that was taken last reported of the control group, until that is taken.
     group: Option<GroupRead>,
-    /// Nobody listens, as far as the last sight told, and on which ports somebody does.
+    /// Nobody listens, as far as the last sample reported, and on which ports somebody does.
     nobody: Option<String>,
     /// The processors of the agent's machine.
     processors: Option<NonZeroU32>,
@@ -141,7 +141,7 @@ impl AgentQueue {
         }
     }
 
-    /// Why the control group that is asked for cannot be read, as the newest sight told; nothing where it can, or where
+    /// Why the control group that is asked for cannot be read, as the newest sample reported; nothing where it can, or where
     /// none is asked for.
     pub fn group_trouble(&self) -> Option<String> {
         let state = self.state.lock();
@@ -212,7 +212,7 @@ impl AgentQueue {
         }
     }
 
-    /// That nobody listens, where the last sight told that.
+    /// That nobody listens, where the last sample reported that.
     ///
     /// # Errors
     /// [`QueueError::NobodyListens`]; while the agent is silent it is not known.
@@ -258,7 +258,7 @@ impl QueueMeter for AgentQueue {
     }
 }
 
-/// The CPU utilisation of a control group of another machine, told beside its accept queue.
+/// The CPU utilisation of a control group of another machine, reported beside its accept queue.
 #[derive(Debug)]
 pub struct AgentGroup {
     state: Arc<Shared<QueueState>>,
@@ -270,7 +270,7 @@ impl AgentGroup {
     /// counters are not comparable. To be asked after each sample.
     ///
     /// # Errors
-    /// Why the agent could not read the group, or that it told nothing of it.
+    /// Why the agent could not read the group, or that it reported nothing of it.
     pub fn busy(&mut self) -> Result<Option<Ratio>, String> {
         let reported = self.state.lock().group.take();
         let (run, usage) = match reported {

@@ -1,4 +1,4 @@
-//! The gateway's side: from root to nobody, then serving until it is told to end.
+//! The gateway's side: from root to nobody, then serving until it is asked to end.
 
 use super::{Launch, Record, Report, gateway_key, privileges, started};
 use crate::cluster::gateway_port::{BoundPort, ControlPort};
@@ -42,9 +42,9 @@ pub fn serve_launched() -> Result<(), Failure> {
             return answer(&Report::Refused { key, why });
         }
     };
-    let told = listen_to(signals)?;
+    let arriving = listen_to(signals)?;
     // The thread that sends lives as long as the process.
-    let signal = told.recv().unwrap_or(SIGTERM);
+    let signal = arriving.recv().unwrap_or(SIGTERM);
     let idle = if signal == SIGUSR1 {
         IDLE_AT_HAND_OVER
     } else {
@@ -108,7 +108,7 @@ fn answer(report: &Report) -> Result<(), Failure> {
 
 /// The first signal that says to end; the second ends the process at once.
 fn listen_to(mut signals: Signals) -> std::io::Result<mpsc::Receiver<i32>> {
-    let (sender, told) = mpsc::channel();
+    let (sender, arriving) = mpsc::channel();
     std::thread::Builder::new()
         .name("signals".to_owned())
         .spawn(move || {
@@ -120,5 +120,5 @@ fn listen_to(mut signals: Signals) -> std::io::Result<mpsc::Receiver<i32>> {
                 let _ = sender.send(signal);
             }
         })?;
-    Ok(told)
+    Ok(arriving)
 }

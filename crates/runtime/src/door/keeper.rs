@@ -61,7 +61,7 @@ pub enum OpenError {
     Refused {
         /// The key that is to blame.
         key: String,
-        /// Why.
+        /// The gateway's objection.
         why: String,
     },
     /// Its process could not be started or watched.
@@ -317,7 +317,7 @@ impl Door {
         {
             tracing::error!("the thread that watches the gateway had panicked");
         }
-        // Before it is told to end: a successor must not take over one that ends.
+        // Before it is asked to end: a successor must not take over one that ends.
         let _ = fs::remove_file(self.run_dir.join(RECORD));
         let process = self.current.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(process) = process {
@@ -410,7 +410,7 @@ fn remove_stale_sockets(run_dir: &Path, but: Option<&Path>) {
     }
 }
 
-/// Starts the gateway again whenever it dies, until told to stop.
+/// Starts the gateway again whenever it dies, until it is stopped.
 fn keep(launcher: &Launcher, current: &Mutex<Option<Process>>, watched: &Watched, stop: &AtomicBool) {
     let mut pause = Duration::ZERO;
     while !stop.load(Ordering::Relaxed) {

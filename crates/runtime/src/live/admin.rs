@@ -9,7 +9,7 @@ use anyhow::Context;
 use bytes::Bytes;
 use headroom_control::{Traffic, calibrate};
 use headroom_record::Health;
-use headroom_units::{Part, Role};
+use headroom_units::{Part, Quantity, Role, Sensor};
 use http_body_util::Full;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -50,6 +50,41 @@ struct Last {
     failing: Failing,
     json: String,
     levers: Levers,
+}
+
+/// The parts of a role; of a run on one machine, which has none, that machine and the one source of its requests.
+fn of_role(tick: &Tick, role: Role) -> Vec<Part> {
+    let parts: Vec<Part> = tick.parts_of(role).cloned().collect();
+    let is_whole = tick.parts.is_empty() && tick.held().0.is_some();
+    if !parts.is_empty() || !is_whole {
+        return parts;
+    }
+    let whole = tick.whole(&tick.observation.in_force);
+    let of_requests = |quantity: &Quantity| {
+        use Sensor::{ArrivalRate, FailureRate, InFlight, LatencyAtSlo, ServiceRate};
+        let requests = [ArrivalRate, ServiceRate, FailureRate, InFlight, LatencyAtSlo];
+        requests.map(Quantity::Sensor).contains(quantity)
+    };
+    let of_gateway = role == Role::Gateway;
+    let values = whole.values.into_iter();
+    vec![Part {
+        values: values
+            .filter(|(quantity, _)| of_requests(quantity) == of_gateway)
+            .collect(),
+        source: whole.source.filter(|_| !of_gateway),
+        ..Part::new(
+            match of_gateway {
+                true => "gateway".to_owned(),
+                false => headroom_record::host(),
+            },
+            role,
+        )
+        .in_state(match (of_gateway, tick.telemetry_lost) {
+            (true, true) => "unreachable",
+            (true, false) => "connected",
+            (false, _) => "held",
+        })
+    }]
 }
 
 impl Status {
@@ -98,11 +133,11 @@ impl Status {
             "law": self.law,
             "at_s": tick.at,
             "calibrating": tick.decision.reasons.iter().any(|reason| reason.rule == calibrate::CALIBRATING),
-            "seen": tick.observation,
+            "observation": tick.observation,
             "decided": tick.decision,
             "in_force": tick.in_force,
-            "nodes": tick.parts_of(Role::Node).collect::<Vec<_>>(),
-            "gateways": tick.parts_of(Role::Gateway).collect::<Vec<_>>(),
+            "nodes": of_role(tick, Role::Node),
+            "gateways": of_role(tick, Role::Gateway),
             "cluster": tick.parts_of(Role::Cluster).next(),
             "not_carried_out": tick.not_carried_out,
             "gateway": self.gateway.get().map(|gateway| gateway.json()),
@@ -365,6 +400,7 @@ async fn accept(listener: TcpListener, status: Arc<Status>) {
 mod tests {
     use super::*;
     use crate::live::BackendTick;
+    use headroom_units::Lever;
 
     /// Whether it counts as failing after each period of so many answered and so many failed requests.
     fn play(periods: &[(u64, u64)]) -> Vec<bool> {
@@ -387,6 +423,28 @@ mod tests {
         // One bad period, however bad, and periods that alternate.
         assert_eq!(play(&[(0, 500), (9, 0), (0, 500), (9, 0)]), [false; 4]);
         assert_eq!(play(&[(50, 50); 3]), [false; 3]);
+    }
+
+    #[test]
+    fn a_run_on_one_machine_has_that_node_and_its_gateway() {
+        let mut tick = Tick::default();
+        tick.observation.in_force = tick.observation.in_force.with(Lever::Cores, Some(2.0));
+        tick.observation.utilisation = Some(headroom_units::Ratio::new(0.5));
+        let [node] = &of_role(&tick, Role::Node)[..] else {
+            panic!("one node");
+        };
+        assert_eq!(
+            (node.state.as_deref(), node.get(Lever::Cores)),
+            (Some("held"), Some(2.0))
+        );
+        assert_eq!(node.get(Sensor::BusyCores), Some(1.0));
+        tick.telemetry_lost = true;
+        let gateways = of_role(&tick, Role::Gateway);
+        assert_eq!(gateways[0].state.as_deref(), Some("unreachable"));
+        assert!(gateways[0].get(Lever::Cores).is_none());
+        tick.parts = vec![Part::new("n1", Role::Node)];
+        assert_eq!(of_role(&tick, Role::Node), tick.parts);
+        assert!(of_role(&tick, Role::Gateway).is_empty());
     }
 
     #[test]

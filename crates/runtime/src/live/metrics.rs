@@ -436,15 +436,11 @@ fn add<M: Metric + Clone + Default>(registry: &mut Registry, name: &str, help: &
 /// The family of a quantity, named after it and its unit.
 fn quantity(registry: &mut Registry, quantity: Quantity) -> Gauges {
     let info = quantity.info();
-    let name = match info.name.ends_with(info.unit) {
-        true => info.name.to_owned(),
-        false => format!("{}_{}", info.name, info.unit),
-    };
     let what = match quantity {
         Quantity::Lever(_) => "in force; all of a node that cannot be reached counts in the whole",
         Quantity::Sensor(_) => "in the last period; absent where it is unknown",
     };
-    add(registry, &name, &format!("{}, {what}", info.title))
+    add(registry, &info.key(), &format!("{}, {what}", info.title))
 }
 
 fn labels<const N: usize>(pairs: [(&'static str, &str); N]) -> Labels {

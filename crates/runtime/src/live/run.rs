@@ -13,7 +13,7 @@ use headroom_units::{Ratio, Seconds, Source};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-/// What a run is told beside its law.
+/// What a run is given beside its law.
 #[derive(Clone, Debug)]
 pub struct RunPlan {
     /// Its name in the record.

@@ -1,4 +1,4 @@
-//! Who is told of each period: the recorder, the admin port, the live view, a log line.
+//! Who gets each period: the recorder, the admin port, the live view, a log line.
 
 use super::Sink;
 use super::admin::Status;

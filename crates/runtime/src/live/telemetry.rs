@@ -162,11 +162,33 @@ impl Telemetry for GatewayTelemetry<'_> {
 }
 
 /// Another program's telemetry: an existing HAProxy's, or that of a Prometheus.
-pub struct Other(pub Box<dyn Source>);
+pub struct Other {
+    source: Box<dyn Source>,
+    /// Why its statistics could not be read in the last period: said when it changes.
+    statistics_error: Option<String>,
+}
+
+impl Other {
+    /// The telemetry of this source.
+    pub fn new(source: Box<dyn Source>) -> Self {
+        Self {
+            source,
+            statistics_error: None,
+        }
+    }
+}
 
 impl Telemetry for Other {
     fn take(&mut self, patience: Duration) -> Option<TrafficPeriod> {
-        reported(self.0.take_period(patience))
+        let period = self.source.take_period(patience);
+        if period.statistics_error != self.statistics_error {
+            self.statistics_error.clone_from(&period.statistics_error);
+            match &self.statistics_error {
+                Some(error) => tracing::warn!("the proxy's statistics cannot be read: {error}"),
+                None => tracing::warn!("the proxy's statistics can be read again"),
+            }
+        }
+        reported(period)
     }
 }
 

@@ -1,4 +1,4 @@
-//! What is in front of the servers, and is told which of them get requests.
+//! What is in front of the servers, and which of them get requests, as it is commanded.
 
 use crate::live::TrafficPeriod;
 use headroom_units::PerSecond;
@@ -94,7 +94,7 @@ pub trait Balancer: Send {
     /// the next look.
     ///
     /// # Errors
-    /// Why it could not be told, in words.
+    /// Why it could not be commanded, in words.
     fn want(&mut self, wanted: &[Wanted], patience: Duration) -> Result<(), String>;
 
     /// What a user should know of it: servers without checks, for instance. After the first successful look.

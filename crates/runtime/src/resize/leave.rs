@@ -13,11 +13,11 @@ const MAX_FIRST_ANSWER: Duration = Duration::from_secs(10);
 const SAY_AGAIN: Duration = Duration::from_secs(300);
 /// How often the servers are looked at.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
-/// A server that was told to start, and of whose power nothing is heard, is told again after this long. No sooner: a service
-/// processor takes some seconds to switch what it was told to, says meanwhile that the power is off, and may begin anew with
+/// A server that was commanded to start, and of whose power nothing is heard, is commanded again after this long. No sooner: a service
+/// processor takes some seconds to switch what it was commanded to, says meanwhile that the power is off, and may begin anew with
 /// each order.
 const START_AGAIN: Duration = Duration::from_secs(15);
-/// One that could not be told is told again after this long.
+/// One that could not be commanded is commanded again after this long.
 const TELL_AGAIN: Duration = Duration::from_secs(5);
 /// The balancer has this long for the last word.
 const LAST_WORD: Duration = Duration::from_secs(3);
@@ -151,12 +151,12 @@ fn bring_up(
     }
 }
 
-/// When one server is to be told to start.
+/// When one server is to be commanded to start.
 #[derive(Clone, Copy, Debug)]
 struct Start {
     /// Not before.
     due: Instant,
-    /// It was seen on since it was told.
+    /// It was on since it was commanded.
     was_on: bool,
 }
 
@@ -165,7 +165,7 @@ impl Start {
         Self { due, was_on: false }
     }
 
-    /// Whether it is to be told now, by what its switch says of its power. One that was on and is off was shutting down, and
+    /// Whether it is to be commanded now, by what its switch says of its power. One that was on and is off was shutting down, and
     /// can be started at once; one of which nothing is heard may be booting on.
     fn is_due(&mut self, now: Instant, powered: Option<bool>) -> bool {
         if powered == Some(true) {
@@ -202,7 +202,7 @@ fn left(parts: &Parts, answering: &[bool]) -> Vec<String> {
 mod tests {
     use super::*;
 
-    /// Looks at a server each second, and tells it where that is due; the seconds at which it was told.
+    /// Looks at a server each second, and tells it where that is due; the seconds at which it was commanded.
     fn reported(start: &mut Start, from: Instant, powered: &[Option<bool>]) -> Vec<u64> {
         let mut reported = Vec::new();
         for (second, powered) in (0..).zip(powered) {
@@ -223,7 +223,7 @@ mod tests {
         // Its service processor says for a while that it is off, then its boot begins, and one look fails.
         let boots = [off, None, off, off, on, on, None, on, on];
         assert_eq!(reported(&mut start, now, &boots), [0]);
-        // A switch that fails on and on: it is told again, for nothing is known of it, but late.
+        // A switch that fails on and on: it is commanded again, for nothing is known of it, but late.
         let lost = [None; 20];
         let later = now + Duration::from_secs(boots.len() as u64);
         assert_eq!(reported(&mut start, later, &lost), [START_AGAIN.as_secs() - 1]);
@@ -238,7 +238,7 @@ mod tests {
             reported(&mut start, now, &[on, on, None, off, off, off, off]),
             [3]
         );
-        // It could not be told.
+        // It could not be commanded.
         let later = now + Duration::from_secs(7);
         start.has_failed(later);
         assert_eq!(reported(&mut start, later, &[off; 7]), [TELL_AGAIN.as_secs()]);

@@ -8,8 +8,8 @@
 //! ```
 //!
 //! The loop never waits for a machine: a switch has a thread of its own, checks, gateways and the agents that watch accept
-//! queues have tasks, an HAProxy is asked with a time limit. What the balancer was told is not remembered but read back each
-//! period, and told again where it is otherwise: so a balancer that was restarted, or could not be reached for a while, is put
+//! queues have tasks, an HAProxy is asked with a time limit. What was commanded of the balancer is not remembered but read back each
+//! period, and commanded again where it is otherwise: so a balancer that was restarted, or could not be reached for a while, is put
 //! right. While it cannot be reached nothing is drained or stopped, for nobody could keep the requests from a server that goes.
 
 /// The state of a balancer that cannot be relied on.

@@ -1,4 +1,4 @@
-//! The hand on one server's power switch: a thread that does what it is told, for switches are slow.
+//! The worker of one server's power switch: a thread that does what it is commanded, for switches are slow.
 
 use headroom_node::switch::{PowerSwitch, SwitchError};
 use serde::{Deserialize, Serialize};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 /// How often a server that boots or stops is asked.
 const EAGER_POLL: Duration = Duration::from_secs(1);
 
-/// What a switch is told.
+/// What a switch is commanded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PowerOrder {
     /// On.

@@ -27,7 +27,7 @@ const PARTS_MAX: usize = 512;
 pub enum FormatError {
     /// Fields that an observation needs are not in the format.
     #[error(
-        "the log format has no {missing}: the time, the outcome and the server of a request cannot be told. Put it \
+        "the log format has no {missing}: the time, the outcome and the server of a request cannot be known. Put it \
          in, or use this line, which has all that is needed and equals `option httplog`:\n    {WORKING_LOG_FORMAT}"
     )]
     Missing {

@@ -266,7 +266,7 @@ impl StatisticsSocket {
         )
     }
 
-    /// The servers of a backend, as they were told to be and as they are (`show servers state`).
+    /// The servers of a backend, as they were commanded to be and as they are (`show servers state`).
     ///
     /// # Errors
     /// [`StatisticsError`]; HAProxy's words where it refuses, such as `Can't find backend.`

@@ -10,7 +10,7 @@ use headroom_units::FailedStatus;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// So many servers are told apart; the rest is counted as one.
+/// So many servers are distinguished; the rest is counted as one.
 pub(super) const SERVERS_MAX: usize = 1024;
 
 /// What the servers above [`SERVERS_MAX`] are called.

@@ -39,7 +39,7 @@ pub struct HaproxyConfig {
     pub scope: Scope,
     /// Statuses of a server's answer with which a request counts as failed.
     pub failed_status: FailedStatus,
-    /// The statistics socket; without it there is no number in flight, and silence of the log cannot be told from
+    /// The statistics socket; without it there is no number in flight, and silence of the log cannot be distinguished from
     /// a service without requests.
     pub statistics: Option<StatisticsAddress>,
     /// Without a statistics socket: a log that is silent for longer than this is lost.

@@ -60,7 +60,7 @@ impl Front {
         })
     }
 
-    /// Serves until told to stop, then until open requests are answered or the drain time is over.
+    /// Serves until it is stopped, then until open requests are answered or the drain time is over.
     pub(super) fn run(
         self: Arc<Self>,
         listener: TcpListener,

@@ -230,9 +230,9 @@ mod tests {
 
     #[test]
     fn a_time_is_told_in_its_own_unit() {
-        let told: Vec<String> = [5, 600, 7_200, 864_000].into_iter().map(ago).collect();
+        let reported: Vec<String> = [5, 600, 7_200, 864_000].into_iter().map(ago).collect();
         assert_eq!(
-            told,
+            reported,
             ["5 seconds ago", "10 minutes ago", "2 hours ago", "10 days ago"]
         );
     }

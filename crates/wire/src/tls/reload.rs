@@ -28,7 +28,7 @@ struct Inside<E> {
     checked: Instant,
     /// Why the new files are not used, as the log has it.
     complaint: Option<String>,
-    /// The least of [`WARN_AT_DAYS`] that was told.
+    /// The least of [`WARN_AT_DAYS`] that was reported.
     warned_at: Option<i64>,
 }
 

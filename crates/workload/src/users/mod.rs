@@ -36,7 +36,7 @@ mod references;
 mod user;
 
 pub use browsing::Browsing;
-pub use curve::{CurveError, MAX_USERS, UserCurve, parse_duration};
+pub use curve::{CurveError, MAX_USERS, UserCurve};
 pub use files::{FileSet, FileSetConfig, FileSetError, MAX_FILES};
 pub use references::References;
 pub use user::{Fetch, MAX_EMBEDDED, Model, Site, User};

@@ -159,6 +159,7 @@ fn each_mistake_is_told_with_its_line_and_a_remedy() {
             "energy.idle_w: is 60: an idle server",
         ),
         ("full_w = 65.0", "", "missing field `full_w`, in `[energy]`"),
+        ("name = \"static\"", "name = []", "law.name: is empty: name a law"),
         ("# keep = 0.9", "keep = 1.0", "capacity.queue.keep"),
         ("# keep = 0.9", "kind = \"by-guess\"", "by-guess"),
         (

@@ -147,7 +147,7 @@ impl Default for ExitTable {
 pub struct ClusterConfig {
     /// In whose name nodes are held; the host's by default.
     pub name: Option<String>,
-    /// How long a node keeps what it was told without hearing from the controller, in milliseconds.
+    /// How long a node keeps what it was commanded without hearing from the controller, in milliseconds.
     pub lease_ms: f64,
     /// How long the nodes are waited for at the start, in seconds.
     pub wait_s: f64,

@@ -101,7 +101,7 @@ impl Engine {
                 people.seats.borrow_mut().push(Rc::new(seat));
             }
             let seat = Rc::clone(&people.seats.borrow()[number]);
-            // One who was told to leave may still be in the middle of a page, and then simply stays.
+            // One who is to leave may still be in the middle of a page, and then simply stays.
             if !seat.taken.replace(true) {
                 self.count_users(people, now);
                 people.present.set(people.present.get() + 1);

@@ -1,8 +1,8 @@
 //! This machine, with one control group on it, as an agent serves it and a run in this process controls it.
 
-mod eyes;
 mod identity;
 mod levers;
+mod sensors;
 
 use super::Actuator;
 use super::machine::{About, Counters, Machine, MachineError, PutBack};
@@ -15,10 +15,10 @@ use crate::limit::{CapBounds, LeverKind};
 use crate::power::{Allocated, Choice, MeterError, MeterPreference, ModelError, PowerModel};
 use crate::program::{NicOptions, ProgramLever};
 use crate::restore::{Outcome, Registry};
-use eyes::Eyes;
 use headroom_units::{Cores, Hertz, Lever, LeverRange, Setting, Source, Watts};
 use headroom_wire::message::{NoLever, PowerEnvelope, Ranges};
 use levers::LeverWatch;
+use sensors::Sensors;
 
 /// What an agent serves, and how.
 #[derive(Clone, Debug, PartialEq)]
@@ -92,7 +92,7 @@ impl From<LimitError> for OpenError {
 pub struct LocalMachine {
     options: LocalOptions,
     registry: Registry,
-    eyes: Eyes,
+    sensors: Sensors,
     /// Sets cores, cap and frequency.
     limiter: Option<Limiter>,
     /// The other levers.
@@ -150,10 +150,10 @@ impl LocalMachine {
         };
         let target = Target::resolve(&options.roots, &options.target)?;
         let allocated = Allocated::new(Cores::new(cpu::effective(&options.roots, &target)?.len() as f64));
-        let eyes = Eyes::open(&options, &target, &allocated)?;
+        let sensors = Sensors::open(&options, &target, &allocated)?;
         // What was taken now stays: limiters are opened again and again, and none of them tries the meters anew.
         let options = LocalOptions {
-            meter: eyes.choice().again(options.meter),
+            meter: sensors.choice().again(options.meter),
             limiter: LimiterOptions {
                 meter_tried: true,
                 ..options.limiter
@@ -176,7 +176,7 @@ impl LocalMachine {
         let machine = Self {
             options,
             registry,
-            eyes,
+            sensors,
             limiter: None,
             actuators: Vec::new(),
             caps,
@@ -215,12 +215,12 @@ impl LocalMachine {
     pub fn hold(&mut self) -> Result<(), OpenError> {
         let now = self.limiter()?.allocated().now();
         self.allocated.set(now);
-        Ok(self.eyes.settle()?)
+        Ok(self.sensors.settle()?)
     }
 
     /// Which meter is in use, and which were passed over and why.
     pub fn meter(&self) -> &Choice {
-        self.eyes.choice()
+        self.sensors.choice()
     }
 
     /// What holds caps; nothing while the control group is gone.
@@ -259,7 +259,7 @@ impl LocalMachine {
     }
 
     /// What can be asked of the limits as they are now; where nobody holds the node, of limits opened to be asked.
-    fn look(&self) -> Result<Possible, OpenError> {
+    fn possible(&self) -> Result<Possible, OpenError> {
         let now = possible(&self.options, self.bounds()?);
         if self.limiter.is_none() {
             return Ok(now);
@@ -288,10 +288,10 @@ impl LocalMachine {
                 let limiter = open_limiter(&self.options, &target, &self.registry)?;
                 self.caps = possible(&self.options, Bounds::of(&limiter)?).caps;
                 if self.gone.take().is_some() {
-                    self.eyes.reopen();
-                    self.eyes.settle()?;
+                    self.sensors.reopen();
+                    self.sensors.settle()?;
                     let again = format!("the control group of {} is there again, and limited", target.name);
-                    self.eyes.note(std::iter::once(again));
+                    self.sensors.note(std::iter::once(again));
                 }
                 limiter
             }
@@ -337,7 +337,7 @@ impl LocalMachine {
             "the control group of {} is gone, so that nothing is limited: it is taken up again when it is there ({why})",
             self.options.target
         );
-        self.eyes.note(std::iter::once(gone.clone()));
+        self.sensors.note(std::iter::once(gone.clone()));
         self.gone = Some(gone);
         self.limiter = None;
         self.in_force = Setting::default();
@@ -347,7 +347,7 @@ impl LocalMachine {
     fn take_events(&mut self, limiter: &Limiter) {
         let events = limiter.take_events();
         events.iter().for_each(|event| self.levers.note(event));
-        self.eyes.note(events.iter().map(ToString::to_string));
+        self.sensors.note(events.iter().map(ToString::to_string));
     }
 
     fn limit(&mut self, setting: Setting) -> Result<Vec<String>, MachineError> {
@@ -443,7 +443,7 @@ impl Machine for LocalMachine {
             .limiter
             .as_ref()
             .map_or(self.lever, |limiter| limiter.lever().chosen);
-        let (mut devices, meters) = identity::devices(&self.options, self.eyes.choice(), lever);
+        let (mut devices, meters) = identity::devices(&self.options, self.sensors.choice(), lever);
         for device in &mut devices {
             let mut usable = self.actuators.iter().filter(|one| one.range().is_ok());
             device.in_use |= usable.any(|one| one.device() == device.name);
@@ -458,7 +458,7 @@ impl Machine for LocalMachine {
                 full: model.maximum_cap(),
                 source: self.label(Source::Estimated),
             }),
-            source: self.label(self.eyes.choice().source),
+            source: self.label(self.sensors.choice().source),
         }
     }
 
@@ -467,7 +467,7 @@ impl Machine for LocalMachine {
             reason,
             remedy: String::new(),
         };
-        let limited = match self.look() {
+        let limited = match self.possible() {
             Ok(possible) => [
                 (Lever::Cores, Ok(possible.cores)),
                 (Lever::Cap, Ok(possible.caps)),
@@ -501,7 +501,7 @@ impl Machine for LocalMachine {
         let limiter = self.limiter.take();
         if let Some(limiter) = &limiter {
             // Without a cap its thread writes no more, so that nothing comes between here and the restoration. Where this
-            // fails, so does what follows, and that is told.
+            // fails, so does what follows, and that is reported.
             let _ = limiter.give_back();
         }
         let mut outcomes = limiter.as_ref().map_or_else(Vec::new, Limiter::leave_frequency);
@@ -520,7 +520,7 @@ impl Machine for LocalMachine {
             self.take_events(&limiter);
         }
         self.in_force = Setting::default();
-        if let Ok(possible) = self.look() {
+        if let Ok(possible) = self.possible() {
             self.allocated.set(Cores::new(possible.cores.max));
         }
         done
@@ -543,7 +543,7 @@ impl Machine for LocalMachine {
         }
         Counters {
             usable: self.limiter.as_ref().map(|limiter| limiter.status().quota),
-            ..self.eyes.read()
+            ..self.sensors.read()
         }
     }
 }

@@ -235,10 +235,14 @@ fn counters_go_on_when_the_service_is_made_anew() {
         "{:?}",
         gone.troubles
     );
-    assert_eq!(machine.read().troubles, Vec::<String>::new(), "it is told once");
+    assert_eq!(
+        machine.read().troubles,
+        Vec::<String>::new(),
+        "it is reported once"
+    );
 
     fs::write(&stat, used(10_000)).unwrap();
-    machine.eyes.reopen();
+    machine.sensors.reopen();
     fs::write(&stat, used(15_000)).unwrap();
     let after = machine.read();
     assert_eq!(after.cpu.unwrap().used.as_micros(), 45_000);
@@ -411,11 +415,11 @@ fn somebody_elses_write_is_told_once_and_left_to_the_caller_to_log() {
         machine.apply(cores(1.0)).unwrap();
         fs::write(dir.path().join("sys/fs/cgroup/web/cpu.max"), "300000 100000\n").unwrap();
         machine.apply(cores(2.0)).unwrap();
-        let told = machine.read().troubles;
-        assert_eq!(told.len(), 1, "{told:?}");
+        let reported = machine.read().troubles;
+        assert_eq!(reported.len(), 1, "{reported:?}");
         assert!(
-            told[0].contains("somebody else wrote \"300000 100000\""),
-            "{told:?}"
+            reported[0].contains("somebody else wrote \"300000 100000\""),
+            "{reported:?}"
         );
         assert!(machine.read().troubles.is_empty());
         machine.put_back();

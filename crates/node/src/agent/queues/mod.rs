@@ -7,7 +7,7 @@
 //! a budget ([`QueueLimits::cpu_per_s`]).
 //!
 //! Those who watch one port by one order of methods, and with one control group beside it, share its meter, and each is
-//! told what is new to it. A meter that nobody is told of any more is kept for [`QueueLimits::kept`], then it goes.
+//! sent what is new to it. A meter that nobody asks for any more is kept for [`QueueLimits::kept`], then it goes.
 
 mod budget;
 mod group;
@@ -50,7 +50,7 @@ pub struct QueueLimits {
     pub shortest: Duration,
     /// The longest period.
     pub longest: Duration,
-    /// Queues that are watched at once; more are refused. One that nobody is told of any more makes room. A port that is
+    /// Queues that are watched at once; more are refused. One that nobody asks for any more makes room. A port that is
     /// watched by two orders of methods, or with two control groups, is two. Each by eBPF is a program that the kernel runs whenever any socket of the
     /// machine gets data, so that there should not be very many.
     pub queues: usize,
@@ -58,7 +58,7 @@ pub struct QueueLimits {
     pub streams: usize,
     /// Streams of snapshots at once over one connection; more are refused.
     pub streams_per_connection: usize,
-    /// How long a meter is kept that nobody is told of, and the lease of watching whose holder has no stream.
+    /// How long a meter is kept that nobody asks for, and the lease of watching whose holder has no stream.
     pub kept: Duration,
     /// Who may watch.
     pub who: Watching,
@@ -260,7 +260,7 @@ impl Queues {
         // It waits for the table, which is held here, before it looks for its queue there.
         let thread = std::thread::Builder::new()
             .name(format!("queue-{}", key.port))
-            .spawn(move || watch::look_after(&shared, id, methods, options, group))?;
+            .spawn(move || watch::attend(&shared, id, methods, options, group))?;
         table.next += 1;
         table.threads.push(thread);
         let watched = Watched {

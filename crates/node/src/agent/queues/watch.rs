@@ -2,7 +2,7 @@
 
 use super::Shared;
 use super::group::GroupEye;
-use super::watcher::Look;
+use super::watcher::Sampling;
 use crate::queue::{QueueError, QueueMeter, QueueMethod, QueueOptions, QueuePreference, QueueSample, choose};
 use headroom_wire::limiter;
 use std::sync::PoisonError;
@@ -14,7 +14,7 @@ const OPEN_AGAIN: Duration = Duration::from_secs(5);
 const NOTICED: Duration = Duration::from_secs(1);
 
 /// Looks at a queue whenever somebody who watches it is due, until nobody has for a while, or it is given up.
-pub(super) fn look_after(
+pub(super) fn attend(
     shared: &Shared,
     id: u64,
     methods: QueuePreference,
@@ -22,7 +22,7 @@ pub(super) fn look_after(
     group: Option<GroupEye>,
 ) {
     let _leaving = Leaving { shared, id };
-    let mut eye = Eye {
+    let mut sampler = Sampler {
         methods,
         options,
         group,
@@ -33,10 +33,12 @@ pub(super) fn look_after(
         looked: None,
     };
     while shared.wait_until_due(id) {
-        let look = shared.budget.charge(eye.is_by_others(), || eye.look(shared));
+        let sampling = shared
+            .budget
+            .charge(sampler.is_by_others(), || sampler.sampling(shared));
         if let Some(watched) = shared.lock().watched.get_mut(&id) {
             for watcher in &mut watched.watchers {
-                watcher.take(&look, shared.agent_run, shared.started);
+                watcher.take(&sampling, shared.agent_run, shared.started);
             }
         }
     }
@@ -85,7 +87,7 @@ impl Shared {
 }
 
 /// What looks at a queue.
-struct Eye {
+struct Sampler {
     methods: QueuePreference,
     options: QueueOptions,
     /// Looks at the control group that was asked for.
@@ -101,20 +103,20 @@ struct Eye {
     looked: Option<Instant>,
 }
 
-impl Eye {
+impl Sampler {
     /// Whether other processes do the work.
     fn is_by_others(&self) -> bool {
         let by_others = |method| matches!(method, QueueMethod::Tools | QueueMethod::Snmp);
         self.meter.as_ref().is_some_and(|meter| by_others(meter.method()))
     }
 
-    fn look(&mut self, shared: &Shared) -> Look {
+    fn sampling(&mut self, shared: &Shared) -> Sampling {
         let sampled = self.sample(shared);
         let taken = sampled
             .as_ref()
             .map_or_else(|_| Instant::now(), |sample| sample.at);
         let before = self.looked.replace(taken).unwrap_or(taken);
-        Look {
+        Sampling {
             taken,
             length: taken.saturating_duration_since(before),
             meter: self.number,

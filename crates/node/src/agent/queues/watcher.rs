@@ -23,12 +23,12 @@ impl Timed {
     }
 }
 
-/// One look at a queue.
+/// One sampling at a queue.
 #[derive(Debug)]
-pub(super) struct Look {
-    /// When.
+pub(super) struct Sampling {
+    /// The time of the reading.
     pub(super) taken: Instant,
-    /// The time since the look before.
+    /// The time since the sampling before.
     pub(super) length: Duration,
     /// The number of the meter.
     pub(super) meter: u64,
@@ -57,12 +57,12 @@ struct New {
 }
 
 impl New {
-    fn add(&mut self, look: &Look) {
-        let Ok(sample) = &look.sampled else { return };
+    fn add(&mut self, sampling: &Sampling) {
+        let Ok(sample) = &sampling.sampled else { return };
         self.longest = self.longest.max(sample.seen.map_or(0, |seen| seen.longest));
         if let Some(busy) = sample.cpu_busy {
-            // The first look of a meter has no length, and its share is better than none.
-            let length_s = look.length.as_secs_f64().max(1e-6);
+            // The first sampling of a meter has no length, and its share is better than none.
+            let length_s = sampling.length.as_secs_f64().max(1e-6);
             self.busy.0 += busy.get() * length_s;
             self.busy.1 += length_s;
         }
@@ -95,9 +95,9 @@ impl Watcher {
         self.due
     }
 
-    /// Takes a look, and is informed of it where it is due.
-    pub(super) fn take(&mut self, look: &Look, agent_run: u64, started: Instant) {
-        self.new.add(look);
+    /// Takes a sampling, and is informed of it where it is due.
+    pub(super) fn take(&mut self, sampling: &Sampling, agent_run: u64, started: Instant) {
+        self.new.add(sampling);
         let now = Instant::now();
         if self.due > now {
             return;
@@ -107,13 +107,13 @@ impl Watcher {
         let snapshot = QueueSnapshot {
             number: self.number,
             agent_run,
-            uptime: look.taken.saturating_duration_since(started),
+            uptime: sampling.taken.saturating_duration_since(started),
             age: Duration::ZERO,
-            shown: reported(&look.sampled, look.meter, new.longest, new.cpu_busy()),
-            group: look.group.clone(),
+            shown: reported(&sampling.sampled, sampling.meter, new.longest, new.cpu_busy()),
+            group: sampling.group.clone(),
         };
         self.snapshots.put(Timed {
-            taken: look.taken,
+            taken: sampling.taken,
             snapshot,
         });
         // A thread that was held up owes no more than one snapshot.
@@ -132,9 +132,9 @@ mod tests {
     use headroom_wire::message::QueueShown;
     use headroom_wire::tonic::codegen::tokio_stream::StreamExt;
 
-    fn look(length_ms: u64, longest: u64, busy: f64) -> Look {
+    fn sampling(length_ms: u64, longest: u64, busy: f64) -> Sampling {
         let taken = Instant::now();
-        Look {
+        Sampling {
             taken,
             length: Duration::from_millis(length_ms),
             meter: 3,
@@ -179,15 +179,15 @@ mod tests {
         let mut hasty = Watcher::new(1, Duration::from_nanos(1), started, hasty);
         let mut calm = Watcher::new(2, Duration::from_secs(3600), started, calm);
         let mut informed = Vec::new();
-        for look in [look(1, 7, 0.0), look(1, 9, 0.5), look(3, 2, 0.9)] {
-            hasty.take(&look, 1, started);
-            calm.take(&look, 1, started);
+        for sampling in [sampling(1, 7, 0.0), sampling(1, 9, 0.5), sampling(3, 2, 0.9)] {
+            hasty.take(&sampling, 1, started);
+            calm.take(&sampling, 1, started);
             informed.push(last(&mut of_hasty).await);
         }
         assert_eq!(informed, [(1, 7, 0.0), (2, 9, 0.5), (3, 2, 0.9)]);
         assert_eq!(last(&mut of_calm).await, (1, 7, 0.0), "the first at once");
         calm.due = started;
-        calm.take(&look(1, 1, 0.8), 1, started);
+        calm.take(&sampling(1, 1, 0.8), 1, started);
         let (number, longest, busy) = last(&mut of_calm).await;
         assert_eq!((number, longest), (2, 9));
         assert!((busy - (0.5 + 3.0 * 0.9 + 0.8) / 5.0).abs() < 1e-9, "{busy}");

@@ -126,7 +126,7 @@ impl Connection {
         }
     }
 
-    /// Closes it, and tells the other end; where that cannot be told in time, it is cut off.
+    /// Closes it, and tells the other end; where that takes too long, it is cut off.
     pub(super) async fn close(self) {
         self.client.close(CLOSE).await;
     }

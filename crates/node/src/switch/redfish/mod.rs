@@ -136,7 +136,7 @@ impl PowerSwitch for RedfishSwitch {
     }
 
     fn state(&mut self) -> Result<Option<bool>, SwitchError> {
-        self.act(Action::Look)
+        self.act(Action::Ask)
     }
 }
 

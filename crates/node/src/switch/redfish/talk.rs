@@ -22,7 +22,7 @@ const LOG_OUT: Duration = Duration::from_secs(2);
 /// What is to be done to a system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Action {
-    Look,
+    Ask,
     On,
     Off { force: bool },
 }
@@ -206,7 +206,7 @@ impl<'a> Talk<'a> {
             _ => None,
         };
         let wanted: &[&str] = match (action, state) {
-            (Action::Look, _) | (Action::On, "On" | "PoweringOn") | (Action::Off { .. }, "Off") => {
+            (Action::Ask, _) | (Action::On, "On" | "PoweringOn") | (Action::Off { .. }, "Off") => {
                 return Ok(is_on);
             }
             (Action::Off { force: false }, "PoweringOff") => return Ok(is_on),

@@ -1,4 +1,4 @@
-//! Which servers get requests, as the gateways' control ports are told and read back.
+//! Which servers get requests, as the gateways' control ports are commanded and read back.
 
 use super::{Gateway, member};
 use crate::resize::balancer::{Admission, Balancer, Look, Member, Wanted};

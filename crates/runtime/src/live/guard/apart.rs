@@ -84,7 +84,7 @@ impl Hierarchy {
     fn is_in_root(&self) -> bool {
         let file = match self.is_unified {
             true => "cgroup.events",
-            // In version 1 a root cannot be told from a container's; none of it can be killed at once.
+            // In version 1 a root cannot be distinguished from a container's; none of it can be killed at once.
             false => return self.group == "/",
         };
         self.group == "/" && !self.mount.join(file).exists()

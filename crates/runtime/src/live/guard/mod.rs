@@ -40,7 +40,7 @@ pub struct Hello {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Mounted {
-    /// Where.
+    /// The mount point.
     pub path: PathBuf,
     /// The file system.
     pub device: u64,
@@ -85,7 +85,7 @@ pub enum FromGuard {
     },
     /// It cannot watch over this owner.
     Refused {
-        /// Why.
+        /// The guard's objection.
         why: String,
     },
     /// The answer to a ping.

@@ -1,4 +1,4 @@
-//! What the servers, their switches and the balancer are told.
+//! What the servers, their switches and the balancer are commanded.
 
 use super::Servers;
 use crate::resize::balancer::{Admission, Wanted};

@@ -154,7 +154,7 @@ impl Servers {
         }
     }
 
-    /// What the law is given. A server that was told to the balancer and is not given requests yet is on its way.
+    /// What the law is given. A server that was enabled at the balancer and is not given requests yet is on its way.
     fn nodes(&self, states: &[PowerState], look: &Result<Look, String>) -> Vec<NodeObservation> {
         let admission = |at: usize| look.as_ref().ok().map(|look| look.members[at].admission);
         states
@@ -225,10 +225,7 @@ impl Servers {
                     .and_then(|member| member.in_flight)
                     .map(|count| count as f64),
             )
-            .fact(
-                "in_state_s",
-                format_args!("{:.1}", (now - power.since()).get().max(0.0)),
-            )
+            .fact("in_state_s", (now - power.since()).get().max(0.0))
             .fact(
                 "capacity",
                 if self.parts.fixed.is_some() {
@@ -253,7 +250,7 @@ impl Servers {
             part = part.fact("admission", member.admission.name());
         }
         if let Some(reason) = estimated {
-            part = part.fact("estimate", &reason.text);
+            part = part.fact("estimate", reason.text.as_str());
         }
         if let Some(order) = self.orders.iter().find(|order| order.server == at) {
             part = part.fact("command", order.command.name());

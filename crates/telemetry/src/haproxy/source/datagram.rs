@@ -95,7 +95,7 @@ impl Drop for SocketFile {
     }
 }
 
-/// Reads datagrams until told to stop.
+/// Reads datagrams until it is stopped.
 pub(super) fn read(
     control: &Control,
     intake: &mut Intake,

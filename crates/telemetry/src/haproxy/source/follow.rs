@@ -2,7 +2,7 @@
 //!
 //! Three things can happen to a log file. It is renamed and another made in its place (logrotate's `create`): the
 //! old one is read to its end, and the new one from its beginning once something stands in it, because the writer
-//! keeps the old one open until it is told. It is copied and emptied (`copytruncate`): it is read again from its
+//! keeps the old one open until it is asked to reopen it. It is copied and emptied (`copytruncate`): it is read again from its
 //! beginning; that is noticed by its size, or, where it has already grown past the old size, by its first bytes
 //! having changed. It is removed: it is waited for. The file is looked at every 50 ms; of two rotations in that time
 //! the file between them is missed.
@@ -193,7 +193,7 @@ impl Follower {
     }
 }
 
-/// Follows the file until told to stop. A file that cannot be read at present is waited for.
+/// Follows the file until it is stopped. A file that cannot be read at present is waited for.
 pub(super) fn read(control: &Control, intake: &mut Intake, mut follower: Follower) -> io::Result<()> {
     let mut waiting = false;
     let mut seen = Instant::now();

@@ -8,7 +8,7 @@ use headroom_units::Seconds;
 pub struct ServerRow {
     /// Its name.
     pub name: String,
-    /// What it was told to be, by whomever.
+    /// What it was commanded to be, by whomever.
     pub state: ServerState,
     /// Whether its checks find it up; true where it has none.
     pub up: bool,

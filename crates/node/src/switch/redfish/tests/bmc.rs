@@ -29,7 +29,7 @@ pub enum Odd {
     ActionInfo,
     /// A shutdown only by its power button.
     Button,
-    /// Answers have no length and end with the connection, of which TLS is not told.
+    /// Answers have no length and end with the connection, of which TLS is not informed.
     NoLength,
     /// The connection ends after each answer, which does not say so.
     ShortLived,
@@ -186,7 +186,7 @@ fn converse<S: Read + Write>(stream: S, machine: &Mutex<Machine>) {
 }
 
 impl Machine {
-    /// What it was told to do.
+    /// What it was commanded to do.
     pub fn resets(&self) -> Vec<&str> {
         let bodies = self
             .log

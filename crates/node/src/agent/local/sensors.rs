@@ -24,7 +24,7 @@ const BUSY_EVERY: Duration = Duration::from_millis(100);
 /// Troubles that wait for the next reading; beyond it they are dropped.
 const MAX_NOTED: usize = 64;
 
-pub(super) struct Eyes {
+pub(super) struct Sensors {
     options: LocalOptions,
     allocated: Allocated,
     usage: UsageMeter,
@@ -39,18 +39,18 @@ pub(super) struct Eyes {
     frequency: Option<FrequencyReader>,
     busy: Option<(Instant, BusyCounters)>,
     opened: Instant,
-    /// Since the last reading that failed nothing failed: a failure is told once, not at each reading.
+    /// Since the last reading that failed nothing failed: a failure is reported once, not at each reading.
     failing: bool,
     noted: Vec<String>,
 }
 
-impl fmt::Debug for Eyes {
+impl fmt::Debug for Sensors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Eyes({})", self.choice)
+        write!(f, "Sensors({})", self.choice)
     }
 }
 
-impl Eyes {
+impl Sensors {
     pub(super) fn open(
         options: &LocalOptions,
         target: &Target,
@@ -172,7 +172,7 @@ impl Eyes {
         Some(counters)
     }
 
-    /// Opens everything anew; the totals go on from where they were. A failure is told by the next reading's own.
+    /// Opens everything anew; the totals go on from where they were. A failure is reported by the next reading's own.
     pub(super) fn reopen(&mut self) {
         let old = (self.opened, self.failing);
         let refused = self.refused_before.saturating_add(self.refused());
