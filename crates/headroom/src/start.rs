@@ -188,7 +188,7 @@ impl Start<'_> {
         let build = move |service_rate| {
             let context = LawContext {
                 service_rate,
-                ..context
+                ..context.clone()
             };
             let law = config
                 .build_named(name, &context)
