@@ -8,7 +8,7 @@
 //! // Two minutes of the default scenario under two seeds.
 //! let mut world = Setting::default();
 //! world.scenario.duration_s = Some(120.0);
-//! let laws = [LawName::FIXED, LawName::SLO_POWER];
+//! let laws = [LawName::FIXED, LawName::SLO_POWER].map(Into::into);
 //! let field = Field::new(world.clone(), &laws, false, vec![1, 2], 2)?;
 //! let (rows, _) = field.rows(&["default".to_owned()], &[vec![world.clone(), world]])?;
 //! assert_eq!(rows[1].law, "slo-power");
@@ -19,7 +19,7 @@
 use crate::simulate::{Figures, Progress, Setting, figures};
 use anyhow::anyhow;
 use headroom_console::Failure;
-use headroom_control::LawName;
+use headroom_control::LawNames;
 use headroom_record::statistics::Estimate;
 use headroom_sim::bound::{clairvoyant, lower_bound};
 use headroom_sim::{SavedByCause, ScenarioError, run_many};
@@ -77,26 +77,26 @@ pub struct Row {
 }
 
 /// What is run: a law, or the search for the best schedule.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub enum Runner {
-    /// A law.
-    Law(LawName),
+    /// A law, or several together.
+    Law(LawNames),
     /// A schedule that knows every arrival beforehand.
     Clairvoyant,
 }
 
 impl Runner {
     /// The name under which it is listed.
-    pub fn name(self) -> String {
+    pub fn name(&self) -> String {
         match self {
             Self::Law(law) => law.to_string(),
             Self::Clairvoyant => CLAIRVOYANT.to_owned(),
         }
     }
 
-    fn run(self, setting: &Setting, seed: u64) -> Result<Figures, Failure> {
+    fn run(&self, setting: &Setting, seed: u64) -> Result<Figures, Failure> {
         match self {
-            Self::Law(law) => figures(setting, law, seed),
+            Self::Law(laws) => figures(setting, laws.clone(), seed),
             Self::Clairvoyant => clairvoyant(&setting.scenario, seed, WIDTH)
                 .map(|bound| Figures::of(&bound.totals))
                 .map_err(|error| setting.run_error(error)),
@@ -127,7 +127,7 @@ impl Field {
     /// A law that is named twice or cannot be built.
     pub fn new(
         file: Setting,
-        laws: &[LawName],
+        laws: &[LawNames],
         clairvoyant: bool,
         seeds: Vec<u64>,
         threads: usize,
@@ -141,9 +141,9 @@ impl Field {
         }
         // Each law is built once, so that a mistake is said before anything runs.
         for law in laws {
-            file.guarded(*law)?;
+            file.guarded(law.clone())?;
         }
-        let mut runners: Vec<Runner> = laws.iter().copied().map(Runner::Law).collect();
+        let mut runners: Vec<Runner> = laws.iter().cloned().map(Runner::Law).collect();
         if clairvoyant {
             runners.push(Runner::Clairvoyant);
         }

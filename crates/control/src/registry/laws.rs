@@ -6,7 +6,7 @@ use super::{
 };
 use crate::constant::{Constant, ConstantConfig};
 use crate::headroom::Headroom;
-use crate::hpa::{Hpa, HpaTuning, K8sAsRun, K8sAsRunTuning};
+use crate::hpa::{Hpa, HpaNodes, HpaNodesTuning, HpaTuning, K8sAsRun, K8sAsRunTuning};
 use crate::joint::{Joint, JointTuning};
 use crate::pegasus::{Pegasus, PegasusTuning, PegasusVariant};
 use crate::power_manager::{PowerManager, PowerManagerTuning, Powersave};
@@ -28,7 +28,7 @@ const FIXED: Entry = Entry {
 };
 
 /// The laws, in the order in which help and tables name them.
-pub(super) static LAWS: [Entry; 17] = [
+pub(super) static LAWS: [Entry; 18] = [
     FIXED,
     Entry {
         name: "headroom",
@@ -136,6 +136,13 @@ pub(super) static LAWS: [Entry; 17] = [
         ..FIXED
     },
     Entry {
+        name: "hpa-nodes",
+        about: "That autoscaler with Kubernetes' cluster autoscaler: nodes by what the pods request",
+        table: Some("hpa-nodes"),
+        build: hpa_nodes,
+        ..FIXED
+    },
+    Entry {
         name: "static",
         about: "Servers on and off: as many as the load needs where each takes a capacity that a benchmark showed",
         table: Some("static"),
@@ -190,6 +197,8 @@ pub struct LawConfig {
     pub slo_power: Tuning,
     /// The parameters of the Horizontal Pod Autoscaler.
     pub hpa: HpaTuning,
+    /// The parameters of the cluster autoscaler beside it.
+    pub hpa_nodes: HpaNodesTuning,
     /// The parameters of the autoscaler as the SLO-Power authors ran it.
     pub k8s_as_run: K8sAsRunTuning,
     /// The parameters of Pegasus, in both of its variants.
@@ -223,6 +232,7 @@ impl LawConfig {
             joint: JointTuning::default(),
             slo_power: Tuning::default(),
             hpa: HpaTuning::default(),
+            hpa_nodes: HpaNodesTuning::default(),
             k8s_as_run: K8sAsRunTuning::default(),
             pegasus: PegasusTuning::default(),
             power_manager: PowerManagerTuning::default(),
@@ -242,6 +252,7 @@ impl LawConfig {
         self.joint.check().map_err(LawError::of("joint"))?;
         self.slo_power.check().map_err(LawError::of("slo-power"))?;
         self.hpa.check().map_err(LawError::of("hpa"))?;
+        self.hpa_nodes.check().map_err(LawError::of("hpa-nodes"))?;
         self.k8s_as_run.check().map_err(LawError::of("k8s-as-run"))?;
         self.pegasus.check().map_err(LawError::of("pegasus"))?;
         self.power_manager
@@ -336,6 +347,23 @@ fn joint(config: &LawConfig, context: &LawContext) -> Built {
             "joint plans by what the machines draw, which nobody says here: give [machine]",
         )),
     }
+}
+
+fn hpa_nodes(config: &LawConfig, context: &LawContext) -> Built {
+    if context.machines.is_empty() {
+        return Err(LawError::new(
+            "law.name",
+            "hpa-nodes switches machines by their cores, which nobody says here: give [machine]",
+        ));
+    }
+    let law = HpaNodes::new(
+        context.plant,
+        &context.machines,
+        context.service_rate,
+        config.hpa.clone(),
+        config.hpa_nodes,
+    );
+    Ok(Box::new(law.map_err(LawError::of("hpa"))?))
 }
 
 fn slo_power(config: &LawConfig, context: &LawContext, mode: Mode) -> Built {

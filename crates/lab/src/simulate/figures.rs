@@ -2,7 +2,7 @@
 
 use super::Setting;
 use headroom_console::Failure;
-use headroom_control::LawName;
+use headroom_control::LawNames;
 use headroom_record::statistics::{ForecastError, Mean};
 use headroom_sim::{EnergyByCause, Outcome, Totals};
 use headroom_units::{Cores, Ratio};
@@ -75,8 +75,8 @@ impl Figures {
 ///
 /// # Errors
 /// A law that cannot be built for this world, a run that does not end.
-pub fn figures(setting: &Setting, law: LawName, seed: u64) -> Result<Figures, Failure> {
-    let mut guarded = setting.guarded(law)?;
+pub fn figures(setting: &Setting, laws: impl Into<LawNames>, seed: u64) -> Result<Figures, Failure> {
+    let mut guarded = setting.guarded(laws)?;
     let settled = setting.scenario.periods() / 10;
     let mut latency_ms = Mean::default();
     let mut forecast = ForecastError::default();

@@ -5,7 +5,8 @@ use anyhow::anyhow;
 use headroom_console::Failure;
 use headroom_console::{ConfigError, Document};
 use headroom_control::resize::PowerTuning;
-use headroom_control::{LawConfig, LawContext, LawError, LawName, Parameter};
+use headroom_control::stack::Part;
+use headroom_control::{LawConfig, LawContext, LawError, LawName, LawNames, Parameter};
 use headroom_control::{Stack, guardian};
 use headroom_sim::balancer::Balancing;
 use headroom_sim::scenario::{Delays, Limits, NodeGroup, Service, Telemetry};
@@ -275,18 +276,22 @@ impl Setting {
             .map_or(self.scenario.service_rate(), PerSecond::new)
     }
 
-    /// The law of that name, in its guardian, as it runs live.
+    /// The laws of these names, each in its guardian, as they run live.
     ///
     /// # Errors
-    /// A parameter outside its range, a target out of its reach, with the line.
-    pub fn guarded(&self, law: LawName) -> Result<Stack, Failure> {
+    /// A parameter outside its range, a target out of reach, with the line; laws that cannot run together.
+    pub fn guarded(&self, laws: impl Into<LawNames>) -> Result<Stack, Failure> {
         let context = self.context()?;
-        let config = LawConfig {
-            names: law.into(),
-            ..self.law.clone()
+        let part = |law: LawName| {
+            let built = self.law.build_named(law, &context);
+            let part = Part::new(built.map_err(|error| self.law_error(&error))?);
+            Ok(match law.resizes() {
+                true => part.every(self.law.servers_every_periods),
+                false => part,
+            })
         };
-        let built = config.build(&context).map_err(|error| self.law_error(&error))?;
-        let stack = Stack::of(built, context.plant, self.control.lost_periods_to_full);
+        let parts = laws.into().iter().map(part).collect::<Result<_, Failure>>()?;
+        let stack = Stack::new(parts, context.plant, self.control.lost_periods_to_full);
         stack.map_err(|error| self.error("law.name", error))
     }
 
