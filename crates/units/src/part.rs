@@ -10,7 +10,7 @@
 //!     .with(Sensor::ArrivalRate, Some(410.0))
 //!     .with(Sensor::QueueMean, None);
 //! let reported: Vec<String> = node.values.iter().map(|(quantity, value)| quantity.info().read(*value)).collect();
-//! assert_eq!(told, ["2.0 cores", "410.0 /s"]);
+//! assert_eq!(reported, ["2.0 cores", "410.0 /s"]);
 //! assert_eq!(Quantity::named("arrival_rate"), Some(Sensor::ArrivalRate.into()));
 //! ```
 

@@ -101,7 +101,7 @@ fn admin_port_answers(up: &Up) {
     let status = up.status();
     assert_eq!(status["law"], "slo-power");
     assert!(status["decided"]["reasons"][0]["rule"].is_string(), "{status}");
-    assert!(number(&status, "seen.in_force.cores") > 0.0);
+    assert!(number(&status, "observation.in_force.cores") > 0.0);
     assert_eq!(status["backends"][0]["healthy"], true);
     assert_eq!(up.admin("/").status, 404);
     assert_eq!(up.admin("/../etc/passwd").status, 404);
