@@ -201,7 +201,11 @@ impl Field {
         .into_iter();
         worlds
             .iter()
-            .map(|_| done.by_ref().take(self.seeds.len()).collect())
+            .map(|_| {
+                // All of a world are taken, also where the first has none.
+                let of_world: Vec<_> = done.by_ref().take(self.seeds.len()).collect();
+                of_world.into_iter().collect()
+            })
             .collect()
     }
 

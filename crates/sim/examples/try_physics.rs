@@ -70,7 +70,9 @@ fn main() {
         let verbose = std::env::var("SHOW").is_ok_and(|s| s == name);
         let totals = run(&scenario, law, 1, &mut |o| {
             n += o.nodes.iter().filter(|n| n.state.serves()).count() as f64;
-            if verbose && o.observation.period % 20 == 0 {
+            if verbose
+                && o.observation.period % std::env::var("EVERY").map_or(20, |e| e.parse().unwrap()) == 0
+            {
                 println!(
                     "{:5} {:6.1}/s p95 {:6.1} {:?} {}",
                     o.observation.period,
@@ -106,13 +108,12 @@ fn main() {
             t.elapsed().as_secs_f64()
         );
     };
-    for law in
-        LawName::of_machines().filter(|l| ["fixed", "headroom", "slo-power", "hpa"].contains(&l.as_str()))
-    {
+    for law in LawName::of_machines().filter(|l| ["fixed"].contains(&l.as_str())) {
         let context = LawContext {
             slo: scenario.slo().unwrap(),
             plant,
             service_rate: scenario.service_rate(),
+            machines: scenario.machines(),
         };
         let config = LawConfig {
             names: law.into(),
@@ -132,9 +133,9 @@ fn main() {
         plant,
         &machines,
         scenario.service_rate(),
-        Seconds::new(1.0),
         JointTuning::default(),
-    );
+    )
+    .unwrap();
     show("joint", &mut Guardian::new(Box::new(joint), plant, 5));
     let lower = headroom_sim::bound::lower_bound(
         &Scenario {

@@ -165,7 +165,7 @@ mod tests {
         /// The long-run guarantee, for any world: where caution is honoured within its bounds, no sequence of periods is late
         /// more often than asked by more than bound over step over n.
         #[test]
-        fn no_sequence_is_late_more_often_than_asked(threshold in 0.05..2.0f64, seed in any::<u64>()) {
+        fn no_sequence_is_late_more_often_than_asked(threshold in 0.05..(MAX_CAUTION - STEP), seed in any::<u64>()) {
             let mut keeper = Keeper::new(0.01);
             let (mut state, mut late) = (seed, 0);
             let periods = 5000;

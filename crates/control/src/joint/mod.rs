@@ -38,6 +38,9 @@ const AFTER_LATE: u32 = 3;
 /// Servers beyond the fewest that are safe which are tried, in case they are cheaper at a lower frequency.
 const MORE_SERVERS: usize = 3;
 
+/// Growth for which every server stays on.
+const MAX_GROWTH: f64 = 100.0;
+
 const WARM_UP: &str = "warm-up";
 const UNOBSERVED: &str = "hold-unobserved";
 const CHEAPEST: &str = "cheapest-point";
@@ -242,24 +245,30 @@ impl Joint {
     /// What the load grows to while another server boots, as a factor.
     fn expected_growth(&self) -> f64 {
         let growth = self.growth.as_ref();
-        growth.map_or(servers::PRIOR_GROWTH, |growth| {
-            growth.exceeded_by(self.tuning.late)
-        })
+        growth.map_or(f64::INFINITY, |growth| growth.exceeded_by(self.tuning.late))
     }
 
     /// The fewest servers that keep the SLO at full speed whatever the load grows to while another boots.
     fn fewest_safe(&mut self, demand: &Demand, allowed: f64) -> usize {
+        let all = self.draw.servers();
         let growth = self.expected_growth();
+        if f64::from(self.periods) * demand.length < self.tuning.learn_s || growth > MAX_GROWTH {
+            return all;
+        }
+        // From the smoothed rate, and without what is left over or surprised just now: one period's noise must start no server.
+        let rate = self.growth.as_ref().and_then(Growth::rate);
+        let grows = rate.unwrap_or(demand.rate) * growth / demand.rate.max(1e-9);
         let grown = Demand {
-            rate: demand.rate * growth,
+            rate: demand.rate * grows,
             cases: demand
                 .cases
                 .iter()
-                .map(|(rate, share)| (rate * growth, *share))
+                .map(|(rate, share)| (rate * grows, *share))
                 .collect(),
+            backlog: 0.0,
+            surprise: 1.0,
             ..demand.clone()
         };
-        let all = self.draw.servers();
         let (mut late, mut fits) = (0, all);
         while fits - late > 1 {
             let middle = late + (fits - late) / 2;

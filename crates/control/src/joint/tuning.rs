@@ -15,6 +15,8 @@ pub struct JointTuning {
     pub warm_up_periods: u32,
     /// Servers beyond those that the load needs. 0.
     pub spare: usize,
+    /// Seconds for which no server is switched off at first, to learn how fast the load grows. 1800.
+    pub learn_s: f64,
     /// From the first answer of a server until it counts, seconds. 10.
     pub warm_s: f64,
 }
@@ -26,6 +28,7 @@ impl Default for JointTuning {
             guard: 1.0,
             warm_up_periods: 3,
             spare: 0,
+            learn_s: 1800.0,
             warm_s: 10.0,
         }
     }
@@ -40,6 +43,7 @@ impl JointTuning {
         Bound::Between(1e-4, 0.5).check("late", self.late)?;
         Bound::Share.check("guard", self.guard)?;
         Bound::Between(1.0, 1_000.0).check("warm_up_periods", f64::from(self.warm_up_periods))?;
+        Bound::Between(0.0, 1e6).check("learn_s", self.learn_s)?;
         Bound::Between(0.0, 600.0).check("warm_s", self.warm_s)
     }
 }

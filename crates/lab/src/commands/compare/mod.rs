@@ -91,12 +91,11 @@ struct Comparison<'a> {
 ///
 /// # Errors
 /// A scenario that is none, a law that is named twice or cannot be built.
-fn field(args: &CompareArgs, laws: Vec<LawNames>, seeds: u64) -> Result<Field, Failure> {
+fn field(args: &CompareArgs, file: Setting, laws: Vec<LawNames>, seeds: u64) -> Result<Field, Failure> {
     let laws = match args.laws.is_empty() {
         true => laws,
         false => args.laws.clone(),
     };
-    let file = Setting::read(args.world.scenario.as_deref())?;
     let last = args.first_seed.saturating_add(args.seeds.unwrap_or(seeds));
     let seeds = (args.first_seed..last).collect();
     Field::new(file, &laws, args.clairvoyant, seeds, jobs(args.jobs))
@@ -136,7 +135,8 @@ pub fn run(args: &CompareArgs) -> Result<(), Failure> {
     if args.worlds.is_some() {
         return worlds::run(args);
     }
-    let field = field(args, LAWS.map(Into::into).to_vec(), SEEDS)?;
+    let file = Setting::read(args.world.scenario.as_deref())?;
+    let field = field(args, file, LAWS.map(Into::into).to_vec(), SEEDS)?;
     let mut worlds = Vec::new();
     for trace in &args.traces {
         let with = field.seeds.iter().map(|seed| {

@@ -17,8 +17,8 @@ const SMALL: f64 = 8.0;
 const BUSY: f64 = 0.6;
 /// The same where a part of the cluster is slow: what is left can serve it.
 const CALM: f64 = 0.3;
-/// Values of a day, each held for so many seconds: a day of an hour, in which a boot lasts as long as half an hour of a real
-/// day does.
+/// Values of a day, each held for so many seconds: a day of two hours, in which a boot lasts as long as twelve minutes of a
+/// real day do.
 const DAY_VALUES: usize = 1_800;
 const DAY_STEP_S: f64 = 4.0;
 /// What one server takes by a benchmark, as a share of what its cores can do: beyond it P95 grows steeply.

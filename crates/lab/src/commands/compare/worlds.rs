@@ -5,7 +5,7 @@ use super::ordering::{ASKED_PERCENT, Measured, OURS, OVER_FIRST, Ordering, Verdi
 use super::world::World;
 use super::{BOUND_REMARK, field, provenance};
 use crate::comparison::{CLAIRVOYANT, Field, Row, Runs, row};
-use crate::simulate::{Figures, sheet_text, write_sheet};
+use crate::simulate::{Figures, Setting, sheet_text, write_sheet};
 use headroom_console::Failure;
 use headroom_console::say;
 use headroom_record::Provenance;
@@ -64,17 +64,23 @@ struct Worlds<'a> {
 /// # Errors
 /// A scenario or a law that is wrong, a report that cannot be written.
 pub fn run(args: &CompareArgs) -> Result<(), Failure> {
-    let laws = LAWS.iter().map(|law| law.parse().map_err(Failure::usage));
-    let field = field(args, laws.collect::<Result<_, Failure>>()?, SEEDS)?;
     let mut chosen = args.worlds.clone().unwrap_or_default();
     if chosen.is_empty() {
         chosen = World::all();
     }
+    let file = Setting::read(args.world.scenario.as_deref())?;
+    // The laws are built once in a world as they will meet it, where servers can be switched.
+    let first = chosen
+        .first()
+        .map(|world| world.setting(&file, &args.world, args.first_seed));
+    let first = first.transpose()?.map_or(file.clone(), |(setting, _)| setting);
+    let laws = LAWS.iter().map(|law| law.parse().map_err(Failure::usage));
+    let field = field(args, first, laws.collect::<Result<_, Failure>>()?, SEEDS)?;
     let (mut worlds, mut traces) = (Vec::new(), Vec::new());
     for world in &chosen {
         let mut of_world = Vec::new();
         for seed in &field.seeds {
-            let (setting, trace) = world.setting(&field.file, &args.world, *seed)?;
+            let (setting, trace) = world.setting(&file, &args.world, *seed)?;
             if traces.len() == worlds.len() {
                 traces.push(trace);
             }
