@@ -11,6 +11,7 @@
 //!     slo: Slo::new(Ratio::new(0.95), Seconds::from_millis(250.0))?,
 //!     plant: Plant::new(cores, power)?,
 //!     service_rate: PerSecond::new(250.0),
+//!     machines: Vec::new(),
 //! };
 //! let name: LawName = "slo-power".parse()?;
 //! let law = LawConfig::of(name).build(&context)?;

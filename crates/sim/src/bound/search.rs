@@ -8,11 +8,15 @@ use crate::error::{RunError, ScenarioError};
 use crate::scenario::{Scenario, Telemetry};
 use crate::world::{Bare, run};
 use headroom_control::Allocation;
+use headroom_units::{Ratio, Setting};
 
 /// How many steps of cores above and below the last choice are tried.
 const REACH: usize = 8;
 /// How many frequencies above the lowest that keeps the SLO are kept as choices: a faster one leaves less behind.
 const FASTER: usize = 2;
+
+/// Where servers can be switched so many periods may be late: as many as the joint law may by default.
+const LATE: Ratio = Ratio::new(0.005);
 
 struct Search<'a> {
     scenario: &'a Scenario,
@@ -30,6 +34,9 @@ struct Search<'a> {
 /// As [`run`]; and [`RunError::Scenario`] where the scenario has faults, is a closed loop, or delays decisions by a period or
 /// more.
 pub fn clairvoyant(scenario: &Scenario, seed: u64, width: usize) -> Result<Bound, RunError> {
+    if scenario.power_states.is_some() {
+        return super::fleet::clairvoyant(scenario, seed, LATE);
+    }
     check(scenario)?;
     check_delays(scenario)?;
     let plant = scenario.plant()?;
@@ -78,7 +85,7 @@ impl<'a> Search<'a> {
     }
 
     /// The schedule, and its energy in joules.
-    fn schedule(&self, seed: u64, width: usize) -> (Vec<Allocation>, f64) {
+    fn schedule(&self, seed: u64, width: usize) -> (Vec<Setting>, f64) {
         let length_s = self.scenario.service.period_s;
         let mut coming = requests(self.scenario, seed).peekable();
         let full = (
@@ -143,7 +150,7 @@ impl<'a> Search<'a> {
         choices.pop();
         choices.reverse();
         let energy_j = states.first().map_or(0.0, State::energy_j);
-        let schedule = choices.into_iter().map(|choice| self.allocation(choice));
+        let schedule = choices.into_iter().map(|choice| self.allocation(choice).into());
         (schedule.collect(), energy_j)
     }
 
