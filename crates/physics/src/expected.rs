@@ -5,8 +5,7 @@
 //! periods, m ln(4/3) for a mean m, or the next background timer.
 
 use crate::cores::{background_s, state_power_w};
-use crate::governor::TICK;
-use crate::idle::deepest_within;
+use crate::governor::{Settled, settled};
 use crate::machine::MachineFigures;
 use headroom_units::{Cores, PerSecond, Watts};
 
@@ -36,18 +35,13 @@ pub struct IdlePower {
 fn core_w(machine: &MachineFigures, mean_s: f64) -> (f64, bool) {
     let processor = &machine.processor;
     let states = &processor.idle_states;
-    let timer_s = background_s(processor);
-    let quartile_s = mean_s * (4.0_f64 / 3.0).ln();
-    let state = deepest_within(states, quartile_s.min(timer_s));
-    let deepest = state + 1 == states.len();
-    // A shallow state keeps its tick, and is entered anew after each.
-    let period_s = match deepest {
-        true => mean_s.min(timer_s),
-        false => mean_s.min(timer_s).min(TICK.get()),
-    };
+    let Settled { state, stay_s, .. } = settled(states, mean_s, background_s(processor), |_| true);
     let shallowest_w = state_power_w(processor, 0, 1.0);
-    let transition_w = states[state].transition_j(shallowest_w) / period_s.max(1e-9);
-    (states[state].power.get() + transition_w, deepest)
+    let transition_w = states[state].transition_j(shallowest_w) / stay_s;
+    (
+        states[state].power.get() + transition_w,
+        state + 1 == states.len(),
+    )
 }
 
 /// What idle cores and packages draw under a load, at the highest voltage.

@@ -5,6 +5,7 @@
 //! about: *the shorter of the next timer and what three of four recent idle periods exceeded*. A core that stayed in a
 //! shallow state keeps its tick, which wakes it and lets it choose again.
 
+use crate::idle::{IdleState, deepest_within};
 use headroom_units::Seconds;
 
 /// The tick of a kernel built for 250 Hz.
@@ -38,6 +39,36 @@ impl Governor {
         let recent_s = &mut recent_s[..self.filled];
         let (_, quartile_s, _) = recent_s.select_nth_unstable_by(self.filled / 4, f64::total_cmp);
         timer_s.min(*quartile_s)
+    }
+}
+
+/// Where a core settles whose idle periods are exponential.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Settled {
+    /// The state, by index.
+    pub state: usize,
+    /// The deepest that the governor would choose, where it may.
+    pub wanted: usize,
+    /// Mean length of a stay in it, seconds.
+    pub stay_s: f64,
+}
+
+/// The state in which a core settles whose idle periods have this mean, its background timer being so far away: of those it
+/// may use, the deepest whose target residency is within what it believes. The shallowest may always be used.
+pub fn settled(states: &[IdleState], mean_s: f64, timer_s: f64, may: impl Fn(usize) -> bool) -> Settled {
+    // The first quartile of exponential periods.
+    let quartile_s = mean_s * (4.0_f64 / 3.0).ln();
+    let wanted = deepest_within(states, quartile_s.min(timer_s));
+    let state = (0..=wanted).rev().find(|state| may(*state)).unwrap_or(0);
+    // A shallow state keeps its tick, and is entered anew after each.
+    let stay_s = match state + 1 == states.len() {
+        true => mean_s.min(timer_s),
+        false => mean_s.min(timer_s).min(TICK.get()),
+    };
+    Settled {
+        state,
+        wanted,
+        stay_s: stay_s.max(1e-9),
     }
 }
 

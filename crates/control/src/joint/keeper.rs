@@ -8,7 +8,7 @@
 //!   long as it is within its bounds the share of late periods over n periods is at most the rate asked for plus
 //!   (bound / step) / n. It never falls below zero: a model is not made bolder for having been too careful.
 //! - **A rate that everything on was observed to have.** Where even with everything on more periods are late than asked, the
-//!   rate is 1.2 times what was observed then, by its lower confidence bound, and never what a model says.
+//!   rate is what was observed then, by its lower confidence bound, and never what a model says.
 //! - **Retreat**: a bet against "late at most at twice the rate" is kept as wealth (an e-process; Ramdas et al.,
 //!   "Game-theoretic statistics and safe anytime-valid inference", 2023). Where it passes a hundredfold the model is not to
 //!   be trusted: everything goes on for a while, longer each time.
@@ -26,8 +26,6 @@ const MAX_RETREAT: u32 = 960;
 const FORGIVEN: u32 = 4 * MAX_RETREAT;
 /// The weight of the newest period in what everything on was observed to do.
 const FORGET: f64 = 1.0 / 2000.0;
-/// What may be late beside what is late with everything on.
-const OVER_FULL: f64 = 1.2;
 
 /// The keeper of the SLO.
 #[derive(Clone, Debug)]
@@ -78,7 +76,7 @@ impl Keeper {
         let centre = share + z * z / (2.0 * periods);
         let width = z * (share * (1.0 - share) / periods + z * z / (4.0 * periods * periods)).sqrt();
         let least = (centre - width) / (1.0 + z * z / periods);
-        self.asked.max(OVER_FULL * least).min(0.5)
+        self.asked.max(least).min(0.5)
     }
 
     /// Takes a period: whether it was late, and whether everything was on in it.

@@ -11,14 +11,15 @@ use headroom_console::Document;
 use headroom_console::Failure;
 use headroom_control::LawName;
 use headroom_control::{Plant, Slo};
+use headroom_physics::MachineFigures;
 use headroom_sim::Scenario;
 use headroom_sim::capping::Capping;
-use headroom_sim::power::{Machine, PowerFigures};
+use headroom_sim::power::Machine;
 use headroom_sim::quota::Quota;
 use headroom_sim::scenario::{Delays, NodeGroup, Service};
 use headroom_testbed::hardware::HardwareConfig;
 use headroom_testbed::wiki::WikiCosts;
-use headroom_units::{Cores, PerSecond, Seconds};
+use headroom_units::{Cores, PerSecond, Seconds, Watts};
 use headroom_workload::Shape;
 use std::time::Duration;
 
@@ -107,7 +108,6 @@ impl EmulatedRun<'_> {
         let hardware = self.hardware;
         let cores = f64::from(hardware.cores());
         let emulated_per_real = cores / self.real_cores.get();
-        let (power, frequency) = (&hardware.power, &hardware.frequency);
         Scenario {
             name: self.name.to_owned(),
             core_step: self.plant.cores().step().get(),
@@ -129,15 +129,7 @@ impl EmulatedRun<'_> {
                 cores,
                 fewest_cores: self.plant.cores().min().get(),
                 speed: 1.0,
-                machine: Machine::Line(PowerFigures {
-                    base_w: power.base.get(),
-                    static_per_core_w: power.static_per_core.get(),
-                    dynamic_per_core_w: power.dynamic_per_core.get(),
-                    lowest_voltage: power.lowest_voltage,
-                    lowest_ghz: frequency.min.get() / 1e9,
-                    highest_ghz: frequency.max.get() / 1e9,
-                    ..PowerFigures::default()
-                }),
+                machine: Machine::Figures(Box::new(metered(hardware))),
                 capping: Capping {
                     interval_s: hardware.tick.get(),
                     window_s: CAP_WINDOW_S,
@@ -206,6 +198,14 @@ fn alike(one: &Plant, other: &Plant) -> bool {
         .all(|(a, b)| (a - b).abs() <= 1e-6 * a.abs().max(b.abs()))
 }
 
+/// The machine as its packages and their memory are metered: without what only the psys zone counts.
+fn metered(hardware: &HardwareConfig) -> MachineFigures {
+    MachineFigures {
+        platform: Watts::ZERO,
+        ..hardware.machine()
+    }
+}
+
 /// The first lines of such a text.
 const HEAD: &str = "# The world of this run, for `headroom validate` and `headroom sim --scenario`. Service times are those \
                     measured while it ran;\n# a core is one of the emulated server's.\n";
@@ -261,10 +261,11 @@ mod tests {
 
     fn run<'a>(hardware: &'a HardwareConfig, service: &'a Measured) -> EmulatedRun<'a> {
         let cores = CoreRange::new(Cores::new(2.0), Cores::new(16.0), Cores::new(1.0)).unwrap();
+        // Both packages up and sixteen cores in C1, and what each busy one adds to that.
         let power = PowerEnvelope {
-            base: Watts::new(46.52),
-            per_core: Watts::new(2.86),
-            lowest_cap: Watts::new(49.0),
+            base: Watts::new(46.52 + 16.0 * 0.86),
+            per_core: Watts::new(2.0),
+            lowest_cap: Watts::new(61.0),
         };
         let frequency = FrequencyRange::new(Hertz::new(0.8e9), Hertz::new(2.1e9), Hertz::new(1e8)).unwrap();
         EmulatedRun {
@@ -305,16 +306,8 @@ mod tests {
             (95.0, 250.0, 0.5)
         );
         assert_eq!((node.count, node.cores, node.fewest_cores), (1, 16.0, 2.0));
-        let power = node.machine.line().unwrap();
-        assert_eq!(
-            [power.base_w, power.static_per_core_w, power.dynamic_per_core_w],
-            [46.52, 0.86, 2.0]
-        );
-        assert_eq!(
-            [power.lowest_voltage, power.lowest_ghz, power.highest_ghz],
-            [0.7, 0.8, 2.1]
-        );
-        assert_eq!(node.lowest_cap_w, Some(49.0));
+        assert_eq!(node.machine, Machine::Figures(Box::new(metered(&hardware))));
+        assert_eq!(node.lowest_cap_w, Some(61.0));
         assert_eq!((node.capping.interval_s, node.capping.smoothing_s), (0.01, 0.1));
         let quota = node.quota.unwrap();
         assert_eq!(quota.period_s, 0.01);
