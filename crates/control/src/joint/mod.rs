@@ -38,6 +38,8 @@ const AFTER_LATE: u32 = 3;
 /// Servers beyond the fewest that are safe which are tried, in case they are cheaper at a lower frequency.
 const MORE_SERVERS: usize = 3;
 
+/// How often a period may be late in the rare case that the load has grown by as much as is expected of it at most.
+const LATE_WHEN_GROWN: f64 = 0.1;
 /// Growth for which every server stays on.
 const MAX_GROWTH: f64 = 100.0;
 
@@ -273,7 +275,10 @@ impl Joint {
         while fits - late > 1 {
             let middle = late + (fits - late) / 2;
             let cores = self.draw.cores(middle);
-            match self.learned().fits(&grown, cores, 1.0, allowed) {
+            match self
+                .learned()
+                .fits(&grown, cores, 1.0, LATE_WHEN_GROWN.max(allowed))
+            {
                 true => fits = middle,
                 false => late = middle,
             }

@@ -6,7 +6,7 @@ use headroom_console::Failure;
 use headroom_sim::Fault;
 use headroom_sim::power::Machine;
 use headroom_sim::scenario::NodeGroup;
-use headroom_units::Seconds;
+use headroom_units::{PerSecond, Seconds};
 use headroom_workload::Trace;
 use headroom_workload::families::Family;
 use headroom_workload::generate::{Diurnal, diurnal};
@@ -29,6 +29,8 @@ const BENCHMARK: f64 = 0.75;
 enum Load {
     /// Two days whose highest load is such a share of the cluster's capacity, each value held for so many seconds.
     Days(f64, f64),
+    /// A day of 24 hours with that highest load.
+    Day(f64),
     /// One of the two traces that the SLO-Power authors published, as `headroom compare --traces` names it.
     Published(&'static str),
     /// A family of generated traces.
@@ -83,7 +85,7 @@ const DAY: World = World {
 };
 
 /// The worlds that are no family: clusters, published traces, disturbances.
-static OWN: [World; 17] = [
+static OWN: [World; 18] = [
     World {
         name: "one",
         what: "1 server, two days of 10 to 60 % load",
@@ -96,6 +98,13 @@ static OWN: [World; 17] = [
         what: "16 equal servers, two days twice as long",
         nodes: || vec![small(16)],
         load: Load::Days(BUSY, 2.0 * DAY_STEP_S),
+        ..DAY
+    },
+    World {
+        name: "day",
+        what: "16 equal servers, one real day",
+        nodes: || vec![small(16)],
+        load: Load::Day(BUSY),
         ..DAY
     },
     World {
@@ -239,6 +248,18 @@ fn assume(setting: &mut Setting, factor: f64) {
     setting.control.assumed_rate_per_core_s = Some(setting.scenario.service.rate_per_core_s * factor);
 }
 
+fn days(days: usize, step_s: f64, seed: u64, most: PerSecond) -> Result<Trace, Failure> {
+    let trace = diurnal(&Diurnal {
+        days,
+        points_per_day: DAY_VALUES,
+        step: Seconds::new(step_s),
+        seed,
+        ..Diurnal::default()
+    });
+    let trace = trace.and_then(|trace| trace.scaled_to_peak(most));
+    Ok(trace.map_err(Failure::usage)?.named("days"))
+}
+
 impl World {
     /// All of them: the clusters, the published traces, the disturbances, then the families of traces.
     pub fn all() -> Vec<Self> {
@@ -286,17 +307,8 @@ impl World {
         match self.load {
             Load::Published(name) => named_trace(name, Seconds::new(10.0), seed),
             Load::Family(family) => family.trace(capacity, seed).map_err(Failure::usage),
-            Load::Days(most, step_s) => {
-                let days = diurnal(&Diurnal {
-                    days: 2,
-                    points_per_day: DAY_VALUES,
-                    step: Seconds::new(step_s),
-                    seed,
-                    ..Diurnal::default()
-                });
-                let days = days.and_then(|days| days.scaled_to_peak(capacity * most));
-                Ok(days.map_err(Failure::usage)?.named("two days"))
-            }
+            Load::Days(most, step_s) => days(2, step_s, seed, capacity * most),
+            Load::Day(most) => days(1, 86_400.0 / DAY_VALUES as f64, seed, capacity * most),
         }
     }
 }
