@@ -3,6 +3,8 @@
 
 use std::collections::VecDeque;
 
+/// The most periods that a boot may last: over a longer time nothing is known of how the load grows.
+pub const MAX_HORIZON_PERIODS: usize = MEMORY;
 /// Rates kept, to learn how much the load grows while a server boots.
 const MEMORY: usize = 4096;
 /// As many periods of the prior stand in for what has not been observed yet.
