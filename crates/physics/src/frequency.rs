@@ -58,6 +58,23 @@ impl FrequencyFigures {
         self.dynamic + self.leakage
     }
 
+    /// The voltage at a frequency, over that at the highest; it does not fall below that of the lowest.
+    pub fn voltage(&self, frequency: Hertz) -> f64 {
+        let (lowest, highest) = (self.lowest.get(), self.highest.get());
+        let along = match highest > lowest {
+            true => ((frequency.get() - lowest) / (highest - lowest)).clamp(0.0, 1.0),
+            false => 1.0,
+        };
+        self.lowest_voltage + (1.0 - self.lowest_voltage) * along
+    }
+
+    /// A busy core at a frequency, leakage included.
+    pub fn busy(&self, frequency: Hertz) -> Watts {
+        let voltage = self.voltage(frequency);
+        let share = (frequency / self.highest).clamp(0.0, 1.0);
+        self.leakage * voltage + self.dynamic * (share * voltage * voltage)
+    }
+
     /// Checks the figures; `key` is where they stand.
     ///
     /// # Errors
@@ -135,11 +152,7 @@ impl Frequencies {
     pub fn new(figures: FrequencyFigures, insensitive_share: f64) -> Self {
         let (lowest, highest) = (figures.lowest.get(), figures.highest.get());
         let pace = |hertz: f64, duty: f64| {
-            let along = match highest > lowest {
-                true => (hertz - lowest) / (highest - lowest),
-                false => 1.0,
-            };
-            let voltage = figures.lowest_voltage + (1.0 - figures.lowest_voltage) * along;
+            let voltage = figures.voltage(Hertz::new(hertz));
             let dynamic = figures.dynamic * (hertz / highest * voltage * voltage * duty);
             Pace {
                 frequency: Hertz::new(hertz),

@@ -48,22 +48,30 @@ impl IdleState {
 ///
 /// # Errors
 /// [`FigureError`] with the key of the first figure that cannot be.
-pub(crate) fn check_states(states: &[IdleState]) -> Result<(), FigureError> {
+pub(crate) fn check_states(table: &str, states: &[IdleState]) -> Result<(), FigureError> {
     check(
-        "idle_states",
+        table,
         states.len() as f64,
         (1..=16).contains(&states.len()),
         "give 1 to 16 idle states, the shallowest first",
     )?;
     for (index, state) in states.iter().enumerate() {
-        let key = |field: &str| format!("idle_states[{index}].{field}");
+        let key = |field: &str| format!("{table}.{index}.{field}");
         let before = index.checked_sub(1).map(|before| &states[before]);
         let power = state.power.get();
         check(
             key("power"),
             power,
             power >= 0.0 && before.is_none_or(|before| power <= before.power.get()),
-            "give watts, at most those of the state before: one that draws more saves nothing by sleeping",
+            before.map_or_else(
+                || "give watts".to_owned(),
+                |before| {
+                    format!(
+                        "give watts, at most the {} W of the state before: one that draws more saves nothing by sleeping",
+                        before.power.get()
+                    )
+                },
+            ),
         )?;
         for (field, time, least) in [
             (
@@ -131,18 +139,19 @@ mod tests {
             IdleState::new("C1", 1.0, 2.0, 2.0, 2.0),
             IdleState::new("C6", 1.5, 100.0, 400.0, 400.0),
         ];
-        let error = check_states(&states).unwrap_err().to_string();
+        let error = check_states("idle_states", &states).unwrap_err().to_string();
         assert!(
-            error.contains("idle_states[1].power is 1.5") && error.contains("saves nothing"),
+            error.contains("idle_states.1.power is 1.5: give watts, at most the 1 W")
+                && error.contains("saves nothing"),
             "{error}"
         );
-        assert!(check_states(&[]).is_err());
+        assert!(check_states("idle_states", &[]).is_err());
         let backwards = [
             IdleState::new("C1", 1.0, 2.0, 2.0, 2.0),
             IdleState::new("C6", 0.5, 1.0, 400.0, 400.0),
         ];
         assert!(
-            check_states(&backwards)
+            check_states("idle_states", &backwards)
                 .unwrap_err()
                 .to_string()
                 .contains("exit_latency")

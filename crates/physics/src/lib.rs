@@ -32,11 +32,14 @@ pub mod expected;
 pub mod frequency;
 pub mod governor;
 pub mod idle;
+mod kind;
 pub mod machine;
+pub mod saving;
 pub mod server;
 
 pub use cores::{CoreTracker, IdleTotals, Placement};
 pub use frequency::{Frequencies, FrequencyFigures, Level, Pace};
 pub use idle::IdleState;
+pub use kind::Machine;
 pub use machine::{FigureError, MachineFigures};
 pub use server::ServerFigures;

@@ -15,14 +15,14 @@ pub struct FigureError {
     /// What was given.
     pub value: f64,
     /// What it can be.
-    pub expected: &'static str,
+    pub expected: String,
 }
 
 pub(crate) fn check(
     key: impl Into<String>,
     value: f64,
     holds: bool,
-    expected: &'static str,
+    expected: impl Into<String>,
 ) -> Result<(), FigureError> {
     if value.is_finite() && holds {
         return Ok(());
@@ -30,7 +30,7 @@ pub(crate) fn check(
     Err(FigureError {
         key: key.into(),
         value,
-        expected,
+        expected: expected.into(),
     })
 }
 
@@ -57,6 +57,29 @@ pub struct ProcessorFigures {
     pub package_break_even: Seconds,
     /// What wakes an idle core that runs nothing of the service: timers, RCU, interrupts.
     pub background: PerSecond,
+}
+
+impl ProcessorFigures {
+    /// An idle core draws no more than one that works, at no frequency.
+    fn check_shallowest(&self) -> Result<(), FigureError> {
+        let idle = self.idle_states[0].power.get();
+        for frequency in [self.frequency.highest, self.frequency.lowest] {
+            let voltage = self.frequency.voltage(frequency);
+            let most = self.frequency.busy(frequency).get() / (voltage * voltage);
+            check(
+                "processor.idle_states.0.power",
+                idle,
+                idle <= most,
+                format!(
+                    "give watts, at most {most:.2}: at {:.2} GHz a core that works draws {:.2} W, and one that sleeps \
+                     would draw more",
+                    frequency.get() / 1e9,
+                    self.frequency.busy(frequency).get()
+                ),
+            )?;
+        }
+        Ok(())
+    }
 }
 
 /// A machine: processors, the rest, and what switching it off and on takes.
@@ -118,45 +141,62 @@ impl MachineFigures {
         let processor = &self.processor;
         let (cores, packages) = (processor.cores, processor.packages);
         check(
-            "cores",
+            "processor.cores",
             cores as f64,
             (1..=MAX_CORES).contains(&cores),
             "give 1 to 4096 cores",
         )?;
         check(
-            "packages",
+            "processor.packages",
             packages as f64,
             packages >= 1 && cores.is_multiple_of(packages),
             "give 1 or more packages, with as many cores each",
         )?;
-        processor.frequency.check("frequency")?;
-        check_states(&processor.idle_states)?;
+        processor.frequency.check("processor.frequency")?;
+        check_states("processor.idle_states", &processor.idle_states)?;
+        processor.check_shallowest()?;
         let watts = "give 0 to 100000 watts";
-        for (key, power) in [("uncore", processor.uncore), ("platform", self.platform)] {
+        for (key, power) in [
+            ("processor.uncore", processor.uncore),
+            ("platform", self.platform),
+        ] {
             check(key, power.get(), (0.0..=1e5).contains(&power.get()), watts)?;
         }
         let asleep = processor.uncore_asleep.get();
         check(
-            "uncore_asleep",
+            "processor.uncore_asleep",
             asleep,
             (0.0..=processor.uncore.get()).contains(&asleep),
-            "give watts, at most those of uncore: a package that draws more asleep saves nothing by sleeping",
+            format!(
+                "give watts, at most the {} W of uncore: a package that draws more asleep saves nothing by sleeping",
+                processor.uncore.get()
+            ),
         )?;
         let break_even = processor.package_break_even.get();
         check(
-            "package_break_even",
+            "processor.package_break_even",
             break_even,
             (0.0..=1.0).contains(&break_even),
             "give 0 to 1 seconds",
         )?;
         let background = processor.background.get();
         check(
-            "background",
+            "processor.background",
             background,
             (0.0..=1e5).contains(&background),
             "give 0 to 100000 wake-ups per second and core",
         )?;
-        self.server.check()
+        self.server.check()?;
+        let (off, asleep) = (self.server.off.get(), self.asleep().get());
+        check(
+            "server.off",
+            off,
+            off <= asleep,
+            format!(
+                "give watts, at most the {asleep:.2} W of the machine on and asleep: one that draws more switched off \
+                 saves nothing by it"
+            ),
+        )
     }
 
     /// The frequencies, for work of which a share does not depend on the frequency.
@@ -210,10 +250,39 @@ mod tests {
         let mut machine = MachineFigures::skylake(4);
         machine.processor.uncore_asleep = Watts::new(99.0);
         let error = machine.check().unwrap_err().to_string();
-        assert!(error.starts_with("uncore_asleep is 99: give watts"), "{error}");
+        assert!(
+            error.starts_with("processor.uncore_asleep is 99: give watts, at most the 14 W"),
+            "{error}"
+        );
         let mut odd = MachineFigures::skylake(5);
         odd.processor.packages = 2;
-        assert!(odd.check().unwrap_err().to_string().starts_with("packages is 2"));
+        assert!(
+            odd.check()
+                .unwrap_err()
+                .to_string()
+                .starts_with("processor.packages is 2")
+        );
+    }
+
+    #[test]
+    fn sleep_that_is_dearer_than_work_is_refused_with_both_numbers() {
+        let mut machine = MachineFigures::skylake(4);
+        machine.processor.idle_states[0].power = Watts::new(2.5);
+        let error = machine.check().unwrap_err();
+        assert_eq!(error.key, "processor.idle_states.0.power");
+        assert!(
+            error
+                .to_string()
+                .contains("at 0.80 GHz a core that works draws 1.00 W"),
+            "{error}"
+        );
+        let mut machine = MachineFigures::skylake(4);
+        machine.server.off = Watts::new(40.0);
+        let error = machine.check().unwrap_err().to_string();
+        assert!(
+            error.starts_with("server.off is 40: give watts, at most the 25.00 W"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -17,12 +17,16 @@ const NOISE: f64 = 0.02;
 #[derive(Clone, Debug)]
 pub(super) struct Draw {
     machines: Vec<(MachineFigures, Frequencies)>,
+    /// The share of their cores that the service may have.
+    usable: f64,
     /// Offset and factor.
     correction: Kalman<2>,
 }
 
 impl Draw {
-    pub(super) fn new(machines: &[MachineFigures]) -> Self {
+    /// For a service that may have so many cores of them.
+    pub(super) fn new(machines: &[MachineFigures], most: Cores) -> Self {
+        let cores: usize = machines.iter().map(|machine| machine.processor.cores).sum();
         let all: f64 = machines.iter().map(|machine| machine.full().get()).sum();
         let deviation = [OFFSET_DEVIATION * all, FACTOR_DEVIATION];
         Self {
@@ -30,6 +34,7 @@ impl Draw {
                 .iter()
                 .map(|machine| (machine.clone(), machine.frequencies(0.0)))
                 .collect(),
+            usable: (most.get() / cores.max(1) as f64).min(1.0),
             correction: Kalman::new([0.0, 1.0], deviation, deviation.map(|one| one * DRIFT)),
         }
     }
@@ -41,7 +46,8 @@ impl Draw {
     /// Cores of the first so many.
     pub(super) fn cores(&self, servers: usize) -> f64 {
         let first = self.machines.iter().take(servers);
-        first.map(|(machine, _)| machine.processor.cores as f64).sum()
+        let cores: f64 = first.map(|(machine, _)| machine.processor.cores as f64).sum();
+        cores * self.usable
     }
 
     /// What a server must be away for, so that it is worth its boot, seconds; infinite where it never is.

@@ -13,6 +13,7 @@ mod keeper;
 mod servers;
 mod tuning;
 
+pub use servers::MAX_HORIZON_PERIODS;
 pub use tuning::JointTuning;
 
 use crate::decision::{Decision, Reason};
@@ -104,7 +105,7 @@ impl Joint {
             let limits = (1..=steps).map(|step| range.round_down(range.max() - range.step() * step as f64));
             paces.extend(limits.map(|limit| (Some(limit), limit / range.max())));
         }
-        let draw = Draw::new(machines);
+        let draw = Draw::new(machines, plant.cores().max());
         Some(Self {
             levers: plant.levers(),
             paces,

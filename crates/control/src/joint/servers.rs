@@ -3,6 +3,8 @@
 
 use std::collections::VecDeque;
 
+/// The most periods that a boot may last: over a longer time hardly anything is known of how the load grows.
+pub const MAX_HORIZON_PERIODS: usize = 4096;
 /// Ratios kept, to learn how much the load grows while a server boots, and how many are taken from one horizon.
 const MEMORY: usize = 16_384;
 const PER_HORIZON: usize = 8;

@@ -7,13 +7,14 @@ use super::{
 use crate::constant::{Constant, ConstantConfig};
 use crate::headroom::Headroom;
 use crate::hpa::{Hpa, HpaNodes, HpaNodesTuning, HpaTuning, K8sAsRun, K8sAsRunTuning};
-use crate::joint::{Joint, JointTuning};
+use crate::joint::{Joint, JointTuning, MAX_HORIZON_PERIODS};
 use crate::pegasus::{Pegasus, PegasusTuning, PegasusVariant};
 use crate::power_manager::{PowerManager, PowerManagerTuning, Powersave};
 use crate::resize::{AlwaysOn, ResizeTuning};
 use crate::slo_power::{Mode, SloPower};
 use crate::{Fixed, HeadroomTuning, Tuning};
-use headroom_units::Lever;
+use headroom_physics::MachineFigures;
+use headroom_units::{Lever, Seconds};
 use serde::Deserialize;
 
 const FIXED: Entry = Entry {
@@ -21,6 +22,7 @@ const FIXED: Entry = Entry {
     about: "Everything on, always: the reference for savings",
     table: None,
     resizes: false,
+    may_resize: false,
     has_defaults: true,
     needs_reachable_target: false,
     build: |_, context| Ok(Box::new(Fixed::new(context.plant))),
@@ -131,6 +133,7 @@ pub(super) static LAWS: [Entry; 18] = [
                 whatever the model believes",
         table: Some("joint"),
         needs_reachable_target: true,
+        may_resize: true,
         build: joint,
         search: search::joint,
         ..FIXED
@@ -243,6 +246,30 @@ impl LawConfig {
         }
     }
 
+    /// Whether the laws that switch servers by a forecast can foresee a whole boot of each of these machines in periods of
+    /// this length.
+    ///
+    /// # Errors
+    /// Where the boot is longer than the forecast reaches, with both numbers.
+    pub fn foresees(&self, machines: &[MachineFigures], period: Seconds) -> Result<(), LawError> {
+        if !self.names.iter().any(LawName::may_resize) {
+            return Ok(());
+        }
+        let boots = machines.iter().map(|machine| machine.server.boot.get());
+        let (boot_s, warm_s) = (boots.fold(0.0, f64::max), self.joint.warm_s);
+        let periods = ((boot_s + warm_s) / period.get()).ceil();
+        if periods <= MAX_HORIZON_PERIODS as f64 {
+            return Ok(());
+        }
+        let why = format!(
+            "is {}: a server boots in {boot_s} s and warms up for {warm_s} s, which is {periods} periods, and the forecast \
+             reaches {MAX_HORIZON_PERIODS}: give at least {:.0}, or leave its power to another law",
+            period.as_millis(),
+            ((boot_s + warm_s) * 1e3 / MAX_HORIZON_PERIODS as f64).ceil()
+        );
+        Err(LawError::new("control.period_ms", why))
+    }
+
     /// Checks the parameters of all laws, whichever runs.
     ///
     /// # Errors
@@ -333,6 +360,14 @@ fn headroom(config: &LawConfig, context: &LawContext) -> Built {
 }
 
 fn joint(config: &LawConfig, context: &LawContext) -> Built {
+    let (spare, servers) = (config.joint.spare, context.machines.len());
+    if servers > 0 && spare >= servers {
+        let why = format!(
+            "is {spare} of {servers} servers: one at least must be needed for the load, so give at most {}",
+            servers - 1
+        );
+        return Err(LawError::new("law.joint.spare", why));
+    }
     let law = Joint::new(
         context.slo,
         context.plant,

@@ -88,6 +88,8 @@ type Found = Result<Vec<Parameter>, LawError>;
 struct Entry {
     /// Whether what it moves is the number of servers that are on, and nothing of a machine.
     resizes: bool,
+    /// Whether it sets machines and switches servers too, where there are any to switch.
+    may_resize: bool,
     name: &'static str,
     about: &'static str,
     /// The table of its parameters; `None` where it has none.
@@ -118,6 +120,11 @@ impl LawName {
     /// Whether it switches servers on and off, and sets nothing of a machine.
     pub const fn resizes(self) -> bool {
         self.0.resizes
+    }
+
+    /// Whether it sets machines, and switches servers on and off too where they can be.
+    pub const fn may_resize(self) -> bool {
+        self.0.may_resize
     }
 
     /// Whether it can run with the default parameters: what has none cannot be compared or searched as it stands.

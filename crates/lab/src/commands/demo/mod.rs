@@ -273,7 +273,7 @@ impl Stage {
         let wiki = Wiki::start(&scope)?;
         let model = PowerModel::default_for(demo_machine.cores)?;
         let target = TargetSpec::Path(scope.target().cpu_dir.display().to_string());
-        let options = LocalOptions::of(roots.clone(), target, model);
+        let options = LocalOptions::of(roots.clone(), target, model.clone());
         let machine = CgroupMachine::open(options, restore::global())?;
         let gateway = Gateway::start(GatewayConfig {
             listen: vec![SocketAddr::from(([127, 0, 0, 1], 0))],
