@@ -61,6 +61,17 @@ impl Capping {
     }
 }
 
+/// What happened in an interval, on average: cores in force, busy, work in cores at full speed, and watts with and without busy
+/// cores.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Happened {
+    pub(crate) cores: f64,
+    pub(crate) busy: f64,
+    pub(crate) work: f64,
+    pub(crate) power_w: f64,
+    pub(crate) standing_w: f64,
+}
+
 /// What is remembered of the load and the power of one node.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Governor {
@@ -76,16 +87,14 @@ pub(crate) struct Governor {
 
 impl Governor {
     /// Takes in what happened since the last call.
-    pub(crate) fn observe(
-        &mut self,
-        capping: &Capping,
-        dt_s: f64,
-        cores: f64,
-        busy: f64,
-        work: f64,
-        power_w: f64,
-        standing_w: f64,
-    ) {
+    pub(crate) fn observe(&mut self, capping: &Capping, dt_s: f64, happened: Happened) {
+        let Happened {
+            cores,
+            busy,
+            work,
+            power_w,
+            standing_w,
+        } = happened;
         if dt_s <= 0.0 {
             return;
         }

@@ -1,6 +1,6 @@
 //! One node: a processor-sharing server with a power state, a frequency, a cap and a meter.
 
-use crate::capping::{Capping, Governor};
+use crate::capping::{Capping, Governor, Happened};
 use crate::energy::EnergyByCause;
 use crate::power::{Draw, Level, NodeModel};
 use crate::scenario::{NodeGroup, Parking};
@@ -212,14 +212,16 @@ impl Node {
             && self.state.serves()
         {
             let jobs = self.server.jobs();
-            while jobs > 0 {
-                let (_, until_s) = self.server.running(jobs);
-                if until_s > now_s {
-                    break;
-                }
+            // Without a request nothing runs whatever the quota does.
+            let mut until_s = match jobs {
+                0 => f64::INFINITY,
+                _ => self.server.running(jobs).1,
+            };
+            while until_s <= now_s {
                 self.server.advance(until_s);
-                let (running, _) = self.server.running(jobs);
-                tracked.cores.run(until_s, running);
+                let running = self.server.running(jobs);
+                tracked.cores.run(until_s, running.0);
+                until_s = running.1;
             }
         }
         self.server.advance(now_s);
@@ -379,12 +381,14 @@ impl Node {
             self.governor.observe(
                 &self.capping,
                 dt_s,
-                self.server.cores(),
-                (now.busy_core_s - before.busy_core_s) / dt_s,
-                // In cores at this node's own full speed.
-                (now.work_s - before.work_s) / dt_s / (self.own_speed * self.slowed),
-                (now.energy_j - before.energy_j) / dt_s,
-                (now.energy_j - now.work_j - before.energy_j + before.work_j) / dt_s,
+                Happened {
+                    cores: self.server.cores(),
+                    busy: (now.busy_core_s - before.busy_core_s) / dt_s,
+                    // In cores at this node's own full speed.
+                    work: (now.work_s - before.work_s) / dt_s / (self.own_speed * self.slowed),
+                    power_w: (now.energy_j - before.energy_j) / dt_s,
+                    standing_w: (now.energy_j - now.work_j - before.energy_j + before.work_j) / dt_s,
+                },
             );
         }
     }
