@@ -132,7 +132,11 @@ pub fn idle_power_in(machine: &MachineFigures, states: &[InState], voltage: f64)
     IdlePower {
         cores: Watts::new(cores_w),
         uncore: (processor.uncore - saved) * packages,
-        deep: if idle > 0.0 { deepest.cores.get() / idle } else { 0.0 },
+        deep: if idle > 0.0 {
+            deepest.cores.get() / idle
+        } else {
+            0.0
+        },
     }
 }
 

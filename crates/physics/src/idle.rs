@@ -141,7 +141,8 @@ mod tests {
         ];
         let error = check_states("idle_states", &states).unwrap_err().to_string();
         assert!(
-            error.contains("idle_states.1.power is 1.5: give watts, at most the 1 W") && error.contains("saves nothing"),
+            error.contains("idle_states.1.power is 1.5: give watts, at most the 1 W")
+                && error.contains("saves nothing"),
             "{error}"
         );
         assert!(check_states("idle_states", &[]).is_err());

@@ -58,15 +58,15 @@ mod tests {
 
     #[test]
     fn a_kind_has_the_machines_cores_and_figures_must_have_them() {
-        assert_eq!(
-            Machine::default().figures(6).unwrap(),
-            MachineFigures::skylake(6)
-        );
+        assert_eq!(Machine::default().figures(6).unwrap(), MachineFigures::skylake(6));
         let own = Machine::Figures(Box::new(MachineFigures::broadwell(12)));
         assert_eq!(own.figures(12).unwrap(), MachineFigures::broadwell(12));
         let error = own.figures(8).unwrap_err();
         assert_eq!(error.key, "processor.cores");
-        assert!(error.to_string().contains("is 12: the machine has 8 cores"), "{error}");
+        assert!(
+            error.to_string().contains("is 12: the machine has 8 cores"),
+            "{error}"
+        );
     }
 
     #[test]
@@ -75,7 +75,12 @@ mod tests {
         assert_eq!(parse(r#"{"kind":"broadwell"}"#).unwrap(), Machine::Broadwell {});
         let error = parse(r#"{"kind":"skylake","cores":4}"#).unwrap_err().to_string();
         assert!(error.contains("unknown field `cores`"), "{error}");
-        assert!(parse(r#"{"kind":"alder-lake"}"#).unwrap_err().to_string().contains("broadwell"));
+        assert!(
+            parse(r#"{"kind":"alder-lake"}"#)
+                .unwrap_err()
+                .to_string()
+                .contains("broadwell")
+        );
         let own = Machine::Figures(Box::new(MachineFigures::skylake(2)));
         let text = serde_json::to_string(&own).unwrap();
         assert_eq!(parse(&text).unwrap(), own);

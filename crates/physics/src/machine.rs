@@ -256,7 +256,12 @@ mod tests {
         );
         let mut odd = MachineFigures::skylake(5);
         odd.processor.packages = 2;
-        assert!(odd.check().unwrap_err().to_string().starts_with("processor.packages is 2"));
+        assert!(
+            odd.check()
+                .unwrap_err()
+                .to_string()
+                .starts_with("processor.packages is 2")
+        );
     }
 
     #[test]
@@ -265,11 +270,19 @@ mod tests {
         machine.processor.idle_states[0].power = Watts::new(2.5);
         let error = machine.check().unwrap_err();
         assert_eq!(error.key, "processor.idle_states.0.power");
-        assert!(error.to_string().contains("at 0.80 GHz a core that works draws 1.00 W"), "{error}");
+        assert!(
+            error
+                .to_string()
+                .contains("at 0.80 GHz a core that works draws 1.00 W"),
+            "{error}"
+        );
         let mut machine = MachineFigures::skylake(4);
         machine.server.off = Watts::new(40.0);
         let error = machine.check().unwrap_err().to_string();
-        assert!(error.starts_with("server.off is 40: give watts, at most the 25.00 W"), "{error}");
+        assert!(
+            error.starts_with("server.off is 40: give watts, at most the 25.00 W"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -44,7 +44,11 @@ impl Levers {
                 .collect();
             match found.iter().any(|finding| finding.state != State::Unusable) {
                 true => None,
-                false => Some(found.first().map_or_else(|| "it was not found".to_owned(), |f| f.why.clone())),
+                false => Some(
+                    found
+                        .first()
+                        .map_or_else(|| "it was not found".to_owned(), |f| f.why.clone()),
+                ),
             }
         };
         Self {
@@ -62,9 +66,10 @@ pub fn savings(machine: &MachineFigures, levers: &Levers) -> Vec<LeverSaving> {
     let (busy, lowest) = (savings.busy_at_highest, savings.busy_at_lowest);
     let watts = |power: Watts| format!("{:.1} W", power.get());
     let by_frequency = (busy - lowest).max(Watts::ZERO);
-    let deep = levers.no_idle_states.as_ref().map_or(String::new(), |why| {
-        format!(", where the host lets them ({why})")
-    });
+    let deep = levers
+        .no_idle_states
+        .as_ref()
+        .map_or(String::new(), |why| format!(", where the host lets them ({why})"));
     let mut all = vec![
         LeverSaving {
             lever: "frequency",
@@ -152,7 +157,11 @@ pub fn example(text: &str, savings: &[LeverSaving]) -> String {
         "frequency" => text.replace("\nname = \"slo-power\"\n", "\nname = \"joint\"\n"),
         _ => text.to_owned(),
     };
-    format!("# What saves most on this machine: {}, {}.\n{set}", best.lever, words(best))
+    format!(
+        "# What saves most on this machine: {}, {}.\n{set}",
+        best.lever,
+        words(best)
+    )
 }
 
 /// Of the machine that these trees are of, by the figures of a Skylake server with as many cores; nothing where it names no
@@ -190,9 +199,16 @@ mod tests {
     fn each_lever_says_its_watts_and_their_cause() {
         let machine = MachineFigures::skylake(8);
         let all = savings(&machine, &Levers::default());
-        assert_eq!(words(&of(&all, "frequency")), "24.0 W: 32.0 W busy to 8.0 W at the lowest");
+        assert_eq!(
+            words(&of(&all, "frequency")),
+            "24.0 W: 32.0 W busy to 8.0 W at the lowest"
+        );
         assert_eq!(words(&of(&all, "quota")), "0.0 W: a quota switches no core off");
-        assert!(of(&all, "cpuset").why.starts_with("up to 9.3 W by deep sleep of 7 cores; the packages' 18.8 W"));
+        assert!(
+            of(&all, "cpuset")
+                .why
+                .starts_with("up to 9.3 W by deep sleep of 7 cores; the packages' 18.8 W")
+        );
         assert!(of(&all, "server off").why.contains("60 s of boot"));
         assert_eq!(of(&all, "cap").watts, of(&all, "frequency").watts);
         assert_eq!(best(&all).unwrap().lever, "frequency");
@@ -203,7 +219,10 @@ mod tests {
         let text = crate::config::EXAMPLE;
         let set = |levers: &Levers| example(text, &savings(&MachineFigures::skylake(8), levers));
         let all = set(&Levers::default());
-        assert!(all.starts_with("# What saves most on this machine: frequency, 24.0 W: "), "{all}");
+        assert!(
+            all.starts_with("# What saves most on this machine: frequency, 24.0 W: "),
+            "{all}"
+        );
         assert!(all.contains("\nname = \"joint\"\n") && all.contains("\n# lever = \"quota\"\n"));
         let none = || Some("none".to_owned());
         let virtual_machine = Levers {
@@ -229,7 +248,10 @@ mod tests {
             ..Levers::default()
         };
         let all = savings(&MachineFigures::skylake(8), &levers);
-        assert!(words(&of(&all, "frequency")).ends_with("[not here: a virtual machine's frequency belongs to its host]"));
+        assert!(
+            words(&of(&all, "frequency"))
+                .ends_with("[not here: a virtual machine's frequency belongs to its host]")
+        );
         assert_eq!(of(&all, "cap").watts, 0.0);
         assert_eq!(best(&all).unwrap().lever, "cpuset");
         let mut never = MachineFigures::skylake(2);

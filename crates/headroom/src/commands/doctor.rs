@@ -60,7 +60,11 @@ pub fn run(args: &DoctorArgs) -> Result<(), Failure> {
              (`headroom up --check` goes by [machine])\n",
         );
         for saving in &savings {
-            text.push_str(&format!("  {:<width$} {}\n", saving.lever, savings::words(saving)));
+            text.push_str(&format!(
+                "  {:<width$} {}\n",
+                saving.lever,
+                savings::words(saving)
+            ));
         }
         text.push('\n');
     }

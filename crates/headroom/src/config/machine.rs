@@ -26,7 +26,9 @@ pub fn figures(
 /// between its lowest and its highest, whichever these are.
 #[must_use]
 pub fn with_frequencies(machine: &Machine, mut figures: MachineFigures, plant: &Plant) -> MachineFigures {
-    let own = plant.frequency().filter(|_| !matches!(machine, Machine::Figures(_)));
+    let own = plant
+        .frequency()
+        .filter(|_| !matches!(machine, Machine::Figures(_)));
     if let Some(range) = own {
         let frequency = &mut figures.processor.frequency;
         (frequency.lowest, frequency.highest) = (range.min(), range.max());
@@ -61,6 +63,9 @@ mod tests {
         );
         assert!(message.starts_with(&place), "{message}");
         let message = error(&good, 8.0);
-        assert!(message.contains("machine.processor.cores: is 4: the machine has 8 cores"), "{message}");
+        assert!(
+            message.contains("machine.processor.cores: is 4: the machine has 8 cores"),
+            "{message}"
+        );
     }
 }

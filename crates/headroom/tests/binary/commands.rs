@@ -76,7 +76,10 @@ fn doctor_says_what_there_is_and_what_there_is_not() {
     // What each lever saves is said with its cause, and a quota saves nothing.
     let quota = |saving: &serde_json::Value| saving["lever"] == "quota" && saving["watts"] == 0.0;
     assert!(all["savings"].as_array().unwrap().iter().any(quota), "{all}");
-    assert_has(here.out(), &["Savings", "a quota switches no core off", "busy to", "deep sleep"]);
+    assert_has(
+        here.out(),
+        &["Savings", "a quota switches no core off", "busy to", "deep sleep"],
+    );
 
     // A machine without anything: everything that saves or measures is missing, each with why and what would help.
     let nothing = tempfile::tempdir().unwrap();

@@ -12,8 +12,8 @@ use crate::cpu::{CpuError, CpuList, CpusetActuator, QuotaActuator, QuotaBounds, 
 use crate::frequency::{FrequencyBounds, FrequencyError, FrequencyReader, FrequencyUse};
 use crate::limit::{self, CapBounds, LeverChoice, LeverKind, LeverPreference, NoLever, PowerLimitError};
 use crate::power::{
-    Choice, HsmpMeter, Meter, MeterError, MeterKind, MeterPreference, MeterSample, PowerModel,
-    RaplMeter, choose, choose_tried,
+    Choice, HsmpMeter, Meter, MeterError, MeterKind, MeterPreference, MeterSample, PowerModel, RaplMeter,
+    choose, choose_tried,
 };
 use crate::restore::{Outcome, Registry, Watch};
 use headroom_units::{Cores, Hertz, Ratio, Reading, Seconds, Setting, Watts};

@@ -84,7 +84,9 @@ impl Idleness {
     pub(super) const fn words(&self) -> &'static str {
         match self.by {
             By::States { .. } => "idle cores by the kernel's counters of idle states",
-            By::Wakeups { .. } => "idle cores by their wake-ups, for the kernel has no counters of idle states here",
+            By::Wakeups { .. } => {
+                "idle cores by their wake-ups, for the kernel has no counters of idle states here"
+            }
         }
     }
 
@@ -95,7 +97,9 @@ impl Idleness {
         let cores = Cores::new(machine.processor.cores as f64);
         let idle = (cores - busy).max(Cores::ZERO);
         match &self.by {
-            By::States { found: Some(found), .. } => {
+            By::States {
+                found: Some(found), ..
+            } => {
                 let all: Cores = found.iter().map(|state| state.cores).sum();
                 // What others of the machine kept busy idles in this account, as the rest does.
                 let factor = match all > Cores::ZERO {
@@ -114,7 +118,9 @@ impl Idleness {
                 }
                 idle_power_in(machine, &scaled, voltage)
             }
-            By::Wakeups { found: Some(load), .. } => {
+            By::Wakeups {
+                found: Some(load), ..
+            } => {
                 let load = Load {
                     busy: load.busy.max(busy),
                     ..*load
@@ -196,7 +202,9 @@ fn shallowest(machine: &MachineFigures, idle: Cores, voltage: f64) -> Watts {
 fn matching(states: &[IdleState], name: &str, residency_s: f64) -> usize {
     // ACPI's tables have the same states under longer names: C1_ACPI.
     let name = name.trim().trim_end_matches("_ACPI");
-    let named = states.iter().position(|state| state.name.eq_ignore_ascii_case(name));
+    let named = states
+        .iter()
+        .position(|state| state.name.eq_ignore_ascii_case(name));
     named.unwrap_or_else(|| deepest_within(states, residency_s))
 }
 

@@ -19,10 +19,18 @@ impl Tree {
     /// Microseconds in each state and entries of it, of one CPU.
     fn states(&self, cpu: u32, spent: [(u64, u64); 4]) {
         for (at, ((name, residency), (time, usage))) in STATES.into_iter().zip(spent).enumerate() {
-            let dir = self.0.path().join(format!("devices/system/cpu/cpu{cpu}/cpuidle/state{at}"));
+            let dir = self
+                .0
+                .path()
+                .join(format!("devices/system/cpu/cpu{cpu}/cpuidle/state{at}"));
             fs::create_dir_all(&dir).unwrap();
             fs::write(dir.join("name"), format!("{name}\n")).unwrap();
-            for (file, value) in [("residency", residency), ("latency", 1), ("time", time), ("usage", usage)] {
+            for (file, value) in [
+                ("residency", residency),
+                ("latency", 1),
+                ("time", time),
+                ("usage", usage),
+            ] {
                 fs::write(dir.join(file), format!("{value}\n")).unwrap();
             }
         }
@@ -100,15 +108,25 @@ fn without_states_watts_are_by_wake_ups_and_parked_cores_sleep() {
     let packed = power([400, 0, 0, 0], 320_000);
     let calm = power([100; 4], 200);
     assert!(packed.cores < spread.cores, "{packed:?} {spread:?}");
-    assert!(calm.cores < spread.cores && calm.uncore < spread.uncore, "{calm:?} {spread:?}");
+    assert!(
+        calm.cores < spread.cores && calm.uncore < spread.uncore,
+        "{calm:?} {spread:?}"
+    );
     assert_eq!(spread.uncore, MachineFigures::skylake(4).processor.uncore);
 }
 
 #[test]
 fn busy_time_and_switches_are_read_and_nonsense_is_not() {
-    let stat = parse("cpu  9 9 9 9 9 9 9\ncpu0 100 20 30 99999 55 4 6 77\ncpu1 1 0 0 0 0 0 0\nctxt 42\n").unwrap();
+    let stat =
+        parse("cpu  9 9 9 9 9 9 9\ncpu0 100 20 30 99999 55 4 6 77\ncpu1 1 0 0 0 0 0 0\nctxt 42\n").unwrap();
     assert_eq!((stat.busy.as_slice(), stat.switches), ([160, 1].as_slice(), 42));
-    for nonsense in ["", "cpu0 1 2 3 4 5 6 7\n", "ctxt 5\n", "cpu0 1 2\nctxt 5\n", "cpu0 a\nctxt x\n"] {
+    for nonsense in [
+        "",
+        "cpu0 1 2 3 4 5 6 7\n",
+        "ctxt 5\n",
+        "cpu0 1 2\nctxt 5\n",
+        "cpu0 a\nctxt x\n",
+    ] {
         assert_eq!(parse(nonsense), None, "{nonsense:?}");
     }
     let later = Stat {
@@ -116,5 +134,8 @@ fn busy_time_and_switches_are_read_and_nonsense_is_not() {
         switches: 2042,
     };
     let load = later.since(&stat, 2.0, 2);
-    assert_eq!((load.busy, load.wakeups, load.on), (Cores::new(1.0), PerSecond::new(500.0), 1));
+    assert_eq!(
+        (load.busy, load.wakeups, load.on),
+        (Cores::new(1.0), PerSecond::new(500.0), 1)
+    );
 }

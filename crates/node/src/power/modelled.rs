@@ -71,9 +71,7 @@ impl Meter for ModelledMeter {
         let rebased = usage.rebases > std::mem::replace(&mut self.rebases, usage.rebases);
         let machine = self.model.machine();
         let busy = usage.busy.clamp(Cores::ZERO, self.model.cores());
-        let idle = self
-            .idleness
-            .power(machine, busy, self.model.voltage(frequency));
+        let idle = self.idleness.power(machine, busy, self.model.voltage(frequency));
         let power =
             machine.platform + idle.uncore + idle.cores + self.model.busy_core(frequency) * busy.get();
         let power = (usage.elapsed.get() > 0.0).then_some(power);

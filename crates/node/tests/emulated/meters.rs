@@ -4,8 +4,8 @@ use super::{Bench, HSMP_ANSWERS, wait_for};
 use crate::testing::says;
 use headroom_node::idle::IdleMeter;
 use headroom_node::power::{
-    HsmpMeter, HwmonMeter, Meter, MeterError, MeterKind, MeterPreference, MeterSample, PowerModel,
-    RaplMeter, RaplTotal, Refusal, choose,
+    HsmpMeter, HwmonMeter, Meter, MeterError, MeterKind, MeterPreference, MeterSample, PowerModel, RaplMeter,
+    RaplTotal, Refusal, choose,
 };
 use headroom_testbed::hardware::config::RaplConfig;
 use headroom_testbed::hardware::{Command, HardwareConfig, Operation};

@@ -195,7 +195,8 @@ impl ControllerFile {
         }
         // The laws of servers know no machine: what they lack shows here.
         if law.resizes() {
-            LawConfig::build_servers(&self.law, law).map_err(|error| document.error(&error.key, error.why))?;
+            LawConfig::build_servers(&self.law, law)
+                .map_err(|error| document.error(&error.key, error.why))?;
         }
         Ok(())
     }
