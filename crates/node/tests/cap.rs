@@ -10,11 +10,21 @@ use headroom_node::cgroup::Target;
 use headroom_node::cpu::UsageMeter;
 use headroom_node::power::{Meter, MeterKind, MeterPreference, ModelledMeter, PowerModel};
 use headroom_node::restore::Registry;
+use headroom_physics::MachineFigures;
 use headroom_units::{Cores, Lever, Ratio, Seconds, Setting, Source, Watts};
 use std::fs;
 use std::time::{Duration, Instant};
 
 const FULL: Ratio = Ratio::new(1.0);
+
+/// A machine whose cores know one idle state, so that what wakes them changes nothing.
+fn always_shallow(cores: usize) -> PowerModel {
+    let mut machine = MachineFigures::skylake(cores);
+    let processor = &mut machine.processor;
+    processor.idle_states.truncate(1);
+    processor.uncore_asleep = processor.uncore;
+    PowerModel::new(machine).unwrap()
+}
 
 /// A limiter by the modelled meter.
 fn modelled(
@@ -38,7 +48,7 @@ fn a_busy_service_is_held_under_the_cap() {
     let (roots, target) = (Roots::default(), scope.target());
     let busy = [Running::busy(), Running::busy()];
     busy.iter().for_each(|process| scope.add(process.pid()).unwrap());
-    let model = PowerModel::default_for(Cores::new(2.0)).unwrap();
+    let model = always_shallow(2);
     let options = LimiterOptions::default();
     let (limiter, choice) = Limiter::open(
         &roots,
