@@ -8,11 +8,11 @@
 //! // Two minutes of the default scenario under two seeds.
 //! let mut world = Setting::default();
 //! world.scenario.duration_s = Some(120.0);
-//! let laws = [LawName::FIXED, LawName::SLO_POWER].map(Into::into);
+//! let laws = [LawName::FIXED, LawName::POWERSAVE].map(Into::into);
 //! let field = Field::new(world.clone(), &laws, false, vec![1, 2], 2)?;
 //! let (rows, _) = field.rows(&["default".to_owned()], &[vec![world.clone(), world]])?;
-//! assert_eq!(rows[1].law, "slo-power");
-//! assert!(rows[1].energy_over_first_percent.mean < 0.0);
+//! assert_eq!(rows[1].law, "powersave");
+//! assert!(rows[1].latency_p95_ms.mean > rows[0].latency_p95_ms.mean);
 //! # Ok::<(), headroom_console::Failure>(())
 //! ```
 

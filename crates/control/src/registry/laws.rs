@@ -143,6 +143,7 @@ pub(super) static LAWS: [Entry; 18] = [
         about: "That autoscaler with Kubernetes' cluster autoscaler: nodes by what the pods request",
         table: Some("hpa-nodes"),
         build: hpa_nodes,
+        search: search::hpa_nodes,
         ..FIXED
     },
     Entry {

@@ -156,6 +156,13 @@ pub(super) fn k8s_as_run(_: &LawConfig, _: &LawContext) -> Found {
     ])
 }
 
+pub(super) fn hpa_nodes(_: &LawConfig, _: &LawContext) -> Found {
+    Ok(vec![
+        parameter!("hpa-nodes", 0.1, 0.9, (hpa_nodes) unneeded_below),
+        parameter!("hpa-nodes", 60.0, 3600.0, (hpa_nodes) unneeded_s),
+    ])
+}
+
 /// The one cap, from the lowest that the nodes take to what all their cores can need.
 pub(super) fn power_manager(config: &LawConfig, context: &LawContext) -> Found {
     let plant = context.plant;

@@ -20,7 +20,7 @@ const PACKAGE_BREAK_EVEN: Seconds = Seconds::new(0.001);
 
 /// The key under which this configuration has a figure of a machine.
 fn field_of(key: &str) -> &'static str {
-    match key {
+    match key.trim_start_matches("processor.") {
         "uncore_asleep" => "power.uncore_asleep_per_package",
         "background" => "power.background",
         "frequency.lowest_voltage" => "power.lowest_voltage",
