@@ -8,7 +8,7 @@ use headroom_physics::expected::{IdlePower, InState, Load, idle_power_at, idle_p
 use headroom_physics::idle::deepest_within;
 use headroom_physics::{IdleState, MachineFigures};
 use headroom_units::{Cores, PerSecond, Watts};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// The counters are some dozens of files for each CPU, and are not read more often.
@@ -227,7 +227,7 @@ struct Stat {
     switches: u64,
 }
 
-fn read(path: &PathBuf) -> Option<Stat> {
+fn read(path: &Path) -> Option<Stat> {
     parse(&file::read(path).ok()?)
 }
 
