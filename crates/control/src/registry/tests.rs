@@ -7,7 +7,7 @@ fn context() -> LawContext {
         slo: slo(250.0),
         plant: plant([0.2, 2.0, 0.1], [6.0, 2.86, 6.2]),
         service_rate: PerSecond::new(250.0),
-        machines: vec![headroom_physics::MachineFigures::skylake(2)],
+        machines: vec![MachineFigures::skylake(2)],
     }
 }
 
