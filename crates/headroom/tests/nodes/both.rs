@@ -11,6 +11,7 @@ use std::fs;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// What one server takes, as the law is told.
 const CAPACITY_PER_S: u64 = 30;
@@ -102,6 +103,12 @@ impl Drop for Machine {
     }
 }
 
+/// Three emulated machines are much for a small one: a test of them has it alone.
+pub fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// The state of each node, as `/status` has it.
 pub fn states(admin: SocketAddr) -> Option<Vec<String>> {
     let status = status(admin)?;
@@ -115,6 +122,7 @@ fn cores_and_caps_are_held_and_servers_switched_in_one_run_with_one_report() {
     if !fuse_or_skipped("emulated hardware") {
         return;
     }
+    let _alone = alone();
     let dir = tempfile::tempdir().unwrap();
     let machines: Vec<Machine> = (1..=3)
         .map(|number| Machine::named("headroom-both", number, dir.path()))

@@ -1,6 +1,6 @@
 //! The law that moves every lever, in earnest: on emulated servers that are switched, and on one emulated machine.
 
-use crate::both::{Machine, states};
+use crate::both::{Machine, alone, states};
 use crate::common::{
     Config, Emulator, Gateway, Load, Program, fuse_or_skipped, headroom, metrics_at, refused, serving_at,
     succeeds, until, wait,
@@ -41,6 +41,7 @@ fn a_controller_lowers_the_frequency_and_switches_servers_off_by_one_law() {
     if !fuse_or_skipped("emulated hardware") {
         return;
     }
+    let _alone = alone();
     let dir = tempfile::tempdir().unwrap();
     let machines: Vec<Machine> = (1..=3)
         .map(|number| Machine::named("headroom-joint", number, dir.path()))
@@ -107,6 +108,7 @@ fn one_machine_runs_the_same_law_by_its_frequency_alone() {
     if !fuse_or_skipped("emulated hardware") {
         return;
     }
+    let _alone = alone();
     let dir = tempfile::tempdir().unwrap();
     let emulator = Emulator::start(dir.path(), "headroom-joint-up", 0.5);
     let wiki = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
