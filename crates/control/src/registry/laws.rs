@@ -312,6 +312,8 @@ impl LawName {
     pub const FIXED: Self = Self(&LAWS[0]);
     /// `headroom`.
     pub const HEADROOM: Self = Self(&LAWS[1]);
+    /// `joint`.
+    pub const JOINT: Self = Self(&LAWS[12]);
     /// `slo-power`.
     pub const SLO_POWER: Self = Self(&LAWS[2]);
     /// `power-only`.

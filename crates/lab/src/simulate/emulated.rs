@@ -11,7 +11,6 @@ use headroom_console::Document;
 use headroom_console::Failure;
 use headroom_control::LawName;
 use headroom_control::{Plant, Slo};
-use headroom_physics::MachineFigures;
 use headroom_sim::Scenario;
 use headroom_sim::capping::Capping;
 use headroom_sim::power::Machine;
@@ -19,7 +18,7 @@ use headroom_sim::quota::Quota;
 use headroom_sim::scenario::{Delays, NodeGroup, Service};
 use headroom_testbed::hardware::HardwareConfig;
 use headroom_testbed::wiki::WikiCosts;
-use headroom_units::{Cores, PerSecond, Seconds, Watts};
+use headroom_units::{Cores, PerSecond, Seconds};
 use headroom_workload::Shape;
 use std::time::Duration;
 
@@ -129,7 +128,7 @@ impl EmulatedRun<'_> {
                 cores,
                 fewest_cores: self.plant.cores().min().get(),
                 speed: 1.0,
-                machine: Machine::Figures(Box::new(metered(hardware))),
+                machine: Machine::Figures(Box::new(hardware.metered())),
                 capping: Capping {
                     interval_s: hardware.tick.get(),
                     window_s: CAP_WINDOW_S,
@@ -196,14 +195,6 @@ fn alike(one: &Plant, other: &Plant) -> bool {
     pairs
         .into_iter()
         .all(|(a, b)| (a - b).abs() <= 1e-6 * a.abs().max(b.abs()))
-}
-
-/// The machine as its packages and their memory are metered: without what only the psys zone counts.
-fn metered(hardware: &HardwareConfig) -> MachineFigures {
-    MachineFigures {
-        platform: Watts::ZERO,
-        ..hardware.machine()
-    }
 }
 
 /// The first lines of such a text.
@@ -306,7 +297,7 @@ mod tests {
             (95.0, 250.0, 0.5)
         );
         assert_eq!((node.count, node.cores, node.fewest_cores), (1, 16.0, 2.0));
-        assert_eq!(node.machine, Machine::Figures(Box::new(metered(&hardware))));
+        assert_eq!(node.machine, Machine::Figures(Box::new(hardware.metered())));
         assert_eq!(node.lowest_cap_w, Some(61.0));
         assert_eq!((node.capping.interval_s, node.capping.smoothing_s), (0.01, 0.1));
         let quota = node.quota.unwrap();

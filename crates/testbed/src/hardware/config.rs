@@ -294,6 +294,14 @@ impl HardwareConfig {
         }
     }
 
+    /// The machine as its packages and their memory are metered: without what only the psys zone counts.
+    pub fn metered(&self) -> MachineFigures {
+        MachineFigures {
+            platform: Watts::ZERO,
+            ..self.machine()
+        }
+    }
+
     /// Checks that it is a machine.
     ///
     /// # Errors

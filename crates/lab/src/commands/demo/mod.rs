@@ -25,6 +25,7 @@ use headroom_node::agent::LocalOptions;
 use headroom_node::cgroup::{CgroupScope, ScopeOptions, TargetSpec};
 use headroom_node::power::PowerModel;
 use headroom_node::restore;
+use headroom_physics::MachineFigures;
 use headroom_record::report::runs_html;
 use headroom_record::{Archive, Limits, Recorder, RunSummary, compare_with_first, summary_table};
 use headroom_runtime::live::guard::namespace::Place;
@@ -63,7 +64,7 @@ pub struct DemoArgs {
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
     /// The laws to compare, in this order; the first is what savings are measured against.
-    #[arg(long, value_parser = law_names(), value_delimiter = ',', default_values_t = [LawName::FIXED, LawName::SLO_POWER, LawName::HEADROOM])]
+    #[arg(long, value_parser = law_names(), value_delimiter = ',', default_values_t = [LawName::FIXED, LawName::SLO_POWER, LawName::JOINT])]
     pub laws: Vec<LawName>,
     /// Cores of this machine that the service may have at most; on emulated hardware, those that stand for all cores
     /// of the emulated server. By default 0.6 of this machine's: the rest is for the gateway and the load generator,
@@ -211,7 +212,7 @@ fn stage(
     let laws = args
         .laws
         .iter()
-        .map(|name| law(*name, slo, plant, rate))
+        .map(|name| law(*name, slo, plant, rate, stage.model.machine()))
         .collect::<Result<Vec<_>, Failure>>()?;
 
     let view = terminal::view(args.no_view, || View::open(stop.clone()))?;
@@ -251,12 +252,18 @@ fn run_name(law: LawName) -> String {
     format!("demo-{law}")
 }
 
-fn law(name: LawName, slo: Slo, plant: Plant, rate: PerSecond) -> Result<Stack, Failure> {
+fn law(
+    name: LawName,
+    slo: Slo,
+    plant: Plant,
+    rate: PerSecond,
+    machine: &MachineFigures,
+) -> Result<Stack, Failure> {
     let context = LawContext {
         slo,
         plant,
         service_rate: rate,
-        machines: Vec::new(),
+        machines: vec![machine.clone()],
     };
     let law = LawConfig::of(name).build(&context).map_err(Failure::usage)?;
     Stack::of(law, plant, guardian::DEFAULT_PATIENCE_PERIODS).map_err(Failure::usage)
@@ -271,7 +278,10 @@ impl Stage {
             .context("the demo's service needs a cgroup of its own: run as root (sudo)")?;
         say::note!("starting the wiki");
         let wiki = Wiki::start(&scope)?;
-        let model = PowerModel::default_for(demo_machine.cores)?;
+        let model = match &demo_machine.emulated {
+            Some(hardware) => PowerModel::new(hardware.metered())?,
+            None => PowerModel::default_for(demo_machine.cores)?,
+        };
         let target = TargetSpec::Path(scope.target().cpu_dir.display().to_string());
         let options = LocalOptions::of(roots.clone(), target, model.clone());
         let machine = CgroupMachine::open(options, restore::global())?;
