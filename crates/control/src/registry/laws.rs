@@ -140,6 +140,7 @@ pub(super) static LAWS: [Entry; 18] = [
     },
     Entry {
         name: "hpa-nodes",
+        may_resize: true,
         about: "That autoscaler with Kubernetes' cluster autoscaler: nodes by what the pods request",
         table: Some("hpa-nodes"),
         build: hpa_nodes,

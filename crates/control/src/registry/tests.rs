@@ -88,6 +88,7 @@ fn the_names_that_code_refers_to_are_those_laws() {
     for (law, name) in [
         (LawName::FIXED, "fixed"),
         (LawName::HEADROOM, "headroom"),
+        (LawName::JOINT, "joint"),
         (LawName::SLO_POWER, "slo-power"),
         (LawName::POWER_ONLY, "power-only"),
         (LawName::ELASTIC_ONLY, "elastic-only"),

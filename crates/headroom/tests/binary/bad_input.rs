@@ -202,7 +202,7 @@ fn what_the_machine_has_not_is_refused_and_leaves_everything_as_it_was() {
             threads = 1 | threads = 100000 | threads | threads; 100000
             threads = 1 | {no_file} | tls =  | /no/chain.pem
             threads = 1 | {no_pem} | tls =  | junk.pem
-            "model" | "model"\n[machine]\nkind = "alder-lake" | [machine] | alder-lake; skylake; broadwell; figures
+            "model" | "model"\n[machine]\nkind = "alder-lake" | kind = "alder | alder-lake; skylake; broadwell; figures
         "#
         ),
         || assert_eq!(group.settings(), before),
