@@ -52,7 +52,7 @@ fn a_controller_lowers_the_frequency_and_switches_servers_off_by_one_law() {
     let sections: String = machines.iter().map(Machine::section).collect();
     let file = dir.path().join("controller.toml");
     let text = format!(
-        "[slo]\ntarget_ms = 2000\n[law]\nname = \"joint\"\n[law.joint]\nwarm_s = 0.5\nlate = 0.05\nspare = 0\n\
+        "[slo]\ntarget_ms = 2000\n[law]\nname = \"joint\"\n[law.joint]\nwarm_s = 0.5\nlearn_s = 0.0\nlate = 0.2\nspare = 0\n\
          [power]\nboot_timeout_s = 20.0\nwarm_up_s = 0.4\nlost_s = 5.0\ndrain_timeout_s = 5.0\nstop_timeout_s = 10.0\n\
          [cluster]\nlease_ms = 3000\nrequests_per_core_s = 60\npower_poll_s = 0.5\n[control]\nperiod_ms = 500\n\
          [gateways]\ng1 = \"{}\"\n[exit]\nwait_s = 20\n[record]\ndb = \"{}\"\n[admin]\nlisten = \"127.0.0.1:0\"\n{sections}{}",
