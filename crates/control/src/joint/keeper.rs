@@ -15,6 +15,8 @@
 
 /// What a late period adds to the caution.
 const STEP: f64 = 0.25;
+/// The share of the rate that is aimed at: what caution cannot help, and the time that it takes to grow, come on top.
+const AIM: f64 = 0.8;
 /// The most caution: a percentile eight times that of the model.
 const MAX_CAUTION: f64 = 2.1;
 /// Wealth at which the model is given up: 1 in 100 by chance.
@@ -87,7 +89,7 @@ impl Keeper {
             self.full = (late * (1.0 - FORGET) + error, periods * (1.0 - FORGET) + 1.0);
         }
         let rate = self.rate();
-        self.caution = (self.caution + STEP * (error - rate)).clamp(0.0, MAX_CAUTION);
+        self.caution = (self.caution + STEP * (error - AIM * rate)).clamp(0.0, MAX_CAUTION);
         self.retreat = self.retreat.saturating_sub(1);
         if everything_on {
             return;

@@ -44,6 +44,9 @@ const LATE_WHEN_GROWN: f64 = 0.1;
 /// Growth for which every server stays on.
 const MAX_GROWTH: f64 = 100.0;
 
+/// Periods for which more servers stay on than those from which the law had to retreat.
+const FLOOR_PERIODS: u32 = 7200;
+
 const WARM_UP: &str = "warm-up";
 const UNOBSERVED: &str = "hold-unobserved";
 const CHEAPEST: &str = "cheapest-point";
@@ -69,6 +72,8 @@ pub struct Joint {
     /// From the first period on, whose length says how many a boot lasts.
     growth: Option<Growth>,
     needed: Needed,
+    /// So many servers stay on after a retreat from fewer, for so many more periods.
+    floor: (usize, u32),
     after_late: u32,
     periods: u32,
     in_flight: Option<(u64, f64)>,
@@ -117,6 +122,7 @@ impl Joint {
             growth: None,
             needed: Needed::default(),
             draw,
+            floor: (1, 0),
             after_late: 0,
             periods: 0,
             in_flight: None,
@@ -335,7 +341,14 @@ impl Law for Joint {
         let serving = self.serving(observation);
         let (limit, _) = self.limit_in_force(observation);
         let late = traffic.latency_to_judge() > self.slo.target();
+        let retreating = self.keeper.retreat() > 0;
         self.keeper.observe(late, serving == all && limit.is_none());
+        self.floor.1 = self.floor.1.saturating_sub(1);
+        if self.keeper.retreat() > 0 && !retreating {
+            // What so few servers could not do they will not be asked for again soon.
+            let before = if self.floor.1 > 0 { self.floor.0 } else { 1 };
+            self.floor = ((serving + 1).max(before).min(all), FLOOR_PERIODS);
+        }
         self.after_late = match late {
             true => AFTER_LATE,
             false => self.after_late.saturating_sub(1),
@@ -352,7 +365,8 @@ impl Law for Joint {
         let allowed = self.keeper.rate();
         let demand = self.demand(&forecast, observation, traffic);
         let now = self.best_pace(serving, &demand, allowed);
-        let safe = self.fewest_safe(&demand, allowed);
+        let floor = if self.floor.1 > 0 { self.floor.0 } else { 1 };
+        let safe = self.fewest_safe(&demand, allowed).max(floor);
         let most = (safe + MORE_SERVERS).min(all);
         let cheapest = (safe..=most)
             .map(|servers| self.best_pace(servers, &demand, allowed))
