@@ -96,6 +96,11 @@ pub struct ClusterMachine {
     _network: Network,
 }
 
+/// No node could be reached when something was to be set.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("no node is there")]
+pub struct NoNode;
+
 impl ClusterMachine {
     /// Starts to connect to every node.
     ///
@@ -418,7 +423,7 @@ impl Device for ClusterMachine {
             })
             .collect();
         if live.is_empty() {
-            bail!("no node is there");
+            bail!(NoNode);
         }
         // One that another holds is asked all the same, so that it is ours when that lease ends; it counts for nothing
         // until then.

@@ -15,7 +15,7 @@ mod queue;
 pub(crate) use capacity::usable;
 pub(crate) use counts::{Counts, RunEnergy};
 pub use gateways::{GatewayBalancer, Gateways};
-pub use machine::{ClusterMachine, ClusterOptions, Described};
+pub use machine::{ClusterMachine, ClusterOptions, Described, NoNode};
 pub use queue::{AgentGroup, AgentQueue, Standing, WatchOptions};
 
 use std::future::Future;

@@ -4,6 +4,7 @@ use super::admin::Status;
 use super::sinks::{Lines, RecorderSink, StatusSink};
 use super::view::{Heading, View};
 use super::{ControlLoop, Device, Frame, Laws, SystemClock, Telemetry, silence};
+use crate::cluster::NoNode;
 use headroom_console::Stop;
 use headroom_control::{Decision, Plant, Stack};
 use headroom_node::cap::LimitError;
@@ -88,7 +89,8 @@ pub fn run(
     pulse.beat(silence(plan.frame.period));
     for device in devices.iter_mut().filter(|_| !plan.frame.dry) {
         match device.apply(&mut Decision::of(plan.plant.full())) {
-            Err(error) if is_unguarded(&error) => {
+            // Nodes that cannot be reached have put everything back, or will; the loop commands them when they return.
+            Err(error) if is_unguarded(&error) || error.is::<NoNode>() => {
                 tracing::warn!("nothing is limited at the start of the run: {error:#}");
             }
             applied => applied?,

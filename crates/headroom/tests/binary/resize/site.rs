@@ -129,7 +129,7 @@ impl Site {
     /// The controller's file: the given tables, and a table for each server with `member` and what else is given.
     pub fn config(&self, head: &str, member: impl Fn(usize) -> String) -> PathBuf {
         let mut text = format!(
-            "{head}\n[law.resize]\nwarm_up_s = 0.6\nblind_s = 3.0\n[slo]\ntarget_ms = 250.0\n[power]\nboot_timeout_s = 6.0\nwarm_up_s = 0.4\n\
+            "{head}\n[law.resize]\nwarm_up_s = 0.6\nblind_s = 3.0\nspare_for_s = 1.0\n[slo]\ntarget_ms = 250.0\n[power]\nboot_timeout_s = 6.0\nwarm_up_s = 0.4\n\
              lost_s = 1.5\ndrain_timeout_s = 5.0\nshutdown_s = 1.0\nstop_timeout_s = 6.0\nbackoff_s = 1.0\n\
              backoff_most_s = 4.0\nforgive_s = 60.0\n[control]\nperiod_ms = 200.0\n[cluster]\npower_poll_s = 0.5\n[energy]\n\
              idle_w = 60.0\nfull_w = 65.0\nbooting_w = 65.0\nshutting_down_w = 60.0\noff_w = 0.0\n\
