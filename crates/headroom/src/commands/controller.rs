@@ -6,7 +6,7 @@ mod servers;
 
 use crate::args::RunArgs;
 use crate::check::{self, Report, Running};
-use crate::config::controller::{AtExit, ControllerFile, EXAMPLE};
+use crate::config::controller::{AtExit, ClusterConfig, ControllerFile, EXAMPLE};
 use crate::start::{self, ServiceRate, Start};
 use anyhow::anyhow;
 use clap::Args;
@@ -14,7 +14,7 @@ use headroom_console::{Document, Failure, Stop, say};
 use headroom_control::{Decision, LawContext, Plant};
 use headroom_physics::MachineFigures;
 use headroom_record::RunSummary;
-use headroom_runtime::cluster::{ClusterMachine, ClusterOptions, Gateways};
+use headroom_runtime::cluster::{ClusterMachine, ClusterOptions, Gateways, NoNode};
 use headroom_runtime::live::{Device, Telemetry, run};
 use headroom_runtime::resize::{Servers, leave};
 use headroom_units::{Cores, PerSecond, Seconds, Source};
@@ -283,17 +283,29 @@ fn agents(config: &ControllerFile, document: &Document) -> Result<ClusterMachine
 }
 
 /// Takes the first leases: only now is it known who else holds a node. Whether it was not stopped meanwhile.
-fn hold(machine: &mut ClusterMachine, plant: &Plant, lease: Duration, stop: &Stop) -> Result<bool, Failure> {
-    let give_up = Instant::now() + lease + Duration::from_secs(1);
+fn hold(
+    machine: &mut ClusterMachine,
+    plant: &Plant,
+    cluster: &ClusterConfig,
+    stop: &Stop,
+) -> Result<bool, Failure> {
+    let start = Instant::now();
+    let lease_ends = start + Duration::from_secs_f64(cluster.lease_ms / 1e3) + Duration::from_secs(1);
+    let give_up = start + Duration::from_secs_f64(cluster.wait_s);
     loop {
         let applied = machine.apply(&mut Decision::of(plant.full()));
-        let Some(held) = machine.all_held() else {
-            applied?;
-            return Ok(true);
-        };
-        // A predecessor that was killed keeps its nodes until its leases end, and they are this one's then.
-        if !held.by_our_name || Instant::now() >= give_up {
-            return Err(Failure::usage(anyhow!("no node can be commanded: {}", held.why)));
+        match (applied, machine.all_held()) {
+            // A predecessor that was killed keeps its nodes until its leases end, and they are this one's then.
+            (_, Some(held)) if !held.by_our_name || Instant::now() >= lease_ends => {
+                return Err(Failure::usage(anyhow!("no node can be commanded: {}", held.why)));
+            }
+            (_, Some(_)) => {}
+            // They were there a moment ago.
+            (Err(error), None) if error.is::<NoNode>() && Instant::now() < give_up => {}
+            (applied, None) => {
+                applied?;
+                return Ok(true);
+            }
         }
         if stop.wait_until(Instant::now() + Duration::from_millis(200)) {
             return Ok(false);
@@ -318,7 +330,7 @@ fn serve(
         say::note!("{name} is found {}", state.name());
     }
     let held = match cluster.machine.as_mut().filter(|_| !args.dry_run) {
-        Some(machine) => hold(machine, &cluster.plant, config.lease(), stop)?,
+        Some(machine) => hold(machine, &cluster.plant, &config.cluster, stop)?,
         None => true,
     };
     let leaves = cluster.servers.is_some() && !args.dry_run && config.exit.servers == AtExit::Serving;

@@ -52,8 +52,10 @@ pub fn within<T>(most: Duration, mut ask: impl FnMut() -> Option<T>) -> Option<T
 /// Where there is none within [`PATIENCE`]; `what` says what was waited for.
 #[track_caller]
 pub fn until<T>(what: &str, ask: impl FnMut() -> Option<T>) -> T {
-    let answer = within(PATIENCE, ask);
-    answer.unwrap_or_else(|| panic!("waited {} s in vain: {what}", PATIENCE.as_secs()))
+    match within(PATIENCE, ask) {
+        Some(answer) => answer,
+        None => panic!("waited {} s in vain: {what}", PATIENCE.as_secs()),
+    }
 }
 
 /// The same for what is true or not.
