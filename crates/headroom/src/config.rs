@@ -354,7 +354,11 @@ impl Config {
         cores: CoreRange,
         power: PowerEnvelope,
     ) -> Result<Plant, ConfigError> {
-        Plant::new(cores, power).map_err(|error| document.error("machine", error))
+        let plant = Plant::new(cores, power).map_err(|error| document.error("machine", error))?;
+        Ok(match self.service.lever {
+            Lever::Quota => plant,
+            Lever::Cpuset => plant.with_parking(),
+        })
     }
 
     fn check(&self, document: &Document) -> Result<(), ConfigError> {

@@ -50,6 +50,8 @@ pub struct Scenario {
     pub duration_s: Option<f64>,
     /// The smallest change of cores, of the whole cluster.
     pub core_step: f64,
+    /// Whether the frequency can be limited; where the firmware keeps that to itself, a cap is what lowers it.
+    pub frequency_lever: bool,
     /// Whether more load than all nodes at full speed can serve, on average, is meant.
     pub allow_overload: bool,
     /// The service and its SLO.
@@ -256,6 +258,7 @@ impl Default for Scenario {
             name: "slo-power".to_owned(),
             duration_s: None,
             core_step: 1.0,
+            frequency_lever: true,
             allow_overload: false,
             service: Service::default(),
             nodes: vec![NodeGroup::default()],
@@ -377,7 +380,14 @@ impl Scenario {
         let lowest = ends(|node| node.at(node.lowest_unthrottled()).frequency, Hertz::min);
         let highest = ends(|node| node.at(node.top()).frequency, Hertz::max);
         let step = ends(NodeModel::frequency_step, Hertz::min).min(highest);
-        let plant = plant.with_frequency(FrequencyRange::new(lowest, highest, step)?);
+        let range = FrequencyRange::new(lowest, highest, step)?;
+        let mut plant = match self.frequency_lever {
+            true => plant.with_frequency(range),
+            false => plant,
+        };
+        if self.each_node().all(|node| node.quota.is_none()) {
+            plant = plant.with_parking();
+        }
         Ok(match self.power_states {
             Some(_) => plant.with_servers(nodes.len()),
             None => plant,

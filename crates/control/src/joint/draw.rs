@@ -55,7 +55,7 @@ impl Draw {
         let Some((machine, _)) = self.machines.get(server) else {
             return f64::INFINITY;
         };
-        let idle = machine.platform + self.idle(machine, 0.0, 0.0);
+        let idle = machine.platform + idle(machine, machine.processor.cores, 0.0, 0.0);
         machine
             .server
             .break_even(idle)
@@ -68,40 +68,48 @@ impl Draw {
         boots.fold(0.0, f64::max)
     }
 
-    fn idle(&self, machine: &MachineFigures, busy: f64, rate: f64) -> Watts {
-        let load = Load {
-            busy: Cores::new(busy),
-            wakeups: PerSecond::new(rate),
-            on: machine.processor.cores,
-        };
-        let power = idle_power(machine, load);
-        power.cores + power.uncore
-    }
-
     /// By the figures: the first `serving` servers share `rate` requests a second, each of which takes `cost` seconds of a
-    /// core under a limit of the frequency; the others are off.
-    fn by_figures(&self, serving: usize, rate: f64, cost: f64, limit: Option<Hertz>) -> f64 {
+    /// core under a limit of the frequency; the others are off. Of what the service may have of their cores this share is on,
+    /// and the rest is parked.
+    pub(super) fn by_figures(
+        &self,
+        serving: usize,
+        on: f64,
+        rate: f64,
+        cost: f64,
+        limit: Option<Hertz>,
+    ) -> f64 {
         let share = rate / serving.max(1) as f64;
         let each = self.machines.iter().enumerate().map(|(at, (machine, levels))| {
             if at >= serving {
                 return machine.server.off.get();
             }
             let level = limit.map_or(levels.top(), |limit| levels.at_most(limit));
-            let busy = (share * cost).min(machine.processor.cores as f64);
-            (machine.platform + levels.at(level).busy * busy + self.idle(machine, busy, share)).get()
+            let cores = machine.processor.cores;
+            let on = match on < 1.0 {
+                true => ((cores as f64 * self.usable * on).ceil() as usize).clamp(1, cores),
+                false => cores,
+            };
+            let busy = (share * cost).min(on as f64);
+            (machine.platform + levels.at(level).busy * busy + idle(machine, on, busy, share)).get()
         });
         each.sum()
     }
 
     /// What is expected, watts.
-    pub(super) fn watts(&self, serving: usize, rate: f64, cost: f64, limit: Option<Hertz>) -> f64 {
-        let figures = self.by_figures(serving, rate, cost, limit);
+    pub(super) fn watts(&self, serving: usize, on: f64, rate: f64, cost: f64, limit: Option<Hertz>) -> f64 {
+        let figures = self.by_figures(serving, on, rate, cost, limit);
         self.correction.expected(&[1.0, figures])
     }
 
-    /// Takes a reading of a period in which no server was on its way.
-    pub(super) fn observe(&mut self, watts: f64, serving: usize, rate: f64, cost: f64, limit: Option<Hertz>) {
-        let figures = self.by_figures(serving, rate, cost, limit);
+    /// What those beyond the first so many draw, which are off, watts.
+    pub(super) fn off(&self, serving: usize) -> f64 {
+        let off = self.machines.iter().skip(serving);
+        off.map(|(machine, _)| machine.server.off.get()).sum()
+    }
+
+    /// Takes a reading of a period in which no server was on its way, with the [figures](Self::by_figures) for it.
+    pub(super) fn observe(&mut self, watts: f64, figures: f64) {
         if watts > 0.0 && watts.is_finite() && figures.is_finite() {
             let noise = (NOISE * watts.max(figures)).powi(2);
             self.correction.observe(&[1.0, figures], watts, noise);
@@ -110,4 +118,15 @@ impl Draw {
             self.correction.set_state([offset, factor.max(0.2)]);
         }
     }
+}
+
+/// What the idle cores of a machine draw, and its packages, where so many cores serve a load.
+fn idle(machine: &MachineFigures, on: usize, busy: f64, rate: f64) -> Watts {
+    let load = Load {
+        busy: Cores::new(busy),
+        wakeups: PerSecond::new(rate),
+        on,
+    };
+    let power = idle_power(machine, load);
+    power.cores + power.uncore
 }

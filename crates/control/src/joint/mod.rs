@@ -6,8 +6,10 @@
 //! | the arrival rate of the next period, the cost of a request, the percentile at a point | those of [`crate::headroom`] |
 //! | how often periods may be late, whatever these believe | `keeper` |
 //! | watts at a point, by the physics of the machines | `draw` |
+//! | the frequency by a power cap, where it has no lever of its own | `capped` |
 //! | servers: what the load may grow to until another could serve, and for how long one must not have been needed | `servers` |
 
+mod capped;
 mod draw;
 mod keeper;
 mod servers;
@@ -26,9 +28,10 @@ use crate::law::Law;
 use crate::observation::{Observation, Traffic};
 use crate::plant::{Plant, Slo};
 use crate::resize::PowerState;
+use capped::Capped;
 use draw::Draw;
 use headroom_physics::MachineFigures;
-use headroom_units::{Hertz, Lever, PerSecond, Setting};
+use headroom_units::{Hertz, Lever, PerSecond, Setting, Watts};
 use keeper::Keeper;
 use servers::{Growth, Needed};
 
@@ -38,6 +41,13 @@ const PRESENT_PER_CORE: f64 = 2.0;
 const AFTER_LATE: u32 = 3;
 /// Servers beyond the fewest that are safe which are tried, in case they are cheaper at a lower frequency.
 const MORE_SERVERS: usize = 3;
+/// Cores are parked only where the least that could be saved so is at least this share of the watts.
+const WORTH_PARKING: f64 = 0.01;
+/// The fewest cores that keep the SLO, and so many times as many, are tried.
+const MORE_CORES: [f64; 4] = [1.0, 1.3, 1.7, 2.2];
+
+/// A cap leaves the frequency that it stands for to all but one of so many cases.
+const CAP_FOR: f64 = 20.0;
 
 /// How often a period may be late in the rare case that the load has grown by as much as is expected of it at most.
 const LATE_WHEN_GROWN: f64 = 0.1;
@@ -63,6 +73,8 @@ pub struct Joint {
     levers: Vec<Lever>,
     /// Limits and their pace, the highest first.
     paces: Vec<(Option<Hertz>, f64)>,
+    /// Where the limits are held by a cap.
+    capped: Option<Capped>,
     forecaster: Forecaster,
     cost: Cost,
     latency: LatencyModel,
@@ -79,10 +91,12 @@ pub struct Joint {
     in_flight: Option<(u64, f64)>,
 }
 
-/// A number of servers with its best frequency.
+/// A number of servers with its best cores and frequency.
 #[derive(Clone, Copy, Debug)]
 struct Point {
     servers: usize,
+    /// The share of their cores that is not parked.
+    on: f64,
     limit: Option<Hertz>,
     pace: f64,
     watts: f64,
@@ -110,10 +124,15 @@ impl Joint {
             let limits = (1..=steps).map(|step| range.round_down(range.max() - range.step() * step as f64));
             paces.extend(limits.map(|limit| (Some(limit), limit / range.max())));
         }
+        let capped = Capped::new(&plant, machines);
+        if let Some(capped) = &capped {
+            paces = capped.paces();
+        }
         let draw = Draw::new(machines, plant.cores().max());
         Some(Self {
             levers: plant.levers(),
             paces,
+            capped,
             forecaster: Forecaster::new(),
             cost: Cost::new(service_rate.get()),
             latency: LatencyModel::new(slo.percentile(), plant.cores()),
@@ -145,6 +164,9 @@ impl Joint {
     }
 
     fn limit_in_force(&self, observation: &Observation) -> (Option<Hertz>, f64) {
+        if let Some(capped) = &self.capped {
+            return capped.in_force(observation.frequency.map(|reading| reading.value));
+        }
         let limit = observation.in_force.frequency();
         let highest = self.plant.frequency().map(|range| range.max());
         let pace = limit
@@ -153,11 +175,22 @@ impl Joint {
         (limit, pace)
     }
 
+    /// The share of the cores of so many servers that is not parked.
+    fn on_in_force(&self, observation: &Observation, serving: usize) -> f64 {
+        let cores = observation.in_force.cores().filter(|_| self.plant.parks());
+        let share = cores.map_or(1.0, |cores| cores.get() / self.draw.cores(serving));
+        if share < 1.0 - 1e-6 { share } else { 1.0 }
+    }
+
     fn learn(&mut self, observation: &Observation, traffic: &Traffic) {
         let length = observation.length.get();
         let serving = self.serving(observation);
-        let cores = self.draw.cores(serving);
+        let on = self.on_in_force(observation, serving);
+        let cores = self.draw.cores(serving) * on;
         let (limit, pace) = self.limit_in_force(observation);
+        if let Some(capped) = &mut self.capped {
+            capped.observe(observation.frequency.map(|reading| reading.value));
+        }
         let Some(rate) = observation.arrival_rate().map(PerSecond::get) else {
             return;
         };
@@ -183,7 +216,8 @@ impl Joint {
         if let Some(power) = observation.power
             && observation.nodes.iter().all(|node| settled(node.state))
         {
-            self.draw.observe(power.value.get(), serving, rate, cost, limit);
+            let figures = self.draw.by_figures(serving, on, rate, cost, limit);
+            self.draw.observe(power.value.get(), figures);
         }
         if let Some(latency) = traffic.latency.filter(|latency| !latency.missed) {
             self.latency.observe(&Measured {
@@ -220,9 +254,10 @@ impl Joint {
         }
     }
 
-    /// The cheapest frequency at which so many servers keep the SLO; the highest where none does.
-    fn best_pace(&mut self, servers: usize, demand: &Demand, allowed: f64) -> Point {
-        let cores = self.draw.cores(servers);
+    /// The cheapest frequency at which this share of the cores of so many servers keeps the SLO; the highest where none does,
+    /// and whether one does.
+    fn best_pace(&mut self, (servers, on): (usize, f64), demand: &Demand, allowed: f64) -> (Point, bool) {
+        let cores = self.draw.cores(servers) * on;
         // The slowest that keeps it, by halving: a slower one is later.
         let (mut fits, mut late) = (0, self.paces.len());
         while late - fits > 1 {
@@ -236,19 +271,63 @@ impl Joint {
         let rate = demand.rate + demand.backlog;
         let watts = |at: usize| {
             let (limit, pace) = self.paces[at];
-            self.draw.watts(servers, rate, self.cost.at(pace), limit)
+            self.draw.watts(servers, on, rate, self.cost.at(pace), limit)
         };
         let best = (0..=fits)
             .min_by(|a, b| watts(*a).total_cmp(&watts(*b)))
             .unwrap_or(0);
         let (limit, pace) = self.paces[best];
-        Point {
+        let watts = watts(best);
+        let late = self.learned().late(demand, cores, pace);
+        let point = Point {
             servers,
+            on,
             limit,
             pace,
-            watts: watts(best),
-            late: self.learned().late(demand, cores, pace),
+            watts,
+            late,
+        };
+        (point, fits > 0 || late <= allowed)
+    }
+
+    /// The cheapest cores and frequency at which so many servers keep the SLO; everything where nothing does.
+    fn best_point(&mut self, servers: usize, demand: &Demand, allowed: f64) -> Point {
+        let (all, keeps) = self.best_pace((servers, 1.0), demand, allowed);
+        if !self.plant.parks() || !keeps {
+            return all;
         }
+        // As many cores as there is work for, at the frequency chosen: no more can sleep.
+        let rate = demand.rate + demand.backlog;
+        let cores = self.draw.cores(servers);
+        let cost = self.cost.at(all.pace);
+        let fewest = (rate * cost / cores).clamp(1.0 / cores, 1.0);
+        let least = self.draw.watts(servers, fewest, rate, cost, all.limit);
+        if least > (1.0 - WORTH_PARKING) * all.watts {
+            return all;
+        }
+        // Whole cores of each server.
+        let step = self.plant.cores().step().get().max(servers as f64) / cores;
+        let (mut late, mut fits) = ((fewest / step).floor() as usize, (1.0 / step).floor() as usize);
+        while fits > late + 1 {
+            let middle = late + (fits - late) / 2;
+            let on = middle as f64 * step;
+            match self.learned().fits(demand, cores * on, 1.0, allowed) {
+                true => fits = middle,
+                false => late = middle,
+            }
+        }
+        let mut best = all;
+        for more in MORE_CORES {
+            let on = (fits as f64 * more).ceil() * step;
+            if on >= 1.0 {
+                break;
+            }
+            let (point, keeps) = self.best_pace((servers, on), demand, allowed);
+            if keeps && point.watts < best.watts {
+                best = point;
+            }
+        }
+        best
     }
 
     /// What the load grows to while another server boots, as a factor.
@@ -293,12 +372,59 @@ impl Joint {
         (fits + self.tuning.spare).min(all)
     }
 
-    fn setting(&self, servers: usize, limit: Option<Hertz>) -> Setting {
-        let mut setting = self.plant.full().with(Lever::Frequency, limit.map(Hertz::get));
+    /// The cap that holds about the frequency of a point, whatever but one case in [`CAP_FOR`] comes in; `None` where the
+    /// frequency has a lever of its own, or nothing is to be limited.
+    fn cap(&mut self, point: Option<&Point>, demand: &Demand) -> Option<Watts> {
+        let capped = self.capped.as_mut()?;
+        let Some(point) = point.filter(|point| point.limit.is_some()) else {
+            capped.lift();
+            return None;
+        };
+        let mut rest = 1.0;
+        let case = demand.cases.iter().find(|(_, share)| {
+            rest -= share;
+            rest <= 1.0 / CAP_FOR
+        });
+        let rate = case.map_or(demand.rate, |(rate, _)| rate.max(demand.rate)) + demand.backlog;
+        let (servers, cost) = (point.servers, self.cost.at(point.pace));
+        let watts = self.draw.watts(servers, point.on, rate, cost, point.limit) - self.draw.off(servers);
+        capped.cap(point.pace, Watts::new(watts))
+    }
+
+    /// So many servers, and what the point says of those that serve now.
+    fn setting(&mut self, servers: usize, point: Option<&Point>, demand: &Demand) -> Setting {
+        let mut setting = self.plant.full();
+        if let Some(cap) = self.cap(point, demand) {
+            let cores = setting.cores().unwrap_or(self.plant.cores().max());
+            setting = setting.with(Lever::Cap, Some(self.plant.bound_cap(cap, cores).get()));
+        }
+        if let Some(point) = point {
+            if self.capped.is_none() {
+                setting = setting.with(Lever::Frequency, point.limit.map(Hertz::get));
+            }
+            if point.on < 1.0 {
+                let cores = self.draw.cores(point.servers) * point.on;
+                setting = setting.with(Lever::Cores, Some(cores));
+            }
+        }
         if self.plant.bounds(Lever::Servers).is_some() {
             setting = setting.with(Lever::Servers, Some(servers as f64));
         }
         setting
+    }
+
+    /// Everything on, and why.
+    fn everything(&mut self, rule: &'static str, text: String, forecast: &Forecast) -> Decision {
+        if let Some(capped) = &mut self.capped {
+            capped.lift();
+        }
+        let all = self.draw.servers() as f64;
+        let servers = self.plant.bounds(Lever::Servers).map(|_| all);
+        Decision {
+            setting: self.plant.full().with(Lever::Servers, servers),
+            expected_rate: Some(PerSecond::new(forecast.rate)),
+            reasons: vec![Reason::new(rule, text, &[])],
+        }
     }
 }
 
@@ -325,24 +451,24 @@ impl Law for Joint {
         };
         let expected_rate = Some(PerSecond::new(forecast.rate));
         let all = self.draw.servers();
-        let full = |law: &Self, rule, text| Decision {
-            setting: law.setting(all, None),
-            expected_rate,
-            reasons: vec![Reason::new(rule, text, &[])],
-        };
         self.periods = self.periods.saturating_add(1);
         if self.periods <= self.tuning.warm_up_periods {
             let text = format!(
                 "period {} of {} to observe first: everything on",
                 self.periods, self.tuning.warm_up_periods
             );
-            return full(self, WARM_UP, text);
+            return self.everything(WARM_UP, text, &forecast);
         }
         let serving = self.serving(observation);
         let (limit, _) = self.limit_in_force(observation);
+        let limited = match &self.capped {
+            Some(capped) => capped.limits(),
+            None => limit.is_some(),
+        };
+        let everything_on = serving == all && !limited && self.on_in_force(observation, serving) >= 1.0;
         let late = traffic.latency_to_judge() > self.slo.target();
         let retreating = self.keeper.retreat() > 0;
-        self.keeper.observe(late, serving == all && limit.is_none());
+        self.keeper.observe(late, everything_on);
         self.floor.1 = self.floor.1.saturating_sub(1);
         if self.keeper.retreat() > 0 && !retreating {
             // What so few servers could not do they will not be asked for again soon.
@@ -360,16 +486,16 @@ impl Law for Joint {
                 self.keeper.retreat()
             );
             self.needed.observe(observation.period, all, 0);
-            return full(self, RETREAT, text);
+            return self.everything(RETREAT, text, &forecast);
         }
         let allowed = self.keeper.rate();
         let demand = self.demand(&forecast, observation, traffic);
-        let now = self.best_pace(serving, &demand, allowed);
+        let now = self.best_point(serving, &demand, allowed);
         let floor = if self.floor.1 > 0 { self.floor.0 } else { 1 };
         let safe = self.fewest_safe(&demand, allowed).max(floor);
         let most = (safe + MORE_SERVERS).min(all);
         let cheapest = (safe..=most)
-            .map(|servers| self.best_pace(servers, &demand, allowed))
+            .map(|servers| self.best_point(servers, &demand, allowed))
             .min_by(|a, b| a.watts.total_cmp(&b.watts))
             .map_or(safe, |point| point.servers);
         let away = self.draw.break_even_s(all - 1) / observation.length.get().max(1e-3);
@@ -378,29 +504,28 @@ impl Law for Joint {
             .observe(observation.period, cheapest, away as u64)
             .max(safe);
         let mut reasons = Vec::new();
-        let limit = match self.after_late > 0 {
-            true => {
-                let text = format!(
-                    "{}: full speed for {} periods",
-                    traffic.late_in_words(self.slo, self.slo.target()),
-                    self.after_late
-                );
-                reasons.push(Reason::new(FULL_SPEED, text, &[]));
-                None
-            }
-            false => now.limit,
-        };
+        let point = (self.after_late == 0).then_some(&now);
+        if point.is_none() {
+            let text = format!(
+                "{}: full speed for {} periods",
+                traffic.late_in_words(self.slo, self.slo.target()),
+                self.after_late
+            );
+            reasons.push(Reason::new(FULL_SPEED, text, &[]));
+        }
         let text = format!(
-            "{:.1}/s ± {:.1} expected: {} servers at {:.0} % of the frequency are late with {:.2} %, {:.1} W",
+            "{:.1}/s ± {:.1} expected: {} servers with {:.0} % of their cores at {:.0} % of the frequency are late with {:.2} %, {:.1} W",
             forecast.rate,
             forecast.deviation,
             now.servers,
+            now.on * 100.0,
             now.pace * 100.0,
             now.late * 100.0,
             now.watts
         );
         let numbers = [
             ("expected_rate_per_s", forecast.rate),
+            ("cores_on", self.draw.cores(serving) * now.on),
             ("pace", now.pace),
             ("late_probability", now.late),
             ("expected_w", now.watts),
@@ -413,7 +538,7 @@ impl Law for Joint {
         );
         reasons.push(Reason::new(SERVERS, text, &[("servers", servers as f64)]));
         Decision {
-            setting: self.setting(servers, limit),
+            setting: self.setting(servers, point, &demand),
             expected_rate,
             reasons,
         }

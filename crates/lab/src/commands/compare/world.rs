@@ -85,7 +85,7 @@ const DAY: World = World {
 };
 
 /// The worlds that are no family: clusters, published traces, disturbances.
-static OWN: [World; 18] = [
+static OWN: [World; 19] = [
     World {
         name: "one",
         what: "1 server, two days of 10 to 60 % load",
@@ -231,6 +231,12 @@ static OWN: [World; 18] = [
             service.target_ms /= 50.0;
         },
         load: Load::Days(BUSY, 0.2 * DAY_STEP_S),
+        ..DAY
+    },
+    World {
+        name: "no-frequency",
+        what: "the firmware keeps the frequency to itself: caps alone lower it",
+        change: |setting| setting.scenario.frequency_lever = false,
         ..DAY
     },
     World {
