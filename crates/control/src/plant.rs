@@ -213,6 +213,8 @@ pub struct Plant {
     machines: bool,
     /// Whether the cores that a service may not use are parked.
     parks: bool,
+    /// Whether caps are held by the hardware, which lowers the frequency.
+    hardware_cap: bool,
     /// Of the levers that have no place of their own here.
     others: [Option<LeverRange>; Lever::ALL.len()],
 }
@@ -236,6 +238,7 @@ impl Plant {
                 servers: None,
                 machines: true,
                 parks: false,
+                hardware_cap: false,
                 others: [None; Lever::ALL.len()],
             })
         } else {
@@ -262,6 +265,7 @@ impl Plant {
             servers: Some(servers),
             machines: false,
             parks: false,
+            hardware_cap: false,
             others: [None; Lever::ALL.len()],
         }
     }
@@ -323,6 +327,21 @@ impl Plant {
     /// Whether the cores that the service may not use are left to sleep.
     pub const fn parks(&self) -> bool {
         self.parks
+    }
+
+    /// The same plant where the hardware holds caps, which lowers frequency and voltage for that. A cap that is held by a quota
+    /// bounds the watts and saves none.
+    #[must_use]
+    pub const fn with_hardware_cap(self) -> Self {
+        Self {
+            hardware_cap: true,
+            ..self
+        }
+    }
+
+    /// Whether caps are held by the hardware, by the frequency.
+    pub const fn has_hardware_cap(&self) -> bool {
+        self.hardware_cap
     }
 
     /// The frequencies that the processors can be limited to; `None` where there is no lever for it.

@@ -381,6 +381,7 @@ impl Scenario {
         let highest = ends(|node| node.at(node.top()).frequency, Hertz::max);
         let step = ends(NodeModel::frequency_step, Hertz::min).min(highest);
         let range = FrequencyRange::new(lowest, highest, step)?;
+        let plant = plant.with_hardware_cap();
         let mut plant = match self.frequency_lever {
             true => plant.with_frequency(range),
             false => plant,

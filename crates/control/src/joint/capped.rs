@@ -29,9 +29,9 @@ pub(super) struct Capped {
 }
 
 impl Capped {
-    /// For a plant without a lever for the frequency, but with one for the cap.
+    /// For a plant without a lever for the frequency whose hardware holds caps.
     pub(super) fn new(plant: &Plant, machines: &[MachineFigures]) -> Option<Self> {
-        if plant.frequency().is_some() || plant.bounds(Lever::Cap).is_none() {
+        if plant.frequency().is_some() || !plant.has_hardware_cap() || plant.bounds(Lever::Cap).is_none() {
             return None;
         }
         let figures = machines.iter().map(|machine| &machine.processor.frequency);
@@ -102,7 +102,7 @@ mod tests {
             per_core: Watts::new(5.0),
             lowest_cap: Watts::new(20.0),
         };
-        Plant::new(cores, power).unwrap()
+        Plant::new(cores, power).unwrap().with_hardware_cap()
     }
 
     #[test]
@@ -120,6 +120,8 @@ mod tests {
         let range = FrequencyRange::new(ghz(0.8), ghz(2.2), ghz(0.1)).unwrap();
         assert!(Capped::new(&plant().with_frequency(range), &machines).is_none());
         assert!(Capped::new(&Plant::of_servers(3), &machines).is_none());
+        let held_by_quota = Plant::new(plant().cores(), plant().power()).unwrap();
+        assert!(Capped::new(&held_by_quota, &machines).is_none());
     }
 
     #[test]

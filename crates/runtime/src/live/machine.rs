@@ -154,11 +154,15 @@ impl CgroupMachine {
         Ok(self.local.bounds().map_err(cause)?.cores.largest)
     }
 
-    /// The same plant with the frequency as a lever, where it is one here.
+    /// The same plant with the frequency as a lever, where it is one here, and with what holds its caps.
     ///
     /// # Errors
     /// Where the machine names frequencies that are none.
     pub fn with_frequency(&self, plant: Plant) -> anyhow::Result<Plant> {
+        let plant = match self.local.lever() {
+            Some(LeverKind::Software) | None => plant,
+            Some(_) => plant.with_hardware_cap(),
+        };
         match self.local.bounds().map_err(cause)?.frequency {
             Ok(bounds) => Ok(with_frequency(plant, &bounds)?),
             // `headroom doctor` says why.

@@ -2,6 +2,7 @@
 
 mod caps;
 mod faults;
+mod joint;
 mod machine;
 mod same;
 mod telemetry;
