@@ -194,7 +194,15 @@ mod tests {
             fs::create_dir(dir.path().join(server)).unwrap();
         }
         fs::write(dir.path().join("demo-9-3.parts/agent.sock"), "").unwrap();
-        let others = ["demo-", "demo-1-", "demo-1-2-3", "demo-1.html", "demo-x", "emulated", "undo.json.new"];
+        let others = [
+            "demo-",
+            "demo-1-",
+            "demo-1-2-3",
+            "demo-1.html",
+            "demo-x",
+            "emulated",
+            "undo.json.new",
+        ];
         for other in others {
             fs::create_dir(dir.path().join(other)).unwrap();
         }
@@ -203,7 +211,8 @@ mod tests {
         assert!(cleared.failed.is_empty(), "{cleared:?}");
         let [parts, server, others_parts] =
             ["demo-9-2.parts", "demo-9-2", "demo-9-3.parts"].map(|name| dir.path().join(name));
-        let removed = [demo, without, parts, server, others_parts].map(|at| format!("removed {}", at.display()));
+        let removed =
+            [demo, without, parts, server, others_parts].map(|at| format!("removed {}", at.display()));
         assert_eq!(cleared.done, removed);
         let entries = fs::read_dir(dir.path()).unwrap();
         let mut left: Vec<String> = entries

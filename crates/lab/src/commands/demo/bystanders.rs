@@ -73,7 +73,9 @@ fn process_ticks(text: &str) -> Option<u64> {
         .take(4)
         .map(|field| field.parse().ok())
         .collect();
-    times.filter(|times| times.len() == 4).map(|times| times.iter().sum())
+    times
+        .filter(|times| times.len() == 4)
+        .map(|times| times.iter().sum())
 }
 
 #[cfg(test)]

@@ -129,7 +129,10 @@ const AFTER_THE_END: Seconds = Seconds::new(15.0);
 /// # Errors
 /// A machine that cannot run it, with the remedy; a run that broke.
 pub fn run(args: &DemoArgs) -> Result<(), Failure> {
-    if let Some(duration) = args.duration.filter(|duration| !(30.0..=86_400.0).contains(duration)) {
+    if let Some(duration) = args
+        .duration
+        .filter(|duration| !(30.0..=86_400.0).contains(duration))
+    {
         return Err(Failure::usage(anyhow!(
             "--duration {duration}: a day takes between 30 s and 86400 s ({CLUSTER_DAY_S} is the default, {DAY_S} with --single)"
         )));

@@ -227,7 +227,14 @@ impl Scene for Screen {
         }
         let [power, latency] = Layout::horizontal([Constraint::Fill(1); 2]).areas(plots);
         let names = look.rows.each_ref().map(|row| row.law.clone());
-        plot(frame, power, ("watts at the plug", &names), &self.watts, look.length, None);
+        plot(
+            frame,
+            power,
+            ("watts at the plug", &names),
+            &self.watts,
+            look.length,
+            None,
+        );
         let target = Some(look.slo.1);
         let title = ("latency at the SLO's percentile, ms", &names);
         plot(frame, latency, title, &self.latencies, look.length, target);
@@ -310,7 +317,10 @@ mod tests {
             at: 10.0,
             length: 75.0,
             slo: (95.0, 400.0),
-            rows: [row("fixed", 4, 2000.0, Some(90.0)), row("joint", 2, 1200.0, Some(450.0))],
+            rows: [
+                row("fixed", 4, 2000.0, Some(90.0)),
+                row("joint", 2, 1200.0, Some(450.0)),
+            ],
         }
     }
 
@@ -340,7 +350,10 @@ mod tests {
         ] {
             assert!(text.contains(said), "{said:?} is not in\n{text}");
         }
-        screen.take(Look { day: (2, 2), ..look() });
+        screen.take(Look {
+            day: (2, 2),
+            ..look()
+        });
         assert_eq!(screen.watts[0].len(), 1);
     }
 }

@@ -12,7 +12,12 @@ const PARTS: usize = 16;
 ///
 /// # Errors
 /// A time or a rate that cannot be.
-pub fn between(trace: &Trace, (low, high): (f64, f64), most: PerSecond, length: Seconds) -> Result<Trace, TraceError> {
+pub fn between(
+    trace: &Trace,
+    (low, high): (f64, f64),
+    most: PerSecond,
+    length: Seconds,
+) -> Result<Trace, TraceError> {
     let (trough, swing) = (trace.trough().get(), (trace.peak() - trace.trough()).get());
     let share = |rate: PerSecond| match swing > 0.0 {
         true => low + (high - low) * (rate.get() - trough) / swing,

@@ -83,7 +83,9 @@ mod tests {
         figures.check().unwrap();
         let hardware = emulated(&figures, Cores::new(0.2));
         hardware.validate().unwrap();
-        let MachineFigures { processor, platform, .. } = hardware.machine();
+        let MachineFigures {
+            processor, platform, ..
+        } = hardware.machine();
         assert_eq!((&processor, platform), (&figures.processor, figures.platform));
     }
 

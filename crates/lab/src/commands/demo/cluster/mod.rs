@@ -11,7 +11,6 @@ mod session;
 mod site;
 
 use super::bystanders::Used;
-use super::wiki::PAGE_CPU_MS;
 use super::{DemoArgs, processors};
 use crate::commands::trace;
 use crate::emulator;
@@ -43,9 +42,15 @@ const SERVERS: usize = 4;
 /// The share of this machine that stands for all servers of both clusters: the rest is for gateways, load and controllers.
 const SERVICE_SHARE: f64 = 0.5;
 /// The control period.
-const PERIOD: Duration = Duration::from_secs(1);
+const PERIOD: Duration = Duration::from_millis(500);
 /// How often both clusters are looked at.
 const LOOK: Duration = Duration::from_millis(500);
+/// Mean CPU time of a page: half of that of one machine's wiki, for each cluster has a small part of this machine, and few requests
+/// are mostly noise.
+const PAGE_CPU_MS: f64 = 2.0;
+/// The share of the periods that the law `joint` may have late. Of a day of 150 periods its usual half a percent is not one, and
+/// nothing could be learned of so rare an event.
+const LATE: f64 = 0.05;
 /// How long what one core serves is measured.
 const CALIBRATION: Duration = Duration::from_secs(6);
 /// How long a load is tried.
@@ -76,7 +81,8 @@ pub fn hindrance() -> Option<String> {
         return Some("emulated servers need root".to_owned());
     }
     let fuse = fs::OpenOptions::new().read(true).write(true).open("/dev/fuse");
-    fuse.err().map(|error| format!("emulated servers need /dev/fuse: {error}"))
+    fuse.err()
+        .map(|error| format!("emulated servers need /dev/fuse: {error}"))
 }
 
 /// Runs two laws on two clusters, a day on each, and records the runs: of each day that of the first law, and that of the second;
@@ -121,7 +127,15 @@ pub fn perform(
         kept: &args.out.join("demo"),
     };
     let outcome = build(&plan, &stop).and_then(|sites| match sites {
-        Some(sites) => on(&sites, args, laws, (slo, &trace, length), (real, &figures), db, &stop),
+        Some(sites) => on(
+            &sites,
+            args,
+            laws,
+            (slo, &trace, length),
+            (real, &figures),
+            db,
+            &stop,
+        ),
         None => Ok(None),
     });
     undo::keep();
@@ -307,6 +321,7 @@ fn law_config(name: LawName, length: Seconds) -> LawConfig {
     let compressed = length / DAY;
     config.joint.learn_s *= compressed;
     config.joint.warm_s *= compressed;
+    config.joint.late = LATE;
     config
 }
 
@@ -330,8 +345,12 @@ fn one_day(
         common.offered.day.requests(),
         common.length.get()
     );
-    let shown: [Shown; DAYS] =
-        laws.map(|law| (Arc::new(Status::new(law.to_string(), PERIOD)), Arc::new(Mutex::default())));
+    let shown: [Shown; DAYS] = laws.map(|law| {
+        (
+            Arc::new(Status::new(law.to_string(), PERIOD)),
+            Arc::new(Mutex::default()),
+        )
+    });
     // Both are held before either runs.
     let mut sessions = Vec::new();
     for ((site, law), shown) in places.iter().zip(laws).zip(&shown) {
@@ -370,7 +389,10 @@ fn one_day(
                 day: (number + 1, DAYS),
                 at: begun.elapsed().as_secs_f64().min(common.length.get()),
                 length: common.length.get(),
-                slo: (common.slo.percentile().as_percent(), common.slo.target().as_millis()),
+                slo: (
+                    common.slo.percentile().as_percent(),
+                    common.slo.target().as_millis(),
+                ),
                 rows: [row(0), row(1)],
             });
         }
@@ -457,7 +479,9 @@ fn plan(
 
 /// What the second law saved against the first over all days, in a sentence.
 pub fn verdict(summaries: &[RunSummary]) -> Option<String> {
-    let [first, second, ..] = summaries else { return None };
+    let [first, second, ..] = summaries else {
+        return None;
+    };
     let energy = |law: &str| -> Option<Joules> {
         let of_law = summaries.iter().filter(|summary| summary.law == law);
         of_law.map(|summary| summary.energy_j.value).sum()

@@ -305,10 +305,7 @@ fn live(plan: &ServerPlan, wiki: SocketAddr, shared: &Shared) {
     loop {
         let mut state = shared.lock();
         while !state.over && state.wanted == services.is_some() {
-            state = shared
-                .changed
-                .wait(state)
-                .unwrap_or_else(PoisonError::into_inner);
+            state = shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         if state.over {
             return;

@@ -2,7 +2,7 @@
 
 use super::mains::{Drawn, Mains};
 use super::site::Site;
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use headroom_console::Stop;
 use headroom_control::resize::PowerTuning;
 use headroom_control::{Decision, LawConfig, LawContext, LawName, Plant, Slo, Stack, guardian};
@@ -13,12 +13,15 @@ use headroom_record::{Recorder, RunSummary};
 use headroom_runtime::cluster::{ClusterMachine, ClusterOptions, Gateways};
 use headroom_runtime::live::admin::Status;
 use headroom_runtime::live::run::{RunPlan, Watchers, World, run};
-use headroom_runtime::live::{Device, SystemClock, calibrate};
-use headroom_runtime::resize::{CheckTarget, Checks, Demand, Parts, ServerParts, Servers, SwitchWorker, leave};
-use headroom_units::{Cores, PerSecond, Seconds};
+use headroom_runtime::live::{Device, DevicePeriod, SystemClock, calibrate};
+use headroom_runtime::resize::{
+    CheckTarget, Checks, Demand, Parts, ServerParts, Servers, SwitchWorker, leave,
+};
+use headroom_units::{Cores, PerSecond, Seconds, Setting};
 use headroom_wire::client::ClientOptions;
 use headroom_wire::message::Holder;
 use headroom_workload::{Arrivals, Spacing, Trace};
+use std::cell::RefCell;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -107,11 +110,7 @@ impl Session {
             silence: PATIENCE,
             ..ClientOptions::default()
         };
-        let telemetry = Gateways::start(
-            vec![("gateway".to_owned(), site.control())],
-            &client,
-            period,
-        )?;
+        let telemetry = Gateways::start(vec![("gateway".to_owned(), site.control())], &client, period)?;
         let nodes = site
             .servers
             .iter()
@@ -168,13 +167,8 @@ impl Session {
         stop: &Stop,
     ) -> anyhow::Result<Option<PerSecond>> {
         let load = load(site, offered)?;
-        let measured = calibrate::service_rate(
-            &mut self.machine,
-            &mut self.telemetry,
-            length,
-            &SystemClock,
-            stop,
-        );
+        let measured =
+            calibrate::service_rate(&mut self.machine, &mut self.telemetry, length, &SystemClock, stop);
         load.stop();
         load.join()?;
         measured
@@ -196,12 +190,18 @@ impl Session {
         plan.plant = self.plant;
         plan.notes.append(&mut self.notes);
         let ends = offered.day.duration();
-        let load = load(site, offered)?;
+        let load = RefCell::new(None);
+        let mut starter = Starter {
+            site,
+            offered,
+            load: &load,
+        };
         let mut devices: Vec<&mut dyn Device> = Vec::new();
         // First: who is switched off is not missing.
         devices.extend(self.servers.as_mut().map(|servers| servers as &mut dyn Device));
         devices.push(&mut self.machine);
         devices.push(&mut self.mains);
+        devices.push(&mut starter);
         let world = World {
             devices,
             telemetry: Some(&mut self.telemetry),
@@ -211,10 +211,18 @@ impl Session {
             view: None,
             status: Some(status),
         };
-        let done = |at: Seconds| at >= ends && (load.is_finished() || at >= ends + AFTER_THE_END);
+        let done = |at: Seconds| match &*load.borrow() {
+            Some(Ok(load)) => at >= ends && (load.is_finished() || at >= ends + AFTER_THE_END),
+            _ => true,
+        };
         let outcome = run(&plan, (law, None), world, watchers, stop, done);
-        load.stop();
-        let result = load.join();
+        let result = load
+            .into_inner()
+            .unwrap_or_else(|| Err(anyhow!("the run ended before it began")))
+            .and_then(|load| {
+                load.stop();
+                Ok(load.join()?)
+            });
         if let Some(servers) = self.servers.as_mut().filter(|_| !stop.is_raised()) {
             let left = leave(servers, LEFT_WITHIN);
             if !left.is_empty() {
@@ -223,6 +231,30 @@ impl Session {
         }
         let (summary, result) = (outcome?, result?);
         Ok((!stop.is_raised()).then_some((summary, result)))
+    }
+}
+
+/// Starts the load when the loop looks at its devices for the first time: its first period begins then, while the record was being
+/// opened before.
+struct Starter<'a> {
+    site: &'a Site,
+    offered: &'a Offered,
+    load: &'a RefCell<Option<anyhow::Result<LoadHandle>>>,
+}
+
+impl Device for Starter<'_> {
+    fn observe(&mut self, _period: &mut DevicePeriod) {
+        self.load
+            .borrow_mut()
+            .get_or_insert_with(|| load(self.site, self.offered));
+    }
+
+    fn in_force(&self) -> Setting {
+        Setting::default()
+    }
+
+    fn apply(&mut self, _decision: &mut Decision) -> anyhow::Result<()> {
+        Ok(())
     }
 }
 

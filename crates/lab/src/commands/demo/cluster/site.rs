@@ -120,7 +120,10 @@ impl Site {
 
     /// The servers' names.
     pub fn names(&self) -> Vec<String> {
-        self.servers.iter().map(|server| server.name().to_owned()).collect()
+        self.servers
+            .iter()
+            .map(|server| server.name().to_owned())
+            .collect()
     }
 
     /// The servers' meters.
