@@ -35,6 +35,7 @@ impl Law for Constant {
                 self.plant.full()
             },
             expected_rate: None,
+            reflex: None,
             reasons: vec![Reason::new("constant", "as told".to_owned(), &[])],
         }
     }
