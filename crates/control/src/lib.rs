@@ -19,6 +19,7 @@
 //! | [`resize`] | how many servers a cluster has on, and the power state of each |
 //! | [`queueing`] | Equations 1 to 3 of the SLO-Power paper; processor sharing: the exact mean, and a percentile |
 //! | [`estimate`] | the least-squares line read one step ahead |
+//! | [`reflex`] | what is put in force between two decisions when more requests are in flight than expected |
 //! | [`registry`] | the laws by name: parameters, how each is built, what can be searched |
 //! | [`stack`] | several laws in one period, each on its levers, slow ones with a period of their own |
 //! | [`spread`] | one decision for a cluster, spread over its nodes |
@@ -70,6 +71,7 @@ pub mod pegasus;
 pub mod plant;
 pub mod power_manager;
 pub mod queueing;
+pub mod reflex;
 pub mod registry;
 pub mod resize;
 pub mod slo_power;
@@ -91,6 +93,7 @@ pub use parameter::OutOfRange;
 pub use pegasus::{Pegasus, PegasusTuning, PegasusVariant};
 pub use plant::{CoreRange, FrequencyRange, Plant, PlantError, PowerEnvelope, Slo, StepRange};
 pub use power_manager::{PowerManager, PowerManagerTuning, Powersave};
+pub use reflex::Reflex;
 pub use registry::{LawConfig, LawContext, LawError, LawName, LawNames, NoSuchLaw, Parameter};
 pub use resize::{Fleet, Stepwise};
 pub use slo_power::{Mode, SloPower, Tuning};

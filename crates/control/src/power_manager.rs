@@ -143,6 +143,7 @@ impl Law for PowerManager {
             None => format!("the cap is {cap:.2} W, whatever happens"),
         };
         Decision {
+            reflex: None,
             setting: Allocation {
                 cap: self.cap,
                 ..self.plant.full_allocation()
@@ -198,6 +199,7 @@ impl Law for Powersave {
         let text = format!("all {cores} cores at their lowest frequency, {ghz:.2} GHz, whatever happens");
         let numbers = [("cores", cores), ("frequency_hz", self.lowest.get())];
         Decision {
+            reflex: None,
             setting: Allocation {
                 frequency: Some(self.lowest),
                 ..full

@@ -190,15 +190,18 @@ pub struct Delays {
     pub cores_s: f64,
     /// A limit on the frequency, seconds.
     pub frequency_s: f64,
+    /// From the request that passes a reflex's bound to the command, seconds.
+    pub reflex_s: f64,
 }
 
 impl Default for Delays {
-    /// A millisecond for caps and frequencies, several for cores (SLO-Power, Section III-D).
+    /// A millisecond for caps and frequencies, several for cores (SLO-Power, Section III-D); 20 ms for a reflex.
     fn default() -> Self {
         Self {
             cap_s: 0.001,
             cores_s: 0.005,
             frequency_s: 0.001,
+            reflex_s: 0.02,
         }
     }
 }
@@ -409,6 +412,7 @@ impl Scenario {
         for (key, value) in [
             ("delays.cap_s", self.delays.cap_s),
             ("delays.cores_s", self.delays.cores_s),
+            ("delays.reflex_s", self.delays.reflex_s),
             ("delays.frequency_s", self.delays.frequency_s),
         ] {
             within(key, value, 0.0, 3600.0, " seconds")?;

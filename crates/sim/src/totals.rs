@@ -81,6 +81,8 @@ pub struct Totals {
     pub in_system_mean: f64,
     /// λ: requests that arrived and were taken by a node, each second.
     pub arrival_rate: PerSecond,
+    /// Reflexes that raised something between two decisions.
+    pub reflexes: u64,
     /// How many decisions each rule gave a reason for.
     pub decisions: BTreeMap<String, u64>,
 }
@@ -123,6 +125,7 @@ pub(crate) struct Sums {
     pub(crate) failed: u64,
     over: u64,
     lost: u64,
+    pub(crate) reflexes: u64,
     length_s: f64,
     pub(crate) energy: EnergyByCause,
     serving_s: f64,
@@ -204,6 +207,7 @@ impl Sums {
                 .then(|| Ratio::new(self.busy_core_s / self.allocated_core_s)),
             in_system_mean: end.job_s / length_s,
             arrival_rate: PerSecond::new(end.taken as f64 / length_s),
+            reflexes: self.reflexes,
             decisions: self.decisions,
         }
     }

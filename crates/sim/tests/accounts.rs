@@ -56,6 +56,7 @@ impl Law for Whim {
         Decision {
             setting: Setting::from(allocation).with(Lever::Servers, servers),
             expected_rate: None,
+            reflex: None,
             reasons: vec![Reason::new("whim", String::new(), &[])],
         }
     }

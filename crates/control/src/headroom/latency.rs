@@ -309,6 +309,22 @@ impl LatencyModel {
         late
     }
 
+    /// The percentile where nothing queues, in seconds.
+    pub(crate) fn alone(&self, station: &Station) -> f64 {
+        station.idle.exp()
+    }
+
+    /// The age that a request reaches in a period with at most this chance, in seconds: by the tail of [`Self::late`].
+    pub(crate) fn age(&mut self, station: &Station, arriving: &Arriving, chance: f64) -> f64 {
+        let load = arriving.load * station.cost / station.cores;
+        let (ln, _) = self.ln(station.cores, load, station.cost, arriving.length);
+        let [one, _] = self.scatter.state();
+        let allowed = 1.0 - self.percentile.get();
+        let steepness = ((1.0 - allowed) / (allowed * one)).sqrt();
+        let beyond = (arriving.requests * allowed / chance).ln().max(0.0) / steepness;
+        ln.exp() * (1.0 + beyond)
+    }
+
     /// Takes a period's percentile.
     pub(crate) fn observe(&mut self, seen: &Measured) {
         self.surprise *= SURPRISE_STAYS;

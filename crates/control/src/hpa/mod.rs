@@ -341,6 +341,7 @@ impl Law for Hpa {
         Decision {
             setting: allocation.into(),
             expected_rate: None,
+            reflex: None,
             reasons,
         }
     }

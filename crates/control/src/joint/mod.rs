@@ -27,6 +27,7 @@ use crate::headroom::power::PowerModel;
 use crate::law::Law;
 use crate::observation::{Observation, Traffic};
 use crate::plant::{Plant, Slo};
+use crate::reflex::{Past, Planned, Queue, ReflexPlan};
 use crate::resize::PowerState;
 use capped::Capped;
 use draw::Draw;
@@ -81,6 +82,7 @@ pub struct Joint {
     unused_power: PowerModel,
     draw: Draw,
     keeper: Keeper,
+    reflex: ReflexPlan,
     /// From the first period on, whose length says how many a boot lasts.
     growth: Option<Growth>,
     needed: Needed,
@@ -138,6 +140,7 @@ impl Joint {
             latency: LatencyModel::new(slo.percentile(), plant.cores()),
             unused_power: PowerModel::new(plant.power()),
             keeper: Keeper::new(tuning.late),
+            reflex: ReflexPlan::default(),
             growth: None,
             needed: Needed::default(),
             draw,
@@ -200,6 +203,24 @@ impl Joint {
             .get_or_insert_with(|| Growth::new((horizon_s / length.max(1e-3)).ceil() as usize))
             .observe(rate);
         let in_flight = traffic.in_flight as f64;
+        let fired = observation.reflexes > 0;
+        self.reflex.observe(&Past {
+            queue: Queue {
+                rate,
+                cost: self.cost.at(pace),
+                cores,
+                length,
+            },
+            in_flight: Some(traffic.mean_in_flight(observation.length)),
+            fired,
+            late: traffic.latency_to_judge() > self.slo.target(),
+            limited: limit.is_some(),
+        });
+        if fired {
+            // Two points were in force: the period says nothing of either.
+            self.in_flight = Some((observation.period, in_flight));
+            return;
+        }
         if let Some(share) = observation.utilisation {
             let in_force = observation.in_force.cores().map_or(cores, |cores| cores.get());
             let busy = share.get().clamp(0.0, 1.0) * in_force;
@@ -330,6 +351,44 @@ impl Joint {
         best
     }
 
+    /// The best point of the servers that serve, bolder where a reflex is in time for what the model then expects to be late,
+    /// and the reflex planned for it.
+    fn best_now(
+        &mut self,
+        servers: usize,
+        demand: &Demand,
+        allowed: f64,
+        in_flight: u64,
+    ) -> (Point, Option<Planned>) {
+        if !self.tuning.reflex {
+            return (self.best_point(servers, demand, allowed), None);
+        }
+        let cores = self.draw.cores(servers);
+        let mut plan = self.reflex.clone();
+        let point = self.best_point(servers, demand, allowed * plan.bold());
+        let planned = plan.plan(
+            &mut self.learned(),
+            demand,
+            (cores * point.on, point.pace),
+            in_flight,
+        );
+        let (point, planned) = match planned.in_time {
+            true => (point, planned),
+            false => {
+                let point = self.best_point(servers, demand, allowed);
+                let planned = plan.plan(
+                    &mut self.learned(),
+                    demand,
+                    (cores * point.on, point.pace),
+                    in_flight,
+                );
+                (point, planned)
+            }
+        };
+        self.reflex = plan;
+        (point, Some(planned))
+    }
+
     /// What the load grows to while another server boots, as a factor.
     fn expected_growth(&self) -> f64 {
         let growth = self.growth.as_ref();
@@ -423,6 +482,7 @@ impl Joint {
         Decision {
             setting: self.plant.full().with(Lever::Servers, servers),
             expected_rate: Some(PerSecond::new(forecast.rate)),
+            reflex: None,
             reasons: vec![Reason::new(rule, text, &[])],
         }
     }
@@ -465,7 +525,11 @@ impl Law for Joint {
             Some(capped) => capped.limits(),
             None => limit.is_some(),
         };
-        let everything_on = serving == all && !limited && self.on_in_force(observation, serving) >= 1.0;
+        // A period that a reflex raised had the lower point that was chosen for it: if late, it is so by that choice.
+        let everything_on = serving == all
+            && !limited
+            && self.on_in_force(observation, serving) >= 1.0
+            && observation.reflexes == 0;
         let late = traffic.latency_to_judge() > self.slo.target();
         let retreating = self.keeper.retreat() > 0;
         self.keeper.observe(late, everything_on);
@@ -490,7 +554,7 @@ impl Law for Joint {
         }
         let allowed = self.keeper.rate();
         let demand = self.demand(&forecast, observation, traffic);
-        let now = self.best_point(serving, &demand, allowed);
+        let (now, planned) = self.best_now(serving, &demand, allowed, traffic.in_flight);
         let floor = if self.floor.1 > 0 { self.floor.0 } else { 1 };
         let safe = self.fewest_safe(&demand, allowed).max(floor);
         let most = (safe + MORE_SERVERS).min(all);
@@ -537,11 +601,15 @@ impl Law for Joint {
             self.expected_growth()
         );
         reasons.push(Reason::new(SERVERS, text, &[("servers", servers as f64)]));
-        Decision {
+        let mut decision = Decision {
             setting: self.setting(servers, point, &demand),
             expected_rate,
+            reflex: None,
             reasons,
-        }
+        };
+        let reflex = planned.map(|planned| planned.to(self.plant.full()));
+        decision.arm(reflex, observation.reflexes);
+        decision
     }
 
     fn forget(&mut self) {

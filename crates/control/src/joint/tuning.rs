@@ -19,6 +19,8 @@ pub struct JointTuning {
     pub learn_s: f64,
     /// From the first answer of a server until it counts, seconds. 10.
     pub warm_s: f64,
+    /// Whether cores and frequency are raised between two decisions when more requests are in flight than expected. true.
+    pub reflex: bool,
 }
 
 impl Default for JointTuning {
@@ -30,6 +32,7 @@ impl Default for JointTuning {
             spare: 0,
             learn_s: 1800.0,
             warm_s: 10.0,
+            reflex: true,
         }
     }
 }

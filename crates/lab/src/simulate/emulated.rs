@@ -146,6 +146,7 @@ impl EmulatedRun<'_> {
                 cap_s: CAP_DELAY_S,
                 cores_s: CORES_DELAY_S,
                 frequency_s: CAP_DELAY_S,
+                ..Delays::default()
             },
             ..Scenario::default()
         }

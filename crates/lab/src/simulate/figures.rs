@@ -44,6 +44,8 @@ pub struct Figures {
     pub forecast_nrmse: Option<(f64, f64)>,
     /// Requests that arrived.
     pub requests: u64,
+    /// Reflexes that raised something between two decisions.
+    pub reflexes: u64,
 }
 
 impl Figures {
@@ -67,6 +69,7 @@ impl Figures {
             utilisation: share(totals.utilisation_mean),
             forecast_nrmse: None,
             requests: totals.offered,
+            reflexes: totals.reflexes,
         }
     }
 }

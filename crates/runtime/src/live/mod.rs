@@ -290,6 +290,7 @@ impl ControlLoop<'_, '_> {
             at,
             clock: self.clock.time_of_day(),
             in_force: self.in_force(),
+            reflexes: 0,
             traffic: telemetry.as_ref().map(|period| self.traffic(period)),
             utilisation: period.utilisation,
             power: period.power,

@@ -36,6 +36,7 @@ impl Law for Replay {
         Decision {
             setting: planned.unwrap_or_else(|| self.plant.full()),
             expected_rate: None,
+            reflex: None,
             reasons: vec![Reason::new(
                 "replay",
                 format!("what the schedule says for period {}", observation.period + 1),

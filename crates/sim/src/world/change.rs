@@ -4,6 +4,7 @@ use super::{Outcome, World};
 use crate::faults::Fault;
 use crate::node::NodeState;
 use crate::world::Controller;
+use headroom_control::Reflex;
 use headroom_units::Hertz;
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
@@ -30,6 +31,15 @@ pub(super) enum Change {
     },
     HoldCap {
         node: usize,
+    },
+    /// A request may be as old as the reflex of this decision allows.
+    OldestDue {
+        number: u64,
+    },
+    /// The reflex of this decision has fired.
+    Reflex {
+        number: u64,
+        reflex: Reflex,
     },
     FaultBegins(usize),
     FaultEnds(usize),
@@ -75,7 +85,8 @@ impl PartialEq for Entry {
 impl Eq for Entry {}
 
 /// What is going to happen. Bounded: of each node there are at most three changes a decision for as many decisions as fall
-/// into the longest delay, and its next choice of a level; of the rest, the faults and the end of the period.
+/// into the longest delay, and its next choice of a level; a reflex and the next check of the oldest request for as many; of the
+/// rest, the faults and the end of the period.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Agenda {
     entries: BinaryHeap<Reverse<Entry>>,
@@ -128,6 +139,8 @@ impl World<'_> {
                     self.regulated(node, due_s);
                 }
             }
+            Change::OldestDue { number } => self.oldest_due(number),
+            Change::Reflex { number, reflex } => self.reflex(number, &reflex),
             Change::FaultBegins(index) => self.fault_begins(self.scenario.faults[index]),
             Change::FaultEnds(index) => self.fault_ends(self.scenario.faults[index]),
             Change::Unlist { node, change } if self.is_current(node, change) => {

@@ -83,6 +83,7 @@ pub(super) struct Period {
     pub(super) arrivals: u64,
     pub(super) completions: u64,
     pub(super) failures: u64,
+    pub(super) reflexes: u32,
     pub(super) latencies: LatencyHistogram,
     /// Faults that hide the requests just now.
     pub(super) blind: u32,
@@ -97,6 +98,7 @@ pub(super) struct Pending {
     traffic: Traffic,
     latencies: LatencyHistogram,
     lost: bool,
+    reflexes: u32,
     metered: Metered,
     nodes: Vec<NodeOutcome>,
 }
@@ -160,6 +162,7 @@ impl World<'_> {
             },
             latencies,
             lost: period.blind > 0 || drawn < self.scenario.telemetry.loss,
+            reflexes: std::mem::take(&mut period.reflexes),
             metered: all,
             nodes,
         };
@@ -235,6 +238,7 @@ impl World<'_> {
         self.switch(&decision.setting);
         let wanted = self.plant.allocation(&decision.setting);
         self.carry_out(wanted);
+        self.arm(&decision);
     }
 
     fn observation(
@@ -274,6 +278,7 @@ impl World<'_> {
             at: Seconds::new(pending.at_s),
             clock: Seconds::new(pending.at_s),
             in_force,
+            reflexes: pending.reflexes,
             traffic,
             nodes: self.servers(),
             utilisation: utilisation.map(|share| Ratio::new((share.get() * busy).min(1.0))),
@@ -284,7 +289,7 @@ impl World<'_> {
     }
 
     /// What the nodes that are on were told, together, as it reads back.
-    fn allocated(&self) -> Allocation {
+    pub(super) fn allocated(&self) -> Allocation {
         let mut all = Allocation::new(Cores::ZERO, Watts::ZERO);
         let mut limit = Some(Hertz::ZERO);
         for node in self.nodes.iter().filter(|node| node.state == NodeState::On) {
@@ -298,7 +303,7 @@ impl World<'_> {
 
     /// Spreads an allocation over the nodes that are on, as the live cluster does, each part to take effect after its
     /// delay. What a node already has is not sent again.
-    fn carry_out(&mut self, allocation: Allocation) {
+    pub(super) fn carry_out(&mut self, allocation: Allocation) {
         let on: Vec<usize> = (0..self.nodes.len())
             .filter(|node| self.nodes[*node].state == NodeState::On)
             .collect();

@@ -3,6 +3,7 @@
 mod change;
 mod control;
 mod fleet;
+mod reflex;
 
 use crate::balancer::Balancer;
 use crate::error::RunError;
@@ -20,6 +21,7 @@ use headroom_control::resize::Fleet;
 use headroom_control::{Plant, Slo, Spread};
 use headroom_units::{Cores, Seconds};
 use headroom_workload::random::{Purpose, Rng};
+use reflex::Armed;
 use std::collections::VecDeque;
 
 /// How far two ways of keeping one account may differ, relative to the account: roundings of some 1e9 events.
@@ -101,6 +103,7 @@ struct World<'a> {
     spare: Vec<LatencyHistogram>,
     sums: Sums,
     accounts: Accounts,
+    armed: Armed,
 }
 
 /// What Little's law and the conservation of work are checked with.
@@ -162,6 +165,7 @@ impl<'a> World<'a> {
             spare: Vec::new(),
             sums: Sums::default(),
             accounts: Accounts::default(),
+            armed: Armed::default(),
             nodes,
             scenario,
         })
@@ -248,6 +252,7 @@ impl<'a> World<'a> {
                 cores: self.nodes.iter().map(|node| node.server.cores()).sum(),
             });
         }
+        self.check_in_flight();
         Ok(())
     }
 

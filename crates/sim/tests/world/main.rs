@@ -36,6 +36,7 @@ impl Law for Constant {
                 self.plant.full()
             },
             expected_rate: None,
+            reflex: None,
             reasons: vec![Reason::new("constant", "as told".to_owned(), &[])],
         }
     }
