@@ -8,7 +8,7 @@ DEMO_ARGS ?=
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
 
-demo: setup-demo ## A built-in service under a compressed day: everything on, then under control
+demo: setup-demo ## Two emulated clusters side by side under a compressed day: everything on, and under control
 	$(COMMIT) $(CARGO) build --profile demo --locked --package headroom
 	target/demo/headroom demo $(DEMO_ARGS)
 
