@@ -9,9 +9,12 @@
 //!   (bound / step) / n. It never falls below zero: a model is not made bolder for having been too careful.
 //! - **A rate that everything on was observed to have.** Where even with everything on more periods are late than asked, the
 //!   rate is what was observed then, by its lower confidence bound, and never what a model says.
-//! - **Retreat**: a bet against "late at most at twice the rate" is kept as wealth (an e-process; Ramdas et al.,
-//!   "Game-theoretic statistics and safe anytime-valid inference", 2023). Where it passes a hundredfold the model is not to
-//!   be trusted: everything goes on for a while, longer each time.
+//! - **Retreat**: two bets against "late at most at twice the rate" are kept as wealth (Ramdas et al., "Game-theoretic
+//!   statistics and safe anytime-valid inference", 2023): a high stake, which finds several late periods among a few, and a low
+//!   one, which finds a rate of some times what is asked over hundreds. Where one passes its bound the model is not to be
+//!   trusted: everything goes on for a while, longer each time. Wealth never falls below one, so that a good hour buys no bad
+//!   minute: these are detectors that are started anew, and now and then one raises a false alarm (where exactly half a
+//!   percent of the periods are late, by chance, about once in 8,000).
 
 /// What a late period adds to the caution.
 const STEP: f64 = 0.25;
@@ -19,8 +22,11 @@ const STEP: f64 = 0.25;
 const AIM: f64 = 0.8;
 /// The most caution: a percentile eight times that of the model.
 const MAX_CAUTION: f64 = 2.1;
-/// Wealth at which the model is given up: 1 in 100 by chance.
-const MAX_WEALTH: f64 = 100.0;
+/// Stakes, as the share of the wealth that a period in time loses, and the wealth at which the model is given up. The lower is
+/// about what is best where four times the rate asked are late.
+const BURST: f64 = 0.5;
+const MAX_OF_BURST: f64 = 100.0;
+const MAX_OF_RATE: f64 = 1000.0;
 /// The first retreat, and the longest, in periods.
 const FIRST_RETREAT: u32 = 30;
 const MAX_RETREAT: u32 = 960;
@@ -37,7 +43,8 @@ pub(super) struct Keeper {
     caution: f64,
     /// Late periods and all periods with everything on, fading.
     full: (f64, f64),
-    wealth: f64,
+    /// Of the bet on bursts, and of that on the rate.
+    wealth: [f64; 2],
     retreat: u32,
     next_retreat: u32,
     since_retreat: u32,
@@ -49,7 +56,7 @@ impl Keeper {
             asked,
             caution: 0.0,
             full: (0.0, 0.0),
-            wealth: 1.0,
+            wealth: [1.0; 2],
             retreat: 0,
             next_retreat: FIRST_RETREAT,
             since_retreat: 0,
@@ -99,10 +106,12 @@ impl Keeper {
             self.next_retreat = FIRST_RETREAT;
         }
         let twice = 2.0 * rate;
-        let stake = 0.5 / twice;
-        self.wealth = (self.wealth * (1.0 + stake * (error - twice))).max(1.0);
-        if self.wealth > MAX_WEALTH {
-            self.wealth = 1.0;
+        let stakes = [BURST / twice, 1.0];
+        for (wealth, stake) in self.wealth.iter_mut().zip(stakes) {
+            *wealth = (*wealth * (1.0 + stake * (error - twice))).max(1.0);
+        }
+        if self.wealth[0] > MAX_OF_BURST || self.wealth[1] > MAX_OF_RATE {
+            self.wealth = [1.0; 2];
             self.retreat = self.next_retreat;
             self.next_retreat = (2 * self.next_retreat).min(MAX_RETREAT);
             self.since_retreat = 0;
@@ -146,6 +155,24 @@ mod tests {
             "{lengths:?}"
         );
         assert_eq!(lengths[..2], [30, 60]);
+    }
+
+    #[test]
+    fn a_rate_of_many_times_what_is_asked_is_found_however_even_it_is() {
+        for every in [7, 12, 25] {
+            let mut keeper = Keeper::new(0.005);
+            let found = (0..3000).find(|period| {
+                keeper.observe(period % every == 0, false);
+                keeper.retreat() > 0
+            });
+            assert!(found.is_some(), "one of {every} periods late is never found");
+        }
+        // What is asked for is no reason.
+        let mut keeper = Keeper::new(0.005);
+        for period in 0..100_000 {
+            keeper.observe(period % 200 == 0, false);
+            assert_eq!(keeper.retreat(), 0);
+        }
     }
 
     #[test]

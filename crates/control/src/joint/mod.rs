@@ -55,8 +55,8 @@ const LATE_WHEN_GROWN: f64 = 0.1;
 /// Growth for which every server stays on.
 const MAX_GROWTH: f64 = 100.0;
 
-/// Periods for which more servers stay on than those from which the law had to retreat.
-const FLOOR_PERIODS: u32 = 7200;
+/// Seconds for which more servers stay on than those from which the law had to retreat.
+const FLOOR_S: f64 = 7200.0;
 
 const WARM_UP: &str = "warm-up";
 const UNOBSERVED: &str = "hold-unobserved";
@@ -89,6 +89,8 @@ pub struct Joint {
     /// So many servers stay on after a retreat from fewer, for so many more periods.
     floor: (usize, u32),
     after_late: u32,
+    /// Periods in a row with everything on.
+    full_for: u32,
     periods: u32,
     in_flight: Option<(u64, f64)>,
 }
@@ -146,6 +148,7 @@ impl Joint {
             draw,
             floor: (1, 0),
             after_late: 0,
+            full_for: 0,
             periods: 0,
             in_flight: None,
             slo,
@@ -185,13 +188,24 @@ impl Joint {
         if share < 1.0 - 1e-6 { share } else { 1.0 }
     }
 
+    /// Whether anything was limited that acts at once.
+    fn is_limited(&self, observation: &Observation, serving: usize) -> bool {
+        let slowed = match &self.capped {
+            Some(capped) => capped.limits(),
+            None => observation.in_force.frequency().is_some(),
+        };
+        slowed || self.on_in_force(observation, serving) < 1.0
+    }
+
     fn learn(&mut self, observation: &Observation, traffic: &Traffic) {
         let length = observation.length.get();
         let serving = self.serving(observation);
         let on = self.on_in_force(observation, serving);
         let cores = self.draw.cores(serving) * on;
         let (limit, pace) = self.limit_in_force(observation);
-        if let Some(capped) = &mut self.capped {
+        let fired = observation.reflexes > 0;
+        // A reflex lifts the cap in the middle of a period.
+        if let Some(capped) = self.capped.as_mut().filter(|_| !fired) {
             capped.observe(observation.frequency.map(|reading| reading.value));
         }
         let Some(rate) = observation.arrival_rate().map(PerSecond::get) else {
@@ -203,7 +217,6 @@ impl Joint {
             .get_or_insert_with(|| Growth::new((horizon_s / length.max(1e-3)).ceil() as usize))
             .observe(rate);
         let in_flight = traffic.in_flight as f64;
-        let fired = observation.reflexes > 0;
         self.reflex.observe(&Past {
             queue: Queue {
                 rate,
@@ -214,7 +227,7 @@ impl Joint {
             in_flight: Some(traffic.mean_in_flight(observation.length)),
             fired,
             late: traffic.latency_to_judge() > self.slo.target(),
-            limited: limit.is_some(),
+            limited: self.is_limited(observation, serving),
         });
         if fired {
             // Two points were in force: the period says nothing of either.
@@ -392,7 +405,8 @@ impl Joint {
     /// What the load grows to while another server boots, as a factor.
     fn expected_growth(&self) -> f64 {
         let growth = self.growth.as_ref();
-        growth.map_or(f64::INFINITY, |growth| growth.exceeded_by(self.tuning.late))
+        let growth = growth.map_or(f64::INFINITY, |growth| growth.exceeded_by(self.tuning.late));
+        growth.max(self.tuning.surge)
     }
 
     /// The fewest servers that keep the SLO at full speed whatever the load grows to while another boots.
@@ -520,16 +534,15 @@ impl Law for Joint {
             return self.everything(WARM_UP, text, &forecast);
         }
         let serving = self.serving(observation);
-        let (limit, _) = self.limit_in_force(observation);
-        let limited = match &self.capped {
-            Some(capped) => capped.limits(),
-            None => limit.is_some(),
-        };
         // A period that a reflex raised had the lower point that was chosen for it: if late, it is so by that choice.
-        let everything_on = serving == all
-            && !limited
-            && self.on_in_force(observation, serving) >= 1.0
-            && observation.reflexes == 0;
+        let is_full = serving == all && !self.is_limited(observation, serving) && observation.reflexes == 0;
+        self.full_for = if is_full {
+            self.full_for.saturating_add(1)
+        } else {
+            0
+        };
+        // Before, it may still answer what was left over when less was on.
+        let everything_on = self.full_for > AFTER_LATE;
         let late = traffic.latency_to_judge() > self.slo.target();
         let retreating = self.keeper.retreat() > 0;
         self.keeper.observe(late, everything_on);
@@ -537,7 +550,10 @@ impl Law for Joint {
         if self.keeper.retreat() > 0 && !retreating {
             // What so few servers could not do they will not be asked for again soon.
             let before = if self.floor.1 > 0 { self.floor.0 } else { 1 };
-            self.floor = ((serving + 1).max(before).min(all), FLOOR_PERIODS);
+            self.floor = (
+                (serving + 1).max(before).min(all),
+                (FLOOR_S / observation.length.get().max(1e-3)) as u32,
+            );
         }
         self.after_late = match late {
             true => AFTER_LATE,

@@ -8,12 +8,12 @@ use headroom_physics::saving::Savings;
 use headroom_units::Watts;
 use serde::Serialize;
 
-/// What one lever can save at most.
+/// What one lever can save of the same work.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LeverSaving {
     /// The lever: `frequency`, `quota`, `cpuset`, `cap`, `server off`.
     pub lever: &'static str,
-    /// Watts that it can save at most; 0 where it saves nothing by itself.
+    /// Watts that it saves where it saves most; 0 where it saves nothing by itself.
     pub watts: f64,
     /// By which cause, with numbers.
     pub why: String,
@@ -63,9 +63,10 @@ impl Levers {
 /// What each lever saves on a machine of these figures, the one that saves most first.
 pub fn savings(machine: &MachineFigures, levers: &Levers) -> Vec<LeverSaving> {
     let savings = Savings::of(machine);
-    let (busy, lowest) = (savings.busy_at_highest, savings.busy_at_lowest);
     let watts = |power: Watts| format!("{:.1} W", power.get());
-    let by_frequency = (busy - lowest).max(Watts::ZERO);
+    let (slowed, light) = (savings.frequency, savings.frequency_at_light);
+    let [pages, short] = savings.parking;
+    let by_frequency = slowed.saved();
     let deep = levers
         .no_idle_states
         .as_ref()
@@ -74,7 +75,16 @@ pub fn savings(machine: &MachineFigures, levers: &Levers) -> Vec<LeverSaving> {
         LeverSaving {
             lever: "frequency",
             watts: by_frequency.get(),
-            why: format!("{} busy to {} at the lowest", watts(busy), watts(lowest)),
+            why: format!(
+                "{} instead of {} at {:.0} % load, by a lower voltage at {:.1} GHz; {} at {:.0} % load, where the packages sleep less if \
+                 work takes longer",
+                watts(slowed.best),
+                watts(slowed.full),
+                slowed.load * 100.0,
+                slowed.frequency.get() / 1e9,
+                watts(light.saved()),
+                light.load * 100.0
+            ),
             missing: levers.no_frequency.clone(),
         },
         LeverSaving {
@@ -97,13 +107,19 @@ pub fn savings(machine: &MachineFigures, levers: &Levers) -> Vec<LeverSaving> {
         },
         LeverSaving {
             lever: "cpuset",
-            watts: savings.parked.get(),
-            why: format!(
-                "up to {} by deep sleep of {} cores{deep}; the packages' {} only while all cores sleep",
-                watts(savings.parked),
-                savings.parked_cores,
-                watts(savings.packages)
-            ),
+            watts: pages.saved().get(),
+            why: match short.saved().get() >= 0.05 {
+                true => format!(
+                    "idle cores sleep by themselves; {} with requests of {:.2} ms at {:.0} % load, by deep sleep of {} cores{deep}. The \
+                     packages' {} only while all cores sleep",
+                    watts(short.saved()),
+                    short.request.as_millis(),
+                    short.load * 100.0,
+                    machine.processor.cores - short.cores,
+                    watts(savings.packages)
+                ),
+                false => "idle cores draw as little as parked ones".to_owned(),
+            },
             missing: levers.no_cpuset.clone(),
         },
         LeverSaving {
@@ -139,11 +155,14 @@ pub fn words(saving: &LeverSaving) -> String {
     format!("{:.1} W: {}{missing}", saving.watts, saving.why)
 }
 
+/// Less is as much as none.
+const WORTH_W: f64 = 0.5;
+
 /// The lever of this machine that saves most.
 pub fn best(savings: &[LeverSaving]) -> Option<&LeverSaving> {
     savings
         .iter()
-        .find(|saving| saving.missing.is_none() && saving.watts > 0.0)
+        .find(|saving| saving.missing.is_none() && saving.watts >= WORTH_W)
 }
 
 /// An example configuration with what saves most on this machine set, and why in its first line.
@@ -199,15 +218,13 @@ mod tests {
     fn each_lever_says_its_watts_and_their_cause() {
         let machine = MachineFigures::skylake(8);
         let all = savings(&machine, &Levers::default());
-        assert_eq!(
-            words(&of(&all, "frequency")),
-            "24.0 W: 32.0 W busy to 8.0 W at the lowest"
-        );
+        let frequency = words(&of(&all, "frequency"));
+        assert!(frequency.contains("by a lower voltage at 1."), "{frequency}");
         assert_eq!(words(&of(&all, "quota")), "0.0 W: a quota switches no core off");
+        let cpuset = of(&all, "cpuset").why;
         assert!(
-            of(&all, "cpuset")
-                .why
-                .starts_with("up to 9.3 W by deep sleep of 7 cores; the packages' 18.8 W")
+            cpuset.contains("with requests of 0.05 ms at") && cpuset.contains("The packages' 18.8 W"),
+            "{cpuset}"
         );
         assert!(of(&all, "server off").why.contains("60 s of boot"));
         assert_eq!(of(&all, "cap").watts, of(&all, "frequency").watts);
@@ -220,7 +237,7 @@ mod tests {
         let set = |levers: &Levers| example(text, &savings(&MachineFigures::skylake(8), levers));
         let all = set(&Levers::default());
         assert!(
-            all.starts_with("# What saves most on this machine: frequency, 24.0 W: "),
+            all.starts_with("# What saves most on this machine: frequency, "),
             "{all}"
         );
         assert!(all.contains("\nname = \"joint\"\n") && all.contains("\n# lever = \"quota\"\n"));
@@ -230,13 +247,15 @@ mod tests {
             no_hardware_cap: none(),
             ..Levers::default()
         };
-        let all = set(&virtual_machine);
-        assert!(all.contains("\nname = \"slo-power\"\n") && all.contains("\nlever = \"cpuset\"\n"));
-        let nothing = Levers {
-            no_cpuset: none(),
-            ..virtual_machine
+        assert!(set(&virtual_machine).starts_with("# No lever saves watts on this machine"));
+        let parking = LeverSaving {
+            lever: "cpuset",
+            watts: 5.0,
+            why: String::new(),
+            missing: None,
         };
-        assert!(set(&nothing).starts_with("# No lever saves watts on this machine"));
+        let all = example(text, &[parking]);
+        assert!(all.contains("\nname = \"slo-power\"\n") && all.contains("\nlever = \"cpuset\"\n"));
     }
 
     #[test]
@@ -253,7 +272,7 @@ mod tests {
                 .ends_with("[not here: a virtual machine's frequency belongs to its host]")
         );
         assert_eq!(of(&all, "cap").watts, 0.0);
-        assert_eq!(best(&all).unwrap().lever, "cpuset");
+        assert_eq!(best(&all), None);
         let mut never = MachineFigures::skylake(2);
         never.server.off = Watts::new(500.0);
         assert_eq!(of(&savings(&never, &levers), "server off").watts, 0.0);

@@ -56,7 +56,7 @@ pub fn run(args: &DoctorArgs) -> Result<(), Failure> {
     }
     if !savings.is_empty() {
         text.push_str(
-            "Savings: what each lever can save at most, by the figures of a Skylake server with as many cores \
+            "Savings: what each lever can save of the same work, by the figures of a Skylake server with as many cores \
              (`headroom up --check` goes by [machine])\n",
         );
         for saving in &savings {

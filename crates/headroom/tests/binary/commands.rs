@@ -78,7 +78,12 @@ fn doctor_says_what_there_is_and_what_there_is_not() {
     assert!(all["savings"].as_array().unwrap().iter().any(quota), "{all}");
     assert_has(
         here.out(),
-        &["Savings", "a quota switches no core off", "busy to", "deep sleep"],
+        &[
+            "Savings",
+            "a quota switches no core off",
+            "by a lower voltage",
+            "deep sleep",
+        ],
     );
 
     // A machine without anything: everything that saves or measures is missing, each with why and what would help.

@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 
 /// Emulated servers of both clusters.
-const SERVERS: usize = 8;
+const SERVERS: usize = 12;
 
 fn start(folder: &Path) -> Program {
     let mut command = headroom("demo --duration 30 --json --no-view --run-dir");
@@ -66,9 +66,9 @@ fn two_laws_change_places_on_the_same_requests_and_nothing_is_left() {
     for run in runs {
         assert_eq!(run["energy_j"]["source"], "emulated", "{run}");
         assert_eq!(run["provenance"]["load"], runs[0]["provenance"]["load"]);
-        // Of four servers, between all of them off and all of them busy.
+        // Of six servers, between all of them off and all of them busy.
         let watts = number(run, "power_w.consumed_mean");
-        assert!((4.0 * 3.0..4.0 * 85.0).contains(&watts), "{run}");
+        assert!((6.0 * 3.0..6.0 * 52.0).contains(&watts), "{run}");
     }
     let cluster = |run: usize, name: &str| {
         runs[run]["notes"]

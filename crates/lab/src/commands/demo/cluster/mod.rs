@@ -38,16 +38,16 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// Servers of each cluster.
-const SERVERS: usize = 4;
+const SERVERS: usize = 6;
 /// The share of this machine that stands for all servers of both clusters: the rest is for gateways, load and controllers.
 const SERVICE_SHARE: f64 = 0.5;
 /// The control period.
 const PERIOD: Duration = Duration::from_millis(500);
 /// How often both clusters are looked at.
 const LOOK: Duration = Duration::from_millis(500);
-/// Mean CPU time of a page: half of that of one machine's wiki, for each cluster has a small part of this machine, and few requests
+/// Mean CPU time of a page: a quarter of that of one machine's wiki, for each cluster has a small part of this machine, and few requests
 /// are mostly noise.
-const PAGE_CPU_MS: f64 = 2.0;
+const PAGE_CPU_MS: f64 = 1.0;
 /// The share of the periods that the law `joint` may have late. Of a day of 150 periods its usual half a percent is not one, and
 /// nothing could be learned of so rare an event.
 const LATE: f64 = 0.05;
