@@ -33,6 +33,8 @@ enum Load {
     Day(f64),
     /// One of the two traces that the SLO-Power authors published, as `headroom compare --traces` names it.
     Published(&'static str),
+    /// Two crowds, each after nearly an hour of quiet.
+    Crowds,
     /// A family of generated traces.
     Family(Family),
 }
@@ -85,7 +87,7 @@ const DAY: World = World {
 };
 
 /// The worlds that are no family: clusters, published traces, disturbances.
-static OWN: [World; 19] = [
+static OWN: [World; 20] = [
     World {
         name: "one",
         what: "1 server, two days of 10 to 60 % load",
@@ -240,6 +242,12 @@ static OWN: [World; 19] = [
         ..DAY
     },
     World {
+        name: "first-crowd",
+        what: "55 min of 6 % load, then 5 min of 60 %, twice: the first crowd is larger than anything before",
+        load: Load::Crowds,
+        ..DAY
+    },
+    World {
         name: "heavy-tail",
         what: "sizes with a squared coefficient of variation of 4, P95 within 500 ms",
         change: |setting| {
@@ -314,6 +322,12 @@ impl World {
             Load::Published(name) => named_trace(name, Seconds::new(10.0), seed),
             Load::Family(family) => family.trace(capacity, seed).map_err(Failure::usage),
             Load::Days(most, step_s) => days(2, step_s, seed, capacity * most),
+            Load::Crowds => {
+                let hour = (0..360).map(|step| capacity * if step < 330 { 0.06 } else { BUSY });
+                let rates: Vec<PerSecond> = hour.clone().chain(hour).collect();
+                let trace = Trace::new("crowds", Seconds::new(10.0), rates);
+                Ok(trace.map_err(Failure::usage)?)
+            }
             Load::Day(most) => days(1, 86_400.0 / DAY_VALUES as f64, seed, capacity * most),
         }
     }
