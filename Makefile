@@ -3,12 +3,12 @@ CARGO ?= cargo
 COMMIT := HEADROOM_COMMIT="$$(git describe --always --dirty --abbrev=12 --exclude '*' 2>/dev/null)"
 DEMO_ARGS ?=
 
-.PHONY: help demo test faults lint build bench-gateway bench-load bench-agent bench-capacity bench-sim apache capacity mediawiki resize setup-build setup-demo setup-release setup-test clean
+.PHONY: help demo test faults lint build bench-gateway bench-load bench-agent bench-capacity bench-sim bench-decide apache capacity mediawiki resize setup-build setup-demo setup-release setup-test clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
 
-demo: setup-demo ## A built-in service under a compressed day: everything on, then under control
+demo: setup-demo ## Two emulated clusters side by side under a compressed day: everything on, and under control
 	$(COMMIT) $(CARGO) build --profile demo --locked --package headroom
 	target/demo/headroom demo $(DEMO_ARGS)
 
@@ -43,6 +43,9 @@ bench-capacity: setup-build ## What eBPF costs per connection, and each way to m
 
 bench-sim: setup-build ## Requests simulated per second: this simulator, SimPy, Ciw, on the same job
 	@scripts/bench-sim
+
+bench-decide: setup-build ## How long one decision of the joint law takes, for 1 to 1,000 servers
+	$(CARGO) run --release --locked --package headroom-control --example bench_decide
 
 apache: build ## Ten minutes of the Wikipedia trace on Debian's apache2, fixed and then slo-power
 	@scripts/need apache2 php:libapache2-mod-php curl

@@ -34,12 +34,25 @@ impl Stop {
         *self.0.raised.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Wakes whoever waits, to ask again what else it waits for.
+    pub fn wake(&self) {
+        let raised = self.0.raised.lock().unwrap_or_else(PoisonError::into_inner);
+        self.0.changed.notify_all();
+        drop(raised);
+    }
+
     /// Waits until `deadline` or until the flag is raised; whether it was.
     pub fn wait_until(&self, deadline: Instant) -> bool {
+        self.wait_until_or(deadline, || false)
+    }
+
+    /// Waits until `deadline`, until the flag is raised, or until `else_woken` holds, which is asked at the start and after each
+    /// [`Stop::wake`]; whether the flag is raised.
+    pub fn wait_until_or(&self, deadline: Instant, else_woken: impl Fn() -> bool) -> bool {
         let mut raised = self.0.raised.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
-            if *raised || left.is_zero() {
+            if *raised || left.is_zero() || else_woken() {
                 return *raised;
             }
             raised = self
@@ -105,6 +118,23 @@ mod tests {
         let thread = std::thread::spawn(move || waiter.wait_until(Instant::now() + Duration::from_secs(60)));
         stop.raise();
         assert!(thread.join().unwrap());
+        assert!(started.elapsed() < Duration::from_secs(30));
+    }
+
+    #[test]
+    fn another_condition_ends_a_wait_and_raises_nothing() {
+        let stop = Stop::default();
+        let woken = Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let (waiter, seen) = (stop.clone(), woken.clone());
+        let started = Instant::now();
+        let thread = std::thread::spawn(move || {
+            let deadline = Instant::now() + Duration::from_secs(60);
+            waiter.wait_until_or(deadline, || seen.load(std::sync::atomic::Ordering::SeqCst))
+        });
+        stop.wake();
+        woken.store(true, std::sync::atomic::Ordering::SeqCst);
+        stop.wake();
+        assert!(!thread.join().unwrap());
         assert!(started.elapsed() < Duration::from_secs(30));
     }
 

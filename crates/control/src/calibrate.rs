@@ -266,6 +266,7 @@ impl<F> Calibrating<F> {
         Decision {
             setting: self.plant.full(),
             expected_rate: None,
+            reflex: None,
             reasons: vec![reason],
         }
     }

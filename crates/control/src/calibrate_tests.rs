@@ -23,6 +23,7 @@ impl Law for OneCore {
         Decision {
             setting: Allocation::new(Cores::new(1.0), Watts::new(8.0)).into(),
             expected_rate: None,
+            reflex: None,
             reasons: vec![Reason::new("one", "one core".to_owned(), &[])],
         }
     }

@@ -1,6 +1,7 @@
 //! What a law answers: a setting and the reasons for it.
 
-use headroom_units::{Cores, Hertz, Lever, PerSecond, Setting, Watts};
+use crate::reflex::Reflex;
+use headroom_units::{Cores, Hertz, Lever, PerSecond, Seconds, Setting, Watts};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
@@ -43,6 +44,10 @@ pub struct Decision {
     pub setting: Setting,
     /// The arrival rate that the law expects in the next period, where it forecasts.
     pub expected_rate: Option<PerSecond>,
+    /// What is to be in force before the next decision if more requests are in flight than expected; `None` where the law
+    /// has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reflex: Option<Reflex>,
     /// Why; at least one.
     pub reasons: Vec<Reason>,
 }
@@ -53,7 +58,28 @@ impl Decision {
         Self {
             setting: setting.into(),
             expected_rate: None,
+            reflex: None,
             reasons: Vec::new(),
+        }
+    }
+
+    /// Gives it a reflex, where that would give anything, and says how often the last one fired.
+    pub(crate) fn arm(&mut self, reflex: Option<Reflex>, fired: u32) {
+        self.reflex = reflex.filter(|reflex| reflex.gives(&self.setting));
+        if fired > 0 {
+            let text = "more requests were in flight, or older, than expected: everything was raised within the period";
+            let numbers = [("reflexes", f64::from(fired))];
+            self.reasons.push(Reason::new(FIRED, text.to_owned(), &numbers));
+        }
+        if let (Some(reflex), Some(reason)) = (self.reflex, self.reasons.first_mut()) {
+            let bounds = [
+                ("reflex_in_flight", Some(reflex.bound as f64)),
+                ("reflex_oldest_ms", reflex.oldest.map(Seconds::as_millis)),
+            ];
+            let bounds = bounds
+                .into_iter()
+                .filter_map(|(name, bound)| Some((Cow::Borrowed(name), bound?)));
+            reason.numbers.extend(bounds);
         }
     }
 
@@ -62,6 +88,9 @@ impl Decision {
         self.reasons.iter().find(|reason| reason.levers.contains(&lever))
     }
 }
+
+/// The rule of a period in which a reflex fired.
+const FIRED: &str = "reflex-fired";
 
 /// Why a decision was taken, as data: which rule, which numbers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -37,6 +37,7 @@ impl Law for Fixed {
         Decision {
             setting: self.plant.full(),
             expected_rate: None,
+            reflex: None,
             reasons: vec![Reason::new(
                 "everything-on",
                 format!("all {cores} cores, and a cap of {cap:.1} W that limits nothing"),

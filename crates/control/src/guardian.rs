@@ -160,6 +160,7 @@ impl Guardian {
             return Some(Decision {
                 setting: self.plant.full(),
                 expected_rate: decision.and_then(|decision| decision.expected_rate),
+                reflex: None,
                 reasons: vec![Reason::new(FAILING_FULL, text, &numbers)],
             });
         }
@@ -199,6 +200,7 @@ impl Guardian {
         Decision {
             setting,
             expected_rate: None,
+            reflex: None,
             reasons: vec![reason],
         }
     }

@@ -19,6 +19,7 @@
 //! | [`resize`] | how many servers a cluster has on, and the power state of each |
 //! | [`queueing`] | Equations 1 to 3 of the SLO-Power paper; processor sharing: the exact mean, and a percentile |
 //! | [`estimate`] | the least-squares line read one step ahead |
+//! | [`reflex`] | what is put in force between two decisions when more requests are in flight than expected |
 //! | [`registry`] | the laws by name: parameters, how each is built, what can be searched |
 //! | [`stack`] | several laws in one period, each on its levers, slow ones with a period of their own |
 //! | [`spread`] | one decision for a cluster, spread over its nodes |
@@ -31,7 +32,7 @@
 //! let power = PowerEnvelope { base: Watts::new(46.0), per_core: Watts::new(2.9), lowest_cap: Watts::new(47.0) };
 //! let plant = Plant::new(cores, power)?;
 //! let slo = Slo::new(Ratio::new(0.95), Seconds::from_millis(250.0))?;
-//! let context = LawContext { slo, plant, service_rate: PerSecond::new(20.0) };
+//! let context = LawContext { slo, plant, service_rate: PerSecond::new(20.0), machines: Vec::new() };
 //! let mut law = LawConfig::of("slo-power".parse::<LawName>()?).build(&context)?;
 //! let observation = Observation {
 //!     length: Seconds::new(1.0),
@@ -62,6 +63,7 @@ pub mod fixed;
 pub mod guardian;
 pub mod headroom;
 pub mod hpa;
+pub mod joint;
 pub mod law;
 pub mod observation;
 pub mod parameter;
@@ -69,6 +71,7 @@ pub mod pegasus;
 pub mod plant;
 pub mod power_manager;
 pub mod queueing;
+pub mod reflex;
 pub mod registry;
 pub mod resize;
 pub mod slo_power;
@@ -83,12 +86,14 @@ pub use fixed::Fixed;
 pub use guardian::{FailingLimits, Guardian};
 pub use headroom::{Headroom, HeadroomTuning};
 pub use hpa::{Hpa, HpaTuning, K8sAsRun, K8sAsRunTuning};
+pub use joint::{Joint, JointTuning};
 pub use law::Law;
 pub use observation::{Distribution, Latency, NodeObservation, Observation, Traffic, missed_latency};
 pub use parameter::OutOfRange;
 pub use pegasus::{Pegasus, PegasusTuning, PegasusVariant};
 pub use plant::{CoreRange, FrequencyRange, Plant, PlantError, PowerEnvelope, Slo, StepRange};
 pub use power_manager::{PowerManager, PowerManagerTuning, Powersave};
+pub use reflex::Reflex;
 pub use registry::{LawConfig, LawContext, LawError, LawName, LawNames, NoSuchLaw, Parameter};
 pub use resize::{Fleet, Stepwise};
 pub use slo_power::{Mode, SloPower, Tuning};

@@ -21,6 +21,8 @@ pub struct Observation {
     pub length: Seconds,
     /// What was in force during the period, as read back from the machine; of a lever without a value nothing limits.
     pub in_force: Setting,
+    /// Reflexes that fired in the period, each of which raised what was in force before.
+    pub reflexes: u32,
     /// The requests; `None` where the period's telemetry was lost.
     pub traffic: Option<Traffic>,
     /// Busy share of the allocated cores; `None` where it could not be read.
@@ -118,6 +120,16 @@ impl Traffic {
         let failed = self.failed_by_service();
         let ended = self.completions + failed;
         (ended > 0).then(|| Ratio::new(failed as f64 / ended as f64))
+    }
+
+    /// Requests being served, on average over a period of this length by Little's law (rate times mean latency); those at
+    /// its end where the mean is not reported.
+    pub fn mean_in_flight(&self, length: Seconds) -> f64 {
+        let mean = self.latency.and_then(|latency| latency.distribution);
+        match mean.filter(|_| length > Seconds::ZERO) {
+            Some(distribution) => self.completions as f64 * (distribution.mean / length),
+            None => self.in_flight as f64,
+        }
     }
 
     /// The latency to hold against the target: the SLO's percentile of the requests that ended; where none

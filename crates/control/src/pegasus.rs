@@ -376,6 +376,7 @@ impl Law for Pegasus {
     fn decide(&mut self, observation: &Observation) -> Decision {
         let (cap, reason) = self.decide_cap(observation);
         Decision {
+            reflex: None,
             setting: Allocation {
                 cap,
                 ..self.plant.full_allocation()

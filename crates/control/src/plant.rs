@@ -211,6 +211,10 @@ pub struct Plant {
     servers: Option<usize>,
     /// Whether cores and cap can be set: else both stand for machines that are left as they are.
     machines: bool,
+    /// Whether the cores that a service may not use are parked.
+    parks: bool,
+    /// Whether caps are held by the hardware, which lowers the frequency.
+    hardware_cap: bool,
     /// Of the levers that have no place of their own here.
     others: [Option<LeverRange>; Lever::ALL.len()],
 }
@@ -233,6 +237,8 @@ impl Plant {
                 frequency: None,
                 servers: None,
                 machines: true,
+                parks: false,
+                hardware_cap: false,
                 others: [None; Lever::ALL.len()],
             })
         } else {
@@ -258,6 +264,8 @@ impl Plant {
             frequency: None,
             servers: Some(servers),
             machines: false,
+            parks: false,
+            hardware_cap: false,
             others: [None; Lever::ALL.len()],
         }
     }
@@ -307,6 +315,33 @@ impl Plant {
             servers: Some(servers),
             ..self
         }
+    }
+
+    /// The same plant where the cores that the service may not use are left to sleep, as with a cpuset or where they go
+    /// offline. A quota leaves all cores to the service, for a part of the time.
+    #[must_use]
+    pub const fn with_parking(self) -> Self {
+        Self { parks: true, ..self }
+    }
+
+    /// Whether the cores that the service may not use are left to sleep.
+    pub const fn parks(&self) -> bool {
+        self.parks
+    }
+
+    /// The same plant where the hardware holds caps, which lowers frequency and voltage for that. A cap that is held by a quota
+    /// bounds the watts and saves none.
+    #[must_use]
+    pub const fn with_hardware_cap(self) -> Self {
+        Self {
+            hardware_cap: true,
+            ..self
+        }
+    }
+
+    /// Whether caps are held by the hardware, by the frequency.
+    pub const fn has_hardware_cap(&self) -> bool {
+        self.hardware_cap
     }
 
     /// The frequencies that the processors can be limited to; `None` where there is no lever for it.

@@ -94,11 +94,16 @@ impl PowerManager {
         let fits = |level: &&Level| level.target_ms <= target_ms * (1.0 + 1e-9);
         // The check has seen to it that there is a first.
         let level = tuning.levels.iter().rfind(fits).unwrap_or(&tuning.levels[0]);
+        let lowest = plant.power().lowest_cap;
         let (key, value, cap) = match tuning.cap_w {
             Some(cap_w) => ("cap_w", cap_w, Watts::new(cap_w)),
-            None => ("levels.cap_share", level.cap_share, limit * level.cap_share),
+            // A share says how tight the cap is to be; no machine takes one under its lowest.
+            None => (
+                "levels.cap_share",
+                level.cap_share,
+                (limit * level.cap_share).max(lowest),
+            ),
         };
-        let lowest = plant.power().lowest_cap;
         if cap < lowest || cap > limit {
             let range = format!(
                 "a cap between {:.2} W, the lowest that the machine accepts, and {:.2} W, which all its cores can need",
@@ -138,6 +143,7 @@ impl Law for PowerManager {
             None => format!("the cap is {cap:.2} W, whatever happens"),
         };
         Decision {
+            reflex: None,
             setting: Allocation {
                 cap: self.cap,
                 ..self.plant.full_allocation()
@@ -193,6 +199,7 @@ impl Law for Powersave {
         let text = format!("all {cores} cores at their lowest frequency, {ghz:.2} GHz, whatever happens");
         let numbers = [("cores", cores), ("frequency_hz", self.lowest.get())];
         Decision {
+            reflex: None,
             setting: Allocation {
                 frequency: Some(self.lowest),
                 ..full

@@ -30,6 +30,7 @@ use crate::guardian::{FailingLimits, Guardian};
 use crate::law::Law;
 use crate::observation::{Observation, Traffic};
 use crate::plant::Plant;
+use crate::reflex::Reflex;
 use headroom_units::{Lever, PerSecond, Ratio, Seconds, Setting, Watts};
 
 /// Why some laws cannot run together.
@@ -229,12 +230,15 @@ impl Stack {
         let mut all = Decision {
             setting: self.plant.full(),
             expected_rate: None,
+            reflex: None,
             reasons: Vec::new(),
         };
+        let mut reflexes = Vec::new();
         let mut wait = u32::MAX;
         for member in &mut self.members {
             if let Some(decision) = member.decide(observation) {
                 all.expected_rate = all.expected_rate.or(decision.expected_rate);
+                reflexes.extend(decision.reflex.map(|reflex| (reflex, &*member.levers)));
                 let reasons = decision.reasons.into_iter();
                 all.reasons
                     .extend(reasons.map(|reason| reason.of(&member.levers)));
@@ -245,6 +249,7 @@ impl Stack {
                 all.setting = all.setting.with(*lever, setting.get(*lever));
             }
         }
+        all.reflex = Reflex::joined(&all.setting, reflexes);
         if all.reasons.is_empty() {
             let text = format!("the next decision is in {wait} periods: what is in force stays");
             all.reasons
@@ -294,6 +299,7 @@ fn together(before: Observation, observation: &Observation) -> Observation {
     let demand = before.demand().zip(observation.demand());
     Observation {
         length: before.length + observation.length,
+        reflexes: before.reflexes.saturating_add(observation.reflexes),
         traffic: before
             .traffic
             .zip(observation.traffic.clone())

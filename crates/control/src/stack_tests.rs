@@ -27,6 +27,7 @@ impl Law for TwoCores {
         Decision {
             setting,
             expected_rate: None,
+            reflex: None,
             reasons: vec![Reason::new("two", "two cores".to_owned(), &[])],
         }
     }

@@ -37,6 +37,9 @@ impl Account {
         let (counts, _) = account.part_of(stats);
         counts.arrivals += 1;
         counts.in_flight += 1;
+        if backend.is_none() {
+            core.request_arrived(counts.in_flight);
+        }
         account
     }
 
@@ -126,6 +129,9 @@ impl Account {
         count(counts, histogram);
         counts.response_bytes += self.response_bytes;
         counts.in_flight -= 1;
+        if self.backend.is_none() {
+            self.core.request_ended(counts.in_flight);
+        }
         // A backend may have room for one more. Whatever ends, the queue is looked at: a backend that was out of service may
         // be back without a request of its own having ended.
         self.core.queue.wake_first();

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use tokio::sync::Notify;
 
+use crate::alarm::Alarm;
 use crate::backend::Backend;
 use crate::config::GatewayConfig;
 use crate::descriptors::Descriptors;
@@ -27,6 +28,8 @@ pub(crate) struct Common {
     pub cores: usize,
     /// What all cores hear of the backends.
     pub signs: Arc<Signs>,
+    /// The requests in flight of all cores.
+    pub alarm: Arc<Alarm>,
     /// What all cores' clients have of the process's descriptors.
     pub descriptors: Arc<Descriptors>,
 }
@@ -39,6 +42,7 @@ pub(crate) struct Core {
     /// Requests that wait for a backend below its limit.
     pub queue: Queue,
     signs: Arc<Signs>,
+    alarm: Arc<Alarm>,
     pub stats: RefCell<CoreSample>,
     pub watches: Watches,
     pub draining: Cell<bool>,
@@ -68,12 +72,14 @@ impl Core {
             backends,
             cores,
             signs,
+            alarm,
             descriptors,
         } = common;
         Self {
             index,
             queue: Queue::new(config.limits.max_queued.div_ceil(cores)),
             signs,
+            alarm,
             stats: RefCell::new(CoreSample::empty(backends.len())),
             watches: Watches::new(&config.timeouts),
             draining: Cell::new(false),
@@ -94,6 +100,16 @@ impl Core {
     /// A backend showed that it is alive.
     pub(crate) fn heard(&self, backend: usize) {
         self.signs.heard(self.index, backend);
+    }
+
+    /// A request of the service has arrived, and so many are in flight here.
+    pub(crate) fn request_arrived(&self, in_flight: u64) {
+        self.alarm.arrived(self.index, in_flight);
+    }
+
+    /// A request of the service has ended, and so many are in flight here.
+    pub(crate) fn request_ended(&self, in_flight: u64) {
+        self.alarm.ended(self.index, in_flight);
     }
 
     /// How often any core heard of a backend: two that differ say that it lived in between.

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::sync::{mpsc, oneshot};
 
+use crate::alarm::Alarm;
 use crate::backend::{Backend, BackendChange, BackendHealth};
 use crate::config::{GatewayConfig, ms};
 use crate::control::{self, Channels, DrainReport, Order, Returned};
@@ -41,6 +42,7 @@ pub struct Bound {
 pub struct Handle {
     orders: mpsc::Sender<Order>,
     returned: Returned,
+    alarm: Arc<Alarm>,
     backends: Vec<Arc<Backend>>,
     local_addrs: Vec<SocketAddr>,
     drain_timeout: Duration,
@@ -210,7 +212,9 @@ impl Bound {
         let cores = sockets.len();
         let started = Instant::now();
         let drain_timeout = ms(config.drain_timeout_ms);
+        let alarm = Arc::new(Alarm::new(cores));
         let common = Common {
+            alarm: Arc::clone(&alarm),
             config: Arc::new(config),
             cores,
             signs: Arc::new(Signs::new(cores, backends.len())),
@@ -250,6 +254,7 @@ impl Bound {
         Ok(Handle {
             orders,
             returned,
+            alarm,
             backends,
             local_addrs,
             drain_timeout,
@@ -383,6 +388,12 @@ impl Handle {
         // panic there could leave an order unanswered, and that is a bug to be seen.
         debug_assert!(sent);
         answer.expect("the gateway's control thread has panicked")
+    }
+
+    /// Waits until more requests than `bound` are in flight; how many. The newest call counts: an earlier one whose bound was
+    /// not passed gets `None`.
+    pub async fn passed(&self, bound: u64) -> Option<u64> {
+        self.alarm.watch(bound).await.ok()
     }
 
     /// Changes a backend: its [`crate::BackendState`] or its weight. It takes effect with the next request.

@@ -186,6 +186,7 @@ fn start<L: Layer + 'static>(
     };
     let backends = vec![Arc::new(Backend::new(&config.backends[0]).unwrap())];
     let common = Common {
+        alarm: Arc::new(crate::alarm::Alarm::new(1)),
         config: Arc::new(config),
         backends,
         cores: 1,

@@ -36,6 +36,7 @@
 mod accept;
 mod account;
 mod admit;
+mod alarm;
 mod backend;
 mod balance;
 mod body;

@@ -5,6 +5,7 @@
 
 pub mod agent;
 pub mod controller;
+pub mod machine;
 
 use crate::telemetry_config::TelemetryConfig;
 use headroom_console::{ConfigError, Document};
@@ -17,9 +18,10 @@ use headroom_node::cgroup::TargetSpec;
 use headroom_node::cpu::QuotaOptions;
 use headroom_node::frequency::FrequencyUse;
 use headroom_node::limit::LeverPreference;
-use headroom_node::power::{MeterKind, MeterPreference, ModelError, PowerModel};
+use headroom_node::power::{MeterKind, MeterPreference};
+use headroom_physics::Machine;
 use headroom_record::Limits;
-use headroom_units::{Cores, FailedStatus, Ratio, Seconds, Watts};
+use headroom_units::{Cores, FailedStatus, Ratio, Seconds};
 use serde::{Deserialize, Deserializer};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -51,6 +53,9 @@ pub struct Config {
     /// The meters.
     #[serde(default)]
     pub power: PowerConfig,
+    /// What the machine is.
+    #[serde(default)]
+    pub machine: Machine,
     /// The control period.
     #[serde(default)]
     pub control: ControlConfig,
@@ -172,9 +177,6 @@ pub struct PowerConfig {
     /// Whether laws may limit the processors' frequency.
     #[serde(default)]
     pub frequency: FrequencyUse,
-    /// The figures of the modelled meter.
-    #[serde(default)]
-    pub model: ModelConfig,
 }
 
 impl PowerConfig {
@@ -206,40 +208,6 @@ impl PowerConfig {
             frequency: self.frequency,
             ..LimiterOptions::default()
         }
-    }
-}
-
-/// `[power.model]`: what is absent has the default that [`PowerModel::default_for`] states.
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ModelConfig {
-    /// The machine with no core allocated, in watts.
-    pub base_w: Option<f64>,
-    /// One more core allocated and idle, in watts.
-    pub allocated_core_w: Option<f64>,
-    /// One more core busy, in watts.
-    pub busy_core_w: Option<f64>,
-    /// The share of a busy core's power that frequency does not change.
-    pub leakage: Option<f64>,
-}
-
-impl ModelConfig {
-    /// The model of a machine of this many cores.
-    ///
-    /// # Errors
-    /// A figure that cannot be one.
-    pub fn model(&self, cores: Cores) -> Result<PowerModel, ModelError> {
-        let default = PowerModel::default_for(cores)?;
-        PowerModel {
-            base: self.base_w.map_or(default.base, Watts::new),
-            per_allocated_core: self
-                .allocated_core_w
-                .map_or(default.per_allocated_core, Watts::new),
-            per_busy_core: self.busy_core_w.map_or(default.per_busy_core, Watts::new),
-            leakage: self.leakage.map_or(default.leakage, Ratio::new),
-            cores,
-        }
-        .validated()
     }
 }
 
@@ -386,7 +354,11 @@ impl Config {
         cores: CoreRange,
         power: PowerEnvelope,
     ) -> Result<Plant, ConfigError> {
-        Plant::new(cores, power).map_err(|error| document.error("power.model", error))
+        let plant = Plant::new(cores, power).map_err(|error| document.error("machine", error))?;
+        Ok(match self.service.lever {
+            Lever::Quota => plant,
+            Lever::Cpuset => plant.with_parking(),
+        })
     }
 
     fn check(&self, document: &Document) -> Result<(), ConfigError> {

@@ -126,6 +126,7 @@ fn a_target_that_no_cores_can_meet_is_refused_with_both_numbers() {
         slo,
         plant,
         service_rate: PerSecond::new(250.0),
+        machines: Vec::new(),
     };
     let error = config.law.build(&context).map(drop).unwrap_err();
     let message = document.error(&error.key, error.why).to_string();

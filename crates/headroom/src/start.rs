@@ -12,6 +12,7 @@ use headroom_console::terminal;
 use headroom_control::stack::Part;
 use headroom_control::{Calibrating, Law, LawConfig, LawContext, LawName, LawNames, Plant, Slo, Stack};
 use headroom_node::restore;
+use headroom_physics::MachineFigures;
 use headroom_record::{Recorder, RunSummary, summary_table};
 use headroom_runtime::live::admin::{self, Status};
 use headroom_runtime::live::run::{RunPlan, Watchers, World, run};
@@ -64,11 +65,12 @@ pub fn open(
 }
 
 /// What laws are built for whose μ is not known yet.
-pub const fn context(slo: Slo, plant: Plant) -> LawContext {
+pub const fn context(slo: Slo, plant: Plant, machines: Vec<MachineFigures>) -> LawContext {
     LawContext {
         slo,
         plant,
         service_rate: MAX_RATE,
+        machines,
     }
 }
 
@@ -92,6 +94,10 @@ pub fn stack(
     context: &LawContext,
     control: &ControlConfig,
 ) -> Result<Stack, Failure> {
+    if context.plant.bounds(Lever::Servers).is_some() {
+        let foreseen = law.foresees(&context.machines, Seconds::from(control.period()));
+        foreseen.map_err(|error| document.error(&error.key, error.why))?;
+    }
     let part = |name: LawName| Ok(part(law, name, built(law, name, document, context)?));
     let parts: Vec<Part> = law.names.iter().map(part).collect::<Result<_, Failure>>()?;
     joined(parts, context.plant, control, document)
@@ -144,6 +150,8 @@ pub struct Start<'a> {
     pub document: &'a Document,
     /// What can be allocated.
     pub plant: Plant,
+    /// What each server is, in the order in which they are switched on.
+    pub machines: Vec<MachineFigures>,
     /// μ.
     pub rate: ServiceRate,
     /// What it falls back to, in plain words.
@@ -187,7 +195,7 @@ impl Start<'_> {
         let build = move |service_rate| {
             let context = LawContext {
                 service_rate,
-                ..context
+                ..context.clone()
             };
             let law = config
                 .build_named(name, &context)
@@ -203,6 +211,7 @@ impl Start<'_> {
             slo: self.slo,
             plant,
             service_rate,
+            machines: self.machines.clone(),
         }
     }
 

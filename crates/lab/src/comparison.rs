@@ -8,21 +8,22 @@
 //! // Two minutes of the default scenario under two seeds.
 //! let mut world = Setting::default();
 //! world.scenario.duration_s = Some(120.0);
-//! let laws = [LawName::FIXED, LawName::SLO_POWER];
+//! let laws = [LawName::FIXED, LawName::POWERSAVE].map(Into::into);
 //! let field = Field::new(world.clone(), &laws, false, vec![1, 2], 2)?;
 //! let (rows, _) = field.rows(&["default".to_owned()], &[vec![world.clone(), world]])?;
-//! assert_eq!(rows[1].law, "slo-power");
-//! assert!(rows[1].energy_over_first_percent.mean < 0.0);
+//! assert_eq!(rows[1].law, "powersave");
+//! assert!(rows[1].latency_p95_ms.mean > rows[0].latency_p95_ms.mean);
 //! # Ok::<(), headroom_console::Failure>(())
 //! ```
 
 use crate::simulate::{Figures, Progress, Setting, figures};
 use anyhow::anyhow;
 use headroom_console::Failure;
-use headroom_control::LawName;
+use headroom_control::LawNames;
 use headroom_record::statistics::Estimate;
 use headroom_sim::bound::{clairvoyant, lower_bound};
-use headroom_sim::{ScenarioError, run_many};
+use headroom_sim::{SavedByCause, ScenarioError, run_many};
+use headroom_units::Joules;
 use serde::Serialize;
 
 /// States that the search for a schedule keeps from period to period.
@@ -44,6 +45,14 @@ pub struct Row {
     /// Energy over that which no schedule can go under, less one, percent; `None` where there is no bound, or where the law
     /// left requests unanswered and so needed less.
     pub energy_over_bound_percent: Option<Estimate>,
+    /// Of the energy that the first law used beyond the bound, all that any lever could move, the part that was saved,
+    /// percent; `None` where there is no bound.
+    pub saved_of_movable_percent: Option<Estimate>,
+    /// What was saved against the first law under the same seed by each cause, percent of that law's energy: fewer joules
+    /// for the work, deeper sleep, servers off, switching.
+    pub saved_percent_by: [Estimate; 4],
+    /// Mean number of servers that served.
+    pub servers: Estimate,
     /// Energy over requests that arrived, joules.
     pub joules_per_request: Estimate,
     /// P95 of all requests, milliseconds.
@@ -68,26 +77,26 @@ pub struct Row {
 }
 
 /// What is run: a law, or the search for the best schedule.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub enum Runner {
-    /// A law.
-    Law(LawName),
+    /// A law, or several together.
+    Law(LawNames),
     /// A schedule that knows every arrival beforehand.
     Clairvoyant,
 }
 
 impl Runner {
     /// The name under which it is listed.
-    pub fn name(self) -> String {
+    pub fn name(&self) -> String {
         match self {
             Self::Law(law) => law.to_string(),
             Self::Clairvoyant => CLAIRVOYANT.to_owned(),
         }
     }
 
-    fn run(self, setting: &Setting, seed: u64) -> Result<Figures, Failure> {
+    fn run(&self, setting: &Setting, seed: u64) -> Result<Figures, Failure> {
         match self {
-            Self::Law(law) => figures(setting, law, seed),
+            Self::Law(laws) => figures(setting, laws.clone(), seed),
             Self::Clairvoyant => clairvoyant(&setting.scenario, seed, WIDTH)
                 .map(|bound| Figures::of(&bound.totals))
                 .map_err(|error| setting.run_error(error)),
@@ -118,7 +127,7 @@ impl Field {
     /// A law that is named twice or cannot be built.
     pub fn new(
         file: Setting,
-        laws: &[LawName],
+        laws: &[LawNames],
         clairvoyant: bool,
         seeds: Vec<u64>,
         threads: usize,
@@ -132,9 +141,9 @@ impl Field {
         }
         // Each law is built once, so that a mistake is said before anything runs.
         for law in laws {
-            file.guarded(*law)?;
+            file.guarded(law.clone())?;
         }
-        let mut runners: Vec<Runner> = laws.iter().copied().map(Runner::Law).collect();
+        let mut runners: Vec<Runner> = laws.iter().cloned().map(Runner::Law).collect();
         if clairvoyant {
             runners.push(Runner::Clairvoyant);
         }
@@ -192,7 +201,11 @@ impl Field {
         .into_iter();
         worlds
             .iter()
-            .map(|_| done.by_ref().take(self.seeds.len()).collect())
+            .map(|_| {
+                // All of a world are taken, also where the first has none.
+                let of_world: Vec<_> = done.by_ref().take(self.seeds.len()).collect();
+                of_world.into_iter().collect()
+            })
             .collect()
     }
 
@@ -245,7 +258,36 @@ pub fn row(
             .collect();
         Estimate::of(&percent)
     };
+    let saved: Vec<(SavedByCause, f64)> = runs
+        .iter()
+        .zip(first)
+        .map(|(run, first)| {
+            let [run, against] = [run, first].map(|run| (run.energy_by, run.on_server_s));
+            (SavedByCause::of(run, against), first.energy_j)
+        })
+        .collect();
+    let by = |pick: fn(&SavedByCause) -> Joules| {
+        let percent = saved
+            .iter()
+            .map(|(saved, first_j)| pick(saved).get() / first_j * 100.0);
+        Estimate::of(&percent.collect::<Vec<f64>>())
+    };
+    let of_movable = |bounds: &[f64]| {
+        let percent = saved
+            .iter()
+            .zip(bounds)
+            .map(|((saved, first_j), bound_j)| saved.total().get() / (first_j - bound_j) * 100.0);
+        Estimate::of(&percent.collect::<Vec<f64>>())
+    };
     Some(Row {
+        saved_of_movable_percent: bounds.and_then(of_movable),
+        saved_percent_by: [
+            by(|s| s.work)?,
+            by(|s| s.sleep)?,
+            by(|s| s.off)?,
+            by(|s| s.switching)?,
+        ],
+        servers: estimate(|run| run.on_server_s / run.duration_s)?,
         energy_j: estimate(|run| run.energy_j)?,
         energy_over_first_percent: over(&firsts(|run| run.energy_j))?,
         // The bound is one for schedules that answer what is due, and proven: who is under it left requests unanswered.

@@ -93,7 +93,7 @@ impl IdleMeter {
         Self::open_with(roots, Box::new(KernelClock))
     }
 
-    fn open_with(roots: &Roots, clock: Box<dyn Clock>) -> Option<Self> {
+    pub(crate) fn open_with(roots: &Roots, clock: Box<dyn Clock>) -> Option<Self> {
         let first = cpus(roots)
             .into_iter()
             .find(|cpu| state_dir(roots, *cpu, 0).is_dir())?;
@@ -126,6 +126,12 @@ impl IdleMeter {
     /// The names of the states, shallowest first.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.states.iter().map(|state| state.name.as_str())
+    }
+
+    /// The names of the states with how long a CPU should stay in each, shallowest first.
+    pub(crate) fn states(&self) -> impl Iterator<Item = (&str, Seconds)> {
+        let states = self.states.iter();
+        states.map(|state| (state.name.as_str(), state.target_residency))
     }
 
     fn read(&self) -> HashMap<u32, Vec<Counters>> {

@@ -67,13 +67,13 @@ fn child() {
     let (limiter, _) = Limiter::open(
         &roots,
         &target,
-        model,
+        model.clone(),
         MeterPreference::one(headroom_node::power::MeterKind::Model),
         options,
         registry,
     )
     .unwrap();
-    let cap = model.power(Cores::new(1.0), Cores::new(0.4), headroom_units::Ratio::new(1.0));
+    let cap = model.power(Cores::new(0.4), headroom_units::Ratio::new(1.0));
     limiter
         .apply(
             Setting::default()
@@ -414,7 +414,7 @@ fn a_cap_that_is_none_changes_nothing() {
     let (limiter, choice) = Limiter::open(
         &fake.roots(),
         &target,
-        model,
+        model.clone(),
         MeterPreference::Auto,
         LimiterOptions::default(),
         &registry,

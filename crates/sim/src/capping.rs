@@ -13,7 +13,8 @@
 //! is computed at all.
 
 use crate::error::{ScenarioError, within};
-use crate::power::{Level, PowerModel};
+use crate::power::{Level, NodeModel};
+use headroom_units::Watts;
 use serde::{Deserialize, Serialize};
 
 /// From this utilisation of its allocation on, a node would use whatever it is given.
@@ -60,6 +61,17 @@ impl Capping {
     }
 }
 
+/// What happened in an interval, on average: cores in force, busy, work in cores at full speed, and watts with and without busy
+/// cores.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Happened {
+    pub(crate) cores: f64,
+    pub(crate) busy: f64,
+    pub(crate) work: f64,
+    pub(crate) power_w: f64,
+    pub(crate) standing_w: f64,
+}
+
 /// What is remembered of the load and the power of one node.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Governor {
@@ -69,19 +81,20 @@ pub(crate) struct Governor {
     used: f64,
     /// Running average of the power, watts.
     average_w: f64,
+    /// Smoothed power apart from busy cores, watts.
+    standing_w: f64,
 }
 
 impl Governor {
     /// Takes in what happened since the last call.
-    pub(crate) fn observe(
-        &mut self,
-        capping: &Capping,
-        dt_s: f64,
-        cores: f64,
-        busy: f64,
-        work: f64,
-        power_w: f64,
-    ) {
+    pub(crate) fn observe(&mut self, capping: &Capping, dt_s: f64, happened: Happened) {
+        let Happened {
+            cores,
+            busy,
+            work,
+            power_w,
+            standing_w,
+        } = happened;
         if dt_s <= 0.0 {
             return;
         }
@@ -89,12 +102,14 @@ impl Governor {
         let used = if cores > 0.0 { busy / cores } else { 0.0 };
         self.work += (work - self.work) * weight;
         self.used += (used - self.used) * weight;
+        self.standing_w += (standing_w - self.standing_w) * weight;
         self.average_w += (power_w - self.average_w) * (1.0 - (-dt_s / capping.window_s).exp());
     }
 
     /// The level for the next interval, at most `ceiling`.
-    pub(crate) fn choose(&self, model: &PowerModel, cap_w: f64, cores: f64, ceiling: Level) -> Level {
+    pub(crate) fn choose(&self, model: &NodeModel, cap_w: f64, cores: f64, ceiling: Level) -> Level {
         let over_w = (self.average_w - cap_w).max(0.0);
+        let standing_w = model.standing_w(cores).unwrap_or(self.standing_w);
         let expected = |level: Level| {
             let level = level.min(ceiling);
             let busy = if self.used >= SATURATED {
@@ -102,24 +117,26 @@ impl Governor {
             } else {
                 (self.work / model.at(level).speed).min(cores)
             };
-            model.watts(cores, busy, level)
+            Watts::new(standing_w + busy * model.at(level).busy.get())
         };
-        model.highest_within(cap_w - over_w, expected).min(ceiling)
+        model
+            .highest_within(Watts::new(cap_w - over_w), expected)
+            .min(ceiling)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::power::PowerFigures;
+    use crate::scenario::NodeGroup;
     use proptest::prelude::*;
 
     proptest! {
         /// With the same load, a lower cap chooses no higher level; a cap that all cores fit into chooses the ceiling.
         #[test]
         fn a_lower_cap_is_never_faster(cap in 45.0..95.0f64, less in 0.0..40.0f64, work in 0.0..16.0f64, used in 0.0..1.0f64) {
-            let model = PowerModel::new(PowerFigures::default(), 0.0);
-            let governor = Governor { work, used, average_w: 0.0 };
+            let model = NodeModel::new(&NodeGroup::paper(), 0.0);
+            let governor = Governor { work, used, average_w: 0.0, standing_w: 0.0 };
             let at = |cap: f64| governor.choose(&model, cap, 16.0, model.top());
             prop_assert!(at(cap - less) <= at(cap));
             prop_assert_eq!(at(1000.0), model.top());

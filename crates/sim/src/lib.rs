@@ -52,6 +52,7 @@ pub mod accept;
 pub mod balancer;
 pub mod bound;
 pub mod capping;
+mod energy;
 mod error;
 pub mod faults;
 mod heap;
@@ -66,6 +67,7 @@ mod server;
 pub mod totals;
 mod world;
 
+pub use energy::{EnergyByCause, SavedByCause};
 pub use error::{RunError, ScenarioError};
 pub use faults::Fault;
 pub use histogram::LatencyHistogram;

@@ -1,11 +1,13 @@
 //! One node: a processor-sharing server with a power state, a frequency, a cap and a meter.
 
-use crate::capping::{Capping, Governor};
-use crate::power::{Level, PowerModel};
-use crate::scenario::NodeGroup;
-use crate::server::Server;
+use crate::capping::{Capping, Governor, Happened};
+use crate::energy::EnergyByCause;
+use crate::power::{Draw, Level, NodeModel};
+use crate::scenario::{NodeGroup, Parking};
+use crate::server::{Job, Server};
 use headroom_control::{Allocation, NodeCapacity};
-use headroom_units::{Cores, Hertz, Watts};
+use headroom_physics::{CoreTracker, MachineFigures, Placement};
+use headroom_units::{Cores, Hertz, Joules, Seconds, Watts};
 use serde::{Deserialize, Serialize};
 
 /// Whether a node serves, and what it draws for it.
@@ -38,11 +40,11 @@ impl NodeState {
 /// What a node did since its meter was last read.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Metered {
-    pub(crate) energy_j: f64,
+    pub(crate) energy: EnergyByCause,
     pub(crate) busy_core_s: f64,
     pub(crate) allocated_core_s: f64,
-    /// ∫ frequency dt, gigahertz-seconds, while it served.
-    pub(crate) ghz_s: f64,
+    /// ∫ frequency dt, hertz-seconds, while it served.
+    pub(crate) hertz_s: f64,
     pub(crate) serving_s: f64,
     /// While its cores were being stopped to hold a cap.
     pub(crate) throttled_s: f64,
@@ -54,12 +56,71 @@ struct Ledger {
     state_s: [f64; STATES],
     allocated_core_s: f64,
     busy_core_s: Vec<f64>,
+    /// What a machine's idle cores and packages drew, by their tracker.
+    idle: Joules,
+}
+
+/// The cores of a machine, one by one.
+#[derive(Clone, Debug)]
+struct Tracked {
+    cores: CoreTracker,
+    placement: Placement,
+    parking: Parking,
+    /// What the tracker had drawn when the meter was last brought up to date.
+    mark: Mark,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Mark {
+    running: Seconds,
+    idle: Joules,
+    packages: Joules,
+}
+
+impl Tracked {
+    fn new(machine: &MachineFigures, placement: Placement, parking: Parking, now_s: f64) -> Self {
+        Self {
+            cores: CoreTracker::new(machine, placement, now_s),
+            placement,
+            parking,
+            mark: Mark::default(),
+        }
+    }
+
+    /// What was drawn since this was last asked.
+    fn since(&mut self, now_s: f64) -> Mark {
+        self.cores.advance(now_s);
+        let totals = self.cores.totals();
+        let now = Mark {
+            running: totals.running,
+            idle: totals.idle + totals.transitions,
+            packages: totals.uncore,
+        };
+        let before = std::mem::replace(&mut self.mark, now);
+        Mark {
+            running: now.running - before.running,
+            idle: now.idle - before.idle,
+            packages: now.packages - before.packages,
+        }
+    }
+
+    /// The service runs on the first so many cores; the rest are parked as the node parks them.
+    fn set_on(&mut self, now_s: f64, cores: f64) {
+        let on = cores.ceil() as usize;
+        match self.parking {
+            Parking::Cpuset => self.cores.set_on(now_s, on),
+            Parking::Offline => {
+                self.cores.set_online(now_s, on);
+                self.cores.set_on(now_s, on);
+            }
+        }
+    }
 }
 
 #[derive(Clone, Debug)]
 pub(crate) struct Node {
     pub(crate) server: Server,
-    pub(crate) model: PowerModel,
+    pub(crate) model: NodeModel,
     pub(crate) capacity: NodeCapacity,
     pub(crate) boot_s: f64,
     pub(crate) shutdown_s: f64,
@@ -86,8 +147,9 @@ pub(crate) struct Node {
     settled_busy_core_s: f64,
     observed: Observed,
     since_read: Metered,
-    energy_j: f64,
+    energy: EnergyByCause,
     ledger: Ledger,
+    tracked: Option<Tracked>,
 }
 
 /// Where the governor last looked.
@@ -97,11 +159,16 @@ struct Observed {
     busy_core_s: f64,
     work_s: f64,
     energy_j: f64,
+    work_j: f64,
 }
 
 impl Node {
     pub(crate) fn new(group: &NodeGroup, insensitive_share: f64) -> Self {
-        let model = PowerModel::new(group.power, insensitive_share);
+        let model = NodeModel::new(group, insensitive_share);
+        let (boot_s, shutdown_s) = model.switch_times_s();
+        let tracked = model
+            .machine()
+            .map(|machine| Tracked::new(machine, group.placement, group.parking, 0.0));
         let capacity = group.capacity();
         let top = model.top();
         let levels = model.paces().len();
@@ -109,8 +176,8 @@ impl Node {
             server: Server::new(group.cores, group.speed).held_by(group.quota),
             told: full(&capacity),
             capacity,
-            boot_s: group.boot_s,
-            shutdown_s: group.shutdown_s,
+            boot_s,
+            shutdown_s,
             state: NodeState::On,
             change: 0,
             capping: group.capping,
@@ -127,8 +194,10 @@ impl Node {
             settled_busy_core_s: 0.0,
             observed: Observed::default(),
             since_read: Metered::default(),
-            energy_j: 0.0,
+            energy: EnergyByCause::default(),
+            tracked,
             ledger: Ledger {
+                idle: Joules::ZERO,
                 state_s: [0.0; STATES],
                 allocated_core_s: 0.0,
                 busy_core_s: vec![0.0; levels],
@@ -137,38 +206,121 @@ impl Node {
         }
     }
 
-    /// Watts apart from what busy cores draw.
-    fn standing_w(&self) -> f64 {
-        let figures = self.model.figures();
-        match self.state {
-            NodeState::On | NodeState::Draining => self.model.watts(self.server.cores(), 0.0, self.level),
-            NodeState::ShuttingDown => figures.shutting_down_w,
-            NodeState::Off => figures.off_w,
-            NodeState::Booting => figures.booting_w,
-            NodeState::Lost => 0.0,
+    /// Lets time pass until `now_s`: where a quota stops and starts the cores meanwhile, their idle states follow.
+    fn follow(&mut self, now_s: f64) {
+        if let Some(tracked) = &mut self.tracked
+            && self.state.serves()
+        {
+            let jobs = self.server.jobs();
+            // Without a request nothing runs whatever the quota does.
+            let mut until_s = match jobs {
+                0 => f64::INFINITY,
+                _ => self.server.running(jobs).1,
+            };
+            while until_s <= now_s {
+                self.server.advance(until_s);
+                let running = self.server.running(jobs);
+                tracked.cores.run(until_s, running.0);
+                until_s = running.1;
+            }
         }
+        self.server.advance(now_s);
+    }
+
+    /// As many cores run as the requests of now keep busy; how long the slowest of those woken took.
+    fn run(&mut self, now_s: f64, jobs: usize) -> Seconds {
+        let Some(tracked) = &mut self.tracked else {
+            return Seconds::ZERO;
+        };
+        tracked.cores.run(now_s, self.server.running(jobs).0)
+    }
+
+    /// A request arrives; when the next one is done, and the request's size with the time for which it waited for a core
+    /// to wake.
+    #[inline]
+    pub(crate) fn arrive(&mut self, now_s: f64, size_s: f64, job: Job) -> (f64, f64) {
+        if self.tracked.is_none() {
+            return (self.server.arrive(now_s, size_s, job), size_s);
+        }
+        self.follow(now_s);
+        let woken = self.run(now_s, self.server.jobs() + 1);
+        let speed = self.own_speed * self.slowed * self.model.at(self.level).speed;
+        let size_s = size_s + woken.get() * speed;
+        (self.server.arrive(now_s, size_s, job), size_s)
+    }
+
+    /// The request that is due is done; when the next one is.
+    #[inline]
+    pub(crate) fn complete(&mut self, now_s: f64) -> Option<(Job, f64)> {
+        self.follow(now_s);
+        let done = self.server.complete(now_s);
+        self.run(now_s, self.server.jobs());
+        done
+    }
+
+    /// All requests are lost: those that there were, and the work that remained to be done for them.
+    pub(crate) fn lose(&mut self, now_s: f64) -> (Vec<Job>, f64) {
+        self.settle(now_s);
+        let lost = self.server.lose(now_s);
+        self.run(now_s, 0);
+        lost
     }
 
     /// Brings the meter up to `now_s`; to be called before anything changes that the power depends on.
     pub(crate) fn settle(&mut self, now_s: f64) {
-        self.server.advance(now_s);
+        self.follow(now_s);
         let dt_s = now_s - self.settled_s;
         let busy_core_s = self.server.busy_core_s() - self.settled_busy_core_s;
         self.settled_s = now_s;
         self.settled_busy_core_s = self.server.busy_core_s();
         let pace = self.model.at(self.level);
-        let energy_j = self.standing_w() * dt_s + pace.dynamic_w * busy_core_s;
-        self.energy_j += energy_j;
+        let idle = self.tracked.as_mut().map(|tracked| tracked.since(now_s));
+        let dt = Seconds::new(dt_s);
+        let mut drawn = EnergyByCause::default();
+        match (self.state, &self.model.draw) {
+            (NodeState::On | NodeState::Draining, Draw::Line(line)) => {
+                drawn.work = Joules::new(pace.busy.get() * busy_core_s);
+                drawn.idle_cores = Joules::new(line.static_per_core_w * self.server.cores() * dt_s);
+                drawn.platform = Joules::new(line.base_w * dt_s);
+            }
+            (NodeState::On | NodeState::Draining, Draw::Machine(machine)) => {
+                let idle = idle.unwrap_or_default();
+                drawn.work = Joules::new(pace.busy.get() * busy_core_s);
+                // A core that a share of a core holds back is up, and idle in the shallowest state.
+                let held_s = (idle.running.get() - busy_core_s).max(0.0);
+                drawn.idle_cores = idle.idle + machine.processor.idle_states[0].power * Seconds::new(held_s);
+                drawn.packages = idle.packages;
+                drawn.platform = machine.platform * dt;
+            }
+            (state, draw) => {
+                let (off_w, booting_w, shutting_down_w) = match draw {
+                    Draw::Line(line) => (line.off_w, line.booting_w, line.shutting_down_w),
+                    Draw::Machine(machine) => (
+                        machine.server.off.get(),
+                        machine.server.booting.get(),
+                        machine.server.shutting_down.get(),
+                    ),
+                };
+                match state {
+                    NodeState::Off => drawn.off = Joules::new(off_w * dt_s),
+                    NodeState::Booting => drawn.switching = Joules::new(booting_w * dt_s),
+                    NodeState::ShuttingDown => drawn.switching = Joules::new(shutting_down_w * dt_s),
+                    NodeState::On | NodeState::Draining | NodeState::Lost => {}
+                }
+            }
+        }
+        self.energy += drawn;
         self.ledger.state_s[self.state as usize] += dt_s;
         let read = &mut self.since_read;
-        read.energy_j += energy_j;
+        read.energy += drawn;
         if self.state.serves() {
             let allocated_core_s = self.server.cores() * dt_s;
             self.ledger.allocated_core_s += allocated_core_s;
             self.ledger.busy_core_s[self.level.0] += busy_core_s;
+            self.ledger.idle += drawn.idle_cores + drawn.packages;
             read.busy_core_s += busy_core_s;
             read.allocated_core_s += allocated_core_s;
-            read.ghz_s += pace.ghz * dt_s;
+            read.hertz_s += pace.frequency.get() * dt_s;
             read.serving_s += dt_s;
             read.throttled_s += if pace.duty < 1.0 { dt_s } else { 0.0 };
         }
@@ -183,18 +335,36 @@ impl Node {
         std::mem::take(&mut self.since_read)
     }
 
+    /// All energy so far, joules.
+    pub(crate) fn energy_j(&self) -> f64 {
+        self.energy.total().get()
+    }
+
     /// All energy, and the same from time in each state and work at each level.
     pub(crate) fn energy_both_ways_j(&self) -> (f64, f64) {
-        let figures = self.model.figures();
         let seconds = |state: NodeState| self.ledger.state_s[state as usize];
-        let states = figures.base_w * (seconds(NodeState::On) + seconds(NodeState::Draining))
-            + figures.shutting_down_w * seconds(NodeState::ShuttingDown)
-            + figures.off_w * seconds(NodeState::Off)
-            + figures.booting_w * seconds(NodeState::Booting);
-        let cores = figures.static_per_core_w * self.ledger.allocated_core_s;
+        let serving_s = seconds(NodeState::On) + seconds(NodeState::Draining);
+        let ([shutting_down_w, off_w, booting_w], standing_j) = match &self.model.draw {
+            Draw::Line(line) => (
+                [line.shutting_down_w, line.off_w, line.booting_w],
+                line.base_w * serving_s + line.static_per_core_w * self.ledger.allocated_core_s,
+            ),
+            Draw::Machine(machine) => (
+                [
+                    machine.server.shutting_down,
+                    machine.server.off,
+                    machine.server.booting,
+                ]
+                .map(Watts::get),
+                machine.platform.get() * serving_s + self.ledger.idle.get(),
+            ),
+        };
+        let states = shutting_down_w * seconds(NodeState::ShuttingDown)
+            + off_w * seconds(NodeState::Off)
+            + booting_w * seconds(NodeState::Booting);
         let levels = self.ledger.busy_core_s.iter().zip(self.model.paces());
-        let busy: f64 = levels.map(|(core_s, pace)| core_s * pace.dynamic_w).sum();
-        (self.energy_j, states + cores + busy)
+        let busy: f64 = levels.map(|(core_s, pace)| core_s * pace.busy.get()).sum();
+        (self.energy.total().get(), states + standing_j + busy)
     }
 
     fn observe(&mut self, now_s: f64) {
@@ -202,7 +372,8 @@ impl Node {
             at_s: now_s,
             busy_core_s: self.server.busy_core_s(),
             work_s: self.server.work_s(),
-            energy_j: self.energy_j,
+            energy_j: self.energy.total().get(),
+            work_j: self.energy.work.get(),
         };
         let before = std::mem::replace(&mut self.observed, now);
         let dt_s = now_s - before.at_s;
@@ -210,11 +381,14 @@ impl Node {
             self.governor.observe(
                 &self.capping,
                 dt_s,
-                self.server.cores(),
-                (now.busy_core_s - before.busy_core_s) / dt_s,
-                // In cores at this node's own full speed.
-                (now.work_s - before.work_s) / dt_s / (self.own_speed * self.slowed),
-                (now.energy_j - before.energy_j) / dt_s,
+                Happened {
+                    cores: self.server.cores(),
+                    busy: (now.busy_core_s - before.busy_core_s) / dt_s,
+                    // In cores at this node's own full speed.
+                    work: (now.work_s - before.work_s) / dt_s / (self.own_speed * self.slowed),
+                    power_w: (now.energy_j - before.energy_j) / dt_s,
+                    standing_w: (now.energy_j - now.work_j - before.energy_j + before.work_j) / dt_s,
+                },
             );
         }
     }
@@ -222,7 +396,7 @@ impl Node {
     /// Chooses the level that cap and frequency limit leave, and puts `cores` in force; when the next request is done.
     fn regulate(&mut self, now_s: f64, cores: f64) -> f64 {
         self.settle(now_s);
-        let need_w = self.model.watts(cores, cores, self.ceiling);
+        let need_w = self.model.most_w(cores, self.ceiling);
         self.holding = self.state.serves() && !self.cap_ignored && self.cap_w < need_w - 1e-9;
         self.level = if self.holding {
             self.observe(now_s);
@@ -230,8 +404,21 @@ impl Node {
         } else {
             self.ceiling
         };
-        let speed = self.own_speed * self.slowed * self.model.at(self.level).speed;
-        self.server.set(now_s, cores, speed)
+        let pace = self.model.at(self.level);
+        let due_s = self
+            .server
+            .set(now_s, cores, self.own_speed * self.slowed * pace.speed);
+        if let Some(tracked) = &mut self.tracked
+            && self.state.serves()
+        {
+            tracked.cores.set_voltage(now_s, pace.voltage);
+            // A quota parks nobody: all cores may run, for part of the time.
+            if !self.server.is_held() {
+                tracked.set_on(now_s, cores);
+            }
+            self.run(now_s, self.server.jobs());
+        }
+        due_s
     }
 
     /// The time has come to choose a level again.
@@ -266,18 +453,25 @@ impl Node {
     }
 
     fn level_within(&self, limit: Option<Hertz>) -> Level {
-        limit.map_or(self.model.top(), |limit| self.model.at_most(limit.get() / 1e9))
+        limit.map_or(self.model.top(), |limit| self.model.at_most(limit))
     }
 
     /// A frequency limit as the node has it: one of its own frequencies; `None` where it limits nothing.
     pub(crate) fn frequency_read_back(&self, limit: Option<Hertz>) -> Option<Hertz> {
         let level = self.level_within(limit);
-        (level < self.model.top()).then(|| Hertz::new((self.model.at(level).ghz * 1e9).round()))
+        (level < self.model.top()).then(|| self.model.at(level).frequency)
     }
 
     /// Another state from now on.
     pub(crate) fn set_state(&mut self, now_s: f64, state: NodeState) {
         self.settle(now_s);
+        if !self.state.serves()
+            && state.serves()
+            && let Some(tracked) = &mut self.tracked
+            && let Some(machine) = self.model.machine()
+        {
+            *tracked = Tracked::new(machine, tracked.placement, tracked.parking, now_s);
+        }
         self.state = state;
         self.change += 1;
         self.holding = false;

@@ -1,35 +1,31 @@
-//! The power model of a node: watts from allocated cores, busy cores and frequency, and the levels that a cap can choose
-//! from. It is the model of the emulated hardware, with the same figures by default, so that a live emulated run and a
-//! simulated one speak of the same machine.
+//! What a node draws: by the physics of a machine, or by the line of the SLO-Power testbed.
 //!
-//! While it is on, a node with c cores allocated of which b are busy at frequency f draws
+//! A [machine](MachineFigures) draws what its cores, their idle states, its packages and the rest of it do
+//! ([`headroom_physics`]); a core that is not allocated idles like any other.
+//!
+//! The line is what the SLO-Power paper has, for its reproduction alone: a node with c cores allocated of which b are busy
+//! at frequency f draws
 //!
 //! ```text
 //! P = base + static · c + dynamic · b · (f / f_max) · V(f)² · duty
-//! V(f) = V_min + (1 - V_min) (f - f_min) / (f_max - f_min)        (voltage over that at f_max)
 //! ```
 //!
-//! dynamic power being C V² f (Chandrakasan et al., "Low-power CMOS digital design", 1992), so about f³ at the top. With
-//! the defaults that is 2.86 c + 46.52 W with all c cores busy at f_max: the limit of the SLO-Power testbed, 92 W at 16.
-//! A core at frequency f and duty cycle d does
-//!
-//! ```text
-//! speed(f, d) = d / (s + (1 - s) f_max / f)
-//! ```
-//!
-//! of the work that it does at f_max; s is the share of the work's time at f_max that does not depend on the frequency
-//! (waiting for memory). Below f_min a core is stopped for part of the time, in sixteenths as `IA32_CLOCK_MODULATION`
-//! with extended steps has them, which saves its dynamic part only.
+//! With the defaults that is 2.86 c + 46.52 W with all c cores busy at f_max: the limit of the authors' testbed, 92 W at
+//! 16. It takes a core that is not allocated to draw nothing, which no CPU quota does.
 
 use crate::error::{ScenarioError, within};
+use crate::scenario::NodeGroup;
+use headroom_control::PowerEnvelope;
+pub use headroom_physics::{Frequencies, Level, Pace};
+use headroom_physics::{FrequencyFigures, IdleState, MachineFigures, ServerFigures};
+use headroom_units::{Hertz, Seconds, Watts};
 use serde::{Deserialize, Serialize};
+use std::ops::Deref;
 
-/// Duty cycles come in sixteenths.
-const DUTY_STEPS: usize = 16;
 /// The most frequencies of a node.
 const MAX_FREQUENCIES: f64 = 1_000.0;
 
-/// The figures of a node's power and frequency.
+/// The line's figures, and the frequencies of a node that has it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PowerFigures {
@@ -53,6 +49,10 @@ pub struct PowerFigures {
     pub booting_w: f64,
     /// While it shuts down, watts.
     pub shutting_down_w: f64,
+    /// From power on to the first request, seconds.
+    pub boot_s: f64,
+    /// From the last request to power off, seconds.
+    pub shutdown_s: f64,
 }
 
 impl Default for PowerFigures {
@@ -68,6 +68,8 @@ impl Default for PowerFigures {
             off_w: 3.0,
             booting_w: 70.0,
             shutting_down_w: 55.0,
+            boot_s: 60.0,
+            shutdown_s: 10.0,
         }
     }
 }
@@ -95,6 +97,9 @@ impl PowerFigures {
         for (field, value) in watts {
             within(&format!("{key}.{field}"), value, 0.0, 1e5, " W")?;
         }
+        for (field, value) in [("boot_s", self.boot_s), ("shutdown_s", self.shutdown_s)] {
+            within(&format!("{key}.{field}"), value, 0.0, 1e6, " seconds")?;
+        }
         if self.static_per_core_w + self.dynamic_per_core_w <= 0.0 {
             return bad(
                 "dynamic_per_core_w",
@@ -119,169 +124,235 @@ impl PowerFigures {
         }
         Ok(())
     }
+
+    fn frequencies(&self) -> FrequencyFigures {
+        FrequencyFigures {
+            lowest: Hertz::new(self.lowest_ghz * 1e9),
+            highest: Hertz::new(self.highest_ghz * 1e9),
+            step: Hertz::new(self.step_ghz * 1e9),
+            lowest_voltage: self.lowest_voltage,
+            dynamic: Watts::new(self.dynamic_per_core_w),
+            leakage: Watts::ZERO,
+        }
+    }
 }
 
-/// How fast the cores of a node may run: an index from the slowest duty cycle to the highest frequency.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Level(pub(crate) usize);
-
-/// One level's figures.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Pace {
-    /// Frequency, gigahertz.
-    pub ghz: f64,
-    /// Share of the time for which cores are not stopped.
-    pub duty: f64,
-    /// What a busy core draws above its static part, watts.
-    pub dynamic_w: f64,
-    /// Work done over work done at full speed.
-    pub speed: f64,
-}
-
-/// The model of one node.
+/// What a node is, as its power goes.
 #[derive(Clone, Debug)]
-pub struct PowerModel {
-    figures: PowerFigures,
-    paces: Vec<Pace>,
+pub(crate) enum Draw {
+    /// The SLO-Power testbed's line.
+    Line(PowerFigures),
+    /// A machine.
+    Machine(Box<MachineFigures>),
 }
 
-impl PowerModel {
-    /// The model of checked figures, for work of which a share does not depend on the frequency.
-    pub fn new(figures: PowerFigures, insensitive_share: f64) -> Self {
-        let PowerFigures {
-            lowest_ghz,
-            highest_ghz,
-            step_ghz,
-            ..
-        } = figures;
-        let pace = |ghz: f64, duty: f64| {
-            let along = if highest_ghz > lowest_ghz {
-                (ghz - lowest_ghz) / (highest_ghz - lowest_ghz)
-            } else {
-                1.0
-            };
-            let voltage = figures.lowest_voltage + (1.0 - figures.lowest_voltage) * along;
-            Pace {
-                ghz,
-                duty,
-                dynamic_w: figures.dynamic_per_core_w * ghz / highest_ghz * voltage * voltage * duty,
-                speed: duty / (insensitive_share + (1.0 - insensitive_share) * highest_ghz / ghz),
-            }
+/// The model of one node: its frequencies and what it draws.
+#[derive(Clone, Debug)]
+pub(crate) struct NodeModel {
+    frequencies: Frequencies,
+    pub(crate) draw: Draw,
+}
+
+impl Deref for NodeModel {
+    type Target = Frequencies;
+    fn deref(&self) -> &Frequencies {
+        &self.frequencies
+    }
+}
+
+impl NodeModel {
+    /// The model of a checked group, for work of which a share does not depend on the frequency.
+    pub(crate) fn new(group: &NodeGroup, insensitive_share: f64) -> Self {
+        let draw = group.machine.draw(group.cores);
+        let frequencies = match &draw {
+            Draw::Line(line) => line.frequencies(),
+            Draw::Machine(machine) => machine.processor.frequency,
         };
-        let mut paces: Vec<Pace> = (1..DUTY_STEPS)
-            .map(|sixteenths| pace(lowest_ghz, sixteenths as f64 / DUTY_STEPS as f64))
-            .collect();
-        // A hair above the last step belongs to it.
-        let steps = ((highest_ghz - lowest_ghz) / step_ghz - 1e-9).ceil().max(0.0) as usize;
-        for step in 0..=steps {
-            // Without the dust that binary fractions leave.
-            let ghz = ((lowest_ghz + step as f64 * step_ghz) * 1e9).round() / 1e9;
-            paces.push(pace(ghz.min(highest_ghz), 1.0));
+        Self {
+            frequencies: Frequencies::new(frequencies, insensitive_share),
+            draw,
         }
-        Self { figures, paces }
     }
 
-    /// The figures.
-    pub const fn figures(&self) -> &PowerFigures {
-        &self.figures
+    /// Between two frequencies.
+    pub(crate) fn frequency_step(&self) -> Hertz {
+        match &self.draw {
+            Draw::Line(line) => line.frequencies().step,
+            Draw::Machine(machine) => machine.processor.frequency.step,
+        }
     }
 
-    /// All levels, the slowest first.
-    pub fn paces(&self) -> &[Pace] {
-        &self.paces
+    /// The machine, where it is one.
+    pub(crate) fn machine(&self) -> Option<&MachineFigures> {
+        match &self.draw {
+            Draw::Line(_) => None,
+            Draw::Machine(machine) => Some(machine),
+        }
     }
 
-    /// The highest level: full speed.
-    pub fn top(&self) -> Level {
-        Level(self.paces.len() - 1)
+    /// How long it takes to boot and to shut down, seconds.
+    pub(crate) fn switch_times_s(&self) -> (f64, f64) {
+        match &self.draw {
+            Draw::Line(line) => (line.boot_s, line.shutdown_s),
+            Draw::Machine(machine) => (machine.server.boot.get(), machine.server.shutdown.get()),
+        }
     }
 
-    /// The level of the lowest frequency without stopping.
-    pub const fn lowest_unthrottled(&self) -> Level {
-        Level(DUTY_STEPS - 1)
+    /// What the node draws while it serves, apart from busy cores, where that follows from the allocated cores alone.
+    pub(crate) fn standing_w(&self, cores: f64) -> Option<f64> {
+        match &self.draw {
+            Draw::Line(line) => Some(line.base_w + line.static_per_core_w * cores),
+            Draw::Machine(_) => None,
+        }
     }
 
-    /// A level's figures.
-    pub fn at(&self, level: Level) -> Pace {
-        self.paces[level.0.min(self.paces.len() - 1)]
-    }
-
-    /// The highest level whose frequency is at most this; the lowest frequency where none is.
-    pub fn at_most(&self, ghz: f64) -> Level {
-        // A hair below a step belongs to it.
-        let within = self.paces.partition_point(|pace| pace.ghz <= ghz + 1e-9);
-        Level(within.saturating_sub(1).max(DUTY_STEPS - 1))
-    }
-
-    /// Watts of a node that is on.
-    pub fn watts(&self, cores: f64, busy: f64, level: Level) -> f64 {
-        self.figures.base_w + self.figures.static_per_core_w * cores + busy * self.at(level).dynamic_w
-    }
-
-    /// The highest level at which `watts` (never falling with the level) stays within a limit, by bisection; the lowest
-    /// where none does, because a processor cannot stop altogether.
-    pub fn highest_within(&self, limit_w: f64, watts: impl Fn(Level) -> f64) -> Level {
-        let (mut fits, mut beyond) = (0, self.paces.len());
-        while beyond - fits > 1 {
-            let middle = fits + (beyond - fits) / 2;
-            if watts(Level(middle)) <= limit_w {
-                fits = middle;
-            } else {
-                beyond = middle;
+    /// The most that so many cores can draw at a level, the others idle in the shallowest state.
+    pub(crate) fn most_w(&self, cores: f64, level: Level) -> f64 {
+        let busy_w = self.at(level).busy.get();
+        match &self.draw {
+            Draw::Line(line) => line.base_w + (line.static_per_core_w + busy_w) * cores,
+            Draw::Machine(machine) => {
+                let envelope = envelope(machine);
+                let idle_w = machine.processor.idle_states[0].power.get();
+                envelope.0.get() + (busy_w - idle_w).max(0.0) * cores
             }
         }
-        Level(fits)
+    }
+
+    /// The same as a law is given it: at the highest frequency, with the lowest cap at so many cores.
+    pub(crate) fn envelope(&self, fewest_cores: f64) -> PowerEnvelope {
+        let (base, per_core) = match &self.draw {
+            Draw::Line(line) => (
+                Watts::new(line.base_w),
+                Watts::new(line.static_per_core_w + line.dynamic_per_core_w),
+            ),
+            Draw::Machine(machine) => envelope(machine),
+        };
+        PowerEnvelope {
+            base,
+            per_core,
+            lowest_cap: Watts::new(self.most_w(fewest_cores, self.lowest_unthrottled())),
+        }
+    }
+}
+
+/// A machine whose cores are all in the shallowest idle state, and what a core that becomes busy adds to that.
+fn envelope(machine: &MachineFigures) -> (Watts, Watts) {
+    let processor = &machine.processor;
+    let idle = processor.idle_states[0].power;
+    (
+        machine.platform + processor.uncore * processor.packages as f64 + idle * processor.cores as f64,
+        (processor.frequency.busy_at_top() - idle).max(Watts::ZERO),
+    )
+}
+
+/// The machine of a group of nodes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum Machine {
+    /// [`MachineFigures::skylake`], with the group's cores.
+    Skylake {},
+    /// [`MachineFigures::broadwell`], with the group's cores.
+    Broadwell {},
+    /// Figures of one's own.
+    Figures(Box<MachineFigures>),
+    /// The line of the SLO-Power testbed, for its reproduction: not physics.
+    Line(PowerFigures),
+}
+
+impl Default for Machine {
+    fn default() -> Self {
+        Self::Skylake {}
+    }
+}
+
+impl Machine {
+    /// The line, where it is that.
+    pub fn line(&self) -> Option<&PowerFigures> {
+        match self {
+            Self::Line(line) => Some(line),
+            Self::Skylake {} | Self::Broadwell {} | Self::Figures(_) => None,
+        }
+    }
+
+    pub(crate) fn draw(&self, cores: f64) -> Draw {
+        let whole = cores.ceil() as usize;
+        Draw::Machine(Box::new(match self {
+            Self::Skylake {} => MachineFigures::skylake(whole),
+            Self::Broadwell {} => MachineFigures::broadwell(whole),
+            Self::Figures(figures) => (**figures).clone(),
+            Self::Line(line) => return Draw::Line(*line),
+        }))
+    }
+
+    /// The figures that a law is given; of the line, a machine without packages whose cores never sleep.
+    pub fn figures(&self, cores: f64) -> MachineFigures {
+        let line = match self.draw(cores) {
+            Draw::Machine(machine) => return *machine,
+            Draw::Line(line) => line,
+        };
+        let whole = cores.ceil() as usize;
+        let mut figures = MachineFigures::skylake(whole);
+        let processor = &mut figures.processor;
+        processor.frequency = FrequencyFigures {
+            dynamic: Watts::new(line.dynamic_per_core_w + line.static_per_core_w),
+            ..line.frequencies()
+        };
+        processor.idle_states = vec![IdleState::new("idle", line.static_per_core_w, 1.0, 1.0, 1.0)];
+        (processor.uncore, processor.uncore_asleep) = (Watts::ZERO, Watts::ZERO);
+        figures.platform = Watts::new(line.base_w);
+        figures.server = ServerFigures {
+            off: Watts::new(line.off_w),
+            booting: Watts::new(line.booting_w),
+            boot: Seconds::new(line.boot_s),
+            shutting_down: Watts::new(line.shutting_down_w),
+            shutdown: Seconds::new(line.shutdown_s),
+        };
+        figures
+    }
+
+    /// Checks the figures for nodes of so many cores; `key` is where they stand.
+    ///
+    /// # Errors
+    /// [`ScenarioError`] with the key.
+    pub fn check(&self, key: &str, cores: f64) -> Result<(), ScenarioError> {
+        let figures = match self.draw(cores) {
+            Draw::Line(line) => return line.check(key),
+            Draw::Machine(figures) => figures,
+        };
+        figures.check().map_err(|error| {
+            let why = format!("is {}: {}", error.value, error.expected);
+            ScenarioError::new(format!("{key}.{}", error.key), why)
+        })?;
+        if figures.processor.cores as f64 != cores {
+            let why = format!(
+                "has {} cores, and the group's nodes have {cores}: give both the same whole number",
+                figures.processor.cores
+            );
+            return Err(ScenarioError::new(key, why));
+        }
+        Ok(())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
 
-    fn model() -> PowerModel {
-        PowerModel::new(PowerFigures::default(), 0.0)
+    fn model() -> NodeModel {
+        NodeModel::new(&NodeGroup::paper(), 0.0)
     }
 
     #[test]
-    fn the_defaults_are_the_slo_power_testbed() {
+    fn the_line_is_the_slo_power_testbed() {
         let model = model();
         for cores in [0.0, 2.0, 16.0] {
-            let watts = model.watts(cores, cores, model.top());
-            assert!((watts - (2.86 * cores + 46.52)).abs() < 1e-9);
+            assert!((model.most_w(cores, model.top()) - (2.86 * cores + 46.52)).abs() < 1e-9);
         }
-        assert_eq!(model.watts(16.0, 16.0, model.top()).floor(), 92.0);
-    }
-
-    #[test]
-    fn the_levels_are_those_of_the_emulated_hardware() {
-        let model = model();
+        assert_eq!(model.most_w(16.0, model.top()).floor(), 92.0);
         assert_eq!(model.paces().len(), 29);
-        assert_eq!(
-            (model.at(Level(0)).ghz, model.at(Level(0)).duty),
-            (0.8, 1.0 / 16.0)
-        );
-        assert_eq!((model.at(Level(15)).ghz, model.at(Level(15)).duty), (0.8, 1.0));
-        assert_eq!(model.at(model.top()).ghz, 2.1);
-        assert_eq!(model.at(model.top()).speed, 1.0);
         // μ 24/s per core at 2.1 GHz is the 9/s that the authors use at their lowest frequency.
         assert_eq!((24.0 * model.at(model.lowest_unthrottled()).speed).round(), 9.0);
-    }
-
-    #[test]
-    fn a_share_of_the_work_may_not_care_for_the_frequency() {
-        let half = PowerModel::new(PowerFigures::default(), 0.5);
-        let speed = half.at(half.lowest_unthrottled()).speed;
-        assert!((speed - 1.0 / (0.5 + 0.5 * 2.1 / 0.8)).abs() < 1e-12);
-    }
-
-    #[test]
-    fn a_frequency_limit_is_the_highest_level_within_it() {
-        let model = model();
-        assert_eq!(model.at(model.at_most(2.05)).ghz, 2.0);
-        assert_eq!(model.at_most(9.0), model.top());
-        assert_eq!(model.at_most(0.1), model.lowest_unthrottled());
-        assert!((model.at(model.at_most(1.0)).ghz - 1.0).abs() < 1e-9);
     }
 
     #[test]
@@ -304,16 +375,28 @@ mod tests {
         }
     }
 
-    proptest! {
-        /// A lower cap never makes a node faster, and the bisection finds what a scan finds.
-        #[test]
-        fn a_cap_turns_into_a_level_monotonously(cap in 40.0..100.0f64, less in 0.0..40.0f64, busy in 0.0..16.0f64) {
-            let model = model();
-            let chosen = |cap: f64| model.highest_within(cap, |level| model.watts(16.0, busy, level));
-            prop_assert!(chosen(cap - less) <= chosen(cap));
-            prop_assert!(model.at(chosen(cap - less)).speed <= model.at(chosen(cap)).speed);
-            let scan = (0..model.paces().len()).rev().find(|level| model.watts(16.0, busy, Level(*level)) <= cap);
-            prop_assert_eq!(chosen(cap), Level(scan.unwrap_or(0)));
-        }
+    #[test]
+    fn a_machine_is_a_kind_or_figures_with_the_groups_cores() {
+        let parse = |text: &str| toml::from_str::<NodeGroup>(text).map(|group| group.machine);
+        let skylake = Machine::Figures(Box::new(MachineFigures::skylake(8)));
+        let group = NodeGroup {
+            machine: skylake.clone(),
+            ..NodeGroup::default()
+        };
+        let text = toml::to_string(&group).unwrap();
+        assert_eq!(parse(&text).unwrap(), skylake);
+        assert_eq!(parse("").unwrap(), Machine::Skylake {});
+        let line = parse("machine = { kind = \"line\", base_w = 30 }").unwrap();
+        assert!(matches!(line, Machine::Line(line) if line.base_w == 30.0 && line.boot_s == 60.0));
+        assert!(parse("machine = { kind = \"line\", bases_w = 30 }").is_err());
+        skylake.check("m", 8.0).unwrap();
+        assert!(
+            skylake
+                .check("m", 4.0)
+                .unwrap_err()
+                .to_string()
+                .contains("has 8 cores")
+        );
+        assert!(Machine::default().check("m", 2.5).is_err());
     }
 }

@@ -144,6 +144,25 @@ impl Meter {
         work + last
     }
 
+    /// Whether work goes on just now, and until when it does or stands still: the next moment at which the quota is used
+    /// up or given anew. For ever where it is enough for all that is asked.
+    pub(crate) fn goes_on(&self, now_s: f64, demand: Demand) -> (bool, f64) {
+        let pace = self.pace(demand);
+        if pace <= 0.0 {
+            return (false, f64::INFINITY);
+        }
+        // What rounding leaves of a quota that was used up exactly is not one.
+        if self.left <= 1e-9 * self.full {
+            return (false, self.ends_s);
+        }
+        let used_up_s = now_s + self.left / pace;
+        if used_up_s < self.ends_s {
+            return (true, used_up_s);
+        }
+        let enough = pace * self.quota.period_s <= self.full;
+        (true, if enough { f64::INFINITY } else { self.ends_s })
+    }
+
     /// When so much work has been done for each request, if nothing changes; infinity where nothing is allocated.
     pub(crate) fn due_s(&self, now_s: f64, each: f64, demand: Demand) -> f64 {
         let pace = self.pace(demand);

@@ -8,7 +8,7 @@
 //! |---|---|---|
 //! | `service.rate_per_core_s` | 24 | the authors' μ for this cluster; at the lowest frequency, 0.8 of 2.1 GHz, that is 9.1, and 9 is the authors' μ "at another frequency": so no share of the work is insensitive to the frequency |
 //! | `service.size` | lognormal, SCV 0.5 | with elastic scaling alone (Figure 6b) hardly anything queues, so P95 97 ms over the mean 41.7 ms is that of the service times: a lognormal has this ratio, 2.3, at SCV 0.5 |
-//! | `power` | 46.52 W + (0.86 + 2.0) W a core | the authors' limit 2.86 c + 46.52 W; the split of 2.86 W into allocated and busy is the emulated hardware's |
+//! | `machine` | [`Machine::Skylake`] | a core that is not allocated idles like any other. The authors' own line, 2.86 c + 46.52 W, is [`Scenario::paper`] |
 //! | `fewest_cores` | 2 a node | the authors' range, 2 to 16 |
 //! | `duration_s` | 900 | of the constant load; a trace brings its own length |
 //!
@@ -20,9 +20,11 @@ use crate::balancer::Balancing;
 use crate::capping::Capping;
 use crate::error::{ScenarioError, within};
 use crate::faults::Fault;
-use crate::power::{PowerFigures, PowerModel};
+use crate::power::{Machine, NodeModel, PowerFigures};
 use crate::quota::Quota;
+use headroom_control::resize::PowerTuning;
 use headroom_control::{CoreRange, FrequencyRange, NodeCapacity, Plant, PlantError, PowerEnvelope, Slo};
+use headroom_physics::{MachineFigures, Placement};
 use headroom_units::{Cores, Hertz, PerSecond, Ratio, Seconds, Watts};
 use headroom_workload::{ArrivalProcess, Shape, Spacing};
 use serde::{Deserialize, Serialize};
@@ -48,12 +50,16 @@ pub struct Scenario {
     pub duration_s: Option<f64>,
     /// The smallest change of cores, of the whole cluster.
     pub core_step: f64,
+    /// Whether the frequency can be limited; where the firmware keeps that to itself, a cap is what lowers it.
+    pub frequency_lever: bool,
     /// Whether more load than all nodes at full speed can serve, on average, is meant.
     pub allow_overload: bool,
     /// The service and its SLO.
     pub service: Service,
     /// Its nodes, in groups of equals.
     pub nodes: Vec<NodeGroup>,
+    /// How a law may switch them on and off; not given: it cannot. All are on at the start.
+    pub power_states: Option<PowerTuning>,
     /// How requests are spread over them.
     pub balancer: Balancing,
     /// How long decisions take to take effect.
@@ -111,18 +117,29 @@ pub struct NodeGroup {
     pub fewest_cores: f64,
     /// Speed of a core at its highest frequency, over the core that `service.rate_per_core_s` speaks of.
     pub speed: f64,
-    /// Power and frequency.
-    pub power: PowerFigures,
+    /// What such a node is: what it draws, and how long it takes to switch.
+    pub machine: Machine,
+    /// Which idle core of a machine gets the next request.
+    pub placement: Placement,
+    /// What becomes of a machine's cores beyond those in force, where no quota holds them.
+    pub parking: Parking,
     /// How caps are held.
     pub capping: Capping,
     /// How its cores are held where that is by a quota. Not given: they are cores, shared ideally.
     pub quota: Option<Quota>,
     /// The lowest cap that each takes, watts. Not given: what the fewest cores draw, all busy, at the lowest frequency.
     pub lowest_cap_w: Option<f64>,
-    /// From power on to the first request, seconds.
-    pub boot_s: f64,
-    /// From the last request to power off, seconds.
-    pub shutdown_s: f64,
+}
+
+/// What becomes of the cores that a service may not use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Parking {
+    /// They are online, and idle but for the kernel's own work.
+    #[default]
+    Cpuset,
+    /// They are offline: nothing wakes them.
+    Offline,
 }
 
 impl Default for NodeGroup {
@@ -132,29 +149,33 @@ impl Default for NodeGroup {
             cores: 16.0,
             fewest_cores: 2.0,
             speed: 1.0,
-            power: PowerFigures::default(),
+            machine: Machine::default(),
+            placement: Placement::default(),
+            parking: Parking::default(),
             capping: Capping::default(),
             quota: None,
             lowest_cap_w: None,
-            boot_s: 60.0,
-            shutdown_s: 10.0,
         }
     }
 }
 
 impl NodeGroup {
-    /// What the spreading of decisions is told of one of these nodes.
+    /// What is given of one of these nodes to the spreading of decisions.
     pub fn capacity(&self) -> NodeCapacity {
-        let model = PowerModel::new(self.power, 0.0);
-        let lowest = model.watts(self.fewest_cores, self.fewest_cores, model.lowest_unthrottled());
+        let mut power = NodeModel::new(self, 0.0).envelope(self.fewest_cores);
+        power.lowest_cap = self.lowest_cap_w.map_or(power.lowest_cap, Watts::new);
         NodeCapacity {
             fewest: Cores::new(self.fewest_cores),
             most: Cores::new(self.cores),
-            power: PowerEnvelope {
-                base: Watts::new(self.power.base_w),
-                per_core: Watts::new(self.power.static_per_core_w + self.power.dynamic_per_core_w),
-                lowest_cap: Watts::new(self.lowest_cap_w.unwrap_or(lowest)),
-            },
+            power,
+        }
+    }
+
+    /// Nodes of the SLO-Power testbed, by their authors' line: for the reproduction of the paper.
+    pub fn paper() -> Self {
+        Self {
+            machine: Machine::Line(PowerFigures::default()),
+            ..Self::default()
         }
     }
 }
@@ -169,15 +190,18 @@ pub struct Delays {
     pub cores_s: f64,
     /// A limit on the frequency, seconds.
     pub frequency_s: f64,
+    /// From the request that passes a reflex's bound to the command, seconds.
+    pub reflex_s: f64,
 }
 
 impl Default for Delays {
-    /// A millisecond for caps and frequencies, several for cores (SLO-Power, Section III-D).
+    /// A millisecond for caps and frequencies, several for cores (SLO-Power, Section III-D); 20 ms for a reflex.
     fn default() -> Self {
         Self {
             cap_s: 0.001,
             cores_s: 0.005,
             frequency_s: 0.001,
+            reflex_s: 0.02,
         }
     }
 }
@@ -237,9 +261,11 @@ impl Default for Scenario {
             name: "slo-power".to_owned(),
             duration_s: None,
             core_step: 1.0,
+            frequency_lever: true,
             allow_overload: false,
             service: Service::default(),
             nodes: vec![NodeGroup::default()],
+            power_states: None,
             balancer: Balancing::default(),
             delays: Delays::default(),
             telemetry: Telemetry::default(),
@@ -251,6 +277,14 @@ impl Default for Scenario {
 }
 
 impl Scenario {
+    /// The default with the nodes of the SLO-Power testbed by their authors' line: for the reproduction of the paper.
+    pub fn paper() -> Self {
+        Self {
+            nodes: vec![NodeGroup::paper()],
+            ..Self::default()
+        }
+    }
+
     /// The same with the arrivals of a trace.
     #[must_use]
     pub fn with_trace(self, rates_per_s: Vec<f64>, hold: Seconds, spacing: Spacing) -> Self {
@@ -270,6 +304,13 @@ impl Scenario {
         self.nodes
             .iter()
             .flat_map(|group| (0..group.count).map(move |_| group))
+    }
+
+    /// What each node is, as a law is given it.
+    pub fn machines(&self) -> Vec<MachineFigures> {
+        self.each_node()
+            .map(|node| node.machine.figures(node.cores))
+            .collect()
     }
 
     /// The number of periods.
@@ -335,14 +376,26 @@ impl Scenario {
             lowest_cap: lowest.min(base + per_core * fewest.get()),
         };
         let plant = Plant::new(CoreRange::new(fewest, most, step.step())?, power)?;
-        let ghz = |pick: fn(&PowerFigures) -> f64, choose: fn(f64, f64) -> f64| {
-            let all = self.each_node().map(|node| pick(&node.power));
-            Hertz::new(all.reduce(choose).unwrap_or(1.0) * 1e9)
+        let levels: Vec<NodeModel> = self.each_node().map(|node| NodeModel::new(node, 0.0)).collect();
+        let ends = |of: fn(&NodeModel) -> Hertz, choose: fn(Hertz, Hertz) -> Hertz| {
+            levels.iter().map(of).reduce(choose).unwrap_or(Hertz::new(1e9))
         };
-        let lowest = ghz(|power| power.lowest_ghz, f64::min);
-        let highest = ghz(|power| power.highest_ghz, f64::max);
-        let step = ghz(|power| power.step_ghz, f64::min).min(highest);
-        Ok(plant.with_frequency(FrequencyRange::new(lowest, highest, step)?))
+        let lowest = ends(|node| node.at(node.lowest_unthrottled()).frequency, Hertz::min);
+        let highest = ends(|node| node.at(node.top()).frequency, Hertz::max);
+        let step = ends(NodeModel::frequency_step, Hertz::min).min(highest);
+        let range = FrequencyRange::new(lowest, highest, step)?;
+        let plant = plant.with_hardware_cap();
+        let mut plant = match self.frequency_lever {
+            true => plant.with_frequency(range),
+            false => plant,
+        };
+        if self.each_node().all(|node| node.quota.is_none()) {
+            plant = plant.with_parking();
+        }
+        Ok(match self.power_states {
+            Some(_) => plant.with_servers(nodes.len()),
+            None => plant,
+        })
     }
 
     /// Checks that it is a world, and one whose load does not grow without end.
@@ -359,6 +412,7 @@ impl Scenario {
         for (key, value) in [
             ("delays.cap_s", self.delays.cap_s),
             ("delays.cores_s", self.delays.cores_s),
+            ("delays.reflex_s", self.delays.reflex_s),
             ("delays.frequency_s", self.delays.frequency_s),
         ] {
             within(key, value, 0.0, 3600.0, " seconds")?;
@@ -430,15 +484,7 @@ impl Scenario {
                 " cores (its cores)",
             )?;
             within(&format!("{key}.speed"), group.speed, 1e-3, 1e3, "")?;
-            within(&format!("{key}.boot_s"), group.boot_s, 0.0, 1e6, " seconds")?;
-            within(
-                &format!("{key}.shutdown_s"),
-                group.shutdown_s,
-                0.0,
-                1e6,
-                " seconds",
-            )?;
-            group.power.check(&format!("{key}.power"))?;
+            group.machine.check(&format!("{key}.machine"), group.cores)?;
             group.capping.check(&format!("{key}.capping"))?;
             if let Some(quota) = &group.quota {
                 quota.check(&format!("{key}.quota"))?;

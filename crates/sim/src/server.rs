@@ -68,6 +68,11 @@ impl Server {
         }
     }
 
+    /// Whether a quota holds its cores.
+    pub(crate) fn is_held(&self) -> bool {
+        self.held.is_some()
+    }
+
     pub(crate) fn jobs(&self) -> usize {
         self.jobs.len()
     }
@@ -139,6 +144,26 @@ impl Server {
             self.virtual_s += work_s / jobs;
             self.work_s += work_s;
             self.busy_core_s += work_s / self.speed;
+        }
+    }
+
+    /// Cores that run just now with so many jobs, and until when a quota lets them run or stand still.
+    pub(crate) fn running(&self, jobs: usize) -> (usize, f64) {
+        match &self.held {
+            Some((most, meter)) => {
+                let demand = Demand {
+                    jobs: jobs as f64,
+                    ..self.demand()
+                };
+                let (goes_on, until_s) = meter.goes_on(self.at_s, demand);
+                let running = if goes_on {
+                    jobs.min(most.ceil() as usize)
+                } else {
+                    0
+                };
+                (running, until_s)
+            }
+            None => (jobs.min(self.cores.ceil() as usize), f64::INFINITY),
         }
     }
 

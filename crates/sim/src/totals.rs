@@ -1,5 +1,6 @@
 //! What a run comes to.
 
+use crate::energy::EnergyByCause;
 use crate::histogram::LatencyHistogram;
 use headroom_control::Reason;
 use headroom_units::{Cores, Joules, PerSecond, Ratio, Seconds, Watts};
@@ -62,6 +63,10 @@ pub struct Totals {
     pub telemetry_lost_periods: u64,
     /// Energy of all nodes.
     pub energy: Joules,
+    /// The same by its cause.
+    pub energy_by: EnergyByCause,
+    /// Mean number of servers that served.
+    pub servers_mean: f64,
     /// Mean power.
     pub power_mean: Watts,
     /// Mean cap in force.
@@ -76,6 +81,8 @@ pub struct Totals {
     pub in_system_mean: f64,
     /// λ: requests that arrived and were taken by a node, each second.
     pub arrival_rate: PerSecond,
+    /// Reflexes that raised something between two decisions.
+    pub reflexes: u64,
     /// How many decisions each rule gave a reason for.
     pub decisions: BTreeMap<String, u64>,
 }
@@ -100,7 +107,9 @@ pub(crate) struct PeriodTruth {
     pub(crate) completions: u64,
     pub(crate) failures: u64,
     pub(crate) latency_to_judge: Option<Seconds>,
-    pub(crate) energy_j: f64,
+    pub(crate) energy: EnergyByCause,
+    /// Server-seconds in which servers served.
+    pub(crate) serving_s: f64,
     pub(crate) cap_w: f64,
     pub(crate) busy_core_s: f64,
     pub(crate) allocated_core_s: f64,
@@ -116,8 +125,10 @@ pub(crate) struct Sums {
     pub(crate) failed: u64,
     over: u64,
     lost: u64,
+    pub(crate) reflexes: u64,
     length_s: f64,
-    pub(crate) energy_j: f64,
+    pub(crate) energy: EnergyByCause,
+    serving_s: f64,
     cap_ws: f64,
     busy_core_s: f64,
     allocated_core_s: f64,
@@ -137,7 +148,8 @@ impl Sums {
         self.completed += truth.completions;
         self.failed += truth.failures;
         self.length_s += truth.length_s;
-        self.energy_j += truth.energy_j;
+        self.energy += truth.energy;
+        self.serving_s += truth.serving_s;
         self.cap_ws += truth.cap_w * truth.length_s;
         self.busy_core_s += truth.busy_core_s;
         self.allocated_core_s += truth.allocated_core_s;
@@ -169,7 +181,7 @@ impl Sums {
                 at_slo: self.latencies.at([slo_percentile.get()])[0],
             }
         });
-        let length_s = self.length_s;
+        let (length_s, energy) = (self.length_s, self.energy.total());
         Totals {
             periods: self.periods,
             duration: Seconds::new(length_s),
@@ -184,8 +196,10 @@ impl Sums {
             periods_judged: self.periods.saturating_sub(WARM_UP_PERIODS),
             periods_over: self.over,
             telemetry_lost_periods: self.lost,
-            energy: Joules::new(self.energy_j),
-            power_mean: Watts::new(self.energy_j / length_s),
+            energy,
+            energy_by: self.energy,
+            servers_mean: self.serving_s / length_s,
+            power_mean: Watts::new(energy.get() / length_s),
             cap_mean: Watts::new(self.cap_ws / length_s),
             core_seconds: self.allocated_core_s,
             cores_mean: Cores::new(self.allocated_core_s / length_s),
@@ -193,6 +207,7 @@ impl Sums {
                 .then(|| Ratio::new(self.busy_core_s / self.allocated_core_s)),
             in_system_mean: end.job_s / length_s,
             arrival_rate: PerSecond::new(end.taken as f64 / length_s),
+            reflexes: self.reflexes,
             decisions: self.decisions,
         }
     }

@@ -1,11 +1,15 @@
 //! The accounts of random worlds under a law that does anything at all: whatever happens, Little's law, work, requests
 //! and energy come out right, for a run that ends well has checked them.
 
+use headroom_control::resize::PowerTuning;
 use headroom_control::{Allocation, Decision, Law, Observation, Plant, Reason};
+use headroom_physics::Placement;
 use headroom_sim::balancer::{Balancing, Rule};
+use headroom_sim::power::{Machine, PowerFigures};
 use headroom_sim::quota::Quota;
+use headroom_sim::scenario::Parking;
 use headroom_sim::{Bare, Fault, Scenario, run};
-use headroom_units::{Cores, Hertz, Lever, Watts};
+use headroom_units::{Cores, Hertz, Lever, Setting, Watts};
 use headroom_workload::{ArrivalProcess, Shape, Spacing};
 use proptest::prelude::*;
 
@@ -45,9 +49,14 @@ impl Law for Whim {
             ..Allocation::new(Cores::new(cores), Watts::new(most.cap.get() * self.draw() * 1.2))
         };
         assert!(observation.in_force.cores() <= Some(most.cores));
+        let servers = self
+            .plant
+            .bounds(Lever::Servers)
+            .map(|(_, most)| 1.0 + (most * self.draw()).floor());
         Decision {
-            setting: allocation.into(),
+            setting: Setting::from(allocation).with(Lever::Servers, servers),
             expected_rate: None,
+            reflex: None,
             reasons: vec![Reason::new("whim", String::new(), &[])],
         }
     }
@@ -131,6 +140,16 @@ proptest! {
                 cores_at_once: Some(all),
             })),
         ],
+        machine in prop_oneof![
+            Just(Machine::Skylake {}),
+            Just(Machine::Broadwell {}),
+            Just(Machine::Line(PowerFigures { boot_s: 2.5, shutdown_s: 0.5, ..PowerFigures::default() })),
+        ],
+        (placement, parking) in prop_oneof![
+            Just((Placement::Spread, Parking::Cpuset)),
+            Just((Placement::Packed, Parking::Offline)),
+        ],
+        switched in any::<bool>(),
         seed in 0u64..1000,
     ) {
         let mut scenario = Scenario {
@@ -143,8 +162,9 @@ proptest! {
         scenario.telemetry.delay_s = delay_s;
         scenario.telemetry.loss = 0.1;
         scenario.delays.cores_s = delays_s;
-        scenario.nodes[0].boot_s = 2.5;
-        scenario.nodes[0].shutdown_s = 0.5;
+        scenario.nodes[0].machine = machine;
+        (scenario.nodes[0].placement, scenario.nodes[0].parking) = (placement, parking);
+        scenario.power_states = switched.then(PowerTuning::default);
         scenario.nodes[0].quota = quota;
         // Under a quota a period may use what was allocated in the one before, when more was.
         let beyond = if quota.is_some() { f64::INFINITY } else { 1e-9 };
@@ -167,7 +187,8 @@ proptest! {
         prop_assert_eq!(totals.completed, completions);
         prop_assert_eq!(totals.offered, totals.completed + totals.failed + totals.in_flight);
         prop_assert!((energy_j / totals.energy.get() - 1.0).abs() < 1e-9);
-        let everything = 3.0 * (46.52 + 2.86 * 16.0);
+        prop_assert_eq!(totals.energy_by.total(), totals.energy);
+        let everything = plant.power().limit(plant.cores().max()).get();
         prop_assert!((0.0..=everything + beyond).contains(&totals.power_mean.get()));
     }
 }

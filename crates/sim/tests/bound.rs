@@ -8,7 +8,7 @@ use headroom_workload::{ArrivalProcess, Shape, Spacing};
 
 fn scenario() -> Scenario {
     let rates = (0..12).map(|hour| 140.0 + 90.0 * f64::from(hour).sin()).collect();
-    Scenario::default().with_trace(rates, Seconds::new(10.0), Spacing::Poisson)
+    Scenario::paper().with_trace(rates, Seconds::new(10.0), Spacing::Poisson)
 }
 
 #[test]
@@ -66,7 +66,7 @@ fn what_no_bound_is_defined_for_is_refused() {
             think_s: 1.0,
             think,
         },
-        ..Scenario::default()
+        ..Scenario::paper()
     };
     assert_eq!(lower_bound(&sessions, 1).unwrap_err().key, "arrivals.kind");
     let faults = vec![Fault::TelemetryLost {

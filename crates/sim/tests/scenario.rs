@@ -12,7 +12,7 @@ fn refused(text: &str) -> ScenarioError {
 }
 
 #[test]
-fn an_empty_file_is_the_default_and_the_default_is_the_papers_cluster() {
+fn an_empty_file_is_the_default_and_the_default_is_a_cluster_of_the_papers_size() {
     let scenario = parse("").unwrap();
     assert_eq!(scenario, Scenario::default());
     scenario.check().unwrap();
@@ -21,7 +21,10 @@ fn an_empty_file_is_the_default_and_the_default_is_the_papers_cluster() {
         (plant.cores().min().get(), plant.cores().max().get()),
         (6.0, 48.0)
     );
-    assert!((plant.full_allocation().cap.get() - 276.84).abs() < 1e-9);
+    // Three times 20 W + 56 W of the package + 16 cores of 4 W.
+    assert!((plant.full_allocation().cap.get() - 420.0).abs() < 1e-9);
+    let paper = Scenario::paper().plant().unwrap();
+    assert!((paper.full_allocation().cap.get() - 276.84).abs() < 1e-9);
     assert_eq!(plant.frequency().unwrap().max().get(), 2.1e9);
     assert_eq!(
         (scenario.periods(), scenario.slo().unwrap().target().as_millis()),
@@ -72,8 +75,10 @@ fn the_example_is_the_default_and_names_every_key() {
         let value = &line[line.find('{').unwrap()..=line.rfind('}').unwrap()];
         let as_size = parse(&format!("[service]\nsize = {value}"));
         let as_arrivals = parse(&format!("arrivals = {value}"));
+        let as_machine = parse(&format!("[[nodes]]\nmachine = {value}"));
         let scenario = as_size
             .or(as_arrivals)
+            .or(as_machine)
             .unwrap_or_else(|error| panic!("{line}: {error}"));
         scenario.check().unwrap();
     }
@@ -92,12 +97,12 @@ fn a_scenario_survives_its_own_file() {
         [[nodes]]
         count = 2
         cores = 8
-        boot_s = 30
+        machine = { kind = "broadwell" }
         [[nodes]]
         count = 1
         cores = 64
         speed = 1.4
-        power = { base_w = 90, highest_ghz = 3.0 }
+        machine = { kind = "line", base_w = 90, highest_ghz = 3.0 }
         [balancer]
         rule = { kind = "weighted", weights = [1, 1, 8] }
         [arrivals]
@@ -125,7 +130,7 @@ fn unknown_keys_are_refused_at_every_depth() {
         "[service]\nsize = { kind = \"exponential\", scv = 1.0 }",
         "[service]\nsize = { kind = \"zipf\" }",
         "[[nodes]]\ncore = 3",
-        "[[nodes]]\npower = { watts = 3 }",
+        "[[nodes]]\nmachine = { kind = \"line\", watts = 3 }",
         "[[nodes]]\ncapping = { interval = 3 }",
         "[balancer]\nrule = { kind = \"round-robin\", weights = [1] }",
         "[delays]\nboot_s = 3",
@@ -163,11 +168,15 @@ fn what_is_wrong_is_named_with_key_value_and_rule() {
             "nodes.0.fewest_cores",
             "is 5: it must be 0.001 to 4",
         ),
-        ("[[nodes]]\n[[nodes]]\nboot_s = -1", "nodes.1.boot_s", "is -1"),
-        ("[[nodes]]\nlowest_cap_w = 90", "nodes.0.lowest_cap_w", "is 90"),
         (
-            "[[nodes]]\npower = { base_w = -1 }",
-            "nodes.0.power.base_w",
+            "[[nodes]]\n[[nodes]]\nmachine = { kind = \"line\", boot_s = -1 }",
+            "nodes.1.machine.boot_s",
+            "is -1",
+        ),
+        ("[[nodes]]\nlowest_cap_w = 190", "nodes.0.lowest_cap_w", "is 190"),
+        (
+            "[[nodes]]\nmachine = { kind = \"line\", base_w = -1 }",
+            "nodes.0.machine.base_w",
             "is -1",
         ),
         ("[delays]\ncap_s = -0.001", "delays.cap_s", "is -0.001"),

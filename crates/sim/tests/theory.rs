@@ -31,10 +31,10 @@ fn scenario(cores: f64, rho: f64, size: Shape, requests: f64) -> Scenario {
             count: 1,
             cores,
             fewest_cores: cores,
-            ..NodeGroup::default()
+            ..NodeGroup::paper()
         }],
         arrivals: ArrivalProcess::Poisson { rate_per_s },
-        ..Scenario::default()
+        ..Scenario::paper()
     }
 }
 

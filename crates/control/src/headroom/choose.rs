@@ -21,7 +21,7 @@ const MAX_FREQUENCIES: usize = 48;
 /// How far off a probability may be for one of the cases.
 const ERROR: f64 = 1e-7;
 /// Everything goes on where even so a period is late with more than this probability.
-pub(super) const HOPELESS: f64 = 0.3;
+pub(crate) const HOPELESS: f64 = 0.3;
 /// A point that is late this much more often than everything on is as good.
 const LITTLE_MORE: f64 = 1.05;
 /// So many numbers of cores below the one that fits are tried.
@@ -32,7 +32,7 @@ const ALL_EVERY: u32 = 16;
 
 /// What the next period is expected to bring.
 #[derive(Clone, Debug)]
-pub(super) struct Demand {
+pub(crate) struct Demand {
     /// Expected arrivals per second.
     pub rate: f64,
     /// What they may be instead, with probabilities.
@@ -56,7 +56,7 @@ impl Demand {
 
 /// A point and what is expected there.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Point {
+pub(crate) struct Point {
     pub cores: Cores,
     /// The limit of the frequency; `None` at the highest.
     pub frequency: Option<Hertz>,
@@ -68,7 +68,7 @@ pub(super) struct Point {
 }
 
 /// What was learned, as the search uses it.
-pub(super) struct Learned<'a> {
+pub(crate) struct Learned<'a> {
     pub latency: &'a mut LatencyModel,
     pub cost: &'a Cost,
     pub power: &'a PowerModel,
@@ -78,12 +78,12 @@ pub(super) struct Learned<'a> {
 
 impl Learned<'_> {
     /// The probability that a period is late.
-    fn late(&mut self, demand: &Demand, cores: f64, pace: f64) -> f64 {
+    pub(crate) fn late(&mut self, demand: &Demand, cores: f64, pace: f64) -> f64 {
         self.late_until(demand, cores, pace, |_, _| false)
     }
 
     /// Whether a period is late with at most the probability allowed.
-    fn fits(&mut self, demand: &Demand, cores: f64, pace: f64, allowed: f64) -> bool {
+    pub(crate) fn fits(&mut self, demand: &Demand, cores: f64, pace: f64, allowed: f64) -> bool {
         let decided = |least: f64, most: f64| least > allowed || most <= allowed;
         self.late_until(demand, cores, pace, decided) <= allowed
     }
@@ -129,7 +129,7 @@ impl Learned<'_> {
     }
 
     /// The percentile expected at the expected rate, in seconds.
-    pub(super) fn expected(&mut self, demand: &Demand, point: &Point) -> f64 {
+    pub(crate) fn expected(&mut self, demand: &Demand, point: &Point) -> f64 {
         let (cores, cost) = (point.cores.get(), self.cost.at(point.pace));
         self.latency
             .ln(
@@ -143,7 +143,7 @@ impl Learned<'_> {
     }
 
     /// Utilisation at the expected rate.
-    pub(super) fn load(&self, demand: &Demand, point: &Point) -> f64 {
+    pub(crate) fn load(&self, demand: &Demand, point: &Point) -> f64 {
         demand.load(demand.rate) * self.cost.at(point.pace) / point.cores.get()
     }
 
@@ -152,7 +152,7 @@ impl Learned<'_> {
         self.power.at(cores.get(), busy, pace)
     }
 
-    pub(super) fn point(
+    pub(crate) fn point(
         &mut self,
         demand: &Demand,
         cores: Cores,
@@ -171,7 +171,7 @@ impl Learned<'_> {
 
 /// The points of a plant.
 #[derive(Clone, Debug)]
-pub(super) struct Grid {
+pub(crate) struct Grid {
     plant: Plant,
     /// Limit and that over the highest, the highest first.
     paces: Vec<(Option<Hertz>, f64)>,
@@ -186,7 +186,7 @@ pub(super) struct Grid {
 }
 
 impl Grid {
-    pub(super) fn new(plant: Plant) -> Self {
+    pub(crate) fn new(plant: Plant) -> Self {
         let mut paces = vec![(None, 1.0)];
         if let Some(range) = plant.frequency() {
             let steps = ((range.max() - range.min()) / range.step()).ceil().max(0.0) as usize;
@@ -218,7 +218,7 @@ impl Grid {
     /// The cheapest point whose probability of being late is at most `allowed`, or little more than with everything on,
     /// where more of anything would not help; `None` where even then most periods would be late. With the point comes
     /// the probability that was allowed.
-    pub(super) fn cheapest(
+    pub(crate) fn cheapest(
         &mut self,
         learned: &mut Learned<'_>,
         demand: &Demand,

@@ -19,7 +19,7 @@ const MAX_STEP: f64 = 3.0;
 
 /// The cost of a request, in seconds of a core.
 #[derive(Clone, Debug)]
-pub(super) struct Cost {
+pub(crate) struct Cost {
     filter: Kalman<2>,
     prior: f64,
     /// What the last periods lay off, in standard deviations, the newest weighing most.
@@ -29,7 +29,7 @@ pub(super) struct Cost {
 impl Cost {
     /// From a calibrated service rate, in requests per second and core at the highest frequency: believed to within a
     /// factor of two or so until something is seen.
-    pub(super) fn new(service_rate: f64) -> Self {
+    pub(crate) fn new(service_rate: f64) -> Self {
         let prior = 1.0 / service_rate;
         Self {
             filter: Kalman::new(
@@ -43,13 +43,13 @@ impl Cost {
     }
 
     /// At a frequency of `pace` times the highest.
-    pub(super) fn at(&self, pace: f64) -> f64 {
+    pub(crate) fn at(&self, pace: f64) -> f64 {
         self.filter.expected(&[1.0, 1.0 / pace])
     }
 
     /// Takes a period: core seconds that were busy, requests answered and requests that came to lie or went since its
     /// beginning, half of whose cost is counted.
-    pub(super) fn observe(&mut self, busy: f64, completions: f64, change_in_flight: f64, pace: f64) {
+    pub(crate) fn observe(&mut self, busy: f64, completions: f64, change_in_flight: f64, pace: f64) {
         let requests = completions + change_in_flight / 2.0;
         if !(busy > 0.0 && completions >= 1.0 && requests >= 1.0 && pace > 0.0) {
             return;

@@ -3,7 +3,7 @@
 
 /// N parameters that drift as random walks.
 #[derive(Clone, Debug)]
-pub(super) struct Kalman<const N: usize> {
+pub(crate) struct Kalman<const N: usize> {
     state: [f64; N],
     covariance: [[f64; N]; N],
     /// Variances that are never exceeded: those of the prior.
@@ -15,7 +15,7 @@ pub(super) struct Kalman<const N: usize> {
 impl<const N: usize> Kalman<N> {
     /// Parameters around `prior` with these standard deviations, drifting by `drift` (one standard deviation) from
     /// one observation to the next.
-    pub(super) fn new(prior: [f64; N], deviation: [f64; N], drift: [f64; N]) -> Self {
+    pub(crate) fn new(prior: [f64; N], deviation: [f64; N], drift: [f64; N]) -> Self {
         let mut covariance = [[0.0; N]; N];
         for (i, row) in covariance.iter_mut().enumerate() {
             row[i] = deviation[i] * deviation[i];
@@ -28,22 +28,22 @@ impl<const N: usize> Kalman<N> {
         }
     }
 
-    pub(super) const fn state(&self) -> [f64; N] {
+    pub(crate) const fn state(&self) -> [f64; N] {
         self.state
     }
 
     /// Puts the parameters somewhere else, as where a bound was exceeded.
-    pub(super) const fn set_state(&mut self, state: [f64; N]) {
+    pub(crate) const fn set_state(&mut self, state: [f64; N]) {
         self.state = state;
     }
 
     /// The value expected where the parameters are weighted so.
-    pub(super) fn expected(&self, weights: &[f64; N]) -> f64 {
+    pub(crate) fn expected(&self, weights: &[f64; N]) -> f64 {
         self.state.iter().zip(weights).map(|(s, w)| s * w).sum()
     }
 
     /// The variance of [`Self::expected`] that comes from not knowing the parameters.
-    pub(super) fn uncertainty(&self, weights: &[f64; N]) -> f64 {
+    pub(crate) fn uncertainty(&self, weights: &[f64; N]) -> f64 {
         let through = self.through(weights);
         through
             .iter()
@@ -55,7 +55,7 @@ impl<const N: usize> Kalman<N> {
 
     /// Takes an observation with the variance of its noise; gives what it lay off the expectation. What is not finite
     /// is not taken.
-    pub(super) fn observe(&mut self, weights: &[f64; N], value: f64, noise: f64) -> f64 {
+    pub(crate) fn observe(&mut self, weights: &[f64; N], value: f64, noise: f64) -> f64 {
         let off = value - self.expected(weights);
         if !off.is_finite() || !noise.is_finite() || noise <= 0.0 {
             return 0.0;
@@ -93,7 +93,7 @@ impl<const N: usize> Kalman<N> {
     }
 
     /// Knows as little again as at the beginning, around the present values: what was seen lately does not fit them.
-    pub(super) fn doubt(&mut self) {
+    pub(crate) fn doubt(&mut self) {
         for i in 0..N {
             self.covariance[i] = [0.0; N];
             self.covariance[i][i] = self.most[i];

@@ -69,7 +69,7 @@ const SURPRISE_STAYS: f64 = 0.6;
 
 /// Where a period's percentile was measured.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Measured {
+pub(crate) struct Measured {
     pub cores: f64,
     /// λ cost / c.
     pub load: f64,
@@ -84,7 +84,7 @@ pub(super) struct Measured {
 
 /// Some cores at some frequency: what of [`LatencyModel::late`] does not depend on the rate.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Station {
+pub(crate) struct Station {
     cores: f64,
     /// Core seconds a request costs.
     cost: f64,
@@ -98,7 +98,7 @@ pub(super) struct Station {
 
 /// What arrives in a period.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Arriving {
+pub(crate) struct Arriving {
     /// Requests per second to be served, what was left over included.
     pub load: f64,
     /// Requests of the period.
@@ -109,13 +109,13 @@ pub(super) struct Arriving {
 
 /// A request that is answered faster than a core could work for it is served by several at once: so many at most, and
 /// what may as well be the spread of the sizes, in ln. How fast it is learned.
-pub(super) const MAX_WIDTH: f64 = 64.0;
+pub(crate) const MAX_WIDTH: f64 = 64.0;
 const WIDTH_DOUBT: f64 = 0.4;
 const WIDTH_STEP: f64 = 0.05;
 
 /// The learned latency of the service.
 #[derive(Clone, Debug)]
-pub(super) struct LatencyModel {
+pub(crate) struct LatencyModel {
     shapes: Vec<Shape>,
     shape: usize,
     shape_periods: u32,
@@ -134,7 +134,7 @@ pub(super) struct LatencyModel {
 }
 
 impl LatencyModel {
-    pub(super) fn new(percentile: Ratio, range: CoreRange) -> Self {
+    pub(crate) fn new(percentile: Ratio, range: CoreRange) -> Self {
         let shapes = SPREADS
             .iter()
             .enumerate()
@@ -169,12 +169,12 @@ impl LatencyModel {
     }
 
     /// Squared coefficient of variation of the sizes, as far as it was learned.
-    pub(super) fn spread(&self) -> f64 {
+    pub(crate) fn spread(&self) -> f64 {
         SPREADS[self.shape]
     }
 
     /// The surprise that is left, as a factor of the load.
-    pub(super) fn surprise(&self) -> f64 {
+    pub(crate) fn surprise(&self) -> f64 {
         1.0 + self.surprise
     }
 
@@ -185,7 +185,7 @@ impl LatencyModel {
     }
 
     /// ln of the percentile of a period in seconds, and the ln of the queueing's share in it.
-    pub(super) fn ln(&mut self, cores: f64, load: f64, cost: f64, length: f64) -> (f64, f64) {
+    pub(crate) fn ln(&mut self, cores: f64, load: f64, cost: f64, length: f64) -> (f64, f64) {
         let load = self.lasting(cores, load, cost, length);
         let servers = self.servers(cores);
         let table = &mut self.shapes[self.shape].at_slo;
@@ -228,12 +228,12 @@ impl LatencyModel {
     }
 
     /// What the power at this number of cores is above that at others.
-    pub(super) fn unevenness(&self, cores: f64) -> f64 {
+    pub(crate) fn unevenness(&self, cores: f64) -> f64 {
         self.uneven.at(cores)
     }
 
     /// These cores where a request costs so many core seconds.
-    pub(super) fn station(&mut self, cores: f64, cost: f64) -> Station {
+    pub(crate) fn station(&mut self, cores: f64, cost: f64) -> Station {
         let servers = self.servers(cores);
         let table = &mut self.shapes[self.shape].at_slo;
         let column = table.column(servers);
@@ -256,7 +256,7 @@ impl LatencyModel {
     /// taken as Poisson, each with the probability (1 − p) e^{−g (bound/percentile − 1)}, an exponential tail (a power
     /// law on the other side), the percentile being that of a period as congested as it happens to be. g is read from
     /// the scatter: the asymptotic variance of the ln of a sample percentile of n values is p / ((1 − p) g² n).
-    pub(super) fn late(
+    pub(crate) fn late(
         &mut self,
         station: &Station,
         arriving: &Arriving,
@@ -309,8 +309,24 @@ impl LatencyModel {
         late
     }
 
+    /// The percentile where nothing queues, in seconds.
+    pub(crate) fn alone(&self, station: &Station) -> f64 {
+        station.idle.exp()
+    }
+
+    /// The age that a request reaches in a period with at most this chance, in seconds: by the tail of [`Self::late`].
+    pub(crate) fn age(&mut self, station: &Station, arriving: &Arriving, chance: f64) -> f64 {
+        let load = arriving.load * station.cost / station.cores;
+        let (ln, _) = self.ln(station.cores, load, station.cost, arriving.length);
+        let [one, _] = self.scatter.state();
+        let allowed = 1.0 - self.percentile.get();
+        let steepness = ((1.0 - allowed) / (allowed * one)).sqrt();
+        let beyond = (arriving.requests * allowed / chance).ln().max(0.0) / steepness;
+        ln.exp() * (1.0 + beyond)
+    }
+
     /// Takes a period's percentile.
-    pub(super) fn observe(&mut self, seen: &Measured) {
+    pub(crate) fn observe(&mut self, seen: &Measured) {
         self.surprise *= SURPRISE_STAYS;
         let fits = seen.completions >= 3.0
             && seen.at_slo > 0.0

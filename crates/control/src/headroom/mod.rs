@@ -20,12 +20,12 @@
 //! where the model is too careful, what that costs buys more on the next bad period than a rate of late periods that is
 //! met exactly.
 
-mod choose;
-mod cost;
-mod forecast;
-mod kalman;
-mod latency;
-mod power;
+pub(crate) mod choose;
+pub(crate) mod cost;
+pub(crate) mod forecast;
+pub(crate) mod kalman;
+pub(crate) mod latency;
+pub(crate) mod power;
 mod table;
 mod tuning;
 mod uneven;
@@ -37,6 +37,7 @@ use crate::law::Law;
 use crate::observation::{Observation, Traffic};
 use crate::parameter::Bound;
 use crate::plant::{Plant, Slo};
+use crate::reflex::{Past, Queue, ReflexPlan};
 use crate::registry::LawError;
 use choose::{Demand, Grid, HOPELESS, Learned, Point};
 use cost::Cost;
@@ -92,6 +93,7 @@ pub struct Headroom {
     allowed: f64,
     /// What was added to the cap's margin because caps seemed to bind.
     margin: f64,
+    reflex: ReflexPlan,
     periods: u32,
     /// Of the newest period seen: its number, and the requests at its end.
     in_flight: Option<(u64, f64)>,
@@ -127,6 +129,7 @@ impl Headroom {
             caution: 0.0,
             allowed: 1.0 - tuning.confidence,
             margin: 0.0,
+            reflex: ReflexPlan::default(),
             periods: 0,
             in_flight: None,
             tuning,
@@ -181,6 +184,24 @@ impl Headroom {
         let pace = self.pace(observation);
         if let Some(rate) = observation.arrival_rate() {
             self.forecaster.observe(observation.period, rate.get(), length);
+        }
+        let fired = observation.reflexes > 0;
+        self.reflex.observe(&Past {
+            queue: Queue {
+                rate: observation.arrival_rate().map_or(0.0, PerSecond::get),
+                cost: self.cost.at(pace),
+                cores,
+                length,
+            },
+            in_flight: Some(traffic.mean_in_flight(observation.length)),
+            fired,
+            late: traffic.latency_to_judge() > self.slo.target(),
+            limited: observation.in_force.takes_from(&self.plant.full()),
+        });
+        if fired {
+            // Two points were in force: the period says nothing of either.
+            self.in_flight = Some((observation.period, traffic.in_flight as f64));
+            return;
         }
         let busy = observation
             .utilisation
@@ -320,8 +341,28 @@ impl Law for Headroom {
             power: &self.power,
             caution: self.caution,
         };
-        let found = self.grid.cheapest(&mut learned, &demand, allowed);
-        self.allowed = found.map_or(HOPELESS, |(_, allowed)| allowed);
+        let bold = if self.tuning.reflex {
+            self.reflex.bold()
+        } else {
+            1.0
+        };
+        let mut found = self.grid.cheapest(&mut learned, &demand, allowed * bold);
+        if bold > 1.0
+            && let Some((best, _)) = found
+        {
+            let at = (best.cores.get(), best.pace);
+            let planned = self.reflex.plan(&mut learned, &demand, at, traffic.in_flight);
+            if !planned.in_time {
+                found = self.grid.cheapest(&mut learned, &demand, allowed);
+            }
+        }
+        // What the model is allowed for the reflex's sake is not allowed to really happen.
+        self.allowed = found.map_or(
+            HOPELESS,
+            |(_, most)| {
+                if most > allowed * bold { most } else { allowed }
+            },
+        );
         let Some((best, allowed)) = found else {
             let full = self.plant.full_allocation();
             let point = learned.point(&demand, full.cores, None, 1.0);
@@ -341,6 +382,10 @@ impl Law for Headroom {
         let keeps = current.late <= allowed && gain < worth;
         let point = if keeps { current } else { best };
         let (load, usual) = (learned.load(&demand, &point), learned.expected(&demand, &point));
+        let planned = self.tuning.reflex.then(|| {
+            let at = (point.cores.get(), point.pace);
+            self.reflex.plan(&mut learned, &demand, at, traffic.in_flight)
+        });
 
         let need = self.cap(point.cores, point.pace);
         let worthwhile = need > now.cap || need < now.cap * (1.0 - CAP_WORTH) || !keeps;
@@ -369,7 +414,10 @@ impl Law for Headroom {
         if allocation.cap != now.cap {
             reasons.push(self.explain_cap(now, allocation, point.pace));
         }
-        decision(allocation, expected, reasons)
+        let mut decision = decision(allocation, expected, reasons);
+        let reflex = planned.map(|planned| planned.to(self.plant.full()));
+        decision.arm(reflex, observation.reflexes);
+        decision
     }
 
     /// What was seen just before is no longer what comes next: the present level of the load, who is being served. What was
@@ -497,6 +545,7 @@ fn decision(allocation: Allocation, expected_rate: Option<PerSecond>, reasons: V
     Decision {
         setting: allocation.into(),
         expected_rate,
+        reflex: None,
         reasons,
     }
 }

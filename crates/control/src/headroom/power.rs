@@ -25,14 +25,14 @@ const FORGET: f64 = 1.0 / 64.0;
 
 /// The learned power of the plant.
 #[derive(Clone, Debug)]
-pub(super) struct PowerModel {
+pub(crate) struct PowerModel {
     filter: Kalman<4>,
     /// Mean square of the residuals over the square of the reading.
     noise: f64,
 }
 
 impl PowerModel {
-    pub(super) fn new(envelope: PowerEnvelope) -> Self {
+    pub(crate) fn new(envelope: PowerEnvelope) -> Self {
         let (base, core) = (envelope.base.get(), envelope.per_core.get());
         let deviation = [
             (BASE_DEVIATION * base).max(0.1 * core),
@@ -51,16 +51,16 @@ impl PowerModel {
     }
 
     /// Watts with `cores` allocated and `busy` of them busy at `pace` times the highest frequency.
-    pub(super) fn at(&self, cores: f64, busy: f64, pace: f64) -> Watts {
+    pub(crate) fn at(&self, cores: f64, busy: f64, pace: f64) -> Watts {
         Watts::new(self.filter.expected(&weights(cores, busy, pace)))
     }
 
     /// Relative standard deviation of a reading around the model.
-    pub(super) fn noise(&self) -> f64 {
+    pub(crate) fn noise(&self) -> f64 {
         self.noise.sqrt()
     }
 
-    pub(super) fn observe(&mut self, watts: Watts, cores: f64, busy: f64, pace: f64) {
+    pub(crate) fn observe(&mut self, watts: Watts, cores: f64, busy: f64, pace: f64) {
         let (weights, watts) = (weights(cores, busy, pace), watts.get());
         if !(watts > 0.0 && watts.is_finite() && weights.iter().all(|w| w.is_finite())) {
             return;

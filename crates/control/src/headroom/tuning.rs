@@ -18,6 +18,8 @@ pub struct HeadroomTuning {
     pub least_gain: f64,
     /// How far the cap lies above what the point can draw with all its cores busy, at least. 0.02.
     pub cap_margin: f64,
+    /// Whether cores and frequency are raised between two decisions when more requests are in flight than expected. true.
+    pub reflex: bool,
 }
 
 impl Default for HeadroomTuning {
@@ -28,6 +30,7 @@ impl Default for HeadroomTuning {
             warm_up_periods: 3,
             least_gain: 0.02,
             cap_margin: 0.02,
+            reflex: true,
         }
     }
 }

@@ -139,6 +139,7 @@ impl Law for K8sAsRun {
             }
         };
         Decision {
+            reflex: None,
             setting: Allocation {
                 cores,
                 ..self.plant.full_allocation()

@@ -16,10 +16,12 @@
 
 mod as_run;
 pub mod behaviour;
+mod nodes;
 pub mod replicas;
 mod tuning;
 
 pub use as_run::{K8sAsRun, K8sAsRunTuning};
+pub use nodes::{HpaNodes, HpaNodesTuning};
 pub use tuning::{HpaTuning, Metric};
 
 use crate::decision::{Allocation, Decision, Reason};
@@ -339,6 +341,7 @@ impl Law for Hpa {
         Decision {
             setting: allocation.into(),
             expected_rate: None,
+            reflex: None,
             reasons,
         }
     }

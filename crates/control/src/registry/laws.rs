@@ -6,13 +6,15 @@ use super::{
 };
 use crate::constant::{Constant, ConstantConfig};
 use crate::headroom::Headroom;
-use crate::hpa::{Hpa, HpaTuning, K8sAsRun, K8sAsRunTuning};
+use crate::hpa::{Hpa, HpaNodes, HpaNodesTuning, HpaTuning, K8sAsRun, K8sAsRunTuning};
+use crate::joint::{Joint, JointTuning, MAX_HORIZON_PERIODS};
 use crate::pegasus::{Pegasus, PegasusTuning, PegasusVariant};
 use crate::power_manager::{PowerManager, PowerManagerTuning, Powersave};
 use crate::resize::{AlwaysOn, ResizeTuning};
 use crate::slo_power::{Mode, SloPower};
 use crate::{Fixed, HeadroomTuning, Tuning};
-use headroom_units::Lever;
+use headroom_physics::MachineFigures;
+use headroom_units::{Lever, Seconds};
 use serde::Deserialize;
 
 const FIXED: Entry = Entry {
@@ -20,6 +22,7 @@ const FIXED: Entry = Entry {
     about: "Everything on, always: the reference for savings",
     table: None,
     resizes: false,
+    may_resize: false,
     has_defaults: true,
     needs_reachable_target: false,
     build: |_, context| Ok(Box::new(Fixed::new(context.plant))),
@@ -27,7 +30,7 @@ const FIXED: Entry = Entry {
 };
 
 /// The laws, in the order in which help and tables name them.
-pub(super) static LAWS: [Entry; 16] = [
+pub(super) static LAWS: [Entry; 18] = [
     FIXED,
     Entry {
         name: "headroom",
@@ -125,6 +128,26 @@ pub(super) static LAWS: [Entry; 16] = [
         ..FIXED
     },
     Entry {
+        name: "joint",
+        about: "Headroom's own for every lever: the cheapest servers and frequency that keep the SLO as often as asked, \
+                whatever the model believes",
+        table: Some("joint"),
+        needs_reachable_target: true,
+        may_resize: true,
+        build: joint,
+        search: search::joint,
+        ..FIXED
+    },
+    Entry {
+        name: "hpa-nodes",
+        may_resize: true,
+        about: "That autoscaler with Kubernetes' cluster autoscaler: nodes by what the pods request",
+        table: Some("hpa-nodes"),
+        build: hpa_nodes,
+        search: search::hpa_nodes,
+        ..FIXED
+    },
+    Entry {
         name: "static",
         about: "Servers on and off: as many as the load needs where each takes a capacity that a benchmark showed",
         table: Some("static"),
@@ -173,10 +196,14 @@ pub struct LawConfig {
     pub servers_every_periods: u32,
     /// The parameters of Headroom's own law.
     pub headroom: HeadroomTuning,
+    /// The parameters of the joint law.
+    pub joint: JointTuning,
     /// The parameters of SLO-Power, whole or with one of its components alone.
     pub slo_power: Tuning,
     /// The parameters of the Horizontal Pod Autoscaler.
     pub hpa: HpaTuning,
+    /// The parameters of the cluster autoscaler beside it.
+    pub hpa_nodes: HpaNodesTuning,
     /// The parameters of the autoscaler as the SLO-Power authors ran it.
     pub k8s_as_run: K8sAsRunTuning,
     /// The parameters of Pegasus, in both of its variants.
@@ -207,8 +234,10 @@ impl LawConfig {
             names: name.into(),
             servers_every_periods: 1,
             headroom: HeadroomTuning::default(),
+            joint: JointTuning::default(),
             slo_power: Tuning::default(),
             hpa: HpaTuning::default(),
+            hpa_nodes: HpaNodesTuning::default(),
             k8s_as_run: K8sAsRunTuning::default(),
             pegasus: PegasusTuning::default(),
             power_manager: PowerManagerTuning::default(),
@@ -219,14 +248,40 @@ impl LawConfig {
         }
     }
 
+    /// Whether the laws that switch servers by a forecast can foresee a whole boot of each of these machines in periods of
+    /// this length.
+    ///
+    /// # Errors
+    /// Where the boot is longer than the forecast reaches, with both numbers.
+    pub fn foresees(&self, machines: &[MachineFigures], period: Seconds) -> Result<(), LawError> {
+        if !self.names.iter().any(LawName::may_resize) {
+            return Ok(());
+        }
+        let boots = machines.iter().map(|machine| machine.server.boot.get());
+        let (boot_s, warm_s) = (boots.fold(0.0, f64::max), self.joint.warm_s);
+        let periods = ((boot_s + warm_s) / period.get()).ceil();
+        if periods <= MAX_HORIZON_PERIODS as f64 {
+            return Ok(());
+        }
+        let why = format!(
+            "is {}: a server boots in {boot_s} s and warms up for {warm_s} s, which is {periods} periods, and the forecast \
+             reaches {MAX_HORIZON_PERIODS}: give at least {:.0}, or leave its power to another law",
+            period.as_millis(),
+            ((boot_s + warm_s) * 1e3 / MAX_HORIZON_PERIODS as f64).ceil()
+        );
+        Err(LawError::new("control.period_ms", why))
+    }
+
     /// Checks the parameters of all laws, whichever runs.
     ///
     /// # Errors
     /// One outside its range.
     pub fn check(&self) -> Result<(), LawError> {
         self.headroom.check().map_err(LawError::of("headroom"))?;
+        self.joint.check().map_err(LawError::of("joint"))?;
         self.slo_power.check().map_err(LawError::of("slo-power"))?;
         self.hpa.check().map_err(LawError::of("hpa"))?;
+        self.hpa_nodes.check().map_err(LawError::of("hpa-nodes"))?;
         self.k8s_as_run.check().map_err(LawError::of("k8s-as-run"))?;
         self.pegasus.check().map_err(LawError::of("pegasus"))?;
         self.power_manager
@@ -258,6 +313,8 @@ impl LawName {
     pub const FIXED: Self = Self(&LAWS[0]);
     /// `headroom`.
     pub const HEADROOM: Self = Self(&LAWS[1]);
+    /// `joint`.
+    pub const JOINT: Self = Self(&LAWS[12]);
     /// `slo-power`.
     pub const SLO_POWER: Self = Self(&LAWS[2]);
     /// `power-only`.
@@ -304,6 +361,48 @@ fn constant(config: &LawConfig, context: &LawContext) -> Built {
 fn headroom(config: &LawConfig, context: &LawContext) -> Built {
     let (slo, rate, tuning) = (context.slo, context.service_rate, config.headroom.clone());
     Ok(Box::new(Headroom::new(slo, context.plant, rate, tuning)?))
+}
+
+fn joint(config: &LawConfig, context: &LawContext) -> Built {
+    let (spare, servers) = (config.joint.spare, context.machines.len());
+    if servers > 0 && spare >= servers {
+        let why = format!(
+            "is {spare} of {servers} servers: one at least must be needed for the load, so give at most {}",
+            servers - 1
+        );
+        return Err(LawError::new("law.joint.spare", why));
+    }
+    let law = Joint::new(
+        context.slo,
+        context.plant,
+        &context.machines,
+        context.service_rate,
+        config.joint.clone(),
+    );
+    match law {
+        Some(law) => Ok(Box::new(law)),
+        None => Err(LawError::new(
+            "law.name",
+            "joint plans by what the machines draw, which nobody says here: give [machine]",
+        )),
+    }
+}
+
+fn hpa_nodes(config: &LawConfig, context: &LawContext) -> Built {
+    if context.machines.is_empty() {
+        return Err(LawError::new(
+            "law.name",
+            "hpa-nodes switches machines by their cores, which nobody says here: give [machine]",
+        ));
+    }
+    let law = HpaNodes::new(
+        context.plant,
+        &context.machines,
+        context.service_rate,
+        config.hpa.clone(),
+        config.hpa_nodes,
+    );
+    Ok(Box::new(law.map_err(LawError::of("hpa"))?))
 }
 
 fn slo_power(config: &LawConfig, context: &LawContext, mode: Mode) -> Built {

@@ -11,6 +11,7 @@
 //!     slo: Slo::new(Ratio::new(0.95), Seconds::from_millis(250.0))?,
 //!     plant: Plant::new(cores, power)?,
 //!     service_rate: PerSecond::new(250.0),
+//!     machines: Vec::new(),
 //! };
 //! let name: LawName = "slo-power".parse()?;
 //! let law = LawConfig::of(name).build(&context)?;
@@ -33,6 +34,7 @@ use crate::law::Law;
 use crate::parameter::OutOfRange;
 use crate::plant::{Plant, Slo};
 use crate::queueing::cores_needed;
+use headroom_physics::MachineFigures;
 use headroom_units::PerSecond;
 use laws::LAWS;
 use serde::{Deserialize, Deserializer};
@@ -40,7 +42,7 @@ use std::fmt;
 use std::str::FromStr;
 
 /// What a law is built for.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct LawContext {
     /// The SLO.
     pub slo: Slo,
@@ -48,6 +50,9 @@ pub struct LawContext {
     pub plant: Plant,
     /// μ: requests that one core serves in a second.
     pub service_rate: PerSecond,
+    /// What each server is, in the order in which they are switched on; empty where nobody says. The laws that plan by what
+    /// a point draws need it.
+    pub machines: Vec<MachineFigures>,
 }
 
 /// A law that cannot be built.
@@ -83,6 +88,8 @@ type Found = Result<Vec<Parameter>, LawError>;
 struct Entry {
     /// Whether what it moves is the number of servers that are on, and nothing of a machine.
     resizes: bool,
+    /// Whether it sets machines and switches servers too, where there are any to switch.
+    may_resize: bool,
     name: &'static str,
     about: &'static str,
     /// The table of its parameters; `None` where it has none.
@@ -113,6 +120,11 @@ impl LawName {
     /// Whether it switches servers on and off, and sets nothing of a machine.
     pub const fn resizes(self) -> bool {
         self.0.resizes
+    }
+
+    /// Whether it sets machines, and switches servers on and off too where they can be.
+    pub const fn may_resize(self) -> bool {
+        self.0.may_resize
     }
 
     /// Whether it can run with the default parameters: what has none cannot be compared or searched as it stands.

@@ -1,9 +1,10 @@
 //! The laws that a configuration names.
 
-use super::LawName;
+use super::{LawName, NoSuchLaw};
 use serde::de::{SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use std::fmt;
+use std::str::FromStr;
 
 /// The laws that run together, at least one; in a configuration a name or a list of names.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,6 +36,18 @@ impl Default for LawNames {
 impl From<LawName> for LawNames {
     fn from(name: LawName) -> Self {
         Self(vec![name])
+    }
+}
+
+/// Names joined by `+`, as they are displayed.
+impl FromStr for LawNames {
+    type Err = NoSuchLaw;
+
+    fn from_str(text: &str) -> Result<Self, NoSuchLaw> {
+        text.split('+')
+            .map(str::parse)
+            .collect::<Result<_, _>>()
+            .map(Self)
     }
 }
 

@@ -77,6 +77,10 @@ pub(super) fn headroom(_: &LawConfig, _: &LawContext) -> Found {
     ])
 }
 
+pub(super) fn joint(_: &LawConfig, _: &LawContext) -> Found {
+    Ok(vec![parameter!("joint", 0.7, 1.0, (joint) guard)])
+}
+
 /// SLO-Power's, of which each of its modes uses those that `uses` names.
 fn slo_power_using(context: &LawContext, uses: &[&str]) -> Found {
     let target_ms = context.slo.target().as_millis();
@@ -149,6 +153,13 @@ pub(super) fn k8s_as_run(_: &LawConfig, _: &LawContext) -> Found {
     Ok(vec![
         parameter!("k8s-as-run", 0.3, 0.98, (k8s_as_run) target_utilisation),
         parameter!("k8s-as-run", 1.0, 30.0, (k8s_as_run) interval_s),
+    ])
+}
+
+pub(super) fn hpa_nodes(_: &LawConfig, _: &LawContext) -> Found {
+    Ok(vec![
+        parameter!("hpa-nodes", 0.1, 0.9, (hpa_nodes) unneeded_below),
+        parameter!("hpa-nodes", 60.0, 3600.0, (hpa_nodes) unneeded_s),
     ])
 }
 

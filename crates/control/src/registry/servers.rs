@@ -117,6 +117,7 @@ impl LawConfig {
                 slo,
                 plant: Plant::of_servers(1),
                 service_rate: PerSecond::new(1.0),
+                machines: Vec::new(),
             },
         )
     }

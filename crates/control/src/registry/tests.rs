@@ -7,6 +7,7 @@ fn context() -> LawContext {
         slo: slo(250.0),
         plant: plant([0.2, 2.0, 0.1], [6.0, 2.86, 6.2]),
         service_rate: PerSecond::new(250.0),
+        machines: vec![MachineFigures::skylake(2)],
     }
 }
 
@@ -87,6 +88,7 @@ fn the_names_that_code_refers_to_are_those_laws() {
     for (law, name) in [
         (LawName::FIXED, "fixed"),
         (LawName::HEADROOM, "headroom"),
+        (LawName::JOINT, "joint"),
         (LawName::SLO_POWER, "slo-power"),
         (LawName::POWER_ONLY, "power-only"),
         (LawName::ELASTIC_ONLY, "elastic-only"),

@@ -62,6 +62,7 @@ impl From<Resize> for Decision {
         Self {
             setting: Setting::default().with(Lever::Servers, Some(resize.servers as f64)),
             expected_rate: None,
+            reflex: None,
             reasons: vec![resize.reason],
         }
     }

@@ -376,6 +376,7 @@ impl Law for SloPower {
         };
         let allocation = self.mode.pinned(allocation, self.plant);
         Decision {
+            reflex: None,
             // The paper's system leaves the frequency to the cap.
             setting: Allocation {
                 frequency: None,

@@ -313,3 +313,36 @@ proptest! {
         prop_assert!(after.cores().unwrap() < plant().cores().max() || after.frequency().is_some(), "{after:?}");
     }
 }
+
+#[test]
+fn a_reflex_is_decided_above_what_is_usual_and_what_it_did_is_not_learned() {
+    let mut law = law();
+    let steady = settle(&mut law, 0, 200, 200.0, plant().full());
+    let usual = period(200, 200.0, steady.setting).traffic.unwrap();
+    let reflex = steady.reflex.expect("less than everything is on");
+    assert!(reflex.gives(&steady.setting) && !reflex.gives(&plant().full()));
+    assert!(
+        reflex.bound > usual.in_flight && reflex.bound < 10 * usual.in_flight,
+        "{reflex:?} {usual:?}"
+    );
+    assert!(reflex.oldest.unwrap().get() > TARGET_S, "{reflex:?}");
+    // With everything on for a part of the period, few cores seem to answer quickly.
+    let mut with = law.clone();
+    let mut fired = period(200, 200.0, plant().full());
+    fired.reflexes = 1;
+    let fast = with.decide(&fired);
+    let rules: Vec<_> = fast.reasons.iter().map(|reason| &*reason.rule).collect();
+    assert!(rules.contains(&"reflex-fired"), "{rules:?}");
+    assert_eq!(with.service_rate(), law.service_rate());
+}
+
+#[test]
+fn without_the_key_there_is_no_reflex() {
+    let (slo, plant) = (law().slo(), plant());
+    let tuning = HeadroomTuning {
+        reflex: false,
+        ..HeadroomTuning::default()
+    };
+    let mut law = Headroom::new(slo, plant, PerSecond::new(1.0 / COST), tuning).unwrap();
+    assert_eq!(settle(&mut law, 0, 50, 200.0, plant.full()).reflex, None);
+}

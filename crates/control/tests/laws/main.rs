@@ -4,6 +4,7 @@
 mod common;
 mod headroom;
 mod hpa;
+mod joint;
 mod pegasus;
 mod properties;
 mod slo_power;

@@ -4,6 +4,7 @@
 //! the same run directory or configuration is no mistake: the start would have it after that one was stopped.
 
 mod owner;
+pub mod savings;
 
 pub use owner::Running;
 

@@ -12,6 +12,7 @@ use anyhow::anyhow;
 use clap::Args;
 use headroom_console::{Document, Failure, Stop, say};
 use headroom_control::{Decision, LawContext, Plant};
+use headroom_physics::MachineFigures;
 use headroom_record::RunSummary;
 use headroom_runtime::cluster::{ClusterMachine, ClusterOptions, Gateways, NoNode};
 use headroom_runtime::live::{Device, Telemetry, run};
@@ -163,6 +164,8 @@ struct Cluster {
     machine: Option<ClusterMachine>,
     telemetry: Option<Box<dyn Telemetry>>,
     plant: Plant,
+    /// What each node is, in the order of their names; empty where no law sets them.
+    machines: Vec<MachineFigures>,
     source: Option<Source>,
     notes: Vec<String>,
 }
@@ -195,6 +198,7 @@ impl Cluster {
             false => None,
         };
         let mut plant = Plant::of_servers(config.nodes.len());
+        let mut machines = Vec::new();
         let (mut machine, mut source) = (None, config.energy.map(|_| Source::Estimated));
         if config.commands() {
             let mut all = agents(config, document)?;
@@ -203,6 +207,7 @@ impl Cluster {
                 .map_err(|error| document.error("nodes", format!("{error:#}")))?;
             notes.append(&mut found.notes);
             (plant, source) = (found.plant, found.source);
+            machines = config.machines(document, &found.processors, &plant)?;
             if config.resizes() {
                 plant = plant.with_servers(config.nodes.len());
                 notes.push(
@@ -221,7 +226,7 @@ impl Cluster {
             notes.extend(missing);
         }
         // What cannot run together is refused before anything is done; so is a law that cannot reach its target.
-        let context = start::context(slo, plant);
+        let context = start::context(slo, plant, machines.clone());
         start::stack(&config.law, document, &context, &config.control)?;
         if let Some(service_rate) = config.cluster.requests_per_core_s.map(PerSecond::new) {
             let context = LawContext {
@@ -255,6 +260,7 @@ impl Cluster {
             machine,
             telemetry,
             plant,
+            machines,
             source,
             notes,
         }))
@@ -347,6 +353,7 @@ fn serve(
             control: &config.control,
             document,
             plant: cluster.plant,
+            machines: cluster.machines.clone(),
             rate: ServiceRate {
                 given: config.cluster.requests_per_core_s.map(PerSecond::new),
                 observed_for: Seconds::new(config.cluster.calibrate_s),

@@ -1,12 +1,14 @@
 //! `headroom doctor`: which levers and meters this machine has, and what would help where it lacks one.
 
 use crate::args::Trees;
+use crate::check::savings;
 use clap::Args;
 use headroom_console::Failure;
 use headroom_console::say;
 use headroom_node::order::Word;
 use headroom_node::power::MeterKind;
 use headroom_node::probe::{Finding, Kind, State, probe};
+use serde_json::json;
 use std::io::IsTerminal;
 
 /// `headroom doctor`.
@@ -25,9 +27,11 @@ pub struct DoctorArgs {
 /// # Errors
 /// Standard output that cannot be written.
 pub fn run(args: &DoctorArgs) -> Result<(), Failure> {
-    let findings = probe(&args.trees.roots());
+    let roots = args.trees.roots();
+    let findings = probe(&roots);
+    let savings = savings::of_machine(&roots, &findings);
     if args.json {
-        return say::result(serde_json::to_string(&findings)?);
+        return say::result(json!({ "findings": findings, "savings": savings }));
     }
     let colour = std::io::stdout().is_terminal();
     let width = findings
@@ -47,6 +51,20 @@ pub fn run(args: &DoctorArgs) -> Result<(), Failure> {
         text.push_str(&format!("{title}\n"));
         for finding in findings.iter().filter(|finding| finding.kind == kind) {
             text.push_str(&paragraph(finding, width, colour));
+        }
+        text.push('\n');
+    }
+    if !savings.is_empty() {
+        text.push_str(
+            "Savings: what each lever can save of the same work, by the figures of a Skylake server with as many cores \
+             (`headroom up --check` goes by [machine])\n",
+        );
+        for saving in &savings {
+            text.push_str(&format!(
+                "  {:<width$} {}\n",
+                saving.lever,
+                savings::words(saving)
+            ));
         }
         text.push('\n');
     }

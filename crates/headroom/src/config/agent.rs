@@ -5,7 +5,9 @@ use headroom_console::{ConfigError, Document};
 use headroom_node::Roots;
 use headroom_node::agent::{AuditFile, LeaseLimits, LocalOptions, MAX_LISTENERS, QueueLimits, Watching};
 use headroom_node::cgroup::{CgroupError, TargetSpec};
+use headroom_node::power::PowerModel;
 use headroom_node::program::{MAX_US, NicOptions};
+use headroom_physics::Machine;
 use headroom_units::{Cores, Setting};
 use headroom_wire::Address;
 use headroom_wire::access::{Rules, RulesError};
@@ -51,6 +53,9 @@ pub struct AgentFile {
     /// The meters.
     #[serde(default)]
     pub power: PowerConfig,
+    /// What the machine is.
+    #[serde(default)]
+    pub machine: Machine,
     /// The network card whose interrupts may be delayed.
     pub nic: Option<NicOptions>,
 }
@@ -296,11 +301,8 @@ impl AgentFile {
         roots: &Roots,
         machine_cores: Cores,
     ) -> Result<LocalOptions, ConfigError> {
-        let model = self
-            .power
-            .model
-            .model(machine_cores)
-            .map_err(|error| document.error("power.model", error))?;
+        let figures = super::machine::figures(&self.machine, document, "machine", machine_cores)?;
+        let model = PowerModel::new(figures).map_err(|error| document.error("machine", error))?;
         let mut limiter = self.power.limiter(&self.service);
         // A cap that is held by quota must not take what no allocation may.
         if let Some(least) = self.limits.cores() {

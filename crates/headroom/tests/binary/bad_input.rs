@@ -202,7 +202,7 @@ fn what_the_machine_has_not_is_refused_and_leaves_everything_as_it_was() {
             threads = 1 | threads = 100000 | threads | threads; 100000
             threads = 1 | {no_file} | tls =  | /no/chain.pem
             threads = 1 | {no_pem} | tls =  | junk.pem
-            "model" | "model"\n[power.model]\nbusy_core_w = -3 | [power.model] | power.model; -3
+            "model" | "model"\n[machine]\nkind = "alder-lake" | kind = "alder | alder-lake; skylake; broadwell; figures
         "#
         ),
         || assert_eq!(group.settings(), before),
@@ -401,6 +401,7 @@ fn a_service_a_trace_and_a_demo_that_cannot_be_are_refused() {
     };
     demo("--duration 5", &["--duration 5", "30 s"]);
     demo("--duration nan", &["--duration NaN"]);
+    demo("--hardware real", &["--hardware", "--single"]);
     demo("--percentile 100", &["100"]);
     demo("--target-ms 0", &["0"]);
     demo(&format!("--trace {}", word.to_str().unwrap()), &[":2", "word"]);
@@ -408,8 +409,17 @@ fn a_service_a_trace_and_a_demo_that_cannot_be_are_refused() {
         let run_dir = folder.path().join("run");
         let run_dir = run_dir.to_str().unwrap();
         demo(&format!("--cores 1000 --run-dir {run_dir}"), &["--cores 1000"]);
+        demo(
+            &format!("--single --cores 1000 --run-dir {run_dir}"),
+            &["--cores 1000"],
+        );
         demo(&format!("--cores 0 --run-dir {run_dir}"), &["0"]);
         demo(&format!("--cores nan --run-dir {run_dir}"), &["NaN"]);
     }
     refused(headroom("demo --laws fixed,best"), &["best", "slo-power"]);
+    demo(
+        "--laws fixed,hpa,joint",
+        &["two different laws", "are 3", "--single"],
+    );
+    demo("--laws joint,joint", &["two different laws"]);
 }

@@ -71,13 +71,27 @@ fn doctor_says_what_there_is_and_what_there_is_not() {
         let program = succeeds(headroom("doctor --json").args(args));
         program.json()
     };
-    assert!(!json(&[]).as_array().unwrap().is_empty());
+    let all = json(&[]);
+    assert!(!all["findings"].as_array().unwrap().is_empty());
+    // What each lever saves is said with its cause, and a quota saves nothing.
+    let quota = |saving: &serde_json::Value| saving["lever"] == "quota" && saving["watts"] == 0.0;
+    assert!(all["savings"].as_array().unwrap().iter().any(quota), "{all}");
+    assert_has(
+        here.out(),
+        &[
+            "Savings",
+            "a quota switches no core off",
+            "by a lower voltage",
+            "deep sleep",
+        ],
+    );
 
     // A machine without anything: everything that saves or measures is missing, each with why and what would help.
     let nothing = tempfile::tempdir().unwrap();
     let at = nothing.path().to_str().unwrap();
-    let findings = json(&["--sys", at, "--proc", at]);
-    let findings = findings.as_array().unwrap();
+    let all = json(&["--sys", at, "--proc", at]);
+    assert!(all["savings"].as_array().unwrap().is_empty(), "{all}");
+    let findings = all["findings"].as_array().unwrap();
     let levers: Vec<_> = findings
         .iter()
         .filter(|finding| finding["kind"] == "lever")

@@ -22,7 +22,7 @@ impl Demo {
     /// Starts it on given hardware, and waits until it measures its wiki.
     fn start(folder: &Path, hardware: &str) -> Self {
         let mut program = Program::start(
-            headroom("demo --duration 30 --cores 0.5 --json --no-view")
+            headroom("demo --single --duration 30 --cores 0.5 --json --no-view")
                 // Not slo-power: where the machine is busy, what one core is measured to serve can be too little for its
                 // Equation 2, which then refuses the target.
                 .args(["--laws", "fixed,headroom", "--hardware", hardware, "--run-dir"])
@@ -125,7 +125,10 @@ fn compares_two_laws_on_emulated_hardware_and_leaves_a_report() {
     for summary in summaries.as_array().unwrap() {
         assert!(summary["conditions"]["bystanders"].is_number(), "{summary}");
         let command = summary["provenance"]["command"].as_str().unwrap();
-        assert!(command.starts_with("headroom demo --duration 30 "), "{command}");
+        assert!(
+            command.starts_with("headroom demo --single --duration 30 "),
+            "{command}"
+        );
     }
     let load = |at: usize| summaries[at]["provenance"]["load"].as_str().unwrap().to_owned();
     assert_eq!(load(0), load(1), "both were offered the same trace");
@@ -260,7 +263,7 @@ fn what_a_demo_left_that_was_killed_with_its_server_is_taken_away_by_the_guard_a
     let mut commands = [headroom(""), headroom("")];
     commands[0].args(["release", "--run-dir"]).arg(&run_dir);
     commands[1]
-        .args(["demo", "--hardware", "emulated", "--no-view", "--out"])
+        .args(["demo", "--single", "--hardware", "emulated", "--no-view", "--out"])
         .args([&out, Path::new("--run-dir"), &run_dir]);
     let mut refused: Vec<Program> = commands.map(|mut command| run(&mut command)).into();
     // From a container that has its run folder, its process is not to be seen.

@@ -10,6 +10,7 @@ mod commands;
 mod common;
 mod contract;
 mod demo;
+mod demo_clusters;
 mod door;
 mod failing;
 mod gateway;

@@ -11,24 +11,26 @@ use std::fs;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// What one server takes, as the law is told.
 const CAPACITY_PER_S: u64 = 30;
 
 /// An emulated machine: its hardware, and scripts that boot and stop what runs on it, a wiki and an agent.
-struct Machine {
+pub struct Machine {
     name: String,
     dir: PathBuf,
-    wiki: SocketAddr,
+    pub wiki: SocketAddr,
     _hardware: Emulator,
 }
 
 impl Machine {
-    fn new(number: usize, dir: &Path) -> Self {
+    /// One in this folder, whose control group has this name.
+    pub fn named(group: &str, number: usize, dir: &Path) -> Self {
         let name = format!("n{number}");
         let dir = dir.join(&name);
         fs::create_dir(&dir).unwrap();
-        let hardware = Emulator::start(&dir, &format!("headroom-both-{number}"), 0.3);
+        let hardware = Emulator::start(&dir, &format!("{group}-{number}"), 0.3);
         // Free until it is booted; nobody else is given it meanwhile.
         let wiki = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let (here, program) = (dir.display(), env!("CARGO_BIN_EXE_headroom"));
@@ -56,11 +58,11 @@ impl Machine {
         }
     }
 
-    fn runs(&self) -> bool {
+    pub fn runs(&self) -> bool {
         TcpStream::connect(self.wiki).is_ok()
     }
 
-    fn boot(&self) {
+    pub fn boot(&self) {
         let booted = Command::new("/bin/sh").arg(self.dir.join("boot")).status();
         assert!(booted.unwrap().success());
         wait("the machine is up", || {
@@ -68,7 +70,7 @@ impl Machine {
         });
     }
 
-    fn section(&self) -> String {
+    pub fn section(&self) -> String {
         let here = self.dir.display();
         let shell = |script: String| json!(["/bin/sh", "-c", script]).to_string();
         format!(
@@ -101,8 +103,14 @@ impl Drop for Machine {
     }
 }
 
+/// Three emulated machines are much for a small one: a test of them has it alone.
+pub fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// The state of each node, as `/status` has it.
-fn states(admin: SocketAddr) -> Option<Vec<String>> {
+pub fn states(admin: SocketAddr) -> Option<Vec<String>> {
     let status = status(admin)?;
     let nodes = status["nodes"].as_array()?;
     let state = |node: &Value| Some(node["state"].as_str()?.to_owned());
@@ -114,8 +122,11 @@ fn cores_and_caps_are_held_and_servers_switched_in_one_run_with_one_report() {
     if !fuse_or_skipped("emulated hardware") {
         return;
     }
+    let _alone = alone();
     let dir = tempfile::tempdir().unwrap();
-    let machines: Vec<Machine> = (1..=3).map(|number| Machine::new(number, dir.path())).collect();
+    let machines: Vec<Machine> = (1..=3)
+        .map(|number| Machine::named("headroom-both", number, dir.path()))
+        .collect();
     machines.iter().for_each(Machine::boot);
     let wikis: Vec<SocketAddr> = machines.iter().map(|machine| machine.wiki).collect();
     let gateway = Gateway::start(&wikis);

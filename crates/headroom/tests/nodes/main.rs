@@ -11,6 +11,7 @@ mod coalescing;
 mod common;
 mod controller;
 mod gateway;
+mod joint;
 mod kill;
 mod missing;
 mod namespaces;

@@ -17,7 +17,7 @@ use headroom_console::Failure;
 /// The commands, as `headroom` takes them in.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Show what Headroom does: a built-in service under a compressed day, with everything on and under control.
+    /// Show what Headroom does: two emulated clusters side by side under a compressed day, with everything on and under control.
     #[command(display_order = 0)]
     Demo(demo::DemoArgs),
     /// Emulate a two-package server with RAPL, cpufreq and idle states, on which everything else can be tried.

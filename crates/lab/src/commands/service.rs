@@ -31,6 +31,12 @@ pub enum ServiceCommand {
         /// Mean CPU time of a page, in milliseconds.
         #[arg(long, default_value_t = 4.0, value_name = "MS")]
         page_cpu_ms: f64,
+        /// So many revisions of each page instead, whatever that costs: for several wikis with the same pages.
+        #[arg(long, value_name = "N", conflicts_with = "page_cpu_ms", requires = "length")]
+        revisions: Option<usize>,
+        /// With --revisions: the factor on the pages' lengths.
+        #[arg(long, value_name = "FACTOR", requires = "revisions")]
+        length: Option<f64>,
         /// Stop when standard input is closed: so a service never outlives the program that started it.
         #[arg(long)]
         until_input_closes: bool,
@@ -49,13 +55,19 @@ pub fn run(args: &ServiceArgs) -> Result<(), Failure> {
         listen,
         workers,
         page_cpu_ms,
+        revisions,
+        length,
         until_input_closes,
     } = args.service;
+    let work = match revisions.zip(length) {
+        Some((revisions, length)) => Work::Fixed { revisions, length },
+        None => Work::MeanCpu(Seconds::from_millis(page_cpu_ms)),
+    };
     let stop = Stop::at_signals()?;
     let wiki = wiki::serve(WikiConfig {
         listen,
         workers,
-        work: Work::MeanCpu(Seconds::from_millis(page_cpu_ms)),
+        work,
         ..WikiConfig::default()
     })
     .map_err(Failure::usage)?;

@@ -145,8 +145,9 @@ fn made(args: &ValidateArgs) -> Result<Option<Vec<RunInfo>>, Failure> {
         )));
     }
     let demo = DemoArgs {
-        duration: args.duration,
-        target_ms: args.target_ms,
+        single: true,
+        duration: Some(args.duration),
+        target_ms: Some(args.target_ms),
         percentile: args.percentile,
         trace: args.trace.clone(),
         seed: args.seed,

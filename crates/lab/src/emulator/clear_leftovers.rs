@@ -1,5 +1,6 @@
 //! What demos left that were killed together with their emulated hardware: a dead mount, on which `df` stumbles for
-//! everybody, an undo record and control groups. Each demo has a folder of its own number in its run folder.
+//! everybody, an undo record and control groups. Each demo has a folder of its own number in its run folder, and where it has many
+//! emulated servers, one with that number and theirs for each, and beside it a folder of what runs on that server.
 //!
 //! # Who lives
 //! A demo takes its run folder before it makes anything there, and has it until it ends. So whoever has the run folder knows
@@ -27,6 +28,8 @@ const ENDED_WITHIN: Duration = Duration::from_secs(10);
 const AGAIN: Duration = Duration::from_millis(20);
 
 const PREFIX: &str = "demo-";
+/// What the name of a server's folder is followed by in that of what runs on it.
+const PARTS: &str = ".parts";
 
 /// Where a demo that is this process mounts its emulated server.
 ///
@@ -35,6 +38,20 @@ const PREFIX: &str = "demo-";
 pub fn demo_folder(run_dir: &RunDir) -> io::Result<PathBuf> {
     let folder = run_dir.path().join(format!("{PREFIX}{}", std::process::id()));
     std::path::absolute(folder)
+}
+
+/// Where a demo whose folder that is mounts one of several emulated servers.
+pub fn server_folder(demo: &Path, server: usize) -> PathBuf {
+    let mut folder = demo.as_os_str().to_owned();
+    folder.push(format!("-{server}"));
+    folder.into()
+}
+
+/// The folder of what runs on the emulated server that is mounted there: sockets, records of what is to be put back.
+pub fn parts_of(at: &Path) -> PathBuf {
+    let mut parts = at.as_os_str().to_owned();
+    parts.push(PARTS);
+    parts.into()
 }
 
 /// For programs that take run folders in which demos may have run.
@@ -106,8 +123,11 @@ fn demos(run_dir: &Path) -> io::Result<BTreeSet<PathBuf>> {
         let Some(number) = name.to_str().and_then(|name| name.strip_prefix(PREFIX)) else {
             continue;
         };
-        let number = number.strip_suffix(RECORD).unwrap_or(number);
-        if number.parse::<u32>().is_ok() {
+        let number = [RECORD, PARTS]
+            .iter()
+            .find_map(|suffix| number.strip_suffix(suffix))
+            .unwrap_or(number);
+        if number.split('-').all(|part| part.parse::<u32>().is_ok()) && number.split('-').count() <= 2 {
             demos.insert(run_dir.join(format!("{PREFIX}{number}")));
         }
     }
@@ -117,6 +137,12 @@ fn demos(run_dir: &Path) -> io::Result<BTreeSet<PathBuf>> {
 /// Takes away what one dead demo left.
 fn take_away(demo: &Path, done: &mut Vec<String>) -> anyhow::Result<()> {
     done.extend(clean(demo)?);
+    let parts = parts_of(demo);
+    match fs::remove_dir_all(&parts) {
+        Ok(()) => done.push(format!("removed {}", parts.display())),
+        Err(error) if error.kind() == ErrorKind::NotFound => {}
+        Err(error) => return Err(error).with_context(|| format!("cannot remove {}", parts.display())),
+    }
     match fs::remove_dir(demo) {
         Ok(()) => done.push(format!("removed {}", demo.display())),
         Err(error) if error.kind() == ErrorKind::NotFound => {}
@@ -133,7 +159,11 @@ fn take_away(demo: &Path, done: &mut Vec<String>) -> anyhow::Result<()> {
 /// Whether that is because emulated hardware has not ended yet: it runs, or its mount is neither dead yet nor gone.
 fn is_ending(error: &anyhow::Error) -> bool {
     matches!(error.downcast_ref(), Some(HardwareError::StillRuns { .. }))
-        || matches!(error.downcast_ref::<io::Error>(), Some(error) if error.kind() == ErrorKind::ResourceBusy)
+        || matches!(
+            error.downcast_ref::<io::Error>().map(io::Error::kind),
+            // What runs on a server writes into its folder until it ends.
+            Some(ErrorKind::ResourceBusy | ErrorKind::DirectoryNotEmpty)
+        )
 }
 
 #[cfg(test)]
@@ -160,14 +190,29 @@ mod tests {
         let without = dir.path().join("demo-8");
         fs::create_dir(&without).unwrap();
         fs::copy(record_of(&demo), record_of(&dir.path().join("demo-9"))).unwrap();
-        let others = ["demo-", "demo-1.html", "demo-x", "emulated", "undo.json.new"];
+        for server in ["demo-9-2", "demo-9-2.parts", "demo-9-3.parts"] {
+            fs::create_dir(dir.path().join(server)).unwrap();
+        }
+        fs::write(dir.path().join("demo-9-3.parts/agent.sock"), "").unwrap();
+        let others = [
+            "demo-",
+            "demo-1-",
+            "demo-1-2-3",
+            "demo-1.html",
+            "demo-x",
+            "emulated",
+            "undo.json.new",
+        ];
         for other in others {
             fs::create_dir(dir.path().join(other)).unwrap();
         }
         assert!(has_demos(dir.path()));
         let (_taken, cleared) = take_and_clear(dir.path()).unwrap();
         assert!(cleared.failed.is_empty(), "{cleared:?}");
-        let removed = [demo, without].map(|at| format!("removed {}", at.display()));
+        let [parts, server, others_parts] =
+            ["demo-9-2.parts", "demo-9-2", "demo-9-3.parts"].map(|name| dir.path().join(name));
+        let removed =
+            [demo, without, parts, server, others_parts].map(|at| format!("removed {}", at.display()));
         assert_eq!(cleared.done, removed);
         let entries = fs::read_dir(dir.path()).unwrap();
         let mut left: Vec<String> = entries

@@ -4,7 +4,7 @@
 mod clear_leftovers;
 mod worker;
 
-pub use clear_leftovers::{REMAINS, demo_folder, take_and_clear};
+pub use clear_leftovers::{REMAINS, demo_folder, parts_of, server_folder, take_and_clear};
 pub use worker::work;
 
 use anyhow::{Context, bail};

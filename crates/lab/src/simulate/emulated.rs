@@ -13,7 +13,7 @@ use headroom_control::LawName;
 use headroom_control::{Plant, Slo};
 use headroom_sim::Scenario;
 use headroom_sim::capping::Capping;
-use headroom_sim::power::PowerFigures;
+use headroom_sim::power::Machine;
 use headroom_sim::quota::Quota;
 use headroom_sim::scenario::{Delays, NodeGroup, Service};
 use headroom_testbed::hardware::HardwareConfig;
@@ -107,7 +107,6 @@ impl EmulatedRun<'_> {
         let hardware = self.hardware;
         let cores = f64::from(hardware.cores());
         let emulated_per_real = cores / self.real_cores.get();
-        let (power, frequency) = (&hardware.power, &hardware.frequency);
         Scenario {
             name: self.name.to_owned(),
             core_step: self.plant.cores().step().get(),
@@ -129,15 +128,7 @@ impl EmulatedRun<'_> {
                 cores,
                 fewest_cores: self.plant.cores().min().get(),
                 speed: 1.0,
-                power: PowerFigures {
-                    base_w: power.base.get(),
-                    static_per_core_w: power.static_per_core.get(),
-                    dynamic_per_core_w: power.dynamic_per_core.get(),
-                    lowest_voltage: power.lowest_voltage,
-                    lowest_ghz: frequency.min.get() / 1e9,
-                    highest_ghz: frequency.max.get() / 1e9,
-                    ..PowerFigures::default()
-                },
+                machine: Machine::Figures(Box::new(hardware.metered())),
                 capping: Capping {
                     interval_s: hardware.tick.get(),
                     window_s: CAP_WINDOW_S,
@@ -155,6 +146,7 @@ impl EmulatedRun<'_> {
                 cap_s: CAP_DELAY_S,
                 cores_s: CORES_DELAY_S,
                 frequency_s: CAP_DELAY_S,
+                ..Delays::default()
             },
             ..Scenario::default()
         }
@@ -261,10 +253,11 @@ mod tests {
 
     fn run<'a>(hardware: &'a HardwareConfig, service: &'a Measured) -> EmulatedRun<'a> {
         let cores = CoreRange::new(Cores::new(2.0), Cores::new(16.0), Cores::new(1.0)).unwrap();
+        // Both packages up and sixteen cores in C1, and what each busy one adds to that.
         let power = PowerEnvelope {
-            base: Watts::new(46.52),
-            per_core: Watts::new(2.86),
-            lowest_cap: Watts::new(49.0),
+            base: Watts::new(46.52 + 16.0 * 0.86),
+            per_core: Watts::new(2.0),
+            lowest_cap: Watts::new(61.0),
         };
         let frequency = FrequencyRange::new(Hertz::new(0.8e9), Hertz::new(2.1e9), Hertz::new(1e8)).unwrap();
         EmulatedRun {
@@ -305,16 +298,8 @@ mod tests {
             (95.0, 250.0, 0.5)
         );
         assert_eq!((node.count, node.cores, node.fewest_cores), (1, 16.0, 2.0));
-        let power = node.power;
-        assert_eq!(
-            [power.base_w, power.static_per_core_w, power.dynamic_per_core_w],
-            [46.52, 0.86, 2.0]
-        );
-        assert_eq!(
-            [power.lowest_voltage, power.lowest_ghz, power.highest_ghz],
-            [0.7, 0.8, 2.1]
-        );
-        assert_eq!(node.lowest_cap_w, Some(49.0));
+        assert_eq!(node.machine, Machine::Figures(Box::new(hardware.metered())));
+        assert_eq!(node.lowest_cap_w, Some(61.0));
         assert_eq!((node.capping.interval_s, node.capping.smoothing_s), (0.01, 0.1));
         let quota = node.quota.unwrap();
         assert_eq!(quota.period_s, 0.01);

@@ -2,9 +2,9 @@
 
 use super::Setting;
 use headroom_console::Failure;
-use headroom_control::LawName;
+use headroom_control::LawNames;
 use headroom_record::statistics::{ForecastError, Mean};
-use headroom_sim::{Outcome, Totals};
+use headroom_sim::{EnergyByCause, Outcome, Totals};
 use headroom_units::{Cores, Ratio};
 use serde::Serialize;
 
@@ -13,6 +13,12 @@ use serde::Serialize;
 pub struct Figures {
     /// Energy of all nodes, joules.
     pub energy_j: f64,
+    /// Simulated time, seconds.
+    pub duration_s: f64,
+    /// Energy by its cause.
+    pub energy_by: EnergyByCause,
+    /// Server-seconds in which servers served.
+    pub on_server_s: f64,
     /// Mean power.
     pub power_w: f64,
     /// Mean power allocated.
@@ -38,6 +44,8 @@ pub struct Figures {
     pub forecast_nrmse: Option<(f64, f64)>,
     /// Requests that arrived.
     pub requests: u64,
+    /// Reflexes that raised something between two decisions.
+    pub reflexes: u64,
 }
 
 impl Figures {
@@ -46,6 +54,9 @@ impl Figures {
         let share = |ratio: Option<Ratio>| ratio.map_or(0.0, Ratio::get);
         Self {
             energy_j: totals.energy.get(),
+            duration_s: totals.duration.get(),
+            energy_by: totals.energy_by,
+            on_server_s: totals.servers_mean * totals.duration.get(),
             power_w: totals.power_mean.get(),
             allocated_w: totals.cap_mean.get(),
             power_ratio: share(totals.power_ratio()),
@@ -58,6 +69,7 @@ impl Figures {
             utilisation: share(totals.utilisation_mean),
             forecast_nrmse: None,
             requests: totals.offered,
+            reflexes: totals.reflexes,
         }
     }
 }
@@ -66,8 +78,8 @@ impl Figures {
 ///
 /// # Errors
 /// A law that cannot be built for this world, a run that does not end.
-pub fn figures(setting: &Setting, law: LawName, seed: u64) -> Result<Figures, Failure> {
-    let mut guarded = setting.guarded(law)?;
+pub fn figures(setting: &Setting, laws: impl Into<LawNames>, seed: u64) -> Result<Figures, Failure> {
+    let mut guarded = setting.guarded(laws)?;
     let settled = setting.scenario.periods() / 10;
     let mut latency_ms = Mean::default();
     let mut forecast = ForecastError::default();

@@ -4,7 +4,9 @@ use crate::args::WorldArgs;
 use anyhow::anyhow;
 use headroom_console::Failure;
 use headroom_console::{ConfigError, Document};
-use headroom_control::{LawConfig, LawContext, LawError, LawName, Parameter};
+use headroom_control::resize::PowerTuning;
+use headroom_control::stack::Part;
+use headroom_control::{LawConfig, LawContext, LawError, LawName, LawNames, Parameter};
 use headroom_control::{Stack, guardian};
 use headroom_sim::balancer::Balancing;
 use headroom_sim::scenario::{Delays, Limits, NodeGroup, Service, Telemetry};
@@ -30,9 +32,11 @@ struct File {
     name: String,
     duration_s: Option<f64>,
     core_step: f64,
+    frequency_lever: bool,
     allow_overload: bool,
     service: Service,
     nodes: Vec<NodeGroup>,
+    power_states: Option<PowerTuning>,
     balancer: Balancing,
     delays: Delays,
     telemetry: Telemetry,
@@ -50,9 +54,11 @@ impl Default for File {
             name: world.name,
             duration_s: world.duration_s,
             core_step: world.core_step,
+            frequency_lever: world.frequency_lever,
             allow_overload: world.allow_overload,
             service: world.service,
             nodes: world.nodes,
+            power_states: world.power_states,
             balancer: world.balancer,
             delays: world.delays,
             telemetry: world.telemetry,
@@ -130,9 +136,11 @@ impl Setting {
                 name: file.name,
                 duration_s: file.duration_s,
                 core_step: file.core_step,
+                frequency_lever: file.frequency_lever,
                 allow_overload: file.allow_overload,
                 service: file.service,
                 nodes: file.nodes,
+                power_states: file.power_states,
                 balancer: file.balancer,
                 delays: file.delays,
                 telemetry: file.telemetry,
@@ -271,18 +279,22 @@ impl Setting {
             .map_or(self.scenario.service_rate(), PerSecond::new)
     }
 
-    /// The law of that name, in its guardian, as it runs live.
+    /// The laws of these names, each in its guardian, as they run live.
     ///
     /// # Errors
-    /// A parameter outside its range, a target out of its reach, with the line.
-    pub fn guarded(&self, law: LawName) -> Result<Stack, Failure> {
+    /// A parameter outside its range, a target out of reach, with the line; laws that cannot run together.
+    pub fn guarded(&self, laws: impl Into<LawNames>) -> Result<Stack, Failure> {
         let context = self.context()?;
-        let config = LawConfig {
-            names: law.into(),
-            ..self.law.clone()
+        let part = |law: LawName| {
+            let built = self.law.build_named(law, &context);
+            let part = Part::new(built.map_err(|error| self.law_error(&error))?);
+            Ok(match law.resizes() {
+                true => part.every(self.law.servers_every_periods),
+                false => part,
+            })
         };
-        let built = config.build(&context).map_err(|error| self.law_error(&error))?;
-        let stack = Stack::of(built, context.plant, self.control.lost_periods_to_full);
+        let parts = laws.into().iter().map(part).collect::<Result<_, Failure>>()?;
+        let stack = Stack::new(parts, context.plant, self.control.lost_periods_to_full);
         stack.map_err(|error| self.error("law.name", error))
     }
 
@@ -312,6 +324,7 @@ impl Setting {
             slo,
             plant,
             service_rate: self.assumed(),
+            machines: self.scenario.machines(),
         })
     }
 

@@ -1,8 +1,8 @@
 //! How many cores' worth of CPU time fit under a power cap: a pure state machine.
 //!
 //! The model's inverse gives the quota at once (feed-forward); what the meter shows in excess or in reserve corrects
-//! it over time (integral). With I the correction in watts, s the idle power of the allocation and pb the power of a
-//! busy core at the frequency of the moment:
+//! it over time (integral). With I the correction in watts, s the idle power of the machine and pb what a busy core adds to
+//! it at the frequency of the moment:
 //!
 //! quota = clamp((cap + I - s) / pb, floor, allocated),  I += a (cap - measured),  a = min(1 - exp(-dt / tau), 0.4)
 //!
@@ -129,10 +129,7 @@ impl SoftwareCap {
         if !reserve.is_finite() || (rising && (at_top || !input.throttled)) || (!rising && at_floor) {
             return;
         }
-        let span = self
-            .model
-            .power(input.allocated, input.allocated, input.frequency)
-            - self.model.idle(input.allocated);
+        let span = self.model.power(input.allocated, input.frequency) - self.model.idle(input.frequency);
         self.correction = (self.correction + reserve * gain).clamp(-span, span);
     }
 
@@ -206,8 +203,8 @@ mod tests {
             let mut watts = 0.0;
             for _ in 0..steps {
                 let busy = quota.get().min(self.demand);
-                let dynamic = law.model.per_busy_core.get() * busy;
-                watts = law.model.idle(Cores::new(allocated)).get() + self.offset + self.gain * dynamic;
+                let dynamic = law.model.per_busy_core(FULL).get() * busy;
+                watts = law.model.idle(FULL).get() + self.offset + self.gain * dynamic;
                 let throttled = self.demand > quota.get();
                 quota = law.step(CapInput {
                     throttled,
@@ -228,8 +225,8 @@ mod tests {
     #[test]
     fn the_models_inverse_acts_at_once() {
         let mut law = law(16.0);
-        let model = law.model;
-        law.set_cap(Some(model.power(Cores::new(8.0), Cores::new(5.0), FULL)));
+        let model = law.model.clone();
+        law.set_cap(Some(model.power(Cores::new(5.0), FULL)));
         let quota = law.step(input(None, 8.0));
         assert!((quota.get() - 5.0).abs() < 1e-9);
         assert_eq!(law.binding(quota, Cores::new(8.0)), Binding::Cap);
@@ -244,7 +241,7 @@ mod tests {
         }
         assert_eq!(law.binding(Cores::new(0.1), Cores::new(4.0)), Binding::Floor);
         // And the correction did not wind up: the first reachable cap is met at once.
-        let reachable = law.model.power(Cores::new(4.0), Cores::new(2.0), FULL);
+        let reachable = law.model.power(Cores::new(2.0), FULL);
         law.set_cap(Some(reachable));
         assert!(law.quota(Cores::new(4.0), FULL, true).get() > 1.5);
     }
@@ -253,7 +250,7 @@ mod tests {
     fn idle_time_under_the_cap_does_not_wind_up_into_a_burst() {
         let mut law = law(16.0);
         let allocated = 8.0;
-        let cap = law.model.power(Cores::new(allocated), Cores::new(4.0), FULL);
+        let cap = law.model.power(Cores::new(4.0), FULL);
         law.set_cap(Some(cap));
         Plant {
             gain: 1.0,
@@ -273,7 +270,7 @@ mod tests {
     #[test]
     fn nonsense_is_a_lost_measurement() {
         let mut law = law(16.0);
-        law.set_cap(Some(law.model.power(Cores::new(8.0), Cores::new(5.0), FULL)));
+        law.set_cap(Some(law.model.power(Cores::new(5.0), FULL)));
         for nonsense in [f64::NAN, f64::INFINITY, -3.0] {
             assert!((law.step(input(Some(nonsense), 8.0)).get() - 5.0).abs() < 1e-9);
         }
@@ -284,7 +281,7 @@ mod tests {
     fn a_lost_meter_keeps_what_was_learnt_only_where_it_asks_for_less() {
         for (gain, less) in [(2.0, true), (0.5, false)] {
             let mut law = law(16.0);
-            law.set_cap(Some(law.model.power(Cores::new(8.0), Cores::new(3.0), FULL)));
+            law.set_cap(Some(law.model.power(Cores::new(3.0), FULL)));
             let (with, _) = Plant {
                 gain,
                 offset: 0.0,
@@ -325,12 +322,11 @@ mod tests {
             gain in 0.5..2.0f64, offset in -1.0..1.0f64, share in 0.25..0.45f64, allocated in 2.0..32.0f64,
         ) {
             let mut law = law(32.0);
-            let cores = Cores::new(allocated);
             // A cap that the machine, as it is, can keep between floor and allocation.
-            let span = law.model.per_busy_core.get() * allocated;
-            let cap = law.model.idle(cores).get() + offset + span * share.max(0.0) + offset.abs();
+            let span = law.model.per_busy_core(FULL).get() * allocated;
+            let cap = law.model.idle(FULL).get() + offset + span * share.max(0.0) + offset.abs();
             law.set_cap(Some(Watts::new(cap)));
-            let reachable = (cap - law.model.idle(cores).get() - offset) / (gain * law.model.per_busy_core.get());
+            let reachable = (cap - law.model.idle(FULL).get() - offset) / (gain * law.model.per_busy_core(FULL).get());
             prop_assume!(reachable > 0.2 && reachable < 0.95 * allocated);
             let plant = Plant { gain, offset, demand: 1e3 };
             let (_, watts) = plant.run(&mut law, allocated, 400);
@@ -344,14 +340,14 @@ mod tests {
         fn it_settles_at_any_step_length(dt in 0.001..60.0f64, gain in 0.5..2.0f64) {
             let mut law = law(16.0);
             let allocated = 8.0;
-            let cap = law.model.power(Cores::new(allocated), Cores::new(3.0), FULL).get();
+            let cap = law.model.power(Cores::new(3.0), FULL).get();
             law.set_cap(Some(Watts::new(cap)));
             let mut quota = law.quota(Cores::new(allocated), FULL, true);
             let mut watts = 0.0;
             let steps = (20.0 / dt.min(0.1)) as usize;
             for _ in 0..steps {
-                watts = law.model.idle(Cores::new(allocated)).get()
-                    + gain * law.model.per_busy_core.get() * quota.get();
+                watts = law.model.idle(FULL).get()
+                    + gain * law.model.per_busy_core(FULL).get() * quota.get();
                 quota = law.step(CapInput { dt: Seconds::new(dt), ..input(Some(watts), allocated) });
             }
             prop_assert!((watts - cap).abs() < 0.05, "{watts} W at a cap of {cap} W");

@@ -12,8 +12,8 @@ use crate::cpu::{CpuError, CpuList, CpusetActuator, QuotaActuator, QuotaBounds, 
 use crate::frequency::{FrequencyBounds, FrequencyError, FrequencyReader, FrequencyUse};
 use crate::limit::{self, CapBounds, LeverChoice, LeverKind, LeverPreference, NoLever, PowerLimitError};
 use crate::power::{
-    Allocated, Choice, HsmpMeter, Meter, MeterError, MeterKind, MeterPreference, MeterSample, PowerModel,
-    RaplMeter, choose, choose_tried,
+    Choice, HsmpMeter, Meter, MeterError, MeterKind, MeterPreference, MeterSample, PowerModel, RaplMeter,
+    choose, choose_tried,
 };
 use crate::restore::{Outcome, Registry, Watch};
 use headroom_units::{Cores, Hertz, Ratio, Reading, Seconds, Setting, Watts};
@@ -179,7 +179,6 @@ pub struct CapStatus {
 pub struct Limiter {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
-    allocated: Allocated,
 }
 
 #[derive(Debug)]
@@ -252,14 +251,13 @@ impl Limiter {
         };
         let bounds = quota.bounds()?;
         let now = quota.read()?.unwrap_or(bounds.largest).min(bounds.largest);
-        let allocated = Allocated::new(now);
         // Before the meters, each of which would only say that it is not there instead.
         let usage = UsageMeter::open(roots, target)?;
         let choose = match options.meter_tried {
             true => choose_tried,
             false => choose,
         };
-        let (meter, choice) = choose(meter, roots, target, model, &allocated)?;
+        let (meter, choice) = choose(meter, roots, target, &model)?;
         let measured = choice.chosen != MeterKind::Model;
         let pace = Pace::open(roots, options.frequency, registry)?;
         let paced = pace.bounds().map(drop);
@@ -282,7 +280,7 @@ impl Limiter {
         };
         let state = State {
             registry: registry.clone(),
-            law: SoftwareCap::new(model, cap),
+            law: SoftwareCap::new(model.clone(), cap),
             cap: None,
             hardware: lever.map(Hardware::new),
             fallback,
@@ -294,7 +292,6 @@ impl Limiter {
                 Pacing::new(model, options.cap.time_constant, pace.relative(lowest))
             }),
             pace,
-            allocated: allocated.clone(),
             cores: now,
             frequency: Ratio::new(1.0),
             renewed_at: Instant::now(),
@@ -346,7 +343,6 @@ impl Limiter {
             Self {
                 shared,
                 thread: Some(thread),
-                allocated,
             },
             choice,
         ))
@@ -441,9 +437,9 @@ impl Limiter {
         self.shared.lock().lever_choice.clone()
     }
 
-    /// The allocation over time, for a meter that charges for it ([`crate::power::ModelledMeter`]).
-    pub fn allocated(&self) -> &Allocated {
-        &self.allocated
+    /// The cores that are allocated now.
+    pub fn allocated(&self) -> Cores {
+        self.shared.lock().cores
     }
 
     /// How the cap's loop fares.

@@ -1,12 +1,11 @@
 //! How fast the processors may run under a power cap: a pure state machine.
 //!
 //! As in [`super::law`], the model's inverse acts at once and what the meter shows corrects it over time. With I the
-//! correction in watts, s the idle power of the allocation, b the power of a busy core at the highest frequency, n the
-//! cores that are busy and l the share of b that frequency does not change:
+//! correction in watts and P(n, r) what the machine draws with n busy cores at r of the highest frequency:
 //!
-//! factor = (cap + I - s) / (b n),  r = cbrt((factor - l) / (1 - l)),  I += a (cap - measured)
+//! r = the highest with P(n, r) <= cap + I,  I += a (cap - measured)
 //!
-//! The frequency falls first because it costs least: power rises with its cube, speed with itself. What it cannot do at
+//! The frequency falls first because it costs least: power rises with about its cube, speed with itself. What it cannot do at
 //! its lowest is left to the quota.
 
 use crate::power::PowerModel;
@@ -64,7 +63,7 @@ impl Pacing {
     /// Sets the cap; the frequency for it at once, by the model.
     pub(super) fn set_cap(&mut self, cap: Option<Watts>, allocated: Cores, highest: Ratio) -> Ratio {
         self.cap = cap;
-        self.ratio = self.within(self.demand(allocated), allocated, highest, true);
+        self.ratio = self.within(self.demand(allocated), highest, true);
         self.ratio
     }
 
@@ -94,20 +93,18 @@ impl Pacing {
             .filter(|watts| watts.is_finite() && watts.get() >= 0.0);
         let demand = self.demand(input.allocated);
         if let Some((cap, measured)) = self.cap.zip(measured) {
-            let before = self.within(demand, input.allocated, input.highest, true);
+            let before = self.within(demand, input.highest, true);
             let reserve = cap - measured;
             let rising = reserve.get() > 0.0;
             let stuck = (rising && before >= input.highest) || (!rising && before <= self.lowest);
             if reserve.is_finite() && !stuck && self.time_constant.get() > 0.0 {
                 let gain = (1.0 - (-dt / self.time_constant.get()).exp()).min(MAX_GAIN);
-                let full = self
-                    .model
-                    .power(input.allocated, input.allocated, Ratio::new(1.0));
-                let span = full - self.model.idle(input.allocated);
+                let highest = Ratio::new(1.0);
+                let span = self.model.power(input.allocated, highest) - self.model.idle(highest);
                 self.correction = (self.correction + reserve * gain).clamp(-span, span);
             }
         }
-        self.ratio = self.within(demand, input.allocated, input.highest, measured.is_some());
+        self.ratio = self.within(demand, input.highest, measured.is_some());
         self.ratio
     }
 
@@ -117,13 +114,13 @@ impl Pacing {
             .map_or(allocated, |busy| busy.clamp(Cores::ZERO, allocated))
     }
 
-    fn within(&self, busy: Cores, allocated: Cores, highest: Ratio, trusted: bool) -> Ratio {
+    fn within(&self, busy: Cores, highest: Ratio, trusted: bool) -> Ratio {
         let Some(cap) = self.cap else { return highest };
         let correction = match trusted {
             true => self.correction,
             false => self.correction.min(Watts::ZERO),
         };
-        let within = self.model.frequency_within(cap + correction, allocated, busy);
+        let within = self.model.frequency_within(cap + correction, busy);
         // A NaN (a cap that is none) gets the lowest.
         let within = if within.is_finite() { within } else { self.lowest };
         within.min(highest).max(self.lowest)
@@ -154,8 +151,8 @@ mod tests {
         for _ in 0..steps {
             let ratio = pacing.ratio();
             let busy = (work / ratio.get()).min(allocated);
-            let idle = model().idle(cores).get();
-            let dynamic = model().power(cores, Cores::new(busy), ratio).get() - idle;
+            let idle = model().idle(ratio).get();
+            let dynamic = model().power(Cores::new(busy), ratio).get() - idle;
             watts = idle + gain * dynamic;
             pacing.step(PacingInput {
                 measured: Some(Watts::new(watts)),
@@ -174,7 +171,7 @@ mod tests {
         let mut pacing = pacing();
         let cores = Cores::new(8.0);
         assert_eq!(pacing.set_cap(None, cores, FULL), FULL);
-        let cap = model().power(cores, cores, Ratio::new(0.7));
+        let cap = model().power(cores, Ratio::new(0.7));
         let ratio = pacing.set_cap(Some(cap), cores, FULL);
         assert!((ratio.get() - 0.7).abs() < 1e-9, "{ratio:?}");
         assert!(!pacing.is_at_lowest());
@@ -190,7 +187,7 @@ mod tests {
     fn a_load_that_fits_runs_at_full_speed_and_a_burst_is_met_within_two_steps() {
         let mut pacing = pacing();
         let cores = Cores::new(8.0);
-        let cap = model().power(cores, Cores::new(4.0), FULL);
+        let cap = model().power(Cores::new(4.0), FULL);
         pacing.set_cap(Some(cap), cores, FULL);
         run(&mut pacing, 1.0, 1.0, 8.0, 400);
         assert_eq!(pacing.ratio(), FULL);
@@ -206,8 +203,8 @@ mod tests {
         ) {
             let mut pacing = pacing();
             let cores = Cores::new(allocated);
-            let span = model().per_busy_core.get() * allocated;
-            let cap = model().idle(cores).get() + span * share;
+            let span = model().per_busy_core(FULL).get() * allocated;
+            let cap = model().idle(FULL).get() + span * share;
             pacing.set_cap(Some(Watts::new(cap)), cores, FULL);
             let watts = run(&mut pacing, gain, 1e3, allocated, 600);
             prop_assert!((watts - cap).abs() < 0.02 * span, "{watts} W at a cap of {cap} W");

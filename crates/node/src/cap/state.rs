@@ -10,7 +10,7 @@ use crate::cpu::{CpuError, CpusetActuator, InForce, QuotaActuator};
 use crate::frequency::FrequencyError;
 use crate::limit::{self, CapInForce, LeverChoice, LeverKind, PowerLimitError};
 use crate::order::PassedOver;
-use crate::power::{Allocated, MeterError};
+use crate::power::MeterError;
 use crate::restore::{Registry, RestoreError};
 use headroom_units::{Cores, Hertz, Ratio, Reading, Seconds, Setting, Watts};
 use std::collections::VecDeque;
@@ -58,7 +58,6 @@ pub(super) struct State {
     pub(super) pace: Pace,
     /// What holds caps by the frequency; nothing where something else does, or from the moment on that it is given up.
     pub(super) pacing: Option<Pacing>,
-    pub(super) allocated: Allocated,
     pub(super) cores: Cores,
     pub(super) frequency: Ratio,
     pub(super) renewed_at: Instant,
@@ -170,7 +169,6 @@ impl State {
         let is_read = quota >= cores || in_force.held || in_force.cores > cores;
         let cores = if is_read { in_force.cores } else { cores };
         self.cores = cores;
-        self.allocated.set(cores);
         self.status.binding = match (&self.hardware, self.is_slowed()) {
             (Some(hardware), _) => hardware.binding(),
             (None, true) if quota >= cores => Binding::Cap,
@@ -338,7 +336,6 @@ impl State {
         self.cap = None;
         self.law.set_cap(None);
         self.cores = most;
-        self.allocated.set(most);
         (self.status.quota, self.status.binding) = (most, Binding::Allocation);
         self.status.hardware_limit = None;
         self.given_back = true;

@@ -1,6 +1,5 @@
 //! Which meter is taken, in the user's order of preference, and why the others were not.
 
-use super::allocated::Allocated;
 use super::hsmp::HsmpMeter;
 use super::hwmon::HwmonMeter;
 use super::in_use::MeterInUse;
@@ -153,12 +152,12 @@ impl fmt::Display for Choice {
 /// Opens a meter of a kind on the machine at hand.
 pub(super) type Opener = Box<dyn Fn(MeterKind) -> Result<Box<dyn Meter>, MeterError> + Send>;
 
-fn opener(roots: &Roots, target: &Target, model: PowerModel, allocated: &Allocated) -> Opener {
-    let (roots, target, allocated) = (roots.clone(), target.clone(), allocated.clone());
+fn opener(roots: &Roots, target: &Target, model: &PowerModel) -> Opener {
+    let (roots, target, model) = (roots.clone(), target.clone(), model.clone());
     Box::new(move |kind| {
         Ok(match kind.open(&roots)? {
             Some(meter) => meter,
-            None => Box::new(ModelledMeter::open(&roots, &target, model, allocated.clone())?),
+            None => Box::new(ModelledMeter::open(&roots, &target, model.clone())?),
         })
     })
 }
@@ -168,16 +167,14 @@ fn opener(roots: &Roots, target: &Target, model: PowerModel, allocated: &Allocat
 /// its place.
 ///
 /// # Errors
-/// [`MeterError::Model`] where the model's figures are none, whichever meter is preferred: a wrong configuration is
-/// said before it is needed. [`MeterError::Unavailable`] where none of the order works.
+/// [`MeterError::Unavailable`] where none of the order works.
 pub fn choose(
     preference: MeterPreference,
     roots: &Roots,
     target: &Target,
-    model: PowerModel,
-    allocated: &Allocated,
+    model: &PowerModel,
 ) -> Result<(Box<dyn Meter>, Choice), MeterError> {
-    choose_by(preference, roots, target, model, allocated, trial::moves)
+    choose_by(preference, roots, target, model, trial::moves)
 }
 
 /// As [`choose`], of meters that were tried when this machine was first opened, and without a trial.
@@ -188,23 +185,20 @@ pub fn choose_tried(
     preference: MeterPreference,
     roots: &Roots,
     target: &Target,
-    model: PowerModel,
-    allocated: &Allocated,
+    model: &PowerModel,
 ) -> Result<(Box<dyn Meter>, Choice), MeterError> {
-    choose_by(preference, roots, target, model, allocated, |_| Ok(()))
+    choose_by(preference, roots, target, model, |_| Ok(()))
 }
 
 fn choose_by(
     preference: MeterPreference,
     roots: &Roots,
     target: &Target,
-    model: PowerModel,
-    allocated: &Allocated,
+    model: &PowerModel,
     moves: fn(&mut dyn Meter) -> Result<(), MeterError>,
 ) -> Result<(Box<dyn Meter>, Choice), MeterError> {
-    let model = model.validated()?;
     let emulated = roots.source() == Source::Emulated;
-    let open = opener(roots, target, model, allocated);
+    let open = opener(roots, target, model);
     let order = preference.order();
     let tried = |kind| {
         let mut meter = open(kind)?;

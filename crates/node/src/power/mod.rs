@@ -2,12 +2,12 @@
 //! ([`model`], [`modelled`]). Every sample carries its source, and which meter was taken and why is part of the answer
 //! ([`choice`]). What a sensor says and cannot be is refused, counted and reported ([`counter`], [`refused`]).
 
-pub mod allocated;
 pub mod choice;
 pub mod counter;
 pub mod hsmp;
 pub mod hwmon;
 mod identity;
+mod idleness;
 mod in_use;
 pub mod model;
 pub mod modelled;
@@ -17,13 +17,12 @@ pub mod refused;
 pub(crate) mod sensor;
 pub(crate) mod trial;
 
-pub use allocated::Allocated;
 pub use choice::{Choice, MeterKind, MeterPreference, choose, choose_tried};
 pub use counter::Refusal;
 pub use hsmp::HsmpMeter;
 pub use hwmon::HwmonMeter;
 pub use identity::{identity, settled};
-pub use model::{ModelError, PowerModel};
+pub use model::PowerModel;
 pub use modelled::ModelledMeter;
 pub use perf::PerfMeter;
 pub use rapl::{RaplMeter, RaplTotal};
@@ -45,9 +44,6 @@ pub enum MeterError {
     /// The target's CPU time could not be read.
     #[error(transparent)]
     Cpu(#[from] CpuError),
-    /// The model's figures are no figures.
-    #[error(transparent)]
-    Model(#[from] ModelError),
     /// A counter that does not count.
     #[error(
         "the energy counter of {zone} ({path}) stands still although the CPUs work: its power is not known; take another \

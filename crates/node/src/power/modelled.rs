@@ -1,21 +1,25 @@
-//! The model as a meter: fed with the CPU time of the target, the cores allocated to it, and the frequency.
+//! The model as a meter: fed with the CPU time of the target, the frequency, and how the machine's cores idle.
 
-use super::allocated::Allocated;
+use super::idleness::Idleness;
 use super::model::PowerModel;
 use super::{Meter, MeterError, MeterSample, ZoneSample};
 use crate::Roots;
 use crate::cgroup::Target;
 use crate::cpu::UsageMeter;
 use crate::frequency::FrequencyReader;
-use headroom_units::{Joules, Ratio, Reading, Source};
+use headroom_units::{Cores, Joules, Ratio, Reading, Source};
 
-/// Computes the machine's power as if the target's service ran on it alone: what other processes draw is not seen.
+/// Computes the machine's power as if the target's service ran on it alone: platform, packages, the service's busy cores at
+/// their frequency, and all other cores idle. What other processes draw is not in it; that they wake cores is.
+///
+/// ```text
+/// P = platform + uncore + u B(f) + (n - u) by idle states
+/// ```
 #[derive(Debug)]
 pub struct ModelledMeter {
     model: PowerModel,
     usage: UsageMeter,
-    allocated: Allocated,
-    allocated_before: f64,
+    idleness: Idleness,
     frequency: Option<FrequencyReader>,
     energy: Joules,
     /// Of the usage, up to the last sample.
@@ -31,23 +35,13 @@ impl ModelledMeter {
     /// Takes the first reading; the first sample covers the time since.
     ///
     /// # Errors
-    /// [`MeterError`]: the model's figures are none, or the target's CPU time cannot be read.
-    pub fn open(
-        roots: &Roots,
-        target: &Target,
-        model: PowerModel,
-        allocated: Allocated,
-    ) -> Result<Self, MeterError> {
-        let model = model.validated()?;
-        let usage = UsageMeter::open(roots, target)?;
-        let frequency = FrequencyReader::open(roots);
-        let allocated_before = allocated.core_seconds();
+    /// [`MeterError`]: the target's CPU time cannot be read.
+    pub fn open(roots: &Roots, target: &Target, model: PowerModel) -> Result<Self, MeterError> {
         Ok(Self {
+            usage: UsageMeter::open(roots, target)?,
+            idleness: Idleness::open(roots, model.machine()),
+            frequency: FrequencyReader::open(roots),
             model,
-            usage,
-            allocated,
-            allocated_before,
-            frequency,
             energy: Joules::ZERO,
             rebases: 0,
             source: match roots.source() {
@@ -59,22 +53,28 @@ impl ModelledMeter {
 }
 
 impl Meter for ModelledMeter {
+    fn describe(&self) -> String {
+        format!("model ({}, as if the service ran alone)", self.idleness.words())
+    }
+
     fn name(&self) -> &'static str {
         "model"
     }
 
     fn sample(&mut self) -> Result<MeterSample, MeterError> {
         let usage = self.usage.sample()?;
-        let core_seconds = self.allocated.core_seconds();
-        let allocated = Allocated::mean(self.allocated_before, core_seconds, usage.elapsed);
-        self.allocated_before = core_seconds;
         let frequency = self
             .frequency
             .as_ref()
             .and_then(FrequencyReader::ratio)
             .unwrap_or(Ratio::new(1.0));
         let rebased = usage.rebases > std::mem::replace(&mut self.rebases, usage.rebases);
-        let power = allocated.map(|allocated| self.model.power(allocated, usage.busy, frequency));
+        let machine = self.model.machine();
+        let busy = usage.busy.clamp(Cores::ZERO, self.model.cores());
+        let idle = self.idleness.power(machine, busy, self.model.voltage(frequency));
+        let power =
+            machine.platform + idle.uncore + idle.cores + self.model.busy_core(frequency) * busy.get();
+        let power = (usage.elapsed.get() > 0.0).then_some(power);
         if let Some(power) = power {
             self.energy += power * usage.elapsed;
         }

@@ -110,8 +110,8 @@ fn software_cap(quota: &Finding, usage: &Finding) -> Finding {
     };
     match (quota.state, usage.state) {
         (State::Usable, State::Usable) => {
-            let why =
-                "holds the measured or modelled power under a cap by CPU quota; needs no power hardware";
+            let why = "holds the measured or modelled power under a cap by CPU quota, without power hardware; it saves nothing by \
+                 itself, for a quota switches no core off";
             finding(WHAT, Kind::Lever, State::Usable, quota.evidence.clone(), why)
         }
         (_, State::Unusable | State::Limited) => of(usage, usage.state),

@@ -4,8 +4,8 @@ use super::{Bench, HSMP_ANSWERS, wait_for};
 use crate::testing::says;
 use headroom_node::idle::IdleMeter;
 use headroom_node::power::{
-    Allocated, HsmpMeter, HwmonMeter, Meter, MeterError, MeterKind, MeterPreference, MeterSample, PowerModel,
-    RaplMeter, RaplTotal, Refusal, choose,
+    HsmpMeter, HwmonMeter, Meter, MeterError, MeterKind, MeterPreference, MeterSample, PowerModel, RaplMeter,
+    RaplTotal, Refusal, choose,
 };
 use headroom_testbed::hardware::config::RaplConfig;
 use headroom_testbed::hardware::{Command, HardwareConfig, Operation};
@@ -249,8 +249,7 @@ fn every_answer_to_a_read_is_an_error_with_a_remedy() {
 fn a_masked_or_absent_directory_falls_to_the_next_meter_with_the_reason() {
     let Some(bench) = Bench::usual() else { return };
     let model = PowerModel::default_for(Cores::new(16.0)).unwrap();
-    let allocated = Allocated::new(Cores::new(16.0));
-    let chosen = |preference| choose(preference, &bench.roots(), &bench.target(), model, &allocated);
+    let chosen = |preference| choose(preference, &bench.roots(), &bench.target(), &model);
     assert_eq!(chosen(MeterPreference::Auto).unwrap().1.chosen, MeterKind::Rapl);
     for (fault, word) in [
         ("emptied class/powercap", "container masks it"),
@@ -276,8 +275,7 @@ fn a_masked_or_absent_directory_falls_to_the_next_meter_with_the_reason() {
 fn a_counter_that_stands_still_is_passed_over_and_refused_where_it_alone_is_wanted() {
     let Some(bench) = Bench::usual() else { return };
     let model = PowerModel::default_for(Cores::new(16.0)).unwrap();
-    let allocated = Allocated::new(Cores::new(16.0));
-    let chosen = |preference| choose(preference, &bench.roots(), &bench.target(), model, &allocated);
+    let chosen = |preference| choose(preference, &bench.roots(), &bench.target(), &model);
     bench.fault("frozen intel-rapl:0");
     let (_, choice) = chosen(MeterPreference::Auto).unwrap();
     assert_eq!(choice.chosen, MeterKind::Model, "{choice}");

@@ -5,8 +5,8 @@ use anyhow::Context;
 use headroom_gateway::{BackendChange, Handle, PeriodStats};
 use headroom_wire::access::Rules;
 use headroom_wire::message::{
-    Backend, BackendPeriod, BackendState, ConnectCounts, GatewayDescription, GatewayLever, GatewayPeriod,
-    QueueCounts, Range, SetBackend, check_settings,
+    Backend, BackendPeriod, BackendState, BoundPassed, ConnectCounts, GatewayDescription, GatewayLever,
+    GatewayPeriod, QueueCounts, Range, SetBackend, check_settings,
 };
 use headroom_wire::proto::gateway_server;
 use headroom_wire::server::{Admission, Limits, Listen, Listener, Peer, serve_gateway};
@@ -174,6 +174,20 @@ impl Stream for Periods {
     }
 }
 
+/// The one message of a watched bound, when it is passed.
+struct Passed(mpsc::Receiver<proto::BoundPassed>);
+
+impl Stream for Passed {
+    type Item = Result<proto::BoundPassed, Status>;
+
+    fn poll_next(
+        mut self: Pin<&mut Self>,
+        context: &mut task::Context<'_>,
+    ) -> task::Poll<Option<Self::Item>> {
+        self.0.poll_recv(context).map(|passed| passed.map(Ok))
+    }
+}
+
 impl Control {
     fn backends(&self) -> Vec<Backend> {
         let known = self.gateway.backends_health().into_iter();
@@ -294,6 +308,7 @@ impl Control {
 #[tonic::async_trait]
 impl gateway_server::Gateway for Control {
     type ObserveStream = Periods;
+    type WatchStream = Passed;
 
     async fn describe(
         &self,
@@ -326,6 +341,24 @@ impl gateway_server::Gateway for Control {
         let period = Duration::from_millis(period_ms);
         tokio::spawn(Self::observe(self.clone(), turn, period, sender));
         Ok(Response::new(Periods(receiver)))
+    }
+
+    async fn watch(&self, request: Request<proto::WatchRequest>) -> Result<Response<Passed>, Status> {
+        let bound = request.into_inner().in_flight;
+        let (sender, receiver) = mpsc::channel(1);
+        let gateway = Arc::clone(&self.gateway);
+        tokio::spawn(async move {
+            tokio::select! {
+                passed = gateway.passed(bound) => {
+                    if let Some(in_flight) = passed {
+                        // Whoever asked may have gone.
+                        let _ = sender.send(BoundPassed { in_flight }.into()).await;
+                    }
+                }
+                () = sender.closed() => {}
+            }
+        });
+        Ok(Response::new(Passed(receiver)))
     }
 
     async fn set_backend(

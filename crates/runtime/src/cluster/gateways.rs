@@ -6,12 +6,12 @@ mod balancer;
 pub use balancer::GatewayBalancer;
 
 use super::{BackOff, Network, Shared, stop_requested};
-use crate::live::{BackendTick, Outcomes, ReportedLatency, Telemetry, TrafficPeriod};
+use crate::live::{BackendTick, Outcomes, ReportedLatency, Telemetry, TrafficPeriod, Watch};
 use hdrhistogram::Histogram;
 use headroom_gateway::{ConnectCounts, QueueCounts, service_histogram};
 use headroom_units::{Part, Role, Seconds, Sensor};
 use headroom_wire::Address;
-use headroom_wire::client::{CallError, ClientOptions, GatewayClient};
+use headroom_wire::client::{BoundWatch, CallError, ClientOptions, GatewayClient};
 use headroom_wire::message::{Backend, BackendPeriod, BackendState, GatewayPeriod, SetBackend};
 use std::collections::BTreeMap;
 use std::io;
@@ -99,6 +99,8 @@ struct Gateway {
     state: Arc<Shared<GatewayState>>,
     /// Rung when another state of a backend is wanted.
     bell: Arc<Notify>,
+    /// The bounds to watch now.
+    watched: Arc<watch::Sender<Option<Watch>>>,
 }
 
 /// Many gateways as one source of telemetry. The periods of all are added; one that is missing makes the period lost, for
@@ -108,6 +110,8 @@ pub struct Gateways {
     gateways: Vec<Gateway>,
     /// What each showed in the period that was taken last.
     parts: Vec<Part>,
+    /// What arrived at each then.
+    arrivals: Vec<u64>,
     /// Something was taken before: until then no period can be whole.
     begun: bool,
     _network: Network,
@@ -131,6 +135,7 @@ impl Gateways {
                 name,
                 state: Arc::new(Shared::new(GatewayState::default())),
                 bell: Arc::default(),
+                watched: Arc::new(watch::Sender::new(None)),
             };
             let task = Task {
                 gateway: gateway.clone(),
@@ -145,6 +150,7 @@ impl Gateways {
         Ok(Self {
             gateways: known,
             parts: Vec::new(),
+            arrivals: Vec::new(),
             begun: false,
             _network: Network::start("cluster-gateways", tasks, stop)?,
         })
@@ -211,8 +217,10 @@ impl Telemetry for Gateways {
             }
             return None;
         }
+        self.arrivals.clear();
         for gateway in &self.gateways {
             let (sum, histogram) = gateway.state.lock().take();
+            self.arrivals.push(sum.arrivals);
             all.add(&sum);
             // Both have the same bounds.
             if latencies.add(&histogram).is_err() {
@@ -223,9 +231,33 @@ impl Telemetry for Gateways {
         whole.then_some(all)
     }
 
+    /// Each gateway watches its part of the bound, by its part of the requests in the last period and what chance adds to that.
+    fn watch(&mut self, watch: Option<Watch>) {
+        let several = self.gateways.len() as u64;
+        for (at, gateway) in self.gateways.iter().enumerate() {
+            let watch = watch.as_ref().map(|watch| match several {
+                1 => watch.clone(),
+                _ => watch.with_bound(part_of_bound(watch.bound, &self.arrivals, at)),
+            });
+            gateway.watched.send_replace(watch);
+        }
+    }
+
     fn parts(&self) -> Vec<Part> {
         self.parts.clone()
     }
+}
+
+/// A gateway's part of a bound for all of these arrivals, the same for each where none arrived; with three standard deviations
+/// of what chance makes of it.
+fn part_of_bound(bound: u64, arrivals: &[u64], gateway: usize) -> u64 {
+    let all: u64 = arrivals.iter().sum();
+    let share = match (arrivals.get(gateway), all) {
+        (Some(own), 1..) => *own as f64 / all as f64,
+        _ => 1.0 / arrivals.len().max(1) as f64,
+    };
+    let part = bound as f64 * share;
+    ((part + 3.0 * part.sqrt()).ceil() as u64).min(bound)
 }
 
 /// What a gateway showed in a period that it reported whole.
@@ -330,17 +362,42 @@ impl Task {
                 ..GatewayState::default()
             };
         });
+        let mut watched = self.gateway.watched.subscribe();
+        watched.mark_changed();
+        let mut passed: Option<(Watch, BoundWatch)> = None;
         let mut again = tokio::time::interval(self.again);
         again.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 period = periods.next() => match period? {
-                    Some(period) => self.gateway.state.change(|state| state.add(period)),
+                    Some(period) => {
+                        if let Some((watch, _)) = &passed
+                            && watch.oldest.zip(period.oldest_in_flight).is_some_and(|(bound, age)| Seconds::from(age) > bound)
+                        {
+                            watch.passed();
+                        }
+                        self.gateway.state.change(|state| state.add(period));
+                    }
                     None => return Err(CallError::Unreachable {
                         address: self.address.clone(),
                         why: "the gateway has ended".to_owned(),
                     }),
                 },
+                _ = watched.changed() => {
+                    let watch = watched.borrow_and_update().clone();
+                    passed = match watch {
+                        Some(watch) => match client.watch(watch.bound).await {
+                            Ok(stream) => Some((watch, stream)),
+                            // Without it there is no reflex; a connection that is lost ends the periods too.
+                            Err(error) => {
+                                tracing::warn!(gateway = self.gateway.name, "nothing is watched between periods: {error}");
+                                None
+                            }
+                        },
+                        None => None,
+                    };
+                }
+                watch = passed_bound(&mut passed) => watch.iter().for_each(Watch::passed),
                 () = self.gateway.bell.notified() => self.set(&client).await?,
                 _ = again.tick() => {
                     if self.gateway.state.lock().wanted.is_empty() {
@@ -384,6 +441,17 @@ impl Task {
         }
         Ok(())
     }
+}
+
+/// Waits until a watched bound is passed; `None` where the watch has ended without it.
+async fn passed_bound(passed: &mut Option<(Watch, BoundWatch)>) -> Option<Watch> {
+    let Some((watch, stream)) = passed else {
+        return std::future::pending().await;
+    };
+    // A connection that is lost ends the periods too.
+    let found = stream.next().await.ok().flatten().map(|_| watch.clone());
+    *passed = None;
+    found
 }
 
 /// What a backend's URL is compared by.

@@ -59,6 +59,8 @@ pub struct Described {
     pub source: Option<Source>,
     /// What the user should know, a line each.
     pub notes: Vec<String>,
+    /// The processors of each node that answered, by its name.
+    pub processors: BTreeMap<String, u32>,
 }
 
 /// Every node is held by another controller.
@@ -161,6 +163,7 @@ impl ClusterMachine {
         }
         let mut notes = Vec::new();
         let mut found = Vec::new();
+        let mut processors = BTreeMap::new();
         for node in &self.nodes {
             let state = node.state.lock();
             let usable = match (&state.description, &state.held_by) {
@@ -176,6 +179,7 @@ impl ClusterMachine {
             match usable {
                 Ok(description) => {
                     self.measured.insert(node.name.clone());
+                    processors.insert(node.name.clone(), description.node.cores_online);
                     found.push(description);
                 }
                 Err(why) => notes.push(format!("node {}: {why}", node.name)),
@@ -198,6 +202,7 @@ impl ClusterMachine {
             plant,
             source: one.then(|| sources[0]),
             notes,
+            processors,
         })
     }
 

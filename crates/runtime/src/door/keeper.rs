@@ -2,7 +2,7 @@
 
 use super::{Launch, RECORD, Record, Report, SERVICES, identity, started};
 use crate::cluster::Gateways;
-use crate::live::{Telemetry, TrafficPeriod};
+use crate::live::{Telemetry, TrafficPeriod, Watch};
 use anyhow::{Context, anyhow};
 use headroom_console::say;
 use headroom_gateway::GatewayConfig;
@@ -394,6 +394,10 @@ impl Telemetry for Listening {
             self.watched.hangs();
         }
         None
+    }
+
+    fn watch(&mut self, watch: Option<Watch>) {
+        self.telemetry.watch(watch);
     }
 }
 

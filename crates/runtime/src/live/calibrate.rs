@@ -35,7 +35,7 @@ pub fn service_rate(
     let mut due = begin;
     loop {
         due += PERIOD;
-        if clock.wait_until(due, stop) {
+        if clock.wait_until(due, stop, &|| false) {
             return Ok(None);
         }
         let traffic = telemetry.take(PERIOD);

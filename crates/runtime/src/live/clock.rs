@@ -13,8 +13,8 @@ pub trait Clock {
     /// The time of day that schedules go by, as seconds of UTC since 1970; what a clock is set to.
     fn time_of_day(&self) -> Seconds;
 
-    /// Waits until `deadline` or until `stop` is raised; whether it was.
-    fn wait_until(&self, deadline: Instant, stop: &Stop) -> bool;
+    /// Waits until `deadline`, until `stop` is raised, or until `rung` holds when `stop` wakes who waits; whether it is raised.
+    fn wait_until(&self, deadline: Instant, stop: &Stop, rung: &dyn Fn() -> bool) -> bool;
 }
 
 /// The system's monotonic clock.
@@ -30,8 +30,8 @@ impl Clock for SystemClock {
         Seconds::from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default())
     }
 
-    fn wait_until(&self, deadline: Instant, stop: &Stop) -> bool {
-        stop.wait_until(deadline)
+    fn wait_until(&self, deadline: Instant, stop: &Stop, rung: &dyn Fn() -> bool) -> bool {
+        stop.wait_until_or(deadline, rung)
     }
 }
 
@@ -74,8 +74,8 @@ impl Clock for ManualClock {
         Seconds::from(self.now().duration_since(self.began))
     }
 
-    fn wait_until(&self, deadline: Instant, stop: &Stop) -> bool {
-        if !stop.is_raised() {
+    fn wait_until(&self, deadline: Instant, stop: &Stop, rung: &dyn Fn() -> bool) -> bool {
+        if !stop.is_raised() && !rung() {
             self.advance(deadline.saturating_duration_since(self.now()));
         }
         stop.is_raised()

@@ -59,7 +59,7 @@ impl CgroupMachine {
     /// # Errors
     /// A file that is missing or may not be written, a meter that cannot be used.
     pub fn open(options: LocalOptions, registry: &Registry) -> anyhow::Result<Self> {
-        let model = options.model;
+        let model = options.model.clone();
         let mut local = LocalMachine::open(options, registry).map_err(cause)?;
         local.hold().map_err(cause)?;
         let opened = Instant::now();
@@ -70,6 +70,7 @@ impl CgroupMachine {
         let mut energy = RunEnergy::default();
         energy.consumed("", &counts, false);
         let now = local.allocated();
+        let limit = model.limit(now);
         Ok(Self {
             registry: registry.clone(),
             model,
@@ -83,7 +84,7 @@ impl CgroupMachine {
                 .unwrap_or_else(|| local.meter().chosen.to_string()),
             counts,
             energy,
-            allocated: Allocation::new(now, model.limit(now)),
+            allocated: Allocation::new(now, limit),
             local,
         })
     }
@@ -117,7 +118,11 @@ impl CgroupMachine {
                 "power caps are held by the processors' frequency, and by CPU quota below the lowest"
                     .to_owned()
             }
-            Some(LeverKind::Software) => "power caps are held in software, by CPU quota".to_owned(),
+            Some(LeverKind::Software) => {
+                "power caps are held in software, by CPU quota: that bounds the watts and saves none, for a quota \
+                 switches no core off"
+                    .to_owned()
+            }
             Some(hardware) => format!("power caps are held by the hardware ({hardware})"),
         };
         vec![meter, lever]
@@ -149,11 +154,15 @@ impl CgroupMachine {
         Ok(self.local.bounds().map_err(cause)?.cores.largest)
     }
 
-    /// The same plant with the frequency as a lever, where it is one here.
+    /// The same plant with the frequency as a lever, where it is one here, and with what holds its caps.
     ///
     /// # Errors
     /// Where the machine names frequencies that are none.
     pub fn with_frequency(&self, plant: Plant) -> anyhow::Result<Plant> {
+        let plant = match self.local.lever() {
+            Some(LeverKind::Software) | None => plant,
+            Some(_) => plant.with_hardware_cap(),
+        };
         match self.local.bounds().map_err(cause)?.frequency {
             Ok(bounds) => Ok(with_frequency(plant, &bounds)?),
             // `headroom doctor` says why.
@@ -167,12 +176,12 @@ impl CgroupMachine {
     /// Where the machine cannot be read.
     pub fn envelope(&self, model: &PowerModel, fewest: Cores) -> anyhow::Result<PowerEnvelope> {
         let bounds = self.local.bounds().map_err(cause)?;
-        let held = model.minimum_cap(fewest, bounds.cores.smallest.min(fewest));
+        let held = model.minimum_cap(bounds.cores.smallest.min(fewest));
         // Where the hardware holds caps, it takes none under its own lowest.
         let lowest = bounds.cap.map_or(held, |bounds| bounds.smallest.max(held));
         Ok(PowerEnvelope {
-            base: model.base,
-            per_core: model.per_allocated_core + model.per_busy_core,
+            base: model.limit(Cores::ZERO),
+            per_core: model.per_busy_core(Ratio::new(1.0)),
             lowest_cap: lowest.min(model.limit(fewest)),
         })
     }

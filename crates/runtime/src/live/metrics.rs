@@ -72,6 +72,7 @@ pub struct Metrics {
     periods: Counter,
     lost: Counter,
     actuation_failures: Counter,
+    reflexes: Counter,
     accept_pauses: Counter,
     gateway_restarts: Counter,
     guard_up: Gauges,
@@ -209,6 +210,11 @@ impl Metrics {
                 "actuation_failures",
                 "Decisions that could not be carried out",
             ),
+            reflexes: add(
+                all,
+                "reflexes",
+                "Times that cores and frequency were raised within a period, because more requests were in flight than expected",
+            ),
             accept_pauses: add(
                 all,
                 "gateway_accept_pauses",
@@ -318,6 +324,7 @@ impl Metrics {
             let of = labels([("law", law), ("rule", &reason.rule)]);
             self.decisions.get_or_create(&of).inc();
         }
+        self.reflexes.inc_by(u64::from(tick.observation.reflexes));
         if !tick.not_carried_out.is_empty() {
             self.actuation_failures.inc();
         }

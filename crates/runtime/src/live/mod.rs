@@ -67,6 +67,7 @@ mod machine;
 mod metrics;
 mod news;
 mod outcomes;
+mod reflex;
 pub mod run;
 pub mod service_manager;
 mod sinks;
@@ -79,6 +80,7 @@ pub use clock::{Clock, ManualClock, SystemClock};
 pub use device::{Device, DevicePeriod, Missing, Refused};
 pub use machine::CgroupMachine;
 pub use outcomes::{Outcomes, failures};
+pub use reflex::{Bell, Watch};
 pub use sinks::RecorderSink;
 pub use telemetry::{GatewayTelemetry, Other, ReportedLatency, Telemetry, TrafficPeriod};
 pub use tick::{BackendTick, Levers, Tick};
@@ -90,6 +92,7 @@ use headroom_control::{
 };
 use headroom_node::restore;
 use headroom_units::{Seconds, Setting, quantile_of_answered};
+use reflex::Reflexes;
 use std::time::{Duration, Instant};
 
 /// A control thread that gives no sign of life for so many periods, and for so long, hangs.
@@ -171,12 +174,19 @@ impl ControlLoop<'_, '_> {
         let mut index = 0;
         // What was said of it last: a node that is away for an hour is said to be once.
         let mut not_carried_out = Vec::new();
+        let mut reflexes = Reflexes::new(stop);
         loop {
             pulse.beat(silence(self.frame.period));
             signs.0.turn();
             due += self.frame.period;
-            if self.clock.wait_until(due, stop) {
-                return index;
+            loop {
+                if self.clock.wait_until(due, stop, &|| reflexes.is_due()) {
+                    return index;
+                }
+                if !reflexes.is_due() {
+                    break;
+                }
+                reflexes.fire(&mut self.devices);
             }
             let now = self.clock.now();
             if now > due + self.frame.period {
@@ -186,8 +196,14 @@ impl ControlLoop<'_, '_> {
                 );
                 due = now;
             }
-            let tick = self.period(index, Seconds::from(now - last), Seconds::from(now - begin));
+            let times = (Seconds::from(now - last), Seconds::from(now - begin));
+            let tick = self.period(index, times, reflexes.take());
             last = now;
+            let reflex = tick.decision.reflex.filter(|_| !self.frame.dry);
+            let watch = reflexes.arm(reflex);
+            if let Some(telemetry) = &mut self.telemetry {
+                telemetry.watch(watch);
+            }
             if tick.not_carried_out != not_carried_out {
                 not_carried_out.clone_from(&tick.not_carried_out);
                 let setting = tick.decision.setting;
@@ -272,7 +288,7 @@ impl ControlLoop<'_, '_> {
         }
     }
 
-    fn period(&mut self, index: u64, length: Seconds, at: Seconds) -> Tick {
+    fn period(&mut self, index: u64, (length, at): (Seconds, Seconds), reflexes: u32) -> Tick {
         let begin = self.clock.now();
         // Half a period is left for the devices and the law.
         let telemetry = self.take(self.frame.period / 2);
@@ -290,6 +306,7 @@ impl ControlLoop<'_, '_> {
             at,
             clock: self.clock.time_of_day(),
             in_force: self.in_force(),
+            reflexes,
             traffic: telemetry.as_ref().map(|period| self.traffic(period)),
             utilisation: period.utilisation,
             power: period.power,

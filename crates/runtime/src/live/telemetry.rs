@@ -1,6 +1,7 @@
 //! What is seen of the requests: our own gateway's counters, or whatever else can tell.
 
 use super::outcomes::Outcomes;
+use super::reflex::Watch;
 use super::tick::BackendTick;
 use hdrhistogram::Histogram;
 use headroom_gateway::{Handle, PeriodStats, QueueCounts};
@@ -12,6 +13,10 @@ use std::time::Duration;
 pub trait Telemetry {
     /// What happened since the last call, waiting for it at most `patience`; `None` where nobody can tell.
     fn take(&mut self, patience: Duration) -> Option<TrafficPeriod>;
+
+    /// Watches these bounds until the next call, and says once when one is passed; `None` where there is nothing to watch.
+    /// Telemetry that cannot watch within a period leaves it.
+    fn watch(&mut self, _watch: Option<Watch>) {}
 
     /// What each gateway showed in the period that was taken last, lost or not, where there are several.
     fn parts(&self) -> Vec<Part> {

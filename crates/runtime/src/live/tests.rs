@@ -429,6 +429,7 @@ fn the_frequency_reaches_the_law_and_its_limit_the_machine() {
                 }
                 .into(),
                 expected_rate: None,
+                reflex: None,
                 reasons: vec![Reason::new("halve", "half".into(), &[])],
             }
         }

@@ -2,7 +2,7 @@
 
 use super::{check, requests};
 use crate::error::ScenarioError;
-use crate::power::PowerModel;
+use crate::power::{Draw, NodeModel};
 use crate::scenario::{NodeGroup, Scenario};
 use headroom_units::Joules;
 
@@ -21,8 +21,9 @@ impl Envelope {
         let mut idle_w = 0.0;
         let mut segments = Vec::new();
         for node in scenario.each_node() {
-            idle_w += node.power.base_w + node.power.static_per_core_w * node.fewest_cores;
-            segments.extend(of_node(node, insensitive));
+            let (node_w, of_node) = of_node(node, insensitive, scenario.power_states.is_some());
+            idle_w += node_w;
+            segments.extend(of_node);
         }
         // The cheapest work first: the least sum of convex functions of parts of one total.
         segments.sort_by(|a, b| a.1.total_cmp(&b.1));
@@ -53,19 +54,54 @@ impl Envelope {
     }
 }
 
-/// The segments of one node above its fewest cores at rest. At one level the least power is linear in work from nothing to
-/// the fewest cores busy and from there to all cores busy, so its lower hull has corners only there.
-fn of_node(node: &NodeGroup, insensitive: f64) -> Vec<(f64, f64)> {
-    let model = PowerModel::new(node.power, insensitive);
+/// The least power of one node at no work, and the segments above it: the lower hull of what it draws at each rate of work
+/// at any moment.
+///
+/// On the line the least power is linear in work from nothing to the fewest cores busy and from there to all cores busy,
+/// so the hull has corners only there. A machine draws the least with all cores in their deepest state and its packages
+/// asleep; while cores are busy a package is up, and the others are at best in their deepest state.
+///
+/// Where servers can be switched, one with no work is off; what a boot costs, and that one server must stay, is left out.
+fn of_node(node: &NodeGroup, insensitive: f64, switched: bool) -> (f64, Vec<(f64, f64)>) {
+    let model = NodeModel::new(node, insensitive);
+    let (idle_w, off_w) = match &model.draw {
+        Draw::Line(line) => (
+            line.base_w + line.static_per_core_w * node.fewest_cores,
+            line.off_w,
+        ),
+        Draw::Machine(machine) => (machine.asleep().get(), machine.server.off.get()),
+    };
+    let least_w = if switched { off_w.min(idle_w) } else { idle_w };
     let mut corners = vec![(0.0, 0.0)];
     for pace in model.paces() {
-        for cores in [node.fewest_cores, node.cores] {
-            let standing_w = node.power.static_per_core_w * (cores - node.fewest_cores);
-            corners.push((
-                cores * pace.speed * node.speed,
-                standing_w + cores * pace.dynamic_w,
-            ));
+        match &model.draw {
+            Draw::Line(line) => {
+                for cores in [node.fewest_cores, node.cores] {
+                    let standing_w = line.static_per_core_w * (cores - node.fewest_cores);
+                    corners.push((
+                        cores * pace.speed * node.speed,
+                        standing_w + cores * pace.busy.get(),
+                    ));
+                }
+            }
+            Draw::Machine(machine) => {
+                let processor = &machine.processor;
+                let deepest_w = processor
+                    .idle_states
+                    .last()
+                    .map_or(0.0, |state| state.power.get());
+                let each = processor.cores as f64 / processor.packages as f64;
+                let up_w = (processor.uncore - processor.uncore_asleep).get();
+                for packages in 1..=processor.packages {
+                    let cores = packages as f64 * each;
+                    let busy_w = cores * (pace.busy.get() - deepest_w);
+                    corners.push((cores * pace.speed * node.speed, packages as f64 * up_w + busy_w));
+                }
+            }
         }
+    }
+    for corner in &mut corners[1..] {
+        corner.1 += idle_w - least_w;
     }
     corners.sort_by(|a, b| a.0.total_cmp(&b.0).then(b.1.total_cmp(&a.1)));
     let mut hull: Vec<(f64, f64)> = Vec::new();
@@ -85,14 +121,13 @@ fn of_node(node: &NodeGroup, insensitive: f64) -> Vec<(f64, f64)> {
             hull.push(corner);
         }
     }
-    hull.windows(2)
-        .map(|pair| {
-            (
-                pair[1].0 - pair[0].0,
-                (pair[1].1 - pair[0].1) / (pair[1].0 - pair[0].0),
-            )
-        })
-        .collect()
+    let segments = hull.windows(2).map(|pair| {
+        (
+            pair[1].0 - pair[0].0,
+            (pair[1].1 - pair[0].1) / (pair[1].0 - pair[0].0),
+        )
+    });
+    (least_w, segments.collect())
 }
 
 /// The least energy of any schedule, however clever: see the [module](super).
@@ -122,15 +157,14 @@ mod tests {
 
     /// The least power by trying everything, on a grid of cores.
     fn tried(node: &NodeGroup, work: f64) -> f64 {
-        let model = PowerModel::new(node.power, 0.0);
+        let (model, line) = (NodeModel::new(node, 0.0), node.machine.line().unwrap());
         let mut least = f64::INFINITY;
         for step in 0..=140 {
             let cores = node.fewest_cores + (node.cores - node.fewest_cores) * f64::from(step) / 140.0;
             for pace in model.paces() {
                 let busy = work / (pace.speed * node.speed);
                 if busy <= cores + 1e-12 {
-                    let watts =
-                        node.power.base_w + node.power.static_per_core_w * cores + busy * pace.dynamic_w;
+                    let watts = line.base_w + line.static_per_core_w * cores + busy * pace.busy.get();
                     least = least.min(watts);
                 }
             }
@@ -142,8 +176,8 @@ mod tests {
         /// Never above what can be had, and convex.
         #[test]
         fn the_envelope_is_below_everything_and_convex(work in 0.0..16.0f64, other in 0.0..16.0f64) {
-            let node = NodeGroup { count: 1, ..NodeGroup::default() };
-            let scenario = Scenario { nodes: vec![node.clone()], ..Scenario::default() };
+            let node = NodeGroup { count: 1, ..NodeGroup::paper() };
+            let scenario = Scenario { nodes: vec![node.clone()], ..Scenario::paper() };
             let envelope = Envelope::new(&scenario);
             prop_assert!(envelope.watts(work) <= tried(&node, work) + 1e-9);
             let middle = envelope.watts((work + other) / 2.0);
@@ -153,7 +187,7 @@ mod tests {
 
     #[test]
     fn nothing_to_do_costs_the_fewest_cores_at_rest_and_everything_costs_everything() {
-        let envelope = Envelope::new(&Scenario::default());
+        let envelope = Envelope::new(&Scenario::paper());
         assert!((envelope.watts(0.0) - 3.0 * (46.52 + 2.0 * 0.86)).abs() < 1e-9);
         assert!((envelope.watts(48.0) - 276.84).abs() < 1e-6);
         assert_eq!(envelope.watts(48.1), f64::INFINITY);

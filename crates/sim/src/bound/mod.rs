@@ -19,9 +19,13 @@
 //! work that is left over at its marginal price. A period that no allocation can keep gets the one with the fewest late
 //! requests.
 //!
-//! The optimum lies between the two. Both suppose that nodes stay on, as no law can switch them off.
+//! Where servers can be switched, the schedule is instead the best of some plans with hindsight: the cheapest path of the
+//! number of servers, and the lowest frequency for it, late no more often than the joint law may be.
+//!
+//! The optimum lies between the two.
 
 mod envelope;
+mod fleet;
 mod period;
 mod replay;
 mod search;
@@ -34,8 +38,7 @@ use crate::error::ScenarioError;
 use crate::requests::Requests;
 use crate::scenario::Scenario;
 use crate::totals::Totals;
-use headroom_control::Allocation;
-use headroom_units::{Joules, Ratio};
+use headroom_units::{Joules, Ratio, Setting};
 
 /// The bound of one scenario and seed.
 #[derive(Clone, Debug, PartialEq)]
@@ -44,8 +47,8 @@ pub struct Bound {
     pub lower: Joules,
     /// What the schedule that was found comes to, replayed through the simulator.
     pub totals: Totals,
-    /// The schedule: the allocation for each period from the second on; in the first everything is on.
-    pub schedule: Vec<Allocation>,
+    /// The schedule: the setting for each period from the second on; in the first everything is on.
+    pub schedule: Vec<Setting>,
 }
 
 impl Bound {

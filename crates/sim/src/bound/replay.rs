@@ -1,19 +1,24 @@
 //! A schedule as a law.
 
-use headroom_control::{Allocation, Decision, Law, Observation, Plant, Reason};
-use headroom_units::Lever;
+use headroom_control::{Decision, Law, Observation, Plant, Reason};
+use headroom_units::{Lever, Setting};
 
-/// The law that does what a schedule says: its n-th allocation after the n-th period.
+/// The law that does what a schedule says: its n-th setting after the n-th period.
 #[derive(Clone, Debug)]
 pub struct Replay {
     plant: Plant,
-    schedule: Vec<Allocation>,
+    levers: Vec<Lever>,
+    schedule: Vec<Setting>,
 }
 
 impl Replay {
     /// Replays a schedule; after its end, everything.
-    pub const fn new(plant: Plant, schedule: Vec<Allocation>) -> Self {
-        Self { plant, schedule }
+    pub fn new(plant: Plant, schedule: Vec<Setting>) -> Self {
+        Self {
+            levers: plant.levers(),
+            plant,
+            schedule,
+        }
     }
 }
 
@@ -22,20 +27,20 @@ impl Law for Replay {
         "clairvoyant"
     }
 
-    fn levers(&self) -> &'static [Lever] {
-        &[Lever::Cores, Lever::Cap, Lever::Frequency]
+    fn levers(&self) -> &[Lever] {
+        &self.levers
     }
 
     fn decide(&mut self, observation: &Observation) -> Decision {
         let planned = self.schedule.get(observation.period as usize).copied();
-        let allocation = planned.unwrap_or_else(|| self.plant.full_allocation());
         Decision {
-            setting: allocation.into(),
+            setting: planned.unwrap_or_else(|| self.plant.full()),
             expected_rate: None,
+            reflex: None,
             reasons: vec![Reason::new(
                 "replay",
                 format!("what the schedule says for period {}", observation.period + 1),
-                &[("cores", allocation.cores.get())],
+                &[],
             )],
         }
     }

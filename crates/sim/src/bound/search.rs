@@ -6,14 +6,17 @@ use super::replay::Replay;
 use super::{Bound, check, lower_bound, requests};
 use crate::error::{RunError, ScenarioError};
 use crate::scenario::{Scenario, Telemetry};
-use crate::server::Server;
 use crate::world::{Bare, run};
 use headroom_control::Allocation;
+use headroom_units::{Ratio, Setting};
 
 /// How many steps of cores above and below the last choice are tried.
 const REACH: usize = 8;
 /// How many frequencies above the lowest that keeps the SLO are kept as choices: a faster one leaves less behind.
 const FASTER: usize = 2;
+
+/// Where servers can be switched so many periods may be late: as many as the joint law may by default.
+const LATE: Ratio = Ratio::new(0.005);
 
 struct Search<'a> {
     scenario: &'a Scenario,
@@ -31,6 +34,9 @@ struct Search<'a> {
 /// As [`run`]; and [`RunError::Scenario`] where the scenario has faults, is a closed loop, or delays decisions by a period or
 /// more.
 pub fn clairvoyant(scenario: &Scenario, seed: u64, width: usize) -> Result<Bound, RunError> {
+    if scenario.power_states.is_some() {
+        return super::fleet::clairvoyant(scenario, seed, LATE);
+    }
     check(scenario)?;
     check_delays(scenario)?;
     let plant = scenario.plant()?;
@@ -79,7 +85,7 @@ impl<'a> Search<'a> {
     }
 
     /// The schedule, and its energy in joules.
-    fn schedule(&self, seed: u64, width: usize) -> (Vec<Allocation>, f64) {
+    fn schedule(&self, seed: u64, width: usize) -> (Vec<Setting>, f64) {
         let length_s = self.scenario.service.period_s;
         let mut coming = requests(self.scenario, seed).peekable();
         let full = (
@@ -143,14 +149,14 @@ impl<'a> Search<'a> {
         // The first period is before the first decision.
         choices.pop();
         choices.reverse();
-        let energy_j = states.first().map_or(0.0, |best| best.energy_j);
-        let schedule = choices.into_iter().map(|choice| self.allocation(choice));
+        let energy_j = states.first().map_or(0.0, State::energy_j);
+        let schedule = choices.into_iter().map(|choice| self.allocation(choice).into());
         (schedule.collect(), energy_j)
     }
 
     fn allocation(&self, choice: (usize, usize)) -> Allocation {
         Allocation {
-            frequency: self.world.choices.frequencies[choice.1].0,
+            frequency: self.world.choices.frequencies[choice.1],
             ..self.world.choices.cores[choice.0].0
         }
     }
@@ -167,10 +173,15 @@ impl<'a> Search<'a> {
 
     /// Broken periods first, then energy with what is left over.
     fn rank(&self, step: &Step, price: f64) -> f64 {
-        let left_s: f64 = step.state.servers.iter().map(Server::remaining_s).sum();
+        let left_s: f64 = step
+            .state
+            .nodes
+            .iter()
+            .map(|node| node.server.remaining_s())
+            .sum();
         // More than a whole run can draw.
         let broken_j = 1e12 * f64::from(step.state.broken);
-        broken_j + step.state.energy_j + left_s * price
+        broken_j + step.state.energy_j() + left_s * price
     }
 
     /// The next states worth keeping.
@@ -241,7 +252,7 @@ impl<'a> Search<'a> {
 mod tests {
     use super::*;
     use crate::balancer::Rule;
-    use crate::power::PowerFigures;
+    use crate::power::{Machine, PowerFigures};
     use crate::scenario::NodeGroup;
     use headroom_units::Seconds;
     use headroom_workload::Spacing;
@@ -250,19 +261,19 @@ mod tests {
     #[test]
     fn the_search_and_the_simulator_agree() {
         let rates = vec![80.0, 200.0, 120.0];
-        let alike = Scenario::default().with_trace(rates, Seconds::new(10.0), Spacing::Poisson);
+        let alike = Scenario::paper().with_trace(rates, Seconds::new(10.0), Spacing::Poisson);
         let mut unlike = alike.clone();
         unlike.nodes.push(NodeGroup {
             count: 1,
             cores: 8.0,
             speed: 1.6,
-            power: PowerFigures {
+            machine: Machine::Line(PowerFigures {
                 base_w: 80.0,
                 dynamic_per_core_w: 5.0,
                 highest_ghz: 3.0,
                 ..PowerFigures::default()
-            },
-            ..NodeGroup::default()
+            }),
+            ..NodeGroup::paper()
         });
         unlike.balancer.rule = Rule::LeastConnections {};
         unlike.service.frequency_insensitive_share = 0.2;

@@ -4,6 +4,7 @@ use super::{Outcome, World};
 use crate::faults::Fault;
 use crate::node::NodeState;
 use crate::world::Controller;
+use headroom_control::Reflex;
 use headroom_units::Hertz;
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
@@ -30,6 +31,15 @@ pub(super) enum Change {
     },
     HoldCap {
         node: usize,
+    },
+    /// A request may be as old as the reflex of this decision allows.
+    OldestDue {
+        number: u64,
+    },
+    /// The reflex of this decision has fired.
+    Reflex {
+        number: u64,
+        reflex: Reflex,
     },
     FaultBegins(usize),
     FaultEnds(usize),
@@ -75,7 +85,8 @@ impl PartialEq for Entry {
 impl Eq for Entry {}
 
 /// What is going to happen. Bounded: of each node there are at most three changes a decision for as many decisions as fall
-/// into the longest delay, and its next choice of a level; of the rest, the faults and the end of the period.
+/// into the longest delay, and its next choice of a level; a reflex and the next check of the oldest request for as many; of the
+/// rest, the faults and the end of the period.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Agenda {
     entries: BinaryHeap<Reverse<Entry>>,
@@ -128,6 +139,8 @@ impl World<'_> {
                     self.regulated(node, due_s);
                 }
             }
+            Change::OldestDue { number } => self.oldest_due(number),
+            Change::Reflex { number, reflex } => self.reflex(number, &reflex),
             Change::FaultBegins(index) => self.fault_begins(self.scenario.faults[index]),
             Change::FaultEnds(index) => self.fault_ends(self.scenario.faults[index]),
             Change::Unlist { node, change } if self.is_current(node, change) => {
@@ -140,7 +153,10 @@ impl World<'_> {
                 self.nodes[node].set_state(now_s, NodeState::On);
                 let due_s = self.nodes[node].unlimit(now_s);
                 self.regulated(node, due_s);
-                self.balancer.list(node, true);
+                // Where a fleet is steered, its order gives the node requests.
+                if self.fleet.is_none() {
+                    self.balancer.list(node, true);
+                }
             }
             // Overtaken: the node was lost, or switched off or on, meanwhile.
             Change::Cores { .. }
@@ -172,16 +188,8 @@ impl World<'_> {
         let node = fault.node().unwrap_or_default();
         match fault {
             Fault::NodeLoss { .. } => {
-                let (jobs, remaining_s) = self.nodes[node].server.lose(now_s);
+                self.lose_requests(node);
                 self.nodes[node].set_state(now_s, NodeState::Lost);
-                self.completions.set(node, f64::INFINITY);
-                self.accounts.failed_remaining_s += remaining_s;
-                self.accounts.in_flight -= jobs.len() as u64;
-                for job in &jobs {
-                    self.accounts.failed_sojourn_s += now_s - job.arrived;
-                    self.period.failures += 1;
-                    self.answered(job.user);
-                }
                 let change = self.nodes[node].change;
                 let noticed_s = now_s + self.scenario.balancer.detection_s;
                 self.agenda.add(noticed_s, Change::Unlist { node, change });
@@ -205,6 +213,20 @@ impl World<'_> {
                 let due_s = self.nodes[node].set_slowed(now_s, factor);
                 self.regulated(node, due_s);
             }
+        }
+    }
+
+    /// All requests of a node fail.
+    pub(super) fn lose_requests(&mut self, node: usize) {
+        let now_s = self.now_s;
+        let (jobs, remaining_s) = self.nodes[node].lose(now_s);
+        self.completions.set(node, f64::INFINITY);
+        self.accounts.failed_remaining_s += remaining_s;
+        self.accounts.in_flight -= jobs.len() as u64;
+        for job in &jobs {
+            self.accounts.failed_sojourn_s += now_s - job.arrived;
+            self.period.failures += 1;
+            self.answered(job.user);
         }
     }
 
@@ -247,14 +269,18 @@ impl World<'_> {
                 self.regulated(node, due_s);
                 self.balancer.list(node, true);
             }
-            NodeState::ShuttingDown | NodeState::Off | NodeState::Lost => {
-                state.set_state(self.now_s, NodeState::Booting);
-                let (change, length_s) = (state.change, state.boot_s);
-                // Requests go there only once it has booted, however soon it came back.
-                self.balancer.list(node, false);
-                self.agenda
-                    .add(self.now_s + length_s, Change::Booted { node, change });
-            }
+            NodeState::ShuttingDown | NodeState::Off | NodeState::Lost => self.power_on(node),
         }
+    }
+
+    /// A node boots.
+    pub(super) fn power_on(&mut self, node: usize) {
+        let state = &mut self.nodes[node];
+        state.set_state(self.now_s, NodeState::Booting);
+        let (change, length_s) = (state.change, state.boot_s);
+        // Requests go there only once it has booted, however soon it came back.
+        self.balancer.list(node, false);
+        self.agenda
+            .add(self.now_s + length_s, Change::Booted { node, change });
     }
 }

@@ -2,6 +2,7 @@
 
 use super::World;
 use super::change::Change;
+use crate::energy::EnergyByCause;
 use crate::histogram::LatencyHistogram;
 use crate::node::{Metered, NodeOutcome, NodeState};
 use crate::scenario::ArrivalMeter;
@@ -9,7 +10,9 @@ use crate::totals::PeriodTruth;
 use headroom_control::{
     Allocation, Decision, Distribution, Guardian, Latency, Law, NodeCapacity, Observation, Stack, Traffic,
 };
-use headroom_units::{Cores, Hertz, Joules, PerSecond, Ratio, Reading, Seconds, Simulated, Watts};
+use headroom_units::{
+    Cores, Hertz, Joules, Lever, PerSecond, Ratio, Reading, Seconds, Setting, Simulated, Watts,
+};
 use headroom_workload::random::Draw;
 
 /// Whoever decides: a law in its [`Guardian`], a [`Stack`] as it runs live, or a [`Bare`] one.
@@ -57,6 +60,8 @@ pub struct Outcome<'a> {
     pub latencies: &'a LatencyHistogram,
     /// Energy of all nodes in the period.
     pub energy: Reading<Joules>,
+    /// The same by its cause.
+    pub energy_by: EnergyByCause,
     /// Mean power.
     pub power: Reading<Watts>,
     /// Mean cores in force.
@@ -78,6 +83,7 @@ pub(super) struct Period {
     pub(super) arrivals: u64,
     pub(super) completions: u64,
     pub(super) failures: u64,
+    pub(super) reflexes: u32,
     pub(super) latencies: LatencyHistogram,
     /// Faults that hide the requests just now.
     pub(super) blind: u32,
@@ -92,6 +98,7 @@ pub(super) struct Pending {
     traffic: Traffic,
     latencies: LatencyHistogram,
     lost: bool,
+    reflexes: u32,
     metered: Metered,
     nodes: Vec<NodeOutcome>,
 }
@@ -104,14 +111,14 @@ impl World<'_> {
         let mut nodes = Vec::with_capacity(self.nodes.len());
         for node in &mut self.nodes {
             let read = node.read(now_s);
-            all.energy_j += read.energy_j;
+            all.energy += read.energy;
             all.busy_core_s += read.busy_core_s;
             all.allocated_core_s += read.allocated_core_s;
-            all.ghz_s += read.ghz_s;
+            all.hertz_s += read.hertz_s;
             all.serving_s += read.serving_s;
             all.throttled_s += read.throttled_s;
-            let ghz = if read.serving_s > 0.0 {
-                read.ghz_s / read.serving_s
+            let hertz = if read.serving_s > 0.0 {
+                read.hertz_s / read.serving_s
             } else {
                 0.0
             };
@@ -125,8 +132,8 @@ impl World<'_> {
                 cores: Cores::new(cores),
                 cap: node.told.cap,
                 in_flight: node.server.jobs() as u64,
-                power: Watts::new(read.energy_j / length_s),
-                frequency: Hertz::new(ghz * 1e9),
+                power: Watts::new(read.energy.total().get() / length_s),
+                frequency: Hertz::new(hertz),
             });
         }
         let oldest = self
@@ -155,6 +162,7 @@ impl World<'_> {
             },
             latencies,
             lost: period.blind > 0 || drawn < self.scenario.telemetry.loss,
+            reflexes: std::mem::take(&mut period.reflexes),
             metered: all,
             nodes,
         };
@@ -178,11 +186,11 @@ impl World<'_> {
         };
         let length_s = self.scenario.service.period_s;
         let metered = pending.metered;
-        let power = Watts::new(metered.energy_j / length_s);
+        let energy = metered.energy.total();
+        let power = Watts::new(energy.get() / length_s);
         let utilisation = (metered.allocated_core_s > 0.0)
             .then(|| Ratio::new(metered.busy_core_s / metered.allocated_core_s));
-        let frequency =
-            (metered.serving_s > 0.0).then(|| Hertz::new(metered.ghz_s / metered.serving_s * 1e9));
+        let frequency = (metered.serving_s > 0.0).then(|| Hertz::new(metered.hertz_s / metered.serving_s));
         let observation = self.observation(&pending, power, utilisation, frequency);
         let decision = law.decide(&observation);
         sink(&Outcome {
@@ -192,7 +200,8 @@ impl World<'_> {
             allocated: pending.allocated,
             traffic: &pending.traffic,
             latencies: &pending.latencies,
-            energy: Simulated(Joules::new(metered.energy_j)).into(),
+            energy: Simulated(energy).into(),
+            energy_by: metered.energy,
             power: Simulated(power).into(),
             cores: Cores::new(metered.allocated_core_s / length_s),
             utilisation,
@@ -215,7 +224,8 @@ impl World<'_> {
                 .latency
                 .map(|latency| latency.at_slo)
                 .or(traffic.oldest_in_flight),
-            energy_j: metered.energy_j,
+            energy: metered.energy,
+            serving_s: metered.serving_s,
             cap_w: pending.allocated.cap.get(),
             busy_core_s: metered.busy_core_s,
             allocated_core_s: metered.allocated_core_s,
@@ -225,8 +235,10 @@ impl World<'_> {
         self.sums.count_rules(&decision.reasons);
         pending.latencies.clear();
         self.spare.push(pending.latencies);
+        self.switch(&decision.setting);
         let wanted = self.plant.allocation(&decision.setting);
         self.carry_out(wanted);
+        self.arm(&decision);
     }
 
     fn observation(
@@ -256,13 +268,19 @@ impl World<'_> {
             latency: pending.traffic.latency.map(|latency| scaled(latency, late)),
             ..pending.traffic.clone()
         });
+        let mut in_force: Setting = self.allocated().into();
+        if let Some(fleet) = &self.fleet {
+            in_force = in_force.with(Lever::Servers, fleet.in_force().get(Lever::Servers));
+        }
         Observation {
             period: pending.index,
             length: Seconds::new(self.scenario.service.period_s),
             at: Seconds::new(pending.at_s),
             clock: Seconds::new(pending.at_s),
-            in_force: self.allocated().into(),
+            in_force,
+            reflexes: pending.reflexes,
             traffic,
+            nodes: self.servers(),
             utilisation: utilisation.map(|share| Ratio::new((share.get() * busy).min(1.0))),
             power: Some(Simulated(power * hot).into()),
             frequency: frequency.map(|mean| Simulated(mean).into()),
@@ -271,7 +289,7 @@ impl World<'_> {
     }
 
     /// What the nodes that are on were told, together, as it reads back.
-    fn allocated(&self) -> Allocation {
+    pub(super) fn allocated(&self) -> Allocation {
         let mut all = Allocation::new(Cores::ZERO, Watts::ZERO);
         let mut limit = Some(Hertz::ZERO);
         for node in self.nodes.iter().filter(|node| node.state == NodeState::On) {
@@ -285,7 +303,7 @@ impl World<'_> {
 
     /// Spreads an allocation over the nodes that are on, as the live cluster does, each part to take effect after its
     /// delay. What a node already has is not sent again.
-    fn carry_out(&mut self, allocation: Allocation) {
+    pub(super) fn carry_out(&mut self, allocation: Allocation) {
         let on: Vec<usize> = (0..self.nodes.len())
             .filter(|node| self.nodes[*node].state == NodeState::On)
             .collect();

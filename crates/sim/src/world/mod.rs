@@ -2,6 +2,8 @@
 
 mod change;
 mod control;
+mod fleet;
+mod reflex;
 
 use crate::balancer::Balancer;
 use crate::error::RunError;
@@ -15,9 +17,11 @@ use crate::totals::{End, Sums, Totals};
 use change::{Agenda, Change};
 pub use control::{Bare, Controller, Outcome};
 use control::{Pending, Period};
+use headroom_control::resize::Fleet;
 use headroom_control::{Plant, Slo, Spread};
 use headroom_units::{Cores, Seconds};
 use headroom_workload::random::{Purpose, Rng};
+use reflex::Armed;
 use std::collections::VecDeque;
 
 /// How far two ways of keeping one account may differ, relative to the account: roundings of some 1e9 events.
@@ -84,6 +88,7 @@ struct World<'a> {
     slo: Slo,
     plant: Plant,
     spread: Spread,
+    fleet: Option<Fleet>,
     now_s: f64,
     periods: u64,
     nodes: Vec<Node>,
@@ -98,6 +103,7 @@ struct World<'a> {
     spare: Vec<LatencyHistogram>,
     sums: Sums,
     accounts: Accounts,
+    armed: Armed,
 }
 
 /// What Little's law and the conservation of work are checked with.
@@ -144,6 +150,7 @@ impl<'a> World<'a> {
         Ok(Self {
             slo: scenario.slo()?,
             plant,
+            fleet: fleet::of(scenario)?,
             spread: Spread::new(Cores::new(scenario.core_step))?,
             now_s: 0.0,
             periods: scenario.periods(),
@@ -158,6 +165,7 @@ impl<'a> World<'a> {
             spare: Vec::new(),
             sums: Sums::default(),
             accounts: Accounts::default(),
+            armed: Armed::default(),
             nodes,
             scenario,
         })
@@ -199,7 +207,7 @@ impl<'a> World<'a> {
 
     #[inline]
     fn complete(&mut self, node: usize) {
-        let Some((job, next_s)) = self.nodes[node].server.complete(self.now_s) else {
+        let Some((job, next_s)) = self.nodes[node].complete(self.now_s) else {
             return;
         };
         self.completions.set(node, next_s);
@@ -231,7 +239,7 @@ impl<'a> World<'a> {
             arrived: self.now_s,
             user,
         };
-        let next_s = self.nodes[node].server.arrive(self.now_s, size_s, job);
+        let (next_s, size_s) = self.nodes[node].arrive(self.now_s, size_s, job);
         self.completions.set(node, next_s);
         let accounts = &mut self.accounts;
         accounts.in_flight += 1;
@@ -244,6 +252,7 @@ impl<'a> World<'a> {
                 cores: self.nodes.iter().map(|node| node.server.cores()).sum(),
             });
         }
+        self.check_in_flight();
         Ok(())
     }
 
@@ -289,7 +298,11 @@ impl<'a> World<'a> {
         let metered: f64 = energies.iter().map(|both| both.0).sum();
         let states: f64 = energies.iter().map(|both| both.1).sum();
         equal("energy (joules)", metered, states)?;
-        equal("energy (joules, by periods)", self.sums.energy_j, metered)?;
+        equal(
+            "energy (joules, by periods)",
+            self.sums.energy.total().get(),
+            metered,
+        )?;
         let end = End {
             slo_percentile: self.slo.percentile(),
             slo_target: self.slo.target(),

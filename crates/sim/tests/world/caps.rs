@@ -12,7 +12,7 @@ fn a_node_at_rest_draws_what_the_model_says() {
     let scenario = Scenario {
         arrivals,
         duration_s: Some(100.0),
-        ..Scenario::default()
+        ..Scenario::paper()
     };
     let totals = constant(&scenario, 48.0, 276.0, None);
     assert!(
@@ -27,7 +27,7 @@ fn a_frequency_limit_slows_everything_by_as_much() {
     let scenario = Scenario {
         arrivals: ArrivalProcess::Poisson { rate_per_s: 20.0 },
         duration_s: Some(400.0),
-        ..Scenario::default()
+        ..Scenario::paper()
     };
     let (fast, slow) = (
         constant(&scenario, 48.0, 276.0, None),
@@ -43,7 +43,7 @@ fn a_cap_is_held_and_a_lower_one_is_never_faster() {
     let scenario = Scenario {
         arrivals: ArrivalProcess::Poisson { rate_per_s: 500.0 },
         duration_s: Some(120.0),
-        ..Scenario::default()
+        ..Scenario::paper()
     };
     let caps = [274.0, 226.0, 215.0, 205.0, 202.0];
     let runs = run_many(&caps, 2, |_, cap| constant(&scenario, 48.0, *cap, None));
@@ -88,7 +88,7 @@ fn a_cap_settles_where_the_emulated_hardware_does() {
         let mut scenario = Scenario {
             duration_s: Some(60.0),
             arrivals: ArrivalProcess::Even { rate_per_s },
-            ..Scenario::default()
+            ..Scenario::paper()
         };
         scenario.nodes[0].count = 1;
         scenario.service.rate_per_core_s = rate_per_s / work;
@@ -124,7 +124,7 @@ fn below_the_lowest_frequency_cores_are_stopped() {
     let scenario = Scenario {
         arrivals: ArrivalProcess::Poisson { rate_per_s: 100.0 },
         duration_s: Some(60.0),
-        ..Scenario::default()
+        ..Scenario::paper()
     };
     let plant = scenario.plant().unwrap();
     // Two cores a node and the lowest cap: all of them busy at the lowest frequency, and less is asked for.
@@ -147,7 +147,7 @@ fn a_cap_that_is_ignored_binds_nothing() {
     let mut scenario = Scenario {
         arrivals: ArrivalProcess::Poisson { rate_per_s: 500.0 },
         duration_s: Some(60.0),
-        ..Scenario::default()
+        ..Scenario::paper()
     };
     let held = constant(&scenario, 48.0, 205.0, None);
     let ignore = |node| Fault::CapIgnored {
@@ -179,10 +179,10 @@ fn cores_held_by_a_quota_serve_as_much_and_short_requests_sooner() {
             cores: 4.0,
             fewest_cores: 0.1,
             quota,
-            ..NodeGroup::default()
+            ..NodeGroup::paper()
         }],
         arrivals: ArrivalProcess::Poisson { rate_per_s },
-        ..Scenario::default()
+        ..Scenario::paper()
     };
     let quota = Some(Quota::default());
     let mean_ms = |totals: &Totals| totals.latency.unwrap().mean.as_millis();

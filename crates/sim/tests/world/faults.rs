@@ -1,22 +1,30 @@
 //! Nodes that are lost, switched off or slow.
 
 use super::*;
+use headroom_sim::power::{Machine, PowerFigures};
 use headroom_sim::{Fault, NodeState};
 use headroom_workload::ArrivalProcess;
+
+fn booting_in(boot_s: f64) -> Machine {
+    Machine::Line(PowerFigures {
+        boot_s,
+        ..PowerFigures::default()
+    })
+}
 
 #[test]
 fn a_lost_node_fails_its_requests_draws_nothing_and_comes_back_full() {
     let mut scenario = Scenario {
         arrivals: ArrivalProcess::Poisson { rate_per_s: 300.0 },
         duration_s: Some(120.0),
-        ..Scenario::default()
+        ..Scenario::paper()
     };
     scenario.faults = vec![Fault::NodeLoss {
         node: 2,
         at_s: 20.5,
         until_s: Some(30.0),
     }];
-    scenario.nodes[0].boot_s = 20.0;
+    scenario.nodes[0].machine = booting_in(20.0);
     let mut states = Vec::new();
     let mut powers = Vec::new();
     let mut failures = Vec::new();
@@ -54,14 +62,14 @@ fn a_node_that_is_switched_off_finishes_first_and_fails_nothing() {
     let mut scenario = Scenario {
         arrivals: ArrivalProcess::Poisson { rate_per_s: 200.0 },
         duration_s: Some(120.0),
-        ..Scenario::default()
+        ..Scenario::paper()
     };
     scenario.faults = vec![Fault::Shutdown {
         node: 3,
         at_s: 10.2,
         until_s: Some(40.0),
     }];
-    scenario.nodes[0].boot_s = 10.0;
+    scenario.nodes[0].machine = booting_in(10.0);
     let mut states = Vec::new();
     let mut powers = Vec::new();
     let totals = run(&scenario, &mut slo_power(&scenario), 1, &mut |period| {
@@ -86,7 +94,7 @@ fn a_node_that_is_switched_off_finishes_first_and_fails_nothing() {
 fn with_no_node_left_everything_fails_and_the_run_goes_on() {
     let mut scenario = Scenario {
         duration_s: Some(90.0),
-        ..Scenario::default()
+        ..Scenario::paper()
     };
     let lose = |node| Fault::NodeLoss {
         node,
@@ -94,7 +102,7 @@ fn with_no_node_left_everything_fails_and_the_run_goes_on() {
         until_s: Some(30.0),
     };
     scenario.faults = vec![lose(1), lose(2), lose(3)];
-    scenario.nodes[0].boot_s = 10.0;
+    scenario.nodes[0].machine = booting_in(10.0);
     let mut answered = Vec::new();
     let totals = run(&scenario, &mut slo_power(&scenario), 1, &mut |period| {
         answered.push(period.traffic.completions);
@@ -120,7 +128,7 @@ fn a_slow_node_is_slow() {
     let mut scenario = Scenario {
         arrivals: ArrivalProcess::Poisson { rate_per_s: 30.0 },
         duration_s: Some(200.0),
-        ..Scenario::default()
+        ..Scenario::paper()
     };
     let before = constant(&scenario, 48.0, 276.0, None);
     scenario.faults = vec![Fault::SlowNode {
@@ -148,7 +156,7 @@ fn faults_that_meet_do_not_undo_each_other_whichever_is_listed_first() {
             arrivals: ArrivalProcess::Poisson { rate_per_s: 30.0 },
             duration_s: Some(100.0),
             faults,
-            ..Scenario::default()
+            ..Scenario::paper()
         };
         constant(&scenario, 48.0, 276.0, None).latency
     };

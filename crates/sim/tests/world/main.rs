@@ -2,6 +2,8 @@
 
 mod caps;
 mod faults;
+mod joint;
+mod machine;
 mod same;
 mod telemetry;
 
@@ -34,6 +36,7 @@ impl Law for Constant {
                 self.plant.full()
             },
             expected_rate: None,
+            reflex: None,
             reasons: vec![Reason::new("constant", "as told".to_owned(), &[])],
         }
     }
@@ -45,7 +48,7 @@ fn day() -> Vec<f64> {
 }
 
 fn default_day() -> Scenario {
-    Scenario::default().with_trace(day(), Seconds::new(10.0), Spacing::Poisson)
+    Scenario::paper().with_trace(day(), Seconds::new(10.0), Spacing::Poisson)
 }
 
 fn slo_power(scenario: &Scenario) -> Guardian {

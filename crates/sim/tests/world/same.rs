@@ -59,7 +59,7 @@ fn users_who_think_meet_the_same_sizes_under_another_law() {
     let scenario = Scenario {
         arrivals,
         duration_s: Some(200.0),
-        ..Scenario::default()
+        ..Scenario::paper()
     };
     let free = constant(&scenario, 48.0, 276.0, None);
     let tight = constant(&scenario, 6.0, 276.0, None);
@@ -100,7 +100,7 @@ fn slo_power_saves_and_keeps_the_slo() {
 fn a_run_that_would_not_end_is_ended_and_says_so() {
     let mut scenario = Scenario {
         arrivals: ArrivalProcess::Poisson { rate_per_s: 2000.0 },
-        ..Scenario::default()
+        ..Scenario::paper()
     };
     let refused = run(&scenario, &mut fixed(&scenario), 1, &mut |_| {})
         .unwrap_err()

@@ -50,7 +50,7 @@ fn telemetry_may_be_late_and_noisy() {
 fn a_cap_counts_from_when_it_is_in_force_however_late_telemetry_is() {
     let mut scenario = Scenario {
         duration_s: Some(20.0),
-        ..Scenario::default()
+        ..Scenario::paper()
     };
     scenario.telemetry.delay_s = 2.5;
     let full = scenario.plant().unwrap().full_allocation().cap.get();

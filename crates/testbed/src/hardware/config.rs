@@ -2,7 +2,9 @@
 //! 0.8 to 2.1 GHz, 92 W with all sixteen cores busy.
 
 use super::error::ConfigError;
-use headroom_units::{Cores, Hertz, Seconds, Watts};
+use headroom_physics::machine::ProcessorFigures;
+use headroom_physics::{FrequencyFigures, IdleState, MachineFigures, ServerFigures};
+use headroom_units::{Cores, Hertz, PerSecond, Seconds, Watts};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -10,6 +12,22 @@ use std::fmt;
 pub const MAX_PACKAGES: u32 = 8;
 /// The most cores of a package.
 pub const MAX_CORES_PER_PACKAGE: u32 = 128;
+
+/// Hardware changes frequency in steps of the bus clock.
+const STEP: Hertz = Hertz::new(1e8);
+/// From so long on a package's sleep pays.
+const PACKAGE_BREAK_EVEN: Seconds = Seconds::new(0.001);
+
+/// The key under which this configuration has a figure of a machine.
+fn field_of(key: &str) -> &'static str {
+    match key.trim_start_matches("processor.") {
+        "uncore_asleep" => "power.uncore_asleep_per_package",
+        "background" => "power.background",
+        "frequency.lowest_voltage" => "power.lowest_voltage",
+        "frequency.dynamic" => "power.dynamic_per_core",
+        _ => "power.idle_states",
+    }
+}
 
 /// The emulated machine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -115,22 +133,30 @@ impl Default for FrequencyRange {
     }
 }
 
-/// The figures of the power model. The machine (packages with their memory) draws
-/// `base + allocated x static + busy x dynamic(f)`; with the defaults that is 2.86 c + 46.52 W with c cores allocated and
-/// busy at the highest frequency, the SLO-Power testbed's limit for c cores (92 W at 16).
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+/// What the machine draws, by the physics of [`headroom_physics`]: busy cores by frequency and voltage, idle cores by the state
+/// that their idle periods allow, packages by whether all their cores sleep. With the defaults all cores busy draw 92 W, as
+/// the SLO-Power testbed does; a core that is not allocated idles like any other.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PowerFigures {
-    /// The whole machine with no core allocated, memory included.
-    pub base: Watts,
-    /// Each allocated core, busy or not: leakage and shallow idle.
-    pub static_per_core: Watts,
-    /// Each busy core at the highest frequency, on top of that. It falls with f V(f)^2.
+    /// A busy core's dynamic power at the highest frequency. It falls with f V(f)^2.
     pub dynamic_per_core: Watts,
+    /// A busy core's leakage at the highest frequency. It falls with V(f).
+    pub leakage_per_core: Watts,
     /// The voltage at the lowest frequency over that at the highest, above 0 and at most 1; between them it is linear.
     pub lowest_voltage: f64,
-    /// The part of `base` that is the memory of one package: its dram zone.
+    /// The idle states of a core, the shallowest first, as intel_idle lists them, with what they draw.
+    pub idle_states: Vec<IdleState>,
+    /// A package beside its cores, memory included, while a core of it is up.
+    pub uncore_per_package: Watts,
+    /// The same while all its cores are in their deepest state.
+    pub uncore_asleep_per_package: Watts,
+    /// The part of both that is the memory of a package: its dram zone.
     pub dram_per_package: Watts,
+    /// What wakes each core that runs nothing: timers, interrupts.
+    pub background: PerSecond,
+    /// How often a core that runs work is woken for each second that it is busy: one over the length of a piece of work.
+    pub wakeups_per_busy_second: PerSecond,
     /// Fans, disks and the power supply's loss: counted by the psys zone alone.
     pub platform: Watts,
     /// Each package while the machine is suspended.
@@ -142,11 +168,20 @@ pub struct PowerFigures {
 impl Default for PowerFigures {
     fn default() -> Self {
         Self {
-            base: Watts::new(46.52),
-            static_per_core: Watts::new(0.86),
-            dynamic_per_core: Watts::new(2.0),
+            dynamic_per_core: Watts::new(2.5),
+            leakage_per_core: Watts::new(0.36),
             lowest_voltage: 0.7,
+            idle_states: vec![
+                IdleState::new("C1", 0.86, 2.0, 2.0, 2.0),
+                IdleState::new("C1E", 0.53, 10.0, 20.0, 20.0),
+                IdleState::new("C3", 0.36, 40.0, 100.0, 100.0),
+                IdleState::new("C6", 0.06, 133.0, 400.0, 1000.0),
+            ],
+            uncore_per_package: Watts::new(23.26),
+            uncore_asleep_per_package: Watts::new(8.0),
             dram_per_package: Watts::new(1.5),
+            background: PerSecond::new(20.0),
+            wakeups_per_busy_second: PerSecond::new(400.0),
             platform: Watts::new(20.0),
             suspended_per_package: Watts::new(1.0),
             tdp_per_package: Watts::new(50.0),
@@ -233,17 +268,51 @@ impl HardwareConfig {
         self.packages * self.cores_per_package
     }
 
+    /// What it is to whoever computes what it draws.
+    pub fn machine(&self) -> MachineFigures {
+        let power = &self.power;
+        MachineFigures {
+            processor: ProcessorFigures {
+                cores: self.cores() as usize,
+                packages: self.packages as usize,
+                frequency: FrequencyFigures {
+                    lowest: self.frequency.min,
+                    highest: self.frequency.max,
+                    step: STEP,
+                    lowest_voltage: power.lowest_voltage,
+                    dynamic: power.dynamic_per_core,
+                    leakage: power.leakage_per_core,
+                },
+                idle_states: power.idle_states.clone(),
+                uncore: power.uncore_per_package,
+                uncore_asleep: power.uncore_asleep_per_package,
+                package_break_even: PACKAGE_BREAK_EVEN,
+                background: power.background,
+            },
+            platform: power.platform,
+            server: ServerFigures::default(),
+        }
+    }
+
+    /// The machine as its packages and their memory are metered: without what only the psys zone counts.
+    pub fn metered(&self) -> MachineFigures {
+        MachineFigures {
+            platform: Watts::ZERO,
+            ..self.machine()
+        }
+    }
+
     /// Checks that it is a machine.
     ///
     /// # Errors
     /// [`ConfigError`] naming the field, its value and what it may be.
     pub fn validate(&self) -> Result<(), ConfigError> {
-        let need = |holds: bool, field, value: &dyn fmt::Display, rule| match holds {
+        let need = |holds: bool, field, value: &dyn fmt::Display, rule: &str| match holds {
             true => Ok(()),
             false => Err(ConfigError {
                 field,
                 value: value.to_string(),
-                rule,
+                rule: rule.to_owned(),
             }),
         };
         let (packages, each) = (self.packages, self.cores_per_package);
@@ -269,9 +338,9 @@ impl HardwareConfig {
         )?;
         let power = &self.power;
         for (field, value) in [
-            ("power.base", power.base),
-            ("power.static_per_core", power.static_per_core),
             ("power.dynamic_per_core", power.dynamic_per_core),
+            ("power.leakage_per_core", power.leakage_per_core),
+            ("power.uncore_per_package", power.uncore_per_package),
             ("power.dram_per_package", power.dram_per_package),
             ("power.platform", power.platform),
             ("power.suspended_per_package", power.suspended_per_package),
@@ -280,12 +349,27 @@ impl HardwareConfig {
             let rule = "0 to 4000 W, what 15 bits of eighths of a watt can hold";
             need((0.0..=4000.0).contains(&value.get()), field, &value, rule)?;
         }
-        let dram = power.dram_per_package;
-        let holds = dram * f64::from(packages) <= power.base;
-        need(holds, "power.dram_per_package", &dram, "a part of power.base")?;
-        let lowest = power.lowest_voltage;
-        let holds = lowest > 0.0 && lowest <= 1.0;
-        need(holds, "power.lowest_voltage", &lowest, "above 0, at most 1")?;
+        let (dram, asleep) = (power.dram_per_package, power.uncore_asleep_per_package);
+        let holds = dram <= asleep;
+        need(
+            holds,
+            "power.dram_per_package",
+            &dram,
+            "a part of power.uncore_asleep_per_package",
+        )?;
+        let wakeups = power.wakeups_per_busy_second.get();
+        let holds = (0.0..=1e6).contains(&wakeups);
+        need(
+            holds,
+            "power.wakeups_per_busy_second",
+            &wakeups,
+            "0 to 1000000 a second",
+        )?;
+        self.machine().check().map_err(|error| ConfigError {
+            field: field_of(&error.key),
+            value: error.value.to_string(),
+            rule: error.expected.to_string(),
+        })?;
         for (at, kind) in self.rapl.constraints.iter().enumerate() {
             let holds = !self.rapl.constraints[..at].contains(kind);
             need(holds, "rapl.constraints", &kind.as_str(), "each limit once")?;
@@ -308,12 +392,20 @@ mod tests {
     fn the_defaults_are_a_machine_and_each_wrong_field_is_named() {
         HardwareConfig::default().validate().unwrap();
         type Spoil = fn(&mut HardwareConfig);
-        let cases: [(&str, Spoil); 9] = [
+        let cases: [(&str, Spoil); 11] = [
             ("packages", |c| c.packages = 0),
             ("cores_per_package", |c| c.cores_per_package = 129),
             ("cpus_per_policy", |c| c.cpus_per_policy = 3),
             ("frequency", |c| c.frequency.min = Hertz::new(3e9)),
-            ("power.base", |c| c.power.base = Watts::new(f64::NAN)),
+            ("power.uncore_per_package", |c| {
+                c.power.uncore_per_package = Watts::new(f64::NAN)
+            }),
+            ("power.uncore_asleep_per_package", |c| {
+                c.power.uncore_asleep_per_package = Watts::new(30.0)
+            }),
+            ("power.idle_states", |c| {
+                c.power.idle_states[3].power = Watts::new(2.0)
+            }),
             ("power.dram_per_package", |c| {
                 c.power.dram_per_package = Watts::new(40.0)
             }),

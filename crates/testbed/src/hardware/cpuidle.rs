@@ -1,25 +1,10 @@
-//! Idle states and how often and how long each CPU was in them (Documentation/admin-guide/pm/cpuidle.rst).
-//!
-//! The kernel chooses by the length of the coming idle period. Here that length is the idle share over a wake-up rate
-//! that rises with load: a lightly loaded CPU sleeps deeply, a busy one shallowly.
+//! Idle states and how often and how long each CPU was in them (Documentation/admin-guide/pm/cpuidle.rst): state 0 is polling,
+//! which no governor chooses here, and then those of the machine.
 
+use super::power::Idle;
 use super::text;
+use headroom_physics::IdleState;
 use rustix::io::Errno;
-
-/// Name, description, exit latency and target residency (microseconds), of intel_idle's table for Broadwell servers.
-const STATES: [(&str, &str, u64, u64); 5] = [
-    ("POLL", "CPUIDLE CORE POLL IDLE", 0, 0),
-    ("C1", "MWAIT 0x00", 2, 2),
-    ("C1E", "MWAIT 0x01", 10, 20),
-    ("C3", "MWAIT 0x10", 40, 100),
-    ("C6", "MWAIT 0x20", 133, 400),
-];
-
-/// Wake-ups each second of a CPU that nothing is allocated on.
-const WAKES_ASLEEP: f64 = 20.0;
-/// Wake-ups each second of an allocated CPU that is idle, and how many more when fully busy.
-const WAKES_IDLE: f64 = 200.0;
-const WAKES_BUSY: f64 = 1_800.0;
 
 /// The files of a state with their modes.
 pub const ATTRIBUTES: [(&str, u16); 12] = [
@@ -49,48 +34,45 @@ struct Counters {
 /// The idle states of all CPUs.
 #[derive(Clone, Debug)]
 pub struct CpuIdle {
-    cpus: Vec<[Counters; STATES.len()]>,
+    states: Vec<IdleState>,
+    cpus: Vec<Vec<Counters>>,
 }
 
 impl CpuIdle {
     /// All counters zero, all states enabled.
-    pub fn new(cpus: usize) -> Self {
+    pub fn new(cpus: usize, states: Vec<IdleState>) -> Self {
         Self {
-            cpus: vec![[Counters::default(); STATES.len()]; cpus],
+            cpus: vec![vec![Counters::default(); states.len() + 1]; cpus],
+            states,
         }
     }
 
-    /// How many states each CPU has.
-    pub const fn states() -> usize {
-        STATES.len()
+    /// How many states each CPU has, polling included.
+    pub const fn states(&self) -> usize {
+        self.states.len() + 1
     }
 
-    /// Whether the deepest state of a CPU may be used.
-    pub fn may_sleep_deeply(&self, cpu: usize) -> bool {
-        self.cpus
-            .get(cpu)
-            .is_none_or(|states| !states[STATES.len() - 1].disabled)
+    /// Whether a CPU may use a state of the machine.
+    pub fn may(&self, cpu: usize, state: usize) -> bool {
+        let counters = self.cpus.get(cpu).and_then(|states| states.get(state + 1));
+        counters.is_none_or(|counters| !counters.disabled)
     }
 
-    /// Counts an interval in which a CPU was busy for a share of the time and allocated or not.
-    pub fn advance(&mut self, cpu: usize, dt_s: f64, busy: f64, allocated: f64) {
-        let Some(states) = self.cpus.get_mut(cpu) else {
+    /// Counts an interval that a CPU spent in a state, but for the share in which it was busy.
+    pub fn advance(&mut self, cpu: usize, dt_s: f64, busy: f64, idle: &Idle) {
+        let settled = idle.settled;
+        let Some(counters) = self
+            .cpus
+            .get_mut(cpu)
+            .and_then(|states| states.get_mut(settled.state + 1))
+        else {
             return;
         };
-        let idle = (1.0 - busy).max(0.0);
-        let wakes = WAKES_ASLEEP + allocated * (WAKES_IDLE - WAKES_ASLEEP + WAKES_BUSY * busy);
-        let period_us = idle / wakes * 1e6;
-        let fits = |state: usize| STATES[state].3 as f64 <= period_us;
-        let best = (0..STATES.len()).rev().find(|state| fits(*state)).unwrap_or(0);
-        let chosen = (0..=best)
-            .rev()
-            .find(|state| !states[*state].disabled)
-            .unwrap_or(0);
-        let entries = if idle > 0.0 { wakes * dt_s } else { 0.0 };
-        let counters = &mut states[chosen];
-        counters.time_us += idle * dt_s * 1e6;
+        let idle_s = (1.0 - busy).max(0.0) * dt_s;
+        let entries = idle_s / settled.stay_s;
+        counters.time_us += idle_s * 1e6;
         counters.usage += entries;
-        if chosen < best {
+        if settled.state < settled.wanted {
             counters.below += entries;
         }
     }
@@ -105,12 +87,16 @@ impl CpuIdle {
             .get(cpu)
             .and_then(|states| states.get(state))
             .ok_or(Errno::NOENT)?;
-        let (label, description, latency, residency) = STATES[state];
+        let of = state.checked_sub(1).and_then(|state| self.states.get(state));
+        let micros = |time: fn(&IdleState) -> f64| of.map_or(0.0, |of| time(of) * 1e6).round();
         Ok(match name {
-            "name" => label.into(),
-            "desc" => description.into(),
-            "latency" => latency.to_string(),
-            "residency" => residency.to_string(),
+            "name" => of.map_or("POLL", |of| of.name.as_str()).to_owned(),
+            "desc" => of.map_or_else(
+                || "CPUIDLE CORE POLL IDLE".to_owned(),
+                |of| format!("EMULATED {}", of.name),
+            ),
+            "latency" => micros(|of| of.exit_latency.get()).to_string(),
+            "residency" => micros(|of| of.target_residency.get()).to_string(),
             "time" => (counters.time_us as u64).to_string(),
             "usage" => (counters.usage as u64).to_string(),
             "below" => (counters.below as u64).to_string(),
@@ -141,37 +127,56 @@ impl CpuIdle {
 
 #[cfg(test)]
 mod tests {
+    use super::super::config::HardwareConfig;
+    use super::super::power::PowerModel;
     use super::*;
 
     fn number(idle: &CpuIdle, state: usize, name: &str) -> u64 {
         idle.read(0, state, name).unwrap().parse().unwrap()
     }
 
+    fn model() -> PowerModel {
+        PowerModel::new(&HardwareConfig::default())
+    }
+
+    fn idle() -> CpuIdle {
+        CpuIdle::new(1, HardwareConfig::default().power.idle_states)
+    }
+
     #[test]
     fn the_busier_the_shallower_and_all_idle_time_is_counted() {
-        for (busy, allocated, expected) in [
-            (0.0, 0.0, 4),
-            (0.2, 1.0, 4),
-            (0.7, 1.0, 3),
-            (0.9, 1.0, 2),
-            (0.995, 1.0, 1),
-        ] {
-            let mut idle = CpuIdle::new(1);
-            idle.advance(0, 10.0, busy, allocated);
-            let times: Vec<u64> = (0..CpuIdle::states())
+        let mut deepest = usize::MAX;
+        for busy in [0.0, 0.3, 0.6, 0.9, 0.99] {
+            let mut idle = idle();
+            idle.advance(0, 10.0, busy, &model().idle(busy, |_| true));
+            let times: Vec<u64> = (0..idle.states())
                 .map(|state| number(&idle, state, "time"))
                 .collect();
-            assert_eq!(times.iter().sum::<u64>(), ((1.0 - busy) * 1e7) as u64, "{busy}");
-            assert!(times[expected] > 0, "{busy}: {times:?}");
+            let all = times.iter().sum::<u64>();
+            assert!(all.abs_diff(((1.0 - busy) * 1e7) as u64) <= 1, "{busy}");
+            let state = times.iter().position(|time| *time > 0).unwrap();
+            assert!(state > 0 && state <= deepest, "{busy}: {times:?}");
+            deepest = state;
         }
+        assert!(deepest < 4, "a busy CPU never sleeps deeply");
+        let read = |state, name| idle().read(0, state, name).unwrap();
+        assert_eq!(
+            (read(0, "name").as_str(), read(4, "name").as_str()),
+            ("POLL", "C6")
+        );
+        assert_eq!(
+            (read(4, "latency").as_str(), read(4, "residency").as_str()),
+            ("133", "400")
+        );
     }
 
     #[test]
     fn a_disabled_state_is_passed_over_and_said_to_be_too_shallow() {
-        let mut idle = CpuIdle::new(1);
+        let mut idle = idle();
         idle.write(0, 4, "disable", "1\n").unwrap();
-        assert!(!idle.may_sleep_deeply(0));
-        idle.advance(0, 1.0, 0.0, 0.0);
+        assert!(!idle.may(0, 3) && idle.may(0, 2));
+        let settled = model().idle(0.0, |state| idle.may(0, state));
+        idle.advance(0, 1.0, 0.0, &settled);
         assert_eq!(
             (number(&idle, 4, "time"), number(&idle, 3, "time")),
             (0, 1_000_000)

@@ -12,7 +12,7 @@ pub struct ConfigError {
     /// Its value.
     pub value: String,
     /// What it may be.
-    pub rule: &'static str,
+    pub rule: String,
 }
 
 /// Emulated hardware that cannot be started, stopped or cleaned up.

@@ -4,7 +4,7 @@
 use super::config::{HardwareConfig, LimitKind, Zones};
 use super::cpufreq::CpuFreq;
 use super::cpuidle::CpuIdle;
-use super::power::{Level, PowerModel};
+use super::power::{Idle, Level, PowerModel};
 use super::rapl::{Zone, ZoneKind};
 use super::zones::{LONG_TERM_WINDOW_US, zones};
 use headroom_units::{Hertz, Joules, Ratio, Seconds, Watts};
@@ -38,6 +38,9 @@ struct Cpu {
     /// Smoothed: busy time over allocated time.
     use_of_allocation: f64,
     khz: u64,
+    /// What it draws while it is idle, and whether that is in its deepest state.
+    idle_w: f64,
+    deep: bool,
 }
 
 /// One package.
@@ -45,6 +48,8 @@ struct Cpu {
 struct Package {
     level: Level,
     power_w: f64,
+    /// Beside its cores and its memory, in the last step.
+    uncore_w: f64,
     /// The running average that the long-term limit is held on.
     average_w: f64,
     /// HSMP's limit, where this is an AMD machine, milliwatts.
@@ -100,6 +105,7 @@ impl Machine {
         let package = Package {
             level: top,
             power_w: 0.0,
+            uncore_w: model.uncore_w(0.0, 0.0, true),
             average_w: 0.0,
             hsmp_cap_mw: amd.then_some((tdp_w * 1e3) as u64),
             inert: false,
@@ -108,14 +114,18 @@ impl Machine {
         Self {
             zones: zones(config),
             freq: CpuFreq::new(config),
-            idle: config.cpuidle.then(|| CpuIdle::new(cpus)),
+            idle: config
+                .cpuidle
+                .then(|| CpuIdle::new(cpus, config.power.idle_states.clone())),
             cpus: vec![
                 Cpu {
                     online: true,
                     allocated: 0.0,
                     work: 0.0,
                     use_of_allocation: 0.0,
-                    khz: model.at(top).0
+                    khz: model.at(top).0,
+                    idle_w: model.deepest_w(),
+                    deep: true,
                 };
                 cpus
             ],
@@ -165,18 +175,21 @@ impl Machine {
     fn step(&mut self, dt_s: f64, loads: &[(f64, f64)]) {
         self.elapsed_s += dt_s;
         for (cpu, (allocated, busy)) in loads.iter().enumerate() {
-            self.cpus[cpu].allocated = *allocated;
-            if let Some(idle) = &mut self.idle {
-                idle.advance(cpu, dt_s, *busy, *allocated);
+            let idle = self.idle_of(cpu, *busy);
+            (self.cpus[cpu].allocated, self.cpus[cpu].idle_w) = (*allocated, idle.watts);
+            self.cpus[cpu].deep = self.model.is_deepest(idle.settled.state);
+            if let Some(states) = &mut self.idle {
+                states.advance(cpu, dt_s, *busy, &idle);
             }
         }
         let mut machine_w = self.platform_w;
         for index in 0..self.packages.len() {
             let core_w = self.cores_w(index, |machine, cpu| {
                 let (khz, duty) = machine.running(index, cpu);
-                loads[cpu].1 * machine.model.dynamic_w(khz) * duty
+                (loads[cpu].1, machine.model.busy_w(khz, duty))
             });
-            let uncore_w = self.model.package_base_w();
+            let uncore_w = self.uncore_w(index, loads);
+            self.packages[index].uncore_w = uncore_w;
             let window_s = self.window_s(index);
             let package = &mut self.packages[index];
             package.power_w = uncore_w + core_w;
@@ -196,20 +209,34 @@ impl Machine {
         package * self.cores_per_package..(package + 1) * self.cores_per_package
     }
 
-    /// The cores of a package: the static part of each allocated one (and of each that may not sleep deeply), and a
-    /// dynamic part.
-    fn cores_w(&self, package: usize, dynamic_w: impl Fn(&Self, usize) -> f64) -> f64 {
+    /// The cores of a package: each busy for a share of the time, with what that draws, and idle for the rest, whatever is
+    /// allocated of it.
+    fn cores_w(&self, package: usize, busy: impl Fn(&Self, usize) -> (f64, f64)) -> f64 {
         self.cpus_of(package)
             .map(|cpu| {
-                let awake = self.idle.as_ref().is_some_and(|idle| !idle.may_sleep_deeply(cpu));
-                let allocated = if awake && self.cpus[cpu].online {
-                    1.0
-                } else {
-                    self.cpus[cpu].allocated
-                };
-                allocated * self.model.static_w() + dynamic_w(self, cpu)
+                if !self.cpus[cpu].online {
+                    return self.model.deepest_w();
+                }
+                let (share, busy_w) = busy(self, cpu);
+                share * busy_w + (1.0 - share) * self.cpus[cpu].idle_w
             })
             .sum()
+    }
+
+    /// A CPU while it is idle.
+    fn idle_of(&self, cpu: usize, busy: f64) -> Idle {
+        let states = self.idle.as_ref();
+        self.model
+            .idle(busy, |state| states.is_none_or(|states| states.may(cpu, state)))
+    }
+
+    /// A package beside its cores and its memory.
+    fn uncore_w(&self, package: usize, loads: &[(f64, f64)]) -> f64 {
+        let online = || self.cpus_of(package).filter(|cpu| self.cpus[*cpu].online);
+        let busy = online().map(|cpu| loads[cpu].1).sum();
+        let wakeups = online().map(|cpu| self.model.wakeups(loads[cpu].1)).sum();
+        self.model
+            .uncore_w(busy, wakeups, online().all(|cpu| self.cpus[cpu].deep))
     }
 
     /// Frequency and duty cycle of a CPU now.
@@ -284,7 +311,7 @@ impl Machine {
     }
 
     /// What a package is expected to draw at a level if the same work keeps coming: slower cores are busy for longer, up
-    /// to their allocation, and a saturated one takes whatever speed it is given. It never falls with the level.
+    /// to their allocation, and a saturated one takes whatever speed it is given.
     fn expected_w(&self, package: usize, level: Level) -> f64 {
         let (ceiling_khz, duty) = self.model.at(level);
         let cores_w = self.cores_w(package, |machine, cpu| {
@@ -294,9 +321,9 @@ impl Machine {
                 true => cpu.allocated,
                 false => (cpu.work / machine.model.speed(khz, duty)).min(cpu.allocated),
             };
-            busy * machine.model.dynamic_w(khz) * duty
+            (busy, machine.model.busy_w(khz, duty))
         });
-        self.model.package_base_w() + cores_w
+        self.packages[package].uncore_w + cores_w
     }
 
     /// The power that the limits in force allow a package, watts.
@@ -397,9 +424,7 @@ impl Machine {
 
     /// The most that the packages and their memory can draw: every core busy at the highest frequency.
     pub fn most_power(&self) -> Watts {
-        let core_w = self.model.static_w() + self.model.dynamic_w(self.model.at(self.model.top()).0);
-        let package_w =
-            self.model.package_base_w() + self.model.dram_w() + core_w * self.cores_per_package as f64;
+        let package_w = self.model.most_w(self.cores_per_package) + self.model.dram_w();
         Watts::new(package_w * self.packages.len() as f64)
     }
 

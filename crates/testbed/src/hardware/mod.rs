@@ -71,7 +71,7 @@ mod tree;
 mod world;
 mod zones;
 
-pub use config::{CgroupVersion, Driver, HardwareConfig};
+pub use config::{CgroupVersion, Driver, FrequencyRange, HardwareConfig, PowerFigures};
 pub use emulated::{Control, Emulated, RealOptions, detach_dead};
 pub use error::HardwareError;
 pub use fault::{Command, Fault, Operation};

@@ -1,10 +1,11 @@
-//! The power model: watts from allocated cores, busy cores and frequency, and the levels that a cap can choose from.
+//! What cores draw at the levels that a cap can choose from, by the physics of [`headroom_physics`].
 //!
-//! A busy core draws `static + k V(f)^2 f` with the voltage linear in frequency, so about f^3 at the top
-//! (Chandrakasan et al., "Low-power CMOS digital design", 1992: dynamic power is C V^2 f). Below the lowest frequency
-//! the core is stopped for a part of the time (duty-cycling), which saves its dynamic part only.
+//! A busy core draws leakage by voltage and k V(f)^2 f, so about f^3 at the top. Below the lowest frequency it is stopped for a
+//! part of the time (duty-cycling), which saves its dynamic part only.
 
 use super::config::HardwareConfig;
+use headroom_physics::MachineFigures;
+use headroom_physics::governor::{Settled, settled};
 
 /// Hardware changes frequency in steps of the bus clock, 100 MHz.
 const STEP_KHZ: u64 = 100_000;
@@ -20,26 +21,29 @@ pub struct Level(pub(super) usize);
 pub struct PowerModel {
     min_khz: u64,
     max_khz: u64,
-    lowest_voltage: f64,
-    dynamic_w: f64,
-    static_w: f64,
-    /// A package without its memory and with no core allocated.
-    package_base_w: f64,
+    machine: MachineFigures,
     dram_w: f64,
+    wakeups_per_busy_s: f64,
+}
+
+/// An idle core.
+#[derive(Clone, Copy, Debug)]
+pub struct Idle {
+    /// The state that it is in, and that it would be in if all were allowed.
+    pub settled: Settled,
+    /// What it draws while it is idle, transitions included, watts.
+    pub watts: f64,
 }
 
 impl PowerModel {
     /// The model with a configuration's figures.
     pub fn new(config: &HardwareConfig) -> Self {
-        let power = &config.power;
         Self {
             min_khz: khz(config.frequency.min.get()),
             max_khz: khz(config.frequency.max.get()),
-            lowest_voltage: power.lowest_voltage,
-            dynamic_w: power.dynamic_per_core.get(),
-            static_w: power.static_per_core.get(),
-            package_base_w: power.base.get() / f64::from(config.packages) - power.dram_per_package.get(),
-            dram_w: power.dram_per_package.get(),
+            machine: config.machine(),
+            dram_w: config.power.dram_per_package.get(),
+            wakeups_per_busy_s: config.power.wakeups_per_busy_second.get(),
         }
     }
 
@@ -66,23 +70,80 @@ impl PowerModel {
         if self.max_khz == self.min_khz {
             return 1.0;
         }
+        let lowest = self.machine.processor.frequency.lowest_voltage;
         let along = (khz.saturating_sub(self.min_khz)) as f64 / (self.max_khz - self.min_khz) as f64;
-        self.lowest_voltage + (1.0 - self.lowest_voltage) * along.min(1.0)
+        lowest + (1.0 - lowest) * along.min(1.0)
     }
 
-    /// What a busy core draws above its static part, watts: k V^2 f.
-    pub fn dynamic_w(&self, khz: u64) -> f64 {
-        self.dynamic_w * khz as f64 / self.max_khz as f64 * self.voltage(khz).powi(2)
+    /// What a busy core draws at a frequency that it runs at for a share of the time, watts.
+    pub fn busy_w(&self, khz: u64, duty: f64) -> f64 {
+        let figures = &self.machine.processor.frequency;
+        let voltage = self.voltage(khz);
+        let dynamic = figures.dynamic.get() * khz as f64 / self.max_khz as f64 * voltage.powi(2);
+        figures.leakage.get() * voltage + dynamic * duty
     }
 
-    /// What an allocated core draws whether busy or not, watts.
-    pub fn static_w(&self) -> f64 {
-        self.static_w
+    /// How often a core is woken a second that is busy for a share of the time.
+    pub fn wakeups(&self, busy: f64) -> f64 {
+        self.machine.processor.background.get() + self.wakeups_per_busy_s * busy
     }
 
-    /// A package with no core allocated, without its memory, watts.
-    pub fn package_base_w(&self) -> f64 {
-        self.package_base_w
+    /// An idle core that is busy for a share of the time, and may use some of its states.
+    pub fn idle(&self, busy: f64, may: impl Fn(usize) -> bool) -> Idle {
+        let states = &self.machine.processor.idle_states;
+        let mean_s = (1.0 - busy).max(0.0) / self.wakeups(busy).max(1e-9);
+        let background = self.machine.processor.background.get();
+        let timer_s = if background > 0.0 {
+            1.0 / background
+        } else {
+            f64::INFINITY
+        };
+        let settled = settled(states, mean_s, timer_s, may);
+        let state = &states[settled.state];
+        let transition_w = state.transition_j(states[0].power.get()) / settled.stay_s;
+        Idle {
+            watts: state.power.get() + transition_w,
+            settled,
+        }
+    }
+
+    /// A core that is offline: in its deepest state for good.
+    pub fn deepest_w(&self) -> f64 {
+        let states = &self.machine.processor.idle_states;
+        states.last().map_or(0.0, |state| state.power.get())
+    }
+
+    /// Whether a state is the deepest.
+    pub fn is_deepest(&self, state: usize) -> bool {
+        state + 1 == self.machine.processor.idle_states.len()
+    }
+
+    /// A package beside its cores, without its memory, watts: of its cores so many are busy on average, they are woken so often
+    /// together, and all idle ones are in their deepest state or not. It sleeps while none is busy, which for independent
+    /// pieces of work is e to the minus that of the time, but for a break-even after each wake-up.
+    pub fn uncore_w(&self, busy: f64, wakeups: f64, deep: bool) -> f64 {
+        let processor = &self.machine.processor;
+        let awake_w = processor.uncore.get() - self.dram_w;
+        if !deep {
+            return awake_w;
+        }
+        let kept = (-wakeups * processor.package_break_even.get()).exp();
+        awake_w - (processor.uncore - processor.uncore_asleep).get() * (-busy).exp() * kept
+    }
+
+    /// A package with all cores in their deepest state, without its memory, watts.
+    #[cfg(test)]
+    pub fn asleep_w(&self) -> f64 {
+        self.machine.processor.uncore_asleep.get() - self.dram_w
+    }
+
+    /// The most of a package with so many cores, without its memory, watts.
+    pub fn most_w(&self, cores: usize) -> f64 {
+        let busy_w = self.busy_w(self.max_khz, 1.0);
+        // A core that is woken too often costs more than one that stays up.
+        let idle_w = (0..=20).map(|busy| self.idle(f64::from(busy) / 20.0, |_| true).watts);
+        let core_w = idle_w.fold(busy_w, f64::max);
+        self.machine.processor.uncore.get() - self.dram_w + core_w * cores as f64
     }
 
     /// The memory of one package, watts.
@@ -95,19 +156,11 @@ impl PowerModel {
         khz as f64 / self.max_khz as f64 * duty
     }
 
-    /// The highest level at which `watts` (never falling with the level) stays within a limit, by bisection; the lowest
-    /// where none does, because hardware cannot stop altogether.
+    /// The highest level at which `watts` stays within a limit; the lowest where none does, because hardware cannot stop
+    /// altogether.
     pub fn highest_within(&self, limit_w: f64, watts: impl Fn(Level) -> f64) -> Level {
-        let (mut fits, mut beyond) = (0, self.levels());
-        while beyond - fits > 1 {
-            let middle = fits + (beyond - fits) / 2;
-            if watts(Level(middle)) <= limit_w {
-                fits = middle;
-            } else {
-                beyond = middle;
-            }
-        }
-        Level(fits)
+        let mut levels = (0..self.levels()).rev().map(Level);
+        levels.find(|level| watts(*level) <= limit_w).unwrap_or(Level(0))
     }
 }
 
@@ -119,23 +172,32 @@ pub(super) fn khz(hertz: f64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
 
     fn model() -> PowerModel {
         PowerModel::new(&HardwareConfig::default())
     }
 
     #[test]
-    fn the_defaults_are_the_slo_power_testbed() {
+    fn the_defaults_draw_with_all_cores_busy_what_the_slo_power_testbed_does() {
         let model = model();
-        let machine = |cores: f64| {
-            2.0 * (model.package_base_w() + model.dram_w())
-                + cores * (model.static_w() + model.dynamic_w(2_100_000))
-        };
-        for cores in [0.0, 2.0, 16.0] {
-            assert!((machine(cores) - (2.86 * cores + 46.52)).abs() < 1e-9);
-        }
-        assert_eq!(machine(16.0).floor(), 92.0);
+        let package_w = model.uncore_w(8.0, 1e9, true) + model.dram_w() + 8.0 * model.busy_w(2_100_000, 1.0);
+        assert!((2.0 * package_w - 92.28).abs() < 1e-9);
+    }
+
+    #[test]
+    fn an_idle_core_sleeps_as_deep_as_its_idle_periods_are_long() {
+        let model = model();
+        let quiet = model.idle(0.0, |_| true);
+        assert!(model.is_deepest(quiet.settled.state), "{quiet:?}");
+        // Twenty wake-ups a second of 0.8 mJ each.
+        assert!((quiet.watts - (0.06 + 20.0 * 0.8e-3)).abs() < 1e-9, "{quiet:?}");
+        let often = model.idle(0.9, |_| true);
+        assert!(often.settled.state < quiet.settled.state && often.watts > quiet.watts);
+        let bound = model.idle(0.0, |state| state < 2);
+        assert_eq!((bound.settled.state, bound.settled.wanted), (1, 3));
+        // A package whose cores sleep sleeps too.
+        assert!(model.uncore_w(0.0, 160.0, true) < 0.6 * model.uncore_w(0.0, 160.0, false));
+        assert!((model.uncore_w(0.0, 0.0, true) - model.asleep_w()).abs() < 1e-9);
     }
 
     #[test]
@@ -152,22 +214,9 @@ mod tests {
     #[test]
     fn power_rises_about_with_the_cube_at_the_top() {
         let model = model();
-        let slope = (model.dynamic_w(2_100_000) / model.dynamic_w(2_000_000)).ln() / (2.1f64 / 2.0).ln();
-        assert!((1.8..3.2).contains(&slope), "{slope}");
-        let low = (model.dynamic_w(900_000) / model.dynamic_w(800_000)).ln() / (0.9f64 / 0.8).ln();
+        let slope = (model.busy_w(2_100_000, 1.0) / model.busy_w(2_000_000, 1.0)).ln() / (2.1f64 / 2.0).ln();
+        assert!((1.6..3.2).contains(&slope), "{slope}");
+        let low = (model.busy_w(900_000, 1.0) / model.busy_w(800_000, 1.0)).ln() / (0.9f64 / 0.8).ln();
         assert!(slope >= low * 0.9);
-    }
-
-    proptest! {
-        #[test]
-        fn the_bisection_finds_what_a_scan_finds(limit in 0.0..80.0f64, busy in 0.0..8.0f64) {
-            let model = model();
-            let watts = |level| {
-                let (khz, duty) = model.at(level);
-                model.package_base_w() + busy * (model.static_w() + model.dynamic_w(khz) * duty)
-            };
-            let scan = (0..model.levels()).rev().find(|l| watts(Level(*l)) <= limit).unwrap_or(0);
-            prop_assert_eq!(model.highest_within(limit, watts), Level(scan));
-        }
     }
 }

@@ -284,7 +284,7 @@ proptest! {
             let busy = (stat(&world, "web", "usage_usec") - before.0) as f64 / 1e6;
             prop_assert!(busy <= entitled * seconds + 1e-5, "{} of {}", busy, entitled * seconds);
             let energy = (after.energy - before.1.energy).get();
-            prop_assert!(energy >= 46.52 * seconds - 1e-6 && energy <= after.most_power.get() * seconds + 1e-6);
+            prop_assert!(energy >= (2.0 * 8.0 + 16.0 * 0.06) * seconds - 1e-6 && energy <= after.most_power.get() * seconds + 1e-6);
             for share in script.lock().unwrap().shares.values() {
                 prop_assert!((0.0..=REAL + 1e-9).contains(share));
             }

@@ -135,7 +135,8 @@ fn every_listed_page_is_served_on_one_connection() {
             .all(|page| page.views == 2 && page.cpu_s > Seconds::ZERO)
     );
     let rendering: Seconds = costs.pages.iter().map(|page| page.cpu_s).sum();
-    assert_eq!(rendering, stats.render_cpu_s);
+    // The same pages, added up in another order.
+    assert!((rendering - stats.render_cpu_s).get().abs() < 1e-9);
     assert!(costs.process_cpu_s > rendering);
     assert_eq!(wiki.shutdown().unwrap().pages_served, 16);
 }

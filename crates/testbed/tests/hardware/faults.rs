@@ -185,7 +185,7 @@ fn counters_that_freeze_lie_and_jump() {
         bench.number(ENERGY) as i64 - before as i64
     };
     let honest = second();
-    assert!(honest > 20_000_000);
+    assert!(honest > 9_000_000);
     bench.command("set frozen intel-rapl:0");
     assert_eq!((second(), second()), (0, 0));
     bench.command("clear frozen intel-rapl:0");

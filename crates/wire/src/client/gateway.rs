@@ -2,7 +2,7 @@
 
 use super::channel::{self, Channel};
 use super::{ANSWER_BYTES, CallError, Caller, ClientOptions, Incoming};
-use crate::message::{Backend, GatewayDescription, GatewayPeriod, LeverSetting, SetBackend};
+use crate::message::{Backend, BoundPassed, GatewayDescription, GatewayPeriod, LeverSetting, SetBackend};
 use crate::proto::gateway_client;
 use crate::{Address, Server, proto};
 use std::time::Duration;
@@ -83,7 +83,19 @@ impl GatewayClient {
             .stream(async |inner| inner.observe(request).await)
             .await
     }
+
+    /// Asks for the moment when more requests than this are in flight, in the place of what was asked before.
+    ///
+    /// # Errors
+    /// [`CallError`].
+    pub async fn watch(&self, in_flight: u64) -> Result<BoundWatch, CallError> {
+        let request = proto::WatchRequest { in_flight };
+        self.caller.stream(async |inner| inner.watch(request).await).await
+    }
 }
+
+/// The one message of a watched bound.
+pub type BoundWatch = Incoming<proto::BoundPassed, BoundPassed>;
 
 /// The periods of one observation of a gateway.
 pub type GatewayPeriods = Incoming<proto::GatewayPeriod, GatewayPeriod>;

@@ -32,6 +32,30 @@ pub struct GatewayDescription {
     pub levers: Vec<GatewayLever>,
 }
 
+/// More requests are in flight than a bound that was watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BoundPassed {
+    /// How many.
+    pub in_flight: u64,
+}
+
+impl From<BoundPassed> for proto::BoundPassed {
+    fn from(passed: BoundPassed) -> Self {
+        Self {
+            in_flight: passed.in_flight,
+        }
+    }
+}
+
+impl TryFrom<proto::BoundPassed> for BoundPassed {
+    type Error = Invalid;
+    fn try_from(message: proto::BoundPassed) -> Result<Self, Invalid> {
+        Ok(Self {
+            in_flight: message.in_flight,
+        })
+    }
+}
+
 /// What is wanted of a backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BackendState {

@@ -50,7 +50,7 @@ const MAX_LOST: u64 = 600;
 
 /// Who speaks.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Method {
+pub(crate) enum Method {
     Line,
     Level,
     Trend,
@@ -60,7 +60,7 @@ pub(super) enum Method {
 
 /// What is expected of the next period.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Forecast {
+pub(crate) struct Forecast {
     /// Expected arrivals per second.
     pub rate: f64,
     /// Standard deviation, per second.
@@ -177,7 +177,7 @@ struct Season {
 
 /// All forecasters.
 #[derive(Clone, Debug)]
-pub(super) struct Forecaster {
+pub(crate) struct Forecaster {
     line: LineEstimator,
     line_record: Record,
     level: StepLevel,
@@ -200,7 +200,7 @@ enum Speaker {
 }
 
 impl Forecaster {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             line: LineEstimator::new(LINE),
             line_record: Record::new(),
@@ -216,7 +216,7 @@ impl Forecaster {
     }
 
     /// The last periods say nothing of the next one any more; the day, and how good everybody was at it, stay.
-    pub(super) fn lose_telemetry(&mut self) {
+    pub(crate) fn lose_telemetry(&mut self) {
         self.line = LineEstimator::new(LINE);
         self.line_record.said = None;
         self.level = StepLevel::new(LEVEL_MEMORY);
@@ -229,7 +229,7 @@ impl Forecaster {
 
     /// Takes the newest period: its number, and `rate` arrivals per second over `length` seconds. Periods that were
     /// lost since the last one leave their place in the history, so that the day goes on.
-    pub(super) fn observe(&mut self, period: u64, rate: f64, length: f64) {
+    pub(crate) fn observe(&mut self, period: u64, rate: f64, length: f64) {
         if !(rate >= 0.0 && rate.is_finite() && length > 0.0 && length.is_finite()) {
             return;
         }
@@ -343,7 +343,7 @@ impl Forecaster {
     }
 
     /// What is expected of the next period; `None` before the first.
-    pub(super) fn next(&self) -> Option<Forecast> {
+    pub(crate) fn next(&self) -> Option<Forecast> {
         let record = self.record(self.speaks)?;
         let rate = record.said?.max(0.0);
         let deviation = record.deviation(rate, self.length);

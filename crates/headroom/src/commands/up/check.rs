@@ -5,6 +5,7 @@ use super::{Limits, Service, prepare, read};
 use crate::check::{self, Report, Running};
 use headroom_console::Failure;
 use headroom_gateway::Gateway;
+use headroom_node::Roots;
 use headroom_node::restore;
 use headroom_runtime::door;
 use headroom_runtime::live::undo;
@@ -25,12 +26,12 @@ pub(super) fn checked(args: &UpArgs, run_dir: &Path) -> Result<Report, Failure> 
     let mut reports = Vec::new();
     for service in services {
         let name = service.world.target.name.clone();
-        reports.push((name, of(service, run_dir, &running)?));
+        reports.push((name, of(service, run_dir, &running, &args.trees.roots())?));
     }
     Ok(Report::joined("services", reports))
 }
 
-fn of(service: Service, run_dir: &Path, running: &Running) -> Result<Report, Failure> {
+fn of(service: Service, run_dir: &Path, running: &Running, roots: &Roots) -> Result<Report, Failure> {
     let Service {
         config,
         document,
@@ -40,6 +41,7 @@ fn of(service: Service, run_dir: &Path, running: &Running) -> Result<Report, Fai
     } = service;
     let mut report = Report::default();
     world.describe(&config, &document, &mut report)?;
+    check::savings::describe(&world.figures, roots, &mut report);
     let admin = check::record_and_admin(&config.record, &config.admin, &document, running, &mut report)?;
     if let Some(gateway) = &config.gateway {
         // What a killed run's gateway listens on is taken over.

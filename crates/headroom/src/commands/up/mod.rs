@@ -5,8 +5,8 @@ mod apart;
 mod check;
 
 use crate::args::{GuardChoice, RunArgs, Trees};
-use crate::check::{Report, conclude, power_key};
-use crate::config::{Config, EXAMPLE, Lever};
+use crate::check::{Report, conclude, power_key, savings};
+use crate::config::{Config, EXAMPLE, Lever, machine};
 use crate::demos;
 use crate::start::{self, ServiceRate, Start};
 use anyhow::anyhow;
@@ -16,13 +16,16 @@ use headroom_console::Document;
 use headroom_console::Failure;
 use headroom_console::Stop;
 use headroom_console::say;
-use headroom_control::{Decision, LawContext, Plant};
+use headroom_control::{Decision, LawContext, Plant, Slo};
 use headroom_node::Roots;
 use headroom_node::agent::LocalOptions;
 use headroom_node::cap::LimiterOptions;
 use headroom_node::cgroup::Target;
 use headroom_node::cpu::online;
+use headroom_node::power::PowerModel;
+use headroom_node::probe::probe;
 use headroom_node::restore::{self, MAX_PULSES};
+use headroom_physics::MachineFigures;
 use headroom_record::RunSummary;
 use headroom_runtime::descriptors;
 use headroom_runtime::door::{self, Door, OpenError};
@@ -46,7 +49,7 @@ pub struct UpArgs {
     /// one JSON object, errors too.
     #[arg(long)]
     pub check: bool,
-    /// Print an example configuration that explains every key, and stop.
+    /// Print an example configuration that explains every key, with the lever that saves most on this machine, and stop.
     #[arg(long)]
     pub example: bool,
     /// The run.
@@ -74,7 +77,9 @@ const MAX_SERVICES: usize = MAX_PULSES / 3;
 /// A configuration, a target or a machine that cannot be used (nothing was changed then); a run that broke.
 pub fn run(args: &UpArgs) -> Result<(), Failure> {
     if args.example {
-        return say::result(EXAMPLE.trim_end());
+        let roots = args.trees.roots();
+        let savings = savings::of_machine(&roots, &probe(&roots));
+        return say::result(savings::example(EXAMPLE, &savings).trim_end());
     }
     let run_dir = args.run_dir.clone().unwrap_or_else(undo::default_run_dir);
     if args.check {
@@ -170,16 +175,15 @@ fn prepare(
         // A law can be built only where mu is known; otherwise it is measured later.
         if let Some(rate) = config.service.requests_per_core_s.map(PerSecond::new) {
             let context = LawContext {
-                slo: config.slo(&document)?,
-                plant: world.plant,
                 service_rate: rate,
+                ..world.context(config.slo(&document)?)
             };
             start::buildable(&config.law, &document, &context)?;
         }
         start::stack(
             &config.law,
             &document,
-            &start::context(config.slo(&document)?, world.plant),
+            &world.context(config.slo(&document)?),
             &config.control,
         )?;
         let group = &world.target.cpu_dir;
@@ -212,6 +216,8 @@ struct World {
     machine: CgroupMachine,
     plant: Plant,
     target: Target,
+    /// What the machine is, as a law plans by it.
+    figures: MachineFigures,
 }
 
 impl World {
@@ -219,18 +225,15 @@ impl World {
         let target = Target::resolve(roots, &config.service.target())
             .map_err(|error| document.error(config.service.target_key(), error))?;
         let machine_cores = Cores::new(online(roots)?.len() as f64);
-        let model = config
-            .power
-            .model
-            .model(machine_cores)
-            .map_err(|error| document.error("power.model", error))?;
+        let figures = machine::figures(&config.machine, document, "machine", machine_cores)?;
+        let model = PowerModel::new(figures.clone()).map_err(|error| document.error("machine", error))?;
         let options = LocalOptions {
             meter: config.power.meter,
             limiter: LimiterOptions {
                 lease: Some(Seconds::from(silence(config.control.period()))),
                 ..config.power.limiter(&config.service)
             },
-            ..LocalOptions::of(roots.clone(), config.service.target(), model)
+            ..LocalOptions::of(roots.clone(), config.service.target(), model.clone())
         };
         let machine = CgroupMachine::open(options, restore::global()).map_err(|error| {
             let key = power_key(&error).unwrap_or(config.service.target_key());
@@ -246,9 +249,15 @@ impl World {
         let plant = machine.with_frequency(config.plant(document, range, envelope)?)?;
         Ok(Self {
             machine,
-            plant,
             target,
+            figures: machine::with_frequencies(&config.machine, figures, &plant),
+            plant,
         })
+    }
+
+    /// What laws are built for before their μ is known.
+    fn context(&self, slo: Slo) -> LawContext {
+        start::context(slo, self.plant, vec![self.figures.clone()])
     }
 
     fn describe(&self, config: &Config, document: &Document, report: &mut Report) -> Result<(), Failure> {
@@ -371,6 +380,7 @@ fn serve(args: &RunArgs, service: &mut Service, stop: &Stop) -> Result<Option<Ru
         control: &config.control,
         document,
         plant: world.plant,
+        machines: vec![world.figures.clone()],
         rate: ServiceRate {
             given: config.service.requests_per_core_s.map(PerSecond::new),
             observed_for: Seconds::new(config.service.calibrate_s),

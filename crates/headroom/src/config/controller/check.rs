@@ -79,7 +79,7 @@ impl ControllerFile {
         if let Some(law) = self.law.names.iter().find(|law| !law.resizes()) {
             self.check_commanded(document, law)?;
         }
-        match self.law.names.iter().find(|law| law.resizes()) {
+        match self.switching_law() {
             Some(law) => self.check_switched(document, law),
             None if self.haproxy.is_some() => {
                 let why = format!(
@@ -194,7 +194,10 @@ impl ControllerFile {
             self.check_server(document, (name, &node.server), agent, law, &mut taken)?;
         }
         // The laws of servers know no machine: what they lack shows here.
-        LawConfig::build_servers(&self.law, law).map_err(|error| document.error(&error.key, error.why))?;
+        if law.resizes() {
+            LawConfig::build_servers(&self.law, law)
+                .map_err(|error| document.error(&error.key, error.why))?;
+        }
         Ok(())
     }
 

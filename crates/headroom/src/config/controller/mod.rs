@@ -11,9 +11,10 @@ use super::agent::TlsConfig;
 use super::{AdminConfig, ControlConfig, RecordConfig, SloConfig};
 use crate::telemetry_config::TelemetryConfig;
 use headroom_console::{ConfigError, Document};
-use headroom_control::LawConfig;
 use headroom_control::capacity::{QueueMonitor, QueueTuning};
 use headroom_control::resize::{PowerTuning, ServerPower};
+use headroom_control::{LawConfig, LawName, Plant};
+use headroom_physics::{Machine, MachineFigures};
 use headroom_runtime::resize::Demand;
 use headroom_units::{Cores, PerSecond};
 use serde::Deserialize;
@@ -46,6 +47,8 @@ pub struct ControllerFile {
     /// What is spread over the nodes, and how they are asked.
     #[serde(default)]
     pub cluster: ClusterConfig,
+    /// What the nodes' machines are; a node may name its own.
+    pub machine: Option<Machine>,
     /// The time limits of the servers' power states.
     #[serde(default)]
     pub power: PowerTuning,
@@ -94,7 +97,44 @@ impl ControllerFile {
 
     /// Whether a law switches servers on and off.
     pub fn resizes(&self) -> bool {
-        self.law.names.iter().any(|law| law.resizes())
+        self.switching_law().is_some()
+    }
+
+    /// The law that switches servers on and off. One that can, and sets machines too, does where each node's power can be
+    /// switched.
+    pub fn switching_law(&self) -> Option<LawName> {
+        let switched = self.nodes.values().all(|node| node.server.power.is_some());
+        let switches = |law: &LawName| law.resizes() || (law.may_resize() && switched);
+        self.law.names.iter().find(switches)
+    }
+
+    /// What each node's machine is, by its processors where they are known; else it is taken to have as many as the largest
+    /// that is known.
+    ///
+    /// # Errors
+    /// Figures that cannot be, or of another machine, with their line.
+    pub fn machines(
+        &self,
+        document: &Document,
+        processors: &BTreeMap<String, u32>,
+        plant: &Plant,
+    ) -> Result<Vec<MachineFigures>, ConfigError> {
+        let most = processors.values().copied().max().unwrap_or(1);
+        let usual = self.machine.clone().unwrap_or_default();
+        let each = self.nodes.iter().map(|(name, node)| {
+            let (machine, key) = match &node.machine {
+                Some(machine) => (machine, format!("nodes.{name}.machine")),
+                None => (&usual, "machine".to_owned()),
+            };
+            let cores = match (processors.get(name), machine) {
+                (Some(cores), _) => *cores,
+                (None, Machine::Figures(figures)) => figures.processor.cores as u32,
+                (None, _) => most,
+            };
+            let figures = super::machine::figures(machine, document, &key, Cores::new(f64::from(cores)))?;
+            Ok(super::machine::with_frequencies(machine, figures, plant))
+        });
+        each.collect()
     }
 
     /// Whether a law sets nodes through their agents.
@@ -115,7 +155,7 @@ impl ControllerFile {
 
     /// One capacity for all servers, where a law is given one.
     pub fn given_capacity(&self) -> Option<PerSecond> {
-        let given = |law: headroom_control::LawName| match law.as_str() {
+        let given = |law: LawName| match law.as_str() {
             "static" => self.law.fixed_capacity.capacity_per_s,
             "scheduled" => self.law.scheduled.capacity_per_s,
             _ => None,

@@ -3,6 +3,7 @@
 use headroom_control::capacity::QueueTuning;
 use headroom_node::queue::QueuePreference;
 use headroom_node::switch::SwitchConfig;
+use headroom_physics::Machine;
 use headroom_runtime::resize::Demand;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{MapAccess, Visitor};
@@ -43,6 +44,8 @@ pub struct NodeTable {
     pub agent: Option<String>,
     /// Whether it is written as a table.
     pub is_table: bool,
+    /// What its machine is, where that is another one than `[machine]` says.
+    pub machine: Option<Machine>,
     /// What its power switch and the balancer need to know, where it is switched on and off.
     pub server: ServerTable,
 }
@@ -64,6 +67,7 @@ pub struct ServerTable {
 #[serde(deny_unknown_fields)]
 struct WholeNode {
     agent: Option<String>,
+    machine: Option<Machine>,
     member: Option<String>,
     check: Option<String>,
     accept_queue: Option<u16>,
@@ -90,6 +94,7 @@ impl<'de> Deserialize<'de> for NodeTable {
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<NodeTable, A::Error> {
                 let WholeNode {
                     agent,
+                    machine,
                     member,
                     check,
                     accept_queue,
@@ -98,6 +103,7 @@ impl<'de> Deserialize<'de> for NodeTable {
                 Ok(NodeTable {
                     agent,
                     is_table: true,
+                    machine,
                     server: ServerTable {
                         member,
                         check,

@@ -1,23 +1,25 @@
 //! `headroom compare`: laws x traces x seeds, under common random numbers.
 
 mod ordering;
-mod unseen;
+mod world;
+mod worlds;
 
-use crate::args::{WorldArgs, jobs_at_once, law_names};
+use crate::args::{WorldArgs, jobs_at_once};
 use crate::comparison::{Field, Row};
 use crate::origin;
 use crate::simulate::{Setting, jobs, sheet_text, write_sheet};
 use clap::Args;
 use headroom_console::Failure;
 use headroom_console::say;
-use headroom_control::LawName;
+use headroom_control::{LawName, LawNames};
 use headroom_record::report::{Bars, Grid, Section, Sheet};
+use headroom_record::statistics::Estimate;
 use headroom_record::{Experiment, Provenance, late_reference};
 use headroom_units::Ratio;
-use headroom_workload::families::Family;
 use serde::Serialize;
 use std::path::PathBuf;
 use std::time::Instant;
+use world::World;
 
 /// `headroom compare`.
 #[derive(Debug, Args)]
@@ -26,22 +28,21 @@ pub struct CompareArgs {
     #[command(flatten)]
     pub world: WorldArgs,
     /// The laws; the first is what the others' differences are from. By default fixed, headroom, slo-power,
-    /// pegasus-as-run and k8s-as-run, and with --unseen all laws.
-    #[arg(long, value_parser = law_names(), value_delimiter = ',', value_name = "LAW,...")]
-    pub laws: Vec<LawName>,
+    /// pegasus-as-run and k8s-as-run, and with --worlds each paper's law, with and without switching servers, and joint.
+    /// Laws that run together, each on its own levers, are joined by +, as in slo-power+static.
+    #[arg(long, value_delimiter = ',', value_name = "LAW,...")]
+    pub laws: Vec<LawNames>,
     /// The traces: `wikipedia`, `azure`, or files. A generated trace is another one with each seed.
     #[arg(long, value_delimiter = ',', default_values_t = ["wikipedia".to_owned(), "azure".to_owned()], value_name = "NAME|FILE,...")]
     pub traces: Vec<String>,
-    /// Instead of --traces: families of generated traces that no law was looked at on. Other lengths, a tenth and ten times
-    /// the load, weeks, another rhythm, flash crowds of ten times the load within a second, ramps, steps, walks, bursts, next
-    /// to nothing, next to everything, silence. Prints for each whether headroom needs the least energy of all laws that
-    /// keep the SLO, and is late no more often than slo-power.
-    #[arg(long, conflicts_with_all = ["traces", "step"])]
-    pub unseen: bool,
-    /// Only these families of --unseen.
-    #[arg(long, value_delimiter = ',', value_name = "FAMILY,...", conflicts_with_all = ["traces", "step"])]
-    pub families: Vec<Family>,
-    /// How many seeds; every law meets the same arrivals and sizes under the same seed. By default 20, and with --unseen 5.
+    /// Instead of --traces: these worlds, or all where none is named. Clusters of 1, 4 and 16 servers, equal and mixed;
+    /// the published traces; a slow node, pauses, a lost node, late and lost telemetry, a wrong or drifting service rate,
+    /// small requests, a heavy tail; and families of generated traces: other lengths, a tenth and ten times the load, weeks,
+    /// another rhythm, flash crowds, ramps, steps, walks, bursts, next to nothing, next to everything, silence. Prints for
+    /// each whether joint is late no more often than asked, and needs the least energy of all laws of which that holds.
+    #[arg(long, value_delimiter = ',', num_args = 0.., value_name = "WORLD,...", conflicts_with_all = ["traces", "step"])]
+    pub worlds: Option<Vec<World>>,
+    /// How many seeds; every law meets the same arrivals and sizes under the same seed. By default 20, and with --worlds 3.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(2..=10_000))]
     pub seeds: Option<u64>,
     /// The first seed.
@@ -90,12 +91,14 @@ struct Comparison<'a> {
 ///
 /// # Errors
 /// A scenario that is none, a law that is named twice or cannot be built.
-fn field(args: &CompareArgs, laws: &[LawName], seeds: u64) -> Result<Field, Failure> {
-    let laws = if args.laws.is_empty() { laws } else { &args.laws };
-    let file = Setting::read(args.world.scenario.as_deref())?;
+fn field(args: &CompareArgs, file: Setting, laws: Vec<LawNames>, seeds: u64) -> Result<Field, Failure> {
+    let laws = match args.laws.is_empty() {
+        true => laws,
+        false => args.laws.clone(),
+    };
     let last = args.first_seed.saturating_add(args.seeds.unwrap_or(seeds));
     let seeds = (args.first_seed..last).collect();
-    Field::new(file, laws, args.clairvoyant, seeds, jobs(args.jobs))
+    Field::new(file, &laws, args.clairvoyant, seeds, jobs(args.jobs))
 }
 
 /// Where a table of these runs comes from.
@@ -129,10 +132,11 @@ fn provenance(field: &Field, worlds: &[Vec<Setting>], traces: Vec<String>) -> Pr
 /// # Errors
 /// A scenario, a trace or a law that is wrong, a run that does not end, a report that cannot be written.
 pub fn run(args: &CompareArgs) -> Result<(), Failure> {
-    if args.unseen || !args.families.is_empty() {
-        return unseen::run(args);
+    if args.worlds.is_some() {
+        return worlds::run(args);
     }
-    let field = field(args, &LAWS, SEEDS)?;
+    let file = Setting::read(args.world.scenario.as_deref())?;
+    let field = field(args, file, LAWS.map(Into::into).to_vec(), SEEDS)?;
     let mut worlds = Vec::new();
     for trace in &args.traces {
         let with = field.seeds.iter().map(|seed| {
@@ -194,33 +198,41 @@ fn sheet(args: &CompareArgs, field: &Field, rows: &[Row], mut remarks: Vec<Strin
             header: [
                 "law",
                 format!("energy over {first} %").as_str(),
+                "by work %",
+                "by sleep %",
+                "by servers off %",
+                "by switching %",
+                "of what could move %",
                 "over the bound %",
-                "J a request",
                 "P95 ms",
                 "periods over %",
+                "servers",
                 "cores",
-                "utilisation %",
+                "J a request",
                 "power W",
-                "allocated W",
-                "ratio",
             ]
             .map(str::to_owned)
             .to_vec(),
             rows: of_trace()
                 .map(|row| {
+                    let by = |cause: usize| format!("{:.2}", -row.saved_percent_by[cause].mean);
+                    let unless_none =
+                        |one: Option<Estimate>| one.map_or("-".to_owned(), |one| one.written(1));
                     vec![
                         row.law.clone(),
                         row.energy_over_first_percent.written(2),
-                        row.energy_over_bound_percent
-                            .map_or("-".to_owned(), |over| over.written(2)),
-                        row.joules_per_request.written(4),
+                        by(0),
+                        by(1),
+                        by(2),
+                        by(3),
+                        unless_none(row.saved_of_movable_percent),
+                        unless_none(row.energy_over_bound_percent),
                         row.latency_p95_ms.written(1),
                         row.periods_over_percent.written(2),
+                        row.servers.written(1),
                         row.cores.written(1),
-                        row.utilisation_percent.written(1),
+                        row.joules_per_request.written(4),
                         row.power_w.written(1),
-                        row.allocated_w.written(1),
-                        row.power_ratio.written(3),
                     ]
                 })
                 .collect(),

@@ -63,14 +63,19 @@ fn all_ticks(text: &str) -> Option<u64> {
     Some(fields.get(..3)?.iter().sum::<u64>() + fields.get(7).copied().unwrap_or(0))
 }
 
-/// /proc/PID/stat: user and system time are its fields 14 and 15; the name, field 2, may hold anything but ends in the last
+/// /proc/PID/stat: user and system time are its fields 14 and 15, those of its children that ended 16 and 17; the name, field 2, may hold anything but ends in the last
 /// parenthesis (proc_pid_stat(5)).
 fn process_ticks(text: &str) -> Option<u64> {
     let (_, after) = text.rsplit_once(')')?;
-    let mut fields = after.split_whitespace().skip(11);
-    let user: u64 = fields.next()?.parse().ok()?;
-    let system: u64 = fields.next()?.parse().ok()?;
-    Some(user + system)
+    let times: Option<Vec<u64>> = after
+        .split_whitespace()
+        .skip(11)
+        .take(4)
+        .map(|field| field.parse().ok())
+        .collect();
+    times
+        .filter(|times| times.len() == 4)
+        .map(|times| times.iter().sum())
 }
 
 #[cfg(test)]
@@ -83,8 +88,8 @@ mod tests {
         let stat = "cpu  400 20 100 9000 7 0 30 50 0 0\ncpu0 200 10 50 4500 3 0 15 25 0 0\n";
         assert_eq!(all_ticks(stat), Some(570));
         assert_eq!(all_ticks("intr 1 2 3"), None);
-        let stat = "17 (a) b (c) S 1 17 17 0 -1 4194560 5 0 0 0 31 11 0 0 20 0 4 0 100 0 0\n";
-        assert_eq!(process_ticks(stat), Some(42));
+        let stat = "17 (a) b (c) S 1 17 17 0 -1 4194560 5 0 0 0 31 11 3 2 20 0 4 0 100 0 0\n";
+        assert_eq!(process_ticks(stat), Some(47));
         assert_eq!(process_ticks("17 (a) S 1"), None);
     }
 

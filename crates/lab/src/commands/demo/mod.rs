@@ -1,6 +1,8 @@
-//! `headroom demo`: a built-in service under a compressed day, once with everything on and once under control.
+//! `headroom demo`: a built-in service under a compressed day, with everything on and under control: on two emulated clusters
+//! side by side (`cluster`), or on one machine, one law after another (here).
 
 mod bystanders;
+mod cluster;
 mod demo_machine;
 mod wiki;
 
@@ -25,6 +27,7 @@ use headroom_node::agent::LocalOptions;
 use headroom_node::cgroup::{CgroupScope, ScopeOptions, TargetSpec};
 use headroom_node::power::PowerModel;
 use headroom_node::restore;
+use headroom_physics::MachineFigures;
 use headroom_record::report::runs_html;
 use headroom_record::{Archive, Limits, Recorder, RunSummary, compare_with_first, summary_table};
 use headroom_runtime::live::guard::namespace::Place;
@@ -47,12 +50,16 @@ use wiki::Wiki;
 /// `headroom demo`.
 #[derive(Debug, Args)]
 pub struct DemoArgs {
-    /// Length of the compressed day, in seconds, for each law.
-    #[arg(long, default_value_t = 120.0, value_name = "SECONDS")]
-    pub duration: f64,
-    /// The latency target T, in milliseconds.
-    #[arg(long, default_value_t = 250.0, value_name = "MS")]
-    pub target_ms: f64,
+    /// One machine, and one law after another, instead of two clusters side by side.
+    #[arg(long)]
+    pub single: bool,
+    /// Length of the compressed day, in seconds: there are two on clusters (75 by default), and with --single one for each law
+    /// (120 by default).
+    #[arg(long, value_name = "SECONDS")]
+    pub duration: Option<f64>,
+    /// The latency target T, in milliseconds: 500 on clusters by default, and 250 with --single.
+    #[arg(long, value_name = "MS")]
+    pub target_ms: Option<f64>,
     /// The percentile that the target is for.
     #[arg(long, default_value_t = 95.0, value_name = "PERCENT")]
     pub percentile: f64,
@@ -62,11 +69,12 @@ pub struct DemoArgs {
     /// Seed of the trace and of the arrivals.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// The laws to compare, in this order; the first is what savings are measured against.
-    #[arg(long, value_parser = law_names(), value_delimiter = ',', default_values_t = [LawName::FIXED, LawName::SLO_POWER, LawName::HEADROOM])]
+    /// The laws to compare, in this order; the first is what savings are measured against. By default fixed and joint, and with
+    /// --single slo-power too.
+    #[arg(long, value_parser = law_names(), value_delimiter = ',')]
     pub laws: Vec<LawName>,
     /// Cores of this machine that the service may have at most; on emulated hardware, those that stand for all cores
-    /// of the emulated server. By default 0.6 of this machine's: the rest is for the gateway and the load generator,
+    /// of the emulated servers. By default some 0.6 of this machine's: the rest is for gateways and load generators,
     /// which run here too.
     #[arg(long, value_name = "CORES")]
     pub cores: Option<f64>,
@@ -77,7 +85,7 @@ pub struct DemoArgs {
     /// and $XDG_RUNTIME_DIR/headroom for others.
     #[arg(long, value_name = "DIR")]
     pub run_dir: Option<PathBuf>,
-    /// What the demo runs on.
+    /// What the demo runs on with --single.
     #[arg(long, value_enum, default_value_t = Hardware::Auto)]
     pub hardware: Hardware,
     /// Print the run summaries as a JSON array on standard output, and nothing else there.
@@ -106,6 +114,13 @@ const PERIOD: Duration = Duration::from_millis(500);
 const CALIBRATION: Duration = Duration::from_secs(8);
 /// The trace's peak, as a share of what all cores of the service can serve: room enough that `fixed` is never late.
 const PEAK: f64 = 0.7;
+/// The day and the target on one machine, and on clusters.
+const DAY_S: f64 = 120.0;
+const TARGET_MS: f64 = 250.0;
+const CLUSTER_DAY_S: f64 = 75.0;
+const CLUSTER_TARGET_MS: f64 = 500.0;
+/// The laws on one machine.
+const LAWS: [LawName; 3] = [LawName::FIXED, LawName::SLO_POWER, LawName::JOINT];
 /// How long after the trace's end its last requests may take.
 const AFTER_THE_END: Seconds = Seconds::new(15.0);
 
@@ -114,25 +129,72 @@ const AFTER_THE_END: Seconds = Seconds::new(15.0);
 /// # Errors
 /// A machine that cannot run it, with the remedy; a run that broke.
 pub fn run(args: &DemoArgs) -> Result<(), Failure> {
-    if !(args.duration >= 30.0 && args.duration <= 86_400.0) {
+    if let Some(duration) = args
+        .duration
+        .filter(|duration| !(30.0..=86_400.0).contains(duration))
+    {
         return Err(Failure::usage(anyhow!(
-            "--duration {}: a day takes between 30 s and 86400 s (120 is the default)",
-            args.duration
+            "--duration {duration}: a day takes between 30 s and 86400 s ({CLUSTER_DAY_S} is the default, {DAY_S} with --single)"
         )));
     }
-    let Some(summaries) = perform(args, &args.out.join("headroom.db"))? else {
+    let clusters = clusters(args)?;
+    let db = args.out.join("headroom.db");
+    let summaries = match clusters {
+        Some(laws) => {
+            let slo = slo(args, CLUSTER_TARGET_MS)?;
+            let length = Seconds::new(args.duration.unwrap_or(CLUSTER_DAY_S));
+            cluster::perform(args, laws, slo, length, &db)?
+        }
+        None => perform(args, &db)?,
+    };
+    let Some(summaries) = summaries else {
         return Ok(());
     };
     let report = args.out.join("demo.html");
-    let archive = Archive::open(&args.out.join("headroom.db"))?;
+    let archive = Archive::open(&db)?;
     let runs: Vec<_> = summaries.iter().filter_map(|summary| summary.run).collect();
     file::write(&report, &runs_html(&archive, &runs)?)?;
     if args.json {
-        say::result(serde_json::to_string(&summaries)?)
-    } else {
-        let table = summary_table(&summaries);
-        say::result(format_args!("{table}\nreport: {}", report.display()))
+        return say::result(serde_json::to_string(&summaries)?);
     }
+    let table = summary_table(&summaries);
+    let verdict = clusters.and_then(|_| cluster::verdict(&summaries));
+    let verdict = verdict.map_or(String::new(), |verdict| format!("\n{verdict}"));
+    say::result(format_args!("{table}{verdict}\nreport: {}", report.display()))
+}
+
+/// The two laws that are compared on clusters; nothing where one machine is to do, or has to.
+fn clusters(args: &DemoArgs) -> Result<Option<[LawName; 2]>, Failure> {
+    if args.single {
+        return Ok(None);
+    }
+    if args.hardware != Hardware::Auto {
+        let why = anyhow!("--hardware is for one machine: give --single, too");
+        return Err(Failure::usage(why));
+    }
+    let laws = match args.laws[..] {
+        [] => [LawName::FIXED, LawName::JOINT],
+        [first, second] if first != second => [first, second],
+        _ => {
+            let why = anyhow!(
+                "--laws: two different laws are compared on clusters, and here are {}; with --single there may be any number",
+                args.laws.len()
+            );
+            return Err(Failure::usage(why));
+        }
+    };
+    Ok(match cluster::hindrance() {
+        None => Some(laws),
+        Some(why) => {
+            say::note!("note: one machine and one law after another instead of two clusters: {why}");
+            None
+        }
+    })
+}
+
+fn slo(args: &DemoArgs, target_ms: f64) -> Result<Slo, Failure> {
+    let target = Seconds::from_millis(args.target_ms.unwrap_or(target_ms));
+    Slo::new(Ratio::from_percent(args.percentile), target).map_err(Failure::usage)
 }
 
 /// Runs each law on the day, and records the runs; nothing where it was stopped.
@@ -140,13 +202,9 @@ pub fn run(args: &DemoArgs) -> Result<(), Failure> {
 /// # Errors
 /// As [`run`].
 pub fn perform(args: &DemoArgs, db: &Path) -> Result<Option<Vec<RunSummary>>, Failure> {
-    let slo = Slo::new(
-        Ratio::from_percent(args.percentile),
-        Seconds::from_millis(args.target_ms),
-    )
-    .map_err(Failure::usage)?;
+    let slo = slo(args, TARGET_MS)?;
     let day = trace::named(&args.trace, Seconds::new(10.0), args.seed)?
-        .compressed_to(Seconds::new(args.duration))
+        .compressed_to(Seconds::new(args.duration.unwrap_or(DAY_S)))
         .map_err(Failure::usage)?;
     let stop = Stop::at_signals()?;
     let run_dir = args.run_dir.clone().unwrap_or_else(undo::default_run_dir);
@@ -208,15 +266,18 @@ fn stage(
     say::note!("one core serves {:.0} pages/s", rate.get());
     let peak = rate * plant.cores().max().get() * PEAK;
     let day = Arc::new(day.clone().scaled_to_peak(peak).map_err(Failure::usage)?);
-    let laws = args
-        .laws
+    let names = match args.laws[..] {
+        [] => &LAWS[..],
+        ref given => given,
+    };
+    let laws = names
         .iter()
-        .map(|name| law(*name, slo, plant, rate))
+        .map(|name| law(*name, slo, plant, rate, stage.model.machine()))
         .collect::<Result<Vec<_>, Failure>>()?;
 
     let view = terminal::view(args.no_view, || View::open(stop.clone()))?;
     let mut summaries = Vec::new();
-    for (name, mut law) in args.laws.iter().zip(laws) {
+    for (name, mut law) in names.iter().zip(laws) {
         let before = (stage.wiki.costs()?, stage.used());
         let Some(mut summary) = stage.replay(args, *name, &mut law, slo, plant, &day, view.as_ref(), stop)?
         else {
@@ -251,11 +312,18 @@ fn run_name(law: LawName) -> String {
     format!("demo-{law}")
 }
 
-fn law(name: LawName, slo: Slo, plant: Plant, rate: PerSecond) -> Result<Stack, Failure> {
+fn law(
+    name: LawName,
+    slo: Slo,
+    plant: Plant,
+    rate: PerSecond,
+    machine: &MachineFigures,
+) -> Result<Stack, Failure> {
     let context = LawContext {
         slo,
         plant,
         service_rate: rate,
+        machines: vec![machine.clone()],
     };
     let law = LawConfig::of(name).build(&context).map_err(Failure::usage)?;
     Stack::of(law, plant, guardian::DEFAULT_PATIENCE_PERIODS).map_err(Failure::usage)
@@ -270,9 +338,12 @@ impl Stage {
             .context("the demo's service needs a cgroup of its own: run as root (sudo)")?;
         say::note!("starting the wiki");
         let wiki = Wiki::start(&scope)?;
-        let model = PowerModel::default_for(demo_machine.cores)?;
+        let model = match &demo_machine.emulated {
+            Some(hardware) => PowerModel::new(hardware.metered())?,
+            None => PowerModel::default_for(demo_machine.cores)?,
+        };
         let target = TargetSpec::Path(scope.target().cpu_dir.display().to_string());
-        let options = LocalOptions::of(roots.clone(), target, model);
+        let options = LocalOptions::of(roots.clone(), target, model.clone());
         let machine = CgroupMachine::open(options, restore::global())?;
         let gateway = Gateway::start(GatewayConfig {
             listen: vec![SocketAddr::from(([127, 0, 0, 1], 0))],

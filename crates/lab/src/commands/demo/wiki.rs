@@ -6,6 +6,7 @@ use headroom_node::cgroup::CgroupScope;
 use headroom_testbed::wiki::WikiCosts;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -33,21 +34,25 @@ impl Wiki {
     /// # Errors
     /// Where it does not start, does not say its address, or cannot be moved.
     pub fn start(scope: &CgroupScope) -> anyhow::Result<Self> {
+        let cost = ["--page-cpu-ms".to_owned(), PAGE_CPU_MS.to_string()];
+        let wiki = Self::serve(SocketAddr::from(([127, 0, 0, 1], 0)), WORKERS, &cost)?;
+        scope.add(wiki.pid())?;
+        Ok(wiki)
+    }
+
+    /// Starts it at an address, with so many threads that render and pages of that cost, and waits until it serves.
+    ///
+    /// # Errors
+    /// Where it does not start, or does not say its address.
+    pub fn serve(listen: SocketAddr, workers: usize, cost: &[String]) -> anyhow::Result<Self> {
         let program = std::env::current_exe().context("this program's own file cannot be found")?;
         let child = Command::new(program)
-            .args([
-                "service",
-                "wiki",
-                "--listen",
-                "127.0.0.1:0",
-                "--until-input-closes",
-            ])
-            .args([
-                "--workers",
-                &WORKERS.to_string(),
-                "--page-cpu-ms",
-                &PAGE_CPU_MS.to_string(),
-            ])
+            .args(["service", "wiki", "--until-input-closes"])
+            .args(["--listen", &listen.to_string()])
+            .args(["--workers", &workers.to_string()])
+            .args(cost)
+            // What a terminal sends to its foreground (Ctrl-C) is for the demo, which ends its wikis itself.
+            .process_group(0)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -70,7 +75,6 @@ impl Wiki {
             .parse()
             .with_context(|| format!("the wiki's address is {address:?}"))?;
         wiki.pages = pages(wiki.address)?;
-        scope.add(wiki.child.id())?;
         Ok(wiki)
     }
 

@@ -6,6 +6,7 @@ use super::rows::{Evaluation, TargetPoint, compared};
 use headroom_record::RunId;
 use headroom_record::report::{Bars, Grid, Section, Sheet};
 use headroom_record::statistics::Estimate;
+use headroom_sim::power::Machine;
 use headroom_workload::Shape;
 
 /// The calibration: which figure of the plant, its value, and what it is from.
@@ -57,8 +58,8 @@ pub fn calibration(plan: &Plan) -> Vec<[String; 3]> {
                 .to_owned(),
         ],
     ];
-    if let Some(group) = base.scenario.nodes.first() {
-        let power = group.power;
+    let machine = base.scenario.nodes.first().map(|group| &group.machine);
+    if let Some(power) = machine.and_then(Machine::line) {
         lines.push([
             "power of a node".to_owned(),
             format!(

@@ -12,7 +12,7 @@ use crate::cgroup::{CgroupError, Target, TargetSpec};
 use crate::cpu::{self, CpuError, QuotaBounds};
 use crate::frequency::FrequencyBounds;
 use crate::limit::{CapBounds, LeverKind};
-use crate::power::{Allocated, Choice, MeterError, MeterPreference, ModelError, PowerModel};
+use crate::power::{Choice, MeterError, MeterPreference, PowerModel};
 use crate::program::{NicOptions, ProgramLever};
 use crate::restore::{Outcome, Registry};
 use headroom_units::{Cores, Hertz, Lever, LeverRange, Setting, Source, Watts};
@@ -69,9 +69,6 @@ pub enum OpenError {
     /// No power meter can be used.
     #[error(transparent)]
     Meter(#[from] MeterError),
-    /// The model's figures are none.
-    #[error(transparent)]
-    Model(#[from] ModelError),
     /// The limits cannot be set.
     #[error(transparent)]
     Limit(Box<LimitError>),
@@ -103,7 +100,8 @@ pub struct LocalMachine {
     lever: LeverKind,
     /// By the limiter's doing.
     in_force: Setting,
-    allocated: Allocated,
+    /// The cores that the service can use.
+    allocated: Cores,
     levers: LeverWatch,
     /// Why the service cannot be limited now: its control group is gone.
     gone: Option<String>,
@@ -143,14 +141,13 @@ impl LocalMachine {
     /// [`OpenError`]. Nothing was changed then.
     pub fn open(options: LocalOptions, registry: &Registry) -> Result<Self, OpenError> {
         let options = LocalOptions {
-            model: options.model.validated()?,
             // A tree that says that it is emulated is, whoever opens it.
             emulated: options.emulated || options.roots.source() == Source::Emulated,
             ..options
         };
         let target = Target::resolve(&options.roots, &options.target)?;
-        let allocated = Allocated::new(Cores::new(cpu::effective(&options.roots, &target)?.len() as f64));
-        let sensors = Sensors::open(&options, &target, &allocated)?;
+        let allocated = Cores::new(cpu::effective(&options.roots, &target)?.len() as f64);
+        let sensors = Sensors::open(&options, &target)?;
         // What was taken now stays: limiters are opened again and again, and none of them tries the meters anew.
         let options = LocalOptions {
             meter: sensors.choice().again(options.meter),
@@ -213,8 +210,7 @@ impl LocalMachine {
     /// # Errors
     /// [`OpenError`].
     pub fn hold(&mut self) -> Result<(), OpenError> {
-        let now = self.limiter()?.allocated().now();
-        self.allocated.set(now);
+        self.allocated = self.limiter()?.allocated();
         Ok(self.sensors.settle()?)
     }
 
@@ -234,8 +230,8 @@ impl LocalMachine {
     }
 
     /// The cores that the service can use: as allocated last, or as found.
-    pub fn allocated(&self) -> Cores {
-        self.allocated.now()
+    pub const fn allocated(&self) -> Cores {
+        self.allocated
     }
 
     /// Whether a lever was not in force as commanded since the last call, or another one than at first holds the cap.
@@ -327,7 +323,7 @@ impl LocalMachine {
             .with(Lever::Cores, cores.map(Cores::get))
             .with(Lever::Cap, cap.map(Watts::get))
             .with(Lever::Frequency, applied.frequency.map(Hertz::get));
-        self.allocated.set(applied.cores);
+        self.allocated = applied.cores;
         Ok(applied)
     }
 
@@ -393,7 +389,7 @@ fn open_limiter(options: &LocalOptions, target: &Target, registry: &Registry) ->
     let opened = Limiter::open(
         &options.roots,
         target,
-        options.model,
+        options.model.clone(),
         options.meter,
         options.limiter,
         registry,
@@ -421,7 +417,7 @@ fn possible(options: &LocalOptions, bounds: Bounds) -> Possible {
         Some(caps) => LeverRange::between(caps.smallest.get(), caps.largest.get()),
         None => {
             let floor = options.limiter.cap.floor.max(cores.smallest);
-            let lowest = options.model.minimum_cap(cores.smallest, floor);
+            let lowest = options.model.minimum_cap(floor.min(cores.smallest));
             LeverRange::between(lowest.get(), options.model.maximum_cap().get())
         }
     };
@@ -454,7 +450,7 @@ impl Machine for LocalMachine {
             devices,
             meters,
             envelope: Some(PowerEnvelope {
-                idle: model.idle(Cores::ZERO),
+                idle: model.limit(Cores::ZERO),
                 full: model.maximum_cap(),
                 source: self.label(Source::Estimated),
             }),
@@ -521,7 +517,7 @@ impl Machine for LocalMachine {
         }
         self.in_force = Setting::default();
         if let Ok(possible) = self.possible() {
-            self.allocated.set(Cores::new(possible.cores.max));
+            self.allocated = Cores::new(possible.cores.max);
         }
         done
     }

@@ -10,7 +10,7 @@ use crate::cgroup::Target;
 use crate::cpu::{UsageMeter, UsageSample};
 use crate::file;
 use crate::frequency::FrequencyReader;
-use crate::power::{Allocated, Choice, Meter, MeterError, MeterSample, choose, choose_tried, settled};
+use crate::power::{Choice, Meter, MeterError, MeterSample, choose, choose_tried, settled};
 use headroom_units::{Joules, Reading, Seconds, Source};
 use headroom_wire::message::RefusedReadings;
 use std::collections::HashMap;
@@ -26,7 +26,6 @@ const MAX_NOTED: usize = 64;
 
 pub(super) struct Sensors {
     options: LocalOptions,
-    allocated: Allocated,
     usage: UsageMeter,
     cpu: CpuTotals,
     meter: Box<dyn Meter>,
@@ -51,21 +50,16 @@ impl fmt::Debug for Sensors {
 }
 
 impl Sensors {
-    pub(super) fn open(
-        options: &LocalOptions,
-        target: &Target,
-        allocated: &Allocated,
-    ) -> Result<Self, OpenError> {
+    pub(super) fn open(options: &LocalOptions, target: &Target) -> Result<Self, OpenError> {
         let choose = match options.limiter.meter_tried {
             true => choose_tried,
             false => choose,
         };
         // Before the meters, each of which would only say that it is not there instead.
         let usage = UsageMeter::open(&options.roots, target)?;
-        let (meter, choice) = choose(options.meter, &options.roots, target, options.model, allocated)?;
+        let (meter, choice) = choose(options.meter, &options.roots, target, &options.model)?;
         Ok(Self {
             options: options.clone(),
-            allocated: allocated.clone(),
             usage,
             cpu: CpuTotals::default(),
             meter,
@@ -187,7 +181,7 @@ impl Sensors {
         };
         let opened = Target::resolve(&options.roots, &options.target)
             .map_err(OpenError::from)
-            .and_then(|target| Self::open(&options, &target, &self.allocated));
+            .and_then(|target| Self::open(&options, &target));
         match opened {
             Ok(fresh) => {
                 self.cpu.begin_anew();

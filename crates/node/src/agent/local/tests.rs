@@ -109,7 +109,7 @@ fn what_somebody_changed_between_two_leases_is_what_is_put_back_next() {
 fn a_cap_limits_by_quota_within_its_range() {
     let dir = tempfile::tempdir().unwrap();
     let (_, options) = machine(dir.path());
-    let model = options.model;
+    let model = options.model.clone();
     let mut machine = LocalMachine::open(options, &Registry::new()).unwrap();
     let range = machine.ranges().get(Lever::Cap).unwrap();
     assert_eq!(range.max, model.maximum_cap().get());

@@ -1,7 +1,7 @@
 //! `devices/system/cpu`: the CPUs, their topology, frequency policies and idle states.
 
 use super::{Entries, dir, file, files, link};
-use crate::hardware::cpuidle::{self, CpuIdle};
+use crate::hardware::cpuidle;
 use crate::hardware::text;
 use crate::hardware::world::World;
 use rustix::io::Errno;
@@ -108,17 +108,12 @@ pub(super) fn entries(world: &World, path: &[&str]) -> Option<Entries> {
         }
         ["devices", "system", "cpu", name, "cpuidle"] => {
             cpu(world, name)?;
-            machine.idle.as_ref()?;
-            Some(
-                (0..CpuIdle::states())
-                    .map(|state| dir(format!("state{state}")))
-                    .collect(),
-            )
+            let states = machine.idle.as_ref()?.states();
+            Some((0..states).map(|state| dir(format!("state{state}"))).collect())
         }
         ["devices", "system", "cpu", name, "cpuidle", state] => {
             cpu(world, name)?;
-            machine.idle.as_ref()?;
-            numbered("state", state, CpuIdle::states())?;
+            numbered("state", state, machine.idle.as_ref()?.states())?;
             Some(files(&cpuidle::ATTRIBUTES))
         }
         _ => None,
@@ -172,8 +167,9 @@ pub(super) fn read(world: &World, path: &[&str]) -> Result<String, Errno> {
         }
         ["devices", "system", "cpu", dir, "cpuidle", state, name] => {
             let cpu = cpu(world, dir).ok_or(Errno::NOENT)?;
-            let state = numbered("state", state, CpuIdle::states()).ok_or(Errno::NOENT)?;
-            machine.idle.as_ref().ok_or(Errno::NOENT)?.read(cpu, state, name)
+            let idle = machine.idle.as_ref().ok_or(Errno::NOENT)?;
+            let state = numbered("state", state, idle.states()).ok_or(Errno::NOENT)?;
+            idle.read(cpu, state, name)
         }
         _ => Err(Errno::NOENT),
     }
@@ -203,13 +199,9 @@ pub(super) fn write(world: &mut World, path: &[&str], given: &str) -> Result<(),
         }
         ["devices", "system", "cpu", dir, "cpuidle", state, name] => {
             let cpu = cpu(world, dir).ok_or(Errno::NOENT)?;
-            let state = numbered("state", state, CpuIdle::states()).ok_or(Errno::NOENT)?;
-            world
-                .machine
-                .idle
-                .as_mut()
-                .ok_or(Errno::NOENT)?
-                .write(cpu, state, name, given)
+            let idle = world.machine.idle.as_mut().ok_or(Errno::NOENT)?;
+            let state = numbered("state", state, idle.states()).ok_or(Errno::NOENT)?;
+            idle.write(cpu, state, name, given)
         }
         _ => Err(Errno::NOENT),
     }

@@ -69,7 +69,8 @@ pub(super) fn figure_1(plan: &Plan, results: &Results<'_>) -> Vec<Row> {
         .scenario
         .nodes
         .first()
-        .map_or(0.0, |group| group.power.base_w);
+        .and_then(|group| group.machine.line())
+        .map_or(0.0, |line| line.base_w);
     let mut rows = Rows {
         results,
         figure: "1",

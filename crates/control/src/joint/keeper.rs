@@ -1,0 +1,211 @@
+//! How often periods may be late, kept whatever the model believes.
+//!
+//! Three things, each of which the model cannot talk its way around:
+//!
+//! - **Caution**, in ln of the percentile, by adaptive conformal control with a fixed error rate (Gibbs and Candès, "Adaptive
+//!   conformal inference under distribution shift", 2021; Angelopoulos, Candès and Tibshirani, "Conformal PID control for
+//!   time series prediction", 2023): each period that is late adds a step, each that is not takes the step's share back. As
+//!   long as it is within its bounds the share of late periods over n periods is at most the rate asked for plus
+//!   (bound / step) / n. It never falls below zero: a model is not made bolder for having been too careful.
+//! - **A rate that everything on was observed to have.** Where even with everything on more periods are late than asked, the
+//!   rate is what was observed then, by its lower confidence bound, and never what a model says.
+//! - **Retreat**: two bets against "late at most at twice the rate" are kept as wealth (Ramdas et al., "Game-theoretic
+//!   statistics and safe anytime-valid inference", 2023): a high stake, which finds several late periods among a few, and a low
+//!   one, which finds a rate of some times what is asked over hundreds. Where one passes its bound the model is not to be
+//!   trusted: everything goes on for a while, longer each time. Wealth never falls below one, so that a good hour buys no bad
+//!   minute: these are detectors that are started anew, and now and then one raises a false alarm (where exactly half a
+//!   percent of the periods are late, by chance, about once in 8,000).
+
+/// What a late period adds to the caution.
+const STEP: f64 = 0.25;
+/// The share of the rate that is aimed at: what caution cannot help, and the time that it takes to grow, come on top.
+const AIM: f64 = 0.8;
+/// The most caution: a percentile eight times that of the model.
+const MAX_CAUTION: f64 = 2.1;
+/// Stakes, as the share of the wealth that a period in time loses, and the wealth at which the model is given up. The lower is
+/// about what is best where four times the rate asked are late.
+const BURST: f64 = 0.5;
+const MAX_OF_BURST: f64 = 100.0;
+const MAX_OF_RATE: f64 = 1000.0;
+/// The first retreat, and the longest, in periods.
+const FIRST_RETREAT: u32 = 30;
+const MAX_RETREAT: u32 = 960;
+/// Periods without retreat after which the next is as short as the first.
+const FORGIVEN: u32 = 4 * MAX_RETREAT;
+/// The weight of the newest period in what everything on was observed to do.
+const FORGET: f64 = 1.0 / 2000.0;
+
+/// The keeper of the SLO.
+#[derive(Clone, Debug)]
+pub(super) struct Keeper {
+    /// The share of periods that may be late.
+    asked: f64,
+    caution: f64,
+    /// Late periods and all periods with everything on, fading.
+    full: (f64, f64),
+    /// Of the bet on bursts, and of that on the rate.
+    wealth: [f64; 2],
+    retreat: u32,
+    next_retreat: u32,
+    since_retreat: u32,
+}
+
+impl Keeper {
+    pub(super) fn new(asked: f64) -> Self {
+        Self {
+            asked,
+            caution: 0.0,
+            full: (0.0, 0.0),
+            wealth: [1.0; 2],
+            retreat: 0,
+            next_retreat: FIRST_RETREAT,
+            since_retreat: 0,
+        }
+    }
+
+    /// What is added to the ln of the percentile.
+    pub(super) const fn caution(&self) -> f64 {
+        self.caution
+    }
+
+    /// Periods for which everything stays on.
+    pub(super) const fn retreat(&self) -> u32 {
+        self.retreat
+    }
+
+    /// The share of periods that may be late.
+    pub(super) fn rate(&self) -> f64 {
+        let (late, periods) = self.full;
+        if periods < 1.0 {
+            return self.asked;
+        }
+        let share = late / periods;
+        // Wilson's lower bound at two standard deviations.
+        let z = 2.0;
+        let centre = share + z * z / (2.0 * periods);
+        let width = z * (share * (1.0 - share) / periods + z * z / (4.0 * periods * periods)).sqrt();
+        let least = (centre - width) / (1.0 + z * z / periods);
+        self.asked.max(least).min(0.5)
+    }
+
+    /// Takes a period: whether it was late, and whether everything was on in it.
+    pub(super) fn observe(&mut self, late: bool, everything_on: bool) {
+        let error = f64::from(u8::from(late));
+        if everything_on {
+            let (late, periods) = self.full;
+            self.full = (late * (1.0 - FORGET) + error, periods * (1.0 - FORGET) + 1.0);
+        }
+        let rate = self.rate();
+        self.caution = (self.caution + STEP * (error - AIM * rate)).clamp(0.0, MAX_CAUTION);
+        self.retreat = self.retreat.saturating_sub(1);
+        if everything_on {
+            return;
+        }
+        self.since_retreat = self.since_retreat.saturating_add(1);
+        if self.since_retreat > FORGIVEN {
+            self.next_retreat = FIRST_RETREAT;
+        }
+        let twice = 2.0 * rate;
+        let stakes = [BURST / twice, 1.0];
+        for (wealth, stake) in self.wealth.iter_mut().zip(stakes) {
+            *wealth = (*wealth * (1.0 + stake * (error - twice))).max(1.0);
+        }
+        if self.wealth[0] > MAX_OF_BURST || self.wealth[1] > MAX_OF_RATE {
+            self.wealth = [1.0; 2];
+            self.retreat = self.next_retreat;
+            self.next_retreat = (2 * self.next_retreat).min(MAX_RETREAT);
+            self.since_retreat = 0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn late_periods_make_it_careful_at_once_and_calm_ones_slowly_less_so() {
+        let mut keeper = Keeper::new(0.005);
+        keeper.observe(true, false);
+        assert!(keeper.caution() > 0.24);
+        for _ in 0..100 {
+            keeper.observe(false, false);
+        }
+        assert!((0.1..0.15).contains(&keeper.caution()), "{}", keeper.caution());
+        for _ in 0..200 {
+            keeper.observe(false, false);
+        }
+        assert_eq!(keeper.caution(), 0.0);
+    }
+
+    #[test]
+    fn a_model_that_is_wrong_again_and_again_is_given_up_for_longer_each_time() {
+        let mut keeper = Keeper::new(0.005);
+        let mut lengths = Vec::new();
+        for period in 0..2000 {
+            let before = keeper.retreat();
+            keeper.observe(before == 0 && period % 3 == 0, before > 0);
+            if before == 0 && keeper.retreat() > 0 {
+                lengths.push(keeper.retreat());
+            }
+        }
+        assert!(
+            lengths.len() >= 3 && lengths.windows(2).all(|two| two[1] >= two[0]),
+            "{lengths:?}"
+        );
+        assert_eq!(lengths[..2], [30, 60]);
+    }
+
+    #[test]
+    fn a_rate_of_many_times_what_is_asked_is_found_however_even_it_is() {
+        for every in [7, 12, 25] {
+            let mut keeper = Keeper::new(0.005);
+            let found = (0..3000).find(|period| {
+                keeper.observe(period % every == 0, false);
+                keeper.retreat() > 0
+            });
+            assert!(found.is_some(), "one of {every} periods late is never found");
+        }
+        // What is asked for is no reason.
+        let mut keeper = Keeper::new(0.005);
+        for period in 0..100_000 {
+            keeper.observe(period % 200 == 0, false);
+            assert_eq!(keeper.retreat(), 0);
+        }
+    }
+
+    #[test]
+    fn only_what_everything_on_was_observed_to_do_relaxes_the_rate() {
+        let mut keeper = Keeper::new(0.005);
+        for _ in 0..500 {
+            keeper.observe(true, false);
+        }
+        assert_eq!(keeper.rate(), 0.005);
+        for period in 0..1000 {
+            keeper.observe(period % 10 == 0, true);
+        }
+        assert!((0.08..0.12).contains(&keeper.rate()), "{}", keeper.rate());
+    }
+
+    proptest! {
+        /// The long-run guarantee, for any world: where caution is honoured within its bounds, no sequence of periods is late
+        /// more often than asked by more than bound over step over n.
+        #[test]
+        fn no_sequence_is_late_more_often_than_asked(threshold in 0.05..(MAX_CAUTION - STEP), seed in any::<u64>()) {
+            let mut keeper = Keeper::new(0.01);
+            let (mut state, mut late) = (seed, 0);
+            let periods = 5000;
+            for _ in 0..periods {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                // A world that is late whenever the law is less careful than it asks, which drifts.
+                let needed = threshold * ((state >> 33) as f64 / f64::from(1u32 << 31));
+                let is_late = keeper.retreat() == 0 && keeper.caution() < needed;
+                late += u32::from(is_late);
+                keeper.observe(is_late, keeper.retreat() > 0);
+            }
+            let bound = 0.01 + MAX_CAUTION / STEP / f64::from(periods) + 1.0 / f64::from(periods);
+            prop_assert!(f64::from(late) / f64::from(periods) <= bound, "{late}");
+        }
+    }
+}

@@ -1,0 +1,639 @@
+//! One law for every lever: the cheapest servers and frequency that keep the SLO as often as asked, whatever the model
+//! believes.
+//!
+//! | part | here |
+//! |---|---|
+//! | the arrival rate of the next period, the cost of a request, the percentile at a point | those of [`crate::headroom`] |
+//! | how often periods may be late, whatever these believe | `keeper` |
+//! | watts at a point, by the physics of the machines | `draw` |
+//! | the frequency by a power cap, where it has no lever of its own | `capped` |
+//! | servers: what the load may grow to until another could serve, and for how long one must not have been needed | `servers` |
+
+mod capped;
+mod draw;
+mod keeper;
+mod servers;
+mod tuning;
+
+pub use servers::MAX_HORIZON_PERIODS;
+pub use tuning::JointTuning;
+
+use crate::decision::{Decision, Reason};
+use crate::headroom::choose::{Demand, Learned};
+use crate::headroom::cost::Cost;
+use crate::headroom::forecast::{Forecast, Forecaster};
+use crate::headroom::latency::{LatencyModel, Measured};
+use crate::headroom::power::PowerModel;
+use crate::law::Law;
+use crate::observation::{Observation, Traffic};
+use crate::plant::{Plant, Slo};
+use crate::reflex::{Past, Planned, Queue, ReflexPlan};
+use crate::resize::PowerState;
+use capped::Capped;
+use draw::Draw;
+use headroom_physics::MachineFigures;
+use headroom_units::{Hertz, Lever, PerSecond, Setting, Watts};
+use keeper::Keeper;
+use servers::{Growth, Needed};
+
+/// More requests than this for each core in force, at a period's end, are a backlog.
+const PRESENT_PER_CORE: f64 = 2.0;
+/// Periods at full speed after a late one.
+const AFTER_LATE: u32 = 3;
+/// Servers beyond the fewest that are safe which are tried, in case they are cheaper at a lower frequency.
+const MORE_SERVERS: usize = 3;
+/// Cores are parked only where the least that could be saved so is at least this share of the watts.
+const WORTH_PARKING: f64 = 0.01;
+/// The fewest cores that keep the SLO, and so many times as many, are tried.
+const MORE_CORES: [f64; 4] = [1.0, 1.3, 1.7, 2.2];
+
+/// A cap leaves the frequency that it stands for to all but one of so many cases.
+const CAP_FOR: f64 = 20.0;
+
+/// How often a period may be late in the rare case that the load has grown by as much as is expected of it at most.
+const LATE_WHEN_GROWN: f64 = 0.1;
+/// Growth for which every server stays on.
+const MAX_GROWTH: f64 = 100.0;
+
+/// Seconds for which more servers stay on than those from which the law had to retreat.
+const FLOOR_S: f64 = 7200.0;
+
+const WARM_UP: &str = "warm-up";
+const UNOBSERVED: &str = "hold-unobserved";
+const CHEAPEST: &str = "cheapest-point";
+const FULL_SPEED: &str = "full-speed-after-late";
+const RETREAT: &str = "retreat";
+const SERVERS: &str = "servers-for-the-horizon";
+
+/// The law.
+#[derive(Clone, Debug)]
+pub struct Joint {
+    slo: Slo,
+    plant: Plant,
+    tuning: JointTuning,
+    levers: Vec<Lever>,
+    /// Limits and their pace, the highest first.
+    paces: Vec<(Option<Hertz>, f64)>,
+    /// Where the limits are held by a cap.
+    capped: Option<Capped>,
+    forecaster: Forecaster,
+    cost: Cost,
+    latency: LatencyModel,
+    unused_power: PowerModel,
+    draw: Draw,
+    keeper: Keeper,
+    reflex: ReflexPlan,
+    /// From the first period on, whose length says how many a boot lasts.
+    growth: Option<Growth>,
+    needed: Needed,
+    /// So many servers stay on after a retreat from fewer, for so many more periods.
+    floor: (usize, u32),
+    after_late: u32,
+    /// Periods in a row with everything on.
+    full_for: u32,
+    periods: u32,
+    in_flight: Option<(u64, f64)>,
+}
+
+/// A number of servers with its best cores and frequency.
+#[derive(Clone, Copy, Debug)]
+struct Point {
+    servers: usize,
+    /// The share of their cores that is not parked.
+    on: f64,
+    limit: Option<Hertz>,
+    pace: f64,
+    watts: f64,
+    late: f64,
+}
+
+impl Joint {
+    /// The law for an SLO, a cluster of these machines in the order in which they are switched on, and a service rate of μ
+    /// requests per second and core at the highest frequency; `None` where there is no machine.
+    pub fn new(
+        slo: Slo,
+        plant: Plant,
+        machines: &[MachineFigures],
+        service_rate: PerSecond,
+        tuning: JointTuning,
+    ) -> Option<Self> {
+        if machines.is_empty() {
+            return None;
+        }
+        let mut paces = vec![(None, 1.0)];
+        if let Some(range) = plant.frequency() {
+            let steps = ((range.max() - range.min()) / range.step() - 1e-9)
+                .ceil()
+                .max(0.0) as usize;
+            let limits = (1..=steps).map(|step| range.round_down(range.max() - range.step() * step as f64));
+            paces.extend(limits.map(|limit| (Some(limit), limit / range.max())));
+        }
+        let capped = Capped::new(&plant, machines);
+        if let Some(capped) = &capped {
+            paces = capped.paces();
+        }
+        let draw = Draw::new(machines, plant.cores().max());
+        Some(Self {
+            levers: plant.levers(),
+            paces,
+            capped,
+            forecaster: Forecaster::new(),
+            cost: Cost::new(service_rate.get()),
+            latency: LatencyModel::new(slo.percentile(), plant.cores()),
+            unused_power: PowerModel::new(plant.power()),
+            keeper: Keeper::new(tuning.late),
+            reflex: ReflexPlan::default(),
+            growth: None,
+            needed: Needed::default(),
+            draw,
+            floor: (1, 0),
+            after_late: 0,
+            full_for: 0,
+            periods: 0,
+            in_flight: None,
+            slo,
+            plant,
+            tuning,
+        })
+    }
+
+    fn serving(&self, observation: &Observation) -> usize {
+        match observation.nodes.is_empty() {
+            true => self.draw.servers(),
+            false => observation
+                .nodes
+                .iter()
+                .filter(|node| node.state.takes_requests())
+                .count()
+                .max(1),
+        }
+    }
+
+    fn limit_in_force(&self, observation: &Observation) -> (Option<Hertz>, f64) {
+        if let Some(capped) = &self.capped {
+            return capped.in_force(observation.frequency.map(|reading| reading.value));
+        }
+        let limit = observation.in_force.frequency();
+        let highest = self.plant.frequency().map(|range| range.max());
+        let pace = limit
+            .zip(highest)
+            .map_or(1.0, |(limit, highest)| (limit / highest).clamp(0.05, 1.0));
+        (limit, pace)
+    }
+
+    /// The share of the cores of so many servers that is not parked.
+    fn on_in_force(&self, observation: &Observation, serving: usize) -> f64 {
+        let cores = observation.in_force.cores().filter(|_| self.plant.parks());
+        let share = cores.map_or(1.0, |cores| cores.get() / self.draw.cores(serving));
+        if share < 1.0 - 1e-6 { share } else { 1.0 }
+    }
+
+    /// Whether anything was limited that acts at once.
+    fn is_limited(&self, observation: &Observation, serving: usize) -> bool {
+        let slowed = match &self.capped {
+            Some(capped) => capped.limits(),
+            None => observation.in_force.frequency().is_some(),
+        };
+        slowed || self.on_in_force(observation, serving) < 1.0
+    }
+
+    fn learn(&mut self, observation: &Observation, traffic: &Traffic) {
+        let length = observation.length.get();
+        let serving = self.serving(observation);
+        let on = self.on_in_force(observation, serving);
+        let cores = self.draw.cores(serving) * on;
+        let (limit, pace) = self.limit_in_force(observation);
+        let fired = observation.reflexes > 0;
+        // A reflex lifts the cap in the middle of a period.
+        if let Some(capped) = self.capped.as_mut().filter(|_| !fired) {
+            capped.observe(observation.frequency.map(|reading| reading.value));
+        }
+        let Some(rate) = observation.arrival_rate().map(PerSecond::get) else {
+            return;
+        };
+        self.forecaster.observe(observation.period, rate, length);
+        let horizon_s = self.draw.longest_boot_s() + self.tuning.warm_s;
+        self.growth
+            .get_or_insert_with(|| Growth::new((horizon_s / length.max(1e-3)).ceil() as usize))
+            .observe(rate);
+        let in_flight = traffic.in_flight as f64;
+        self.reflex.observe(&Past {
+            queue: Queue {
+                rate,
+                cost: self.cost.at(pace),
+                cores,
+                length,
+            },
+            in_flight: Some(traffic.mean_in_flight(observation.length)),
+            fired,
+            late: traffic.latency_to_judge() > self.slo.target(),
+            limited: self.is_limited(observation, serving),
+        });
+        if fired {
+            // Two points were in force: the period says nothing of either.
+            self.in_flight = Some((observation.period, in_flight));
+            return;
+        }
+        if let Some(share) = observation.utilisation {
+            let in_force = observation.in_force.cores().map_or(cores, |cores| cores.get());
+            let busy = share.get().clamp(0.0, 1.0) * in_force;
+            let before = self
+                .in_flight
+                .filter(|(period, _)| period + 1 == observation.period);
+            let change = in_flight - before.map_or(in_flight, |(_, before)| before);
+            self.cost
+                .observe(busy * length, traffic.completions as f64, change, pace);
+        }
+        self.in_flight = Some((observation.period, in_flight));
+        let settled = |state: PowerState| matches!(state, PowerState::Serving | PowerState::Off);
+        let cost = self.cost.at(pace);
+        if let Some(power) = observation.power
+            && observation.nodes.iter().all(|node| settled(node.state))
+        {
+            let figures = self.draw.by_figures(serving, on, rate, cost, limit);
+            self.draw.observe(power.value.get(), figures);
+        }
+        if let Some(latency) = traffic.latency.filter(|latency| !latency.missed) {
+            self.latency.observe(&Measured {
+                cores,
+                load: rate * cost / cores,
+                cost,
+                completions: traffic.completions as f64,
+                length,
+                at_slo: latency.at_slo.get(),
+                median_and_p95: latency.distribution.map(|d| (d.p50.get(), d.p95.get())),
+            });
+        }
+    }
+
+    fn demand(&self, forecast: &Forecast, observation: &Observation, traffic: &Traffic) -> Demand {
+        let usual = PRESENT_PER_CORE * self.draw.cores(self.serving(observation)) + 3.0;
+        let length = observation.length.get().max(1e-3);
+        Demand {
+            rate: forecast.rate,
+            cases: forecast.cases.clone(),
+            backlog: (traffic.in_flight as f64 - usual).max(0.0) / length,
+            surprise: self.latency.surprise(),
+            length,
+            bound: self.slo.target().get() * self.tuning.guard,
+        }
+    }
+
+    fn learned(&mut self) -> Learned<'_> {
+        Learned {
+            latency: &mut self.latency,
+            cost: &self.cost,
+            power: &self.unused_power,
+            caution: self.keeper.caution(),
+        }
+    }
+
+    /// The cheapest frequency at which this share of the cores of so many servers keeps the SLO; the highest where none does,
+    /// and whether one does.
+    fn best_pace(&mut self, (servers, on): (usize, f64), demand: &Demand, allowed: f64) -> (Point, bool) {
+        let cores = self.draw.cores(servers) * on;
+        // The slowest that keeps it, by halving: a slower one is later.
+        let (mut fits, mut late) = (0, self.paces.len());
+        while late - fits > 1 {
+            let middle = fits + (late - fits) / 2;
+            let pace = self.paces[middle].1;
+            match self.learned().fits(demand, cores, pace, allowed) {
+                true => fits = middle,
+                false => late = middle,
+            }
+        }
+        let rate = demand.rate + demand.backlog;
+        let watts = |at: usize| {
+            let (limit, pace) = self.paces[at];
+            self.draw.watts(servers, on, rate, self.cost.at(pace), limit)
+        };
+        let best = (0..=fits)
+            .min_by(|a, b| watts(*a).total_cmp(&watts(*b)))
+            .unwrap_or(0);
+        let (limit, pace) = self.paces[best];
+        let watts = watts(best);
+        let late = self.learned().late(demand, cores, pace);
+        let point = Point {
+            servers,
+            on,
+            limit,
+            pace,
+            watts,
+            late,
+        };
+        (point, fits > 0 || late <= allowed)
+    }
+
+    /// The cheapest cores and frequency at which so many servers keep the SLO; everything where nothing does.
+    fn best_point(&mut self, servers: usize, demand: &Demand, allowed: f64) -> Point {
+        let (all, keeps) = self.best_pace((servers, 1.0), demand, allowed);
+        if !self.plant.parks() || !keeps {
+            return all;
+        }
+        // As many cores as there is work for, at the frequency chosen: no more can sleep.
+        let rate = demand.rate + demand.backlog;
+        let cores = self.draw.cores(servers);
+        let cost = self.cost.at(all.pace);
+        let fewest = (rate * cost / cores).clamp(1.0 / cores, 1.0);
+        let least = self.draw.watts(servers, fewest, rate, cost, all.limit);
+        if least > (1.0 - WORTH_PARKING) * all.watts {
+            return all;
+        }
+        // Whole cores of each server.
+        let step = self.plant.cores().step().get().max(servers as f64) / cores;
+        let (mut late, mut fits) = ((fewest / step).floor() as usize, (1.0 / step).floor() as usize);
+        while fits > late + 1 {
+            let middle = late + (fits - late) / 2;
+            let on = middle as f64 * step;
+            match self.learned().fits(demand, cores * on, 1.0, allowed) {
+                true => fits = middle,
+                false => late = middle,
+            }
+        }
+        let mut best = all;
+        for more in MORE_CORES {
+            let on = (fits as f64 * more).ceil() * step;
+            if on >= 1.0 {
+                break;
+            }
+            let (point, keeps) = self.best_pace((servers, on), demand, allowed);
+            if keeps && point.watts < best.watts {
+                best = point;
+            }
+        }
+        best
+    }
+
+    /// The best point of the servers that serve, bolder where a reflex is in time for what the model then expects to be late,
+    /// and the reflex planned for it.
+    fn best_now(
+        &mut self,
+        servers: usize,
+        demand: &Demand,
+        allowed: f64,
+        in_flight: u64,
+    ) -> (Point, Option<Planned>) {
+        if !self.tuning.reflex {
+            return (self.best_point(servers, demand, allowed), None);
+        }
+        let cores = self.draw.cores(servers);
+        let mut plan = self.reflex.clone();
+        let point = self.best_point(servers, demand, allowed * plan.bold());
+        let planned = plan.plan(
+            &mut self.learned(),
+            demand,
+            (cores * point.on, point.pace),
+            in_flight,
+        );
+        let (point, planned) = match planned.in_time {
+            true => (point, planned),
+            false => {
+                let point = self.best_point(servers, demand, allowed);
+                let planned = plan.plan(
+                    &mut self.learned(),
+                    demand,
+                    (cores * point.on, point.pace),
+                    in_flight,
+                );
+                (point, planned)
+            }
+        };
+        self.reflex = plan;
+        (point, Some(planned))
+    }
+
+    /// What the load grows to while another server boots, as a factor.
+    fn expected_growth(&self) -> f64 {
+        let growth = self.growth.as_ref();
+        let growth = growth.map_or(f64::INFINITY, |growth| growth.exceeded_by(self.tuning.late));
+        growth.max(self.tuning.surge)
+    }
+
+    /// The fewest servers that keep the SLO at full speed whatever the load grows to while another boots.
+    fn fewest_safe(&mut self, demand: &Demand, allowed: f64) -> usize {
+        let all = self.draw.servers();
+        let growth = self.expected_growth();
+        if f64::from(self.periods) * demand.length < self.tuning.learn_s || growth > MAX_GROWTH {
+            return all;
+        }
+        // From the smoothed rate, and without what is left over or surprised just now: one period's noise must start no server.
+        let rate = self.growth.as_ref().and_then(Growth::rate);
+        let grows = rate.unwrap_or(demand.rate) * growth / demand.rate.max(1e-9);
+        let grown = Demand {
+            rate: demand.rate * grows,
+            cases: demand
+                .cases
+                .iter()
+                .map(|(rate, share)| (rate * grows, *share))
+                .collect(),
+            backlog: 0.0,
+            surprise: 1.0,
+            ..demand.clone()
+        };
+        let (mut late, mut fits) = (0, all);
+        while fits - late > 1 {
+            let middle = late + (fits - late) / 2;
+            let cores = self.draw.cores(middle);
+            match self
+                .learned()
+                .fits(&grown, cores, 1.0, LATE_WHEN_GROWN.max(allowed))
+            {
+                true => fits = middle,
+                false => late = middle,
+            }
+        }
+        (fits + self.tuning.spare).min(all)
+    }
+
+    /// The cap that holds about the frequency of a point, whatever but one case in [`CAP_FOR`] comes in; `None` where the
+    /// frequency has a lever of its own, or nothing is to be limited.
+    fn cap(&mut self, point: Option<&Point>, demand: &Demand) -> Option<Watts> {
+        let capped = self.capped.as_mut()?;
+        let Some(point) = point.filter(|point| point.limit.is_some()) else {
+            capped.lift();
+            return None;
+        };
+        let mut rest = 1.0;
+        let case = demand.cases.iter().find(|(_, share)| {
+            rest -= share;
+            rest <= 1.0 / CAP_FOR
+        });
+        let rate = case.map_or(demand.rate, |(rate, _)| rate.max(demand.rate)) + demand.backlog;
+        let (servers, cost) = (point.servers, self.cost.at(point.pace));
+        let watts = self.draw.watts(servers, point.on, rate, cost, point.limit) - self.draw.off(servers);
+        capped.cap(point.pace, Watts::new(watts))
+    }
+
+    /// So many servers, and what the point says of those that serve now.
+    fn setting(&mut self, servers: usize, point: Option<&Point>, demand: &Demand) -> Setting {
+        let mut setting = self.plant.full();
+        if let Some(cap) = self.cap(point, demand) {
+            let cores = setting.cores().unwrap_or(self.plant.cores().max());
+            setting = setting.with(Lever::Cap, Some(self.plant.bound_cap(cap, cores).get()));
+        }
+        if let Some(point) = point {
+            if self.capped.is_none() {
+                setting = setting.with(Lever::Frequency, point.limit.map(Hertz::get));
+            }
+            if point.on < 1.0 {
+                let cores = self.draw.cores(point.servers) * point.on;
+                setting = setting.with(Lever::Cores, Some(cores));
+            }
+        }
+        if self.plant.bounds(Lever::Servers).is_some() {
+            setting = setting.with(Lever::Servers, Some(servers as f64));
+        }
+        setting
+    }
+
+    /// Everything on, and why.
+    fn everything(&mut self, rule: &'static str, text: String, forecast: &Forecast) -> Decision {
+        if let Some(capped) = &mut self.capped {
+            capped.lift();
+        }
+        let all = self.draw.servers() as f64;
+        let servers = self.plant.bounds(Lever::Servers).map(|_| all);
+        Decision {
+            setting: self.plant.full().with(Lever::Servers, servers),
+            expected_rate: Some(PerSecond::new(forecast.rate)),
+            reflex: None,
+            reasons: vec![Reason::new(rule, text, &[])],
+        }
+    }
+}
+
+impl Law for Joint {
+    fn name(&self) -> &'static str {
+        "joint"
+    }
+
+    fn levers(&self) -> &[Lever] {
+        &self.levers
+    }
+
+    fn decide(&mut self, observation: &Observation) -> Decision {
+        let hold = |text: &str| Decision {
+            reasons: vec![Reason::new(UNOBSERVED, text.to_owned(), &[])],
+            ..Decision::of(observation.in_force)
+        };
+        let Some(traffic) = &observation.traffic else {
+            return hold("no telemetry: what is in force stays");
+        };
+        self.learn(observation, traffic);
+        let Some(forecast) = self.forecaster.next() else {
+            return hold("no arrival rate yet: what is in force stays");
+        };
+        let expected_rate = Some(PerSecond::new(forecast.rate));
+        let all = self.draw.servers();
+        self.periods = self.periods.saturating_add(1);
+        if self.periods <= self.tuning.warm_up_periods {
+            let text = format!(
+                "period {} of {} to observe first: everything on",
+                self.periods, self.tuning.warm_up_periods
+            );
+            return self.everything(WARM_UP, text, &forecast);
+        }
+        let serving = self.serving(observation);
+        // A period that a reflex raised had the lower point that was chosen for it: if late, it is so by that choice.
+        let is_full = serving == all && !self.is_limited(observation, serving) && observation.reflexes == 0;
+        self.full_for = if is_full {
+            self.full_for.saturating_add(1)
+        } else {
+            0
+        };
+        // Before, it may still answer what was left over when less was on.
+        let everything_on = self.full_for > AFTER_LATE;
+        let late = traffic.latency_to_judge() > self.slo.target();
+        let retreating = self.keeper.retreat() > 0;
+        self.keeper.observe(late, everything_on);
+        self.floor.1 = self.floor.1.saturating_sub(1);
+        if self.keeper.retreat() > 0 && !retreating {
+            // What so few servers could not do they will not be asked for again soon.
+            let before = if self.floor.1 > 0 { self.floor.0 } else { 1 };
+            self.floor = (
+                (serving + 1).max(before).min(all),
+                (FLOOR_S / observation.length.get().max(1e-3)) as u32,
+            );
+        }
+        self.after_late = match late {
+            true => AFTER_LATE,
+            false => self.after_late.saturating_sub(1),
+        };
+        if self.keeper.retreat() > 0 {
+            let text = format!(
+                "periods were late far more often than {:.2} %: the model is not to be trusted, everything on for {} more periods",
+                self.keeper.rate() * 100.0,
+                self.keeper.retreat()
+            );
+            self.needed.observe(observation.period, all, 0);
+            return self.everything(RETREAT, text, &forecast);
+        }
+        let allowed = self.keeper.rate();
+        let demand = self.demand(&forecast, observation, traffic);
+        let (now, planned) = self.best_now(serving, &demand, allowed, traffic.in_flight);
+        let floor = if self.floor.1 > 0 { self.floor.0 } else { 1 };
+        let safe = self.fewest_safe(&demand, allowed).max(floor);
+        let most = (safe + MORE_SERVERS).min(all);
+        let cheapest = (safe..=most)
+            .map(|servers| self.best_point(servers, &demand, allowed))
+            .min_by(|a, b| a.watts.total_cmp(&b.watts))
+            .map_or(safe, |point| point.servers);
+        let away = self.draw.break_even_s(all - 1) / observation.length.get().max(1e-3);
+        let servers = self
+            .needed
+            .observe(observation.period, cheapest, away as u64)
+            .max(safe);
+        let mut reasons = Vec::new();
+        let point = (self.after_late == 0).then_some(&now);
+        if point.is_none() {
+            let text = format!(
+                "{}: full speed for {} periods",
+                traffic.late_in_words(self.slo, self.slo.target()),
+                self.after_late
+            );
+            reasons.push(Reason::new(FULL_SPEED, text, &[]));
+        }
+        let text = format!(
+            "{:.1}/s ± {:.1} expected: {} servers with {:.0} % of their cores at {:.0} % of the frequency are late with {:.2} %, {:.1} W",
+            forecast.rate,
+            forecast.deviation,
+            now.servers,
+            now.on * 100.0,
+            now.pace * 100.0,
+            now.late * 100.0,
+            now.watts
+        );
+        let numbers = [
+            ("expected_rate_per_s", forecast.rate),
+            ("cores_on", self.draw.cores(serving) * now.on),
+            ("pace", now.pace),
+            ("late_probability", now.late),
+            ("expected_w", now.watts),
+            ("caution", self.keeper.caution()),
+        ];
+        reasons.push(Reason::new(CHEAPEST, text, &numbers));
+        let text = format!(
+            "the load grows to {:.2} times within a boot: {safe} servers are safe, {cheapest} cheapest, {servers} were needed",
+            self.expected_growth()
+        );
+        reasons.push(Reason::new(SERVERS, text, &[("servers", servers as f64)]));
+        let mut decision = Decision {
+            setting: self.setting(servers, point, &demand),
+            expected_rate,
+            reflex: None,
+            reasons,
+        };
+        let reflex = planned.map(|planned| planned.to(self.plant.full()));
+        decision.arm(reflex, observation.reflexes);
+        decision
+    }
+
+    fn forget(&mut self) {
+        self.forecaster.lose_telemetry();
+        if let Some(growth) = &mut self.growth {
+            growth.lose();
+        }
+        self.in_flight = None;
+        self.periods = 0;
+    }
+}

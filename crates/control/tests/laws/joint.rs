@@ -1,0 +1,108 @@
+//! The joint law on the plants that it is for: with a lever for the frequency, with a cap in its place, with cores that it can
+//! park, with servers.
+
+use crate::common::{frequencies, plant, slo};
+use headroom_control::*;
+use headroom_physics::MachineFigures;
+use headroom_units::*;
+use proptest::prelude::*;
+
+const CORES: [f64; 3] = [1.0, 8.0, 1.0];
+const POWER: [f64; 3] = [40.0, 6.0, 42.0];
+
+/// Each kind of plant, of this many machines of eight cores.
+fn plants() -> Vec<(Plant, usize)> {
+    let one = || plant(CORES, POWER);
+    let four = plant([4.0, 32.0, 1.0], [160.0, 6.0, 168.0]);
+    vec![
+        (one().with_frequency(frequencies(0.8, 2.2)), 1),
+        (one(), 1),
+        (one().with_hardware_cap(), 1),
+        (one().with_parking(), 1),
+        (one().with_frequency(frequencies(0.8, 2.2)).with_parking(), 1),
+        (
+            four.with_frequency(frequencies(0.8, 2.2))
+                .with_parking()
+                .with_servers(4),
+            4,
+        ),
+        (four.with_parking().with_hardware_cap().with_servers(4), 4),
+    ]
+}
+
+fn joint(plant: Plant, servers: usize) -> Joint {
+    let machines = vec![MachineFigures::skylake(8); servers];
+    let tuning = JointTuning {
+        learn_s: 0.0,
+        warm_s: 1.0,
+        ..JointTuning::default()
+    };
+    Joint::new(slo(250.0), plant, &machines, PerSecond::new(250.0), tuning).unwrap()
+}
+
+prop_compose! {
+    fn any_period()(
+        arrivals in 0u64..8_000, p95_ms in proptest::option::of(0.0..2_000.0f64),
+        utilisation in proptest::option::of(0.0..1.2f64), watts in proptest::option::of(0.0..400.0f64),
+        gigahertz in proptest::option::of(0.0..4.0f64), in_flight in 0u64..500, lost in prop::bool::weighted(0.1),
+    ) -> Observation {
+        let latency = |ms: f64| Latency { at_slo: Seconds::from_millis(ms), missed: false, distribution: None };
+        let traffic = Traffic { arrivals, completions: arrivals, in_flight, latency: p95_ms.map(latency), ..Traffic::default() };
+        Observation {
+            length: Seconds::new(1.0),
+            traffic: (!lost).then_some(traffic),
+            utilisation: utilisation.map(Ratio::new),
+            power: watts.map(|w| Estimated(Watts::new(w)).into()),
+            frequency: gigahertz.map(|ghz| Estimated(Hertz::new(ghz * 1e9)).into()),
+            ..Observation::default()
+        }
+    }
+}
+
+proptest! {
+    // Each case is six plants with some thousand points weighed.
+    #![proptest_config(ProptestConfig::with_cases(32))]
+
+    /// Whatever it is given, each value is one that the plant can have, and no lever moves that the plant has not.
+    #[test]
+    fn every_setting_is_one_of_its_plant(periods in prop::collection::vec(any_period(), 1..80)) {
+        for (plant, servers) in plants() {
+            let mut law = joint(plant, servers);
+            let mut in_force = plant.full();
+            for (number, period) in periods.iter().enumerate() {
+                let observation = Observation { period: number as u64, in_force, ..period.clone() };
+                let decision = law.decide(&observation);
+                for (lever, value) in decision.setting.iter() {
+                    let bounds = plant.bounds(lever);
+                    prop_assert!(bounds.is_some_and(|(least, most)| (least - 1e-9..=most + 1e-9).contains(&value)), "{lever:?} {value} {bounds:?}");
+                }
+                prop_assert!(decision.reasons.iter().all(|reason| reason.numbers.iter().all(|(_, number)| number.is_finite())));
+                in_force = decision.setting;
+            }
+        }
+    }
+
+    /// A late period is answered with everything that acts at once.
+    #[test]
+    fn after_a_late_period_nothing_that_acts_at_once_is_limited(
+        periods in prop::collection::vec(any_period(), 5..40), late_ms in 251.0..5_000.0f64,
+    ) {
+        for (plant, servers) in plants() {
+            let mut law = joint(plant, servers);
+            for (number, period) in periods.iter().enumerate() {
+                law.decide(&Observation { period: number as u64, in_force: plant.full(), ..period.clone() });
+            }
+            let latency = Latency { at_slo: Seconds::from_millis(late_ms), missed: false, distribution: None };
+            let traffic = Traffic { arrivals: 50, completions: 50, latency: Some(latency), ..Traffic::default() };
+            let observation = Observation {
+                period: periods.len() as u64,
+                length: Seconds::new(1.0),
+                in_force: plant.full(),
+                traffic: Some(traffic),
+                ..Observation::default()
+            };
+            let decided = law.decide(&observation).setting;
+            prop_assert_eq!(plant.allocation(&decided), plant.full_allocation());
+        }
+    }
+}
