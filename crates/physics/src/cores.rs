@@ -366,8 +366,9 @@ impl CoreTracker {
     }
 }
 
-/// What a core in an idle state draws at a voltage: the shallowest follows V², and no deeper one draws more than it.
-pub(crate) fn state_power_w(figures: &ProcessorFigures, state: usize, voltage: f64) -> f64 {
+/// What a core in an idle state draws, watts, at a voltage over that at the highest frequency: the shallowest follows V²,
+/// and no deeper one draws more than it.
+pub fn state_power_w(figures: &ProcessorFigures, state: usize, voltage: f64) -> f64 {
     let shallowest_w = figures.idle_states[0].power.get() * voltage * voltage;
     match state {
         0 => shallowest_w,

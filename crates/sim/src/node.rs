@@ -6,8 +6,9 @@ use crate::power::{Draw, Level, NodeModel};
 use crate::scenario::{NodeGroup, Parking};
 use crate::server::{Job, Server};
 use headroom_control::{Allocation, NodeCapacity};
+use headroom_physics::expected::{Load, idle_power_at};
 use headroom_physics::{CoreTracker, MachineFigures, Placement};
-use headroom_units::{Cores, Hertz, Joules, Seconds, Watts};
+use headroom_units::{Cores, Hertz, Joules, PerSecond, Seconds, Watts};
 use serde::{Deserialize, Serialize};
 
 /// Whether a node serves, and what it draws for it.
@@ -117,6 +118,39 @@ impl Tracked {
     }
 }
 
+/// Cores for which fewer real ones stand: what is known of them is how much they worked.
+#[derive(Clone, Copy, Debug)]
+struct Rated {
+    wakeups_per_busy_s: f64,
+    /// Busy cores, smoothed: no idle state is chosen by what one moment was like.
+    busy: f64,
+}
+
+impl Rated {
+    /// Time constant of that, seconds: that of the emulated hardware.
+    const SMOOTHING_S: f64 = 0.1;
+
+    /// What idle cores and packages drew while so much was worked, at a voltage over that at the highest frequency.
+    fn drawn(&mut self, machine: &MachineFigures, dt_s: f64, busy_core_s: f64, voltage: f64) -> Mark {
+        if dt_s <= 0.0 {
+            return Mark::default();
+        }
+        let weight = 1.0 - (-dt_s / Self::SMOOTHING_S).exp();
+        self.busy += (busy_core_s / dt_s - self.busy) * weight;
+        let load = Load {
+            busy: Cores::new(self.busy),
+            wakeups: PerSecond::new(self.busy * self.wakeups_per_busy_s),
+            on: machine.processor.cores,
+        };
+        let power = idle_power_at(machine, load, voltage);
+        Mark {
+            running: Seconds::new(busy_core_s),
+            idle: power.cores * Seconds::new(dt_s),
+            packages: power.uncore * Seconds::new(dt_s),
+        }
+    }
+}
+
 #[derive(Clone, Debug)]
 pub(crate) struct Node {
     pub(crate) server: Server,
@@ -150,6 +184,7 @@ pub(crate) struct Node {
     energy: EnergyByCause,
     ledger: Ledger,
     tracked: Option<Tracked>,
+    rated: Option<Rated>,
 }
 
 /// Where the governor last looked.
@@ -166,8 +201,16 @@ impl Node {
     pub(crate) fn new(group: &NodeGroup, insensitive_share: f64) -> Self {
         let model = NodeModel::new(group, insensitive_share);
         let (boot_s, shutdown_s) = model.switch_times_s();
+        let rated = group
+            .quota
+            .filter(|quota| quota.request_cores.is_some() && model.machine().is_some())
+            .map(|quota| Rated {
+                wakeups_per_busy_s: quota.wakeups_per_busy_s,
+                busy: 0.0,
+            });
         let tracked = model
             .machine()
+            .filter(|_| rated.is_none())
             .map(|machine| Tracked::new(machine, group.placement, group.parking, 0.0));
         let capacity = group.capacity();
         let top = model.top();
@@ -196,6 +239,7 @@ impl Node {
             since_read: Metered::default(),
             energy: EnergyByCause::default(),
             tracked,
+            rated,
             ledger: Ledger {
                 idle: Joules::ZERO,
                 state_s: [0.0; STATES],
@@ -284,7 +328,10 @@ impl Node {
                 drawn.platform = Joules::new(line.base_w * dt_s);
             }
             (NodeState::On | NodeState::Draining, Draw::Machine(machine)) => {
-                let idle = idle.unwrap_or_default();
+                let idle = match &mut self.rated {
+                    Some(rated) => rated.drawn(machine, dt_s, busy_core_s, pace.voltage),
+                    None => idle.unwrap_or_default(),
+                };
                 drawn.work = Joules::new(pace.busy.get() * busy_core_s);
                 // A core that a share of a core holds back is up, and idle in the shallowest state.
                 let held_s = (idle.running.get() - busy_core_s).max(0.0);

@@ -21,6 +21,10 @@ pub struct Quota {
     /// Work that all requests together get at most while the quota lasts, in cores at full speed, whatever the frequency.
     /// Not given: that of all of the node's cores, at their speed.
     pub cores_at_once: Option<f64>,
+    /// Where a real core stands for several emulated ones ([`request_cores`](Self::request_cores)): idle periods that work
+    /// ends, for each second of a busy core. Who runs when is not that of the machine that is meant, so its idle cores and
+    /// packages draw what follows from rates ([`headroom_physics::expected`]), and no request waits for a core to wake.
+    pub wakeups_per_busy_s: f64,
 }
 
 impl Default for Quota {
@@ -30,6 +34,7 @@ impl Default for Quota {
             period_s: 0.01,
             request_cores: None,
             cores_at_once: None,
+            wakeups_per_busy_s: 400.0,
         }
     }
 }
@@ -49,7 +54,13 @@ impl Quota {
                 within(&format!("{key}.{field}"), value, 1e-3, 1e6, " cores")?;
             }
         }
-        Ok(())
+        within(
+            &format!("{key}.wakeups_per_busy_s"),
+            self.wakeups_per_busy_s,
+            0.0,
+            1e6,
+            " a second",
+        )
     }
 }
 

@@ -138,6 +138,7 @@ proptest! {
                 period_s,
                 request_cores: Some(request),
                 cores_at_once: Some(all),
+                ..Quota::default()
             })),
         ],
         machine in prop_oneof![

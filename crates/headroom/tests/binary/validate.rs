@@ -65,8 +65,8 @@ fn a_live_run_and_its_simulation_agree_in_what_they_must() {
             "{pair}\n{err}"
         );
         assert!(number(pair, "by_period.periods") >= 10.0);
-        // Two thirds of the watts are a base in either, so this is a weak bound; a machine that does nothing else does better.
-        assert!((0.75..1.25).contains(&ratio(pair, "energy")), "{pair}\n{err}");
+        // The same work by the same model. What a busy machine adds is the utilisation, for which the bound below is wide.
+        assert!((0.85..1.18).contains(&ratio(pair, "energy")), "{pair}\n{err}");
     }
     // All cores on is all cores on.
     assert!((ratio(&pairs[0], "cores, mean") - 1.0).abs() < 1e-9);

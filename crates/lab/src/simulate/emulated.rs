@@ -138,6 +138,7 @@ impl EmulatedRun<'_> {
                     period_s: QUOTA_PERIOD_S,
                     request_cores: Some(emulated_per_real),
                     cores_at_once: Some(self.cpus * emulated_per_real),
+                    wakeups_per_busy_s: hardware.power.wakeups_per_busy_second.get(),
                 }),
                 lowest_cap_w: Some(self.plant.power().lowest_cap.get()),
                 ..NodeGroup::default()
@@ -335,5 +336,44 @@ mod tests {
         assert!(other.text().is_err());
         let error = recorded_world("7", "DemoArgs { .. }").unwrap_err().to_string();
         assert!(error.contains("run 7") && error.contains("--scenario"), "{error}");
+    }
+
+    /// A live run and its simulation can agree in joules only where both draw the same for the same work.
+    #[test]
+    fn the_emulated_machine_and_its_simulation_draw_the_same() {
+        let hardware = HardwareConfig::default();
+        let service = Measured {
+            costs_s: vec![0.003],
+            views: vec![1],
+        };
+        for share in [0.02, 0.2, 0.6] {
+            let mut scenario = run(&hardware, &service).scenario();
+            let cores = f64::from(hardware.cores());
+            scenario.duration_s = Some(60.0);
+            scenario.arrivals = headroom_workload::ArrivalProcess::Poisson {
+                rate_per_s: share * cores * scenario.service.rate_per_core_s,
+            };
+            let mut law = headroom_control::Fixed::new(scenario.plant().unwrap());
+            let (mut busy, mut joules, mut seconds) = (0.0, 0.0, 0.0);
+            let mut machine = headroom_testbed::hardware::Machine::new(&hardware);
+            let totals = headroom_sim::run(&scenario, &mut headroom_sim::Bare(&mut law), 1, &mut |period| {
+                let used = period.utilisation.unwrap();
+                let load = headroom_testbed::hardware::machine::CpuLoad {
+                    allocated: Ratio::new(1.0),
+                    busy: used,
+                };
+                // The emulated hardware in its own steps, from the utilisation that the simulation had.
+                for _ in 0..50 {
+                    machine.advance(hardware.tick, &vec![load; hardware.cores() as usize]);
+                    joules += machine.power().get() * hardware.tick.get();
+                    seconds += hardware.tick.get();
+                }
+                busy += used.get();
+            })
+            .unwrap();
+            assert!((seconds - 60.0).abs() < 0.01);
+            let ratio = joules / totals.energy.get();
+            assert!((0.99..1.01).contains(&ratio), "{ratio} at {share}: {busy}");
+        }
     }
 }

@@ -148,7 +148,7 @@ mod tests {
         let mut deepest = usize::MAX;
         for busy in [0.0, 0.3, 0.6, 0.9, 0.99] {
             let mut idle = idle();
-            idle.advance(0, 10.0, busy, &model().idle(busy, |_| true));
+            idle.advance(0, 10.0, busy, &model().idle(busy, 2_100_000, |_| true));
             let times: Vec<u64> = (0..idle.states())
                 .map(|state| number(&idle, state, "time"))
                 .collect();
@@ -175,7 +175,7 @@ mod tests {
         let mut idle = idle();
         idle.write(0, 4, "disable", "1\n").unwrap();
         assert!(!idle.may(0, 3) && idle.may(0, 2));
-        let settled = model().idle(0.0, |state| idle.may(0, state));
+        let settled = model().idle(0.0, 2_100_000, |state| idle.may(0, state));
         idle.advance(0, 1.0, 0.0, &settled);
         assert_eq!(
             (number(&idle, 4, "time"), number(&idle, 3, "time")),

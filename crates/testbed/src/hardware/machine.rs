@@ -14,7 +14,7 @@ use serde::Serialize;
 const MAX_STEP_S: f64 = 0.05;
 /// A jump of the clock is cut into at most so many steps; longer ones get longer steps.
 const MAX_STEPS: f64 = 1_200.0;
-/// The time constant with which load is smoothed before a frequency is chosen from it, seconds: a tenth of the shortest
+/// The time constant with which load is smoothed before a frequency or an idle state is chosen from it, seconds: a tenth of the shortest
 /// period of a control loop above, and long enough that the frequency does not follow every request.
 const SMOOTHING_S: f64 = 0.1;
 /// From this utilisation of its allocation on, a CPU would use whatever it is given.
@@ -33,6 +33,8 @@ pub struct CpuLoad {
 struct Cpu {
     online: bool,
     allocated: f64,
+    /// Smoothed: the share of the time for which it is busy. A tick of the real kernel's quota is no idle period of a core.
+    busy: f64,
     /// Smoothed: work done each second over what a core does at full speed.
     work: f64,
     /// Smoothed: busy time over allocated time.
@@ -121,6 +123,7 @@ impl Machine {
                 Cpu {
                     online: true,
                     allocated: 0.0,
+                    busy: 0.0,
                     work: 0.0,
                     use_of_allocation: 0.0,
                     khz: model.at(top).0,
@@ -174,8 +177,10 @@ impl Machine {
 
     fn step(&mut self, dt_s: f64, loads: &[(f64, f64)]) {
         self.elapsed_s += dt_s;
+        let weight = 1.0 - (-dt_s / SMOOTHING_S).exp();
         for (cpu, (allocated, busy)) in loads.iter().enumerate() {
-            let idle = self.idle_of(cpu, *busy);
+            self.cpus[cpu].busy += (busy - self.cpus[cpu].busy) * weight;
+            let idle = self.idle_of(cpu);
             (self.cpus[cpu].allocated, self.cpus[cpu].idle_w) = (*allocated, idle.watts);
             self.cpus[cpu].deep = self.model.is_deepest(idle.settled.state);
             if let Some(states) = &mut self.idle {
@@ -188,7 +193,7 @@ impl Machine {
                 let (khz, duty) = machine.running(index, cpu);
                 (loads[cpu].1, machine.model.busy_w(khz, duty))
             });
-            let uncore_w = self.uncore_w(index, loads);
+            let uncore_w = self.uncore_w(index);
             self.packages[index].uncore_w = uncore_w;
             let window_s = self.window_s(index);
             let package = &mut self.packages[index];
@@ -224,17 +229,19 @@ impl Machine {
     }
 
     /// A CPU while it is idle.
-    fn idle_of(&self, cpu: usize, busy: f64) -> Idle {
+    fn idle_of(&self, cpu: usize) -> Idle {
         let states = self.idle.as_ref();
-        self.model
-            .idle(busy, |state| states.is_none_or(|states| states.may(cpu, state)))
+        let (khz, _) = self.running(cpu / self.cores_per_package, cpu);
+        self.model.idle(self.cpus[cpu].busy, khz, |state| {
+            states.is_none_or(|states| states.may(cpu, state))
+        })
     }
 
     /// A package beside its cores and its memory.
-    fn uncore_w(&self, package: usize, loads: &[(f64, f64)]) -> f64 {
+    fn uncore_w(&self, package: usize) -> f64 {
         let online = || self.cpus_of(package).filter(|cpu| self.cpus[*cpu].online);
-        let busy = online().map(|cpu| loads[cpu].1).sum();
-        let wakeups = online().map(|cpu| self.model.wakeups(loads[cpu].1)).sum();
+        let busy = online().map(|cpu| self.cpus[cpu].busy).sum();
+        let wakeups = online().map(|cpu| self.model.wakeups(self.cpus[cpu].busy)).sum();
         self.model
             .uncore_w(busy, wakeups, online().all(|cpu| self.cpus[cpu].deep))
     }

@@ -5,6 +5,7 @@
 
 use super::config::HardwareConfig;
 use headroom_physics::MachineFigures;
+use headroom_physics::cores::state_power_w;
 use headroom_physics::governor::{Settled, settled};
 
 /// Hardware changes frequency in steps of the bus clock, 100 MHz.
@@ -88,8 +89,8 @@ impl PowerModel {
         self.machine.processor.background.get() + self.wakeups_per_busy_s * busy
     }
 
-    /// An idle core that is busy for a share of the time, and may use some of its states.
-    pub fn idle(&self, busy: f64, may: impl Fn(usize) -> bool) -> Idle {
+    /// An idle core that is busy for a share of the time at a frequency, and may use some of its states.
+    pub fn idle(&self, busy: f64, khz: u64, may: impl Fn(usize) -> bool) -> Idle {
         let states = &self.machine.processor.idle_states;
         let mean_s = (1.0 - busy).max(0.0) / self.wakeups(busy).max(1e-9);
         let background = self.machine.processor.background.get();
@@ -99,10 +100,11 @@ impl PowerModel {
             f64::INFINITY
         };
         let settled = settled(states, mean_s, timer_s, may);
-        let state = &states[settled.state];
-        let transition_w = state.transition_j(states[0].power.get()) / settled.stay_s;
+        let processor = &self.machine.processor;
+        let state_w = |state| state_power_w(processor, state, self.voltage(khz));
+        let transition_w = states[settled.state].transition_j(state_w(0)) / settled.stay_s;
         Idle {
-            watts: state.power.get() + transition_w,
+            watts: state_w(settled.state) + transition_w,
             settled,
         }
     }
@@ -141,7 +143,7 @@ impl PowerModel {
     pub fn most_w(&self, cores: usize) -> f64 {
         let busy_w = self.busy_w(self.max_khz, 1.0);
         // A core that is woken too often costs more than one that stays up.
-        let idle_w = (0..=20).map(|busy| self.idle(f64::from(busy) / 20.0, |_| true).watts);
+        let idle_w = (0..=20).map(|busy| self.idle(f64::from(busy) / 20.0, self.max_khz, |_| true).watts);
         let core_w = idle_w.fold(busy_w, f64::max);
         self.machine.processor.uncore.get() - self.dram_w + core_w * cores as f64
     }
@@ -187,13 +189,13 @@ mod tests {
     #[test]
     fn an_idle_core_sleeps_as_deep_as_its_idle_periods_are_long() {
         let model = model();
-        let quiet = model.idle(0.0, |_| true);
+        let quiet = model.idle(0.0, 2_100_000, |_| true);
         assert!(model.is_deepest(quiet.settled.state), "{quiet:?}");
         // Twenty wake-ups a second of 0.8 mJ each.
         assert!((quiet.watts - (0.06 + 20.0 * 0.8e-3)).abs() < 1e-9, "{quiet:?}");
-        let often = model.idle(0.9, |_| true);
+        let often = model.idle(0.9, 2_100_000, |_| true);
         assert!(often.settled.state < quiet.settled.state && often.watts > quiet.watts);
-        let bound = model.idle(0.0, |state| state < 2);
+        let bound = model.idle(0.0, 2_100_000, |state| state < 2);
         assert_eq!((bound.settled.state, bound.settled.wanted), (1, 3));
         // A package whose cores sleep sleeps too.
         assert!(model.uncore_w(0.0, 160.0, true) < 0.6 * model.uncore_w(0.0, 160.0, false));
